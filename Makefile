@@ -1,0 +1,58 @@
+# Two commands do everything:  make paper   |   make test
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BOOK  := book/_build/html/index.html
+
+# Stages of the pipeline call plain `python`, and notebooks start the kernel `python3`: both must be the venv's.
+export PATH := $(abspath $(BIN)):$(PATH)
+export DVC_NO_ANALYTICS := 1
+unexport PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help paper test book lint tidy ci lock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  TIER=tiny|small|paper chooses the size of make paper, PYTHON=python3.12 the interpreter."
+
+paper: $(STAMP) ## install what is missing, run what is out of date, build the book
+	$(if $(TIER),$(BIN)/python -m fedlib.tier $(TIER))
+	$(BIN)/dvc repro
+	@echo "The book: $(CURDIR)/$(BOOK)"
+
+test: $(STAMP) ## run the tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+book: $(STAMP) ## build only the book, from the results that are there
+	$(BIN)/python -m fedlib.bookbuild
+
+lint: $(STAMP) ## check the source and the notebooks with ruff
+	$(BIN)/ruff check .
+
+tidy: $(STAMP) ## mend what ruff can mend, and empty the notebooks of outputs
+	$(BIN)/ruff check --fix .
+	find notebooks -name '*.ipynb' -exec $(BIN)/nbstripout {} +
+
+ci: ## what the continuous integration does: tests, lint, pipeline at tier tiny
+	.ci/run
+
+lock: $(STAMP) ## write constraints.txt anew; UPGRADE=1 takes the newest versions
+	$(BIN)/python .ci/lock.py $(if $(UPGRADE),--upgrade)
+
+clean: ## remove .venv, the built book and caches; runs/ and results/ stay
+	rm -rf .venv book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache *.egg-info
+
+# Debian without python3-venv has no ensurepip: there pip comes from the system's pip.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
+	  echo "fedlib needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip --clear $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -qq pip
+	@echo 'Installing the pinned packages into $(VENV): a few minutes the first time.'
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
+	@touch $@

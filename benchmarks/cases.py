@@ -1,0 +1,94 @@
+"""The three cases, as a fedlib Task and as a torch Module with the same weights.
+
+    synthetic-30    softmax regression, Synthetic(0.5, 0.5) with the published sizes, 30 clients, 10 per round
+    synthetic-100   the same with 100 clients of log-normal sizes, all in every round
+    mlp             784-64-10, 51 clients x 200 rows, all in every round
+    cnn             two convolutions, GroupNorm, one linear layer; 20 clients x 250 images of 3 x 32 x 32, all in every round
+
+mlp and cnn time arithmetic, so their pixels are noise. Training rows only count; each client has a few others for the checks.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedlib import Task
+from fedlib.data import Pool
+from fedlib.data.synthetic import synthetic
+from fedlib.nets import CNN, MLP, Linear
+
+
+@dataclass(frozen=True)
+class Case:
+    """module() has the layers of task.network in the same order; lr and cohort are those of FedAvg."""
+    name: str
+    task: Task
+    module: Callable[[], nn.Module]
+    lr: float
+    cohort: int
+
+    def model(self, seed=0):
+        """A Module with the initial weights of the task."""
+        m = self.module()
+        with torch.no_grad():
+            for p, v in zip(m.parameters(), self.task.init(seed).values(), strict=True):
+                p.copy_(v)
+        return m
+
+    def rows(self, c):
+        """x [n, ...], y [n] of one client's training rows."""
+        r = self.task.train[c]
+        return self.task.x[r], self.task.y[r]
+
+    @property
+    def clients(self):
+        return [self.rows(c) for c in range(self.task.C)]
+
+    def cohorts(self, seed=0):
+        """Cohorts [M] without end, the same for every variant."""
+        g = torch.Generator().manual_seed(seed)
+        while True:
+            yield torch.randperm(self.task.C, generator=g)[:self.cohort].sort().values
+
+
+def noise(name, network, shape, clients, n, batch):
+    """A task of random pixels and labels: n training rows at each client."""
+    g, N = torch.Generator().manual_seed(0), clients * n * 5 // 4
+    pool = Pool(name, torch.randn(N, *shape, generator=g), torch.randint(10, (N,), generator=g), 10, "synthetic")
+    return Task.from_rows(name, network, pool, torch.arange(N).split(n * 5 // 4), batch=batch)
+
+
+def cnn():
+    """The layers of fedlib.nets.CNN(3, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(512, 10))
+
+
+def by_owner(pool):
+    return [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
+
+
+def case(name):
+    """The case with that name."""
+    if name == "synthetic-30":
+        pool = synthetic(.5, .5)
+        return Case(name, Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)), lambda: nn.Linear(60, 10), 0.01, 10)
+    if name == "synthetic-100":
+        sizes = np.minimum(5000, np.random.default_rng(0).lognormal(4, 2, 100).astype(int) + 50)
+        pool = synthetic(.5, .5, sizes.tolist())
+        return Case(name, Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)), lambda: nn.Linear(60, 10), 0.01, 100)
+    if name == "mlp":
+        task = noise(name, MLP(784, 64, 10), (784,), 51, 200, 32)
+        return Case(name, task, lambda: nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), 0.05, 51)
+    if name == "cnn":
+        return Case(name, noise(name, CNN(3, 10), (3, 32, 32), 20, 250, 32), cnn, 0.05, 20)
+    raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
+
+
+NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn")

@@ -1,0 +1,68 @@
+"""Flower's simulation: its Message API and FedAvg strategy on the ray backend. CPU time is that of the whole process tree."""
+import os
+
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+
+import torch
+import torch.nn.functional as F
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from torch.utils.data import DataLoader
+
+from ..clock import tree_cpu
+from .harness import race
+
+
+class Clocked(FedAvg):
+    """ticks: CPU seconds of the tree after every round."""
+
+    def aggregate_train(self, server_round, replies):
+        out = super().aggregate_train(server_round, replies)
+        self.ticks.append(tree_cpu())
+        return out
+
+
+SMALL = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 * 2 ** 20}
+
+
+def federation(case, batch, cohort, rounds):
+    name, C, initial, found = case.name, case.task.C, case.model().state_dict(), {}
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        torch.set_num_threads(1)
+        from benchmarks.peers.harness import loaded                # in the worker: only weights are sent to it
+        case, pairs = loaded(name)
+        model = case.module()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        mine = pairs[context.node_config["partition-id"]]
+        optimizer = torch.optim.SGD(model.parameters(), lr=case.lr)
+        for x, y in DataLoader(mine, batch, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        answer = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(mine)})}
+        return Message(content=RecordDict(answer), reply_to=message)
+
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        strategy = Clocked(fraction_train=cohort / C, fraction_evaluate=0.0, min_train_nodes=cohort, min_available_nodes=C)
+        strategy.ticks = []
+        result = strategy.start(grid=grid, initial_arrays=ArrayRecord(initial), num_rounds=rounds)
+        found["ticks"], found["state"] = strategy.ticks, result.arrays.to_torch_state_dict()
+
+    run_simulation(server_app=server, client_app=client, num_supernodes=C,
+                   backend_config={"client_resources": {"num_cpus": 1}, "init_args": SMALL})
+    module = case.model()
+    module.load_state_dict(found["state"])
+    return found["ticks"][-1] - found["ticks"][0], module
+
+
+if __name__ == "__main__":
+    race("Flower simulation", "flwr", federation, cpu=tree_cpu, note="CPU time of the ray workers included")

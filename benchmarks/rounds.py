@@ -1,0 +1,126 @@
+"""Rounds of FedAvg per CPU second: the usual DataLoader loop, fedlib, and peers.
+
+    python -m benchmarks.rounds                                   the loop and fedlib
+    python -m benchmarks.rounds --peer pfl=/path/to/venv/bin/python --peer flower=... --peer fedlab=...
+
+Writes results/benchmarks.csv and its provenance results/benchmarks.json. One torch thread. Before anything is timed, one round
+with full batches must give the same model in every variant.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from . import clock
+from .cases import NAMES, case
+from .ours import after_one, ours
+from .usual import Usual
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = {"pfl": ("with_pfl", 7, 1), "fedlab": ("with_fedlab", 7, 1), "flower": ("with_flower", 3, 4)}   # module, repetitions, seconds
+COLUMNS = ["case", "variant", "version", "rounds_per_cpu_s", "low", "high", "times_loader", "repetitions", "note"]
+
+
+def difference(w, model):
+    """Largest difference of the weights, in units of the largest weight."""
+    pairs = list(zip(w.values(), model.parameters(), strict=True))
+    return max(((a - b).abs().max() / b.abs().max().clamp(min=1e-12)).item() for a, b in pairs)
+
+
+def agree(c, tolerance=1e-4):
+    """Refuse to time loops that do not compute the same."""
+    usual = Usual(c, batch=10 ** 6)
+    usual.round(torch.arange(c.task.C))
+    for how in ("loop", "vmap"):
+        d = difference(after_one(c, how), usual.model)
+        if not d < tolerance:
+            raise SystemExit(f"{c.name}: after one round fedlib ({how}) and the DataLoader loop differ by {d:.1e}")
+
+
+def here(name, reps, seconds, vmap=True):
+    """Rows of one case, all variants in this process."""
+    c = case(name)
+    agree(c)
+    usual, draw = Usual(c), c.cohorts()
+
+    def loop(n):
+        for _ in range(n):
+            usual.round(next(draw))
+    variants = {"DataLoader loop": loop, "fedlib loop": ours(c, "loop")}
+    if vmap:
+        variants["fedlib vmap"] = ours(c, "vmap")
+    rows = clock.summary(clock.interleave(variants, reps, seconds), "DataLoader loop")
+    return [{"case": name, "version": torch.__version__ if r["variant"].startswith("Data") else version(), **r} for r in rows]
+
+
+def version():
+    from importlib.metadata import version
+    return version("fedlib")
+
+
+def peer(name, python, case_name, limit=900):
+    """Rows of one peer, run by its own interpreter beside the DataLoader loop; a failure is a row with its reason."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    empty = {"case": case_name, "variant": name}
+    module, reps, seconds = PEERS[name]
+    try:
+        done = subprocess.run([python, "-m", f"benchmarks.peers.{module}", case_name, str(reps), str(seconds)], env=env,
+                              cwd=ROOT, capture_output=True, text=True, timeout=limit)
+    except FileNotFoundError:
+        return [empty | {"note": f"no interpreter {python}"}]
+    except subprocess.TimeoutExpired:
+        return [empty | {"note": f"not finished after {limit} s"}]
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"variant"')]
+    if not lines:
+        why = [line for line in done.stderr.splitlines() if line.strip()]
+        return [empty | {"note": "failed: " + (why[-1][:200] if why else f"exit status {done.returncode}")}]
+    return [{"case": case_name, **json.loads(line)} for line in lines]
+
+
+def main():
+    p = argparse.ArgumentParser(prog="python -m benchmarks.rounds", description=__doc__.partition("\n")[0])
+    p.add_argument("--cases", nargs="+", default=NAMES, choices=NAMES, metavar="CASE")
+    p.add_argument("--reps", type=int, default=7)
+    p.add_argument("--seconds", type=float, default=1.0, help="CPU seconds per variant and repetition")
+    p.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help=f"{', '.join(PEERS)}")
+    p.add_argument("--only-peers", action="store_true", help="keep the other rows that are there")
+    p.add_argument("--out", type=Path, default=ROOT / "results" / "benchmarks.csv")
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for name in args.cases:
+        new = [] if args.only_peers else here(name, args.reps, args.seconds)
+        for entry in args.peer:
+            who, _, python = entry.partition("=")
+            if who not in PEERS or not python:
+                p.error(f"--peer {entry}: write NAME=PYTHON with NAME one of {', '.join(PEERS)}")
+            new += peer(who, python, name)
+        print(pd.DataFrame(new, columns=COLUMNS).round(3).to_string(index=False, na_rep=""), flush=True)
+        rows += new
+    keep(rows, args.out)
+
+
+def keep(rows, out):
+    """Write the rows; those of the same case and variant that are there already are replaced, others stay."""
+    new = pd.DataFrame(rows, columns=COLUMNS)
+    facts = clock.provenance()
+    if out.exists():
+        old = pd.read_csv(out)
+        again = set(zip(new.case, new.variant))
+        new = pd.concat([old[[k not in again for k in zip(old.case, old.variant)]], new])
+    order = {n: i for i, n in enumerate(NAMES)}
+    new = new.sort_values("case", key=lambda s: s.map(order), kind="stable")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new.to_csv(out, index=False, float_format="%.4g", lineterminator="\n")
+    out.with_suffix(".json").write_text(json.dumps({"command": "python -m benchmarks.rounds", **facts}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

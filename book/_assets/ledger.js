@@ -1,0 +1,141 @@
+// The ledger, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
+// `ledger.html#key` turns to that row. Without this file the page is a plain table.
+document.addEventListener("DOMContentLoaded", () => {
+  const table = document.getElementById("ledger");
+  if (!table) return;
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const collate = new Intl.Collator("en", { numeric: true, sensitivity: "base" }).compare;
+  const make = (tag, props = {}, ...kids) => { const e = Object.assign(document.createElement(tag), props); e.append(...kids); return e; };
+  const parts = cell => {                                            // text of a cell: [main, small print]
+    const small = cell.querySelector("small");
+    return [(small ? cell.firstChild.nodeType === 3 ? cell.firstChild.data : "" : cell.textContent).trim(), small ? small.textContent.trim() : ""];
+  };
+
+  // a facet is something to choose from: a column of words, or the small print of one
+  const facets = [];
+  heads.forEach((th, i) => {
+    if (th.dataset.kind === "cat") facets.push({ name: th.dataset.name, i, k: 0 });
+    if (th.dataset.small) facets.push({ name: th.dataset.small.trim(), i, k: 1 });
+  });
+  const rows = [...body.rows].map((tr, at) => {
+    const cells = [...tr.cells].map(parts);
+    return { tr, at, cells, text: cells.flat().join(" ").toLowerCase() };
+  });
+  const blank = () => ({ pick: {}, q: "", sort: "", down: false, page: 0, size: 25 });
+  let state = blank(), shown = rows;
+
+  const read = () => {                                               // the address -> the choice
+    const want = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
+    state = blank();
+    facets.forEach(f => { if (rows.some(r => r.cells[f.i][f.k] === want.get(f.name))) state.pick[f.name] = want.get(f.name); });
+    state.q = want.get("q") || "";
+    if (heads.some(h => h.dataset.name === want.get("sort"))) state.sort = want.get("sort");
+    state.down = want.has("down");
+    state.size = +want.get("rows") || 25;
+    state.page = Math.max(0, (+want.get("page") || 1) - 1);
+  };
+  const write = () => {                                              // the choice -> the address
+    const q = new URLSearchParams(state.pick);
+    if (state.q) q.set("q", state.q);
+    if (state.sort) q.set("sort", state.sort);
+    if (state.down) q.set("down", "");
+    if (state.size !== 25) q.set("rows", state.size);
+    if (state.page) q.set("page", state.page + 1);
+    history.replaceState(null, "", String(q) ? "#?" + q : location.pathname + location.search);
+  };
+  const fits = (r, except) => facets.every(f => f === except || !state.pick[f.name] || r.cells[f.i][f.k] === state.pick[f.name]);
+  const order = list => {
+    const i = heads.findIndex(h => h.dataset.name === state.sort), sign = state.down ? -1 : 1;
+    if (i < 0) return list;
+    const value = heads[i].dataset.kind === "num" ? r => parseFloat(r.cells[i][0].replace("−", "-")) : r => r.cells[i][0];
+    const none = v => v === "" || Number.isNaN(v);                   // a blank comes last, whichever way it is sorted
+    return list.map(r => [value(r), r]).sort(([a, x], [b, y]) => none(a) - none(b)
+      || (none(a) ? 0 : sign * (typeof a === "number" ? a - b : collate(a, b))) || x.at - y.at).map(p => p[1]);
+  };
+
+  // controls
+  const selects = facets.map(f => {
+    const values = [...new Set(rows.map(r => r.cells[f.i][f.k]))].filter(Boolean).sort(collate);
+    const select = make("select", { name: f.name }, new Option("all", ""), ...values.map(v => new Option(v, v)));
+    select.onchange = () => { state.pick = { ...state.pick, [f.name]: select.value }; if (!select.value) delete state.pick[f.name]; state.page = 0; draw(); };
+    return select;
+  });
+  const search = make("input", { type: "search", placeholder: "words in any column", autocomplete: "off" });
+  search.setAttribute("aria-label", "Search all columns");
+  search.oninput = () => { state.q = search.value.trim(); state.page = 0; draw(); };
+  const clear = make("button", { type: "button", textContent: "Clear" });
+  clear.onclick = () => { state = { ...blank(), size: state.size }; draw(); };
+  const sorter = make("select", { name: "sort" }, new Option("the papers' order", ""), ...heads.map(h => new Option(h.dataset.name, h.dataset.name)));
+  sorter.onchange = () => { state.sort = sorter.value; state.down = false; state.page = 0; draw(); };
+  const sizes = make("select", {}, ...[25, 100, 1e9].map(n => new Option(n === 1e9 ? "all rows" : n + " rows a page", n)));
+  sizes.onchange = () => { state.size = +sizes.value; state.page = 0; draw(); };
+  sizes.setAttribute("aria-label", "Rows a page");
+  const info = make("span", { className: "info" });
+  info.setAttribute("aria-live", "polite");
+  const turn = [["‹ previous", -1], ["next ›", 1]].map(([text, by]) => {
+    const b = make("button", { type: "button", textContent: text });
+    b.onclick = () => { state.page += by; draw(); table.scrollIntoView({ block: "start" }); };
+    return b;
+  });
+  const where = make("span", { className: "info" });
+  const fold = make("details", { className: "facets", open: innerWidth > 760 }, make("summary", { textContent: "Filter" }),
+    make("div", { className: "filters" }, ...selects.map((s, i) => make("label", {}, facets[i].name, s)), make("label", { className: "narrow" }, "sort by", sorter)));
+  table.before(make("div", { className: "finder" }, search, clear, info), fold);
+  table.after(make("div", { className: "pager" }, turn[0], where, turn[1], sizes));
+  heads.forEach(th => {                                              // a heading sorts: up, down, the papers' order
+    const b = make("button", { type: "button", className: "sort", textContent: th.textContent });
+    b.onclick = () => {
+      if (state.sort !== th.dataset.name) [state.sort, state.down] = [th.dataset.name, false];
+      else if (!state.down) state.down = true;
+      else [state.sort, state.down] = ["", false];
+      state.page = 0;
+      draw();
+    };
+    th.replaceChildren(b);
+  });
+
+  function draw(keep) {
+    const ask = state.q.toLowerCase().split(/\s+/).filter(Boolean), named = rows.filter(r => ask.every(w => r.text.includes(w)));
+    shown = order(named.filter(r => fits(r)));
+    const pages = Math.max(1, Math.ceil(shown.length / state.size));
+    state.page = Math.min(state.page, pages - 1);
+    body.replaceChildren(...shown.slice(state.page * state.size, (state.page + 1) * state.size).map(r => r.tr));
+    selects.forEach((s, i) => {                                      // how many rows each choice would leave
+      const count = {};
+      named.forEach(r => { if (fits(r, facets[i])) { const v = r.cells[facets[i].i][facets[i].k]; count[v] = (count[v] || 0) + 1; } });
+      [...s.options].forEach(o => { if (o.value) { o.textContent = `${o.value} (${count[o.value] || 0})`; o.disabled = !count[o.value] && o.value !== state.pick[s.name]; } });
+      s.value = state.pick[s.name] || "";
+      s.classList.toggle("set", !!s.value);
+    });
+    heads.forEach(h => { if (h.dataset.name !== state.sort) h.removeAttribute("aria-sort"); else h.setAttribute("aria-sort", state.down ? "descending" : "ascending"); });
+    if (document.activeElement !== search) search.value = state.q;
+    [sorter.value, sizes.value] = [state.sort, state.size];
+    if (sizes.selectedIndex < 0) sizes.value = state.size = 25;
+    info.textContent = shown.length === rows.length ? `${rows.length} numbers` : `${shown.length} of ${rows.length} numbers`;
+    where.textContent = shown.length ? `page ${state.page + 1} of ${pages}` : "no row fits: clear a filter";
+    [turn[0].disabled, turn[1].disabled] = [state.page === 0, state.page === pages - 1];
+    if (!keep) write();
+  }
+  function jump() {                                                  // the address names a row: turn to its page
+    if (location.hash.startsWith("#?") || location.hash.length < 2) { read(); return draw(true); }
+    const id = decodeURIComponent(location.hash.slice(1)), row = rows.find(r => r.tr.id === id);
+    if (!row) return draw(true);
+    if (!shown.includes(row)) { state = { ...blank(), size: state.size }; draw(true); }
+    state.page = Math.floor(shown.indexOf(row) / state.size);
+    draw(true);
+    body.querySelectorAll(".found").forEach(r => r.classList.remove("found"));
+    row.tr.classList.add("found");
+    row.tr.tabIndex = -1;
+    row.tr.focus({ preventScroll: true });
+    row.tr.scrollIntoView({ block: "center" });
+  }
+  body.addEventListener("click", e => {                              // a click on a row makes it the address
+    const tr = e.target.closest("tr");
+    if (tr && !e.target.closest("a") && !String(getSelection())) history.replaceState(null, "", "#" + tr.id);
+  });
+  addEventListener("beforeprint", () => body.replaceChildren(...shown.map(r => r.tr)));
+  addEventListener("afterprint", () => draw(true));
+  addEventListener("hashchange", jump);
+  jump();
+  table.dataset.ready = "";
+});

@@ -1,0 +1,208 @@
+"""Methods in the book: source beside the equations, hyper-parameters, card, BibTeX; all read from the package itself."""
+import ast
+import inspect
+import math
+import os
+import re
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+from docutils import nodes
+from fedbook import chip, esc, raw, wrap
+from sphinx.directives.code import LiteralInclude
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from fedlib.cite import cite
+
+log = logging.getLogger(__name__)
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def methods():
+    """Display name -> class."""
+    from fedlib.methods import METHODS
+    return METHODS
+
+
+class Named(SphinxDirective):
+    """A directive whose argument names a method."""
+
+    required_arguments, final_argument_whitespace = 1, True
+
+    def fail(self, why, *args):
+        log.warning(why, *args, location=self.get_location())
+        return []
+
+    def run(self):
+        name = self.arguments[0].strip()
+        if name not in methods():
+            return self.fail("{%s}: no method %r; fedlib has %s", self.name, name, ", ".join(methods()))
+        cls = methods()[name]
+        self.env.note_dependency(inspect.getsourcefile(cls))
+        return self.show(name, cls)
+
+
+def bounds(f):
+    """The permitted values of a hyper-parameter, in words."""
+    if f.metadata.get("choices"):
+        return ", ".join(f"<code>{esc(c)}</code>" for c in f.metadata["choices"])
+    low, high = f.metadata.get("range") or (None, None)
+    if low is None and high is None:
+        return ""
+    if high is None or math.isinf(high):
+        return f"≥ {low:g}"
+    return f"≤ {high:g}" if low is None or math.isinf(low) else f"{low:g} to {high:g}"
+
+
+class Hyper(Named):
+    """{hyper} FedGA: the hyper-parameters: default, permitted values, values searched, meaning, source."""
+
+    def show(self, name, cls):
+        from fedlib.method import Method
+        common = {f.name for f in fields(Method)}
+        every = [f for f in fields(cls) if f.metadata.get("what")]
+        own, shared = [f for f in every if f.name not in common], [f for f in every if f.name in common]
+        for f in every:
+            if not f.metadata.get("source"):
+                return self.fail("{hyper} %s: the hyper-parameter %s names no source", name, f.name)
+
+        def line(f):
+            grid = f.metadata.get("grid")
+            searched = f'<small>searched: {esc(", ".join(map(str, grid)))}</small>' if grid else ""
+            return (f"<tr><td><code>{f.name}</code></td><td><code>{esc(f.default)}</code></td><td>{bounds(f)}{searched}</td>"
+                    f'<td>{esc(f.metadata["what"])}</td><td>{esc(f.metadata["source"])}</td></tr>')
+
+        def table(rows):
+            head = "".join(f'<th scope="col">{h}</th>' for h in ("name", "default", "permitted", "meaning", "source"))
+            return f'<table class="plain hyper"><thead><tr>{head}</tr></thead><tbody>{"".join(map(line, rows))}</tbody></table>'
+
+        out = [wrap(table(own), f"{esc(name)}: hyper-parameters of its own")] if own else [
+            nodes.paragraph("", f"{name} has no hyper-parameter of its own.")]
+        if shared:
+            out.append(raw(f'<details class="more"><summary>{len(shared)} that every method has</summary><div class="scroll" tabindex="0">'
+                           f"{table(shared)}</div></details>"))
+        return out
+
+
+class AboutBox(Named):
+    """{about} FedGA: one line on the method, its paper, and how it is run."""
+
+    def show(self, name, cls):
+        card = cls.card
+        if card is None:
+            return self.fail("{about}: the class of %s has no card", name)
+        facts = {"who trains": "every client" if cls.who == "all" else "the sampled cohort",
+                 "who receives": "every client" if cls.download == "all" else "the sampled cohort",
+                 "scored": "before training" + (" and after it" if cls.post else "")}
+        if getattr(cls, "needs_val", False):
+            facts["needs"] = "validation rows on each client"
+        where = f'<a href="{esc(card.url)}">{esc(card.title)}</a>' if card.url else esc(card.title)
+        cited, _ = self.parse_inline(f"{{cite:t}}`{card.bibkey}`", lineno=self.lineno)
+        listing = "".join(f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts.items())
+        box = nodes.container(classes=["card-box"])
+        box += raw(f'<p class="card-name"><b>{esc(name)}</b> {chip(card.status)}</p><p>{esc(card.line[:1].upper() + card.line[1:])}.</p>')
+        box += nodes.paragraph("", "", *cited, raw(f". <i>{where}</i>. {esc(card.venue)}."), classes=["card-paper"])
+        box += raw(f"<dl>{listing}</dl>")
+        return [box]
+
+
+class Cite(Named):
+    """{cite} FedGA: the BibTeX entry of the method's paper, to copy."""
+
+    def show(self, name, cls):
+        path = Path(self.env.srcdir, "references.bib")
+        self.env.note_dependency(str(path))
+        try:
+            entry = cite(name, path=path)
+        except ValueError as problem:
+            return self.fail("{cite} %s: %s", name, problem)
+        return [nodes.literal_block(entry, entry, language="bibtex")]
+
+
+def span(tree, name, cls):
+    """First and last line of a function or class: "weights" (of the class, else of the file), "FedGA.weights" or "FedGA"."""
+    owner, _, bare = name.rpartition(".")
+    scopes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == (owner or cls.__name__)] + ([] if owner else [tree])
+    for scope in scopes:
+        for n in scope.body:
+            if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == bare:
+                return min([n.lineno, *(d.lineno for d in n.decorator_list)]), n.end_lineno, scope is not tree
+    return None
+
+
+class Source(LiteralInclude):
+    """{source} FedGA: the file of a method from its first definition on, as it is on disk.
+
+    Option :parts: weights aggregate (functions of the class or file, or Class.function) shows these alone; the options
+    of literalinclude work too. Comments `# eq:label` become links to the equation `eq-label`. Long lines are wrapped.
+    """
+
+    option_spec = LiteralInclude.option_spec | {"parts": str.split}
+
+    def run(self):
+        name = self.arguments[0].strip()
+        if name not in methods():
+            log.warning("{source}: no method %r; fedlib has %s", name, ", ".join(methods()), location=self.get_location())
+            return []
+        cls = methods()[name]
+        path = Path(inspect.getsourcefile(cls)).resolve()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if "parts" in self.options:
+            wanted = self.options.pop("parts")
+            spans = [span(tree, part, cls) for part in wanted]
+            if None in spans:
+                log.warning("{source} %s: %s has no %s", name, path.name, wanted[spans.index(None)], location=self.get_location())
+                return []
+            self.options["lines"] = ",".join(f"{first - (i > 0)}-{last}" for i, (first, last, _) in enumerate(spans))
+            if all(inner for *_, inner in spans):
+                self.options["dedent"] = 4
+        elif not {"pyobject", "lines", "start-at", "start-after"} & set(self.options):
+            first = next(n for n in tree.body if not isinstance(n, (ast.Import, ast.ImportFrom, ast.Expr)))
+            self.options["lines"] = f"{min([first.lineno, *(d.lineno for d in getattr(first, 'decorator_list', []))])}-"
+        self.options.setdefault("language", "python")
+        self.options.setdefault("caption", path.relative_to(ROOT).as_posix())
+        self.options["class"] = ["source", *self.options.get("class", [])]
+        self.arguments[0] = "/" + Path(os.path.relpath(path, Path(self.env.srcdir).resolve())).as_posix()
+        return super().run()
+
+
+def link_equations(app, page, template, context, doctree):
+    """In code, `# eq:label` becomes `# (3)`, a link to the equation labelled eq-label, on whatever page it stands."""
+    def link(m):
+        label = "eq-" + m[2]
+        doc, number = app.env.domaindata["math"]["objects"].get(label, (None, 0))
+        if doc is None:
+            log.warning("code names an unknown equation %s", label, location=page)
+            return m[0]
+        fig = app.env.toc_fignumbers.get(doc, {}).get("displaymath", {}).get(f"equation-{label}")
+        number = ".".join(map(str, fig)) if fig else number
+        uri = app.builder.get_relative_uri(page, doc) if doc != page else ""
+        return f'<a class="eqlink" href="{uri}#equation-{label}" title="Equation {number}">{m[1] or ""}({number})</a>'
+
+    def line(text):
+        """One line of code as a block that wraps with a hanging indent; its link goes to the right edge."""
+        bare = re.sub(r"<[^>]+>", "", text)
+        text = re.sub(r"(<span class=\"w\">)?\s+(</span>)?(?=(<span class=\"c1\">)?<a class=\"eqlink\")", "", text)
+        return f'<span class="line" style="--in:{len(bare) - len(bare.lstrip())}ch">{text}\n</span>'
+
+    def block(m):
+        code = re.sub(r"(# )?(?<![\w:-])eq:([a-z][\w-]*)", link, m[0])
+        if "source" not in m[1]:
+            return code
+        head, _, rest = code.partition("<pre>")
+        body, _, tail = rest.rpartition("</pre>")
+        start, _, body = body.rpartition("<span></span>") if body.startswith("<span></span>") else ("", "", body)
+        return f'{head}<pre>{start}{"".join(map(line, body.rstrip().split(chr(10))))}</pre>{tail}'
+
+    if '<div class="highlight">' in context.get("body", ""):
+        context["body"] = re.sub(r'<div class="([^"]*)highlight-\w+ notranslate"><div class="highlight">.*?</div>', block, context["body"], flags=re.S)
+
+
+def setup(app):
+    for name, directive in {"hyper": Hyper, "about": AboutBox, "cite": Cite, "source": Source}.items():
+        app.add_directive(name, directive)
+    app.connect("html-page-context", link_equations)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

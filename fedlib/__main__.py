@@ -1,0 +1,313 @@
+"""The command line.
+
+    python -m fedlib methods                                   all methods, their papers, what they do
+    python -m fedlib show FedAvg                               card, hyper-parameters, source of every value
+    python -m fedlib run FedAvg synthetic:alpha=.5,beta=.5     one method on one task
+    python -m fedlib run fedga/synthetic                       a study of params.yaml
+    python -m fedlib table fedga "Table 5"                     what the paper prints, what we got, the verdict
+    python -m fedlib cite FedAvg                               BibTeX
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import math
+import sys
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+from .cite import cite
+from .method import make, nearest
+from .methods import METHODS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Mistake(ValueError):
+    """What the user typed cannot be done; one line that says what would."""
+
+
+# ---------------------------------------------------------------- commands
+def methods(args):
+    """list all methods"""
+    rows = [("method", "paper", "")]
+    for name, m in METHODS.items():
+        rows.append((name, f"{m.card.authors}, {m.card.venue} {m.card.year}" if m.card else "-", m.card.line if m.card else ""))
+    print(columns(rows))
+
+
+def show(args):
+    """explain one method"""
+    name, m = args.method, known(args.method)
+    if m.card:
+        c = m.card
+        print(f"{name}: {c.line}\n\n{c.authors.rstrip('.')}. {c.title}. {c.venue} {c.year}. {c.url}".rstrip()
+              + f"\n{c.status} implementation; BibTeX: python -m fedlib cite {quoted(name)}\n")
+    print(inspect.getdoc(m) or "", end="\n\n")
+    hps = [f for f in fields(m) if "what" in f.metadata]
+    wide = max(len(f"{f.name} = {plain(f.default)}") for f in hps)
+    for f in hps:
+        d, head = f.metadata, f"{f.name} = {plain(f.default)}"
+        facts = {"permitted": permitted(d), "searched": ", ".join(map(plain, d["grid"] or ())), "source": d["source"]}
+        print(f"  {head:{wide}}  {d['what']}\n  {'':{wide}}  " + "; ".join(f"{k} {v}" for k, v in facts.items() if v))
+    who = "all clients train in every round" if m.who == "all" else "the sampled clients train"
+    hear = "all clients receive the model" if m.download == "all" else "those that train receive the model"
+    print(f"\n{who}; {hear}" + ("; clients need validation rows" if m.needs_val else "")
+          + f"\nsource: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}")
+
+
+def run(args):
+    """run one method on one task, or a study of params.yaml"""
+    if args.task is None:
+        return study(args)
+    m = known(args.method)
+    device = device_of(args.device)
+    from . import engine
+    task = parse_task(args.task)
+    method = make(args.method, task, **parse_settings(args.set, m))
+    rec = engine.run(method, task, args.rounds, seed=args.seed, cohort=args.cohort, every=args.every, how=args.how,
+                     folder=args.folder, device=device)
+    report(args.method, task, rec)
+
+
+def study(args):
+    """Run what is missing of a study, print one table per measure."""
+    from . import experiment
+    paper, _, name = args.method.partition("/")
+    if not name:
+        raise Mistake(f"run {args.method}: give a task, as in `run {args.method} synthetic:alpha=.5,beta=.5`" if args.method in
+                      METHODS else f"run {args.method!r}: name a study as paper/study, as in fedga/synthetic, or a method and a task")
+    done = experiment.study(paper, name, device=device_of(args.device), path=ROOT / "params.yaml", runs=ROOT / "runs")
+    for measure in experiment.MEASURES:
+        print(f"{paper}/{name}, tier {done.tier}: {measure}\n{done.table(measure).round(3).to_string()}\n")
+
+
+def table(args):
+    """print a table of a paper: reported, ours, verdict"""
+    import pandas as pd
+    path = ROOT / "results" / "ledger.csv"
+    if not path.exists():
+        raise Mistake(f"{path.relative_to(ROOT)} is missing: make it with `python -m fedlib.ledger`")
+    t = pd.read_csv(path, dtype=str, keep_default_na=False)
+    t = t[t.paper == pick(args.paper, t.paper.unique(), "paper")]
+    t = t[t.artefact == pick(args.artefact, t.artefact.unique(), f"artefact of {args.paper}")]
+    print(f"{args.paper}, {t.artefact.iloc[0]}\n")
+    rows = [("data set", "method", "metric", "setting", "reported", "ours", "seeds", "data", "tier", "verdict")]
+    for r in t.itertuples():
+        spread = f" ± {r.reported_spread}" if r.reported_spread else ""
+        between = f" [{r.ours_lo}, {r.ours_hi}]" if r.ours_lo else ""
+        rows.append((r.dataset, r.method, r.metric, r.setting, (r.reported or "-") + spread, (r.ours or "-") + between,
+                     r.n_seeds or "-", r.data or "-", r.tier or "-", r.verdict))
+    print(columns(rows))
+
+
+def bibtex(args):
+    """print BibTeX of methods' papers"""
+    print(cite(*args.methods))
+
+
+# ---------------------------------------------------------------- what the user may type
+def known(name):
+    if name not in METHODS:
+        raise Mistake(f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib methods lists them)")
+    return METHODS[name]
+
+
+def pick(word, words, what):
+    """The one of `words` that the user means; case and punctuation do not matter."""
+    bare = {"".join(c for c in w.lower() if c.isalnum()): w for w in words}
+    found = bare.get("".join(c for c in word.lower() if c.isalnum()))
+    if found is None:
+        raise Mistake(f"unknown {what} {word!r}{nearest(word, words)} (known: {', '.join(words)})")
+    return found
+
+
+def value(text):
+    """A number, True, False, None, a list of these, a piece such as SAM(rho=.05), or the text itself."""
+    try:
+        return literal(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def literal(node):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        pieces = known_pieces()
+        if node.func.id not in pieces:
+            raise Mistake(f"unknown piece {node.func.id!r}{nearest(node.func.id, pieces)} (known: {', '.join(pieces)})")
+        return pieces[node.func.id](*map(literal, node.args), **{k.arg: literal(k.value) for k in node.keywords})
+    if isinstance(node, ast.Name) and node.id == "inf":
+        return math.inf
+    return ast.literal_eval(node)
+
+
+def known_pieces():
+    """Steps and rules by name."""
+    from . import local, server
+    return {n: c for module in (local, server) for n, c in vars(module).items()
+            if inspect.isclass(c) and c.__module__ == module.__name__ and hasattr(c, "__dataclass_fields__")}
+
+
+def parse_settings(pairs, m):
+    """["mu=.1", ...] -> {"mu": 0.1}."""
+    out, names = {}, [f.name for f in fields(m) if f.name not in ("task", "inner")]
+    for pair in pairs:
+        k, eq, v = pair.partition("=")
+        if not eq:
+            raise Mistake(f"--set {pair!r}: write name=value, as in --set lr=0.05")
+        if k not in names:
+            raise Mistake(f"--set {pair}: no hyper-parameter {k!r}{nearest(k, names)} (known: {', '.join(names)})")
+        out[k] = value(v)
+    return out
+
+
+PARTS = {"dirichlet": ("dirichlet", "alpha"), "labels": ("labels_per_client", "labels"), "per_domain": ("by_domain", "per_domain")}
+USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"name": "natural"}, {"name": "CNN"}),
+         "digits": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "MLP", "hidden": 64}),
+         "glyphs": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "CNN"}),
+         "cifar10": ({"name": "dirichlet", "clients": 100, "alpha": 0.1}, {"name": "CNN"})}
+
+
+def describe(text):
+    """"digits:clients=10,dirichlet=.3" -> (description for fedlib.tasks, split).
+
+    dirichlet=, labels= and per_domain= choose the partition, network= the network; batch= and split= are the task's; what
+    the source takes goes to the source, then to the partition, and the rest are sizes of the network.
+    """
+    from . import tasks
+    name, _, rest = text.partition(":")
+    if name not in tasks.SOURCES:
+        raise Mistake(f"unknown task {name!r}{nearest(name, tasks.SOURCES)} (known: {', '.join(tasks.SOURCES)})")
+    given = {}
+    for pair in filter(None, rest.split(",")):
+        k, eq, v = pair.partition("=")
+        if not eq:
+            raise Mistake(f"task {text!r}: {pair!r} is not name=value; write {name}:name=value,name=value")
+        given[k.strip()] = value(v)
+    partition, network = map(dict, USUAL.get(name, ({"name": "natural"}, {"name": "Linear"})))
+    for k, (how, arg) in PARTS.items():
+        if k in given:
+            partition = {"name": how, arg: given.pop(k)} | {a: b for a, b in partition.items() if a == "clients"}
+    if "network" in given:
+        network = {"name": given.pop("network")}
+    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)}
+    split = given.pop("split", 0)
+    sources, cuts = (list(inspect.signature(f).parameters) for f in (tasks.SOURCES[name], tasks.PARTITIONS[partition["name"]]))
+    sizes = [f.name for f in fields(tasks.known(tasks.NETWORKS, "network", network["name"]))]
+    for k, v in given.items():
+        where = spec["data"] if k in sources else partition if k in cuts else network if k in sizes else None
+        if where is None:
+            words = [*sources, *cuts[1:], *sizes, *PARTS, "network", "batch", "split"]
+            raise Mistake(f"task {text!r}: unknown {k!r}{nearest(k, words)} (known: {', '.join(dict.fromkeys(words))})")
+        where[k] = v
+    return spec | {"partition": partition, "network": network}, split
+
+
+def parse_task(text):
+    from . import tasks
+    spec, split = describe(text)
+    return tasks.build(spec, split, text)
+
+
+def device_of(name):
+    import torch
+    if name == "cuda" and not torch.cuda.is_available():
+        raise Mistake(f"--device cuda: torch {torch.__version__} finds no CUDA device here; use --device cpu")
+    return name
+
+
+# ---------------------------------------------------------------- what we print
+def report(name, task, rec):
+    """The end of a run: one row per view and selection rule."""
+    from . import metrics, record
+    print(f"{name} on {task.name}: {task.C} clients, {rec.meta['rounds']} rounds, seed {rec.meta['seed']}, {task.kind} data, "
+          f"{rec.meta['device']}, {rec.meta['seconds']:.1f} s\n")
+    rules = ["last"] + ["best_val"] * all(map(len, task.val))
+    rows = [("model", "moment", "round chosen by", "mean %", "worst 10 %", "Gini")]
+    for moment, view, split in rec.views:
+        if split == "test":
+            for rule in rules if moment == "pre" else rules[:1]:
+                a = rec[moment, view, "test"][record.RULES[rule](rec, view, moment)][0]
+                rows.append((view, moment, rule, f"{100 * metrics.mean_acc(a):.1f}", f"{100 * metrics.worst(a):.1f}",
+                             f"{metrics.gini(a):.3f}" if len(a) > 1 else "-"))
+    print(columns(rows))
+    sent = {way: sum(e["bytes"] for e in leaves.values()) for way, leaves in rec.meta["bytes"].items()}
+    print("\nbytes per client and round: " + ", ".join(f"{way} {n:,}" for way, n in sent.items()))
+
+
+def plain(v):
+    return f"{v:g}" if isinstance(v, float) else str(v)
+
+
+def permitted(d):
+    if d.get("choices"):
+        return ", ".join(map(plain, d["choices"]))
+    return "[{}, {}]".format(*map(plain, d["range"])) if d.get("range") else ""
+
+
+def quoted(name):
+    return name if name.replace("-", "").replace("_", "").isalnum() else f"'{name}'"
+
+
+def columns(rows):
+    """Rows of text as a table; the first is the head."""
+    rows = [[str(c) for c in r] for r in rows]
+    wide = [max(map(len, c)) for c in zip(*rows)]
+    rows.insert(1, ["-" * n for n in wide])
+    return "\n".join("  ".join(c.ljust(n) for c, n in zip(r, wide)).rstrip() for r in rows)
+
+
+# ---------------------------------------------------------------- argparse
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message} (--help explains)\n")
+
+
+COMMANDS = {"methods": methods, "show": show, "run": run, "table": table, "cite": bibtex}
+
+
+def parser():
+    p = Parser(prog="python -m fedlib", description="Fairness and personalisation in federated learning.",
+               epilog=__doc__.partition("\n")[2], formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = p.add_subparsers(dest="command", required=True, metavar="command")
+    at = {name: sub.add_parser(name, help=f.__doc__, description=f.__doc__) for name, f in COMMANDS.items()}
+    at["show"].add_argument("method")
+    r = at["run"]
+    r.add_argument("method", help="a method; or a study of params.yaml, as paper/study")
+    r.add_argument("task", nargs="?", help="source:key=value,...  as synthetic:alpha=.5,beta=.5 or "
+                   "digits:clients=10,dirichlet=.3 or glyphs:n=2000,network=CNN")
+    r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter; repeatable")
+    r.add_argument("--rounds", type=int, default=50)
+    r.add_argument("--cohort", type=int, help="clients per round (all)")
+    r.add_argument("--seed", type=int, default=0)
+    r.add_argument("--every", type=int, default=1, help="evaluate every so many rounds (1)")
+    r.add_argument("--device", choices=("cpu", "cuda"), help="where to compute (cuda if there is one)")
+    r.add_argument("--how", choices=("loop", "vmap"), help="clients one after another, or batched; never changes a result")
+    r.add_argument("--folder", help="keep the record there; a killed run continues from it")
+    at["table"].add_argument("paper")
+    at["table"].add_argument("artefact", help='as "Table 5"')
+    at["cite"].add_argument("methods", nargs="+", metavar="METHOD")
+    return p
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+            raise Mistake(f"unknown command {argv[0]!r}{nearest(argv[0], COMMANDS)} (known: {', '.join(COMMANDS)})")
+        args = parser().parse_args(argv)
+        COMMANDS[args.command](args)
+    except (ValueError, RuntimeError) as e:
+        if not isinstance(e, ValueError) and type(e).__module__.split(".")[0] != "fedlib":
+            raise
+        print(f"python -m fedlib: {textwrap.shorten(str(e), 600)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The tables and figures of the five papers: what proves that we made each, and how far we got.
+
+An artefact is "done" when all its evidence is there, at the paper's sizes and not from a stand-in; "reduced",
+with the reason, when something is smaller or missing; "not run" when there is none. Nothing is typed: figures
+and tables are looked up below results/figures (<name>.svg with <name>.json, or <name>.csv), numbers among the
+cells of ours.csv.
+"""
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+COLUMNS = ["paper", "artefact", "title", "status", "reason", "tier", "data", "page", "files"]
+TIERS = ("tiny", "small", "paper", "exact")                          # worst to best
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One table or figure, and its evidence beside the cells that the paper prints there."""
+    paper: str
+    name: str                                   # as in reported.csv: "Table 5"
+    title: str
+    page: str = "ledger.html"                   # in the built book; its anchor is the slug
+    figure: bool = False                        # <slug>.svg and .json, anywhere below results/figures
+    table: bool = False                         # <slug>.csv there
+    cells: tuple = ()                           # metrics of ours that must be there beside the printed ones
+
+    @property
+    def slug(self):
+        """The name of its files and its anchor: "fedga-table-5"."""
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.paper}-{self.name}".lower()).strip("-")
+
+
+def _fedga(page, name, title, **evidence):
+    return Artefact("fedga", name, title, f"notebooks/fedga/{page}.html", **evidence)
+
+
+def _rest(paper, **titles):
+    return tuple(Artefact(paper, name.replace("_", " "), title) for name, title in titles.items())
+
+
+_ABC = dict(zip("abcdef", ("Income-Sex", "Employment-Sex", "Health-Sex", "Income-Race", "MNIST", "CIFAR-10")))
+_RULES = dict(zip("abcd", ("Median", "Trimmed-mean", "Multi-Krum", "DeepSight")))
+
+ARTEFACTS = (
+    _fedga("synthetic", "Figure 1", "Update scale and Gini coefficient fall together", figure=True,
+           cells=("us_gini_pearson", "us_gini_spearman")),
+    _fedga("theory", "Figure 2", "Workflow of FedGA", figure=True),
+    _fedga("synthetic", "Table 1", "Hyper-parameters of the compared methods", table=True),
+    _fedga("theory", "Section 4.1", "What FedGA sends beyond FedAvg",
+           cells=("extra_upload_bytes", "model_bytes")),
+    _fedga("theory", "Section 4.3", "Bounds of the aggregation weights",
+           cells=("weight_bound_violations", "alpha_one_deviation")),
+    _fedga("theory", "Section 4.4", "Pairwise differences, Gini and mean: worked example"),
+    Artefact("fedga", "Section 5.1", "Settings of the experiments"),
+    _fedga("images", "Figure 3", "Worst 10% of the clients, CIFAR-01", figure=True),
+    _fedga("images", "Figure 4", "Gini coefficient against FedAvg, CIFAR-01", figure=True),
+    _fedga("images", "Table 2", "Standard deviation over clients, CIFAR-01"),
+    _fedga("images", "Figure 5", "Gini curves and their areas, Office-Caltech-10 (AlexNet)", figure=True),
+    _fedga("images", "Figure 6", "Gini against FedAvg by round, Office-Caltech-10 (AlexNet)", figure=True),
+    _fedga("images", "Figure 7", "Accuracy against Gini, Office-Caltech-10 (ResNet18)", figure=True),
+    _fedga("images", "Figure 8", "Training and test accuracy, Office-Caltech-10 (ResNet18)", figure=True),
+    _fedga("images", "Table 3", "Standard deviation over clients, Office-Caltech-10 (ResNet18)"),
+    _fedga("synthetic", "Figure 9", "Accuracy, Gini and standard deviation, Synthetic(0, 0)", figure=True),
+    _fedga("synthetic", "Figure 10", "Accuracy by round, Synthetic(0, 0)", figure=True),
+    _fedga("synthetic", "Figure 11", "Gini coefficient by round, Synthetic(0, 0)", figure=True),
+    _fedga("synthetic", "Table 4", "Worst 10% of the clients, Synthetic(0, 0)"),
+    _fedga("synthetic", "Figure 12", "Distributions of client accuracy, Synthetic(0.5, 0.5)", figure=True),
+    _fedga("synthetic", "Figure 13", "Top 10% minus bottom 10%, Synthetic(0.5, 0.5)", figure=True),
+    _fedga("synthetic", "Table 5", "All methods on Synthetic(0.5, 0.5)"),
+    _fedga("synthetic", "Figure 14", "Densities of client accuracy, Synthetic(1, 1)", figure=True),
+    _fedga("synthetic", "Figure 15", "Four metrics in a radar chart, Synthetic(1, 1)", figure=True),
+    _fedga("alpha", "Figure 16", "Gini coefficient against alpha", figure=True, cells=("best_gini",)),
+    _fedga("images", "Table 6", "With and without delay, Office-Caltech-10"),
+    _fedga("synthetic", "Table 7", "With and without delay, CIFAR-01 and Synthetic"),
+    _fedga("theory", "Table 8", "Time of the trigger test"),
+    *_rest("fedas", Table_2="Accuracy on CIFAR-100 by skew and participation",
+           Table_3="Accuracy on CIFAR-10 by skew and participation",
+           Table_4="Ablation of alignment and synchronisation"),
+    *_rest("plgu", Table_1="Accuracy of the global model", Table_2="Accuracy of the personalised model",
+           Table_3="Number of local epochs", Table_4="Size of the perturbation",
+           Figure_1_text="Toy example: clients with poor accuracy"),
+    Artefact("plgu", "Figure 1 text (Section 5.1)", "Toy example: numbers of the running text"),
+    *_rest("plgu", Figure_5_text="Number of personalised layers",
+           Figure_6_text="Distribution of client accuracy"),
+    Artefact("plgu", "Section 6.2 text", "Numbers of the running text"),
+    Artefact("equfl", "Table I", "Capabilities of the compared methods"),
+    *(Artefact("equfl", f"Table II({k})", f"Bias scores, {d}") for k, d in _ABC.items()),
+    *(Artefact("equfl", f"Table III({k})", f"Accuracy of the global model, {d}") for k, d in _ABC.items()),
+    *(Artefact("equfl", f"Table IV({k})", f"Aggregation by {r}") for k, r in _RULES.items()),
+    Artefact("equfl", "Table V(a)", "Two labels per client"),
+    Artefact("equfl", "Table V(b)", "Three labels per client"),
+    Artefact("equfl", "Table VI", "Transfer between fairness metrics"),
+    Artefact("equfl", "Table VII", "Network of the server"),
+    Artefact("equfl", "Table VIII", "Which global models the server collects"),
+    Artefact("equfl", "Table IX", "Against a regulariser at the clients"),
+    Artefact("equfl", "Table X", "Several fairness metrics at once"),
+    Artefact("equfl", "Table XI", "Storage at the server"),
+    Artefact("equfl", "Table XII", "Bias scores under differential privacy"),
+    Artefact("equfl", "Table XIII", "Accuracy under differential privacy"),
+    Artefact("equfl", "text V-C", "Numbers of the running text, experiments"),
+    Artefact("equfl", "text VI", "Numbers of the running text, discussion"),
+    Artefact("equfl", "text settings", "Settings of the experiments"),
+    *_rest("fft-gp", Table_2="Local models on their own domain",
+           Table_3="Global model on the domain left out"),
+)
+
+
+def names(reported):
+    """Paper -> the artefacts it may have: those of the list above and those of reported.csv."""
+    found = {p: set(g) for p, g in reported.groupby("paper").artefact}
+    for a in ARTEFACTS:
+        found.setdefault(a.paper, set()).add(a.name)
+    return found
+
+
+def _look(artefact, printed, ours, root):
+    """Evidence there and not there -> files, missing, tiers, kinds of data."""
+    files, missing, tiers, kinds = [], [], set(), set()
+    for wanted, end, what in ((artefact.figure, "svg", "figure"), (artefact.table, "csv", "table")):
+        found = sorted((root / "figures").rglob(f"{artefact.slug}.{end}")) if wanted else ()
+        files += [path.relative_to(root).as_posix() for path in found]
+        if wanted and not found:
+            missing.append(f"the {what}")
+        for about in (path.with_suffix(".json") for path in found if end == "svg"):
+            facts = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
+            if facts.get("tier") not in TIERS or not facts.get("data"):
+                raise ValueError(f"{about}: save the figure with plots.save, with its tier and data")
+            tiers.add(facts["tier"])
+            kinds.add("stand-in" if "stand-in" in facts["data"] else "")
+    mine = ours[(ours.paper == artefact.paper) & (ours.artefact == artefact.name)]
+    have = int(printed.key.isin(mine.key).sum())
+    if have < len(printed):
+        missing.append(f"{len(printed) - have} of {len(printed)} numbers")
+    missing += [f"the number {m}" for m in artefact.cells if m not in set(mine.metric)]
+    if len(mine):
+        files.append("ours.csv")
+    return files, missing, tiers | set(mine.tier), kinds | set(mine.data)
+
+
+def table(reported, ours, root="results"):
+    """artefacts.csv: one row per artefact with its status -> frame [artefacts, COLUMNS]. ours: one row per
+    key."""
+    rows, root = [], Path(root)
+    for a in ARTEFACTS:
+        printed = reported[(reported.paper == a.paper) & (reported.artefact == a.name)]
+        files, missing, tiers, kinds = _look(a, printed, ours, root)
+        lowest = min(tiers, key=TIERS.index, default="")
+        reasons = missing and [f"missing: {', '.join(missing)}"]
+        if lowest in ("tiny", "small"):
+            reasons = [*reasons, f"sizes of tier {lowest}"]
+        if "stand-in" in kinds:
+            reasons = [*reasons, "stand-in data"]
+        status = "not run" if not files else "reduced" if reasons else "done"
+        page = f"{a.page}#{a.slug}" if "/" in a.page else a.page
+        rows.append((a.paper, a.name, a.title, status, "; ".join(reasons) if files else "", lowest,
+                     ", ".join(sorted(kinds - {""})), page, " ".join(files)))
+    return pd.DataFrame(rows, columns=COLUMNS)

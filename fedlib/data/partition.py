@@ -1,0 +1,142 @@
+"""Who holds what: cut samples into clients. Each function returns one LongTensor of rows per client, ascending.
+
+Every row goes to exactly one client, and the same arguments give the same clients. Letters: C clients, N samples, K classes.
+"""
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TRIES = 10_000                                        # redraws before dirichlet gives up
+
+
+def dirichlet(y: Tensor, clients: int, alpha: float, seed: int = 0, least: int = 20, K: int | None = None) -> list[Tensor]:
+    """Label skew: the rows of each class are shared out by proportions drawn from Dirichlet(alpha, ..., alpha) over clients.
+
+    y [N] classes; alpha small: a client has few classes, alpha large: all clients look alike. `least`: every client gets at
+    least so many rows, by drawing all proportions again until it holds (Hsu, Qi and Brown, 2019; the redraw is Yurochkin et
+    al., ICML 2019). `alpha` is the value of every coordinate; other code multiplies it by the class frequencies.
+    """
+    y, K = _classes(y, K)
+    _at_least(len(y), clients, least)
+    if not alpha > 0:
+        raise ValueError(f"alpha = {alpha}: give a number > 0")
+    rng = np.random.default_rng(seed)
+    of_class = [np.flatnonzero(y == k) for k in range(K)]
+    count = np.array([len(rows) for rows in of_class])
+    for _ in range(TRIES):
+        share = rng.dirichlet(np.full(clients, alpha), K)                         # [K, C], each row sums to 1
+        cuts = np.rint(share.cumsum(1) * count[:, None]).astype(int)              # [K, C]
+        cuts[:, -1] = count
+        if np.diff(cuts, axis=1, prepend=0).sum(0).min() >= least:
+            pieces = [np.split(rng.permutation(rows), at[:-1]) for rows, at in zip(of_class, cuts)]
+            return [_rows(np.concatenate(client)) for client in zip(*pieces)]
+    raise ValueError(f"Dirichlet({alpha}) over {clients} clients: none of {TRIES:,} draws gave every client {least} of the "
+                     f"{len(y):,} rows; use a larger alpha, fewer clients or a smaller `least`")
+
+
+def labels_per_client(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
+    """Label skew in the manner of McMahan et al. (AISTATS 2017): every client holds exactly `labels` classes.
+
+    y [N]. Classes are dealt so that they have equally many holders (to within one); a class is shared equally by its holders.
+    """
+    y, K = _classes(y, None)
+    _at_least(len(y), clients, labels)
+    if not 1 <= labels <= K:
+        raise ValueError(f"labels = {labels}: the data have {K} classes, so give 1 to {K}")
+    if clients * labels < K:
+        raise ValueError(f"{clients} clients with {labels} labels each cannot hold {K} classes: use at least "
+                         f"{-(-K // labels)} clients or {-(-K // clients)} labels per client")
+    rng = np.random.default_rng(seed)
+    holders = [[] for _ in range(K)]
+    for c in range(clients):                          # the classes with the fewest holders so far, ties at random
+        for k in np.lexsort((rng.random(K), [len(h) for h in holders]))[:labels]:
+            holders[k].append(c)
+    rows = [[] for _ in range(clients)]
+    for k in range(K):
+        own = rng.permutation(np.flatnonzero(y == k))
+        if len(own) < len(holders[k]):
+            raise ValueError(f"class {k} has {len(own)} rows for {len(holders[k])} clients: use fewer clients or labels")
+        for c, piece in zip(holders[k], np.array_split(own, len(holders[k]))):
+            rows[c].append(piece)
+    return [_rows(np.concatenate(r)) for r in rows]
+
+
+def natural(owner: Tensor) -> list[Tensor]:
+    """One client per distinct owner, in ascending order; owner [N] as in Pool.owner."""
+    if owner is None:
+        raise ValueError("these data have no natural owner: use dirichlet or labels_per_client")
+    owner = np.asarray(owner)
+    if owner.ndim != 1 or not len(owner):
+        raise ValueError(f"owner has shape {list(owner.shape)}: give one owner per row, [N] with N >= 1")
+    return [_rows(np.flatnonzero(owner == o)) for o in np.unique(owner)]
+
+
+def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]:
+    """Feature skew: `per_domain` clients of equal size (to within one row) for each domain; owner [N].
+
+    Client number = position of the domain * per_domain + j.
+    """
+    rng, clients = np.random.default_rng(seed), []
+    for d, rows in enumerate(natural(owner)):
+        if not 1 <= per_domain <= len(rows):
+            raise ValueError(f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give 1 to {len(rows)}")
+        clients += [_rows(piece) for piece in np.array_split(rng.permutation(rows.numpy()), per_domain)]
+    return clients
+
+
+def counts(rows: list[Tensor], y: Tensor, K: int) -> Tensor:
+    """[C, K] number of rows of each class at each client."""
+    return torch.stack([torch.bincount(y[r], minlength=K) for r in rows])
+
+
+def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
+    """Picture of a partition: one bubble per client and class, its area in proportion to the number of rows. Returns the axes.
+
+    The largest bubble is as high as a class, and its number of rows stands above the picture. With many clients bubbles may
+    reach into neighbouring columns; smaller ones are drawn on top.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.collections import EllipseCollection
+
+    n = counts(rows, y, K).numpy()
+    C = len(n)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)), layout="constrained")
+    client, cls = np.nonzero(n)
+    order = np.argsort(-n[client, cls], kind="stable")
+    client, cls = client[order], cls[order]
+    size = 0.95 * np.sqrt(n[client, cls] / n.max())                               # diameters; one class is 1 high
+    ax.set(xlim=(-0.7, C - 0.3), ylim=(-0.6, K - 0.4), xlabel="client", ylabel="class")
+    ax.set_title(f"largest: {n.max():,} rows", loc="right", fontsize="small")
+    ax.add_collection(EllipseCollection(size, size, np.zeros_like(size), units="y", offsets=np.column_stack([client, cls]),
+                                        offset_transform=ax.transData, facecolor="#0072B2", edgecolor="white", linewidth=0.4))
+    ax.set_xticks(range(0, C, 1 if C <= 32 else 5 if C <= 60 else 10))
+    ax.set_yticks(range(0, K, 1 if K <= 20 else 10))
+    ax.set_axisbelow(True)
+    ax.grid(color="0.9", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _classes(y, K):
+    y = np.asarray(y)
+    if y.ndim != 1 or not len(y) or y.dtype.kind not in "iu":
+        raise ValueError(f"y has shape {list(y.shape)} and type {y.dtype}: give one whole number per row, [N] with N >= 1")
+    K = int(y.max()) + 1 if K is None else K
+    if not 0 <= y.min() <= y.max() < K:
+        raise ValueError(f"y goes from {y.min()} to {y.max()}: classes are numbered 0 to K - 1 = {K - 1}")
+    return y, K
+
+
+def _at_least(N, clients, least):
+    if clients < 1 or least < 0:
+        raise ValueError(f"clients = {clients}, least = {least}: give at least one client and least >= 0")
+    if N < clients * least:
+        raise ValueError(f"{N:,} rows are fewer than {clients} clients x {least}: use fewer clients, a smaller minimum or more "
+                         "rows")
+
+
+def _rows(rows):
+    return torch.from_numpy(np.sort(rows)).long()

@@ -1,0 +1,300 @@
+"""The round. One client after another or many under vmap, with the same numbers; a checkpoint is the state.
+
+run(method, task, rounds, ...) -> Record. Letters: C clients, M cohort, R rounds, t round.
+"""
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.func import vmap
+from tqdm import tqdm
+
+from .method import Round, listens
+from .random import fold, seed_of, tag
+from .record import Record, whole
+from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack
+
+
+class ClientError(RuntimeError):
+    """Something went wrong at one client; says which, in which round and stage."""
+
+    def __init__(self, client, t, stage, why):
+        super().__init__(f"client {client}, round {t}, {stage}: {why}")
+        self.client, self.round, self.stage = client, t, stage
+
+
+class Diverged(ClientError):
+    """A client returned a model that is not finite. `record` holds the rounds before."""
+
+    def __init__(self, client, t, record):
+        super().__init__(client, t, "local", "the trained model is not finite; lower lr, or look at this client's rows")
+        self.record = record
+
+
+def cohort_of(method, task, seed, t, cohort):
+    """The clients that train in round t [M], sorted if drawn. cohort: a size, None for all, or a function t -> ids."""
+    if method.who == "all" or cohort is None:
+        return torch.arange(task.C)
+    if callable(cohort):
+        ids = torch.as_tensor(cohort(t))
+        if not len(ids) or ids.min() < 0 or ids.max() >= task.C or len(ids.unique()) < len(ids):
+            raise ValueError(f"cohort({t}) = {ids.tolist()}: give different client numbers from 0 to {task.C - 1}")
+        return ids
+    g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
+    return torch.randperm(task.C, generator=g)[:cohort].sort().values
+
+
+class Clients:
+    """How client functions are executed in one round: `each` maps over clients, `keep` also writes what they keep."""
+
+    def __init__(self, method, task, seed, t, R, how, chunk):
+        self.task, self.seed, self.t, self.R, self.how, self.chunk = task, seed, t, R, how, chunk
+        self.plans = method.plans()
+
+    def shards(self, ids):
+        make = self.task.stacked if self.how == "vmap" else self.task.shards
+        return ids, make(self.seed, self.t, self.R, ids, self.plans)
+
+    def each(self, f, trees, shards, stage):
+        """f(*rows, shard) for every client; trees and result [M, ...]."""
+        ids, S = shards
+        if self.how == "vmap":
+            data, make = S
+            return self._one(vmap(lambda d, *ts: f(*ts, make(d)), chunk_size=self.chunk), [data, *trees], None, stage)
+        args = zip(*[unstack(t, len(S)) for t in trees], S)
+        return stack([self._one(f, a, c, stage) for c, a in zip(ids.tolist(), args)])
+
+    def keep(self, f, down, clients, shards, stage):
+        """mine, up = f(down, mine, shard): rows of `clients` [C, ...] change in place, so C models are held once."""
+        ids, S = shards
+        if self.how == "vmap":
+            out = self.each(lambda d, m, s: dict(zip(("mine", "up"), f(d, m, s))), (down, pick(clients, ids)), shards, stage)
+            tmap(lambda x, y: x.index_copy_(0, ids.to(x.device), y), clients, out["mine"])
+            return out["up"]
+        ups = []
+        for c, d, s in zip(ids.tolist(), unstack(down, len(S)), S):
+            row = pick(clients, c)
+            mine = tmap(torch.clone, row)                      # f sees a copy: {"w": new, "last": mine["w"]} is safe
+            new, up = self._one(f, (d, mine, s), c, stage)
+            ups.append(up)
+            tmap(lambda x, y: x.copy_(y), row, new)
+        return stack(ups)
+
+    def _one(self, f, args, c, stage):
+        try:
+            return f(*args)
+        except Exception as e:
+            raise ClientError("(all at once; how='loop' says which)" if c is None else c, self.t, stage, f"{type(e).__name__}: {e}") from e
+
+
+def score(method, down, clients, run, shards, splits, names=None):
+    """{view: {split: [M]}} accuracy of each client on its own rows of every split."""
+    def f(down, mine, shard):
+        parts = [shard.all(s) for s in splits]
+        x, y, cut = torch.cat([b.x for b in parts]), torch.cat([b.y for b in parts]), [len(b.x) for b in parts]
+        out = {}
+        for k, view in method.views(down, mine, shard).items():
+            if names is None or k in names:
+                hits = method.hits(view(x), y).split(cut)
+                out[k] = {s: b.avg(h) for s, b, h in zip(splits, parts, hits)}
+        return out
+    return run.each(f, (down, clients), shards, "views")
+
+
+def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chunk=None, splits=("test", "val"),
+        guests=False, microscope=False, folder=None, checkpoint_every=30.0, device=None, progress=None, upto=None):
+    """Run a federation and return its Record.
+
+    cohort: clients per round (None: all). every: evaluation period in rounds. how: "loop" or "vmap" (never changes a number
+    beyond rounding; None: loop on a CPU, vmap on a GPU). folder: where checkpoint and record are kept; an unfinished run
+    there is continued to the same bits, a finished one is returned, one that diverged raises again. microscope: also record
+    drift, conflict and update scale per round. upto: stop before that round, as a kill would.
+    """
+    task = method.task if task is None else task
+    check(method, task, rounds, cohort, every, how, chunk, splits)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    how = how or ("loop" if device.type == "cpu" else "vmap")
+    task = task.to(device)
+    method = bind(method, task)
+    folder = None if folder is None else Path(folder)
+    if folder is not None and (folder / "done").exists():
+        done = same_run(Record.load(folder), Record.new(method, task, rounds, seed, cohort, every, how), folder)
+        if "diverged" in done.meta:
+            raise Diverged(done.meta["diverged"]["client"], done.meta["diverged"]["round"], done)
+        return done
+    with torch.no_grad():
+        return _run(method, task, rounds, seed, cohort, every, how, chunk, tuple(splits), guests, microscope, folder,
+                    checkpoint_every, progress, upto)
+
+
+def bind(method, task):
+    """The method on the task that is really used (moved to a device), wrappers included."""
+    more = {"inner": bind(method.inner, task)} if getattr(method, "inner", None) is not None else {}
+    return replace(method, task=task, **more)
+
+
+def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, microscope, folder, checkpoint_every, progress, upto):
+    all_, hears = torch.arange(task.C), listens(method)
+    record, state = Record.new(method, task, R, seed, cohort, every, how), None
+    if folder is not None and (folder / "checkpoint").exists():
+        state, record = restore(folder / "checkpoint", task.x.device, record)
+    bar = tqdm(total=R, initial=0 if state is None else state["t"], desc=record.meta["method"], leave=False,
+               disable=not (sys.stderr.isatty() if progress is None else progress), unit="round")
+    began = saved = time.time()
+
+    def go(t):
+        return Clients(method, task, seed, t, R, how, chunk)
+
+    def key(t):
+        return fold(torch.tensor(seed, device=task.x.device), t, -999)
+
+    def asking(clients, run, shards):
+        def ask(question, tree=None):
+            tree = {} if tree is None else tree
+            out = run.each(lambda m, s: question(tree, m, s), (pick(clients, shards[0]),), shards, "ask")
+            record.count("ask", {f"{question.__name__}.{k}": v for k, v in tree.items()}, once=True)
+            record.count("answer", {f"{question.__name__}.{k}": v for k, v in out.items()})
+            return out
+        return ask
+
+    w = task.init(seed)
+    if state is None:
+        first = go(-1)
+        shards = first.shards(all_)
+        mine = tmap(torch.Tensor.contiguous, first.each(lambda s: method.client(w, s), (), shards, "client"))
+        r = Round(-1, R, key(-1), asking(mine, first, shards), all_)
+        state = {"server": method.server(w, r), "clients": mine, "t": 0}
+
+    while True:
+        t, server, clients = state["t"], state["server"], state["clients"]
+        if upto is not None and t >= upto:
+            record.meta["unfinished"] = True
+            break
+        last, look = t == R, t % every == 0 or t == R
+        if last and hears:
+            clients = tmap(torch.clone, clients)                       # the last look leaves the state alone
+        run_, ids = go(t), cohort_of(method, task, seed, t, cohort)
+        S = run_.shards(ids)
+        SA = run_.shards(all_) if look or method.download == "all" else None
+        if hears:
+            who = SA if method.download == "all" else S
+            run_.keep(lambda *a: (method.receive(*a), {}), method.send(server, who[0]), clients, who, "receive")
+        if look:
+            record.score(t, "pre", score(method, method.send(server, all_), clients, run_, SA, splits))
+            if guests and task.guests:
+                G = run_.shards(-1 - torch.arange(len(task.guests)))
+                down = method.send(server, G[0])
+                new = run_.each(lambda d, s: method.receive(d, method.client(w, s), s), (down,), G, "guest")
+                record.score(t, "guest", score(method, down, new, run_, G, splits))
+        if last:
+            break
+        down = method.send(server, ids)
+        up = run_.keep(method.local, down, clients, S, "local")
+        record.count("down", down)
+        record.count("up", up)
+        bad = unfinite([*leaves(up), *(x[ids.to(x.device)] for x in leaves(clients))])
+        if bad is not None:
+            record.meta["diverged"] = {"client": int(ids[bad]), "round": t}
+            record.finish(time.time() - began)
+            if folder is not None:
+                record.save(folder)
+                (folder / "checkpoint").unlink(missing_ok=True)
+            raise Diverged(int(ids[bad]), t, record)
+        if method.post and look:
+            record.score(t, "post", score(method, method.send(server, all_), clients, run_, SA, splits, method.post))
+        log = look_closer(task, down, up) if microscope and "w" in up else {}
+        server = method.aggregate(server, up, Round(t, R, key(t), asking(clients, run_, S), ids))
+        record.log(t, ids, log | server.pop("log", {}))
+        state = {"server": server, "clients": clients, "t": t + 1}
+        if folder is not None and time.time() - saved >= checkpoint_every:
+            record.add_time(time.time() - began)
+            began = saved = time.time()
+            save(folder / "checkpoint", state, record)
+        bar.update()
+        if look and not bar.disable:
+            bar.set_postfix_str(record.headline())
+    bar.close()
+    record.finish(time.time() - began)
+    record.state = state
+    if upto is None:
+        record.meta.pop("unfinished", None)
+    if folder is not None:
+        if upto is None:
+            record.save(folder)
+            (folder / "checkpoint").unlink(missing_ok=True)
+        else:
+            save(folder / "checkpoint", state, record)
+    return record
+
+
+def unfinite(stacks):
+    """The first row [M] at which some tensor [M, ...] holds a non-finite value, or None."""
+    sums = [x.reshape(len(x), -1).sum(1) for x in stacks if x.is_floating_point()]
+    ok = torch.stack(sums).isfinite().all(0) if sums else torch.tensor(True)
+    return None if bool(ok.all()) else int((~ok).nonzero()[0])
+
+
+def look_closer(task, down, up):
+    """Drift |w_i - w| [M], conflict [M] (share of the cohort whose update points against mine), update scale U_s (FedGA 5)."""
+    same = {k: v for k, v in down["w"].items() if k in up["w"]} if "w" in down else None
+    if not same:
+        return {}
+    n = task.buffers
+    G = rows(sub(drop({k: up["w"][k] for k in same}, n), drop(same, n)))              # [M, P]
+    against = (G @ G.T < 0).to(G.dtype)
+    return {"drift": G.norm(dim=1), "conflict": against.sum(1) / max(1, len(G) - 1), "update_scale": G.mean(0).square().mean()}
+
+
+# ---------------------------------------------------------------- checkpoints
+def save(path, state, record):
+    """Write atomically: a checkpoint is whole or it is the one before. First line: its checksum."""
+    buf = io.BytesIO()
+    torch.save({"state": state, "record": record.pack()}, buf)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole(path, lambda f: f.writelines((hashlib.sha256(buf.getbuffer()).hexdigest().encode(), b"\n", buf.getbuffer())))
+
+
+def restore(path, device, record):
+    """State and record of a checkpoint; a truncated or changed file, or one of another run, is refused."""
+    head, _, body = path.read_bytes().partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != head:
+        raise ValueError(f"checkpoint {path} is damaged (its checksum does not fit); delete it to start this run again")
+    got = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    return got["state"], same_run(record.unpack(got["record"]), record, path)
+
+
+def same_run(got, want, path):
+    """Refuse to take up what another run has left behind."""
+    for k in ("method", "parameters", "task", "n", "rounds", "seed", "cohort", "every"):
+        a, b = (json.dumps(r.meta[k], sort_keys=True) for r in (got, want))
+        if a != b:
+            raise ValueError(f"{path} belongs to another run: {k} is {a} there and {b} here; give each run its own folder")
+    return got
+
+
+def check(method, task, rounds, cohort, every, how, chunk, splits):
+    """Refuse a run that makes no sense, naming the value."""
+    if task is None:
+        raise ValueError("run needs a task: FedAvg(task), or run(method, task, ...)")
+    if not isinstance(rounds, int) or not isinstance(every, int) or rounds < 0 or every < 1:
+        raise ValueError(f"rounds = {rounds}, every = {every}: give whole numbers, rounds >= 0 and every >= 1")
+    if cohort is not None and not callable(cohort) and not (isinstance(cohort, int) and 1 <= cohort <= task.C):
+        raise ValueError(f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 to {task.C}, or None for all")
+    if how not in (None, "loop", "vmap"):
+        raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk = {chunk}: give a positive number of clients, or None for the whole cohort")
+    bare = [c for c in range(task.C) if not len(task.val[c])]
+    if method.needs_val and bare:
+        raise ValueError(f"{type(method).__name__} needs validation rows at every client; client {bare[0]} of {task.name!r} has "
+                         f"none ({len(bare)} in all): give the task a validation part, or larger clients")
+    unknown = [s for s in splits if s not in ("test", "val", "all")]
+    if unknown or not splits:
+        raise ValueError(f"splits = {splits}: give some of 'test', 'val' and 'all' (the training rows)")

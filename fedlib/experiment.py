@@ -1,0 +1,336 @@
+"""Studies: a grid of tasks, methods and seeds from params.yaml, run once and read many times.
+
+    study("fedga", "synthetic").table("mean_acc")
+
+A cell (task, method, setting, seed) is one run. Its folder under runs/ is named by a hash of everything that can change its
+numbers, the source of the code included, so a finished run is never repeated and a killed one continues.
+"""
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from tqdm import tqdm
+
+from . import curves, engine, ledger, local, metrics, method, nets, plots, random, record, server, task, tasks, tree
+from .data import partition
+from .methods import METHODS
+
+TIERS = ("tiny", "small", "paper")
+STUDY = ("title", "tasks", "methods", "seeds", "rounds", "cohort", "every", "splits", "microscope", "source", *TIERS)
+TASK = (*tasks.KEYS, "run", "label", *TIERS)
+RUN = ("rounds", "cohort", "every", "splits", "microscope")
+
+MEASURES = {                                           # name in the tables -> function of accuracies [.., C]; percent but for Gini
+    "mean_acc": lambda a: 100 * metrics.mean_acc(a),
+    "std_acc": lambda a: 100 * metrics.std_acc(a),
+    "worst10_acc": lambda a: 100 * metrics.worst(a),
+    "top10_minus_bottom10": lambda a: 100 * metrics.gap(a),
+    "best_gini": metrics.gini,
+}
+CURVES = {                                             # of the whole run (rule "run"): record -> {name: value}
+    "early_mean_acc": lambda r: curves.between(r, 100 * r.curve(metrics.mean_acc), 1, 50),
+    "late_mean_acc": lambda r: curves.between(r, 100 * r.curve(metrics.mean_acc), 101),
+    "gini_auc": curves.gini_auc,
+    "gini_level_after_round_50": lambda r: curves.between(r, r.curve(metrics.gini), 51),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: what it is called, and everything that decides its numbers."""
+    dataset: str
+    label: str                                         # what the data are, in words
+    method: str
+    setting: str
+    seed: int
+    data: str                                          # real, synthetic, stand-in
+    task: str                                          # description of the task, json
+    kwargs: str                                        # hyper-parameters, json
+    engine: str                                        # rounds, cohort, every, splits, microscope, json
+
+    @property
+    def id(self):
+        """Hash of the cell and of the source that it runs."""
+        own = METHODS[self.method]
+        code = [digest(m) for m in (tree, random, local, task, server, method, engine, metrics, nets, partition, tasks)]
+        code += [digest(inspect.getmodule(c)) for c in own.__mro__ if c.__module__.startswith("fedlib.methods")]
+        code += [digest(inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]]))]
+        what = [self.task, self.method, self.kwargs, self.engine, self.seed, code]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+@cache
+def digest(module):
+    """Hash of a module's code without comments and docstrings: explaining better does not repeat a run."""
+    t = ast.parse(inspect.getsource(module))
+    for node in ast.walk(t):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            node.body = body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.dump(t).encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- params.yaml -> cells
+def load(path="params.yaml"):
+    """The parameters, with every key checked."""
+    try:
+        tree_ = yaml.safe_load(Path(path).read_text())
+    except yaml.YAMLError as e:
+        raise ValueError(f"{path} is not valid YAML: {e}") from e
+    if tree_.get("tier") not in TIERS:
+        raise ValueError(f"{path}: tier = {tree_.get('tier')!r}; give one of {', '.join(TIERS)}")
+    for paper, p in tree_.items():
+        if isinstance(p, dict):
+            used = set(re.findall(r"\$(\w+)", yaml.safe_dump(p.get("studies", {}))))
+            refuse(p, ("tasks", "studies", *sorted(used)), f"{path}: {paper}")
+            for k in used - set(p):
+                raise ValueError(f"{path}: a study of {paper} uses ${k}, which is not given{method.nearest(k, p)}")
+            p["studies"] = {name: entry for notebook in p.get("studies", {}).values() for name, entry in notebook.items()}
+            for kind, keys in (("tasks", TASK), ("studies", STUDY)):
+                for name, entry in p.get(kind, {}).items():
+                    at = f"{path}: {paper}.{kind}.{name}"
+                    refuse(entry, keys, at)
+                    for t in TIERS:
+                        refuse(entry.get(t) or {}, keys, f"{at}.{t}")
+    return tree_
+
+
+def refuse(entry, keys, at):
+    for k in entry:
+        if k not in keys:
+            raise ValueError(f"{at}: unknown key {k!r}{method.nearest(k, keys)} (known: {', '.join(keys)})")
+
+
+def tiered(entry, tier):
+    """An entry with the changes of its tier applied, one level deep."""
+    base = {k: v for k, v in entry.items() if k not in TIERS}
+    for k, v in (entry.get(tier) or {}).items():
+        base[k] = v
+    return base
+
+
+def settings(kwargs, paper):
+    """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants."""
+    out = []
+    for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
+        variant = {k: paper[v[1:]] if isinstance(v, str) and v.startswith("$") else v for k, v in (variant or {}).items()}
+        axes = [k for k, v in variant.items() if isinstance(v, list)]
+        named = axes if not isinstance(kwargs, list) else list(variant)
+        for point in itertools.product(*[variant[k] for k in axes]):
+            full = variant | dict(zip(axes, point))
+            out.append((";".join(f"{k}={full[k]}" for k in named), full))
+    return out
+
+
+def cells(paper, name, path="params.yaml", tier=None, **changes):
+    """The cells of a study. changes: values that replace the study's own, as a reader would try them."""
+    tree_ = load(path)
+    tier = tier or tree_["tier"]
+    for what, table in ((paper, tree_), (name, tree_.get(paper, {}).get("studies", {}))):
+        if what not in table:
+            raise ValueError(f"{path} has no {what!r}{method.nearest(what, table)} (it has {', '.join(table)})")
+    p = tree_[paper]
+    study_ = tiered(p["studies"][name], tier) | changes
+    refuse(study_, STUDY, f"{paper}.{name}")
+    out = []
+    for dataset in study_["tasks"]:
+        if dataset not in p["tasks"]:
+            raise ValueError(f"{path}: {paper}.studies.{name} names the task {dataset!r}{method.nearest(dataset, p['tasks'])}")
+        spec = tiered(p["tasks"][dataset], tier)
+        label = spec.pop("label", dataset)
+        train, run_ = spec.pop("train", {}), {"every": 1} | spec.pop("run", {})
+        run_ |= {k: study_[k] for k in RUN if k in study_}                       # a study may overrule its tasks
+        own = study_["tasks"][dataset] or {} if isinstance(study_["tasks"], dict) else {}
+        for k, v in own.items():
+            spec[k] = spec[k] | v if isinstance(spec.get(k), dict) else v
+        kind = kind_of(spec["data"]["name"])
+        for where, tspec in points(spec):
+            for m, kwargs in study_["methods"].items():
+                if m not in METHODS:
+                    raise ValueError(f"{path}: {paper}.studies.{name} names the method {m!r}{method.nearest(m, METHODS)}")
+                for how, kw in settings(kwargs, p):
+                    for seed in range(study_["seeds"]):
+                        out.append(Cell(dataset, label, m, ";".join(s for s in (where, how) if s), seed, kind,
+                                        json.dumps(tspec), json.dumps(train | kw), json.dumps(run_)))
+    return out, study_, tier
+
+
+def points(spec):
+    """A task's grid: lists under `data` that are marked {grid: [...]} span it."""
+    axes = [k for k, v in spec["data"].items() if isinstance(v, dict) and "grid" in v]
+    for point in itertools.product(*[spec["data"][k]["grid"] for k in axes]):
+        at = dict(zip(axes, point))
+        yield ";".join(f"{k}={v}" for k, v in at.items()), spec | {"data": spec["data"] | at}
+
+
+def kind_of(source):
+    return {"synthetic": "synthetic", "glyphs": "stand-in"}.get(source, "real")
+
+
+# ---------------------------------------------------------------- running
+@lru_cache(maxsize=2)
+def task_of(spec, seed, name):
+    return tasks.build(json.loads(spec), seed, name)
+
+
+def compute(cell, runs="runs", device=None):
+    """Run one cell, or find it done. Returns its folder; a diverged run leaves its record too."""
+    torch.set_num_threads(1)
+    folder = Path(runs, cell.id)
+    if not (folder / "done").exists():
+        t = task_of(cell.task, cell.seed, cell.dataset)
+        m = method.make(cell.method, t, **json.loads(cell.kwargs))
+        how = json.loads(cell.engine)
+        try:
+            engine.run(m, t, how.pop("rounds"), seed=cell.seed, folder=folder, device=device, progress=False, **how)
+        except engine.Diverged as e:
+            print(f"{cell.dataset} {cell.method} {cell.setting} seed {cell.seed}: {e}", file=sys.stderr)
+    return folder
+
+
+def compute_all(todo, runs="runs", workers=None, device=None):
+    """Every cell's folder, in order. Processes on this machine, one thread each; on a GPU one process."""
+    todo = list(todo)
+    missing = [c for c in dict.fromkeys(todo) if not Path(runs, c.id, "done").exists()]
+    workers = workers or (1 if torch.cuda.is_available() and device != "cpu" else len(os.sched_getaffinity(0)))
+    bar = tqdm(total=len(missing), unit="run", disable=not missing or not sys.stderr.isatty(), leave=False)
+    if workers == 1 or len(missing) < 2:
+        for c in missing:
+            compute(c, runs, device)
+            bar.update()
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(workers, len(missing)), mp_context=context) as pool:
+            for f in as_completed([pool.submit(compute, c, runs, device) for c in missing]):
+                f.result()
+                bar.update()
+    bar.close()
+    return [Path(runs, c.id) for c in todo]
+
+
+def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, **changes):
+    """The finished study: its cells with their records, computed where missing."""
+    todo, spec, tier = cells(paper, name, path, tier, **changes)
+    folders = compute_all(todo, runs, workers)
+    done = [record.Record.load(f) if (f / "done").exists() else None for f in folders]
+    return Study(paper, name, tier, spec, todo, done)
+
+
+@dataclass
+class Study:
+    """cells and their records, side by side; spec: the study as it was run."""
+    paper: str
+    name: str
+    tier: str
+    spec: dict
+    cells: list
+    records: list
+
+    def of(self, dataset=None, method=None, setting=None, seed=None):
+        """[(cell, record)] that fit."""
+        want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
+        return [(c, r) for c, r in zip(self.cells, self.records)
+                if all(v is None or getattr(c, k) == v for k, v in want.items())]
+
+    def methods(self, dataset=None):
+        return list(dict.fromkeys(c.method for c, _ in self.of(dataset)))
+
+    def datasets(self):
+        return list(dict.fromkeys(c.dataset for c in self.cells))
+
+    def stack(self, dataset, method, key=("pre", "global", "test"), setting=""):
+        """Accuracies [S, E, C] of all seeds of one row."""
+        return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
+
+    def log(self, dataset, method, name, setting=""):
+        """A logged quantity [S, R, ...] of all seeds."""
+        return np.stack([r.logs[name] for _, r in self.of(dataset, method, setting)])
+
+    def rounds(self, dataset):
+        return self.of(dataset)[0][1].rounds
+
+    def seeds(self, measures=MEASURES, rules=("best_val",), view="global", moment="pre"):
+        """Long table, one row per cell, measure and selection rule, with where it comes from (results/seeds)."""
+        out = []
+        for c, r in zip(self.cells, self.records):
+            for rule in rules if r is not None else ():
+                for k, f in measures.items():
+                    out.append(self._row(c, r, k, rule, record.select(r, f, record.RULES[rule], view, moment)))
+                test = r[moment, view, "test"][record.RULES[rule](r, view, moment)].mean(0)
+                out += [self._row(c, r, f"acc_{o}", rule, 100 * a) for o, a in zip(r.meta["owners"], test)
+                        if f"acc_{o}" in ledger.METRICS]
+        return pd.DataFrame(out)
+
+    def whole(self, measures=CURVES, dataset=None, method=None):
+        """The same for numbers of whole runs: {name: record -> value}, rule "run"; values that do not exist are left out."""
+        out = [self._row(c, r, k, "run", f(r)) for c, r in self.of(dataset, method) if r is not None for k, f in measures.items()]
+        return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
+
+    def _row(self, c, r, metric, rule, value):
+        return dict(paper=self.paper, study=self.name, dataset=c.dataset, method=c.method, setting=c.setting, seed=c.seed,
+                    metric=metric, rule=rule, value=value, data=c.data, tier=self.tier, device=r.meta["device"],
+                    minutes=round(r.meta["seconds"] / 60, 4), run_ids=c.id, commit=r.meta["commit"])
+
+    def table(self, metric="mean_acc", rule="best_val", **kw):
+        """Methods x data sets, mean over seeds."""
+        s = self.seeds({metric: MEASURES[metric]}, (rule,), **kw).query("metric == @metric")
+        rows = ["method"] + (["setting"] if s.setting.any() else [])
+        return s.pivot_table(index=rows, columns="dataset", values="value", sort=False)
+
+    def data(self, dataset=None):
+        """What the numbers were made from, for a figure's provenance line."""
+        return "; ".join(dict.fromkeys(f"{c.label} ({c.data})" for c, _ in self.of(dataset)))
+
+    def save(self, fig, name, title, alt, dataset=None, notebook=None):
+        """Save a figure with this study's provenance (see plots.save)."""
+        stage = notebook or self.name
+        n = len({c.seed for c, _ in self.of(dataset)})
+        return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=self.tier, seeds=str(n),
+                          notebook=f"notebooks/{self.paper}/{stage}.ipynb", stage=f"{self.paper}@{stage}",
+                          folder=f"results/figures/{self.paper}-{stage}")
+
+
+def publish(name, seeds, artefacts, root="results", **more):
+    """Write results/seeds/<name>.csv and, for {artefact: keywords of ledger.cells}, results/ours/<name>.csv."""
+    seeds = pd.concat(seeds, ignore_index=True) if isinstance(seeds, (list, tuple)) else seeds
+    ledger.save(seeds, "seeds", name, root)
+    rows = []
+    for artefact, kw in artefacts.items():
+        some = seeds[seeds.study.isin([kw["study"]])] if "study" in (kw := dict(kw)) else seeds
+        kw.pop("study", None)
+        rows.append(ledger.cells(some, seeds.paper.iloc[0], artefact, root=root, **kw))
+    ours = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=ledger.OURS)
+    ledger.save(ours, "ours", name, root)
+    return ours
+
+
+def hyper_table(cells_):
+    """One row per method: the hyper-parameters in use and the grid searched, from the methods' own declarations."""
+    out = []
+    for c in cells_:
+        fs = {f.name: f for f in dataclasses.fields(METHODS[c.method])}
+        used = {k: v for k, v in json.loads(c.kwargs).items() if k not in ("lr", "epochs", "last")}
+        own = [n for n, f in fs.items() if f.metadata.get("grid") and n in METHODS[c.method].__annotations__]
+        names = list(dict.fromkeys([*used, *own]))
+        out.append({"method": c.method, "setting": c.setting,
+                    "used": ", ".join(f"{n} = {used.get(n, fs[n].default):g}" for n in names),
+                    "grid": "; ".join(f"{n} in " + ", ".join(f"{g:g}" for g in fs[n].metadata["grid"]) for n in own)})
+    return pd.DataFrame(out)

@@ -1,0 +1,128 @@
+"""Local training: the only place that knows how a step is executed.
+
+`grad`, `scan` and `sgd` run one client after another on plain leaf tensors, or many clients at once under `torch.func.vmap`,
+with the same numbers. A step is a piece: it turns a loss into a direction (w, batch) -> tree.
+"""
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import torch
+
+from .tree import add, build, leaves, scale, sqnorm, sub, tmap, where
+
+_here = threading.local()
+
+
+def _depth():
+    return getattr(_here, "depth", 0)
+
+
+def transformed():
+    """Inside vmap or torch.func.grad? (One private call; if it ever goes, return True: slower, never wrong.)"""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def grad(loss):
+    """The gradient of loss(w, *args) by its first argument, a tree.
+
+    `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times cheaper); nests to any order in
+    both. A loss that knows its own gradient (`loss.gradient`, softmax regression) is asked instead when nothing nests.
+    """
+    exact = getattr(loss, "gradient", None)
+
+    def g(w, *args):
+        if transformed():
+            return torch.func.grad(loss)(w, *args)
+        nested = _depth() > 0                          # somebody differentiates through us: keep the graph
+        if exact is not None and not nested:
+            return exact(w, *args)
+        if nested:
+            p = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in leaves(w)]
+        else:
+            p = [x if x.requires_grad and x.is_leaf else x.detach().requires_grad_() for x in leaves(w)]
+        _here.depth = _depth() + 1
+        try:
+            with torch.enable_grad():
+                out = loss(build(w, p), *args)
+        finally:
+            _here.depth -= 1
+        ds = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
+        return build(w, [torch.zeros_like(x) if d is None else d for d, x in zip(ds, p)])
+    return g
+
+
+def scan(step, carry, shard):
+    """carry <- step(carry, batch) over the shard's plan; a padded batch leaves the carry as it was."""
+    for b in shard:
+        new = step(carry, b)
+        carry = new if b.m is None or shard.full else where(b.m.sum() > 0, new, carry)
+    return carry
+
+
+def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
+    """Descend along step(w, batch) over the shard's plan and return the last w.
+
+    v <- momentum v + step(w, b) + decay w + mu (w - anchor);  w <- w - lr v      with pull = (mu, anchor)
+
+    In place on copies of the leaves when clients run one after another, functional inside a transform. `w` and what closures
+    captured are never written to. Buffers (batch norm) are refreshed at the weights before the step.
+    """
+    names = [k for k in shard.task.buffers if k in w]             # a frozen body is frozen, buffers included
+    if transformed() or _depth():
+        def go(c, b):
+            w, v = c["w"], c["v"]
+            g = step(w, b)
+            if decay:
+                g = add(g, w, decay)
+            if pull:
+                g = add(g, sub(w, pull[1]), pull[0])
+            v = add(g, v, momentum) if momentum else v
+            new = add(w, v if momentum else g, -lr)
+            return {"w": new | shard.task.refresh(w, b) if names else new, "v": v}
+        return scan(go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard)["w"]
+    ls = [x.detach().clone() for x in leaves(w)]
+    w = build(w, ls)
+    v = [torch.zeros_like(x) for x in ls] if momentum else None
+    anchor = leaves(tmap(lambda _, a: a, w, pull[1])) if pull else None       # by name, whatever its order
+    for x in ls:
+        x.requires_grad_()
+    with torch.no_grad():                                         # only `grad` opens it
+        for b in shard:
+            new = shard.task.refresh(w, b) if names else {}
+            g = leaves(step(w, b))
+            if decay:
+                g = [q.add(p, alpha=decay) for p, q in zip(ls, g)]
+            if pull:
+                g = [q.add(p - r, alpha=pull[0]) for p, q, r in zip(ls, g, anchor)]
+            if momentum:
+                g = [s.mul_(momentum).add_(q) for s, q in zip(v, g)]
+            for p, q in zip(ls, g):
+                p.add_(q, alpha=-lr)
+            for k in new:
+                w[k].copy_(new[k])
+    return tmap(torch.Tensor.detach, w)
+
+
+# ---------------------------------------------------------------- steps
+@dataclass(frozen=True)
+class Plain:
+    """The gradient."""
+
+    def __call__(self, loss):
+        return grad(loss)
+
+
+@dataclass(frozen=True)
+class SAM:
+    """The gradient at the worst point of a ball of radius rho (Foret et al., ICLR 2021, eq. 3)."""
+    rho: float = 0.05
+
+    def __call__(self, loss):
+        d = grad(loss)
+
+        def g(w, b):
+            e = d(w, b)
+            return d(add(w, scale(e, self.rho / (sqnorm(e).sqrt() + 1e-12))), b)
+        return g

@@ -1,0 +1,56 @@
+"""A shared body and a head of one's own."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..method import Card
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FedPer(FedAvg):
+    """Average the body of the network; the head never leaves the device.
+
+    Arivazhagan, Aggarwal, Singh, Choudhary. Federated Learning with Personalization Layers. arXiv 1912.00818, 2019,
+    Algorithm 1.
+
+        min over body theta and heads h_1 .. h_C of  sum_i n_i / n  F_i(theta, h_i)                  eq:fedper
+
+    Body and head are trained together, then only theta is averaged. Every client receives the new body, trained or not, so
+    an absent client combines a fresh body with its old head. A network whose head is everything is trained purely locally
+    by this rule, and refused.
+    """
+    card = Card("Federated Learning with Personalization Layers", "Arivazhagan et al.", "arXiv", 2019, "fedper2019",
+                "a shared body, averaged; a head that stays on the device", "https://arxiv.org/abs/1912.00818")
+    download = "all"
+    post = ("personal",)
+
+    def server(self, w, r):
+        body, head = self.task.split(w)
+        if not body:
+            raise ValueError(f"{type(self).__name__} shares the body of a network, and all of {self.task.network} is its "
+                             f"head ({', '.join(head)}); give the task a network with a hidden layer")
+        return {"w": body}
+
+    def client(self, w, shard):
+        return {"w": w}
+
+    def receive(self, down, mine, shard):
+        return {"w": mine["w"] | down["w"]}                                    # the new body under the own head
+
+    def local(self, down, mine, shard):
+        w = self.fit(self.loss, mine["w"], shard)                              # eq:fedper
+        return {"w": w}, {"w": self.task.split(w)[0], "n": shard.n}
+
+    def views(self, down, mine, shard):
+        return {"personal": self.task.net(mine["w"])}
+
+
+@dataclass(frozen=True)
+class FedPerOnline(FedPer):
+    """FedPer in which only the clients that train receive the body: an absent client keeps body and head together.
+
+    Not in the paper: the control that shows how much of a method's gain is merely who downloads when.
+    """
+    card = FedPer.card._replace(line="FedPer whose absent clients keep their old body (a control)")
+    download = "cohort"

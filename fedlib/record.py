@@ -1,0 +1,208 @@
+"""A record: what a run leaves behind. Vectors over clients, never their means, and where they come from."""
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import zipfile
+import zlib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from . import metrics
+from .tree import leaves
+
+
+@cache
+def commit():
+    """The commit of the source, with + when it has local changes; "unknown" outside git."""
+    try:
+        at = Path(__file__).parent
+        head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=at, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "--", "."], cwd=at, capture_output=True, text=True, check=True)
+        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def describe(method):
+    """A method's class and the hyper-parameters that differ by name, as plain values."""
+    out = {}
+    for f in fields(method):
+        v = getattr(method, f.name)
+        if f.name != "task":
+            out[f.name] = {type(v).__name__: describe(v)} if hasattr(v, "__dataclass_fields__") else v
+    return out
+
+
+@dataclass
+class Record:
+    """views: {(moment, view, split): [E, C]} accuracies as fractions at the rounds [E]; logs: {name: [R, ...]}; meta: provenance.
+
+    Moments: "pre" (after download, before training), "post" (after training), "guest" (clients that never take part).
+    """
+    meta: dict
+    rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
+    views: dict = field(default_factory=dict)
+    logs: dict = field(default_factory=dict)
+    state: dict | None = None                        # the final state, in memory only
+
+    @classmethod
+    def new(cls, method, task, R, seed, cohort, every, how):
+        dev = task.x.device
+        meta = {
+            "method": type(method).__name__, "parameters": describe(method), "task": task.name, "kind": task.kind,
+            "clients": task.C, "owners": list(task.owners), "rounds": R, "seed": seed, "every": every, "how": how,
+            "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
+            "n": {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")},
+            "device": torch.cuda.get_device_name(dev) if dev.type == "cuda" else f"cpu {platform.machine()}",
+            "torch": torch.__version__, "commit": commit(), "seconds": 0.0, "bytes": {}}
+        return cls(meta, rounds=[], views={}, logs={})
+
+    # ------------------------------------------------------------ filled by the engine
+    def score(self, t, moment, got):
+        if not self.rounds or self.rounds[-1] != t:
+            self.rounds.append(t)
+        for view, splits in got.items():
+            for split, a in splits.items():
+                a = a.cpu().numpy()
+                if moment != "guest":                                   # no rows, no score
+                    a = np.where(np.array(self.meta["n"]["train" if split == "all" else split]) > 0, a, np.nan).astype(a.dtype)
+                self.views.setdefault((moment, view, split), []).append(a)
+
+    def log(self, t, ids, log):
+        self.logs.setdefault("cohort", []).append(ids.numpy())
+        for k, v in log.items():
+            past, v = self.logs.setdefault(k, []), v.detach().cpu().numpy()
+            past += [np.full(v.shape, np.nan)] * (len(self.logs["cohort"]) - 1 - len(past))      # a late entry keeps its round
+            past.append(v)
+
+    def count(self, way, tree, once=False):
+        """Names, shapes, bytes of one message per client, each name at its first time; leaves [M, ...], or [...] with once."""
+        known = self.meta["bytes"].setdefault(way, {})
+        for k in tree.keys() - known.keys():
+            one = [x if once else x[0] for x in leaves(tree[k])]
+            known[k] = {"shape": list(one[0].shape) if len(one) == 1 else f"{len(one)} tensors",
+                        "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one)}
+
+    def add_time(self, seconds):
+        self.meta["seconds"] += seconds
+
+    def finish(self, seconds):
+        self.add_time(seconds)
+        self.rounds = np.asarray(self.rounds, int)
+        self.views = {k: np.asarray(v) for k, v in self.views.items()}
+        self.logs = {k: ragged(v) for k, v in self.logs.items()}
+
+    def headline(self):
+        moment, view, split = next(iter(self.views))
+        return f"{view} {metrics.mean_acc(self.views[moment, view, split][-1]):.3f}"
+
+    # ------------------------------------------------------------ read by everybody
+    def curve(self, metric, view="global", split="test", moment="pre"):
+        """metric (a function of fedlib.metrics) at every evaluated round [E]."""
+        return metric(self[moment, view, split])
+
+    def __getitem__(self, key):
+        if key not in self.views:
+            have = ", ".join(map(str, self.views))
+            raise KeyError(f"this record of {self.meta['method']} has no view {key}; it has {have}")
+        return self.views[key]
+
+    # ------------------------------------------------------------ on disk: npz and json, no pickle
+    def pack(self):
+        """A tree of plain values and tensors, for the checkpoint."""
+        return {"meta": json.dumps(self.meta), "rounds": list(map(int, self.rounds)),
+                "views": {"|".join(k): [torch.as_tensor(a) for a in v] for k, v in self.views.items()},
+                "logs": {k: [torch.as_tensor(a) for a in v] for k, v in self.logs.items()}}
+
+    def unpack(self, p):
+        views = {tuple(k.split("|")): [a.cpu().numpy() for a in v] for k, v in p["views"].items()}
+        logs = {k: [a.cpu().numpy() for a in v] for k, v in p["logs"].items()}
+        return Record(json.loads(p["meta"]), list(p["rounds"]), views, logs)
+
+    def save(self, folder):
+        """Write record.npz and record.json, then the mark `done`; each file appears whole or not at all."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {"rounds": self.rounds} | {"view|" + "|".join(k): v for k, v in self.views.items()}
+        arrays |= {"log|" + k: v for k, v in self.logs.items()}
+        whole(folder / "record.npz", lambda f: np.savez_compressed(f, **arrays))
+        whole(folder / "record.json", lambda f: f.write(json.dumps(self.meta, indent=1, sort_keys=True).encode()))
+        whole(folder / "done", lambda f: f.write(b""))
+
+    @classmethod
+    def load(cls, folder):
+        folder = Path(folder)
+        try:
+            with np.load(folder / "record.npz", allow_pickle=False) as z:
+                arrays = {k: z[k] for k in z.files}
+            meta = json.loads((folder / "record.json").read_text())
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as e:
+            raise ValueError(f"record {folder} cannot be read ({e}); delete the folder to run it again") from e
+        views = {tuple(k.split("|")[1:]): v for k, v in arrays.items() if k.startswith("view|")}
+        logs = {k[4:]: v for k, v in arrays.items() if k.startswith("log|")}
+        return cls(meta, arrays["rounds"], views, logs)
+
+
+def whole(path, write):
+    """Write a file through a hidden neighbour: it is there whole or not at all, also when the disk is full."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(part, "wb") as f:
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def ragged(v):
+    """A list of arrays as one array; rounds with fewer entries are filled with -1 (integers) or NaN."""
+    v = [np.asarray(a) for a in v]
+    if len({a.shape for a in v}) <= 1:
+        return np.asarray(v)
+    out = np.full((len(v), *np.max([a.shape for a in v], 0)), -1 if v[0].dtype.kind == "i" else np.nan)
+    for i, a in enumerate(v):
+        out[(i, *map(slice, a.shape))] = a
+    return out
+
+
+# ---------------------------------------------------------------- which round, which number
+def last(rec, view="global", moment="pre"):
+    """The rounds that count [k]: the last evaluation."""
+    return np.array([len(rec.rounds) - 1])
+
+
+def last10_mean(rec, view="global", moment="pre"):
+    """The last ten evaluations; a metric is taken of each and averaged."""
+    return np.arange(max(0, len(rec.rounds) - 10), len(rec.rounds))
+
+
+def best_val(rec, view="global", moment="pre"):
+    """The round of the highest mean validation accuracy, the first if tied (FedGA's rule)."""
+    return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
+
+
+def best_round_test(rec, view="global", moment="pre"):
+    """The round of the highest mean test accuracy: looks at what it reports."""
+    return np.array([int(np.argmax(metrics.mean_acc(rec[moment, view, "test"])))])
+
+
+def best_val_gini(rec, view="global", moment="pre"):
+    """The round of the lowest Gini of the validation accuracies."""
+    return np.array([int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))])
+
+
+RULES = {f.__name__: f for f in (last, last10_mean, best_val, best_val_gini, best_round_test)}
+
+
+def select(rec, metric, rule=best_val, view="global", moment="pre", split="test"):
+    """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over them."""
+    return float(np.mean(metric(rec[moment, view, split][rule(rec, view, moment)])))

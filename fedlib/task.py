@@ -1,0 +1,370 @@
+"""A task: a network, and data divided among clients. What one client sees of it in one round is a shard.
+
+Letters: C clients, M cohort, N samples, T local steps, B batch, K classes, D feature width.
+"""
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .random import LazyKey, fold, seed_of, tag
+from .tree import drop, only, tmap
+
+SPLITS = ("train", "val", "test")
+GATHER = 2 ** 25                                    # bytes of a plan's rows that are fetched in one go
+
+
+class Batch(NamedTuple):
+    """Rows of one client. x [B, ...], y [B]; a [B] a sensitive attribute or None."""
+    x: Tensor
+    y: Tensor
+    a: Tensor | None
+    m: Tensor | None                                # [B], 0 marks padding; None: every row counts
+    row: Tensor                                     # [B] row numbers, to look up what was kept per sample
+    key: Any                                        # the batch's own key; None: no randomness (evaluation)
+    size: int                                       # nominal batch size
+
+    def avg(self, v):
+        """Mean over the rows that count; v [B, ...]."""
+        if self.m is None:
+            return v.mean(0) if len(v) else v.sum(0)
+        return torch.einsum("b,b...->...", self.m, v) / self.m.sum().clamp(min=1)
+
+    def part(self, k, n):
+        """The k-th of n interleaved parts (interleaved, so that padding spreads evenly)."""
+        s = slice(k, None, n)
+        cut = {f: None if v is None else v[s] for f, v in self._asdict().items() if f in ("x", "y", "a", "m", "row")}
+        return self._replace(**cut)
+
+
+class Plan(NamedTuple):
+    """One way through a client's rows. A method names its plans; they are drawn outside vmap."""
+    epochs: int = 1
+    batch: int | None = None                        # None: the task's
+    last: str = "keep"                              # or "drop": no incomplete last batch, unless it is the only one
+    shuffle: bool = True
+    split: str = "train"
+    block: float = 1.0                              # a random contiguous share of the rows
+    steps: int | None = None                        # instead of epochs: so many batches
+
+
+WHOLE = {name: Plan(1, 10 ** 9, "keep", False, split)
+         for name, split in (("all", "train"), ("val", "val"), ("test", "test"))}
+
+
+def draw(rows, plan, seed, batch):
+    """The batches of a plan: row numbers, one batch after another, and the length of each. A pure function."""
+    if not len(rows):
+        return rows, []
+    size, n = min(plan.batch or batch, len(rows)), max(1, int(plan.block * len(rows)))
+    g = torch.Generator().manual_seed(seed) if plan.shuffle or plan.block < 1 else None
+    out, lens, epochs = [], [], plan.epochs
+    while (len(lens) < plan.steps) if plan.steps else epochs > 0:
+        epochs -= 1
+        r = rows[torch.randperm(len(rows), generator=g)] if plan.shuffle else rows
+        if plan.block < 1:
+            o = int(torch.randint(len(rows) - n + 1, (1,), generator=g))
+            r = r[o:o + n]
+        full, rest = divmod(n, size)
+        keep = rest and not (plan.last == "drop" and full)
+        lens += [size] * full + [rest] * bool(keep)
+        out.append(r if keep else r[:n - rest])
+    lens = lens[:plan.steps]
+    return (out[0] if len(out) == 1 else torch.cat(out or [rows]))[:sum(lens)], lens
+
+
+class Shard:
+    """What ONE client holds in one round: iterating yields the batches of a plan ("train" unless `on` names another).
+
+    n [] training rows; cid [] client number, negative for a guest; key [] the client's key of this round; t of R rounds.
+    """
+
+    def __init__(self, task, n, cid, key, t, R, batches, full, name="train"):
+        self.task, self.n, self.cid, self.key, self.t, self.R = task, n, cid, key, t, R
+        self._batches, self._full, self.name = batches, full, name
+
+    @property
+    def full(self):
+        """No batch of this plan is padding only, for any client at hand."""
+        return self._full(self.name)
+
+    def on(self, name):
+        """The same shard along another plan."""
+        return Shard(self.task, self.n, self.cid, self.key, self.t, self.R, self._batches, self._full, name)
+
+    def __iter__(self):
+        return self._batches(self.name, self.key)
+
+    def all(self, name="all"):
+        """One batch with every row of a split: "all" (train), "val" or "test"."""
+        return next(self._batches(name, None))
+
+
+class Loss:
+    """L(w, batch): the mean loss over the batch's rows that count; `gradient` where the network has a closed form."""
+
+    def __init__(self, task):
+        self.task = task
+        if hasattr(task.network, "gradient"):
+            self.gradient = task.network.gradient
+
+    def __call__(self, w, b):
+        if b.m is None and len(b.y) and not hasattr(self.task.network, "each"):
+            return F.cross_entropy(self.task.logits(w, b.x, b), b.y)
+        return b.avg(self.task.each(w, b))
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Network, flat data [N, ...] and, per client, the rows of its splits. Immutable; `name` says what it is.
+
+    train, val, test: tuples of C row lists. guests: (train, val, test) of clients that never take part: an unseen client, or a
+    held-out domain without training rows. kind: real, synthetic or stand-in.
+    """
+    name: str
+    network: Any
+    x: Tensor = field(repr=False)
+    y: Tensor = field(repr=False)
+    train: tuple = field(repr=False)
+    val: tuple = field(repr=False)
+    test: tuple = field(repr=False)
+    K: int = 2
+    a: Tensor | None = field(default=None, repr=False)
+    guests: tuple = field(default=(), repr=False)
+    batch: int = 32
+    kind: str = "real"
+    owners: tuple = ()                              # names of the clients, where they have names
+
+    def __post_init__(self):
+        check(self)
+
+    # ------------------------------------------------------------ making one
+    @classmethod
+    def from_rows(cls, name, network, pool, rows, split=0, parts=(.8, .1, .1), **more):
+        """Divide each client's rows (a list of C row tensors of `pool`) into train, test and validation.
+
+        One permutation per client, keyed by (split, client). parts = shares of train, val, test; where the pool comes with an
+        official test list, those rows are the test rows and train and val share the rest.
+        """
+        if len(parts) != 3 or min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
+            raise ValueError(f"parts = {parts}: give three shares (train, val, test) that sum to 1")
+        cut = {s: [] for s in SPLITS}
+        official = getattr(pool, "test", None)
+        for c, r in enumerate(rows):
+            g = torch.Generator().manual_seed(seed_of(split, c, tag("split")))
+            if official is None:
+                r, n, share = r[torch.randperm(len(r), generator=g)], len(r), parts[0] + parts[2]
+                i, j = int(parts[0] * n + 1e-9), int(share * n + 1e-9)
+                pieces = r[:i], r[i:j], r[j:]
+            else:
+                held = torch.isin(r, official)
+                rest = r[~held]
+                rest = rest[torch.randperm(len(rest), generator=g)]
+                i = int(parts[0] / (parts[0] + parts[1]) * len(rest) + 1e-9)
+                pieces = rest[:i], r[held], rest[i:]
+            for s, piece in zip(("train", "test", "val"), pieces):
+                cut[s].append(piece)
+        order = [r for s in SPLITS for r in cut[s]]                              # lay the data out by split and client, so that
+        at = torch.arange(sum(map(len, order))).split([len(r) for r in order])   # a client's rows are one slice, not a gather
+        C, order = len(rows), torch.cat(order) if order else torch.zeros(0, dtype=torch.long)
+        own = {} if pool.owner is None or len(pool.owners) != C else {"owners": tuple(pool.owners)}
+        return cls(f"{name}/split{split}", network, pool.x[order], pool.y[order], at[:C], at[C:2 * C], at[2 * C:], K=pool.K,
+                   **({"kind": pool.kind} | own | more))
+
+    @classmethod
+    def from_arrays(cls, x, y, client_id, network=None, split=0, parts=(.8, .1, .1), name="arrays", **more):
+        """Your own data: x [N, ...], integer labels y [N], and whose row it is, client_id [N] (any hashable values).
+
+        network: default softmax regression for vectors, a small convolutional network for [N, channels, height, width].
+        """
+        from .data import Pool
+        from .nets import CNN, Linear
+        x, y = torch.as_tensor(x), torch.as_tensor(y)
+        x = x if x.is_floating_point() else x.float()
+        ids = client_id.tolist() if hasattr(client_id, "tolist") else list(client_id)
+        if not len(x) == len(y) == len(ids):
+            raise ValueError(f"x has {len(x)} rows, y {len(y)}, client_id {len(ids)}: give one label and one client per row")
+        if y.is_floating_point() and not torch.equal(y, y.round()):
+            raise ValueError("y holds fractions: labels must be integers 0 .. K-1")
+        y, names = y.long(), sorted(set(ids), key=str)
+        number = {c: i for i, c in enumerate(names)}
+        owner = torch.tensor([number[c] for c in ids])
+        K = int(y.max()) + 1 if len(y) else 0
+        if network is None:
+            network = CNN(x.shape[1], K) if x.dim() == 4 else Linear(math.prod(x.shape[1:]), K)
+            x = x if x.dim() == 4 else x.flatten(1)
+        digest = hashlib.sha256(x.numpy().tobytes() + y.numpy().tobytes() + owner.numpy().tobytes()).hexdigest()[:8]
+        pool = Pool(name, x, y, K, "real", owner, tuple(map(str, names)))
+        rows = [(owner == c).nonzero()[:, 0] for c in range(len(names))]
+        return cls.from_rows(f"{name}-{digest}", network, pool, rows, split, parts, **more)
+
+    def to(self, device):
+        """The same task with its data on a device; row lists stay where plans are drawn, on the CPU."""
+        a = None if self.a is None else self.a.to(device)
+        return replace(self, x=self.x.to(device), y=self.y.to(device), a=a)
+
+    def double(self):
+        """The same task in float64, for comparisons."""
+        return replace(self, x=self.x.double())
+
+    # ------------------------------------------------------------ the network
+    C = property(lambda self: len(self.train))
+    head = property(lambda self: self.network.head)
+    layers = property(lambda self: self.network.layers)
+    buffers = property(lambda self: self.network.buffers)
+
+    @cached_property
+    def loss(self):
+        return Loss(self)
+
+    def init(self, seed):
+        """Initial weights, a tree: a function of the seed alone."""
+        w = self.network.init(seed, self.x.dtype)
+        return tmap(lambda v: v.to(self.x.device), w)
+
+    def feat(self, w, x, b=None):
+        """Features [B, D] before the head."""
+        return self.network.feat(w, x, b)
+
+    def logits(self, w, x, b=None):
+        """[B, K]; b is the batch while training (batch statistics, dropout) and None in evaluation."""
+        return self.network.out(w, self.network.feat(w, x, b))
+
+    def net(self, w):
+        """The model with weights w: x -> logits [B, K]."""
+        return lambda x: self.logits(w, x)
+
+    def each(self, w, b):
+        """Loss of every row of a batch [B]."""
+        own = getattr(self.network, "each", None)
+        return own(w, b) if own else F.cross_entropy(self.logits(w, b.x, b), b.y, reduction="none")
+
+    def split(self, w):
+        """Body and head."""
+        return drop(w, self.head), only(w, self.head)
+
+    def refresh(self, w, b):
+        """The buffers after one training batch, exactly as a forward pass in training mode leaves them."""
+        stats = {}
+        with torch.no_grad():
+            self.network.feat(tmap(torch.Tensor.detach, w), b.x, b, stats)
+        return stats
+
+    # ------------------------------------------------------------ what a round draws, a pure function of (seed, t, client, plan)
+    def _own(self, c):
+        return self.guests[-1 - c] if c < 0 else (self.train[c], self.val[c], self.test[c])
+
+    def _draw(self, seed, t, c, name, plans):
+        plan = WHOLE.get(name) or plans[name]
+        rows = self._own(c)[SPLITS.index(plan.split)]
+        if name in WHOLE:
+            return rows, [len(rows)]
+        return draw(rows, plan, seed_of(seed, t, c, tag(name)), self.batch)
+
+    def _whole(self, c, name):
+        """Every row of a client's split in one batch, kept: with from_rows' layout it is a view of the data."""
+        if (c, name) not in self._kept:
+            r = self._own(c)[SPLITS.index(WHOLE[name].split)]
+            line = len(r) and int(r[-1]) - int(r[0]) == len(r) - 1 and torch.equal(r, torch.arange(int(r[0]), int(r[-1]) + 1))
+            i = slice(int(r[0]), int(r[-1]) + 1) if line else r.to(self.x.device)
+            b = Batch(self.x[i], self.y[i], None if self.a is None else self.a[i], None, r.to(self.x.device), None, 10 ** 9)
+            if not line:
+                return b
+            self._kept[c, name] = b
+        return self._kept[c, name]
+
+    @cached_property
+    def _kept(self):
+        return {}
+
+    def shards(self, seed, t, R, ids, plans):
+        """One shard per client of ids [M], for execution one after another. Plans are drawn when they are walked."""
+        key = fold(torch.tensor(seed, device=self.x.device), t, ids)
+        n = torch.tensor([len(self._own(c)[0]) for c in ids.tolist()], dtype=self.x.dtype, device=self.x.device)
+
+        def walk(c):
+            def batches(name, key):
+                if name in WHOLE:
+                    yield self._whole(c, name)
+                    return
+                rows, lens = self._draw(seed, t, c, name, plans)
+                size = (plans[name].batch if name in plans else None) or self.batch
+                some = max(1, GATHER // max(1, self.x[0].numel() * self.x.element_size() * size))
+                groups = [lens[i:i + some] for i in range(0, len(lens), some)]   # one gather for many batches
+                j, what = 0, tag(name)
+                for r, cut in zip(rows.split([sum(g) for g in groups]), groups):
+                    r = r.to(self.x.device)
+                    a = [None] * len(cut) if self.a is None else self.a[r].split(cut)
+                    for x, y, ai, ri in zip(self.x[r].split(cut), self.y[r].split(cut), a, r.split(cut)):
+                        yield Batch(x, y, ai, None, ri, None if key is None else LazyKey(key, what, j), size)
+                        j += 1
+            return batches
+        each = zip(n.unbind(), ids.to(n.device).unbind(), key.unbind(), ids.tolist())
+        return [Shard(self, ni, cid, ki, t, R, walk(c), lambda name: True) for ni, cid, ki, c in each]
+
+    def stacked(self, seed, t, R, ids, plans):
+        """The same shards for execution under vmap: (tree of index plans [M, T, B], function tree row -> shard)."""
+        dev = self.x.device
+        data, full = {}, {}
+        for name in (*plans, *WHOLE):
+            drawn = [self._draw(seed, t, c, name, plans) for c in ids.tolist()]
+            cuts = [rows.split(lens) if lens else () for rows, lens in drawn]
+            T, B = max(map(len, cuts)), max([len(r) for c in cuts for r in c] or [0])
+            idx = torch.zeros(len(cuts), T, B, dtype=torch.long)
+            m = torch.zeros(idx.shape, dtype=self.x.dtype)
+            for i, c in enumerate(cuts):
+                own = self._own(int(ids[i]))[0]
+                idx[i] = own[0] if len(own) else 0                               # padding repeats a row of the client's own
+                for j, r in enumerate(c):
+                    idx[i, j, :len(r)], m[i, j, :len(r)] = r, 1
+            data[name] = {"i": idx.to(dev), "m": m.to(dev)}
+            full[name] = bool((m.sum(2) > 0).all())
+        key = fold(torch.tensor(seed, device=dev), t, ids.to(dev))
+        n = torch.tensor([len(self._own(c)[0]) for c in ids.tolist()], dtype=self.x.dtype, device=dev)
+
+        def make(d):
+            def batches(name, key):
+                size = (plans[name].batch if name in plans else None) or self.batch
+                idx, m = d["plans"][name]["i"], d["plans"][name]["m"]
+                for j in range(len(idx)):
+                    r = idx[j]
+                    yield Batch(self.x[r], self.y[r], None if self.a is None else self.a[r], m[j], r,
+                                None if key is None else LazyKey(key, tag(name), j), size)
+            return Shard(self, d["n"], d["cid"], d["key"], t, R, batches, full.__getitem__)
+        return {"plans": data, "n": n, "cid": ids.to(dev), "key": key}, make
+
+
+def check(task):
+    """Refuse a task that cannot be trained on, naming what is wrong and where."""
+    x, y, at = task.x, task.y, f"task {task.name!r}"
+    if len(x) != len(y):
+        raise ValueError(f"{at}: x has {len(x)} rows and y {len(y)}; give one label per row")
+    if not x.is_floating_point() or y.is_floating_point():
+        raise ValueError(f"{at}: x is {x.dtype} and y {y.dtype}; x must be floating point and y integer")
+    if not x.isfinite().all():
+        bad = (~x.flatten(1).isfinite().all(1)).nonzero()[:, 0]
+        raise ValueError(f"{at}: {len(bad)} rows of x hold NaN or infinity, the first is row {int(bad[0])}; "
+                         "drop or impute them first")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < task.K:
+        raise ValueError(f"{at}: labels run from {int(y.min())} to {int(y.max())}, K = {task.K} allows 0 to {task.K - 1}")
+    if not task.C or not len(task.train) == len(task.val) == len(task.test):
+        raise ValueError(f"{at}: {len(task.train)} train, {len(task.val)} val and {len(task.test)} test lists; "
+                         "give one of each per client, and at least one client")
+    for c in range(task.C):
+        if not len(task.train[c]) or not len(task.test[c]):
+            raise ValueError(f"{at}: client {c} has {len(task.train[c])} training and {len(task.test[c])} test samples; "
+                             "drop it, merge it with another, or raise the partition's minimum size")
+    rows = torch.cat([r for s in (task.train, task.val, task.test) for r in s])
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(x):
+        raise ValueError(f"{at}: row numbers run from {int(rows.min())} to {int(rows.max())}, the data has {len(x)} rows")
+    if len(rows) != len(rows.unique()):
+        raise ValueError(f"{at}: a row is used twice; each row belongs to one client and one split")
+    if task.batch < 1:
+        raise ValueError(f"{at}: batch = {task.batch}; give a positive batch size")

@@ -1,0 +1,140 @@
+"""What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8 of its paper.
+
+Letters: m participants, P parameters.
+"""
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pandas as pd
+import torch
+
+from . import engine, nets, plots, tasks
+from .methods import FedAvg, FedGA
+from .methods.fedga import gini
+from .record import commit
+
+PARAMETERS = {                                          # data set -> (P, participants), section 6 of the paper and Table 8
+    "office10_alexnet": (nets.AlexNetBN(K=10), 4),
+    "office10_resnet18": (nets.ResNet18(K=10), 4),
+    "cifar01": (nets.ResNet18(K=10), 10),
+    "synthetic_0_0": (nets.Linear(60, 10), 10),
+}
+
+
+def size(net):
+    """Trainable parameters P of a network."""
+    return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
+
+
+def weight_bounds(vectors, seed=0):
+    """Counts over random accuracy vectors of p_best < 1/m < p_worst broken, and the largest |p_i - 1/m| at alpha = 1.
+
+    m uniform in 2 .. 100, alpha uniform in (1, 10), accuracies uniform; for both readings of the weights.
+    """
+    g, out = np.random.default_rng(seed), {"weight_bound_violations": 0, "alpha_one_deviation": 0.0}
+    for _ in range(vectors):
+        m, alpha = int(g.integers(2, 101)), float(g.uniform(1, 10))
+        a = torch.tensor(g.uniform(0, 1, m))
+        for reading in ("none", "sum"):
+            p = FedGA(alpha=alpha, weight_norm=reading).fair(a)
+            out["weight_bound_violations"] += int(not p[a.argmax()] < 1 / m < p[a.argmin()])
+            even = FedGA(alpha=1, weight_norm=reading).fair(a)
+            out["alpha_one_deviation"] = max(out["alpha_one_deviation"], float((even - 1 / m).abs().max()))
+    return out
+
+
+def avgdiff_example(mean, gini, d_gini, d_mean):
+    """The worked example: first order 2 (G d_mean + mean dG), and the exact change of 2 mean G."""
+    return {"example_mean_acc": mean, "example_gini": gini, "example_delta_gini": d_gini, "example_delta_mean_acc": d_mean,
+            "example_delta_avgdiff": 2 * (gini * d_mean + mean * d_gini),
+            "exact": 2 * ((mean + d_mean) * (gini + d_gini) - mean * gini)}
+
+
+def upload_bytes():
+    """What one client uploads in a round of FedGA beyond FedAvg, counted from real messages, and the sizes of the models."""
+    spec = {"data": {"name": "synthetic", "alpha": 0, "beta": 0}, "network": {"name": "Linear"}}
+    task = tasks.build(spec)
+    up = {M: engine.run(M(task, lr=.01), task, 1, cohort=2, progress=False, device="cpu").meta["bytes"]["up"] for M in (FedAvg, FedGA)}
+    total = {M: sum(v["bytes"] for v in u.values()) for M, u in up.items()}
+    return {"extra_upload_bytes": total[FedGA] - total[FedAvg]} | {d: 4 * size(n) for d, (n, _) in PARAMETERS.items()}
+
+
+def trigger_times(repeats, full=True):
+    """Seconds of one round's trigger, long table: dataset, method, metric, seed (the repetition), value.
+
+    FedGini: stack the m updates, mean over clients, U_s, window. FedGA: Gini of m accuracies, window. The validation pass is
+    timed where this machine can run it: 5 rows of 60 numbers per client for the linear model, 50 images at 32 x 32 for the others.
+    full = False takes a hundredth of the image models' parameters.
+    """
+    out, past = [], torch.rand(11)
+    for dataset, (net, m) in PARAMETERS.items():
+        P = size(net) if full or dataset.startswith("synthetic") else size(net) // 100
+        g = torch.Generator().manual_seed(0)
+        updates, a = [torch.randn(P, generator=g) * 1e-3 for _ in range(m)], torch.rand(m, generator=g)
+
+        def fedgini():
+            u = torch.stack(updates).mean(0).square().mean()
+            return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < 1e-5
+
+        def fedga():
+            return past[:-1].mean() - torch.cat([past[1:-1], gini(a)[None]]).mean() < 1e-2
+
+        rows, side = (5, (60,)) if dataset.startswith("synthetic") else (50, (3, 32, 32))
+        x, w = torch.rand(rows, *side, generator=g), net.init(0)
+        small = net if dataset != "office10_alexnet" else nets.ResNet18(K=10)      # its first layers need larger images
+        w = w if small is net else small.init(0)
+
+        def validate():
+            with torch.no_grad():
+                for _ in range(m):
+                    small.out(w, small.feat(w, x)).argmax(1)
+        for method, metric, f in (("FedGini", "trigger_time_seconds", fedgini), ("FedGA", "trigger_time_seconds", fedga),
+                                  ("FedGA", "validation_seconds", validate)):
+            f()
+            for k in range(repeats):
+                n = 200 if method == "FedGA" and f is fedga else 1               # too short for the clock: many at a time
+                began = time.perf_counter()
+                for _ in range(n):
+                    f()
+                out.append(dict(dataset=dataset, method=method, metric=metric, seed=k, value=(time.perf_counter() - began) / n))
+    return pd.DataFrame(out)
+
+
+def rows(bounds, example, sizes, times, tier):
+    """Everything above as rows of results/seeds."""
+    base = dict(paper="fedga", setting="", rule="run", tier=tier, device=f"cpu, {torch.get_num_threads()} thread", commit=commit())
+    one = bounds | {k: v for k, v in example.items() if k != "exact"} | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
+    out = [base | dict(study="theory", dataset="none", method="FedGA", seed=0, metric=k, value=v, data="synthetic")
+           for k, v in one.items()]
+    out += [base | dict(study="theory", dataset=d, method="FedGA", seed=0, metric="model_bytes", value=sizes[d], data="synthetic")
+            for d in PARAMETERS]
+    out += [base | dict(study="timing", data="synthetic") | r for r in times.to_dict("records")]
+    return pd.DataFrame(out)
+
+
+def workflow():
+    """Figure 2 as a diagram: one round of FedGA."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import FancyBboxPatch
+    steps = [("server", "send w", 0.5, 0.9), ("clients", "measure $a_i$ on\nvalidation rows", 0.84, 0.66),
+             ("clients", "train: $w_i$", 0.84, 0.3), ("server", "Gini of all $a_i$,\nask the trigger", 0.16, 0.3),
+             ("server", "average by size, or,\nonce on, by error", 0.16, 0.66)]
+    fig, ax = plt.subplots(figsize=(4.8, 3.4))
+    for who, what, x, y in steps:
+        c = plots.STRONG[0] if who == "server" else plots.STRONG[1]
+        ax.add_patch(FancyBboxPatch((x - 0.155, y - 0.085), 0.31, 0.17, boxstyle="round,pad=0.012", facecolor="none", edgecolor=c, lw=1.6))
+        ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8, color=c)
+        ax.text(x, y - 0.025, what, ha="center", va="center", fontsize=8.5)
+    xy = [(x, y) for _, _, x, y in steps]
+    for (x0, y0), (x1, y1), bend in zip(xy, xy[1:] + xy[:1], (-0.2, 0, 0, 0, -0.2)):
+        sx, sy = (0.17 * np.sign(x1 - x0), 0) if y0 == y1 or y0 == 0.9 else (0, 0.105 * np.sign(y1 - y0))
+        ex, ey = (-0.17 * np.sign(x1 - x0), 0) if y0 == y1 or y1 == 0.9 else (0, -0.105 * np.sign(y1 - y0))
+        ax.annotate("", (x1 + ex, y1 + ey), (x0 + sx, y0 + sy),
+                    arrowprops=dict(arrowstyle="-|>", color=plots.SOFT, lw=1.3, connectionstyle=f"arc3,rad={bend}"))
+    ax.set(xlim=(-0.03, 1.03), ylim=(0.16, 1.02))
+    ax.axis("off")
+    return fig
+
+

@@ -1,0 +1,127 @@
+"""Trees: nested dicts of tensors, and the few operations on them that a method needs.
+
+A model is a tree. A stack is a tree whose leaves have a leading client dimension [M, ...].
+Letters: C all clients, M cohort, P parameters, K classes.
+"""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def tmap(f, *trees):
+    """f leaf by leaf over trees of one structure."""
+    t = trees[0]
+    return {k: tmap(f, *[s[k] for s in trees]) for k in t} if isinstance(t, dict) else f(*trees)
+
+
+def leaves(t):
+    """The tensors of a tree, in order."""
+    return [x for v in t.values() for x in leaves(v)] if isinstance(t, dict) else [t]
+
+
+def build(like, flat):
+    """The list `flat` in the structure of `like`; the inverse of `leaves`."""
+    if not any(isinstance(v, dict) for v in like.values()):
+        return dict(zip(like, flat))
+    it = iter(flat)
+
+    def go(t):
+        return {k: go(v) for k, v in t.items()} if isinstance(t, dict) else next(it)
+    return go(like)
+
+
+def add(a, b, s=1.0):
+    """a + s b."""
+    return tmap(lambda x, y: x + s * y, a, b)
+
+
+def sub(a, b):
+    """a - b."""
+    return tmap(torch.sub, a, b)
+
+
+def scale(t, s):
+    """s t."""
+    return tmap(lambda x: x * s, t)
+
+
+def where(c, a, b):
+    """a where the tensor c holds, else b."""
+    return tmap(lambda x, y: torch.where(c, x, y), a, b)
+
+
+def sqdist(a, b):
+    """|a - b|^2, a scalar."""
+    return sum(leaves(tmap(lambda x, y: F.mse_loss(x, y, reduction="sum"), a, b)))
+
+
+def sqnorm(t):
+    """|t|^2, a scalar."""
+    return sum((x * x).sum() for x in leaves(t))
+
+
+def only(t, names):
+    return {k: t[k] for k in t if k in names}
+
+
+def drop(t, names):
+    return {k: t[k] for k in t if k not in names}
+
+
+# ---------------------------------------------------------------- stacks
+def pick(stack_, i):
+    """Row i (an int or an index tensor) of every leaf."""
+    return tmap(lambda x: x[i], stack_)
+
+
+def put(stack_, i, rows_):
+    """A copy of the stack with rows i [M] replaced."""
+    return tmap(lambda x, y: x.index_copy(0, i, y), stack_, rows_) if stack_ else stack_
+
+
+def stack(trees):
+    """A list of M trees as one tree of [M, ...]."""
+    return tmap(lambda *x: torch.stack(x), *trees) if trees else {}
+
+
+def unstack(stack_, M):
+    """The M rows of a stack as trees (views); the inverse of `stack`."""
+    if not leaves(stack_):
+        return [stack_] * M
+    return [build(stack_, row) for row in zip(*[x.unbind() for x in leaves(stack_)])]
+
+
+def every(tree, ids):
+    """The same tree for all of `ids`: a leading [M] of stride 0, no memory."""
+    return tmap(lambda x: x.expand(len(ids), *x.shape), tree)
+
+
+def mean(stack_, p):
+    """sum_i p_i s_i over the leading client dimension; p [M]."""
+    return tmap(lambda x: torch.tensordot(p.to(x.dtype), x, 1), stack_)
+
+
+def rows(stack_):
+    """The stack as one matrix [M, P]."""
+    return torch.cat([x.reshape(len(x), -1) for x in leaves(stack_)], 1)
+
+
+def unrow(v, like):
+    """A vector [P] in the structure of `like`."""
+    out, i = [], 0
+    for x in leaves(like):
+        out.append(v[i:i + x.numel()].view(x.shape))
+        i += x.numel()
+    return build(like, out)
+
+
+def share(n):
+    """n [M] as weights that sum to one."""
+    return n / n.sum()
+
+
+def onehot(y, K, like, m=None):
+    """Labels y [...] as [..., K] in the type of `like`, times the mask m. (F.one_hot fails inside vmap(grad).)"""
+    o = (y[..., None] == torch.arange(K, device=y.device)).to(like.dtype)
+    return o if m is None else o * m[..., None]

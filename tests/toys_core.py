@@ -1,0 +1,111 @@
+"""Small tasks whose answers are known, and comparisons of trees."""
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
+from fedlib.task import Task
+from fedlib.tree import leaves
+
+SIZES = (9, 14, 6, 20, 11, 3)                          # training rows: unequal, one client shorter than a batch
+
+
+@dataclass(frozen=True)
+class Normed(Net):
+    """Linear, batch norm, tanh, linear."""
+    inputs: int
+    D: int
+    K: int
+
+    @cached_property
+    def parts(self):
+        return (linear_part("one", self.D, self.inputs), norm_part("bn", self.D, "batch"), linear_part("out", self.K, self.D))
+
+    def feat(self, w, x, b=None, stats=None):
+        return batch_norm(w, "bn", dense(w, "one", x), b, stats).tanh()
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """F(u, v) = mean over rows (|u - x|^2 + |v - x|^2) / 2: body u, head v, both with optimum mean(x) and curvature 1."""
+    D: int
+    K = 2
+    head, layers, buffers = ("v",), (("u",), ("v",)), ()
+
+    def init(self, seed, dtype=torch.float64):
+        return {"u": torch.full((self.D,), 1.0 + seed, dtype=dtype), "v": torch.full((self.D,), -1.0 - seed, dtype=dtype)}
+
+    def each(self, w, b):
+        return (((w["u"] - b.x) ** 2).sum(1) + ((w["v"] - b.x) ** 2).sum(1)) / 2
+
+    def feat(self, w, x, b=None, stats=None):
+        return x * w["u"]
+
+    def out(self, w, z):
+        return torch.stack([z @ w["v"], -(z @ w["v"])], 1)
+
+
+def rows(sizes, start=0):
+    """One row list per size, one after another from `start`."""
+    at = torch.arange(start, start + sum(sizes)).split(list(sizes))
+    return tuple(at)
+
+
+def toy(network=None, sizes=SIZES, batch=4, dtype=torch.float64, K=3, **more):
+    """Clients of unequal size with 4 validation and 6 test rows each, and two guests: an unseen client, and a held-out
+    domain without training rows."""
+    g, C = torch.Generator().manual_seed(5), len(sizes)
+    n = [s + 10 for s in (*sizes, 10, 0)]
+    shift = torch.repeat_interleave(0.5 * torch.randn(C + 2, 5, generator=g, dtype=torch.float64), torch.tensor(n), 0)
+    x = torch.randn(sum(n), 5, generator=g, dtype=torch.float64) + shift
+    a = torch.randint(0, 2, (sum(n),), generator=g)
+    x[:, 0] = a
+    teacher = torch.randn(5, K, generator=g, dtype=torch.float64)
+    y = (x @ teacher + shift[:, :1]).argmax(1)
+    own = rows(n)
+    train, val, test = (tuple(r[s] for r in own) for s in (slice(10, None), slice(0, 4), slice(4, 10)))
+    guests = tuple(zip(train[C:], val[C:], test[C:]))
+    return Task("toy", network or MLP(5, 6, K), x.to(dtype), y, train[:C], val[:C], test[:C], K=K, a=a, guests=guests,
+                batch=batch, **more)
+
+
+def bowls(centres, n=None):
+    """A quadratic task: client i holds n_i copies (default 1) of the row centres[i]; the optimum of F_i is the row."""
+    b = torch.as_tensor(centres, dtype=torch.float64)
+    n = n or [1] * len(b)
+    x = torch.cat([torch.repeat_interleave(b, torch.tensor(n), 0), b, b])
+    train, val, test = rows(n), rows([1] * len(b), sum(n)), rows([1] * len(b), sum(n) + len(b))
+    return Task("bowls", Bowl(b.shape[1]), x, torch.zeros(len(x), dtype=torch.long), train, val, test, batch=10 ** 6)
+
+
+def gap(a, b):
+    """Largest difference of two trees (or lists of tensors); NaN against NaN is none, against a number infinite."""
+    a, b = ([torch.as_tensor(x) for x in (leaves(t) if isinstance(t, dict) else t)] for t in (a, b))
+    assert len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b)), "trees of different structure"
+    worst = 0.0
+    for x, y in zip(a, b):
+        x, y = x.detach().cpu().double(), y.detach().cpu().double()
+        if not torch.equal(x.isnan(), y.isnan()):
+            return math.inf
+        d = torch.where(x == y, 0.0, (x - y).abs()).nan_to_num(0.0)
+        worst = max(worst, float(d.max()) if d.numel() else 0.0)
+    return worst
+
+
+def same(a, b):
+    """Equal bits."""
+    a, b = ([x.cpu() for x in leaves(t)] for t in (a, b))
+    return len(a) == len(b) and all(torch.equal(x.nan_to_num(7.0), y.nan_to_num(7.0)) and x.dtype == y.dtype
+                                    for x, y in zip(a, b))
+
+
+def state(rec):
+    return {"server": rec.state["server"], "clients": rec.state["clients"]}
+
+
+def seen(rec):
+    """Everything that a record holds of a run, as a tree."""
+    return {f"{k}": torch.as_tensor(v) for k, v in (*rec.views.items(), *rec.logs.items())} | {
+        "rounds": torch.as_tensor(rec.rounds)}
