@@ -24,7 +24,8 @@ from .ours import after_one, ours
 from .usual import Usual
 
 ROOT = Path(__file__).resolve().parents[1]
-PEERS = {"pfl": ("with_pfl", 7, 1), "fedlab": ("with_fedlab", 7, 1), "flower": ("with_flower", 3, 4)}   # module, repetitions, seconds
+# name -> module, repetitions, CPU seconds of each; starting Flower costs half a minute a time
+PEERS = {"pfl": ("with_pfl", 7, 1), "fedlab": ("with_fedlab", 7, 1), "flower": ("with_flower", 3, 4)}
 COLUMNS = ["case", "variant", "version", "rounds_per_cpu_s", "low", "high", "times_loader", "repetitions", "note"]
 
 

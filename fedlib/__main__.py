@@ -18,9 +18,13 @@ import textwrap
 from dataclasses import fields
 from pathlib import Path
 
+import torch
+
+from . import engine, local, metrics, record, server
 from .cite import cite
 from .method import make, nearest
 from .methods import METHODS
+from .tier import TIERS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,13 +66,12 @@ def run(args):
     """run one method on one task, or a study of params.yaml"""
     if args.task is None:
         return study(args)
-    m = known(args.method)
-    device = device_of(args.device)
-    from . import engine
+    m, device = known(args.method), device_of(args.device)
+    torch.set_num_threads(1)                               # a second thread costs more than it brings, see benchmarks/
     task = parse_task(args.task)
     method = make(args.method, task, **parse_settings(args.set, m))
-    rec = engine.run(method, task, args.rounds, seed=args.seed, cohort=args.cohort, every=args.every, how=args.how,
-                     folder=args.folder, device=device)
+    rec = engine.run(method, task, 50 if args.rounds is None else args.rounds, seed=args.seed or 0, cohort=args.cohort,
+                     every=args.every or 1, how=args.how, folder=args.folder, device=device)
     report(args.method, task, rec)
 
 
@@ -76,12 +79,17 @@ def study(args):
     """Run what is missing of a study, print one table per measure."""
     from . import experiment
     paper, _, name = args.method.partition("/")
+    if not name and args.method in METHODS:
+        raise Mistake(f"run {args.method}: on which task? As in `run {args.method} synthetic:alpha=.5,beta=.5`")
     if not name:
-        raise Mistake(f"run {args.method}: give a task, as in `run {args.method} synthetic:alpha=.5,beta=.5`" if args.method in
-                      METHODS else f"run {args.method!r}: name a study as paper/study, as in fedga/synthetic, or a method and a task")
-    done = experiment.study(paper, name, device=device_of(args.device), path=ROOT / "params.yaml", runs=ROOT / "runs")
+        raise Mistake(f"run {args.method}: no method{nearest(args.method, METHODS)}; a study is paper/study, as in fedga/synthetic")
+    for flag in ("set", "seed", "device", "how", "folder"):
+        if getattr(args, flag):
+            raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
+    changes = {k: getattr(args, k) for k in ("rounds", "cohort", "every") if getattr(args, k) is not None}
+    done = experiment.study(paper, name, args.tier, ROOT / "params.yaml", ROOT / "runs", **changes)
     for measure in experiment.MEASURES:
-        print(f"{paper}/{name}, tier {done.tier}: {measure}\n{done.table(measure).round(3).to_string()}\n")
+        print(f"{paper}/{name}, tier {done.tier}: {measure}\n\n{done.table(measure).round(3).to_string(na_rep='')}\n")
 
 
 def table(args):
@@ -145,7 +153,6 @@ def literal(node):
 
 def known_pieces():
     """Steps and rules by name."""
-    from . import local, server
     return {n: c for module in (local, server) for n, c in vars(module).items()
             if inspect.isclass(c) and c.__module__ == module.__name__ and hasattr(c, "__dataclass_fields__")}
 
@@ -163,7 +170,8 @@ def parse_settings(pairs, m):
     return out
 
 
-PARTS = {"dirichlet": ("dirichlet", "alpha"), "labels": ("labels_per_client", "labels"), "per_domain": ("by_domain", "per_domain")}
+PARTS = {"dirichlet": ("dirichlet", "alpha"), "labels": ("labels_per_client", "labels"),
+         "per_domain": ("by_domain", "per_domain")}
 USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"name": "natural"}, {"name": "CNN"}),
          "digits": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "MLP", "hidden": 64}),
          "glyphs": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "CNN"}),
@@ -212,7 +220,6 @@ def parse_task(text):
 
 
 def device_of(name):
-    import torch
     if name == "cuda" and not torch.cuda.is_available():
         raise Mistake(f"--device cuda: torch {torch.__version__} finds no CUDA device here; use --device cpu")
     return name
@@ -221,15 +228,14 @@ def device_of(name):
 # ---------------------------------------------------------------- what we print
 def report(name, task, rec):
     """The end of a run: one row per view and selection rule."""
-    from . import metrics, record
     print(f"{name} on {task.name}: {task.C} clients, {rec.meta['rounds']} rounds, seed {rec.meta['seed']}, {task.kind} data, "
           f"{rec.meta['device']}, {rec.meta['seconds']:.1f} s\n")
-    rules = ["last"] + ["best_val"] * all(map(len, task.val))
+    rules = {"last": None} | ({"best_val": record.best_val} if all(map(len, task.val)) else {})
     rows = [("model", "moment", "round chosen by", "mean %", "worst 10 %", "Gini")]
     for moment, view, split in rec.views:
-        if split == "test":
-            for rule in rules if moment == "pre" else rules[:1]:
-                a = rec[moment, view, "test"][record.RULES[rule](rec, view, moment)][0]
+        for rule, choose in rules.items():
+            if split == "test" and (choose is None or moment == "pre"):
+                a = rec[moment, view, "test"][-1 if choose is None else choose(rec, view)[0]]
                 rows.append((view, moment, rule, f"{100 * metrics.mean_acc(a):.1f}", f"{100 * metrics.worst(a):.1f}",
                              f"{metrics.gini(a):.3f}" if len(a) > 1 else "-"))
     print(columns(rows))
@@ -279,12 +285,13 @@ def parser():
     r.add_argument("task", nargs="?", help="source:key=value,...  as synthetic:alpha=.5,beta=.5 or "
                    "digits:clients=10,dirichlet=.3 or glyphs:n=2000,network=CNN")
     r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter; repeatable")
-    r.add_argument("--rounds", type=int, default=50)
+    r.add_argument("--rounds", type=int, help="50 unless told; a study's own")
     r.add_argument("--cohort", type=int, help="clients per round (all)")
-    r.add_argument("--seed", type=int, default=0)
-    r.add_argument("--every", type=int, default=1, help="evaluate every so many rounds (1)")
+    r.add_argument("--seed", type=int, help="of initial weights, cohorts and batches (0)")
+    r.add_argument("--every", type=int, help="evaluate every so many rounds (1)")
     r.add_argument("--device", choices=("cpu", "cuda"), help="where to compute (cuda if there is one)")
     r.add_argument("--how", choices=("loop", "vmap"), help="clients one after another, or batched; never changes a result")
+    r.add_argument("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
     r.add_argument("--folder", help="keep the record there; a killed run continues from it")
     at["table"].add_argument("paper")
     at["table"].add_argument("artefact", help='as "Table 5"')
@@ -299,13 +306,11 @@ def main(argv=None):
             raise Mistake(f"unknown command {argv[0]!r}{nearest(argv[0], COMMANDS)} (known: {', '.join(COMMANDS)})")
         args = parser().parse_args(argv)
         COMMANDS[args.command](args)
-    except (ValueError, RuntimeError) as e:
-        if not isinstance(e, ValueError) and type(e).__module__.split(".")[0] != "fedlib":
-            raise
+    except BrokenPipeError:                                # as in `... | head`
+        return 1
+    except (ValueError, OSError, engine.ClientError) as e:
         print(f"python -m fedlib: {textwrap.shorten(str(e), 600)}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 1
     return 0
 
 

@@ -86,7 +86,8 @@ def check(root) -> list[str]:
     found = []
     for path, page in pages.items():
         at = path.relative_to(root).as_posix()
-        found += [f"{at}:{line}: {where} loads {value[:90]} from another host" for where, value, line in page.loads if remote(value)]
+        found += [f"{at}:{line}: {where} loads {value[:90]} from another host"
+                  for where, value, line in page.loads if remote(value)]
         found += [f"{at}:{line}: {what}" for what, line in page.bare]
         found += [f"{at}: the id {i!r} is used {page.ids.count(i)} times" for i in sorted(set(page.ids)) if page.ids.count(i) > 1]
         limit = HEAVY_LEDGER if at == "ledger.html" else HEAVY

@@ -3,13 +3,14 @@
     python -m fedlib.claims      results/seeds/*.csv, deviations.yaml  ->  results/{claims,deviations,effects}.csv
 
 A claim's test sees one value per seed and gives "yes", "no" or "undecided". Differences are paired by seed,
-with 95% t intervals. "yes" and "no" both need an interval that excludes the contrary; means in the right
-order inside the noise are "undecided", and so is a single seed. "not run": a number is missing that the claim
-is about. Of the tiers there are, the best one that has all the numbers decides.
+with 95% t intervals. "yes" and "no" both need an interval that excludes the contrary; means in the right order
+inside the noise are "undecided", and so are a single seed and all of tier tiny. "not run": a number is missing
+that the claim is about. Of the tiers there are, the best one that has all the numbers decides.
 """
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,8 +118,9 @@ def say(metric, x):
 
 
 def _span(metric, i):
-    ends = f"[{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds" if i.n > 1 else "one seed, no interval"
-    return f"{say(metric, i.mean)} ({ends})"
+    if i.n < 2:
+        return f"{say(metric, i.mean)}, one seed"
+    return f"{say(metric, i.mean)} [{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds"
 
 
 def common(a, b):
@@ -521,6 +523,8 @@ def check_claims(claims, seeds):
         tier = next((t for t in found if not found[t].missing), None) or next(
             (t for t in found if found[t].holds != "not run"), None)
         f = found[tier] if tier else next(iter(found.values()), Finding("not run", "no runs of this paper"))
+        if tier == "tiny" and f.holds in ("yes", "no"):
+            f = Finding("undecided", f"{f.evidence}; tier tiny decides nothing")
         places = MAIN if c.place == "all" else [c.place]
         kinds = {at[c.paper, tier].kind(p, c.study) for p in places} - {""} if tier else ()
         data = ", ".join(sorted(kinds))
@@ -645,6 +649,21 @@ def _never(x):
                                    f"never in {lost} of {len(x)} seeds" if lost else "")))
 
 
+def headline(root, claims):
+    """metrics.json, for `dvc metrics show` and `diff`: FedGA and its controls, and the counts of claims and verdicts."""
+    seeds = parts(root, "seeds", read_reported(root))
+    own = seeds[(seeds.rule == "best_val") & (seeds.setting == "") & seeds.study.isin(["synthetic", "images"])
+                & seeds.method.isin(["FedAvg", "Uniform", "FedGA"]) & seeds.metric.isin(["mean_acc", "worst10_acc", "best_gini"])]
+    out = {}
+    for (paper, d, m, k), x in own.groupby(["paper", "dataset", "method", "metric"]).value.mean().items():
+        out.setdefault(paper, {}).setdefault(d, {}).setdefault(m, {})[k] = round(float(x), 4)
+    out["claims"] = {k: int(n) for k, n in claims.holds.value_counts().sort_index().items()}
+    if (ledger := root / "ledger.csv").exists():
+        counts = pd.read_csv(ledger, usecols=["verdict"]).verdict.value_counts().sort_index()
+        out["verdicts"] = {k: int(n) for k, n in counts.items()}
+    (root / "metrics.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
 def main(argv=None):
     """Test every claim and measure every deviation; write claims.csv, deviations.csv and effects.csv."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.claims", description=main.__doc__)
@@ -657,6 +676,7 @@ def main(argv=None):
     measured = effects(entries, seeds)
     write(measured, root / "effects.csv")
     write(deviations(entries, measured), root / "deviations.csv")
+    headline(root, table)
     counts = table.holds.value_counts()
     print(f"{len(table)} claims: " + ", ".join(f"{n} {v}" for v, n in counts.sort_index().items()))
 

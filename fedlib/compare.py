@@ -47,7 +47,7 @@ class Comparison:
     @property
     def table(self):
         """One row per method: mean and worst tenth of the clients in percent, and Gini; ± is half a 95 % interval over seeds."""
-        import pandas as pd                                # here: `import fedlib` stays quick
+        import pandas as pd  # here, so that `import fedlib` stays quick
 
         from .statistics import interval
         rows = {}

@@ -230,8 +230,22 @@ def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None,
     """The finished study: its cells with their records, computed where missing."""
     todo, spec, tier = cells(paper, name, path, tier, **changes)
     folders = compute_all(todo, runs, workers)
-    done = [record.Record.load(f) if (f / "done").exists() else None for f in folders]
-    return Study(paper, name, tier, spec, todo, done)
+    done = [record.Record.load(f) for f in folders]
+    full = {c.id for c in cells(paper, name, path, "paper", **changes)[0]}
+    return Study(paper, name, tier, spec, todo, done, ["paper" if c.id in full else tier for c in todo])
+
+
+def declared(paper, path="params.yaml"):
+    """The settings of tier paper as rows of results/seeds: what is declared, not measured."""
+    out, p = [], load(path)[paper]
+    for dataset, entry in p["tasks"].items():
+        spec = tiered(entry, "paper")
+        found = {"learning_rate": spec["train"]["lr"], "local_epochs": spec["train"]["epochs"], "batch_size": spec["batch"],
+                 "rounds": spec["run"]["rounds"], "dirichlet_concentration": spec.get("partition", {}).get("alpha"),
+                 "runs": next((tiered(s, "paper")["seeds"] for s in p["studies"].values() if dataset in s["tasks"]), None)}
+        out += [dict(paper=paper, study="settings", dataset=dataset, method="all", setting="", seed=0, metric=k, rule="run",
+                     value=v, data=kind_of(spec["data"]["name"]), tier="exact") for k, v in found.items() if v is not None]
+    return pd.DataFrame(out)
 
 
 @dataclass
@@ -243,6 +257,7 @@ class Study:
     spec: dict
     cells: list
     records: list
+    tiers: list                                        # per cell: "paper" where its sizes are the paper's, whatever tier ran
 
     def of(self, dataset=None, method=None, setting=None, seed=None):
         """[(cell, record)] that fit."""
@@ -271,7 +286,7 @@ class Study:
         """Long table, one row per cell, measure and selection rule, with where it comes from (results/seeds)."""
         out = []
         for c, r in zip(self.cells, self.records):
-            for rule in rules if r is not None else ():
+            for rule in rules:
                 for k, f in measures.items():
                     out.append(self._row(c, r, k, rule, record.select(r, f, record.RULES[rule], view, moment)))
                 test = r[moment, view, "test"][record.RULES[rule](r, view, moment)].mean(0)
@@ -279,14 +294,19 @@ class Study:
                         if f"acc_{o}" in ledger.METRICS]
         return pd.DataFrame(out)
 
+    def validation(self, rule="best_val"):
+        """The same for the mean validation accuracy, by which a grid is searched."""
+        return pd.DataFrame([self._row(c, r, "val_acc", rule, 100 * record.select(r, metrics.mean_acc, record.RULES[rule], split="val"))
+                             for c, r in zip(self.cells, self.records)])
+
     def whole(self, measures=CURVES, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run"; values that do not exist are left out."""
-        out = [self._row(c, r, k, "run", f(r)) for c, r in self.of(dataset, method) if r is not None for k, f in measures.items()]
+        out = [self._row(c, r, k, "run", f(r)) for c, r in self.of(dataset, method) for k, f in measures.items()]
         return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
 
     def _row(self, c, r, metric, rule, value):
         return dict(paper=self.paper, study=self.name, dataset=c.dataset, method=c.method, setting=c.setting, seed=c.seed,
-                    metric=metric, rule=rule, value=value, data=c.data, tier=self.tier, device=r.meta["device"],
+                    metric=metric, rule=rule, value=value, data=c.data, tier=self.tiers[self.cells.index(c)], device=r.meta["device"],
                     minutes=round(r.meta["seconds"] / 60, 4), run_ids=c.id, commit=r.meta["commit"])
 
     def table(self, metric="mean_acc", rule="best_val", **kw):
@@ -303,7 +323,8 @@ class Study:
         """Save a figure with this study's provenance (see plots.save)."""
         stage = notebook or self.name
         n = len({c.seed for c, _ in self.of(dataset)})
-        return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=self.tier, seeds=str(n),
+        tiers = {t for c, t in zip(self.cells, self.tiers) if dataset in (None, c.dataset)}
+        return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=min(tiers, key=TIERS.index), seeds=str(n),
                           notebook=f"notebooks/{self.paper}/{stage}.ipynb", stage=f"{self.paper}@{stage}",
                           folder=f"results/figures/{self.paper}-{stage}")
 

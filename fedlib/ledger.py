@@ -80,6 +80,7 @@ class Metric(NamedTuple):
 METRICS = {
     # FedGA, one run: accuracies of the C clients at the selected round
     "mean_acc": Metric("high", "%", "mean over clients"),
+    "val_acc": Metric("high", "%", "mean over clients, on validation rows"),
     "std_acc": Metric("low", "points", "population standard deviation over clients"),
     "worst10_acc": Metric("high", "%", "mean of the lowest max(1, floor(C/10)) clients"),
     "top10_acc": Metric("high", "%", "mean of the highest max(1, floor(C/10)) clients"),

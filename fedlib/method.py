@@ -137,7 +137,7 @@ class Method:
     def hits(self, logits, y):
         """1 for a row that is right [n]; a row without a finite score is wrong."""
         z = logits.max(-1)
-        return ((z.indices == y) & z.values.isfinite()).to(logits.dtype)
+        return ((z.indices == y) & (z.values.abs() < math.inf)).to(logits.dtype)
 
     def accuracy(self, f, b):
         """Share of a batch's rows that f: x -> logits gets right."""

@@ -197,9 +197,12 @@ def inline(text: str, prefix: str, alt: str) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', lambda m: f"{m[1]}{prefix}-", text)
-    head = f' role="img" aria-label="{html.escape(alt)}">'
-    return re.sub(r"<svg ([^>]*)>", lambda m: "<svg " + re.sub(r'\b(?:width|height|version|xmlns:xlink)="[^"]*" ?', "", m[1]).rstrip()
-                  + head, text, count=1).replace("xlink:href", "href").strip()
+
+    def head(m):
+        kept = re.sub(r'\b(?:width|height|version|xmlns:xlink)="[^"]*" ?', "", m[1]).rstrip()
+        return f'<svg {kept} role="img" aria-label="{html.escape(alt)}">'
+
+    return re.sub(r"<svg ([^>]*)>", head, text, count=1).replace("xlink:href", "href").strip()
 
 
 # ---- placing labels
@@ -236,11 +239,11 @@ def label_ends(ax, ends: dict, notes: dict | None = None) -> None:
     want = spread([p[1] for p in xy.values()], 11.5, box.y0 * point - 4, box.y1 * point + 6)
     right = max(p[0] for p in xy.values())
     moved = {m: abs(y_new - y) > 3 for (m, (_, y)), y_new in zip(xy.items(), want)}
+    gap = 13 if any(moved.values()) else 7  # room for the short lines that lead to the names
     for (m, (x, y)), y_new in zip(xy.items(), want):
         text = label(m) + (f"  {notes[m]}" if notes and m in notes else "")
-        ax.annotate(text, ends[m], (right - x + (13 if any(moved.values()) else 7), y_new - y), textcoords="offset points", va="center",
-                    color=text_colour(m), fontsize=9, annotation_clip=False,
-                    fontweight="bold" if m == "FedGA" else "normal",
+        ax.annotate(text, ends[m], (right - x + gap, y_new - y), textcoords="offset points", va="center", fontsize=9,
+                    color=text_colour(m), annotation_clip=False, fontweight="bold" if m == "FedGA" else "normal",
                     arrowprops=dict(arrowstyle="-", color=colour(m), lw=0.7, relpos=(0, 0.5), shrinkA=1, shrinkB=3)
                     if moved[m] else None)
 
@@ -248,6 +251,18 @@ def label_ends(ax, ends: dict, notes: dict | None = None) -> None:
 def text_colour(method: str) -> str:
     """Colour of a method's name: the pale grey of some lines is too pale for letters."""
     return PALETTE["g1"][0] if look(method).colour == "g2" else colour(method)
+
+
+SIDES_OF_A_POINT = [(dx, dy, r) for r in (7, 14, 22) for dx, dy in
+                    ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.75), (-0.75, 0.75), (0.75, -0.75), (-0.75, -0.75))]
+
+
+def text_box(x, y, w, h, side) -> np.ndarray:
+    """Box (x0, y0, x1, y1) of a text of width w and height h on one side of the point (x, y); all in points."""
+    dx, dy, r = side
+    left = x + dx * r - (w if dx < 0 else w / 2 if dx == 0 else 0)
+    middle = y + dy * r + dy * h / 3
+    return np.array([left, middle - h / 2, left + w, middle + h / 2])
 
 
 def label_points(ax, points: dict, names: dict | None = None, size: float = 9, avoid=()) -> None:
@@ -259,27 +274,19 @@ def label_points(ax, points: dict, names: dict | None = None, size: float = 9, a
     xy = {m: ax.transData.transform(p) * point for m, p in points.items()}
     taken = [np.array([x - 4, y - 4, x + 4, y + 4]) for x, y in xy.values()]
     ink = np.concatenate([ax.transData.transform(line) * point for line in avoid]) if len(avoid) else np.empty((0, 2))
-    sides = [(dx, dy, r) for r in (7, 14, 22) for dx, dy in
-             ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.75), (-0.75, 0.75), (0.75, -0.75), (-0.75, -0.75))]
+
+    def cost(box, far):
+        covered = sum(np.maximum(0, np.minimum(box[2:], t[2:]) - np.maximum(box[:2], t[:2])).prod() for t in taken)
+        outside = np.maximum(0, frame[:2] - box[:2]).sum() + np.maximum(0, box[2:] - frame[2:]).sum()
+        hit = ((ink > box[:2] - 1) & (ink < box[2:] + 1)).all(1).sum()
+        return covered + 8 * outside + 12 * hit + far
+
     for m, (x, y) in xy.items():
         text = (names or {}).get(m, label(m))
         w, h = 0.62 * size * len(text), 1.25 * size
-
-        def box(dx, dy, r):
-            cx, cy = x + dx * r, y + dy * r
-            return np.array([cx - (w if dx < 0 else w / 2 if dx == 0 else 0), cy - h / 2,
-                             cx + (w if dx > 0 else w / 2 if dx == 0 else 0), cy + h / 2]) + [0, dy * h / 3, 0, dy * h / 3]
-
-        def cost(side):
-            b = box(*side)
-            over = sum(max(0, min(b[2], t[2]) - max(b[0], t[0])) * max(0, min(b[3], t[3]) - max(b[1], t[1])) for t in taken)
-            out = max(0, frame[0] - b[0]) + max(0, b[2] - frame[2]) + max(0, frame[1] - b[1]) + max(0, b[3] - frame[3])
-            hit = ((ink > b[:2] - 1) & (ink < b[2:] + 1)).all(1).sum()
-            return over + 8 * out + 12 * hit + side[2]
-
-        side = min(sides, key=cost)
-        taken.append(box(*side))
-        dx, dy, r = side
+        boxes = [(text_box(x, y, w, h, side), side) for side in SIDES_OF_A_POINT]
+        box, (dx, dy, r) = min(boxes, key=lambda b: cost(b[0], b[1][2]))
+        taken.append(box)
         ax.annotate(text, points[m], (dx * r, dy * r + dy * h / 3), textcoords="offset points", fontsize=size,
                     color=text_colour(m), va="center", ha="left" if dx > 0 else "right" if dx < 0 else "center",
                     fontweight="bold" if m == "FedGA" else "normal", annotation_clip=False,
@@ -467,7 +474,7 @@ def radar(values: dict, axes: list[str], ax):
     ax.set_ylim(0, 1.04)
     ax.grid(True, axis="both")
     ax.spines["polar"].set_color(GRID)
-    ax.legend(loc="center left", bbox_to_anchor=(1.32, 0.5))
+    ax.get_figure().legend(*ax.get_legend_handles_labels(), loc="outside right center")
     return ax
 
 

@@ -1,6 +1,8 @@
 """A record: what a run leaves behind. Vectors over clients, never their means, and where they come from."""
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import platform
@@ -132,17 +134,23 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"rounds": self.rounds} | {"view|" + "|".join(k): v for k, v in self.views.items()}
         arrays |= {"log|" + k: v for k, v in self.logs.items()}
-        whole(folder / "record.npz", lambda f: np.savez_compressed(f, **arrays))
-        whole(folder / "record.json", lambda f: f.write(json.dumps(self.meta, indent=1, sort_keys=True).encode()))
+        buf = io.BytesIO()
+        np.savez_compressed(buf, **arrays)
+        meta = self.meta | {"sha256": hashlib.sha256(buf.getbuffer()).hexdigest()}
+        whole(folder / "record.npz", lambda f: f.write(buf.getbuffer()))
+        whole(folder / "record.json", lambda f: f.write(json.dumps(meta, indent=1, sort_keys=True).encode()))
         whole(folder / "done", lambda f: f.write(b""))
 
     @classmethod
     def load(cls, folder):
         folder = Path(folder)
         try:
-            with np.load(folder / "record.npz", allow_pickle=False) as z:
+            body = (folder / "record.npz").read_bytes()
+            with np.load(io.BytesIO(body), allow_pickle=False) as z:
                 arrays = {k: z[k] for k in z.files}
             meta = json.loads((folder / "record.json").read_text())
+            if meta.pop("sha256", None) != hashlib.sha256(body).hexdigest():
+                raise ValueError("the checksum of record.npz does not fit")
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as e:
             raise ValueError(f"record {folder} cannot be read ({e}); delete the folder to run it again") from e
         views = {tuple(k.split("|")[1:]): v for k, v in arrays.items() if k.startswith("view|")}
@@ -159,6 +167,8 @@ def whole(path, write):
             f.flush()
             os.fsync(f.fileno())
         os.replace(part, path)
+    except OSError as e:
+        raise OSError(e.errno, f"{e.strerror} while writing {path}; what was there is untouched: make room, run again") from e
     finally:
         part.unlink(missing_ok=True)
 

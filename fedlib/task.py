@@ -174,6 +174,8 @@ class Task:
         order = [r for s in SPLITS for r in cut[s]]                              # lay the data out by split and client, so that
         at = torch.arange(sum(map(len, order))).split([len(r) for r in order])   # a client's rows are one slice, not a gather
         C, order = len(rows), torch.cat(order) if order else torch.zeros(0, dtype=torch.long)
+        if len(order) != len(order.unique()):
+            raise ValueError(f"task {name!r}: a row is given to two clients, or twice to one; each row belongs to one client")
         own = {} if pool.owner is None or len(pool.owners) != C else {"owners": tuple(pool.owners)}
         return cls(f"{name}/split{split}", network, pool.x[order], pool.y[order], at[:C], at[C:2 * C], at[2 * C:], K=pool.K,
                    **({"kind": pool.kind} | own | more))

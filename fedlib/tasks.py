@@ -22,7 +22,7 @@ from .task import Task
 
 SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, cifar10, office10)}
 PARTITIONS = {f.__name__: f for f in (natural, dirichlet, labels_per_client, by_domain)}
-NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and c.__module__ == nets.__name__ and hasattr(c, "init")}
+NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net}
 KEYS = ("data", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
 
 

@@ -103,14 +103,14 @@ def trigger_times(repeats, full=True):
 
 
 def rows(bounds, example, sizes, times, tier):
-    """Everything above as rows of results/seeds."""
-    base = dict(paper="fedga", setting="", rule="run", tier=tier, device=f"cpu, {torch.get_num_threads()} thread", commit=commit())
+    """Everything above as rows of results/seeds; tier: of the timings, the rest is exact."""
+    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=f"cpu, {torch.get_num_threads()} thread", commit=commit())
     one = bounds | {k: v for k, v in example.items() if k != "exact"} | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
     out = [base | dict(study="theory", dataset="none", method="FedGA", seed=0, metric=k, value=v, data="synthetic")
            for k, v in one.items()]
     out += [base | dict(study="theory", dataset=d, method="FedGA", seed=0, metric="model_bytes", value=sizes[d], data="synthetic")
             for d in PARAMETERS]
-    out += [base | dict(study="timing", data="synthetic") | r for r in times.to_dict("records")]
+    out += [base | dict(study="timing", data="synthetic", tier=tier) | r for r in times.to_dict("records")]
     return pd.DataFrame(out)
 
 

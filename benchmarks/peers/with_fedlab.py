@@ -2,7 +2,9 @@
 import contextlib
 import time
 
-import fedlib.vision  # noqa: F401  FedLab imports torchvision, which needs help beside a CPU build of torch
+import fedlib.vision  # noqa: F401
+
+# isort: split   FedLab imports torchvision, which needs fedlib.vision first beside a CPU build of torch
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from fedlab.core.standalone import StandalonePipeline

@@ -34,8 +34,9 @@ def federation(case, batch, cohort, rounds):
 
     @client.train()
     def train(message, context):
+        from benchmarks.peers.harness import loaded  # in the worker: only weights are sent to it
+
         torch.set_num_threads(1)
-        from benchmarks.peers.harness import loaded                # in the worker: only weights are sent to it
         case, pairs = loaded(name)
         model = case.module()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())

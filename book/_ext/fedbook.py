@@ -143,7 +143,7 @@ def number(row, field, fmt=None):
     if math.isinf(value):
         return "∞"
     out = format(value, fmt) if fmt else text
-    if re.fullmatch(r"-0\.?0*", out):
+    if re.fullmatch(r"[-+]0\.?0*", out):
         out = out[1:]
     return out.replace("-", "\u2212") if fmt is None or fmt[-1] in "fgd%e" else out
 
@@ -235,7 +235,8 @@ class Num(Role):
             return self.fail("{num}`%s`: expected a key, a field (%s) and a format such as .1f", self.text,
                              ", ".join([*row, *NEEDS] if name == "ledger" else row))
         if not all(row.get(f) for f in NEEDS.get(field, [field])):
-            return self.fail("no number: %s of %r is empty (%s)", field, key, row.get("verdict") or row.get("status") or "no value")
+            why = row.get("verdict") or row.get("status") or "no value"
+            return self.fail("no number: %s of %r is empty (%s)", field, key, why)
         try:
             return self.link(self.show(name, row, field, fmt), name, row)
         except ValueError:
@@ -318,7 +319,8 @@ class Rows(Role):
 
 
 def lean_scripts(app, page, template, context, doctree):
-    """Drop scripts that do harm: thebe's (loaded twice, names a remote host), and the copy button's where nothing can be copied."""
+    """Drop scripts that do harm, or nothing: thebe's (loaded twice, names a remote host), the copy button's on a page without
+    code (it fails there at every click), our own where there is nothing to move or to sort."""
     body = context.get("body", "")
     drop = ["thebe"] if 'class="highlight' in body else ["thebe", "copybutton", "clipboard"]
     if "data-kind=" not in body:

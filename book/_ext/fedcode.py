@@ -82,8 +82,8 @@ class Hyper(Named):
         out = [wrap(table(own), f"{esc(name)}: hyper-parameters of its own")] if own else [
             nodes.paragraph("", f"{name} has no hyper-parameter of its own.")]
         if shared:
-            out.append(raw(f'<details class="more"><summary>{len(shared)} that every method has</summary><div class="scroll" tabindex="0">'
-                           f"{table(shared)}</div></details>"))
+            out.append(raw(f'<details class="more"><summary>{len(shared)} that every method has</summary>'
+                           f'<div class="scroll" tabindex="0">{table(shared)}</div></details>'))
         return out
 
 
@@ -103,7 +103,8 @@ class AboutBox(Named):
         cited, _ = self.parse_inline(f"{{cite:t}}`{card.bibkey}`", lineno=self.lineno)
         listing = "".join(f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts.items())
         box = nodes.container(classes=["card-box"])
-        box += raw(f'<p class="card-name"><b>{esc(name)}</b> {chip(card.status)}</p><p>{esc(card.line[:1].upper() + card.line[1:])}.</p>')
+        line = card.line[:1].upper() + card.line[1:]
+        box += raw(f'<p class="card-name"><b>{esc(name)}</b> {chip(card.status)}</p><p>{esc(line)}.</p>')
         box += nodes.paragraph("", "", *cited, raw(f". <i>{where}</i>. {esc(card.venue)}."), classes=["card-paper"])
         box += raw(f"<dl>{listing}</dl>")
         return [box]
@@ -125,7 +126,8 @@ class Cite(Named):
 def span(tree, name, cls):
     """First and last line of a function or class: "weights" (of the class, else of the file), "FedGA.weights" or "FedGA"."""
     owner, _, bare = name.rpartition(".")
-    scopes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == (owner or cls.__name__)] + ([] if owner else [tree])
+    scopes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == (owner or cls.__name__)]
+    scopes += [] if owner else [tree]
     for scope in scopes:
         for n in scope.body:
             if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == bare:
@@ -198,7 +200,8 @@ def link_equations(app, page, template, context, doctree):
         return f'{head}<pre>{start}{"".join(map(line, body.rstrip().split(chr(10))))}</pre>{tail}'
 
     if '<div class="highlight">' in context.get("body", ""):
-        context["body"] = re.sub(r'<div class="([^"]*)highlight-\w+ notranslate"><div class="highlight">.*?</div>', block, context["body"], flags=re.S)
+        highlighted = r'<div class="([^"]*)highlight-\w+ notranslate"><div class="highlight">.*?</div>'
+        context["body"] = re.sub(highlighted, block, context["body"], flags=re.S)
 
 
 def setup(app):

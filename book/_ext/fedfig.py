@@ -26,7 +26,8 @@ def git(root, *command):
 @cache
 def commit(root, name):
     """The commit that last changed a figure in git; for one that DVC keeps, the commit the book is built from."""
-    return git(root, "log", "-1", "--format=%h", "--", name) or git(root, "describe", "--always", "--dirty= with changes") or "unknown"
+    last = git(root, "log", "-1", "--format=%h", "--", name)
+    return last or git(root, "describe", "--always", "--dirty= with changes") or "unknown"
 
 
 class Fig(SphinxDirective):
@@ -62,20 +63,23 @@ class Fig(SphinxDirective):
         body = []
         for i, (p, m) in enumerate(zip(paths, metas)):
             picture = inline(p.read_text(encoding="utf-8"), p.stem, m["alt"])
-            body.append(f'<div class="frame{" wide" if width > 5.6 else ""}" style="--natural:{width / 4.8:.3f}"{" hidden" if i else ""}>{picture}</div>')
+            kind, hidden = "frame wide" if width > 5.6 else "frame", " hidden" if i else ""
+            body.append(f'<div class="{kind}" style="--natural:{width / 4.8:.3f}"{hidden}>{picture}</div>')
         if len(paths) > 1:
             values = self.options["values"].split() if "values" in self.options else [str(i + 1) for i in range(len(paths))]
             if len(values) != len(paths):
                 return self.fail("{fig} %s: %s values for %s frames", self.arguments[0], len(values), len(paths))
-            body.append(f'<label class="slider"><span>{esc(self.options.get("label", "frame"))}</span><input type="range" min="0" '
-                        f'max="{len(paths) - 1}" value="0" data-values="{esc(" ".join(values))}"><output>{esc(values[0])}</output></label>')
+            body.append(f'<label class="slider"><span>{esc(self.options.get("label", "frame"))}</span>'
+                        f'<input type="range" min="0" max="{len(paths) - 1}" value="0" data-values="{esc(" ".join(values))}">'
+                        f"<output>{esc(values[0])}</output></label>")
         if "view" in self.options:
             path = next(base.rglob(f'{self.options["view"]}.view.json'), None)
             if path is None:
                 return self.fail("{fig} %s: no %s.view.json", self.arguments[0], self.options["view"])
             self.env.note_dependency(str(path))
             data = path.read_text(encoding="utf-8").strip().replace("<", "\\u003c")
-            body.append(f'<div class="view" data-alt="{esc(metas[0]["alt"])}"><script type="application/json">{data}</script></div>')
+            body.append(f'<div class="view" data-alt="{esc(metas[0]["alt"])}"><script type="application/json">{data}</script>'
+                        "<noscript>The view that turns needs JavaScript; the picture above shows the same.</noscript></div>")
         m = metas[0]
         kids, _ = self.parse_inline(" ".join(self.content), lineno=self.lineno) if self.content else ([], [])
         fig = nodes.figure("", raw(f'<div class="fig">{"".join(body)}</div>'),
@@ -95,7 +99,8 @@ class Fig(SphinxDirective):
         seeds = "no seeds" if m["seeds"] == "none" else f"seeds {m['seeds']}"
         tier = "drawn from a formula" if m["tier"] == "exact" else f"tier {m['tier']}"
         return (f'<details class="prov"><summary>{esc(m["data"])} · {esc(tier)} · {esc(seeds)}</summary><dl>'
-                f'<dt>notebook</dt><dd>{where}</dd><dt>commit</dt><dd><code>{esc(commit(str(path.parent), path.name))}</code></dd>'
+                f"<dt>notebook</dt><dd>{where}</dd>"
+                f"<dt>commit</dt><dd><code>{esc(commit(str(path.parent), path.name))}</code></dd>"
                 f'<dt>again</dt><dd><code>dvc repro {esc(m["stage"])}</code></dd></dl></details>')
 
 
@@ -115,7 +120,8 @@ class Arrows(SphinxDirective):
                 raise ValueError
             alt = self.options["alt"]
         except (KeyError, ValueError):
-            log.warning('{arrows} needs :start: with two or three tips, as "1,0.2; -0.6,0.9", and :alt:', location=self.get_location())
+            log.warning('{arrows} needs :start: with two or three tips, as "1,0.2; -0.6,0.9", and :alt:',
+                        location=self.get_location())
             return []
         kids, _ = self.parse_inline(" ".join(self.content), lineno=self.lineno) if self.content else ([], [])
         return [nodes.figure("", raw(f'<div class="arrows" data-tips="{esc(json.dumps(tips))}" data-alt="{esc(alt)}">'

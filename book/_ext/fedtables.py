@@ -5,7 +5,6 @@ from itertools import groupby
 from docutils import nodes
 from docutils.parsers.rst import directives
 from fedbook import (
-    DATASETS,
     VERDICTS,
     address,
     chip,
@@ -45,41 +44,41 @@ class Table(SphinxDirective):
         return esc(address(self.env, name, row, self.env.docname))
 
 
-COLUMNS = {"paper": "cat", "artefact": "cat", "dataset": "cat", "method": "cat", "metric": "cat", "reported": "num", "ours": "num",
-           "seeds": "num", "data": "cat", "tier": "cat", "verdict": "cat"}
-SMALL = {"dataset": "setting", "metric": "rule"}  # the small second line of a cell; `rule` gets a filter too
+COLUMNS = {"paper": "cat", "artefact": "cat", "dataset": "cat", "method": "cat", "metric": "cat", "reported": "num",
+           "ours": "num", "seeds": "num", "data": "cat", "tier": "cat", "verdict": "cat"}
 
 
 class Ledger(Table):
-    """{ledger}: the whole ledger as a plain table that reads without JavaScript; ledger.js makes it live."""
+    """{ledger}: the whole ledger as a plain table that reads without JavaScript; ledger.js makes it live.
+
+    Small print stands in <small>: setting, rule, spread, interval, device and minutes; the rule gets a filter of its own.
+    """
+
+    @staticmethod
+    def cell(r, c):
+        main, small = nice(c, r.get(c)), ""
+        if c == "verdict":
+            return chip(r[c])
+        if c == "dataset":
+            small = r.get("setting", "").removeprefix("default")
+        elif c == "metric":
+            small = nice("rule", r["rule"])
+        elif c == "reported":
+            main, small = number(r, c), r["reported_spread"] and f"± {r['reported_spread']}"
+        elif c == "ours":
+            main, small = number(r, c), interval(r)
+        elif c == "seeds":
+            minutes = f"{number(r, 'minutes', '.2g')} min" if r.get("minutes") else ""
+            main, small = r["n_seeds"], " · ".join(filter(None, [r.get("device"), minutes]))
+        return esc(main) + (f"<small>{esc(small)}</small>" if small else "")
 
     def run(self):
-        def setting(r):
-            return ", ".join(filter(None, [r.get("model", "") if r["paper"] == "fedga" and r["dataset"] == "office10" else "",
-                                           r.get("setting", "").removeprefix("default")]))
-
-        def cell(r, c):
-            if c == "verdict":
-                return chip(r[c])
-            if c == "dataset":
-                return esc(nice(c, r[c])) + (f"<small>{esc(setting(r))}</small>" if setting(r) else "")
-            if c == "metric":
-                return esc(nice(c, r[c])) + (f"<small>{esc(nice('rule', r['rule']))}</small>" if r["rule"] else "")
-            if c == "reported":
-                return esc(number(r, c)) + (f"<small>± {esc(r['reported_spread'])}</small>" if r["reported_spread"] else "")
-            if c == "ours":
-                return esc(number(r, c)) + (f"<small>{esc(interval(r))}</small>" if r["ours_lo"] else "")
-            if c == "seeds":
-                more = " · ".join(filter(None, [r.get("device"), f"{number(r, 'minutes', '.2g')} min" if r.get("minutes") else ""]))
-                return esc(r["n_seeds"]) + (f"<small>{esc(more)}</small>" if more else "")
-            return esc(nice(c, r[c]))
-
-        table = self.rows("ledger")
-        head = "".join(f'<th scope="col" data-kind="{k}" data-name="{c}"{f""" data-small="{SMALL[c]}" """ if SMALL.get(c) == "rule" else ""}>'
-                       f"{c}</th>" for c, k in COLUMNS.items())
-        body = "\n".join(f'<tr id="{esc(r["key"])}">' + "".join(f'<td class="c-{c}">{cell(r, c)}</td>' for c in COLUMNS) + "</tr>"
-                         for r in table)
-        legend = "Each row: a number of a paper, ours with its 95 % interval, and the verdict. Small print: setting, selection rule, spread, device and minutes."
+        head = "".join(f'<th scope="col" data-kind="{kind}" data-name="{c}"{" data-small=rule" if c == "metric" else ""}>{c}</th>'
+                       for c, kind in COLUMNS.items())
+        body = "\n".join(f'<tr id="{esc(r["key"])}">' + "".join(f'<td class="c-{c}">{self.cell(r, c)}</td>' for c in COLUMNS)
+                         + "</tr>" for r in self.rows("ledger"))
+        legend = ("Each row: a number of a paper, ours with its 95 % interval, and the verdict. "
+                  "Small print: setting, selection rule, spread, device and minutes.")
         return [raw(f'<table id="ledger" class="ledger"><caption class="visually-hidden">{legend}</caption>'
                     f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>")]
 
@@ -97,23 +96,28 @@ class Verdicts(Table):
         table = self.rows("ledger", **({"paper": paper} if paper else {}))
         if not table:
             return self.fail("no row of the ledger is of paper %r", paper)
-        by = "artefact" if paper else "paper"
-        lines = []
+        by, body = "artefact" if paper else "paper", ""
         for group in dict.fromkeys(r[by] for r in table):
             mine = [r["verdict"] for r in table if r[by] == group]
-            where = {"paper": paper or group, **({"artefact": group} if paper else {})}
-            bar = "".join(f'<a class="v-{slug(v)}" style="flex:{mine.count(v)}" href="{esc(filtered(self.env, self.env.docname, where | {"verdict": v}))}"'
-                          f' title="{mine.count(v)} {v}"><span>{mine.count(v)}</span><span class="visually-hidden"> {v}</span></a>'
-                          for v in VERDICTS if v in mine)
-            lines.append(f'<tr><th scope="row"><a href="{esc(filtered(self.env, self.env.docname, where))}">{esc(nice(by, group))}</a></th>'
-                         f'<td class="n">{len(mine)}</td><td><div class="stack">{bar}</div></td></tr>')
+            where = {"paper": paper, "artefact": group} if paper else {"paper": group}
+            bar = "".join(self.part(v, mine.count(v), where) for v in VERDICTS if v in mine)
+            body += (f'<tr><th scope="row"><a href="{self.shown(where)}">{esc(nice(by, group))}</a></th>'
+                     f'<td class="n">{len(mine)}</td><td><div class="stack">{bar}</div></td></tr>')
         used = [v for v in VERDICTS if any(r["verdict"] == v for r in table)]
+        head = f'<th scope="col">{by}</th><th scope="col" class="n">numbers</th><th scope="col">verdicts</th>'
         explain = "explain" in self.options
-        legend = "" if explain else " ".join(map(chip, used))
         key = "".join(f"<div><dt>{chip(v)}</dt><dd>{esc(VERDICTS[v])}</dd></div>" for v in used)
-        return [wrap(f'<table class="plain verdicts"><thead><tr><th scope="col">{by}</th><th scope="col" class="n">numbers</th>'
-                     f'<th scope="col">verdicts</th></tr></thead><tbody>{"".join(lines)}</tbody></table>', legend),
-                raw(f'<dl class="key">{key}</dl>' if explain else "")]
+        return [wrap(f'<table class="plain verdicts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>',
+                     "" if explain else " ".join(map(chip, used))), raw(f'<dl class="key">{key}</dl>' if explain else "")]
+
+    def shown(self, where):
+        return esc(filtered(self.env, self.env.docname, where))
+
+    def part(self, verdict, n, where):
+        """One block of a bar: as wide as its count, linked to its rows."""
+        href = self.shown(where | {"verdict": verdict})
+        return (f'<a class="v-{slug(verdict)}" style="flex:{n}" href="{href}" title="{n} {verdict}"><span>{n}</span>'
+                f'<span class="visually-hidden"> {verdict}</span></a>')
 
 
 def words(argument):
@@ -122,12 +126,15 @@ def words(argument):
 
 
 class Reported(Table):
-    """{reported} fedga Table 5: the paper's numbers above ours, per method and column, each linked to its row.
+    """{reported} fedga Table 5: the paper's numbers above ours, each linked to its row of the ledger.
 
-    Options: :metrics: :methods: :datasets: (names as in the csv, in the order wanted), :transpose: methods as columns.
+    :metrics: :methods: :datasets: :models:   names as in the csv, in the order wanted
+    :rules:       show the other selection rules too, each as a row of its own
+    :transpose:   methods as columns
     """
 
-    option_spec = {"metrics": words, "methods": words, "datasets": words, "models": words, "transpose": directives.flag}
+    option_spec = {"metrics": words, "methods": words, "datasets": words, "models": words, "rules": directives.flag,
+                   "transpose": directives.flag}
 
     def run(self):
         if len(self.arguments) < 2:
@@ -136,76 +143,113 @@ class Reported(Table):
         table = self.rows("ledger", paper=paper, artefact=artefact)
         if not table:
             return self.fail("{reported}: the ledger has no rows of %s %s", paper, artefact)
-        for option, column in (("metrics", "metric"), ("methods", "method"), ("datasets", "dataset"), ("models", "model")):
-            wanted = self.options.get(option)
+        for option in ("metrics", "methods", "datasets", "models"):
+            wanted, column = self.options.get(option), option[:-1]
+            if wanted and (unknown := [w for w in wanted if w not in {r[column] for r in table}]):
+                return self.fail("{reported} %s %s has no %s %s; it has %s", paper, artefact, column, unknown[0],
+                                 ", ".join(sorted({r[column] for r in table})))
             if wanted:
-                there = {r[column] for r in table}
-                if unknown := [w for w in wanted if w not in there]:
-                    return self.fail("{reported} %s %s has no %s %s; it has %s", paper, artefact, column, unknown[0], ", ".join(sorted(there)))
-                table = sorted((r for r in table if r[column] in wanted), key=lambda r: wanted.index(r[column]))
-        at = [c for c in ("dataset", "model", "setting", "metric") if len({r.get(c, "") for r in table}) > 1] or ["metric"]
-        for c in ("model", "setting"):  # a column that says nothing beyond the others is left out
-            rest = [k for k in at if k != c]
-            if c in at and len({tuple(r.get(k, "") for k in rest) for r in table}) == len({tuple(r.get(k, "") for k in at) for r in table}):
-                at = rest
-        columns = list(dict.fromkeys(tuple(r.get(c, "") for c in at) for r in table))
-        if "metrics" in self.options and "metric" in at:
-            columns.sort(key=lambda c: (columns.index(next(k for k in columns if k[:-1] == c[:-1])), self.options["metrics"].index(c[at.index("metric")])))
-        methods = list(dict.fromkeys(r["method"] for r in table))
-        cells = {(r["method"], tuple(r.get(c, "") for c in at)): r for r in table}
-        best = {(c, f): self.best([cells[m, c] for m in methods if (m, c) in cells], f) for c in columns for f in ("reported", "ours")}
+                table = sorted((r for r in table if r[column] in wanted), key=lambda r, w=wanted, c=column: w.index(r[c]))
+        if "rules" not in self.options:
+            table = [r for r in table if "rule=" not in r.get("setting", "")]
+        self.layout(table)
+        fixed = ", ".join(nice(c, table[0][c]) for c in ("dataset", "metric") if c not in self.at and nice(c, table[0][c]))
+        caption = (f"<b>{esc(nice('paper', paper))}, {esc(artefact)}</b>{' · ' + esc(fixed) if fixed else ''}: "
+                   '<span class="rep">reported</span> above, <span class="our">ours</span> below with the 95 % interval '
+                   f"over seeds; bold is best. {self.conditions(table)} "
+                   + " ".join(chip(v) for v in VERDICTS if any(r["verdict"] == v for r in table)))
+        body = self.turned() if "transpose" in self.options else self.upright()
+        return [wrap(f'<table class="plain reported">{body}</table>', caption, slug(f"{paper}-{artefact}"))]
 
-        def cell(m, c):
-            r = cells.get((m, c))
-            if r is None:
-                return "<td></td>"
+    def layout(self, table):
+        """What makes a row, what makes a column: `line` of a row of the ledger, `at` the columns of the csv that vary."""
+        settings = {r.get("setting", "") for r in table}
+        self.inline = "" in settings and len(settings) > 1  # some methods were run in a second way: a row of its own
+        vary = [c for c in ("dataset", "model", "setting", "metric") if len({r.get(c, "") for r in table}) > 1]
+        self.at = [c for c in vary if not (c == "setting" and self.inline)] or ["metric"]
+        for c in ("model", "setting"):                      # what says nothing beyond the others is left out
+            rest = [k for k in self.at if k != c]
+            if c in self.at and len({self.column(r, rest) for r in table}) == len({self.column(r) for r in table}):
+                self.at = rest
+        self.columns = sorted(dict.fromkeys(map(self.column, table)), key=self.rank(table))
+        self.lines = list(dict.fromkeys(map(self.line, table)))
+        self.cells = {(self.line(r), self.column(r)): r for r in table}
+        self.top = {(c, f): self.best([self.cells[m, c] for m in self.lines if (m, c) in self.cells], f)
+                    for c in self.columns for f in ("reported", "ours")}
 
-            def line(f, small):
-                text = esc(number(r, f)) if r[f] else "–"
-                strong = f"<b>{text}</b>" if r["key"] in best[c, f] else text
-                return strong + (f" <small>{esc(small)}</small>" if small else "")
+    def rank(self, table):
+        """Columns of one data set stay together; inside, the order asked for or that of the paper."""
+        groups = list(dict.fromkeys(self.column(r)[:-1] for r in table))
+        metrics = self.options.get("metrics") or list(dict.fromkeys(r["metric"] for r in table))
+        last = metrics if self.at[-1] == "metric" else list(dict.fromkeys(self.column(r)[-1] for r in table))
+        return lambda c: (groups.index(c[:-1]), last.index(c[-1]))
 
-            return (f'<td><span class="rep">{line("reported", "± " + r["reported_spread"] if r["reported_spread"] else "")}</span>'
-                    f'<a class="our" href="{self.href("ledger", r)}" title="{esc(tip("ledger", r))}">{line("ours", interval(r))} '
-                    f'{chip(r["verdict"], brief=True)}</a></td>')
+    def column(self, r, at=None):
+        return tuple(r.get(c, "") for c in (self.at if at is None else at))
 
-        def group(c):
-            return ", ".join(esc(nice(k, v)) for k, v in zip(at[:-1], c) if v)
+    def line(self, r):
+        return r["method"], r.get("setting", "") if self.inline else ""
 
-        def last(c):
-            return esc(nice(at[-1], c[-1])) or "–"
+    @staticmethod
+    def named(line):
+        method, setting = line
+        return esc(nice("method", method)) + (f"<small>{esc(setting)}</small>" if setting else "")
 
-        names = {m: esc(nice("method", m)) for m in methods}
-        if "transpose" in self.options:
-            head = '<tr><th scope="col"></th>' + "".join(f'<th scope="col">{names[m]}</th>' for m in methods) + "</tr>"
-            body = ""
-            for g, cs in groupby(columns, group):
-                body += f'<tr class="part"><th scope="rowgroup" colspan="{len(methods) + 1}">{g}</th></tr>' if g else ""
-                body += "".join(f'<tr><th scope="row">{last(c)}</th>{"".join(cell(m, c) for m in methods)}</tr>' for c in cs)
-        else:
-            groups = [(g, len(list(cs))) for g, cs in groupby(columns, group)]
-            head = '<tr><th></th>' + "".join(f'<th scope="colgroup" colspan="{n}">{g}</th>' for g, n in groups) + "</tr>" if len(at) > 1 else ""
-            head += '<tr><th scope="col"></th>' + "".join(f'<th scope="col">{last(c)}</th>' for c in columns) + "</tr>"
-            body = "".join(f'<tr><th scope="row">{names[m]}</th>{"".join(cell(m, c) for c in columns)}</tr>' for m in methods)
-        ran = [r for r in table if r["ours"]]
+    def group(self, c):
+        return ", ".join(esc(nice(k, v)) for k, v in zip(self.at[:-1], c) if v)
 
-        def several(column, word):
-            found = sorted({nice(column, r[column]) for r in ran if r[column]})
-            return f"{word} {', '.join(found)}" if found else ""
+    def last(self, c):
+        return esc(nice(self.at[-1], c[-1])) or "–"
 
-        fixed = ", ".join(nice(c, table[0][c]) for c in ("dataset", "metric") if c not in at and nice(c, table[0].get(c)))
-        how = "; ".join(filter(None, [several("data", "data"), several("tier", "tier"), several("n_seeds", "seeds"), several("rule", "rule")]))
-        shown = [v for v in VERDICTS if any(r["verdict"] == v for r in table)]
-        key = " ".join(chip(v) for v in shown)
-        caption = (f'<b>{esc(nice("paper", paper))}, {esc(artefact)}</b>{" · " + esc(fixed) if fixed else ""}: <span class="rep">reported</span> above, '
-                   f'<span class="our">ours</span> below with the 95 % interval over seeds; bold is best. {"Ours: " + esc(how) + "." if how else "Not run yet."} {key}')
-        return [wrap(f'<table class="plain reported"><thead>{head}</thead><tbody>{body}</tbody></table>', caption, slug(f"{paper}-{artefact}"))]
+    def cell(self, m, c):
+        r = self.cells.get((m, c))
+        if r is None:
+            return "<td></td>"
+
+        def text(f, small):
+            shown = esc(number(r, f)) if r[f] else "–"
+            shown = f"<b>{shown}</b>" if r["key"] in self.top[c, f] else shown
+            return shown + (f" <small>{esc(small)}</small>" if small else "")
+
+        spread = r["reported_spread"] and f"± {r['reported_spread']}"
+        return (f'<td><span class="rep">{text("reported", spread)}</span><a class="our" href="{self.href("ledger", r)}" '
+                f'title="{esc(tip("ledger", r))}">{text("ours", interval(r))} {chip(r["verdict"], brief=True)}</a></td>')
+
+    def upright(self):
+        """Methods down, columns across; above them their data sets."""
+        groups = [(g, len(list(cs))) for g, cs in groupby(self.columns, self.group)]
+        spans = "".join(f'<th scope="colgroup" colspan="{n}">{g}</th>' for g, n in groups)
+        head = f"<tr><td></td>{spans}</tr>" if len(self.at) > 1 else ""
+        head += "<tr><td></td>" + "".join(f'<th scope="col">{self.last(c)}</th>' for c in self.columns) + "</tr>"
+        body = "".join(f'<tr><th scope="row">{self.named(m)}</th>{"".join(self.cell(m, c) for c in self.columns)}</tr>'
+                       for m in self.lines)
+        return f"<thead>{head}</thead><tbody>{body}</tbody>"
+
+    def turned(self):
+        """Methods across, columns down, in blocks by data set."""
+        head = "<tr><td></td>" + "".join(f'<th scope="col">{self.named(m)}</th>' for m in self.lines) + "</tr>"
+        body = ""
+        for g, cs in groupby(self.columns, self.group):
+            body += f'<tr class="part"><th scope="rowgroup" colspan="{len(self.lines) + 1}">{g}</th></tr>' if g else ""
+            for c in cs:
+                body += f'<tr><th scope="row">{self.last(c)}</th>{"".join(self.cell(m, c) for m in self.lines)}</tr>'
+        return f"<thead>{head}</thead><tbody>{body}</tbody>"
+
+    @staticmethod
+    def conditions(table):
+        """Data, tier, seeds and rule of our numbers, in words."""
+        parts = []
+        for column, word in (("data", "data"), ("tier", "tier"), ("n_seeds", "seeds"), ("rule", "rule")):
+            if found := sorted({nice(column, r[column]) for r in table if r["ours"] and r[column]}):
+                parts.append(f"{word} {', '.join(found)}")
+        return f"Ours: {esc('; '.join(parts))}." if parts else "Not run yet."
 
     @staticmethod
     def best(column, field):
         """Keys of the best rows of a column; none when the metric has no direction or only one method ran."""
         scored = [(float(r[field]), r["key"]) for r in column if r[field]]
-        better = METRICS[column[0]["metric"]].better if column and column[0]["metric"] in METRICS else ""
+        known = METRICS.get(column[0]["metric"]) if column else None
+        better = known.better if known else ""
         if len(scored) < 2 or not better:
             return set()
         top = (max if better == "high" else min)(scored)[0]
@@ -229,12 +273,15 @@ class Simple(Table):
         if len(self.arguments) > 1:
             where["artefact"] = " ".join(self.arguments[1:])
         table = self.rows(self.file, **where)
-        return [self.lines(table)] if table else self.fail("{%s}: no row for %s", self.name, " ".join(self.arguments) or "any paper")
+        if not table:
+            return self.fail("{%s}: no row for %s", self.name, " ".join(self.arguments) or "any paper")
+        return [self.lines(table)]
 
 
 def origin(_, r):
     """Data and tier of a row."""
-    return f'<small>{esc(" · ".join(v for v in (r.get("data"), "tier " + r["tier"] if r.get("tier") else "") if v))}</small>'
+    tier = f"tier {r['tier']}" if r.get("tier") else ""
+    return f"<small>{esc(' · '.join(filter(None, [r.get('data'), tier])))}</small>"
 
 
 def place(_, r):
@@ -246,8 +293,12 @@ class Claims(Simple):
     """{claims} fedga [Table 5]: each claim of the paper, and whether it held in our runs."""
 
     file = "claims"
-    columns = (("where", place), ("claim", lambda _, r: esc(prose(r["claim"])) + ("<small>a claim of ours</small>" if r.get("by") == "ours" else "")),
-               ("holds", lambda _, r: chip(r["holds"])), ("evidence", lambda _, r: esc(prose(r["evidence"])) + origin(_, r)))
+
+    def claim(self, r):
+        return esc(prose(r["claim"])) + ("<small>a claim of ours</small>" if r.get("by") == "ours" else "")
+
+    columns = (("where", place), ("claim", claim), ("holds", lambda _, r: chip(r["holds"])),
+               ("evidence", lambda _, r: esc(prose(r["evidence"])) + origin(_, r)))
 
 
 class Artefacts(Simple):
@@ -279,7 +330,8 @@ class Artefacts(Simple):
             mine = list(mine)
             states = [r["status"] for r in mine]
             summary = " ".join(f"{chip(s)} {states.count(s)}" for s in dict.fromkeys(states))
-            out.append(raw(f'<details class="group"{"" if set(states) == {"not run"} else " open"}><summary><b>{esc(nice("paper", paper))}</b> {summary}</summary>'
+            opened = "" if set(states) == {"not run"} else " open"
+            out.append(raw(f'<details class="group"{opened}><summary><b>{esc(nice("paper", paper))}</b> {summary}</summary>'
                            f"{self.lines(mine).astext()}</details>"))
         return out or self.fail("{artefacts}: results/artefacts.csv is empty")
 
@@ -294,7 +346,7 @@ class Deviations(Table):
         where = {"paper": self.arguments[0]} if self.arguments else {}
         table = self.rows("deviations", **where)
         wanted = set(self.arguments[1:])
-        table = [r for r in table if not wanted or wanted & set(re.split(r"[;,\s]+", r.get("methods") or r.get("method") or ""))]
+        table = [r for r in table if not wanted or wanted & set(words(r.get("methods")))]
         if not table:
             return self.fail("{deviations}: no row for %s", " ".join(self.arguments) or "any paper")
         effects = {}
@@ -306,26 +358,38 @@ class Deviations(Table):
             item = nodes.list_item()
             if self.env.docname == "ledger":
                 item["ids"].append(f"deviations-{slug(r['key'])}")
-            about = ", ".join(filter(None, [r.get("where"), r.get("methods", "").replace(" ", ", ")]))
-            item += nodes.paragraph("", "", nodes.strong("", r.get("title") or r["key"]), raw(f" <small>{esc(about)}</small>"))
+            about = ", ".join(filter(None, [r.get("where"), *words(r.get("methods"))]))
+            measured = [e for e in effects.get(r["key"], [r]) if e.get("effect")]
+            item += raw(f"<details><summary><b>{esc(r.get('title') or r['key'])}</b> <small>{esc(about)}</small>"
+                        f"{self.effects(r, measured)}</summary>")
             for field, lead in (("paper_says", "Paper: "), ("code_says", "Code: "), ("we_do", "Ours: "), ("why", "Why: ")):
                 if r.get(field):
                     kids, _ = self.parse_inline(r[field], lineno=self.lineno)
                     item += nodes.paragraph("", "", nodes.strong("", lead), *kids)
-            item += raw(self.effects(r, [e for e in effects.get(r["key"], [r]) if e.get("effect")]))
+            item += raw("</details>")
             listing += item
         return [listing]
 
-    def effects(self, r, measured):
-        """What it changes, one line for each measured metric; or why nothing was measured."""
+    @staticmethod
+    def effects(r, measured):
+        """What it changes, one line for each comparison; or why nothing was measured."""
         if not measured:
-            return f'<p class="effect">Effect: {chip(r.get("status") or "not measured")} <small>{esc(prose(r.get("evidence", "")))}</small></p>'
-        lines = []
-        for e in measured:
-            width = f" ({number(e, 'effect_lo')} to {number(e, 'effect_hi')}, {e['n_seeds']} seeds)" if e.get("effect_lo") else ""
-            lines.append(f'<li>{esc(nice("metric", e["metric"]))}: <b>{esc(number(e, "effect"))}</b>{esc(width)} '
-                         f'<small>{esc(nice("dataset", e["dataset"]))} · {esc(e["data"])} · tier {esc(e["tier"])}</small></li>')
-        return f'<div class="effect">Effect, ours minus the other way:<ul>{"".join(lines)}</ul></div>'
+            why = esc(prose(r.get("evidence", "")))
+            return f'<span class="effect">{chip(r.get("status") or "not measured")} <small>{why}</small></span>'
+
+        def comparison(e):
+            return tuple(e.get(c, "") for c in ("dataset", "data", "tier", "n_seeds", "ours_is", "other_is"))
+
+        def value(e):
+            width = f" ({number(e, 'effect_lo')} to {number(e, 'effect_hi')})" if e.get("effect_lo") else ""
+            return f"{esc(nice('metric', e['metric']))} <b>{esc(number(e, 'effect'))}</b>{esc(width)}"
+
+        out = ""
+        for (dataset, data, tier, n, ours, other), same in groupby(sorted(measured, key=comparison), comparison):
+            where = [nice("dataset", dataset), data, f"tier {tier}", "one seed" if n == "1" else f"{n} seeds"]
+            pair = [f"{ours} against {other}"] if ours else []
+            out += f'<span class="effect">{", ".join(map(value, same))} <small>{esc(" · ".join([*where, *pair]))}</small></span>'
+        return out
 
 
 def size(n):
@@ -350,17 +414,19 @@ class Sends(Table):
         out = []
         for way in dict.fromkeys(r["direction"] for r in table):
             mine = [r for r in table if r["direction"] == way]
-            total, plain = (sum(float(r["bytes"]) for r in t) for t in (mine, self.rows("bytes", method="FedAvg", direction=way)))
-            more = ""
+            total = sum(float(r["bytes"]) for r in mine)
+            plain = sum(float(r["bytes"]) for r in self.rows("bytes", method="FedAvg", direction=way))
+            more, gap = "", total - plain
             if plain and method != "FedAvg":
-                gap = total - plain
                 more = " as FedAvg" if gap == 0 else f" {size(abs(gap))} {'more' if gap > 0 else 'less'} than FedAvg"
-            lines = "".join(f'<tr><td><code>{esc(r["name"])}</code></td><td>{esc(r["shape"])}</td><td class="n">{size(r["bytes"])}</td></tr>' for r in mine)
             title = {"up": "leaves the device", "down": "reaches the device"}.get(way, way)
-            out.append(f'<tbody><tr class="part"><th scope="rowgroup" colspan="2">{esc(title)}</th><th class="n">{size(total)}<small>{more}</small></th></tr>'
-                       f"{lines}</tbody>")
-        return [wrap('<table class="plain sends"><thead><tr><th scope="col">name</th><th scope="col">shape</th>'
-                     f'<th scope="col" class="n">size</th></tr></thead>{"".join(out)}</table>', f"{esc(method)}: one client, one round, as counted")]
+            lines = "".join(f'<tr><td><code>{esc(r["name"])}</code></td><td>{esc(r["shape"])}</td>'
+                            f'<td class="n">{size(r["bytes"])}</td></tr>' for r in mine)
+            out.append(f'<tbody><tr class="part"><th scope="rowgroup" colspan="2">{esc(title)}</th>'
+                       f'<th class="n">{size(total)}<small>{more}</small></th></tr>{lines}</tbody>')
+        head = '<th scope="col">name</th><th scope="col">shape</th><th scope="col" class="n">size</th>'
+        return [wrap(f'<table class="plain sends"><thead><tr>{head}</tr></thead>{"".join(out)}</table>',
+                     f"{esc(method)}: one client, one round, as counted")]
 
 
 def setup(app):

@@ -12,7 +12,7 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class AFL(FedAvg):
-    """Learns the model and, against it, the mixture of clients on which it is worst. All clients train each round.
+    """Learns the model and, against it, the mixture of clients on which it is worst. All clients train.
 
     Mohri, Sivek, Suresh. Agnostic Federated Learning. ICML 2019, section 4.
 
@@ -46,8 +46,8 @@ class AFL(FedAvg):
     def aggregate(self, server, up, r):
         i = up["cid"]
         if len(i) != self.task.C:
-            raise ValueError(f"AFL got {len(i)} of {self.task.C} clients: its mixture needs the loss of every "
-                             "client in every round; let all of them take part")
+            raise ValueError(f"AFL got {len(i)} of {self.task.C} clients: its mixture needs the loss of every client "
+                             "in every round; let all of them take part")
         p = server["lam"][i]
         w = self.combine(server["w"], up["w"], p)                                        # eq:afl-step
         lam = project(server["lam"].index_add(0, i, self.gamma * up["loss"]))            # eq:afl-mixture

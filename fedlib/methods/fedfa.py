@@ -14,10 +14,11 @@ from .fedavg import FedAvg
 class FedFa(FedAvg):
     """Counts clients more that do badly or took part often, with momentum at the client and at the server.
 
-    Huang, Li, Wang, Du, Zhang, Huang. Fairness and Accuracy in Horizontal Federated Learning. Information Sciences
-    589, 2022. (Not FedFA, the feature augmentation of ICLR 2023.)
+    Huang, Li, Wang, Du, Zhang, Huang. Fairness and Accuracy in Horizontal Federated Learning. Information
+    Sciences 589, 2022. (Not FedFA, the feature augmentation of ICLR 2023.)
 
-    acc_i: training accuracy. f_i: rounds in which client i took part, this one included. Sums run over the cohort.
+    acc_i: training accuracy. f_i: rounds in which client i took part, this one included. Sums run over the
+    cohort.
 
         A_i = -log2(acc_i / sum_j acc_j + 1e-6)                                          eq:fedfa-accuracy
         B_i = -log2(1 - f_i / sum_j f_j + 1e-5)                                          eq:fedfa-frequency
@@ -25,9 +26,9 @@ class FedFa(FedAvg):
         v  <- gamma v + (1 - gamma) (w - sum_i p_i w_i)                                  eq:fedfa-momentum
         w  <- sum_i p_i w_i - lr v                                                       eq:fedfa-step
 
-    beta = 0: accuracy only; beta = 1: participation only; momentum = 0 and gamma = 1: no momenta. Equal accuracies
-    and participations give the uniform average. sign = "released" swaps the difference in eq:fedfa-momentum, as
-    public code does; the server's momentum then brakes instead of speeding up.
+    beta = 0: accuracy only; beta = 1: participation only; momentum = 0 and gamma = 1: no momenta. Equal
+    accuracies and participations give the uniform average. sign = "released" swaps the difference in
+    eq:fedfa-momentum, as public code does; the server's momentum then brakes instead of speeding up.
     """
     card = Card("Fairness and Accuracy in Horizontal Federated Learning", "Huang et al.", "Information Sciences",
                 2022, "huang2022fedfa", "weights from accuracy and participation, with two momenta",

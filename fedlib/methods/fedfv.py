@@ -19,27 +19,30 @@ class FedFV(FedAvg):
 
     Wang, Fan, Qi, Wen, Wang, Yu. Federated Learning with Fair Averaging. IJCAI 2021, Algorithms 1 to 3.
 
-    g_i = w - w_i, clients in ascending order of F_i, the loss of the model as sent on all training rows. From place
-    ceil((M - 1) (1 - alpha)) on, counted from 0, clients keep their update (none does if alpha = 0). For the others
+    g_i = w - w_i, clients in ascending order of F_i, the loss of the model as sent on all training rows. From
+    place ceil((M - 1) (1 - alpha)) on, counted from 0, clients keep P_i = g_i (none if alpha = 0). The others
+    start there and give way to everybody else in turn:
 
-        P_i = g_i;  for j = 0 .. M-1, j != i:  P_i <- P_i - min(0, <P_i, g_j>) g_j / |g_j|^2    eq:fedfv-internal
+        for j = 0 .. M-1, j != i:
+            P_i <- P_i - min(0, <P_i, g_j>) g_j / |g_j|^2                                eq:fedfv-internal
         g = 1/M sum_i P_i                                                                eq:fedfv-mean
-        for k = tau .. 1, s = sum of the last updates of the clients last seen in round t - k that point against g:
+        for k = tau .. 1, s = sum of last updates, of clients last seen in round t - k, that point against g:
             g <- g - min(0, <g, s>) s / |s|^2                                            eq:fedfv-external
         w <- w - |1/M sum_i g_i| g / |g|                                                 eq:fedfv-step
 
     Without conflicts, or with alpha = 1 and tau = 0: the uniform average. tau does nothing when all clients take
-    part. Every P_i is a combination of the g_j, so the loop runs on coefficients A [M, M], P = A G, and products
-    G G' [M, M]: its cost does not depend on the size of the model. With tau > 0 the server keeps C updates.
+    part. Every P_i is a combination of the g_j, so the loop runs on coefficients A [M, M], P = A G, and on the
+    products G G': its cost does not depend on the size of the model. With tau > 0 the server keeps C updates.
     """
     card = Card("Federated Learning with Fair Averaging", "Wang et al.", "IJCAI", 2021, "wang2021fedfv",
-                "what conflicts with another client's update is projected away", "https://arxiv.org/abs/2104.14937")
+                "what conflicts with another client's update is projected away",
+                "https://arxiv.org/abs/2104.14937")
 
     alpha: float = hp(0.1, "share of clients, those with the largest losses, whose update stays as it is",
                       range=(0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
                       source="grid behind FedFV's published result records")
-    tau: int = hp(0, "rounds for which an absent client's last update still counts; 0: none", range=(0, 10 ** 6),
-                  grid=(0, 1, 3, 10), source="grid behind FedFV's published result records")
+    tau: int = hp(0, "rounds for which an absent client's last update still counts; 0: none",
+                  range=(0, 10 ** 6), grid=(0, 1, 3, 10), source="grid behind FedFV's published result records")
 
     def server(self, w, r):
         if not self.tau:

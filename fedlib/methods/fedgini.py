@@ -16,11 +16,11 @@ from .fedavg import FedAvg
 class Delayed(FedAvg):
     """What FedGini and FedGA share: watch one number x_t per round, and begin once it has stopped falling.
 
-        rolling   mean(x[t-W-1 .. t-2]) - mean(x[t-W .. t-1]) < theta     in every round t > W
-        half      mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta     every h = W // 2 rounds, from t = W on
-                                                                                         eq:trigger
-    The rolling difference is (x[t-W-1] - x[t-1]) / W. The test is one-sided: a rising x passes. The server keeps the
-    last W + 1 values, newest last.
+        rolling:  mean(x[t-W-1 .. t-2]) - mean(x[t-W .. t-1]) < theta                    eq:trigger
+        half:     mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta,   h = W // 2      eq:trigger-half
+
+    asked in every round t > W, and in every h-th round from t = W on. The rolling difference is
+    (x[t-W-1] - x[t-1]) / W. The test is one-sided: a rising x passes. The server keeps W + 1 values.
     """
     W: int = hp(10, "rounds in the trigger's window", range=(1, 10 ** 6), source="working choice")
     theta: float = hp(0.01, "how fast x may still fall, per round", range=(-math.inf, math.inf),
@@ -37,16 +37,17 @@ class Delayed(FedAvg):
 
     def server(self, w, r):
         x = self.task.x
-        return {"w": w, "past": x.new_zeros(self.W + 1), "on": torch.zeros((), dtype=torch.bool, device=x.device)}
+        off = torch.zeros((), dtype=torch.bool, device=x.device)
+        return {"w": w, "past": x.new_zeros(self.W + 1), "on": off}
 
     def watch(self, server, x, t):
-        """What the server keeps after x [] of round t: the values so far, and whether fairness is on in round t."""
+        """What the server keeps after x [] of round t: the values so far, and whether fairness is on in it."""
         past, h = server["past"], self.W // 2                                            # x[t-W-1] .. x[t-1]
         if self.trigger == "rolling":
-            early, late, ask = past[:-1], past[1:], t > self.W
+            early, late, ask = past[:-1], past[1:], t > self.W                           # eq:trigger
         else:
-            early, late, ask = past[1:-h], past[-h:], t >= self.W and t % h == 0
-        on = (early.mean() - late.mean() < self.theta) & ask                             # eq:trigger
+            early, late, ask = past[1:-h], past[-h:], t >= self.W and t % h == 0         # eq:trigger-half
+        on = (early.mean() - late.mean() < self.theta) & ask
         return {"past": torch.cat([past[1:], x[None]]), "on": on | server["on"] if self.sticky else on}
 
 
@@ -54,15 +55,15 @@ class Delayed(FedAvg):
 class FedGini(Delayed):
     """Uniform averaging until the updates stop shrinking; then weights by the rank of the training loss.
 
-    Li, Zhao, Chen, Zheng. Heterogeneity-aware Fair Federated Learning. Information Sciences 619, 2023. The text was
-    not at hand: rebuilt from FedGA's description and later code of FedGA's author.
+    Li, Zhao, Chen, Zheng. Heterogeneity-aware Fair Federated Learning. Information Sciences 619, 2023. The text
+    was not at hand: rebuilt from FedGA's description and from later code of FedGA's author.
 
         U_t = 1/P |1/M sum_i (w_i - w)|^2        the x of eq:trigger                     eq:update-scale
         q_k = epsilon / M + (1 - epsilon) k (k + 1) / D,   D = (M - 1) M (M + 1) / 3     eq:fedgini-weight
 
-    for the client with the k-th smallest loss, k = 0 .. M-1; the q_k sum to 1. Loss: its mean over the batches of
-    local training. epsilon = 1, or a trigger that never passes, is the uniform average. order = "released" gives
-    the largest weight to the smallest loss, as that code does.
+    for the client with the k-th smallest loss, k = 0 .. M-1; the q_k sum to 1. Loss: its mean over the batches
+    of local training. epsilon = 1, or a trigger that never passes, is the uniform average. order = "released"
+    gives the largest weight to the smallest loss, as that code does.
     """
     card = Card("Heterogeneity-aware Fair Federated Learning", "Li et al.", "Information Sciences", 2023,
                 "li2023fedgini", "weights by rank of the loss, once the updates have stopped shrinking",
@@ -80,7 +81,7 @@ class FedGini(Delayed):
 
     def local(self, down, mine, shard):
         step, zero = self.step(self.loss), shard.n * 0
-        sums = {"(loss)": zero, "(batches)": zero}                    # two scalars that sgd sums up beside the model
+        sums = {"(loss)": zero, "(batches)": zero}                    # two scalars that sgd adds up beside w
 
         def both(v, b):
             w = drop(v, sums)
@@ -101,4 +102,5 @@ class FedGini(Delayed):
         k, D = torch.arange(M, dtype=loss.dtype, device=loss.device), (M - 1) * M * (M + 1) / 3
         rank = k * (k + 1) / D if M > 1 else torch.ones_like(loss)
         q = self.epsilon / M + (1 - self.epsilon) * rank                                 # eq:fedgini-weight
-        return torch.empty_like(q).index_copy(0, loss.argsort(stable=True, descending=self.order == "released"), q)
+        order = loss.argsort(stable=True, descending=self.order == "released")
+        return torch.empty_like(q).index_copy(0, order, q)

@@ -13,12 +13,12 @@ from .fedavg import FedAvg
 
 
 def min_norm(K, lo, hi, steps=200, rho=2.0, relax=1.6):
-    """argmin of p' K p over {lo <= p <= hi, sum p = 1}; K [M, M] of unit vectors, bounds [M] that admit a solution.
+    """argmin of p' K p over {lo <= p <= hi, sum p = 1}; K [M, M] products of unit vectors, bounds [M].
 
-    Douglas-Rachford splitting (Boyd et al., Distributed Optimization and Statistical Learning via the Alternating
-    Direction Method of Multipliers, 2011, sections 3.4.3 and 5.2). Two easy halves take turns: the nearest point z
-    of the box, a clamp, and on the plane sum p = 1 the best point near y, A y + b. The answer lies in the set.
-    200 turns take 1 to 2 ms; where plain projected gradient wants a projection per step, this wants two products.
+    Two easy halves take turns: the nearest point z of the box, a clamp; and on the plane sum p = 1 the best point
+    near y, A y + b. (Douglas-Rachford splitting: Boyd et al., Distributed Optimization and Statistical Learning
+    via the Alternating Direction Method of Multipliers, 2011, sections 3.4.3 and 5.2.) A turn costs two products,
+    where projected gradient pays for a projection on both at once. The answer lies in the set.
     """
     I = torch.eye(len(K), dtype=K.dtype, device=K.device)
     R = torch.linalg.inv(2 * K + rho * I)
@@ -33,18 +33,18 @@ def min_norm(K, lo, hi, steps=200, rho=2.0, relax=1.6):
 
 @dataclass(frozen=True)
 class FedMGDA(FedAvg):
-    """Weighs updates of unit length so that their sum is as short as possible: then it is downhill for everyone.
+    """Weighs updates of unit length so that their sum is as short as possible: downhill for everyone.
 
-    Hu, Shaloudegi, Zhang, Yu. Federated Learning Meets Multi-Objective Optimization. IEEE Transactions on Network
-    Science and Engineering 9(4), 2022 (FedMGDA+).
+    Hu, Shaloudegi, Zhang, Yu. Federated Learning Meets Multi-Objective Optimization. IEEE Transactions on
+    Network Science and Engineering 9(4), 2022 (FedMGDA+).
 
         u_i = g_i / |g_i|,   g_i = w - w_i                                               eq:fedmgda-unit
         p   = argmin |sum_i p_i u_i|^2  on the simplex, |p_i - n_i / n| <= epsilon       eq:fedmgda-weights
         w  <- w - eta sum_i p_i u_i                                                      eq:fedmgda-step
 
-    epsilon = 0 keeps p_i = n_i / n. epsilon = 1 frees p: then d = sum_i p_i u_i has <u_i, d> >= |d|^2 for every i,
-    so that no client gets worse, to first order. A step is at most eta long, whatever the updates: with eta = lr,
-    the released choice, R rounds move the model by at most R lr.
+    epsilon = 0 keeps p_i = n_i / n. epsilon = 1 frees p: then d = sum_i p_i u_i has <u_i, d> >= |d|^2 for every
+    i, so that no client gets worse, to first order. A step is at most eta long, whatever the updates: with
+    eta = lr, the released choice, R rounds move the model by at most R lr.
     """
     card = Card("Federated Learning Meets Multi-Objective Optimization", "Hu et al.",
                 "IEEE Transactions on Network Science and Engineering", 2022, "hu2022fedmgda",
@@ -61,4 +61,5 @@ class FedMGDA(FedAvg):
         u = g / g.norm(dim=1, keepdim=True).clamp(min=1e-12)                             # eq:fedmgda-unit
         lo, hi = (n - self.epsilon).clamp(min=0), (n + self.epsilon).clamp(max=1)
         p = min_norm(u @ u.T, lo, hi)                                                    # eq:fedmgda-weights
-        return {"w": self.move(w, up["w"], self.server_lr * p @ u, p), "log": {"weight": p}}    # eq:fedmgda-step
+        w = self.move(w, up["w"], self.server_lr * p @ u, p)                             # eq:fedmgda-step
+        return {"w": w, "log": {"weight": p}}

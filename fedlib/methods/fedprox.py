@@ -24,7 +24,7 @@ class FedProx(FedAvg):
                 "FedAvg with a quadratic pull towards the global model", "https://arxiv.org/abs/1812.06127")
 
     mu: float = hp(0.1, "pull towards the global model; 0 gives FedAvg", range=(0, math.inf),
-                   grid=(0.001, 0.01, 0.1, 1), source="FedProx, candidates of its experiments; default: working choice")
+                   grid=(0.001, 0.01, 0.1, 1), source="FedProx, candidates of its experiments")
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, down["w"], shard, pull=(self.mu, down["w"]))             # eq:fedprox
