@@ -82,7 +82,7 @@ def study(args):
     if not name and args.method in METHODS:
         raise Mistake(f"run {args.method}: on which task? As in `run {args.method} synthetic:alpha=.5,beta=.5`")
     if not name:
-        raise Mistake(f"run {args.method}: no method{nearest(args.method, METHODS)}; a study is paper/study, as in fedga/synthetic")
+        raise Mistake(f"no method {args.method!r}{nearest(args.method, METHODS)}; a study is paper/study, as in fedga/synthetic")
     for flag in ("set", "seed", "device", "how", "folder"):
         if getattr(args, flag):
             raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
@@ -135,20 +135,27 @@ def pick(word, words, what):
 def value(text):
     """A number, True, False, None, a list of these, a piece such as SAM(rho=.05), or the text itself."""
     try:
-        return literal(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
+        node = ast.parse(text.strip(), mode="eval").body
+        return literal(node) if not isinstance(node, ast.Call) else piece(node, text)
+    except (SyntaxError, ValueError) as e:
+        if isinstance(e, Mistake):
+            raise
         return text
 
 
 def literal(node):
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        pieces = known_pieces()
-        if node.func.id not in pieces:
-            raise Mistake(f"unknown piece {node.func.id!r}{nearest(node.func.id, pieces)} (known: {', '.join(pieces)})")
-        return pieces[node.func.id](*map(literal, node.args), **{k.arg: literal(k.value) for k in node.keywords})
-    if isinstance(node, ast.Name) and node.id == "inf":
-        return math.inf
-    return ast.literal_eval(node)
+    return math.inf if isinstance(node, ast.Name) and node.id == "inf" else ast.literal_eval(node)
+
+
+def piece(node, text):
+    """A step or rule from its constructor call, nothing else is called."""
+    pieces, name = known_pieces(), getattr(node.func, "id", "")
+    if name not in pieces:
+        raise Mistake(f"unknown piece {name!r}{nearest(name, pieces)} (known: {', '.join(pieces)})")
+    try:
+        return pieces[name](*map(literal, node.args), **{k.arg: literal(k.value) for k in node.keywords})
+    except (TypeError, ValueError) as e:
+        raise Mistake(f"{text}: write {name}{inspect.signature(pieces[name])}") from e
 
 
 def known_pieces():
@@ -167,6 +174,8 @@ def parse_settings(pairs, m):
         if k not in names:
             raise Mistake(f"--set {pair}: no hyper-parameter {k!r}{nearest(k, names)} (known: {', '.join(names)})")
         out[k] = value(v)
+        if k in ("step", "rule") and isinstance(out[k], str):
+            raise Mistake(f"--set {pair}: {k} is a piece, written as a call: {', '.join(known_pieces())}")
     return out
 
 

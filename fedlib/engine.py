@@ -33,8 +33,8 @@ class ClientError(RuntimeError):
 class Diverged(ClientError):
     """A client returned a model that is not finite. `record` holds the rounds before."""
 
-    def __init__(self, client, t, record):
-        super().__init__(client, t, "local", "the trained model is not finite; lower lr, or look at this client's rows")
+    def __init__(self, client, round, record):
+        super().__init__(client, round, "local", "the trained model is not finite; lower lr, or look at this client's rows")
         self.record = record
 
 
@@ -67,7 +67,8 @@ class Clients:
         ids, S = shards
         if self.how == "vmap":
             data, make = S
-            return self._one(vmap(lambda d, *ts: f(*ts, make(d)), chunk_size=self.chunk), [data, *trees], None, stage)
+            at_once = vmap(lambda d, *ts: f(*ts, make(d)), chunk_size=self.chunk)
+            return self._one(at_once, [data, *trees], "(all at once; how='loop' says which)", stage)
         args = zip(*[unstack(t, len(S)) for t in trees], S)
         return stack([self._one(f, a, c, stage) for c, a in zip(ids.tolist(), args)])
 
@@ -91,7 +92,7 @@ class Clients:
         try:
             return f(*args)
         except Exception as e:
-            raise ClientError("(all at once; how='loop' says which)" if c is None else c, self.t, stage, f"{type(e).__name__}: {e}") from e
+            raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
 
 
 def score(method, down, clients, run, shards, splits, names=None):
@@ -127,7 +128,7 @@ def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chu
     if folder is not None and (folder / "done").exists():
         done = same_run(Record.load(folder), Record.new(method, task, rounds, seed, cohort, every, how), folder)
         if "diverged" in done.meta:
-            raise Diverged(done.meta["diverged"]["client"], done.meta["diverged"]["round"], done)
+            raise Diverged(**done.meta["diverged"], record=done)
         return done
     with torch.no_grad():
         return _run(method, task, rounds, seed, cohort, every, how, chunk, tuple(splits), guests, microscope, folder,
@@ -145,15 +146,13 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
     record, state = Record.new(method, task, R, seed, cohort, every, how), None
     if folder is not None and (folder / "checkpoint").exists():
         state, record = restore(folder / "checkpoint", task.x.device, record)
+        record.meta.pop("unfinished", None)
     bar = tqdm(total=R, initial=0 if state is None else state["t"], desc=record.meta["method"], leave=False,
                disable=not (sys.stderr.isatty() if progress is None else progress), unit="round")
     began = saved = time.time()
 
-    def go(t):
-        return Clients(method, task, seed, t, R, how, chunk)
-
-    def key(t):
-        return fold(torch.tensor(seed, device=task.x.device), t, -999)
+    go = lambda t: Clients(method, task, seed, t, R, how, chunk)
+    key = lambda t: fold(torch.tensor(seed, device=task.x.device), t, -999)
 
     def asking(clients, run, shards):
         def ask(question, tree=None):
@@ -223,14 +222,11 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
     bar.close()
     record.finish(time.time() - began)
     record.state = state
-    if upto is None:
-        record.meta.pop("unfinished", None)
-    if folder is not None:
-        if upto is None:
-            record.save(folder)
-            (folder / "checkpoint").unlink(missing_ok=True)
-        else:
-            save(folder / "checkpoint", state, record)
+    if folder is not None and "unfinished" in record.meta:
+        save(folder / "checkpoint", state, record)
+    elif folder is not None:
+        record.save(folder)
+        (folder / "checkpoint").unlink(missing_ok=True)
     return record
 
 
@@ -275,7 +271,7 @@ def same_run(got, want, path):
     for k in ("method", "parameters", "task", "n", "rounds", "seed", "cohort", "every"):
         a, b = (json.dumps(r.meta[k], sort_keys=True) for r in (got, want))
         if a != b:
-            raise ValueError(f"{path} belongs to another run: {k} is {a} there and {b} here; give each run its own folder")
+            raise ValueError(f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; give each run its own folder")
     return got
 
 
@@ -286,7 +282,8 @@ def check(method, task, rounds, cohort, every, how, chunk, splits):
     if not isinstance(rounds, int) or not isinstance(every, int) or rounds < 0 or every < 1:
         raise ValueError(f"rounds = {rounds}, every = {every}: give whole numbers, rounds >= 0 and every >= 1")
     if cohort is not None and not callable(cohort) and not (isinstance(cohort, int) and 1 <= cohort <= task.C):
-        raise ValueError(f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 to {task.C}, or None for all")
+        raise ValueError(f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 to {task.C}, None for "
+                         "all, or a function from the round to their numbers")
     if how not in (None, "loop", "vmap"):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     if chunk is not None and chunk < 1:

@@ -33,7 +33,7 @@ from .data import partition
 from .methods import METHODS
 
 TIERS = ("tiny", "small", "paper")
-STUDY = ("title", "tasks", "methods", "seeds", "rounds", "cohort", "every", "splits", "microscope", "source", *TIERS)
+STUDY = ("title", "tasks", "methods", "without", "seeds", "rounds", "cohort", "every", "splits", "microscope", "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 RUN = ("rounds", "cohort", "every", "splits", "microscope")
 
@@ -165,6 +165,8 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
             for m, kwargs in study_["methods"].items():
                 if m not in METHODS:
                     raise ValueError(f"{path}: {paper}.studies.{name} names the method {m!r}{method.nearest(m, METHODS)}")
+                if dataset in study_.get("without", {}).get(m, ()):
+                    continue
                 for how, kw in settings(kwargs, p):
                     for seed in range(study_["seeds"]):
                         out.append(Cell(dataset, label, m, ";".join(s for s in (where, how) if s), seed, kind,

@@ -60,13 +60,13 @@ METHOD_STYLE = {
     "q-FedAvg": Style("c5", (0, (8, 2)), "P"),
     "FedProx": Style("g1", (0, (4, 1.5)), "X"),
     "FedFa": Style("g1", (0, (6, 1, 2, 1)), ">"),
-    "Uniform": Style("g1", "-", "d"),
+    "Uniform": Style("g1", (0, (12, 2)), "d"),
     "AFL": Style("g2", (0, (2, 1)), "<"),
     "Ditto": Style("g1", (0, (1, 1)), "p"),
     "FedPer": Style("g2", (0, (4, 1, 1, 1)), "H"),
     "FedPer-online": Style("g2", (0, (4, 1, 1, 1, 1, 1)), "H", 1.6, False),
     "FedRep": Style("g2", (0, (8, 1.5, 1, 1.5)), "h"),
-    "pFedHN": Style("g2", "-", "*"),
+    "pFedHN": Style("g2", (0, (1, 1.6, 4, 1.6)), "*"),
 }
 SPARE = [Style("ink", dash, mark, 2.0, False) for dash in ("-", "--", "-.", ":") for mark in ("*", "p", "h", "8")]
 LABELS = {"FedGA_ablation": "FedGA ablated"}
@@ -128,7 +128,8 @@ class Saved:
     def _repr_html_(self) -> str:
         m = {k: html.escape(str(v)) for k, v in self.meta.items()}
         picture = inline(self.path.read_text(encoding="utf-8"), "cell-" + self.path.stem, self.meta["alt"])
-        return (f'<figure class="fedfig" id="{m["name"]}">{picture}<figcaption><b>{m["title"]}.</b> '
+        target = f' id="{m["name"]}"' if re.search(r"-(?:figure|table)-\d", self.meta["name"]) else ""  # an artefact's page
+        return (f'<figure class="fedfig"{target}>{picture}<figcaption><b>{m["title"]}.</b> '
                 f'<small>{m["data"]} · tier {m["tier"]} · seeds {m["seeds"]}</small></figcaption></figure>')
 
 

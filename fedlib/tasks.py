@@ -23,7 +23,7 @@ from .task import Task
 SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, cifar10, office10)}
 PARTITIONS = {f.__name__: f for f in (natural, dirichlet, labels_per_client, by_domain)}
 NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net}
-KEYS = ("data", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
+KEYS = ("data", "standard", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
 
 
 def build(spec, split=0, name=None):
@@ -35,6 +35,8 @@ def build(spec, split=0, name=None):
         if k not in spec:
             raise ValueError(f"task {name or spec}: no {k!r} given")
     pool = call(SOURCES, "data", spec["data"])
+    if spec.get("standard"):
+        pool = standard(pool)
     if "test" in spec:
         pool = hold_out(pool, spec["test"])
     if "owners" in spec:
@@ -79,6 +81,12 @@ def divide(pool, spec):
             raise ValueError(f"{pool.name} has no natural clients or domains; use dirichlet or labels_per_client")
         return call(PARTITIONS, "partition", spec, pool.owner)
     return call(PARTITIONS, "partition", spec, pool.y)
+
+
+def standard(pool):
+    """Images with mean 0 and standard deviation 1 per channel, over the pool."""
+    mean, std = pool.x.mean((0, 2, 3), keepdim=True), pool.x.std((0, 2, 3), keepdim=True)
+    return pool._replace(x=(pool.x - mean) / std)
 
 
 def hold_out(pool, test):

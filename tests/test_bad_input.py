@@ -148,8 +148,8 @@ def test_from_arrays(change, says):
 
 # ---------------------------------------------------------------- runs
 RUN = [
-    ({"cohort": 7}, "cohort = 7: the task 'toy' has 6 clients; give 1 to 6, or None for all"),
-    ({"cohort": 0}, "cohort = 0"), ({"cohort": 2.5}, "cohort = 2.5"),
+    ({"cohort": 7}, "cohort = 7: the task 'toy' has 6 clients; give 1 to 6, None for all, or a function"),
+    ({"cohort": 0}, "cohort = 0"), ({"cohort": 2.5}, "cohort = 2.5"), ({"cohort": [1, 2]}, "or a function from the round"),
     ({"cohort": lambda t: [0, 0]}, "cohort(2) = [0, 0]: give different client numbers from 0 to 5"),
     ({"cohort": lambda t: [6]}, "cohort(2) = [6]: give different client numbers"), ({"cohort": lambda t: []}, "cohort(2) = []"),
     ({"rounds": -1}, "rounds = -1, every = 1: give whole numbers"), ({"rounds": 2.5}, "rounds = 2.5"),
@@ -158,7 +158,7 @@ RUN = [
     ({"chunk": 0}, "chunk = 0: give a positive number of clients, or None for the whole cohort"),
     ({"splits": ("train",)}, "splits = ('train',): give some of 'test', 'val' and 'all' (the training rows)"),
     ({"splits": ()}, "splits = ()"),
-    ({"seed": 2}, "belongs to another run: seed is 1 there and 2 here"),
+    ({"seed": 2}, "belongs to another run: seed is 1 there, 2 here"),
 ]
 
 

@@ -12,6 +12,7 @@ import torch
 import fedlib
 from fedlib import __main__ as cli
 from fedlib.cite import cite, entries
+from fedlib.ledger import LEDGER
 from fedlib.methods import METHODS
 from fedlib.record import Record
 
@@ -97,7 +98,8 @@ def test_a_task_description_reaches_source_partition_network_and_task():
 
 
 @pytest.mark.parametrize("text, want", [
-    (".5", .5), ("3", 3), ("1e-3", 1e-3), ("-2", -2), ("True", True), ("None", None), ("inf", float("inf")), ("rolling", "rolling"),
+    (".5", .5), ("3", 3), ("1e-3", 1e-3), ("-2", -2), ("True", True), ("None", None), ("inf", float("inf")),
+    ("rolling", "rolling"),
     ("SAM(.1)", fedlib.local.SAM(.1)), ("SAM(rho=.2)", fedlib.local.SAM(.2)), ("Median()", fedlib.server.Median())])
 def test_values(text, want):
     got = cli.value(text)
@@ -119,32 +121,37 @@ def test_run_of_a_study(capsys, monkeypatch, tmp_path):
 tier: tiny
 toy:
   tasks:
-    few: {data: {name: synthetic, alpha: 1, beta: 1, sizes: [60, 80]}, network: {name: Linear}, train: {lr: 0.1}, run: {rounds: 9}}
+    few:
+      data: {name: synthetic, alpha: 1, beta: 1, sizes: [60, 80]}
+      network: {name: Linear}
+      train: {lr: 0.1}
+      run: {rounds: 9}
   studies:
     first:
-      both: {title: t, tasks: [few], seeds: 1, methods: {FedAvg: {}, Uniform: {}}}
+      plain: {title: t, tasks: [few], seeds: 1, methods: {Uniform: {}}}
 """)
     monkeypatch.setattr(cli, "ROOT", tmp_path)
-    out = right(capsys, "run", "toy/both", "--rounds", "2")
-    assert "toy/both, tier tiny: best_gini" in out
-    rows = [line.split()[0] for line in out.split("best_gini")[1].splitlines() if line.startswith(("FedAvg", "Uniform"))]
-    assert rows == ["FedAvg", "Uniform"]
-    done = [Record.load(p.parent) for p in (tmp_path / "runs").glob("*/done")]
-    assert sorted(r.meta["method"] for r in done) == rows and {r.meta["rounds"] for r in done} == {2}
+    out = right(capsys, "run", "toy/plain", "--rounds", "2")
+    (folder,) = (tmp_path / "runs").iterdir()
+    done = Record.load(folder)
+    assert (done.meta["method"], done.meta["rounds"], done.meta["clients"]) == ("Uniform", 2, 2)
+    (row,) = [line.split() for line in out.split("tier tiny: best_gini")[1].splitlines() if line.startswith("Uniform")]
+    best = done["pre", "global", "test"][done["pre", "global", "val"].mean(1).argmax()]
+    assert float(row[-1]) == pytest.approx(fedlib.metrics.gini(best), abs=6e-4)
 
 
 # ---------------------------------------------------------------- table, cite
 def ledger(tmp_path):
-    columns = ["key", "paper", "artefact", "dataset", "model", "method", "setting", "metric", "reported", "reported_spread", "ours",
-               "ours_lo", "ours_hi", "n_seeds", "rule", "data", "tier", "verdict", "device", "minutes", "run_ids", "commit"]
     rows = [dict(paper="fedga", artefact="Table 5", dataset="d1", method="FedAvg", metric="mean_acc", reported="64.48",
                  reported_spread="0.83", ours="63.1", ours_lo="61", ours_hi="65", n_seeds="5", data="synthetic", tier="small",
                  verdict="match"),
-            dict(paper="fedga", artefact="Table 5", dataset="d1", method="AFL", metric="mean_acc", reported="50", verdict="not run"),
-            dict(paper="fedga", artefact="Table 4", dataset="d2", method="FedAvg", metric="std_acc", reported="1", verdict="not run")]
+            dict(paper="fedga", artefact="Table 5", dataset="d1", method="AFL", metric="mean_acc", reported="50",
+                 verdict="not run"),
+            dict(paper="fedga", artefact="Table 4", dataset="d2", method="FedAvg", metric="std_acc", reported="1",
+                 verdict="not run")]
     (tmp_path / "results").mkdir()
     with open(tmp_path / "results" / "ledger.csv", "w", newline="") as file:
-        out = csv.DictWriter(file, columns, restval="")
+        out = csv.DictWriter(file, LEDGER, restval="")
         out.writeheader()
         out.writerows(rows)
 
@@ -205,6 +212,8 @@ MISTAKES = [
     (("run", "FedAvg", "digits", "--set", "lr=-1"), "FedAvg.lr = -1 is outside [0, inf]"),
     (("run", "FedAvg", "digits", "--set", "last=kep"), "FedAvg.last = 'kep' is not one of 'keep', 'drop'"),
     (("run", "FedAvg", "digits", "--set", "step=SAN(.1)"), "unknown piece 'SAN'; did you mean 'SAM'?"),
+    (("run", "FedAvg", "digits", "--set", "step=SAM(rh=1)"), "SAM(rh=1): write SAM(rho"),
+    (("run", "FedAvg", "digits", "--set", "step=SAM"), "step is a piece, written as a call"),
     (("run", "FedAvg", "digits", "--cohort", "99"), "cohort = 99"),
     (("run", "FedAvg", "digits", "--rounds", "-1"), "rounds = -1"),
     (("run", "FedAvg", "digits", "--rounds", "ten"), "invalid int value: 'ten'"),

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from toys_core import Normed, gap, same, seen, state, toy
+from toys_core import Noisy, Normed, gap, same, seen, state, toy
 
 from fedlib import engine, local
 from fedlib.engine import Clients, cohort_of, run
@@ -24,6 +24,7 @@ R, M, SEED, NEAR = 4, 4, 1, 1e-9
 HOOKS = ("server", "send", "aggregate", "client", "receive", "local", "views")
 QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "momentum": 0.5}     # so that everything happens in four rounds
 PIECES = {
+    "Noisy": lambda t: Noisy(t, lr=0.2, momentum=0.5),
     "FedAvg(SAM)": lambda t: METHODS["FedAvg"](t, step=SAM(), decay=0.01),
     "FedAvg(Median)": lambda t: METHODS["FedAvg"](t, rule=Median()),
     "Ditto(own)": lambda t: METHODS["Ditto"](t, own=2),

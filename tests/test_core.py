@@ -59,6 +59,7 @@ def test_stacks():
     assert [same(tree.pick(put, k), ts[j]) for k, j in enumerate((3, 1, 1, 3))] == [True] * 4 and same(tree.pick(s, 2), ts[2])
     p = torch.tensor([.1, .2, .3, .4], dtype=torch.float64)
     assert gap(tree.mean(s, p), tree.tmap(lambda *x: sum(w * v for w, v in zip(p, x)), *ts)) < 1e-15
+    assert all(same(a, b) for a, b in zip(tree.unstack(s, 4), ts, strict=True)) and tree.unstack({}, 3) == [{}] * 3
     wide = tree.every(ts[0], range(7))
     assert all(x.stride(0) == 0 and len(x) == 7 for x in leaves(wide)), "a broadcast must cost no memory"
     assert same(tree.only(s, ("a",)) | tree.drop(s, ("a",)), s)

@@ -14,16 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toys_core import Normed, bowls, gap, same, seen, state, toy
+from toys_core import Noisy, Normed, bowls, gap, same, seen, state, toy
 
 from fedlib import engine
 from fedlib.engine import ClientError, Diverged, cohort_of
 from fedlib.method import Wrap, make
 from fedlib.methods import METHODS
 from fedlib.methods.fedavg import FedAvg
-from fedlib.random import normal
 from fedlib.record import Record
-from fedlib.tree import add, leaves, pick, share
+from fedlib.tree import leaves, pick, share
 
 HERE = Path(__file__).parent
 
@@ -31,27 +30,6 @@ HERE = Path(__file__).parent
 def run(*args, **more):
     """On the CPU unless a test says otherwise."""
     return engine.run(*args, **({"device": "cpu"} | more))
-
-
-@dataclass(frozen=True)
-class Noisy(FedAvg):
-    """FedAvg with every kind of state: a log that begins late, a number per client, noise from keys, a question."""
-
-    def client(self, w, shard):
-        return {"met": shard.n * 0, "last": w}
-
-    def local(self, down, mine, shard):
-        _, up = super().local(down, mine, shard)
-        w = add(up["w"], normal(shard.key, up["w"]), 0.01)
-        return {"met": mine["met"] + 1, "last": w}, up | {"w": w}
-
-    def how_often(self, q, mine, shard):
-        return {"met": mine["met"] + q["zero"]}
-
-    def aggregate(self, server, up, r):
-        met = r.ask(self.how_often, {"zero": torch.zeros((), dtype=up["n"].dtype)})["met"]
-        log = {"met": met} | ({"late": met.mean()} if r.t >= 2 else {})
-        return super().aggregate(server, up, r) | {"log": log}
 
 
 def noisy():
@@ -301,6 +279,16 @@ def test_a_finished_run_is_not_computed_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Noisy, "local", None)                                     # would fail if it were called
     again = run(noisy(), rounds=3, seed=4, cohort=3, folder=tmp_path)
     assert same(seen(first), seen(again)) and again.meta == first.meta and again.state is None
+
+
+@pytest.mark.parametrize("stops", [(0, 1, 3), (3,), (4,), (2, 9)])
+def test_stopped_anywhere_even_at_the_end(stops, tmp_path):
+    """upto stops before a round; one that lies beyond the end stops nothing."""
+    whole = run(noisy(), rounds=3, seed=4, cohort=3)
+    for upto in stops:
+        part = run(noisy(), rounds=3, seed=4, cohort=3, folder=tmp_path, upto=upto)
+        assert part.meta.get("unfinished", False) == (upto <= 3) == (not (tmp_path / "done").exists())
+    assert same(seen(run(noisy(), rounds=3, seed=4, cohort=3, folder=tmp_path)), seen(whole))
 
 
 def test_without_the_mark_a_run_is_not_done(tmp_path):

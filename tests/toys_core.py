@@ -5,9 +5,11 @@ from functools import cached_property
 
 import torch
 
+from fedlib.methods.fedavg import FedAvg
 from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
+from fedlib.random import normal
 from fedlib.task import Task
-from fedlib.tree import leaves
+from fedlib.tree import add, leaves
 
 SIZES = (9, 14, 6, 20, 11, 3)                          # training rows: unequal, one client shorter than a batch
 
@@ -45,6 +47,27 @@ class Bowl:
 
     def out(self, w, z):
         return torch.stack([z @ w["v"], -(z @ w["v"])], 1)
+
+
+@dataclass(frozen=True)
+class Noisy(FedAvg):
+    """FedAvg with every kind of state: a log that begins late, a number per client, noise from keys, a question."""
+
+    def client(self, w, shard):
+        return {"met": shard.n * 0, "last": w}
+
+    def local(self, down, mine, shard):
+        _, up = super().local(down, mine, shard)
+        w = add(up["w"], normal(shard.key, up["w"]), 0.01)
+        return {"met": mine["met"] + 1, "last": w}, up | {"w": w}
+
+    def how_often(self, q, mine, shard):
+        return {"met": mine["met"] + q["zero"]}
+
+    def aggregate(self, server, up, r):
+        met = r.ask(self.how_often, {"zero": torch.zeros((), dtype=up["n"].dtype)})["met"]
+        log = {"met": met} | ({"late": met.mean()} if r.t >= 2 else {})
+        return super().aggregate(server, up, r) | {"log": log}
 
 
 def rows(sizes, start=0):

@@ -1,10 +1,9 @@
 """FedLab: StandalonePipeline with its SGDSerialClientTrainer and SyncServerHandler, which averages clients uniformly."""
-import contextlib
+import contextlib  # noqa: I001
 import time
 
-import fedlib.vision  # noqa: F401
+import fedlib.vision  # noqa: F401   FedLab imports torchvision, which needs this first beside a CPU build of torch
 
-# isort: split   FedLab imports torchvision, which needs fedlib.vision first beside a CPU build of torch
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from fedlab.core.standalone import StandalonePipeline

@@ -14,10 +14,11 @@ from sphinx.directives.code import LiteralInclude
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+import fedlib
 from fedlib.cite import cite
 
 log = logging.getLogger(__name__)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(fedlib.__file__).resolve().parents[1]
 
 
 @cache
@@ -185,10 +186,11 @@ def link_equations(app, page, template, context, doctree):
         return f'<a class="eqlink" href="{uri}#equation-{label}" title="Equation {number}">{m[1] or ""}({number})</a>'
 
     def line(text):
-        """One line of code as a block that wraps with a hanging indent; its link goes to the right edge."""
+        """One line of code as a block that wraps with a hanging indent; a link at its end goes to the right edge."""
         bare = re.sub(r"<[^>]+>", "", text)
-        text = re.sub(r"(<span class=\"w\">)?\s+(</span>)?(?=(<span class=\"c1\">)?<a class=\"eqlink\")", "", text)
-        return f'<span class="line" style="--in:{len(bare) - len(bare.lstrip())}ch">{text}\n</span>'
+        blank, comment = r'(?:<span class="w">)?\s*(?:</span>)?', r'((?:<span class="c1">)?)'
+        text = re.sub(blank + comment + r'<a class="eqlink"([^>]*>[^<]*</a>(?:</span>)?)$', r'\1<a class="eqlink tail"\2', text)
+        return f'<span class="line" style="--in:{len(bare) - len(bare.lstrip())}ch">{text}</span>\n'
 
     def block(m):
         code = re.sub(r"(# )?(?<![\w:-])eq:([a-z][\w-]*)", link, m[0])

@@ -62,7 +62,10 @@ class Fig(SphinxDirective):
         width = max(m["width"] for m in metas)
         body = []
         for i, (p, m) in enumerate(zip(paths, metas)):
-            picture = inline(p.read_text(encoding="utf-8"), p.stem, m["alt"])
+            shown = self.env.temp_data.setdefault("fedfig", {})  # a page may show a figure twice
+            shown[p.stem] = shown.get(p.stem, 0) + 1
+            prefix = p.stem if shown[p.stem] == 1 else f"{p.stem}-again{shown[p.stem]}"
+            picture = inline(p.read_text(encoding="utf-8"), prefix, m["alt"])
             kind, hidden = "frame wide" if width > 5.6 else "frame", " hidden" if i else ""
             body.append(f'<div class="{kind}" style="--natural:{width / 4.8:.3f}"{hidden}>{picture}</div>')
         if len(paths) > 1:

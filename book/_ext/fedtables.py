@@ -131,6 +131,8 @@ class Reported(Table):
     :metrics: :methods: :datasets: :models:   names as in the csv, in the order wanted
     :rules:       show the other selection rules too, each as a row of its own
     :transpose:   methods as columns
+
+    The first one on a page is the target `#fedga-table-5`.
     """
 
     option_spec = {"metrics": words, "methods": words, "datasets": words, "models": words, "rules": directives.flag,
@@ -159,7 +161,10 @@ class Reported(Table):
                    f"over seeds; bold is best. {self.conditions(table)} "
                    + " ".join(chip(v) for v in VERDICTS if any(r["verdict"] == v for r in table)))
         body = self.turned() if "transpose" in self.options else self.upright()
-        return [wrap(f'<table class="plain reported">{body}</table>', caption, slug(f"{paper}-{artefact}"))]
+        anchors, anchor = self.env.temp_data.setdefault("fedtables", set()), slug(f"{paper}-{artefact}")
+        first = anchor not in anchors
+        anchors.add(anchor)
+        return [wrap(f'<table class="plain reported">{body}</table>', caption, anchor if first else "")]
 
     def layout(self, table):
         """What makes a row, what makes a column: `line` of a row of the ledger, `at` the columns of the csv that vary."""
