@@ -160,6 +160,23 @@ Text
 :name: fig-lines
 A caption with {num}`KEY`, see {numref}`fig-steps`.
 ```
+```{fig} lines
+Once more.
+```
+```{exercise} One
+:label: ex-one
+```
+````{solution} ex-one
+:class: dropdown
+Yes.
+````
+```{exercise} Two
+:label: ex-two
+```
+```{prf:theorem}
+:label: thm-one
+It is so.
+```
 ```{fig} alpha-01
 :name: fig-steps
 :frames: alpha-*

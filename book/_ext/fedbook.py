@@ -318,9 +318,9 @@ class Rows(Role):
 # ---- pages
 
 
-def lean_scripts(app, page, template, context, doctree):
+def lean(app, page, template, context, doctree):
     """Drop scripts that do harm, or nothing: thebe's (loaded twice, names a remote host), the copy button's on a page without
-    code (it fails there at every click), our own where there is nothing to move or to sort."""
+    code (it fails there at every click), our own where there is nothing to move or to sort. And ids that occur twice."""
     body = context.get("body", "")
     drop = ["thebe"] if 'class="highlight' in body else ["thebe", "copybutton", "clipboard"]
     if "data-kind=" not in body:
@@ -346,5 +346,5 @@ def setup(app):
     for name, role in {"num": Num, "verdict": Verdict, "count": Count, "rows": Rows}.items():
         app.add_role(name, role())
     app.connect("config-inited", mathjax)
-    app.connect("html-page-context", lean_scripts, priority=900)
+    app.connect("html-page-context", lean, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
