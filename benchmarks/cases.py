@@ -66,7 +66,7 @@ def cnn():
     """The layers of fedlib.nets.CNN(3, 10)."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
         nn.Flatten(), nn.Linear(512, 10))
 
 

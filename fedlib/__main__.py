@@ -13,6 +13,7 @@ import argparse
 import ast
 import inspect
 import math
+import re
 import sys
 import textwrap
 from dataclasses import fields
@@ -179,12 +180,12 @@ def parse_settings(pairs, m):
     return out
 
 
+DIRICHLET = {"name": "dirichlet", "clients": 10, "alpha": 0.5}
 PARTS = {"dirichlet": ("dirichlet", "alpha"), "labels": ("labels_per_client", "labels"),
          "per_domain": ("by_domain", "per_domain")}
 USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"name": "natural"}, {"name": "CNN"}),
-         "digits": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "MLP", "hidden": 64}),
-         "glyphs": ({"name": "dirichlet", "clients": 10, "alpha": 0.5}, {"name": "CNN"}),
-         "cifar10": ({"name": "dirichlet", "clients": 100, "alpha": 0.1}, {"name": "CNN"})}
+         "digits": (DIRICHLET, {"name": "MLP", "hidden": 64}), "glyphs": (DIRICHLET, {"name": "CNN"}),
+         "cifar10": (DIRICHLET | {"clients": 100, "alpha": 0.1}, {"name": "CNN"})}      # source -> partition, network
 
 
 def describe(text):
@@ -198,12 +199,12 @@ def describe(text):
     if name not in tasks.SOURCES:
         raise Mistake(f"unknown task {name!r}{nearest(name, tasks.SOURCES)} (known: {', '.join(tasks.SOURCES)})")
     given = {}
-    for pair in filter(None, rest.split(",")):
+    for pair in filter(None, re.split(r",(?![^\[(]*[\])])", rest)):                     # not the commas of a list
         k, eq, v = pair.partition("=")
         if not eq:
             raise Mistake(f"task {text!r}: {pair!r} is not name=value; write {name}:name=value,name=value")
         given[k.strip()] = value(v)
-    partition, network = map(dict, USUAL.get(name, ({"name": "natural"}, {"name": "Linear"})))
+    partition, network = map(dict, USUAL.get(name, (DIRICHLET, {"name": "Linear"})))
     for k, (how, arg) in PARTS.items():
         if k in given:
             partition = {"name": how, arg: given.pop(k)} | {a: b for a, b in partition.items() if a == "clients"}
@@ -211,7 +212,11 @@ def describe(text):
         network = {"name": given.pop("network")}
     spec = {"data": {"name": name}, "batch": given.pop("batch", 32)}
     split = given.pop("split", 0)
-    sources, cuts = (list(inspect.signature(f).parameters) for f in (tasks.SOURCES[name], tasks.PARTITIONS[partition["name"]]))
+    takes = inspect.signature(tasks.SOURCES[name]).parameters
+    lacks = [k for k, v in takes.items() if v.default is v.empty and k not in given]
+    if lacks:
+        raise Mistake(f"task {text!r} needs {' and '.join(lacks)}, as in {name}:{','.join(f'{k}=1' for k in lacks)}")
+    sources, cuts = list(takes), list(inspect.signature(tasks.PARTITIONS[partition["name"]]).parameters)
     sizes = [f.name for f in fields(tasks.known(tasks.NETWORKS, "network", network["name"]))]
     for k, v in given.items():
         where = spec["data"] if k in sources else partition if k in cuts else network if k in sizes else None

@@ -12,6 +12,7 @@ import torch
 
 from . import engine, metrics
 from .method import Method, make
+from .methods import METHODS
 from .record import best_val, last
 
 COLUMNS = {"mean": lambda a: 100 * metrics.mean_acc(a), "worst 10 %": lambda a: 100 * metrics.worst(a), "Gini": metrics.gini}
@@ -122,7 +123,7 @@ def one_thread():
 def named(entry, task):
     """(name in the table, Method)."""
     if isinstance(entry, Method):
-        return type(entry).__name__, entry
+        return next((n for n, c in METHODS.items() if c is type(entry)), type(entry).__name__), entry
     name, given = (entry, {}) if isinstance(entry, str) else entry
     told = ", ".join(f"{k}={v}" for k, v in given.items())
     return f"{name}({told})" if told else name, make(name, task, **given)

@@ -28,7 +28,7 @@ import torch
 import yaml
 from tqdm import tqdm
 
-from . import curves, engine, ledger, local, metrics, method, nets, plots, random, record, server, task, tasks, tree
+from . import curves, engine, ledger, local, method, metrics, nets, plots, random, record, server, task, tasks, tree
 from .data import partition
 from .methods import METHODS
 
@@ -37,7 +37,7 @@ STUDY = ("title", "tasks", "methods", "without", "seeds", "rounds", "cohort", "e
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 RUN = ("rounds", "cohort", "every", "splits", "microscope")
 
-MEASURES = {                                           # name in the tables -> function of accuracies [.., C]; percent but for Gini
+MEASURES = {                                           # name in the tables -> function of accuracies [.., C]; percent but Gini
     "mean_acc": lambda a: 100 * metrics.mean_acc(a),
     "std_acc": lambda a: 100 * metrics.std_acc(a),
     "worst10_acc": lambda a: 100 * metrics.worst(a),
@@ -298,8 +298,9 @@ class Study:
 
     def validation(self, rule="best_val"):
         """The same for the mean validation accuracy, by which a grid is searched."""
-        return pd.DataFrame([self._row(c, r, "val_acc", rule, 100 * record.select(r, metrics.mean_acc, record.RULES[rule], split="val"))
-                             for c, r in zip(self.cells, self.records)])
+        def value(r):
+            return 100 * record.select(r, metrics.mean_acc, record.RULES[rule], split="val")
+        return pd.DataFrame([self._row(c, r, "val_acc", rule, value(r)) for c, r in zip(self.cells, self.records)])
 
     def whole(self, measures=CURVES, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run"; values that do not exist are left out."""
@@ -307,8 +308,9 @@ class Study:
         return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
 
     def _row(self, c, r, metric, rule, value):
+        tier = self.tiers[self.cells.index(c)]
         return dict(paper=self.paper, study=self.name, dataset=c.dataset, method=c.method, setting=c.setting, seed=c.seed,
-                    metric=metric, rule=rule, value=value, data=c.data, tier=self.tiers[self.cells.index(c)], device=r.meta["device"],
+                    metric=metric, rule=rule, value=value, data=c.data, tier=tier, device=r.meta["device"],
                     minutes=round(r.meta["seconds"] / 60, 4), run_ids=c.id, commit=r.meta["commit"])
 
     def table(self, metric="mean_acc", rule="best_val", **kw):
@@ -326,7 +328,8 @@ class Study:
         stage = notebook or self.name
         n = len({c.seed for c, _ in self.of(dataset)})
         tiers = {t for c, t in zip(self.cells, self.tiers) if dataset in (None, c.dataset)}
-        return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=min(tiers, key=TIERS.index), seeds=str(n),
+        tier = min(tiers, key=TIERS.index)
+        return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=tier, seeds=str(n),
                           notebook=f"notebooks/{self.paper}/{stage}.ipynb", stage=f"{self.paper}@{stage}",
                           folder=f"results/figures/{self.paper}-{stage}")
 

@@ -130,22 +130,34 @@ class Saved:
         picture = inline(self.path.read_text(encoding="utf-8"), "cell-" + self.path.stem, self.meta["alt"])
         target = f' id="{m["name"]}"' if re.search(r"-(?:figure|table)-\d", self.meta["name"]) else ""  # an artefact's page
         return (f'<figure class="fedfig"{target}>{picture}<figcaption><b>{m["title"]}.</b> '
-                f'<small>{m["data"]} · tier {m["tier"]} · seeds {m["seeds"]}</small></figcaption></figure>')
+                f"<small>{html.escape(origin(self.meta))}</small></figcaption></figure>")
+
+
+def origin(meta: dict) -> str:
+    """Where a figure comes from, in one line: "Synthetic(1, 1), synthetic · tier small · 5 seeds"."""
+    seeds, tier = meta["seeds"], "drawn from a formula" if meta["tier"] == "exact" else f"tier {meta['tier']}"
+    if seeds.isdigit() and seeds != "0":
+        seeds = "one seed" if seeds == "1" else f"{seeds} seeds"
+    elif seeds == "none":
+        seeds = "no seeds"
+    elif not seeds.startswith("seed"):
+        seeds = f"seed{'' if seeds == '0' else 's'} {seeds}"
+    return " · ".join([meta["data"], tier, seeds])
 
 
 def save(fig, name, *, title, alt, data, tier, seeds, notebook, stage, folder="results/figures") -> Saved:
     """Write `name.svg` and `name.json`, byte for byte the same for the same drawing, and close the figure.
 
     title: the takeaway, one sentence without full stop (the book prints it; do not draw it).  alt: what a reader
-    who cannot see the figure must know.  data: name and kind, as "Synthetic(1, 1), synthetic".  seeds: "1-5", a list,
-    or "none".  notebook: path in the repository.  stage: the `dvc repro` target.  A relative folder counts from the
+    who cannot see the figure must know.  data: name and kind, as "Synthetic(1, 1), synthetic".  seeds: how many, or a list
+    of which, or "none".  notebook: path in the repository.  stage: the `dvc repro` target.  A relative folder counts from the
     repository's root. The commit is not written: a file cannot know the commit that will hold it; the book adds it.
     ValueError for an empty field or an unknown tier.
     """
     if not isinstance(seeds, (str, int)):
         seeds = list(seeds)
         run = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-        seeds = f"{seeds[0]}\u2013{seeds[-1]}" if run else ", ".join(map(str, seeds))
+        seeds = f"{seeds[0]}\u2013{seeds[-1]}" if run else ", ".join(map(str, seeds)) if len(seeds) > 1 else f"seed {seeds[0]}"
     meta = dict(name=name, title=title, alt=alt, data=data, tier=tier, seeds=str(seeds), notebook=notebook, stage=stage)
     for field, value in meta.items():
         if not isinstance(value, str) or not value.strip():
@@ -156,8 +168,10 @@ def save(fig, name, *, title, alt, data, tier, seeds, notebook, stage, folder="r
         raise ValueError(f"figure name {name!r}: use letters, digits and - _ . /, beginning with a letter")
     path = root() / folder / name  # an absolute folder wins over the root
     path.parent.mkdir(parents=True, exist_ok=True)
-    meta["width"], meta["height"] = (round(float(v), 2) for v in fig.get_size_inches())
-    path.with_name(path.name + ".svg").write_text(svg(fig, title, alt), encoding="utf-8", newline="\n")
+    text = svg(fig, title, alt)
+    view = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
+    meta["width"], meta["height"] = (round(float(v) / 72, 2) for v in view.groups())  # inches
+    path.with_name(path.name + ".svg").write_text(text, encoding="utf-8", newline="\n")
     path.with_name(path.name + ".json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n",
                                                    encoding="utf-8", newline="\n")
     plt.close(fig)
@@ -171,10 +185,14 @@ def root() -> Path:
 
 
 def svg(fig, title: str, alt: str) -> str:
-    """SVG text without date or program version, two decimals, with <title> and <desc>."""
-    out = io.StringIO()
+    """SVG text without date or program version, two decimals, with <title> and <desc>; larger where a label stands out."""
+    out, more = io.StringIO(), {}
     with mpl.rc_context({"svg.hashsalt": RC["svg.hashsalt"], "svg.fonttype": "none"}):
-        fig.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+        fig.draw_without_rendering()
+        page, ink = fig.bbox_inches, fig.get_tightbbox()
+        if ink.x0 < page.x0 - 0.01 or ink.y0 < page.y0 - 0.01 or ink.x1 > page.x1 + 0.01 or ink.y1 > page.y1 + 0.01:
+            more = {"bbox_inches": mpl.transforms.Bbox.union([page, ink.padded(0.03)])}
+        fig.savefig(out, format="svg", metadata={"Date": None}, transparent=True, **more)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue(), flags=re.S)
     text = re.sub(r"<!DOCTYPE.*?>\n?", "", text, flags=re.S)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
@@ -366,6 +384,7 @@ def curves_with_interval(rounds, curves: dict, ax, *, level=0.95, window=1, dire
         if len(v) > 1:
             ax.fill_between(rounds, mean - half, mean + half, color=colour(m), alpha=0.16, linewidth=0)
     ax.set_xlabel("round")
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=bool(np.all(rounds == np.round(rounds)))))
     ax.margins(x=0.01)
     if direct:
         label_ends(ax, {m: (rounds[-1], v.mean(0)[-1]) for m, v in curves.items()}, notes)
@@ -408,10 +427,11 @@ def violins(values: dict, ax, *, bounds=(0, 100), part=0.1):
         ax.fill_between(grid[keep], y - d[keep], y + d[keep], color=colour(m), alpha=0.32, linewidth=0)
         ax.plot(grid[keep], y + d[keep], color=colour(m), lw=1, marker="", ls="-")
         ax.plot(grid[keep], y - d[keep], color=colour(m), lw=1, marker="", ls="-")
-        ax.plot([np.median(v)] * 2, [y - 0.24, y + 0.24], color=INK, lw=2, marker="", ls="-", solid_capstyle="butt")
+        ax.plot([np.median(v)] * 2, [y - 0.24, y + 0.24], color=INK, lw=2, marker="", ls="-", solid_capstyle="butt",
+                clip_on=False)
         seeds = np.sort(np.atleast_2d(v), -1)
         ax.plot(seeds[:, : max(1, int(part * seeds.shape[-1]))].mean(), y, marker=">", color=INK, ls="", markersize=6,
-                markerfacecolor=PAPER)
+                markerfacecolor=PAPER, clip_on=False, zorder=5)
     ax.set_xlim(*bounds)
     return ax
 
@@ -540,6 +560,7 @@ def microscope(rounds, values, ax, *, order=None, name="accuracy", centre=None, 
     ax.grid(False)
     ax.spines[:].set_visible(False)
     ax.set(xlabel="round", ylabel="client, in order" if order is not None else "client")
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=True))
     bar = ax.get_figure().colorbar(image, ax=ax, pad=0.02, aspect=28)
     bar.set_label(name)
     bar.outline.set_visible(False)

@@ -56,55 +56,67 @@ def upload_bytes():
     """What one client uploads in a round of FedGA beyond FedAvg, counted from real messages, and the sizes of the models."""
     spec = {"data": {"name": "synthetic", "alpha": 0, "beta": 0}, "network": {"name": "Linear"}}
     task = tasks.build(spec)
-    up = {M: engine.run(M(task, lr=.01), task, 1, cohort=2, progress=False, device="cpu").meta["bytes"]["up"] for M in (FedAvg, FedGA)}
-    total = {M: sum(v["bytes"] for v in u.values()) for M, u in up.items()}
+    def up(method):
+        messages = engine.run(method, task, 1, cohort=2, progress=False, device="cpu").meta["bytes"]["up"]
+        return sum(v["bytes"] for v in messages.values())
+    total = {M: up(M(task, lr=.01)) for M in (FedAvg, FedGA)}
     return {"extra_upload_bytes": total[FedGA] - total[FedAvg]} | {d: 4 * size(n) for d, (n, _) in PARAMETERS.items()}
+
+
+def fedgini_trigger(updates, past, theta=1e-5):
+    """Stack m updates [P], take U_s, compare the window: what FedGini's server does in every round."""
+    u = torch.stack(updates).mean(0).square().mean()
+    return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < theta
+
+
+def fedga_trigger(a, past, theta=1e-2):
+    """Gini of m accuracies, compare the window: what FedGA's server does instead."""
+    return past[:-1].mean() - torch.cat([past[1:-1], gini(a)[None]]).mean() < theta
+
+
+@torch.no_grad()
+def validation_pass(net, w, x, m):
+    """What FedGA asks of its m clients on top: one forward pass over their validation rows x."""
+    for _ in range(m):
+        net.out(w, net.feat(w, x)).argmax(1)
+
+
+def seconds(f, *args, times=1):
+    """Wall seconds of one call; `times` calls where one is too short for the clock."""
+    began = time.perf_counter()
+    for _ in range(times):
+        f(*args)
+    return (time.perf_counter() - began) / times
 
 
 def trigger_times(repeats, full=True):
     """Seconds of one round's trigger, long table: dataset, method, metric, seed (the repetition), value.
 
-    FedGini: stack the m updates, mean over clients, U_s, window. FedGA: Gini of m accuracies, window. The validation pass is
-    timed where this machine can run it: 5 rows of 60 numbers per client for the linear model, 50 images at 32 x 32 for the others.
-    full = False takes a hundredth of the image models' parameters.
+    The validation pass is timed where this machine can run it: 5 rows of 60 numbers per client for the linear model, 50
+    images of 32 x 32 in a ResNet18 for the others. full = False takes a hundredth of the image models' parameters.
     """
     out, past = [], torch.rand(11)
     for dataset, (net, m) in PARAMETERS.items():
-        P = size(net) if full or dataset.startswith("synthetic") else size(net) // 100
+        linear = dataset.startswith("synthetic")
+        P = size(net) if full or linear else size(net) // 100
         g = torch.Generator().manual_seed(0)
         updates, a = [torch.randn(P, generator=g) * 1e-3 for _ in range(m)], torch.rand(m, generator=g)
-
-        def fedgini():
-            u = torch.stack(updates).mean(0).square().mean()
-            return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < 1e-5
-
-        def fedga():
-            return past[:-1].mean() - torch.cat([past[1:-1], gini(a)[None]]).mean() < 1e-2
-
-        rows, side = (5, (60,)) if dataset.startswith("synthetic") else (50, (3, 32, 32))
-        x, w = torch.rand(rows, *side, generator=g), net.init(0)
-        small = net if dataset != "office10_alexnet" else nets.ResNet18(K=10)      # its first layers need larger images
-        w = w if small is net else small.init(0)
-
-        def validate():
-            with torch.no_grad():
-                for _ in range(m):
-                    small.out(w, small.feat(w, x)).argmax(1)
-        for method, metric, f in (("FedGini", "trigger_time_seconds", fedgini), ("FedGA", "trigger_time_seconds", fedga),
-                                  ("FedGA", "validation_seconds", validate)):
-            f()
-            for k in range(repeats):
-                n = 200 if method == "FedGA" and f is fedga else 1               # too short for the clock: many at a time
-                began = time.perf_counter()
-                for _ in range(n):
-                    f()
-                out.append(dict(dataset=dataset, method=method, metric=metric, seed=k, value=(time.perf_counter() - began) / n))
+        x = torch.rand(5, 60, generator=g) if linear else torch.rand(50, 3, 32, 32, generator=g)
+        net = net if linear else nets.ResNet18(K=10)
+        w = net.init(0)
+        for method, metric, times, call in (("FedGini", "trigger_time_seconds", 1, (fedgini_trigger, updates, past)),
+                                            ("FedGA", "trigger_time_seconds", 200, (fedga_trigger, a, past)),
+                                            ("FedGA", "validation_seconds", 1, (validation_pass, net, w, x, m))):
+            seconds(*call)                                                      # warm up
+            out += [dict(dataset=dataset, method=method, metric=metric, seed=k, value=seconds(*call, times=times))
+                    for k in range(repeats)]
     return pd.DataFrame(out)
 
 
 def rows(bounds, example, sizes, times, tier):
     """Everything above as rows of results/seeds; tier: of the timings, the rest is exact."""
-    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=f"cpu, {torch.get_num_threads()} thread", commit=commit())
+    device = f"cpu, {torch.get_num_threads()} thread"
+    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=device, commit=commit())
     one = bounds | {k: v for k, v in example.items() if k != "exact"} | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
     out = [base | dict(study="theory", dataset="none", method="FedGA", seed=0, metric=k, value=v, data="synthetic")
            for k, v in one.items()]
@@ -124,7 +136,8 @@ def workflow():
     fig, ax = plt.subplots(figsize=(4.8, 3.4))
     for who, what, x, y in steps:
         c = plots.STRONG[0] if who == "server" else plots.STRONG[1]
-        ax.add_patch(FancyBboxPatch((x - 0.155, y - 0.085), 0.31, 0.17, boxstyle="round,pad=0.012", facecolor="none", edgecolor=c, lw=1.6))
+        ax.add_patch(FancyBboxPatch((x - 0.155, y - 0.085), 0.31, 0.17, boxstyle="round,pad=0.012", facecolor="none",
+                                    edgecolor=c, lw=1.6))
         ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8, color=c)
         ax.text(x, y - 0.025, what, ha="center", va="center", fontsize=8.5)
     xy = [(x, y) for _, _, x, y in steps]

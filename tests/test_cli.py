@@ -94,7 +94,16 @@ def test_a_task_description_reaches_source_partition_network_and_task():
     for c in range(6):
         held = torch.cat([task.y[s[c]] for s in (task.train, task.val, task.test)])
         assert len(held.unique()) == 2
-    assert cli.parse_task("synthetic:alpha=1,beta=1").kind == "synthetic"
+    task = cli.parse_task("synthetic:alpha=1,beta=1,sizes=[50, 70],batch=8")
+    assert task.kind == "synthetic" and task.C == 2 and task.batch == 8 and len(task.x) == 120
+
+
+def test_a_new_source_can_be_run(monkeypatch):
+    """A line in SOURCES is enough (CONTRIBUTING.md)."""
+    from fedlib import tasks
+    from fedlib.data.digits import digits
+    monkeypatch.setitem(tasks.SOURCES, "mine", lambda: digits())
+    assert cli.parse_task("mine:clients=7").C == 7 and cli.parse_task("mine:labels=3").C == 10
 
 
 @pytest.mark.parametrize("text, want", [
@@ -205,6 +214,8 @@ MISTAKES = [
     (("run", "FedAvg", "digits:clents=3"), "unknown 'clents'; did you mean 'clients'?"),
     (("run", "FedAvg", "digits:clients"), "'clients' is not name=value"),
     (("run", "FedAvg", "digits:clients=0"), "clients"),
+    (("run", "FedAvg", "synthetic"), "needs alpha and beta, as in synthetic:alpha=1,beta=1"),
+    (("run", "FedAvg", "cifar10:root=nowhere"), "CIFAR-10 is not in nowhere"),
     (("run", "FedAvg", "digits:network=MLPP"), "unknown network 'MLPP'; did you mean 'MLP'?"),
     (("run", "FedAvg", "synthetic:alpha=-1,beta=0"), "alpha = -1"),
     (("run", "FedAvg", "digits", "--set", "lr"), "write name=value"),

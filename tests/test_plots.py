@@ -141,10 +141,20 @@ def test_the_json_holds_what_the_book_prints(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "seeds, text", [([1, 2, 3], "1–3"), ([1, 3], "1, 3"), ([4], "4"), (range(5), "0–4"), ("none", "none"), (7, "7")]
+    "seeds, text", [([1, 2, 3], "1–3"), ([1, 3], "1, 3"), ([4], "seed 4"), (range(5), "0–4"), ("none", "none"), (7, "7")]
 )
 def test_seeds_are_printed_short(tmp_path, seeds, text):
     assert plots.save(drawing(), "a", **{**FIELDS, "seeds": seeds}, folder=tmp_path).meta["seeds"] == text
+
+
+@pytest.mark.parametrize(
+    "seeds, tier, words",
+    [("5", "small", "toy · tier small · 5 seeds"), ("1", "tiny", "toy · tier tiny · one seed"),
+     ("1–3", "paper", "toy · tier paper · seeds 1–3"), ("seed 4", "tiny", "toy · tier tiny · seed 4"),
+     ("none", "exact", "toy · drawn from a formula · no seeds")],
+)
+def test_the_line_below_a_figure(seeds, tier, words):
+    assert plots.origin({"data": "toy", "seeds": seeds, "tier": tier}) == words
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -169,6 +179,14 @@ def test_a_relative_folder_counts_from_the_repository(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
     assert plots.save(drawing(), "a", **FIELDS).path == tmp_path / "results/figures/a.svg"
+
+
+def test_a_label_that_stands_out_is_not_cut(tmp_path):
+    fig, ax = plt.subplots(layout="none")
+    ax.text(-0.4, 0.5, "far to the left", transform=ax.transAxes)
+    saved = plots.save(fig, "a", **FIELDS, folder=tmp_path)
+    at = float(re.search(r'<text[^>]* x="([\d.-]+)"[^>]*>far to', saved.path.read_text())[1])
+    assert at > 0 and saved.meta["width"] > 4.9 and saved.meta["height"] == 3.0
 
 
 def test_inline_follows_the_theme_and_repeats_no_id(tmp_path):

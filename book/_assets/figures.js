@@ -21,10 +21,11 @@ const add = (parent, tag, props = {}, text = "") => {
 function slider(fig) {
   const range = fig.querySelector(".slider input"), frames = fig.querySelectorAll(".frame");
   if (!range) return;
-  const values = range.dataset.values.split(" ");
+  const values = range.dataset.values.split(" "), takeaway = fig.closest("figure").querySelector("figcaption strong");
   const show = () => {
     frames.forEach((f, i) => (f.hidden = i !== +range.value));
     range.nextElementSibling.value = values[range.value];
+    if (takeaway) takeaway.textContent = frames[range.value].dataset.title + ". ";
     range.setAttribute("aria-valuetext", values[range.value] + ": " + frames[range.value].firstElementChild.getAttribute("aria-label"));
   };
   range.addEventListener("input", show);

@@ -10,7 +10,7 @@ from fedbook import esc, folder, raw
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from fedlib.plots import inline
+from fedlib.plots import inline, origin
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class Fig(SphinxDirective):
             prefix = p.stem if shown[p.stem] == 1 else f"{p.stem}-again{shown[p.stem]}"
             picture = inline(p.read_text(encoding="utf-8"), prefix, m["alt"])
             kind, hidden = "frame wide" if width > 5.6 else "frame", " hidden" if i else ""
-            body.append(f'<div class="{kind}" style="--natural:{width / 4.8:.3f}"{hidden}>{picture}</div>')
+            body.append(f'<div class="{kind}" data-title="{esc(m["title"])}" style="--natural:{width / 4.8:.3f}"{hidden}>'
+                        f"{picture}</div>")
         if len(paths) > 1:
             values = self.options["values"].split() if "values" in self.options else [str(i + 1) for i in range(len(paths))]
             if len(values) != len(paths):
@@ -99,9 +100,7 @@ class Fig(SphinxDirective):
         else:
             self.fail("figure %s names a notebook that is no page of the book: %s", m["name"], m["notebook"])
             where = esc(m["notebook"])
-        seeds = "no seeds" if m["seeds"] == "none" else f"seeds {m['seeds']}"
-        tier = "drawn from a formula" if m["tier"] == "exact" else f"tier {m['tier']}"
-        return (f'<details class="prov"><summary>{esc(m["data"])} · {esc(tier)} · {esc(seeds)}</summary><dl>'
+        return (f'<details class="prov"><summary>{esc(origin(m))}</summary><dl>'
                 f"<dt>notebook</dt><dd>{where}</dd>"
                 f"<dt>commit</dt><dd><code>{esc(commit(str(path.parent), path.name))}</code></dd>"
                 f'<dt>again</dt><dd><code>dvc repro {esc(m["stage"])}</code></dd></dl></details>')
