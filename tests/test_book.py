@@ -224,8 +224,8 @@ def small_book(root, page):
     for name in ("_config.yml", "references.bib", "ledger.md", "bibliography.md"):
         (root / "book").mkdir(exist_ok=True)
         shutil.copy(BOOK / name, root / "book" / name)
-    for name in ("_ext", "_assets"):
-        (root / "book" / name).symlink_to(BOOK / name)
+    (root / "book/_ext").symlink_to(BOOK / "_ext")
+    shutil.copytree(BOOK / "_assets", root / "book/_assets", ignore=shutil.ignore_patterns("vendor"))
     (root / "book/_toc.yml").write_text(yaml.safe_dump({"format": "jb-book", "root": "intro", "chapters": [
         {"file": "ledger"}, {"file": "bibliography"}, {"glob": "notebooks/fedga/*"}]}))
     (root / "book/intro.md").write_text(page)

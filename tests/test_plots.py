@@ -8,7 +8,7 @@ from itertools import combinations
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -258,6 +258,7 @@ def test_gini_curves_print_the_area_of_the_unsmoothed_mean(ax):
     assert [t.get_text() for t in ax.texts] == ["FedGA  5.0"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.floats(0.1, 20))
 def test_spread_keeps_order_gap_and_middle(y, gap):
     out = plots.spread(y, gap)
@@ -273,6 +274,7 @@ def test_spread_stays_within_its_bounds():
     assert out.min() >= 5 and out.max() <= 45 and np.diff(out).min() >= 10
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 12))
 def test_smooth_is_a_centred_mean_that_gets_shorter_at_the_ends(v, window):
     want = [np.mean(v[max(0, i - (window - 1) // 2) : i + window // 2 + 1]) for i in range(len(v))]

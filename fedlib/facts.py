@@ -1,0 +1,50 @@
+"""Facts that pages quote: what one client sends and receives (bytes.csv), and how long things took (facts.csv).
+
+    python -m fedlib.facts            results/seeds/*.csv and one round of every method  ->  results/{bytes,facts}.csv
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from . import engine, ledger, tasks
+from .method import make
+from .methods import METHODS
+
+TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients": 6, "alpha": 1.0, "least": 20},
+        "network": {"name": "MLP", "hidden": 32}}
+WAYS = {"down": "down", "ask": "down", "up": "up", "answer": "up"}
+
+
+def messages():
+    """One row per method, direction and named leaf, as counted in one real round: MLP 64-32-10 on digits, 6 clients."""
+    task, out = tasks.build(TASK), []
+    for name in METHODS:
+        counted = engine.run(make(name, task, lr=.1), task, 1, progress=False, device="cpu").meta["bytes"]
+        for way, leaves in counted.items():
+            for leaf, m in leaves.items():
+                shape = m["shape"] if isinstance(m["shape"], str) else " x ".join(map(str, m["shape"])) or "one number"
+                out.append(dict(method=name, direction=WAYS[way], name=leaf, shape=shape, bytes=m["bytes"]))
+    return pd.DataFrame(out)
+
+
+def durations(root="results"):
+    """Per paper: how many runs there are, and their minutes of one processor core."""
+    seeds = ledger.parts(root, "seeds", ledger.read_reported(root))
+    out = []
+    for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
+        g = g.drop_duplicates("run_ids")
+        out += [dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=f"results/seeds, study {study}"),
+                dict(key=f"{paper}-{study}-minutes", value=g.minutes.sum(), unit="minutes", source=f"results/seeds, study {study}")]
+    return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
+
+
+def main():
+    root = Path("results")
+    ledger.write(messages(), root / "bytes.csv")
+    ledger.write(durations(root), root / "facts.csv")
+
+
+if __name__ == "__main__":
+    main()
