@@ -267,6 +267,11 @@ class Study:
         return [(c, r) for c, r in zip(self.cells, self.records)
                 if all(v is None or getattr(c, k) == v for k, v in want.items())]
 
+    def join(self, other):
+        """Both studies as one, for a figure that shows both."""
+        return dataclasses.replace(self, cells=self.cells + other.cells, records=self.records + other.records,
+                                   tiers=self.tiers + other.tiers)
+
     def methods(self, dataset=None):
         return list(dict.fromkeys(c.method for c, _ in self.of(dataset)))
 
@@ -335,14 +340,18 @@ class Study:
 
 
 def publish(name, seeds, artefacts, root="results", **more):
-    """Write results/seeds/<name>.csv and, for {artefact: keywords of ledger.cells}, results/ours/<name>.csv."""
+    """Write results/seeds/<name>.csv and, for {artefact: keywords of ledger.cells, or a list of them}, results/ours/<name>.csv.
+
+    The keyword `study` takes the seeds of one study, where they hold several.
+    """
     seeds = pd.concat(seeds, ignore_index=True) if isinstance(seeds, (list, tuple)) else seeds
     ledger.save(seeds, "seeds", name, root)
     rows = []
-    for artefact, kw in artefacts.items():
-        some = seeds[seeds.study.isin([kw["study"]])] if "study" in (kw := dict(kw)) else seeds
-        kw.pop("study", None)
-        rows.append(ledger.cells(some, seeds.paper.iloc[0], artefact, root=root, **kw))
+    for artefact, wanted in artefacts.items():
+        for kw in wanted if isinstance(wanted, list) else [wanted]:
+            some = seeds[seeds.study == kw["study"]] if "study" in kw else seeds
+            kw = {k: v for k, v in kw.items() if k != "study"}
+            rows.append(ledger.cells(some, seeds.paper.iloc[0], artefact, root=root, **kw))
     ours = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=ledger.OURS)
     ledger.save(ours, "ours", name, root)
     return ours
