@@ -57,9 +57,10 @@ class Case:
 
 def noise(name, network, shape, clients, n, batch):
     """A task of random pixels and labels: n training rows at each client."""
-    g, N = torch.Generator().manual_seed(0), clients * n * 5 // 4
+    each = -(-n * 5 // 4)                                  # of which four fifths are training rows
+    g, N = torch.Generator().manual_seed(0), clients * each
     pool = Pool(name, torch.randn(N, *shape, generator=g), torch.randint(10, (N,), generator=g), 10, "synthetic")
-    return Task.from_rows(name, network, pool, torch.arange(N).split(n * 5 // 4), batch=batch)
+    return Task.from_rows(name, network, pool, torch.arange(N).split(each), batch=batch)
 
 
 def cnn():

@@ -89,6 +89,9 @@ def study(args):
             raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
     changes = {k: getattr(args, k) for k in ("rounds", "cohort", "every") if getattr(args, k) is not None}
     done = experiment.study(paper, name, args.tier, ROOT / "params.yaml", ROOT / "runs", **changes)
+    if args.keep:
+        experiment.keep(done, args.keep)
+        print(f"kept {args.keep}\n")
     for measure in experiment.MEASURES:
         print(f"{paper}/{name}, tier {done.tier}: {measure}\n\n{done.table(measure).round(3).to_string(na_rep='')}\n")
 
@@ -307,6 +310,7 @@ def parser():
     r.add_argument("--how", choices=("loop", "vmap"), help="clients one after another, or batched; never changes a result")
     r.add_argument("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
     r.add_argument("--folder", help="keep the record there; a killed run continues from it")
+    r.add_argument("--keep", metavar="FILE", help="of a study: also write every seed's numbers there, as csv")
     at["table"].add_argument("paper")
     at["table"].add_argument("artefact", help='as "Table 5"')
     at["cite"].add_argument("methods", nargs="+", metavar="METHOD")

@@ -357,6 +357,11 @@ def publish(name, seeds, artefacts, root="results", **more):
     return ours
 
 
+def keep(done, path):
+    """Every seed's test numbers and mean validation accuracy of a study, as csv (columns of results/seeds)."""
+    ledger.write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)
+
+
 def hyper_table(cells_):
     """One row per method: the hyper-parameters in use and the grid searched, from the methods' own declarations."""
     out = []

@@ -35,8 +35,9 @@ def durations(root="results"):
     out = []
     for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
         g = g.drop_duplicates("run_ids")
-        out += [dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=f"results/seeds, study {study}"),
-                dict(key=f"{paper}-{study}-minutes", value=g.minutes.sum(), unit="minutes", source=f"results/seeds, study {study}")]
+        where = f"results/seeds, study {study}"
+        out += [dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=where),
+                dict(key=f"{paper}-{study}-minutes", value=g.minutes.sum(), unit="minutes", source=where)]
     return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
 
 

@@ -324,6 +324,12 @@ def interval(values, level: float = 0.95):
     return v.mean(0), stdtrit(n - 1, 0.5 + level / 2) * v.std(0, ddof=1) / np.sqrt(n)
 
 
+def band(values, level: float = 0.95):
+    """Mean and half-width to draw: `interval` from three seeds on; two seeds are drawn as their range, one as a line."""
+    v = np.asarray(values, float)
+    return (v.mean(0), (v.max(0) - v.min(0)) / 2) if len(v) == 2 else interval(v, level)
+
+
 def smooth(values, window: int) -> np.ndarray:
     """Centred moving average of values [..., E] over `window` entries; shorter at both ends. window 1 changes nothing."""
     v = np.asarray(values, float)
@@ -371,7 +377,7 @@ def _check(where: str, rows: dict, width: int | None = None) -> dict:
 
 
 def curves_with_interval(rounds, curves: dict, ax, *, level=0.95, window=1, direct=True, notes=None):
-    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], with the interval of the mean as a band.
+    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], with the interval of the mean as a band (see `band`).
 
     window: centred moving average over that many evaluations, before the interval is taken. Names stand at the lines' ends.
     """
@@ -379,7 +385,7 @@ def curves_with_interval(rounds, curves: dict, ax, *, level=0.95, window=1, dire
     curves = {m: smooth(np.atleast_2d(v), window) for m, v in _check("curves_with_interval", curves, len(rounds)).items()}
     step = max(1, len(rounds) // 7)
     for i, (m, v) in enumerate(curves.items()):
-        mean, half = interval(v, level)
+        mean, half = band(v, level)
         ax.plot(rounds, mean, markevery=((i * step) // len(curves), step), **style(m))
         if len(v) > 1:
             ax.fill_between(rounds, mean - half, mean + half, color=colour(m), alpha=0.16, linewidth=0)
@@ -461,7 +467,7 @@ def bars_with_error(values: dict, ax, *, reported: dict | None = None, level=0.9
         if isinstance(v, tuple):
             mean, low, high = v
         else:
-            mean, half = interval(np.atleast_1d(np.asarray(v, float)), level)
+            mean, half = band(np.atleast_1d(np.asarray(v, float)), level)
             low, high = mean - half, mean + half
         s = look(m)
         ax.barh(y, mean, height=0.62, color=colour(m) if s.filled else PAPER, alpha=0.75 if s.filled else 1,

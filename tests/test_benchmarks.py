@@ -25,6 +25,15 @@ def test_one_round_of_the_usual_loop_and_of_fedlib_is_the_same(name):
     assert rounds.difference(after_one(c, "loop", 6), usual.model) > 1e-4
 
 
+@pytest.mark.parametrize("name, clients, rows", [("synthetic-30", 30, None), ("synthetic-100", 100, None), ("mlp", 51, 200),
+                                                 ("cnn", 20, 250)])
+def test_cases_are_as_large_as_they_say(name, clients, rows):
+    c = case(name)
+    assert c.task.C == clients and rows in (None, *{len(r) for r in c.task.train}) and len(next(c.cohorts())) == c.cohort
+    assert (c.cohort == 10) == (name == "synthetic-30") and c.cohort in (10, clients)
+    assert rows is None or len({len(r) for r in c.task.train}) == 1
+
+
 def test_a_loop_that_computes_something_else_is_refused(monkeypatch):
     class Other(Usual):
         def __init__(self, c, batch):

@@ -240,12 +240,18 @@ def test_standard_plots_use_colours_the_theme_can_swap_and_name_each_method(tmp_
 
 
 def test_curves_show_the_mean_and_its_interval(ax):
-    values = np.array([[1.0, 2, 6], [3, 4, 0]])
+    values = np.array([[1.0, 2, 6], [3, 4, 0], [2, 3, 3]])
     plots.curves_with_interval([0, 1, 2], {"FedGA": values}, ax)
     assert ax.lines[0].get_ydata().tolist() == [2, 3, 3]
     low, high = (f(ax.collections[0].get_paths()[0].vertices[:, 1]) for f in (np.min, np.max))
-    half = stats.t.ppf(0.975, 1) * np.array([values[:, i].std(ddof=1) for i in range(3)]) / np.sqrt(2)
+    half = stats.t.ppf(0.975, 2) * np.array([values[:, i].std(ddof=1) for i in range(3)]) / np.sqrt(3)
     assert low == pytest.approx((values.mean(0) - half).min()) and high == pytest.approx((values.mean(0) + half).max())
+
+
+def test_two_seeds_are_drawn_as_their_range(ax):
+    plots.curves_with_interval([0, 1], {"FedGA": [[1.0, 2], [3, 2]]}, ax)
+    edge = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (edge.min(), edge.max()) == (1, 3)
 
 
 def test_one_seed_has_no_band(ax):
@@ -294,10 +300,10 @@ def test_violins_mark_median_and_worst_tenth(ax):
 
 
 def test_bars_take_seeds_or_an_interval(ax):
-    plots.bars_with_error({"FedAvg": np.array([1.0, 3.0]), "FedGA": (5, 4, 7)}, ax, reported={"FedGA": 6})
+    plots.bars_with_error({"FedAvg": np.array([1.0, 2.0, 3.0]), "FedGA": (5, 4, 7)}, ax, reported={"FedGA": 6})
     assert [b.get_width() for b in ax.patches] == [2, 5]
     spans = [list(line.get_xdata()) for line in ax.lines]
-    half = stats.t.ppf(0.975, 1)
+    half = stats.t.ppf(0.975, 2) / np.sqrt(3)
     assert [4, 7] in spans and [6] in spans and any(np.allclose(s, [2 - half, 2 + half]) for s in spans if len(s) == 2)
 
 
