@@ -328,10 +328,10 @@ class Study:
         """What the numbers were made from, for a figure's provenance line."""
         return "; ".join(dict.fromkeys(f"{c.label} ({c.data})" for c, _ in self.of(dataset)))
 
-    def save(self, fig, name, title, alt, dataset=None, notebook=None):
-        """Save a figure with this study's provenance (see plots.save)."""
+    def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
+        """Save a figure with this study's provenance (see plots.save). seeds: in words, where not all were used."""
         stage = notebook or self.name
-        n = len({c.seed for c, _ in self.of(dataset)})
+        n = seeds or len({c.seed for c, _ in self.of(dataset)})
         tiers = {t for c, t in zip(self.cells, self.tiers) if dataset in (None, c.dataset)}
         tier = min(tiers, key=TIERS.index)
         return plots.save(fig, name, title=title, alt=alt, data=self.data(dataset), tier=tier, seeds=str(n),

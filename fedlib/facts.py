@@ -24,6 +24,8 @@ def messages():
         counted = engine.run(make(name, task, lr=.1), task, 1, progress=False, device="cpu").meta["bytes"]
         for way, leaves in counted.items():
             for leaf, m in leaves.items():
+                if not m["bytes"]:                                              # buffers of a network that has none
+                    continue
                 shape = m["shape"] if isinstance(m["shape"], str) else " x ".join(map(str, m["shape"])) or "one number"
                 out.append(dict(method=name, direction=WAYS[way], name=leaf, shape=shape, bytes=m["bytes"]))
     return pd.DataFrame(out)
@@ -41,8 +43,19 @@ def durations(root="results"):
     return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
 
 
+def speeds(root="results"):
+    """benchmarks.csv for the page: one row per variant, one column per case, "rounds per CPU second (times the usual loop)"."""
+    b = pd.read_csv(Path(root) / "benchmarks.csv", keep_default_na=False)
+    b = b[b.rounds_per_cpu_s != ""]
+    b["cell"] = [f"{float(r):.3g} (x{float(t):.2g})" for r, t in zip(b.rounds_per_cpu_s, b.times_loader)]
+    table = b.pivot_table(index=["variant", "version"], columns="case", values="cell", aggfunc="first", sort=False)
+    return table.fillna("").reset_index()
+
+
 def main():
     root = Path("results")
+    if (root / "benchmarks.csv").exists():
+        ledger.write(speeds(root), root / "benchmarks-table.csv")
     ledger.write(messages(), root / "bytes.csv")
     ledger.write(durations(root), root / "facts.csv")
 

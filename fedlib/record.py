@@ -87,7 +87,7 @@ class Record:
     def count(self, way, tree, once=False):
         """Names, shapes, bytes of one message per client, each name at its first time; leaves [M, ...], or [...] with once."""
         known = self.meta["bytes"].setdefault(way, {})
-        for k in tree.keys() - known.keys():
+        for k in [k for k in tree if k not in known]:
             one = [x if once else x[0] for x in leaves(tree[k])]
             known[k] = {"shape": list(one[0].shape) if len(one) == 1 else f"{len(one)} tensors",
                         "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one)}

@@ -51,11 +51,13 @@ def bounds(f):
     if f.metadata.get("choices"):
         return ", ".join(f"<code>{esc(c)}</code>" for c in f.metadata["choices"])
     low, high = f.metadata.get("range") or (None, None)
+    low = None if low is not None and math.isinf(low) else low
+    high = None if high is not None and math.isinf(high) else high
     if low is None and high is None:
         return ""
-    if high is None or math.isinf(high):
+    if high is None:
         return f"≥ {low:g}"
-    return f"≤ {high:g}" if low is None or math.isinf(low) else f"{low:g} to {high:g}"
+    return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
 
 
 class Hyper(Named):

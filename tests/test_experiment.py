@@ -1,0 +1,162 @@
+"""Studies: params.yaml -> cells -> runs that are made once."""
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from fedlib import experiment, facts, record, theory
+from fedlib.method import make
+from fedlib.methods import METHODS
+
+SMALL = {
+    "tier": "tiny",
+    "fedga": {
+        "alpha": 3,
+        "tasks": {"synthetic_05_05": {
+            "label": "two clients", "data": {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]},
+            "network": {"name": "Linear"}, "batch": 32, "train": {"lr": 0.05}, "run": {"rounds": 4, "cohort": 2},
+            "paper": {"run": {"rounds": 6, "cohort": 2}}}},
+        "studies": {"book": {"main": {
+            "tasks": ["synthetic_05_05"], "seeds": 2,
+            "methods": {"FedAvg": {}, "FedGA": {"alpha": [1, "$alpha"]} | {"alpha": [1, 3]},
+                        "FedGA_ablation": [{"alpha": "$alpha"}, {"alpha": 9}]}}}},
+    },
+}
+
+
+@pytest.fixture
+def params(tmp_path):
+    def write(change=None):
+        tree = json.loads(json.dumps(SMALL))
+        if change:
+            change(tree)
+        path = tmp_path / "params.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return path
+    return write
+
+
+def test_a_list_spans_a_grid_and_a_list_of_entries_is_variants(params):
+    cells, _, tier = experiment.cells("fedga", "main", params())
+    assert tier == "tiny" and len(cells) == 2 * (1 + 2 + 2)
+    named = {(c.method, c.setting): json.loads(c.kwargs).get("alpha") for c in cells}
+    assert named == {("FedAvg", ""): None, ("FedGA", "alpha=1"): 1, ("FedGA", "alpha=3"): 3,
+                     ("FedGA_ablation", "alpha=3"): 3, ("FedGA_ablation", "alpha=9"): 9}
+
+
+def test_tiers_change_sizes_and_ids(params):
+    tiny, paper = (experiment.cells("fedga", "main", params(), tier)[0] for tier in ("tiny", "paper"))
+    assert [json.loads(c.engine)["rounds"] for c in (tiny[0], paper[0])] == [4, 6]
+    assert len({c.id for c in tiny + paper}) == len(tiny + paper)
+    assert [c.id for c in tiny] == [c.id for c in experiment.cells("fedga", "main", params())[0]]
+
+
+@pytest.mark.parametrize("break_it, says", [
+    (lambda t: t["fedga"].update(alhpa=2), "fedga: unknown key 'alhpa'; did you mean 'alpha'?"),
+    (lambda t: t["fedga"].pop("alpha"), "uses $alpha, which is not given"),
+    (lambda t: t.update(tier="huge"), "tier = 'huge'; give one of tiny, small, paper"),
+    (lambda t: t["fedga"]["studies"]["book"]["main"].update(sedes=3), "main: unknown key 'sedes'; did you mean 'seeds'?"),
+    (lambda t: t["fedga"]["tasks"]["synthetic_05_05"].update(netwrok=1), "unknown key 'netwrok'; did you mean 'network'?"),
+    (lambda t: t["fedga"]["studies"]["book"]["main"]["methods"].update(FedGAA={}), "the method 'FedGAA'; did you mean 'FedGA'?"),
+    (lambda t: t["fedga"]["studies"]["book"]["main"].update(tasks=["synthetic_0_5"]), "names the task 'synthetic_0_5'"),
+])
+def test_a_misspelt_parameter_is_named(params, break_it, says):
+    with pytest.raises(ValueError) as e:
+        experiment.cells("fedga", "main", params(break_it))
+    assert says in str(e.value)
+
+
+def test_yaml_that_is_none_and_a_study_that_is_none(params, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("tier: [small\n")
+    with pytest.raises(ValueError, match="bad.yaml is not valid YAML"):
+        experiment.load(bad)
+    with pytest.raises(ValueError, match="has no 'mian'; did you mean 'main'"):
+        experiment.cells("fedga", "mian", params())
+
+
+def test_every_study_of_the_repository_can_be_built_at_every_tier():
+    for paper in ("fedga",):
+        for name in experiment.load()[paper]["studies"]:
+            for tier in experiment.TIERS:
+                cells, _, _ = experiment.cells(paper, name, tier=tier)
+                assert cells and len(set(cells)) == len(cells)
+                for c in cells:
+                    make(c.method, None, **json.loads(c.kwargs))                        # every name and value is permitted
+
+
+def test_a_finished_study_is_read_not_run(params, tmp_path, monkeypatch):
+    path = params()
+    first = experiment.study("fedga", "main", path=path, runs=tmp_path / "runs", workers=1)
+    monkeypatch.setattr(experiment.engine, "run", lambda *a, **k: pytest.fail("ran again"))
+    again = experiment.study("fedga", "main", path=path, runs=tmp_path / "runs", workers=1)
+    for a, b in zip(first.records, again.records):
+        assert np.array_equal(a["pre", "global", "test"], b["pre", "global", "test"])
+    assert set(first.tiers) == {"tiny"}
+    rows = first.seeds(rules=("best_val", "last"))
+    one = rows[(rows.method == "FedAvg") & (rows.seed == 1) & (rows.metric == "mean_acc") & (rows.rule == "last")]
+    assert one.value.item() == pytest.approx(100 * first.of(method="FedAvg", seed=1)[0][1]["pre", "global", "test"][-1].mean())
+
+
+def test_two_processes_give_the_same_numbers_as_one(params, tmp_path):
+    path = params()
+    one, two = (experiment.study("fedga", "main", path=path, runs=tmp_path / f"runs{n}", workers=n) for n in (1, 2))
+    assert all(np.array_equal(a["pre", "global", "val"], b["pre", "global", "val"]) for a, b in zip(one.records, two.records))
+
+
+def test_cells_with_the_papers_sizes_say_so(params, tmp_path):
+    def same(tree):
+        tree["fedga"]["tasks"]["synthetic_05_05"].pop("paper")
+    done = experiment.study("fedga", "main", path=params(same), runs=tmp_path / "runs", workers=1)
+    assert set(done.tiers) == {"paper"} and set(done.seeds().tier) == {"paper"}
+
+
+def test_explaining_better_does_not_repeat_a_run(tmp_path, monkeypatch):
+    import importlib.util
+    import sys
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def digest(text):
+        path = tmp_path / "m.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("m", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        import linecache
+        linecache.clearcache()
+        experiment.digest.cache_clear()
+        return experiment.digest(module)
+    plain = digest("def f(x):\n    return x + 1\n")
+    assert plain == digest('def f(x):\n    """One more."""\n    # why\n    return x + 1\n')
+    assert plain != digest("def f(x):\n    return x + 2\n")
+
+
+def test_settings_of_the_paper_are_declared_not_measured():
+    table = experiment.declared("fedga").set_index(["dataset", "metric"]).value
+    assert table["synthetic_05_05", "rounds"] == 200 and table["office10_resnet18", "learning_rate"] == 0.1
+    assert table["cifar01", "dirichlet_concentration"] == 0.1 and table["synthetic_0_0", "runs"] == 5
+
+
+def test_theory_agrees_with_the_paper():
+    even = pytest.approx(0, abs=1e-12)
+    assert theory.weight_bounds(200) == {"weight_bound_violations": 0, "alpha_one_deviation": even}
+    example = theory.avgdiff_example(mean=0.70, gini=0.10, d_gini=-0.01, d_mean=0.01)
+    assert example["example_delta_avgdiff"] == pytest.approx(-0.012) and example["exact"] == pytest.approx(-0.0122)
+    assert theory.upload_bytes()["extra_upload_bytes"] == 4
+    assert theory.size(theory.PARAMETERS["office10_alexnet"][0]) == 12_974_154
+
+
+def test_every_method_is_in_the_table_of_messages():
+    table = facts.messages()
+    assert set(table.method) == set(METHODS) and (table.bytes > 0).all()
+    w = table[table.method == "FedAvg"].set_index(["direction", "name"]).bytes
+    assert w["up", "w"] == w["down", "w"] == 4 * (64 * 32 + 32 + 32 * 10 + 10)
+
+
+def test_selection_rules_pick_the_rounds_they_name():
+    val, test = np.array([[0.2], [0.9], [0.9], [0.1]]), np.array([[0.5], [0.3], [0.4], [0.8]])
+    r = record.Record({}, np.arange(4), {("pre", "global", "val"): val, ("pre", "global", "test"): test})
+    rules = {n: rule for n, rule in record.RULES.items() if n != "best_val_gini"}                  # Gini needs two clients
+    value = {n: record.select(r, experiment.metrics.mean_acc, rule) for n, rule in rules.items()}
+    assert value == {"last": 0.8, "last10_mean": pytest.approx(0.5), "best_val": 0.3, "best_round_test": 0.8}
