@@ -108,18 +108,20 @@ def main():
 
 
 def keep(rows, out):
-    """Write the rows; those of the same case and variant that are there already are replaced, others stay."""
-    new = pd.DataFrame(rows, columns=COLUMNS)
-    facts = clock.provenance()
+    """Write the rows; those of the same case and variant that are there already are replaced, others stay, also in the json."""
+    new, about = pd.DataFrame(rows, columns=COLUMNS), out.with_suffix(".json")
+    again, runs = set(zip(new.case, new.variant)), []
     if out.exists():
         old = pd.read_csv(out)
-        again = set(zip(new.case, new.variant))
         new = pd.concat([old[[k not in again for k in zip(old.case, old.variant)]], new])
+    if about.exists():
+        runs = [r | {"rows": [k for k in r["rows"] if tuple(k) not in again]} for r in json.loads(about.read_text())["runs"]]
+    runs.append({"command": "python -m benchmarks.rounds", **clock.provenance(), "rows": sorted(again)})
     order = {n: i for i, n in enumerate(NAMES)}
     new = new.sort_values("case", key=lambda s: s.map(order), kind="stable")
     out.parent.mkdir(parents=True, exist_ok=True)
     new.to_csv(out, index=False, float_format="%.4g", lineterminator="\n")
-    out.with_suffix(".json").write_text(json.dumps({"command": "python -m benchmarks.rounds", **facts}, indent=1) + "\n")
+    about.write_text(json.dumps({"runs": [r for r in runs if r["rows"]]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
