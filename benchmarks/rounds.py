@@ -43,7 +43,7 @@ def agree(c, clients=6, tolerance=1e-4):
         d = difference(after_one(c, how, clients), usual.model)
         if not d < tolerance:
             raise SystemExit(f"{c.name}: after one round fedlib ({how}) and the DataLoader loop differ by {d:.1e}; "
-                             "does benchmarks/cases.py still have the layers of fedlib/nets.py?")
+                             "does benchmarks/cases.py still have the layers of fedlib/nets?")
 
 
 def here(name, reps, seconds, vmap=True):

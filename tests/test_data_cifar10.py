@@ -1,5 +1,6 @@
 """The loader of CIFAR-10 (and what it shares with CIFAR-100) on fabricated files in the official layout."""
 import io
+import pickle
 import re
 import struct
 import tarfile
@@ -11,7 +12,7 @@ import torch
 from fedlib.data import archive, cifar10
 from fedlib.data.archive import DataError, checksum
 from fedlib.data.cifar10 import CIFAR10
-from fedlib.data.cifar100 import CIFAR100
+from fedlib.data.cifar100 import CIFAR100, cifar100
 
 ROWS = 4                                                                          # per file; the official files have 10,000
 
@@ -74,6 +75,22 @@ def test_all_is_train_then_test(made):
     assert both.test is None and len(both.y) == 6 * ROWS
 
 
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_both_lists_the_official_test_rows(made, tmp_path, monkeypatch, name):
+    load, data, root = cifar10.cifar10, CIFAR10, made[0]
+    if name == "cifar100":
+        load, data, root, rng = cifar100, CIFAR100, tmp_path, np.random.default_rng(3)
+        (root / data.folder).mkdir()
+        for split, n in (("train", 7), ("test", 3)):
+            entries = {b"fine_labels": rng.integers(0, 100, n).tolist(), b"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8)}
+            (root / data.folder / split).write_bytes(pickle.dumps(entries, protocol=2))
+            monkeypatch.setitem(data.files, split, {split: checksum(root / data.folder / split)})
+    train, test, every, both = (load(root, split) for split in ("train", "test", "all", "both"))
+    assert torch.equal(both.x, every.x) and torch.equal(both.y, every.y) and train.test is test.test is every.test is None
+    assert both.test.tolist() == list(range(len(train.y), len(every.y))) and both.test.dtype == torch.int64
+    assert torch.equal(both.x[both.test], test.x) and torch.equal(both.y[both.test], test.y)
+
+
 def test_root_from_the_environment(made, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(made[0]))
     assert len(cifar10.cifar10(split="test").y) == ROWS
@@ -110,7 +127,7 @@ def test_files_with_the_right_checksum_and_wrong_content(made, monkeypatch, cont
 def test_without_the_files_says_what_to_get_and_where(tmp_path):
     with pytest.raises(DataError, match=f"download {re.escape(CIFAR10.url)} and put it.* into {tmp_path}.*download=True"):
         cifar10.cifar10(tmp_path)
-    with pytest.raises(ValueError, match='split = \'val\': use "train", "test" or "all"'):
+    with pytest.raises(ValueError, match='split = \'val\': use "train", "test" or "all", or "both"'):
         cifar10.cifar10(tmp_path, "val")
     with pytest.raises(ValueError, match="normalise = 'z': use True, False"):
         cifar10.cifar10(tmp_path, normalise="z")

@@ -74,7 +74,7 @@ def test_the_files_the_readme_names_exist():
     named |= set(re.findall(r"`([\w./-]+\.(?:py|yaml|csv)|[\w-]+/[\w/-]*)`", README))
     named = {n for n in named if not n.startswith("fedga/")}
     assert "results/readme.png" in named and "params.yaml" in named
-    here = lambda n: (ROOT / n).exists() or (ROOT / "fedlib" / n).exists()                # nets.py stands beside fedlib/data/
+    here = lambda n: (ROOT / n).exists() or (ROOT / "fedlib" / n).exists()                # nets/ stands beside fedlib/data/
     assert [n for n in named if not here(n)] == []
 
 

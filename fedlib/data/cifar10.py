@@ -42,12 +42,15 @@ CIFAR10 = Official(
         "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb"},
      "test": {"test_batch": "40351d587109b95175f43aff81a1287e"}},
     mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+SPLITS = ("train", "test", "all", "both")
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def cifar10(root=None, split: str = "train", normalise: bool | str = True, download: bool = False) -> Pool:
-    """One split as a Pool: x [N, 3, 32, 32], y [N]; N = 50,000 ("train"), 10,000 ("test") or 60,000 ("all": train, then test).
+    """One split as a Pool: x [N, 3, 32, 32], y [N]; N = 50,000 ("train"), 10,000 ("test") or 60,000 ("all" and "both").
 
+    split      "all" and "both" have the training images, then the test images. With "both" these keep their role: Pool.test
+               lists their rows. With "all" Pool.test is None, and each client cuts test rows of its own
     root       data folder (default: environment variable FEDLIB_DATA, else `data`)
     normalise  True: subtract the mean and divide by the standard deviation per channel; False leaves x in [0, 1];
                "half": (x - 0.5) / 0.5, so x in [-1, 1]
@@ -60,21 +63,33 @@ def cifar10(root=None, split: str = "train", normalise: bool | str = True, downl
 
 def load(data: Official, root, split, normalise, download) -> Pool:
     """The split of a data set of the CIFAR page; arguments as in `cifar10`."""
-    if split not in (*data.files, "all"):
-        raise ValueError(f'split = {split!r}: use "train", "test" or "all"')
-    if normalise not in (True, False, "half"):
-        raise ValueError(f'normalise = {normalise!r}: use True, False or "half"')
-    folder, x, y = _folder(data, data_root(root), download), [], []
-    for name, md5 in [file for s in data.files if split in (s, "all") for file in data.files[s].items()]:
+    refuse(split, normalise)
+    folder, x, y, held_out = _folder(data, data_root(root), download), [], [], []
+    for part, name, md5 in [(s, *file) for s in data.files if split in (s, "all", "both") for file in data.files[s].items()]:
         check(folder / name, md5)
         images, labels = read_batch(folder / name, data)
         x.append(images)
         y.append(labels)
-    x = torch.from_numpy(np.concatenate(x)).float().div_(255)
-    if normalise:
-        mean, std = ((.5,) * 3, (.5,) * 3) if normalise == "half" else (data.mean, data.std)
-        x.sub_(torch.tensor(mean)[:, None, None]).div_(torch.tensor(std)[:, None, None])
-    return Pool(name=data.name, x=x, y=torch.from_numpy(np.concatenate(y)), K=data.K, kind="real")
+        held_out += [part == "test"] * len(labels)
+    x = scale(torch.from_numpy(np.concatenate(x)).float().div_(255), normalise, data.mean, data.std)
+    return Pool(name=data.name, x=x, y=torch.from_numpy(np.concatenate(y)), K=data.K, kind="real",
+                test=torch.tensor(held_out).nonzero()[:, 0] if split == "both" else None)
+
+
+def refuse(split, normalise):
+    """ValueError for options that do not exist."""
+    if split not in SPLITS:
+        raise ValueError(f'split = {split!r}: use "train", "test" or "all", or "both" to have the test images listed as such')
+    if normalise not in (True, False, "half"):
+        raise ValueError(f'normalise = {normalise!r}: use True, False or "half"')
+
+
+def scale(x, normalise, mean, std):
+    """Images x [N, 3, height, width] in [0, 1], changed in place: see `normalise` of `cifar10`. Returns x."""
+    if not normalise:
+        return x
+    mean, std = ((.5,) * 3, (.5,) * 3) if normalise == "half" else (mean, std)
+    return x.sub_(torch.tensor(mean)[:, None, None]).div_(torch.tensor(std)[:, None, None])
 
 
 def read_batch(path, data: Official = CIFAR10):
