@@ -19,7 +19,7 @@ from tqdm import tqdm
 from .method import Round, listens
 from .random import fold, seed_of, tag
 from .record import Record, whole
-from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack
+from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack, where
 
 
 class ClientError(RuntimeError):
@@ -95,9 +95,15 @@ class Clients:
             raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
 
 
-def score(method, down, clients, run, shards, splits, names=None):
-    """{view: {split: [M]}} accuracy of each client on its own rows of every split."""
-    def f(down, mine, shard):
+def score(method, down, clients, run, shards, splits, names=None, hear=None):
+    """{view: {split: [M]}} accuracy of each client on its own rows of every split.
+
+    hear {"hear": [M]}: the clients that receive first; what they then keep is scored and dropped, so it is never held twice.
+    """
+    def f(down, mine, *rest):
+        *hear, shard = rest
+        if hear:
+            mine = where(hear[0]["hear"], method.receive(down, mine, shard), mine)
         parts = [shard.all(s) for s in splits]
         x, y, cut = torch.cat([b.x for b in parts]), torch.cat([b.y for b in parts]), [len(b.x) for b in parts]
         out = {}
@@ -106,7 +112,7 @@ def score(method, down, clients, run, shards, splits, names=None):
                 hits = method.hits(view(x), y).split(cut)
                 out[k] = {s: b.avg(h) for s, b, h in zip(splits, parts, hits)}
         return out
-    return run.each(f, (down, clients), shards, "views")
+    return run.each(f, (down, clients) if hear is None else (down, clients, hear), shards, "views")
 
 
 def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chunk=None, splits=("test", "val"),
@@ -177,17 +183,15 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
             record.meta["unfinished"] = True
             break
         last, look = t == R, t % every == 0 or t == R
-        if last and hears:
-            clients = tmap(torch.clone, clients)                       # the last look leaves the state alone
         run_, ids = go(t), cohort_of(method, task, seed, t, cohort)
         S = run_.shards(ids)
         SA = run_.shards(all_) if look or method.download == "all" else None
-        if hears:
-            who = SA if method.download == "all" else S
-            if len(who[0]):
-                run_.keep(lambda *a: (method.receive(*a), {}), method.send(server, who[0]), clients, who, "receive")
+        who = SA if method.download == "all" else S
+        if hears and len(who[0]) and not last:
+            run_.keep(lambda *a: (method.receive(*a), {}), method.send(server, who[0]), clients, who, "receive")
         if look:
-            record.score(t, "pre", score(method, method.send(server, all_), clients, run_, SA, splits))
+            hear = {"hear": torch.isin(all_, who[0]).to(task.x.device)} if hears and last else None   # and the state rests
+            record.score(t, "pre", score(method, method.send(server, all_), clients, run_, SA, splits, hear=hear))
             if guests and task.guests:
                 G = run_.shards(-1 - torch.arange(len(task.guests)))
                 down = method.send(server, G[0])

@@ -67,9 +67,9 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     v <- momentum v + step(w, b) + decay w + mu (w - anchor);  w <- w - lr v      with pull = (mu, anchor)
 
     In place on copies of the leaves when clients run one after another, functional inside a transform. `w` and what closures
-    captured are never written to. Buffers (batch norm) are refreshed at the weights before the step.
+    captured are never written to. Buffers (batch norm) are refreshed at the weights before the step. w may also be a dict of
+    models that move together, {"a": model, "b": model}; then the step gives a direction for each.
     """
-    names = [k for k in shard.task.buffers if k in w]             # a frozen body is frozen, buffers included
     if transformed() or _depth():
         def go(c, b):
             w, v = c["w"], c["v"]
@@ -79,8 +79,7 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
             if pull:
                 g = add(g, sub(w, pull[1]), pull[0])
             v = add(g, v, momentum) if momentum else v
-            new = add(w, v if momentum else g, -lr)
-            return {"w": new | shard.task.refresh(w, b) if names else new, "v": v}
+            return {"w": over(add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)), "v": v}
         return scan(go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard)["w"]
     ls = [x.detach().clone() for x in leaves(w)]
     w = build(w, ls)
@@ -90,7 +89,7 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
         x.requires_grad_()
     with torch.no_grad():                                         # only `grad` opens it
         for b in shard:
-            new = shard.task.refresh(w, b) if names else {}
+            new = refreshed(shard.task, w, b)
             g = leaves(step(w, b))
             if decay:
                 g = [q.add(p, alpha=decay) for p, q in zip(ls, g)]
@@ -100,9 +99,26 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
                 g = [s.mul_(momentum).add_(q) for s, q in zip(v, g)]
             for p, q in zip(ls, g):
                 p.add_(q, alpha=-lr)
-            for k in new:
-                w[k].copy_(new[k])
+            copy(w, new)
     return tmap(torch.Tensor.detach, w)
+
+
+def refreshed(task, w, b):
+    """The new buffers of the model w, or of every model in a dict of models, after batch b; a frozen body keeps its own."""
+    if any(isinstance(v, dict) for v in w.values()):
+        return {k: refreshed(task, v, b) for k, v in w.items()} if task.buffers else {}
+    return task.refresh(w, b) if any(k in w for k in task.buffers) else {}
+
+
+def over(w, new):
+    """The tree w with the leaves of `new` in place of its own."""
+    return w | {k: over(w[k], v) if isinstance(v, dict) else v for k, v in new.items()}
+
+
+def copy(w, new):
+    """The same in place."""
+    for k, v in new.items():
+        copy(w[k], v) if isinstance(v, dict) else w[k].copy_(v)
 
 
 # ---------------------------------------------------------------- steps

@@ -125,8 +125,9 @@ class Loss:
 class Task:
     """Network, flat data [N, ...] and, per client, the rows of its splits. Immutable; `name` says what it is.
 
-    train, val, test: tuples of C row lists. guests: (train, val, test) of clients that never take part: an unseen client, or a
-    held-out domain without training rows. kind: real, synthetic or stand-in.
+    train, val, test: tuples of C row lists; a test row may serve several clients, no other row may. guests: (train, val, test)
+    of clients that never take part: an unseen client, or a held-out domain without training rows. kind: real, synthetic or
+    stand-in.
     """
     name: str
     network: Any
@@ -147,11 +148,12 @@ class Task:
 
     # ------------------------------------------------------------ making one
     @classmethod
-    def from_rows(cls, name, network, pool, rows, split=0, parts=(.8, .1, .1), **more):
+    def from_rows(cls, name, network, pool, rows, split=0, parts=(.8, .1, .1), shared=False, **more):
         """Divide each client's rows (a list of C row tensors of `pool`) into train, test and validation.
 
         One permutation per client, keyed by (split, client). parts = shares of train, val, test; where the pool comes with an
-        official test list, those rows are the test rows and train and val share the rest.
+        official test list, those rows are the test rows and train and val share the rest. shared: every client is tested on all
+        rows of that list whose label it trains on, so clients with a label in common have these test rows in common.
         """
         if len(parts) != 3 or min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
             raise ValueError(f"parts = {parts}: give three shares (train, val, test) that sum to 1")
@@ -171,13 +173,21 @@ class Task:
                 pieces = rest[:i], r[held], rest[i:]
             for s, piece in zip(("train", "test", "val"), pieces):
                 cut[s].append(piece)
-        order = [r for s in SPLITS for r in cut[s]]                              # lay the data out by split and client, so that
+        common = []
+        if shared:
+            if official is None or not len(official):
+                raise ValueError(f"task {name!r}: shared test rows need a test list, {pool.name} has none; hold rows out first")
+            common, cut["test"] = [official], [r[:0] for r in rows]
+        order = [r for s in SPLITS for r in cut[s]] + common                     # lay the data out by split and client, so that
         at = torch.arange(sum(map(len, order))).split([len(r) for r in order])   # a client's rows are one slice, not a gather
         C, order = len(rows), torch.cat(order) if order else torch.zeros(0, dtype=torch.long)
         if len(order) != len(order.unique()):
             raise ValueError(f"task {name!r}: a row is given to two clients, or twice to one; each row belongs to one client")
         own = {} if pool.owner is None or len(pool.owners) != C else {"owners": tuple(pool.owners)}
-        return cls(f"{name}/split{split}", network, pool.x[order], pool.y[order], at[:C], at[C:2 * C], at[2 * C:], K=pool.K,
+        y, test = pool.y[order], at[2 * C:3 * C]
+        if shared:
+            test = tuple(at[-1][torch.isin(y[at[-1]], y[r])] for r in at[:C])
+        return cls(f"{name}/split{split}", network, pool.x[order], y, at[:C], at[C:2 * C], test, K=pool.K,
                    **({"kind": pool.kind} | own | more))
 
     @classmethod
@@ -206,6 +216,11 @@ class Task:
         pool = Pool(name, x, y, K, "real", owner, tuple(map(str, names)))
         rows = [(owner == c).nonzero()[:, 0] for c in range(len(names))]
         return cls.from_rows(f"{name}-{digest}", network, pool, rows, split, parts, **more)
+
+    @cached_property
+    def shapes(self):
+        """{name: shape} of the network's tensors."""
+        return {k: v.shape for k, v in self.network.init(0).items()}
 
     def to(self, device):
         """The same task with its data on a device; row lists stay where plans are drawn, on the CPU."""
@@ -363,10 +378,16 @@ def check(task):
         if not len(task.train[c]) or not len(task.test[c]):
             raise ValueError(f"{at}: client {c} has {len(task.train[c])} training and {len(task.test[c])} test samples; "
                              "drop it, merge it with another, or raise the partition's minimum size")
-    rows = torch.cat([r for s in (task.train, task.val, task.test) for r in s])
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(x):
-        raise ValueError(f"{at}: row numbers run from {int(rows.min())} to {int(rows.max())}, the data has {len(x)} rows")
+    rows, tests = (torch.cat([r for s in splits for r in s]) for splits in ((task.train, task.val), (task.test,)))
+    lo, hi = int(min(rows.min(), tests.min())), int(max(rows.max(), tests.max()))
+    if not 0 <= lo <= hi < len(x):
+        raise ValueError(f"{at}: row numbers run from {lo} to {hi}, the data has {len(x)} rows")
     if len(rows) != len(rows.unique()):
-        raise ValueError(f"{at}: a row is used twice; each row belongs to one client and one split")
+        raise ValueError(f"{at}: a row is used twice; each training or validation row belongs to one client and one split")
+    if torch.isin(rows, tests).any():
+        raise ValueError(f"{at}: row {int(rows[torch.isin(rows, tests)][0])} is used twice, for training or validation and for "
+                         "testing; only test rows may serve several clients")
+    if any(len(r) != len(r.unique()) for r in task.test):
+        raise ValueError(f"{at}: a client's test rows hold a row twice")
     if task.batch < 1:
         raise ValueError(f"{at}: batch = {task.batch}; give a positive batch size")

@@ -18,10 +18,11 @@ from .data.glyphs import glyphs
 from .data.office10 import office10
 from .data.partition import by_domain, dirichlet, dirichlet_capped, labels_per_client, natural
 from .data.synthetic import synthetic
+from .data.tiny_imagenet import tiny_imagenet
 from .method import nearest
 from .task import Task
 
-SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, cifar10, cifar100, office10)}
+SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, cifar10, cifar100, office10, tiny_imagenet)}
 PARTITIONS = {f.__name__: f for f in (natural, dirichlet, dirichlet_capped, labels_per_client, by_domain)}
 NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net}
 KEYS = ("data", "standard", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
@@ -35,14 +36,17 @@ def build(spec, split=0, name=None):
     for k in ("data", "network"):
         if k not in spec:
             raise ValueError(f"task {name or spec}: no {k!r} given")
-    pool = call(SOURCES, "data", spec["data"])
+    pool, test = call(SOURCES, "data", spec["data"]), spec.get("test")
     if spec.get("standard"):
         pool = standard(pool)
-    if "test" in spec:
-        pool = hold_out(pool, spec["test"])
+    shared = isinstance(test, dict)
+    if shared:
+        pool = hold_out_share(pool, test)
+    elif test is not None:
+        pool = hold_out(pool, test)
     if "owners" in spec:
         pool = pool._replace(owners=tuple(spec["owners"]))
-    rows = divide(pool, spec.get("partition", {"name": "natural"}))
+    rows = divide(pool, spec.get("partition", {"name": "natural"}), shared)
     network = spec["network"]
     cls = known(NETWORKS, "network", network["name"])
     shape = pool.x.shape[1:]
@@ -54,7 +58,7 @@ def build(spec, split=0, name=None):
     net = cls(**{k: v for k, v in given.items() if k in names})
     if "inputs" in names:
         pool = pool._replace(x=pool.x.flatten(1))
-    return Task.from_rows(name or pool.name, net, pool, rows, split, tuple(spec.get("parts", (.8, .1, .1))),
+    return Task.from_rows(name or pool.name, net, pool, rows, split, tuple(spec.get("parts", (.8, .1, .1))), shared,
                           batch=spec.get("batch", 32))
 
 
@@ -75,8 +79,12 @@ def call(table, what, spec, *args):
     return f(*args, **more)
 
 
-def divide(pool, spec):
-    """Rows per client."""
+def divide(pool, spec, shared=False):
+    """Rows per client. shared: the test list belongs to nobody and only the other rows are dealt."""
+    if shared:
+        rest = torch.ones(len(pool.y), dtype=torch.bool).index_fill(0, pool.test, False).nonzero()[:, 0]
+        owner = None if pool.owner is None else pool.owner[rest]
+        return [rest[r] for r in divide(pool._replace(y=pool.y[rest], owner=owner), spec)]
     if spec["name"] in ("natural", "by_domain"):
         if pool.owner is None:
             raise ValueError(f"{pool.name} has no natural clients or domains; use dirichlet or labels_per_client")
@@ -96,3 +104,24 @@ def hold_out(pool, test):
     if len(test) != len(mine) or any(not 0 < n < len(r) for n, r in zip(test, mine)):
         raise ValueError(f"test = {test}: give one number of test rows for each of {len(mine)} owners, fewer than it has")
     return pool._replace(test=torch.cat([r[-n:] for r, n in zip(mine, test)]))
+
+
+def hold_out_share(pool, test):
+    """test = {by: labels} takes the official test list, {by: labels, share: 0.3} holds out so much of every class, the last rows.
+
+    Each client will be tested on all of these rows whose label it trains on.
+    """
+    for k in test:
+        if k not in ("by", "share"):
+            raise ValueError(f"test = {test}: unknown key {k!r}{nearest(k, ('by', 'share'))} (known: by, share)")
+    if test.get("by") != "labels":
+        raise ValueError(f"test = {test}: shared test rows are chosen by the labels of a client; give by: labels")
+    if "share" not in test:
+        if pool.test is None:
+            raise ValueError(f"test = {test}: {pool.name} has no official test list; give a share of every class to hold out")
+        return pool
+    if pool.test is not None or not 0 < test["share"] < 1:
+        official = f"{pool.name} has an official test list, leave the share out"
+        raise ValueError(f"test = {test}: {official if pool.test is not None else 'give a share between 0 and 1'}")
+    of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]
+    return pool._replace(test=torch.cat([r[len(r) - round(test["share"] * len(r)):] for r in of_class]))

@@ -93,7 +93,9 @@ TASK = [
     (lambda: {"val": toy().val[1:]}, "6 train, 5 val and 6 test lists; give one of each per client"),
     (lambda: {"train": (), "val": (), "test": ()}, "0 train, 0 val and 0 test lists"),
     (lambda: {"train": (toy().train[0] + 1000, *toy().train[1:])}, "row numbers run from 0 to 1018, the data has 153 rows"),
-    (lambda: {"val": (toy().train[0][:4], *toy().val[1:])}, "a row is used twice; each row belongs to one client and one split"),
+    (lambda: {"val": (toy().train[0][:4], *toy().val[1:])}, "a row is used twice; each training or validation row"),
+    (lambda: {"test": (toy().train[0][:4], *toy().test[1:])}, "row 10 is used twice, for training or validation and for testing"),
+    (lambda: {"test": (toy().test[0].repeat(2), *toy().test[1:])}, "a client's test rows hold a row twice"),
     (lambda: {"batch": 0}, "batch = 0; give a positive batch size"),
 ]
 

@@ -399,3 +399,20 @@ def test_rules_leave_buffers_alone(network):
         want = torch.tensordot(p, ws[k], 1) if k in task.buffers else ws[k].median(0).values
         assert gap([median[k]], [want]) < 1e-14 and gap([mean[k]], [torch.tensordot(p, ws[k], 1)]) < 1e-14
     assert gap(m.move(task.init(9), ws, p @ m.progress(task.init(9), ws), p), mean) < 1e-14
+
+
+# ---------------------------------------------------------------- two models that move together
+@pytest.mark.parametrize("momentum, decay", [(0.0, 0.0), (0.5, 0.01)])
+def test_two_models_in_one_descent_are_two_descents(momentum, decay):
+    """sgd on {"a": w, "b": v} with the gradient of each: running statistics, momentum and decay included, loop and vmap."""
+    task = toy(Normed(5, 6, 3))
+    shards = task.shards(0, 0, 1, torch.arange(2), {"train": Plan(2)})
+    d, w, v = grad(task.loss), task.init(1), task.init(2)
+    both = lambda m, b: {"a": d(m["a"], b), "b": d(m["b"], b)}
+    got = sgd(both, {"a": w, "b": v}, shards[0], 0.1, momentum, decay)
+    for name, start in (("a", w), ("b", v)):
+        assert same(got[name], sgd(d, start, shards[0], 0.1, momentum, decay))
+        assert not same(tree.only(got[name], task.buffers), tree.only(start, task.buffers))
+    data, make = task.stacked(0, 0, 1, torch.arange(2), {"train": Plan(2)})
+    stacked = vmap(lambda x: sgd(both, {"a": w, "b": v}, make(x), 0.1, momentum, decay))(data)
+    assert gap(leaves(tree.pick(stacked, 0)), leaves(got)) < 1e-12
