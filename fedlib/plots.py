@@ -82,6 +82,13 @@ METHOD_STYLE = {
     "FedAS-parallel": Style("c1", "--", "D", 1.6, False),
     "FedAS-global": Style("c4", "-.", "v", 1.6, False),
     "FedAS-chained": Style("c3", ":", "^", 1.6, False),
+    "PLGU-LF": Style("c2", "-", "o", 2.6),
+    "PLGU-GRep": Style("c1", "-", "D", 2.2),
+    "PLGU-GHN": Style("c3", "-", "^", 2.2),
+    "FedSAM": Style("c4", ":", "v", 1.9),
+    "pFedMe": Style("c5", (0, (8, 2)), "P"),
+    "pFedHN-chunked": Style("g1", (0, (1, 1.6, 4, 1.6)), "*", 1.6, False),
+    "FedRep-2x": Style("g2", (0, (3, 1.5)), "h", 1.6, False),
 }
 SPARE = [Style("ink", dash, mark, 2.0, False) for dash in ("-", "--", "-.", ":") for mark in ("*", "p", "h", "8")]
 LABELS = {"FedGA_ablation": "FedGA ablated"}
@@ -713,4 +720,97 @@ def vectors(arrows: dict, ax, *, notes: dict | None = None):
     ax.set(xlim=(low[0] - pad, high[0] + pad), ylim=(low[1] - pad, high[1] + pad), aspect="equal")
     shafts = [np.linspace(0.1, 1, 24)[:, None] * np.asarray(v) for v in arrows.values()]
     label_points(ax, arrows, avoid=shafts, names={m: (notes or {}).get(m, label(m)) for m in arrows})
+    return ax
+
+
+def above(z, clip=5.0) -> np.ndarray:
+    """Loss above the model's own: z [p, p] less its middle value, at most `clip`; what landscapes and their 3-D views draw."""
+    z = np.asarray(z, float)
+    if z.ndim != 2 or z.shape[0] != z.shape[1] or len(z) % 2 == 0 or not np.isfinite(z).all():
+        raise ValueError(f"above: z has shape {z.shape} or values that are not finite; give a square grid of odd size, finite")
+    return np.minimum(z - z[len(z) // 2, len(z) // 2], clip)
+
+
+def ladder(top: float, rungs: int = 8) -> np.ndarray:
+    """Levels 0 and then 1, 2, 5, 10, ... times a power of ten, the last at or just above `top`."""
+    k = next(k for k in range(-36, 37) if (1, 2, 5)[k % 3] * 10.0 ** (k // 3) >= top * (1 - 1e-9))
+    return np.array([0.0, *(float(f"{(1, 2, 5)[i % 3]}e{i // 3}") for i in range(k - rungs + 1, k + 1))])
+
+
+def landscapes(surfaces: dict, axes, *, radius=1.0, clip=5.0, levels=None, notes: dict | None = None,
+               name="loss above the model's"):
+    """Contours of `above(z, clip)` for surfaces {name: losses [p, p], [y, x]} in a row or grid of axes, all on one scale.
+
+    Every panel has the same limits, levels and colours. levels: increasing, from 0 (None: `ladder`, so that the bottom of a
+    basin is resolved as well as its rim); each band has one colour. notes {name: a line under its title}. Returns the levels.
+    """
+    v = {m: above(z, clip) for m, z in _check("landscapes", surfaces).items()}
+    axes = np.atleast_2d(axes)
+    if axes.size != len(v):
+        raise ValueError(f"landscapes: {len(v)} surfaces and {axes.size} axes; give one for each")
+    top, sunk = max(z.max() for z in v.values()), min(z.min() for z in v.values()) < 0
+    cut = any((z == clip).any() for z in v.values())
+    if levels is None:
+        levels = ladder(top if top > 0 else 1.0)
+        levels[-1] = clip if cut else levels[-1]
+    levels = np.asarray(levels, float)
+    low = "min" if sunk else "neither"
+    norm = mpl.colors.BoundaryNorm(levels, HEAT.N, extend=low)
+    for k, (a, (m, z)) in enumerate(zip(axes.flat, v.items())):
+        x = radius * np.linspace(-1, 1, len(z))
+        drawn = a.contourf(x, x, z, levels=levels, cmap=HEAT, norm=norm, extend=low)
+        a.contour(x, x, z, levels=levels[1:], colors="#fefefe", linewidths=0.5, alpha=0.55)  # also hides the seams of the bands
+        a.plot(0, 0, marker="+", color="#fefefe", markersize=9, markeredgewidth=1.4, ls="")
+        a.grid(False)
+        a.spines[:].set_visible(False)
+        at = [-radius, 0, radius]
+        a.set(aspect="equal", xticks=at, yticks=at)
+        a.set_title(label(m) + (f"\n{notes[m]}" if notes and m in notes else ""), fontsize=9)
+        for text, side in zip(a.get_xticklabels(), ("left", "center", "right")):  # inwards, clear of the next panel's
+            text.set_horizontalalignment(side)
+        row, column = divmod(k, axes.shape[1])
+        if row == axes.shape[0] - 1:
+            a.set_xlabel("direction 1")
+        else:
+            a.set_xticklabels([])
+        if column == 0:
+            a.set_ylabel("direction 2")
+        else:
+            a.set_yticklabels([])
+    bar = axes[0, 0].get_figure().colorbar(drawn, ax=list(axes.flat), shrink=0.85, aspect=22, spacing="uniform", pad=0.02)
+    bar.set_label(name)
+    bar.outline.set_visible(False)
+    bar.set_ticks(levels, labels=[*(f"{t:g}" for t in levels[:-1]), ("\u2265 " if cut else "") + f"{levels[-1]:g}"])
+    bar.ax.tick_params(length=0)
+    return levels
+
+
+def dots(values: dict, ax, *, of: dict | None = None, log=False, level=0.95):
+    """One row per name: a dot per seed, the mean of values {name: [S]} and its interval (see `band`); for scalar measures.
+
+    of {name: method}: whose colour and marker a row has, where its name is not a method's.  log: logarithmic axis, mean and
+    interval of the logarithms, so values must be positive.
+    """
+    values = {m: np.atleast_1d(v) for m, v in _check("dots", values).items()}
+    for m, v in values.items():
+        if v.ndim != 1 or not np.isfinite(v).all() or (log and v.min() <= 0):
+            raise ValueError(f"dots: {m} has values {v}; give one finite {'positive ' if log else ''}number per seed")
+    at = _rows(ax, list(values))
+    for tick, y, (m, v) in zip(ax.get_yticklabels(), at, values.items()):
+        method = (of or {}).get(m, m)
+        s, c, u = look(method), colour(method), np.log(v) if log else v
+        tick.set_color(text_colour(method))
+        mean, half = band(u, level)
+        low, middle, high = np.exp([mean - half, mean, mean + half]) if log else (mean - half, mean, mean + half)
+        if len(v) > 1:
+            ax.plot([low, high], [y, y], color=c, lw=s.width, marker="|", markersize=8, ls="-", zorder=3)
+            ax.plot(v, np.full(len(v), y - 0.26), color=c, marker=".", markersize=4, ls="", alpha=0.7)
+        ax.plot(middle, y, color=c, marker=s.marker, markersize=7, ls="", markerfacecolor=c if s.filled else PAPER, zorder=4)
+    if log:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+        ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    else:
+        ax.set_xlim(left=0 if all(v.min() >= 0 for v in values.values()) else None)
     return ax

@@ -27,7 +27,11 @@ PIECES = {
     "Noisy": lambda t: Noisy(t, lr=0.2, momentum=0.5),
     "FedAvg(SAM)": lambda t: METHODS["FedAvg"](t, step=SAM(), decay=0.01),
     "FedAvg(Median)": lambda t: METHODS["FedAvg"](t, rule=Median()),
+    "pFedHN-chunked(16)": lambda t: METHODS["pFedHN-chunked"](t, chunk=16, width=7),
     "Ditto(own)": lambda t: METHODS["Ditto"](t, own=2),
+    "PLGU-LF(theta)": lambda t: METHODS["PLGU-LF"](t, at="theta", freeze=True, layer="tensor", perturb="personal", momentum=0.5),
+    "PLGU-LF(initial)": lambda t: METHODS["PLGU-LF"](t, first="initial", direction="w", D=2, perturb="universal", scale="renorm"),
+    "PLGU-GRep(drift)": lambda t: METHODS["PLGU-GRep"](t, against="drift", fresh=True, steps=3, layer="tensor", scale="exact"),
     "Tuned(FedAvg)": lambda t: Tuned(t, inner=METHODS["FedAvg"](t), tune=1),
     "Tuned(FedRep)": lambda t: Tuned(t, inner=METHODS["FedRep"](t, head_epochs=1), tune=1),
 }
@@ -262,11 +266,11 @@ def test_training_moves_what_post_scores(name, monkeypatch):
     """The logits of a post view differ before and after training, for those that trained."""
     moments, honest = [], engine.score
 
-    def score(method, down, clients, run_, shards, splits, names=None):
+    def score(method, down, clients, run_, shards, splits, names=None, hear=None):
         def logits(d, m, s):
             return {k: v(s.all("test").x) for k, v in method.views(d, m, s).items() if k in method.post}
         moments.append(run_.each(logits, (down, clients), shards, "views"))
-        return honest(method, down, clients, run_, shards, splits, names)
+        return honest(method, down, clients, run_, shards, splits, names, hear)
     monkeypatch.setattr(engine, "score", score)
     go(name, rounds=1, guests=False)
     pre, post, _ = moments
@@ -281,13 +285,13 @@ def test_views_are_logits_of_every_client(name):
     task = task_of()
     method, shapes, honest = build(name, task), {}, engine.score
 
-    def look(method, down, clients, run_, shards, splits, names=None):
+    def look(method, down, clients, run_, shards, splits, names=None, hear=None):
         def f(d, m, s):
             for k, v in method.views(d, m, s).items():
                 shapes.setdefault(k, set()).add((tuple(v(s.all("test").x).shape), len(s.all("test").y)))
             return {}
         run_.each(f, (down, clients), shards, "views")
-        return honest(method, down, clients, run_, shards, splits, names)
+        return honest(method, down, clients, run_, shards, splits, names, hear)
     rec = ran(name)
     with pytest.MonkeyPatch.context() as m:
         m.setattr(engine, "score", look)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fedlib.engine import run
-from fedlib.local import sgd
+from fedlib.local import grad, scan, sgd
 from fedlib.method import Round, share_of
 from fedlib.methods.afl import AFL
 from fedlib.methods.ditto import Ditto
@@ -29,13 +29,15 @@ from fedlib.methods.fedper import FedPer, FedPerOnline
 from fedlib.methods.fedproto import FedProto
 from fedlib.methods.fedprox import FedProx
 from fedlib.methods.fedrep import FedRep
+from fedlib.methods.fedsam import FedSAM
 from fedlib.methods.finetune import FedAvgFT
 from fedlib.methods.lgfedavg import LGFedAvg
+from fedlib.methods.pfedme import PFedMe
 from fedlib.methods.qfedavg import QFedAvg
 from fedlib.nets import MLP
 from fedlib.server import Median
 from fedlib.task import Task
-from fedlib.tree import leaves, pick, rows
+from fedlib.tree import add, leaves, pick, rows, scale, sqnorm, tmap
 
 HERE = Path(__file__).parent / "goldens"
 PACKAGES = ["fedlab", "flgo", "flower", "fluke"]
@@ -77,7 +79,7 @@ def task(package, batch=8):
     C, N = int(owner.max()) + 1, len(x)
     own, test = tuple((owner == c).nonzero()[:, 0] for c in range(C)), tuple(torch.arange(N, N + C).split(1))
     none = tuple(torch.arange(0) for _ in range(C))
-    net = Given(4, 5, 3, a["data/start"])
+    net = Given(4, 5, 3, start=a["data/start"])
     return Task("goldens", net, torch.cat([x, x[:C]]), torch.cat([y, y[:C]]), own, none, test, K=3, batch=batch)
 
 
@@ -171,10 +173,37 @@ class Lasting(FedProto):
         return new | {"proto": proto, "seen": server["seen"].index_fill(0, up["cid"], 1.0)}
 
 
+class Stale(FedSAM):
+    """fluke: gradients are not cleared between batches, so the perturbation follows the present gradient plus the last perturbed
+    one, across epochs and rounds."""
+
+    def client(self, w, shard):
+        return {"g": tmap(torch.zeros_like, w)}
+
+    def local(self, down, mine, shard):
+        d = grad(self.loss)
+
+        def step(c, b):
+            g = add(d(c["w"], b), c["g"])
+            g = d(add(c["w"], scale(g, self.rho / sqnorm(g).sqrt())), b)
+            return {"w": add(c["w"], g, -self.lr), "g": g}
+        c = scan(step, {"w": down["w"], "g": mine["g"]}, shard)
+        return {"g": c["g"]}, {"w": c["w"], "n": shard.n}
+
+
+class Untied(PFedMe):
+    """fluke: theta is tied to itself instead of to w_i, which is no tie, and theta itself is uploaded."""
+
+    def local(self, down, mine, shard):
+        mine, up = super().local(down, mine, shard)
+        return mine, up | {"w": mine["w"]}
+
+
 # ---------------------------------------------------------------- whole rounds: training at the clients, and aggregation
 PARTIAL, SOME, PAIRS = ((0, 2, 3), (1, 2)), ((0, 1, 2), (1, 2, 3)), ((0, 1), (2, 3), (0, 2), (1, 3))
 WAVES = (0, 1, 2, 3), (0, 1), (1, 2, 3)
 FA = {"momentum": 0.7, "gamma": 0.7, "beta": 0.4, "sign": "released", "acc_at": "before"}
+ME = {"inner_steps": 3, "inner_lr": LR, "decay": 0.01, "beta": 0.5}
 ONE = {"epochs": 1}                                    # one pass over one batch
 SAME = [                                               # package, golden, method, hyper-parameters, more
     ("flgo", "fedavg", FedAvg, {}, {}),
@@ -200,6 +229,9 @@ SAME = [                                               # package, golden, method
     ("fedlab", "qfedavg", QFedAvg, {"q": 2.0} | ONE, {"batch": 31}),
     ("fedlab", "qfedavg-batches", SummedLoss, {"q": 2.0}, {}),
     ("fedlab", "ditto", plain(Ditto), {"lam": 0.7}, {}),
+    ("fluke", "fedsam", Stale, {"rho": 0.3}, {}),
+    ("fluke", "fedsam-once", FedSAM, {"rho": 0.3} | ONE, {"batch": 31}),               # one batch: nothing to be left over
+    ("fluke", "pfedme", Untied, ME | {"lam": 1e-300}, {}),             # so weak a tie that not a bit of theta feels it
     ("fluke", "fedavg", FedAvg, {}, {}),
     ("fluke", "fedavg-default", Uniform, {}, {}),
     ("fluke", "fedprox", FedProx, {"mu": 0.3}, {}),
@@ -228,6 +260,11 @@ OTHERWISE = [                                          # package, golden, and a 
     ("fedlab", "qfedavg-batches", QFedAvg, {"q": 2.0}, {}),
     ("fedlab", "ditto", Ditto, {"lam": 0.7}, {}),
     ("fluke", "fedavg-default", FedAvg, {}, {}),
+    ("fluke", "fedsam", FedSAM, {"rho": 0.3}, {}),
+    ("fluke", "fedsam-once", FedAvg, ONE, {"batch": 31}),
+    ("fluke", "pfedme", PFedMe, ME | {"lam": 2.0, "outer_lr": LR}, {}),
+    ("fluke", "pfedme", Untied, ME | {"lam": 2.0, "outer_lr": LR}, {}),
+    ("fluke", "pfedme", Untied, ME | {"lam": 1e-300, "beta": 1.0}, {}),
     ("fluke", "fedala-strict", FedALA, {"share": 1.0, "cap": 100}, {"batch": 31}),
     ("fluke", "fedala-partial", FedALA, {"share": 1.0, "cap": 100}, {"batch": 31, "cohorts": WAVES}),
 ]

@@ -17,16 +17,23 @@ from .fedpac import FedPAC
 from .fedper import FedPer, FedPerOnline
 from .fedproto import FedProto
 from .fedprox import FedProx
-from .fedrep import FedRep
+from .fedrep import FedRep, FedRep2x
+from .fedsam import FedSAM
 from .finetune import FedAvgFT, FedProxFT
 from .lgfedavg import LGFedAvg
 from .own import FedAvgP, FedProxP
 from .pfedhn import PFedHN
+from .pfedhn_chunked import PFedHNChunked
+from .pfedme import PFedMe
+from .plgu_ghn import PLGUGHN
+from .plgu_grep import PLGUGRep
+from .plgu_lf import PLGULF
 from .qfedavg import QFedAvg
 
 METHODS = {
     "FedAvg": FedAvg,
     "Uniform": Uniform,
+    "FedSAM": FedSAM,
     "FedProx": FedProx,
     "q-FedAvg": QFedAvg,
     "AFL": AFL,
@@ -39,8 +46,11 @@ METHODS = {
     "FedPer": FedPer,
     "FedPer-online": FedPerOnline,
     "FedRep": FedRep,
+    "FedRep-2x": FedRep2x,
     "Ditto": Ditto,
+    "pFedMe": PFedMe,
     "pFedHN": PFedHN,
+    "pFedHN-chunked": PFedHNChunked,
     "Local": Local,
     "FedAvg-P": FedAvgP,
     "FedProx-P": FedProxP,
@@ -56,4 +66,7 @@ METHODS = {
     "FedAS-parallel": FedASParallel,
     "FedAS-global": FedASGlobal,
     "FedAS-chained": FedASChained,
+    "PLGU-LF": PLGULF,
+    "PLGU-GRep": PLGUGRep,
+    "PLGU-GHN": PLGUGHN,
 }

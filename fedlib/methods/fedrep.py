@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..local import sgd
 from ..method import Card, hp
+from ..tree import add
 from .fedper import FedPer
 
 
@@ -34,4 +36,28 @@ class FedRep(FedPer):
         body, head = self.task.split(mine["w"])
         head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))     # eq:fedrep-head
         body = self.fit(lambda v, b: self.loss(v | head, b), body, shard)                # eq:fedrep-body
+        return {"w": body | head}, {"w": body, "n": shard.n}
+
+
+@dataclass(frozen=True)
+class FedRep2x(FedRep):
+    """FedRep whose body takes two plain steps on every batch. Not in the paper: a control.
+
+        g = grad F_i(theta, h_i),     theta <- theta - lr (g + grad F_i(theta - lr g, h_i))              eq:fedrep-twice
+
+    Sharpness-aware variants of FedRep move the body twice per batch, the second time along a perturbed gradient. What they gain
+    over FedRep is partly the second step; what they gain over this is the perturbation. Without momentum and decay the pair
+    is exactly two steps; momentum, decay and running statistics see it as one.
+    """
+    card = FedRep.card._replace(line="FedRep with two body steps per batch (a control)")
+
+    def local(self, down, mine, shard):
+        body, head = self.task.split(mine["w"])
+        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))     # eq:fedrep-head
+        d = self.step(lambda v, b: self.loss(v | head, b))
+
+        def twice(v, b):
+            g = d(v, b)
+            return add(g, d(add(v, g, -self.lr), b))                                     # eq:fedrep-twice
+        body = sgd(twice, body, shard, self.lr, self.momentum, self.decay)
         return {"w": body | head}, {"w": body, "n": shard.n}

@@ -24,15 +24,17 @@ def net():
 
 
 def federation(file, name, part=None, given=True, batch=BATCH, cohorts=(ALL,) * ROUNDS, weighted=True,
-               server=None, **client):
+               server=None, optimizer=None, **client):
     """The server and the clients of an algorithm after one round per cohort, and the server's model after each.
 
     part: what the server holds: the whole network (None), its "encoder", its "head", or no model (""). given: whether a client is
-    given a model of its own at the start.
+    given a model of its own at the start. optimizer: (name of the optimizer in the algorithm's file, its arguments), None: SGD.
     """
-    algorithm = getattr(importlib.import_module(f"fluke.algorithms.{file}"), name)
+    module = importlib.import_module(f"fluke.algorithms.{file}")
+    algorithm = getattr(module, name)
     Client, Server = algorithm.get_client_class(None), algorithm.get_server_class(None)
-    optimizer = OptimizerConfigurator({"name": "SGD", "lr": LR}, {"name": "StepLR", "step_size": 1, "gamma": 1.0})
+    kind, more = ("SGD", {}) if optimizer is None else (getattr(module, optimizer[0]), optimizer[1])
+    optimizer = OptimizerConfigurator({"name": kind, "lr": LR} | more, {"name": "StepLR", "step_size": 1, "gamma": 1.0})
     clients = [Client(index=i, train_set=FastDataLoader(*rows(i), num_labels=K, batch_size=batch, shuffle=False), test_set=None,
                       optimizer_cfg=optimizer, loss_fn=torch.nn.CrossEntropyLoss(), **client,
                       **({"model": net()} if given else {}))
@@ -130,4 +132,9 @@ add("fedala", "fedala", "FedALA", given=False, local_epochs=EPOCHS, batch=max(SI
 add("fedala-strict", "fedala", "FedALA", given=False, local_epochs=EPOCHS, batch=max(SIZES), ala_sample_size=1.0, eta=1.0)
 add("fedala-partial", "fedala", "FedALA", given=False, local_epochs=EPOCHS, batch=max(SIZES), ala_sample_size=1.0, eta=1.0,
     conergence_threshold=0.1, cohorts=(ALL, (0, 1), (1, 2, 3)))
+add("fedsam", "fedsam", "FedSAM", given=False, local_epochs=EPOCHS, rho=0.3, optimizer=("SAMOptimizer", {}))
+add("fedsam-once", "fedsam", "FedSAM", given=False, local_epochs=1, batch=max(SIZES), rho=0.3, optimizer=("SAMOptimizer", {}),
+    cohorts=(ALL,))
+add("pfedme", "pfedme", "PFedMe", given=False, local_epochs=EPOCHS, k=3, server={"beta": 0.5},
+    optimizer=("PFedMeOptimizer", {"lamda": 2.0, "mu": 0.01}))
 answers.save()
