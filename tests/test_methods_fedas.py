@@ -349,7 +349,7 @@ NEED_A_HEAD = ("FedPAC", "LG-FedAvg", "FedBABU", "FedProto")          # the othe
       for wrong in (("fcc.weight", "fcc.bias"), ("fc.weight", "fc.bais")))])
 def test_a_head_that_names_no_layer_is_refused(name, names):
     with pytest.raises(ValueError, match=r"the head of Beheaded\(.*\) names no layer: \(.*\) is not among fc1.weight, .*`head`"):
-        go(make(name, toy(Beheaded(5, 6, 3, names))))
+        go(make(name, toy(Beheaded(5, 6, 3, names=names))))
 
 
 def test_a_large_body_network_works_in_both_ways():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..local import Plain
 from ..method import hp
 from ..tree import sqnorm, tmap
 
@@ -19,6 +20,8 @@ TINY = 1e-12
 @dataclass(frozen=True)
 class LayerWise:
     """How far has each layer of a client moved from the common model, and how hard is each shaken while it trains?
+
+    A part of a method: it stands before a Method among the bases.
 
         xi_l = |theta_l - w_l| / dim_l,   then divided by their sum           the personalisation score      eq:plgu-score
         e_l  = rho  L xi_l  g_l / |g|     g the gradient, |g| of all layers   the perturbation               eq:plgu-perturb
@@ -40,13 +43,17 @@ class LayerWise:
 
     def __post_init__(self):
         super().__post_init__()
-        if not (0 < self.rho < math.inf):
+        if not isinstance(self.step, Plain):
+            raise ValueError(f"{type(self).__name__}.step = {self.step!r}: it perturbs by itself, so the step must be Plain()")
+        if self.task is not None:
+            self.units(self.task.shapes)                                 # a network without proper layers is refused here
+        if not (isinstance(self.rho, (int, float)) and 0 < self.rho < math.inf):
             raise ValueError(f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a finite number above 0"
                              + ("; for training without a perturbation give perturb='none'" if self.rho == 0 else ""))
 
     def units(self, w):
         """One tuple of names per layer, of the tensors that w holds: a body lacks the head."""
-        units = getattr(self.task.network, "units", self.task.layers)
+        units = self.task.layers if self.layer == "tensor" else getattr(self.task.network, "units", self.task.layers)
         units = units if self.layer == "module" else tuple((k,) for names in units for k in names)
         return tuple(filter(None, (tuple(k for k in names if k in w) for names in units)))
 
@@ -57,7 +64,7 @@ class LayerWise:
                             for names in self.units(b)])
 
     def scores(self, raw):
-        """Movements [L] -> scores [L] with mean 1; all 1 where nothing has moved."""
+        """Movements [L] -> scores [L] with mean 1; all 1 where nothing has moved (their sum is 1e-12 or less)."""
         total = raw.sum()
         return torch.where(total > TINY, len(raw) * raw / total.clamp(min=TINY), torch.ones_like(raw))  # eq:plgu-score
 
@@ -73,7 +80,10 @@ class LayerWise:
         return spread(self.rho / length * (s * s if self.scale == "exact" else s), g, units)           # eq:plgu-perturb
 
     def twice(self, d, lr, s, fresh=False):
-        """Two steps on one batch as one direction: g, then the gradient at the perturbed point; s: g -> scores [L]."""
+        """Two steps on one batch as one direction: g, then the gradient at the perturbed point; s: g -> scores [L].
+
+        Without momentum and decay exactly two steps; these, and running statistics, see the pair as one.
+        """
         def direction(w, b):
             g = d(w, b)
             after = {k: w[k] - lr * g[k] for k in w}

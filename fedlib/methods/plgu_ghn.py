@@ -22,11 +22,14 @@ class PLGUGHN(LayerWise, PFedHN):
         theta <- theta - lr g,   then   theta <- theta - lr grad F_i(theta + e)                         eq:ghn-pair
 
     The server scores (LayerWise) the model it writes for client i against the mean of the models it would write for all C
-    clients, which it knows without asking, and sends L numbers along. perturb = "none" leaves two plain steps per batch: the
+    clients, which it knows without asking, and sends L numbers along. (A choice: against the mean of the cohort's, a client's
+    scores would depend on who else is present.) perturb = "none" leaves two plain steps per batch: the
     control is pFedHN with twice the steps.
     """
     card = Card("How to Prevent the Poor Performance Clients for Personalized Federated Learning", "Qu et al.", "CVPR", 2023,
-                "plgu2023", "a hypernetwork whose models are trained flat, layer by layer (derived)")
+                "plgu2023", "a hypernetwork whose models are trained flat, layer by layer (derived)",
+                "https://openaccess.thecvf.com/content/CVPR2023/html/"
+                "Qu_How_To_Prevent_the_Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html")
 
     def send(self, server, ids):
         down, middle = super().send(server, ids), self.reference(server)

@@ -26,7 +26,8 @@ class PLGUGRep(LayerWise, FedRep):
     e comes from g, with scores of how far this client's body was from phi when it last trained: the two bodies that equation
     10 compares are equal after the download, 0 / 0 (`against` = "drift" compares after the first of the two steps instead). A
     first training has equal scores. The equations write one batch a round; FedRep makes one pass (`steps` = 1 is literal).
-    perturb = "none" leaves two plain steps per batch, FedRep-2x: the control without which a gain says nothing.
+    perturb = "none" leaves two plain steps per batch, FedRep-2x: the control without which a gain says nothing. The personal
+    model is the own head on the body of the day, also after training, where FedRep is scored on its own trained body.
     """
     head_epochs: int = hp(5, "passes for the head, before the body moves", range=(0, 10 ** 6), grid=(1, 5, 10),
                           source="the paper: K = 5")
@@ -37,7 +38,9 @@ class PLGUGRep(LayerWise, FedRep):
     steps: int = hp(0, "batches of the body phase; 0: `epochs` passes", range=(0, 10 ** 6), source="FedRep; Algorithm 3: 1")
 
     card = Card("How to Prevent the Poor Performance Clients for Personalized Federated Learning", "Qu et al.", "CVPR", 2023,
-                "plgu2023", "FedRep with a body made flat layer by layer")
+                "plgu2023", "FedRep with a body made flat layer by layer",
+                "https://openaccess.thecvf.com/content/CVPR2023/html/"
+                "Qu_How_To_Prevent_the_Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html")
     download = "cohort"                       # nothing to do on download: views put the own head on the body of the day
     receive = Method.receive
 

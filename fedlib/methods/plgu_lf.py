@@ -22,7 +22,7 @@ class PLGULF(LayerWise, FedAvg):
 
         theta_i <- theta_i on the D layers with the largest scores xi_i, w on the others                eq:plgu-mix
         theta_i <- theta_i - lr g,   u <- u - lr grad F(u + e),   u starts at w                         eq:plgu-pair
-        w       <- sum_i n_i / n  u_i                                                                   eq:plgu-average
+        w       <- sum_i n_i / n  u_i                                                                   eq:fedavg
 
     g is the gradient at theta_i, e the perturbation it gives (LayerWise), both from the same batch: two gradients a batch, as
     for any method with a common and an own model. As printed, Algorithm 1 moves u by gradients of theta_i; `at` = "theta" does.
@@ -30,8 +30,9 @@ class PLGULF(LayerWise, FedAvg):
     for ever (`freeze`). A client that trains for the first time has nothing of its own: it takes w, and every score is 1. One
     that never trained is served by w. Views: personal is theta_i as its last training left it; refreshed is eq:plgu-mix
     applied to it now.
-    Limits, with equal scores, own direction and D = 0: w is FedSAM's if universal layers are perturbed and FedAvg's if personal
-    ones are; with D = L the other way round. The paper claims both (4.1 and 6.3).
+    Running statistics of batch norm belong to no layer: a download overwrites them all.
+    Limits, with equal scores, direction w and D = 0: w is FedSAM's if universal layers are perturbed and FedAvg's if personal
+    ones are; with D = L the other way round, from a client's second training on. The paper claims both (4.1 and 6.3).
     """
     D: int = hp(-1, "personal layers of a client; -1: five, or a quarter of the layers where that is fewer", range=(-1, math.inf),
                 grid=(0, 1, 5, 10), source="the paper, 6.3: 5 of ResNet-18's layers")
@@ -55,8 +56,8 @@ class PLGULF(LayerWise, FedAvg):
     def __post_init__(self):
         super().__post_init__()
         if self.task is not None and self.D > self.L:
-            raise ValueError(f"PLGULF.D = {self.D}: {type(self.task.network).__name__} has {self.L} layers; give 0 (all "
-                             f"averaged) to {self.L} (all personal)")
+            raise ValueError(f"{type(self).__name__}.D = {self.D}: {type(self.task.network).__name__} has {self.L} layers; give "
+                             f"0 (all averaged) to {self.L} (all personal)")
 
     @property
     def L(self):
@@ -83,10 +84,13 @@ class PLGULF(LayerWise, FedAvg):
         def step(m, b):
             g = d(m["theta"], b)
             e = self.perturbation(g if self.direction == "theta" else d(m["w"], b), s, part)
-            return {"theta": spread(rest, g, units) if self.freeze else g, "w": d(add(m[self.at], e), b)}   # eq:plgu-pair
+            if self.freeze:                                      # frozen: neither the gradient nor the decay moves them
+                g = add(spread(rest, g, units), spread(mine_, m["theta"], units), -self.decay)
+            return {"theta": g, "w": d(add(m[self.at], e), b)}                                          # eq:plgu-pair
         m = sgd(step, {"theta": theta, "w": down["w"]}, shard, self.lr, self.momentum, self.decay)
-        return {"w": m["theta"], "seen": torch.ones_like(mine["seen"])}, {"w": m["w"], "n": shard.n}   # eq:plgu-average
+        return {"w": m["theta"], "seen": torch.ones_like(mine["seen"])}, {"w": m["w"], "n": shard.n}
 
     def views(self, down, mine, shard):
         net, w = self.task.net, down["w"]
-        return {"global": net(w), "personal": net(where(mine["seen"], mine["w"], w)), "refreshed": net(self.start(w, mine)[0])}
+        return {"global": net(w), "personal": lambda x: net(where(mine["seen"], mine["w"], w))(x),
+                "refreshed": lambda x: net(self.start(w, mine)[0])(x)}
