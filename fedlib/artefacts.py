@@ -50,6 +50,10 @@ def _fedas(page, name, title, **evidence):
     return Artefact("fedas", name, title, f"notebooks/fedas/{page}.html", **evidence)
 
 
+def _plgu(page, name, title, **evidence):
+    return Artefact("plgu", name, title, f"notebooks/plgu/{page}.html", **evidence)
+
+
 def _rest(paper, **titles):
     return tuple(Artefact(paper, name.replace("_", " "), title) for name, title in titles.items())
 
@@ -108,13 +112,29 @@ ARTEFACTS = (
     _fedas("ablation", "Figure 6b", "CD2-pFed with and without alignment", figure=True),
     _fedas("robust", "Figure 7a", "Accuracy against the number of local epochs", figure=True, cells=("top1_acc_pct",)),
     _fedas("robust", "Figure 7b", "Accuracy against the batch size", figure=True, cells=("top1_acc_pct",)),
-    *_rest("plgu", Table_1="Accuracy of the global model", Table_2="Accuracy of the personalised model",
-           Table_3="Number of local epochs", Table_4="Size of the perturbation",
-           Figure_1_text="Toy example: clients with poor accuracy"),
-    Artefact("plgu", "Figure 1 text (Section 5.1)", "Toy example: numbers of the running text"),
-    *_rest("plgu", Figure_5_text="Number of personalised layers",
-           Figure_6_text="Distribution of client accuracy"),
-    Artefact("plgu", "Section 6.2 text", "Numbers of the running text"),
+    _plgu("tables", "Figure 1", "Distribution over clients: who is served badly", figure=True,
+          cells=("pct_clients_far_below_mean",)),
+    _plgu("tables", "Figure 1 text", "Toy example: clients with poor accuracy", shown="Figure 1"),
+    _plgu("tables", "Figure 1 text (Section 5.1)", "Toy example: numbers of the running text", shown="Figure 1"),
+    _plgu("readings", "Figure 2", "A round of PLGU-LF, and the scores that it measures", figure=True),
+    _plgu("readings", "Figure 3", "A round of PLGU-GRep", figure=True),
+    Artefact("plgu", "Algorithm 1", "Local step with two gradients a batch", "plgu.html", text=True),
+    Artefact("plgu", "Algorithm 2", "PLGU-LF", "plgu.html", text=True),
+    Artefact("plgu", "Algorithm 3", "PLGU-GRep", "plgu.html", text=True),
+    Artefact("plgu", "Theorem 1", "Generalisation gap of PLGU-LF", "plgu.html", text=True),
+    Artefact("plgu", "Theorem 2", "Generalisation gap of PLGU-GRep", "plgu.html", text=True),
+    _plgu("tables", "Table 1", "Accuracy of the global model"),
+    _plgu("tables", "Table 2", "Accuracy of the personalised model"),
+    _plgu("tables", "Section 6.2 text", "Numbers of the running text", shown="Table 1"),
+    _plgu("tables", "Figure 4", "Accuracy by round, three data sets", figure=True, cells=("early_mean_acc_pct",)),
+    _plgu("sweeps", "Figure 5", "Accuracy against the number of personal layers", figure=True, cells=("acc_mean_pct",)),
+    _plgu("sweeps", "Figure 5 text", "Best number of personal layers", shown="Figure 5"),
+    _plgu("tables", "Figure 6", "Distribution over clients of the three PLGU methods", figure=True),
+    _plgu("tables", "Figure 6 text", "The client served worst", shown="Figure 6"),
+    _plgu("flatness", "Figure 7", "Loss landscapes of the global and of personal models", figure=True,
+          cells=("landscape_area", "lambda_max")),
+    _plgu("sweeps", "Table 3", "Number of local epochs"),
+    _plgu("sweeps", "Table 4", "Size of the perturbation"),
     Artefact("equfl", "Table I", "Capabilities of the compared methods"),
     *(Artefact("equfl", f"Table II({k})", f"Bias scores, {d}") for k, d in _ABC.items()),
     *(Artefact("equfl", f"Table III({k})", f"Accuracy of the global model, {d}") for k, d in _ABC.items()),

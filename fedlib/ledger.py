@@ -52,10 +52,12 @@ CONTROLS = {                                                     # methods of ou
     "fedga": ("Uniform",),
     "fedas": ("FedPer-online", "FedAvg-FT", "FedProx-FT", "FedAS-parallel", "FedAS-global", "FedAS-chained", "CD2-pFed",
               "Local", "FedAvg", "FedProx", "FedRep"),
+    "plgu": ("FedRep-2x", "FedAvg-FT", "Local"),
 }
-AXES = ("beta", "P", "E", "B")                                   # of a task, in a setting: skew, online ratio, epochs, batch
+VIEWS = ("global model", "personalised model", "refreshed model")       # PLGU's, first in a setting
+AXES = ("beta", "P", "E", "B", "C", *VIEWS)          # of a task, in a setting: skew, online ratio, epochs, batch, cohort, view
 SWITCHES = ("PA", "CS")                                          # of a method, in a setting: they tell rows apart, not tables
-OWN = {"fedas": ("digits",)}                                     # data sets of ours that a paper does not use
+OWN = {"fedas": ("digits",), "plgu": ("digits",)}                # data sets of ours that a paper does not use
 REFERENCE = {"fedas": "FedAvg-P"}                                # all are compared with it, else with FedAvg
 MANY, RHO = 3, 0.6
 
@@ -177,6 +179,15 @@ METRICS = {
     "pct_clients_below_72": Metric("low", "% of clients", "share of clients below 72%"),
     "gain_mean_pct_points_over_best_baseline": Metric("high", "points", "gain over the best baseline"),
     "gain_lowest5_pct_points_over_best_baseline": Metric("high", "points", "gain over the best baseline"),
+    "pct_clients_far_below_mean": Metric("low", "% of clients", "share of clients more than 2.4 points below the clients' mean"),
+    # PLGU, the whole run (rule "run")
+    "early_mean_acc_pct": Metric("high", "%", "mean over clients, mean over the first half of the rounds"),
+    "lambda_max": Metric("low", "", "largest eigenvalue of the Hessian of the loss"),
+    "rise_0.05": Metric("low", "nats", "largest growth of the loss found within 0.05 of the model"),
+    "rise_0.1": Metric("low", "nats", "largest growth of the loss found within 0.1 of the model"),
+    "rise_0.5": Metric("low", "nats", "largest growth of the loss found within 0.5 of the model"),
+    "landscape_area": Metric("low", "nats", "mean growth of the loss within 0.5 on the filter-normalised plane"),
+    "weight_norm": Metric("", "", "length of the model's parameters"),
     # EquFL
     "accuracy": Metric("high", "accuracy", "test accuracy of the global model"),
     "EO": Metric("low", "bias", "equalised odds"),
@@ -382,13 +393,15 @@ def best_tier(table, by):
 
 # from seeds to cells
 
-def cells(seeds, paper, artefact, metrics=None, methods=None, rule="best_val", also=(), root="results",
+def cells(seeds, paper, artefact, metrics=None, methods=None, settings=None, rule="best_val", also=(), root="results",
           **provenance):
     """The rows of ours.csv for one artefact: means and 95% t intervals over seeds -> frame with OURS columns.
 
     Takes every (data set, metric) that the paper prints there, for the printed methods and the controls, from
     the seeds of that rule (or "run"). metrics, methods: take these instead, on every data set of the seeds;
-    needed where the paper prints no number. also: further selection rules, put beside the paper's as setting
+    needed where the paper prints no number. settings: those alone that have all parts of one of these, as in
+    ["global model"]; of a mapping {parts: the paper's name} the name takes the place of the parts and comes first,
+    as in {"personalised model;C=10": "personalised model"}. also: further selection rules, put beside the paper's as setting
     "rule=..."; rule None gives these alone. provenance: columns of PROVENANCE that the seeds do not carry.
     Raises ResultError when the seeds mix studies, or have nothing to give.
     """
@@ -405,6 +418,7 @@ def cells(seeds, paper, artefact, metrics=None, methods=None, rule="best_val", a
     wanted = {p for p in pairs if p[1] in metrics} if metrics else set(zip(printed.dataset, printed.metric))
     methods = set(methods or (seeds.method if metrics else {*printed.method, *CONTROLS.get(paper, ())}))
     seeds = seeds[pd.Series([p in wanted for p in pairs], seeds.index, dtype=bool) & seeds.method.isin(methods)]
+    seeds = seeds if settings is None else _called(seeds, settings)
     rows = []
     for r in filter(None, (rule, *also)):
         own = seeds[seeds.rule.isin([r, "run"] if r == rule else [r])]
@@ -426,6 +440,17 @@ def cells(seeds, paper, artefact, metrics=None, methods=None, rule="best_val", a
         by = " or ".join(repr(r) for r in filter(None, (rule, *also))) or "no rule at all"
         raise ResultError(f"cells: the seeds have nothing for {paper} {artefact} by {by}: {sought}")
     return check(pd.DataFrame(rows), "ours", reported, f"cells of {artefact}")
+
+
+def _called(seeds, settings):
+    """The seeds whose setting has all parts of one of `settings`, the first that fits; see `cells`."""
+    names, out = settings if isinstance(settings, dict) else {s: s for s in settings}, []
+    for how in seeds.setting:
+        pieces = _pieces(how)
+        fits = [parts for parts in names if set(_pieces(parts)) <= set(pieces)]
+        rest = [p for p in pieces if p not in _pieces(fits[0])] if fits else ()
+        out.append(";".join([*_pieces(names[fits[0]]), *rest]) if fits else None)
+    return seeds.assign(setting=out)[[how is not None for how in out]]
 
 
 def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
@@ -464,6 +489,43 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
     if not out:
         raise ResultError(f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one setting, rule and tier")
     return pd.concat([seeds, pd.concat(out).dropna(subset="value")], ignore_index=True)
+
+
+def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
+    """The seeds with rows added: the lowest value of several methods, point by point and seed by seed, under all their names,
+    "PLGU-LF, PLGU-GRep". Only where every one of them has one; settings are compared by their AXES. Raises ResultError.
+    """
+    mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
+    mine = mine[[_pieces(how) == _axes(how) for how in mine.setting]].reset_index(drop=True)      # no variants of a method
+    by, out = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"], []
+    for _, g in mine.groupby(by):
+        if set(g.method) == set(methods):
+            out.append(g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)))
+    if not out:
+        raise ResultError(f"lowest: at no setting and seed there is a {metric} of each of {', '.join(methods)}")
+    return pd.concat([seeds, *out], ignore_index=True)
+
+
+def peak(seeds, name="D", metric="acc_mean_pct", new="best_D", largest="largest_D", setting="global and personalised model",
+         views=VIEWS[:2]):
+    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0", "D=1", ...) the value at which the metric,
+    averaged over the views, is best, seed by seed, and the largest value of the axis. Raises ResultError.
+    """
+    at = [{p.split("=")[0]: p.split("=")[1] for p in _pieces(how) if "=" in p} for how in seeds.setting]
+    seen = [next((v for v in views if v in _pieces(how)), None) for how in seeds.setting]
+    mine = seeds.assign(at=[float(a[name]) if name in a else math.nan for a in at], view=seen).reset_index(drop=True)
+    mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
+    if mine.rule.nunique() > 1:
+        raise ResultError(f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass one")
+    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
+    for _, g in mine.groupby(["paper", "study", "dataset", "method", "seed", "tier"]):
+        both = g.pivot_table(index="at", columns="view", values="value").reindex(columns=views).dropna().mean(axis=1)
+        if len(both) > 1:
+            one = g.iloc[[0]].drop(columns=["at", "view"]).assign(setting=setting, rule="run")
+            out += [one.assign(metric=new, value=(sign * both).idxmax()), one.assign(metric=largest, value=both.index.max())]
+    if not out:
+        raise ResultError(f"peak: no {metric} of {' and '.join(views)} at two values of {name}")
+    return pd.concat([seeds, *out], ignore_index=True)
 
 
 def renamed(seeds, names):

@@ -83,7 +83,7 @@ def test_names_agree_with_the_rest_of_the_package():
     from fedlib import record
     from fedlib.methods import METHODS
     assert set(record.RULES) <= set(ledger.RULES)
-    assert {*experiment.MEASURES, *experiment.CURVES, *experiment.TOP1} <= set(METRICS)
+    assert {*experiment.MEASURES, *experiment.CURVES, *experiment.TOP1, *experiment.TAILS} <= set(METRICS)
     assert {m for own in ledger.CONTROLS.values() for m in own} <= set(METHODS)
     printed = {p: set(g) for p, g in REPORTED.groupby("paper").method}
     assert not any(set(own) & printed[p] for p, own in ledger.CONTROLS.items())                  # what is printed is no control
@@ -451,6 +451,9 @@ def test_every_printed_artefact_is_listed_once():
     fedas = {n for p, n in listed if p == "fedas"}
     assert fedas == {*(f"Table {i}" for i in range(1, 5)), "Figure 1", "Figure 2", *(
         f"Figure {i}" for i in ("3a", "3b", "4a", "4b", "5a", "5b", "6a", "6b", "7a", "7b"))}
+    plgu = {n for p, n in listed if p == "plgu"}
+    assert {*(f"Figure {i}" for i in range(1, 8)), *(f"Table {i}" for i in range(1, 5)), *(f"Algorithm {i}" for i in range(1, 4)),
+            "Theorem 1", "Theorem 2"} == plgu - {n for n in plgu if n.endswith("text") or "(" in n}
     assert all((a.paper, a.shown) in listed for a in artefacts.ARTEFACTS if a.shown)
     assert len({a.slug for a in artefacts.ARTEFACTS}) == len(listed)
 
