@@ -1,6 +1,7 @@
 """What a round of a method costs: time beside FedAvg's, and bytes per client."""
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -10,8 +11,10 @@ import torch
 
 from . import engine, experiment
 from .compare import one_thread
-from .method import make
+from .method import Round, make
+from .random import fold
 from .record import commit
+from .tree import pick
 
 FEW, MANY = 1, 3                                       # rounds of a short and of a long run: their difference evaluates nothing
 
@@ -23,6 +26,26 @@ def seconds_per_round(method):
         engine.run(method, method.task, rounds, every=rounds, splits=("test",), progress=False, device="cpu")
         return time.process_time() - began
     return (spent(MANY) - spent(FEW)) / (MANY - FEW)
+
+
+def gradients(cell):
+    """Gradients of one batch that the first client computes in a round, counted while it trains; of a head or body alone, too."""
+    task, seen = experiment.task_of(cell.task, cell.seed, cell.dataset), []
+    task = dataclasses.replace(task)                        # a copy of its own, whose loss counts
+
+    class Counting(type(task.loss)):
+        def __call__(self, w, b):
+            seen.append(torch.is_grad_enabled())
+            return super().__call__(w, b)
+    task.__dict__["loss"] = Counting(task)
+    m, w, ids = make(cell.method, task, **json.loads(cell.kwargs)), task.init(cell.seed), torch.arange(1)
+    shard = task.shards(cell.seed, 0, 1, ids, m.plans())[0]
+    with torch.no_grad():
+        r = Round(0, 1, fold(torch.tensor(cell.seed), 0, -999), None, ids)
+        down, mine = pick(m.send(m.server(w, r), ids), 0), m.client(w, shard)
+        mine, before = m.receive(down, mine, shard), len(seen)
+        m.local(down, mine, shard)
+    return sum(seen[before:])
 
 
 def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):

@@ -44,6 +44,13 @@ MEASURES = {                                           # name in the tables -> f
     "top10_minus_bottom10": lambda a: 100 * metrics.gap(a),
     "best_gini": metrics.gini,
 }
+TAILS = {                                              # the clients served worst and best, each the mean of a group
+    "acc_mean_pct": MEASURES["mean_acc"],
+    "acc_lowest5_pct": lambda a: 100 * metrics.worst(a, 0.05),
+    "acc_top5_pct": lambda a: 100 * metrics.best(a, 0.05),
+    "acc_min_over_clients_pct": lambda a: 100 * np.min(a, -1),
+    "std_acc": MEASURES["std_acc"],
+}
 TOP1 = {                                               # of the rows of all clients together, and of the clients served worst
     "top1_acc_pct": lambda a, n: 100 * metrics.pooled_acc(a, n),
     "worst10_acc": MEASURES["worst10_acc"],
@@ -74,7 +81,8 @@ class Cell:
     def id(self):
         """Hash of the cell and of the source that it runs."""
         own = METHODS[self.method]
-        code = [digest(m) for m in (tree, random, local, task, server, method, engine, nets, online, partition, tasks)]
+        code = [digest(m) for m in (tree, random, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
+                                    online, partition, tasks)]
         code += [digest(inspect.getmodule(c)) for c in own.__mro__ if c.__module__.startswith("fedlib.methods")]
         code += [digest(inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]]))]
         what = [self.task, self.method, self.kwargs, self.engine, self.seed, code]
@@ -131,11 +139,18 @@ def tiered(entry, tier):
     return base
 
 
-def settings(kwargs, paper):
-    """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants."""
+def settings(kwargs, paper, tier="paper"):
+    """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants.
+
+    A value "$name" is the paper's constant of that name, a value {small: 2, paper: 5} that of the tier.
+    """
     out = []
     for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
         variant = {k: paper[v[1:]] if isinstance(v, str) and v.startswith("$") else v for k, v in (variant or {}).items()}
+        for k, v in variant.items():
+            if isinstance(v, dict) and tier not in v:
+                raise ValueError(f"{k} = {v} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
+        variant = {k: v[tier] if isinstance(v, dict) else v for k, v in variant.items()}
         axes = [k for k, v in variant.items() if isinstance(v, list)]
         named = axes if not isinstance(kwargs, list) else list(variant)
         for point in itertools.product(*[variant[k] for k in axes]):
@@ -174,7 +189,7 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
                 if dataset in study_.get("without", {}).get(m, ()):
                     continue
                 how_often = run_["every"] if isinstance(run_["every"], int) else run_["every"].get(m, 1)
-                for how, kw in settings(kwargs, p):
+                for how, kw in settings(kwargs, p, tier):
                     for seed in range(study_["seeds"]):
                         out.append(Cell(dataset, label, m, ";".join(s for s in (where, how) if s), seed, kind,
                                         json.dumps(tspec), json.dumps(train | kw), json.dumps(run_ | {"every": how_often})))
@@ -183,15 +198,18 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
 
 def points(spec):
     """A task's grid -> (setting, task) at each point. Entries {grid: [...]} span it; `as` names the axis in the setting, else
-    the key does. Entries of one name form one axis and advance together; the first of them is the value in the setting."""
-    axes = {}
+    the key does. Entries of one name form one axis and advance together; the first of them is the value in the setting, unless
+    one is `called` otherwise: of forty clients, all are called 100, the paper's number for all."""
+    axes, called = {}, {}
     for part, entry in spec.items():
         for k, v in entry.items() if isinstance(entry, dict) and "grid" not in entry else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
-                refuse(v, ("grid", "as"), ".".join(filter(None, (part, k))))
+                refuse(v, ("grid", "as", "called"), ".".join(filter(None, (part, k))))
                 axes.setdefault(v.get("as", k or part), []).append((part, k, v["grid"]))
+                called.setdefault(v.get("as", k or part), v["grid"])
+                called |= {v.get("as", k or part): v["called"]} if "called" in v else {}
     for name, axis in axes.items():
-        if len({len(grid) for *_, grid in axis}) > 1:
+        if len({len(called[name]), *(len(grid) for *_, grid in axis)}) > 1:
             raise ValueError(f"the axis {name!r} has lists of {' and '.join(str(len(g)) for *_, g in axis)} values: "
                              + ", ".join(".".join(filter(None, a[:2])) for a in axis) + " advance together, give as many of each")
     for point in itertools.product(*[range(len(axis[0][2])) for axis in axes.values()]):
@@ -201,7 +219,7 @@ def points(spec):
                 new[part] = grid[i]
             else:
                 new[part][k] = grid[i]
-        yield ";".join(f"{name}={axis[0][2][i]}" for i, (name, axis) in zip(point, axes.items())), new
+        yield ";".join(f"{name}={called[name][i]}" for i, name in zip(point, axes)), new
 
 
 def kind_of(source, papers=None):
@@ -221,18 +239,37 @@ def compute(cell, runs="runs", device=None):
     torch.set_num_threads(1)
     folder = Path(runs, cell.id)
     if not (folder / "done").exists():
-        t = task_of(cell.task, cell.seed, cell.dataset)
-        m = method.make(cell.method, t, **json.loads(cell.kwargs))
-        how = json.loads(cell.engine)
-        if "online" in how:
-            how["cohort"] = online.size(t.C, how.pop("online"))
-        if "stragglers" in how:
-            how["cohort"] = online.stragglers(t.C, **how.pop("stragglers"))
         try:
-            engine.run(m, t, how.pop("rounds"), seed=cell.seed, folder=folder, device=device, progress=False, **how)
+            trained(cell, device, folder)
         except engine.Diverged as e:
             print(f"{cell.dataset} {cell.method} {cell.setting} seed {cell.seed}: {e}", file=sys.stderr)
     return folder
+
+
+def trained(cell, device=None, folder=None):
+    """(method, task, record) of a cell, run anew: record.state has what server and clients hold after the last round.
+
+    Without a folder nothing is written. Raises engine.Diverged.
+    """
+    t = task_of(cell.task, cell.seed, cell.dataset)
+    m = method.make(cell.method, t, **json.loads(cell.kwargs))
+    how = json.loads(cell.engine)
+    if "online" in how:
+        how["cohort"] = online.size(t.C, how.pop("online"))
+    if "stragglers" in how:
+        how["cohort"] = online.stragglers(t.C, **how.pop("stragglers"))
+    return m, t, engine.run(m, t, how.pop("rounds"), seed=cell.seed, folder=folder, device=device, progress=False, **how)
+
+
+def over(f, todo, workers=None):
+    """[f(cell)], in order, in processes with one thread each (on a GPU one process). f: importable; it returns plain arrays."""
+    todo = list(todo)
+    workers = workers or (1 if torch.cuda.is_available() else len(os.sched_getaffinity(0)))
+    if workers == 1 or len(todo) < 2:
+        return [f(c) for c in todo]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with ProcessPoolExecutor(min(workers, len(todo)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(f, todo))
 
 
 def compute_all(todo, runs="runs", workers=None, device=None):
@@ -256,11 +293,13 @@ def compute_all(todo, runs="runs", workers=None, device=None):
     return [Path(runs, c.id) for c in todo]
 
 
-def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, **changes):
-    """The finished study: its cells with their records, computed where missing."""
+def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, by=None, **changes):
+    """The finished study: its cells with their records, computed where missing.
+
+    by: a function cell -> Record (see `over`) that makes all of them anew, where more is wanted than the runs have kept.
+    """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
-    folders = compute_all(todo, runs, workers)
-    done = [record.Record.load(f) for f in folders]
+    done = over(by, todo, workers) if by else [record.Record.load(f) for f in compute_all(todo, runs, workers)]
     full = {c.id for c in cells(paper, name, path, "paper", **changes)[0]}
     return Study(paper, name, tier, spec, todo, done, ["paper" if c.id in full else tier for c in todo])
 
@@ -345,6 +384,19 @@ class Study:
                 out += [self._row(c, r, f"acc_{o}", rule, 100 * a) for o, a in zip(r.meta["owners"], test)
                         if f"acc_{o}" in ledger.METRICS]
         return pd.DataFrame(out)
+
+    def views(self, names, measures, rules, setting=lambda cell: cell.setting):
+        """Seeds of every view that a record holds: names {view: what the paper calls it}, which comes first in the setting, so
+        "personalised model;C=10". setting: what follows, from the cell. Judged before training, so as a client is served."""
+        out = []
+        for view, name in names.items():
+            some = [(c, r) for c, r in zip(self.cells, self.records) if ("pre", view, "test") in r.views]
+            part = dataclasses.replace(self, cells=[c for c, _ in some], records=[r for _, r in some],
+                                       tiers=[t for c, t in zip(self.cells, self.tiers) if any(c is d for d, _ in some)])
+            s = part.seeds(measures, rules, look=("pre", view))
+            ends = {c.id: setting(c) for c, _ in some}
+            out.append(s.assign(setting=[";".join(filter(None, (name, ends[i]))) for i in s.run_ids]))
+        return pd.concat(out, ignore_index=True)
 
     def validation(self, rule="best_val"):
         """The same for the mean validation accuracy, by which a grid is searched."""

@@ -245,3 +245,40 @@ def test_each_method_is_judged_as_the_study_says(params, tmp_path):
     t, y = done.curve("synthetic_05_05", "FedPer")
     assert t.tolist() == [1, 2, 3, 4] and y.shape == (1, 4) and y[0, -1] == pytest.approx(rows["FedPer"])
     assert done.curve("synthetic_05_05", "FedAvg")[0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_axis_may_be_called_by_the_papers_number(params):
+    def called(t):
+        gridded(t)
+        t["fedga"]["tasks"]["synthetic_05_05"]["run"]["rounds"] |= {"called": [200, 100]}
+    assert {c.setting for c in experiment.cells("fedga", "main", params(called))[0]} == {
+        "B=200;P=0.5", "B=200;P=1", "B=100;P=0.5", "B=100;P=1"}
+
+
+def test_a_value_may_depend_on_the_tier(params):
+    def by_tier(t):
+        t["fedga"]["studies"]["book"]["main"]["methods"] = {"FedGA": {"alpha": {"tiny": 2, "paper": "$alpha"} | {"paper": 7}}}
+        del t["fedga"]["alpha"]
+    got = {tier: experiment.cells("fedga", "main", params(by_tier), tier)[0][0] for tier in ("tiny", "paper")}
+    assert [json.loads(c.kwargs)["alpha"] for c in got.values()] == [2, 7] and {c.setting for c in got.values()} == {""}
+    with pytest.raises(ValueError, match="alpha = .* has no value for tier small; give one for each of tiny, small, paper"):
+        experiment.cells("fedga", "main", params(by_tier), "small")
+
+
+def test_views_are_named_as_the_paper_names_them(params, tmp_path):
+    def ditto(t):
+        del t["fedga"]["alpha"]
+        t["fedga"]["studies"]["book"]["main"]["methods"] = {"FedAvg": {}, "Ditto": [{}, {"lam": 0.5}]}
+    done = experiment.study("fedga", "main", path=params(ditto), runs=tmp_path / "runs", workers=1)
+    names, measure = {"global": "global model", "personal": "own model"}, {"acc_mean_pct": experiment.TAILS["acc_mean_pct"]}
+    s = done.views(names, measure, ("last",))
+    assert set(s.setting[s.method == "FedAvg"]) == {"global model"}                              # it has no other
+    assert set(s.setting[s.method == "Ditto"]) == {"global model", "own model", "global model;lam=0.5", "own model;lam=0.5"}
+    want = 100 * done.of(method="Ditto", setting="lam=0.5", seed=1)[0][1]["pre", "personal", "test"][-1].mean()
+    assert s[(s.setting == "own model;lam=0.5") & (s.seed == 1)].value.item() == pytest.approx(want)
+
+
+def test_the_lowest_twentieth_is_a_mean_of_a_group():
+    a = np.arange(40)[None] / 40
+    assert experiment.TAILS["acc_lowest5_pct"](a) == pytest.approx(100 * 0.5 / 40)
+    assert experiment.TAILS["acc_top5_pct"](a) == pytest.approx(100 * 38.5 / 40)
