@@ -23,6 +23,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "benchmarks-memory.csv"
 MIB = 2 ** 20
+BY = ["method", "how", "chunk", "cohort", "clients"]
 
 
 def peak():
@@ -39,7 +40,8 @@ def one(method, clients, cohort, how, chunk, side):
     torch.set_num_threads(1)
     g, N = torch.Generator().manual_seed(0), clients * 6
     pool = Pool("noise", torch.randn(N, 3, side, side, generator=g), torch.randint(10, (N,), generator=g), 10, "synthetic")
-    task = fedlib.Task.from_rows("noise", ResNet18(10, stem="cifar", norm="group"), pool, torch.arange(N).split(6), parts=(.7, 0, .3), batch=4)
+    network = ResNet18(10, stem="cifar", norm="group")
+    task = fedlib.Task.from_rows("noise", network, pool, torch.arange(N).split(6), parts=(.7, 0, .3), batch=4)
     before = peak()
     rec = fedlib.run(fedlib.make(method, task), rounds=1, cohort=cohort, every=1, how=how, chunk=chunk, device="cpu",
                      splits=("test",), progress=False)
@@ -73,9 +75,9 @@ def main():
         print({k: round(v, 2) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
     new = pd.DataFrame(rows)
     if OUT.exists():
-        new = pd.concat([pd.read_csv(OUT), new]).drop_duplicates(["method", "clients", "cohort", "how", "chunk"], keep="last")
+        new = pd.concat([pd.read_csv(OUT), new]).drop_duplicates(BY, keep="last")
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    new.sort_values(["method", "how", "chunk", "cohort", "clients"]).to_csv(OUT, index=False, float_format="%.4g", lineterminator="\n")
+    new.sort_values(BY).to_csv(OUT, index=False, float_format="%.4g", lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -189,7 +189,8 @@ PARTS = {"dirichlet": ("dirichlet", "alpha"), "labels": ("labels_per_client", "l
 USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"name": "natural"}, {"name": "CNN"}),
          "digits": (DIRICHLET, {"name": "MLP", "hidden": 64}), "glyphs": (DIRICHLET, {"name": "CNN"}),
          "cifar10": (DIRICHLET | {"clients": 100, "alpha": 0.1}, {"name": "CNN"}),
-         "cifar100": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"})}      # source -> partition, network
+         "cifar100": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"}),
+         "tiny_imagenet": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"})}      # source -> partition, network
 
 
 def describe(text):

@@ -224,7 +224,7 @@ def svg(fig, title: str, alt: str) -> str:
 
     text = re.sub(r'(?:\b(?:d|x|y|x1|x2|y1|y2|width|height|points)="[^"]*"|(?:translate|rotate)\([^)]*\))', shorter, text)
     head = f"<title>{html.escape(title)}</title>\n <desc>{html.escape(alt)}</desc>"
-    text = re.sub(r"(<svg [^>]*>)", rf'\1{head}', text.replace("\\", "\\\\"), count=1).replace("\\\\", "\\")
+    text = re.sub(r"<svg [^>]*>", lambda m: m[0] + head, text, count=1)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 

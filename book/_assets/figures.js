@@ -69,7 +69,7 @@ function turnable(box) {
     });
     turned.push(() => (cloud ? drawCloud : drawSurface)(canvas, data.z && data.z[name]));
   });
-  add(box, "p", { class: "hint" }, "Drag to turn" + (names.length > 1 ? " both" : "") + ", or focus and use the arrow keys; + and − zoom, 0 resets.");
+  add(box, "p", { class: "hint" }, "Drag to turn" + (names.length > 2 ? " all" : names.length > 1 ? " both" : "") + ", or focus and use the arrow keys; + and − zoom, 0 resets.");
   const draw = () => turned.forEach(f => f());
   function turn(yaw, pitch, zoom = 1) {
     eye.yaw += yaw;

@@ -39,5 +39,5 @@ class FedSAM(FedAvg):
                              "another one to FedAvg")
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        step = SAM(self.rho)(loss)                                       # eq:fedsam-perturb, eq:fedsam-step
-        return sgd(step, w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)
+        step = SAM(self.rho)(loss)                                                                  # eq:fedsam-perturb
+        return sgd(step, w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)  # eq:fedsam-step
