@@ -1,4 +1,4 @@
-"""How long does a landscape take, and how much memory?
+"""How long does a landscape take?
 
     python -m benchmarks.landscape                      glyphs of 16 x 16 pixels, 41 x 41 points
     python -m benchmarks.landscape --sides 16 32 --points 21
@@ -11,8 +11,7 @@ The loss of the small CNN on 2,000 test images at every point of a plane, by
     loop, 2 processes  half of the points each, one thread each: how the pipeline uses two cores
 
 All of them must give the same numbers at a few points. Each line runs in a process of its own. Wall and
-CPU seconds of the whole plane; peak memory is what computing adds to a process that holds images and model, summed over the
-processes (Linux). Writes results/benchmarks-landscape.csv and .json: what it ran on.
+CPU seconds of the whole plane. Writes results/benchmarks-landscape.csv and .json: what it ran on.
 """
 from __future__ import annotations
 
@@ -21,9 +20,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
-import threading
 import time
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -37,7 +34,7 @@ from .cases import cnn
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "benchmarks-landscape.csv"
 VARIANTS = ("naive", "loop", "vmap", "loop, 2 threads", "loop, 2 processes")
-COLUMNS = ("side", "variant", "points", "images", "wall_s", "cpu_s", "points_per_s", "peak_mib", "times_naive", "note")
+COLUMNS = ("side", "variant", "points", "images", "wall_s", "cpu_s", "points_per_s", "times_naive", "note")
 IMAGES, BATCH = 2000, 128                                  # test images; rows per batch of the naive loop
 
 
@@ -77,58 +74,26 @@ def ours(side, at, how):
     return losses_at(data_loss(task, torch.arange(len(task.y))), w, (d1, d2), at, how, 8)
 
 
-def private():
-    """MiB of this process's own memory, swapped out or not; mapped files come and go and are not counted."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "VmSwap"))) / 1024
-
-
-@cache
-def loaded(side):
-    """The memory that task, model and directions leave this process with."""
-    setting(side)
-    return private()
-
-
-@contextmanager
-def watched(side):
-    """A list that holds, at the end, the most memory beyond `loaded`, looked at every 5 ms."""
-    before, most, over = loaded(side), [0.0], threading.Event()
-
-    def look():
-        while not over.wait(0.005):
-            most[0] = max(most[0], private() - before)
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield most
-    finally:
-        over.set()
-        thread.join()
-
-
 def start(side):
     torch.set_num_threads(1)
-    loaded(side)
+    setting(side)
 
 
 def part(side, at):
-    """A worker's share, and the memory that it added."""
-    with watched(side) as most:
-        z = ours(side, torch.tensor(at), "loop").tolist()
-    return z, most[0]
+    """A worker's share."""
+    return ours(side, torch.tensor(at), "loop").tolist()
 
 
 def compute(variant, side, at, workers=None):
-    """(losses [n], MiB added by other processes)."""
+    """Losses [n]."""
     if variant == "naive":
-        return naive(side, at), 0.0
+        return naive(side, at)
     if variant == "loop, 2 processes":
         halves = workers.starmap(part, [(side, h.tolist()) for h in (at[::2], at[1::2])], chunksize=1)
         z = torch.empty(len(at))
-        z[::2], z[1::2] = (torch.tensor(h) for h, _ in halves)
-        return z, sum(m for _, m in halves)
-    return ours(side, at, "vmap" if variant == "vmap" else "loop"), 0.0
+        z[::2], z[1::2] = map(torch.tensor, halves)
+        return z
+    return ours(side, at, "vmap" if variant == "vmap" else "loop")
 
 
 def one(variant, side, points):
@@ -136,13 +101,12 @@ def one(variant, side, points):
     from fedlib.landscape import grid
     torch.set_num_threads(2 if variant == "loop, 2 threads" else 1)
     at = grid(1.0, points)
-    loaded(side)
+    setting(side)
     workers = multiprocessing.get_context("spawn").Pool(2, start, (side,)) if variant == "loop, 2 processes" else None
     some = at[:: max(1, len(at) // 6)]
-    z = compute(variant, side, some, workers)[0]                             # and everything is warm
+    z = compute(variant, side, some, workers)                             # and everything is warm
     cpu, wall = clock.tree_cpu(), time.perf_counter()
-    with watched(side) as most:
-        more = compute(variant, side, at, workers)[1]
+    compute(variant, side, at, workers)
     wall, cpu = time.perf_counter() - wall, clock.tree_cpu() - cpu
     gap = float((z - ours(side, some, "loop")).abs().max())
     if not gap < 1e-4:
@@ -151,7 +115,7 @@ def one(variant, side, points):
         workers.close()
         workers.join()
     print(json.dumps({"side": side, "variant": variant, "points": points, "images": IMAGES, "wall_s": wall, "cpu_s": cpu,
-                      "points_per_s": len(at) / wall, "peak_mib": most[0] + more}))
+                      "points_per_s": len(at) / wall}))
 
 
 def main():

@@ -47,8 +47,8 @@ def one(method, clients, cohort, how, chunk, side):
                      splits=("test",), progress=False)
     model = sum(v.numel() * v.element_size() for v in task.init(0).values())
     kept = sum(v.numel() * v.element_size() for v in leaves(rec.state["clients"]))
-    print(json.dumps({"method": method, "clients": clients, "cohort": cohort, "how": how, "chunk": chunk, "model_mib": model / MIB,
-                      "kept_mib": kept / MIB, "peak_mib": peak() - before,
+    print(json.dumps({"method": method, "clients": clients, "cohort": cohort, "how": how, "chunk": chunk,
+                      "model_mib": model / MIB, "kept_mib": kept / MIB, "peak_mib": peak() - before,
                       "beside_in_models": (peak() - before - kept / MIB) / (model / MIB)}))
 
 
