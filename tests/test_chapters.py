@@ -13,8 +13,11 @@ from fedlib.method import hp, make
 from fedlib.methods import METHODS, FedAvg, Uniform
 from fedlib.methods.fedga import gini
 from fedlib.methods.fedmgda import min_norm
+from fedlib.methods.plgu import TINY, spread
+from fedlib.methods.plgu_lf import PLGULF
 from fedlib.server import project_box
 from fedlib.statistics import interval
+from fedlib.tree import sqnorm
 
 
 def tensor(x):
@@ -164,3 +167,26 @@ def test_a_capped_weight():
     p = Capped(tau=50.0).weights({"loss": loss})
     assert np.isclose(p.sum(), 1) and np.isclose(p[3], 2 / 4) and p.max() <= 2 / 4 + 1e-12
     assert np.isclose(Capped().weights({"loss": tensor([1])}), 1)
+
+
+# plgu
+
+@dataclass(frozen=True)
+class PLGUOwn(PLGULF):
+    """PLGU-LF whose layers are each pushed by their own score, whatever their gradients."""
+
+    def perturbation(self, g, s, part=None):
+        units = self.units(g)
+        size = torch.stack([sqnorm({k: g[k] for k in names}).sqrt() for names in units])
+        s = s if part is None else s * part
+        return spread(self.rho * s / (len(s) ** 0.5 * (size + TINY)), g, units)
+
+
+def test_every_layer_is_pushed_by_its_own_score():
+    task = fedlib.tasks.build({"data": {"name": "digits"}, "network": {"name": "MLP", "hidden": 8},
+                               "partition": {"name": "dirichlet", "clients": 4, "alpha": 1.0}})
+    m, g, s = PLGUOwn(rho=0.5, task=task), task.init(0), torch.tensor([0.5, 1.5])
+    e = m.perturbation(g, s)
+    for names, want in zip(m.units(g), s * 0.5 / 2 ** 0.5):
+        assert abs(sqnorm({k: e[k] for k in names}).sqrt() - want) < 1e-6
+    assert abs(sqnorm(m.perturbation(g, torch.ones(2))).sqrt() - 0.5) < 1e-6

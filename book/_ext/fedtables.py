@@ -25,7 +25,7 @@ from fedbook import (
 )
 from sphinx.util.docutils import SphinxDirective
 
-from fedlib.ledger import METRICS, slug
+from fedlib.ledger import METRICS, VIEWS, slug
 
 
 class Table(SphinxDirective):
@@ -127,8 +127,12 @@ def words(argument):
 
 
 def pieces(r):
-    """The setting of a row taken apart: 'beta=0.1;P=0.2' -> {"beta": "0.1", "P": "0.2"}; nothing if a part is no name=value."""
-    parts = [p.strip().partition("=") for p in r.get("setting", "").split(";") if p.strip()]
+    """The setting of a row taken apart: 'global model; C=10' -> {"view": "global model", "C": "10"}.
+
+    Nothing if a part is neither a view of a model nor name=value.
+    """
+    parts = [p.strip() for p in r.get("setting", "").split(";") if p.strip()]
+    parts = [("view", "=", p) if p in VIEWS else p.partition("=") for p in parts]
     return {k: v for k, sign, v in parts} if all(sign for _, sign, _ in parts) else {}
 
 
@@ -174,7 +178,7 @@ class Reported(Table):
             return self.fail("{reported} %s %s: no row has all of these options", paper, artefact)
         self.layout(table)
         fixed = ", ".join(nice(c, table[0][c]) for c in ("dataset", "metric") if c not in self.at and nice(c, table[0][c]))
-        fixed += "".join(f", {k} = {v}" for k, v in pieces(table[0]).items()
+        fixed += "".join(f", {v if v in VIEWS else f'{k} = {v}'}" for k, v in pieces(table[0]).items()
                          if k != "rule" and all(pieces(r).get(k) == v for r in table))
         how = ('<span class="rep">reported</span> above, <span class="our">ours</span> below' if self.printed
                else '<span class="our">ours</span>')
@@ -197,6 +201,8 @@ class Reported(Table):
         names = dict.fromkeys(k for r in table for k in pieces(r) if k != "rule") if apart else ()
         methods = {r["method"] for r in table}
         self.axes = [k for k in names if len({(r["method"], pieces(r).get(k)) for r in table}) > len(methods)]
+        self.switches = [k for k in self.axes if not all(k in pieces(r) for r in table)]  # without a value: a row of its own with
+        self.axes = [k for k in self.axes if k not in self.switches]
         vary = [c for c in ("dataset", "model", *(self.axes if apart else ["setting"]), "metric")
                 if len({self.value(r, c) for r in table}) > 1]
         self.at = [c for c in vary if not (c == "setting" and self.inline)] or ["metric"]
@@ -225,7 +231,8 @@ class Reported(Table):
 
     def line(self, r):
         rule = f"rule={pieces(r)['rule']}" if self.rules and "rule" in pieces(r) else ""
-        return r["method"], r.get("setting", "") if self.inline else rule
+        switches = [f"{k}={pieces(r)[k]}" for k in self.switches if k in pieces(r)]
+        return r["method"], r.get("setting", "") if self.inline else ";".join([*switches, *filter(None, [rule])])
 
     @staticmethod
     def named(line):
@@ -239,7 +246,7 @@ class Reported(Table):
         return self.heading(self.at[-1], c[-1]) or "–"
 
     def heading(self, c, value):
-        return esc(f"{c} = {value}" if c in self.axes and value else nice(c, value))
+        return esc(f"{c} = {value}" if c in self.axes and value and value not in VIEWS else nice(c, value))
 
     def cell(self, m, c):
         r = self.cells.get((m, c))
