@@ -142,7 +142,8 @@ def tiered(entry, tier):
 def settings(kwargs, paper, tier="paper"):
     """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants.
 
-    A value "$name" is the paper's constant of that name, a value {small: 2, paper: 5} that of the tier.
+    A value "$name" is the paper's constant of that name, a value {small: 2, paper: 5} that of the tier; the latter is no variant
+    and not named in the setting.
     """
     out = []
     for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
@@ -150,9 +151,10 @@ def settings(kwargs, paper, tier="paper"):
         for k, v in variant.items():
             if isinstance(v, dict) and tier not in v:
                 raise ValueError(f"{k} = {v} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
-        variant = {k: v[tier] if isinstance(v, dict) else v for k, v in variant.items()}
+        silent = {k for k, v in variant.items() if isinstance(v, dict)}
+        variant = {k: v[tier] if k in silent else v for k, v in variant.items()}
         axes = [k for k, v in variant.items() if isinstance(v, list)]
-        named = axes if not isinstance(kwargs, list) else list(variant)
+        named = [k for k in (variant if isinstance(kwargs, list) else axes) if k not in silent]
         for point in itertools.product(*[variant[k] for k in axes]):
             full = variant | dict(zip(axes, point))
             out.append((";".join(f"{k}={full[k]}" for k in named), full))

@@ -257,10 +257,14 @@ def test_an_axis_may_be_called_by_the_papers_number(params):
 
 def test_a_value_may_depend_on_the_tier(params):
     def by_tier(t):
-        t["fedga"]["studies"]["book"]["main"]["methods"] = {"FedGA": {"alpha": {"tiny": 2, "paper": "$alpha"} | {"paper": 7}}}
+        by = {"tiny": 2, "paper": 7}
+        t["fedga"]["studies"]["book"]["main"]["methods"] = {
+            "FedGA": {"alpha": by}, "FedGA_ablation": [{"alpha": by}, {"alpha": by, "lr": 1}]}
         del t["fedga"]["alpha"]
     got = {tier: experiment.cells("fedga", "main", params(by_tier), tier)[0][0] for tier in ("tiny", "paper")}
     assert [json.loads(c.kwargs)["alpha"] for c in got.values()] == [2, 7] and {c.setting for c in got.values()} == {""}
+    variants = {c.setting for c in experiment.cells("fedga", "main", params(by_tier), "tiny")[0] if c.method == "FedGA_ablation"}
+    assert variants == {"", "lr=1"}                                                  # what the tier sets is no variant
     with pytest.raises(ValueError, match="alpha = .* has no value for tier small; give one for each of tiny, small, paper"):
         experiment.cells("fedga", "main", params(by_tier), "small")
 
