@@ -190,7 +190,7 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
         if hears and len(who[0]) and not last:
             run_.keep(lambda *a: (method.receive(*a), {}), method.send(server, who[0]), clients, who, "receive")
         if look:
-            hear = {"hear": torch.isin(all_, who[0]).to(task.x.device)} if hears and last else None   # and the state rests
+            hear = {"hear": torch.isin(all_, who[0]).to(task.x.device)} if hears and last else None  # changes nothing
             record.score(t, "pre", score(method, method.send(server, all_), clients, run_, SA, splits, hear=hear))
             if guests and task.guests:
                 G = run_.shards(-1 - torch.arange(len(task.guests)))

@@ -207,9 +207,10 @@ def points(spec):
         for k, v in entry.items() if isinstance(entry, dict) and "grid" not in entry else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
                 refuse(v, ("grid", "as", "called"), ".".join(filter(None, (part, k))))
-                axes.setdefault(v.get("as", k or part), []).append((part, k, v["grid"]))
-                called.setdefault(v.get("as", k or part), v["grid"])
-                called |= {v.get("as", k or part): v["called"]} if "called" in v else {}
+                name = v.get("as", k or part)
+                axes.setdefault(name, []).append((part, k, v["grid"]))
+                if "called" in v or name not in called:
+                    called[name] = v.get("called", v["grid"])
     for name, axis in axes.items():
         if len({len(called[name]), *(len(grid) for *_, grid in axis)}) > 1:
             raise ValueError(f"the axis {name!r} has lists of {' and '.join(str(len(g)) for *_, g in axis)} values: "

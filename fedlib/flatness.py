@@ -34,7 +34,7 @@ def numbers(loss, w):
     e = sharpness.lambda_max(loss, w)
     s = landscape.surface(loss, w, 0.5, 9, SEEDS)
     return ({"lambda_max": e.value} | {f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO}
-            | {"landscape_area": float(sharpness.area(s.z, 0.5)), "weight_norm": float(s.norm), "loss": float(s.z[4, 4]),
+            | {"landscape_area": float(sharpness.area(s.z, 0.5)), "weight_norm": float(s.norm), "loss": float(s.z.flatten()[s.z.numel() // 2]),
                "converged": float(e.converged), "cosine": float(s.cosine)})
 
 
