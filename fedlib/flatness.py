@@ -33,8 +33,9 @@ def numbers(loss, w):
     """
     e = sharpness.lambda_max(loss, w)
     s = landscape.surface(loss, w, 0.5, 9, SEEDS)
+    middle = s.z.flatten()[s.z.numel() // 2]
     return ({"lambda_max": e.value} | {f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO}
-            | {"landscape_area": float(sharpness.area(s.z, 0.5)), "weight_norm": float(s.norm), "loss": float(s.z.flatten()[s.z.numel() // 2]),
+            | {"landscape_area": float(sharpness.area(s.z, 0.5)), "weight_norm": float(s.norm), "loss": float(middle),
                "converged": float(e.converged), "cosine": float(s.cosine)})
 
 
