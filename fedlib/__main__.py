@@ -21,9 +21,9 @@ from pathlib import Path
 
 import torch
 
-from . import engine, local, metrics, record, server
+from . import bias, engine, local, metrics, record, robust, server
 from .cite import cite
-from .method import make, nearest
+from .method import Wrap, make, nearest
 from .methods import METHODS
 from .tier import TIERS
 
@@ -164,13 +164,16 @@ def piece(node, text):
 
 def known_pieces():
     """Steps and rules by name."""
-    return {n: c for module in (local, server) for n, c in vars(module).items()
+    return {n: c for module in (local, server, robust) for n, c in vars(module).items()
             if inspect.isclass(c) and c.__module__ == module.__name__ and hasattr(c, "__dataclass_fields__")}
 
 
 def parse_settings(pairs, m):
     """["mu=.1", ...] -> {"mu": 0.1}."""
     out, names = {}, [f.name for f in fields(m) if f.name not in ("task", "inner")]
+    if issubclass(m, Wrap):                                # what it does not know goes to the method inside
+        inside = next((p.partition("=")[2] for p in pairs if p.startswith("inner=")), m.around)
+        names += ["inner", *(f.name for f in fields(known(inside)) if f.name not in ("task", "inner", *names))]
     for pair in pairs:
         k, eq, v = pair.partition("=")
         if not eq:
@@ -190,14 +193,16 @@ USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"
          "digits": (DIRICHLET, {"name": "MLP", "hidden": 64}), "glyphs": (DIRICHLET, {"name": "CNN"}),
          "cifar10": (DIRICHLET | {"clients": 100, "alpha": 0.1}, {"name": "CNN"}),
          "cifar100": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"}),
+         **dict.fromkeys(("census", "acs"), ({"name": "natural"}, {"name": "MLP", "hidden": 32})),
+         "mnist": (DIRICHLET, {"name": "CNN"}),
          "tiny_imagenet": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"})}      # source -> partition, network
 
 
 def describe(text):
     """"digits:clients=10,dirichlet=.3" -> (description for fedlib.tasks, split).
 
-    dirichlet=, labels= and per_domain= choose the partition, network= the network; batch= and split= are the task's; what
-    the source takes goes to the source, then to the partition, and the rest are sizes of the network.
+    dirichlet=, labels= and per_domain= choose the partition, network= the network; groups=parity compares odd and even
+    labels; batch= and split= are the task's; what the source takes goes to the source, then to the partition, and the rest are sizes of the network.
     """
     from . import tasks
     name, _, rest = text.partition(":")
@@ -213,9 +218,10 @@ def describe(text):
     for k, (how, arg) in PARTS.items():
         if k in given:
             partition = {"name": how, arg: given.pop(k)} | {a: b for a, b in partition.items() if a == "clients"}
+    groups = {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
     if "network" in given:
         network = {"name": given.pop("network")}
-    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)}
+    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)} | groups
     split = given.pop("split", 0)
     takes = inspect.signature(tasks.SOURCES[name]).parameters
     lacks = [k for k, v in takes.items() if v.default is v.empty and k not in given]
@@ -258,6 +264,15 @@ def report(name, task, rec):
                 rows.append((view, moment, rule, f"{100 * metrics.mean_acc(a):.1f}", f"{100 * metrics.worst(a):.1f}",
                              f"{metrics.gini(a):.3f}" if len(a) > 1 else "-"))
     print(columns(rows))
+    if rec.cells:
+        names = task.groups.names
+        rows = [("model", "moment", *(f"{k}, %" for k in ("EO", "DP", "CAL", "CON")), *(f"positive {a}, %" for a in names))]
+        for (moment, view, split), n in rec.cells.items():
+            if split == "test" and moment != "guest":
+                n, s = bias.pooled(n[-1]), rec.alike[moment, view][-1].sum(0)
+                scores = [bias.EO(n), bias.DP(n), bias.CAL(n), bias.CON(s), *(bias.positive_rate(g[None]) for g in n)]
+                rows.append((view, moment, *(f"{100 * v:.1f}" for v in scores)))
+        print(f"\nbias between {' and '.join(names)}, last round, all test rows together\n\n" + columns(rows))
     sent = {way: sum(e["bytes"] for e in leaves.values()) for way, leaves in rec.meta["bytes"].items()}
     print("\nbytes per client and round: " + ", ".join(f"{way} {n:,}" for way, n in sent.items()))
 

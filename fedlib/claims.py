@@ -568,6 +568,7 @@ HEADLINE = {                                            # paper -> studies, meth
     "plgu": (("tables",), ("FedAvg", "FedSAM", "FedRep", "FedRep-2x", "Local", "PLGU-LF", "PLGU-GRep", "PLGU-GHN"),
              ("global model;C=10", "personalised model;C=10", "global model;C=20", "personalised model;C=20"),
              ("acc_mean_pct", "acc_lowest5_pct")),
+    "equfl": (("census", "images"), ("FedAvg", "Reweight", "EquFL"), ("", "target=EO", "target=DP"), ("EO", "DP", "accuracy")),
 }
 
 

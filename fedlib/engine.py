@@ -98,20 +98,36 @@ class Clients:
 def score(method, down, clients, run, shards, splits, names=None, hear=None):
     """{view: {split: [M]}} accuracy of each client on its own rows of every split.
 
+    With groups also {"cells": {view: {split: [M, A, 2, 2]}}, the counts of `Groups.tally`, and "alike": {view: [M, 2]}}, over
+    test rows with neighbours, the sum of |yhat_i - mean of the neighbours' yhat| by the same view, and their number.
     hear {"hear": [M]}: the clients that receive first; what they then keep is scored and dropped, so it is never held twice.
     """
+    groups = method.task.groups
+    near = method.task.alike["near"] if groups else None
+
     def f(down, mine, *rest):
         *hear, shard = rest
         if hear:
             mine = where(hear[0]["hear"], method.receive(down, mine, shard), mine)
         parts = [shard.all(s) for s in splits]
-        x, y, cut = torch.cat([b.x for b in parts]), torch.cat([b.y for b in parts]), [len(b.x) for b in parts]
-        out = {}
+        x, cut = torch.cat([b.x for b in parts]), [len(b.x) for b in parts]
+        if groups:
+            me = shard.all("alike")
+            others = near[me.row]                                                # [n, NEAR]
+            x = torch.cat([x, me.x, method.task.x[others].flatten(0, 1)])
+            cut = [*cut, len(me.x), others.numel()]
+        out, cells, alike = {}, {}, {}
         for k, view in method.views(down, mine, shard).items():
             if names is None or k in names:
-                hits = method.hits(view(x), y).split(cut)
-                out[k] = {s: b.avg(h) for s, b, h in zip(splits, parts, hits)}
-        return out
+                z = view(x).split(cut)
+                out[k] = {s: b.avg(method.hits(zi, b.y)) for s, b, zi in zip(splits, parts, z)}
+                if groups:
+                    cells[k] = {s: groups.tally(zi, b) for s, b, zi in zip(splits, parts, z)}
+                    mine_, theirs = (groups.outcome(v.argmax(-1)).to(v.dtype) for v in z[-2:])
+                    apart = (mine_ - theirs.view(others.shape).mean(1)).abs()
+                    m = torch.ones_like(apart) if me.m is None else me.m
+                    alike[k] = torch.stack([(m * apart).sum(), m.sum()])
+        return {"acc": out} | ({"cells": cells, "alike": alike} if groups else {})
     return run.each(f, (down, clients) if hear is None else (down, clients, hear), shards, "views")
 
 
@@ -295,6 +311,9 @@ def check(method, task, rounds, cohort, every, how, chunk, splits):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk = {chunk}: give a positive number of clients, or None for the whole cohort")
+    if method.needs_groups and task.groups is None:
+        raise ValueError(f"{type(method).__name__} needs to know the groups, and {task.name!r} has none: give the task a "
+                         "sensitive attribute (data census or acs, or groups: {by: parity})")
     bare = [c for c in range(task.C) if not len(task.val[c])]
     if method.needs_val and bare:
         raise ValueError(f"{type(method).__name__} needs validation rows at every client; client {bare[0]} of {task.name!r} has "

@@ -28,12 +28,31 @@ import torch
 import yaml
 from tqdm import tqdm
 
-from . import curves, engine, ledger, local, method, metrics, nets, online, plots, random, record, server, task, tasks, tree
+from . import (
+    bias,
+    curves,
+    engine,
+    groups,
+    ledger,
+    local,
+    method,
+    metrics,
+    nets,
+    online,
+    plots,
+    random,
+    record,
+    robust,
+    server,
+    task,
+    tasks,
+    tree,
+)
 from .data import partition
 from .methods import METHODS
 
 TIERS = ("tiny", "small", "paper")
-RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "microscope")
+RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "microscope", "how")
 STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 
@@ -55,6 +74,7 @@ TOP1 = {                                               # of the rows of all clie
     "top1_acc_pct": lambda a, n: 100 * metrics.pooled_acc(a, n),
     "worst10_acc": MEASURES["worst10_acc"],
 }
+BIAS = {f.__name__: f for f in (bias.EO, bias.DP, bias.CAL, bias.EO_sum, bias.CAL_ppv, bias.positive_rate)}
 LOOK = ("pre", "global")                               # moment and view that are scored, unless a study says otherwise
 CURVES = {                                             # of the whole run (rule "run"): record -> {name: value}
     "early_mean_acc": lambda r: curves.between(r, 100 * r.curve(metrics.mean_acc), 1, 50),
@@ -80,10 +100,14 @@ class Cell:
     @property
     def id(self):
         """Hash of the cell and of the source that it runs."""
-        own = METHODS[self.method]
-        code = [digest(m) for m in (tree, random, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
+        kw = json.loads(self.kwargs)
+        own = [METHODS[self.method]]
+        inside = kw.get("inner", getattr(own[0], "around", None))
+        own += [METHODS[inside if isinstance(inside, str) else inside["name"]]] if issubclass(own[0], method.Wrap) else []
+        code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
                                     online, partition, tasks)]
-        code += [digest(inspect.getmodule(c)) for c in own.__mro__ if c.__module__.startswith("fedlib.methods")]
+        code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
+        code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw)
         code += [digest(inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]]))]
         what = [self.task, self.method, self.kwargs, self.engine, self.seed, code]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
@@ -157,8 +181,15 @@ def settings(kwargs, paper, tier="paper"):
         named = [k for k in (variant if isinstance(kwargs, list) else axes) if k not in silent]
         for point in itertools.product(*[variant[k] for k in axes]):
             full = variant | dict(zip(axes, point))
-            out.append((";".join(f"{k}={full[k]}" for k in named), full))
+            out.append((";".join(word(k, full[k]) for k in named), full))
     return out
+
+
+def word(k, v):
+    """A hyper-parameter in a setting: "alpha=5", "rule=Median"; a step goes by its own values, "sigma=0.5"."""
+    if k == "step" and isinstance(v, dict):
+        return ";".join(word(j, u) for j, u in v.items() if j != "name")
+    return f"{k}={v['name'] if isinstance(v, dict) else v}"
 
 
 def cells(paper, name, path="params.yaml", tier=None, **changes):
@@ -227,7 +258,7 @@ def points(spec):
 
 def kind_of(source, papers=None):
     """The kind of data a source gives; one that a paper did not use stands in for it."""
-    kind = {"synthetic": "synthetic", "glyphs": "stand-in"}.get(source, "real")
+    kind = {"synthetic": "synthetic", "census": "synthetic", "glyphs": "stand-in"}.get(source, "real")
     return "stand-in" if papers not in (None, source) else kind
 
 
@@ -400,6 +431,20 @@ class Study:
             ends = {c.id: setting(c) for c, _ in some}
             out.append(s.assign(setting=[";".join(filter(None, (name, ends[i]))) for i in s.run_ids]))
         return pd.concat(out, ignore_index=True)
+
+    def biases(self, rules=("last10_mean",), measures=BIAS):
+        """Seeds of how the model treats groups, over all clients' test rows together: the metrics of `measures`, functions of
+        counts [.., A, 2, 2], CON, and the accuracy as a fraction."""
+        out = []
+        for c, r in zip(self.cells, self.records):
+            moment, view = self.look(c.method)
+            for rule in rules:
+                at = record.RULES[rule](r, view, moment)
+                n, s = bias.pooled(r.cells[moment, view, "test"][at]), r.alike[moment, view][at].sum(1)
+                acc = metrics.pooled_acc(r[moment, view, "test"][at], r.meta["n"]["test"])
+                values = {k: f(n) for k, f in measures.items()} | {"CON": bias.CON(s), "accuracy": acc}
+                out += [self._row(c, r, k, rule, float(v.mean())) for k, v in values.items()]
+        return pd.DataFrame(out)
 
     def validation(self, rule="best_val"):
         """The same for the mean validation accuracy, by which a grid is searched."""

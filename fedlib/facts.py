@@ -11,9 +11,10 @@ import pandas as pd
 from . import engine, ledger, tasks
 from .method import make
 from .methods import METHODS
+from .methods.calibrated import Calibrated
 
 TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients": 6, "alpha": 1.0, "least": 20},
-        "network": {"name": "MLP", "hidden": 32}}
+        "network": {"name": "MLP", "hidden": 32}, "groups": {"by": "parity"}}
 WAYS = {"down": "down", "ask": "down", "up": "up", "answer": "up"}
 
 
@@ -21,7 +22,8 @@ def messages():
     """One row per method, direction and named leaf, as counted in one real round: MLP 64-32-10 on digits, 6 clients."""
     task, out = tasks.build(TASK), []
     for name in METHODS:
-        counted = engine.run(make(name, task, lr=.1), task, 1, progress=False, device="cpu").meta["bytes"]
+        quiet = {"rho": 0} if issubclass(METHODS[name], Calibrated) else {}      # a calibrated round sends nothing else
+        counted = engine.run(make(name, task, lr=.1, **quiet), task, 1, progress=False, device="cpu").meta["bytes"]
         for way, leaves in counted.items():
             for leaf, m in leaves.items():
                 if not m["bytes"]:                                              # buffers of a network that has none

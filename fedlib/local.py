@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .random import fold, normal, tag
 from .tree import add, build, leaves, scale, sqnorm, sub, tmap, where
 
 _here = threading.local()
@@ -142,3 +143,36 @@ class SAM:
             e = d(w, b)
             return d(add(w, scale(e, self.rho / (sqnorm(e).sqrt() + 1e-12))), b)
         return g
+
+
+@dataclass(frozen=True)
+class Private:
+    """The gradient of DP-SGD (Abadi et al., CCS 2016): every row's gradient is clipped, noise is added to their sum.
+
+        g = (sum_i g_i min(1, clip / |g_i|) + sigma clip z) / B,   z ~ N(0, I)
+
+    B is the nominal batch size, so with `poisson` batches the noise fits what `privacy.epsilon` counts (a batch that nobody
+    joins, one in e^B, is left out). sigma = 0 clips, too.
+    """
+    clip: float = 1.0
+    sigma: float = 1.0
+
+    def __post_init__(self):
+        if not self.clip > 0 or not self.sigma >= 0:
+            raise ValueError(f"Private(clip={self.clip}, sigma={self.sigma}): give clip > 0, the longest gradient of a row, and "
+                             "sigma >= 0, the noise in units of clip")
+
+    def __call__(self, loss):
+        def g(w, b):
+            w = tmap(torch.Tensor.detach, w)
+            one = lambda row: torch.func.grad(loss)(w, b._replace(**tmap(lambda v: v[None], row), m=None))
+            G = torch.func.vmap(one)({"x": b.x, "y": b.y, "row": b.row} | ({} if b.a is None else {"a": b.a}))
+            length = sum(v.flatten(1).square().sum(1) for v in leaves(G)).sqrt()                 # [B]
+            s = (self.clip / length.clamp(min=1e-12)).clamp(max=1)
+            total = tmap(lambda v: torch.tensordot(s if b.m is None else s * b.m, v, 1), G)
+            z = normal(fold(b.key, tag("privacy")), w)
+            return scale(add(total, z, self.sigma * self.clip), 1 / b.size)
+        return g
+
+
+STEPS = {"Plain": Plain, "SAM": SAM, "Private": Private}

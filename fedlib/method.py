@@ -55,6 +55,9 @@ class Method:
     epochs: int = hp(1, "passes over a client's rows per round", range=(0, 10 ** 6), source="set by the task")
     momentum: float = hp(0.0, "momentum of the clients, within one round", range=(0, 1), source="0: plain SGD")
     decay: float = hp(0.0, "weight decay of the clients", range=(0, math.inf), source="0: none")
+    batches: int = hp(0, "batches per round, instead of epochs; 0: epochs", range=(0, 10 ** 6), source="set by the task")
+    poisson: bool = hp(False, "each row joins a batch with probability batch / rows, as DP-SGD counts it", choices=(True, False),
+                       source="set by the task")
     last: str = hp("keep", "what to do with an incomplete last batch", choices=("keep", "drop"), source="engine")
     shuffle: bool = hp(True, "draw the batches anew in every pass; False: the same batches for ever", choices=(True, False),
                        source="engine")
@@ -65,6 +68,8 @@ class Method:
     who = "sample"            # who trains; "all": every client in every round
     download = "cohort"       # who runs receive; "all": absent clients too
     needs_val = False         # a client measures itself on its validation rows
+    needs_groups = False      # it must know the groups of a sensitive attribute
+    uses = ()                 # modules beside its own that its numbers depend on
     post = ()                 # views that are also scored after training, before the next download
 
     def __post_init__(self):
@@ -79,11 +84,11 @@ class Method:
                 raise ValueError(f"{at} is not one of {', '.join(map(repr, choices))}: {f.metadata['what']}")
 
     def plans(self):
-        return {"train": self.plan(self.epochs)}
+        return {"train": self.plan(self.epochs, steps=self.batches or None)}
 
     def plan(self, epochs, **more):
         """So many passes over batches as the task and the method want them; more: other fields of Plan."""
-        return Plan(epochs, None, self.last, self.shuffle)._replace(**more)
+        return Plan(epochs, None, self.last, self.shuffle, poisson=self.poisson)._replace(**more)
 
     # server
     def server(self, w, r):
@@ -154,9 +159,12 @@ class Method:
 class Wrap(Method):
     """A method around a method: everything passes through; override what changes. Server state {"in": the inner state, ...}."""
     inner: Any = None
+    around = "FedAvg"         # the method inside, where none is named
     who = property(lambda self: self.inner.who)
     download = property(lambda self: self.inner.download)
     post = property(lambda self: self.inner.post)
+    needs_val = property(lambda self: self.inner.needs_val)
+    needs_groups = property(lambda self: self.inner.needs_groups)
 
     def plans(self):
         return self.inner.plans()
@@ -184,6 +192,9 @@ class Wrap(Method):
         return self.inner.views(down, mine, shard)
 
 
+BASE = [f.name for f in fields(Method)]
+
+
 def listens(m):
     """Does this method do anything on download?"""
     if isinstance(m, Wrap) and type(m).receive is Wrap.receive:
@@ -198,15 +209,39 @@ def nearest(word, words):
 
 
 def make(name, task, **kw):
-    """The method called `name`, with its hyper-parameters, on a task."""
+    """The method called `name`, with its hyper-parameters, on a task.
+
+    Pieces may be given by name, rule="Median" or step={"name": "SAM", "rho": 0.1}, and so may the method inside a wrapper,
+    inner="FedProx". What the wrapper does not declare itself goes to that one.
+    """
     from .methods import METHODS
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib methods lists them)")
     known = [f.name for f in fields(METHODS[name]) if f.name not in ("task", "inner")]
+    if issubclass(METHODS[name], Wrap):
+        own = [k for k in known if k not in BASE]
+        inside = kw.get("inner", METHODS[name].around)
+        inside = {"name": inside} if isinstance(inside, str) else inside
+        inner = make(**{k: v for k, v in kw.items() if k not in ("inner", *own)} | inside | {"task": task})
+        return METHODS[name](task, inner=inner, **{k: v for k, v in kw.items() if k in own})
     for k in kw:
         if k not in known:
             raise ValueError(f"{name} has no hyper-parameter {k!r}{nearest(k, known)} (it has {', '.join(known)})")
-    return METHODS[name](task, **kw)
+    return METHODS[name](task, **kw | {k: piece(k, kw[k]) for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))})
+
+
+def piece(kind, spec):
+    """The step or rule of a description: its name, or {"name": its name, ...}."""
+    from .local import STEPS
+    from .robust import RULES
+    table, spec = {"step": STEPS, "rule": RULES}[kind], {"name": spec} if isinstance(spec, str) else spec
+    if spec.get("name") not in table:
+        raise ValueError(f"unknown {kind} {spec.get('name')!r}{nearest(spec.get('name'), table)} (known: {', '.join(table)})")
+    known = [f.name for f in fields(table[spec["name"]])]
+    for k in spec:
+        if k not in (*known, "name"):
+            raise ValueError(f"{spec['name']} has no {k!r}{nearest(k, known)} (it has {', '.join(known) or 'nothing to set'})")
+    return table[spec["name"]](**{k: v for k, v in spec.items() if k != "name"})
 
 
 def share_of(like):

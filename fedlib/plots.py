@@ -89,9 +89,17 @@ METHOD_STYLE = {
     "pFedMe": Style("c5", (0, (8, 2)), "P"),
     "pFedHN-chunked": Style("g1", (0, (1, 1.6, 4, 1.6)), "*", 1.6, False),
     "FedRep-2x": Style("g2", (0, (3, 1.5)), "h", 1.6, False),
+    "EquFL": Style("c2", "-", "o", 2.6),
+    "FLinear": Style("c1", "-.", "D"),
+    "FairFed": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
+    "FedFB": Style("c4", ":", "v", 1.9),
+    "Reweight": Style("c5", (0, (8, 2)), "P"),
+    "Regular": Style("g2", (0, (2, 1)), "<"),
+    "Gaussian-update": Style("g1", (0, (4, 1.5)), "X"),
+    "Uniform-update": Style("g1", (0, (12, 2)), "d"),
 }
 SPARE = [Style("ink", dash, mark, 2.0, False) for dash in ("-", "--", "-.", ":") for mark in ("*", "p", "h", "8")]
-LABELS = {"FedGA_ablation": "FedGA ablated"}
+LABELS = {"FedGA_ablation": "FedGA ablated", "Gaussian-update": "Gaussian noise", "Uniform-update": "uniform noise"}
 
 
 def look(method: str) -> Style:

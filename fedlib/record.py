@@ -46,12 +46,16 @@ def describe(method):
 class Record:
     """views: {(moment, view, split): [E, C]} accuracies as fractions at the rounds [E]; logs: {name: [R, ...]}; meta: provenance.
 
+    cells: {(moment, view, split): [E, C, A, 2, 2]} counts of group, outcome and prediction, and alike: {(moment, view):
+    [E, C, 2]}, where a task has groups (see engine.score).
     Moments: "pre" (after download, before training), "post" (after training), "guest" (clients that never take part).
     """
     meta: dict
     rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
     views: dict = field(default_factory=dict)
     logs: dict = field(default_factory=dict)
+    cells: dict = field(default_factory=dict)
+    alike: dict = field(default_factory=dict)
     state: dict | None = None                        # the final state, in memory only
 
     @classmethod
@@ -70,7 +74,12 @@ class Record:
     def score(self, t, moment, got):
         if not self.rounds or self.rounds[-1] != t:
             self.rounds.append(t)
-        for view, splits in got.items():
+        for view, splits in got.get("cells", {}).items():
+            for split, n in splits.items():
+                self.cells.setdefault((moment, view, split), []).append(n.cpu().numpy().round().astype(np.int32))
+        for view, s in got.get("alike", {}).items():
+            self.alike.setdefault((moment, view), []).append(s.cpu().numpy())
+        for view, splits in got["acc"].items():
             for split, a in splits.items():
                 a = a.cpu().numpy()
                 if moment != "guest":                                   # no rows, no score
@@ -98,7 +107,8 @@ class Record:
     def finish(self, seconds):
         self.add_time(seconds)
         self.rounds = np.asarray(self.rounds, int)
-        self.views = {k: np.asarray(v) for k, v in self.views.items()}
+        self.views, self.cells, self.alike = ({k: np.asarray(v) for k, v in d.items()}
+                                              for d in (self.views, self.cells, self.alike))
         n = len(self.logs.get("cohort", ()))                             # a round in which nobody was online has an entry, too
         self.logs = {k: ragged([*v, *[np.full(np.shape(v[-1]), np.nan)] * (n - len(v))]) for k, v in self.logs.items()}
 
@@ -120,20 +130,22 @@ class Record:
     # ------------------------------------------------------------ on disk: npz and json, no pickle
     def pack(self):
         """A tree of plain values and tensors, for the checkpoint."""
-        return {"meta": json.dumps(self.meta), "rounds": list(map(int, self.rounds)),
-                "views": {"|".join(k): [torch.as_tensor(a) for a in v] for k, v in self.views.items()},
+        tensors = lambda d: {"|".join(k): [torch.as_tensor(a) for a in v] for k, v in d.items()}
+        return {"meta": json.dumps(self.meta), "rounds": list(map(int, self.rounds)), "views": tensors(self.views),
+                "cells": tensors(self.cells), "alike": tensors(self.alike),
                 "logs": {k: [torch.as_tensor(a) for a in v] for k, v in self.logs.items()}}
 
     def unpack(self, p):
-        views = {tuple(k.split("|")): [a.cpu().numpy() for a in v] for k, v in p["views"].items()}
+        arrays = lambda d: {tuple(k.split("|")): [a.cpu().numpy() for a in v] for k, v in d.items()}
         logs = {k: [a.cpu().numpy() for a in v] for k, v in p["logs"].items()}
-        return Record(json.loads(p["meta"]), list(p["rounds"]), views, logs)
+        return Record(json.loads(p["meta"]), list(p["rounds"]), arrays(p["views"]), logs, arrays(p["cells"]), arrays(p["alike"]))
 
     def save(self, folder):
         """Write record.npz and record.json, then the mark `done`; each file appears whole or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"rounds": self.rounds} | {"view|" + "|".join(k): v for k, v in self.views.items()}
+        arrays |= {"|".join((what, *k)): v for what in ("cells", "alike") for k, v in getattr(self, what).items()}
         arrays |= {"log|" + k: v for k, v in self.logs.items()}
         buf = io.BytesIO()
         np.savez_compressed(buf, **arrays)
@@ -154,9 +166,9 @@ class Record:
                 raise ValueError("the checksum of record.npz does not fit")
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as e:
             raise ValueError(f"record {folder} cannot be read ({e}); delete the folder to run it again") from e
-        views = {tuple(k.split("|")[1:]): v for k, v in arrays.items() if k.startswith("view|")}
+        part = lambda what: {tuple(k.split("|")[1:]): v for k, v in arrays.items() if k.startswith(what + "|")}
         logs = {k[4:]: v for k, v in arrays.items() if k.startswith("log|")}
-        return cls(meta, arrays["rounds"], views, logs)
+        return cls(meta, arrays["rounds"], part("view"), logs, part("cells"), part("alike"))
 
 
 def whole(path, write):

@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .groups import Groups
 from .random import LazyKey, fold, seed_of, tag
 from .tree import drop, only, tmap
 
 SPLITS = ("train", "val", "test")
+ALIKE, NEAR = 2000, 5                               # consistency: so many test rows, so many neighbours of each
 GATHER = 2 ** 25                                    # bytes of a plan's rows that are fetched in one go
 
 
@@ -53,10 +55,11 @@ class Plan(NamedTuple):
     split: str = "train"
     block: float = 1.0                              # a random contiguous share of the rows
     steps: int | None = None                        # instead of epochs: so many batches
+    poisson: bool = False                           # each row joins a batch with probability batch / rows, on its own
 
 
 WHOLE = {name: Plan(1, 10 ** 9, "keep", False, split)
-         for name, split in (("all", "train"), ("val", "val"), ("test", "test"))}
+         for name, split in (("all", "train"), ("val", "val"), ("test", "test"), ("alike", "alike"))}
 
 
 def draw(rows, plan, seed, batch):
@@ -64,7 +67,11 @@ def draw(rows, plan, seed, batch):
     if not len(rows):
         return rows, []
     size, n = min(plan.batch or batch, len(rows)), max(1, int(plan.block * len(rows)))
-    g = torch.Generator().manual_seed(seed) if plan.shuffle or plan.block < 1 else None
+    g = torch.Generator().manual_seed(seed) if plan.shuffle or plan.poisson or plan.block < 1 else None
+    if plan.poisson:
+        steps = plan.steps or plan.epochs * -(-len(rows) // size)
+        take = [rows[torch.rand(len(rows), generator=g) < size / len(rows)] for _ in range(steps)]
+        return torch.cat(take), [len(r) for r in take if len(r)]                 # nobody joined: the batch is skipped
     out, lens, epochs = [], [], plan.epochs
     while (len(lens) < plan.steps) if plan.steps else epochs > 0:
         epochs -= 1
@@ -127,7 +134,7 @@ class Task:
 
     train, val, test: tuples of C row lists; a test row may serve several clients, no other row may. guests: (train, val, test)
     of clients that never take part: an unseen client, or a held-out domain without training rows. kind: real, synthetic or
-    stand-in.
+    stand-in. a [N]: the group of each row by a sensitive attribute, which `groups` describes.
     """
     name: str
     network: Any
@@ -138,6 +145,7 @@ class Task:
     test: tuple = field(repr=False)
     K: int = 2
     a: Tensor | None = field(default=None, repr=False)
+    groups: Groups | None = field(default=None, repr=False)
     guests: tuple = field(default=(), repr=False)
     batch: int = 32
     kind: str = "real"
@@ -187,8 +195,9 @@ class Task:
         y, test = pool.y[order], at[2 * C:3 * C]
         if shared:
             test = tuple(at[-1][torch.isin(y[at[-1]], y[r])] for r in at[:C])
+        a = None if pool.a is None else pool.a[order]
         return cls(f"{name}/split{split}", network, pool.x[order], y, at[:C], at[C:2 * C], test, K=pool.K,
-                   **({"kind": pool.kind} | own | more))
+                   **({"kind": pool.kind, "a": a, "groups": pool.groups} | own | more))
 
     @classmethod
     def from_arrays(cls, x, y, client_id, network=None, split=0, parts=(.8, .1, .1), name="arrays", **more):
@@ -274,13 +283,28 @@ class Task:
             self.network.feat(tmap(torch.Tensor.detach, w), b.x, b, stats)
         return stats
 
+    # ------------------------------------------------------------ who is like whom, for consistency (Zemel et al., ICML 2013)
+    @cached_property
+    def alike(self):
+        """Up to ALIKE test rows, drawn once, and the NEAR nearest others among them: {"rows": [n], "near": [N, NEAR]}."""
+        rows = torch.cat(self.test).unique()
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:ALIKE]].sort().values
+        x, k = self.x[rows.to(self.x.device)].flatten(1), min(NEAR, len(rows) - 1)
+        d = torch.cdist(x, x).fill_diagonal_(math.inf)
+        near = torch.zeros(len(self.x), k, dtype=torch.long)
+        near[rows] = rows[d.topk(k, largest=False).indices.cpu()]
+        return {"rows": rows, "near": near.to(self.x.device)}
+
     # ------------------------------------------------------------ what a round draws, a pure function of (seed, t, client, plan)
-    def _own(self, c):
-        return self.guests[-1 - c] if c < 0 else (self.train[c], self.val[c], self.test[c])
+    def _own(self, c, split):
+        train, val, test = self.guests[-1 - c] if c < 0 else (self.train[c], self.val[c], self.test[c])
+        if split == "alike":
+            return test[torch.isin(test, self.alike["rows"])] if self.groups else test[:0]
+        return {"train": train, "val": val, "test": test}[split]
 
     def _draw(self, seed, t, c, name, plans):
         plan = WHOLE.get(name) or plans[name]
-        rows = self._own(c)[SPLITS.index(plan.split)]
+        rows = self._own(c, plan.split)
         if name in WHOLE:
             return rows, [len(rows)]
         return draw(rows, plan, seed_of(seed, t, c, tag(name)), self.batch)
@@ -288,7 +312,7 @@ class Task:
     def _whole(self, c, name):
         """Every row of a client's split in one batch, kept: with from_rows' layout it is a view of the data."""
         if (c, name) not in self._kept:
-            r = self._own(c)[SPLITS.index(WHOLE[name].split)]
+            r = self._own(c, WHOLE[name].split)
             line = len(r) and int(r[-1]) - int(r[0]) == len(r) - 1 and torch.equal(r, torch.arange(int(r[0]), int(r[-1]) + 1))
             i = slice(int(r[0]), int(r[-1]) + 1) if line else r.to(self.x.device)
             b = Batch(self.x[i], self.y[i], None if self.a is None else self.a[i], None, r.to(self.x.device), None, 10 ** 9)
@@ -304,7 +328,7 @@ class Task:
     def shards(self, seed, t, R, ids, plans):
         """One shard per client of ids [M], for execution one after another. Plans are drawn when they are walked."""
         key = fold(torch.tensor(seed, device=self.x.device), t, ids)
-        n = torch.tensor([len(self._own(c)[0]) for c in ids.tolist()], dtype=self.x.dtype, device=self.x.device)
+        n = torch.tensor([len(self._own(c, "train")) for c in ids.tolist()], dtype=self.x.dtype, device=self.x.device)
 
         def walk(c):
             def batches(name, key):
@@ -328,23 +352,16 @@ class Task:
 
     def stacked(self, seed, t, R, ids, plans):
         """The same shards for execution under vmap: (tree of index plans [M, T, B], function tree row -> shard)."""
-        dev = self.x.device
+        dev, who = self.x.device, tuple(ids.tolist())
         data, full = {}, {}
         for name in (*plans, *WHOLE):
-            drawn = [self._draw(seed, t, c, name, plans) for c in ids.tolist()]
-            cuts = [rows.split(lens) if lens else () for rows, lens in drawn]
-            T, B = max(map(len, cuts), default=0), max([len(r) for c in cuts for r in c] or [0])
-            idx = torch.zeros(len(cuts), T, B, dtype=torch.long)
-            m = torch.zeros(idx.shape, dtype=self.x.dtype)
-            for i, c in enumerate(cuts):
-                own = self._own(int(ids[i]))[0]
-                idx[i] = own[0] if len(own) else 0                               # padding repeats a row of the client's own
-                for j, r in enumerate(c):
-                    idx[i, j, :len(r)], m[i, j, :len(r)] = r, 1
-            data[name] = {"i": idx.to(dev), "m": m.to(dev)}
-            full[name] = bool((m.sum(2) > 0).all())
+            again = (who, name) if name in WHOLE and len(who) == self.C else None     # the whole of a split never changes
+            got = self._kept.get(again) or self._padded([self._draw(seed, t, c, name, plans) for c in who], who)
+            if again:
+                self._kept[again] = got
+            data[name], full[name] = got
         key = fold(torch.tensor(seed, device=dev), t, ids.to(dev))
-        n = torch.tensor([len(self._own(c)[0]) for c in ids.tolist()], dtype=self.x.dtype, device=dev)
+        n = torch.tensor([len(self._own(c, "train")) for c in who], dtype=self.x.dtype, device=dev)
 
         def make(d):
             def batches(name, key):
@@ -356,6 +373,21 @@ class Task:
                                 None if key is None else LazyKey(key, tag(name), j), size)
             return Shard(self, d["n"], d["cid"], d["key"], t, R, batches, full.__getitem__)
         return {"plans": data, "n": n, "cid": ids.to(dev), "key": key}, make
+
+    def _padded(self, drawn, who):
+        """Plans (rows, batch lengths) of several clients as one: {"i": rows [M, T, B], "m": mask}, and is no batch empty?"""
+        T, B = max((len(lens) for _, lens in drawn), default=0), max((n for _, lens in drawn for n in lens), default=0)
+        idx = torch.zeros(len(drawn), T, B, dtype=torch.long)
+        m = torch.zeros(idx.shape, dtype=self.x.dtype)
+        for i, (rows, lens) in enumerate(drawn):
+            if len(lens) == T and set(lens) == {B}:
+                idx[i], m[i] = rows.view(T, B), 1
+                continue
+            own = self._own(who[i], "train")
+            idx[i] = own[0] if len(own) else 0                                   # padding repeats a row of the client's own
+            for j, r in enumerate(rows.split(lens) if lens else ()):
+                idx[i, j, :len(r)], m[i, j, :len(r)] = r, 1
+        return {"i": idx.to(self.x.device), "m": m.to(self.x.device)}, bool((m.sum(2) > 0).all())
 
 
 def check(task):
@@ -369,6 +401,22 @@ def check(task):
         bad = (~x.flatten(1).isfinite().all(1)).nonzero()[:, 0]
         raise ValueError(f"{at}: {len(bad)} rows of x hold NaN or infinity, the first is row {int(bad[0])}; "
                          "drop or impute them first")
+    if task.groups is not None:
+        a, A = task.a, task.groups.A
+        if a is None or len(a) != len(y):
+            raise ValueError(f"{at}: groups are described and a has {None if a is None else len(a)} entries for {len(y)} rows; "
+                             "give the group of every row")
+        if len(a) and not 0 <= int(a.min()) <= int(a.max()) < A:
+            raise ValueError(f"{at}: groups run from {int(a.min())} to {int(a.max())}; {task.groups.name!r} has the {A} groups "
+                             f"{', '.join(task.groups.names)}, numbered 0 to {A - 1}")
+        there = [g for i, g in enumerate(task.groups.names) if (a == i).any()]
+        if len(a) and len(there) < A:
+            raise ValueError(f"{at}: the sensitive attribute {task.groups.name!r} takes only the value {', '.join(there)}; each "
+                             f"of {', '.join(task.groups.names)} needs rows, or leave the group out")
+        good = task.groups.outcome(y)
+        if len(y) and not 0 < int(good.sum()) < len(y):
+            raise ValueError(f"{at}: {int(good.sum())} of {len(y)} rows have the positive outcome {task.groups.positive}; choose "
+                             "the positive classes so that some labels lie inside and some outside")
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < task.K:
         raise ValueError(f"{at}: labels run from {int(y.min())} to {int(y.max())}, K = {task.K} allows 0 to {task.K - 1}")
     if not task.C or not len(task.train) == len(task.val) == len(task.test):

@@ -4,28 +4,35 @@
 """
 from __future__ import annotations
 
+import functools
 import inspect
+import json
 import math
+import os
 from dataclasses import fields
 
 import torch
 
+from . import groups as groups_
 from . import nets
+from .data.acs import acs
+from .data.census import census
 from .data.cifar10 import cifar10
 from .data.cifar100 import cifar100
 from .data.digits import digits
 from .data.glyphs import glyphs
+from .data.mnist import mnist
 from .data.office10 import office10
-from .data.partition import by_domain, dirichlet, dirichlet_capped, labels_per_client, natural
+from .data.partition import by_domain, dirichlet, dirichlet_capped, labels_per_client, natural, ring
 from .data.synthetic import synthetic
 from .data.tiny_imagenet import tiny_imagenet
 from .method import nearest
 from .task import Task
 
-SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, cifar10, cifar100, office10, tiny_imagenet)}
-PARTITIONS = {f.__name__: f for f in (natural, dirichlet, dirichlet_capped, labels_per_client, by_domain)}
+SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, census, cifar10, cifar100, mnist, office10, tiny_imagenet, acs)}
+PARTITIONS = {f.__name__: f for f in (natural, dirichlet, dirichlet_capped, labels_per_client, ring, by_domain)}
 NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net}
-KEYS = ("data", "standard", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
+KEYS = ("data", "standard", "groups", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
 
 
 def build(spec, split=0, name=None):
@@ -36,7 +43,7 @@ def build(spec, split=0, name=None):
     for k in ("data", "network"):
         if k not in spec:
             raise ValueError(f"task {name or spec}: no {k!r} given")
-    pool, test = call(SOURCES, "data", spec["data"]), spec.get("test")
+    pool, test = source(json.dumps(spec["data"]), os.environ.get("FEDLIB_DATA"), os.getcwd()), spec.get("test")
     if spec.get("standard"):
         pool = standard(pool)
     shared = isinstance(test, dict)
@@ -44,6 +51,8 @@ def build(spec, split=0, name=None):
         pool = hold_out_share(pool, test)
     elif test is not None:
         pool = hold_out(pool, test)
+    if "groups" in spec:
+        pool = grouped(pool, spec["groups"])
     if "owners" in spec:
         pool = pool._replace(owners=tuple(spec["owners"]))
     rows = divide(pool, spec.get("partition", {"name": "natural"}), shared)
@@ -56,10 +65,16 @@ def build(spec, split=0, name=None):
         if k not in names and k not in ("inputs", "channels", "K"):
             raise ValueError(f"network {network['name']} has no size {k!r}{nearest(k, names)} (it has {', '.join(names)})")
     net = cls(**{k: v for k, v in given.items() if k in names})
-    if "inputs" in names:
+    if "inputs" in names and "groups" not in spec:         # rows drawn from nothing must know that they are images
         pool = pool._replace(x=pool.x.flatten(1))
     return Task.from_rows(name or pool.name, net, pool, rows, split, tuple(spec.get("parts", (.8, .1, .1))), shared,
                           batch=spec.get("batch", 32))
+
+
+@functools.lru_cache(maxsize=1)
+def source(spec, *where):
+    """The pool of a source, kept for the next task on the same data. where: what else decides which files it reads."""
+    return call(SOURCES, "data", json.loads(spec))
 
 
 def known(table, what, name):
@@ -96,6 +111,14 @@ def standard(pool):
     """Images with mean 0 and standard deviation 1 per channel, over the pool."""
     mean, std = pool.x.mean((0, 2, 3), keepdim=True), pool.x.std((0, 2, 3), keepdim=True)
     return pool._replace(x=(pool.x - mean) / std)
+
+
+def grouped(pool, spec):
+    """groups = {by: parity}: odd and even classes, for images without people."""
+    if spec != {"by": "parity"}:
+        raise ValueError(f"groups = {spec}: give {{by: parity}}, or data that come with a sensitive attribute (census, acs)")
+    a, groups = groups_.parity(pool.y, pool.K)
+    return pool._replace(a=a, groups=groups)
 
 
 def hold_out(pool, test):

@@ -6,12 +6,12 @@ from functools import cache
 
 import pytest
 import torch
-from toys_core import Noisy, Normed, gap, same, seen, state, toy
+from toys_core import GROUPS, Noisy, Normed, gap, same, seen, state, toy
 
 from fedlib import engine, local
 from fedlib.engine import Clients, cohort_of, run
 from fedlib.local import SAM
-from fedlib.method import Method, Round, listens
+from fedlib.method import Method, Round, listens, make
 from fedlib.methods import METHODS
 from fedlib.methods.tuned import Tuned
 from fedlib.nets import Linear
@@ -22,7 +22,8 @@ from fedlib.tree import leaves, pick, stack, tmap
 
 R, M, SEED, NEAR = 4, 4, 1, 1e-9
 HOOKS = ("server", "send", "aggregate", "client", "receive", "local", "views")
-QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "momentum": 0.5}     # so that everything happens in four rounds
+QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "momentum": 0.5,     # so that everything happens in four rounds
+         "outer": 3, "J": 2, "size": 12, "pool": 30}
 PIECES = {
     "Noisy": lambda t: Noisy(t, lr=0.2, momentum=0.5),
     "FedAvg(SAM)": lambda t: METHODS["FedAvg"](t, step=SAM(), decay=0.01),
@@ -40,15 +41,15 @@ NAMES = [*METHODS, *PIECES]
 
 @cache
 def task_of(kind="plain"):
-    return {"plain": toy, "normed": lambda: toy(Normed(5, 6, 3)), "linear": lambda: toy(Linear(5, 3)),
-            "single": lambda: toy(dtype=torch.float32)}[kind]()
+    return {"plain": lambda: toy(groups=GROUPS), "normed": lambda: toy(Normed(5, 6, 3), groups=GROUPS),
+            "linear": lambda: toy(Linear(5, 3), groups=GROUPS), "single": lambda: toy(dtype=torch.float32, groups=GROUPS)}[kind]()
 
 
 def build(name, task):
     if name in PIECES:
         return PIECES[name](task)
     known = {f.name for f in fields(METHODS[name])}
-    return METHODS[name](task, **{k: v for k, v in QUICK.items() if k in known and k != "momentum"})
+    return make(name, task, **{k: v for k, v in QUICK.items() if k in known and k != "momentum"})
 
 
 @cache

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlib.data.partition import bubbles, by_domain, counts, dirichlet, dirichlet_capped, labels_per_client, natural
+from fedlib.data.partition import bubbles, by_domain, counts, dirichlet, dirichlet_capped, labels_per_client, natural, ring
 
 matplotlib.use("Agg")
 Y = torch.arange(10).repeat_interleave(torch.arange(150, 250, 10))                # classes of 150 to 240 rows
@@ -144,5 +144,47 @@ def test_bubbles_show_the_counts_as_areas():
     (lambda: by_domain(OWNER, 3), "domain 1 has 2 rows"),
 ])
 def test_bad_input(cut, says):
+    with pytest.raises(ValueError, match=says):
+        cut()
+
+
+# ---------------------------------------------------------------- the ring
+def held(rows, y=Y):
+    return [n.nonzero()[:, 0].tolist() for n in counts(rows, y, 10)]
+
+
+def test_ring_of_ten_clients():
+    assert held(ring(Y, 10, 1)) == [[c] for c in range(10)]
+    assert held(ring(Y, 10, 2)) == [sorted({c, (c + 1) % 10}) for c in range(10)]
+    assert held(ring(Y, 10, 3)) == [sorted({c, (c + 1) % 10, (c + 2) % 10}) for c in range(10)]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 5, 7, 9, 10, 13, 20, 50, 100])
+def test_ring_serves_every_number_of_clients(clients):
+    """Every row once, every client its labels, every class shared equally."""
+    labels = max(1, -(-10 // clients))
+    rows = ring(Y, clients, labels, seed=3)
+    n = counts(rows, Y, 10)
+    assert torch.equal(torch.cat(rows).sort().values, torch.arange(len(Y))) and ((n > 0).sum(1) == labels).all()
+    for own in n.T:
+        assert own[own > 0].max() - own[own > 0].min() <= 1
+    if clients >= 10:
+        assert all(int(n[c, c % 10]) for c in range(clients))
+
+
+def test_ring_is_seeded():
+    a, b, other = ring(Y, 20, 2, 0), ring(Y, 20, 2, 0), ring(Y, 20, 2, 1)
+    assert all(torch.equal(i, j) for i, j in zip(a, b)) and held(a) == held(other)
+    assert not any(torch.equal(i, j) for i, j in zip(a, other))
+
+
+@pytest.mark.parametrize("cut, says", [
+    (lambda: ring(Y, 10, 0), "labels = 0: the data have 10 classes"),
+    (lambda: ring(Y, 10, 11), "give 1 to 10"),
+    (lambda: ring(Y, 4, 2), "leave class 4 without a holder: use at least 3 labels"),
+    (lambda: ring(Y, 0, 1), "at least one client"),
+    (lambda: ring(torch.tensor([0, 0, 0, 0, 0, 0, 1]), 4, 1), "class 1 has 1 rows for 2 clients"),
+])
+def test_ring_refuses(cut, says):
     with pytest.raises(ValueError, match=says):
         cut()

@@ -5,12 +5,14 @@ from functools import cached_property
 
 import torch
 
+from fedlib.groups import Block, Groups
 from fedlib.methods.fedavg import FedAvg
 from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
 from fedlib.random import normal
 from fedlib.task import Task
 from fedlib.tree import add, leaves
 
+GROUPS = Groups("code", ("nought", "one"), (1, 2), 0, (), (Block("code", "flag", 0, 1), Block("rest", "number", 1, 5)))
 SIZES = (9, 14, 6, 20, 11, 3)                          # training rows: unequal, one client shorter than a batch
 
 
@@ -130,5 +132,6 @@ def state(rec):
 
 def seen(rec):
     """Everything that a record holds of a run, as a tree."""
-    return {f"{k}": torch.as_tensor(v) for k, v in (*rec.views.items(), *rec.logs.items())} | {
+    all_ = (rec.views, rec.cells, rec.alike, rec.logs)
+    return {f"{i} {k}": torch.as_tensor(v) for i, what in enumerate(all_) for k, v in what.items()} | {
         "rounds": torch.as_tensor(rec.rounds)}

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..groups import Groups
+
 
 class Pool(NamedTuple):
     """Samples before they are dealt to clients.
@@ -21,6 +23,8 @@ class Pool(NamedTuple):
     owner   [N] int64, the natural client or domain of each sample, or None
     owners  names of the owners; () when owner is None
     test    rows of the official test list, ascending by owner, or None where the source has none
+    a       [N] int64, the group of each sample by a sensitive attribute, or None
+    groups  what these groups are, or None
     """
     name: str
     x: Tensor
@@ -30,3 +34,5 @@ class Pool(NamedTuple):
     owner: Tensor | None = None
     owners: tuple[str, ...] = ()
     test: Tensor | None = None
+    a: Tensor | None = None
+    groups: Groups | None = None

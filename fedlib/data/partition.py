@@ -85,6 +85,31 @@ def labels_per_client(y: Tensor, clients: int, labels: int, seed: int = 0) -> li
     return [_rows(np.concatenate(r)) for r in rows]
 
 
+def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
+    """Label skew in a ring of classes: client c holds `labels` classes in a row, from class c on, counted modulo K.
+
+    y [N]. With fewer clients than classes the clients start at floor(c K / C) instead, so that ceil(K / C) labels reach every
+    class. A class is shared equally, to within one row, by its holders.
+    """
+    y, K = _classes(y, None)
+    _at_least(len(y), clients, labels)
+    if not 1 <= labels <= K:
+        raise ValueError(f"labels = {labels}: the data have {K} classes, so give 1 to {K}")
+    start = np.arange(clients) * max(K, clients) // clients
+    holds = (np.arange(K)[:, None] - start) % K < labels                          # [K, C]
+    of_class, count = _by_class(y, K)
+    holders = holds.sum(1)
+    if not holders.all():
+        raise ValueError(f"{clients} clients with {labels} labels each leave class {holders.argmin()} without a holder: use at "
+                         f"least {-(-K // clients)} labels per client")
+    if (count < holders).any():
+        k = int((count < holders).argmax())
+        raise ValueError(f"class {k} has {count[k]} rows for {holders[k]} clients: use fewer clients or labels")
+    turn = holds.cumsum(1) - 1                                                    # position among the holders of the class
+    n = holds * (count[:, None] // holders[:, None] + (turn < (count % holders)[:, None]))
+    return _deal(of_class, n.cumsum(1), np.random.default_rng(seed))
+
+
 def natural(owner: Tensor) -> list[Tensor]:
     """One client per distinct owner, in ascending order; owner [N] as in Pool.owner."""
     if owner is None:

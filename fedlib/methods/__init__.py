@@ -1,14 +1,18 @@
 """All methods by the name they have in tables. To add one: a file, and a line here."""
 from .afl import AFL
 from .alone import Local
+from .calibrated import GaussianUpdate, UniformUpdate
 from .cd2pfed import CD2pFed
 from .ditto import Ditto
+from .equfl import EquFL
+from .fairfed import FairFed
 from .fedala import FedALA
 from .fedas import FedAS
 from .fedas_aligned import FedASChained, FedASGlobal, FedASParallel
 from .fedavg import FedAvg, Uniform
 from .fedbabu import FedBABU
 from .fedfa import FedFa
+from .fedfb import FedFB
 from .fedfv import FedFV
 from .fedga import FedGA, FedGAAblation
 from .fedgini import FedGini
@@ -20,6 +24,7 @@ from .fedprox import FedProx
 from .fedrep import FedRep, FedRep2x
 from .fedsam import FedSAM
 from .finetune import FedAvgFT, FedProxFT
+from .flinear import FLinear
 from .lgfedavg import LGFedAvg
 from .own import FedAvgP, FedProxP
 from .pfedhn import PFedHN
@@ -29,6 +34,8 @@ from .plgu_ghn import PLGUGHN
 from .plgu_grep import PLGUGRep
 from .plgu_lf import PLGULF
 from .qfedavg import QFedAvg
+from .regular import Regular
+from .reweight import Reweight
 
 METHODS = {
     "FedAvg": FedAvg,
@@ -69,4 +76,12 @@ METHODS = {
     "PLGU-LF": PLGULF,
     "PLGU-GRep": PLGUGRep,
     "PLGU-GHN": PLGUGHN,
+    "FLinear": FLinear,
+    "FairFed": FairFed,
+    "FedFB": FedFB,
+    "Reweight": Reweight,
+    "Regular": Regular,
+    "EquFL": EquFL,
+    "Gaussian-update": GaussianUpdate,
+    "Uniform-update": UniformUpdate,
 }

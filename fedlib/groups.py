@@ -1,0 +1,70 @@
+"""Groups and outcomes: who is compared with whom, and what counts as the good outcome.
+
+Letters: A groups, K classes, n rows; y = 1 the positive outcome, yhat = 1 a positive prediction.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from .tree import onehot
+
+
+class Block(NamedTuple):
+    """Neighbouring columns of x that belong together: a "number" (standardised), a "flag" (0 or 1), or "onehot" (one 1)."""
+    name: str
+    kind: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A sensitive attribute with A groups, and the classes that count as the positive outcome.
+
+    column: the column of x that holds the group's code 0 .. A-1, or None: the group follows from the class by of_class [K].
+    schema: the columns of x in words, for those who may know how rows look but may not see any; () for images.
+    """
+    name: str
+    names: tuple
+    positive: tuple
+    column: int | None = None
+    of_class: tuple = ()
+    schema: tuple = ()
+
+    A = property(lambda self: len(self.names))
+
+    def outcome(self, y):
+        """Classes y [...] -> 1 where the class counts as positive, else 0."""
+        return (y[..., None] == torch.tensor(self.positive, device=y.device)).any(-1).long()
+
+    def odds(self, logits):
+        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive outcome."""
+        log_p, good = logits.log_softmax(-1), list(self.positive)
+        bad = [k for k in range(logits.shape[-1]) if k not in good]
+        return torch.stack([log_p[..., bad].logsumexp(-1), log_p[..., good].logsumexp(-1)], -1)
+
+    def cells(self, q, x=None, a=None):
+        """Soft membership [n, A, 2] of group a and outcome y, for label probabilities q [n, K].
+
+        The group is a [n] if given, else the column of x [n, ...], else it follows from the class.
+        """
+        outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
+        if a is None and self.column is None:
+            group = torch.tensor(self.of_class, device=q.device)
+            at = onehot(2 * group + outcomes, 2 * self.A, q)                         # [K, 2 A]
+            return (q @ at).view(-1, self.A, 2)
+        a = x[:, self.column].round().long() if a is None else a
+        return onehot(a, self.A, q)[:, :, None] * (q @ onehot(outcomes, 2, q))[:, None, :]
+
+    def tally(self, logits, b):
+        """How many rows of batch b [B] are in group a, have outcome y and prediction yhat: counts [A, 2, 2]."""
+        said = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
+        return torch.einsum("ba,by,bz->ayz", onehot(b.a, self.A, logits), onehot(self.outcome(b.y), 2, logits), said)
+
+
+def parity(y, K):
+    """(group of every row, Groups) for images without people: odd and even classes; the upper half of the classes is positive."""
+    return y % 2, Groups("parity", ("even", "odd"), tuple(range(K // 2, K)), None, tuple(k % 2 for k in range(K)))
