@@ -54,6 +54,10 @@ def _plgu(page, name, title, **evidence):
     return Artefact("plgu", name, title, f"notebooks/plgu/{page}.html", **evidence)
 
 
+def _equfl(page, name, title, **evidence):
+    return Artefact("equfl", name, title, f"notebooks/equfl/{page}.html", **evidence)
+
+
 def _rest(paper, **titles):
     return tuple(Artefact(paper, name.replace("_", " "), title) for name, title in titles.items())
 
@@ -135,23 +139,33 @@ ARTEFACTS = (
           cells=("landscape_area", "lambda_max")),
     _plgu("sweeps", "Table 3", "Number of local epochs"),
     _plgu("sweeps", "Table 4", "Size of the perturbation"),
-    Artefact("equfl", "Table I", "Capabilities of the compared methods"),
-    *(Artefact("equfl", f"Table II({k})", f"Bias scores, {d}") for k, d in _ABC.items()),
-    *(Artefact("equfl", f"Table III({k})", f"Accuracy of the global model, {d}") for k, d in _ABC.items()),
-    *(Artefact("equfl", f"Table IV({k})", f"Aggregation by {r}") for k, r in _RULES.items()),
-    Artefact("equfl", "Table V(a)", "Two labels per client"),
-    Artefact("equfl", "Table V(b)", "Three labels per client"),
-    Artefact("equfl", "Table VI", "Transfer between fairness metrics"),
-    Artefact("equfl", "Table VII", "Network of the server"),
-    Artefact("equfl", "Table VIII", "Which global models the server collects"),
-    Artefact("equfl", "Table IX", "Against a regulariser at the clients"),
-    Artefact("equfl", "Table X", "Several fairness metrics at once"),
-    Artefact("equfl", "Table XI", "Storage at the server"),
-    Artefact("equfl", "Table XII", "Bias scores under differential privacy"),
-    Artefact("equfl", "Table XIII", "Accuracy under differential privacy"),
-    Artefact("equfl", "text V-C", "Numbers of the running text, experiments"),
-    Artefact("equfl", "text VI", "Numbers of the running text, discussion"),
-    Artefact("equfl", "text settings", "Settings of the experiments"),
+    _equfl("tables", "Table I", "Capabilities of the compared methods"),
+    _equfl("sweeps", "Figure 1", "Bias against the share of calibrated rounds", figure=True, cells=("EO", "DP", "CAL", "CON")),
+    _equfl("readings", "Figure 2", "Time of a run, by method", figure=True, cells=("seconds_over_fedavg",)),
+    _equfl("sweeps", "Figure 3", "Bias against the strength of the server's update", figure=True,
+           cells=("EO", "DP", "CAL", "CON")),
+    _equfl("sweeps", "Figure 4", "Bias against the number of synthetic rows", figure=True, cells=("EO", "DP", "CAL", "CON")),
+    _equfl("sweeps", "Figure 5", "Bias against the number of clients", figure=True, cells=("EO", "DP", "CAL", "CON")),
+    Artefact("equfl", "Algorithm 1", "Synthetic rows by matching the trail of the models", "equfl.html", text=True),
+    Artefact("equfl", "Algorithm 2", "EquFL", "equfl.html", text=True),
+    Artefact("equfl", "Theorem 1", "Convergence to FedAvg's optimum", "equfl.html", text=True),
+    Artefact("equfl", "Theorem 2", "A lower fairness loss than FedAvg's", "equfl.html", text=True),
+    *(_equfl("tables", f"Table II({k})", f"Bias scores, {d}") for k, d in _ABC.items()),
+    *(_equfl("tables", f"Table III({k})", f"Accuracy of the global model, {d}") for k, d in _ABC.items()),
+    *(_equfl("rules", f"Table IV({k})", f"Aggregation by {r}") for k, r in _RULES.items()),
+    _equfl("rules", "Table V(a)", "Two labels per client"),
+    _equfl("rules", "Table V(b)", "Three labels per client"),
+    _equfl("tables", "Table VI", "Transfer between fairness metrics"),
+    _equfl("rules", "Table VII", "Network of the server"),
+    _equfl("rules", "Table VIII", "Which global models the server collects"),
+    _equfl("rules", "Table IX", "Against a regulariser at the clients"),
+    _equfl("rules", "Table X", "Several fairness metrics at once"),
+    _equfl("readings", "Table XI", "Storage at the server"),
+    _equfl("private", "Table XII", "Bias scores under differential privacy", cells=("epsilon",)),
+    _equfl("private", "Table XIII", "Accuracy under differential privacy"),
+    _equfl("readings", "text V-C", "Numbers of the running text, experiments"),
+    _equfl("readings", "text VI", "Numbers of the running text, discussion"),
+    _equfl("readings", "text settings", "Settings of the experiments"),
     *_rest("fft-gp", Table_2="Local models on their own domain",
            Table_3="Global model on the domain left out"),
 )

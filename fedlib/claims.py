@@ -38,8 +38,11 @@ MAIN = {
     | dict.fromkeys(("cifar01", "office10_alexnet", "office10_resnet18"), "images") | {"none": "theory"},
     "fedas": {"CIFAR-10": "grid", "CIFAR-100": "grid", "digits": "digits"},
     "plgu": dict.fromkeys(("CIFAR10", "CIFAR100", "TinyImageNet", "digits"), "tables") | {"none": "printed"},
+    "equfl": dict.fromkeys(("Income-Sex", "Employment-Sex", "Health-Sex", "Income-Race"), "census")
+    | dict.fromkeys(("MNIST", "CIFAR-10"), "images") | {"census": "knobs", "none": "printed"},
 }
-RULE = {"fedga": "best_val", "fedas": "last10_mean", "plgu": "last10_mean"}     # by which claims and deviations are judged
+# by which claims and deviations are judged
+RULE = {"fedga": "best_val", "fedas": "last10_mean", "plgu": "last10_mean", "equfl": "last10_mean"}
 
 
 class NotRun(ResultError):
@@ -410,8 +413,8 @@ def ranked(metric, places, methods, method):
 
 def listed():
     """The claims of all papers, paper by paper. Their lists import this module, so it asks for them late."""
-    from . import claims_fedas, claims_fedga, claims_plgu
-    return (*claims_fedga.CLAIMS, *claims_fedas.CLAIMS, *claims_plgu.CLAIMS)
+    from . import claims_equfl, claims_fedas, claims_fedga, claims_plgu
+    return (*claims_fedga.CLAIMS, *claims_fedas.CLAIMS, *claims_plgu.CLAIMS, *claims_equfl.CLAIMS)
 
 
 def check_claims(claims, seeds, reported=None):

@@ -108,7 +108,9 @@ class Cell:
                                     online, partition, tasks)]
         code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
         code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw)
-        code += [digest(inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]]))]
+        source = inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]])
+        used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}      # by the source
+        code += [digest(m) for m in sorted({source, *used}, key=str) if getattr(m, "__name__", "").startswith("fedlib.data")]
         what = [self.task, self.method, self.kwargs, self.engine, self.seed, code]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 

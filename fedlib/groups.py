@@ -53,6 +53,9 @@ class Groups:
         """
         outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
         if a is None and self.column is None:
+            if not self.of_class:
+                raise ValueError(f"nobody can tell the group {self.name!r} of a new row: it must be a column of x (append its "
+                                 "code 0, 1, ...), or follow from the class")
             group = torch.tensor(self.of_class, device=q.device)
             at = onehot(2 * group + outcomes, 2 * self.A, q)                         # [K, 2 A]
             return (q @ at).view(-1, self.A, 2)
@@ -68,3 +71,17 @@ class Groups:
 def parity(y, K):
     """(group of every row, Groups) for images without people: odd and even classes; the upper half of the classes is positive."""
     return y % 2, Groups("parity", ("even", "odd"), tuple(range(K // 2, K)), None, tuple(k % 2 for k in range(K)))
+
+
+def describe(x, a, positive):
+    """Codes a [N] and Groups for a sensitive attribute a [N] of any values. Where a column of x [N, D] is the code, it is named;
+    a column of zeros and ones is a flag of the schema, any other a number."""
+    names = sorted({v.item() if hasattr(v, "item") else v for v in a}, key=str)
+    number = {v: i for i, v in enumerate(names)}
+    a = torch.tensor([number[v.item() if hasattr(v, "item") else v] for v in a])
+    if x.dim() != 2:
+        return a, Groups("group", tuple(map(str, names)), tuple(positive))
+    same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
+    flags = ((x == 0) | (x == 1)).all(0).tolist()
+    schema = tuple(Block(f"column {j}", "flag" if f else "number", j, j + 1) for j, f in enumerate(flags))
+    return a, Groups("group", tuple(map(str, names)), tuple(positive), same[0] if same else None, (), schema)

@@ -53,11 +53,12 @@ CONTROLS = {                                                     # methods of ou
     "fedas": ("FedPer-online", "FedAvg-FT", "FedProx-FT", "FedAS-parallel", "FedAS-global", "FedAS-chained", "CD2-pFed",
               "Local", "FedAvg", "FedProx", "FedRep"),
     "plgu": ("FedRep-2x", "FedAvg-FT", "Local"),
+    "equfl": ("Gaussian-update", "Uniform-update"),
 }
 VIEWS = ("global model", "personalised model", "refreshed model")       # PLGU's, first in a setting
 AXES = ("beta", "P", "E", "B", "C", *VIEWS)          # of a task, in a setting: skew, online ratio, epochs, batch, cohort, view
 SWITCHES = ("PA", "CS")                                          # of a method, in a setting: they tell rows apart, not tables
-OWN = {"fedas": ("digits",), "plgu": ("digits",)}                # data sets of ours that a paper does not use
+OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}          # data sets of ours that a paper does not use
 REFERENCE = {"fedas": "FedAvg-P"}                                # all are compared with it, else with FedAvg
 MANY, RHO = 3, 0.6
 
@@ -194,12 +195,26 @@ METRICS = {
     "DP": Metric("low", "bias", "demographic parity"),
     "CAL": Metric("low", "bias", "calibration"),
     "CON": Metric("low", "bias", "consistency"),
+    "EO_sum": Metric("low", "bias", "gap of the false positives plus gap of the true positives; EO takes the larger one"),
+    "CAL_ppv": Metric("low", "bias", "largest distance of a group's precision to that of all rows"),
+    "positive_rate": Metric("", "", "share of the test rows that are predicted positive"),
+    **{f"{m}_improvement_pct": Metric("high", "%", f"how far {m} lies below FedAvg's, in percent of it, same seed")
+       for m in ("EO", "DP", "CAL", "CON")},
     "aggregation_rule_independent": Metric("", "yes/no", "capability"),
     "fairness_metric_agnostic": Metric("", "yes/no", "capability"),
     "theoretical_guarantee": Metric("", "yes/no", "capability"),
     "global_models_MB": Metric("low", "MB", "storage at the server"),
     "synthetic_dataset_MB": Metric("low", "MB", "storage at the server"),
     "total_MB": Metric("low", "MB", "storage at the server"),
+    # EquFL, the whole run (rule "run")
+    "epsilon": Metric("low", "", "privacy loss of the client that loses most, at delta = 1e-5"),
+    "matching": Metric("low", "", "distance that is left after matching, over that between two collected models"),
+    "agreement": Metric("high", "", "share of the rows on which the server's network and the last collected model agree"),
+    "cosine": Metric("high", "", "cosine of the fairness gradients on the synthetic and on the clients' rows"),
+    "seconds": Metric("low", "s", "time of a run"),
+    "seconds_clients": Metric("low", "s", "part of it: training of the clients"),
+    "seconds_matching": Metric("low", "s", "part of it: making the synthetic rows"),
+    "seconds_calibrating": Metric("low", "s", "part of it: the server's own updates"),
     # FFT-GP
     "in_domain_acc_pct": Metric("high", "%", "local models on their own domain"),
     "out_of_domain_acc_pct": Metric("high", "%", "global model on the domain left out"),

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .groups import Groups
+from .groups import Groups, describe
 from .random import LazyKey, fold, seed_of, tag
 from .tree import drop, only, tmap
 
@@ -200,10 +200,12 @@ class Task:
                    **({"kind": pool.kind, "a": a, "groups": pool.groups} | own | more))
 
     @classmethod
-    def from_arrays(cls, x, y, client_id, network=None, split=0, parts=(.8, .1, .1), name="arrays", **more):
+    def from_arrays(cls, x, y, client_id, network=None, split=0, parts=(.8, .1, .1), name="arrays", a=None, positive=(1,),
+                    **more):
         """Your own data: x [N, ...], integer labels y [N], and whose row it is, client_id [N] (any hashable values).
 
         network: default softmax regression for vectors, a small convolutional network for [N, channels, height, width].
+        a [N]: to whom a row is compared, a sensitive attribute (any values); positive: the classes that are good for a person.
         """
         from .data import Pool
         from .nets import CNN, Linear
@@ -221,8 +223,15 @@ class Task:
         if network is None:
             network = CNN(x.shape[1], K) if x.dim() == 4 else Linear(math.prod(x.shape[1:]), K)
             x = x if x.dim() == 4 else x.flatten(1)
-        digest = hashlib.sha256(x.numpy().tobytes() + y.numpy().tobytes() + owner.numpy().tobytes()).hexdigest()[:8]
-        pool = Pool(name, x, y, K, "real", owner, tuple(map(str, names)))
+        what = x.numpy().tobytes() + y.numpy().tobytes() + owner.numpy().tobytes()
+        groups = None
+        if a is not None:
+            if len(a) != len(y):
+                raise ValueError(f"a has {len(a)} entries for {len(y)} rows: give the group of every row")
+            a, groups = describe(x, a, positive)
+            what += a.numpy().tobytes()
+        digest = hashlib.sha256(what).hexdigest()[:8]
+        pool = Pool(name, x, y, K, "real", owner, tuple(map(str, names)), None, a, groups)
         rows = [(owner == c).nonzero()[:, 0] for c in range(len(names))]
         return cls.from_rows(f"{name}-{digest}", network, pool, rows, split, parts, **more)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from toys_core import rows, same, seen, state, toy
+from toys_core import GROUPS, rows, same, seen, state, toy
 
 from fedlib import engine, record
 from fedlib.data import Pool
@@ -55,6 +55,30 @@ METHOD = [
     ("Ditto", {"lam": -.1}, "Ditto.lam = -0.1 is outside [0, inf]: tie of the personal to the global model"),
     ("FedRep", {"head_epochs": 0.5}, "FedRep.head_epochs = 0.5 is not a whole number"),
     ("pFedHN", {"depth": 11}, "PFedHN.depth = 11 is outside [0, 10]"),
+    ("FedAvg", {"batches": -1}, "FedAvg.batches = -1 is outside [0, 1000000]: batches per round, instead of epochs"),
+    ("FedAvg", {"batches": 1.5}, "FedAvg.batches = 1.5 is not a whole number"),
+    ("FedAvg", {"poisson": "yes"}, "FedAvg.poisson = 'yes' is not one of True, False: each row joins a batch"),
+    ("EquFL", {"rho": 1.1}, "EquFL.rho = 1.1 is outside [0, 1]: share of the rounds"),
+    ("EquFL", {"lam": -1}, "EquFL.lam = -1 is outside [0, inf]: strength of the server's own update"),
+    ("EquFL", {"target": "TPR"}, "EquFL.target = 'TPR' is not one of 'EO', 'DP', 'CAL', 'CON', 'Multi', 'Sum': the bias"),
+    ("EquFL", {"size": 1}, "EquFL.size = 1 is outside [2, 1000000]: rows of S"),
+    ("EquFL", {"net": "huge"}, "EquFL.net = 'huge' is not one of 'same', 'standard', 'deep', 'wide'"),
+    ("EquFL", {"traget": "EO"}, "EquFL has no hyper-parameter 'traget'; did you mean 'target'?"),
+    ("EquFL", {"moment": 1}, "'moment'; did you mean 'momentum'?"),
+    ("EquFL", {"inner": "FedAvgg"}, "unknown method 'FedAvgg'; did you mean 'FedAvg'?"),
+    ("EquFL", {"inner": {"name": "FedProx", "muu": 1}}, "FedProx has no hyper-parameter 'muu'; did you mean 'mu'?"),
+    ("EquFL", {"inner": {"rule": "Median"}}, "unknown method None"),
+    ("Gaussian-update", {"std": -1}, "GaussianUpdate.std = -1 is outside [0, inf]: standard deviation of the noise"),
+    ("Uniform-update", {"bound": -1}, "UniformUpdate.bound = -1 is outside [0, inf]: largest size of a coordinate"),
+    ("FedAvg", {"rule": "Medain"}, "unknown rule 'Medain'; did you mean 'Median'? (known: Mean, Median, TrimmedMean, MultiKrum,"),
+    ("FedAvg", {"rule": {"trim": 0.1}}, "unknown rule None (known: Mean, Median"),
+    ("FedAvg", {"rule": {"name": "TrimmedMean", "trimm": 0.1}}, "TrimmedMean has no 'trimm'; did you mean 'trim'? (it has trim)"),
+    ("FedAvg", {"rule": {"name": "Median", "trim": 0.1}}, "Median has no 'trim' (it has nothing to set)"),
+    ("FedAvg", {"rule": {"name": "TrimmedMean", "trim": 0.5}}, "give 0 <= trim < 0.5"),
+    ("FedAvg", {"step": "Privat"}, "unknown step 'Privat'; did you mean 'Private'? (known: Plain, SAM, Private)"),
+    ("FedAvg", {"step": {"name": "SAM", "clip": 1}}, "SAM has no 'clip' (it has rho)"),
+    ("FedAvg", {"step": {"name": "Private", "sigma": -1}}, "Private(clip=1.0, sigma=-1): give clip > 0"),
+    ("FedAvg", {"step": {"name": "Private", "clip": 0}}, "Private(clip=0, sigma=1.0): give clip > 0"),
 ]
 
 
@@ -97,6 +121,15 @@ TASK = [
     (lambda: {"test": (toy().train[0][:4], *toy().test[1:])}, "row 10 is used twice, for training or validation and for testing"),
     (lambda: {"test": (toy().test[0].repeat(2), *toy().test[1:])}, "a client's test rows hold a row twice"),
     (lambda: {"batch": 0}, "batch = 0; give a positive batch size"),
+    (lambda: {"groups": GROUPS, "a": None}, "groups are described and a has None entries for 153 rows; give the group of every"),
+    (lambda: {"groups": GROUPS, "a": toy().a[:-2]}, "groups are described and a has 151 entries for 153 rows"),
+    (lambda: {"groups": GROUPS, "a": toy().a + 1}, "groups run from 1 to 2; 'code' has the 2 groups nought, one, numbered 0 to"),
+    (lambda: {"groups": GROUPS, "a": toy().a - 1}, "groups run from -1 to 0; 'code' has the 2 groups"),
+    (lambda: {"groups": GROUPS, "a": toy().a * 0},
+     "the sensitive attribute 'code' takes only the value nought; each of nought, one needs rows, or leave the group out"),
+    (lambda: {"groups": replace(GROUPS, positive=())}, "0 of 153 rows have the positive outcome (); choose the positive classes"),
+    (lambda: {"groups": replace(GROUPS, positive=(0, 1, 2))}, "153 of 153 rows have the positive outcome (0, 1, 2); choose"),
+    (lambda: {"groups": replace(GROUPS, positive=(7,))}, "0 of 153 rows have the positive outcome (7,)"),
 ]
 
 
@@ -175,12 +208,31 @@ def test_run(change, says, before):
     assert says in str(e.value) and files(before.half) == kept
 
 
+@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].needs_groups is True])
+def test_groups_that_a_method_needs(name, tmp_path):
+    with pytest.raises(ValueError) as e:
+        run(make(name, toy()), rounds=1, folder=tmp_path / "run")
+    assert f"{METHODS[name].__name__} needs to know the groups, and 'toy' has none: give the task a sensitive" in str(e.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["EquFL", "Gaussian-update"])
+def test_a_wrapper_around_nothing(name):
+    with pytest.raises(ValueError, match=f"{METHODS[name].__name__} wraps a method and inner is None: give inner="):
+        run(METHODS[name](toy(groups=GROUPS)), rounds=1)
+
+
+def test_groups_that_the_method_inside_needs():
+    with pytest.raises(ValueError, match="needs to know the groups, and 'toy' has none"):
+        run(make("Gaussian-update", toy(), inner="Reweight"), rounds=1)
+
+
 def test_no_task():
     with pytest.raises(ValueError, match="run needs a task: FedAvg"):
         run(FedAvg(), rounds=1)
 
 
-@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if c.needs_val])
+@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if c.needs_val is True])
 def test_methods_that_need_validation_rows(name):
     task = replace(toy(), val=(toy().val[0], NONE, NONE, *toy().val[3:]))
     with pytest.raises(ValueError, match=r"needs validation rows at every client; client 1 of 'toy' has none \(2 in all\)"):

@@ -4,14 +4,17 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import clock, floor, rounds  # noqa: E402
+from benchmarks import clock, floor, rounds, server  # noqa: E402
 from benchmarks.cases import NAMES, case  # noqa: E402
 from benchmarks.ours import after_one, ours  # noqa: E402
 from benchmarks.usual import Usual  # noqa: E402
@@ -113,3 +116,27 @@ def test_a_peer_that_fails_is_a_row_with_its_reason(tmp_path):
     (row,) = rounds.peer("pfl", str(python), "mlp")
     assert row == {"case": "mlp", "variant": "pfl", "note": "failed: ImportError: no such peer"}
     assert rounds.peer("pfl", str(tmp_path / "none"), "mlp")[0]["note"].startswith("no interpreter")
+
+
+def test_server_splits_a_run_into_parts_that_are_counted(tmp_path, monkeypatch):
+    """A clock that moves by one at every look: a part lasts as often as it happened, and what it contains."""
+    monkeypatch.setattr("benchmarks.server.time", SimpleNamespace(perf_counter=count().__next__, process_time=count().__next__))
+    out = tmp_path / "server.csv"
+    server.main(["--rounds", "6", "--states", "3", "--mean", "40", "--size", "20", "--outer", "2", "--inner", "2", "--pool", "30",
+                 "--targets", "EO", "Multi", "--repetitions", "1", "--out", str(out)])
+    t = pd.read_csv(out).set_index("method")
+    assert list(t.index) == ["FedAvg", "Gaussian", "EquFL-EO", "EquFL-Multi"]
+    assert (t.clients_s == 6).all() and (t[["proxy_s", "matching_s"]].loc["EquFL-EO"] == [1, 2]).all()    # 3 looks - the proxy's
+    assert t.calibrated.to_dict() == {m: 0 if m == "FedAvg" else 3 for m in t.index} and (t.calibrating_s == t.calibrated).all()
+    assert not t.loc[["FedAvg", "Gaussian"], ["proxy_s", "matching_s"]].any(axis=None)
+    assert t.loc["FedAvg", "aggregation_s"] == 6 and t.seconds.to_numpy() == pytest.approx(t[[*server.PARTS]].sum(axis=1))
+    assert t.times_fedavg.to_numpy() == pytest.approx(t.seconds / 12, rel=1e-3) and (t.repetitions == 1).all()
+    assert json.loads(out.with_suffix(".json").read_text())["outer"] == 2
+
+
+def test_server_leaves_fedlib_as_it_was():
+    from fedlib.methods.equfl import EquFL
+    before = EquFL.direction, EquFL.aggregate
+    with server.stopwatches():
+        assert EquFL.direction is not before[0]
+    assert (EquFL.direction, EquFL.aggregate) == before

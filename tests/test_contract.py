@@ -10,7 +10,7 @@ from toys_core import GROUPS, Noisy, Normed, gap, same, seen, state, toy
 
 from fedlib import engine, local
 from fedlib.engine import Clients, cohort_of, run
-from fedlib.local import SAM
+from fedlib.local import SAM, Private
 from fedlib.method import Method, Round, listens, make
 from fedlib.methods import METHODS
 from fedlib.methods.tuned import Tuned
@@ -24,10 +24,15 @@ R, M, SEED, NEAR = 4, 4, 1, 1e-9
 HOOKS = ("server", "send", "aggregate", "client", "receive", "local", "views")
 QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "momentum": 0.5,     # so that everything happens in four rounds
          "outer": 3, "J": 2, "size": 12, "pool": 30}
+SIZES = {"net": "same", "outer": 2, "J": 2, "size": 12}
 PIECES = {
     "Noisy": lambda t: Noisy(t, lr=0.2, momentum=0.5),
     "FedAvg(SAM)": lambda t: METHODS["FedAvg"](t, step=SAM(), decay=0.01),
     "FedAvg(Median)": lambda t: METHODS["FedAvg"](t, rule=Median()),
+    "FedAvg(Private)": lambda t: METHODS["FedAvg"](t, step=Private(0.5, 0.5), poisson=True),
+    "EquFL(Median)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t, rule=Median()), target="Multi", **SIZES),
+    "EquFL(real)": lambda t: METHODS["EquFL"](t, inner=METHODS["Ditto"](t), source="real", at="aggregated", **SIZES),
+    "EquFL(rewind)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t), collect="discrete", count=2, rewind=True, **SIZES),
     "pFedHN-chunked(16)": lambda t: METHODS["pFedHN-chunked"](t, chunk=16, width=7),
     "Ditto(own)": lambda t: METHODS["Ditto"](t, own=2),
     "PLGU-LF(theta)": lambda t: METHODS["PLGU-LF"](t, at="theta", freeze=True, layer="tensor", perturb="personal", momentum=0.5),

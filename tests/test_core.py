@@ -150,6 +150,36 @@ def test_plan_in_order_and_block():
     assert draw(ROWS[:0], Plan(3), 0, 4)[1] == []
 
 
+def test_poisson_batches_have_the_rate_they_say():
+    """Every row joins every batch with probability B / n, whoever else joins and whatever it did before."""
+    n, B, T = 11, 4, 4000
+    rows, lens = draw(ROWS, Plan(steps=T, poisson=True), 3, B)
+    assert abs(len(lens) - T * (1 - (1 - B / n) ** n)) < 5 * math.sqrt(T) and min(lens) > 0 and sum(lens) == len(rows)
+    joined = torch.zeros(len(lens), n)
+    for i, r in enumerate(rows.split(lens)):
+        assert len(r) == len(r.unique())
+        joined[i, r - 100] = 1
+    joined = torch.cat([joined, torch.zeros(T - len(lens), n)])                  # the batches that nobody joined
+    p = B / n
+    assert (joined.mean(0) - p).abs().max() < 5 * math.sqrt(p * (1 - p) / T)
+    cov = torch.cov(joined.T) - p * (1 - p) * torch.eye(n)                       # rows are independent of each other
+    assert cov.abs().max() < 5 * p * (1 - p) / math.sqrt(T) * 1.5
+    size = torch.tensor(lens, dtype=torch.float64)
+    assert size.mean() * len(lens) / T == pytest.approx(B, rel=0.02)             # binomial, not of one size
+    assert size.var() == pytest.approx(n * p * (1 - p), rel=0.15)
+    again, other = draw(ROWS, Plan(steps=T, poisson=True), 3, B)[0], draw(ROWS, Plan(steps=T, poisson=True), 4, B)[0]
+    assert torch.equal(rows, again) and not torch.equal(rows[:100], other[:100])
+
+
+def test_poisson_batches_are_as_many_as_the_epochs_have_and_a_small_client_gives_all():
+    assert len(draw(ROWS, Plan(100, poisson=True), 0, 4)[1]) in range(285, 301)               # 3 a pass, an empty one skipped
+    rows, lens = draw(ROWS[:3], Plan(5, poisson=True), 0, 4)                                  # n < B: probability 1
+    assert lens == [3] * 5 and torch.equal(rows, ROWS[:3].repeat(5))
+    assert draw(ROWS[:0], Plan(5, poisson=True), 0, 4)[1] == []
+    lengths = [len(draw(ROWS, Plan(steps=1, batch=1, poisson=True), s, 4)[1]) for s in range(400)]
+    assert set(lengths) == {0, 1} and abs(lengths.count(0) / 400 - (10 / 11) ** 11) < 0.12     # sometimes nobody joins at all
+
+
 def test_batches_hold_the_rows_of_their_client():
     task = toy()
     for s in task.shards(3, 2, 9, torch.arange(task.C), {"train": Plan(2), "head": Plan(1, 7)}):

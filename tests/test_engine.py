@@ -21,7 +21,9 @@ from fedlib.engine import ClientError, Diverged, cohort_of
 from fedlib.method import Wrap, make
 from fedlib.methods import METHODS
 from fedlib.methods.fedavg import FedAvg
+from fedlib.random import seed_of, tag
 from fedlib.record import Record
+from fedlib.task import draw
 from fedlib.tree import leaves, pick, share
 
 HERE = Path(__file__).parent
@@ -47,6 +49,32 @@ def test_one_round_by_hand():
     want = sum(pi * (bi + q * (w - bi)) for pi, bi in zip(p, torch.tensor(b, dtype=torch.float64)))
     assert gap([rec.state["server"]["w"]["u"]], [want]) < 1e-14
     assert np.allclose(rec.logs["weight"], [p.numpy()]) and rec.logs["cohort"].tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("how", ["loop", "vmap"])
+def test_batches_per_round_by_hand(how):
+    """So many steps at every client, however many rows it has; 0 batches: passes."""
+    b, n = [[0., 1.], [4., -2.], [2., 2.]], [1, 3, 4]
+    task, lr = replace(bowls(b, n), batch=2), 0.25
+    b, p, w = torch.tensor(b, dtype=torch.float64), share(torch.tensor(n, dtype=torch.float64)), task.init(3)["u"]
+    for kw, steps in (({"batches": 5}, [5, 5, 5]), ({"batches": 1, "epochs": 7}, [1, 1, 1]), ({"epochs": 2}, [2, 4, 4]),
+                      ({"batches": 3, "last": "drop"}, [3, 3, 3]), ({"epochs": 2, "last": "drop"}, [2, 2, 4])):
+        rec = run(FedAvg(task, lr=lr, **kw), rounds=1, seed=3, how=how)
+        want = sum(pi * (bi + (1 - lr) ** k * (w - bi)) for pi, bi, k in zip(p, b, steps))
+        assert gap([rec.state["server"]["w"]["u"]], [want]) < 1e-14, kw
+
+
+@pytest.mark.parametrize("network", [None, Normed(5, 6, 3)])
+def test_a_client_whose_batches_are_all_empty_keeps_the_model(network):
+    """Poisson batches of one row each: now and then nobody joins, and the client sends back what it got."""
+    task = toy(network, batch=1)
+    m = FedAvg(task, batches=1, poisson=True)
+    lens = [len(draw(task.train[0], m.plans()["train"], seed_of(7, t, 0, tag("train")), 1)[1]) for t in range(12)]
+    assert set(lens) == {0, 1}
+    w = [run(m, rounds=12, seed=7, cohort=lambda t: [0], upto=t).state["server"]["w"] for t in range(13)]
+    assert [int(not same(a, b)) for a, b in zip(w, w[1:])] == lens
+    a, b = (run(m, rounds=12, seed=7, how=how) for how in ("loop", "vmap"))
+    assert gap(state(a), state(b)) < 1e-9 and gap(seen(a), seen(b)) < 1e-9
 
 
 def test_everybody_is_scored_also_the_absent():

@@ -1,11 +1,12 @@
 """Studies: params.yaml -> cells -> runs that are made once."""
+import importlib
 import json
 
 import numpy as np
 import pytest
 import yaml
 
-from fedlib import experiment, facts, record, theory
+from fedlib import experiment, facts, local, record, robust, theory
 from fedlib.method import make
 from fedlib.methods import METHODS
 
@@ -77,7 +78,7 @@ def test_yaml_that_is_none_and_a_study_that_is_none(params, tmp_path):
 
 
 def test_every_study_of_the_repository_can_be_built_at_every_tier():
-    for paper in ("fedga", "fedas"):
+    for paper in ("fedga", "fedas", "equfl"):
         for name in experiment.load()[paper]["studies"]:
             for tier in experiment.TIERS:
                 cells, _, _ = experiment.cells(paper, name, tier=tier)
@@ -286,3 +287,171 @@ def test_the_lowest_twentieth_is_a_mean_of_a_group():
     a = np.arange(40)[None] / 40
     assert experiment.TAILS["acc_lowest5_pct"](a) == pytest.approx(100 * 0.5 / 40)
     assert experiment.TAILS["acc_top5_pct"](a) == pytest.approx(100 * 38.5 / 40)
+
+
+# ---------------------------------------------------------------- pieces, wrappers and what they change
+def test_pieces_and_wrapped_methods_may_be_given_by_name():
+    assert make("FedAvg", None, rule="Median").rule == robust.Median() and make("FedAvg", None, step="SAM").step == local.SAM()
+    assert make("FedAvg", None, rule={"name": "TrimmedMean", "trim": 0.2}).rule == robust.TrimmedMean(0.2)
+    assert make("FedAvg", None, step={"name": "Private", "sigma": 0.5}).step == local.Private(1.0, 0.5)
+    assert make("FedAvg", None, rule=robust.Median()).rule == robust.Median()
+    assert set(robust.RULES) == {"Mean", "Median", "TrimmedMean", "MultiKrum", "DeepSight"} and set(local.STEPS) == {
+        "Plain", "SAM", "Private"}
+    m = make("EquFL", None, lr=0.3, batches=4, rule="Median", target="DP", size=20)
+    assert type(m.inner) is METHODS["FedAvg"] and (m.inner.lr, m.inner.batches, m.inner.rule) == (0.3, 4, robust.Median())
+    assert (m.target, m.size, m.lam) == ("DP", 20, 1.0) and m.plans() == m.inner.plans() and m.plans()["train"].steps == 4
+    assert type(make("EquFL", None, inner="FedProx", mu=0.4).inner) is METHODS["FedProx"]
+    m = make("EquFL", None, inner={"name": "Ditto", "lam": 3.0}, lam=0.5, lr=0.2)       # both have a lam
+    assert (m.lam, m.inner.lam, m.inner.lr) == (0.5, 3.0, 0.2)
+    inner = make("EquFL", None, inner={"name": "FedAvg", "rule": "Median", "lr": 0.7}, lr=0.2).inner
+    assert (inner.lr, inner.rule) == (0.7, robust.Median())                             # what is nearer counts
+    assert (make("FedAvg", None, batches=3).plans()["train"].steps, make("FedAvg", None).plans()["train"].steps) == (3, None)
+    assert make("FedAvg", None, poisson=True).plans()["train"].poisson and make("EquFL", None, poisson=True).plans()["train"].poisson
+
+
+def test_settings_in_words():
+    word, settings = experiment.word, experiment.settings
+    assert word("alpha", 5) == "alpha=5" and word("rule", "Median") == "rule=Median"
+    assert word("rule", {"name": "DeepSight", "inputs": 200}) == "rule=DeepSight" and word("step", "SAM") == "step=SAM"
+    assert word("step", {"name": "Private", "sigma": 0.5}) == "sigma=0.5"
+    assert word("step", {"name": "Private", "sigma": 0.5, "clip": 2}) == "sigma=0.5;clip=2"
+    steps = [{"name": "Private", "sigma": s} for s in (0.5, 1.0)]
+    assert settings({"step": steps, "poisson": True}, {}) == [(f"sigma={s['sigma']}", {"step": s, "poisson": True}) for s in steps]
+    rules = ["Median", {"name": "DeepSight", "inputs": 200}]
+    assert [(n, kw["rule"]) for n, kw in settings({"rule": rules, "lam": [1, 2]}, {})] == [
+        ("rule=Median;lam=1", "Median"), ("rule=Median;lam=2", "Median"),
+        ("rule=DeepSight;lam=1", rules[1]), ("rule=DeepSight;lam=2", rules[1])]
+
+
+def test_every_setting_has_a_name_of_its_own():
+    """A step without values of its own goes by its name."""
+    names = [n for n, _ in experiment.settings({"step": [{"name": "Plain"}, {"name": "SAM"}, {"name": "SAM", "rho": 0.1}]}, {})]
+    assert len(set(names)) == 3 and all(names)
+
+
+def test_a_constant_may_depend_on_the_tier():
+    paper = {"size": {"tiny": 60, "small": 100, "paper": 1000}, "J": 5}
+    for tier in experiment.TIERS:
+        got = experiment.settings({"target": ["EO", "DP"], "size": "$size", "J": "$J"}, paper, tier)
+        assert got == [(f"target={t}", {"target": t, "size": paper["size"][tier], "J": 5}) for t in ("EO", "DP")]
+    variants = experiment.settings([{"size": "$size", "J": 7}, {"size": 30}], paper, "small")
+    assert variants == [("J=7", {"size": 100, "J": 7}), ("size=30", {"size": 30})]
+
+
+def test_a_piece_alone_is_no_value_by_tier():
+    for k, v in (("rule", {"name": "DeepSight", "inputs": 200}), ("inner", {"name": "FedProx", "mu": 0.1}),
+                 ("step", {"name": "Private", "sigma": 0.5})):
+        assert experiment.settings({k: v}, {}, "small") == [("", {k: v})]
+
+
+def cell(method, data="census", **kw):
+    return experiment.Cell("d", "d", method, "", 0, "synthetic", json.dumps({"data": {"name": data}}), json.dumps(kw), "{}")
+
+
+WITH = {                                               # a module, and the cells whose numbers come from it
+    "condense": {"EquFL", "EquFL(FedProx)", "EquFL(Median)"},
+    "surrogates": {"EquFL", "EquFL(FedProx)", "EquFL(Median)", "Regular"},
+    "robust": {"FedAvg(Median)", "EquFL(Median)", "EquFL(inner Median)"},
+    "methods.fedprox": {"FedProx", "EquFL(FedProx)"},
+    "methods.equfl": {"EquFL", "EquFL(FedProx)", "EquFL(Median)"},
+    "methods.calibrated": {"EquFL", "EquFL(FedProx)", "EquFL(Median)", "Gaussian-update"},
+    "methods.reweight": {"Reweight", "FairFed", "FedFB", "Gaussian-update(FairFed)"},
+    "methods.fairfed": {"FairFed", "Gaussian-update(FairFed)"},
+    "bias": set(), "privacy": set(), "plots": set(), "ledger": set(),
+}
+CELLS = {
+    "FedAvg": cell("FedAvg"), "FedProx": cell("FedProx"), "Reweight": cell("Reweight"), "FairFed": cell("FairFed"),
+    "FedFB": cell("FedFB"), "Regular": cell("Regular"), "EquFL": cell("EquFL"), "EquFL(FedProx)": cell("EquFL", inner="FedProx"),
+    "EquFL(Median)": cell("EquFL", rule="Median"), "FedAvg(Median)": cell("FedAvg", rule={"name": "Median"}),
+    "EquFL(inner Median)": cell("EquFL", inner={"name": "FedAvg", "rule": "Median"}),
+    "Gaussian-update": cell("Gaussian-update"), "Gaussian-update(FairFed)": cell("Gaussian-update", inner={"name": "FairFed"}),
+}
+WITH = {k: v | ({"EquFL(inner Median)"} if "EquFL" in v else set())
+        | ({"Gaussian-update(FairFed)"} if "Gaussian-update" in v else set()) for k, v in WITH.items()}
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch):
+    module, honest = importlib.import_module(f"fedlib.{name}"), experiment.digest
+    before = {k: c.id for k, c in CELLS.items()}
+    assert len(set(before.values())) == len(CELLS)
+    monkeypatch.setattr(experiment, "digest", lambda m: "changed" if m is module else honest(m))
+    assert {k for k, c in CELLS.items() if c.id != before[k]} == WITH[name]
+
+
+@pytest.mark.parametrize("name", ["tree", "groups", "task", "engine", "server", "local", "method", "tasks", "data.partition"])
+def test_the_core_is_part_of_every_run(name, monkeypatch):
+    module, honest = importlib.import_module(f"fedlib.{name}"), experiment.digest
+    before = {k: c.id for k, c in CELLS.items()}
+    monkeypatch.setattr(experiment, "digest", lambda m: "changed" if m is module else honest(m))
+    assert not set(before.values()) & {c.id for c in CELLS.values()}
+
+
+def test_people_of_the_census_are_encoded_by_the_survey(monkeypatch):
+    """The census draws people and leaves it to `acs` to make rows of them: both decide what a run is trained on."""
+    from fedlib.data import acs, census
+    honest = experiment.digest
+    before = {d: cell("FedAvg", d).id for d in ("census", "acs", "glyphs")}
+    for module, changed in ((acs, {"census", "acs"}), (census, {"census"})):
+        monkeypatch.setattr(experiment, "digest", lambda m, module=module: "changed" if m is module else honest(m))
+        assert {d for d in before if cell("FedAvg", d).id != before[d]} == changed
+
+
+PEOPLE = {
+    "tier": "tiny",
+    "equfl": {
+        "size": {"tiny": 12, "small": 60, "paper": 1000},
+        "tasks": {"Income-Sex": {
+            "label": "survey", "data": {"name": "acs", "task": "income", "group": "sex"}, "network": {"name": "MLP", "hidden": 4},
+            "batch": 16, "train": {"lr": 0.1, "batches": 2}, "parts": [1.0, 0.0, 0.0],
+            "run": {"rounds": 4, "splits": ["test"], "how": "vmap"},
+            "tiny": {"data": {"name": "census", "task": "income", "group": "sex", "clients": 3, "n_mean": 60, "n_test": 40}}}},
+        "studies": {"tables": {"census": {
+            "tasks": ["Income-Sex"], "seeds": 1,
+            "methods": {"FedAvg": {"rule": ["Median"]},
+                        "EquFL": {"target": ["EO", "DP"], "size": "$size", "net": "same", "outer": 2, "J": 2}}}}},
+    },
+}
+
+
+@pytest.fixture
+def people(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(PEOPLE, sort_keys=False))
+    return experiment.study("equfl", "census", path=path, runs=tmp_path / "runs", workers=1)
+
+
+def test_a_study_of_groups(people):
+    """Bias of the pooled test rows, in words and numbers; `how` is passed on and part of the run."""
+    assert {(c.method, c.setting, c.data) for c in people.cells} == {
+        ("FedAvg", "rule=Median", "stand-in"), ("EquFL", "target=EO", "stand-in"), ("EquFL", "target=DP", "stand-in")}
+    assert all(json.loads(c.engine)["how"] == "vmap" == r.meta["how"] for c, r in zip(people.cells, people.records))
+    assert all(json.loads(c.kwargs)["size"] == 12 for c in people.cells if c.method == "EquFL")
+    rows = people.biases(("last", "last10_mean"))
+    assert set(rows.metric) == {*experiment.BIAS, "CON", "accuracy"} and set(rows.rule) == {"last", "last10_mean"}
+    (_, rec), = people.of(method="FedAvg")
+    one = rows[(rows.method == "FedAvg") & (rows.rule == "last")].set_index("metric").value
+    n, s = rec.cells["pre", "global", "test"][-1].sum(0), rec.alike["pre", "global"][-1].sum(0)
+    rate = n[..., 1] / n.sum(-1)                                                          # P(yhat = 1 | a, y)
+    assert one["EO"] == pytest.approx(abs(rate[0] - rate[1]).max()) and one["EO_sum"] == pytest.approx(abs(rate[0] - rate[1]).sum())
+    assert one["DP"] == pytest.approx(abs(np.subtract(*(n[..., 1].sum(-1) / n.sum((-1, -2))))))
+    assert one["accuracy"] == pytest.approx((n[:, 0, 0] + n[:, 1, 1]).sum() / n.sum()) and one["CON"] == pytest.approx(s[0] / s[1])
+    last = rows[(rows.method == "FedAvg") & (rows.rule == "last10_mean") & (rows.metric == "accuracy")].value.item()
+    acc = rec["pre", "global", "test"] @ np.array(rec.meta["n"]["test"]) / sum(rec.meta["n"]["test"])
+    assert last == pytest.approx(acc[record.last10_mean(rec)].mean())
+
+
+def test_a_study_of_groups_has_a_table_of_its_hyper_parameters(people):
+    table = experiment.hyper_table(people.cells).set_index("setting").used
+    assert "target = EO" in table["target=EO"] and "size = 12" in table["target=EO"] and "Median" in table["rule=Median"]
+
+
+def test_how_a_run_is_executed_may_be_set_by_a_study(people, tmp_path):
+    tree = json.loads(json.dumps(PEOPLE))
+    tree["equfl"]["studies"]["tables"]["census"] |= {"how": "loop", "methods": {"FedAvg": {"rule": ["Median"]}}}
+    path = tmp_path / "loop.yaml"
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    loop = experiment.study("equfl", "census", path=path, runs=tmp_path / "runs", workers=1)
+    (a, ra), (b, rb) = people.of(method="FedAvg")[0], loop.of(method="FedAvg")[0]
+    assert a.id != b.id and rb.meta["how"] == "loop"
+    assert np.allclose(ra["pre", "global", "test"], rb["pre", "global", "test"], atol=0.05)

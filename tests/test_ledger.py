@@ -454,6 +454,9 @@ def test_every_printed_artefact_is_listed_once():
     plgu = {n for p, n in listed if p == "plgu"}
     assert {*(f"Figure {i}" for i in range(1, 8)), *(f"Table {i}" for i in range(1, 5)), *(f"Algorithm {i}" for i in range(1, 4)),
             "Theorem 1", "Theorem 2"} == plgu - {n for n in plgu if n.endswith("text") or "(" in n}
+    equfl = {n for p, n in listed if p == "equfl"}
+    assert {*(f"Figure {i}" for i in range(1, 6)), "Algorithm 1", "Algorithm 2", "Theorem 1", "Theorem 2"} == equfl - {
+        *REPORTED[REPORTED.paper == "equfl"].artefact}
     assert all((a.paper, a.shown) in listed for a in artefacts.ARTEFACTS if a.shown)
     assert len({a.slug for a in artefacts.ARTEFACTS}) == len(listed)
 

@@ -76,6 +76,8 @@ class EquFL(Calibrated):
         if c < 2 and self.phases(r.R)[0] < r.R:
             raise ValueError(f"EquFL with rho = {self.rho} collects {c} models in {r.R} rounds, and a trail has at least two: "
                              "give a smaller rho or more rounds")
+        two = condense.start(self.task, state["in"]["w"], self.task.groups.A, 0, self.start)    # what cannot be made at T0
+        surrogates.fairness("EO", self.task, condense.finish(self.task, two["x"], two["logits"]))   # is refused now
         trail = tmap(lambda x: x.new_zeros(c, *x.shape), drop(state["in"]["w"], self.task.buffers))
         return state | {"trail": trail, "window": window}
 
