@@ -20,7 +20,9 @@ from .claims import (
     every,
     exactly,
     level,
+    name,
     near,
+    say,
     some,
     span,
     throughout,
@@ -96,9 +98,10 @@ def lowered(metric, place, a, b, percent=0.0):
         x, y = (v.get(metric, dataset=place, **r) for r in (a, b))
         i = common(y * (1 - percent / 100), x)
         down = improvement(y.mean(), x.mean())
-        return Finding(decide(i),
-                       f"{x.mean():.3g} against {y.mean():.3g}, that is {down:.1f}% less, claimed at least {percent:g}%; "
-                                  f"below that bound by {span(metric, i)}")
+        less = f"{abs(down):.1f}% {'lower' if down >= 0 else 'higher'}"
+        beyond = f"claimed {percent:g}%, lower than that" if percent else "lower"
+        return Finding(decide(i), f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}: {less}; {beyond} by "
+                                  f"{span(metric, i)}")
     return test
 
 
@@ -274,9 +277,9 @@ def swept(v, metric, method, axis):
     return out
 
 
-def points(i):
+def points(i, unit=" points"):
     """An interval of percentages in words."""
-    return f"{i.mean:.1f}" + (f" [{i.lo:.1f}, {i.hi:.1f}], {i.n} seeds" if i.n > 1 else ", one seed")
+    return f"{i.mean:.1f}{unit}" + (f" [{i.lo:.1f}, {i.hi:.1f}], {i.n} seeds" if i.n > 1 else ", one seed")
 
 
 def seedwise(x):
@@ -298,7 +301,7 @@ def stable(metric, axis, method="EquFL"):
         holds = "undecided" if len(x) < 2 else "no" if any(outside) else "yes" if all(inside) else "undecided"
         return Finding(holds,
                        f"improvements of {', '.join(f'{m:.1f}% at {k:g}' for k, m in x.mean().items())}; farthest from their "
-                              f"mean {far:g}: {points(at[far])} points; allowed +-{STEADY:g}")
+                              f"mean {far:g}: {points(at[far])}; allowed +-{STEADY:g}")
     return test
 
 
@@ -312,7 +315,7 @@ def alike(metric, place, a, b):
         i = interval(100 * (t.y - t.x) / t.b)
         inside, outside = -STEADY < i.lo and i.hi < STEADY, i.hi < -STEADY or i.lo > STEADY
         return Finding("undecided" if i.n < 2 else "yes" if inside else "no" if outside else "undecided",
-                       f"differ by {points(i)} points; allowed +-{STEADY:g}")
+                       f"differ by {points(i)}; allowed +-{STEADY:g}")
     return test
 
 
@@ -321,7 +324,7 @@ def wilder(metric, axis, noise):
     def test(v):
         own, other = (seedwise(swept(v, metric, m, axis)) for m in ("EquFL", noise))
         i = common(*(x.max(axis=1) - x.min(axis=1) for x in (other, own)))
-        return Finding(decide(i), f"span of {NAMES[noise]} more than that of EquFL by {points(i)} points")
+        return Finding(decide(i), f"span of {NAMES[noise]} more than that of EquFL by {points(i)}")
     return test
 
 
@@ -346,7 +349,7 @@ def over(x, y, k):
         if k not in y:
             raise NotRun(f"a rival at {k:g}")
         i = common(x[k], y[k])
-        return Finding(decide(i), f"by {points(i)} points")
+        return Finding(decide(i), f"by {points(i)}")
     return test
 
 
@@ -360,7 +363,7 @@ def helps(metric, axis):
 
 def _positive(x):
     i = interval(x)
-    return lambda v: Finding(decide(i), f"{points(i)}%")
+    return lambda v: Finding(decide(i), points(i, "%"))
 
 
 def gained(metric, axis, low, high, most=None, least=None):
@@ -376,7 +379,7 @@ def gained(metric, axis, low, high, most=None, least=None):
             inside, outside = -most < i.lo and i.hi < most, i.hi < -most or i.lo > most
             holds = "undecided" if i.n < 2 else "yes" if inside else "no" if outside else "undecided"
             bound = f"allowed +-{most:g}"
-        return Finding(holds, f"from {low:g} to {high:g} the improvement grows by {points(i)} points; {bound}")
+        return Finding(holds, f"from {low:g} to {high:g} the improvement grows by {points(i)}; {bound}")
     return test
 
 
@@ -388,7 +391,7 @@ def grows(metric, axis, method="EquFL"):
         whole = common(x[max(x)], x[min(x)])
         found = [decide(whole), *(decide(i, STEP) for i in steps)]
         holds = "no" if "no" in found else "yes" if set(found) == {"yes"} else "undecided"
-        return Finding(holds, f"from {min(x):g} to {max(x):g} the improvement grows by {points(whole)} points; smallest of "
+        return Finding(holds, f"from {min(x):g} to {max(x):g} the improvement grows by {points(whole)}; smallest of "
                               f"{len(steps)} steps {points(min(steps, key=lambda i: i.mean))}")
     return test
 
@@ -467,7 +470,7 @@ def _ours():
                         better("EO", p, run(r), equfl("EO")), "ours")
     yield claim("Algorithm 1", place, "noise-start-does-nothing",
                 "Matched from white noise with balanced labels, the rows of EquFL, "
-                f"aimed at EO, lower EO by less than {ADDED:g}",
+                f"aimed at EO, leave EO within {ADDED:g} of FedAvg's",
                 near("EO", place, equfl_from_noise(), run("FedAvg"), ADDED), "ours", "readings")
     for m in ("EO", "DP"):
         low, high = (run("FedAvg", f"knob={k}") for k in (0, 1))
@@ -640,8 +643,8 @@ def _printed():
         "noise": ("Table XII", "EquFL's printed scores grow with the noise", _noise),
         "storage": ("Table XI", "The printed models and synthetic rows add up to the printed total", _sums),
     }
-    for name, (artefact, text, test) in names.items():
-        yield Claim(f"equfl-printed-{name}", "equfl", artefact, f"{text}.", test, printed=True)
+    for key, (artefact, text, test) in names.items():
+        yield Claim(f"equfl-printed-{key}", "equfl", artefact, f"{text}.", test, printed=True)
 
 
 CLAIMS = (*_tables(), *_variants(), *_server(), *_sweeps(), *_ours(), *_printed())

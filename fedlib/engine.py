@@ -16,7 +16,7 @@ import torch
 from torch.func import vmap
 from tqdm import tqdm
 
-from .method import Round, listens
+from .method import Round, Wrap, listens
 from .random import fold, seed_of, tag
 from .record import Record, whole
 from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack, where
@@ -311,6 +311,9 @@ def check(method, task, rounds, cohort, every, how, chunk, splits):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk = {chunk}: give a positive number of clients, or None for the whole cohort")
+    if isinstance(method, Wrap) and method.inner is None:
+        raise ValueError(f"{type(method).__name__} wraps a method and inner is None: give inner={method.around}(task, ...), or "
+                         "build it with method.make")
     if method.needs_groups and task.groups is None:
         raise ValueError(f"{type(method).__name__} needs to know the groups, and {task.name!r} has none: give the task a "
                          "sensitive attribute (data census or acs, or groups: {by: parity})")

@@ -103,11 +103,12 @@ class Cell:
         kw = json.loads(self.kwargs)
         own = [METHODS[self.method]]
         inside = kw.get("inner", getattr(own[0], "around", None))
-        own += [METHODS[inside if isinstance(inside, str) else inside["name"]]] if issubclass(own[0], method.Wrap) else []
+        inside = {"name": inside} if isinstance(inside, str) else inside or {}
+        own += [METHODS[inside["name"]]] if inside else []
         code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
                                     online, partition, tasks)]
         code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
-        code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw)
+        code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw or "rule" in inside)
         source = inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]])
         used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}      # by the source
         code += [digest(m) for m in sorted({source, *used}, key=str) if getattr(m, "__name__", "").startswith("fedlib.data")]
@@ -174,10 +175,10 @@ def settings(kwargs, paper, tier="paper"):
     out = []
     for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
         variant = {k: paper[v[1:]] if isinstance(v, str) and v.startswith("$") else v for k, v in (variant or {}).items()}
-        for k, v in variant.items():
-            if isinstance(v, dict) and tier not in v:
-                raise ValueError(f"{k} = {v} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
-        silent = {k for k, v in variant.items() if isinstance(v, dict)}
+        silent = {k for k, v in variant.items() if isinstance(v, dict) and "name" not in v}      # {name: ...} is a piece
+        for k in silent:
+            if tier not in variant[k]:
+                raise ValueError(f"{k} = {variant[k]} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
         variant = {k: v[tier] if k in silent else v for k, v in variant.items()}
         axes = [k for k, v in variant.items() if isinstance(v, list)]
         named = [k for k in (variant if isinstance(kwargs, list) else axes) if k not in silent]
@@ -189,7 +190,7 @@ def settings(kwargs, paper, tier="paper"):
 
 def word(k, v):
     """A hyper-parameter in a setting: "alpha=5", "rule=Median"; a step goes by its own values, "sigma=0.5"."""
-    if k == "step" and isinstance(v, dict):
+    if k == "step" and isinstance(v, dict) and len(v) > 1:
         return ";".join(word(j, u) for j, u in v.items() if j != "name")
     return f"{k}={v['name'] if isinstance(v, dict) else v}"
 
@@ -512,6 +513,11 @@ def keep(done, path):
     ledger.write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)
 
 
+def short(v):
+    """A value of a hyper-parameter, in a table."""
+    return f"{v:g}" if isinstance(v, (int, float)) and not isinstance(v, bool) else v["name"] if isinstance(v, dict) else str(v)
+
+
 def hyper_table(cells_):
     """One row per method: the hyper-parameters in use and the grid searched, from the methods' own declarations."""
     out = []
@@ -521,6 +527,6 @@ def hyper_table(cells_):
         own = [n for n, f in fs.items() if f.metadata.get("grid") and n in METHODS[c.method].__annotations__]
         names = list(dict.fromkeys([*used, *own]))
         out.append({"method": c.method, "setting": c.setting,
-                    "used": ", ".join(f"{n} = {used.get(n, fs[n].default):g}" for n in names),
-                    "grid": "; ".join(f"{n} in " + ", ".join(f"{g:g}" for g in fs[n].metadata["grid"]) for n in own)})
+                    "used": ", ".join(f"{n} = {short(used.get(n, fs[n].default))}" for n in names),
+                    "grid": "; ".join(f"{n} in " + ", ".join(map(short, fs[n].metadata["grid"])) for n in own)})
     return pd.DataFrame(out)

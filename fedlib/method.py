@@ -158,7 +158,7 @@ class Method:
 @dataclass(frozen=True)
 class Wrap(Method):
     """A method around a method: everything passes through; override what changes. Server state {"in": the inner state, ...}."""
-    inner: Any = None
+    inner: Any = hp(None, "the method inside", source="piece")
     around = "FedAvg"         # the method inside, where none is named
     who = property(lambda self: self.inner.who)
     download = property(lambda self: self.inner.download)
@@ -222,7 +222,13 @@ def make(name, task, **kw):
         own = [k for k in known if k not in BASE]
         inside = kw.get("inner", METHODS[name].around)
         inside = {"name": inside} if isinstance(inside, str) else inside
-        inner = make(**{k: v for k, v in kw.items() if k not in ("inner", *own)} | inside | {"task": task})
+        rest = {k: v for k, v in kw.items() if k not in ("inner", *own)}
+        there = [f.name for f in fields(METHODS.get(inside.get("name"), Method)) if f.name not in ("task", "inner")]
+        for k in rest:
+            if k not in there:
+                raise ValueError(f"{name} has no hyper-parameter {k!r}{nearest(k, own + there)} (it has {', '.join(own)}, and "
+                                 f"those of {inside.get('name')})")
+        inner = make(**{"name": None} | rest | inside | {"task": task})
         return METHODS[name](task, inner=inner, **{k: v for k, v in kw.items() if k in own})
     for k in kw:
         if k not in known:

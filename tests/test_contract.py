@@ -31,7 +31,6 @@ PIECES = {
     "FedAvg(Median)": lambda t: METHODS["FedAvg"](t, rule=Median()),
     "FedAvg(Private)": lambda t: METHODS["FedAvg"](t, step=Private(0.5, 0.5), poisson=True),
     "EquFL(Median)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t, rule=Median()), target="Multi", **SIZES),
-    "EquFL(real)": lambda t: METHODS["EquFL"](t, inner=METHODS["Ditto"](t), source="real", at="aggregated", **SIZES),
     "EquFL(rewind)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t), collect="discrete", count=2, rewind=True, **SIZES),
     "pFedHN-chunked(16)": lambda t: METHODS["pFedHN-chunked"](t, chunk=16, width=7),
     "Ditto(own)": lambda t: METHODS["Ditto"](t, own=2),
@@ -42,6 +41,7 @@ PIECES = {
     "Tuned(FedRep)": lambda t: Tuned(t, inner=METHODS["FedRep"](t, head_epochs=1), tune=1),
 }
 NAMES = [*METHODS, *PIECES]
+pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")             # after three steps on thirty rows
 
 
 @cache
@@ -352,7 +352,7 @@ def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
     monkeypatch.setattr(Clients, "_one", one)
     monkeypatch.setattr(cls, "send", spied_send)
     monkeypatch.setattr(Clients, "each", asked)
-    rec = run(method, rounds=2, seed=SEED, cohort=M, how="loop")
+    rec = run(method, rounds=R, seed=SEED, cohort=M, how="loop")
     told = {way: {k: v["bytes"] for k, v in entries.items()} for way, entries in rec.meta["bytes"].items()}
     assert {w: t for w, t in told.items() if t} == {w: t for w, t in real.items() if t}
     assert sum(told["up"].values()) > 0
@@ -361,8 +361,8 @@ def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
 # ---------------------------------------------------------------- what a class says of itself
 @pytest.mark.parametrize("name", METHODS)
 def test_class_facts(name):
-    cls = METHODS[name]
-    assert cls.who in ("sample", "all") and cls.download in ("cohort", "all")
+    cls, method = METHODS[name], build(name, task_of())
+    assert method.who in ("sample", "all") and method.download in ("cohort", "all")
     assert cls.card.bibkey and cls.card.year > 1900 and cls.card.line and cls.card.title
     assert inspect.getdoc(cls) and cls.__doc__ is not Method.__doc__
     for f in fields(cls):

@@ -8,10 +8,9 @@ from sklearn.metrics.pairwise import cosine_distances
 from toys_core import Normed, bowls, gap, state, toy
 
 from fedlib import engine, robust
-from fedlib.method import Round, make
+from fedlib.method import Round, make, piece
 from fedlib.methods.fedavg import FedAvg
 from fedlib.nets import MLP
-from fedlib.method import piece
 from fedlib.robust import RULES, DeepSight, Mean, Median, MultiKrum, TrimmedMean
 from fedlib.tree import drop, leaves, rows, stack
 

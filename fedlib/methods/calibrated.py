@@ -37,6 +37,10 @@ class Calibrated(Wrap):
 
     def aggregate(self, server, up, r):
         w, out = server["in"]["w"], super().aggregate(server, up, r)
+        for k, v in out["in"]["w"].items():
+            if v.shape != w[k].shape:
+                raise ValueError(f"{type(self).__name__} around {type(self.inner).__name__}: the server holds no whole model "
+                                 f"under 'w' ({k} is cut), so nothing can be calibrated; take a method with a global model")
         if r.t < self.phases(r.R)[0]:
             return out
         out, g, log = self.update(out, w, out["in"]["w"], r)

@@ -1,6 +1,7 @@
 """EquFL: the server learns rows that explain its own trail of models, and steers by their bias."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from .. import condense, surrogates
 from ..local import grad
 from ..method import hp
 from ..random import fold, tag, uniform
-from ..tree import drop, onehot, scale, sqnorm, sub, tmap
+from ..tree import drop, onehot, pick, scale, sqnorm, sub, tmap
 from .calibrated import Calibrated, GaussianUpdate
 
 METRICS = ("EO", "DP", "CAL", "CON")
@@ -58,7 +59,7 @@ class EquFL(Calibrated):
     def phases(self, R):
         if not self.rewind:
             return super().phases(R)
-        T = round(R / (1 + self.rho))                                            # the run has T + T - T0 rounds
+        T = math.floor(R / (1 + self.rho) + 1e-9)                                # the run has T + T - T0 rounds
         return T, super().phases(T)[0]
 
     def window(self, r):
@@ -78,23 +79,24 @@ class EquFL(Calibrated):
                              "give a smaller rho or more rounds")
         two = condense.start(self.task, state["in"]["w"], self.task.groups.A, 0, self.start)    # what cannot be made at T0
         surrogates.fairness("EO", self.task, condense.finish(self.task, two["x"], two["logits"]))   # is refused now
-        trail = tmap(lambda x: x.new_zeros(c, *x.shape), drop(state["in"]["w"], self.task.buffers))
-        return state | {"trail": trail, "window": window}
+        trail = tmap(lambda x: x.new_zeros(c, *x.shape), state["in"]["w"])
+        return state | {"trail": trail, "window": window, "met": torch.zeros(c, dtype=torch.bool)}
 
     def aggregate(self, server, up, r):
         first, T0 = self.phases(r.R)
         at = (server["window"] == r.t).nonzero()[:, 0]                           # this round's place in the trail, if it has one
         server = server | {"trail": tmap(lambda a, x: a.index_copy(0, at.to(x.device), x[None].expand(len(at), *x.shape)),
-                                         server["trail"], drop(server["in"]["w"], self.task.buffers))}
+                                         server["trail"], server["in"]["w"]), "met": server["met"] | (server["window"] == r.t)}
         if self.rewind and r.t == T0:
             server = server | {"back": server["in"]}
         out = super().aggregate(server, up, r)
-        return out | {"in": out["back"]} if self.rewind and r.t == first - 1 else out
+        return out | {"in": out["back"]} if "back" in out and r.t == first - 1 else out
 
     def update(self, server, w, new, r):
         log, w = {}, drop(w, self.task.buffers)
         if "S" not in server:
-            S, log = self.synthetic(server["trail"], server["window"], r)
+            met = server["met"]                                                  # nobody online: no model was sent
+            S, log = self.synthetic(pick(server["trail"], met), server["window"][met], r)
             server = server | {"S": S}
         new = drop(new, self.task.buffers)
         g, log_g = self.direction(w if self.at == "start" else new, server["in"]["w"], server["S"])
@@ -113,8 +115,8 @@ class EquFL(Calibrated):
         gs = [grad(whole(f))(w) for f in F.values()]                             # eq:equfl-update
         if self.target == "Multi":
             g, c = surrogates.min_norm(gs, self.normalise, values)
-            return g, {"F": values, "c": c}
-        return tmap(lambda *x: sum(x), *gs), {"F": values}
+            return g, {"surrogate": values, "mgda": c}
+        return tmap(lambda *x: sum(x), *gs), {"surrogate": values}
 
     def synthetic(self, trail, window, r):
         """The rows S from the trail of the rounds `window`, and how well they match."""
