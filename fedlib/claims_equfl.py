@@ -241,7 +241,7 @@ def _server():
     yield claim("Figure 2", place, "cost-similar", f"A run of EquFL takes at most {COST:g} times as long as one of FedAvg",
                 level("seconds_over_fedavg", place, "EquFL", most=COST, anywhere=True, study="cost"), study="cost")
     for p, (models, synthetic) in STORED.items():
-        of = {"method": "EquFL", "dataset": p, "study": "storage"}
+        of = {"method": "EquFL", "dataset": p, "setting": "server storage", "study": "storage"}
         yield claim("Table XI", p, "storage",
                     "The collected models and the synthetic rows take as many megabytes as printed, within 1%",
                     every(exactly("global_models_MB", models, 0.01 * models, **of),

@@ -283,7 +283,7 @@ def test_cost(ratio, holds):
 def test_storage(place):
     models, synthetic = STORED[place]
     for x, y, holds in ((models, synthetic, "yes"), (1.1 * models, synthetic, "no"), (models, 0.5 * synthetic, "no")):
-        t = [rows("EquFL", v, metric=m, place=place, study="storage", rule="run", noise=(0,), tier="exact")
+        t = [rows("EquFL", v, "server storage", m, place, "storage", rule="run", noise=(0,), tier="exact")
              for m, v in (("global_models_MB", x), ("synthetic_dataset_MB", y))]
         assert one(f"storage-{ledger.slug(place)}", *t).holds == holds
 
@@ -505,7 +505,7 @@ def planned(request):
             out += [base | {"metric": m, "value": 0.01 * len(c.method + c.setting) + 0.001 * c.seed} for m in WATCHED]
     base = {"method": "EquFL", "setting": "", "seed": 0, "paper": "equfl", "rule": "run", "data": "stand-in", "value": 1.0}
     out += [base | {"dataset": "Income-Sex", "study": "cost", "metric": "seconds_over_fedavg", "tier": request.param}]
-    out += [base | {"dataset": p, "study": "storage", "metric": m, "tier": request.param}
+    out += [base | {"dataset": p, "study": "storage", "setting": "server storage", "metric": m, "tier": request.param}
             for p in PLACES for m in ("global_models_MB", "synthetic_dataset_MB")]
     return pd.DataFrame(out)
 
