@@ -11,13 +11,14 @@ import fedlib
 from fedlib.engine import run
 from fedlib.method import hp, make
 from fedlib.methods import METHODS, FedAvg, Uniform
+from fedlib.methods.equfl import EquFL
 from fedlib.methods.fedga import gini
 from fedlib.methods.fedmgda import min_norm
 from fedlib.methods.plgu import TINY, spread
 from fedlib.methods.plgu_lf import PLGULF
 from fedlib.server import project_box
 from fedlib.statistics import interval
-from fedlib.tree import sqnorm
+from fedlib.tree import scale, sqnorm
 
 
 def tensor(x):
@@ -190,3 +191,30 @@ def test_every_layer_is_pushed_by_its_own_score():
     for names, want in zip(m.units(g), s * 0.5 / 2 ** 0.5):
         assert abs(sqnorm({k: e[k] for k in names}).sqrt() - want) < 1e-6
     assert abs(sqnorm(m.perturbation(g, torch.ones(2))).sqrt() - 0.5) < 1e-6
+
+
+# equfl
+
+@dataclass(frozen=True)
+class EquFLStop(EquFL):
+    """EquFL that leaves a model alone whose surrogate is already small."""
+    enough: float = hp(0.05, "surrogate below which nothing is done", range=(0, math.inf), source="an exercise")
+
+    def direction(self, w, S):
+        g, log = super().direction(w, S)
+        return scale(g, float(log["surrogate"].max() > self.enough)), log
+
+
+def test_a_server_that_stops_lies_between_fedavg_and_equfl():
+    task = fedlib.tasks.build({"data": {"name": "census", "clients": 5, "n_mean": 60, "n_test": 30},
+                               "network": {"name": "MLP", "hidden": 4}, "batch": 16})
+    plain, how = make("FedAvg", task, lr=0.1), dict(source="start", size=20, net="same")
+
+    def end(m):
+        state = run(m, task, 6, progress=False).state["server"]
+        return torch.cat([v.flatten() for v in state.get("in", state)["w"].values()])
+
+    never, always = (EquFLStop(task, inner=plain, enough=e, **how) for e in (1e9, 0.0))
+    assert torch.equal(end(never), end(plain))
+    assert torch.equal(end(always), end(EquFL(task, inner=plain, **how)))
+    assert not torch.equal(end(always), end(plain))

@@ -97,11 +97,14 @@ class AboutBox(Named):
         card = cls.card
         if card is None:
             return self.fail("{about}: the class of %s has no card", name)
-        facts = {"who trains": "every client" if cls.who == "all" else "the sampled cohort",
-                 "who receives": "every client" if cls.download == "all" else "the sampled cohort",
-                 "scored": "before training" + (" and after it" if cls.post else "")}
-        if getattr(cls, "needs_val", False):
-            facts["needs"] = "validation rows on each client"
+        own = methods()[cls.around] if hasattr(cls, "around") else cls              # a wrapper does as the method inside
+        facts = {"who trains": "every client" if own.who == "all" else "the sampled cohort",
+                 "who receives": "every client" if own.download == "all" else "the sampled cohort",
+                 "scored": "before training" + (" and after it" if own.post else "")}
+        needs = ["validation rows on each client"] * own.needs_val
+        needs += ["the groups of a sensitive attribute"] * (cls.needs_groups is True)
+        if needs:
+            facts["needs"] = ", ".join(needs)
         where = f'<a href="{esc(card.url)}">{esc(card.title)}</a>' if card.url else esc(card.title)
         cited, _ = self.parse_inline(f"{{cite:t}}`{card.bibkey}`", lineno=self.lineno)
         listing = "".join(f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts.items())

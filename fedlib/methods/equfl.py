@@ -35,7 +35,7 @@ class EquFL(Calibrated):
     size: int = hp(1000, "rows of S", range=(2, 10 ** 6), grid=(100, 250, 500, 1000, 1500, 2000), source="EquFL")
     net: str = hp("standard", "network that S is condensed with", choices=("same", "standard", "deep", "wide"), source="EquFL")
     source: str = hp("condensed", "where S comes from", choices=("condensed", "start", "real"), source="condensed: EquFL")
-    start: str = hp("schema", "rows before matching", choices=("schema", "noise"), source="a choice: noise has no effect on bias")
+    start: str = hp("schema", "rows before matching", choices=("schema", "noise"), source="a choice; noise: the literal reading")
     labels: str = hp("soft", "labels before matching, by the last model or balanced, and whether they stay soft",
                      choices=("soft", "hard", "balanced"), source="a choice")
     form: str = hp("ce", "what EO and DP compare: cross-entropies or probabilities", choices=surrogates.FORMS, source="ce: EquFL")
@@ -93,26 +93,25 @@ class EquFL(Calibrated):
         return out | {"in": out["back"]} if "back" in out and r.t == first - 1 else out
 
     def update(self, server, w, new, r):
-        log, w = {}, drop(w, self.task.buffers)
+        log = {}
         if "S" not in server:
             met = server["met"]                                                  # nobody online: no model was sent
             S, log = self.synthetic(pick(server["trail"], met), server["window"][met], r)
             server = server | {"S": S}
-        new = drop(new, self.task.buffers)
-        g, log_g = self.direction(w if self.at == "start" else new, server["in"]["w"], server["S"])
+        g, log_g = self.direction(w if self.at == "start" else new, server["S"])
         if self.scale == "aggregate":
-            g = scale(g, sqnorm(sub(w, new)).sqrt() / self.inner.lr / sqnorm(g).sqrt().clamp(min=1e-12))
+            moved = sub(*(drop(v, self.task.buffers) for v in (w, new)))
+            g = scale(g, sqnorm(moved).sqrt() / self.inner.lr / sqnorm(g).sqrt().clamp(min=1e-12))
         if self.scale == "steps":
             g = scale(g, self.local_steps())
         return server, g, log | log_g
 
-    def direction(self, w, full, S):
-        """grad F(w; S), and for several metrics one direction for all; buffers are those of the full model."""
-        F = {m: surrogates.fairness(m, self.task, S, self.form) for m in (METRICS if self.target in ("Multi", "Sum")
-                                                                          else (self.target,))}
-        whole = lambda F: lambda v: F(full | v)
-        values = torch.stack([f(full | w) for f in F.values()])
-        gs = [grad(whole(f))(w) for f in F.values()]                             # eq:equfl-update
+    def direction(self, w, S):
+        """grad F(w; S), and for several metrics one direction for all."""
+        targets = METRICS if self.target in ("Multi", "Sum") else (self.target,)
+        F = [surrogates.fairness(m, self.task, S, self.form) for m in targets]
+        values = torch.stack([f(w) for f in F])
+        gs = [grad(lambda v, f=f: f(w | v))(drop(w, self.task.buffers)) for f in F]          # eq:equfl-update
         if self.target == "Multi":
             g, c = surrogates.min_norm(gs, self.normalise, values)
             return g, {"surrogate": values, "mgda": c}
