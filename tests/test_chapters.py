@@ -8,6 +8,7 @@ import torch
 from toys_core import toy
 
 import fedlib
+from fedlib import tasks
 from fedlib.engine import run
 from fedlib.method import hp, make
 from fedlib.methods import METHODS, FedAvg, Uniform
@@ -184,7 +185,7 @@ class PLGUOwn(PLGULF):
 
 
 def test_every_layer_is_pushed_by_its_own_score():
-    task = fedlib.tasks.build({"data": {"name": "digits"}, "network": {"name": "MLP", "hidden": 8},
+    task = tasks.build({"data": {"name": "digits"}, "network": {"name": "MLP", "hidden": 8},
                                "partition": {"name": "dirichlet", "clients": 4, "alpha": 1.0}})
     m, g, s = PLGUOwn(rho=0.5, task=task), task.init(0), torch.tensor([0.5, 1.5])
     e = m.perturbation(g, s)
@@ -206,7 +207,7 @@ class EquFLStop(EquFL):
 
 
 def test_a_server_that_stops_lies_between_fedavg_and_equfl():
-    task = fedlib.tasks.build({"data": {"name": "census", "clients": 5, "n_mean": 60, "n_test": 30},
+    task = tasks.build({"data": {"name": "census", "clients": 5, "n_mean": 60, "n_test": 30},
                                "network": {"name": "MLP", "hidden": 4}, "batch": 16})
     plain, how = make("FedAvg", task, lr=0.1), dict(source="start", size=20, net="same")
 
