@@ -134,7 +134,7 @@ def test_slow_path_changes_nothing(name, monkeypatch):
     functional = go(name, kind="linear")
     monkeypatch.undo()
     monkeypatch.delattr(Linear, "gradient")
-    fresh = run(build(name, toy(Linear(5, 3))), rounds=R, seed=SEED, cohort=M, how="loop", guests=True)
+    fresh = run(build(name, toy(Linear(5, 3), groups=GROUPS)), rounds=R, seed=SEED, cohort=M, how="loop", guests=True)
     assert near(fast, functional) and near(fast, fresh)
     assert fast.state["server"]["w"]["fc.weight"].abs().max() > 0
 
