@@ -804,10 +804,12 @@ def dots(values: dict, ax, *, of: dict | None = None, log=False, level=0.95):
         if v.ndim != 1 or not np.isfinite(v).all() or (log and v.min() <= 0):
             raise ValueError(f"dots: {m} has values {v}; give one finite {'positive ' if log else ''}number per seed")
     at = _rows(ax, list(values))
-    for tick, y, (m, v) in zip(ax.get_yticklabels(), at, values.items()):
+    ticks = dict(zip(values, ax.get_yticklabels()))                       # none where a panel shares its axis with the first
+    for y, (m, v) in zip(at, values.items()):
         method = (of or {}).get(m, m)
         s, c, u = look(method), colour(method), np.log(v) if log else v
-        tick.set_color(text_colour(method))
+        if m in ticks:
+            ticks[m].set_color(text_colour(method))
         mean, half = band(u, level)
         low, middle, high = np.exp([mean - half, mean, mean + half]) if log else (mean - half, mean, mean + half)
         if len(v) > 1:

@@ -60,10 +60,13 @@ def called(seeds, names):
 
 
 def improvements(seeds, reference="FedAvg", at=""):
-    """By how many percent each run's bias lies below that of `reference` (at the setting `at`), seed by seed; negative: above."""
-    base = seeds[(seeds.method == reference) & (seeds.setting == at)].set_index(["dataset", "metric", "rule", "seed"]).value
+    """By how many percent of the mean bias of `reference` (at the setting `at`) each run lies below it at the same seed;
+    negative: above. The mean over seeds is then the improvement of the mean."""
+    by = ["dataset", "metric", "rule"]
+    base = seeds[(seeds.method == reference) & (seeds.setting == at)].set_index([*by, "seed"]).value
     if base.empty:
         raise ResultError(f"improvements: no seeds of {reference} at {at!r}")
     s = seeds[(seeds.method != reference) | (seeds.setting != at)]
-    b = base.reindex(pd.MultiIndex.from_frame(s[["dataset", "metric", "rule", "seed"]])).to_numpy()
-    return s.assign(value=100 * (b - s.value.to_numpy()) / b).dropna(subset="value")
+    b = base.reindex(pd.MultiIndex.from_frame(s[[*by, "seed"]])).to_numpy()
+    mean = base.groupby(level=by).mean().reindex(pd.MultiIndex.from_frame(s[by]))
+    return s.assign(value=100 * (b - s.value.to_numpy()) / mean.to_numpy()).dropna(subset="value")

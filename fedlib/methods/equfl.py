@@ -1,7 +1,6 @@
 """EquFL: the server learns rows that explain its own trail of models, and steers by their bias."""
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -11,13 +10,14 @@ from ..local import grad
 from ..method import hp
 from ..random import fold, tag, uniform
 from ..tree import drop, onehot, pick, scale, sqnorm, sub, tmap
-from .calibrated import Calibrated, GaussianUpdate
+from .calibrated import GaussianUpdate
+from .collecting import Collecting
 
 METRICS = ("EO", "DP", "CAL", "CON")
 
 
 @dataclass(frozen=True)
-class EquFL(Calibrated):
+class EquFL(Collecting):
     """Collect the global models of the first rounds, condense them into rows S, then go down the bias that S shows.
 
     When the Server Steps In: Calibrated Updates for Fair Federated Learning, Algorithms 1 and 2.
@@ -28,8 +28,7 @@ class EquFL(Calibrated):
 
     Clients do what they did before and send nothing more. target "Multi" takes the shortest vector in the hull of the four
     gradients (MGDA), "Sum" their plain sum. `source`: "condensed", or two controls: "start" leaves the rows as they were before
-    matching, "real" asks the clients for rows, which no server should. `collect` "discrete" takes `count` rounds at random; with
-    `rewind` from a rehearsal of all T rounds, after which the server goes back to round T0 (give the run T + T - T0 rounds).
+    matching, "real" asks the clients for rows, which no server should. Which models are collected: `Collecting`.
     """
     target: str = hp("EO", "the bias to reduce", choices=(*METRICS, "Multi", "Sum"), source="EquFL")
     size: int = hp(1000, "rows of S", range=(2, 10 ** 6), grid=(100, 250, 500, 1000, 1500, 2000), source="EquFL")
@@ -43,9 +42,6 @@ class EquFL(Calibrated):
     scale: str = hp("raw", "length of g_s: its own, that of the aggregate, or times the local steps",
                     choices=("raw", "aggregate", "steps"), source="a choice: EquFL, eq. 12 can be read in two ways")
     normalise: str = hp("l2", "scaling of the gradients before MGDA", choices=("none", "l2", "loss"), source="a choice")
-    collect: str = hp("continuous", "which rounds are collected", choices=("continuous", "discrete"), source="EquFL, Table VIII")
-    count: int = hp(0, "how many; 0: all before T0", range=(0, 10 ** 6), source="EquFL: all, or 30")
-    rewind: bool = hp(False, "collect from a rehearsal of all rounds", choices=(True, False), source="a choice")
     outer: int = hp(300, "outer steps of the matching", range=(0, 10 ** 6), source="a choice")
     J: int = hp(10, "inner steps of the matching", range=(1, 10 ** 4), source="a choice")
     reach: int = hp(10, "largest distance of a pair of checkpoints", range=(1, 10 ** 6), source="a choice")
@@ -56,41 +52,11 @@ class EquFL(Calibrated):
     needs_groups = True
     uses = (condense, surrogates)
 
-    def phases(self, R):
-        if not self.rewind:
-            return super().phases(R)
-        T = math.floor(R / (1 + self.rho) + 1e-9)                                # the run has T + T - T0 rounds
-        return T, super().phases(T)[0]
-
-    def window(self, r):
-        """The rounds that are collected [c], ascending."""
-        first, T0 = self.phases(r.R)
-        last = first if self.rewind else T0
-        count = min(self.count or T0, last)
-        if self.collect == "continuous":
-            return torch.arange(count)
-        return uniform(fold(r.key, tag("window")), (last,)).argsort()[:count].sort().values.cpu()
-
     def server(self, w, r):
-        state, window = super().server(w, r), self.window(r)
-        c = len(window)
-        if c < 2 and self.phases(r.R)[0] < r.R:
-            raise ValueError(f"EquFL with rho = {self.rho} collects {c} models in {r.R} rounds, and a trail has at least two: "
-                             "give a smaller rho or more rounds")
+        state = super().server(w, r)
         two = condense.start(self.task, state["in"]["w"], self.task.groups.A, 0, self.start)    # what cannot be made at T0
         surrogates.fairness("EO", self.task, condense.finish(self.task, two["x"], two["logits"]))   # is refused now
-        trail = tmap(lambda x: x.new_zeros(c, *x.shape), state["in"]["w"])
-        return state | {"trail": trail, "window": window, "met": torch.zeros(c, dtype=torch.bool)}
-
-    def aggregate(self, server, up, r):
-        first, T0 = self.phases(r.R)
-        at = (server["window"] == r.t).nonzero()[:, 0]                           # this round's place in the trail, if it has one
-        server = server | {"trail": tmap(lambda a, x: a.index_copy(0, at.to(x.device), x[None].expand(len(at), *x.shape)),
-                                         server["trail"], server["in"]["w"]), "met": server["met"] | (server["window"] == r.t)}
-        if self.rewind and r.t == T0:
-            server = server | {"back": server["in"]}
-        out = super().aggregate(server, up, r)
-        return out | {"in": out["back"]} if "back" in out and r.t == first - 1 else out
+        return state
 
     def update(self, server, w, new, r):
         log = {}
