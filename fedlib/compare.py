@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from . import engine, metrics
+from . import bias, engine, metrics
 from .method import Method, make
 from .methods import METHODS
 from .record import best_val, last
 
 COLUMNS = {"mean": lambda a: 100 * metrics.mean_acc(a), "worst 10 %": lambda a: 100 * metrics.worst(a), "Gini": metrics.gini}
+BIAS = {"EO": bias.EO, "DP": bias.DP}                   # between groups, where the task has them
 VIEWS = ("personal", "tuned", "global")                # the model a method is for: the first of these that it has
 
 
@@ -40,6 +41,12 @@ class Comparison:
         view = self.seen(name)
         return np.array([np.mean(metric(r["pre", view, "test"][self.rule(r, view)])) for r in self.records[name]])
 
+    def bias(self, name, metric):
+        """A bias (a function of counts, see fedlib.bias) over all clients' test rows together, for every seed -> [S]."""
+        view = self.seen(name)
+        return np.array([np.mean(metric(bias.pooled(r.cells["pre", view, "test"][self.rule(r, view)])))
+                         for r in self.records[name]])
+
     def accuracies(self, name):
         """Test accuracy of every client at the round that counts [S, C], fractions."""
         view = self.seen(name)
@@ -47,21 +54,24 @@ class Comparison:
 
     @property
     def table(self):
-        """One row per method: mean and worst tenth of the clients in percent, and Gini; ± is half a 95 % interval over seeds."""
+        """One row per method: mean and worst tenth of the clients in percent, Gini, and with groups EO and DP, fractions; ± is
+        half a 95 % interval over seeds."""
         import pandas as pd  # here, so that `import fedlib` stays quick
 
         from .statistics import interval
         rows = {}
         for name, recs in self.records.items():
             row = rows[name] = {}
-            for column, metric in COLUMNS.items():
-                i = interval(self.measure(name, metric))
+            found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
+            found |= {c: self.bias(name, f) for c, f in BIAS.items()} if recs[0].cells else {}
+            for column, values in found.items():
+                i = interval(values)
                 row[column] = i.mean
                 if len(recs) > 1:
                     row[f"± {column}"] = i.half
             row["model"] = self.seen(name)
         frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
-        digits = {c: 3 if "Gini" in c else 1 for c in frame if c != "model"}
+        digits = {c: 3 if c.removeprefix("± ") in ("Gini", *BIAS) else 1 for c in frame if c != "model"}
         return frame.round(digits).drop(columns="model" if (frame.model == "global").all() else [])
 
     def violin(self, ax=None):
@@ -96,6 +106,9 @@ def compare(methods, task, rounds, seeds=1, rule=None, view=None, **how):
         raise ValueError(f"compare(methods={methods!r}, seeds={seeds}): give a list of methods and at least one seed")
     if "folder" in how or "seed" in how:
         raise ValueError("compare runs several seeds and keeps no folder: give `seeds`, and use fedlib.run for one stored run")
+    if task.groups is not None and task.groups.A < 2:
+        raise ValueError(f"compare: the sensitive attribute takes only the value {task.groups.names[0]!r}, so no groups can be "
+                         "compared; choose one that takes two values or more, or leave it out")
     if rule is None:
         rule = best_val if all(len(r) for r in task.val) else last
     made = {}

@@ -39,6 +39,9 @@ def rows(task, n, seed, how="schema"):
     groups, shape = task.groups, task.x.shape[1:]
     if groups is None:
         raise ValueError("condense.rows: the task has no groups; give it a sensitive attribute first")
+    if groups.A < 2:
+        raise ValueError(f"condense.rows: the sensitive attribute {groups.name!r} takes only the value {groups.names[0]!r}, so "
+                         "nobody can be compared; choose one that takes two values or more")
     if n < groups.A:
         raise ValueError(f"condense.rows: n = {n} rows for {groups.A} groups; give at least one row per group")
     if how not in ("schema", "noise"):

@@ -54,8 +54,19 @@ def speeds(root="results"):
     return table.fillna("").reset_index()
 
 
+def servers(root="results"):
+    """benchmarks-server.csv for the page: seconds of a whole run, and where they go."""
+    b = pd.read_csv(Path(root) / "benchmarks-server.csv")
+    once = b.proxy_s + b.matching_s
+    return pd.DataFrame({"server": b.method, "rounds": b.rounds, "a run, s": b.seconds, "clients, s": b.clients_s,
+                         "condensing once, s": once, "calibrating, ms a round": b.calibrating_ms_per_round,
+                         "times FedAvg": b.times_fedavg}).round(2)
+
+
 def main():
     root = Path("results")
+    if (root / "benchmarks-server.csv").exists():
+        ledger.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():
         ledger.write(speeds(root), root / "benchmarks-table.csv")
     ledger.write(messages(), root / "bytes.csv")

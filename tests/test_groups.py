@@ -11,10 +11,12 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from toys_core import GROUPS, gap, same, seen, state, toy
 
-from fedlib import engine, tasks
+from fedlib import bias, engine, tasks
 from fedlib import task as task_
+from fedlib.compare import compare
 from fedlib.data import Pool
 from fedlib.groups import Groups, parity
+from fedlib.method import make
 from fedlib.methods.ditto import Ditto
 from fedlib.methods.fedavg import FedAvg
 from fedlib.nets import CNN, MLP, Linear
@@ -304,3 +306,45 @@ def test_a_kept_pool_is_not_changed_by_its_tasks(monkeypatch):
     first.x.zero_()
     assert tasks.build(spec).a is None and tasks.build(spec).x.min() >= 0 and tasks.build(spec).x.abs().sum() > 0
     assert onehot(first.y, 4, first.x).sum() == 240
+
+
+# ---------------------------------------------------------------- a reader's own data
+def own_arrays(N=240):
+    g = torch.Generator().manual_seed(3)
+    a = torch.randint(0, 2, (N,), generator=g)
+    x = torch.randn(N, 4, generator=g)
+    x[:, 2] = a.float()
+    y = (x[:, 0] + 0.8 * a > 0.5).long()
+    return x, y, [i % 4 for i in range(N)], ["woman" if v else "man" for v in a.tolist()]
+
+
+def test_own_arrays_with_a_sensitive_attribute():
+    x, y, who, a = own_arrays()
+    task = Task.from_arrays(x, y, who, MLP(4, 5, 2), a=a)
+    assert task.groups.names == ("man", "woman") and task.groups.column == 2 and task.groups.positive == (1,)
+    assert torch.equal(task.x[:, 2].long(), task.a)                                   # rows moved, groups with them
+    assert [b.kind for b in task.groups.schema] == ["number", "number", "flag", "number"]
+    hidden = Task.from_arrays(x[:, [0, 1, 3]], y, who, MLP(3, 5, 2), a=a)
+    assert hidden.groups.column is None
+    how = {"size": 20, "outer": 2, "J": 2, "pool": 40}
+    with pytest.raises(ValueError, match="nobody can tell the group"):
+        engine.run(make("EquFL", hidden, **how), hidden, 4, progress=False)
+    with pytest.raises(ValueError, match="a has 3 entries for 240 rows"):
+        Task.from_arrays(x, y, who, a=a[:3])
+    constant = Task.from_arrays(x, y, who, a=["woman"] * len(y))
+    with pytest.raises(ValueError, match="takes only the value 'woman'"):
+        compare(["FedAvg"], constant, rounds=1)
+    with pytest.raises(ValueError, match="takes only the value 'woman'"):
+        engine.run(make("EquFL", constant, **how), constant, 4, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:the server's network")
+def test_compare_shows_the_bias_between_groups():
+    x, y, who, a = own_arrays()
+    task = Task.from_arrays(x, y, who, MLP(4, 5, 2), a=a)
+    got = compare(["FedAvg", ("EquFL", {"size": 20, "outer": 2, "J": 2, "pool": 40})], task, rounds=4, seeds=2, progress=False)
+    r = got.records["FedAvg"][0]
+    n = r.cells["pre", "global", "test"][got.rule(r, "global")].sum(1)[0]                 # [A, y, yhat]
+    rate = n[:, :, 1].sum(1) / n.sum((1, 2))
+    assert np.isclose(got.bias("FedAvg", bias.DP)[0], abs(rate[0] - rate[1]))
+    assert {"EO", "± EO", "DP"} <= set(got.table) and (got.table.DP < 1).all()
