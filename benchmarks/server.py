@@ -12,8 +12,8 @@ Wall seconds of a whole run on one thread, split into what the clients do and wh
     calibrating   the server's own update, in every round of the second half
 
 Variants run in turn; a row gives the median over repetitions of each part, and `times_fedavg` that of the ratios to the FedAvg of
-the same repetition. `cpu_s` lies far below `seconds` where the machine had other work to do. Drawing batches and evaluation are
-not counted. Writes results/benchmarks-server.csv and .json: what it ran on.
+the same repetition, which `times_each` lists. `cpu_s` lies far below `seconds` where the machine had other work to do. Drawing
+batches and evaluation are not counted. Writes results/benchmarks-server.csv and .json: what it ran on.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUT = ROOT / "results" / "benchmarks-server.csv"
 PARTS = ("clients_s", "aggregation_s", "proxy_s", "matching_s", "calibrating_s")
 TARGETS = ("EO", "DP", "CAL", "CON", "Multi")
 COLUMNS = ("method", "rounds", "calibrated", "clients", "rows", "seconds", "low", "high", *PARTS, "calibrating_ms_per_round",
-           "cpu_s", "times_fedavg", "repetitions")
+           "cpu_s", "times_fedavg", "times_each", "repetitions")
 
 
 def variants(size, outer, inner, pool, targets=TARGETS):
@@ -99,11 +99,12 @@ def table(runs, rounds, task):
     for name, rows in runs.items():
         middle = {k: statistics.median(r[k] for r in rows) for k in ("seconds", "cpu_s", *PARTS)}
         n, whole = rows[0]["calibrated"], [r["seconds"] for r in rows]
+        ratios = [r["seconds"] / b["seconds"] for r, b in zip(rows, runs["FedAvg"])]
         out.append(middle | {
             "method": name, "rounds": rounds, "calibrated": n, "clients": task.C, "rows": sum(map(len, task.train)),
             "low": min(whole), "high": max(whole), "repetitions": len(rows),
             "calibrating_ms_per_round": 1000 * middle["calibrating_s"] / n if n else None,
-            "times_fedavg": statistics.median(r["seconds"] / b["seconds"] for r, b in zip(rows, runs["FedAvg"]))})
+            "times_fedavg": statistics.median(ratios), "times_each": " ".join(f"{x:.3f}" for x in ratios)})
     return pd.DataFrame(out, columns=COLUMNS)
 
 

@@ -239,7 +239,7 @@ def _server():
     yield claim("Table XIII", place, "noise-costs-accuracy", "The larger the noise, the lower is FedAvg's accuracy",
                 throughout(rising("accuracy", place, clean[::-1])), study="private")
     yield claim("Figure 2", place, "cost-similar", f"A run of EquFL takes at most {COST:g} times as long as one of FedAvg",
-                level("seconds_over_fedavg", place, "EquFL", most=COST, anywhere=True, study="cost"), study="cost")
+                level("seconds_over_fedavg", place, "EquFL-EO", most=COST, anywhere=True, study="cost"), study="cost")
     for p, (models, synthetic) in STORED.items():
         of = {"method": "EquFL", "dataset": p, "setting": "server storage", "study": "storage"}
         yield claim("Table XI", p, "storage",

@@ -275,7 +275,7 @@ def test_noise_costs_accuracy(values, holds):
 
 @pytest.mark.parametrize("ratio, holds", [(1.1, "yes"), (1.5, "no")])
 def test_cost(ratio, holds):
-    t = rows("EquFL", ratio, metric="seconds_over_fedavg", study="cost", rule="run", data="stand-in")
+    t = rows("EquFL-EO", ratio, metric="seconds_over_fedavg", study="cost", rule="run", data="stand-in")
     assert one("cost-similar-income-sex", t).holds == holds
 
 

@@ -132,6 +132,6 @@ def state(rec):
 
 def seen(rec):
     """Everything that a record holds of a run, as a tree."""
-    all_ = (rec.views, rec.cells, rec.alike, rec.logs)
-    return {f"{i} {k}": torch.as_tensor(v) for i, what in enumerate(all_) for k, v in what.items()} | {
+    all_ = (("", rec.views), ("cells ", rec.cells), ("alike ", rec.alike), ("", rec.logs))
+    return {f"{name}{k}": torch.as_tensor(v) for name, what in all_ for k, v in what.items()} | {
         "rounds": torch.as_tensor(rec.rounds)}
