@@ -504,7 +504,8 @@ def planned(request):
                     "data": c.data, "paper": "equfl", "tier": request.param, "rule": "last10_mean"}
             out += [base | {"metric": m, "value": 0.01 * len(c.method + c.setting) + 0.001 * c.seed} for m in WATCHED]
     base = {"method": "EquFL", "setting": "", "seed": 0, "paper": "equfl", "rule": "run", "data": "stand-in", "value": 1.0}
-    out += [base | {"dataset": "Income-Sex", "study": "cost", "metric": "seconds_over_fedavg", "tier": request.param}]
+    out += [base | {"method": "EquFL-EO", "dataset": "Income-Sex", "study": "cost", "metric": "seconds_over_fedavg",
+                    "tier": request.param}]
     out += [base | {"dataset": p, "study": "storage", "setting": "server storage", "metric": m, "tier": request.param}
             for p in PLACES for m in ("global_models_MB", "synthetic_dataset_MB")]
     return pd.DataFrame(out)
