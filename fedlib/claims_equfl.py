@@ -274,6 +274,9 @@ def swept(v, metric, method, axis):
     for k, x in sorted(found.items()):
         b = v.get(metric, "FedAvg", place) if default is not None else v.get(metric, "FedAvg", place, f"{axis}={k:g}", study)
         out[k] = (100 * (b - x) / b.where(b > 0)).dropna()
+    out = {k: x for k, x in out.items() if len(x)}              # a constant model has no bias to improve on
+    if len(out) < 2:
+        raise NotRun(f"{study} {place} {metric} of FedAvg above zero at two values of {axis}")
     return out
 
 

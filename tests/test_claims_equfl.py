@@ -551,3 +551,11 @@ def test_figures_tables_algorithms_and_theorems_are_listed():
     listed = {a.name for a in artefacts.ARTEFACTS if a.paper == "equfl"}
     assert {*(f"Figure {i}" for i in range(1, 6)), "Algorithm 1", "Algorithm 2", "Theorem 1", "Theorem 2"} | set(
         MINE.artefact) == listed
+
+
+def test_a_reference_without_bias_is_no_reference():
+    """FedAvg that says no to everybody, as after a few rounds: nothing can lie below its bias, and no claim breaks on it."""
+    t = [rows("FedAvg", 0.0, noise=(0.0, 0.0, 0.0))]
+    t += [rows("EquFL", 0.1, "target=EO"), *(rows("EquFL", 0.1, f"rho={r};target=EO", study="fraction") for r in (0.2, 0.8))]
+    found = one("helps-at-every-rho-eo-income-sex", *t)
+    assert found.holds == "not run" and "above zero" in found.evidence
