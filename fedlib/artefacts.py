@@ -58,8 +58,8 @@ def _equfl(page, name, title, **evidence):
     return Artefact("equfl", name, title, f"notebooks/equfl/{page}.html", **evidence)
 
 
-def _rest(paper, **titles):
-    return tuple(Artefact(paper, name.replace("_", " "), title) for name, title in titles.items())
+def _fftgp(page, name, title, **evidence):
+    return Artefact("fft-gp", name, title, f"notebooks/fft-gp/{page}.html", **evidence)
 
 
 _ABC = dict(zip("abcdef", ("Income-Sex", "Employment-Sex", "Health-Sex", "Income-Race", "MNIST", "CIFAR-10")))
@@ -166,8 +166,14 @@ ARTEFACTS = (
     _equfl("readings", "text V-C", "Numbers of the running text, experiments"),
     _equfl("readings", "text VI", "Numbers of the running text, discussion"),
     _equfl("readings", "text settings", "Settings of the experiments"),
-    *_rest("fft-gp", Table_2="Local models on their own domain",
-           Table_3="Global model on the domain left out"),
+    Artefact("fft-gp", "Figure 1", "Cross-silo federated learning", "domains.html", figure=True),
+    Artefact("fft-gp", "Method", "The cycle of four steps", "domains.html", figure=True),
+    _fftgp("tables", "Table 2", "Local models on their own domain"),
+    _fftgp("tables", "Table 3", "Global model on the domain left out"),
+    *(_fftgp("fairness", f"Figure 6({k})", f"Fairness of three aggregation rules by round, {d}", figure=True,
+             cells=("gap_std_val", "gap_std_test")) for k, d in zip("abcd", ("PACS", "VLCS", "OfficeHome", "TerraInc"))),
+    _fftgp("foundation", "Foundation models", "FedCLIP and PromptFL beside a frozen CLIP", figure=True,
+           cells=("in_domain_acc_pct", "out_of_domain_acc_pct", "bytes_up")),
 )
 
 

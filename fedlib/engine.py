@@ -16,7 +16,8 @@ import torch
 from torch.func import vmap
 from tqdm import tqdm
 
-from .method import Round, Wrap, listens
+from .local import Private
+from .method import Method, Round, Wrap, listens
 from .random import fold, seed_of, tag
 from .record import Record, whole
 from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack, where
@@ -132,16 +133,18 @@ def score(method, down, clients, run, shards, splits, names=None, hear=None):
 
 
 def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chunk=None, splits=("test", "val"),
-        guests=False, microscope=False, folder=None, checkpoint_every=30.0, device=None, progress=None, upto=None):
+        guests=False, own=False, microscope=False, folder=None, checkpoint_every=30.0, device=None, progress=None, upto=None):
     """Run a federation and return its Record.
 
     cohort: clients per round (None: all). every: evaluation period in rounds. how: "loop" or "vmap" (never changes a number
     beyond rounding; None: loop on a CPU, vmap on a GPU). folder: where checkpoint and record are kept; an unfinished run
-    there is continued to the same bits, a finished one is returned, one that diverged raises again. microscope: also record
-    drift, conflict and update scale per round. upto: stop before that round, as a kill would.
+    there is continued to the same bits, a finished one is returned, one that diverged raises again. guests: also score clients
+    that never take part. own: also score every client's model as it was uploaded, before averaging (moment "own"), where whole
+    models are uploaded; all clients must train in every round. microscope: also record drift, conflict and update scale per
+    round. upto: stop before that round, as a kill would.
     """
     task = method.task if task is None else task
-    check(method, task, rounds, cohort, every, how, chunk, splits)
+    check(method, task, rounds, cohort, every, how, chunk, splits, own, guests)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     how = how or ("loop" if device.type == "cpu" else "vmap")
     task = task.to(device)
@@ -153,7 +156,7 @@ def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chu
             raise Diverged(**done.meta["diverged"], record=done)
         return done
     with torch.no_grad():
-        return _run(method, task, rounds, seed, cohort, every, how, chunk, tuple(splits), guests, microscope, folder,
+        return _run(method, task, rounds, seed, cohort, every, how, chunk, tuple(splits), guests, own, microscope, folder,
                     checkpoint_every, progress, upto)
 
 
@@ -163,7 +166,8 @@ def bind(method, task):
     return replace(method, task=task, **more)
 
 
-def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, microscope, folder, checkpoint_every, progress, upto):
+def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, microscope, folder, checkpoint_every, progress,
+         upto):
     all_, hears = torch.arange(task.C), listens(method)
     record, state = Record.new(method, task, R, seed, cohort, every, how), None
     if folder is not None and (folder / "checkpoint").exists():
@@ -212,7 +216,8 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
                 G = run_.shards(-1 - torch.arange(len(task.guests)))
                 down = method.send(server, G[0])
                 new = run_.each(lambda d, s: method.receive(d, method.client(w, s), s), (down,), G, "guest")
-                record.score(t, "guest", score(method, down, new, run_, G, splits))
+                there = [k for k in splits if k == "test" or not lacking(task, k)]
+                record.score(t, "guest", score(method, down, new, run_, G, there))
         if last:
             break
         down = method.send(server, ids)
@@ -227,6 +232,8 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
             raise Diverged(int(ids[bad]), t, record)
         if method.post and look:
             record.score(t, "post", score(method, method.send(server, all_), clients, run_, SA, splits, method.post))
+        if own and look and set(task.shapes) <= set(up.get("w", {})):
+            record.score(t, "own", score(Method(task), {"w": up["w"]}, clients, run_, SA, splits))
         log = look_closer(task, down, up) if microscope and "w" in up else {}
         if up:                                                         # nobody online: the round passes
             record.count("down", down)
@@ -251,6 +258,11 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, micro
         record.save(folder)
         (folder / "checkpoint").unlink(missing_ok=True)
     return record
+
+
+def lacking(task, split):
+    """Has a guest no rows of this split?"""
+    return any(not len(g[("all", "val", "test").index(split)]) for g in task.guests)
 
 
 def unfinite(stacks):
@@ -298,7 +310,7 @@ def same_run(got, want, path):
     return got
 
 
-def check(method, task, rounds, cohort, every, how, chunk, splits):
+def check(method, task, rounds, cohort, every, how, chunk, splits, own=False, guests=False):
     """Refuse a run that makes no sense, naming the value."""
     if task is None:
         raise ValueError("run needs a task: FedAvg(task), or run(method, task, ...)")
@@ -307,6 +319,9 @@ def check(method, task, rounds, cohort, every, how, chunk, splits):
     if cohort is not None and not callable(cohort) and not (isinstance(cohort, int) and 1 <= cohort <= task.C):
         raise ValueError(f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 to {task.C}, None for "
                          "all, or a function from the round to their numbers")
+    if own and method.who != "all" and cohort not in (None, task.C):
+        raise ValueError(f"own = True with cohort = {cohort}: every client's own model is scored, so let all of them train: "
+                         "cohort None")
     if how not in (None, "loop", "vmap"):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     if chunk is not None and chunk < 1:
@@ -314,6 +329,14 @@ def check(method, task, rounds, cohort, every, how, chunk, splits):
     if isinstance(method, Wrap) and method.inner is None:
         raise ValueError(f"{type(method).__name__} wraps a method and inner is None: give inner={method.around}(task, ...), or "
                          "build it with method.make")
+    if guests and not task.guests:
+        raise ValueError(f"guests = True, and {task.name!r} has none: name a domain to leave out (guest: ...)")
+    inside = method
+    while isinstance(inside, Wrap):
+        inside = inside.inner
+    if isinstance(inside.step, Private) and task.buffers:
+        raise ValueError(f"Private steps on {type(task.network).__name__}: its batch norm ({task.buffers[0]}) mixes the rows of "
+                         "a batch, so no gradient is a row's own; take norm: group")
     if method.needs_groups and task.groups is None:
         raise ValueError(f"{type(method).__name__} needs to know the groups, and {task.name!r} has none: give the task a "
                          "sensitive attribute (data census or acs, or groups: {by: parity})")

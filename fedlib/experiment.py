@@ -49,10 +49,11 @@ from . import (
     tree,
 )
 from .data import partition
+from .data.archive import checksum
 from .methods import METHODS
 
 TIERS = ("tiny", "small", "paper")
-RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "microscope", "how")
+RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how")
 STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 
@@ -63,6 +64,7 @@ MEASURES = {                                           # name in the tables -> f
     "top10_minus_bottom10": lambda a: 100 * metrics.gap(a),
     "best_gini": metrics.gini,
 }
+SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")     # say nothing of a single guest
 TAILS = {                                              # the clients served worst and best, each the mean of a group
     "acc_mean_pct": MEASURES["mean_acc"],
     "acc_lowest5_pct": lambda a: 100 * metrics.worst(a, 0.05),
@@ -106,19 +108,42 @@ class Cell:
         inside = {"name": inside} if isinstance(inside, str) else inside or {}
         own += [METHODS[inside["name"]]] if inside else []
         code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
-                                    online, partition, tasks)]
+                                    online, partition)]
+        code += [digest(f) for f in vars(tasks).values() if inspect.isfunction(f) and f.__module__ == tasks.__name__]
         code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
         code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw or "rule" in inside)
-        source = inspect.getmodule(tasks.SOURCES[json.loads(self.task)["data"]["name"]])
-        used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}      # by the source
-        code += [digest(m) for m in sorted({source, *used}, key=str) if getattr(m, "__name__", "").startswith("fedlib.data")]
-        what = [self.task, self.method, self.kwargs, self.engine, self.seed, code]
+        spec = json.loads(self.task)
+        code += [digest(m) for m in data_code(spec["data"])]
+        net = spec.get("network", {})
+        own_net = inspect.getmodule(tasks.NETWORKS.get(net.get("name"), nets.Net))
+        code += [digest(own_net)] * (own_net not in (nets.layers, nets.small, nets.deep))
+        files = [content(f) for f in (spec["data"].get("model"), net.get("weights")) if f]
+        what = [self.task, self.method, self.kwargs, self.engine, self.seed, code, *files]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+def data_code(data):
+    """The modules that make the data of a description: the source's own, and what it imports from fedlib.data and fedlib.clip."""
+    source = inspect.getmodule(tasks.SOURCES[data["name"]])
+    used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}
+    ours = "fedlib.data", "fedlib.clip", "fedlib.nets.clip"
+    mine = {m for m in {source, *used} if getattr(m, "__name__", "").startswith(ours)}
+    return [*sorted(mine, key=str), *(data_code(data["data"]) if "data" in data else ())]
+
+
+def content(path):
+    """The checksum of a file that a run reads, or "" where it is not there yet: then the run itself will say so."""
+    return _content(path, os.stat(path).st_mtime_ns) if os.path.isfile(path) else ""
+
+
+@functools.cache
+def _content(path, _changed):
+    return checksum(path, "sha256")
 
 
 @functools.cache
 def digest(module):
-    """Hash of a module's code without comments and docstrings: explaining better does not repeat a run."""
+    """Hash of the code of a module or function without comments and docstrings: explaining better does not repeat a run."""
     t = ast.parse(inspect.getsource(module))
     for node in ast.walk(t):
         body = getattr(node, "body", None)
@@ -216,7 +241,7 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
         parts = spec | {"train": train, "run": run_ | {k: study_[k] for k in RUN if k in study_}}  # a study overrules its tasks
         for k, v in own.items():
             parts[k] = parts[k] | v if isinstance(parts.get(k), dict) else v
-        kind = kind_of(spec["data"]["name"], tiered(p["tasks"][dataset], "paper")["data"]["name"])
+        kind = kind_of(root(spec["data"]), root(tiered(p["tasks"][dataset], "paper")["data"]))
         for where, tspec in points(parts):
             train, run_ = tspec.pop("train"), tspec.pop("run")
             for m, kwargs in study_["methods"].items():
@@ -259,9 +284,14 @@ def points(spec):
         yield ";".join(f"{name}={called[name][i]}" for i, name in zip(point, axes)), new
 
 
+def root(data):
+    """The name of the source at the bottom of a description: features are features of something."""
+    return root(data["data"]) if "data" in data else data["name"]
+
+
 def kind_of(source, papers=None):
     """The kind of data a source gives; one that a paper did not use stands in for it."""
-    kind = {"synthetic": "synthetic", "census": "synthetic", "glyphs": "stand-in"}.get(source, "real")
+    kind = {"synthetic": "synthetic", "census": "synthetic", "glyphs": "stand-in", "domains": "stand-in"}.get(source, "real")
     return "stand-in" if papers not in (None, source) else kind
 
 
@@ -350,7 +380,7 @@ def declared(paper, path="params.yaml"):
                  "rounds": spec["run"]["rounds"], "dirichlet_concentration": spec.get("partition", {}).get("alpha"),
                  "runs": next((tiered(s, "paper")["seeds"] for s in p["studies"].values() if dataset in s["tasks"]), None)}
         out += [dict(paper=paper, study="settings", dataset=dataset, method="all", setting="", seed=0, metric=k, rule="run",
-                     value=v, data=kind_of(spec["data"]["name"]), tier="exact") for k, v in found.items() if v is not None]
+                     value=v, data=kind_of(root(spec["data"])), tier="exact") for k, v in found.items() if v is not None]
     return pd.DataFrame(out)
 
 
@@ -393,8 +423,8 @@ class Study:
     def curve(self, dataset, method, setting="", look=None):
         """Rounds trained so far [E], and the accuracy over all test rows in percent [S, E]."""
         moment, view = look or self.look(method)
-        runs = [r for _, r in self.of(dataset, method, setting)]
-        y = np.stack([100 * metrics.pooled_acc(r[moment, view, "test"], r.meta["n"]["test"]) for r in runs])
+        runs, who = [r for _, r in self.of(dataset, method, setting)], "guest" if moment == "guest" else "test"
+        y = np.stack([100 * metrics.pooled_acc(r[moment, view, "test"], r.meta["n"][who]) for r in runs])
         return runs[0].rounds[:y.shape[1]] + (moment == "post"), y
 
     def log(self, dataset, method, name, setting=""):
@@ -414,10 +444,16 @@ class Study:
         for c, r in zip(self.cells, self.records):
             moment, view = look if isinstance(look, tuple) else (look or self.look)(c.method)
             for rule in rules:
+                at = record.RULES[rule](r, view, "pre" if moment == "guest" else moment)       # a guest has no validation rows
+                n = r.meta["n"]["guest" if moment == "guest" else "test"]
                 for k, f in measures.items():
-                    f = f if len(inspect.signature(f).parameters) == 1 else functools.partial(f, n=r.meta["n"]["test"])
-                    out.append(self._row(c, r, k, rule, record.select(r, f, record.RULES[rule], view, moment)))
-                test = r[moment, view, "test"][record.RULES[rule](r, view, moment)].mean(0)
+                    if len(n) == 1 and k in SPREAD:
+                        continue
+                    f = f if len(inspect.signature(f).parameters) == 1 else functools.partial(f, n=n)
+                    out.append(self._row(c, r, k, rule, float(np.mean(f(r[moment, view, "test"][at])))))
+                if moment == "guest":
+                    continue
+                test = r[moment, view, "test"][at].mean(0)
                 out += [self._row(c, r, f"acc_{o}", rule, 100 * a) for o, a in zip(r.meta["owners"], test)
                         if f"acc_{o}" in ledger.METRICS]
         return pd.DataFrame(out)
@@ -453,6 +489,7 @@ class Study:
         """The same for the mean validation accuracy, by which a grid is searched."""
         def value(c, r):
             moment, view = self.look(c.method)
+            moment = "pre" if moment == "guest" else moment                # no guest has validation rows
             return 100 * record.select(r, metrics.mean_acc, record.RULES[rule], view, moment, "val")
         return pd.DataFrame([self._row(c, r, "val_acc", rule, value(c, r)) for c, r in zip(self.cells, self.records)])
 

@@ -54,9 +54,11 @@ CONTROLS = {                                                     # methods of ou
               "Local", "FedAvg", "FedProx", "FedRep"),
     "plgu": ("FedRep-2x", "FedAvg-FT", "Local"),
     "equfl": ("Gaussian-update", "Uniform-update"),
+    "fft-gp": ("Uniform", "Local", "FAA", "FAA-lagged", "FFT-GP-lagged", "Zero-shot", "FedCLIP", "PromptFL", "FFT-GP (adapter)",
+               "FFT-GP (prompts)"),
 }
 VIEWS = ("global model", "personalised model", "refreshed model")       # PLGU's, first in a setting
-AXES = ("beta", "P", "E", "B", "C", *VIEWS)          # of a task, in a setting: skew, online ratio, epochs, batch, cohort, view
+AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)   # of a task, in a setting: skew, online, epochs, batch, cohort, domain left out, view
 SWITCHES = ("PA", "CS")                                          # of a method, in a setting: they tell rows apart, not tables
 OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}          # data sets of ours that a paper does not use
 REFERENCE = {"fedas": "FedAvg-P"}                                # all are compared with it, else with FedAvg
@@ -218,6 +220,17 @@ METRICS = {
     # FFT-GP
     "in_domain_acc_pct": Metric("high", "%", "local models on their own domain"),
     "out_of_domain_acc_pct": Metric("high", "%", "global model on the domain left out"),
+    "global_acc_pct": Metric("high", "%", "global model on the test rows of the domains that train"),
+    # FFT-GP, means over all rounds (rule "run"); the gap of a client: what averaging costs it
+    "gap_std_val": Metric("low", "nats", "deviation over clients of the gap in loss, validation rows"),
+    "gap_std_test": Metric("low", "nats", "deviation over clients of the gap in loss, test rows"),
+    "gap_acc_std_val": Metric("low", "points", "deviation over clients of the gap in accuracy, validation rows"),
+    "gap_acc_std_test": Metric("low", "points", "deviation over clients of the gap in accuracy, test rows"),
+    "gap_worst_val": Metric("low", "nats", "largest gap of a client in loss, validation rows"),
+    "gap_worst_test": Metric("low", "nats", "largest gap of a client in loss, test rows"),
+    "feature_spread": Metric("low", "", "share of the variance of the features that lies between the domains' means"),
+    "weight_gap_correlation": Metric("low", "", "rank correlation of a weight's change and of the gap's a round later"),
+    "feature_drift": Metric("low", "", "CORAL distance of a client's features to those of the model it was sent, after training"),
 }
 TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 

@@ -104,6 +104,37 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     return tmap(torch.Tensor.detach, w)
 
 
+def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
+    """Descend by Adam along step(w, batch) over the shard's plan, moments starting at 0 (Kingma and Ba, ICLR 2015, Alg. 1).
+
+    g = step(w, b) + decay w;  m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2
+    w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)             k = 1, 2, ... batches
+    """
+    b1, b2 = betas
+
+    def go(c, b):
+        w = c["w"]
+        g = step(w, b)
+        g = add(g, w, decay) if decay else g
+        k = c["k"] + 1
+        m = tmap(lambda m, g: b1 * m + (1 - b1) * g, c["m"], g)
+        v = tmap(lambda v, g: b2 * v + (1 - b2) * g * g, c["v"], g)
+        new = tmap(lambda w, m, v: w - lr * (m / (1 - b1 ** k)) / ((v / (1 - b2 ** k)).sqrt() + eps), w, m, v)
+        return {"w": over(new, refreshed(shard.task, w, b)), "m": m, "v": v, "k": k}
+    zero = tmap(torch.zeros_like, w)
+    return scan(go, {"w": w, "m": zero, "v": zero, "k": leaves(w)[0].new_zeros(())}, shard)["w"]
+
+
+def in_parts(step, n):
+    """(w, batch) -> step(w, part 1, ..., part n) of a batch cut into n; one with fewer rows than parts gives no direction."""
+    def g(w, b):
+        parts = [b.part(k, n) for k in range(n)]
+        if b.m is None:
+            return step(w, *parts) if len(parts[-1].y) else tmap(torch.zeros_like, w)
+        return where(parts[-1].m.sum() > 0, step(w, *parts), tmap(torch.zeros_like, w))
+    return g
+
+
 def refreshed(task, w, b):
     """The new buffers of the model w, or of every model in a dict of models, after batch b; a frozen body keeps its own."""
     if any(isinstance(v, dict) for v in w.values()):

@@ -65,7 +65,8 @@ class Record:
             "method": type(method).__name__, "parameters": describe(method), "task": task.name, "kind": task.kind,
             "clients": task.C, "owners": list(task.owners), "rounds": R, "seed": seed, "every": every, "how": how,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
-            "n": {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")},
+            "n": {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
+            | {"guest": [len(test) for *_, test in task.guests]},
             "device": torch.cuda.get_device_name(dev) if dev.type == "cuda" else f"cpu {platform.machine()}",
             "torch": torch.__version__, "commit": commit(), "seconds": 0.0, "bytes": {}}
         return cls(meta, rounds=[], views={}, logs={})

@@ -156,12 +156,13 @@ class Task:
 
     # ------------------------------------------------------------ making one
     @classmethod
-    def from_rows(cls, name, network, pool, rows, split=0, parts=(.8, .1, .1), shared=False, **more):
+    def from_rows(cls, name, network, pool, rows, split=0, parts=(.8, .1, .1), shared=False, guests=(), **more):
         """Divide each client's rows (a list of C row tensors of `pool`) into train, test and validation.
 
         One permutation per client, keyed by (split, client). parts = shares of train, val, test; where the pool comes with an
         official test list, those rows are the test rows and train and val share the rest. shared: every client is tested on all
-        rows of that list whose label it trains on, so clients with a label in common have these test rows in common.
+        rows of that list whose label it trains on, so clients with a label in common have these test rows in common. guests: row
+        lists of clients that never take part and are tested on all their rows.
         """
         if len(parts) != 3 or min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
             raise ValueError(f"parts = {parts}: give three shares (train, val, test) that sum to 1")
@@ -186,7 +187,7 @@ class Task:
             if official is None or not len(official):
                 raise ValueError(f"task {name!r}: shared test rows need a test list, {pool.name} has none; hold rows out first")
             common, cut["test"] = [official], [r[:0] for r in rows]
-        order = [r for s in SPLITS for r in cut[s]] + common                     # lay the data out by split and client, so that
+        order = [r for s in SPLITS for r in cut[s]] + common + list(guests)      # lay the data out by split and client, so that
         at = torch.arange(sum(map(len, order))).split([len(r) for r in order])   # a client's rows are one slice, not a gather
         C, order = len(rows), torch.cat(order) if order else torch.zeros(0, dtype=torch.long)
         if len(order) != len(order.unique()):
@@ -194,9 +195,10 @@ class Task:
         own = {} if pool.owner is None or len(pool.owners) != C else {"owners": tuple(pool.owners)}
         y, test = pool.y[order], at[2 * C:3 * C]
         if shared:
-            test = tuple(at[-1][torch.isin(y[at[-1]], y[r])] for r in at[:C])
-        a = None if pool.a is None else pool.a[order]
-        return cls(f"{name}/split{split}", network, pool.x[order], y, at[:C], at[C:2 * C], test, K=pool.K,
+            test = tuple(at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in at[:C])
+        a, none = None if pool.a is None else pool.a[order], torch.zeros(0, dtype=torch.long)
+        guests = tuple((none, none, r) for r in at[len(at) - len(guests):])
+        return cls(f"{name}/split{split}", network, pool.x[order], y, at[:C], at[C:2 * C], test, K=pool.K, guests=guests,
                    **({"kind": pool.kind, "a": a, "groups": pool.groups} | own | more))
 
     @classmethod
@@ -419,9 +421,9 @@ def check(task):
             raise ValueError(f"{at}: groups run from {int(a.min())} to {int(a.max())}; {task.groups.name!r} has the {A} groups "
                              f"{', '.join(task.groups.names)}, numbered 0 to {A - 1}")
         there = [g for i, g in enumerate(task.groups.names) if (a == i).any()]
-        if len(a) and len(there) < A:
-            raise ValueError(f"{at}: the sensitive attribute {task.groups.name!r} takes only the value {', '.join(there)}; each "
-                             f"of {', '.join(task.groups.names)} needs rows, or leave the group out")
+        if len(a) and len(there) < max(2, A):
+            raise ValueError(f"{at}: the sensitive attribute {task.groups.name!r} takes only the value {', '.join(there)}; two "
+                             f"groups or more must have rows, and all that it names ({', '.join(task.groups.names)}), or leave it out")
         good = task.groups.outcome(y)
         if len(y) and not 0 < int(good.sum()) < len(y):
             raise ValueError(f"{at}: {int(good.sum())} of {len(y)} rows have the positive outcome {task.groups.positive}; choose "

@@ -20,6 +20,9 @@ from .data.census import census
 from .data.cifar10 import cifar10
 from .data.cifar100 import cifar100
 from .data.digits import digits
+from .data.domainbed import domainbed
+from .data.domains import domains
+from .data.features import features
 from .data.glyphs import glyphs
 from .data.mnist import mnist
 from .data.office10 import office10
@@ -27,12 +30,15 @@ from .data.partition import by_domain, dirichlet, dirichlet_capped, labels_per_c
 from .data.synthetic import synthetic
 from .data.tiny_imagenet import tiny_imagenet
 from .method import nearest
+from .nets.clip import Adapter, Prompts
 from .task import Task
 
-SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, census, cifar10, cifar100, mnist, office10, tiny_imagenet, acs)}
+SOURCES = {f.__name__: f for f in (synthetic, digits, glyphs, domains, features, census, cifar10, cifar100, mnist, office10,
+                                   tiny_imagenet, domainbed, acs)}
 PARTITIONS = {f.__name__: f for f in (natural, dirichlet, dirichlet_capped, labels_per_client, ring, by_domain)}
 NETWORKS = {n: c for n, c in vars(nets).items() if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net}
-KEYS = ("data", "standard", "groups", "partition", "network", "batch", "parts", "train", "source", "test", "owners")
+NETWORKS |= {"Adapter": Adapter, "Prompts": Prompts}
+KEYS = ("data", "standard", "groups", "partition", "guest", "network", "batch", "parts", "train", "source", "test", "owners")
 
 
 def build(spec, split=0, name=None):
@@ -44,8 +50,9 @@ def build(spec, split=0, name=None):
         if k not in spec:
             raise ValueError(f"task {name or spec}: no {k!r} given")
     pool, test = source(json.dumps(spec["data"]), os.environ.get("FEDLIB_DATA"), os.getcwd()), spec.get("test")
+    out = left_out(pool, spec)
     if spec.get("standard"):
-        pool = standard(pool)
+        pool = standard(pool, out, spec["standard"])
     shared = isinstance(test, dict)
     if shared:
         pool = hold_out_share(pool, test)
@@ -56,19 +63,25 @@ def build(spec, split=0, name=None):
     if "owners" in spec:
         pool = pool._replace(owners=tuple(spec["owners"]))
     rows = divide(pool, spec.get("partition", {"name": "natural"}), shared)
+    name, more = name or pool.name, {}
+    if out:
+        name += " without " + ", ".join(pool.owners[k] for k in out)
+        more = {"guests": [rows[k] for k in out], "owners": tuple(o for k, o in enumerate(pool.owners) if k not in out)}
+        rows = [r for k, r in enumerate(rows) if k not in out]
     network = spec["network"]
     cls = known(NETWORKS, "network", network["name"])
     shape = pool.x.shape[1:]
-    given = {"inputs": math.prod(shape), "channels": shape[0], "K": pool.K} | {k: v for k, v in network.items() if k != "name"}
+    given = {"inputs": math.prod(shape), "channels": shape[0], "K": pool.K, "classes": pool.classes}
+    given |= {k: v for k, v in network.items() if k != "name"}
     names = [f.name for f in fields(cls)]
     for k in given:
-        if k not in names and k not in ("inputs", "channels", "K"):
+        if k not in names and k not in ("inputs", "channels", "K", "classes"):
             raise ValueError(f"network {network['name']} has no size {k!r}{nearest(k, names)} (it has {', '.join(names)})")
     net = cls(**{k: v for k, v in given.items() if k in names})
     if "inputs" in names and "groups" not in spec:         # rows drawn from nothing must know that they are images
         pool = pool._replace(x=pool.x.flatten(1))
-    return Task.from_rows(name or pool.name, net, pool, rows, split, tuple(spec.get("parts", (.8, .1, .1))), shared,
-                          batch=spec.get("batch", 32))
+    return Task.from_rows(name, net, pool, rows, split, tuple(spec.get("parts", (.8, .1, .1))), shared,
+                          batch=spec.get("batch", 32), **more)
 
 
 @functools.lru_cache(maxsize=1)
@@ -107,9 +120,33 @@ def divide(pool, spec, shared=False):
     return call(PARTITIONS, "partition", spec, pool.y)
 
 
-def standard(pool):
-    """Images with mean 0 and standard deviation 1 per channel, over the pool."""
-    mean, std = pool.x.mean((0, 2, 3), keepdim=True), pool.x.std((0, 2, 3), keepdim=True)
+def left_out(pool, spec):
+    """The numbers of the owners that never take part: guest = an owner's name, or a list of names."""
+    names = spec.get("guest", [])
+    names = [names] if isinstance(names, str) else list(names)
+    for g in names:
+        if g not in pool.owners:
+            raise ValueError(f"guest = {g!r}: {pool.name} has no owner of that name{nearest(g, pool.owners)} (it has "
+                             f"{', '.join(pool.owners) or 'none'})")
+    if names and (spec.get("partition", {"name": "natural"}) != {"name": "natural"} or "test" in spec):
+        raise ValueError(f"guest = {names}: a domain can be left out where every client is one (partition natural, and no test "
+                         "list of its own)")
+    if names and len(set(names)) >= len(pool.owners) - 1:
+        raise ValueError(f"guest = {names}: of {len(pool.owners)} owners two or more must remain to train")
+    return [pool.owners.index(g) for g in dict.fromkeys(names)]
+
+
+def standard(pool, out=(), how=True):
+    """Images with mean 0 and deviation 1 per channel, over the pool without the owners left out; or as "imagenet" has them."""
+    if how not in (True, "imagenet"):
+        raise ValueError(f"standard = {how!r}: give true for the pool's own, or imagenet")
+    if how == "imagenet":
+        if pool.x.shape[1] != 3:
+            raise ValueError(f"standard = imagenet: {pool.name} has {pool.x.shape[1]} colour channels, it is for three")
+        mean, std = (torch.tensor(v)[:, None, None] for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    else:
+        seen = pool.x if not out else pool.x[~torch.isin(pool.owner, torch.tensor(out))]      # a domain left out is not looked at
+        mean, std = seen.mean((0, 2, 3), keepdim=True), seen.std((0, 2, 3), keepdim=True)
     return pool._replace(x=(pool.x - mean) / std)
 
 

@@ -25,6 +25,7 @@ class Pool(NamedTuple):
     test    rows of the official test list, ascending by owner, or None where the source has none
     a       [N] int64, the group of each sample by a sensitive attribute, or None
     groups  what these groups are, or None
+    classes names of the classes, for models that read them; () where they have none
     """
     name: str
     x: Tensor
@@ -36,3 +37,4 @@ class Pool(NamedTuple):
     test: Tensor | None = None
     a: Tensor | None = None
     groups: Groups | None = None
+    classes: tuple[str, ...] = ()

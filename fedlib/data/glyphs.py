@@ -161,18 +161,19 @@ def grid(size):
 
 
 # ---------------------------------------------------------------- steps 1 and 2: masks
-def warp(glyph, dice, strength=1.0):
+def warp(glyph, dice, strength=1.0, zoom=(0.62, 1.05), shift=0.22):
     """Atlas pictures [n, 1, 2S, 2S] -> ink [n, 1, S, S]: one affine map and one smooth bend, sampled once.
 
-    strength 0 leaves the largest upright glyph; the dice are the same for every strength.
+    strength 0 leaves the largest upright glyph; the dice are the same for every strength. At strength 1 the size lies in the
+    range `zoom` and the centre moves by up to `shift` of half the picture.
     """
     n, size = len(glyph), glyph.shape[-1] // 2
     turn = strength * dice.uniform(-20, 20, n) * math.pi / 180
-    zoom = dice.uniform(0.62, 1.05, n)
-    zoom = zoom + (1 - strength) * (1.05 - zoom)
+    largest, zoom = zoom[1], dice.uniform(*zoom, n)
+    zoom = zoom + (1 - strength) * (largest - zoom)
     stretch = (strength * dice.uniform(-0.18, 0.18, n)).exp()
     shear = strength * dice.uniform(-0.2, 0.2, n)
-    shift = strength * dice.uniform(-0.22, 0.22, 2, n)
+    shift = strength * dice.uniform(-shift, shift, 2, n)
     cos, sin = turn.cos(), turn.sin()
     rows = [cos * stretch / zoom, (shear - sin) / zoom, shift[0], sin / zoom, cos / stretch / zoom, shift[1]]
     at = F.affine_grid(torch.stack(rows, 1).view(n, 2, 3), (n, 1, size, size), align_corners=False)
@@ -203,17 +204,17 @@ def paper_and_ink(hue, contrast, dice):
             colour(hue, dice.uniform(0.2, 0.9, n), ink))
 
 
-def photo(ink, clutter, hue, dice):
+def photo(ink, clutter, hue, dice, contrast=0.28, noise=0.035):
     """Textured ground and ink, soft edges, uneven light, pixel noise."""
     n, size = len(ink), ink.shape[-1]
-    below, above = paper_and_ink(hue, 0.28, dice)
+    below, above = paper_and_ink(hue, contrast, dice)
     below = below + 0.11 * dice.field(n, 1, 4, size) + 0.09 * dice.field(n, 1, 11, size) + 0.05 * dice.field(n, 3, 5, size)
     below = over(below, above.roll(1, 0) + 0.1 * dice.field(n, 1, 6, size), 0.55 * clutter)
     ink = over(ink, blur(ink), dice.flip(0.6, n, 1, 1, 1)) * dice.uniform(0.7, 1, n, 1, 1, 1)
     x = over(below, above + 0.08 * dice.field(n, 1, 9, size), ink)
     ramp = torch.linspace(-1, 1, size)
     light = 1 + dice.uniform(-0.3, 0.3, n, 1, 1, 1) * ramp + dice.uniform(-0.3, 0.3, n, 1, 1, 1) * ramp[:, None]
-    return x * light + 0.035 * dice.normal(n, 3, size, size)
+    return x * light + noise * dice.normal(n, 3, size, size)
 
 
 def cartoon(ink, clutter, hue, dice):

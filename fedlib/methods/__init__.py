@@ -5,12 +5,14 @@ from .calibrated import GaussianUpdate, UniformUpdate
 from .cd2pfed import CD2pFed
 from .ditto import Ditto
 from .equfl import EquFL
+from .faa import FAA, FAALagged
 from .fairfed import FairFed
 from .fedala import FedALA
 from .fedas import FedAS
 from .fedas_aligned import FedASChained, FedASGlobal, FedASParallel
 from .fedavg import FedAvg, Uniform
 from .fedbabu import FedBABU
+from .fedclip import FedCLIP
 from .fedfa import FedFa
 from .fedfb import FedFB
 from .fedfv import FedFV
@@ -23,16 +25,21 @@ from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrep import FedRep, FedRep2x
 from .fedsam import FedSAM
+from .fftgp import FFTGP, FFTGPBeside, FFTGPLagged
 from .finetune import FedAvgFT, FedProxFT
 from .flinear import FLinear
+from .ga import GA
+from .grace import GRACE
 from .lgfedavg import LGFedAvg
 from .own import FedAvgP, FedProxP
+from .perfedavg import PerFedAvg
 from .pfedhn import PFedHN
 from .pfedhn_chunked import PFedHNChunked
 from .pfedme import PFedMe
 from .plgu_ghn import PLGUGHN
 from .plgu_grep import PLGUGRep
 from .plgu_lf import PLGULF
+from .promptfl import PromptFL
 from .qfedavg import QFedAvg
 from .regular import Regular
 from .reweight import Reweight
@@ -84,4 +91,14 @@ METHODS = {
     "EquFL": EquFL,
     "Gaussian-update": GaussianUpdate,
     "Uniform-update": UniformUpdate,
+    "PerFedAvg": PerFedAvg,
+    "GA": GA,
+    "GRACE": GRACE,
+    "FAA": FAA,
+    "FAA-lagged": FAALagged,
+    "FFT-GP": FFTGP,
+    "FFT-GP-lagged": FFTGPLagged,
+    "FFT-GP-beside": FFTGPBeside,
+    "FedCLIP": FedCLIP,
+    "PromptFL": PromptFL,
 }

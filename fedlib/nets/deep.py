@@ -4,8 +4,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 import torch.nn.functional as F
 
+from ..tree import drop
 from .layers import Net, batch_norm, conv, conv_part, dense, linear_part, norm_part, normalise, pixels
 
 STEMS = {                                              # kernel, stride, padding of the first convolution; max pool after it
@@ -76,6 +78,27 @@ def wide_block(net, w, name, x, stride, b, stats):
     return conv(w, f"{name}.conv2", z, 1, 1) + x
 
 
+# ---------------------------------------------------------------- weights from a file
+def pretrained(path, like, dtype):
+    """The tensors that `like` names, from a file with a state dict; shapes must agree."""
+    try:
+        got = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as e:
+        raise ValueError(f"weights = {path!r}: there is no such file; put torchvision's state dict there, or leave `weights` "
+                         "out to start from random tensors, which is another experiment") from e
+    except Exception as e:
+        raise ValueError(f"weights = {path!r} cannot be read as a state dict ({type(e).__name__}); get the file again") from e
+    if not isinstance(got, dict):
+        raise ValueError(f"weights = {path!r} holds a {type(got).__name__}, not a state dict of tensors by name")
+    for k, v in like.items():
+        if k not in got:
+            raise ValueError(f"weights = {path!r} has no tensor {k!r}: it belongs to another network")
+        if getattr(got[k], "shape", None) != v.shape:
+            raise ValueError(f"weights = {path!r}: {k} has shape {list(getattr(got[k], 'shape', '?'))}, the network needs "
+                             f"{list(v.shape)}; give the weights of this network, or change its stem or channels")
+    return {k: got[k].to(dtype) for k in like}
+
+
 # ---------------------------------------------------------------- the papers' networks
 @dataclass(frozen=True)
 class ResNet(Net):
@@ -84,11 +107,15 @@ class ResNet(Net):
     stem = "imagenet" is theirs, a 7 x 7 convolution with stride 2 and a max pool. For small images "cifar", a 3 x 3 convolution
     with stride 1 and no pool, or "tiny", the same with stride 2. norm = "group" keeps the names bn1, bn2 and has no buffers.
     torchvision's counters `num_batches_tracked` have no use here (the momentum is fixed) and are left out.
+
+    weights: a file with a state dict of torchvision's network of the same name, to start from instead of random tensors; the
+    head is drawn anew. It is never fetched.
     """
     K: int
     channels: int = 3
     norm: str = "batch"
     stem: str = "imagenet"
+    weights: str = ""
 
     D = property(lambda self: 512 * self.expansion)    # a subclass has depths, expansion, block_parts and block
 
@@ -109,6 +136,13 @@ class ResNet(Net):
         return (conv_part("conv1", 64, self.channels, STEMS[self.stem][0], start="fan-out"), norm_part("bn1", 64, self.norm),
                 *(p for row in self.blocks for p in self.block_parts(*row, self.norm, "fan-out")),
                 linear_part("fc", self.K, self.D))
+
+    def init(self, seed, dtype=torch.float32):
+        w = super().init(seed, dtype)
+        if self.weights and self.norm != "batch":
+            raise ValueError(f"weights = {self.weights!r} with norm = {self.norm!r}: these weights were trained with "
+                             "batch norm; leave one of the two out")
+        return w | pretrained(self.weights, drop(w, self.head), dtype) if self.weights else w
 
     def feat(self, w, x, b=None, stats=None):
         _, stride, padding, pooled = STEMS[self.stem]
