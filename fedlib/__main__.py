@@ -72,7 +72,7 @@ def run(args):
     task = parse_task(args.task)
     method = make(args.method, task, **parse_settings(args.set, m))
     rec = engine.run(method, task, 50 if args.rounds is None else args.rounds, seed=args.seed or 0, cohort=args.cohort,
-                     every=args.every or 1, how=args.how, folder=args.folder, device=device)
+                     every=args.every or 1, guests=bool(task.guests), how=args.how, folder=args.folder, device=device)
     report(args.method, task, rec)
 
 
@@ -194,7 +194,8 @@ USUAL = {"synthetic": ({"name": "natural"}, {"name": "Linear"}), "office10": ({"
          "cifar10": (DIRICHLET | {"clients": 100, "alpha": 0.1}, {"name": "CNN"}),
          "cifar100": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"}),
          **dict.fromkeys(("census", "acs"), ({"name": "natural"}, {"name": "MLP", "hidden": 32})),
-         "mnist": (DIRICHLET, {"name": "CNN"}),
+         "mnist": (DIRICHLET, {"name": "CNN"}), **dict.fromkeys(("domains", "domainbed"), ({"name": "natural"}, {"name": "CNN"})),
+         "features": ({"name": "natural"}, {"name": "Adapter"}),
          "tiny_imagenet": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"})}      # source -> partition, network
 
 
@@ -202,7 +203,7 @@ def describe(text):
     """"digits:clients=10,dirichlet=.3" -> (description for fedlib.tasks, split).
 
     dirichlet=, labels= and per_domain= choose the partition, network= the network; groups=parity compares odd and even
-    labels; batch= and split= are the task's; what the source takes goes to the source, then to the partition, and the rest
+    labels; guest= leaves an owner out, standard=True standardises images; batch= and split= are the task's; what the source takes goes to the source, then to the partition, and the rest
     are sizes of the network.
     """
     from . import tasks
@@ -223,6 +224,7 @@ def describe(text):
     if "network" in given:
         network = {"name": given.pop("network")}
     spec = {"data": {"name": name}, "batch": given.pop("batch", 32)} | groups
+    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
     split = given.pop("split", 0)
     takes = inspect.signature(tasks.SOURCES[name]).parameters
     lacks = [k for k, v in takes.items() if v.default is v.empty and k not in given]
@@ -233,7 +235,7 @@ def describe(text):
     for k, v in given.items():
         where = spec["data"] if k in sources else partition if k in cuts else network if k in sizes else None
         if where is None:
-            words = [*sources, *cuts[1:], *sizes, *PARTS, "network", "batch", "split"]
+            words = [*sources, *cuts[1:], *sizes, *PARTS, "network", "guest", "standard", "batch", "split"]
             raise Mistake(f"task {text!r}: unknown {k!r}{nearest(k, words)} (known: {', '.join(dict.fromkeys(words))})")
         where[k] = v
     return spec | {"partition": partition, "network": network}, split

@@ -40,9 +40,10 @@ MAIN = {
     "plgu": dict.fromkeys(("CIFAR10", "CIFAR100", "TinyImageNet", "digits"), "tables") | {"none": "printed"},
     "equfl": dict.fromkeys(("Income-Sex", "Employment-Sex", "Health-Sex", "Income-Race"), "census")
     | dict.fromkeys(("MNIST", "CIFAR-10"), "images") | {"census": "knobs", "none": "printed"},
+    "fft-gp": dict.fromkeys(("PACS", "VLCS", "OfficeHome", "TerraInc", "DomainNet", "Avg"), "personal") | {"none": "printed"},
 }
 # by which claims and deviations are judged
-RULE = {"fedga": "best_val", "fedas": "last10_mean", "plgu": "last10_mean", "equfl": "last10_mean"}
+RULE = {"fedga": "best_val", "fedas": "last10_mean", "plgu": "last10_mean", "equfl": "last10_mean", "fft-gp": "last"}
 
 
 class NotRun(ResultError):
@@ -86,12 +87,18 @@ class Values:
         study: empty for the main study of the data set. rule: empty for the one by which the paper's claims are
         judged (RULE), or "run" for metrics of a whole run. setting: as in the seeds, or some of its parts ("theta=0.001"),
         which must single one out: the one with the fewest further parts. "draw=*" takes all of "draw=0",
-        "draw=1", ... [draws], one seed each.
+        "draw=1", ... [draws], one seed each; "guest=*" the mean over the domains left out, seed by seed.
         """
         study = study or self.main(dataset)
         rules = (rule,) if rule else (RULE.get(self.paper, "best_val"), "run")
         at = self.runs.get((study, dataset, method, metric), {})
         found = {how: x for (how, by), x in at.items() if by in rules}
+        if "guest=*" in _split(setting):
+            guests = sorted({p for how in found for p in _split(how) if p.startswith("guest=")})
+            if not guests:
+                raise NotRun(" ".join((study, dataset, method, setting, metric)))
+            each = [self.get(metric, method, dataset, setting.replace("guest=*", g), study, rule) for g in guests]
+            return pd.concat(each, axis=1).dropna().mean(axis=1)
         if setting.endswith("=*"):
             many = {how: x for how, x in found.items() if how.startswith(setting[:-1])}
             if many and all(len(x) == 1 for x in many.values()):
@@ -413,8 +420,8 @@ def ranked(metric, places, methods, method):
 
 def listed():
     """The claims of all papers, paper by paper. Their lists import this module, so it asks for them late."""
-    from . import claims_equfl, claims_fedas, claims_fedga, claims_plgu
-    return (*claims_fedga.CLAIMS, *claims_fedas.CLAIMS, *claims_plgu.CLAIMS, *claims_equfl.CLAIMS)
+    from . import claims_equfl, claims_fedas, claims_fedga, claims_fftgp, claims_plgu
+    return (*claims_fedga.CLAIMS, *claims_fedas.CLAIMS, *claims_plgu.CLAIMS, *claims_equfl.CLAIMS, *claims_fftgp.CLAIMS)
 
 
 def check_claims(claims, seeds, reported=None):
@@ -572,6 +579,8 @@ HEADLINE = {                                            # paper -> studies, meth
              ("global model;C=10", "personalised model;C=10", "global model;C=20", "personalised model;C=20"),
              ("acc_mean_pct", "acc_lowest5_pct")),
     "equfl": (("census", "images"), ("FedAvg", "Reweight", "EquFL"), ("", "target=EO", "target=DP"), ("EO", "DP", "accuracy")),
+    "fft-gp": (("personal", "Table 3"), ("FedAvg", "Local", "GA", "GRACE", "FFT-GP", "FFT-GP-lagged"), ("",),
+               ("in_domain_acc_pct", "global_acc_pct", "out_of_domain_acc_pct")),
 }
 
 

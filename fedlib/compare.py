@@ -52,10 +52,16 @@ class Comparison:
         view = self.seen(name)
         return np.stack([r["pre", view, "test"][self.rule(r, view)].mean(0) for r in self.records[name]])
 
+    def left_out(self, name):
+        """Accuracy of the global model on the rows of clients that never took part, percent, for every seed -> [S]."""
+        view = "global" if ("guest", "global", "test") in self.records[name][0].views else self.seen(name)
+        return np.array([100 * metrics.mean_acc(r["guest", view, "test"][self.rule(r, self.seen(name))]).mean()
+                         for r in self.records[name]])
+
     @property
     def table(self):
-        """One row per method: mean and worst tenth of the clients in percent, Gini, and with groups EO and DP, fractions; ± is
-        half a 95 % interval over seeds."""
+        """One row per method: mean and worst tenth of the clients in percent, with guests also the mean over clients left out,
+        Gini, and with groups EO and DP, fractions; ± is half a 95 % interval over seeds."""
         import pandas as pd  # here, so that `import fedlib` stays quick
 
         from .statistics import interval
@@ -63,6 +69,8 @@ class Comparison:
         for name, recs in self.records.items():
             row = rows[name] = {}
             found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
+            if any(moment == "guest" for moment, *_ in recs[0].views):
+                found["left out %"] = self.left_out(name)
             found |= {c: self.bias(name, f) for c, f in BIAS.items()} if recs[0].cells else {}
             for column, values in found.items():
                 i = interval(values)
@@ -99,7 +107,8 @@ def compare(methods, task, rounds, seeds=1, rule=None, view=None, **how):
     methods: names, pairs (name, hyper-parameters) and Method objects, as in ["FedAvg", ("FedGA", {"alpha": 5})]. seeds: how
     many, or which. Seed s gives all methods the same initial weights, cohorts and batches. rule: the round that counts; best
     mean validation accuracy where every client has validation rows, else the last. view: the model that is scored, for methods
-    with several; else the personal one where there is one. how: goes to fedlib.run (cohort, every, device, ...).
+    with several; else the personal one where there is one. how: goes to fedlib.run (cohort, every, device, ...). On a task with
+    guests, such as a domain left out, these are scored, too.
     """
     seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not seeds or not methods or isinstance(methods, str):
@@ -111,6 +120,7 @@ def compare(methods, task, rounds, seeds=1, rule=None, view=None, **how):
                          "compared; choose one that takes two values or more, or leave it out")
     if rule is None:
         rule = best_val if all(len(r) for r in task.val) else last
+    how = {"guests": bool(task.guests)} | how
     made = {}
     for entry in methods:
         name, method = named(entry, task)

@@ -58,7 +58,7 @@ CONTROLS = {                                                     # methods of ou
                "FFT-GP (prompts)"),
 }
 VIEWS = ("global model", "personalised model", "refreshed model")       # PLGU's, first in a setting
-AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)   # of a task, in a setting: skew, online, epochs, batch, cohort, domain left out, view
+AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)     # of a task, in a setting: skew, online, epochs, batch, cohort, left out
 SWITCHES = ("PA", "CS")                                          # of a method, in a setting: they tell rows apart, not tables
 OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}          # data sets of ours that a paper does not use
 REFERENCE = {"fedas": "FedAvg-P"}                                # all are compared with it, else with FedAvg

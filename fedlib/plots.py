@@ -78,7 +78,7 @@ METHOD_STYLE = {
     "FedProx-FT": Style("g1", (0, (2, 1.5)), "X", 1.6, False),
     "FedProto": Style("g1", (0, (6, 1, 2, 1)), ">"),
     "CD2-pFed": Style("g1", (0, (12, 2)), "d"),
-    "Local": Style("g2", (0, (2, 1)), "<"),
+    "Local": Style("g2", (0, (3, 2)), "8"),
     "FedAS-parallel": Style("c1", "--", "D", 1.6, False),
     "FedAS-global": Style("c4", "-.", "v", 1.6, False),
     "FedAS-chained": Style("c3", ":", "^", 1.6, False),
@@ -97,6 +97,19 @@ METHOD_STYLE = {
     "Regular": Style("g2", (0, (2, 1)), "<"),
     "Gaussian-update": Style("g1", (0, (4, 1.5)), "X"),
     "Uniform-update": Style("g1", (0, (12, 2)), "d"),
+    "FFT-GP": Style("c2", "-", "o", 2.6),
+    "FFT-GP-lagged": Style("c2", (0, (3, 1.2)), "o", 1.6, False),
+    "FFT-GP-beside": Style("c2", (0, (8, 1, 1, 1)), "o", 1.6, False),
+    "FAA": Style("c2", (0, (6, 1)), "h", 2.2),
+    "FAA-lagged": Style("c5", (0, (3, 1, 1, 1)), "p", 1.6, False),
+    "GA": Style("c1", "-.", "D"),
+    "GRACE": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
+    "PerFedAvg": Style("c4", ":", "v", 1.9),
+    "Zero-shot": Style("g1", (0, (4, 1.5)), "X"),
+    "FedCLIP": Style("c1", "-.", "D"),
+    "PromptFL": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
+    "FFT-GP (adapter)": Style("c2", "-", "o", 2.2),
+    "FFT-GP (prompts)": Style("c4", ":", "v", 1.9),
 }
 SPARE = [Style("ink", dash, mark, 2.0, False) for dash in ("-", "--", "-.", ":") for mark in ("*", "p", "h", "8")]
 LABELS = {"FedGA_ablation": "FedGA ablated", "Gaussian-update": "Gaussian noise", "Uniform-update": "uniform noise"}

@@ -423,7 +423,8 @@ def check(task):
         there = [g for i, g in enumerate(task.groups.names) if (a == i).any()]
         if len(a) and len(there) < max(2, A):
             raise ValueError(f"{at}: the sensitive attribute {task.groups.name!r} takes only the value {', '.join(there)}; two "
-                             f"groups or more must have rows, and all that it names ({', '.join(task.groups.names)}), or leave it out")
+                             f"groups or more must have rows, and all that it names ({', '.join(task.groups.names)}), or leave "
+                             "it out")
         good = task.groups.outcome(y)
         if len(y) and not 0 < int(good.sum()) < len(y):
             raise ValueError(f"{at}: {int(good.sum())} of {len(y)} rows have the positive outcome {task.groups.positive}; choose "

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from toys_clip import toy_towers
 from toys_core import GROUPS, Noisy, Normed, gap, same, seen, state, toy
 
 from fedlib import engine, local
@@ -40,6 +41,7 @@ PIECES = {
     "Tuned(FedAvg)": lambda t: Tuned(t, inner=METHODS["FedAvg"](t), tune=1),
     "Tuned(FedRep)": lambda t: Tuned(t, inner=METHODS["FedRep"](t, head_epochs=1), tune=1),
 }
+BESIDE_CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}                         # these need a network of their own
 NAMES = [*METHODS, *PIECES]
 pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")             # after three steps on thirty rows
 
@@ -50,7 +52,14 @@ def task_of(kind="plain"):
             "linear": lambda: toy(Linear(5, 3), groups=GROUPS), "single": lambda: toy(dtype=torch.float32, groups=GROUPS)}[kind]()
 
 
+@cache
+def beside_clip(network, dtype):
+    return toy_towers(3, 5, network=network, dtype=dtype, groups=GROUPS)[1]
+
+
 def build(name, task):
+    if name in BESIDE_CLIP:                                # rows of the same shape, dealt to the clients in the same way
+        task = beside_clip(BESIDE_CLIP[name], task.x.dtype)
     if name in PIECES:
         return PIECES[name](task)
     known = {f.name for f in fields(METHODS[name])}
@@ -164,8 +173,8 @@ def local_of(method, task, ids, how, plans=None, down=None, mine=None):
 
 @each_method
 def test_company_and_other_plans_are_irrelevant(name):
-    task = task_of()
-    method, everybody = build(name, task), torch.arange(task.C)
+    method = build(name, task_of())
+    task, everybody = method.task, torch.arange(method.task.C)
     all_, down, mine = local_of(method, task, everybody, "loop")
     for c in (1, 5):
         one = torch.tensor([c])
@@ -176,8 +185,8 @@ def test_company_and_other_plans_are_irrelevant(name):
 @each_method
 def test_padding_is_irrelevant(name):
     """Client 5 holds less than a batch: beside client 3, which holds five, nearly everything it sees is padding."""
-    task = task_of()
-    method = build(name, task)
+    method = build(name, task_of())
+    task = method.task
     pair, down, mine = local_of(method, task, torch.tensor([5, 3]), "vmap")
     alone, *_ = local_of(method, task, torch.tensor([5]), "vmap", None, down, mine)
     assert gap(pick(pair, torch.tensor([0])), alone) < NEAR

@@ -108,7 +108,7 @@ def test_every_method_has_a_look_and_at_most_six_are_strong():
     assert strong == {f"c{i}" for i in range(1, 7)}
     widest = max(s.width for s in plots.METHOD_STYLE.values())
     of_chapters = [m for m, s in plots.METHOD_STYLE.items() if s.width == widest]
-    assert of_chapters == ["FedGA", "FedAS", "PLGU-LF", "EquFL"]
+    assert of_chapters == ["FedGA", "FedAS", "PLGU-LF", "EquFL", "FFT-GP"]
 
 
 def test_a_method_of_the_readers_own_is_drawn_too():

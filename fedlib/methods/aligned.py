@@ -27,6 +27,8 @@ class Aligned(FedAvg):
     are refreshed once, at w. A batch of one row makes no step. Two gradients on half a batch and one more forward pass per step;
     with rho = 1 the task counts twice, so a step is about twice as long as plain SGD's at the same lr.
     """
+    uses = (align,)                                                # before the field of that name
+
     meta: str = hp("mldg", "the local step", choices=("mldg", "grace", "joint", "none"), source="ours; grace: GRACE's code")
     align: str = hp("coral", "distance of features", choices=tuple(align.LOSSES), source="readme of GRACE's code")
     lam: float = hp(0.1, "weight of the alignment; 0: none", range=(0, math.inf), grid=(0, 0.01, 0.1, 1),
@@ -34,8 +36,6 @@ class Aligned(FedAvg):
     rho: float = hp(1.0, "weight of the task on the second half", range=(0, math.inf), source="GRACE's code; 0: alignment alone")
     ahead: float = hp(0.0, "step size of the virtual step; 0: lr", range=(0, math.inf), source="ours: as DomainBed's MLDG")
     second_order: bool = hp(False, "differentiate through the virtual step", choices=(True, False), source="GRACE's code")
-
-    uses = (align,)
 
     def __post_init__(self):
         super().__post_init__()

@@ -107,9 +107,9 @@ class FAA(Gapped):
         if self.form == "closed":
             new = (1 - eta) * a + eta * share((a * G).clamp(min=1e-8))
         elif self.form == "additive":
-            new = simplex.additive(a, c / c.abs().max().clamp(min=1e-12), eta)
+            new = simplex.additive(a, c / c.abs().max().clamp(min=1e-6), eta)
         else:
-            scale = size + 1e-8 if self.form == "mirror" else c.square().mean().sqrt() + 1e-8
+            scale = size + 1e-8 if self.form == "mirror" else c.square().mean().sqrt() + 1e-6
             new = simplex.mirror(a, (c / scale).clamp(-1, 1), eta)                                # eq:faa-z, eq:faa-step
         return torch.where(size < 1e-6, a, simplex.bounded(new, self.floor, self.ceiling))
 

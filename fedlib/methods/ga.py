@@ -39,7 +39,7 @@ class GA(Gapped):
 
     def aggregate(self, server, up, r):
         G = up["gap"] - up["gap"].mean() if self.centre else up["gap"]
-        z = G / G.abs().max().clamp(min=1e-12)
+        z = G / G.abs().max().clamp(min=1e-6)
         a = simplex.additive(server["a"], z, self.step_size * (1 - r.t / r.R)) if r.t else server["a"]             # eq:ga
         w = self.combine(server["w"], up["w"], a)
         return {"w": w, "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}
