@@ -126,7 +126,8 @@ TASK = [
     (lambda: {"groups": GROUPS, "a": toy().a + 1}, "groups run from 1 to 2; 'code' has the 2 groups nought, one, numbered 0 to"),
     (lambda: {"groups": GROUPS, "a": toy().a - 1}, "groups run from -1 to 0; 'code' has the 2 groups"),
     (lambda: {"groups": GROUPS, "a": toy().a * 0},
-    "the sensitive attribute 'code' takes only the value nought; two groups or more must have rows, and all that it names (nought, one), or leave it out"),
+     "the sensitive attribute 'code' takes only the value nought; two groups or more must have rows, and all "
+     "that it names (nought, one), or leave it out"),
     (lambda: {"groups": replace(GROUPS, positive=())}, "0 of 153 rows have the positive outcome (); choose the positive classes"),
     (lambda: {"groups": replace(GROUPS, positive=(0, 1, 2))}, "153 of 153 rows have the positive outcome (0, 1, 2); choose"),
     (lambda: {"groups": replace(GROUPS, positive=(7,))}, "0 of 153 rows have the positive outcome (7,)"),

@@ -385,7 +385,8 @@ def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch
 @pytest.mark.parametrize("name", ["tree", "groups", "task", "engine", "server", "local", "method", "tasks.build", "data.partition"])
 def test_the_core_is_part_of_every_run(name, monkeypatch):
     """How a description becomes a task is; which sources there are is not, so a new one repeats nothing."""
-    module, honest = tasks.build if name == "tasks.build" else importlib.import_module(f"fedlib.{name}"), experiment.digest
+    module = tasks.build if name == "tasks.build" else importlib.import_module(f"fedlib.{name}")
+    honest = experiment.digest
     before = {k: c.id for k, c in CELLS.items()}
     monkeypatch.setattr(experiment, "digest", lambda m: "changed" if m is module else honest(m))
     assert not set(before.values()) & {c.id for c in CELLS.values()}

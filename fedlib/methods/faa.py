@@ -109,7 +109,7 @@ class FAA(Gapped):
         elif self.form == "additive":
             new = simplex.additive(a, c / c.abs().max().clamp(min=1e-6), eta)
         else:
-            scale = size + 1e-8 if self.form == "mirror" else c.square().mean().sqrt() + 1e-6
+            scale = size + 1e-8 if self.form == "mirror" else c.square().mean().sqrt().clamp(min=1e-6)
             new = simplex.mirror(a, (c / scale).clamp(-1, 1), eta)                                # eq:faa-z, eq:faa-step
         return torch.where(size < 1e-6, a, simplex.bounded(new, self.floor, self.ceiling))
 

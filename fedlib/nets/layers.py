@@ -134,7 +134,7 @@ def batch_norm(w, name, z, b, stats):
     column = (-1, *(1 for _ in each))
     mean = over(z)                                                               # [channels]
     gap = z - mean.view(column)
-    if b.m is not None:                                                          # padding far off a lone row's mean would overflow
+    if b.m is not None:                                                          # padding far off a lone row would overflow
         gap = gap * b.m.view(-1, *(1 for _ in z.shape[1:]))
     var = over(gap * gap)
     if stats is not None:
