@@ -1,8 +1,9 @@
 """What the paper of FFT-GP says, apart from the digits.
 
-Judged by the last round, over few seeds. So a comparison pairs more than seeds where there is more: accuracy on a domain left out
-over pairs of left-out domain and seed, an average over data sets over pairs of data set and seed; the evidence says which, and how
-many. Pairs of one domain are alike, so that such an interval is rather too short than too long, and it speaks of these domains.
+Judged by the last round, over few seeds. So a comparison pairs more than seeds where there is more: accuracy on a domain left
+out over pairs of left-out domain and seed, an average over data sets over pairs of data set and seed; the evidence says which,
+and how many. Pairs of one domain are alike, so that such an interval is rather too short than too long, and speaks of
+these domains.
 
 The text at hand states what FFT-GP is for and prints two tables; FAA's rule and the local step are our reading, so the claims
 about Figure 6 are tested for both timings (FAA: trial averages within a round; FAA-lagged: gaps one round old). By "ours": what
@@ -10,24 +11,17 @@ the comparison leaves out. Some sentences are held against the paper's own table
 """
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from .claims import Claim, Finding, NotRun, _against, _allowed, _each, _lacking, common, decide, every, say, throughout
+from .claims import RULE, Claim, Finding, NotRun, _against, _each, _lacking, common, decide, say, throughout
 from .claims_equfl import held
 from .ledger import METRICS, slug
 from .statistics import interval
 
-GUESTS = {                                             # data set: the domains that are left out, one at a time
-    "PACS": ("art_painting", "cartoon", "photo", "sketch"),
-    "VLCS": ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
-    "OfficeHome": ("Art", "Clipart", "Product", "Real World"),
-    "TerraInc": ("location_38", "location_43", "location_46", "location_100"),
-    "DomainNet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")}
-PLACES = tuple(GUESTS)
+PLACES = ("PACS", "VLCS", "OfficeHome", "TerraInc", "DomainNet")
 FIGURE6 = dict(zip(PLACES, "abcd"))                    # its four panels
 OWN, GLOBAL, OUT = "in_domain_acc_pct", "global_acc_pct", "out_of_domain_acc_pct"
 RIVALS = {OWN: ("FedAvg", "Ditto", "AFL", "q-FFL", "PerFedAvg", "GRACE"),
@@ -37,6 +31,7 @@ GAPS = {"gap_std_val": "gaps in loss on validation rows", "gap_std_test": "gaps 
         "gap_acc_std_val": "gaps in accuracy on validation rows", "gap_acc_std_test": "gaps in accuracy on test rows"}
 WORST = {"gap_worst_val": "validation", "gap_worst_test": "test"}
 READINGS = {"FAA": "FAA with trial averages", "FAA-lagged": "FAA with gaps one round old"}
+MOVED = ("GA", "FAA-lagged", "FAA")                    # rules whose weights change
 WEIGHTS = {                                            # whose weights: (method, setting), in words
     "equal": (("FFT-GP", "eta=0;trials=1"), "equal weights"), "faa": (("FFT-GP", ""), "FAA's weights"),
     "lagged": (("FFT-GP-lagged", ""), "FAA's weights from gaps one round old")}
@@ -61,37 +56,51 @@ class Units:
         many = "data set" if len(self.places) > 1 else "left-out domain" if self.out else ""
         return f"pairs of {many} and seed" if many else "seeds"
 
-    def read(self, v, method, how=""):
-        """The number of a run, one per unit -> Series [units]. Raises NotRun where a data set or a left-out domain is missing."""
-        found = {p: self._seeds(v, method, p, how) for p in self.places}                       # {data set: [S, domains]}
+    def read(self, v, run):
+        """The number of a run, (method, setting), one per unit -> Series [units]. Raises NotRun where a data set or a left-out
+        domain is missing."""
+        found = {p: self._domains(v, p, *run) for p in self.places}                 # {data set: {domain: {seed: value}}}
         if len(found) > 1:
-            x = pd.concat({p: t.mean(axis=1) for p, t in found.items()})
+            seeds = {p: list(at.values()) for p, at in found.items()}
+            units = {(p, s): np.mean([x[s] for x in at]) for p, at in seeds.items() for s in at[0] if all(s in x for x in at)}
         else:
-            (t,) = found.values()
-            x = t.stack() if self.out else t.iloc[:, 0]
-        if not len(x):
-            raise NotRun(f"{', '.join(self.places)} {method} {how} {self.metric} of one seed at all domains")
-        return x
+            (at,) = found.values()
+            units = {(s, g) if self.out else s: y for g, x in at.items() for s, y in x.items()}
+        if not units:
+            raise NotRun(f"{', '.join(self.places)} {name(run)} {self.metric} as a number")
+        return pd.Series(units, dtype=float)
 
-    def _seeds(self, v, method, place, how):
-        at = [f"guest={g}" for g in GUESTS[place]] if self.out else [""]
-        t = pd.DataFrame({g: v.get(self.metric, method, place, ";".join(filter(None, (g, how))), self.study) for g in at})
-        return t.replace([np.inf, -np.inf], np.nan).dropna()
+    def _domains(self, v, place, method, how):
+        study, out = self.study or v.main(place), {}
+        runs = v.runs.get((study, place, method, self.metric), {})
+        for g in self._guests(v, study, place) if self.out else ("",):
+            setting = ";".join(filter(None, (g, how)))
+            x = runs.get((setting, RULE["fft-gp"]), runs.get((setting, "run")))
+            if x is None:
+                raise NotRun(" ".join(filter(None, (study, place, method, setting, self.metric))))
+            out[g.removeprefix("guest=")] = {s: y for s, y in x.items() if np.isfinite(y)}
+        return out
 
-    def mean(self, v, run):
-        return say(self.metric, self.read(v, *run).mean())
+    def _guests(self, v, study, place):
+        """Settings of the domains that any method of this study was run without: every run has to have all of them."""
+        of = [runs for (s, p, _, m), runs in v.runs.items() if (s, p, m) == (study, place, self.metric)]
+        found = sorted({how.split(";")[0] for runs in of for how, _ in runs if how.startswith("guest=")})
+        if not found:
+            raise NotRun(f"{study} {place} {self.metric} with a domain left out")
+        return found
+
+    def say(self, x):
+        return say(self.metric, x.mean())
+
+    def gain(self, x, y):
+        """How much better x is than y [units], paired -> Interval."""
+        return common(x, y) if METRICS[self.metric].better == "high" else common(y, x)
 
     def span(self, i):
         """An interval in words."""
         if i.n < 2:
             return f"{say(self.metric, i.mean)}, one {self.pairs.replace('pairs', 'pair').replace('seeds', 'seed')}"
         return f"{say(self.metric, i.mean)} [{say(self.metric, i.lo)}, {say(self.metric, i.hi)}], {i.n} {self.pairs}"
-
-
-def gain(v, u, a, b):
-    """How much better run a is than run b, (method, setting), paired over units -> Interval."""
-    x, y = u.read(v, *a), u.read(v, *b)
-    return common(x, y) if METRICS[u.metric].better == "high" else common(y, x)
 
 
 def name(run):
@@ -103,30 +112,30 @@ def run(method, how=""):
     return method, how
 
 
-def above(u, a, b, margin=0.0):
-    """Run a is better than run b by more than -margin."""
+def above(u, a, b):
+    """Run a is better than run b."""
     def test(v):
-        g = gain(v, u, a, b)
-        return Finding(decide(g, margin), f"{name(a)} {u.mean(v, a)}, {name(b)} {u.mean(v, b)}; better by {u.span(g)}"
-                       + _allowed(margin))
+        x, y = u.read(v, a), u.read(v, b)
+        g = u.gain(x, y)
+        return Finding(decide(g), f"{name(a)} {u.say(x)}, {name(b)} {u.say(y)}; better by {u.span(g)}")
     return test
 
 
 def first(u, mine, rivals):
     """The run `mine` is better than the run of every rival, a method."""
     def test(v):
-        me = u.mean(v, mine)
-        gains, missing = _each(rivals, lambda r: gain(v, u, mine, run(r)), f"{', '.join(u.places)} {u.study} {u.metric}")
+        x = u.read(v, mine)
+        gains, missing = _each(rivals, lambda r: u.gain(x, u.read(v, run(r))), f"{', '.join(u.places)} {u.study} {u.metric}")
         holds, top = _against(gains, missing)
-        return Finding(holds, f"{name(mine)} {me}, strongest of {len(gains)} rivals {top} {u.mean(v, run(top))}; better by "
-                              f"{u.span(gains[top])}{_lacking(missing)}", missing)
+        return Finding(holds, f"{name(mine)} {u.say(x)}, strongest of {len(gains)} rivals {top} {u.say(u.read(v, run(top)))}; "
+                              f"better by {u.span(gains[top])}{_lacking(missing)}", missing)
     return test
 
 
 def near(u, a, b, margin):
     """Runs a and b differ by less than the margin, either way."""
     def test(v):
-        i = gain(v, u, a, b)
+        i = u.gain(u.read(v, a), u.read(v, b))
         inside, outside = -margin < i.lo and i.hi < margin, i.hi < -margin or i.lo > margin
         return Finding("yes" if inside else "no" if outside else "undecided",
                        f"{name(a)} better than {name(b)} by {u.span(i)}; allowed +-{margin:g}")
@@ -136,54 +145,30 @@ def near(u, a, b, margin):
 def exceeds(u, other, of):
     """Of one run, the number at u lies above that at other."""
     def test(v):
-        i = common(u.read(v, *of), other.read(v, *of))
-        return Finding(decide(i), f"{name(of)}: {u.mean(v, of)} and {other.mean(v, of)}; larger by {u.span(i)}")
+        x, y = u.read(v, of), other.read(v, of)
+        i = common(x, y)
+        return Finding(decide(i), f"{name(of)}: {u.say(x)} and {u.say(y)}; larger by {u.span(i)}")
     return test
 
 
-def whole(v, metric, place=None, methods=None):
-    """{method: one number per seed or repetition [S]} of whole runs, in whatever study. Raises NotRun where there is none."""
-    found = {}
-    for (study, dataset, method, m), runs in v.runs.items():
-        if m == metric and place in (None, dataset) and (methods is None or method in methods):
-            for (how, _), x in runs.items():
-                key = name((method, how) if place else (method, dataset, how))
-                x = pd.Series(x, dtype=float)
-                found[f"{key} ({study})" if key in found else key] = x[np.isfinite(x)]
-    found = {k: x for k, x in found.items() if len(x)}
-    if not found:
-        raise NotRun(" ".join(filter(None, (place, *(methods or ()), metric))))
-    return found
-
-
-def below_zero(metric, place):
-    """A correlation is negative, for every rule that has one."""
+def negative(u, of, control=None):
+    """A number of run `of` is below zero, or below that of another run."""
     def test(v):
-        def one(x):
-            i = interval(x)
-            return lambda _: Finding(decide(i._replace(lo=-i.hi, hi=-i.lo)), said(metric, i))
-        found = {k: one(x)(v) for k, x in whole(v, metric, place).items()}
-        f = every(*(lambda _, f=f: f for f in found.values()))(v)
-        return f._replace(evidence="; ".join(f"{k} {x.evidence}" for k, x in found.items()))
+        x = u.read(v, of)
+        i = interval(x) if control is None else common(x, u.read(v, control))
+        return Finding(decide(i._replace(mean=-i.mean, lo=-i.hi, hi=-i.lo)),
+                       f"{name(of)}{' minus ' + name(control) if control else ''} {u.span(i)}; claimed below 0")
     return test
 
 
-def between(metric, method, low, high):
-    """A number of whole runs lies between two bounds, wherever it was measured."""
+def between(u, of, low, high):
+    """A number of a run lies between two bounds."""
     def test(v):
-        found, part = [], []
-        for k, x in whole(v, metric, methods=(method,)).items():
-            i = interval(x)
-            inside, outside = low <= i.lo and i.hi <= high, i.hi < low or i.lo > high
-            found.append("yes" if inside else "no" if outside else "undecided")
-            part.append(f"{k} {said(metric, i)}")
-        holds = "no" if "no" in found else "yes" if set(found) == {"yes"} else "undecided"
-        return Finding(holds, f"{'; '.join(part)}; claimed {low:g} to {high:g}")
+        i = interval(u.read(v, of))
+        inside, outside = low <= i.lo and i.hi <= high, i.hi < low or i.lo > high
+        return Finding("yes" if inside else "no" if outside else "undecided",
+                       f"{name(of)} {u.span(i)}; claimed {low:g} to {high:g}")
     return test
-
-
-def said(metric, i):
-    return f"{say(metric, i.mean)}" + (f" [{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds" if i.n > 1 else ", one seed")
 
 
 def claim(artefact, u, key, text, test, by="paper"):
@@ -217,8 +202,9 @@ def _tables():
                     first(u, run("GA"), tuple(r for r in RIVALS[OUT] if r != "GA")),
                     "paper" if len(u.places) > 1 else "ours")                 # second by the printed average
     for u in everywhere(OWN, "general-own", True):
-        yield claim("Table 2", u, "own-best-of-three", "Where one domain is left out, FFT-GP's local models have a higher accuracy "
-                    "on their own domain than those of every other method", first(u, MINE, RIVALS[OUT]), "ours")
+        yield claim("Table 2", u, "own-best-one-out",
+                    "Where one domain is left out, FFT-GP's local models have a higher accuracy on their own domain than those "
+                    "of every other method", first(u, MINE, RIVALS[OUT]), "ours")
 
 
 def _row(table, u, key, text):
@@ -250,10 +236,10 @@ def _levels():
     for u in everywhere(OWN, "general-own", True):
         other = Units(OUT, u.places, "general", True)
         methods = {m: exceeds(u, other, run(m)) for m in (*RIVALS[OUT], "FFT-GP")}
-        yield claim("Table 3", u, "left-out-below-own", "On the domain left out the global model is less accurate than local models "
-                    "on their own domains, whatever the method", throughout(methods))
-        yield claim("Table 3", u, "fft-gp-left-out-below-own", "On the domain left out FFT-GP's global model is less accurate than "
-                    "its local models on their own domains", methods["FFT-GP"])
+        yield claim("Table 3", u, "left-out-below-own", "On the domain left out the global model is less accurate than local "
+                    "models on their own domains, whatever the method", throughout(methods))
+        yield claim("Table 3", u, "fft-gp-left-out-below-own", "On the domain left out FFT-GP's global model is less accurate "
+                    "than its local models on their own domains", methods["FFT-GP"])
 
 
 # ------------------------------------------------------------------ Figure 6
@@ -266,21 +252,29 @@ def _fairness():
                 for m, words in GAPS.items():
                     u = Units(m, places, "fairness")
                     yield claim(artefact, u, f"{slug(rule)}-below-{rival.lower()}-{slug(m)}",
-                                f"{what} has a smaller deviation over clients than {rival}, averaging the same local models, of the "
-                                f"{words}", above(u, run(rule), run(rival)))
+                                f"{what} has a smaller deviation over clients than {rival}, averaging the same local models, of "
+                                f"the {words}", above(u, run(rule), run(rival)))
                 for m, words in WORST.items():
                     u = Units(m, places, "fairness")
                     yield claim(artefact, u, f"{slug(rule)}-below-{rival.lower()}-{slug(m)}",
-                                f"{what} leaves the client with the largest gap in loss on {words} rows a smaller one than {rival}",
+                                f"{what} leaves the client with the largest gap in loss on {words} rows a smaller one than "
+                                f"{rival}",
                                 above(u, run(rule), run(rival)), "ours")
         for m, words in GAPS.items():
             u = Units(m, places, "fairness")
-            yield claim(artefact, u, f"timing-{slug(m)}", "FAA has a smaller deviation over clients with trial averages than with "
-                        f"gaps one round old, of the {words}", above(u, *map(run, READINGS)), "ours")
-        if len(places) == 1:
-            yield claim(artefact, Units("weight_gap_correlation", places, "fairness"), "more-weight-smaller-gap",
-                        "A client that gains weight has a smaller gap a round later",
-                        below_zero("weight_gap_correlation", places[0]))
+            yield claim(artefact, u, f"timing-{slug(m)}", "FAA has a smaller deviation over clients with trial averages than "
+                        f"with gaps one round old, of the {words}", above(u, *map(run, READINGS)), "ours")
+        u = Units("weight_gap_correlation", places, "fairness")
+        for m in MOVED:
+            yield claim(artefact, u, f"{slug(m)}-more-weight-smaller-gap",
+                        f"Where {m} raises a client's weight, the client's gap is smaller a round later", negative(u, run(m)),
+                        "ours" if m == "FAA" else "paper")             # FAA chooses anew every round, by its gaps
+            yield claim(artefact, u, f"{slug(m)}-more-weight-beyond-chance",
+                        f"Where {m} raises a client's weight, its gap falls more than it does under FedAvg's weights",
+                        negative(u, run(m), run(m, "gaps of FedAvg")), "ours")
+            yield claim(artefact, u, f"{slug(m)}-more-weight-same-round",
+                        f"A client with more weight under {m} than under FedAvg has a smaller gap there in the same round",
+                        negative(u, run(m, "same round")), "ours")
 
 
 # ------------------------------------------------------------------ which part helps, and what it costs
@@ -305,11 +299,14 @@ def _ablation():
                 yield claim("Method", u, f"{w}-weights-help-{meta}-{end}",
                             f"After {local} {WEIGHTS[w][1]} give a higher accuracy {where} than equal ones",
                             above(u, step(w, meta), step("equal", meta)), "paper" if (meta, metric) == ("mldg", OUT) else "ours")
-        yield claim("Method", u, f"faa-beyond-ga-{end}", f"After the plain step FAA's weights give a higher accuracy {where} than GA's",
+        yield claim("Method", u, f"faa-beyond-ga-{end}",
+                    f"After the plain step FAA's weights give a higher accuracy {where} than GA's",
                     above(u, step("faa", "none"), run("GA")), "ours")
-        half = run("FFT-GP", "lr=0.025")
-        yield claim("Method", u, f"half-meta-helps-{end}", f"With half the step size the meta step still gives a higher accuracy {where} "
-                    "than the plain step with the whole", above(u, half, step("faa", "none")), "ours")
+        half = run("FFT-GP", "lr=0.025;ahead=0.01")
+        yield claim("Method", u, f"half-meta-helps-{end}",
+                    f"With half the step size the meta step still gives a higher accuracy {where} than the plain step "
+                    "with the whole",
+                    above(u, half, step("faa", "none")), "ours")
         yield claim("Method", u, f"whole-beyond-half-{end}",
                     f"With the whole step size the meta step gives a higher accuracy {where} than with half of it",
                     above(u, step("faa", "mldg"), half), "ours")
@@ -318,9 +315,10 @@ def _ablation():
                     f"The meta step gives a higher accuracy {where} with the alignment loss than without",
                     above(u, run("FFT-GP", "lam=0.1"), run("FFT-GP", "lam=0")), "ours")
     for m in ("FFT-GP", "FFT-GP-lagged"):
-        u = Units("seconds_over_fedavg", ("PACS",))
-        yield claim("Method", u, f"{slug(m)}-cost", f"A run of {m} takes {COST[0]:g} to {COST[1]:g} times as long as one of FedAvg",
-                    between("seconds_over_fedavg", m, *COST), "ours")
+        u = Units("seconds_over_fedavg", ("PACS",), "cost")
+        yield claim("Method", u, f"{slug(m)}-cost",
+                    f"A run of {m} takes {COST[0]:g} to {COST[1]:g} times as long as one of FedAvg",
+                    between(u, run(m), *COST), "ours")
 
 
 # ------------------------------------------------------------------ beside a frozen CLIP
@@ -362,7 +360,8 @@ def _highest(table):
     """FFT-GP's number is the highest of every column."""
     def test(reported):
         x, _ = cells(reported, table)
-        return held({p: (c.idxmax() == "FFT-GP", f"{c['FFT-GP']:.2f} against {c.max():.2f} of {c.idxmax()}") for p, c in x.items()})
+        return held({p: (c.idxmax() == "FFT-GP", f"{c['FFT-GP']:.2f} against {c.max():.2f} of {c.idxmax()}")
+                     for p, c in x.items()})
     return test
 
 
@@ -413,8 +412,8 @@ def _printed():
                   _marks),
         "fedavg-last": ("Table 2", "FedAvg's printed average is the lowest of Table 2", _rank("Table 2", "FedAvg", -1)),
         "ga-second": ("Table 3", "GA's printed average is the second of Table 3", _rank("Table 3", "GA", 2)),
-        "left-out-below-own": ("Table 3", "Every printed accuracy on a domain left out is below that of the method's local models",
-                               _below)}
+        "left-out-below-own": ("Table 3", "Every printed accuracy on a domain left out is below that of the method's local "
+                               "models", _below)}
     for key, (artefact, text, test) in names.items():
         yield Claim(f"fft-gp-printed-{key}", "fft-gp", artefact, f"{text}.", test, printed=True)
 

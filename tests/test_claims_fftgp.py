@@ -7,15 +7,18 @@ import pandas as pd
 import pytest
 
 from fedlib import artefacts, claims, experiment, ledger
-from fedlib.claims import NotRun, Values, check_claims
-from fedlib.claims_fftgp import CLAIMS, FIGURE6, GAPS, GUESTS, OUT, OWN, PLACES, READINGS, RIVALS, STEPS, WORST, Units, run, step
-from fedlib.data.domainbed import LAYOUTS
+from fedlib.claims import Finding, NotRun, Values, check_claims
+from fedlib.claims_fftgp import CLAIMS, FIGURE6, GAPS, MOVED, OUT, OWN, PLACES, READINGS, RIVALS, STEPS, WORST, Units, run, step
 from fedlib.ledger import METRICS, slug
 
 ROOT = Path(__file__).parents[1]
 REPORTED = ledger.read_reported(ROOT / "results")
 MINE = REPORTED[REPORTED.paper == "fft-gp"]
 NAMED = {c.key.removeprefix("fft-gp-"): c for c in CLAIMS}
+PARAMS = experiment.load(ROOT / "params.yaml")
+PLAN = PARAMS["fft-gp"]["studies"]
+GUESTS = {p: t["guest"]["grid"] for p, t in PLAN["general"]["tasks"].items()}
+ENTRIES = [d for d in claims.read_deviations(ROOT / "results") if d["id"].startswith("FFT-GP-")]
 WHOLE = (*GAPS, *WORST, "weight_gap_correlation", "seconds_over_fedavg")
 OPEN = (-30.0, 30.0, -30.0, 30.0, 0.0)                 # what no pairing removes
 
@@ -30,19 +33,22 @@ def rows(u, method, value, how="", seeds=3, noise=(0.0,), **more):
                 out.append({"paper": "fft-gp", "study": u.study or claims.MAIN["fft-gp"][p], "dataset": p, "method": method,
                             "setting": ";".join(filter(None, (g and f"guest={g}", how))), "metric": u.metric, "seed": s,
                             "rule": "run" if u.metric in WHOLE else "last", "data": "stand-in", "tier": "small",
-                            "value": value + shared + noise[len(out) % len(noise)]} | more)
+                            "value": value + shared + noise[(s + (u.places.index(p) or 2 * i)) % len(noise)]} | more)
     return pd.DataFrame(out)
 
 
 def one(key, *tables):
-    return check_claims([NAMED[key]], pd.concat(tables), REPORTED).iloc[0]
+    try:
+        return NAMED[key].test(Values.of(pd.concat(tables)))
+    except NotRun as e:
+        return Finding("not run", f"needs {e}")
 
 
 def flips(key, make, good, bad, *fixed):
     """Yes with one value, no with another, undecided for one unit and where the units disagree, not run without. make: a
     function of a value, and keywords of `rows`, that gives a table."""
     found = one(key, make(good), *fixed)
-    assert found.holds == "yes" and found.data == "stand-in", found.evidence
+    assert found.holds == "yes", found.evidence
     assert one(key, make(bad), *fixed).holds == "no"
     assert one(key, make(good, noise=OPEN), *fixed).holds == "undecided"
     assert one(key, *fixed).holds == "not run"
@@ -52,7 +58,7 @@ def flips(key, make, good, bad, *fixed):
 def compare(key, u, a, b):
     """A claim that says run a, (method, setting), is better than run b."""
     up = 1 if METRICS[u.metric].better == "high" else -1
-    found = flips(key, lambda x, **k: rows(u, *run(a[0])[:1], x, a[1], **k), 50 + 5 * up, 50 - 5 * up, rows(u, b[0], 50, b[1]))
+    found = flips(key, lambda x, **k: rows(u, a[0], x, a[1], **k), 50 + 5 * up, 50 - 5 * up, rows(u, b[0], 50, b[1]))
     assert "better by 5" in found.evidence and u.pairs in found.evidence
     single = [t[(t.seed == 0) & (t.dataset == u.places[0])] for t in (rows(u, a[0], 55, a[1]), rows(u, b[0], 50, b[1]))]
     alone = one(key, *single)
@@ -63,7 +69,7 @@ def where(u):
     return slug(u.places[0]) if len(u.places) == 1 else "all"
 
 
-EVERYWHERE = [*((p,) for p in PLACES), PLACES]
+EVERYWHERE = [("PACS",), ("OfficeHome",), PLACES]         # what the tables say of OfficeHome is another sentence
 TABLES = {OWN: ("own", "", False), OUT: ("out", "general", True)}
 
 
@@ -81,13 +87,6 @@ def test_the_list():
     assert paper == {"Table 2", "Table 3", *(f"Figure 6({k})" for k in "abcd"), "Method", "Foundation models"}
 
 
-def test_the_domains_are_those_of_the_data_sets():
-    names = {"TerraInc": "TerraIncognita"}
-    assert {p: set(g) for p, g in GUESTS.items()} == {p: set(LAYOUTS[names.get(p, p)].images) for p in PLACES}
-    planned = experiment.load(ROOT / "params.yaml")["fft-gp"]["studies"]["general"]["tasks"]
-    assert {p: set(t["guest"]["grid"]) for p, t in planned.items()} == {p: set(g) for p, g in GUESTS.items()}
-
-
 def test_the_rivals_are_those_of_the_tables():
     for table, metric in (("Table 2", OWN), ("Table 3", OUT)):
         assert {*RIVALS[metric], "FFT-GP"} == set(MINE[MINE.artefact == table].method)
@@ -98,23 +97,28 @@ def test_the_rivals_are_those_of_the_tables():
 def test_units_are_what_a_comparison_pairs():
     one_, out, many = (Units(OWN, ("PACS",)), Units(OUT, ("PACS",), "general", True), Units(OUT, PLACES, "general", True))
     v = Values.of(pd.concat([rows(one_, "FedAvg", 80), rows(many, "FedAvg", 60)]))
-    x, y, z = (u.read(v, "FedAvg") for u in (one_, out, many))
+    x, y, z = (u.read(v, run("FedAvg")) for u in (one_, out, many))
     assert list(x) == pytest.approx([80, 80.1, 80.2]) and len(y) == 4 * 3 and len(z) == 5 * 3
-    assert y[0, "guest=cartoon"] == pytest.approx(60.2 + len("PACS")) and z["PACS", 1] == pytest.approx(y[1].mean())
+    assert y[0, "cartoon"] == pytest.approx(60.2 + len("PACS")) and z["PACS", 1] == pytest.approx(y[1].mean())
     assert [u.pairs for u in (one_, out, many)] == ["seeds", "pairs of left-out domain and seed", "pairs of data set and seed"]
     with pytest.raises(NotRun, match="general PACS FedProx guest=art_painting"):
-        out.read(v, "FedProx")
+        out.read(v, run("FedProx"))
+    some = pd.concat([rows(many, "FedAvg", 60), rows(many, "GA", 60).query("setting != 'guest=cartoon'")])
+    for u in (out, many):
+        with pytest.raises(NotRun, match="general PACS GA guest=cartoon"):                        # others were run without it
+            u.read(Values.of(some), run("GA"))
+    assert len(many.read(Values.of(some.query("setting != 'guest=cartoon'")), run("GA"))) == 5 * 3
 
 
 def test_a_unit_that_broke_is_left_out():
     u = Units(OUT, PLACES, "general", True)
     t = rows(u, "FedAvg", 60)
     t.loc[(t.setting == "guest=sketch") & (t.dataset == "PACS") & (t.seed == 1), "value"] = np.inf
-    assert len(u.read(Values.of(t), "FedAvg")) == 5 * 3 - 1                                       # no mean over three of four
-    assert len(Units(OUT, ("PACS",), "general", True).read(Values.of(t), "FedAvg")) in (4 * 2, 4 * 3 - 1)
+    assert len(u.read(Values.of(t), run("FedAvg"))) == 5 * 3 - 1                                  # no mean over three of four
+    assert len(Units(OUT, ("PACS",), "general", True).read(Values.of(t), run("FedAvg"))) == 4 * 3 - 1
     t["value"] = np.nan
-    with pytest.raises(NotRun, match="of one seed"):
-        u.read(Values.of(t), "FedAvg")
+    with pytest.raises(NotRun, match="as a number"):
+        u.read(Values.of(t), run("FedAvg"))
 
 
 def test_guests_together_are_a_mean_per_seed():
@@ -157,7 +161,7 @@ def test_best_of_a_table(metric, places):
         rest = [t for t in others if t.method.iloc[0] != "GA"]
         flips(f"ga-second-{where(u)}", lambda x, **k: rows(u, "GA", x, **k), 55, 45, rows(u, "FFT-GP", 90), *rest)
         home = Units(OWN, places, "general-own", True)
-        flips(f"own-best-of-three-{where(u)}", lambda x, **k: rows(home, "FFT-GP", x, **k), 55, 45,
+        flips(f"own-best-one-out-{where(u)}", lambda x, **k: rows(home, "FFT-GP", x, **k), 55, 45,
               *(rows(home, r, 50) for r in RIVALS[OUT]))
 
 
@@ -166,20 +170,17 @@ def test_levels(places):
     for key, u, other, methods in (
             ("own-above-global", Units(OWN, places), Units("global_acc_pct", places), RIVALS[OWN]),
             ("left-out-below-own", Units(OWN, places, "general-own", True), Units(OUT, places, "general", True), RIVALS[OUT])):
-        low = [rows(other, m, 50) for m in (*methods, "FFT-GP")]
-        high = [rows(u, m, 60) for m in methods]
-        for name in (key, f"fft-gp-{key}"):
-            flips(f"{name}-{where(u)}", lambda x, u=u, **k: rows(u, "FFT-GP", x, **k), 60, 40, *low,
-                  *(high if name == key else ()))if name != key else None
-            got = [one(f"{name}-{where(u)}", rows(u, "FFT-GP", x), *high, *low).holds for x in (60, 40)]
-            assert got == ["yes", "no"]
-        assert "(FFT-GP)" in one(f"{key}-{where(u)}", rows(u, "FFT-GP", 40), *high, *low).evidence
-        assert one(f"{key}-{where(u)}", *high, *low).holds == "undecided"
+        low, high = [rows(other, m, 50) for m in (*methods, "FFT-GP")], [rows(u, m, 60) for m in methods]
+        flips(f"fft-gp-{key}-{where(u)}", lambda x, u=u, **k: rows(u, "FFT-GP", x, **k), 60, 40, *low)
+        got = [one(f"{key}-{where(u)}", rows(u, "FFT-GP", x), *high, *low) for x in (60, 40)]
+        assert [g.holds for g in got] == ["yes", "no"] and "(FFT-GP)" in got[1].evidence
+        lacking = one(f"{key}-{where(u)}", *high, *low)
+        assert lacking.holds == "undecided" and "not run: FFT-GP" in lacking.evidence
 
 
 # ------------------------------------------------------------------ Figure 6
 
-@pytest.mark.parametrize("places", [*((p,) for p in FIGURE6), tuple(FIGURE6)])
+@pytest.mark.parametrize("places", [("TerraInc",), tuple(FIGURE6)])
 @pytest.mark.parametrize("metric", [*GAPS, *WORST])
 def test_spread_of_the_gaps(metric, places):
     u, end = Units(metric, places, "fairness"), slug(metric)
@@ -190,16 +191,22 @@ def test_spread_of_the_gaps(metric, places):
         compare(f"timing-{end}-{where(u)}", u, run("FAA"), run("FAA-lagged"))
 
 
-@pytest.mark.parametrize("place", FIGURE6)
-def test_more_weight_smaller_gap(place):
-    u, key = Units("weight_gap_correlation", (place,), "fairness"), f"more-weight-smaller-gap-{slug(place)}"
-    t = {m: (rows(u, m, -0.6), rows(u, m, 0.4)) for m in ("GA", "FAA-lagged")}
-    assert one(key, t["GA"][0], t["FAA-lagged"][0]).holds == "yes" and one(key, t["GA"][0]).holds == "yes"
-    got = one(key, t["GA"][1], t["FAA-lagged"][0])
-    assert got.holds == "no" and "GA 0.5 [" in got.evidence and "FAA-lagged -0.5 [" in got.evidence
-    assert one(key, rows(u, "GA", -0.6, seeds=1)).holds == one(key, rows(u, "GA", 0, noise=OPEN)).holds == "undecided"
-    assert one(key, rows(u, "GA", np.nan)).holds == "not run"
-    assert one(key, rows(Units(OWN, (place,)), "GA", 1)).holds == "not run"
+@pytest.mark.parametrize("m", MOVED)
+@pytest.mark.parametrize("places", [("TerraInc",), tuple(FIGURE6)])
+def test_more_weight_smaller_gap(places, m):
+    u = Units("weight_gap_correlation", places, "fairness")
+    shared = 0.2 + 6 * (len(places) > 1)                                                          # of `rows`, on average
+    for key, how, fixed in (("smaller-gap", "", ()), ("same-round", "same round", ()),
+                            ("beyond-chance", "", (rows(u, m, 0, "gaps of FedAvg").assign(value=0.1),))):
+        key = f"{slug(m)}-more-weight-{key}-{where(u)}"
+        t = {x: rows(u, m, 0, how).assign(value=lambda t, x=x: x + 0.01 * t.seed) for x in (-0.6, 0.4)}
+        assert [one(key, x, *fixed).holds for x in t.values()] == ["yes", "no"]
+        assert "-0." in one(key, t[-0.6], *fixed).evidence
+        assert one(key, rows(u, m, -shared, how, noise=OPEN), *fixed).holds == "undecided"
+        for lost in (rows(u, "FedAvg", -0.6, how), t[-0.6].assign(value=np.nan)):
+            assert one(key, lost, *fixed).holds == "not run"
+    single = t[-0.6].query("dataset == 'TerraInc' and seed == 0")
+    assert one(f"{slug(m)}-more-weight-smaller-gap-terrainc", single).holds == "undecided"
 
 
 # ------------------------------------------------------------------ which part helps, and what it costs
@@ -291,10 +298,10 @@ def test_the_papers_own_numbers():
     ("highest-out", ("Table 3", "OfficeHome", "FFT-GP", "reported", "71.90")),
     ("marks", ("Table 2", "DomainNet", "AFL", "reported", "90.88"))])
 def test_a_paper_that_agrees_with_itself(key, right):
-    where_, out = right, change(*right)
+    out = change(*right)
     if key == "marks":
-        out.loc[(out.artefact == "Table 2") & (out.dataset == "DomainNet") & (out.method == "AFL"), "rank_note"] = "printed underlined"
-    assert printed(key).holds == "no" and printed(key, out).holds == "yes", where_
+        out.loc[out.key == "fft-gp-table-2-domainnet-afl-in_domain_acc_pct", "rank_note"] = "printed underlined"
+    assert printed(key).holds == "no" and printed(key, out).holds == "yes"
 
 
 @pytest.mark.parametrize("key, wrong", [
@@ -318,20 +325,24 @@ READS = {"personal": {"personal": (OWN, "global_acc_pct")}, "general": {"general
 def published(tier):
     """Invented numbers for every run that params.yaml plans at a tier, as the notebooks publish them."""
     out, base = [], {"paper": "fft-gp", "tier": tier, "data": "stand-in"}
-    for study in experiment.load(ROOT / "params.yaml")["fft-gp"]["studies"]:
-        for c in experiment.cells("fft-gp", study, ROOT / "params.yaml", tier)[0]:
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(experiment, "load", lambda path: PARAMS)                                        # once is enough
+        planned = {study: experiment.cells("fft-gp", study, tier=tier)[0] for study in PLAN}
+    for study, found in planned.items():
+        for c in found:
             who = CALLED.get((c.dataset, c.method), CALLED.get(c.method, c.method))
             at = base | {"dataset": c.dataset.split()[0], "setting": c.setting, "seed": c.seed}
             value = 40 + len(who + c.setting) % 7 + 0.1 * c.seed
-            out += [at | {"study": s, "method": who, "metric": m, "rule": r, "value": value} for s, ms in READS.get(study, {}).items()
-                    for m in ms for r in ("last", "best_val")]
+            at |= {"method": who, "value": value}
+            out += [at | {"study": s, "metric": m, "rule": r} for s, metrics in READS.get(study, {}).items() for m in metrics
+                    for r in ("last", "best_val")]
             if study == "fairness":
-                out += [at | {"study": study, "method": k, "metric": m, "rule": "run", "value": 0.1 + 0.01 * len(k) + 0.001 * c.seed}
+                out += [at | {"study": study, "method": k, "metric": m, "rule": "run", "value": 0.1 * len(k) + 0.01 * c.seed}
                         for k in ("FedAvg", "GA", *READINGS) for m in (*GAPS, *WORST)]
-                out += [at | {"study": study, "method": k, "metric": "weight_gap_correlation", "rule": "run", "value": -0.3}
-                        for k in ("GA", *READINGS)]
+                out += [at | {"study": study, "method": k, "metric": "weight_gap_correlation", "rule": "run", "value": -0.3,
+                              "setting": how} for k in ("GA", *READINGS) for how in ("", "gaps of FedAvg", "same round")]
             if study in ("adapted", "adapted_out") and who == "PromptFL":
-                out += [at | {"study": study, "method": "Zero-shot", "metric": READS[study][study][0], "rule": "last", "value": 30.0}]
+                out += [at | {"study": study, "method": "Zero-shot", "metric": READS[study][study][0], "rule": "last"}]
     t = pd.DataFrame(out)
     some = t[t.study == "general"].groupby(["dataset", "method", "seed", "metric", "rule"], as_index=False).value.mean()
     mean = t[t.study == "personal"].groupby(["study", "method", "seed", "metric", "rule"], as_index=False).value.mean()
@@ -350,12 +361,12 @@ def planned(request):
 
 def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
     t = check_claims(CLAIMS, planned, REPORTED)
+    assert set(t.data[t.tier != "exact"]) == {"stand-in"} and set(t.holds) >= {"yes", "no", "undecided"}
     assert list(t.key[t.holds == "not run"]) == [] and not t.evidence.str.contains("not run").any()
 
 
 def test_the_parameters_plan_every_run_that_a_deviation_compares(planned):
-    entries = [d for d in claims.read_deviations(ROOT / "results") if d["id"].startswith("FFT-GP-")]
-    e = claims.effects(entries, planned)
+    e = claims.effects(ENTRIES, planned)
     assert len(e) > 20 and list(e.key[e.evidence == "not run"]) == []
 
 
@@ -365,12 +376,10 @@ def test_the_planned_runs_can_be_stored(planned):
 
 def test_tier_tiny_decides_nothing_and_breaks_nothing():
     t = published("tiny")
-    few = t.sample(frac=0.6, random_state=0)
-    odd = t.assign(value=np.random.default_rng(0).choice([0.0, 1.0, np.inf], len(t)))
-    for x in (t, few, odd, t.assign(value=0.0)):
-        got = check_claims([c for c in CLAIMS if not c.printed], x, REPORTED)
-        assert set(got.holds) <= {"undecided", "not run"}
-        claims.effects([d for d in claims.read_deviations(ROOT / "results") if d["id"].startswith("FFT-GP-")], x)
+    odd = t.assign(value=np.random.default_rng(0).choice([0.0, 1.0, np.inf], len(t))).sample(frac=0.8, random_state=0)
+    got = check_claims([c for c in CLAIMS if not c.printed], odd, REPORTED)
+    assert set(got.holds) == {"undecided", "not run"}
+    claims.effects(ENTRIES, odd)
 
 
 def test_headline(planned, tmp_path):
