@@ -203,8 +203,8 @@ def describe(text):
     """"digits:clients=10,dirichlet=.3" -> (description for fedlib.tasks, split).
 
     dirichlet=, labels= and per_domain= choose the partition, network= the network; groups=parity compares odd and even
-    labels; guest= leaves an owner out, standard=True standardises images; batch= and split= are the task's; what the source takes goes to the source, then to the partition, and the rest
-    are sizes of the network.
+    labels; guest= leaves an owner out, standard=True standardises images; batch= and split= are the task's; what the source takes
+    goes to the source, then to the partition, and the rest are sizes of the network.
     """
     from . import tasks
     name, _, rest = text.partition(":")

@@ -7,21 +7,40 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 from . import engine, ledger, tasks
+from .clip import IMAGE, StandIn, TextTower, vocabulary
+from .data.domains import domains
+from .data.partition import natural
 from .method import make
 from .methods import METHODS
 from .methods.calibrated import Calibrated
+from .nets.clip import Adapter, Prompts
+from .task import Task
 
 TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients": 6, "alpha": 1.0, "least": 20},
         "network": {"name": "MLP", "hidden": 32}, "groups": {"by": "parity"}}
+BESIDE_CLIP = {"FedCLIP": Adapter, "PromptFL": Prompts}
 WAYS = {"down": "down", "ask": "down", "up": "up", "answer": "up"}
 
 
+def beside_clip(network):
+    """A task with an adapter or a prompt on features of the stand-in's size. Untrained towers do: what is sent is not theirs."""
+    words = vocabulary()
+    weights = TextTower(len(words)).init(torch.Generator().manual_seed(0)) | {f"image.{k}": v for k, v in IMAGE.init(0).items()}
+    towers = StandIn(weights | {"scale": torch.zeros(())}, words, 16)
+    pool = domains("PACS", 20, size=16)
+    pool = pool._replace(x=towers.encode_image(towers.preprocess(pool.x)))
+    return Task.from_rows("features", network(towers.d, pool.K, pool.classes, towers), pool, natural(pool.owner))
+
+
 def messages():
-    """One row per method, direction and named leaf, as counted in one real round: MLP 64-32-10 on digits, 6 clients."""
-    task, out = tasks.build(TASK), []
+    """One row per method, direction and named leaf, as counted in one real round: MLP 64-32-10 on digits, 6 clients; for methods
+    that train an adapter or a prompt, these beside towers of the stand-in's size."""
+    usual, out = tasks.build(TASK), []
     for name in METHODS:
+        task = beside_clip(BESIDE_CLIP[name]) if name in BESIDE_CLIP else usual
         quiet = {"rho": 0} if issubclass(METHODS[name], Calibrated) else {}      # a calibrated round sends nothing else
         counted = engine.run(make(name, task, lr=.1, **quiet), task, 1, progress=False, device="cpu").meta["bytes"]
         for way, leaves in counted.items():

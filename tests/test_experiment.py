@@ -382,7 +382,8 @@ def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch
     assert {k for k, c in CELLS.items() if c.id != before[k]} == WITH[name]
 
 
-@pytest.mark.parametrize("name", ["tree", "groups", "task", "engine", "server", "local", "method", "tasks.build", "data.partition"])
+@pytest.mark.parametrize("name", ["tree", "groups", "task", "engine", "server", "local", "method", "tasks.build",
+                                  "data.partition"])
 def test_the_core_is_part_of_every_run(name, monkeypatch):
     """How a description becomes a task is; which sources there are is not, so a new one repeats nothing."""
     module = tasks.build if name == "tasks.build" else importlib.import_module(f"fedlib.{name}")
