@@ -115,9 +115,6 @@ def compare(methods, task, rounds, seeds=1, rule=None, view=None, **how):
         raise ValueError(f"compare(methods={methods!r}, seeds={seeds}): give a list of methods and at least one seed")
     if "folder" in how or "seed" in how:
         raise ValueError("compare runs several seeds and keeps no folder: give `seeds`, and use fedlib.run for one stored run")
-    if task.groups is not None and task.groups.A < 2:
-        raise ValueError(f"compare: the sensitive attribute takes only the value {task.groups.names[0]!r}, so no groups can be "
-                         "compared; choose one that takes two values or more, or leave it out")
     if rule is None:
         rule = best_val if all(len(r) for r in task.val) else last
     how = {"guests": bool(task.guests)} | how

@@ -126,8 +126,7 @@ def data_code(data):
     """The modules that make the data of a description: the source's own, and what it imports from fedlib.data and fedlib.clip."""
     source = inspect.getmodule(tasks.SOURCES[data["name"]])
     used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}
-    ours = "fedlib.data", "fedlib.clip", "fedlib.nets.clip"
-    mine = {m for m in {source, *used} if getattr(m, "__name__", "").startswith(ours)}
+    mine = {m for m in {source, *used} if getattr(m, "__name__", "").startswith(("fedlib.data", "fedlib.clip"))}
     return [*sorted(mine, key=str), *(data_code(data["data"]) if "data" in data else ())]
 
 
