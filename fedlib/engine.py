@@ -9,6 +9,8 @@ import io
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +19,10 @@ from torch.func import vmap
 from tqdm import tqdm
 
 from .local import Private
-from .method import Method, Round, Wrap, listens
+from .method import Method, Round, Wrap, keeps, listens
 from .random import fold, seed_of, tag
 from .record import Record, whole
-from .tree import drop, leaves, pick, rows, stack, sub, tmap, unstack, where
+from .tree import drop, leaves, only, pick, put, rows, stack, sub, tmap, unstack, where
 
 
 class ClientError(RuntimeError):
@@ -55,8 +57,9 @@ def cohort_of(method, task, seed, t, cohort):
 class Clients:
     """How client functions are executed in one round: `each` maps over clients, `keep` also writes what they keep."""
 
-    def __init__(self, method, task, seed, t, R, how, chunk):
+    def __init__(self, method, task, seed, t, R, how, chunk, threads=1, precision="float32"):
         self.task, self.seed, self.t, self.R, self.how, self.chunk = task, seed, t, R, how, chunk
+        self.threads, self.precision = threads, precision
         self.plans = method.plans()
 
     def shards(self, ids):
@@ -71,7 +74,7 @@ class Clients:
             at_once = vmap(lambda d, *ts: f(*ts, make(d)), chunk_size=self.chunk)
             return self._one(at_once, [data, *trees], "(all at once; how='loop' says which)", stage)
         args = zip(*[unstack(t, len(S)) for t in trees], S)
-        return stack([self._one(f, a, c, stage) for c, a in zip(ids.tolist(), args)])
+        return stack(self._map(lambda c, a: self._one(f, a, c, stage), zip(ids.tolist(), args)))
 
     def keep(self, f, down, clients, shards, stage):
         """mine, up = f(down, mine, shard): rows of `clients` [C, ...] change in place, so C models are held once."""
@@ -80,20 +83,48 @@ class Clients:
             out = self.each(lambda d, m, s: dict(zip(("mine", "up"), f(d, m, s))), (down, pick(clients, ids)), shards, stage)
             tmap(lambda x, y: x.index_copy_(0, ids.to(x.device), y), clients, out["mine"])
             return out["up"]
-        ups = []
-        for c, d, s in zip(ids.tolist(), unstack(down, len(S)), S):
+
+        def one(c, d, s):
             row = pick(clients, c)
             mine = tmap(torch.clone, row)                      # f sees a copy: {"w": new, "last": mine["w"]} is safe
             new, up = self._one(f, (d, mine, s), c, stage)
-            ups.append(up)
             tmap(lambda x, y: x.copy_(y), row, new)
-        return stack(ups)
+            return up
+        return stack(self._map(one, zip(ids.tolist(), unstack(down, len(S)), S)))
+
+    def _map(self, f, calls):
+        """[f(*args)] in order, here or in threads: no client writes where another reads, so the numbers are the same bits."""
+        if self.threads == 1:
+            return [f(*args) for args in calls]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(torch.no_grad()(lambda args: f(*args)), calls))
 
     def _one(self, f, args, c, stage):
         try:
-            return f(*args)
+            with arithmetic(self.precision if stage == "local" else "float32", self.task.x.device):
+                return f(*args)
         except Exception as e:
             raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
+
+
+@contextmanager
+def arithmetic(precision, device):
+    """Products in this precision: float32, tf32 (tensor cores, 10 bits of mantissa), bf16 (7 bits; weights stay float32)."""
+    if precision == "bf16":                                    # no cache: weights change in place between two products
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            yield
+    elif device.type == "cuda":
+        flags = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = [f.allow_tf32 for f in flags]
+        for f in flags:
+            f.allow_tf32 = precision == "tf32"
+        try:
+            yield
+        finally:
+            for f, b in zip(flags, before):
+                f.allow_tf32 = b
+    else:
+        yield
 
 
 def score(method, down, clients, run, shards, splits, names=None, hear=None):
@@ -111,7 +142,8 @@ def score(method, down, clients, run, shards, splits, names=None, hear=None):
         if hear:
             mine = where(hear[0]["hear"], method.receive(down, mine, shard), mine)
         parts = [shard.all(s) for s in splits]
-        x, cut = torch.cat([b.x for b in parts]), [len(b.x) for b in parts]
+        x, y = (torch.cat(v) if len(v) > 1 else v[0] for v in zip(*[(b.x, b.y) for b in parts]))
+        cut, n = [len(b.x) for b in parts], len(x)
         if groups:
             me = shard.all("alike")
             others = near[me.row]                                                # [n, NEAR]
@@ -120,9 +152,11 @@ def score(method, down, clients, run, shards, splits, names=None, hear=None):
         out, cells, alike = {}, {}, {}
         for k, view in method.views(down, mine, shard).items():
             if names is None or k in names:
-                z = view(x).split(cut)
-                out[k] = {s: b.avg(method.hits(zi, b.y)) for s, b, zi in zip(splits, parts, z)}
+                z = view(x)
+                right = method.hits(z[:n], y).split(cut[:len(parts)])
+                out[k] = {s: b.avg(h) for s, b, h in zip(splits, parts, right)}
                 if groups:
+                    z = z.split(cut)
                     cells[k] = {s: groups.tally(zi, b) for s, b, zi in zip(splits, parts, z)}
                     mine_, theirs = (groups.outcome(v.argmax(-1)).to(v.dtype) for v in z[-2:])
                     apart = (mine_ - theirs.view(others.shape).mean(1)).abs()
@@ -133,31 +167,36 @@ def score(method, down, clients, run, shards, splits, names=None, hear=None):
 
 
 def run(method, task=None, rounds=1, seed=0, cohort=None, every=1, how=None, chunk=None, splits=("test", "val"),
-        guests=False, own=False, microscope=False, folder=None, checkpoint_every=30.0, device=None, progress=None, upto=None):
+        guests=False, own=False, microscope=False, folder=None, checkpoint_every=30.0, device=None, progress=None, upto=None,
+        threads=1, precision="float32"):
     """Run a federation and return its Record.
 
     cohort: clients per round (None: all). every: evaluation period in rounds. how: "loop" or "vmap" (never changes a number
-    beyond rounding; None: loop on a CPU, vmap on a GPU). folder: where checkpoint and record are kept; an unfinished run
+    beyond rounding; None: loop on a CPU, vmap on a GPU). threads: so many clients at once in the loop, which pays where a client
+    is convolutions, and changes no bit. precision: of local training, "float32", "tf32" (on a GPU) or "bf16"; the last two are
+    quicker and change the numbers. folder: where checkpoint and record are kept; an unfinished run
     there is continued to the same bits, a finished one is returned, one that diverged raises again. guests: also score clients
     that never take part. own: also score every client's model as it was uploaded, before averaging (moment "own"), where whole
     models are uploaded; all clients must train in every round. microscope: also record drift, conflict and update scale per
     round. upto: stop before that round, as a kill would.
     """
     task = method.task if task is None else task
-    check(method, task, rounds, cohort, every, how, chunk, splits, own, guests)
+    check(method, task, rounds, cohort, every, how, chunk, splits, own, guests, threads, precision)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     how = how or ("loop" if device.type == "cpu" else "vmap")
+    if precision == "tf32" and device.type != "cuda":
+        raise ValueError(f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give 'float32' or 'bf16'")
     task = task.to(device)
     method = bind(method, task)
     folder = None if folder is None else Path(folder)
     if folder is not None and (folder / "done").exists():
-        done = same_run(Record.load(folder), Record.new(method, task, rounds, seed, cohort, every, how), folder)
+        done = same_run(Record.load(folder), Record.new(method, task, rounds, seed, cohort, every, how, precision), folder)
         if "diverged" in done.meta:
             raise Diverged(**done.meta["diverged"], record=done)
         return done
     with torch.no_grad():
         return _run(method, task, rounds, seed, cohort, every, how, chunk, tuple(splits), guests, own, microscope, folder,
-                    checkpoint_every, progress, upto)
+                    checkpoint_every, progress, upto, threads, precision)
 
 
 def bind(method, task):
@@ -167,9 +206,9 @@ def bind(method, task):
 
 
 def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, microscope, folder, checkpoint_every, progress,
-         upto):
+         upto, threads, precision):
     all_, hears = torch.arange(task.C), listens(method)
-    record, state = Record.new(method, task, R, seed, cohort, every, how), None
+    record, state = Record.new(method, task, R, seed, cohort, every, how, precision), None
     if folder is not None and (folder / "checkpoint").exists():
         state, record = restore(folder / "checkpoint", task.x.device, record)
         record.meta.pop("unfinished", None)
@@ -177,7 +216,7 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, 
                disable=not (sys.stderr.isatty() if progress is None else progress), unit="round")
     began = saved = time.time()
 
-    go = lambda t: Clients(method, task, seed, t, R, how, chunk)
+    go = lambda t: Clients(method, task, seed, t, R, how, chunk, threads, precision)
     key = lambda t: fold(torch.tensor(seed, device=task.x.device), t, -999)
 
     def asking(clients, run, shards):
@@ -193,7 +232,8 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, 
     if state is None:
         first = go(-1)
         shards = first.shards(all_)
-        mine = tmap(torch.Tensor.contiguous, first.each(lambda s: method.client(w, s), (), shards, "client"))
+        mine = first.each(lambda s: method.client(w, s), (), shards, "client") if keeps(method) else {}
+        mine = tmap(torch.Tensor.contiguous, mine)
         r = Round(-1, R, key(-1), asking(mine, first, shards), all_)
         state = {"server": method.server(w, r), "clients": mine, "t": 0}
 
@@ -211,7 +251,8 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, 
             run_.keep(lambda *a: (method.receive(*a), {}), method.send(server, who[0]), clients, who, "receive")
         if look:
             hear = {"hear": torch.isin(all_, who[0]).to(task.x.device)} if hears and last else None  # changes nothing
-            record.score(t, "pre", score(method, method.send(server, all_), clients, run_, SA, splits, hear=hear))
+            pre = score(method, method.send(server, all_), clients, run_, SA, splits, hear=hear)
+            record.score(t, "pre", pre)
             if guests and task.guests:
                 G = run_.shards(-1 - torch.arange(len(task.guests)))
                 down = method.send(server, G[0])
@@ -231,7 +272,10 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, 
                 (folder / "checkpoint").unlink(missing_ok=True)
             raise Diverged(int(ids[bad]), t, record)
         if method.post and look:
-            record.score(t, "post", score(method, method.send(server, all_), clients, run_, SA, splits, method.post))
+            post = {k: only(v, method.post) for k, v in pre.items()}        # who was absent has the same model as before
+            if len(ids):
+                post = put(post, ids.to(task.x.device), score(method, down, pick(clients, ids), run_, S, splits, method.post))
+            record.score(t, "post", post)
         if own and look and set(task.shapes) <= set(up.get("w", {})):
             record.score(t, "own", score(Method(task), {"w": up["w"]}, clients, run_, SA, splits))
         log = look_closer(task, down, up) if microscope and "w" in up else {}
@@ -303,14 +347,14 @@ def restore(path, device, record):
 
 def same_run(got, want, path):
     """Refuse to take up what another run has left behind."""
-    for k in ("method", "parameters", "task", "n", "rounds", "seed", "cohort", "every"):
-        a, b = (json.dumps(r.meta[k], sort_keys=True) for r in (got, want))
+    for k in ("method", "parameters", "task", "n", "rounds", "seed", "cohort", "every", "precision"):
+        a, b = (json.dumps(r.meta.get(k), sort_keys=True) for r in (got, want))
         if a != b:
             raise ValueError(f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; give each run its own folder")
     return got
 
 
-def check(method, task, rounds, cohort, every, how, chunk, splits, own=False, guests=False):
+def check(method, task, rounds, cohort, every, how, chunk, splits, own=False, guests=False, threads=1, precision="float32"):
     """Refuse a run that makes no sense, naming the value."""
     if task is None:
         raise ValueError("run needs a task: FedAvg(task), or run(method, task, ...)")
@@ -324,6 +368,10 @@ def check(method, task, rounds, cohort, every, how, chunk, splits, own=False, gu
                          "cohort None")
     if how not in (None, "loop", "vmap"):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
+    if not isinstance(threads, int) or threads < 1 or (threads > 1 and how == "vmap"):
+        raise ValueError(f"threads = {threads} with how = {how!r}: give a whole number >= 1, more than 1 only with how 'loop'")
+    if precision not in ("float32", "tf32", "bf16"):
+        raise ValueError(f"precision = {precision!r}: give 'float32', 'tf32' or 'bf16'")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk = {chunk}: give a positive number of clients, or None for the whole cohort")
     if isinstance(method, Wrap) and method.inner is None:

@@ -53,7 +53,7 @@ from .data.archive import checksum
 from .methods import METHODS
 
 TIERS = ("tiny", "small", "paper")
-RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how")
+RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how", "precision")
 STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 
@@ -107,8 +107,8 @@ class Cell:
         inside = kw.get("inner", getattr(own[0], "around", None))
         inside = {"name": inside} if isinstance(inside, str) else inside or {}
         own += [METHODS[inside["name"]]] if inside else []
-        code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.small, nets.deep,
-                                    online, partition)]
+        code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.closed,
+                                    nets.small, nets.deep, online, partition)]
         code += [digest(f) for f in vars(tasks).values() if inspect.isfunction(f) and f.__module__ == tasks.__name__]
         code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
         code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw or "rule" in inside)

@@ -25,11 +25,16 @@ def transformed():
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def mixed():
+    """Are products taken in another precision here (autocast)? Closed forms are for one precision."""
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
 def grad(loss):
     """The gradient of loss(w, *args) by its first argument, a tree.
 
     `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times cheaper); nests to any order in
-    both. A loss that knows its own gradient (`loss.gradient`, softmax regression) is asked instead when nothing nests.
+    both. A loss that knows its own gradient (`loss.gradient`, linear layers with relu) is asked instead when nothing nests.
     """
     exact = getattr(loss, "gradient", None)
 
@@ -37,7 +42,7 @@ def grad(loss):
         if transformed():
             return torch.func.grad(loss)(w, *args)
         nested = _depth() > 0                          # somebody differentiates through us: keep the graph
-        if exact is not None and not nested:
+        if exact is not None and not nested and not mixed():
             return exact(w, *args)
         if nested:
             p = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in leaves(w)]
@@ -51,6 +56,7 @@ def grad(loss):
             _here.depth -= 1
         ds = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
         return build(w, [torch.zeros_like(x) if d is None else d for d, x in zip(ds, p)])
+    g.descend = getattr(loss, "descend", None)
     return g
 
 
@@ -82,6 +88,8 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
             v = add(g, v, momentum) if momentum else v
             return {"w": over(add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)), "v": v}
         return scan(go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard)["w"]
+    if getattr(step, "descend", None) and not mixed():            # the plain gradient, in closed form
+        return step.descend(w, shard, lr, momentum, decay, pull)
     ls = [x.detach().clone() for x in leaves(w)]
     w = build(w, ls)
     v = [torch.zeros_like(x) for x in ls] if momentum else None

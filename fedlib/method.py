@@ -202,6 +202,13 @@ def listens(m):
     return type(m).receive is not Method.receive
 
 
+def keeps(m):
+    """Does a client keep anything?"""
+    if isinstance(m, Wrap) and type(m).client is Wrap.client:
+        return keeps(m.inner)
+    return type(m).client is not Method.client
+
+
 def nearest(word, words):
     """'; did you mean X?' for an error message, or nothing."""
     close = difflib.get_close_matches(str(word), [str(w) for w in words], 1)

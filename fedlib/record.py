@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from . import metrics
-from .tree import leaves
 
 
 @cache
@@ -59,11 +58,12 @@ class Record:
     state: dict | None = None                        # the final state, in memory only
 
     @classmethod
-    def new(cls, method, task, R, seed, cohort, every, how):
+    def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
         dev = task.x.device
         meta = {
             "method": type(method).__name__, "parameters": describe(method), "task": task.name, "kind": task.kind,
             "clients": task.C, "owners": list(task.owners), "rounds": R, "seed": seed, "every": every, "how": how,
+            "precision": precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
             "n": {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
             | {"guest": [len(test) for *_, test in task.guests]},
@@ -95,12 +95,17 @@ class Record:
             past.append(v)
 
     def count(self, way, tree, once=False):
-        """Names, shapes, bytes of one message per client, each name at its first time; leaves [M, ...], or [...] with once."""
+        """Names, shapes, bytes of one message per client, each name at its first time, and how many messages had it; leaves
+        [M, ...], or [...] with once."""
         known = self.meta["bytes"].setdefault(way, {})
-        for k in [k for k in tree if k not in known]:
-            one = [x if once else x[0] for x in leaves(tree[k])]
-            known[k] = {"shape": list(one[0].shape) if len(one) == 1 else f"{len(one)} tensors",
-                        "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one)}
+        for k in tree:
+            if k not in known:
+                named = {path: x if once else x[0] for path, x in paths(tree[k], k)}
+                one = list(named.values())
+                known[k] = {"shape": list(one[0].shape) if len(one) == 1 else f"{len(one)} tensors",
+                            "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one),
+                            "leaves": {path: [list(x.shape), str(x.dtype)[6:]] for path, x in named.items()}, "messages": 0}
+            known[k]["messages"] = known[k].get("messages", 0) + 1
 
     def add_time(self, seconds):
         self.meta["seconds"] += seconds
@@ -170,6 +175,11 @@ class Record:
         part = lambda what: {tuple(k.split("|")[1:]): v for k, v in arrays.items() if k.startswith(what + "|")}
         logs = {k[4:]: v for k, v in arrays.items() if k.startswith("log|")}
         return cls(meta, arrays["rounds"], part("view"), logs, part("cells"), part("alike"))
+
+
+def paths(tree, at):
+    """(name, tensor) of every leaf, as ("w.fc.bias", b) where `at` is "w"."""
+    return [p for k, v in tree.items() for p in paths(v, f"{at}.{k}")] if isinstance(tree, dict) else [(at, tree)]
 
 
 def whole(path, write):

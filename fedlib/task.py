@@ -93,9 +93,9 @@ class Shard:
     n [] training rows; cid [] client number, negative for a guest; key [] the client's key of this round; t of R rounds.
     """
 
-    def __init__(self, task, n, cid, key, t, R, batches, full, name="train"):
+    def __init__(self, task, n, cid, key, t, R, batches, full, name="train", fetch=None):
         self.task, self.n, self.cid, self.key, self.t, self.R = task, n, cid, key, t, R
-        self._batches, self._full, self.name = batches, full, name
+        self._batches, self._full, self.name, self._fetch = batches, full, name, fetch
 
     @property
     def full(self):
@@ -104,10 +104,15 @@ class Shard:
 
     def on(self, name):
         """The same shard along another plan."""
-        return Shard(self.task, self.n, self.cid, self.key, self.t, self.R, self._batches, self._full, name)
+        return Shard(self.task, self.n, self.cid, self.key, self.t, self.R, self._batches, self._full, name, self._fetch)
 
     def __iter__(self):
         return self._batches(self.name, self.key)
+
+    def pieces(self):
+        """The same rows, many batches at a time: x [n, ...], y [n] and the lengths of the batches in them. Not under vmap."""
+        for r, cut in self._fetch(self.name):
+            yield self.task.x[r], self.task.y[r], cut
 
     def all(self, name="all"):
         """One batch with every row of a split: "all" (train), "val" or "test"."""
@@ -115,12 +120,15 @@ class Shard:
 
 
 class Loss:
-    """L(w, batch): the mean loss over the batch's rows that count; `gradient` where the network has a closed form."""
+    """L(w, batch): the mean loss over the batch's rows that count.
+
+    gradient(w, batch) and descend(w, shard, ...), see `nets.closed`, where the network has a closed form, else None.
+    """
 
     def __init__(self, task):
         self.task = task
-        if hasattr(task.network, "gradient"):
-            self.gradient = task.network.gradient
+        self.gradient = getattr(task.network, "gradient", None)
+        self.descend = getattr(task.network, "descend", None)
 
     def __call__(self, w, b):
         if b.m is None and len(b.y) and not hasattr(self.task.network, "each"):
@@ -244,6 +252,8 @@ class Task:
 
     def to(self, device):
         """The same task with its data on a device; row lists stay where plans are drawn, on the CPU."""
+        if self.x.device == torch.device(device):
+            return self
         a = None if self.a is None else self.a.to(device)
         return replace(self, x=self.x.to(device), y=self.y.to(device), a=a)
 
@@ -341,25 +351,30 @@ class Task:
         key = fold(torch.tensor(seed, device=self.x.device), t, ids)
         n = torch.tensor([len(self._own(c, "train")) for c in ids.tolist()], dtype=self.x.dtype, device=self.x.device)
 
+        def fetch(c):
+            def groups(name):
+                rows, lens = self._draw(seed, t, c, name, plans)
+                size = (plans[name].batch if name in plans else None) or self.batch
+                some = max(1, GATHER // max(1, self.x[0].numel() * self.x.element_size() * size))
+                cuts = [lens[i:i + some] for i in range(0, len(lens), some)]     # one gather for many batches
+                for r, cut in zip(rows.split([sum(g) for g in cuts]), cuts):
+                    yield r.to(self.x.device), cut
+            return groups
+
         def walk(c):
             def batches(name, key):
                 if name in WHOLE:
                     yield self._whole(c, name)
                     return
-                rows, lens = self._draw(seed, t, c, name, plans)
-                size = (plans[name].batch if name in plans else None) or self.batch
-                some = max(1, GATHER // max(1, self.x[0].numel() * self.x.element_size() * size))
-                groups = [lens[i:i + some] for i in range(0, len(lens), some)]   # one gather for many batches
-                j, what = 0, tag(name)
-                for r, cut in zip(rows.split([sum(g) for g in groups]), groups):
-                    r = r.to(self.x.device)
+                size, j, what = (plans[name].batch if name in plans else None) or self.batch, 0, tag(name)
+                for r, cut in fetch(c)(name):
                     a = [None] * len(cut) if self.a is None else self.a[r].split(cut)
                     for x, y, ai, ri in zip(self.x[r].split(cut), self.y[r].split(cut), a, r.split(cut)):
                         yield Batch(x, y, ai, None, ri, None if key is None else LazyKey(key, what, j), size)
                         j += 1
             return batches
         each = zip(n.unbind(), ids.to(n.device).unbind(), key.unbind(), ids.tolist())
-        return [Shard(self, ni, cid, ki, t, R, walk(c), lambda name: True) for ni, cid, ki, c in each]
+        return [Shard(self, ni, cid, ki, t, R, walk(c), lambda name: True, fetch=fetch(c)) for ni, cid, ki, c in each]
 
     def stacked(self, seed, t, R, ids, plans):
         """The same shards for execution under vmap: (tree of index plans [M, T, B], function tree row -> shard)."""
@@ -447,7 +462,8 @@ def check(task):
     if torch.isin(rows, tests).any():
         raise ValueError(f"{at}: row {int(rows[torch.isin(rows, tests)][0])} is used twice, for training or validation and for "
                          "testing; only test rows may serve several clients")
-    if any(len(r) != len(r.unique()) for r in task.test):
+    who = torch.arange(task.C).repeat_interleave(torch.tensor([len(r) for r in task.test]))
+    if len(torch.unique(who * len(x) + torch.cat(task.test))) < len(who):
         raise ValueError(f"{at}: a client's test rows hold a row twice")
     if task.batch < 1:
         raise ValueError(f"{at}: batch = {task.batch}; give a positive batch size")

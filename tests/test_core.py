@@ -10,7 +10,7 @@ from toys_core import Normed, bowls, gap, same, toy
 
 from fedlib import local, tree
 from fedlib.local import SAM, Plain, grad, scan, sgd
-from fedlib.nets import Linear
+from fedlib.nets import MLP, Linear
 from fedlib.random import LazyKey, fold, normal, seed_of, tag, uniform
 from fedlib.server import Mean, Median, project, project_box
 from fedlib.task import Batch, Plan, draw
@@ -292,6 +292,28 @@ def test_closed_form_is_the_gradient():
 
 
 # ---------------------------------------------------------------- descent
+@pytest.mark.parametrize("network", [Linear(5, 3), MLP(5, 8, 3), MLP(5, (8, 6), 3)], ids=repr)
+@pytest.mark.parametrize("momentum, decay, mu", [(0, 0, 0), (.9, 0, 0), (0, .1, 0), (0, 0, .3), (.9, .1, .3), (0, .1, .3)])
+def test_descent_in_closed_form_is_descent(network, momentum, decay, mu, monkeypatch):
+    """The same batches, also where the rows are fetched in several goes; what goes in is not written to."""
+    monkeypatch.setattr("fedlib.task.GATHER", 200)
+    task = toy(network)
+    w, anchor = task.init(4), dict(reversed(task.init(5).items()))
+    before, pull = tree.tmap(torch.clone, w), (mu, anchor) if mu else None
+    s = shard_of(task, epochs=3)
+    step = Plain()(task.loss)
+    got = sgd(step, w, s, 0.3, momentum, decay, pull)
+    want = sgd(lambda *a: step(*a), w, s, 0.3, momentum, decay, pull)
+    assert gap(got, want) < 1e-14 < gap(got, w) and same(w, before) and list(got) == list(w)
+    assert not any(v.requires_grad for v in got.values())
+
+
+def test_descent_in_closed_form_without_batches_stays():
+    task = toy(Linear(5, 3))
+    s = shard_of(task, epochs=0)
+    assert same(sgd(Plain()(task.loss), task.init(4), s, 0.3), task.init(4))
+
+
 def shard_of(task=None, c=3, epochs=2, t=0, **plan):
     task = task or toy()
     return task.shards(1, t, 3, torch.tensor([c]), {"train": Plan(epochs, **plan)})[0]

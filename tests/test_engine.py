@@ -21,6 +21,7 @@ from fedlib.engine import ClientError, Diverged, cohort_of
 from fedlib.method import Wrap, make
 from fedlib.methods import METHODS
 from fedlib.methods.fedavg import FedAvg
+from fedlib.nets import MLP
 from fedlib.random import seed_of, tag
 from fedlib.record import Record
 from fedlib.task import draw
@@ -427,6 +428,51 @@ def test_both_ways_on_every_device(device):
     """A debug run (one after another) on a device gives what clients at once give there."""
     a, b = (run(noisy(), rounds=3, cohort=3, how=how, device=device) for how in ("loop", "vmap"))
     assert gap(state(a), state(b)) < 1e-9 and gap(seen(a), seen(b)) < 1e-9
+
+
+@pytest.mark.parametrize("network", [None, Normed(5, 6, 3)], ids=["plain", "batch norm"])
+def test_threads_change_no_bit(network):
+    task = toy(network) if network else toy()
+    one, three = (run(make("Ditto", task, lr=0.2), rounds=3, cohort=4, threads=n) for n in (1, 3))
+    assert all(same(one.state[k], three.state[k]) for k in ("server", "clients"))
+    assert all(np.array_equal(one.views[k], three.views[k], equal_nan=True) for k in one.views)
+
+
+def test_in_threads_an_exception_names_its_client():
+    task = toy()
+
+    class Breaks(FedAvg):
+        def local(self, down, mine, shard):
+            if int(shard.cid) == 2:
+                raise RuntimeError("disk full")
+            return super().local(down, mine, shard)
+    with pytest.raises(ClientError, match="client 2, round 0, local: RuntimeError: disk full"):
+        run(Breaks(task, lr=0.2), rounds=2, threads=3)
+
+
+@pytest.mark.parametrize("more", [{"threads": 0}, {"threads": 1.5}, {"threads": 2, "how": "vmap"}])
+def test_threads_that_make_no_sense(more):
+    with pytest.raises(ValueError, match=f"threads = {more['threads']}"):
+        run(FedAvg(toy()), rounds=1, **more)
+
+
+@pytest.mark.parametrize("how", ["loop", "vmap"])
+@pytest.mark.parametrize("network", [MLP(5, 8, 3), Normed(5, 6, 3)], ids=["plain", "group norm"])
+def test_bf16_is_asked_for_and_said(network, how):
+    """Weights stay in the task's type and near those of float32; a record in one precision is not taken for the other's."""
+    task = replace(toy(network), x=toy(network).x.float())
+    full, half = (run(FedAvg(task, lr=0.2), rounds=2, how=how, precision=p) for p in ("float32", "bf16"))
+    w, v = full.state["server"]["w"], half.state["server"]["w"]
+    assert all(x.dtype == torch.float32 for x in leaves(v)) and 1e-6 < gap(w, v) < 0.05
+    assert (full.meta["precision"], half.meta["precision"]) == ("float32", "bf16")
+    with pytest.raises(ValueError, match="precision is \"float32\" there, \"bf16\" here"):
+        engine.same_run(full, half, "there")
+
+
+@pytest.mark.parametrize("precision, why", [("fp16", "give 'float32', 'tf32' or 'bf16'"), ("tf32", "tensor cores are a GPU's")])
+def test_a_precision_that_is_not_there(precision, why):
+    with pytest.raises(ValueError, match=why):
+        run(FedAvg(toy()), rounds=1, precision=precision)
 
 
 def test_the_task_given_last_is_the_one_used():

@@ -167,10 +167,13 @@ def test_no_rows_give_no_logits(net, shape):
     assert net.out(w, net.feat(w, torch.zeros(0, *shape, dtype=torch.float64))).shape == (0, net.K)
 
 
-# ---------------------------------------------------------------- softmax regression
+# ---------------------------------------------------------------- closed forms
+CLOSED = pytest.mark.parametrize("net", [Linear(12, 4), MLP(12, 7, 4), MLP(12, (6, 5), 4)], ids=repr)
+
+
+@CLOSED
 @pytest.mark.parametrize("n, real", [(8, None), (1, None), (8, 5), (8, 0), (0, None)])
-def test_closed_form_gradient_equals_autograd(n, real):
-    net = Linear(12, 4)
+def test_closed_form_gradient_equals_autograd(net, n, real):
     w, b = net.init(0, torch.float64), batch((12,), n, real)
     w["fc.bias"] += torch.linspace(-1, 1, 4, dtype=torch.float64)
     g = net.gradient(w, b)
@@ -178,13 +181,18 @@ def test_closed_form_gradient_equals_autograd(n, real):
     assert far(g, expected) < 1e-14 and (real == 0 or n == 0 or float(g["fc.weight"].abs().max()) > 1e-3)
 
 
-def test_closed_form_gradient_keeps_order_and_makes_no_graph():
-    net, b = Linear(12, 4), batch((3, 2, 2), 8)
+@CLOSED
+def test_closed_form_gradient_keeps_order_and_makes_no_graph(net):
+    b = batch((3, 2, 2), 8)
     w = {k: v.requires_grad_() for k, v in reversed(net.init(0, torch.float64).items())}
     before = b.x.clone()
     g = net.gradient(w, b)
-    assert list(g) == list(w) == ["fc.bias", "fc.weight"]
+    assert list(g) == list(w) == list(net.init(0))[::-1]
     assert not any(v.requires_grad for v in g.values()) and torch.equal(b.x, before)
+
+
+def test_norm_layers_have_no_closed_form():
+    assert MLP(12, 7, 4, norm="group").gradient is None and MLP(12, 7, 4, norm="batch").descend is None
 
 
 def test_linear_starts_as_in_the_synthetic_experiments():

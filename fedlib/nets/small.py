@@ -6,18 +6,20 @@ from functools import cached_property
 
 import torch.nn.functional as F
 
+from .closed import Closed
 from .deep import block, block_parts
 from .layers import Net, conv, conv_part, dense, linear_part, norm_part, normalise, pixels
 
 
 # ---------------------------------------------------------------- vectors
 @dataclass(frozen=True)
-class Linear(Net):
+class Linear(Closed):
     """Softmax regression: logits = x W' + c. The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic)."""
     inputs: int
     K: int
 
     D = property(lambda self: self.inputs)
+    dense = ("fc",)
 
     @cached_property
     def parts(self):
@@ -26,26 +28,9 @@ class Linear(Net):
     def feat(self, w, x, b=None, stats=None):
         return x if x.dim() == 2 else x.flatten(1)
 
-    def gradient(self, w, b):
-        """Gradient of the mean cross-entropy over the batch's rows that count, in closed form:
-
-            p = softmax(x W' + c) - onehot(y)      [B, K]           dW = p' x / B,   dc = 1' p / B
-
-        Half the time of autograd: no graph, few operations. Needs tensors that no transform follows.
-        """
-        x = b.x if b.x.dim() == 2 else b.x.flatten(1)
-        p = F.linear(x, w["fc.weight"].detach(), w["fc.bias"].detach()).softmax(1)
-        p.scatter_(1, b.y.unsqueeze(1), -1.0, reduce="add")
-        if b.m is None:
-            p.div_(len(x) or 1)
-        else:
-            p.mul_((b.m / b.m.sum().clamp(min=1)).unsqueeze(1))
-        g = {"fc.weight": p.t().mm(x), "fc.bias": p.sum(0)}
-        return {k: g[k] for k in w}
-
 
 @dataclass(frozen=True)
-class MLP(Net):
+class MLP(Closed):
     """Linear layers with relu between them; `hidden` is one width or a tuple of widths. Images are flattened.
 
     norm: "none", or "group" or "batch" for a norm layer after each hidden linear layer, before its relu.
@@ -57,6 +42,7 @@ class MLP(Net):
 
     widths = property(lambda self: (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden))
     D = property(lambda self: self.widths[-1])
+    dense = property(lambda self: (*(f"fc{i}" for i in range(1, len(self.widths) + 1)), "fc") if self.norm == "none" else None)
 
     @cached_property
     def parts(self):
