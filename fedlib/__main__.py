@@ -6,6 +6,7 @@
     python -m fedlib run fedga/synthetic                       a study of params.yaml
     python -m fedlib table fedga "Table 5"                     what the paper prints, what we got, the verdict
     python -m fedlib cite FedAvg                               BibTeX
+    python -m fedlib deploy --help                             a federation over a network: keys, server, clients
 """
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ import torch
 
 from . import bias, engine, local, metrics, record, robust, server
 from .cite import cite
+from .deploy import command
 from .method import Wrap, make, nearest
 from .methods import METHODS
 from .tier import TIERS
@@ -67,6 +69,9 @@ def run(args):
     """run one method on one task, or a study of params.yaml"""
     if args.task is None:
         return study(args)
+    if args.scheduler:
+        raise Mistake(f"run {args.method} --scheduler: one run stays on this machine; a study goes to a cluster, as in "
+                      f"`run fedga/synthetic --scheduler {args.scheduler}`")
     m, device = known(args.method), device_of(args.device)
     torch.set_num_threads(1)                               # a second thread costs more than it brings, see benchmarks/
     task = parse_task(args.task)
@@ -88,7 +93,7 @@ def study(args):
         if getattr(args, flag):
             raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
     changes = {k: getattr(args, k) for k in ("rounds", "cohort", "every") if getattr(args, k) is not None}
-    done = experiment.study(paper, name, args.tier, ROOT / "params.yaml", ROOT / "runs", **changes)
+    done = experiment.study(paper, name, args.tier, ROOT / "params.yaml", ROOT / "runs", executor=args.scheduler, **changes)
     if args.keep:
         experiment.keep(done, args.keep)
         print(f"kept {args.keep}\n")
@@ -118,6 +123,12 @@ def table(args):
 def bibtex(args):
     """print BibTeX of methods' papers"""
     print(cite(*args.methods))
+
+
+def deploy(args):
+    """run a federation over a network: its keys, its server, its clients"""
+    torch.set_num_threads(1)
+    command.run(args)
 
 
 # ---------------------------------------------------------------- what the user may type
@@ -308,7 +319,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help explains)\n")
 
 
-COMMANDS = {"methods": methods, "show": show, "run": run, "table": table, "cite": bibtex}
+COMMANDS = {"methods": methods, "show": show, "run": run, "table": table, "cite": bibtex, "deploy": deploy}
 
 
 def parser():
@@ -329,11 +340,13 @@ def parser():
     r.add_argument("--device", choices=("cpu", "cuda"), help="where to compute (cuda if there is one)")
     r.add_argument("--how", choices=("loop", "vmap"), help="clients one after another, or batched; never changes a result")
     r.add_argument("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
+    r.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="compute a study on this Dask cluster ($FEDLIB_SCHEDULER)")
     r.add_argument("--folder", help="keep the record there; a killed run continues from it")
     r.add_argument("--keep", metavar="FILE", help="of a study: also write every seed's numbers there, as csv")
     at["table"].add_argument("paper")
     at["table"].add_argument("artefact", help='as "Table 5"')
     at["cite"].add_argument("methods", nargs="+", metavar="METHOD")
+    command.add(at["deploy"])
     return p
 
 

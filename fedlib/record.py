@@ -95,17 +95,19 @@ class Record:
             past.append(v)
 
     def count(self, way, tree, once=False):
-        """Names, shapes, bytes of one message per client, each name at its first time, and how many messages had it; leaves
-        [M, ...], or [...] with once."""
-        known = self.meta["bytes"].setdefault(way, {})
+        """One message per client, leaves [M, ...], or [...] with once. meta["bytes"] has the size of each name at its first time,
+        meta["tensors"] shape and type of each tensor and in how many messages it was."""
+        known, tensors = (self.meta.setdefault(k, {}).setdefault(way, {}) for k in ("bytes", "tensors"))
         for k in tree:
+            named = paths(tree[k], k)
             if k not in known:
-                named = {path: x if once else x[0] for path, x in paths(tree[k], k)}
-                one = list(named.values())
+                one = [x if once else x[0] for _, x in named]
                 known[k] = {"shape": list(one[0].shape) if len(one) == 1 else f"{len(one)} tensors",
-                            "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one),
-                            "leaves": {path: [list(x.shape), str(x.dtype)[6:]] for path, x in named.items()}, "messages": 0}
-            known[k]["messages"] = known[k].get("messages", 0) + 1
+                            "values": sum(x.numel() for x in one), "bytes": sum(x.numel() * x.element_size() for x in one)}
+            for path, x in named:
+                if path not in tensors:
+                    tensors[path] = [list(x.shape[0 if once else 1:]), str(x.dtype)[6:], 0]
+                tensors[path][2] += 1
 
     def add_time(self, seconds):
         self.meta["seconds"] += seconds
