@@ -1,11 +1,13 @@
-"""The three cases, as a fedlib Task and as a torch Module with the same weights.
+"""The cases, as a fedlib Task and as a torch Module with the same weights.
 
     synthetic-30    softmax regression, Synthetic(0.5, 0.5) with the published sizes, 30 clients, 10 per round
     synthetic-100   the same with 100 clients of log-normal sizes, all in every round
     mlp             784-64-10, 51 clients x 200 rows, all in every round
     cnn             two convolutions, GroupNorm, one linear layer; 20 clients x 250 images of 3 x 32 x 32, all in every round
+    resnet18        ResNet-18 for small images, GroupNorm; 2 clients x 50 images of 3 x 32 x 32 in one batch, both in every round
 
-mlp and cnn time arithmetic, so their pixels are noise. Training rows only count; each client has a few others for the checks.
+mlp, cnn and resnet18 time arithmetic, so their pixels are noise. Training rows only count; each client has a few others for the
+checks.
 """
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from torch import nn
 from fedlib import Task
 from fedlib.data import Pool
 from fedlib.data.synthetic import synthetic
-from fedlib.nets import CNN, MLP, Linear
+from fedlib.nets import CNN, MLP, Linear, ResNet18
+from fedlib.nets.layers import groups
+from fedlib.vision import ensure_torchvision
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,15 @@ def cnn():
         nn.Flatten(), nn.Linear(512, 10))
 
 
+def resnet18():
+    """The layers of fedlib.nets.ResNet18(10, norm="group", stem="cifar")."""
+    ensure_torchvision()
+    from torchvision import models
+    net = models.resnet18(num_classes=10, norm_layer=lambda channels: nn.GroupNorm(groups(channels), channels))
+    net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    return net
+
+
 def by_owner(pool):
     return [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
 
@@ -89,7 +102,10 @@ def case(name):
         return Case(name, task, lambda: nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), 0.05, 51)
     if name == "cnn":
         return Case(name, noise(name, CNN(3, 10), (3, 32, 32), 20, 250, 32), cnn, 0.05, 20)
+    if name == "resnet18":
+        task = noise(name, ResNet18(10, norm="group", stem="cifar"), (3, 32, 32), 2, 50, 50)
+        return Case(name, task, resnet18, 0.05, 2)
     raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
 
 
-NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn")
+NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")

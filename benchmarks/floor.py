@@ -3,11 +3,13 @@
     python -m benchmarks.floor
 
 Floor = floating point operations of a round's training (counted by torch, forward and backward) / what one thread of this
-machine reaches on one large product (linear cases) or one large convolution (cnn). Times are CPU seconds of rounds by
-fedlib's loop. Writes results/benchmarks-floor.csv.
+machine reaches on one large product (linear cases) or one large convolution (cnn, resnet18). For the last two also the time of
+the round's own convolutions alone, forward and backward, at their shapes: no program that calls them can be quicker. Times are
+CPU seconds of rounds by fedlib's loop. Writes results/benchmarks-floor.csv.
 """
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -54,6 +56,26 @@ def flops(c):
     return count.get_total_flops() / len(x)
 
 
+def convolutions(c, reps=5):
+    """CPU seconds of the convolutions of one training step on a full batch, forward and backward, the best of several."""
+    model, seen = c.model(), []
+    x = c.rows(0)[0][:c.task.batch].contiguous(memory_format=torch.channels_last)
+    for m in model.modules():
+        if isinstance(m, torch.nn.Conv2d):
+            m.register_forward_hook(lambda m, a, z: seen.append((m, a[0].detach(), torch.randn_like(z))))
+    model(x)
+    total = 0.0
+    for k, (m, a, g) in enumerate(seen):
+        a = a.contiguous(memory_format=torch.channels_last).requires_grad_(k > 0)      # nobody asks for the images' gradient
+        g, best = g.contiguous(memory_format=torch.channels_last), math.inf
+        for _ in range(reps):
+            start = time.process_time()
+            torch.autograd.grad(m(a), [m.weight, *[a] * (k > 0)], g)
+            best = min(best, time.process_time() - start)
+        total += best
+    return total
+
+
 def rows_per_round(c):
     sizes = torch.tensor([len(r) for r in c.task.train], dtype=torch.double)
     return float(sizes.mean() * c.cohort)
@@ -65,11 +87,15 @@ def main():
     for name in NAMES:
         c = case(name)
         work = flops(c) * rows_per_round(c)
-        what = "convolution" if name == "cnn" else "product"
+        images = name in ("cnn", "resnet18")
+        what = "convolution" if images else "product"
         rates = clock.interleave({"fedlib loop": ours(c, "loop")}, reps=5, seconds=1.0)["fedlib loop"]
         took, floor = 1 / statistics.median(rates), work / reach[what] / 1e9
         out.append({"case": name, "gflop_per_round": work / 1e9, "machine": what, "gflop_per_s": reach[what],
                     "floor_ms": 1e3 * floor, "fedlib_loop_ms": 1e3 * took, "times_floor": took / floor})
+        if images:
+            own = convolutions(c) * rows_per_round(c) / c.task.batch
+            out[-1] |= {"own_convolutions_ms": 1e3 * own, "times_own_convolutions": took / own}
     table = pd.DataFrame(out)
     print(table.round(3).to_string(index=False))
     OUT.parent.mkdir(parents=True, exist_ok=True)

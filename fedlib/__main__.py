@@ -14,6 +14,7 @@ import argparse
 import ast
 import inspect
 import math
+import os
 import re
 import sys
 import textwrap
@@ -77,7 +78,8 @@ def run(args):
     task = parse_task(args.task)
     method = make(args.method, task, **parse_settings(args.set, m))
     rec = engine.run(method, task, 50 if args.rounds is None else args.rounds, seed=args.seed or 0, cohort=args.cohort,
-                     every=args.every or 1, guests=bool(task.guests), how=args.how, folder=args.folder, device=device)
+                     every=args.every or 1, guests=bool(task.guests), how=args.how, folder=args.folder, device=device,
+                     threads=args.threads or threads_for(task, device, args.how))
     report(args.method, task, rec)
 
 
@@ -89,7 +91,7 @@ def study(args):
         raise Mistake(f"run {args.method}: on which task? As in `run {args.method} synthetic:alpha=.5,beta=.5`")
     if not name:
         raise Mistake(f"no method {args.method!r}{nearest(args.method, METHODS)}; a study is paper/study, as in fedga/synthetic")
-    for flag in ("set", "seed", "device", "how", "folder"):
+    for flag in ("set", "seed", "device", "how", "folder", "threads"):
         if getattr(args, flag):
             raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
     changes = {k: getattr(args, k) for k in ("rounds", "cohort", "every") if getattr(args, k) is not None}
@@ -264,6 +266,13 @@ def device_of(name):
     return name
 
 
+def threads_for(task, device, how):
+    """Clients trained at once: one per core where they are convolutions on a CPU (see benchmarks/), else one."""
+    images = any(len(shape) == 4 for shape in task.shapes.values())
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    return len(os.sched_getaffinity(0)) if images and on_cpu and how != "vmap" else 1
+
+
 # ---------------------------------------------------------------- what we print
 def report(name, task, rec):
     """The end of a run: one row per view and selection rule."""
@@ -339,6 +348,7 @@ def parser():
     r.add_argument("--every", type=int, help="evaluate every so many rounds (1)")
     r.add_argument("--device", choices=("cpu", "cuda"), help="where to compute (cuda if there is one)")
     r.add_argument("--how", choices=("loop", "vmap"), help="clients one after another, or batched; never changes a result")
+    r.add_argument("--threads", type=int, help="clients trained at once; changes no bit (one per core for convolutions, else 1)")
     r.add_argument("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
     r.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="compute a study on this Dask cluster ($FEDLIB_SCHEDULER)")
     r.add_argument("--folder", help="keep the record there; a killed run continues from it")

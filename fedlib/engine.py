@@ -284,6 +284,7 @@ def _run(method, task, R, seed, cohort, every, how, chunk, splits, guests, own, 
             record.count("up", up)
             server = method.aggregate(server, up, Round(t, R, key(t), asking(clients, run_, S), ids))
             log |= server.pop("log", {})
+        up = down = None                                                # a model per client, twice: not into the next round
         record.log(t, ids, log)
         state = {"server": server, "clients": clients, "t": t + 1}
         if folder is not None and time.time() - saved >= checkpoint_every:

@@ -8,17 +8,17 @@ numbers, the source of the code included, so a finished run is never repeated an
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import hashlib
 import inspect
 import itertools
 import json
-import multiprocessing
 import os
 import re
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from . import (
     groups,
     ledger,
     local,
+    lock,
     method,
     metrics,
     nets,
@@ -50,6 +51,7 @@ from . import (
 )
 from .data import partition
 from .data.archive import checksum
+from .executor import opened, reason, results
 from .methods import METHODS
 
 TIERS = ("tiny", "small", "paper")
@@ -155,14 +157,14 @@ def digest(module):
 def load(path="params.yaml"):
     """The parameters, with every key checked."""
     try:
-        tree_ = yaml.safe_load(Path(path).read_text())
+        tree_ = copy.deepcopy(parsed(Path(path).read_text()))
     except yaml.YAMLError as e:
         raise ValueError(f"{path} is not valid YAML: {e}") from e
     if tree_.get("tier") not in TIERS:
         raise ValueError(f"{path}: tier = {tree_.get('tier')!r}; give one of {', '.join(TIERS)}")
     for paper, p in tree_.items():
         if isinstance(p, dict):
-            used = set(re.findall(r"\$(\w+)", yaml.safe_dump(p.get("studies", {}))))
+            used = set(re.findall(r"\$(\w+)", json.dumps(p.get("studies", {}))))
             refuse(p, ("tasks", "studies", *sorted(used)), f"{path}: {paper}")
             for k in used - set(p):
                 raise ValueError(f"{path}: a study of {paper} uses ${k}, which is not given{method.nearest(k, p)}")
@@ -174,6 +176,12 @@ def load(path="params.yaml"):
                     for t in TIERS:
                         refuse(entry.get(t) or {}, keys, f"{at}.{t}")
     return tree_
+
+
+@functools.lru_cache(maxsize=4)
+def parsed(text):
+    """YAML in C where PyYAML has it: ten times as quick, and every study asks twice."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def refuse(entry, keys, at):
@@ -300,16 +308,65 @@ def task_of(spec, seed, name):
     return tasks.build(json.loads(spec), seed, name)
 
 
-def compute(cell, runs="runs", device=None):
-    """Run one cell, or find it done. Returns its folder; a diverged run leaves its record too."""
+class RunError(ValueError):
+    """A cell could not be computed; says which. What the others have computed is kept."""
+
+
+def compute(cell, runs="runs", device=None, wait=True):
+    """Run one cell, or find it done. Returns its folder; a diverged run leaves its record too.
+
+    Where another process computes it, wait for that; with wait=False return None.
+    """
     torch.set_num_threads(1)
     folder = Path(runs, cell.id)
     if not (folder / "done").exists():
-        try:
-            trained(cell, device, folder)
-        except engine.Diverged as e:
-            print(f"{cell.dataset} {cell.method} {cell.setting} seed {cell.seed}: {e}", file=sys.stderr)
+        with lock.alone(folder, wait) as mine:
+            if not mine:
+                return None
+            if not (folder / "done").exists():                 # nobody has finished it meanwhile
+                try:
+                    trained(cell, device, folder)
+                except engine.Diverged as e:
+                    print(f"{called(cell)}: {e}", file=sys.stderr)
     return folder
+
+
+def called(item):
+    """A cell in a message."""
+    words = (item.dataset, item.method, item.setting, f"seed {item.seed}") if isinstance(item, Cell) else (str(item),)
+    return " ".join(filter(None, words))
+
+
+def work(item, runs, device=None, wait=True):
+    """What a worker does, here or on another machine: `compute`. Returns the run's files {name: bytes}; None: others are at it.
+
+    item: (id by the caller's sources, cell). Without a folder `runs` the files are made in a passing one.
+    """
+    expected, cell = item
+    if cell.id != expected:
+        raise ValueError(f"to the worker this run is {cell.id}, to the caller {expected}: their sources, or the files of weights "
+                         "that they see, differ. Bring both to one state and start them again")
+    with tempfile.TemporaryDirectory() as passing:
+        folder = compute(cell, runs if os.path.isdir(runs) else passing, device, wait)
+        return folder and {name: (folder / name).read_bytes() for name in ("record.npz", "record.json", "done")}
+
+
+def store(folder, files):
+    """Keep a run that a worker without our folder `runs` has sent, unless it is there; `done` comes last."""
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock.alone(folder):
+            for name, body in files.items():
+                record.whole(folder / name, lambda f, body=body: f.write(body))
+            (folder / "checkpoint").unlink(missing_ok=True)
+
+
+def stop(failed, kept=""):
+    """Raise the first of [(cell, exception)]."""
+    if failed:
+        c, e = failed[0]
+        more = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
+        raise RunError(f"{called(c)}: {reason(e)}{more}{kept}") from e
 
 
 def trained(cell, device=None, folder=None):
@@ -327,45 +384,56 @@ def trained(cell, device=None, folder=None):
     return m, t, engine.run(m, t, how.pop("rounds"), seed=cell.seed, folder=folder, device=device, progress=False, **how)
 
 
-def over(f, todo, workers=None):
-    """[f(cell)], in order, in processes with one thread each (on a GPU one process). f: importable; it returns plain arrays."""
+def over(f, todo, workers=None, executor=None):
+    """[f(cell)], in order, computed where `compute_all` would. f: importable; it returns plain arrays."""
     todo = list(todo)
-    workers = workers or (1 if torch.cuda.is_available() else len(os.sched_getaffinity(0)))
-    if workers == 1 or len(todo) < 2:
-        return [f(c) for c in todo]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(min(workers, len(todo)), mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(f, todo))
+    out, failed = [None] * len(todo), []
+    with opened(executor, workers, len(todo)) as submit:
+        for i, out[i], error in results(submit, f, todo):
+            failed += [(todo[i], error)] if error else []
+    stop(failed)
+    return out
 
 
-def compute_all(todo, runs="runs", workers=None, device=None):
-    """Every cell's folder, in order. Processes on this machine, one thread each; on a GPU one process."""
-    todo = list(todo)
-    missing = [c for c in dict.fromkeys(todo) if not Path(runs, c.id, "done").exists()]
-    workers = workers or (1 if torch.cuda.is_available() and device != "cpu" else len(os.sched_getaffinity(0)))
-    bar = tqdm(total=len(missing), unit="run", disable=not missing or not sys.stderr.isatty(), leave=False)
-    if workers == 1 or len(missing) < 2:
-        for c in missing:
-            compute(c, runs, device)
-            bar.update()
-    else:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(missing)), mp_context=context) as pool:
-            for f in as_completed([pool.submit(compute, c, runs, device) for c in missing]):
-                f.result()
-                bar.update()
-    bar.close()
+def compute_all(todo, runs="runs", workers=None, device=None, executor=None):
+    """Every cell's folder, in order. workers: processes on this machine; executor: somewhere else, see fedlib.executor.
+
+    What another process is computing is left for last, then waited for. A cell that fails stops no other: RunError at the end.
+    """
+    todo, at, failed = list(todo), Path(runs).absolute(), []
+    missing = {c.id: c for c in sorted(todo, key=lambda c: (c.task, c.seed))}             # so that a worker keeps its task
+    missing = {k: c for k, c in missing.items() if not (at / k / "done").exists()}
+    if missing:
+        at.mkdir(parents=True, exist_ok=True)
+        with (opened(executor, workers, len(missing), device) as submit,
+              tqdm(total=len(missing), unit="run", disable=not sys.stderr.isatty(), leave=False) as bar):
+            for wait in (False, True):
+                some = list(missing.items())
+                for i, files, error in results(submit, work, some, str(at), device, wait):
+                    if error or files:
+                        k, c = some[i]
+                        del missing[k]
+                        bar.update()
+                        if error:
+                            print(f"{called(c)}: {reason(error)}", file=sys.stderr)
+                            failed.append((c, error))
+                        else:
+                            store(at / k, files)
+    stop(failed, "; the other runs are kept")
     return [Path(runs, c.id) for c in todo]
 
 
-def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, by=None, **changes):
+def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, by=None, executor=None, **changes):
     """The finished study: its cells with their records, computed where missing.
 
     by: a function cell -> Record (see `over`) that makes all of them anew, where more is wanted than the runs have kept.
+    executor: where to compute, as the address of a cluster (see fedlib.executor); two notebooks may ask for a study at once.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
-    done = over(by, todo, workers) if by else [record.Record.load(f) for f in compute_all(todo, runs, workers)]
+    if by:
+        done = over(by, todo, workers, executor)
+    else:
+        done = [record.Record.load(f) for f in compute_all(todo, runs, workers, executor=executor)]
     full = {c.id for c in cells(paper, name, path, "paper", **changes)[0]}
     return Study(paper, name, tier, spec, todo, done, ["paper" if c.id in full else tier for c in todo])
 

@@ -252,7 +252,8 @@ class Task:
 
     def to(self, device):
         """The same task with its data on a device; row lists stay where plans are drawn, on the CPU."""
-        if self.x.device == torch.device(device):
+        device = torch.device(device)
+        if device.type == self.x.device.type and device.index in (None, self.x.device.index):
             return self
         a = None if self.a is None else self.a.to(device)
         return replace(self, x=self.x.to(device), y=self.y.to(device), a=a)

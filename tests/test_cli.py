@@ -11,6 +11,7 @@ import torch
 
 import fedlib
 from fedlib import __main__ as cli
+from fedlib import engine
 from fedlib.cite import cite, entries
 from fedlib.ledger import LEDGER
 from fedlib.methods import METHODS
@@ -96,6 +97,17 @@ def test_a_task_description_reaches_source_partition_network_and_task():
         assert len(held.unique()) == 2
     task = cli.parse_task("synthetic:alpha=1,beta=1,sizes=[50, 70],batch=8")
     assert task.kind == "synthetic" and task.C == 2 and task.batch == 8 and len(task.x) == 120
+
+
+@pytest.mark.parametrize("task, given, threads", [("glyphs:n=200,clients=3", (), 2), ("digits:clients=3", (), 1),
+                                                  ("digits:clients=3", ("--threads", "3"), 3)])
+def test_convolutions_train_in_threads(task, given, threads, capsys, monkeypatch):
+    seen = []
+    honest = engine.run
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(engine, "run", lambda *a, **kw: [seen.append(kw["threads"]), honest(*a, **kw)][1])
+    right(capsys, "run", "FedAvg", task, "--rounds", "1", "--device", "cpu", *given)
+    assert seen == [threads]
 
 
 def test_a_new_source_can_be_run(monkeypatch):

@@ -219,11 +219,11 @@ def door(app, known, limit, refused, log):
             return 403
         if not path.endswith(("/push-messages", "/push-object")):
             return 0 if n <= SLACK else 413
-        sent[c] = n + (sent.get(c, 0) if path.endswith("object") else 0)
-        if sent[c] > limit + SLACK:
+        before = sent.get(c, 0) if path.endswith("object") else 0           # an answer begins with push-messages
+        sent[c] = before + n
+        if before <= limit + SLACK < sent[c]:                               # said once, its other parts may still come
             refused[c] = f"its answer is larger than the limit of {limit:,} bytes"
-            return 413
-        return 0
+        return 413 if sent[c] > limit + SLACK else 0
 
     async def asgi(scope, receive, send):
         bad = status(scope) if scope["type"] == "http" else 0
