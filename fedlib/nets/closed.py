@@ -33,9 +33,11 @@ class Closed(Net):
         return self._descend if self.dense else None
 
     def _gradient(self, w, b):
-        W, c = self._tensors(w)
-        z = activations(W, c, b.x.flatten(1))
-        d = torch.addmm(c[-1], z[-1], W[-1].t()).softmax(1)
+        W, c = ([w[f"{name}.{leaf}"].detach() for name in self.dense] for leaf in ("weight", "bias"))
+        z = [b.x.flatten(1)]
+        for Wl, cl in zip(W[:-1], c[:-1]):
+            z.append(F.linear(z[-1], Wl, cl).relu_())
+        d = F.linear(z[-1], W[-1], c[-1]).softmax(1)
         d.scatter_(1, b.y.unsqueeze(1), -1.0, reduce="add")
         d = d.div_(len(d) or 1) if b.m is None else d.mul_((b.m / b.m.sum().clamp(min=1)).unsqueeze(1))
         g = {}
@@ -46,47 +48,43 @@ class Closed(Net):
 
     def _descend(self, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
         mu, anchor = pull or (0.0, None)
-        w = {k: v.detach().clone() for k, v in w.items()}
-        W, c = self._tensors(w)
-        A, a = self._tensors(anchor) if pull else (None, None)
-        V, v = ([torch.zeros_like(p) for p in ps] if momentum else None for ps in (W, c))
+        W = self._joined(w)
+        A = self._joined(anchor) if mu else None
+        V = [torch.zeros_like(P) for P in W] if momentum else None
+        shrink, Wt, last = 1 - lr * (decay + mu), [P.t() for P in W], len(W) - 1
 
-        def move(product, P, past, to, left, right, n):
-            """P <- P - lr (left right / n + decay P + mu (P - anchor)), or the same through the velocity `past`."""
+        def move(l, d, z, n):
+            """W_l <- W_l - lr (d' z / n + decay W_l + mu (W_l - anchor_l)), or the same through the velocity V_l."""
             if momentum:
-                product(past, left, right, beta=momentum, alpha=1 / n)
-                if decay or mu:
-                    past.add_(P, alpha=decay + mu)
+                V[l].addmm_(d.t(), z, beta=momentum, alpha=1 / n).add_(W[l], alpha=decay + mu)
                 if mu:
-                    past.sub_(to, alpha=mu)
-                P.sub_(past, alpha=lr)
+                    V[l].sub_(A[l], alpha=mu)
+                W[l].sub_(V[l], alpha=lr)
             else:
-                product(P, left, right, beta=1 - lr * (decay + mu), alpha=-lr / n)
+                W[l].addmm_(d.t(), z, beta=shrink, alpha=-lr / n)
                 if mu:
-                    P.add_(to, alpha=lr * mu)
+                    W[l].add_(A[l], alpha=lr * mu)
 
         for x, y, cut in shard.pieces():
             y = torch.zeros(len(y), self.K, dtype=x.dtype, device=x.device).scatter_(1, y.unsqueeze(1), 1.0)
-            one = x.new_ones(max(cut))
-            for xb, yb, n in zip(x.flatten(1).split(cut), y.split(cut), cut):
-                z = activations(W, c, xb)
-                d = torch.addmm(c[-1], z[-1], W[-1].t()).softmax(1).sub_(yb)
-                for l in range(len(W) - 1, -1, -1):
-                    before = d.mm(W[l]).mul_(z[l] > 0) if l else None          # at W_l as it was
-                    t = d.t()
-                    move(torch.Tensor.addmm_, W[l], V and V[l], A and A[l], t, z[l], n)
-                    move(torch.Tensor.addmv_, c[l], v and v[l], a and a[l], t, one[:n], n)
+            for xb, yb, n in zip(beside_one(x.flatten(1)).split(cut), y.split(cut), cut):
+                z = [xb]
+                for Pt in Wt[:-1]:
+                    z.append(beside_one(z[-1].mm(Pt).relu_()))
+                d = z[-1].mm(Wt[-1]).softmax(1).sub_(yb)
+                for l in range(last, 0, -1):
+                    before = d.mm(W[l]).mul_(z[l] > 0)[:, :-1]                     # at W_l as it was
+                    move(l, d, z[l], n)
                     d = before
-        return w
+                move(0, d, xb, n)
+        out = {f"{name}.{leaf}": v for name, P in zip(self.dense, W) for leaf, v in (("weight", P[:, :-1]), ("bias", P[:, -1]))}
+        return {k: out[k].contiguous() for k in w}
 
-    def _tensors(self, w):
-        """(weights, biases) of the layers."""
-        return tuple([w[f"{name}.{leaf}"].detach() for name in self.dense] for leaf in ("weight", "bias"))
+    def _joined(self, w):
+        """[W_l | c_l], one matrix per layer: then a bias is a weight of an input that is always 1."""
+        return [torch.cat([w[f"{name}.weight"].detach(), w[f"{name}.bias"].detach()[:, None]], 1) for name in self.dense]
 
 
-def activations(W, c, x):
-    """[z_0, ..., z_{L-1}] of rows x [B, D], one [B, width] per layer's input."""
-    z = [x]
-    for Wl, cl in zip(W[:-1], c[:-1]):
-        z.append(F.linear(z[-1], Wl, cl).relu_())
-    return z
+def beside_one(z):
+    """Rows z [B, D] with a 1 at the end, [B, D + 1]."""
+    return F.pad(z, (0, 1), value=1.0)
