@@ -1,4 +1,5 @@
 """A real federation on this machine: the server and every client are processes, Flower carries the messages."""
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -6,6 +7,7 @@ import socket
 import ssl
 import sys
 import time
+from base64 import b64encode
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -208,14 +210,38 @@ def test_strangers_are_refused_and_clients_that_fail_are_left_out(tmp_path, calm
         them = [start(tmp_path / f"client-{c}.txt", *client(c, big if c == 2 else file), trick=t) for c, t in enumerate(tricks)]
         code, text = ended(server, log)
         assert code == 0, text
-        assert "refused: 127.0.0.1 has the key of no client" in text
-        assert "client 1 left out of round 1, local: it vanished while it was at work" in text
-        assert "client 2 left out of round 1, local" in text and "NaN" in text
-        assert "client 2 left out of round 2, local: its answer is larger than the limit of 1,000,000 bytes" in text
-        for t, n in enumerate((3, 1, 1, 2)):
-            assert f"round {t} of 4: {n} clients" in text, text
+        for line in ("refused: 127.0.0.1 has the key of no client",
+                     "client 1 left out of round 1, local: it vanished while it was at work",
+                     "client 2 left out of round 1, local: 'w/fc1.weight' holds NaN",
+                     "client 2 left out of round 2, local: its answer is larger than the limit of 1,000,000 bytes",
+                     *(f"round {t} of 4: {n} clients" for t, n in enumerate((3, 1, 1, 2)))):
+            assert line in text, f"{line!r} is not in\n{text}"
         assert [ended(them[c], tmp_path / f"client-{c}.txt", 20)[0] for c in (0, 2)] == [0, 0]
         assert not any(os.access(p, os.R_OK) and p.stat().st_mode & 0o077 for p in (tmp_path / "keys").iterdir())
+
+
+def test_the_door_counts_an_answer_and_refuses_it_once():
+    from fedlib.deploy.flower import SLACK, door
+    passed, codes, refused, key = [], [], {}, keys.public(keys.stand_in(0))
+
+    async def app(scope, *_):
+        passed.append(scope["path"])
+
+    async def send(event):
+        codes.append(event.get("status"))
+    asgi = door(app, {0: key}, 100, refused, print)
+
+    def knock(path, n, key=key):
+        codes.clear()
+        head = [(b"content-length", b"%d" % n), (b"flwr-public-key", b64encode(key))]
+        asyncio.run(asgi({"type": "http", "path": f"/v1/{path}", "headers": head, "client": ("10.0.0.9", 1)}, None, send))
+        return codes[0] if codes else 200
+    assert knock("fleet/pull-messages", 10) == 200 and knock("fleet/pull-messages", SLACK + 1) == 413
+    assert knock("fleet/pull-messages", 10, b"another") == 403 and knock("control/start-run", 10) == 404
+    assert knock("fleet/push-messages", 10) == knock("fleet/push-object", SLACK) == 200 and knock("fleet/push-object", 91) == 413
+    assert "limit of 100 bytes" in refused.pop(0)
+    assert knock("fleet/push-object", 10) == 413 and not refused        # a part of the same answer
+    assert knock("fleet/push-messages", 10) == 200 and len(passed) == 4  # the next one
 
 
 # ---------------------------------------------------------------- bad input: one line that says what is wrong
