@@ -60,10 +60,11 @@ def convolutions(c, reps=5):
     """CPU seconds of the convolutions of one training step on a full batch, forward and backward, the best of several."""
     model, seen = c.model(), []
     x = c.rows(0)[0][:c.task.batch].contiguous(memory_format=torch.channels_last)
-    for m in model.modules():
-        if isinstance(m, torch.nn.Conv2d):
-            m.register_forward_hook(lambda m, a, z: seen.append((m, a[0].detach(), torch.randn_like(z))))
+    hooks = [m.register_forward_hook(lambda m, a, z: seen.append((m, a[0].detach(), torch.randn_like(z))))
+             for m in model.modules() if isinstance(m, torch.nn.Conv2d)]
     model(x)
+    for h in hooks:
+        h.remove()
     total = 0.0
     for k, (m, a, g) in enumerate(seen):
         a = a.contiguous(memory_format=torch.channels_last).requires_grad_(k > 0)      # nobody asks for the images' gradient

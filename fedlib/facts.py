@@ -82,8 +82,26 @@ def servers(root="results"):
                          "times FedAvg": b.times_fedavg}).round(2)
 
 
+def millions(root="results"):
+    """benchmarks-million.csv for the page: what a million clients would need, in units that can be read."""
+    m = pd.read_csv(Path(root) / "benchmarks-million.csv")
+    m["needs"] = [amount(v, unit) for v, unit in zip(m.value, m.unit)]
+    table = m.pivot_table(index=["model", "quantity", "basis"], columns="method", values="needs", aggfunc="first", sort=False)
+    return table.reset_index()[["model", "quantity", *m.method.unique(), "basis"]]
+
+
+def amount(v, unit):
+    """12.3 GB, 4.5 ms, 20 min: three digits and the unit that suits them."""
+    scales = {"bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")),
+              "s": ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"))}[unit]
+    size, name = next((s for s in scales if v >= s[0]), scales[-1])
+    return f"{v / size:.3g} {name}" if v else "0"
+
+
 def main():
     root = Path("results")
+    if (root / "benchmarks-million.csv").exists():
+        ledger.write(millions(root), root / "benchmarks-million-table.csv")
     if (root / "benchmarks-server.csv").exists():
         ledger.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():

@@ -98,6 +98,14 @@ def test_operations_are_those_of_the_formula():
     assert floor.rows_per_round(case("mlp")) == 51 * 200
 
 
+def test_the_floor_of_images_is_their_convolutions(monkeypatch):
+    """Each of them is timed once per repetition, the quickest counts, and the first has no gradient for the images."""
+    asked, honest, clock = [], torch.autograd.grad, iter(range(100))
+    monkeypatch.setattr(torch.autograd, "grad", lambda z, ws, g: asked.append(len(ws)) or honest(z, ws, g))
+    monkeypatch.setattr("benchmarks.floor.time.process_time", lambda: next(clock))
+    assert floor.convolutions(case("cnn"), reps=3) == 2 and asked == [1] * 3 + [2] * 3
+
+
 def test_rows_of_another_day_are_kept(tmp_path):
     out = tmp_path / "benchmarks.csv"
     rounds.keep([{"case": "mlp", "variant": "a", "rounds_per_cpu_s": 1.0}, {"case": "cnn", "variant": "a"}], out)

@@ -24,6 +24,7 @@ from benchmarks.growth import __main__ as growth  # noqa: E402
 from benchmarks.growth import figure, fits, needed, points, seeds  # noqa: E402
 from benchmarks.growth.ask import Asked  # noqa: E402
 from benchmarks.growth.fit import Curve, curve  # noqa: E402
+from fedlib import facts  # noqa: E402
 from fedlib.engine import cohort_of  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -295,3 +296,18 @@ def test_a_case_that_takes_too_long_is_killed_and_one_that_fails_says_why(monkey
 def test_apart_sees_what_is_not_finite():
     a, b = {"w": torch.tensor([1.0, math.nan])}, {"w": torch.tensor([1.0, 2.0])}
     assert checks.apart(a, b) == math.inf and checks.apart(b, b) == 0 and eager(len, CPU) is len
+
+
+@pytest.mark.parametrize("v, unit, text", [(0, "bytes", "0"), (999, "bytes", "999 bytes"), (2.44e9, "bytes", "2.44 GB"),
+                                           (5e-5, "s", "0.05 ms"), (92.6, "s", "1.54 min"), (42000, "s", "11.7 h")])
+def test_amounts_come_in_units_that_can_be_read(v, unit, text):
+    assert facts.amount(v, unit) == text
+
+
+def test_the_page_shows_every_number_of_the_million_once(tmp_path):
+    rows = [("FedAvg", "softmax", "data", 2e9, "bytes", "computed"), ("Ditto", "softmax", "data", 3e9, "bytes", "computed"),
+            ("FedAvg", "ResNet18", "data", 4e9, "bytes", "guessed"), ("Ditto", "ResNet18", "data", 5e9, "bytes", "guessed")]
+    names = ["method", "model", "quantity", "value", "unit", "basis"]
+    pd.DataFrame(rows, columns=names).to_csv(tmp_path / "benchmarks-million.csv")
+    assert facts.millions(tmp_path).values.tolist() == [["softmax", "data", "2 GB", "3 GB", "computed"],
+                                                        ["ResNet18", "data", "4 GB", "5 GB", "guessed"]]
