@@ -88,7 +88,7 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
             v = add(g, v, momentum) if momentum else v
             return {"w": over(add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)), "v": v}
         return scan(go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard)["w"]
-    if getattr(step, "descend", None) and not mixed():            # the plain gradient, in closed form
+    if getattr(step, "descend", None) and shard.in_pieces and not mixed():        # the plain gradient, in closed form
         return step.descend(w, shard, lr, momentum, decay, pull)
     ls = [x.detach().clone() for x in leaves(w)]
     w = build(w, ls)

@@ -109,8 +109,13 @@ class Shard:
     def __iter__(self):
         return self._batches(self.name, self.key)
 
+    @property
+    def in_pieces(self):
+        """Can its rows be had many batches at a time? Not under vmap, nor where a method alters every batch."""
+        return self._fetch is not None
+
     def pieces(self):
-        """The same rows, many batches at a time: x [n, ...], y [n] and the lengths of the batches in them. Not under vmap."""
+        """The rows, many batches at a time: x [n, ...], y [n] and the lengths of the batches in them."""
         for r, cut in self._fetch(self.name):
             yield self.task.x[r], self.task.y[r], cut
 

@@ -14,7 +14,7 @@ from .fedavg import FedAvg
 def altered(shard, f):
     """The same shard with f(batch) in place of every batch."""
     other = copy(shard)
-    other._batches = lambda name, key: map(f, shard._batches(name, key))
+    other._batches, other._fetch = lambda name, key: map(f, shard._batches(name, key)), None
     return other
 
 
