@@ -70,7 +70,9 @@ def speeds(root="results"):
     b = b[b.rounds_per_cpu_s != ""]
     b["cell"] = [f"{float(r):.3g} (x{float(t):.2g})" for r, t in zip(b.rounds_per_cpu_s, b.times_loader)]
     table = b.pivot_table(index=["variant", "version"], columns="case", values="cell", aggfunc="first", sort=False)
-    return table.fillna("").reset_index()
+    first = ("DataLoader", "fedlib")                                                # then the peers
+    rank = lambda v: v.map(lambda name: next((i for i, f in enumerate(first) if name.startswith(f)), len(first)))
+    return table.fillna("").reset_index().sort_values("variant", key=rank, kind="stable")
 
 
 def servers(root="results"):
