@@ -79,7 +79,7 @@ def run(args):
     method = make(args.method, task, **parse_settings(args.set, m))
     rec = engine.run(method, task, 50 if args.rounds is None else args.rounds, seed=args.seed or 0, cohort=args.cohort,
                      every=args.every or 1, guests=bool(task.guests), how=args.how, folder=args.folder, device=device,
-                     threads=args.threads or threads_for(task, device, args.how))
+                     threads=threads_for(task, device, args.how) if args.threads is None else args.threads)
     report(args.method, task, rec)
 
 
@@ -92,7 +92,7 @@ def study(args):
     if not name:
         raise Mistake(f"no method {args.method!r}{nearest(args.method, METHODS)}; a study is paper/study, as in fedga/synthetic")
     for flag in ("set", "seed", "device", "how", "folder", "threads"):
-        if getattr(args, flag):
+        if getattr(args, flag) is not None and getattr(args, flag) != []:
             raise Mistake(f"run {args.method} --{flag}: a study has its own; change --tier, --rounds, --cohort or --every")
     changes = {k: getattr(args, k) for k in ("rounds", "cohort", "every") if getattr(args, k) is not None}
     done = experiment.study(paper, name, args.tier, ROOT / "params.yaml", ROOT / "runs", executor=args.scheduler, **changes)

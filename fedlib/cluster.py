@@ -22,14 +22,14 @@ Dask's configuration.
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 import re
 import socket
-from pathlib import Path
 
 import torch
+
+from .record import sources
 
 PATIENCE = 5                                               # seconds for a scheduler to answer
 log = logging.getLogger(__name__)
@@ -96,10 +96,7 @@ def other(who, theirs, mine):
 
 def version():
     """The code that decides numbers: a digest of fedlib's sources as they are on disk, and the release of torch."""
-    root, sha = Path(__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        sha.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"fedlib {sha.hexdigest()[:12]}, torch {torch.__version__.partition('+')[0]}"     # a build for a GPU is the same
+    return f"fedlib {sources('**/*.py')[:12]}, torch {torch.__version__.partition('+')[0]}"     # a build for a GPU is the same
 
 
 @functools.cache

@@ -35,14 +35,21 @@ def beside_clip(network):
     return Task.from_rows("features", network(towers.d, pool.K, pool.classes, towers), pool, natural(pool.owner))
 
 
-def messages():
-    """One row per method, direction and named leaf, as counted in one real round: MLP 64-32-10 on digits, 6 clients; for methods
-    that train an adapter or a prompt, these beside towers of the stand-in's size."""
-    usual, out = tasks.build(TASK), []
-    for name in METHODS:
+def each():
+    """(name, method) of all methods on the tasks whose messages are counted: MLP 64-32-10 on digits, 6 clients; for methods that
+    train an adapter or a prompt, these beside towers of the stand-in's size."""
+    usual = tasks.build(TASK)
+    for name, cls in METHODS.items():
         task = beside_clip(BESIDE_CLIP[name]) if name in BESIDE_CLIP else usual
-        quiet = {"rho": 0} if issubclass(METHODS[name], Calibrated) else {}      # a calibrated round sends nothing else
-        counted = engine.run(make(name, task, lr=.1, **quiet), task, 1, progress=False, device="cpu").meta["bytes"]
+        quiet = {"rho": 0} if issubclass(cls, Calibrated) else {}                # a calibrated round sends nothing else
+        yield name, make(name, task, lr=.1, **quiet)
+
+
+def messages():
+    """One row per method, direction and named leaf, as counted in one real round."""
+    out = []
+    for name, method in each():
+        counted = engine.run(method, rounds=1, progress=False, device="cpu").meta["bytes"]
         for way, leaves in counted.items():
             for leaf, m in leaves.items():
                 if not m["bytes"]:                                              # buffers of a network that has none

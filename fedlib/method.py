@@ -195,18 +195,21 @@ class Wrap(Method):
 BASE = [f.name for f in fields(Method)]
 
 
+def overrides(m, name):
+    """Has this method, or the one inside it, a function `name` of its own?"""
+    if isinstance(m, Wrap) and getattr(type(m), name) is getattr(Wrap, name):
+        return overrides(m.inner, name)
+    return getattr(type(m), name) is not getattr(Method, name)
+
+
 def listens(m):
     """Does this method do anything on download?"""
-    if isinstance(m, Wrap) and type(m).receive is Wrap.receive:
-        return listens(m.inner)
-    return type(m).receive is not Method.receive
+    return overrides(m, "receive")
 
 
 def keeps(m):
     """Does a client keep anything?"""
-    if isinstance(m, Wrap) and type(m).client is Wrap.client:
-        return keeps(m.inner)
-    return type(m).client is not Method.client
+    return overrides(m, "client")
 
 
 def nearest(word, words):

@@ -35,7 +35,8 @@ MARKERS = "osD^vP"
 # Heat maps on either ground: neither end is as dark as the dark page, and the middle is grey, so that blank is blank.
 HEAT = mpl.colors.ListedColormap(mpl.colormaps["cividis"](np.linspace(0.16, 1, 256)), "heat")
 SIDES = mpl.colors.LinearSegmentedColormap.from_list("sides", ["#0b5a94", "#5d97c4", "#b9bcc0", "#e08a50", "#b23a00"])
-TIERS = ("tiny", "small", "paper", "exact")  # exact: drawn from a formula, nothing was trained
+TIERS = ("tiny", "small", "paper", "exact", "measured")
+UNTIERED = {"exact": "drawn from a formula", "measured": "times of one machine"}         # nothing was trained; a benchmark
 SIZE = (4.8, 3.0)  # inches; drawn this small, labels stay readable on a phone
 
 
@@ -178,7 +179,7 @@ class Saved:
 
 def origin(meta: dict) -> str:
     """Where a figure comes from, in one line: "Synthetic(1, 1), synthetic · tier small · 5 seeds"."""
-    seeds, tier = meta["seeds"], "drawn from a formula" if meta["tier"] == "exact" else f"tier {meta['tier']}"
+    seeds, tier = meta["seeds"], UNTIERED.get(meta["tier"], f"tier {meta['tier']}")
     if seeds.isdigit() and seeds != "0":
         seeds = "one seed" if seeds == "1" else f"{seeds} seeds"
     elif seeds == "none":

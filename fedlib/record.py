@@ -41,6 +41,14 @@ def describe(method):
     return out
 
 
+def sources(*patterns, root=Path(__file__).parent):
+    """Hash of source files of this package, by patterns as "nets/*.py"; line ends do not count."""
+    h = hashlib.sha256()
+    for path in sorted({p for pattern in patterns for p in root.glob(pattern)}):
+        h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+    return h.hexdigest()
+
+
 @dataclass
 class Record:
     """views: {(moment, view, split): [E, C]} accuracies as fractions at the rounds [E]; logs: {name: [R, ...]}; meta: provenance.

@@ -336,6 +336,10 @@ class Task:
             return rows, [len(rows)]
         return draw(rows, plan, seed_of(seed, t, c, tag(name)), self.batch)
 
+    def _size(self, name, plans):
+        """Nominal batch size of a plan."""
+        return (plans[name].batch if name in plans else None) or self.batch
+
     def _whole(self, c, name):
         """Every row of a client's split in one batch, kept: with from_rows' layout it is a view of the data."""
         if (c, name) not in self._kept:
@@ -360,7 +364,7 @@ class Task:
         def fetch(c):
             def groups(name):
                 rows, lens = self._draw(seed, t, c, name, plans)
-                size = (plans[name].batch if name in plans else None) or self.batch
+                size = self._size(name, plans)
                 some = max(1, GATHER // max(1, self.x[0].numel() * self.x.element_size() * size))
                 cuts = [lens[i:i + some] for i in range(0, len(lens), some)]     # one gather for many batches
                 for r, cut in zip(rows.split([sum(g) for g in cuts]), cuts):
@@ -372,7 +376,7 @@ class Task:
                 if name in WHOLE:
                     yield self._whole(c, name)
                     return
-                size, j, what = (plans[name].batch if name in plans else None) or self.batch, 0, tag(name)
+                size, j, what = self._size(name, plans), 0, tag(name)
                 for r, cut in fetch(c)(name):
                     a = [None] * len(cut) if self.a is None else self.a[r].split(cut)
                     for x, y, ai, ri in zip(self.x[r].split(cut), self.y[r].split(cut), a, r.split(cut)):
@@ -397,7 +401,7 @@ class Task:
 
         def make(d):
             def batches(name, key):
-                size = (plans[name].batch if name in plans else None) or self.batch
+                size = self._size(name, plans)
                 idx, m = d["plans"][name]["i"], d["plans"][name]["m"]
                 for j in range(len(idx)):
                     r = idx[j]

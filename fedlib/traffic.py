@@ -17,10 +17,8 @@ from collections import Counter
 import pandas as pd
 import torch
 
-from . import engine, facts, ledger, tasks
-from .method import make
+from . import engine, facts, ledger
 from .methods import METHODS
-from .methods.calibrated import Calibrated
 from .task import SPLITS
 
 COLUMNS = ["method", "way", "name", "shape", "dtype", "bytes", "messages"]
@@ -84,13 +82,8 @@ def finish(method, rows):
 
 
 def table():
-    """Every method, in one round on the tasks of results/bytes.csv (see facts.messages)."""
-    usual, out = tasks.build(facts.TASK), []
-    for name, cls in METHODS.items():
-        task = facts.beside_clip(facts.BESIDE_CLIP[name]) if name in facts.BESIDE_CLIP else usual
-        quiet = {"rho": 0} if issubclass(cls, Calibrated) else {}            # a calibrated round sends nothing else
-        out.append(simulated(make(name, task, lr=.1, **quiet)))
-    return pd.concat(out, ignore_index=True)
+    """Every method, in one round on the tasks of results/bytes.csv."""
+    return pd.concat([simulated(method) for _, method in facts.each()], ignore_index=True)
 
 
 if __name__ == "__main__":

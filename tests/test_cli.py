@@ -241,6 +241,7 @@ MISTAKES = [
     (("run", "FedAvg", "digits", "--rounds", "-1"), "rounds = -1"),
     (("run", "FedAvg", "digits", "--rounds", "ten"), "invalid int value: 'ten'"),
     (("run", "FedAvg", "digits", "--how", "fast"), "invalid choice: 'fast'"),
+    (("run", "FedAvg", "digits", "--threads", "0"), "threads = 0"),
     (("run", "FedAvg", "digits:clients=3", "--set", "lr=1e30", "--rounds", "3"), "not finite"),
     (("table", "fedgaa", "Table 5"), "unknown paper 'fedgaa'; did you mean 'fedga'?"),
     (("table", "fedga", "Table 55"), "unknown artefact of fedga 'Table 55'; did you mean 'Table 5'?"),

@@ -213,14 +213,16 @@ def test_nobody_speaks_for_another():
     assert d.left() == [f"client {c} left out of round 1, local: 'cid' is {(c + 1) % 4}, this client's is {c}"]
 
 
-def test_failing_to_receive():
-    """In a round without a look; only the cohort downloads, so its old body stays, too."""
-    method = build("FedPer-online")
+@pytest.mark.parametrize("name, kind, stage", [("FedPer-online", "receive", "receive"), ("FedFB", "ask", "ask sums")])
+def test_failing_before_and_after_training(name, kind, stage):
+    """FedPer-online, in a round without a look: only the cohort downloads, so its old body stays, too, and it is not asked to
+    train. FedFB: the server computes its step again, without that client."""
+    method = build(name)
     c = member(method, 1)
-    d = Deployment(method, spoil=at(c, 1, "receive", lambda out: None)).serve()
+    d = Deployment(method, spoil=at(c, 1, kind, lambda out: None)).serve()
     agree(d, simulated(method, cohort=absent(method, c, 1)))
-    assert d.left() == [f"client {c} left out of round 1, receive: no answer within 60 s"]
-    assert (1, "local", c) not in d.asked
+    assert d.left() == [f"client {c} left out of round 1, {stage}: no answer within 60 s"]
+    assert ((1, "local", c) in d.asked) == (kind == "ask")
 
 
 def test_failing_to_be_scored():
@@ -233,15 +235,6 @@ def test_failing_to_be_scored():
     a, b = (r["pre", "personal", "test"] for r in (d.record, rec))
     assert np.isnan(a[1, c]) and np.isnan(a).sum() == 1 and (a[~np.isnan(a)] == b[~np.isnan(a)]).all()
     assert len(d.left()) == 1 and (2, "local", c) not in d.asked
-
-
-def test_failing_at_a_question():
-    """The server computes its step again, without that client."""
-    method = build("FedFB")
-    c = member(method, 1)
-    d = Deployment(method, spoil=at(c, 1, "ask", lambda out: None)).serve()
-    agree(d, simulated(method, cohort=absent(method, c, 1)))
-    assert d.left() == [f"client {c} left out of round 1, ask sums: no answer within 60 s"]
 
 
 def test_a_client_that_diverges_says_so_itself():

@@ -156,7 +156,7 @@ def test_seeds_are_printed_short(tmp_path, seeds, text):
     "seeds, tier, words",
     [("5", "small", "toy · tier small · 5 seeds"), ("1", "tiny", "toy · tier tiny · one seed"),
      ("1–3", "paper", "toy · tier paper · seeds 1–3"), ("seed 4", "tiny", "toy · tier tiny · seed 4"),
-     ("none", "exact", "toy · drawn from a formula · no seeds")],
+     ("none", "exact", "toy · drawn from a formula · no seeds"), ("none", "measured", "toy · times of one machine · no seeds")],
 )
 def test_the_line_below_a_figure(seeds, tier, words):
     assert plots.origin({"data": "toy", "seeds": seeds, "tier": tier}) == words

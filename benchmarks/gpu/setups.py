@@ -2,19 +2,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from fedlib import Task
-from fedlib.data.synthetic import synthetic
 from fedlib.methods.fedavg import FedAvg
-from fedlib.nets import CNN, MLP, Linear, ResNet18
+from fedlib.nets import MLP, Linear, ResNet18
 
-from ..cases import by_owner, noise
+from ..cases import case, noise
 
 NAMES = ("linear-10", "linear-100", "mlp", "cnn", "resnet")
+CASES = {"linear-10": "synthetic-30", "linear-100": "synthetic-100", "mlp": "mlp", "cnn": "cnn"}     # see benchmarks.cases
+SMALL = {"linear-10": (12, 96), "linear-100": (12, 96), "mlp": (6, 40), "cnn": (3, 40)}             # clients, rows of each
 TARGETS = {"linear-10": 10, "linear-100": 10, "mlp": 10, "cnn": 3}               # times the eager loop
 SEEN = 8                                                    # rounds that are drawn beforehand, then repeated
 
@@ -58,23 +58,19 @@ class Setup:
 
 def setup(name, device, small=False):
     """The case with that name; small: of a size for a try-out."""
-    lr, cohort = 0.05, None
-    if name in ("linear-10", "linear-100"):
-        C, lr = (30 if name == "linear-10" else 100), 0.01
-        sizes = np.minimum(5000, np.random.default_rng(0).lognormal(4, 2, C).astype(int) + 50)
-        pool = synthetic(.5, .5, np.minimum(sizes, 120)[:12].tolist() if small else sizes.tolist() if C == 100 else None)
-        task = Task.from_rows(name, Linear(60, 10), pool, by_owner(pool))
-        cohort = min(10, task.C // 2) if name == "linear-10" else task.C
-    elif name == "mlp":
-        task = noise(name, MLP(784, 64, 10), (784,), 6 if small else 51, 40 if small else 200, 32)
-    elif name == "cnn":
-        task = noise(name, CNN(3, 10), (3, 32, 32), 3 if small else 20, 40 if small else 250, 32)
-    elif name == "resnet":
+    if name not in NAMES:
+        raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
+    if name == "resnet":                                    # a device needs more of it than a processor
         side, clients, rows, batch = (8, 2, 10, 4) if small else (32, 4, 100, 50)
         task = noise(name, ResNet18(10, stem="cifar", norm="group"), (3, side, side), clients, rows, batch)
-    else:
-        raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
-    return Setup(name, task.to(device), lr, cohort or task.C)
+        return Setup(name, task.to(device), 0.05, task.C)
+    c = case(CASES[name])
+    task = c.task
+    if small:
+        clients, rows = SMALL[name]
+        train = tuple(r[:rows] for r in task.train[:clients])
+        task = replace(task, train=train, val=task.val[:clients], test=task.test[:clients])
+    return Setup(name, task.to(device), c.lr, min(c.cohort, task.C // 2 if name == "linear-10" else task.C))
 
 
 def padded(setup, plan):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import fedlib.nets.deep
 import fedlib.nets.small
+from fedlib.engine import arithmetic
 from fedlib.task import Batch
 from fedlib.tree import every, mean, tmap, where
 
@@ -22,19 +23,12 @@ def options(precision="float32", pixels="as fedlib"):
 
     bf16 is up to the step. Outside of "tf32" it is off, for convolutions too, where torch has it on.
     """
-    flags = [(torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32")]
-    before = [getattr(*f) for f in flags]
     with contextlib.ExitStack() as stack:
         if pixels == "nchw":
             for module in (fedlib.nets.small, fedlib.nets.deep):
                 stack.enter_context(patch.object(module, "pixels", lambda x: x))
-        try:
-            for f in flags:
-                setattr(*f, precision == "tf32")
-            yield
-        finally:
-            for f, v in zip(flags, before):
-                setattr(*f, v)
+        stack.enter_context(arithmetic("tf32" if precision == "tf32" else "float32", torch.device("cuda")))
+        yield
 
 
 class Single:

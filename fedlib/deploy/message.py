@@ -7,7 +7,6 @@
 """
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cache
 from math import prod
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from ..method import nearest
+from ..record import sources
 
 TYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool")
 EMPTY = np.zeros(0, np.uint8)                          # stands for a dict without entries, under "name/"
@@ -114,8 +114,5 @@ def check(tree, like, limit):
 
 @cache
 def code(root=Path(__file__).parents[1]):
-    """Hash of the source files that decide what is computed and sent; line ends do not count."""
-    h = hashlib.sha256()
-    for path in sorted(p for name in CORE for p in root.glob(f"{name}.py")):
-        h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
-    return h.hexdigest()[:16]
+    """Hash of the source files that decide what is computed and sent."""
+    return sources(*(f"{name}.py" for name in CORE), root=root)[:16]
