@@ -31,6 +31,12 @@ def commit():
         return "unknown"
 
 
+@cache
+def source():
+    """Hash of all sources of this package as the process found them: where numbers come from, never what names them."""
+    return sources("**/*.py")[:16]
+
+
 def describe(method):
     """A method's class and the hyper-parameters that differ by name, as plain values."""
     out = {}
@@ -74,9 +80,10 @@ class Record:
             "precision": precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
             "n": {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
-            | {"guest": [len(test) for *_, test in task.guests]},
+            | {k: [len(g[i]) for g in task.guests] for i, k in ((2, "guest"), (1, "guest_val"), (0, "guest_train"))
+               if k == "guest" or any(len(g[i]) for g in task.guests)},
             "device": torch.cuda.get_device_name(dev) if dev.type == "cuda" else f"cpu {platform.machine()}",
-            "torch": torch.__version__, "commit": commit(), "seconds": 0.0, "bytes": {}}
+            "torch": torch.__version__, "commit": commit(), "source": source(), "seconds": 0.0, "bytes": {}}
         return cls(meta, rounds=[], views={}, logs={})
 
     # ------------------------------------------------------------ filled by the engine
