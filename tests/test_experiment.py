@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fedlib import experiment, facts, local, record, robust, tasks, theory
+from fedlib import experiment, facts, local, record, robust, studies, tasks, theory
 from fedlib.method import make
 from fedlib.methods import METHODS
 
@@ -79,7 +79,7 @@ def test_yaml_that_is_none_and_a_study_that_is_none(params, tmp_path):
 
 def test_every_study_of_the_repository_can_be_built_at_every_tier(monkeypatch):
     loaded = experiment.load()
-    monkeypatch.setattr(experiment, "load", lambda *path: loaded)                       # it is read once
+    monkeypatch.setattr(studies, "load", lambda *path: loaded)                          # it is read once
     for paper in ("fedga", "fedas", "equfl"):
         for name in experiment.load()[paper]["studies"]:
             for tier in experiment.TIERS:
@@ -128,8 +128,8 @@ def test_explaining_better_does_not_repeat_a_run(tmp_path, monkeypatch):
         spec.loader.exec_module(module)
         import linecache
         linecache.clearcache()
-        experiment.digest.cache_clear()
-        return experiment.digest(module)
+        studies.digest.cache_clear()
+        return studies.digest(module)
     plain = digest("def f(x):\n    return x + 1\n")
     assert plain == digest('def f(x):\n    """One more."""\n    # why\n    return x + 1\n')
     assert plain != digest("def f(x):\n    return x + 2\n")
@@ -375,10 +375,10 @@ WITH = {k: v | ({"EquFL(inner Median)"} if "EquFL" in v else set())
 
 @pytest.mark.parametrize("name", WITH)
 def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch):
-    module, honest = importlib.import_module(f"fedlib.{name}"), experiment.digest
+    module, honest = importlib.import_module(f"fedlib.{name}"), studies.digest
     before = {k: c.id for k, c in CELLS.items()}
     assert len(set(before.values())) == len(CELLS)
-    monkeypatch.setattr(experiment, "digest", lambda m: "changed" if m is module else honest(m))
+    monkeypatch.setattr(studies, "digest", lambda m: "changed" if m is module else honest(m))
     assert {k for k, c in CELLS.items() if c.id != before[k]} == WITH[name]
 
 
@@ -387,19 +387,19 @@ def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch
 def test_the_core_is_part_of_every_run(name, monkeypatch):
     """How a description becomes a task is; which sources there are is not, so a new one repeats nothing."""
     module = tasks.build if name == "tasks.build" else importlib.import_module(f"fedlib.{name}")
-    honest = experiment.digest
+    honest = studies.digest
     before = {k: c.id for k, c in CELLS.items()}
-    monkeypatch.setattr(experiment, "digest", lambda m: "changed" if m is module else honest(m))
+    monkeypatch.setattr(studies, "digest", lambda m: "changed" if m is module else honest(m))
     assert not set(before.values()) & {c.id for c in CELLS.values()}
 
 
 def test_people_of_the_census_are_encoded_by_the_survey(monkeypatch):
     """The census draws people and leaves it to `acs` to make rows of them: both decide what a run is trained on."""
     from fedlib.data import acs, census
-    honest = experiment.digest
+    honest = studies.digest
     before = {d: cell("FedAvg", d).id for d in ("census", "acs", "glyphs")}
     for module, changed in ((acs, {"census", "acs"}), (census, {"census"})):
-        monkeypatch.setattr(experiment, "digest", lambda m, module=module: "changed" if m is module else honest(m))
+        monkeypatch.setattr(studies, "digest", lambda m, module=module: "changed" if m is module else honest(m))
         assert {d for d in before if cell("FedAvg", d).id != before[d]} == changed
 
 

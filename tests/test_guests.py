@@ -8,7 +8,7 @@ import pytest
 import torch
 from toys_core import GROUPS, Normed, gap, same, state, toy
 
-from fedlib import engine, experiment, tasks
+from fedlib import engine, experiment, studies, tasks
 from fedlib.data import Pool
 from fedlib.local import Private, adam, grad
 from fedlib.method import make
@@ -308,11 +308,11 @@ def test_the_content_of_a_file_decides_not_its_name(tmp_path):
     none = cell({"name": "digits"}, {"name": "ResNet18", "weights": str(path)}).id
     one, other = now(b"one", 1), now(b"another", 2)
     assert len({none, one, other}) == 3 and now(b"one", 3) == one
-    assert experiment.content(str(tmp_path / "nothing")) == ""
+    assert studies.content(str(tmp_path / "nothing")) == ""
 
 
 def test_the_code_behind_the_data_decides():
-    used = lambda name: {m.__name__ for m in experiment.data_code({"name": name})}
+    used = lambda name: {m.__name__ for m in studies.data_code({"name": name})}
     assert {"fedlib.data.domains", "fedlib.data.glyphs"} <= used("domains")
     assert "fedlib.data.digits" in used("digits") and "fedlib.data.glyphs" not in used("digits")
 
@@ -320,9 +320,9 @@ def test_the_code_behind_the_data_decides():
 @pytest.mark.parametrize("method, module", [("FFT-GP-beside", "ga"), ("FFT-GP", "faa"), ("GRACE", "aligned"), ("GA", "faa")])
 def test_the_code_of_every_rule_decides(monkeypatch, method, module):
     """A change of a module that a method's numbers depend on gives its cells another id."""
-    one, digest = cell({"name": "digits"}, {"name": "Linear"}, method).id, experiment.digest
+    one, digest = cell({"name": "digits"}, {"name": "Linear"}, method).id, studies.digest
     changed = lambda m: "changed" if getattr(m, "__name__", "") == f"fedlib.methods.{module}" else digest(m)
-    monkeypatch.setattr(experiment, "digest", changed)
+    monkeypatch.setattr(studies, "digest", changed)
     assert cell({"name": "digits"}, {"name": "Linear"}, method).id != one
 
 
