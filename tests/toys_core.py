@@ -1,34 +1,16 @@
 """Small tasks whose answers are known, and comparisons of trees."""
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
-from fedlib.groups import Block, Groups
 from fedlib.methods.fedavg import FedAvg
-from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
 from fedlib.random import normal
 from fedlib.task import Task
+from fedlib.toys import GROUPS, SIZES, Normed, rows, toy
 from fedlib.tree import add, leaves
 
-GROUPS = Groups("code", ("nought", "one"), (1, 2), 0, (), (Block("code", "flag", 0, 1), Block("rest", "number", 1, 5)))
-SIZES = (9, 14, 6, 20, 11, 3)                          # training rows: unequal, one client shorter than a batch
-
-
-@dataclass(frozen=True)
-class Normed(Net):
-    """Linear, batch norm, tanh, linear."""
-    inputs: int
-    D: int
-    K: int
-
-    @cached_property
-    def parts(self):
-        return (linear_part("one", self.D, self.inputs), norm_part("bn", self.D, "batch"), linear_part("out", self.K, self.D))
-
-    def feat(self, w, x, b=None, stats=None):
-        return batch_norm(w, "bn", dense(w, "one", x), b, stats).tanh()
+__all__ = ["GROUPS", "SIZES", "Bowl", "Noisy", "Normed", "bowls", "gap", "rows", "same", "seen", "state", "toy"]
 
 
 @dataclass(frozen=True)
@@ -70,30 +52,6 @@ class Noisy(FedAvg):
         met = r.ask(self.how_often, {"zero": torch.zeros((), dtype=up["n"].dtype)})["met"]
         log = {"met": met} | ({"late": met.mean()} if r.t >= 2 else {})
         return super().aggregate(server, up, r) | {"log": log}
-
-
-def rows(sizes, start=0):
-    """One row list per size, one after another from `start`."""
-    at = torch.arange(start, start + sum(sizes)).split(list(sizes))
-    return tuple(at)
-
-
-def toy(network=None, sizes=SIZES, batch=4, dtype=torch.float64, K=3, **more):
-    """Clients of unequal size with 4 validation and 6 test rows each, and two guests: an unseen client, and a held-out
-    domain without training rows."""
-    g, C = torch.Generator().manual_seed(5), len(sizes)
-    n = [s + 10 for s in (*sizes, 10, 0)]
-    shift = torch.repeat_interleave(0.5 * torch.randn(C + 2, 5, generator=g, dtype=torch.float64), torch.tensor(n), 0)
-    x = torch.randn(sum(n), 5, generator=g, dtype=torch.float64) + shift
-    a = torch.randint(0, 2, (sum(n),), generator=g)
-    x[:, 0] = a
-    teacher = torch.randn(5, K, generator=g, dtype=torch.float64)
-    y = (x @ teacher + shift[:, :1]).argmax(1)
-    own = rows(n)
-    train, val, test = (tuple(r[s] for r in own) for s in (slice(10, None), slice(0, 4), slice(4, 10)))
-    guests = tuple(zip(train[C:], val[C:], test[C:]))
-    return Task("toy", network or MLP(5, 6, K), x.to(dtype), y, train[:C], val[:C], test[:C], K=K, a=a, guests=guests,
-                batch=batch, **more)
 
 
 def bowls(centres, n=None):
