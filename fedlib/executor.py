@@ -40,7 +40,7 @@ def opened(executor=None, workers=None, most=None, device=None):
     if executor is None and workers is None:
         executor = os.environ.get(VARIABLE) or None
     if executor is None:
-        workers = workers or (1 if torch.cuda.is_available() and device != "cpu" else len(os.sched_getaffinity(0)))
+        workers = workers or cores(device)
         with processes(min(workers, workers if most is None else most)) as submit:
             yield submit
     elif isinstance(executor, str):
@@ -59,6 +59,11 @@ def opened(executor=None, workers=None, most=None, device=None):
     else:
         raise ValueError(f"executor = {executor!r}: give the address of a scheduler, as tcp://10.0.0.5:8786, an object with "
                          "submit(f, *args) -> concurrent.futures.Future, or None")
+
+
+def cores(device=None):
+    """How many runs at once: one per core that we may use, one where there is a GPU."""
+    return 1 if torch.cuda.is_available() and device != "cpu" else len(os.sched_getaffinity(0))
 
 
 def results(submit, f, items, *args):

@@ -17,9 +17,16 @@ from .task import Plan, Task
 from .tree import drop, every, mean, only, rows, sub, unrow
 
 
-def hp(default, what, range=None, choices=None, grid=None, source=""):
-    """A hyper-parameter: its meaning, the permitted interval or values, the values searched, and where they come from."""
-    return field(default=default, metadata={"what": what, "range": range, "choices": choices, "grid": grid, "source": source})
+def hp(default, what, range=None, choices=None, grid=None, source="", **more):
+    """A hyper-parameter: its meaning, the permitted interval or values, the values searched, and where they come from.
+
+    more: absent, the value that is the old behaviour, for one that is added to a method which has runs already. At that value it
+    is left out of a run's name, so that the old runs keep theirs.
+    """
+    if more.keys() - {"absent"}:
+        raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known beside the others: absent")
+    known = {"what": what, "range": range, "choices": choices, "grid": grid, "source": source}
+    return field(default=default, metadata=known | more)
 
 
 class Card(NamedTuple):
@@ -69,7 +76,6 @@ class Method:
     download = "cohort"       # who runs receive; "all": absent clients too
     needs_val = False         # a client measures itself on its validation rows
     needs_groups = False      # it must know the groups of a sensitive attribute
-    uses = ()                 # modules beside its own that its numbers depend on
     post = ()                 # views that are also scored after training, before the next download
 
     def __post_init__(self):

@@ -6,23 +6,17 @@ A cell (task, method, setting, seed) is one run: what it is called, and everythi
 """
 from __future__ import annotations
 
-import ast
 import copy
 import functools
-import hashlib
-import inspect
 import itertools
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from . import engine, groups, local, method, nets, online, random, robust, server, task, tasks, tree
-from .data import partition
-from .data.archive import checksum
+from . import identity, method, tasks
 from .methods import METHODS
 from .tier import TIERS
 
@@ -47,54 +41,8 @@ class Cell:
 
     @property
     def id(self):
-        """Hash of the cell and of the source that it runs."""
-        kw = json.loads(self.kwargs)
-        own = [METHODS[self.method]]
-        inside = kw.get("inner", getattr(own[0], "around", None))
-        inside = {"name": inside} if isinstance(inside, str) else inside or {}
-        own += [METHODS[inside["name"]]] if inside else []
-        code = [digest(m) for m in (tree, random, groups, local, task, server, method, engine, nets.layers, nets.closed,
-                                    nets.small, nets.deep, online, partition)]
-        code += [digest(f) for f in vars(tasks).values() if inspect.isfunction(f) and f.__module__ == tasks.__name__]
-        code += [digest(inspect.getmodule(c)) for m in own for c in m.__mro__ if c.__module__.startswith("fedlib.methods")]
-        code += [digest(m) for c in own for m in c.uses] + [digest(robust)] * ("rule" in kw or "rule" in inside)
-        spec = json.loads(self.task)
-        code += [digest(m) for m in data_code(spec["data"])]
-        net = spec.get("network", {})
-        own_net = inspect.getmodule(tasks.NETWORKS.get(net.get("name"), nets.Net))
-        code += [digest(own_net)] * (own_net not in (nets.layers, nets.small, nets.deep))
-        files = [content(f) for f in (spec["data"].get("model"), net.get("weights")) if f]
-        what = [self.task, self.method, self.kwargs, self.engine, self.seed, code, *files]
-        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-
-
-def data_code(data):
-    """The modules that make the data of a description: the source's own, and what it imports from fedlib.data and fedlib.clip."""
-    source = inspect.getmodule(tasks.SOURCES[data["name"]])
-    used = {v if inspect.ismodule(v) else inspect.getmodule(v) for v in vars(source).values()}
-    mine = {m for m in {source, *used} if getattr(m, "__name__", "").startswith(("fedlib.data", "fedlib.clip"))}
-    return [*sorted(mine, key=str), *(data_code(data["data"]) if "data" in data else ())]
-
-
-def content(path):
-    """The checksum of a file that a run reads, or "" where it is not there yet: then the run itself will say so."""
-    return _content(path, os.stat(path).st_mtime_ns) if os.path.isfile(path) else ""
-
-
-@functools.cache
-def _content(path, _changed):
-    return checksum(path, "sha256")
-
-
-@functools.cache
-def digest(module):
-    """Hash of the code of a module or function without comments and docstrings: explaining better does not repeat a run."""
-    t = ast.parse(inspect.getsource(module))
-    for node in ast.walk(t):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            node.body = body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.dump(t).encode()).hexdigest()[:16]
+        """The name of the run: a hash of its resolved specification and of versions, see fedlib.identity."""
+        return identity.run_id(self)
 
 
 def load(path="params.yaml"):

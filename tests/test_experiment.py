@@ -1,12 +1,11 @@
 """Studies: params.yaml -> cells -> runs that are made once."""
-import importlib
 import json
 
 import numpy as np
 import pytest
 import yaml
 
-from fedlib import experiment, facts, local, record, robust, studies, tasks, theory
+from fedlib import experiment, facts, local, record, robust, studies, theory
 from fedlib.method import make
 from fedlib.methods import METHODS
 
@@ -113,26 +112,6 @@ def test_cells_with_the_papers_sizes_say_so(params, tmp_path):
         tree["fedga"]["tasks"]["synthetic_05_05"].pop("paper")
     done = experiment.study("fedga", "main", path=params(same), runs=tmp_path / "runs", workers=1)
     assert set(done.tiers) == {"paper"} and set(done.seeds().tier) == {"paper"}
-
-
-def test_explaining_better_does_not_repeat_a_run(tmp_path, monkeypatch):
-    import importlib.util
-    import sys
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def digest(text):
-        path = tmp_path / "m.py"
-        path.write_text(text)
-        spec = importlib.util.spec_from_file_location("m", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        import linecache
-        linecache.clearcache()
-        studies.digest.cache_clear()
-        return studies.digest(module)
-    plain = digest("def f(x):\n    return x + 1\n")
-    assert plain == digest('def f(x):\n    """One more."""\n    # why\n    return x + 1\n')
-    assert plain != digest("def f(x):\n    return x + 2\n")
 
 
 def test_settings_of_the_paper_are_declared_not_measured():
@@ -345,62 +324,6 @@ def test_a_piece_alone_is_no_value_by_tier():
     for k, v in (("rule", {"name": "DeepSight", "inputs": 200}), ("inner", {"name": "FedProx", "mu": 0.1}),
                  ("step", {"name": "Private", "sigma": 0.5})):
         assert experiment.settings({k: v}, {}, "small") == [("", {k: v})]
-
-
-def cell(method, data="census", **kw):
-    return experiment.Cell("d", "d", method, "", 0, "synthetic", json.dumps({"data": {"name": data}}), json.dumps(kw), "{}")
-
-
-WITH = {                                               # a module, and the cells whose numbers come from it
-    "condense": {"EquFL", "EquFL(FedProx)", "EquFL(Median)"},
-    "surrogates": {"EquFL", "EquFL(FedProx)", "EquFL(Median)", "Regular"},
-    "robust": {"FedAvg(Median)", "EquFL(Median)", "EquFL(inner Median)"},
-    "methods.fedprox": {"FedProx", "EquFL(FedProx)"},
-    "methods.equfl": {"EquFL", "EquFL(FedProx)", "EquFL(Median)"},
-    "methods.calibrated": {"EquFL", "EquFL(FedProx)", "EquFL(Median)", "Gaussian-update"},
-    "methods.reweight": {"Reweight", "FairFed", "FedFB", "Gaussian-update(FairFed)"},
-    "methods.fairfed": {"FairFed", "Gaussian-update(FairFed)"},
-    "bias": set(), "privacy": set(), "plots": set(), "ledger": set(),
-}
-CELLS = {
-    "FedAvg": cell("FedAvg"), "FedProx": cell("FedProx"), "Reweight": cell("Reweight"), "FairFed": cell("FairFed"),
-    "FedFB": cell("FedFB"), "Regular": cell("Regular"), "EquFL": cell("EquFL"), "EquFL(FedProx)": cell("EquFL", inner="FedProx"),
-    "EquFL(Median)": cell("EquFL", rule="Median"), "FedAvg(Median)": cell("FedAvg", rule={"name": "Median"}),
-    "EquFL(inner Median)": cell("EquFL", inner={"name": "FedAvg", "rule": "Median"}),
-    "Gaussian-update": cell("Gaussian-update"), "Gaussian-update(FairFed)": cell("Gaussian-update", inner={"name": "FairFed"}),
-}
-WITH = {k: v | ({"EquFL(inner Median)"} if "EquFL" in v else set())
-        | ({"Gaussian-update(FairFed)"} if "Gaussian-update" in v else set()) for k, v in WITH.items()}
-
-
-@pytest.mark.parametrize("name", WITH)
-def test_a_run_is_repeated_when_its_code_changes_and_only_then(name, monkeypatch):
-    module, honest = importlib.import_module(f"fedlib.{name}"), studies.digest
-    before = {k: c.id for k, c in CELLS.items()}
-    assert len(set(before.values())) == len(CELLS)
-    monkeypatch.setattr(studies, "digest", lambda m: "changed" if m is module else honest(m))
-    assert {k for k, c in CELLS.items() if c.id != before[k]} == WITH[name]
-
-
-@pytest.mark.parametrize("name", ["tree", "groups", "task", "engine", "server", "local", "method", "tasks.build",
-                                  "data.partition"])
-def test_the_core_is_part_of_every_run(name, monkeypatch):
-    """How a description becomes a task is; which sources there are is not, so a new one repeats nothing."""
-    module = tasks.build if name == "tasks.build" else importlib.import_module(f"fedlib.{name}")
-    honest = studies.digest
-    before = {k: c.id for k, c in CELLS.items()}
-    monkeypatch.setattr(studies, "digest", lambda m: "changed" if m is module else honest(m))
-    assert not set(before.values()) & {c.id for c in CELLS.values()}
-
-
-def test_people_of_the_census_are_encoded_by_the_survey(monkeypatch):
-    """The census draws people and leaves it to `acs` to make rows of them: both decide what a run is trained on."""
-    from fedlib.data import acs, census
-    honest = studies.digest
-    before = {d: cell("FedAvg", d).id for d in ("census", "acs", "glyphs")}
-    for module, changed in ((acs, {"census", "acs"}), (census, {"census"})):
-        monkeypatch.setattr(studies, "digest", lambda m, module=module: "changed" if m is module else honest(m))
-        assert {d for d in before if cell("FedAvg", d).id != before[d]} == changed
 
 
 PEOPLE = {

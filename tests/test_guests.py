@@ -8,7 +8,7 @@ import pytest
 import torch
 from toys_core import GROUPS, Normed, gap, same, state, toy
 
-from fedlib import engine, experiment, studies, tasks
+from fedlib import engine, experiment, identity, tasks
 from fedlib.data import Pool
 from fedlib.local import Private, adam, grad
 from fedlib.method import make
@@ -308,22 +308,7 @@ def test_the_content_of_a_file_decides_not_its_name(tmp_path):
     none = cell({"name": "digits"}, {"name": "ResNet18", "weights": str(path)}).id
     one, other = now(b"one", 1), now(b"another", 2)
     assert len({none, one, other}) == 3 and now(b"one", 3) == one
-    assert studies.content(str(tmp_path / "nothing")) == ""
-
-
-def test_the_code_behind_the_data_decides():
-    used = lambda name: {m.__name__ for m in studies.data_code({"name": name})}
-    assert {"fedlib.data.domains", "fedlib.data.glyphs"} <= used("domains")
-    assert "fedlib.data.digits" in used("digits") and "fedlib.data.glyphs" not in used("digits")
-
-
-@pytest.mark.parametrize("method, module", [("FFT-GP-beside", "ga"), ("FFT-GP", "faa"), ("GRACE", "aligned"), ("GA", "faa")])
-def test_the_code_of_every_rule_decides(monkeypatch, method, module):
-    """A change of a module that a method's numbers depend on gives its cells another id."""
-    one, digest = cell({"name": "digits"}, {"name": "Linear"}, method).id, studies.digest
-    changed = lambda m: "changed" if getattr(m, "__name__", "") == f"fedlib.methods.{module}" else digest(m)
-    monkeypatch.setattr(studies, "digest", changed)
-    assert cell({"name": "digits"}, {"name": "Linear"}, method).id != one
+    assert identity.content(str(tmp_path / "nothing")) == str(tmp_path / "nothing")
 
 
 # ---------------------------------------------------------------- Adam

@@ -27,7 +27,6 @@ class Aligned(FedAvg):
     are refreshed once, at w. A batch of one row makes no step. Two gradients on half a batch and one more forward pass per step;
     with rho = 1 the task counts twice, so a step is about twice as long as plain SGD's at the same lr.
     """
-    uses = (align,)                                                # before the field of that name
 
     meta: str = hp("mldg", "the local step", choices=("mldg", "grace", "joint", "none"), source="ours; grace: GRACE's code")
     align: str = hp("coral", "distance of features", choices=tuple(align.LOSSES), source="readme of GRACE's code")

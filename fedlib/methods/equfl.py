@@ -50,7 +50,6 @@ class EquFL(Collecting):
 
     card = GaussianUpdate.card._replace(line="the server condenses its trail of models and steps against the bias it finds there")
     needs_groups = True
-    uses = (condense, surrogates)
 
     def server(self, w, r):
         state = super().server(w, r)

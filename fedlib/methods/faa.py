@@ -26,7 +26,6 @@ class Gapped(FedAvg):
 
     who = "all"
     needs_val = True
-    uses = (simplex,)
 
     def cost(self, w, shard):
         b = shard.all("val")

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 from ..method import Card, hp
 from ..tree import every, share
-from . import reweight
 from .fedavg import FedAvg
 from .reweight import cells, weighted
 
@@ -38,7 +37,6 @@ class FedFB(FedAvg):
     card = Card("Improving Fairness via Federated Learning", "Zeng et al.", "arXiv 2110.15545", 2021, "zeng2021",
                 "row weights per group and outcome, learned by the server", "https://arxiv.org/abs/2110.15545")
     needs_groups = True
-    uses = (reweight,)
 
     alpha: float = hp(0.1, "step size of the weights; 0 gives FedAvg", range=(0, math.inf),
                       grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2), source="grid: FedFB; default: working choice")

@@ -24,7 +24,6 @@ class FFTGP(Aligned, FAA):
     """
     card = FAA.card._replace(line="local meta-learning that aligns features, and fairness-aware aggregation")
 
-    uses = (*FAA.uses, *Aligned.uses)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class FFTGPBeside(FFTGP):
     """
     card = FFTGP.card._replace(line="FFT-GP, with other rules tried on the same local models (an instrument)")
 
-    uses = (*FFTGP.uses, ga)
 
     @property
     def others(self):

@@ -21,7 +21,6 @@ class Regular(FedAvg):
     card = Card("When the Server Steps In: Calibrated Updates for Fair Federated Learning", "Yu et al.", "arXiv 2601.05352", 2026,
                 "equfl", "a bias penalty in every client's loss", "https://arxiv.org/abs/2601.05352")
     needs_groups = True
-    uses = (surrogates,)
 
     mu: float = hp(1.0, "weight of the penalty; 0 gives FedAvg", range=(0, math.inf), grid=(0.1, 1, 10),
                    source="working choice: not printed")
