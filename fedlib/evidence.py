@@ -32,6 +32,7 @@ from .record import Record
 
 FORMAT = b"1"
 FILES = ("runs", "hits", "logs", "groups", "alike")
+PART = {"hits": "views", "logs": "logs", "groups": "cells", "alike": "alike"}  # file -> part of a Record
 VALUE = {"hits": "hits", "logs": "value", "groups": "count", "alike": "value"}  # the column that is not a key
 SPEC = (
     "paper",
@@ -80,10 +81,7 @@ def tables(items):
     """[(id, {columns of SPEC}, Record)] -> {file: table}, of the files that have rows."""
     parts = {k: [] for k in FILES}
     for i, (name, spec, r) in enumerate(items):
-        kinds = {
-            "views": str(next(iter(r.views.values())).dtype) if r.views else "float32",
-            "logs": {k: [str(v.dtype), *v.shape] for k, v in r.logs.items()},
-        }
+        kinds = {k: {named(n): [str(v.dtype), *v.shape] for n, v in getattr(r, p).items()} for k, p in PART.items()}
         rest = {k: v for k, v in r.meta.items() if k not in OWN}
         parts["runs"].append(
             {"run": i, "id": name}
@@ -122,6 +120,11 @@ def tables(items):
             joined = pa.concat_tables([pa.table(p) for p in some], promote_options="permissive")
             out[k] = joined.unify_dictionaries().combine_chunks()
     return out
+
+
+def named(key):
+    """A view's (moment, view, split) or a log's name as one word."""
+    return key if isinstance(key, str) else "|".join(key)
 
 
 def flat(a):
@@ -214,6 +217,12 @@ def aside(folder):
     return folder.with_name(f".{folder.name}.old")
 
 
+def there(folder):
+    """The folder, or the old one aside that a process which died in `swap` has left."""
+    folder = Path(folder)
+    return aside(folder) if aside(folder).exists() and not folder.exists() else folder
+
+
 def recover(folder):
     """A process that died between the two renames of `swap` has left the old files aside: they are the evidence."""
     if not folder.exists() and aside(folder).exists():
@@ -254,31 +263,24 @@ def same(a, b):
 # ---------------------------------------------------------------- reading
 def read(folder, only=None):
     """{id: Record} of a packed study; only: these ids. Raises Damaged."""
-    folder = Path(folder)
+    folder = there(folder)
     listed = table(folder, "runs").to_pylist()
     out, kinds = {}, {}
     for row in listed:
         meta = json.loads(row["meta"]) | {k: row[k] for k in OWN if row[k] is not None}
         out[row["run"]] = Record(meta, np.array(row["rounds"], int))
         kinds[row["run"]] = json.loads(row["kinds"])
-    try:
-        for k in VALUE:
-            if (folder / f"{k}.parquet").exists():
+    for k in VALUE:
+        if any(kind[k] for kind in kinds.values()):
+            try:
                 fill(k, table(folder, k), out, kinds)
-    except (KeyError, ValueError, IndexError) as e:
-        raise (
-            e
-            if isinstance(e, Damaged)
-            else Damaged(
-                f"{folder}: its files do not belong together ({type(e).__name__}: {e}); " + again(folder)
-            )
-        ) from e
-    for r in out.values():
-        if not r.views:
-            raise Damaged(
-                f"{folder}/hits.parquet: no accuracies of {r.meta['method']} seed {r.meta['seed']}; "
-                + again(folder)
-            )
+                whole = all(len(getattr(r, PART[k])) == len(kinds[i][k]) for i, r in out.items())
+            except (KeyError, ValueError, IndexError) as e:
+                if isinstance(e, Damaged):
+                    raise
+                whole = False
+            if not whole:
+                raise Damaged(f"{folder}/{k}.parquet does not belong to the runs beside it; " + again(folder))
     return {row["id"]: out[row["run"]] for row in listed if only is None or row["id"] in only}
 
 
@@ -310,17 +312,13 @@ def fill(kind, t, records, kinds):
     for start, end in stretches(run, *codes):
         r, v = records[run[start]], value[start:end]
         key = tuple(n[c[start]] for n, c in zip(names, codes))
-        if kind == "hits":
-            n = rows_of(r.meta, key[0], key[2])
-            r.views[key] = accuracy_of(turned(v, len(n), -1), n, kinds[run[start]]["views"])
-        elif kind == "groups":
-            C, A = len(rows_of(r.meta, key[0], key[2])), int(number("group")[end - 1]) + 1
-            r.cells[key] = turned(v, C, -1, A, 2, 2)
-        elif kind == "alike":
-            r.alike[key] = turned(v, len(rows_of(r.meta, key[0], "test")), -1, 2)
+        dtype, first, *rest = kinds[run[start]][kind]["|".join(key)]
+        if kind == "logs":
+            r.logs[key[0]] = turned(v, -1, first).reshape(first, *rest).astype(dtype)
+        elif kind == "hits":
+            r.views[key] = accuracy_of(turned(v, rest[0], first), rows_of(r.meta, key[0], key[2]), dtype)
         else:
-            dtype, *shape = kinds[run[start]]["logs"][key[0]]
-            r.logs[key[0]] = turned(v, -1, shape[0]).reshape(shape).astype(dtype)
+            getattr(r, PART[kind])[key] = turned(v, rest[0], first, *rest[1:]).astype(dtype)
 
 
 def turned(v, *shape):
@@ -338,7 +336,7 @@ def stretches(*keys):
 # ---------------------------------------------------------------- what is there
 def listed(folder, columns=("id", *SPEC, *OWN)):
     """runs.parquet of a packed study as a list of dictionaries; an empty one where it is not packed. Raises Damaged."""
-    path = Path(folder, "runs.parquet")
+    path = there(folder) / "runs.parquet"
     return _listed(path, os.stat(path).st_mtime_ns, tuple(columns)) if path.exists() else []
 
 
@@ -352,10 +350,10 @@ def find(ids, paper, study, root="evidence"):
     root, out = Path(root), {}
     own = root / f"{paper}-{study}"
     for folder in [own, *sorted(f for f in root.glob(f"{paper}-*") if f != own)]:
-        there = set(ids) - set(out)
-        there &= {row["id"] for row in listed(folder, ("id",))} if there else set()
-        if there:
-            out |= stored(folder, os.stat(folder / "runs.parquet").st_mtime_ns, frozenset(there))
+        wanted = set(ids) - set(out)
+        wanted &= {row["id"] for row in listed(folder, ("id",))} if wanted else set()
+        if wanted:
+            out |= stored(folder, os.stat(there(folder) / "runs.parquet").st_mtime_ns, frozenset(wanted))
     return out
 
 
