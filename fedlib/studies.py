@@ -10,7 +10,6 @@ import copy
 import functools
 import itertools
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,66 +44,151 @@ class Cell:
         return identity.run_id(self)
 
 
+# ---------------------------------------------------------------- files -> tasks and studies
 def load(path="params.yaml"):
-    """The parameters, with every key checked."""
+    """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every key checked, every $name replaced.
+
+    The knobs of a paper are its section of `path`; its tasks and studies are those of papers/<paper>/studies.yaml beside `path`,
+    or of the section itself where there is no such file. A paper that has neither is left out: its folder was taken away.
+    """
+    path = Path(path)
+    tree = read(path)
+    if tree.get("tier") not in TIERS:
+        raise ValueError(f"{path}: tier = {tree.get('tier')!r}; give one of {', '.join(TIERS)}")
+    sections = {name: v for name, v in tree.items() if isinstance(v, dict)}
+    files = {f.parent.name: f for f in sorted(path.parent.glob("papers/*/studies.yaml"))}
+    papers = {name: paper_of(name, sections.get(name, {}), path, files.get(name)) for name in sections | files}
+    return {k: v for k, v in tree.items() if k not in papers} | {name: p for name, p in papers.items() if p["studies"]}
+
+
+def paper_of(name, section, path, file=None):
+    """One paper's knobs, tasks and studies, from its section of the file `path` and its own file."""
+    body = read(file) if file else {k: section[k] for k in ("tasks", "studies") if k in section}
+    at = str(file) if file else f"{path}: {name}"
+    refuse(body, ("tasks", "studies"), at)
+    used = {v[1:] for v in leaves(body) if isinstance(v, str) and v.startswith("$")}
+    knobs = {k: v for k, v in section.items() if file or k not in body}
+    if body:
+        refuse(knobs, sorted(used), f"{path}: {name}")
+    for k in sorted(used - set(knobs)):
+        raise ValueError(f"{at} uses ${k}, which is not given{method.nearest(k, knobs)}; give {k} in {path}, section {name}")
+    body = given(body, knobs)
+    tasks_ = body.get("tasks") or {}
+    studies = {s: entry for notebook in (body.get("studies") or {}).values() for s, entry in notebook.items()}
+    for kind, entries, keys in (("tasks", tasks_, TASK), ("studies", studies, STUDY)):
+        for k, entry in entries.items():
+            refuse(entry, (*keys, "like") if kind == "tasks" else keys, f"{at}: {kind}.{k}")
+            for t in TIERS:
+                refuse(entry.get(t) or {}, keys, f"{at}: {kind}.{k}.{t}")
+    return knobs | {"tasks": {k: whole(k, tasks_, f"{at}: tasks.{k}") for k in tasks_}, "studies": studies}
+
+
+def read(path):
+    """The dictionary in a YAML file, a copy of one's own."""
     try:
-        tree_ = copy.deepcopy(parsed(Path(path).read_text()))
+        tree = copy.deepcopy(parsed(path.read_text()))
     except yaml.YAMLError as e:
         raise ValueError(f"{path} is not valid YAML: {e}") from e
-    if tree_.get("tier") not in TIERS:
-        raise ValueError(f"{path}: tier = {tree_.get('tier')!r}; give one of {', '.join(TIERS)}")
-    for paper, p in tree_.items():
-        if isinstance(p, dict):
-            used = set(re.findall(r"\$(\w+)", json.dumps(p.get("studies", {}))))
-            refuse(p, ("tasks", "studies", *sorted(used)), f"{path}: {paper}")
-            for k in used - set(p):
-                raise ValueError(f"{path}: a study of {paper} uses ${k}, which is not given{method.nearest(k, p)}")
-            p["studies"] = {name: entry for notebook in p.get("studies", {}).values() for name, entry in notebook.items()}
-            for kind, keys in (("tasks", TASK), ("studies", STUDY)):
-                for name, entry in p.get(kind, {}).items():
-                    at = f"{path}: {paper}.{kind}.{name}"
-                    refuse(entry, keys, at)
-                    for t in TIERS:
-                        refuse(entry.get(t) or {}, keys, f"{at}.{t}")
-    return tree_
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} holds {tree!r}; it needs lines `key: value`")
+    return tree
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def parsed(text):
     """YAML in C where PyYAML has it: ten times as quick, and every study asks twice."""
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def refuse(entry, keys, at):
+    """ValueError unless `entry` is a dictionary with no other than these keys."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"{at} is {entry!r}; it needs entries (known: {', '.join(keys)})")
     for k in entry:
         if k not in keys:
             raise ValueError(f"{at}: unknown key {k!r}{method.nearest(k, keys)} (known: {', '.join(keys)})")
 
 
+def leaves(value):
+    """All values inside dictionaries and lists that are neither."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inside is None else [leaf for v in inside for leaf in leaves(v)]
+
+
+def given(value, knobs):
+    """A value with every "$name" in it replaced by the knob of that name."""
+    if isinstance(value, dict):
+        return {k: given(v, knobs) for k, v in value.items()}
+    if isinstance(value, list):
+        return [given(v, knobs) for v in value]
+    return knobs[value[1:]] if isinstance(value, str) and value.startswith("$") else value
+
+
+def whole(name, entries, at, trail=()):
+    """A task with all that it inherits by `like`."""
+    own = dict(entries[name])
+    if "like" not in own:
+        return own
+    other = own.pop("like")
+    if other not in entries:
+        raise ValueError(f"{at}: like: {other!r}{method.nearest(other, entries)} (there are {', '.join(entries)})")
+    if other in (*trail, name):
+        raise ValueError(f"{at}: like leads in a circle, {' -> '.join((*trail, name, other))}; write one of them out")
+    return merged(whole(other, entries, at, (*trail, name)), own)
+
+
+def merged(base, change):
+    """base with the entries of change. A dictionary changes that of base, unless it has a `name`: another piece replaces the
+    whole. A null takes the entry away."""
+    out = dict(base)
+    for k, v in change.items():
+        alike = isinstance(v, dict) and isinstance(base.get(k), dict) and by_tier(v) == by_tier(base[k])
+        out[k] = merged(base[k], v) if alike and "name" not in v else v
+    return {k: v for k, v in out.items() if v is not None}
+
+
+def by_tier(value):
+    """Whether it is a value for each tier, {tiny: ..., small: ..., paper: ...}."""
+    return isinstance(value, dict) and bool(value) and set(value) <= set(TIERS)
+
+
+def of_tier(value, tier, name):
+    """What a value {tiny: ..., small: ..., paper: ...} is at a tier."""
+    if tier not in value:
+        raise ValueError(f"{name} = {value} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
+    return value[tier]
+
+
 def tiered(entry, tier):
-    """An entry with the changes of its tier applied, one level deep."""
-    base = {k: v for k, v in entry.items() if k not in TIERS}
-    for k, v in (entry.get(tier) or {}).items():
-        base[k] = v
-    return base
+    """A task or study as its tier has it: entries below the tier's name replace the entry's own, and values by tier are that
+    tier's. Hyper-parameters keep theirs, which `settings` reads."""
+    base = {k: v for k, v in entry.items() if k not in TIERS} | (entry.get(tier) or {})
+    return {k: v if k == "methods" else plain(v, tier, k) for k, v in base.items()}
 
 
+def plain(value, tier, name):
+    """A value with all values by tier inside it chosen."""
+    if by_tier(value):
+        return plain(of_tier(value, tier, name), tier, name)
+    if isinstance(value, dict):
+        return {k: plain(v, tier, k) for k, v in value.items()}
+    return [plain(v, tier, name) for v in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- a study -> cells
 def settings(kwargs, paper, tier="paper"):
     """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants.
 
-    A value "$name" is the paper's constant of that name, a value {small: 2, paper: 5} that of the tier; the latter is no variant
-    and not named in the setting.
+    A value "$name" is the paper's knob of that name, a value {small: 2, paper: 5} that of the tier; the latter is no variant and
+    not named in the setting, unless it is a list.
     """
     out = []
     for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
-        variant = {k: paper[v[1:]] if isinstance(v, str) and v.startswith("$") else v for k, v in (variant or {}).items()}
-        silent = {k for k, v in variant.items() if isinstance(v, dict) and "name" not in v}      # {name: ...} is a piece
-        for k in silent:
-            if tier not in variant[k]:
-                raise ValueError(f"{k} = {variant[k]} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
-        variant = {k: v[tier] if k in silent else v for k, v in variant.items()}
+        variant = given(variant or {}, paper)
+        chosen = {k for k, v in variant.items() if isinstance(v, dict) and "name" not in v}      # {name: ...} is a piece
+        variant = {k: of_tier(v, tier, k) if k in chosen else v for k, v in variant.items()}
         axes = [k for k, v in variant.items() if isinstance(v, list)]
-        named = [k for k in (variant if isinstance(kwargs, list) else axes) if k not in silent]
+        named = [k for k in variant if k in axes or (isinstance(kwargs, list) and k not in chosen)]
         for point in itertools.product(*[variant[k] for k in axes]):
             full = variant | dict(zip(axes, point))
             out.append((";".join(word(k, full[k]) for k in named), full))
@@ -120,12 +204,13 @@ def word(k, v):
 
 def cells(paper, name, path="params.yaml", tier=None, **changes):
     """The cells of a study. changes: values that replace the study's own, as a reader would try them."""
-    tree_ = load(path)
-    tier = tier or tree_["tier"]
-    for what, table in ((paper, tree_), (name, tree_.get(paper, {}).get("studies", {}))):
+    tree = load(path)
+    tier = tier or tree["tier"]
+    for what, table in ((paper, tree), (name, tree.get(paper, {}).get("studies", {}))):
         if what not in table:
-            raise ValueError(f"{path} has no {what!r}{method.nearest(what, table)} (it has {', '.join(table)})")
-    p = tree_[paper]
+            raise ValueError(f"{path}, with papers/*/studies.yaml beside it, has no {what!r}{method.nearest(what, table)} "
+                             f"(there are {', '.join(table)})")
+    p = tree[paper]
     study_ = tiered(p["studies"][name], tier) | changes
     refuse(study_, STUDY, f"{paper}.{name}")
     out = []

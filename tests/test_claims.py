@@ -362,9 +362,9 @@ THEORY = ("weight_bound_violations", "alpha_one_deviation", "example_delta_avgdi
 def planned():
     """Invented numbers for every run that params.yaml plans at tier paper, and for theory and timing."""
     from fedlib import experiment
-    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    plans = yaml.safe_load((ROOT / "papers/fedga/studies.yaml").read_text(encoding="utf-8"))
     tables = []
-    for notebook, group in params["fedga"]["studies"].items():
+    for notebook, group in plans["studies"].items():
         for study in group if notebook != "grid" else ():
             todo = experiment.cells("fedga", study, ROOT / "params.yaml", "paper")[0]
             base = pd.DataFrame([{"dataset": c.dataset, "method": c.method, "setting": c.setting, "seed": c.seed,
