@@ -20,7 +20,7 @@ from .methods import METHODS
 from .tier import TIERS
 
 RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how", "precision")
-STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "source", *TIERS)
+STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "logs", "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 
 
