@@ -13,7 +13,6 @@ from . import engine, experiment
 from .compare import one_thread
 from .method import Round, make
 from .random import fold
-from .record import commit
 from .tree import pick
 
 FEW, MANY = 1, 3                                       # rounds of a short and of a long run: their difference evaluates nothing
@@ -76,8 +75,7 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
 
 def rows(table, paper, dataset, data, tier):
     """The table as rows of results/seeds: one per repetition of the timing, one for each number of bytes."""
-    base = dict(paper=paper, study="cost", dataset=dataset, setting="", rule="run", data=data, device="cpu, 1 thread",
-                commit=commit())
+    base = dict(paper=paper, study="cost", dataset=dataset, setting="", rule="run", data=data, device="cpu, 1 thread")
     out = []
     for name, r in table.iterrows():
         one = base | dict(method=name)

@@ -6,6 +6,8 @@ rows. Letters: c clients measured, p points per axis.
 """
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -50,13 +52,18 @@ def places(accuracy):
     return dict(zip(PLACES, order[[0, (len(order) - 1) // 2, -1]].tolist()))
 
 
-def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
-    """Train a cell and measure what it leaves behind: its Record, with the findings in place of the final state.
+def measure_all(cells, workers=None, **size):
+    """[measure(cell, **size)] of every cell, in order; on processes of this machine."""
+    return experiment.over(partial(measure, **size), cells, workers)
 
-    state["sharpness"]: {view: {metric: value}}; the last two views, means over `clients` clients, exist where clients have models
-    of their own.
-    state["surfaces"], for seeds in `draw` alone: {(view, place): losses [p, p]}, place "" for the global model, else one of
-    PLACES or "mean" over all clients (on `coarse` points). rows: a fixed class-balanced subset for the global model.
+
+def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
+    """Train a cell and measure what it leaves behind.
+
+    -> "sharpness": {view: {metric: value}}; the last two views, means over `clients` clients, exist where clients have models of
+    their own. "surfaces", for seeds in `draw` alone: {(view, place): losses [p, p]}, place "" for the global model, else one of
+    PLACES or "mean" over all clients (on `coarse` points). "who": {place: client}. rows: a fixed class-balanced subset for the
+    global model.
     """
     torch.set_num_threads(1)
     _, task, r = experiment.trained(cell, device="cpu")
@@ -78,5 +85,4 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
         for view, model in views.items():
             surfaces |= {(view, k): z(loss[i], model(i), points) for k, i in who.items()}
             surfaces[view, "mean"] = np.mean([z(loss[i], model(i), coarse) for i in range(task.C)], 0)
-    r.state = {"sharpness": found, "surfaces": surfaces, "who": who}
-    return r
+    return {"sharpness": found, "surfaces": surfaces, "who": who}

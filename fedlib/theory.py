@@ -13,7 +13,6 @@ import torch
 from . import engine, nets, plots, tasks
 from .methods import FedAvg, FedGA
 from .methods.fedga import gini
-from .record import commit
 
 PARAMETERS = {                                          # data set -> (P, participants), section 6 of the paper and Table 8
     "office10_alexnet": (nets.AlexNetBN(K=10), 4),
@@ -116,7 +115,7 @@ def trigger_times(repeats, full=True):
 def rows(bounds, example, sizes, times, tier):
     """Everything above as rows of results/seeds; tier: of the timings, the rest is exact."""
     device = f"cpu, {torch.get_num_threads()} thread"
-    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=device, commit=commit())
+    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=device)
     one = bounds | {k: v for k, v in example.items() if k != "exact"} | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
     out = [base | dict(study="theory", dataset="none", method="FedGA", seed=0, metric=k, value=v, data="synthetic")
            for k, v in one.items()]

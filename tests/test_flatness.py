@@ -1,12 +1,9 @@
 """What the study `flatness` measures: on a loss whose answers are known, and on a tiny run."""
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
 from fedlib import experiment, flatness
-from fedlib.record import Record
 
 TINY = dict(clients=3, rows=60, points=5, coarse=3)
 
@@ -41,21 +38,18 @@ def test_a_client_that_never_trained_is_served_by_the_server():
 
 
 @pytest.fixture(scope="module")
-def done():
+def cells():
     some = {"tasks": ["digits"], "methods": {"FedAvg": {}, "PLGU-LF": {}}}
-    return experiment.study("plgu", "flatness", "tiny", workers=1, by=partial(flatness.measure, **TINY), **some)
+    return experiment.cells("plgu", "flatness", tier="tiny", **some)[0]
 
 
-def test_the_same_run_is_measured_that_a_study_keeps(done, tmp_path):
-    for cell, r in zip(done.cells, done.records):
-        kept = Record.load(experiment.compute(cell, tmp_path))
-        assert kept.views.keys() == r.views.keys()
-        for k, a in kept.views.items():
-            assert np.array_equal(a, r.views[k])
+@pytest.fixture(scope="module")
+def found(cells):
+    return flatness.measure_all(cells, workers=1, **TINY)
 
 
-def test_views_and_surfaces_of_a_run(done):
-    fedavg, lf = (r.state for r in done.records)
+def test_views_and_surfaces_of_a_run(found):
+    fedavg, lf = found
     assert set(fedavg["sharpness"]) == {flatness.GLOBAL} and set(fedavg["surfaces"]) == {(flatness.GLOBAL, "")}
     assert set(lf["sharpness"]) == {flatness.GLOBAL, flatness.ALONE, flatness.OWN}
     assert lf["sharpness"][flatness.ALONE]["weight_norm"] == pytest.approx(lf["sharpness"][flatness.GLOBAL]["weight_norm"])
@@ -67,9 +61,9 @@ def test_views_and_surfaces_of_a_run(done):
     assert shapes == {(flatness.GLOBAL, ""): (5, 5)}
 
 
-def test_no_surface_for_a_seed_that_is_not_drawn(done):
-    r = flatness.measure(done.cells[0], **TINY, draw=())
-    assert r.state["surfaces"] == {} and r.state["sharpness"] == done.records[0].state["sharpness"]
+def test_no_surface_for_a_seed_that_is_not_drawn(cells, found):
+    got = flatness.measure(cells[0], **TINY, draw=())
+    assert got["surfaces"] == {} and got["sharpness"] == found[0]["sharpness"]
 
 
 def test_over_keeps_the_order_in_several_processes():
