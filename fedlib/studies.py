@@ -19,7 +19,8 @@ from . import identity, method, tasks
 from .methods import METHODS
 from .tier import TIERS
 
-RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how", "precision")
+RUN = ("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own", "microscope", "how",
+       "precision")
 STUDY = ("title", "tasks", "methods", "without", "look", "seeds", *RUN, "logs", "source", *TIERS)
 TASK = (*tasks.KEYS, "run", "label", *TIERS)
 
@@ -36,7 +37,7 @@ class Cell:
     task: str                                          # description of the task, json
     kwargs: str                                        # hyper-parameters, json
     engine: str                                        # what RUN lists, json
-    mine: str = ""                                     # hash of edited sources, where a reader asked for runs of their own
+    mine: str = ""                                     # hash of edited sources, for a reader's own runs
 
     @property
     def id(self):
@@ -46,10 +47,11 @@ class Cell:
 
 # ---------------------------------------------------------------- files -> tasks and studies
 def load(path="params.yaml"):
-    """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every key checked, every $name replaced.
+    """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, checked, every $name replaced.
 
-    The knobs of a paper are its section of `path`; its tasks and studies are those of papers/<paper>/studies.yaml beside `path`,
-    or of the section itself where there is no such file. A paper that has neither is left out: its folder was taken away.
+    The knobs of a paper are its section of `path`; its tasks and studies are those of
+    papers/<paper>/studies.yaml beside `path`, or of the section itself where there is no such file. A paper
+    that has neither is left out: its folder was taken away.
     """
     path = Path(path)
     tree = read(path)
@@ -57,8 +59,10 @@ def load(path="params.yaml"):
         raise ValueError(f"{path}: tier = {tree.get('tier')!r}; give one of {', '.join(TIERS)}")
     sections = {name: v for name, v in tree.items() if isinstance(v, dict)}
     files = {f.parent.name: f for f in sorted(path.parent.glob("papers/*/studies.yaml"))}
-    papers = {name: paper_of(name, sections.get(name, {}), path, files.get(name)) for name in sections | files}
-    return {k: v for k, v in tree.items() if k not in papers} | {name: p for name, p in papers.items() if p["studies"]}
+    papers = {k: paper_of(k, sections.get(k, {}), path, files.get(k)) for k in sections | files}
+    rest = {k: v for k, v in tree.items() if k not in papers}
+    refuse(rest, ("tier", "seed"), str(path))
+    return rest | {k: p for k, p in papers.items() if p["studies"]}
 
 
 def paper_of(name, section, path, file=None):
@@ -71,16 +75,28 @@ def paper_of(name, section, path, file=None):
     if body:
         refuse(knobs, sorted(used), f"{path}: {name}")
     for k in sorted(used - set(knobs)):
-        raise ValueError(f"{at} uses ${k}, which is not given{method.nearest(k, knobs)}; give {k} in {path}, section {name}")
+        raise ValueError(f"{at} uses ${k}, which is not given{method.nearest(k, knobs)}; "
+                         f"give {k} in {path}, section {name}")
     body = given(body, knobs)
-    tasks_ = body.get("tasks") or {}
-    studies = {s: entry for notebook in (body.get("studies") or {}).values() for s, entry in notebook.items()}
-    for kind, entries, keys in (("tasks", tasks_, TASK), ("studies", studies, STUDY)):
-        for k, entry in entries.items():
-            refuse(entry, (*keys, "like") if kind == "tasks" else keys, f"{at}: {kind}.{k}")
-            for t in TIERS:
-                refuse(entry.get(t) or {}, keys, f"{at}: {kind}.{k}.{t}")
-    return knobs | {"tasks": {k: whole(k, tasks_, f"{at}: tasks.{k}") for k in tasks_}, "studies": studies}
+    entries = body.get("tasks") or {}
+    check(entries, TASK, ("like",), f"{at}: tasks")
+    studies = {}
+    for notebook, group in (body.get("studies") or {}).items():
+        check(group, STUDY, (), f"{at}: studies.{notebook}")
+        for k in set(group) & set(studies):
+            raise ValueError(f"{at}: two studies are called {k!r}; rename the one of studies.{notebook}")
+        studies |= group
+    return knobs | {"tasks": {k: whole(k, entries, f"{at}: tasks.{k}") for k in entries}, "studies": studies}
+
+
+def check(entries, keys, more, at):
+    """Refuse unknown keys of {name: entry}, also below an entry's tiers. more: keys only an entry may have."""
+    if not isinstance(entries, dict):
+        raise ValueError(f"{at} is {entries!r}; it needs entries `name: {{...}}`")
+    for k, entry in entries.items():
+        refuse(entry, (*keys, *more), f"{at}.{k}")
+        for t in TIERS:
+            refuse(entry.get(t) or {}, keys, f"{at}.{k}.{t}")
 
 
 def read(path):
@@ -131,20 +147,24 @@ def whole(name, entries, at, trail=()):
         return own
     other = own.pop("like")
     if other not in entries:
-        raise ValueError(f"{at}: like: {other!r}{method.nearest(other, entries)} (there are {', '.join(entries)})")
+        raise ValueError(f"{at}: like names the task {other!r}{method.nearest(other, entries)} "
+                         f"(there are {', '.join(entries)})")
     if other in (*trail, name):
-        raise ValueError(f"{at}: like leads in a circle, {' -> '.join((*trail, name, other))}; write one of them out")
+        circle = " -> ".join((*trail, name, other))
+        raise ValueError(f"{at}: like leads in a circle, {circle}; write one of them out")
     return merged(whole(other, entries, at, (*trail, name)), own)
 
 
 def merged(base, change):
-    """base with the entries of change. A dictionary changes that of base, unless it has a `name`: another piece replaces the
-    whole. A null takes the entry away."""
+    """base with the entries of change. A dictionary changes that of base, unless it has a `name`: another
+    piece replaces the whole. A null takes the entry away."""
     out = dict(base)
     for k, v in change.items():
         alike = isinstance(v, dict) and isinstance(base.get(k), dict) and by_tier(v) == by_tier(base[k])
         out[k] = merged(base[k], v) if alike and "name" not in v else v
-    return {k: v for k, v in out.items() if v is not None}
+        if v is None:
+            del out[k]
+    return out
 
 
 def by_tier(value):
@@ -155,13 +175,14 @@ def by_tier(value):
 def of_tier(value, tier, name):
     """What a value {tiny: ..., small: ..., paper: ...} is at a tier."""
     if tier not in value:
-        raise ValueError(f"{name} = {value} has no value for tier {tier}; give one for each of {', '.join(TIERS)}")
+        raise ValueError(f"{name} = {value} has no value for tier {tier}; "
+                         f"give one for each of {', '.join(TIERS)}")
     return value[tier]
 
 
 def tiered(entry, tier):
-    """A task or study as its tier has it: entries below the tier's name replace the entry's own, and values by tier are that
-    tier's. Hyper-parameters keep theirs, which `settings` reads."""
+    """A task or study as its tier has it: entries below the tier's name replace the entry's own, and values
+    by tier are that tier's. Hyper-parameters keep theirs, which `settings` reads."""
     base = {k: v for k, v in entry.items() if k not in TIERS} | (entry.get(tier) or {})
     return {k: v if k == "methods" else plain(v, tier, k) for k, v in base.items()}
 
@@ -177,15 +198,15 @@ def plain(value, tier, name):
 
 # ---------------------------------------------------------------- a study -> cells
 def settings(kwargs, paper, tier="paper"):
-    """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is a list of variants.
+    """One method's entry -> [(setting, hyper-parameters)]. Lists span a grid; a list of entries is variants.
 
-    A value "$name" is the paper's knob of that name, a value {small: 2, paper: 5} that of the tier; the latter is no variant and
-    not named in the setting, unless it is a list.
+    A value "$name" is the paper's knob of that name, a value {small: 2, paper: 5} that of the tier; the
+    latter is no variant and not named in the setting, unless it is a list.
     """
     out = []
     for variant in kwargs if isinstance(kwargs, list) else [kwargs]:
         variant = given(variant or {}, paper)
-        chosen = {k for k, v in variant.items() if isinstance(v, dict) and "name" not in v}      # {name: ...} is a piece
+        chosen = {k for k, v in variant.items() if isinstance(v, dict) and "name" not in v}   # else a piece
         variant = {k: of_tier(v, tier, k) if k in chosen else v for k, v in variant.items()}
         axes = [k for k, v in variant.items() if isinstance(v, list)]
         named = [k for k in variant if k in axes or (isinstance(kwargs, list) and k not in chosen)]
@@ -196,54 +217,80 @@ def settings(kwargs, paper, tier="paper"):
 
 
 def word(k, v):
-    """A hyper-parameter in a setting: "alpha=5", "rule=Median"; a step goes by its own values, "sigma=0.5"."""
+    """A hyper-parameter in a setting: "alpha=5", "rule=Median"; a step goes by its values, "sigma=0.5"."""
     if k == "step" and isinstance(v, dict) and len(v) > 1:
         return ";".join(word(j, u) for j, u in v.items() if j != "name")
     return f"{k}={v['name'] if isinstance(v, dict) else v}"
 
 
 def cells(paper, name, path="params.yaml", tier=None, **changes):
-    """The cells of a study. changes: values that replace the study's own, as a reader would try them."""
+    """(the cells of a study, the study at its tier, the tier). changes: values that replace the study's own,
+    as a reader would try them."""
     tree = load(path)
     tier = tier or tree["tier"]
-    for what, table in ((paper, tree), (name, tree.get(paper, {}).get("studies", {}))):
-        if what not in table:
-            raise ValueError(f"{path}, with papers/*/studies.yaml beside it, has no {what!r}{method.nearest(what, table)} "
-                             f"(there are {', '.join(table)})")
-    p = tree[paper]
-    study_ = tiered(p["studies"][name], tier) | changes
-    refuse(study_, STUDY, f"{paper}.{name}")
+    at = f"{path}, with papers/*/studies.yaml beside it,"
+    p = found(paper, tree, f"{at} has no")
+    study = tiered(found(name, p["studies"], f"{at} has no"), tier) | changes
+    at = f"{place(path, paper)}: studies.{name}"
+    refuse(study, STUDY, at)
     out = []
-    for dataset in study_["tasks"]:
-        if dataset not in p["tasks"]:
-            raise ValueError(f"{path}: {paper}.studies.{name} names the task {dataset!r}{method.nearest(dataset, p['tasks'])}")
-        spec = tiered(p["tasks"][dataset], tier)
-        label = spec.pop("label", dataset)
-        train, run_ = spec.pop("train", {}), {"every": 1} | spec.pop("run", {})
-        own = study_["tasks"][dataset] or {} if isinstance(study_["tasks"], dict) else {}
-        parts = spec | {"train": train, "run": run_ | {k: study_[k] for k in RUN if k in study_}}  # a study overrules its tasks
-        for k, v in own.items():
-            parts[k] = parts[k] | v if isinstance(parts.get(k), dict) else v
-        kind = kind_of(root(spec["data"]), root(tiered(p["tasks"][dataset], "paper")["data"]))
-        for where, tspec in points(parts):
-            train, run_ = tspec.pop("train"), tspec.pop("run")
-            for m, kwargs in study_["methods"].items():
-                if m not in METHODS:
-                    raise ValueError(f"{path}: {paper}.studies.{name} names the method {m!r}{method.nearest(m, METHODS)}")
-                if dataset in study_.get("without", {}).get(m, ()):
+    for dataset in study["tasks"]:
+        entry = found(dataset, p["tasks"], f"{at} names the task")
+        own, papers = tiered(entry, tier), tiered(entry, "paper")
+        what = dataset, own.get("label", dataset)
+        kind = kind_of(root(own["data"]), root(papers["data"]))
+        for where, spec in points(parts(own, study, dataset)):
+            for m, kwargs in study["methods"].items():
+                found(m, METHODS, f"{at} names the method")
+                if dataset in study.get("without", {}).get(m, ()):
                     continue
-                how_often = run_["every"] if isinstance(run_["every"], int) else run_["every"].get(m, 1)
                 for how, kw in settings(kwargs, p, tier):
-                    for seed in range(study_["seeds"]):
-                        out.append(Cell(dataset, label, m, ";".join(s for s in (where, how) if s), seed, kind,
-                                        json.dumps(tspec), json.dumps(train | kw), json.dumps(run_ | {"every": how_often})))
-    return out, study_, tier
+                    setting = ";".join(filter(None, (where, how)))
+                    texts = as_text(spec, m, kw)
+                    out += [Cell(*what, m, setting, seed, kind, *texts) for seed in range(study["seeds"])]
+    return out, study, tier
+
+
+def found(name, table, message):
+    """table[name], or a ValueError that begins with the message and says what there is."""
+    if name not in table:
+        raise ValueError(f"{message} {name!r}{method.nearest(name, table)} (there are {', '.join(table)})")
+    return table[name]
+
+
+def place(path, paper):
+    """Where the studies of a paper stand, for a message."""
+    file = Path(path).parent / "papers" / paper / "studies.yaml"
+    return str(file) if file.is_file() else f"{path}: {paper}"
+
+
+def parts(task, study, dataset):
+    """A task at its tier with "train" and "run" at the end, changed by what the study says of the run, and
+    then of this task alone."""
+    out = {k: v for k, v in task.items() if k not in ("label", "train", "run")}
+    out["train"] = task.get("train", {})
+    out["run"] = {"every": 1} | task.get("run", {}) | {k: study[k] for k in RUN if k in study}
+    own = study["tasks"][dataset] or {} if isinstance(study["tasks"], dict) else {}
+    for k, v in own.items():
+        out[k] = out[k] | v if isinstance(out.get(k), dict) else v
+    return out
+
+
+def as_text(spec, name, kwargs):
+    """(task, hyper-parameters, engine) of a cell as json. spec: a point of `parts`; name: of the method."""
+    task = {k: v for k, v in spec.items() if k not in ("train", "run")}
+    every = spec["run"]["every"]
+    run = spec["run"] | {"every": every if isinstance(every, int) else every.get(name, 1)}
+    return json.dumps(task), json.dumps(spec["train"] | kwargs), json.dumps(run)
 
 
 def points(spec):
-    """A task's grid -> (setting, task) at each point. Entries {grid: [...]} span it; `as` names the axis in the setting, else
-    the key does. Entries of one name form one axis and advance together; the first of them is the value in the setting, unless
-    one is `called` otherwise: of forty clients, all are called 100, the paper's number for all."""
+    """A task's grid -> (setting, task) at each point.
+
+    Entries {grid: [...]} span it; `as` names the axis in the setting, else the key does. Entries of one name
+    form one axis and advance together; the first of them is the value in the setting, unless one is `called`
+    otherwise: of forty clients, all are called 100, the paper's number for all.
+    """
     axes, called = {}, {}
     for part, entry in spec.items():
         for k, v in entry.items() if isinstance(entry, dict) and "grid" not in entry else ((None, entry),):
@@ -255,8 +302,10 @@ def points(spec):
                     called[name] = v.get("called", v["grid"])
     for name, axis in axes.items():
         if len({len(called[name]), *(len(grid) for *_, grid in axis)}) > 1:
-            raise ValueError(f"the axis {name!r} has lists of {' and '.join(str(len(g)) for *_, g in axis)} values: "
-                             + ", ".join(".".join(filter(None, a[:2])) for a in axis) + " advance together, give as many of each")
+            lengths = " and ".join(str(len(grid)) for *_, grid in axis)
+            keys = ", ".join(".".join(filter(None, a[:2])) for a in axis)
+            raise ValueError(f"the axis {name!r} has lists of {lengths} values: {keys} advance together, "
+                             "give as many of each")
     for point in itertools.product(*[range(len(axis[0][2])) for axis in axes.values()]):
         new = {part: dict(entry) if isinstance(entry, dict) else entry for part, entry in spec.items()}
         for i, (part, k, grid) in [(i, a) for i, axis in zip(point, axes.values()) for a in axis]:
@@ -274,5 +323,6 @@ def root(data):
 
 def kind_of(source, papers=None):
     """The kind of data a source gives; one that a paper did not use stands in for it."""
-    kind = {"synthetic": "synthetic", "census": "synthetic", "glyphs": "stand-in", "domains": "stand-in"}.get(source, "real")
+    made = {"synthetic": "synthetic", "census": "synthetic", "glyphs": "stand-in", "domains": "stand-in"}
+    kind = made.get(source, "real")
     return "stand-in" if papers not in (None, source) else kind
