@@ -136,6 +136,7 @@ print(peak, points.resident("VmHWM") - before)
 
 
 @linux
+@pytest.mark.full
 def test_peak_memory_is_counted_from_where_it_was_forgotten():
     """In a process of its own: this one's allocator may hold on to as much from before."""
     done = subprocess.run([sys.executable, "-c", PEAK], cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -218,7 +219,7 @@ KINDS = [("linear-10", own(lambda s: Hand(s, warmed))), ("mlp", own(lambda s: Ha
          ("linear-10", lambda s: engine.rounds(s, "vmap", 2))]
 
 
-@pytest.mark.parametrize("name, make", KINDS)
+@pytest.mark.parametrize("name, make", [pytest.param(*k, marks=pytest.mark.full if k[0] == "cnn" else ()) for k in KINDS])
 def test_variants_are_the_loop_and_another_step_size_is_refused(name, make):
     s = LOW if name == "linear-10" else setup(name, CPU, small=True)
     reference = engine.rounds(s, "loop")[1](), engine.rounds(s.double(), "loop")[1]()

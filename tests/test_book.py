@@ -392,6 +392,7 @@ def test_pages_carry_only_the_scripts_they_need(built):
     assert (built.root / "_static/vendor/tex-svg.js").stat().st_size > 1_000_000
 
 
+@pytest.mark.full
 def test_the_build_names_every_mistake(tmp_path):
     book = small_book(tmp_path, "# Mistakes\n\n" + "\n\n".join(source for source, _ in WRONG))
     lost = tmp_path / "results/figures/fedga-one/lines.json"

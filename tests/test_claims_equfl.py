@@ -494,7 +494,7 @@ def test_what_holds_would_be_refuted_by_one_number(key, where, value):
 WATCHED = (*SCORES, "EO_sum", "CAL_ppv", "positive_rate", "accuracy")
 
 
-@pytest.fixture(scope="module", params=["small", "paper"])
+@pytest.fixture(scope="module", params=[pytest.param("small", marks=pytest.mark.full), "paper"])
 def planned(request):
     """Invented numbers for every run that params.yaml plans at a tier, and for what the notebooks measure besides."""
     out = []

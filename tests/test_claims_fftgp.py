@@ -354,7 +354,7 @@ def published(tier):
     return pd.concat([t, extra], ignore_index=True)
 
 
-@pytest.fixture(scope="module", params=["small", "paper"])
+@pytest.fixture(scope="module", params=[pytest.param("small", marks=pytest.mark.full), "paper"])
 def planned(request):
     return published(request.param)
 

@@ -374,7 +374,7 @@ def ends(c, study):
     return f"C=10;D={kw['D']}" if AXES[study] == "D" else f"C=10;K={K};rho={kw.get('rho', 0.05)}"
 
 
-@pytest.fixture(scope="module", params=["small", "paper"])
+@pytest.fixture(scope="module", params=[pytest.param("small", marks=pytest.mark.full), "paper"])
 def planned(request):
     """Invented numbers for every run that params.yaml plans at a tier."""
     out = []

@@ -67,9 +67,9 @@ def build(name, task):
 
 
 @cache
-def ran(name, how="loop", kind="plain", device="cpu"):
+def ran(name, how="loop", kind="plain", device="cpu", guests=True):
     """One reference run, shared by the tests; nobody may change it."""
-    return go(name, kind, how=how, device=device)
+    return go(name, kind, how=how, device=device, guests=guests)
 
 
 def go(name, kind="plain", **more):
@@ -82,6 +82,7 @@ def near(a, b, tol=NEAR):
 
 
 each_method = pytest.mark.parametrize("name", NAMES)
+full = pytest.mark.full                                # the dearest third: in CI, and not in `make test`
 
 
 # ---------------------------------------------------------------- execution changes no number
@@ -91,18 +92,20 @@ def test_vmap_is_loop(name, device):
     assert near(ran(name), ran(name, "vmap", device=device))
 
 
+@full
 @pytest.mark.parametrize("name", [n for n in NAMES if "Private" not in n])                # refused, see test_guests
 def test_vmap_is_loop_with_batch_norm(name):
     assert near(ran(name, kind="normed"), ran(name, "vmap", kind="normed"))
 
 
+@full
 @each_method
 def test_chunks_are_the_whole(name):
     assert near(ran(name, "vmap"), go(name, how="vmap", chunk=2))
 
 
 @each_method
-@pytest.mark.parametrize("how", ["loop", "vmap"])
+@pytest.mark.parametrize("how", ["loop", pytest.param("vmap", marks=full)])
 def test_resumed_is_uninterrupted_bit_for_bit(name, how, tmp_path):
     folder = tmp_path / "run"
     half = go(name, how=how, folder=folder, upto=R // 2)
@@ -114,7 +117,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(name, how, tmp_path):
 @each_method
 def test_order_of_clients_is_irrelevant(name):
     ids = [cohort_of(build(name, task_of()), task_of(), SEED, t, M) for t in range(R + 1)]
-    there, back = (go(name, cohort=lambda t, s=s: ids[t].roll(s), guests=False) for s in (0, 2))
+    there, back = ran(name, guests=False), go(name, cohort=lambda t: ids[t].roll(2), guests=False)
     assert gap(state(there), state(back)) < NEAR
     assert gap({k: torch.as_tensor(v) for k, v in there.views.items()},
                {k: torch.as_tensor(v) for k, v in back.views.items()}) < NEAR
@@ -319,7 +322,7 @@ def test_views_are_logits_of_every_client(name):
 
 @each_method
 def test_guests_are_scored_and_leave_no_trace(name):
-    rec, without = ran(name), go(name, guests=False)
+    rec, without = ran(name), ran(name, guests=False)
     assert {v for m, v, _ in rec.views if m == "guest"} == {v for m, v, _ in rec.views if m == "pre"}
     assert same(state(rec), state(without))
 

@@ -141,6 +141,7 @@ def port():
 METHODS = [{"name": "FedGA", "lr": 0.1}, {"name": "Ditto", "lam": 0.5, "lr": 0.1}, {"name": "FedRep", "lr": 0.1}]
 
 
+@pytest.mark.full
 def test_three_methods_give_the_numbers_of_the_simulation(tmp_path):
     """FedGA undisturbed. Ditto: the server and a client are killed in round 1 and started again. FedRep: a client leaves in
     round 1 and comes back. What a client keeps is in its folder only."""
@@ -180,6 +181,7 @@ def test_three_methods_give_the_numbers_of_the_simulation(tmp_path):
 
 
 # ---------------------------------------------------------------- TLS, keys, and clients that do harm
+@pytest.mark.full
 def test_strangers_are_refused_and_clients_that_fail_are_left_out(tmp_path, calm, capsys):
     file, big = federation(tmp_path, {"name": "FedAvg", "lr": 0.1}, 3, 4, limit=10 ** 6), tmp_path / "big.yaml"
     big.write_text(file.read_text().replace("limit: 1000000", "limit: 1000000000"))

@@ -98,6 +98,7 @@ def notebook(out):
         submit(time.sleep, PATIENCE).result()
 
 
+@pytest.mark.full
 def test_a_pool_ends_with_a_caller_that_is_killed():
     out = fork().Queue()
     with started(notebook, out):
@@ -197,6 +198,7 @@ def dask(tmp_path_factory):
             made.stop(name)
 
 
+@pytest.mark.full
 def test_workers_with_other_code_are_refused_before_anything_runs(dask, tmp_path):
     copy = tmp_path / "fedlib"
     shutil.copytree(ROOT / "fedlib", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -212,6 +214,7 @@ def test_workers_with_other_code_are_refused_before_anything_runs(dask, tmp_path
     dask.wait([])
 
 
+@pytest.mark.full
 def test_a_grid_is_completed_when_a_worker_is_killed(dask, alone, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_SCHEDULER", dask.address)
     for name in "ab":

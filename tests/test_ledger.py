@@ -355,8 +355,11 @@ def test_kept_seeds_do_not_mix_with_fresh_ones(root):
 
 # ------------------------------------------------------------------ what is refused
 
+FINE = part({"FedAvg": [60, 62, 67]})
+
+
 def broken(**change):
-    return part({"FedAvg": [60, 62, 67]}).assign(**change)
+    return FINE.assign(**change)
 
 
 @pytest.mark.parametrize("table, kind, word", [

@@ -99,6 +99,7 @@ def test_stacked_models_equal_single_models(net, shape, real):
     stacked_equals_single(net, shape, real, 3, 6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("net, shape", LARGE[3:5], ids=LARGE_IDS[3:5])
 def test_stacked_deep_models_equal_single_models(net, shape):
     stacked_equals_single(net, shape, None, 2, 3)
@@ -282,6 +283,7 @@ def test_small_stems_are_a_3_x_3_convolution_and_no_pool(stem, stride):
     assert_same_model(ResNet18(10, stem=stem), theirs, x, torch.tensor([1, 0, 9, 3]))
 
 
+@pytest.mark.full
 def test_resnet50_is_torchvisions():
     from torchvision.models import resnet50
     torch.manual_seed(0)
