@@ -24,8 +24,9 @@ paper: $(STAMP) ## install what is missing, run what is out of date, build the b
 	$(BIN)/dvc repro
 	@echo "The book: $(CURDIR)/$(BOOK)"
 
-test: $(STAMP) ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+# A file stays in one process, so that its tests share what they cache; in the order of names the last ones are short.
+test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(FULL),,-m 'not full')
 
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m fedlib.bookbuild
