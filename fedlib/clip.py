@@ -3,7 +3,7 @@
 An image tower and a text tower map into the same d dimensions, so that an image lies near the sentence that describes it
 (Radford et al., ICML 2021). Choosing the nearest of K sentences classes an image without any training: zero-shot.
 
-    load("models/clip-standin.pt")                     the stand-in, as `python -m fedlib.clip models/clip-standin.pt` trains it
+    load("evidence/clip-standin.pt")                   the stand-in, as `python -m fedlib.clip FILE` trains it
     load("open_clip_model.safetensors", "ViT-B-32")    weights for open_clip, and the name of their architecture
     load("folder")                                     a folder with open_clip_config.json and weights
 

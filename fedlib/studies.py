@@ -90,7 +90,7 @@ def paper_of(name, section, path, file=None):
 
 
 def check(entries, keys, more, at):
-    """Refuse unknown keys of {name: entry}, also below an entry's tiers. more: keys only an entry may have."""
+    """Refuse unknown keys of {name: entry}, also below its tiers. more: keys that only an entry may have."""
     if not isinstance(entries, dict):
         raise ValueError(f"{at} is {entries!r}; it needs entries `name: {{...}}`")
     for k, entry in entries.items():
