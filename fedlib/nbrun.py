@@ -21,13 +21,15 @@ import tempfile
 import time
 from pathlib import Path
 
-import nbformat
 import yaml
 
 from .tier import TIERS
 
 COMMON = ("tier", "seed")
 FAILED = Path("runs/failed")
+KERNEL_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0",
+                      "PYDEVD_DISABLE_FILE_VALIDATION": "1", "JUPYTER_PREFER_ENV_PATH": "1",
+                      "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 
 def closest(name: str, known) -> str:
@@ -78,6 +80,8 @@ def same_bytes(nb, root: Path) -> str:
     outputs, `root` becomes ``.``, the interpreter's folder ``<python>``, a memory address ``0x...``; pandas'
     styled tables are numbered; texts printed in pieces are joined, since the clock cuts them.
     """
+    import nbformat
+
     nb.metadata.pop("papermill", None)
     nb.metadata.get("language_info", {}).pop("version", None)
     for i, cell in enumerate(nb.cells):
@@ -112,13 +116,15 @@ def same_bytes(nb, root: Path) -> str:
 
 def joined(outputs: list) -> list:
     """Printed texts that touch become one for stdout and one for stderr, in this order."""
+    from nbformat.v4 import new_output
+
     done = []
     for printed, group in itertools.groupby(outputs, lambda out: out.output_type == "stream"):
         group = list(group)
         if printed:
             texts = [(name, "".join(out.text for out in group if out.name == name))
                      for name in ("stdout", "stderr")]
-            group = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts if text]
+            group = [new_output("stream", name=name, text=text) for name, text in texts if text]
         done += group
     return done
 
@@ -127,10 +133,10 @@ def execute(path: Path, given: dict, part: Path) -> None:
     """Run the notebook in a kernel of this interpreter, in the current folder, one thread by default."""
     import papermill
 
+    from .kernel import Manager
+
     before = dict(os.environ)
-    for name, value in {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0",
-                        "PYDEVD_DISABLE_FILE_VALIDATION": "1", "JUPYTER_PREFER_ENV_PATH": "1",
-                        "MPLBACKEND": "module://matplotlib_inline.backend_inline"}.items():
+    for name, value in KERNEL_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with tempfile.TemporaryDirectory() as home:            # nobody's start-up files, no shared history
         os.environ["IPYTHONDIR"] = home
@@ -139,7 +145,7 @@ def execute(path: Path, given: dict, part: Path) -> None:
         (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 'ERROR'\n")
         try:
             papermill.execute_notebook(str(path), str(part), parameters=given, kernel_name="python3",
-                                       progress_bar=False, cwd=".")
+                                       progress_bar=False, cwd=".", kernel_manager_class=Manager)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -147,6 +153,8 @@ def execute(path: Path, given: dict, part: Path) -> None:
 
 def run(path: Path, out: Path, given: dict) -> None:
     """Execute `path` with `given` and move it to `out` once it is whole; RuntimeError when a cell fails."""
+    import nbformat
+
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.stem}.part.ipynb")
     try:
@@ -174,6 +182,8 @@ def story(error: Exception, path: Path, kept: Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    import nbformat
+
     ap = argparse.ArgumentParser(prog="fedlib.nbrun", description=__doc__.splitlines()[0])
     ap.add_argument("notebook", type=Path)
     ap.add_argument("out_dir", type=Path)
@@ -192,9 +202,15 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, ValueError, RuntimeError, yaml.YAMLError) as error:
         print(f"fedlib.nbrun: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"fedlib.nbrun: stopped in {a.notebook}", file=sys.stderr)
+        return 130
     print(f"{a.out_dir / a.notebook.name}: done in {time.perf_counter() - start:.0f} s")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from .warm import ask
+
+    status = ask(sys.argv[1:])
+    sys.exit(main() if status is None else status)
