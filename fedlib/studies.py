@@ -70,23 +70,41 @@ def paper_of(name, section, path, file=None):
     body = read(file) if file else {k: section[k] for k in ("tasks", "studies") if k in section}
     at = str(file) if file else f"{path}: {name}"
     refuse(body, ("tasks", "studies"), at)
-    used = {v[1:] for v in leaves(body) if isinstance(v, str) and v.startswith("$")}
-    knobs = {k: v for k, v in section.items() if file or k not in body}
-    if body:
-        refuse(knobs, sorted(used), f"{path}: {name}")
-    for k in sorted(used - set(knobs)):
-        raise ValueError(f"{at} uses ${k}, which is not given{method.nearest(k, knobs)}; "
-                         f"give {k} in {path}, section {name}")
-    body = given(body, knobs)
-    entries = body.get("tasks") or {}
-    check(entries, TASK, ("like",), f"{at}: tasks")
-    studies = {}
-    for notebook, group in (body.get("studies") or {}).items():
+    tasks, groups = body.get("tasks") or {}, body.get("studies") or {}
+    check(tasks, TASK, ("like",), f"{at}: tasks")
+    for notebook, group in groups.items():
         check(group, STUDY, (), f"{at}: studies.{notebook}")
-        for k in set(group) & set(studies):
-            raise ValueError(f"{at}: two studies are called {k!r}; rename the one of studies.{notebook}")
-        studies |= group
-    return knobs | {"tasks": {k: whole(k, entries, f"{at}: tasks.{k}") for k in entries}, "studies": studies}
+    knobs = {k: v for k, v in section.items() if file or k not in body}
+    used = [v[1:] for v in leaves(body) if isinstance(v, str) and v.startswith("$")]
+    if body:
+        check_knobs(knobs, used, name, path, at)
+    tasks = given(tasks, knobs)
+    return knobs | {"tasks": {k: whole(k, tasks, f"{at}: tasks.{k}") for k in tasks},
+                    "studies": one_by_one(given(groups, knobs), at)}
+
+
+def check_knobs(knobs, used, name, path, at):
+    """Refuse knobs of the file `path` that nothing in `at` uses, and uses of what is not there."""
+    known = ", ".join(dict.fromkeys(used))
+    for k in knobs:
+        if k not in used:
+            raise ValueError(f"{path}: {name}: unknown key {k!r}{method.nearest(k, set(used))}; "
+                             f"no task or study of {at} uses ${k} (known: {known})")
+    for k in used:
+        if k not in knobs:
+            raise ValueError(f"{at} uses ${k}, which is not given{method.nearest(k, knobs)}; "
+                             f"give {k} in {path}, section {name}")
+
+
+def one_by_one(groups, at):
+    """{notebook: {study: entry}} -> {study: entry}."""
+    out = {}
+    for notebook, group in groups.items():
+        for k in group:
+            if k in out:
+                raise ValueError(f"{at}: two studies are called {k!r}; rename the one of studies.{notebook}")
+        out |= group
+    return out
 
 
 def check(entries, keys, more, at):
@@ -147,8 +165,9 @@ def whole(name, entries, at, trail=()):
         return own
     other = own.pop("like")
     if other not in entries:
-        raise ValueError(f"{at}: like names the task {other!r}{method.nearest(other, entries)} "
-                         f"(there are {', '.join(entries)})")
+        others = [k for k in entries if k != name]
+        raise ValueError(f"{at}: like names the task {other!r}{method.nearest(other, others)} "
+                         f"(there are {', '.join(others)})")
     if other in (*trail, name):
         circle = " -> ".join((*trail, name, other))
         raise ValueError(f"{at}: like leads in a circle, {circle}; write one of them out")
