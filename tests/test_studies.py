@@ -43,7 +43,11 @@ FEDGA = {
             "main": {
                 "tasks": ["base", "same", "other"],
                 "seeds": {"tiny": 1, "paper": 2},
-                "methods": {"FedAvg": {}, "FedGA": {"alpha": "$alpha"}},
+                "methods": {
+                    "FedAvg": {},
+                    "FedGA": {"alpha": "$alpha"},
+                    "FedGA_ablation": {"alpha": [9, "$alpha"]},
+                },
             }
         }
     },
@@ -64,7 +68,7 @@ FEDAS = {
 
 @pytest.fixture
 def repo(tmp_path):
-    """A folder with params.yaml and papers/*/studies.yaml; `change` may alter the three dictionaries first."""
+    """A folder with params.yaml and papers/*/studies.yaml; `change` may alter the three trees first."""
 
     def write(change=lambda params, fedga, fedas: None):
         trees = [json.loads(json.dumps(t)) for t in (PARAMS, FEDGA, FEDAS)]
@@ -112,8 +116,14 @@ def test_merging(base, change, want):
 
 def test_knobs_reach_tasks_studies_and_methods(repo):
     cells, study, tier = studies.cells("fedga", "main", repo())
-    assert tier == "tiny" and study["seeds"] == 1 and len(cells) == 3 * 2
-    assert {json.loads(c.kwargs)["alpha"] for c in cells if c.method == "FedGA"} == {3}
+    assert tier == "tiny" and study["seeds"] == 1 and len(cells) == 3 * 4
+    alphas = {(c.method, c.setting): json.loads(c.kwargs).get("alpha") for c in cells}
+    assert alphas == {
+        ("FedAvg", ""): None,
+        ("FedGA", ""): 3,
+        ("FedGA_ablation", "alpha=9"): 9,
+        ("FedGA_ablation", "alpha=3"): 3,
+    }
     assert all(json.loads(c.task)["data"]["sizes"] == [20, 30] for c in cells)
     online = [json.loads(c.engine)["online"] for c in studies.cells("fedas", "grid", repo())[0]]
     assert online == [0.5, 1]
@@ -158,8 +168,11 @@ def test_tasks_and_studies_may_stand_in_params_yaml_itself(repo):
 
 def test_what_is_loaded_is_ones_own_copy(repo):
     path = repo()
-    studies.load(path)["fedga"]["tasks"]["base"]["run"]["rounds"] = 77
-    assert studies.load(path)["fedga"]["tasks"]["base"]["run"]["rounds"] == 4
+    mine = studies.load(path)["fedga"]
+    mine["tasks"]["base"]["run"]["rounds"] = 77
+    mine["sizes"]["tiny"].append(99)
+    again = studies.load(path)["fedga"]
+    assert again["tasks"]["base"]["run"]["rounds"] == 4 and again["sizes"]["tiny"] == [20, 30]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +213,10 @@ def test_what_is_loaded_is_ones_own_copy(repo):
             lambda p, a, b: a["tasks"]["base"].update(like="other"),
             "like leads in a circle, base -> other -> same -> base",
         ),
-        (lambda p, a, b: a["tasks"]["base"].update(like="base"), "like leads in a circle, base -> base"),
+        (
+            lambda p, a, b: a["tasks"]["base"].update(like="base"),
+            "like leads in a circle, base -> base; write one",
+        ),
         (
             lambda p, a, b: a["studies"]["book"]["main"].update(sedes=3),
             "fedga/studies.yaml: studies.book.main: unknown key 'sedes'; did you mean 'seeds'?",
@@ -275,7 +291,7 @@ def stages():
 
 @pytest.mark.parametrize("name, stage", [pytest.param(n, s, id=n) for n, s in stages()])
 def test_a_stage_depends_on_the_papers_that_its_notebook_reads(name, stage):
-    """A section of params.yaml and the paper's folder; what a notebook reads stands in its text as the paper's name."""
+    """A section of params.yaml and the paper's folder; the paper's name stands in the notebook's text."""
     notebook = next((d for d in stage["deps"] if d.endswith(".ipynb")), None)
     if notebook is None:
         return
