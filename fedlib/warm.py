@@ -50,9 +50,11 @@ def ask(argv: list[str]) -> int | None:
             line.sendall(text)
             if line.recv(1) != TAKEN:
                 return None
+            status = line.recv(1)
         except OSError:
             return None
-        status = line.recv(1)
+        except KeyboardInterrupt:                          # the runner sees that we are gone, and stops
+            return 130
     if not status:
         print("fedlib.nbrun: the process that ran the notebook has been killed", file=sys.stderr)
         return 1
