@@ -5,7 +5,6 @@ WORKERS ?= 2
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BOOK  := book/_build/html/index.html
 
 # Stages of the pipeline call plain `python`, and notebooks start the kernel `python3`: both must be the venv's.
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -13,16 +12,17 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper test book lint tidy ci lock clean
+.PHONY: help paper evidence test book lint tidy ci lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  TIER=tiny|small|paper chooses the size of make paper, PYTHON=python3.12 the interpreter."
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  TIER=tiny|small|paper makes the paper at another size, in tiers/; PYTHON=python3.12 chooses the interpreter."
 
 paper: $(STAMP) ## install what is missing, run what is out of date, build the book
-	$(if $(TIER),$(BIN)/python -m fedlib.tier $(TIER))
-	$(BIN)/dvc repro
-	@echo "The book: $(CURDIR)/$(BOOK)"
+	$(BIN)/python -m $(if $(TIER),fedlib.tier $(TIER),fedlib.paper)
+
+evidence: $(STAMP) ## compute anew every run that the book reads, in place of those kept in evidence/: days
+	$(BIN)/python -m fedlib evidence compute
 
 # A file stays in one process, so that its tests share what they cache; in the order of names the last ones are short.
 test: $(STAMP) ## run the tests; FULL=1 adds the dear ones

@@ -204,7 +204,8 @@ def paper(jobs: int) -> int:
         print("Nothing to do: everything is up to date.")
         return 0
     about = f", about {span(todo.left(set(), jobs))}" if todo.usual else ""
-    print(f"{len(todo.before)} stages to run, {jobs} at a time{about}; what they print goes to {LOG}", flush=True)
+    many = f"{len(todo.before)} stages to run, {jobs} at a time" if len(todo.before) > 1 else "1 stage to run"
+    print(f"{many}{about}; what is printed goes to {LOG}", flush=True)
     lifeline = os.pipe()
     with LOG.open("wb", buffering=0) as log, ExitStack() as stack:
         if todo.notebooks:

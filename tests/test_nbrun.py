@@ -4,7 +4,7 @@ import os
 import nbformat
 import pytest
 
-from fedlib import bookbuild, nbrun, tier
+from fedlib import bookbuild, nbrun
 
 PARAMS = """\
 seed: 3
@@ -125,30 +125,6 @@ def test_printed_pieces_are_joined_in_a_fixed_order(tmp_path):
     cell = nbformat.v4.new_code_cell(outputs=[a, b, a])
     text = nbrun.same_bytes(nbformat.v4.new_notebook(cells=[cell]), tmp_path)
     assert [o.text for o in nbformat.reads(text, 4).cells[0].outputs] == ["aa", "b"]
-
-
-# the tier
-
-def test_choosing_a_tier_changes_one_word(repo, capsys):
-    file = repo("pass") / "params.yaml"
-    tier.choose("tiny", file)
-    assert file.read_text() == PARAMS.replace("small ", "tiny ", 1)
-    assert "small -> tiny" in capsys.readouterr().out
-    tier.choose("tiny", file)
-    assert "as before" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name, text, told", [
-    ("huge", PARAMS, "no such tier: 'huge'"),
-    ("tiny", "toy:\n  tier: small\n", "has 0 lines"),
-    ("tiny", PARAMS * 2, "has 2 lines"),
-])
-def test_a_tier_that_cannot_be_chosen_leaves_the_file(repo, name, text, told):
-    file = repo("pass") / "params.yaml"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=told):
-        tier.choose(name, file)
-    assert file.read_text() == text
 
 
 # the book
