@@ -6,12 +6,14 @@
     python -m fedlib run fedga/synthetic                       a study of params.yaml
     python -m fedlib table fedga "Table 5"                     what the paper prints, what we got, the verdict
     python -m fedlib cite FedAvg                               BibTeX
+    python -m fedlib evidence check                            the stored runs: compute, pack, check, verify
     python -m fedlib deploy --help                             a federation over a network: keys, server, clients
 """
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import inspect
 import math
 import os
@@ -125,6 +127,13 @@ def table(args):
 def bibtex(args):
     """print BibTeX of methods' papers"""
     print(cite(*args.methods))
+
+
+def evidence(args):
+    """compute, pack, check or verify the stored runs of the studies"""
+    from . import audit
+    with contextlib.chdir(ROOT):
+        audit.command(args)
 
 
 def deploy(args):
@@ -328,7 +337,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help explains)\n")
 
 
-COMMANDS = {"methods": methods, "show": show, "run": run, "table": table, "cite": bibtex, "deploy": deploy}
+COMMANDS = {"methods": methods, "show": show, "run": run, "table": table, "cite": bibtex, "evidence": evidence, "deploy": deploy}
 
 
 def parser():
@@ -356,6 +365,14 @@ def parser():
     at["table"].add_argument("paper")
     at["table"].add_argument("artefact", help='as "Table 5"')
     at["cite"].add_argument("methods", nargs="+", metavar="METHOD")
+    e = at["evidence"]
+    e.add_argument("what", choices=("compute", "pack", "check", "verify"))
+    e.add_argument("names", nargs="*", metavar="PAPER[/STUDY]", help="some papers or studies only")
+    e.add_argument("--workers", type=int, help="compute: processes (one per core)")
+    e.add_argument("--anew", action="store_true", help="pack: what runs/ has goes before what is packed already")
+    e.add_argument("--sample", type=int, default=20, help="verify: how many runs (20)")
+    e.add_argument("--seed", type=int, default=0, help="verify: which ones (0)")
+    e.add_argument("--write", action="store_true", help="verify: keep the answer in results/audit.csv, which the book prints")
     command.add(at["deploy"])
     return p
 

@@ -1,9 +1,10 @@
-"""Studies: a grid of tasks, methods and seeds from params.yaml, run once and read many times.
+"""Studies: a grid of tasks, methods and seeds, run once and read many times.
 
     study("fedga", "synthetic").table("mean_acc")
 
-A cell (task, method, setting, seed) is one run. Its folder under runs/ is named by a hash of everything that can change its
-numbers, the source of the code included, so a finished run is never repeated and a killed one continues.
+A cell (task, method, setting, seed) is one run, named by its resolved specification and the versions of what makes its numbers
+(fedlib.identity). A study is read from evidence/, where finished runs are packed, then from runs/; what is in neither is computed
+into runs/, where a finished run is never repeated and a killed one continues.
 """
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ from . import (
     bias,
     curves,
     engine,
+    evidence,
+    guard,
     ledger,
     lock,
     method,
@@ -189,19 +192,24 @@ def compute_all(todo, runs="runs", workers=None, device=None, executor=None):
     return [Path(runs, c.id) for c in todo]
 
 
-def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, by=None, executor=None, **changes):
-    """The finished study: its cells with their records, computed where missing.
+def study(paper, name, tier=None, path="params.yaml", runs="runs", workers=None, executor=None, mine=False, **changes):
+    """The finished study: its cells with their records, from evidence/ beside `path`, else from `runs`, else computed.
 
-    by: a function cell -> Record (see `over`) that makes all of them anew, where more is wanted than the runs have kept.
     executor: where to compute, as the address of a cluster (see fedlib.executor); two notebooks may ask for a study at once.
+    mine: runs of your own, for sources that you have edited; they are kept in `runs` under names of their own. Without it edited
+    sources that give other numbers are refused (guard.Moved), since the stored runs are not theirs.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
-    if by:
-        done = over(by, todo, workers, executor)
-    else:
-        done = [record.Record.load(f) for f in compute_all(todo, runs, workers, executor=executor)]
     full = {c.id for c in cells(paper, name, path, "paper", **changes)[0]}
-    return Study(paper, name, tier, spec, todo, done, ["paper" if c.id in full else tier for c in todo])
+    tiers = ["paper" if c.id in full else tier for c in todo]
+    if mine:
+        todo = [dataclasses.replace(c, mine=guard.salt()) for c in todo]
+    else:
+        guard.check(todo, runs)
+    done = evidence.find({c.id for c in todo}, paper, name, Path(path).parent / "evidence")
+    missing = [c for c in todo if c.id not in done]
+    done |= {c.id: record.Record.load(f) for c, f in zip(missing, compute_all(missing, runs, workers, executor=executor))}
+    return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo], tiers)
 
 
 def declared(paper, path="params.yaml"):
@@ -261,8 +269,12 @@ class Study:
         return runs[0].rounds[:y.shape[1]] + (moment == "post"), y
 
     def log(self, dataset, method, name, setting=""):
-        """A logged quantity [S, R, ...] of all seeds."""
-        return np.stack([r.logs[name] for _, r in self.of(dataset, method, setting)])
+        """A logged quantity [S, R, ...] of all seeds, of those whose log was kept (a study's key `logs`)."""
+        kept = [r.logs[name] for _, r in self.of(dataset, method, setting) if name in r.logs]
+        if not kept:
+            raise ValueError(f"{self.paper}/{self.name}: no run of {method} on {dataset} has kept the log {name!r}; let the study's "
+                             f"key `logs` keep it, and pack it anew")
+        return np.stack(kept)
 
     def rounds(self, dataset):
         return self.of(dataset)[0][1].rounds

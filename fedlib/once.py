@@ -61,6 +61,31 @@ def given(v):
     return v.tolist() if hasattr(v, "tolist") else identity.plain(v)
 
 
+def pack(tier):
+    """Copy the newest answer of each name at this tier from runs/kept into evidence/kept; the paths that changed.
+
+    Raises ValueError for one that was measured by sources that are in no commit.
+    """
+    newest, done = {}, []
+    for path in sorted(RUNS.glob("*.parquet"), key=lambda p: p.stat().st_mtime_ns):
+        about = read(path)[1]
+        if about["tier"] == tier:
+            newest[path.name.rpartition("-")[0]] = path, about
+    for name, (path, about) in newest.items():
+        to = STORE / f"{name}.parquet"
+        if to.exists() and read(to)[1]["key"] == about["key"]:
+            continue
+        if about["commit"].endswith("+") or about["commit"] == "unknown":
+            raise ValueError(
+                f"{path} was measured by sources that are in no commit ({about['commit']}), so that nobody can measure it again: "
+                "commit them, delete the file and draw its notebook again"
+            )
+        to.parent.mkdir(parents=True, exist_ok=True)
+        record.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+        done.append(to)
+    return done
+
+
 # ---------------------------------------------------------------- a tree <-> one row per leaf
 def write(path, tree, about):
     """Write a tree, and return it as it will be read."""

@@ -85,3 +85,19 @@ def test_evidence_goes_before_runs_and_what_is_damaged_says_so(here):
     (here / "evidence/kept/toy.parquet").write_bytes(b"PAR1")
     with pytest.raises(once.Damaged, match="evidence/kept/toy.parquet cannot be read .*git checkout"):
         once.once("toy", "small", f, 3)
+
+
+def test_what_was_measured_is_packed_once_and_by_a_commit_only(here, monkeypatch):
+    f = counted([])
+    monkeypatch.setattr(record, "commit", lambda: "0123456789+")
+    once.once("toy", "small", f, 3)
+    with pytest.raises(ValueError, match="runs/kept/toy-.*in no commit .*delete the file and draw its notebook again"):
+        once.pack("small")
+    assert once.pack("tiny") == []
+    next((here / "runs/kept").iterdir()).unlink()
+    monkeypatch.setattr(record, "commit", lambda: "0123456789")
+    once.once("toy", "small", f, 3)
+    assert once.pack("small") == [once.STORE / "toy.parquet"] and once.pack("small") == []
+    once.once("toy", "small", f, 4)
+    assert once.pack("small") == [once.STORE / "toy.parquet"]                  # the newest question takes the place
+    assert once.read(here / "evidence/kept/toy.parquet")[0] == {"twice": 8}
