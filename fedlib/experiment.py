@@ -272,8 +272,8 @@ class Study:
         """A logged quantity [S, R, ...] of all seeds, of those whose log was kept (a study's key `logs`)."""
         kept = [r.logs[name] for _, r in self.of(dataset, method, setting) if name in r.logs]
         if not kept:
-            raise ValueError(f"{self.paper}/{self.name}: no run of {method} on {dataset} has kept the log {name!r}; let the study's "
-                             f"key `logs` keep it, and pack it anew")
+            raise ValueError(f"{self.paper}/{self.name}: no run of {method} on {dataset} has kept the log {name!r}; let the "
+                             "study's key `logs` keep it, and pack it anew")
         return np.stack(kept)
 
     def rounds(self, dataset):

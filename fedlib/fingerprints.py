@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import torch
 
-from . import identity, microruns
+from . import identity, microruns, sources
 from .method import nearest
 from .methods import METHODS
 from .record import whole
@@ -225,6 +225,8 @@ def main(argv=None):
     found = write(units) if args.what == "write" else [f for u in units for f in findings(u, args.defaults)]
     for f in found:
         print(f)
+    if args.what == "check" and not (args.unit or args.defaults or found):
+        whole(sources.CHECKED, lambda f: f.write(f"{sources.state()}\n".encode()))
     print(advice(found) or f"{len(units)} units, {len(found)} findings, {time.process_time() - began:.0f} s of CPU time")
     return int(bool(found))
 

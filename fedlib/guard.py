@@ -8,7 +8,6 @@ sources: what was compared and found the same is noted in runs/.checked, which a
 """
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import inspect
@@ -17,7 +16,7 @@ import textwrap
 from pathlib import Path
 from types import CodeType, FunctionType
 
-from . import fingerprints, identity, microruns, record
+from . import fingerprints, identity, microruns, record, sources
 
 NOTES = ".checked"
 PLAIN = (bool, int, float, str, tuple, type(None))
@@ -29,7 +28,12 @@ class Moved(ValueError):
 
 # ---------------------------------------------------------------- the check
 def check(cells, runs="runs"):
-    """Raise Moved where a unit of these cells has other numbers than its fingerprint, or none for its version."""
+    """Raise Moved where a unit of these cells has other numbers than its fingerprint, or none for its version.
+
+    Nothing is repeated for sources whose fingerprints were all compared before they were committed.
+    """
+    if sources.state() == sources.released():
+        return
     notes, found, fine = Path(runs, NOTES), [], []
     done = read(notes)
     for unit, labels in wanted(cells).items():
@@ -99,15 +103,9 @@ def salt():
 
 
 # ---------------------------------------------------------------- notes
-@functools.cache
-def state():
-    """Hash of the sources, the versions and the fingerprints as this process found them."""
-    return record.sources("**/*.py", identity.VERSIONS.name, fingerprints.FILE.name)[:16]
-
-
 def entry(unit, label):
     """The line that notes a comparison; the hash at its end, so that half a line says nothing."""
-    return f"{unit}: {label} {state()}"
+    return f"{unit}: {label} {sources.state()}"
 
 
 def read(notes):
@@ -181,13 +179,9 @@ def members(cls):
 def text(f):
     """The source of a function without comments and docstrings; its code where there is no source."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(f)))
+        return sources.bare(textwrap.dedent(inspect.getsource(f)))
     except (OSError, TypeError, SyntaxError):
         return code(f.__code__)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.dump(tree)
 
 
 def code(c):

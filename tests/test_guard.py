@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlib import fingerprints, guard, identity, microruns, record
+from fedlib import fingerprints, guard, identity, microruns, record, sources
 from fedlib.guard import Moved, check, own, unknown, wanted
 from fedlib.methods import METHODS, FedAvg
 from fedlib.microruns import DEFAULTS
@@ -24,6 +24,12 @@ TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients"
 def cell(method="FedAvg", task=None, rounds=2, **hyper):
     return Cell("digits", "digits", method, "", 0, "real", json.dumps(TASK | (task or {})), json.dumps(hyper),
                 json.dumps({"rounds": rounds}))
+
+
+@pytest.fixture(autouse=True)
+def edited(monkeypatch):
+    """Sources that are not those whose fingerprints were all compared."""
+    monkeypatch.setattr(sources, "released", lambda: "")
 
 
 @pytest.fixture
@@ -77,10 +83,31 @@ def test_untouched_code_passes_and_is_looked_at_once(tmp_path, repeated):
     assert repeated[1:] == [("method FedProx", "mu=0.001")]
 
 
+def test_sources_as_they_were_compared_cost_nothing(tmp_path, repeated, noted, monkeypatch):
+    monkeypatch.setattr(sources, "released", sources.state)
+    check([cell()], tmp_path)
+    assert repeated == [] and not (tmp_path / ".checked").exists()
+
+
+def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
+    files = {p.relative_to(sources.HOME).as_posix() for p in sources.modules()}
+    assert {"engine.py", "tree.py", "condense.py", "methods/fedas.py", "data/glyphs.py", "nets/layers.py", "server.py"} <= files
+    assert not {"plots.py", "ledger.py", "claims.py", "evidence.py", "experiment.py", "compare.py"} & files
+    code = 'def f(x):\n    return x + 1\n'
+    assert sources.bare(code) == sources.bare('def f(x):\n    """One more."""\n    # why\n    return x + 1\n')
+    assert sources.bare(code) != sources.bare(code.replace("1", "2"))
+
+
+@pytest.mark.full
+def test_the_fingerprints_of_these_sources_were_compared():
+    """Else everybody who asks for a study waits for that comparison."""
+    assert sources.CHECKED.read_text().strip() == sources.state(), "run python -m fedlib.fingerprints check"
+
+
 def test_other_sources_are_looked_at_again(tmp_path, repeated, monkeypatch):
     check([cell()], tmp_path)
     del repeated[:]
-    monkeypatch.setattr(guard, "state", lambda: "0" * 16)
+    monkeypatch.setattr(sources, "state", lambda: "0" * 16)
     check([cell()], tmp_path)
     assert ("engine", DEFAULTS) in repeated
     monkeypatch.undo()

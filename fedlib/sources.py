@@ -1,0 +1,58 @@
+"""Which sources make numbers, and in which state they are: what a reader may edit without being asked, and what not."""
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from pathlib import Path
+
+HOME = Path(__file__).parent
+CHECKED = HOME / "checked.txt"
+
+
+@functools.cache
+def state():
+    """Hash of the code that makes numbers, of the versions and of the fingerprints, as this process found them."""
+    h = hashlib.sha256()
+    for path in modules():
+        h.update(path.relative_to(HOME).as_posix().encode() + b"\0" + bare(path.read_text()).encode() + b"\0")
+    for name in ("versions.toml", "fingerprints.json"):
+        h.update((HOME / name).read_bytes().replace(b"\r\n", b"\n"))
+    return h.hexdigest()[:16]
+
+
+def released():
+    """The state whose fingerprints were all compared last, by `python -m fedlib.fingerprints check`; "" where there is none."""
+    return CHECKED.read_text().strip() if CHECKED.exists() else ""
+
+
+def modules(home=HOME, roots=("engine", "tasks", "methods/__init__", "robust", "online", "microruns")):
+    """The files of this package that make numbers: the roots, and what they import when they are loaded."""
+    found, todo = set(), [home / f"{r}.py" for r in roots]
+    while todo:
+        path = todo.pop()
+        if path not in found:
+            found.add(path)
+            todo += imported(path, home)
+    return sorted(found)
+
+
+def imported(path, home):
+    """The files of this package that a module imports at its top level."""
+    out = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            at = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            out += [at / a.name for a in node.names] + [at]
+    files = [f for at in out for f in (at.with_suffix(".py"), at / "__init__.py")]
+    return [f for f in files if f.is_file() and f.is_relative_to(home)]
+
+
+def bare(source):
+    """Python code without comments and docstrings, as a text."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            node.body = body[1:] or [ast.Pass()]
+    return ast.dump(tree)
