@@ -12,7 +12,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper evidence test book lint tidy ci lock clean
+.PHONY: help paper evidence verify test book lint tidy ci lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,8 +21,14 @@ help: ## list these targets
 paper: $(STAMP) ## install what is missing, run what is out of date, build the book
 	$(BIN)/python -m $(if $(TIER),fedlib.tier $(TIER),fedlib.paper)
 
-evidence: $(STAMP) ## compute anew every run that the book reads, in place of those kept in evidence/: days
+evidence: $(STAMP) ## compute every stored run anew, which takes hours, and says how many; can be killed
 	$(BIN)/python -m fedlib evidence compute
+	$(BIN)/python -m fedlib evidence pack --anew
+	$(BIN)/python -m fedlib.paper
+	$(BIN)/python -m fedlib evidence pack
+
+verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compare; the book prints the answer
+	$(BIN)/python -m fedlib evidence verify --sample 20 --seed $$(date +%j) --write
 
 # A file stays in one process, so that its tests share what they cache; in the order of names the last ones are short.
 test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
