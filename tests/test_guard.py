@@ -285,9 +285,13 @@ def test_a_hash_does_not_depend_on_the_process(tmp_path):
 
 
 def test_a_method_of_the_package_without_a_fingerprint(noted, monkeypatch):
-    """Newly added, and `write` not yet run: known by its module until then."""
+    """Newly added, and `write` not yet run: until then each edit of its module renames its runs."""
+    known = cell("FedProx").id
     del noted["method FedProx"]
     assert unknown([cell("FedProx")]) == {"method FedProx": own(METHODS["FedProx"])}
+    before = cell("FedProx").id
+    monkeypatch.setattr(METHODS["FedProx"], "local", lambda self, down, mine, shard: (mine, down))
+    assert len({known, before, cell("FedProx").id}) == 3 and cell().id == cell().id
 
 
 @dataclass(frozen=True)
