@@ -3,6 +3,7 @@
     python tests/durations.py                all tests; then the table is written anew
     python tests/durations.py tests/test_core.py -k seed          some tests; the table is only printed
 """
+import os
 import re
 import resource
 import sys
@@ -51,6 +52,12 @@ def table(rows, collected):
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---", *["--:"] * 5], *said))
 
 
+def machine():
+    """On what it was measured. A load above one: other work has made the seconds long, and CPU seconds somewhat."""
+    load = os.getloadavg()[2]
+    return f"Measured in one process on {os.cpu_count()} cores; mean load of the last quarter of an hour: {load:.1f}."
+
+
 def put(text, lines):
     """The page with these lines between its two marks."""
     new, n = re.subn(r"(<!-- durations -->\n).*?(<!-- /durations -->)", lambda m: f"{m[1]}{lines}\n{m[2]}", text, flags=re.S)
@@ -62,7 +69,7 @@ def put(text, lines):
 if __name__ == "__main__":
     watch = Watch()
     code = pytest.main(["-q", *sys.argv[1:]], plugins=[watch])
-    lines = table(watch.rows, watch.collected)
+    lines = f"{table(watch.rows, watch.collected)}\n\n{machine()}"
     print(lines)
     if code == 0 and not sys.argv[1:]:
         PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), lines), encoding="utf-8")
