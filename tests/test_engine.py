@@ -222,6 +222,7 @@ run(noisy(), rounds={rounds}, seed=4, cohort=3, folder={folder!r}, checkpoint_ev
 """
 
 
+@pytest.mark.full
 def test_killed_at_any_moment_it_continues_to_the_same_bits(tmp_path):
     """kill -9 again and again at random moments; what is left is always whole, and the end is the same."""
     rounds, folder, cuts, chance = 150, tmp_path / "run", set(), random.Random(os.urandom(8))

@@ -154,7 +154,7 @@ def test_book_builds(book, capfd):
     assert (book / "book/_assets/vendor/tex-svg.js").stat().st_size > 1_000_000
 
 
-@pytest.mark.parametrize("text", ["[](nowhere.md)", "{py:class}`nowhere.Thing`"])
+@pytest.mark.parametrize("text", ["[](nowhere.md)", pytest.param("{py:class}`nowhere.Thing`", marks=pytest.mark.full)])
 def test_a_warning_fails_the_book_and_is_said_last(book, capfd, text):
     (book / "book/intro.md").write_text(f"# A toy\n\n{text}\n")
     assert bookbuild.main() != 0

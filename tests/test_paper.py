@@ -119,7 +119,7 @@ def test_a_broken_pipeline_is_told_by_dvc(toy):
     assert status and "dvc.yaml" in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize("how, expected", [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("how, expected", [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.full)])
 def test_stopped_in_the_middle_it_leaves_nothing_and_goes_on(toy, how, expected):
     (toy / "in.txt").write_text("sleep")
     process = begin()

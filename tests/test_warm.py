@@ -116,6 +116,7 @@ def test_the_same_bytes_and_the_same_errors_as_in_a_process_of_its_own(repo, mon
     assert "image/png" in str(good) and "mind the gap" in str(good) and "a child" in str(good)
 
 
+@pytest.mark.full
 def test_it_serves_until_the_sources_are_edited_and_survives_a_kernel_that_dies(repo, monkeypatch):
     with served(repo, monkeypatch) as (found, _):
         assert call("dies", found)[0] == 1
@@ -129,6 +130,7 @@ def test_it_serves_until_the_sources_are_edited_and_survives_a_kernel_that_dies(
     assert (repo / "warm.log").read_text() == ""
 
 
+@pytest.mark.full
 def test_nothing_outlives_nbrun_or_the_process_that_started_it(repo, monkeypatch):
     pid = repo / "pid"
     with served(repo, monkeypatch) as (found, end):
