@@ -4,6 +4,8 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import io
+import tokenize
 from pathlib import Path
 
 HOME = Path(__file__).parent
@@ -49,10 +51,15 @@ def imported(path, home):
 
 
 def bare(source):
-    """Python code without comments and docstrings, as a text."""
-    tree = ast.parse(source)
+    """The lines of Python code without comments, docstrings and blank lines; the same text in every version of Python."""
+    lines, tree = source.splitlines(), ast.parse(source)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            node.body = body[1:] or [ast.Pass()]
-    return ast.dump(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+            doc = node.body[0]
+            for row in range(doc.lineno - 1, doc.end_lineno):
+                lines[row] = lines[row][:doc.col_offset] if row == doc.lineno - 1 else ""
+    return "\n".join(line.rstrip() for line in lines if line.strip())
