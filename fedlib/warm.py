@@ -150,7 +150,8 @@ def work(line: socket.socket, lifeline: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     done.set()
-    line.sendall(bytes([status]))
+    with suppress(OSError):                                # nbrun may be gone
+        line.sendall(bytes([status]))
     os._exit(status)
 
 
