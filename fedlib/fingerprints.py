@@ -218,7 +218,7 @@ def main(argv=None):
     cli.add_argument("what", choices=("check", "write"))
     cli.add_argument("unit", nargs="*", help="a unit (method FedAS), a name (FedAS), a kind (data); default: all")
     cli.add_argument("--defaults", action="store_true", help="check only the micro-runs at default settings")
-    args = cli.parse_args(argv)
+    args = cli.parse_intermixed_args(argv)
     torch.set_num_threads(1)
     checked(tomllib.loads(identity.VERSIONS.read_text()))
     units, began = chosen(args.unit), time.process_time()

@@ -175,15 +175,18 @@ def test_moved_numbers_are_written_with_a_new_version_only(kept):
 def test_a_setting_that_is_new_is_asked_for(kept):
     file, _ = kept
     tree = json.loads(file.read_text())
-    tree["step SAM"]["runs"] = {DEFAULTS: tree["step SAM"]["runs"][DEFAULTS], "size=3": {}}
+    tree["step SAM"]["runs"] = {DEFAULTS: tree["step SAM"]["runs"][DEFAULTS]}
     file.write_text(json.dumps(tree))
+    disturb(file, "step SAM", 1e-9)
+    before = stored(file)["step SAM"]["runs"][DEFAULTS]
     assert [f.why.partition(";")[0] for f in findings("step SAM")] == ["new: rho=0.025"]
     assert fingerprints.write(["step SAM"], file) == [] == findings("step SAM")
+    assert stored(file)["step SAM"]["runs"][DEFAULTS] == before              # what was there stays, but for rounding
 
 
 def test_command_line(kept, capsys):
     file, _ = kept
-    assert fingerprints.main(["check", "SAM", "rule", "--defaults"]) == 0
+    assert fingerprints.main(["check", "--defaults", "SAM", "rule"]) == 0
     assert capsys.readouterr().out.startswith(f"{1 + len(RULES)} units, 0 findings")
     disturb(file, "step SAM", 3e-4)
     assert fingerprints.main(["check", "step SAM"]) == 1
