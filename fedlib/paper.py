@@ -234,6 +234,7 @@ def main(argv: list[str] | None = None) -> int:
                     help="stages at a time (default: one per core, four at most)")
     a = ap.parse_args(argv)
     os.environ["PATH"] = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"    # stages call plain `python`
+    os.environ.setdefault("OMP_NUM_THREADS", "1")          # stages run side by side; a second thread of each would wait
     try:
         with alone():
             status = paper(a.jobs)
