@@ -230,6 +230,7 @@ def ids(names):
                          '{"rounds": 2}').id for m in names]
 
 
+@pytest.mark.full
 def test_words_move_nothing(tmp_path):
     """A type hint, a message, a helper pulled out: no number moves, no run is renamed."""
     names = ["FedAS", "CD2-pFed", "FedAvg"]
@@ -244,6 +245,7 @@ def test_words_move_nothing(tmp_path):
     assert moved == dict.fromkeys(names, []) and now == ids(names)
 
 
+@pytest.mark.full
 def test_a_doubled_alignment_moves_all_that_aligns(tmp_path):
     moved, now = edited(
         tmp_path, ALIGNED + CONTROLS,
@@ -254,6 +256,7 @@ def test_a_doubled_alignment_moves_all_that_aligns(tmp_path):
     assert now == ids(ALIGNED + CONTROLS)              # ids have no source in them: only the fingerprints can tell
 
 
+@pytest.mark.full
 def test_a_longer_step_moves_all_that_fine_tunes(tmp_path):
     moved, _ = edited(tmp_path, TUNED + CONTROLS,
                       ("methods/tuned.py", 'shard.on("tune"), lr))(x)', 'shard.on("tune"), 1.1 * lr))(x)'))

@@ -129,6 +129,7 @@ def test_notes_that_say_nothing(tmp_path, repeated, harm):
     assert bool(repeated) == (harm == "folder")
 
 
+@pytest.mark.full
 def test_two_processes_write_whole_lines(tmp_path):
     script = ("import sys; from pathlib import Path; from fedlib import guard\n"
               "for i in range(200): guard.write(Path(sys.argv[1]), [f'{sys.argv[2]} {i} ' + 'x' * 50] * 2)")
@@ -174,6 +175,7 @@ def test_a_new_setting_needs_a_fingerprint(tmp_path, noted):
         check([cell("FedProx", mu=0.5)], tmp_path)
 
 
+@pytest.mark.full
 def test_a_student_edits_fedas(tmp_path):
     """... and has a run of hers from before the edit: it is not what she is given."""
     shutil.copytree(HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__"))
@@ -274,6 +276,7 @@ def test_a_notebooks_own_method(tmp_path, monkeypatch, repeated):
     assert cell("Mine").id != was
 
 
+@pytest.mark.full
 def test_a_hash_does_not_depend_on_the_process(tmp_path):
     """The order of a set is chance, by PYTHONHASHSEED."""
     (tmp_path / "mine.py").write_text(MINE.replace("{1, 2}", '{"a", "b", "c", "d"}'))
