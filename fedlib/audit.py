@@ -249,11 +249,10 @@ def verify(sample, seed=0, names=()):
         if share:
             allowed = max(0.6, 3 * apart(new, again(c, 1e-7))[2])
             verdict = "rounding" if first > 0 and points <= allowed else "DIFFERS"
-        by = [f"{r.meta['commit']}, torch {r.meta['torch']}, {r.meta['device']}" for r in (old, new)]
         rows.append(
             {"study": f"{paper}/{name}", "data set": c.dataset, "method": c.method, "setting": c.setting, "seed": c.seed}
             | {"verdict": verdict, "hits that differ, %": 100 * share, "points": points}
-            | {"run": c.id, "made by": by[0], "computed again by": by[1]}
+            | {"commit then": old.meta["commit"], "now": new.meta["commit"]}
         )
         print(
             f"{verdict:9} {paper}/{name} {experiment.called(c)}: {100 * share:.2g} % of the hits, {points:.2g} points, "
