@@ -1,4 +1,5 @@
 """Packed runs: nothing is lost, and what is damaged says so."""
+
 import json
 import multiprocessing
 import os
@@ -20,10 +21,17 @@ from fedlib.record import Record
 def made(tmp_path_factory):
     """Records with everything that a record can hold, as they come back from a disk."""
     import torch
+
     at, task = tmp_path_factory.mktemp("runs"), toy(groups=GROUPS, dtype=torch.float32)
     how = {"rounds": 4, "cohort": 3, "guests": True, "microscope": True, "device": "cpu"}
-    cases = {"plain": ("FedAvg", {}, how), "sparse": ("FedAvg", {}, how | {"every": 3}), "personal": ("FedPer", {}, how),
-             "own": ("FedAvg", {}, how | {"own": True, "cohort": None}), "bias": ("FedFB", {}, how), "ga": ("FedGA", {"W": 1}, how)}
+    cases = {
+        "plain": ("FedAvg", {}, how),
+        "sparse": ("FedAvg", {}, how | {"every": 3}),
+        "personal": ("FedPer", {}, how),
+        "own": ("FedAvg", {}, how | {"own": True, "cohort": None}),
+        "bias": ("FedFB", {}, how),
+        "ga": ("FedGA", {"W": 1}, how),
+    }
     for name, (method, kw, h) in cases.items():
         run(make(method, task, **kw), folder=at / name, **h)
     with pytest.raises(Diverged):
@@ -33,7 +41,13 @@ def made(tmp_path_factory):
 
 
 def spec(method, seed):
-    return {k: "" for k in evidence.SPEC} | {"paper": "p", "study": "s", "dataset": "toy", "method": method, "seed": seed}
+    return {k: "" for k in evidence.SPEC} | {
+        "paper": "p",
+        "study": "s",
+        "dataset": "toy",
+        "method": method,
+        "seed": seed,
+    }
 
 
 def items(made, *names):
@@ -46,10 +60,14 @@ def test_what_is_packed_comes_back_to_the_bit(made, tmp_path):
     assert back.keys() == made.keys() and size == sum(f.stat().st_size for f in (tmp_path / "p-s").iterdir())
     for k, (_, r) in made.items():
         assert evidence.same(r, back[k])
-        for key, a in r.views.items():                                     # a mean's last digit depends on the layout in memory
+        for key, a in r.views.items():  # a mean's last digit depends on the layout in memory
             assert back[k].views[key].mean(1).tobytes() == a.mean(1).tobytes()
-    assert {k[0] for r in back.values() for k in r.views} >= {"pre", "post", "guest", "own"} and back["bias"].cells and back["bias"].alike
-    assert list(os.listdir(tmp_path)) == ["p-s"]                           # no lock, no half-written neighbour
+    assert (
+        {k[0] for r in back.values() for k in r.views} >= {"pre", "post", "guest", "own"}
+        and back["bias"].cells
+        and back["bias"].alike
+    )
+    assert list(os.listdir(tmp_path)) == ["p-s"]  # no lock, no half-written neighbour
 
 
 def test_same_notices_every_kind_of_difference(made):
@@ -61,8 +79,12 @@ def test_same_notices_every_kind_of_difference(made):
         new.reshape(-1)[-1] += 1
         other = {**{p: getattr(r, p) for p in ("views", "cells", "alike", "logs")}, part: old | {k: new}}
         assert not evidence.same(r, Record(r.meta, r.rounds, **other))
-        assert not evidence.same(r, Record(r.meta, r.rounds, **other | {part: {j: v for j, v in old.items() if j != k}}))
-    assert not evidence.same(r, Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike))
+        assert not evidence.same(
+            r, Record(r.meta, r.rounds, **other | {part: {j: v for j, v in old.items() if j != k}})
+        )
+    assert not evidence.same(
+        r, Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike)
+    )
 
 
 def test_bytes_depend_on_the_runs_alone(made, tmp_path):
@@ -89,7 +111,7 @@ def test_accuracies_that_are_no_counts_are_refused(made, tmp_path):
     evidence.pack(items(made, "plain"), tmp_path / "p-s")
     with pytest.raises(ValueError, match="not counts over its clients' rows"):
         evidence.pack([("x", s, bad)], tmp_path / "p-s")
-    assert evidence.same(evidence.read(tmp_path / "p-s")["plain"], r)      # nothing was lost
+    assert evidence.same(evidence.read(tmp_path / "p-s")["plain"], r)  # nothing was lost
 
 
 def truncate(path):
@@ -106,7 +128,9 @@ def other_study(path, made, tmp_path):
 
 
 @pytest.mark.parametrize("file", evidence.FILES)
-@pytest.mark.parametrize("spoil, says", [(truncate, "cannot be read"), (foreign, "not evidence of this format")])
+@pytest.mark.parametrize(
+    "spoil, says", [(truncate, "cannot be read"), (foreign, "not evidence of this format")]
+)
 def test_a_damaged_file_is_named_with_its_remedy(made, tmp_path, file, spoil, says):
     evidence.pack(items(made, "bias"), tmp_path / "p-s")
     spoil(tmp_path / "p-s" / f"{file}.parquet")
@@ -124,7 +148,11 @@ def test_a_missing_or_swapped_file_is_noticed(made, tmp_path):
         (tmp_path / "p-s" / f"{name}.parquet").unlink()
         with pytest.raises(evidence.Damaged, match=f"{name}.parquet"):
             evidence.read(tmp_path / "p-s")
-    assert evidence.listed(tmp_path / "nothing") == [] == list(evidence.find({"x"}, "p", "s", tmp_path / "nothing"))
+    assert (
+        evidence.listed(tmp_path / "nothing")
+        == []
+        == list(evidence.find({"x"}, "p", "s", tmp_path / "nothing"))
+    )
 
 
 def test_a_kill_between_two_renames_loses_nothing(made, tmp_path, monkeypatch):
@@ -136,13 +164,14 @@ def test_a_kill_between_two_renames_loses_nothing(made, tmp_path, monkeypatch):
             died.append(b)
             raise KeyboardInterrupt
         rename(a, b)
+
     evidence.pack(items(made, "plain"), folder)
     monkeypatch.setattr(os, "rename", dying)
     with pytest.raises(KeyboardInterrupt):
         evidence.pack(items(made, "plain", "ga"), folder)
     monkeypatch.undo()
     assert died and not folder.exists()
-    assert set(evidence.find({"plain", "ga"}, "p", "s", tmp_path)) == {"plain"}      # what was there is read
+    assert set(evidence.find({"plain", "ga"}, "p", "s", tmp_path)) == {"plain"}  # what was there is read
     evidence.pack(items(made, "plain", "ga"), folder)
     assert set(evidence.read(folder)) == {"plain", "ga"} and os.listdir(tmp_path) == ["p-s"]
 
@@ -153,8 +182,12 @@ def packing(items, folder):
 
 
 def test_two_packs_at_once_leave_one_whole_answer(made, tmp_path):
-    many = [multiprocessing.get_context("fork").Process(target=packing, args=(items(made, *names), tmp_path / "p-s"))
-            for names in (("plain", "ga"), ("plain", "personal"))]
+    many = [
+        multiprocessing.get_context("fork").Process(
+            target=packing, args=(items(made, *names), tmp_path / "p-s")
+        )
+        for names in (("plain", "ga"), ("plain", "personal"))
+    ]
     for p in many:
         p.start()
     for p in many:
@@ -168,7 +201,7 @@ def test_find_looks_into_the_study_then_into_the_papers_others(made, tmp_path):
     evidence.pack(items(made, "plain", "ga"), tmp_path / "p-t")
     evidence.pack(items(made, "personal"), tmp_path / "q-s")
     assert set(evidence.find({"plain", "ga", "personal", "none"}, "p", "s", tmp_path)) == {"plain", "ga"}
-    evidence.pack(items(made, "ga"), tmp_path / "p-t")                      # a file that changed is read anew
+    evidence.pack(items(made, "ga"), tmp_path / "p-t")  # a file that changed is read anew
     assert set(evidence.find({"plain", "ga"}, "p", "t", tmp_path)) == {"plain", "ga"}
     listed = evidence.listed(tmp_path / "p-t")
     assert [row["id"] for row in listed] == ["ga"] and listed[0]["commit"] == made["ga"][1].meta["commit"]
