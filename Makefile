@@ -17,6 +17,8 @@ unexport PYTHONPATH
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  TIER=tiny|small|paper makes the paper at another size, in tiers/; PYTHON=python3.12 chooses the interpreter."
+	@echo "  Measured on two cores: make paper installs in 2 min (2.2 GB), draws and builds the book in 4 min (0.2 GB);"
+	@echo "  a second time, with nothing to do, it takes 2 s."
 
 paper: $(STAMP) ## install what is missing, run what is out of date, build the book
 	$(BIN)/python -m $(if $(TIER),fedlib.tier $(TIER),fedlib.paper)
@@ -50,7 +52,7 @@ ci: ## what the continuous integration does: tests, lint, pipeline at tier tiny
 lock: $(STAMP) ## write constraints.txt anew; UPGRADE=1 takes the newest versions
 	$(BIN)/python .ci/lock.py $(if $(UPGRADE),--upgrade)
 
-clean: ## remove .venv, the built book and caches; runs/ and results/ stay
+clean: ## remove .venv, the built book and caches; runs/, tiers/ and results/ stay
 	rm -rf .venv book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache *.egg-info
 
 # Debian without python3-venv has no ensurepip: there pip comes from the system's pip.

@@ -1,6 +1,8 @@
 """A notebook that a warm process forks for is the same, byte for byte, as one in a process of its own."""
+import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -9,8 +11,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.kernelspec import KernelSpec
 
 from fedlib import warm
+from fedlib.kernel import Provisioner
 
 PACKAGE = Path(warm.__file__).parent
 NOTEBOOKS = {
@@ -143,3 +147,13 @@ def test_nothing_outlives_nbrun_or_the_process_that_started_it(repo, monkeypatch
             assert gone(kernel) and gone(runner), way
             assert process.wait(10) != 0 and not list(repo.glob("out/.*")) and not list(repo.glob("out/sleeps*"))
         assert call("tells", found)[0] == 0 and Path("told").read_text() == "cold"       # nobody serves any more
+
+
+def test_a_kernel_can_be_ended_but_is_not_interrupted_before():
+    provisioner = Provisioner(kernel_id="one", kernel_spec=KernelSpec())
+    provisioner.process = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    asyncio.run(provisioner.send_signal(signal.SIGINT))
+    with pytest.raises(subprocess.TimeoutExpired):
+        provisioner.process.wait(0.3)
+    asyncio.run(provisioner.send_signal(signal.SIGTERM))
+    assert provisioner.process.wait(10) == -signal.SIGTERM
