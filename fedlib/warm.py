@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -99,11 +100,17 @@ def serve(listener: socket.socket, lifeline: int) -> None:
         if lifeline in ready:
             return
         line, _ = listener.accept()
-        if sources() == code and os.fork() == 0:
+        if sources() == code and fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listener.close()
             work(line, lifeline)
         line.close()
+
+
+def fork() -> int:
+    """os.fork, without the warning of Python 3.12 and later where there are threads: `threads` has looked."""
+    with warnings.catch_warnings(action="ignore"):
+        return os.fork()
 
 
 def threads() -> list[str]:
