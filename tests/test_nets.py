@@ -204,8 +204,12 @@ def test_linear_starts_as_in_the_synthetic_experiments():
     assert abs(float(w["fc.weight"].std()) / (bound / math.sqrt(3)) - 1) < 0.05
 
 
-@pytest.mark.parametrize("name, module", [("fc1", nn.Linear(400, 300)), ("conv2", nn.Conv2d(64, 96, 3))])
+@pytest.mark.parametrize("name, module", [("fc1", lambda: nn.Linear(400, 300)), ("conv2", lambda: nn.Conv2d(64, 96, 3))],
+                         ids=["fc1", "conv2"])
 def test_layers_start_as_in_torch(name, module):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = module()
     w = (MLP(400, 300, 4) if name == "fc1" else CNN(3, 4, widths=(64, 96))).init(0)
     for leaf, theirs in module.named_parameters():
         if f"{name}.{leaf}" in w:
