@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 BOOK = Path("book")
+HTML = BOOK / "_build/html"
 NOTEBOOKS = Path("results/notebooks")
 MATHJAX = "static/mathjax/tex-svg.js"
 JUPYTER_BOOK = [sys.executable, "-c", "import sys; from jupyter_book.cli.main import main; sys.exit(main())"]
@@ -91,9 +92,12 @@ def main() -> int:
               " `make paper` runs what is missing.", file=sys.stderr)
         return 1
     copy_mathjax()
+    shutil.rmtree(HTML, ignore_errors=True)                # no page stays that is not in the book any more
     failed = sphinx()
     if not failed:
-        print(f"The book: {(BOOK / '_build/html/index.html').resolve()}")
+        pages = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html"))
+        HTML.with_name("pages.txt").write_text("\n".join(pages) + "\n")
+        print(f"The book: {(HTML / 'index.html').resolve()}")
     return failed
 
 

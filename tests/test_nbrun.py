@@ -151,6 +151,7 @@ def test_book_builds(book, capfd):
     page = book / "book/_build/html/index.html"
     assert page.exists() and capfd.readouterr().out.splitlines()[-1] == f"The book: {page}"
     assert "A notebook" in (book / "book/_build/html/notebooks/toy/main.html").read_text()
+    assert "notebooks/toy/main.html" in (book / "book/_build/pages.txt").read_text().splitlines()
     assert (book / "book/_assets/vendor/tex-svg.js").stat().st_size > 1_000_000
 
 
