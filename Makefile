@@ -21,12 +21,12 @@ help: ## list these targets
 	@echo "  a second time, with nothing to do, it takes 2 s. TIER=tiny computes its runs: 10 min, 0.2 GB more."
 
 paper: $(STAMP) ## install what is missing, run what is out of date, build the book
-	$(BIN)/python -m $(if $(TIER),fedlib.tier $(TIER),fedlib.paper)
+	$(BIN)/python -m $(if $(TIER),repro.tier $(TIER),repro.pipeline)
 
 evidence: $(STAMP) ## compute every stored run anew, which takes hours, and says how many; can be killed
 	$(BIN)/python -m fedlib evidence compute
 	$(BIN)/python -m fedlib evidence pack --anew
-	$(BIN)/python -m fedlib.paper
+	$(BIN)/python -m repro.pipeline
 	$(BIN)/python -m fedlib evidence pack
 
 verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compare; the book prints the answer
@@ -37,7 +37,7 @@ test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(FULL),,-m 'not full')
 
 book: $(STAMP) ## build only the book, from the results that are there
-	$(BIN)/python -m fedlib.bookbuild
+	$(BIN)/python -m repro.bookbuild
 
 lint: $(STAMP) ## check the source and the notebooks with ruff
 	$(BIN)/ruff check .

@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from fedlib import Task
-from fedlib.data import Pool
+from fedlib.core.pool import Pool
 from fedlib.data.synthetic import synthetic
 from fedlib.nets import CNN, MLP, Linear, ResNet18
 from fedlib.nets.layers import groups
-from fedlib.vision import ensure_torchvision
+from fedlib.nets.vision import ensure_torchvision
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def provenance():
     """What the numbers depend on."""
     import torch
 
-    from fedlib.record import commit
+    from fedlib.core.record import commit
     cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), platform.machine())
     return {"cpu": cpu, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "python": platform.python_version(),

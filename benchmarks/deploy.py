@@ -3,7 +3,7 @@
     python -m benchmarks.deploy                 FedGA, three clients, 10 rounds by each way; about a minute
     python -m benchmarks.deploy --rounds 3
 
-    simulation              fedlib.engine, function calls
+    simulation              fedlib.core.engine, function calls
     messages in process     serve() and three Sites; every message becomes bytes and back
     loopback                the command line: a server, three clients, one process each, Flower between them
     loopback, TLS and keys  the same with certificates and signatures
@@ -33,13 +33,13 @@ from pathlib import Path
 import torch
 import yaml
 
-from fedlib import engine
-from fedlib.__main__ import parse_task
+from fedlib.cli.main import parse_task
+from fedlib.core import engine
+from fedlib.core.record import Record
 from fedlib.deploy import message
 from fedlib.deploy.client import Site
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.server import serve
-from fedlib.record import Record
 
 from .clock import provenance
 

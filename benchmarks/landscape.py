@@ -6,7 +6,7 @@
 The loss of the small CNN on 2,000 test images at every point of a plane, by
 
     naive              what is written first: weights copied into a Module, one pass of a DataLoader per point
-    loop, vmap         fedlib.landscape, one thread; vmap over eight points at a time
+    loop, vmap         fedlib.measures.landscape, one thread; vmap over eight points at a time
     loop, 2 threads    the same with two threads inside every operation
     loop, 2 processes  half of the points each, one thread each: how the pipeline uses two cores
 
@@ -43,7 +43,7 @@ def setting(side):
     """Task of test images, model, two directions."""
     from fedlib import Task
     from fedlib.data.glyphs import glyphs
-    from fedlib.landscape import direction
+    from fedlib.measures.landscape import direction
     from fedlib.nets import CNN
     pool = glyphs(IMAGES, split="test", size=side)
     one = Task("glyphs", CNN(3, 10), pool.x, pool.y, (torch.arange(IMAGES - 1),), (torch.arange(0),),
@@ -69,7 +69,7 @@ def naive(side, at):
 
 
 def ours(side, at, how):
-    from fedlib.landscape import data_loss, losses_at
+    from fedlib.measures.landscape import data_loss, losses_at
     task, w, d1, d2 = setting(side)
     return losses_at(data_loss(task, torch.arange(len(task.y))), w, (d1, d2), at, how, 8)
 
@@ -98,7 +98,7 @@ def compute(variant, side, at, workers=None):
 
 def one(variant, side, points):
     """Times one variant and prints a json line."""
-    from fedlib.landscape import grid
+    from fedlib.measures.landscape import grid
     torch.set_num_threads(2 if variant == "loop, 2 threads" else 1)
     at = grid(1.0, points)
     setting(side)

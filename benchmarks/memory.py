@@ -34,9 +34,9 @@ def peak():
 def one(method, clients, cohort, how, chunk, side):
     """One round of a method on ResNet-18 with GroupNorm and tiny images; prints a json line."""
     import fedlib
-    from fedlib.data import Pool
+    from fedlib.core.pool import Pool
+    from fedlib.core.tree import leaves
     from fedlib.nets import ResNet18
-    from fedlib.tree import leaves
     torch.set_num_threads(1)
     g, N = torch.Generator().manual_seed(0), clients * 6
     pool = Pool("noise", torch.randn(N, 3, side, side, generator=g), torch.randint(10, (N,), generator=g), 10, "synthetic")

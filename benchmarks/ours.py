@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import fedlib
-from fedlib.methods.fedavg import FedAvg
+from fedlib.methods.base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)

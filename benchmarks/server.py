@@ -49,10 +49,11 @@ def variants(size, outer, inner, pool, targets=TARGETS):
 @contextlib.contextmanager
 def stopwatches():
     """Inside, {part: [wall seconds, CPU seconds, calls]} of all runs; a part that contains others counts them, too."""
-    from fedlib import condense, engine
-    from fedlib.methods.calibrated import Calibrated, GaussianUpdate
-    from fedlib.methods.equfl import EquFL
-    from fedlib.methods.fedavg import FedAvg
+    from fedlib.core import engine
+    from fedlib.methods.base.fedavg import FedAvg
+    from fedlib.methods.groups.calibrated import Calibrated, GaussianUpdate
+    from fedlib.methods.groups.equfl import EquFL
+    from fedlib.pieces import condense
     spent, depth = {}, {}
     now = lambda: (time.perf_counter(), time.process_time())
 
@@ -121,7 +122,7 @@ def main(argv=None):
     p.add_argument("--repetitions", type=int, default=3)
     p.add_argument("--out", type=Path, default=OUT)
     args = p.parse_args(argv)
-    from fedlib import tasks
+    from fedlib.data import tasks
     torch.set_num_threads(1)
     task = tasks.build({"data": {"name": "census", "clients": args.states, "n_mean": args.mean, "n_test": 100}, "batch": 64,
                         "network": {"name": "MLP", "hidden": 32}, "parts": [1.0, 0.0, 0.0]}, name="census")

@@ -18,8 +18,8 @@ import pandas as pd
 import torch
 
 import fedlib
-from fedlib.methods.fedavg import FedAvg
-from fedlib.tree import leaves
+from fedlib.core.tree import leaves
+from fedlib.methods.base.fedavg import FedAvg
 
 from .cases import NAMES, case
 

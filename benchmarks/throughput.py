@@ -40,7 +40,7 @@ PATIENCE = 120                                             # seconds for the wor
 
 def arrive(folder, n):
     """On a worker: import what runs need, and wait until n workers are at this point."""
-    import fedlib.experiment  # noqa: F401
+    import fedlib.study.experiment  # noqa: F401
     Path(folder, str(os.getpid())).touch()
     until = time.monotonic() + PATIENCE
     while len(os.listdir(folder)) < n:
@@ -77,7 +77,7 @@ def loopback(n, folder):
 def one(variant, workers, rounds, seeds):
     """Times one variant and prints a json line."""
     cpu, wall = clock.tree_cpu(), time.perf_counter()
-    from fedlib import executor, experiment
+    from fedlib.study import executor, experiment
     todo = experiment.cells("fedga", "synthetic", ROOT / "params.yaml", "tiny", tasks=["synthetic_0_0"], rounds=rounds,
                             seeds=seeds, microscope=False)[0]
     with tempfile.TemporaryDirectory() as tmp:

@@ -1,19 +1,19 @@
 """How long the tests take, measured in one process and written into CONTRIBUTING.md.
 
     python tests/durations.py                all tests; then the table is written anew
-    python tests/durations.py tests/test_core.py -k seed          some tests; the table is only printed
+    python tests/durations.py tests/fedlib/core/test_core.py -k seed          some tests; the table is only printed
 """
 import os
 import re
 import resource
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from where import ROOT
 
-PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+PAGE = ROOT / "CONTRIBUTING.md"
 SLOWEST = 10
 
 

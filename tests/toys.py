@@ -5,8 +5,8 @@ import numpy as np
 import torch
 from toys_core import gap, rows, toy
 
-from fedlib.method import Round
-from fedlib.task import Task
+from fedlib.core.method import Round
+from fedlib.core.task import Task
 
 __all__ = ["Quadratic", "gap", "quadratic", "serve", "toy"]
 

@@ -1,4 +1,4 @@
 """The toys beside a frozen CLIP, under the name that the tests know."""
-from fedlib.toys import NAMES, towers, toy_towers
+from fedlib.study.toys import NAMES, towers, toy_towers
 
 __all__ = ["NAMES", "towers", "toy_towers"]

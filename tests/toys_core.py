@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
-from fedlib.methods.fedavg import FedAvg
-from fedlib.random import normal
-from fedlib.task import Task
-from fedlib.toys import GROUPS, SIZES, Normed, rows, toy
-from fedlib.tree import add, leaves
+from fedlib.core.random import normal
+from fedlib.core.task import Task
+from fedlib.core.tree import add, leaves
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.study.toys import GROUPS, SIZES, Normed, rows, toy
 
 __all__ = ["GROUPS", "SIZES", "Bowl", "Noisy", "Normed", "bowls", "gap", "rows", "same", "seen", "state", "toy"]
 

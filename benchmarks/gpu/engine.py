@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 
 import fedlib
-from fedlib.methods.fedavg import FedAvg
-from fedlib.tree import pick
+from fedlib.core.tree import pick
+from fedlib.methods.base.fedavg import FedAvg
 
 from ..growth.seeds import Stacked, copies
 from .setups import now

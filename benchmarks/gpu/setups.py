@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedlib import Task
-from fedlib.methods.fedavg import FedAvg
+from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP, Linear, ResNet18
 
 from ..cases import case, noise

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 import fedlib.nets.deep
 import fedlib.nets.small
-from fedlib.engine import arithmetic
-from fedlib.task import Batch
-from fedlib.tree import every, mean, tmap, where
+from fedlib.core.engine import arithmetic
+from fedlib.core.task import Batch
+from fedlib.core.tree import every, mean, tmap, where
 
 from .graph import WARM, eager
 from .setups import SEEN, padded, sent

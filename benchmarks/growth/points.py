@@ -87,7 +87,7 @@ class Blocks:
         self.before, self.ticks, self.began, self.scoring = before, [], clock(), 0.0
 
     def __call__(self, t):
-        from fedlib.engine import cohort_of
+        from fedlib.core.engine import cohort_of
         now = self.clock()
         if not t:
             self.pause({"start": now - self.began})
@@ -125,7 +125,8 @@ class Blocks:
 
 def run(point, seconds, hear, say):
     """Start the federation of a point and answer until `hear` gives nothing. seconds: length of a block without evaluation."""
-    from fedlib import engine, make
+    from fedlib import make
+    from fedlib.core import engine
     torch.set_num_threads(1)
     few = make(point.method, noise("few", *network("softmax"), 3, ROWS, BATCH))
     engine.run(few, rounds=1, device="cpu", progress=False)                      # libraries and kernels belong to the baseline

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import torch
 
 from fedlib import Task
-from fedlib.methods.fedavg import FedAvg
-from fedlib.tree import pick, stack, tmap
+from fedlib.core.tree import pick, stack, tmap
+from fedlib.methods.base.fedavg import FedAvg
 
 from ..cases import noise
 from .points import BATCH, NEVER, ROWS, forget_peak, network, resident, talk
@@ -66,7 +66,7 @@ def single(task, seed, rounds, **more):
 def stacked(task, many, S, rounds, how="vmap", **more):
     """All S in one run; many: copies(task, S)."""
     import fedlib
-    from fedlib.engine import cohort_of
+    from fedlib.core.engine import cohort_of
     method = Stacked(many, lr=0.01, seeds=S, **more)
     cohorts = lambda t: torch.cat([s * task.C + cohort_of(method, task, s, t, COHORT) for s in range(S)])
     return fedlib.run(method, rounds=NEVER, cohort=cohorts, every=NEVER, upto=rounds, how=how, device="cpu", progress=False,

@@ -2,7 +2,7 @@
 import contextlib  # noqa: I001
 import time
 
-import fedlib.vision  # noqa: F401   FedLab imports torchvision, which needs this first beside a CPU build of torch
+import fedlib.nets.vision  # noqa: F401   FedLab imports torchvision, which needs this first beside a CPU build of torch
 
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler

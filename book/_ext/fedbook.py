@@ -16,8 +16,8 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
-from fedlib.bookbuild import copy_mathjax
-from fedlib.ledger import slug
+from repro.bookbuild import copy_mathjax
+from repro.ledger import slug
 
 log = logging.getLogger(__name__)
 VERDICTS = {

@@ -15,7 +15,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 import fedlib
-from fedlib.cite import cite
+from fedlib.methods.cite import cite
 
 log = logging.getLogger(__name__)
 ROOT = Path(fedlib.__file__).resolve().parents[1]
@@ -64,7 +64,7 @@ class Hyper(Named):
     """{hyper} FedGA: the hyper-parameters: default, permitted values, values searched, meaning, source."""
 
     def show(self, name, cls):
-        from fedlib.method import Method
+        from fedlib.core.method import Method
         common = {f.name for f in fields(Method)}
         every = [f for f in fields(cls) if f.metadata.get("what")]
         own, shared = [f for f in every if f.name not in common], [f for f in every if f.name in common]

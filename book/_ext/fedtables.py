@@ -25,7 +25,7 @@ from fedbook import (
 )
 from sphinx.util.docutils import SphinxDirective
 
-from fedlib.ledger import METRICS, VIEWS, slug
+from repro.ledger import METRICS, VIEWS, slug
 
 
 class Table(SphinxDirective):

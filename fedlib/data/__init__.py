@@ -1,40 +1,5 @@
 """Data: one file per source, and `partition`, which cuts any source into clients.
 
-Every source returns a `Pool`: plain tensors, no loader object. Where the files of a real data set live is the argument
+Every source returns a `fedlib.core.pool.Pool`: plain tensors, no loader object. Where the files of a real data set live is the argument
 `root`; without it the environment variable FEDLIB_DATA, without that the folder `data` of the current directory.
 """
-from __future__ import annotations
-
-from typing import NamedTuple
-
-from torch import Tensor
-
-from ..groups import Groups
-
-
-class Pool(NamedTuple):
-    """Samples before they are dealt to clients.
-
-    name    what the samples are called in figures and tables
-    x       [N, ...] float32; images are [N, channels, height, width] in [0, 1] unless a loader says otherwise
-    y       [N] int64 class of each sample, 0 .. K-1
-    K       number of classes
-    kind    "real", "synthetic" (the papers' own generator) or "stand-in" (shown wherever a number made from it is shown)
-    owner   [N] int64, the natural client or domain of each sample, or None
-    owners  names of the owners; () when owner is None
-    test    rows of the official test list, ascending by owner, or None where the source has none
-    a       [N] int64, the group of each sample by a sensitive attribute, or None
-    groups  what these groups are, or None
-    classes names of the classes, for models that read them; () where they have none
-    """
-    name: str
-    x: Tensor
-    y: Tensor
-    K: int
-    kind: str
-    owner: Tensor | None = None
-    owners: tuple[str, ...] = ()
-    test: Tensor | None = None
-    a: Tensor | None = None
-    groups: Groups | None = None
-    classes: tuple[str, ...] = ()

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..groups import Block, Groups
-from . import Pool
+from ..core.groups import Block, Groups
+from ..core.pool import Pool
 from .archive import DataError, data_root
 
 FIPS = dict(AL=1, AK=2, AZ=4, AR=5, CA=6, CO=8, CT=9, DE=10, FL=12, GA=13, HI=15, ID=16, IL=17, IN=18, IA=19, KS=20, KY=21,

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from . import Pool, acs
+from ..core.pool import Pool
+from . import acs
 
 UNIFORM = ("sex", "race", "race_code", "foreign", "citizen", "birthplace", "married", "single", "disabled", "ear", "eye",
            "memory", "occupation", "occupation_code", "employed", "idle", "worker", "public", "private", "relation", "moved",

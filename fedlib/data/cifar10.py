@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from . import Pool, archive
+from ..core.pool import Pool
+from . import archive
 from .archive import DataError, check, data_root, extract, read_arrays
 
 

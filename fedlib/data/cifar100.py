@@ -5,7 +5,7 @@ Files, below the data folder: `cifar-100-python/` with train (50,000 images) and
 """
 from __future__ import annotations
 
-from . import Pool
+from ..core.pool import Pool
 from .cifar10 import Official, load
 
 CIFAR100 = Official(

@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from sklearn.datasets import load_digits
 
-from . import Pool
+from ..core.pool import Pool
 
 
 def digits() -> Pool:

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile
 
-from ..method import nearest
-from . import Pool
+from ..core.errors import nearest
+from ..core.pool import Pool
 from .archive import DataError, data_root
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from . import Pool
+from ..core.pool import Pool
 from .glyphs import CHUNK, STYLES, Dice, at_the_rim, atlas, blur, colour, hue_table, over, thicken, warp
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import torch
 
-from ..clip import load
-from . import Pool
+from ..core.pool import Pool
+from ..nets.towers import load
 
 
 @torch.no_grad()
@@ -12,7 +12,7 @@ def features(data, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     """The images of another source, seen once by the image tower: x [N, d] float32, not normalised; the rest as it was.
 
     data   description of that source, {"name": "domains", "preset": "PACS", ...}, or a Pool of images [N, 1 or 3, H, W] in [0, 1]
-    model  two towers, or what `fedlib.clip.load` reads: the stand-in's file, a weight file or folder for open_clip
+    model  two towers, or what `fedlib.nets.towers.load` reads: the stand-in's file, a weight file or folder for open_clip
     arch   architecture of a weight file
     chunk  images at a time
 
@@ -20,7 +20,7 @@ def features(data, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     """
     pool = data
     if not isinstance(data, Pool):
-        from ..tasks import SOURCES, call  # here, because tasks lists this source, too
+        from .tasks import SOURCES, call  # here, because tasks lists this source, too
         if not isinstance(data, dict) or "name" not in data:
             raise ValueError(f'data = {data!r}: describe the source of the images, data: {{"name": "domains", ...}}')
         pool = call(SOURCES, "data", data)

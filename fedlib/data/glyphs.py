@@ -29,7 +29,7 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from . import Pool
+from ..core.pool import Pool
 
 CHUNK = 500                                            # a constant of the format: changing it changes every image
 

@@ -14,7 +14,7 @@ import zlib
 import numpy as np
 import torch
 
-from . import Pool
+from ..core.pool import Pool
 from .archive import DataError, data_root
 from .cifar10 import refuse
 

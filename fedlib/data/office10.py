@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from . import Pool
+from ..core.pool import Pool
 from .archive import DataError, data_root, extract, read_arrays
 
 FOLDER, ARCHIVE = "office_caltech_10", "office_caltech_10_dataset.zip"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from . import Pool
+from ..core.pool import Pool
 
 INPUTS, K = 60, 10
 

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from . import Pool, archive
+from ..core.pool import Pool
+from . import archive
 from .archive import DataError, check, data_root, extract
 from .cifar10 import refuse, scale
 

@@ -3,6 +3,6 @@
     federation   what all parties agree on, one yaml file            rows     the tasks that follow: the server's, one client's
     message      trees as named arrays and as bytes, never pickled   act      what a client makes of one message
     client       Site: one device; what it keeps is on its shelf     talk     the server's conversation in one round
-    server       serve: the round of fedlib.engine over an `exchange` that carries the messages
+    server       serve: the round of fedlib.core.engine over an `exchange` that carries the messages
     command      python -m fedlib deploy keys | server | client      flower, keys: the exchange over a network, and who may join
 """

@@ -1,13 +1,13 @@
-"""What a client makes of one message: the method's own functions, called as fedlib.engine calls them. No state here."""
+"""What a client makes of one message: the method's own functions, called as fedlib.core.engine calls them. No state here."""
 from __future__ import annotations
 
 import inspect
 
 import torch
 
-from .. import engine
-from ..method import Method, keeps
-from ..tree import pick, stack, tmap
+from ..core import engine
+from ..core.method import Method, keeps
+from ..core.tree import pick, stack, tmap
 
 KINDS = ("client", "receive", "local", "ask", "score")
 SCORED = ("test", "val")

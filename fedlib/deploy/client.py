@@ -13,10 +13,10 @@ import hashlib
 
 import torch
 
-from .. import engine
-from ..method import keeps
-from ..task import SPLITS
-from ..tree import leaves, tmap
+from ..core import engine
+from ..core.method import keeps
+from ..core.task import SPLITS
+from ..core.tree import leaves, tmap
 from . import message
 from .act import ABOUT, KINDS, act
 from .shelf import Shelf

@@ -72,7 +72,7 @@ def keys(args):
 
 
 def server(args):
-    from ..__main__ import report
+    from ..cli.report import report
     from .federation import Federation
     from .rows import server_task
     from .server import serve

@@ -14,7 +14,7 @@
     task = fed.client_task(1, "mine.npz")
 
 Further keys of task: kind (real, synthetic, stand-in), dtype (float32, float64), split and parts (how the rows of a file are
-cut, as in Task.from_rows), groups {name, names, positive, column, of_class, schema} (see fedlib.groups). classes may be a list
+cut, as in Task.from_rows), groups {name, names, positive, column, of_class, schema} (see fedlib.core.groups). classes may be a list
 of names.
 """
 from __future__ import annotations
@@ -28,10 +28,13 @@ from pathlib import Path
 
 import yaml
 
-from .. import engine, tasks
-from ..groups import Block, Groups
-from ..method import Method, make, nearest
+from ..core import engine
+from ..core.errors import nearest
+from ..core.groups import Block, Groups
+from ..core.method import Method
+from ..data import tasks
 from ..methods import METHODS
+from ..methods.make import make
 from . import rows
 
 USUAL = {"name": "federation", "batch": 32, "kind": "real", "dtype": "float32", "groups": None, "split": 0, "parts": (.8, .1, .1)}

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..method import nearest
-from ..record import sources
+from ..core.errors import nearest
+from ..core.record import sources
 
 TYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool")
 EMPTY = np.zeros(0, np.uint8)                          # stands for a dict without entries, under "name/"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..data import Pool
-from ..task import SPLITS, Task
+from ..cli.text import parse_task
+from ..core.pool import Pool
+from ..core.task import SPLITS, Task
 
 NONE = torch.zeros(0, dtype=torch.long)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -75,7 +76,6 @@ def client_task(fed, c, data):
     if str(data).endswith(".npz"):
         return sound(from_file(fed, c, data), c, f"{data}, client {c}")
     if not isinstance(data, Task):
-        from ..__main__ import parse_task  # here, because the command line imports this package
         data = parse_task(str(data))
     return sound(cut(fed, c, data), c, f"task {data.name!r}, client {c}")
 

@@ -1,4 +1,4 @@
-"""The server of a real federation: the round of fedlib.engine, with messages in place of function calls.
+"""The server of a real federation: the round of fedlib.core.engine, with messages in place of function calls.
 
     record = serve(federation, exchange, "server")     exchange: who carries the messages
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from .. import engine
-from ..method import Round, listens
-from ..record import Record, whole
-from ..task import SPLITS
-from ..tree import drop, leaves, only, pick, put, stack
+from ..core import engine
+from ..core.method import Round, listens
+from ..core.record import Record, whole
+from ..core.task import SPLITS
+from ..core.tree import drop, leaves, only, pick, put, stack
 from .act import ABOUT
 from .rows import server_task
 from .talk import Example, Left, Talk, key

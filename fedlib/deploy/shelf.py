@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from ..record import whole
+from ..core.record import whole
 from . import message
 
 

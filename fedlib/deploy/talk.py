@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..method import Round
-from ..random import fold
-from ..task import SPLITS
-from ..tree import every, leaves, pick, stack, tmap, unstack
+from ..core.method import Round
+from ..core.random import fold
+from ..core.task import SPLITS
+from ..core.tree import every, leaves, pick, stack, tmap, unstack
 from . import message
 from .act import ABOUT, act, address
 from .rows import NoRows, server_task, stand_in

@@ -1,48 +1,48 @@
 """All methods by the name they have in tables. To add one: a file, and a line here."""
-from .afl import AFL
-from .alone import Local
-from .calibrated import GaussianUpdate, UniformUpdate
-from .cd2pfed import CD2pFed
-from .ditto import Ditto
-from .equfl import EquFL
-from .faa import FAA, FAALagged
-from .fairfed import FairFed
-from .fedala import FedALA
-from .fedas import FedAS
-from .fedas_aligned import FedASChained, FedASGlobal, FedASParallel
-from .fedavg import FedAvg, Uniform
-from .fedbabu import FedBABU
-from .fedclip import FedCLIP
-from .fedfa import FedFa
-from .fedfb import FedFB
-from .fedfv import FedFV
-from .fedga import FedGA, FedGAAblation
-from .fedgini import FedGini
-from .fedmgda import FedMGDA
-from .fedpac import FedPAC
-from .fedper import FedPer, FedPerOnline
-from .fedproto import FedProto
-from .fedprox import FedProx
-from .fedrep import FedRep, FedRep2x
-from .fedsam import FedSAM
-from .fftgp import FFTGP, FFTGPBeside, FFTGPLagged
-from .finetune import FedAvgFT, FedProxFT
-from .flinear import FLinear
-from .ga import GA
-from .grace import GRACE
-from .lgfedavg import LGFedAvg
-from .own import FedAvgP, FedProxP
-from .perfedavg import PerFedAvg
-from .pfedhn import PFedHN
-from .pfedhn_chunked import PFedHNChunked
-from .pfedme import PFedMe
-from .plgu_ghn import PLGUGHN
-from .plgu_grep import PLGUGRep
-from .plgu_lf import PLGULF
-from .promptfl import PromptFL
-from .qfedavg import QFedAvg
-from .regular import Regular
-from .reweight import Reweight
+from .base.alone import Local
+from .base.fedavg import FedAvg, Uniform
+from .base.fedprox import FedProx
+from .base.finetune import FedAvgFT, FedProxFT
+from .base.own import FedAvgP, FedProxP
+from .domains.faa import FAA, FAALagged
+from .domains.fedclip import FedCLIP
+from .domains.fftgp import FFTGP, FFTGPBeside, FFTGPLagged
+from .domains.ga import GA
+from .domains.grace import GRACE
+from .domains.promptfl import PromptFL
+from .fair.afl import AFL
+from .fair.fedfa import FedFa
+from .fair.fedfv import FedFV
+from .fair.fedga import FedGA, FedGAAblation
+from .fair.fedgini import FedGini
+from .fair.fedmgda import FedMGDA
+from .fair.qfedavg import QFedAvg
+from .flat.fedsam import FedSAM
+from .flat.plgu_ghn import PLGUGHN
+from .flat.plgu_grep import PLGUGRep
+from .flat.plgu_lf import PLGULF
+from .groups.calibrated import GaussianUpdate, UniformUpdate
+from .groups.equfl import EquFL
+from .groups.fairfed import FairFed
+from .groups.fedfb import FedFB
+from .groups.flinear import FLinear
+from .groups.regular import Regular
+from .groups.reweight import Reweight
+from .personal.cd2pfed import CD2pFed
+from .personal.ditto import Ditto
+from .personal.fedala import FedALA
+from .personal.fedas import FedAS
+from .personal.fedas_aligned import FedASChained, FedASGlobal, FedASParallel
+from .personal.fedbabu import FedBABU
+from .personal.fedpac import FedPAC
+from .personal.fedper import FedPer, FedPerOnline
+from .personal.fedproto import FedProto
+from .personal.fedrep import FedRep, FedRep2x
+from .personal.lgfedavg import LGFedAvg
+from .personal.perfedavg import PerFedAvg
+from .personal.pfedhn import PFedHN
+from .personal.pfedhn_chunked import PFedHNChunked
+from .personal.pfedme import PFedMe
 
 METHODS = {
     "FedAvg": FedAvg,

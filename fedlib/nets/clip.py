@@ -22,7 +22,7 @@ from .layers import Net, dense, linear_part
 
 @dataclass(frozen=True, eq=False)
 class Towers(Net):
-    """What both share. inputs: d. classes: K names. model: two towers, or what `fedlib.clip.load(model, arch)` reads."""
+    """What both share. inputs: d. classes: K names. model: two towers, or what `fedlib.nets.towers.load(model, arch)` reads."""
     inputs: int
     K: int
     classes: tuple = field(default=(), repr=False)
@@ -38,20 +38,20 @@ class Towers(Net):
             raise ValueError(f"{at} has K = {self.K} and {len(self.classes)} names of classes: give one name per class, "
                              "classes=(...); the data sets that have names keep them in Pool.classes")
         if self.model is None:
-            raise ValueError(f"{at} has no model: give two towers, or the path of one for fedlib.clip.load")
+            raise ValueError(f"{at} has no model: give two towers, or the path of one for fedlib.nets.towers.load")
         if self.towers.d != self.inputs:
             raise ValueError(f"{at} has inputs = {self.inputs} and the towers' features are {self.towers.d} wide: train on the "
                              "features of the same model, fedlib.data.features.features(..., model)")
 
     @cached_property
     def towers(self):
-        from ..clip import load  # here, because the stand-in is made of fedlib.nets
+        from .towers import load  # here, because the stand-in is made of fedlib.nets
         return load(self.model, self.arch)
 
     @property
     def text(self):
         """Normalised features [K, d] of "a picture of a <class>", computed once."""
-        from ..clip import describe
+        from .towers import describe
         return describe(self.towers, tuple(self.classes))
 
     def zero_shot(self, x):
@@ -124,7 +124,7 @@ class Prompts(Towers):
     @cached_property
     def sentences(self):
         """Embedded sentences with place-holders for the context [K, L, w], and their ends [K]."""
-        from ..clip import label
+        from .towers import label
         tokens = self.towers.tokenize([" ".join(["X"] * self.length) + f" {label(c)}." for c in self.classes])
         return self.towers.token_embedding(tokens), self.towers.end(tokens)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from ..tree import drop
+from ..core.tree import drop
 from .layers import Net, batch_norm, conv, conv_part, dense, linear_part, norm_part, normalise, pixels
 
 STEMS = {                                              # kernel, stride, padding of the first convolution; max pool after it

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..local import transformed
+from ..core.local import transformed
 
 EPS, MOMENTUM = 1e-5, 0.1                              # of batch norm, as in torch
 

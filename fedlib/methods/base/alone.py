@@ -1,0 +1,37 @@
+"""No federation: what a client gets by itself."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.method import Card, Method
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """Every client trains its own model, in the rounds in which it is online, and nothing is shared.
+
+        w_i <- local training of w_i on F_i                                                          eq:local
+
+    The control for every personalised method: what does federation add? Nothing travels but an empty hello.
+    """
+    card = Card("Communication-Efficient Learning of Deep Networks from Decentralized Data", "McMahan et al.", "AISTATS",
+                2017, "mcmahan2017", "each client trains alone (a control)")
+    post = ("personal",)
+
+    def server(self, w, r):
+        return {}
+
+    def send(self, server, ids):
+        return {}
+
+    def client(self, w, shard):
+        return {"w": w}
+
+    def local(self, down, mine, shard):
+        return {"w": self.fit(self.loss, mine["w"], shard)}, {"n": shard.n}                          # eq:local
+
+    def aggregate(self, server, up, r):
+        return {}
+
+    def views(self, down, mine, shard):
+        return {"personal": self.task.net(mine["w"])}

@@ -1,0 +1,185 @@
+"""What a notebook measures once and keeps: sharpness of trained models, times of rounds, whatever takes long or never
+comes out twice.
+
+    found = once("plgu-flatness", tier, flatness.measured, cells)     # f(*args, **more), a tree of numbers, texts, arrays
+
+The answer lies in evidence/kept/<name>.parquet, from where the book is drawn, else in runs/kept/, else f computes it.
+It is named like a run: by what f is given, runs by their names, and by the versions of f and of the `units` it uses. A
+function that is no part of this package, as one written in a notebook, counts by its source and by what it names there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core import record
+from . import foreign, identity
+from .evidence import FORMAT, Damaged
+from .studies import Cell
+
+STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
+
+
+def once(name, tier, f, *args, units=(), **more):
+    """f(*args, **more), a tree of dictionaries, lists, numbers, texts, arrays and data frames; computed where nobody has yet."""
+    key = key_of(name, tier, f, args, more, units)
+    for path in (STORE / f"{name}.parquet", RUNS / f"{name}-{key}.parquet"):
+        if path.exists():
+            kept, about = read(path)
+            if about["key"] == key:
+                return kept
+    about = {"key": key, "tier": tier, "commit": record.commit(), "source": record.source()}
+    return write(RUNS / f"{name}-{key}.parquet", f(*args, **more), about)
+
+
+def key_of(name, tier, f, args, more, units=()):
+    """16 hex digits."""
+    while isinstance(f, functools.partial):
+        f, args, more = f.func, (*f.args, *args), f.keywords | more
+    package, _, module = f.__module__.partition(".")
+    ours = package in ("fedlib", "repro", "papers")
+    unit = f"measure fedlib.{module.rpartition('.')[2]}.{f.__qualname__}"          # whichever folder it lies in
+    what = {"name": name, "tier": tier, "measure": unit if ours else foreign.own(f), "given": given([args, more])}
+    what["versions"] = identity.raised([unit, *units])
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def given(v):
+    """An argument as the name sees it: a run is its name."""
+    if isinstance(v, Cell):
+        return v.id
+    if isinstance(v, dict):
+        return {str(k): given(x) for k, x in v.items()}
+    if isinstance(v, (list, tuple)):
+        return [given(x) for x in v]
+    return v.tolist() if hasattr(v, "tolist") else identity.plain(v)
+
+
+def pack(tier):
+    """Copy the newest answer of each name at this tier from runs/kept into evidence/kept; the paths that changed.
+
+    Raises ValueError for one that was measured by sources that are in no commit.
+    """
+    newest, done = {}, []
+    for path in sorted(RUNS.glob("*.parquet"), key=lambda p: p.stat().st_mtime_ns):
+        about = read(path)[1]
+        if about["tier"] == tier:
+            newest[path.name.rpartition("-")[0]] = path, about
+    for name, (path, about) in newest.items():
+        to = STORE / f"{name}.parquet"
+        if to.exists() and read(to)[1]["key"] == about["key"]:
+            continue
+        if about["commit"].endswith("+") or about["commit"] == "unknown":
+            raise ValueError(
+                f"{path} was measured by sources that are in no commit ({about['commit']}), so that nobody can measure it again: "
+                "commit them, delete the file and draw its notebook again"
+            )
+        to.parent.mkdir(parents=True, exist_ok=True)
+        record.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+        done.append(to)
+    return done
+
+
+# ---------------------------------------------------------------- a tree <-> one row per leaf
+def write(path, tree, about):
+    """Write a tree, and return it as it will be read."""
+    rows = [row(at, leaf) for at, leaf in leaves(tree)]
+    columns = ("path", "kind", "shape", "numbers", "text")
+    types = (pa.string(), pa.string(), pa.list_(pa.int32()), pa.list_(pa.float64()), pa.string())
+    t = pa.table({k: pa.array([r[k] for r in rows], kind) for k, kind in zip(columns, types)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    meta = {"fedlib": FORMAT, "about": json.dumps(about, sort_keys=True)}
+    record.whole(path, lambda f: pq.write_table(t.replace_schema_metadata(meta), f, compression="zstd"))
+    return read(path)[0]
+
+
+def leaves(tree, at=()):
+    """[(path, leaf)], the path a tuple of keys and of positions in lists."""
+    if isinstance(tree, dict) and tree:
+        return [x for k, v in tree.items() for x in leaves(v, (*at, plain_key(k)))]
+    if isinstance(tree, (list, tuple)) and not all(isinstance(v, (int, float)) for v in tree):
+        return [x for i, v in enumerate(tree) for x in leaves(v, (*at, [i]))]
+    return [(at, tree)]
+
+
+def plain_key(k):
+    """Keys are texts, whole numbers, or tuples of them."""
+    return {"tuple": list(k)} if isinstance(k, tuple) else k
+
+
+def row(at, leaf):
+    """One leaf: numbers with their kind and shape, or a text (json for None and for what is empty)."""
+    out = {"path": json.dumps(at), "kind": "text", "shape": None, "numbers": None, "text": None}
+    if isinstance(leaf, str):
+        return out | {"text": leaf}
+    if leaf is None or isinstance(leaf, dict):              # leaves() leaves no other dictionary than an empty one
+        return out | {"kind": "json", "text": json.dumps(leaf)}
+    if isinstance(leaf, pd.DataFrame):
+        named = [k for k in leaf.index.names if k is not None]
+        data = (leaf.reset_index() if named else leaf).to_dict("list")
+        return out | {"kind": "frame", "text": json.dumps({"index": named, "data": data}, default=lambda v: v.item())}
+    a = np.asarray(leaf)
+    if a.dtype.kind not in "fiub":
+        raise TypeError(f"once: {json.dumps(at)} is {type(leaf).__name__}; keep numbers, texts, arrays, frames, lists, dicts")
+    kind = type(leaf).__name__ if isinstance(leaf, (bool, int, float, list)) else str(a.dtype)
+    return out | {"kind": kind, "shape": list(a.shape), "numbers": a.ravel().astype(float).tolist()}
+
+
+def read(path):
+    """(tree, what is known about it) of a file. Raises Damaged."""
+    try:
+        t = pq.read_table(path)
+        meta = t.schema.metadata or {}
+        if meta.get(b"fedlib") != FORMAT:
+            raise ValueError("it is not of this format")
+        root = {}
+        for r in t.to_pylist():
+            place(root, ["", *json.loads(r["path"])], value(r))
+        return listed(root.get("", {})), json.loads(meta[b"about"])
+    except (OSError, pa.ArrowException, ValueError, KeyError) as e:
+        raise Damaged(f"{path} cannot be read ({str(e).splitlines()[0]}); restore it with `git checkout -- {path}`, or "
+                      "delete it and let it be measured again") from e
+
+
+def value(r):
+    """The leaf of a row."""
+    if r["kind"] == "frame":
+        kept = json.loads(r["text"])
+        frame = pd.DataFrame(kept["data"])
+        return frame.set_index(kept["index"]) if kept["index"] else frame
+    if r["kind"] in ("text", "json"):
+        return r["text"] if r["kind"] == "text" else json.loads(r["text"])
+    a = np.array(r["numbers"]).reshape(r["shape"])
+    if r["kind"] in ("bool", "int", "float"):
+        return {"bool": bool, "int": int, "float": float}[r["kind"]](a)
+    return a.tolist() if r["kind"] == "list" else a.astype(r["kind"])
+
+
+def place(tree, path, leaf):
+    """Put a leaf at its path; positions of lists are keys (position,) until `listed`."""
+    key, *rest = [(k[0],) if isinstance(k, list) else tuple_key(k) for k in path[:1]] + path[1:]
+    if rest:
+        place(tree.setdefault(key, {}), rest, leaf)
+    else:
+        tree[key] = leaf
+
+
+def tuple_key(k):
+    return ("tuple", *k["tuple"]) if isinstance(k, dict) else k
+
+
+def listed(tree):
+    """Dictionaries of positions as lists, marked tuples as keys."""
+    if not isinstance(tree, dict):
+        return tree
+    if tree and all(isinstance(k, tuple) and k[0] != "tuple" for k in tree):
+        return [listed(v) for _, v in sorted(tree.items())]
+    return {k[1:] if isinstance(k, tuple) else k: listed(v) for k, v in tree.items()}
