@@ -1,14 +1,18 @@
 """The cases, as a fedlib Task and as a torch Module with the same weights.
 
-    synthetic-30    softmax regression, Synthetic(0.5, 0.5) with the published sizes, 30 clients, 10 per round
+    synthetic-30    softmax regression, Synthetic(0.5, 0.5) with the published sizes,
+                    30 clients, 10 per round
     synthetic-100   the same with 100 clients of log-normal sizes, all in every round
     mlp             784-64-10, 51 clients x 200 rows, all in every round
-    cnn             two convolutions, GroupNorm, one linear layer; 20 clients x 250 images of 3 x 32 x 32, all in every round
-    resnet18        ResNet-18 for small images, GroupNorm; 2 clients x 50 images of 3 x 32 x 32 in one batch, both in every round
+    cnn             two convolutions, GroupNorm, one linear layer; 20 clients x 250
+                    images of 3 x 32 x 32, all in every round
+    resnet18        ResNet-18 for small images, GroupNorm; 2 clients x 50 images of
+                    3 x 32 x 32 in one batch, both in every round
 
-mlp, cnn and resnet18 time arithmetic, so their pixels are noise. Training rows only count; each client has a few others for the
-checks.
+mlp, cnn and resnet18 time arithmetic, so their pixels are noise. Training rows only
+count; each client has a few others for the checks.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,7 +32,10 @@ from fedlib.nets.vision import ensure_torchvision
 
 @dataclass(frozen=True)
 class Case:
-    """module() has the layers of task.network in the same order; lr and cohort are those of FedAvg."""
+    """module() has the layers of task.network in the same order;
+    lr and cohort are those of FedAvg.
+    """
+
     name: str
     task: Task
     module: Callable[[], nn.Module]
@@ -56,30 +63,48 @@ class Case:
         """Cohorts [M] without end, the same for every variant."""
         g = torch.Generator().manual_seed(seed)
         while True:
-            yield torch.randperm(self.task.C, generator=g)[:self.cohort].sort().values
+            yield torch.randperm(self.task.C, generator=g)[: self.cohort].sort().values
 
 
 def noise(name, network, shape, clients, n, batch):
     """A task of random pixels and labels: n training rows at each client."""
-    each = -(-n * 5 // 4)                                  # of which four fifths are training rows
+    each = -(-n * 5 // 4)  # of which four fifths are training rows
     g, N = torch.Generator().manual_seed(0), clients * each
-    pool = Pool(name, torch.randn(N, *shape, generator=g), torch.randint(10, (N,), generator=g), 10, "synthetic")
+    pool = Pool(
+        name,
+        torch.randn(N, *shape, generator=g),
+        torch.randint(10, (N,), generator=g),
+        10,
+        "synthetic",
+    )
     return Task.from_rows(name, network, pool, torch.arange(N).split(each), batch=batch)
 
 
 def cnn():
     """The layers of fedlib.nets.CNN(3, 10)."""
     return nn.Sequential(
-        nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(), nn.Linear(512, 10))
+        nn.Conv2d(3, 16, 5, 2, 2, bias=False),
+        nn.GroupNorm(4, 16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, 1, 1, bias=False),
+        nn.GroupNorm(8, 32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
 
 
 def resnet18():
     """The layers of fedlib.nets.ResNet18(10, norm="group", stem="cifar")."""
     ensure_torchvision()
     from torchvision import models
-    net = models.resnet18(num_classes=10, norm_layer=lambda channels: nn.GroupNorm(groups(channels), channels))
+
+    net = models.resnet18(
+        num_classes=10,
+        norm_layer=lambda channels: nn.GroupNorm(groups(channels), channels),
+    )
     net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     return net
 
@@ -91,19 +116,43 @@ def by_owner(pool):
 def case(name):
     """The case with that name."""
     if name == "synthetic-30":
-        pool = synthetic(.5, .5)
-        return Case(name, Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)), lambda: nn.Linear(60, 10), 0.01, 10)
+        pool = synthetic(0.5, 0.5)
+        return Case(
+            name,
+            Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)),
+            lambda: nn.Linear(60, 10),
+            0.01,
+            10,
+        )
     if name == "synthetic-100":
-        sizes = np.minimum(5000, np.random.default_rng(0).lognormal(4, 2, 100).astype(int) + 50)
-        pool = synthetic(.5, .5, sizes.tolist())
-        return Case(name, Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)), lambda: nn.Linear(60, 10), 0.01, 100)
+        sizes = np.minimum(
+            5000, np.random.default_rng(0).lognormal(4, 2, 100).astype(int) + 50
+        )
+        pool = synthetic(0.5, 0.5, sizes.tolist())
+        return Case(
+            name,
+            Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)),
+            lambda: nn.Linear(60, 10),
+            0.01,
+            100,
+        )
     if name == "mlp":
         task = noise(name, MLP(784, 64, 10), (784,), 51, 200, 32)
-        return Case(name, task, lambda: nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), 0.05, 51)
+        return Case(
+            name,
+            task,
+            lambda: nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)),
+            0.05,
+            51,
+        )
     if name == "cnn":
-        return Case(name, noise(name, CNN(3, 10), (3, 32, 32), 20, 250, 32), cnn, 0.05, 20)
+        return Case(
+            name, noise(name, CNN(3, 10), (3, 32, 32), 20, 250, 32), cnn, 0.05, 20
+        )
     if name == "resnet18":
-        task = noise(name, ResNet18(10, norm="group", stem="cifar"), (3, 32, 32), 2, 50, 50)
+        task = noise(
+            name, ResNet18(10, norm="group", stem="cifar"), (3, 32, 32), 2, 50, 50
+        )
         return Case(name, task, resnet18, 0.05, 2)
     raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
 

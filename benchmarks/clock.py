@@ -1,4 +1,7 @@
-"""CPU seconds, not wall seconds: other work on the machine then costs noise, not a factor."""
+"""CPU seconds, not wall seconds: other work on the machine then costs
+noise, not a factor.
+"""
+
 from __future__ import annotations
 
 import math
@@ -12,14 +15,19 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu(pid=None):
-    """CPU seconds of a process and all its living and reaped descendants (Linux; to 1/100 s)."""
+    """CPU seconds of a process and all its living and reaped descendants
+    (Linux; to 1/100 s).
+    """
     seen, total = {}, 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
-            continue                                       # the process has just ended
-        seen[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICK)
+            continue  # the process has just ended
+        seen[int(path.parent.name)] = (
+            int(fields[1]),
+            sum(map(int, fields[11:15])) / TICK,
+        )
     mine, todo = set(), [pid or os.getpid()]
     while todo:
         p = todo.pop()
@@ -31,10 +39,13 @@ def tree_cpu(pid=None):
 
 
 def interleave(variants, reps=5, seconds=1.0, clock=time.process_time):
-    """variants {name: f}, f(n) runs n rounds and may return the CPU seconds they took -> {name: [rounds per CPU second]}.
+    """variants {name: f}, f(n) runs n rounds and may return the CPU seconds they
+    took -> {name: [rounds per CPU second]}.
 
-    Every repetition visits every variant for about `seconds`, so a slow minute of the machine meets all of them.
+    Every repetition visits every variant for about `seconds`, so a slow minute of the
+    machine meets all of them.
     """
+
     def timed(f, n):
         start = clock()
         own = f(n)
@@ -42,7 +53,7 @@ def interleave(variants, reps=5, seconds=1.0, clock=time.process_time):
 
     rounds = {}
     for name, f in variants.items():
-        timed(f, 1)                                        # warm: allocator, kernels, caches
+        timed(f, 1)  # warm: allocator, kernels, caches
         once = timed(f, 1)
         rounds[name] = max(1, math.ceil(seconds / max(once, 1e-4)))
     rates = {name: [] for name in variants}
@@ -53,9 +64,20 @@ def interleave(variants, reps=5, seconds=1.0, clock=time.process_time):
 
 
 def summary(rates, base):
-    """[{variant, rate, low, high, times}]: medians; times = median over repetitions of the ratio to the variant `base`."""
-    return [{"variant": name, "rounds_per_cpu_s": statistics.median(r), "low": min(r), "high": max(r), "repetitions": len(r),
-             "times_loader": statistics.median(a / b for a, b in zip(r, rates[base]))} for name, r in rates.items()]
+    """[{variant, rate, low, high, times}]: medians; times = median over repetitions of
+    the ratio to the variant `base`.
+    """
+    return [
+        {
+            "variant": name,
+            "rounds_per_cpu_s": statistics.median(r),
+            "low": min(r),
+            "high": max(r),
+            "repetitions": len(r),
+            "times_loader": statistics.median(a / b for a, b in zip(r, rates[base])),
+        }
+        for name, r in rates.items()
+    ]
 
 
 def provenance():
@@ -63,7 +85,21 @@ def provenance():
     import torch
 
     from fedlib.core.record import commit
-    cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.machine())
-    return {"cpu": cpu, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "python": platform.python_version(),
-            "torch": torch.__version__, "commit": commit(), "load_average": [round(v, 2) for v in os.getloadavg()]}
+
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "load_average": [round(v, 2) for v in os.getloadavg()],
+    }

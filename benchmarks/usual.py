@@ -1,4 +1,7 @@
-"""FedAvg the way it is usually written: a DataLoader per client, a deep copy of the model, an optimizer object."""
+"""FedAvg the way it is usually written: a DataLoader per client, a deep copy of the
+model, an optimizer object.
+"""
+
 from __future__ import annotations
 
 import copy
@@ -9,12 +12,18 @@ from torch.utils.data import DataLoader
 
 
 class Usual:
-    """state: the global model. One call of `round` trains the clients ids [M] and averages them by size."""
+    """state: the global model.
+
+    One call of `round` trains the clients ids [M] and averages them by size.
+    """
 
     def __init__(self, case, batch=None, seed=0):
         self.model, self.lr = case.model(seed), case.lr
-        pairs = [list(zip(x, y)) for x, y in case.clients]      # a list of (x, y): quicker than TensorDataset
-        self.loaders = [DataLoader(p, batch or case.task.batch, shuffle=True) for p in pairs]
+        # a list of (x, y): quicker than TensorDataset
+        pairs = [list(zip(x, y)) for x, y in case.clients]
+        self.loaders = [
+            DataLoader(p, batch or case.task.batch, shuffle=True) for p in pairs
+        ]
         self.sizes = torch.tensor([len(p) for p in pairs])
 
     def round(self, ids):
@@ -29,4 +38,6 @@ class Usual:
                 optimizer.step()
             models.append(model.state_dict())
         p = self.sizes[ids] / self.sizes[ids].sum()
-        self.model.load_state_dict({k: sum(p_i * m[k] for p_i, m in zip(p, models)) for k in models[0]})
+        self.model.load_state_dict(
+            {k: sum(p_i * m[k] for p_i, m in zip(p, models)) for k in models[0]}
+        )

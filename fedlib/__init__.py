@@ -1,21 +1,34 @@
-"""Fairness and personalisation in federated learning: methods, an engine that runs them, and honest numbers.
+"""Fairness and personalisation in federated learning: methods, an engine that runs
+them, and honest numbers.
 
-    task    = fedlib.Task.from_arrays(x, y, client_id)
-    result  = fedlib.compare(["FedAvg", "FedGA"], task, rounds=50, seeds=3)
-    record  = fedlib.run(fedlib.make("FedGA", task, alpha=5), rounds=50)
+task    = fedlib.Task.from_arrays(x, y, client_id)
+result  = fedlib.compare(["FedAvg", "FedGA"], task, rounds=50, seeds=3)
+record  = fedlib.run(fedlib.make("FedGA", task, alpha=5), rounds=50)
 """
+
 from importlib import import_module
 from importlib.util import find_spec
 
-MADE_IN = {"METHODS": "methods", "Record": "core.record", "Task": "core.task", "cite": "methods.cite",
-           "compare": "study.compare", "make": "methods.make", "run": "core.engine"}
+MADE_IN = {
+    "METHODS": "methods",
+    "Record": "core.record",
+    "Task": "core.task",
+    "cite": "methods.cite",
+    "compare": "study.compare",
+    "make": "methods.make",
+    "run": "core.engine",
+}
 __all__ = ["METHODS", "Record", "Task", "cite", "compare", "make", "metrics", "run"]
 
 
 def __getattr__(name):
-    """Imports torch when a name is asked for, not before: commands that need no torch start at once."""
+    """Imports torch when a name is asked for, not before:
+    commands that need no torch start at once.
+    """
     if name in MADE_IN:
-        value = globals()[name] = getattr(import_module(f".{MADE_IN[name]}", __name__), name)
+        value = globals()[name] = getattr(
+            import_module(f".{MADE_IN[name]}", __name__), name
+        )
         return value
     if name == "metrics":
         return import_module(".measures.metrics", __name__)

@@ -1,4 +1,5 @@
 """python -m fedlib: see fedlib.cli.main."""
+
 import sys
 
 from .cli.main import main

@@ -1,8 +1,10 @@
 """Check a built book:  python -m repro.bookcheck book/_build/html
 
-It says, page by page, what a reader would stumble over, and fails if there is anything: a file or script from another host,
-a link that leads nowhere, an id used twice, a picture without a description, a page that is too heavy.
+It says, page by page, what a reader would stumble over, and fails if there is anything:
+a file or script from another host, a link that leads nowhere, an id used twice, a
+picture without a description, a page that is too heavy.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -13,20 +15,32 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-HEAVY = 3_000_000                   # bytes of one page
-HEAVY_LEDGER = 3_200_000            # the ledger: some 2,700 rows of about 700 bytes, and room
-LOADS = {"src", "srcset", "poster", "data", "background", "action", "formaction", "xlink:href"}
+HEAVY = 3_000_000  # bytes of one page
+HEAVY_LEDGER = 3_200_000  # the ledger: some 2,700 rows of about 700 bytes, and room
+LOADS = {
+    "src",
+    "srcset",
+    "poster",
+    "data",
+    "background",
+    "action",
+    "formaction",
+    "xlink:href",
+}
 OWN = ("_static/figures.js", "_static/ledger.js")
 
 
 class Link(NamedTuple):
     """Where an <a> leads, and the line it stands on."""
+
     to: str
     line: int
 
 
 class Page(HTMLParser):
-    """What matters of one page: ids, links, addresses it loads, pictures, plain scripts."""
+    """What matters of one page: ids, links, addresses it loads,
+    pictures, plain scripts.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -48,7 +62,11 @@ class Page(HTMLParser):
         hidden = a.get("aria-hidden") == "true"
         if tag == "img" and not (a.get("alt") or "").strip() and not hidden:
             self.bare.append((f"<img src={a.get('src')!r}> has no alt text", line))
-        if tag == "svg" and not hidden and not (a.get("role") == "img" and (a.get("aria-label") or "").strip()):
+        if (
+            tag == "svg"
+            and not hidden
+            and not (a.get("role") == "img" and (a.get("aria-label") or "").strip())
+        ):
             self.bare.append(("<svg> has no role=img with aria-label", line))
         if tag in ("script", "style"):
             self.inside.append(tag)
@@ -61,8 +79,12 @@ class Page(HTMLParser):
         if self.inside[-1:] == ["style"]:
             self.loads += [("<style>", u, self.getpos()[0]) for u in urls(data)]
         elif self.inside[-1:] == ["script"]:
-            bare = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", data)    # names of XML dialects, never fetched
-            self.loads += [("<script>", u, self.getpos()[0]) for u in re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", bare)]
+            # names of XML dialects, never fetched
+            bare = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", data)
+            self.loads += [
+                ("<script>", u, self.getpos()[0])
+                for u in re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", bare)
+            ]
 
 
 def urls(css):
@@ -80,32 +102,59 @@ def check(root) -> list[str]:
     root = Path(root).resolve()
     files = sorted(root.rglob("*.html"))
     if not files:
-        raise FileNotFoundError(f"{root} holds no page: build the book first, with python -m repro.bookbuild")
+        raise FileNotFoundError(
+            f"{root} holds no page: build the book first, with python -m "
+            "repro.bookbuild"
+        )
     sources = [f for f in files if "_static" not in f.relative_to(root).parts]
     pages = {f: Page(f.read_text(encoding="utf-8")) for f in sources}
     found = []
     for path, page in pages.items():
         at = path.relative_to(root).as_posix()
-        found += [f"{at}:{line}: {where} loads {value[:90]} from another host"
-                  for where, value, line in page.loads if remote(value)]
+        found += [
+            f"{at}:{line}: {where} loads {value[:90]} from another host"
+            for where, value, line in page.loads
+            if remote(value)
+        ]
         found += [f"{at}:{line}: {what}" for what, line in page.bare]
-        found += [f"{at}: the id {i!r} is used {page.ids.count(i)} times" for i in sorted(set(page.ids)) if page.ids.count(i) > 1]
+        found += [
+            f"{at}: the id {i!r} is used {page.ids.count(i)} times"
+            for i in sorted(set(page.ids))
+            if page.ids.count(i) > 1
+        ]
         limit = HEAVY_LEDGER if at == "ledger.html" else HEAVY
         if path.stat().st_size > limit:
             found.append(f"{at}: {path.stat().st_size:,} bytes, more than {limit:,}")
-        found += [f"{at}:{link.line}: {complaint}" for link in page.links if (complaint := lost(root, path, pages, link.to))]
+        found += [
+            f"{at}:{link.line}: {complaint}"
+            for link in page.links
+            if (complaint := lost(root, path, pages, link.to))
+        ]
     for sheet in sorted(root.glob("_static/**/*.css")):
-        found += [f"{sheet.relative_to(root).as_posix()}: loads {u} from another host"
-                  for u in urls(re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.S)) if remote(u)]
+        found += [
+            f"{sheet.relative_to(root).as_posix()}: loads {u} from another host"
+            for u in urls(
+                re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.S)
+            )
+            if remote(u)
+        ]
     for own in OWN:
         if (root / own).exists():
-            text = (root / own).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
-            found += [f"{own}: names {u}" for u in re.findall(r"https?://[^\s'\"`]+", text)]
+            text = (
+                (root / own)
+                .read_text(encoding="utf-8")
+                .replace("http://www.w3.org/2000/svg", "")
+            )
+            found += [
+                f"{own}: names {u}" for u in re.findall(r"https?://[^\s'\"`]+", text)
+            ]
     return found
 
 
 def lost(root, path, pages, address):
-    """What is wrong with a link to this book, or None; links to other hosts are not followed."""
+    """What is wrong with a link to this book, or None;
+    links to other hosts are not followed.
+    """
     part = urlsplit(address)
     if part.scheme or part.netloc or address == "#":
         return None
@@ -114,21 +163,39 @@ def lost(root, path, pages, address):
     if not target.exists():
         return f"the link {address!r} leads to no file"
     name = unquote(part.fragment)
-    if name and not name.startswith("?") and target in pages and name not in pages[target].ids:
-        return f"the link {address!r} leads to no place on {target.relative_to(root).as_posix()}"
+    if (
+        name
+        and not name.startswith("?")
+        and target in pages
+        and name not in pages[target].ids
+    ):
+        return (
+            f"the link {address!r} leads to no place on "
+            f"{target.relative_to(root).as_posix()}"
+        )
     return None
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[1])
-    parser.add_argument("folder", nargs="?", default="book/_build/html", help="the built pages (book/_build/html)")
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        default="book/_build/html",
+        help="the built pages (book/_build/html)",
+    )
     args = parser.parse_args(argv)
     try:
         found = check(args.folder)
     except FileNotFoundError as problem:
         print(problem, file=sys.stderr)
         return 1
-    print("\n".join(found) or f"{args.folder}: nothing to complain about", file=sys.stderr if found else sys.stdout)
+    print(
+        "\n".join(found) or f"{args.folder}: nothing to complain about",
+        file=sys.stderr if found else sys.stdout,
+    )
     return bool(found)
 
 

@@ -1,7 +1,10 @@
-"""Facts that pages quote: what one client sends and receives (bytes.csv), and how long things took (facts.csv).
+"""Facts that pages quote: what one client sends and receives (bytes.csv), and how long
+things took (facts.csv).
 
-    python -m repro.facts            results/seeds/*.csv and one round of every method  ->  results/{bytes,facts}.csv
+python -m repro.facts            results/seeds/*.csv and one round of every
+                                 method  ->  results/{bytes,facts}.csv
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -23,43 +26,74 @@ from fedlib.nets.towers import IMAGE, StandIn, TextTower
 from fedlib.study import table
 from repro import ledger
 
-TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients": 6, "alpha": 1.0, "least": 20},
-        "network": {"name": "MLP", "hidden": 32}, "groups": {"by": "parity"}}
+TASK = {
+    "data": {"name": "digits"},
+    "partition": {"name": "dirichlet", "clients": 6, "alpha": 1.0, "least": 20},
+    "network": {"name": "MLP", "hidden": 32},
+    "groups": {"by": "parity"},
+}
 BESIDE_CLIP = {"FedCLIP": Adapter, "PromptFL": Prompts}
 WAYS = {"down": "down", "ask": "down", "up": "up", "answer": "up"}
 
 
 def beside_clip(network):
-    """A task with an adapter or a prompt on features of the stand-in's size. Untrained towers do: what is sent is not theirs."""
+    """A task with an adapter or a prompt on features of the stand-in's size.
+
+    Untrained towers do: what is sent is not theirs.
+    """
     words = vocabulary()
-    weights = TextTower(len(words)).init(torch.Generator().manual_seed(0)) | {f"image.{k}": v for k, v in IMAGE.init(0).items()}
+    weights = TextTower(len(words)).init(torch.Generator().manual_seed(0)) | {
+        f"image.{k}": v for k, v in IMAGE.init(0).items()
+    }
     towers = StandIn(weights | {"scale": torch.zeros(())}, words, 16)
     pool = domains("PACS", 20, size=16)
     pool = pool._replace(x=towers.encode_image(towers.preprocess(pool.x)))
-    return Task.from_rows("features", network(towers.d, pool.K, pool.classes, towers), pool, natural(pool.owner))
+    return Task.from_rows(
+        "features",
+        network(towers.d, pool.K, pool.classes, towers),
+        pool,
+        natural(pool.owner),
+    )
 
 
 def each():
-    """(name, method) of all methods on the tasks whose messages are counted: MLP 64-32-10 on digits, 6 clients; for methods that
-    train an adapter or a prompt, these beside towers of the stand-in's size."""
+    """(name, method) of all methods on the tasks whose messages are counted: MLP
+    64-32-10 on digits, 6 clients; for methods that train an adapter or a prompt, these
+    beside towers of the stand-in's size.
+    """
     usual = tasks.build(TASK)
     for name, cls in METHODS.items():
         task = beside_clip(BESIDE_CLIP[name]) if name in BESIDE_CLIP else usual
-        quiet = {"rho": 0} if issubclass(cls, Calibrated) else {}                # a calibrated round sends nothing else
-        yield name, make(name, task, lr=.1, **quiet)
+        # a calibrated round sends nothing else
+        quiet = {"rho": 0} if issubclass(cls, Calibrated) else {}
+        yield name, make(name, task, lr=0.1, **quiet)
 
 
 def messages():
     """One row per method, direction and named leaf, as counted in one real round."""
     out = []
     for name, method in each():
-        counted = engine.run(method, rounds=1, progress=False, device="cpu").meta["bytes"]
+        counted = engine.run(method, rounds=1, progress=False, device="cpu").meta[
+            "bytes"
+        ]
         for way, leaves in counted.items():
             for leaf, m in leaves.items():
-                if not m["bytes"]:                                              # buffers of a network that has none
+                if not m["bytes"]:  # buffers of a network that has none
                     continue
-                shape = m["shape"] if isinstance(m["shape"], str) else " x ".join(map(str, m["shape"])) or "one number"
-                out.append(dict(method=name, direction=WAYS[way], name=leaf, shape=shape, bytes=m["bytes"]))
+                shape = (
+                    m["shape"]
+                    if isinstance(m["shape"], str)
+                    else " x ".join(map(str, m["shape"])) or "one number"
+                )
+                out.append(
+                    dict(
+                        method=name,
+                        direction=WAYS[way],
+                        name=leaf,
+                        shape=shape,
+                        bytes=m["bytes"],
+                    )
+                )
     return pd.DataFrame(out)
 
 
@@ -70,43 +104,85 @@ def durations(root="results"):
     for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
         g = g.drop_duplicates("run_ids")
         where = f"results/seeds, study {study}"
-        out += [dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=where),
-                dict(key=f"{paper}-{study}-minutes", value=g.minutes.sum(), unit="minutes", source=where)]
+        out += [
+            dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=where),
+            dict(
+                key=f"{paper}-{study}-minutes",
+                value=g.minutes.sum(),
+                unit="minutes",
+                source=where,
+            ),
+        ]
     return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
 
 
 def speeds(root="results"):
-    """benchmarks.csv for the page: one row per variant, one column per case, "rounds per CPU second (times the usual loop)"."""
+    """benchmarks.csv for the page: one row per variant, one column per case, "rounds
+    per CPU second (times the usual loop)".
+    """
     b = pd.read_csv(Path(root) / "benchmarks.csv", keep_default_na=False)
     b = b[b.rounds_per_cpu_s != ""]
-    b["cell"] = [f"{float(r):.3g} (x{float(t):.2g})" for r, t in zip(b.rounds_per_cpu_s, b.times_loader)]
-    table = b.pivot_table(index=["variant", "version"], columns="case", values="cell", aggfunc="first", sort=False)
-    first = ("DataLoader", "fedlib")                                                # then the peers
-    rank = lambda v: v.map(lambda name: next((i for i, f in enumerate(first) if name.startswith(f)), len(first)))
-    return table.fillna("").reset_index().sort_values("variant", key=rank, kind="stable")
+    b["cell"] = [
+        f"{float(r):.3g} (x{float(t):.2g})"
+        for r, t in zip(b.rounds_per_cpu_s, b.times_loader)
+    ]
+    table = b.pivot_table(
+        index=["variant", "version"],
+        columns="case",
+        values="cell",
+        aggfunc="first",
+        sort=False,
+    )
+    first = ("DataLoader", "fedlib")  # then the peers
+    rank = lambda v: v.map(
+        lambda name: next(
+            (i for i, f in enumerate(first) if name.startswith(f)), len(first)
+        )
+    )
+    return (
+        table.fillna("").reset_index().sort_values("variant", key=rank, kind="stable")
+    )
 
 
 def servers(root="results"):
     """benchmarks-server.csv for the page: seconds of a whole run, and where they go."""
     b = pd.read_csv(Path(root) / "benchmarks-server.csv")
     once = b.proxy_s + b.matching_s
-    return pd.DataFrame({"server": b.method, "rounds": b.rounds, "a run, s": b.seconds, "clients, s": b.clients_s,
-                         "condensing once, s": once, "calibrating, ms a round": b.calibrating_ms_per_round,
-                         "times FedAvg": b.times_fedavg}).round(2)
+    return pd.DataFrame(
+        {
+            "server": b.method,
+            "rounds": b.rounds,
+            "a run, s": b.seconds,
+            "clients, s": b.clients_s,
+            "condensing once, s": once,
+            "calibrating, ms a round": b.calibrating_ms_per_round,
+            "times FedAvg": b.times_fedavg,
+        }
+    ).round(2)
 
 
 def millions(root="results"):
-    """benchmarks-million.csv for the page: what a million clients would need, in units that can be read."""
+    """benchmarks-million.csv for the page: what a million clients would need,
+    in units that can be read.
+    """
     m = pd.read_csv(Path(root) / "benchmarks-million.csv")
     m["needs"] = [amount(v, unit) for v, unit in zip(m.value, m.unit)]
-    table = m.pivot_table(index=["model", "quantity", "basis"], columns="method", values="needs", aggfunc="first", sort=False)
+    table = m.pivot_table(
+        index=["model", "quantity", "basis"],
+        columns="method",
+        values="needs",
+        aggfunc="first",
+        sort=False,
+    )
     return table.reset_index()[["model", "quantity", *m.method.unique(), "basis"]]
 
 
 def amount(v, unit):
     """12.3 GB, 4.5 ms, 20 min: three digits and the unit that suits them."""
-    scales = {"bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")),
-              "s": ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"))}[unit]
+    scales = {
+        "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")),
+        "s": ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms")),
+    }[unit]
     size, name = next((s for s in scales if v >= s[0]), scales[-1])
     return f"{v / size:.3g} {name}" if v else "0"
 

@@ -1,34 +1,46 @@
 """Every number the papers print beside ours, and a computed verdict.
 
-    python -m repro.ledger            results/{ours,seeds}/*.csv  ->  results/{ours,ledger,artefacts}.csv
-    python -m repro.ledger --keep     keep today's parts of tier paper (or --keep small) for later
+    python -m repro.ledger         results/{ours,seeds}/*.csv  ->
+                                   results/{ours,ledger,artefacts}.csv
+    python -m repro.ledger --keep  keep today's parts of tier paper (or --keep small)
+                                   for later
 
 Three kinds of files, all plain csv:
 
     reported.csv        one row per number of the five papers; the source of the keys
-    seeds/<name>.csv    one row per number and seed of ours (SEEDS columns), from the notebooks to the claims
-    ours/<name>.csv     one row per cell of a table (OURS columns), as made by `cells` from the seeds
+    seeds/<name>.csv    one row per number and seed of ours (SEEDS columns), from the
+                        notebooks to the claims
+    ours/<name>.csv     one row per cell of a table (OURS columns), as made by `cells`
+                        from the seeds
 
-A part called <name>.<tier>.csv is a kept copy from an earlier run at that tier. It fills in what <name>.csv
-does not hold at that tier itself. For each key the ledger takes the best tier there is.
+A part called <name>.<tier>.csv is a kept copy from an earlier run at that tier. It
+fills in what <name>.csv does not hold at that tier itself. For each key the ledger
+takes the best tier there is.
 
 Verdicts, d = ours - reported; the first that applies:
 
     not run         we have no number
-    no comparison   the paper's number is lost or was never printed, or a stand-in stands alone in its group
-    match           d is 0 at the printed digits; or, from MANY seeds on, our 95% interval contains the
-                    reported value or meets reported +- spread; or, with fewer seeds, |d| <= spread. A printed
-                    bound matches when it holds
-    close           |d| is within the tolerance (2 points for accuracies, else 5% of the reported value), or,
-                    from MANY seeds on, within two half-widths of our interval
-    ordering holds  among the methods of the same artefact, data set, model, setting (but SWITCHES) and metric that we ran
-                    at the same tier: Spearman's correlation of reported and ours is at least RHO, and this
-                    method is on the reported side of FedAvg and of the best reported method (a reported
-                    difference within the larger of the two printed spreads may fall either way)
+    no comparison   the paper's number is lost or was never printed, or a stand-in
+                    stands alone in its group
+    match           d is 0 at the printed digits; or, from MANY seeds on, our 95%
+                    interval contains the reported value or meets reported +- spread;
+                    or, with fewer seeds, |d| <= spread. A printed bound matches
+                    when it holds
+    close           |d| is within the tolerance (2 points for accuracies, else 5% of the
+                    reported value), or, from MANY seeds on, within two half-widths of
+                    our interval
+    ordering holds  among the methods of the same artefact, data set, model, setting
+                    (but SWITCHES) and metric that we ran at the same tier: Spearman's
+                    correlation of reported and ours is at least RHO, and this method
+                    is on the reported side of FedAvg and of the best reported method (a
+                    reported difference within the larger of the two printed spreads may
+                    fall either way)
     differs         none of these
 
-Digits are compared on real and synthetic data only; on a stand-in, and at tier tiny, only the ordering is.
+Digits are compared on real and synthetic data only; on a stand-in, and at tier tiny,
+only the ordering is.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -46,35 +58,101 @@ from fedlib.study.table import shown, write
 from repro import artefacts
 
 PAPERS = ("fedga", "fedas", "plgu", "equfl", "fft-gp")
-TIERS = ("tiny", "small", "paper", "exact")                      # worst to best; exact: nothing was trained
+TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
 KINDS = ("real", "synthetic", "stand-in")
-RULES = ("best_val", "best_val_gini", "last", "last10_mean", "best_round_test", "best_round_pooled", "run")  # run: a whole run
-CONTROLS = {                                                     # methods of ours that a paper does not print
+# run: a whole run
+RULES = (
+    "best_val",
+    "best_val_gini",
+    "last",
+    "last10_mean",
+    "best_round_test",
+    "best_round_pooled",
+    "run",
+)
+CONTROLS = {  # methods of ours that a paper does not print
     "fedga": ("Uniform",),
-    "fedas": ("FedPer-online", "FedAvg-FT", "FedProx-FT", "FedAS-parallel", "FedAS-global", "FedAS-chained", "CD2-pFed",
-              "Local", "FedAvg", "FedProx", "FedRep"),
+    "fedas": (
+        "FedPer-online",
+        "FedAvg-FT",
+        "FedProx-FT",
+        "FedAS-parallel",
+        "FedAS-global",
+        "FedAS-chained",
+        "CD2-pFed",
+        "Local",
+        "FedAvg",
+        "FedProx",
+        "FedRep",
+    ),
     "plgu": ("FedRep-2x", "FedAvg-FT", "Local"),
     "equfl": ("Gaussian-update", "Uniform-update"),
-    "fft-gp": ("Uniform", "Local", "FAA", "FAA-lagged", "FFT-GP-lagged", "Zero-shot", "FedCLIP", "PromptFL", "FFT-GP (adapter)",
-               "FFT-GP (prompts)"),
+    "fft-gp": (
+        "Uniform",
+        "Local",
+        "FAA",
+        "FAA-lagged",
+        "FFT-GP-lagged",
+        "Zero-shot",
+        "FedCLIP",
+        "PromptFL",
+        "FFT-GP (adapter)",
+        "FFT-GP (prompts)",
+    ),
 }
-VIEWS = ("global model", "personalised model", "refreshed model")       # PLGU's, first in a setting
-AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)     # of a task, in a setting: skew, online, epochs, batch, cohort, left out
-SWITCHES = ("PA", "CS")                                          # of a method, in a setting: they tell rows apart, not tables
-OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}          # data sets of ours that a paper does not use
-REFERENCE = {"fedas": "FedAvg-P"}                                # all are compared with it, else with FedAvg
+# PLGU's, first in a setting
+VIEWS = ("global model", "personalised model", "refreshed model")
+# of a task, in a setting: skew, online, epochs, batch, cohort, left out
+AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)
+SWITCHES = ("PA", "CS")  # of a method, in a setting: they tell rows apart, not tables
+# data sets of ours that a paper does not use
+OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}
+REFERENCE = {"fedas": "FedAvg-P"}  # all are compared with it, else with FedAvg
 MANY, RHO = 3, 0.6
 
 CELL = ["paper", "artefact", "dataset", "method", "setting", "metric"]
 NAMES = ["paper", "artefact", "dataset", "model", "method", "setting", "metric"]
-REPORTED = ["key", *NAMES, "relation", "reported", "reported_spread", "unit", "improvement_pct",
-            "rank_note", "note"]
+REPORTED = [
+    "key",
+    *NAMES,
+    "relation",
+    "reported",
+    "reported_spread",
+    "unit",
+    "improvement_pct",
+    "rank_note",
+    "note",
+]
 PROVENANCE = ["device", "minutes", "run_ids", "commit"]
-OURS = ["key", *CELL, "value", "lo", "hi", "n_seeds", "rule", "data", "tier", *PROVENANCE]
+OURS = [
+    "key",
+    *CELL,
+    "value",
+    "lo",
+    "hi",
+    "n_seeds",
+    "rule",
+    "data",
+    "tier",
+    *PROVENANCE,
+]
 POINT = ["paper", "study", "dataset", "method", "setting", "seed", "metric", "rule"]
 SEEDS = [*POINT, "value", "data", "tier", *PROVENANCE]
-LEDGER = ["key", *NAMES, "reported", "reported_spread", "ours", "ours_lo", "ours_hi", "n_seeds", "rule",
-          "data", "tier", "verdict", *PROVENANCE]
+LEDGER = [
+    "key",
+    *NAMES,
+    "reported",
+    "reported_spread",
+    "ours",
+    "ours_lo",
+    "ours_hi",
+    "n_seeds",
+    "rule",
+    "data",
+    "tier",
+    "verdict",
+    *PROVENANCE,
+]
 OPTIONAL = {"setting", *PROVENANCE}
 
 
@@ -83,8 +161,9 @@ class ResultError(ValueError):
 
 
 class Metric(NamedTuple):
-    """better: "high", "low", or "" for a number that is no score; unit: "%" and "accuracy" have a tolerance
-    of 2 points."""
+    """better: "high", "low", or "" for a number that is no score; unit: "%" and
+    "accuracy" have a tolerance of 2 points."""
+
     better: str
     unit: str
     what: str
@@ -95,11 +174,15 @@ METRICS = {
     "mean_acc": Metric("high", "%", "mean over clients"),
     "val_acc": Metric("high", "%", "mean over clients, on validation rows"),
     "std_acc": Metric("low", "points", "population standard deviation over clients"),
-    "worst10_acc": Metric("high", "%", "mean of the lowest max(1, floor(C/10)) clients"),
+    "worst10_acc": Metric(
+        "high", "%", "mean of the lowest max(1, floor(C/10)) clients"
+    ),
     "top10_acc": Metric("high", "%", "mean of the highest max(1, floor(C/10)) clients"),
     "top10_minus_bottom10": Metric("low", "points", "top10_acc - worst10_acc"),
     "best_gini": Metric("low", "", "Gini coefficient over clients, denominator m - 1"),
-    "delta_gini_vs_fedavg": Metric("low", "", "best_gini minus that of FedAvg, same seed"),
+    "delta_gini_vs_fedavg": Metric(
+        "low", "", "best_gini minus that of FedAvg, same seed"
+    ),
     "acc_amazon": Metric("high", "%", "accuracy of the site"),
     "acc_caltech": Metric("high", "%", "accuracy of the site"),
     "acc_dslr": Metric("high", "%", "accuracy of the site"),
@@ -109,23 +192,49 @@ METRICS = {
     # FedGA, the whole run (rule "run")
     "gini_auc": Metric("low", "", "sum over rounds of the smoothed test Gini"),
     "gini_level_after_round_50": Metric("low", "", "mean test Gini after round 50"),
-    "share_rounds_gini_below_fedavg": Metric("high", "", "fraction of rounds with Gini below FedAvg's"),
-    "train_acc_by_round_40": Metric("high", "%", "highest mean training accuracy up to round 40"),
-    "test_acc_plateau": Metric("high", "%", "mean test accuracy over the last quarter of the rounds"),
-    "test_acc_plateau_low": Metric("high", "%", "lowest smoothed test accuracy in the last quarter"),
-    "test_acc_plateau_high": Metric("high", "%", "highest smoothed test accuracy in the last quarter"),
+    "share_rounds_gini_below_fedavg": Metric(
+        "high", "", "fraction of rounds with Gini below FedAvg's"
+    ),
+    "train_acc_by_round_40": Metric(
+        "high", "%", "highest mean training accuracy up to round 40"
+    ),
+    "test_acc_plateau": Metric(
+        "high", "%", "mean test accuracy over the last quarter of the rounds"
+    ),
+    "test_acc_plateau_low": Metric(
+        "high", "%", "lowest smoothed test accuracy in the last quarter"
+    ),
+    "test_acc_plateau_high": Metric(
+        "high", "%", "highest smoothed test accuracy in the last quarter"
+    ),
     "early_mean_acc": Metric("high", "%", "mean test accuracy over rounds 1 to 50"),
-    "late_mean_acc": Metric("high", "%", "mean test accuracy over the rounds after 100"),
-    "round_from_which_highest_acc": Metric("", "rounds", "first from which the accuracy stays highest"),
-    "trigger_round": Metric("", "rounds", "round in which the fairness phase starts; inf for never"),
-    "density_peak_acc_low": Metric("", "%", "lower end of the peak of the density of client accuracies"),
+    "late_mean_acc": Metric(
+        "high", "%", "mean test accuracy over the rounds after 100"
+    ),
+    "round_from_which_highest_acc": Metric(
+        "", "rounds", "first from which the accuracy stays highest"
+    ),
+    "trigger_round": Metric(
+        "", "rounds", "round in which the fairness phase starts; inf for never"
+    ),
+    "density_peak_acc_low": Metric(
+        "", "%", "lower end of the peak of the density of client accuracies"
+    ),
     "density_peak_acc_high": Metric("", "%", "upper end of that peak"),
-    "density_mass_acc_low": Metric("", "%", "lower end of the range that holds much of the density"),
+    "density_mass_acc_low": Metric(
+        "", "%", "lower end of the range that holds much of the density"
+    ),
     "density_mass_acc_high": Metric("", "%", "upper end of that range"),
-    "us_gini_pearson": Metric("", "", "correlation over rounds of update scale and Gini"),
-    "us_gini_spearman": Metric("", "", "rank correlation over rounds of update scale and Gini"),
+    "us_gini_pearson": Metric(
+        "", "", "correlation over rounds of update scale and Gini"
+    ),
+    "us_gini_spearman": Metric(
+        "", "", "rank correlation over rounds of update scale and Gini"
+    ),
     # FedGA, theory, timing, messages
-    "weight_bound_violations": Metric("", "count", "vectors that break p_best < 1/m < p_worst"),
+    "weight_bound_violations": Metric(
+        "", "count", "vectors that break p_best < 1/m < p_worst"
+    ),
     "alpha_one_deviation": Metric("", "", "largest |p_i - 1/m| at alpha = 1"),
     "example_mean_acc": Metric("", "", "worked example of section 4.4"),
     "example_gini": Metric("", "", "worked example of section 4.4"),
@@ -133,8 +242,12 @@ METRICS = {
     "example_delta_mean_acc": Metric("", "", "worked example of section 4.4"),
     "example_delta_avgdiff": Metric("", "", "worked example of section 4.4"),
     "trigger_time_seconds": Metric("low", "s", "time of one round's trigger test"),
-    "validation_seconds": Metric("low", "s", "time of one round's validation pass, all clients"),
-    "extra_upload_bytes": Metric("low", "bytes", "uploaded beyond FedAvg, per client and round"),
+    "validation_seconds": Metric(
+        "low", "s", "time of one round's validation pass, all clients"
+    ),
+    "extra_upload_bytes": Metric(
+        "low", "bytes", "uploaded beyond FedAvg, per client and round"
+    ),
     "model_bytes": Metric("", "bytes", "size of the model in float32"),
     # settings
     "alpha_min": Metric("", "", "smallest alpha of the sweep"),
@@ -153,23 +266,64 @@ METRICS = {
     "dp_clip_norm": Metric("", "", "setting"),
     "best_D": Metric("", "", "best number of personalised layers"),
     "largest_D": Metric("", "", "largest number of personalised layers"),
-    # FedAS: accuracies over the test rows of all clients together, so that each client counts by its size
-    "top1_acc_pct": Metric("high", "%", "over all test rows, of the model and at the moment by which the method is judged"),
-    "top1_acc_pre_pct": Metric("high", "%", "over all test rows, before local training"),
-    "top1_acc_post_pct": Metric("high", "%", "over all test rows, after local training"),
+    # FedAS: accuracies over the test rows of all clients together, so that each client
+    # counts by its size
+    "top1_acc_pct": Metric(
+        "high",
+        "%",
+        "over all test rows, of the model and at the moment by which the method "
+        "is judged",
+    ),
+    "top1_acc_pre_pct": Metric(
+        "high", "%", "over all test rows, before local training"
+    ),
+    "top1_acc_post_pct": Metric(
+        "high", "%", "over all test rows, after local training"
+    ),
     "delta_acc_points": Metric("high", "points", "difference to the best rival"),
     # FedAS, the whole run (rule "run")
-    "early_acc_pct": Metric("high", "%", "over all test rows, mean over the first half of the rounds"),
-    "rule_gain_points": Metric("", "points", "best round on test rows minus mean of the last rounds, same seed"),
-    "trace_rank_correlation": Metric("", "", "Spearman's correlation of the round and the online clients' mean Fisher trace"),
-    "trace_rows_rank_correlation": Metric("", "", "the same for the trace per row, whatever the number of batches"),
-    "trace_stragglers_over_online": Metric("", "", "Fisher trace, geometric mean of stragglers over that of the others"),
-    "trace_mean_stragglers_over_online": Metric("", "", "the same for the trace per batch"),
-    "weight_stragglers_over_online": Metric("", "", "aggregation weight, geometric mean of stragglers over that of the others"),
-    "aligned_over_trained": Metric("", "", "how far alignment moves the body over how far training does, median"),
-    "acc_drop_top5_points": Metric("", "points", "accuracy lost with the 5% of parameters of largest Fisher entry replaced"),
-    "acc_drop_random5_points": Metric("", "points", "accuracy lost with a random 5% of the parameters replaced"),
-    "head_share_of_top5": Metric("", "", "share of the head that is among the 5% of parameters with the largest Fisher entries"),
+    "early_acc_pct": Metric(
+        "high", "%", "over all test rows, mean over the first half of the rounds"
+    ),
+    "rule_gain_points": Metric(
+        "", "points", "best round on test rows minus mean of the last rounds, same seed"
+    ),
+    "trace_rank_correlation": Metric(
+        "",
+        "",
+        "Spearman's correlation of the round and the online clients' mean Fisher trace",
+    ),
+    "trace_rows_rank_correlation": Metric(
+        "", "", "the same for the trace per row, whatever the number of batches"
+    ),
+    "trace_stragglers_over_online": Metric(
+        "", "", "Fisher trace, geometric mean of stragglers over that of the others"
+    ),
+    "trace_mean_stragglers_over_online": Metric(
+        "", "", "the same for the trace per batch"
+    ),
+    "weight_stragglers_over_online": Metric(
+        "",
+        "",
+        "aggregation weight, geometric mean of stragglers over that of the others",
+    ),
+    "aligned_over_trained": Metric(
+        "", "", "how far alignment moves the body over how far training does, median"
+    ),
+    "acc_drop_top5_points": Metric(
+        "",
+        "points",
+        "accuracy lost with the 5% of parameters of largest Fisher entry replaced",
+    ),
+    "acc_drop_random5_points": Metric(
+        "", "points", "accuracy lost with a random 5% of the parameters replaced"
+    ),
+    "head_share_of_top5": Metric(
+        "",
+        "",
+        "share of the head that is among the 5% of parameters with the largest "
+        "Fisher entries",
+    ),
     "seconds_over_fedavg": Metric("low", "", "time of a run over that of FedAvg"),
     "bytes_up": Metric("low", "bytes", "uploaded per client and round"),
     "bytes_down": Metric("low", "bytes", "downloaded per client and round"),
@@ -181,16 +335,36 @@ METRICS = {
     "pct_clients_below_64": Metric("low", "% of clients", "share of clients below 64%"),
     "pct_clients_below_69": Metric("low", "% of clients", "share of clients below 69%"),
     "pct_clients_below_72": Metric("low", "% of clients", "share of clients below 72%"),
-    "gain_mean_pct_points_over_best_baseline": Metric("high", "points", "gain over the best baseline"),
-    "gain_lowest5_pct_points_over_best_baseline": Metric("high", "points", "gain over the best baseline"),
-    "pct_clients_far_below_mean": Metric("low", "% of clients", "share of clients more than 2.4 points below the clients' mean"),
+    "gain_mean_pct_points_over_best_baseline": Metric(
+        "high", "points", "gain over the best baseline"
+    ),
+    "gain_lowest5_pct_points_over_best_baseline": Metric(
+        "high", "points", "gain over the best baseline"
+    ),
+    "pct_clients_far_below_mean": Metric(
+        "low",
+        "% of clients",
+        "share of clients more than 2.4 points below the clients' mean",
+    ),
     # PLGU, the whole run (rule "run")
-    "early_mean_acc_pct": Metric("high", "%", "mean over clients, mean over the first half of the rounds"),
+    "early_mean_acc_pct": Metric(
+        "high", "%", "mean over clients, mean over the first half of the rounds"
+    ),
     "lambda_max": Metric("low", "", "largest eigenvalue of the Hessian of the loss"),
-    "rise_0.05": Metric("low", "nats", "largest growth of the loss found within 0.05 of the model"),
-    "rise_0.1": Metric("low", "nats", "largest growth of the loss found within 0.1 of the model"),
-    "rise_0.5": Metric("low", "nats", "largest growth of the loss found within 0.5 of the model"),
-    "landscape_area": Metric("low", "nats", "mean growth of the loss within 0.5 on the filter-normalised plane"),
+    "rise_0.05": Metric(
+        "low", "nats", "largest growth of the loss found within 0.05 of the model"
+    ),
+    "rise_0.1": Metric(
+        "low", "nats", "largest growth of the loss found within 0.1 of the model"
+    ),
+    "rise_0.5": Metric(
+        "low", "nats", "largest growth of the loss found within 0.5 of the model"
+    ),
+    "landscape_area": Metric(
+        "low",
+        "nats",
+        "mean growth of the loss within 0.5 on the filter-normalised plane",
+    ),
     "weight_norm": Metric("", "", "length of the model's parameters"),
     # EquFL
     "accuracy": Metric("high", "accuracy", "test accuracy of the global model"),
@@ -198,11 +372,24 @@ METRICS = {
     "DP": Metric("low", "bias", "demographic parity"),
     "CAL": Metric("low", "bias", "calibration"),
     "CON": Metric("low", "bias", "consistency"),
-    "EO_sum": Metric("low", "bias", "gap of the false positives plus gap of the true positives; EO takes the larger one"),
-    "CAL_ppv": Metric("low", "bias", "largest distance of a group's precision to that of all rows"),
-    "positive_rate": Metric("", "", "share of the test rows that are predicted positive"),
-    **{f"{m}_improvement_pct": Metric("high", "%", f"how far {m} lies below FedAvg's, in percent of it, same seed")
-       for m in ("EO", "DP", "CAL", "CON")},
+    "EO_sum": Metric(
+        "low",
+        "bias",
+        "gap of the false positives plus gap of the true positives; EO takes the "
+        "larger one",
+    ),
+    "CAL_ppv": Metric(
+        "low", "bias", "largest distance of a group's precision to that of all rows"
+    ),
+    "positive_rate": Metric(
+        "", "", "share of the test rows that are predicted positive"
+    ),
+    **{
+        f"{m}_improvement_pct": Metric(
+            "high", "%", f"how far {m} lies below FedAvg's, in percent of it, same seed"
+        )
+        for m in ("EO", "DP", "CAL", "CON")
+    },
     "aggregation_rule_independent": Metric("", "yes/no", "capability"),
     "fairness_metric_agnostic": Metric("", "yes/no", "capability"),
     "theoretical_guarantee": Metric("", "yes/no", "capability"),
@@ -210,10 +397,25 @@ METRICS = {
     "synthetic_dataset_MB": Metric("low", "MB", "storage at the server"),
     "total_MB": Metric("low", "MB", "storage at the server"),
     # EquFL, the whole run (rule "run")
-    "epsilon": Metric("low", "", "privacy loss of the client that loses most, at delta = 1e-5"),
-    "matching": Metric("low", "", "distance that is left after matching, over that between two collected models"),
-    "agreement": Metric("high", "", "share of the rows on which the server's network and the last collected model agree"),
-    "cosine": Metric("high", "", "cosine of the fairness gradients on the synthetic and on the clients' rows"),
+    "epsilon": Metric(
+        "low", "", "privacy loss of the client that loses most, at delta = 1e-5"
+    ),
+    "matching": Metric(
+        "low",
+        "",
+        "distance that is left after matching, over that between two collected models",
+    ),
+    "agreement": Metric(
+        "high",
+        "",
+        "share of the rows on which the server's network and the last collected "
+        "model agree",
+    ),
+    "cosine": Metric(
+        "high",
+        "",
+        "cosine of the fairness gradients on the synthetic and on the clients' rows",
+    ),
     "seconds": Metric("low", "s", "time of a run"),
     "seconds_clients": Metric("low", "s", "part of it: training of the clients"),
     "seconds_matching": Metric("low", "s", "part of it: making the synthetic rows"),
@@ -221,25 +423,58 @@ METRICS = {
     # FFT-GP
     "in_domain_acc_pct": Metric("high", "%", "local models on their own domain"),
     "out_of_domain_acc_pct": Metric("high", "%", "global model on the domain left out"),
-    "global_acc_pct": Metric("high", "%", "global model on the test rows of the domains that train"),
-    # FFT-GP, means over all rounds (rule "run"); the gap of a client: what averaging costs it
-    "gap_std_val": Metric("low", "nats", "deviation over clients of the gap in loss, validation rows"),
-    "gap_std_test": Metric("low", "nats", "deviation over clients of the gap in loss, test rows"),
-    "gap_acc_std_val": Metric("low", "points", "deviation over clients of the gap in accuracy, validation rows"),
-    "gap_acc_std_test": Metric("low", "points", "deviation over clients of the gap in accuracy, test rows"),
-    "gap_worst_val": Metric("low", "nats", "largest gap of a client in loss, validation rows"),
-    "gap_worst_test": Metric("low", "nats", "largest gap of a client in loss, test rows"),
-    "feature_spread": Metric("low", "", "share of the variance of the features that lies between the domains' means"),
-    "weight_gap_correlation": Metric("low", "", "rank correlation of a weight's change and of the gap's a round later"),
-    "feature_drift": Metric("low", "", "CORAL distance of a client's features to those of the model it was sent, after training"),
+    "global_acc_pct": Metric(
+        "high", "%", "global model on the test rows of the domains that train"
+    ),
+    # FFT-GP, means over all rounds (rule "run"); the gap of a client: what
+    # averaging costs it
+    "gap_std_val": Metric(
+        "low", "nats", "deviation over clients of the gap in loss, validation rows"
+    ),
+    "gap_std_test": Metric(
+        "low", "nats", "deviation over clients of the gap in loss, test rows"
+    ),
+    "gap_acc_std_val": Metric(
+        "low",
+        "points",
+        "deviation over clients of the gap in accuracy, validation rows",
+    ),
+    "gap_acc_std_test": Metric(
+        "low", "points", "deviation over clients of the gap in accuracy, test rows"
+    ),
+    "gap_worst_val": Metric(
+        "low", "nats", "largest gap of a client in loss, validation rows"
+    ),
+    "gap_worst_test": Metric(
+        "low", "nats", "largest gap of a client in loss, test rows"
+    ),
+    "feature_spread": Metric(
+        "low",
+        "",
+        "share of the variance of the features that lies between the domains' means",
+    ),
+    "weight_gap_correlation": Metric(
+        "low",
+        "",
+        "rank correlation of a weight's change and of the gap's a round later",
+    ),
+    "feature_drift": Metric(
+        "low",
+        "",
+        "CORAL distance of a client's features to those of the model it was sent, "
+        "after training",
+    ),
 }
 TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 
 
 # keys
 
+
 def slug(text):
-    """Letters that are safe in an address: "FedMGDA+" -> "fedmgda-plus", "beta=0.1;P=1" -> "beta_0.1-p_1"."""
+    """Letters that are safe in an address: "FedMGDA+" -> "fedmgda-plus",
+    "beta=0.1;P=1" -> "beta_0.1-p_1".
+    """
     text = text.lower().replace("+", "-plus-").replace("=", "_")
     return re.sub(r"[^a-z0-9_.]+", "-", text).strip("-")
 
@@ -247,24 +482,36 @@ def slug(text):
 def key(paper, artefact, dataset, method, metric, setting=""):
     """The name of a cell, the same for the paper's number and for ours.
 
-    Of a setting only what stands before a colon is part of it; the setting "default" leaves no trace.
+    Of a setting only what stands before a colon is part of it; the setting "default"
+    leaves no trace.
     """
     setting = "" if setting == "default" else setting.split(":")[0]
-    return "-".join(slug(s) for s in (paper, artefact, dataset, method, setting, metric) if s)
+    return "-".join(
+        slug(s) for s in (paper, artefact, dataset, method, setting, metric) if s
+    )
 
 
 # reading and checking
 
+
 def _hint(value, known):
     near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(map(str, known)))}"
+    return (
+        f"did you mean {near[0]!r}?"
+        if near
+        else f"known: {', '.join(sorted(map(str, known)))}"
+    )
 
 
 def read_reported(root="results"):
-    """results/reported.csv, all columns as text (the printed digits matter) -> frame indexed 0.."""
+    """results/reported.csv, all columns as text (the printed digits
+    matter) -> frame indexed 0..
+    """
     path = Path(root) / "reported.csv"
     if not path.exists():
-        raise ResultError(f"{path} is missing: it is part of the repository, restore it with git")
+        raise ResultError(
+            f"{path} is missing: it is part of the repository, restore it with git"
+        )
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
@@ -286,12 +533,16 @@ def _number(table, column, where, gaps):
     bad = number.isna() & ((text != "") | (not gaps))
     if bad.any():
         i = bad.idxmax()
-        raise ResultError(f"{where}, row {i + 1}: {column} is {text[i]!r}; give a number")
+        raise ResultError(
+            f"{where}, row {i + 1}: {column} is {text[i]!r}; give a number"
+        )
     return number
 
 
 def check(table, kind, reported, where="table"):
-    """A part as it should be, or ResultError. kind: "ours" (OURS columns) or "seeds" (SEEDS columns).
+    """A part as it should be, or ResultError.
+
+    kind: "ours" (OURS columns) or "seeds" (SEEDS columns).
 
     Missing optional columns (setting and provenance) are added; numbers become numbers.
     """
@@ -299,17 +550,28 @@ def check(table, kind, reported, where="table"):
     table = table.reset_index(drop=True).copy()
     for c in table:
         if c not in columns:
-            raise ResultError(f"{where}: no column {c!r} in a {kind} part; {_hint(c, columns)}")
+            raise ResultError(
+                f"{where}: no column {c!r} in a {kind} part; {_hint(c, columns)}"
+            )
     for c in columns:
         if c not in table and c not in OPTIONAL:
-            raise ResultError(f"{where}: column {c!r} is missing; a {kind} part has {', '.join(columns)}")
+            raise ResultError(
+                f"{where}: column {c!r} is missing; a {kind} part has "
+                f"{', '.join(columns)}"
+            )
         if c not in table:
             table[c] = ""
     table = table[columns]
     numbers = {"value": False, "minutes": True}
-    numbers |= {"lo": True, "hi": True, "n_seeds": False} if kind == "ours" else {"seed": False}
+    numbers |= (
+        {"lo": True, "hi": True, "n_seeds": False}
+        if kind == "ours"
+        else {"seed": False}
+    )
     for c in table:
-        table[c] = _number(table, c, where, numbers[c]) if c in numbers else _words(table[c])
+        table[c] = (
+            _number(table, c, where, numbers[c]) if c in numbers else _words(table[c])
+        )
 
     def insist(good, what):
         if not good.all():
@@ -318,29 +580,69 @@ def check(table, kind, reported, where="table"):
 
     def among(column, allowed, rows=slice(None)):
         good = table.loc[rows, column].isin(allowed)
-        insist(good, lambda r: f"{column} is {r[column]!r}; {_hint(r[column], allowed)}")
+        insist(
+            good, lambda r: f"{column} is {r[column]!r}; {_hint(r[column], allowed)}"
+        )
 
-    known = {"paper": PAPERS, "metric": METRICS, "rule": RULES, "data": KINDS, "tier": TIERS}
+    known = {
+        "paper": PAPERS,
+        "metric": METRICS,
+        "rule": RULES,
+        "data": KINDS,
+        "tier": TIERS,
+    }
     for c in known:
         among(c, known[c])
     for paper, printed in reported.groupby("paper"):
-        among("dataset", {*printed.dataset, *OWN.get(paper, ()), "none", "all"}, table.paper == paper)
-        among("method", {*printed.method, *CONTROLS.get(paper, ()), "all", "none"}, table.paper == paper)
+        among(
+            "dataset",
+            {*printed.dataset, *OWN.get(paper, ()), "none", "all"},
+            table.paper == paper,
+        )
+        among(
+            "method",
+            {*printed.method, *CONTROLS.get(paper, ()), "all", "none"},
+            table.paper == paper,
+        )
     if kind == "seeds":
-        insist(table.study != "", lambda r: "study is empty; name the experiment, as in 'main'")
-        insist(table.seed == table.seed.round(), lambda r: f"seed is {r.seed}; give a whole number")
+        insist(
+            table.study != "",
+            lambda r: "study is empty; name the experiment, as in 'main'",
+        )
+        insist(
+            table.seed == table.seed.round(),
+            lambda r: f"seed is {r.seed}; give a whole number",
+        )
     else:
         for paper, allowed in artefacts.names(reported).items():
             among("artefact", allowed, table.paper == paper)
-        wanted = pd.Series([key(r.paper, r.artefact, r.dataset, r.method, r.metric, r.setting)
-                            for r in table.itertuples()], table.index, dtype=object)
-        insist(table.key == wanted, lambda r: f"the key is {r.key!r}, its columns say {wanted[r.name]!r}; "
-                                              "make keys with ledger.key")
+        wanted = pd.Series(
+            [
+                key(r.paper, r.artefact, r.dataset, r.method, r.metric, r.setting)
+                for r in table.itertuples()
+            ],
+            table.index,
+            dtype=object,
+        )
+        insist(
+            table.key == wanted,
+            lambda r: (
+                f"the key is {r.key!r}, its columns say {wanted[r.name]!r}; "
+                "make keys with ledger.key"
+            ),
+        )
         empty = table.lo.isna() & table.hi.isna()
-        insist(empty | (table.lo <= table.value) & (table.value <= table.hi),
-               lambda r: f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}, or be empty")
-        insist((table.n_seeds >= 1) & (table.n_seeds == table.n_seeds.round()),
-               lambda r: f"n_seeds is {r.n_seeds}; give a whole number from 1")
+        insist(
+            empty | (table.lo <= table.value) & (table.value <= table.hi),
+            lambda r: (
+                f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}, "
+                "or be empty"
+            ),
+        )
+        insist(
+            (table.n_seeds >= 1) & (table.n_seeds == table.n_seeds.round()),
+            lambda r: f"n_seeds is {r.n_seeds}; give a whole number from 1",
+        )
     by = ["key"] if kind == "ours" else POINT
     twice = table.duplicated([*by, "tier"])
     if twice.any():
@@ -351,24 +653,33 @@ def check(table, kind, reported, where="table"):
 
 
 def parts(root, kind, reported):
-    """All parts of one kind below `root`, checked and put together; several tiers may stand side by side.
+    """All parts of one kind below `root`, checked and put together; several tiers may
+    stand side by side.
 
-    Of a kept copy <name>.<tier>.csv, what <name>.csv holds at that tier is left out, all its seeds
-    together. No parts at all: an empty frame.
+    Of a kept copy <name>.<tier>.csv, what <name>.csv holds at that tier is left out,
+    all its seeds together. No parts at all: an empty frame.
     """
     found, fresh, by = [], {}, ["key"] if kind == "ours" else POINT
     what = [c for c in (*by, "tier") if c != "seed"]
-    for path in sorted((Path(root) / kind).glob("*.csv"), key=lambda p: (p.stem.count("."), p.name)):
+    for path in sorted(
+        (Path(root) / kind).glob("*.csv"), key=lambda p: (p.stem.count("."), p.name)
+    ):
         name, _, tier = path.stem.partition(".")
         if tier and tier not in TIERS:
-            raise ResultError(f"{path}: {tier!r} is no tier; a kept part is called {name}.paper.csv, say")
+            raise ResultError(
+                f"{path}: {tier!r} is no tier; a kept part is called "
+                f"{name}.paper.csv, say"
+            )
         try:
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
         except pd.errors.EmptyDataError:
             raise ResultError(f"{path} is empty: run its stage again") from None
         table = check(table, kind, reported, str(path))
         if tier and (wrong := table.tier[table.tier != tier]).size:
-            raise ResultError(f"{path}, row {wrong.index[0] + 1}: tier {wrong.iloc[0]!r}; here is {tier!r}")
+            raise ResultError(
+                f"{path}, row {wrong.index[0] + 1}: tier {wrong.iloc[0]!r}; here "
+                f"is {tier!r}"
+            )
         of = pd.Series(list(zip(*(table[c] for c in what))), table.index, dtype=object)
         if tier:
             table = table[~of.isin(fresh.get(name, ()))]
@@ -383,81 +694,161 @@ def parts(root, kind, reported):
         i = twice.idxmax()
         same = table[(table[[*by, "tier"]] == table.loc[i, [*by, "tier"]]).all(axis=1)]
         what, files = " ".join(map(str, table.loc[i, by])), " and in ".join(same.part)
-        raise ResultError(f"{what} is in {files}, at tier {table.tier[i]}; let one stage write it")
+        raise ResultError(
+            f"{what} is in {files}, at tier {table.tier[i]}; let one stage write it"
+        )
     return table.drop(columns="part")
 
 
 def save(table, kind, name, root="results"):
-    """Check a part and write it to results/<kind>/<name>.csv. kind: "ours" or "seeds"."""
+    """Check a part and write it to results/<kind>/<name>.csv.
+
+    kind: "ours" or "seeds".
+    """
     if kind not in ("ours", "seeds"):
         raise ResultError(f"save(kind={kind!r}): choose 'ours' or 'seeds'")
     if not re.fullmatch(r"[a-z0-9_-]+", name):
-        raise ResultError(f"save(name={name!r}): small letters, digits, - and _, as in 'fedga-synthetic'")
+        raise ResultError(
+            f"save(name={name!r}): small letters, digits, - and _, as in "
+            "'fedga-synthetic'"
+        )
     table = check(pd.DataFrame(table), kind, read_reported(root), f"{kind} part {name}")
     by = ["key", "tier"] if kind == "ours" else [*POINT, "tier"]
-    return write(table.sort_values(by, kind="stable"), Path(root) / kind / f"{name}.csv")
+    return write(
+        table.sort_values(by, kind="stable"), Path(root) / kind / f"{name}.csv"
+    )
 
 
 def best_tier(table, by):
     """Of the rows that share `by`, those of the best tier."""
     rank = table.tier.map(TIERS.index)
-    return table[rank == rank.groupby([table[c] for c in by]).transform("max")] if len(table) else table
+    return (
+        table[rank == rank.groupby([table[c] for c in by]).transform("max")]
+        if len(table)
+        else table
+    )
 
 
 # from seeds to cells
 
-def cells(seeds, paper, artefact, metrics=None, methods=None, settings=None, rule="best_val", also=(), root="results",
-          **provenance):
-    """The rows of ours.csv for one artefact: means and 95% t intervals over seeds -> frame with OURS columns.
 
-    Takes every (data set, metric) that the paper prints there, for the printed methods and the controls, from
-    the seeds of that rule (or "run"). metrics, methods: take these instead, on every data set of the seeds;
-    needed where the paper prints no number. settings: those alone that have all parts of one of these, as in
-    ["global model"]; of a mapping {parts: the paper's name} the name takes the place of the parts and comes first,
-    as in {"personalised model;C=10": "personalised model"}. also: further selection rules, put beside the paper's as setting
-    "rule=..."; rule None gives these alone. provenance: columns of PROVENANCE that the seeds do not carry.
+def cells(
+    seeds,
+    paper,
+    artefact,
+    metrics=None,
+    methods=None,
+    settings=None,
+    rule="best_val",
+    also=(),
+    root="results",
+    **provenance,
+):
+    """The rows of ours.csv for one artefact: means and 95% t intervals over
+    seeds -> frame with OURS columns.
+
+    Takes every (data set, metric) that the paper prints there, for the printed methods
+    and the controls, from the seeds of that rule (or "run"). metrics, methods: take
+    these instead, on every data set of the seeds;
+    needed where the paper prints no number. settings: those alone that
+    have all parts of one of these, as in ["global model"]; of a mapping
+    {parts: the paper's name} the name takes the place of the parts and comes first,
+    as in {"personalised model;C=10": "personalised model"}. also: further selection
+    rules, put beside the paper's as setting "rule=..."; rule None gives these alone.
+    provenance: columns of PROVENANCE that the seeds do not carry.
     Raises ResultError when the seeds mix studies, or have nothing to give.
     """
     reported = read_reported(root)
     seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
-        raise ResultError(f"cells: the seeds mix the studies {', '.join(sorted(set(seeds.study)))}; pass one")
+        raise ResultError(
+            f"cells: the seeds mix the studies {', '.join(sorted(set(seeds.study)))}; "
+            "pass one"
+        )
     printed = reported[(reported.paper == paper) & (reported.artefact == artefact)]
     if metrics is None and not len(printed):
-        raise ResultError(f"cells: {paper} prints no number in {artefact!r}; name the metrics, or correct: "
-                          + _hint(artefact, artefacts.names(reported).get(paper, PAPERS)))
+        raise ResultError(
+            (
+                f"cells: {paper} prints no number in {artefact!r}; name the metrics, "
+                "or correct: "
+            )
+            + _hint(artefact, artefacts.names(reported).get(paper, PAPERS))
+        )
     pairs = list(zip(seeds.dataset, seeds.metric))
-    wanted = {p for p in pairs if p[1] in metrics} if metrics else set(zip(printed.dataset, printed.metric))
-    methods = set(methods or (seeds.method if metrics else {*printed.method, *CONTROLS.get(paper, ())}))
-    seeds = seeds[pd.Series([p in wanted for p in pairs], seeds.index, dtype=bool) & seeds.method.isin(methods)]
+    wanted = (
+        {p for p in pairs if p[1] in metrics}
+        if metrics
+        else set(zip(printed.dataset, printed.metric))
+    )
+    methods = set(
+        methods
+        or (seeds.method if metrics else {*printed.method, *CONTROLS.get(paper, ())})
+    )
+    seeds = seeds[
+        pd.Series([p in wanted for p in pairs], seeds.index, dtype=bool)
+        & seeds.method.isin(methods)
+    ]
     seeds = seeds if settings is None else _called(seeds, settings)
     rows = []
     for r in filter(None, (rule, *also)):
         own = seeds[seeds.rule.isin([r, "run"] if r == rule else [r])]
-        for at, g in own.groupby(["dataset", "method", "setting", "metric", "tier", "data", "rule"]):
+        for at, g in own.groupby(
+            ["dataset", "method", "setting", "metric", "tier", "data", "rule"]
+        ):
             dataset, method, setting, metric, tier, data, used = at
             if r != rule:
                 setting = ";".join(filter(None, [setting, f"rule={r}"]))
             i = interval(g.value) if g.value.map(math.isfinite).all() else None
-            runs, commit = (" ".join(sorted(set(g[c]) - {""})) for c in ("run_ids", "commit"))
-            rows.append({"key": key(paper, artefact, dataset, method, metric, setting), "paper": paper,
-                         "artefact": artefact, "dataset": dataset, "method": method, "setting": setting,
-                         "metric": metric, "value": i.mean if i else math.inf, "lo": i.lo if i else math.nan,
-                         "hi": i.hi if i else math.nan, "n_seeds": len(g), "rule": used, "data": data,
-                         "tier": tier, "device": ", ".join(sorted(set(g.device) - {""})),
-                         "minutes": g.minutes.sum(min_count=1), "run_ids": runs, "commit": commit,
-                         **provenance})
+            runs, commit = (
+                " ".join(sorted(set(g[c]) - {""})) for c in ("run_ids", "commit")
+            )
+            rows.append(
+                {
+                    "key": key(paper, artefact, dataset, method, metric, setting),
+                    "paper": paper,
+                    "artefact": artefact,
+                    "dataset": dataset,
+                    "method": method,
+                    "setting": setting,
+                    "metric": metric,
+                    "value": i.mean if i else math.inf,
+                    "lo": i.lo if i else math.nan,
+                    "hi": i.hi if i else math.nan,
+                    "n_seeds": len(g),
+                    "rule": used,
+                    "data": data,
+                    "tier": tier,
+                    "device": ", ".join(sorted(set(g.device) - {""})),
+                    "minutes": g.minutes.sum(min_count=1),
+                    "run_ids": runs,
+                    "commit": commit,
+                    **provenance,
+                }
+            )
     if not rows:
-        sought = ", ".join(sorted("/".join(w) for w in wanted)) or f"the metrics {', '.join(metrics)}"
-        by = " or ".join(repr(r) for r in filter(None, (rule, *also))) or "no rule at all"
-        raise ResultError(f"cells: the seeds have nothing for {paper} {artefact} by {by}: {sought}")
+        sought = (
+            ", ".join(sorted("/".join(w) for w in wanted))
+            or f"the metrics {', '.join(metrics)}"
+        )
+        by = (
+            " or ".join(repr(r) for r in filter(None, (rule, *also)))
+            or "no rule at all"
+        )
+        raise ResultError(
+            f"cells: the seeds have nothing for {paper} {artefact} by {by}: {sought}"
+        )
     return check(pd.DataFrame(rows), "ours", reported, f"cells of {artefact}")
 
 
 def _called(seeds, settings):
-    """The seeds whose setting has all parts of one of `settings`, the first that fits; see `cells`."""
-    names, out = settings if isinstance(settings, dict) else {s: s for s in settings}, []
+    """The seeds whose setting has all parts of one of `settings`,
+    the first that fits; see `cells`.
+    """
+    names, out = (
+        settings if isinstance(settings, dict) else {s: s for s in settings},
+        [],
+    )
     for how in seeds.setting:
         pieces = _pieces(how)
         fits = [parts for parts in names if set(_pieces(parts)) <= set(pieces)]
@@ -467,95 +858,166 @@ def _called(seeds, settings):
 
 
 def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
-    """The seeds with rows added: each method's metric minus that of `method` at the same seed, called
-    `name`."""
+    """The seeds with rows added: each method's metric minus that of `method` at the
+    same seed, called `name`."""
     by = ["paper", "study", "dataset", "seed", "rule", "tier"]
     mine = seeds[seeds.metric == metric]
     base = mine[(mine.method == method) & (mine.setting == "")].set_index(by).value
     if base.empty:
-        raise ResultError(f"versus: no {metric} of {method} in the seeds; {_hint(method, set(seeds.method))}")
+        raise ResultError(
+            f"versus: no {metric} of {method} in the seeds; "
+            f"{_hint(method, set(seeds.method))}"
+        )
     other = mine[mine.method != method]
-    delta = other.value.to_numpy() - base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
+    delta = (
+        other.value.to_numpy()
+        - base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
+    )
     other = other.assign(metric=name, value=delta).dropna(subset="value")
     return pd.concat([seeds, other], ignore_index=True)
 
 
 def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_points"):
-    """The seeds with rows added: the metric of `method` minus that of its best rival, seed by seed, as method
-    `name` and metric `new`.
+    """The seeds with rows added: the metric of `method` minus that of its best rival,
+    seed by seed, as method `name` and metric `new`.
 
-    The best rival has the best mean over the seeds that are passed, at the same data set, rule, tier and point
-    of the task (AXES of the setting, which the added rows keep); so pass one seed alone where a paper has one.
-    Raises ResultError.
+    The best rival has the best mean over the seeds that are passed, at the same data
+    set, rule, tier and point of the task (AXES of the setting, which the added rows
+    keep); so pass one seed alone where a paper has one. Raises ResultError.
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
     mine = mine.assign(setting=[";".join(_axes(how)) for how in mine.setting])
     sign, out = (-1 if METRICS[metric].better == "low" else 1), []
     for at, g in mine.groupby(["paper", "study", "dataset", "setting", "rule", "tier"]):
         if (twice := g.duplicated(["method", "seed"])).any():
-            raise ResultError(f"lead: two runs of {g.method[twice].iloc[0]} with one seed at {at[3]!r}; pass one of them")
+            raise ResultError(
+                f"lead: two runs of {g.method[twice].iloc[0]} with one seed at "
+                f"{at[3]!r}; pass one of them"
+            )
         own, other = g[g.method == method], g[g.method != method]
         if len(own) and len(other):
             best = (sign * other.groupby("method", sort=False).value.mean()).idxmax()
-            value = other[other.method == best].set_index("seed").value.reindex(own.seed)
-            out.append(own.assign(method=name, metric=new, value=own.value.to_numpy() - value.to_numpy()))
+            value = (
+                other[other.method == best].set_index("seed").value.reindex(own.seed)
+            )
+            out.append(
+                own.assign(
+                    method=name,
+                    metric=new,
+                    value=own.value.to_numpy() - value.to_numpy(),
+                )
+            )
     if not out:
-        raise ResultError(f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one setting, rule and tier")
+        raise ResultError(
+            f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one "
+            "setting, rule and tier"
+        )
     return pd.concat([seeds, pd.concat(out).dropna(subset="value")], ignore_index=True)
 
 
 def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
-    """The seeds with rows added: the lowest value of several methods, point by point and seed by seed, under all their names,
-    "PLGU-LF, PLGU-GRep". Only where every one of them has one; settings are compared by their AXES. Raises ResultError.
+    """The seeds with rows added: the lowest value of several methods, point by point
+    and seed by seed, under all their names, "PLGU-LF, PLGU-GRep". Only where every one
+    of them has one; settings are compared by their AXES. Raises ResultError.
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
-    mine = mine[[_pieces(how) == _axes(how) for how in mine.setting]].reset_index(drop=True)      # no variants of a method
+    # no variants of a method
+    mine = mine[[_pieces(how) == _axes(how) for how in mine.setting]].reset_index(
+        drop=True
+    )
     by, out = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"], []
     for _, g in mine.groupby(by):
         if set(g.method) == set(methods):
             out.append(g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)))
     if not out:
-        raise ResultError(f"lowest: at no setting and seed there is a {metric} of each of {', '.join(methods)}")
+        raise ResultError(
+            f"lowest: at no setting and seed there is a {metric} of each of "
+            f"{', '.join(methods)}"
+        )
     return pd.concat([seeds, *out], ignore_index=True)
 
 
-def peak(seeds, name="D", metric="acc_mean_pct", new="best_D", largest="largest_D", setting="global and personalised model",
-         views=VIEWS[:2]):
-    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0", "D=1", ...) the value at which the metric,
-    averaged over the views, is best, seed by seed, and the largest value of the axis. Raises ResultError.
+def peak(
+    seeds,
+    name="D",
+    metric="acc_mean_pct",
+    new="best_D",
+    largest="largest_D",
+    setting="global and personalised model",
+    views=VIEWS[:2],
+):
+    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0",
+    "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
+    seed, and the largest value of the axis. Raises ResultError.
     """
-    at = [{p.split("=")[0]: p.split("=")[1] for p in _pieces(how) if "=" in p} for how in seeds.setting]
-    seen = [next((v for v in views if v in _pieces(how)), None) for how in seeds.setting]
-    mine = seeds.assign(at=[float(a[name]) if name in a else math.nan for a in at], view=seen).reset_index(drop=True)
+    at = [
+        {p.split("=")[0]: p.split("=")[1] for p in _pieces(how) if "=" in p}
+        for how in seeds.setting
+    ]
+    seen = [
+        next((v for v in views if v in _pieces(how)), None) for how in seeds.setting
+    ]
+    mine = seeds.assign(
+        at=[float(a[name]) if name in a else math.nan for a in at], view=seen
+    ).reset_index(drop=True)
     mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
     if mine.rule.nunique() > 1:
-        raise ResultError(f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass one")
+        raise ResultError(
+            f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass "
+            "one"
+        )
     sign, out = (-1 if METRICS[metric].better == "low" else 1), []
     for _, g in mine.groupby(["paper", "study", "dataset", "method", "seed", "tier"]):
-        both = g.pivot_table(index="at", columns="view", values="value").reindex(columns=views).dropna().mean(axis=1)
+        both = (
+            g.pivot_table(index="at", columns="view", values="value")
+            .reindex(columns=views)
+            .dropna()
+            .mean(axis=1)
+        )
         if len(both) > 1:
-            one = g.iloc[[0]].drop(columns=["at", "view"]).assign(setting=setting, rule="run")
-            out += [one.assign(metric=new, value=(sign * both).idxmax()), one.assign(metric=largest, value=both.index.max())]
+            one = (
+                g.iloc[[0]]
+                .drop(columns=["at", "view"])
+                .assign(setting=setting, rule="run")
+            )
+            out += [
+                one.assign(metric=new, value=(sign * both).idxmax()),
+                one.assign(metric=largest, value=both.index.max()),
+            ]
     if not out:
-        raise ResultError(f"peak: no {metric} of {' and '.join(views)} at two values of {name}")
+        raise ResultError(
+            f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
+        )
     return pd.concat([seeds, *out], ignore_index=True)
 
 
 def renamed(seeds, names):
     """Some of the seeds under the names of a paper's table.
 
-    names: {(method, part): (name, end)}: of our method, the runs whose setting is `part` ("by=size"; "" for the
-    plain run) and AXES of the task; these axes and `end` make the new setting. So {("FedAS", "by=size"):
-    ("FedAS PA only", "PA=1;CS=0")} turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0".
-    Raises ResultError.
+    names: {(method, part): (name, end)}: of our method, the runs whose setting is
+    `part` ("by=size"; "" for the plain run) and AXES of the task; these axes and `end`
+    make the new setting. So {("FedAS", "by=size"): ("FedAS PA only", "PA=1;CS=0")}
+    turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0". Raises
+    ResultError.
     """
     out = []
     for (method, part), (name, end) in names.items():
         mine = seeds[seeds.method == method]
-        fits = [set(_pieces(how)) - set(_axes(how)) == set(_pieces(part)) for how in mine.setting]
+        fits = [
+            set(_pieces(how)) - set(_axes(how)) == set(_pieces(part))
+            for how in mine.setting
+        ]
         if not any(fits):
-            raise ResultError(f"renamed: no seeds of {method} at {part!r}; there are {sorted(set(mine.setting)) or 'none'}")
-        out.append(mine.assign(method=name, setting=[";".join(_axes(how) + _pieces(end)) for how in mine.setting])[fits])
+            raise ResultError(
+                f"renamed: no seeds of {method} at {part!r}; there are "
+                f"{sorted(set(mine.setting)) or 'none'}"
+            )
+        out.append(
+            mine.assign(
+                method=name,
+                setting=[";".join(_axes(how) + _pieces(end)) for how in mine.setting],
+            )[fits]
+        )
     return pd.concat(out, ignore_index=True)
 
 
@@ -569,45 +1031,78 @@ def _pieces(setting):
 
 # for notebooks
 
+
 def printed(paper, artefact, metric, root="results"):
     """{method: number} as the paper prints it; numbers that are lost are left out."""
-    r = read_reported(root).query("paper == @paper and artefact == @artefact and metric == @metric")
+    r = read_reported(root).query(
+        "paper == @paper and artefact == @artefact and metric == @metric"
+    )
     if r.empty:
-        raise ResultError(f"printed: {paper} prints no {metric} in {artefact!r}; see reported.csv")
+        raise ResultError(
+            f"printed: {paper} prints no {metric} in {artefact!r}; see reported.csv"
+        )
     return {m: float(v) for m, v in zip(r.method, r.reported) if v}
 
 
 def beside(ours, paper, artefact, root="results"):
-    """The paper's numbers of one artefact beside ours: a row per data set and method, two columns per metric."""
+    """The paper's numbers of one artefact beside ours: a row per data set and method,
+    two columns per metric.
+    """
     mine = ours[(ours.paper == paper) & (ours.artefact == artefact)]
     if mine.empty:
-        raise ResultError(f"beside: ours holds nothing of {paper} {artefact!r}; {_hint(artefact, set(ours.artefact))}")
+        raise ResultError(
+            f"beside: ours holds nothing of {paper} {artefact!r}; "
+            f"{_hint(artefact, set(ours.artefact))}"
+        )
     both = mine.merge(read_reported(root)[["key", "reported"]], on="key", how="left")
     both["reported"] = pd.to_numeric(both.reported)
     rows = ["dataset", "method"] + (["setting"] if (both.setting != "").any() else [])
-    table = both.pivot_table(index=rows, columns="metric", values=["reported", "value"], sort=False)
-    table = table.swaplevel(axis=1).sort_index(axis=1, level=0, sort_remaining=False).rename(columns={"value": "ours"})
+    table = both.pivot_table(
+        index=rows, columns="metric", values=["reported", "value"], sort=False
+    )
+    table = (
+        table.swaplevel(axis=1)
+        .sort_index(axis=1, level=0, sort_remaining=False)
+        .rename(columns={"value": "ours"})
+    )
     return table.round(3)
 
 
 # verdicts
+
 
 def _float(text):
     return float(text) if str(text).strip() else math.nan
 
 
 def digits(row):
-    """Do our digits agree with the printed ones? row: relation, reported, reported_spread, ours, ours_lo,
-    ours_hi, n_seeds, metric -> "match", "close" or None; see the head of this file."""
-    r, s, d = _float(row.reported), _float(row.reported_spread), row.ours - _float(row.reported)
+    """Do our digits agree with the printed ones?
+
+    row: relation, reported, reported_spread, ours, ours_lo, ours_hi, n_seeds,
+    metric -> "match", "close" or None; see the head of this file.
+    """
+    r, s, d = (
+        _float(row.reported),
+        _float(row.reported_spread),
+        row.ours - _float(row.reported),
+    )
     if row.relation == ">=" and d >= 0 or row.relation == "<=" and d <= 0:
         return "match"
     printed = Decimal(row.reported)
-    if math.isfinite(row.ours) and round(Decimal(repr(row.ours)), -printed.as_tuple().exponent) == printed:
+    if (
+        math.isfinite(row.ours)
+        and round(Decimal(repr(row.ours)), -printed.as_tuple().exponent) == printed
+    ):
         return "match"
     many = row.n_seeds >= MANY and not math.isnan(row.ours_lo)
     around = 0 if math.isnan(s) else s
-    if many and row.ours_lo <= r + around and r - around <= row.ours_hi or not many and abs(d) <= around:
+    if (
+        many
+        and row.ours_lo <= r + around
+        and r - around <= row.ours_hi
+        or not many
+        and abs(d) <= around
+    ):
         return "match"
     tolerance = TOLERANCE.get(METRICS[row.metric].unit, 0.05 * abs(r))
     if abs(d) <= tolerance + 1e-12 or many and abs(d) <= row.ours_hi - row.ours_lo:
@@ -616,15 +1111,21 @@ def digits(row):
 
 
 def ordering(group, reference="FedAvg"):
-    """Does the order of the methods hold? group: rows of one artefact, data set, model, setting, metric and
-    tier, with columns method, metric, reported, reported_spread, ours -> dict method -> bool; empty when
-    fewer than two can be compared or the metric is no score."""
+    """Does the order of the methods hold?
+
+    group: rows of one artefact, data set, model, setting, metric and tier, with columns
+    method, metric, reported, reported_spread, ours -> dict method -> bool; empty when
+    fewer than two can be compared or the metric is no score.
+    """
     better = METRICS[group.metric.iloc[0]].better
     group = group[(group.reported != "") & group.ours.map(math.isfinite)]
     if len(group) < 2 or not better:
         return {}
     r = dict(zip(group.method, group.reported.astype(float)))
-    s = {m: 0.0 if math.isnan(v) else v for m, v in zip(group.method, group.reported_spread.map(_float))}
+    s = {
+        m: 0.0 if math.isnan(v) else v
+        for m, v in zip(group.method, group.reported_spread.map(_float))
+    }
     ours = dict(zip(group.method, group.ours))
     constant = 1 in (len(set(ours.values())), len(set(r.values())))
     rho = math.nan if constant else pd.Series(ours).rank().corr(pd.Series(r).rank())
@@ -639,24 +1140,47 @@ def ordering(group, reference="FedAvg"):
 
 
 def join(reported, ours):
-    """The ledger: reported.csv and ours side by side, one row per key, with the verdict. Paper's order,
-    ours-only last."""
-    ours = best_tier(ours, ["key"]).rename(columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"})
+    """The ledger: reported.csv and ours side by side, one row per key, with the
+    verdict. Paper's order, ours-only last."""
+    ours = best_tier(ours, ["key"]).rename(
+        columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"}
+    )
     both = reported.merge(ours.drop(columns=CELL), on="key", how="left")
     extra = ours[~ours.key.isin(set(reported.key))]
-    first = {(a, b): i for i, (a, b) in reversed([*enumerate(zip(reported.paper, reported.artefact))])}
-    extra = extra.assign(reported="", reported_spread="", relation="=", model=None).sort_values("key")
+    first = {
+        (a, b): i
+        for i, (a, b) in reversed([*enumerate(zip(reported.paper, reported.artefact))])
+    }
+    extra = extra.assign(
+        reported="", reported_spread="", relation="=", model=None
+    ).sort_values("key")
     table = pd.concat([both, extra], ignore_index=True) if len(extra) else both
-    place = [(PAPERS.index(p), first.get((p, a), len(first)), a if (p, a) not in first else "", i)
-             for i, (p, a) in enumerate(zip(table.paper, table.artefact))]
-    table = table.iloc[sorted(range(len(table)), key=place.__getitem__)].reset_index(drop=True)
+    place = [
+        (
+            PAPERS.index(p),
+            first.get((p, a), len(first)),
+            a if (p, a) not in first else "",
+            i,
+        )
+        for i, (p, a) in enumerate(zip(table.paper, table.artefact))
+    ]
+    table = table.iloc[sorted(range(len(table)), key=place.__getitem__)].reset_index(
+        drop=True
+    )
     for c in ("ours", "ours_lo", "ours_hi", "n_seeds"):
         table[c] = table[c].astype(float)
 
     order = {}
     ran = table[table.ours.notna() & (table.reported != "")]
-    ran = ran.assign(setting=[";".join(p for p in _pieces(s) if p.split("=")[0] not in SWITCHES) for s in ran.setting])
-    for at, g in ran.groupby(["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]):
+    ran = ran.assign(
+        setting=[
+            ";".join(p for p in _pieces(s) if p.split("=")[0] not in SWITCHES)
+            for s in ran.setting
+        ]
+    )
+    for at, g in ran.groupby(
+        ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
+    ):
         held = ordering(g, REFERENCE.get(at[0], "FedAvg"))
         order.update({k: held[m] for k, m in zip(g.key, g.method) if m in held})
 
@@ -674,30 +1198,54 @@ def join(reported, ours):
 
     models = reported[reported.model != ""].groupby(["paper", "dataset"]).model.unique()
     alone = {at: m[0] for at, m in models.items() if len(m) == 1}
-    table["model"] = [alone.get((r.paper, r.dataset), "") if pd.isna(r.model) else r.model
-                      for r in table.itertuples()]
+    table["model"] = [
+        alone.get((r.paper, r.dataset), "") if pd.isna(r.model) else r.model
+        for r in table.itertuples()
+    ]
     table["verdict"] = [verdict(row) for row in table.itertuples()]
     table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
-    return table[LEDGER].fillna({c: "" for c in ("rule", "data", "tier", "device", "run_ids", "commit")})
+    return table[LEDGER].fillna(
+        {c: "" for c in ("rule", "data", "tier", "device", "run_ids", "commit")}
+    )
 
 
 def keep(tier, root="results"):
-    """Copy the rows of a tier to <name>.<tier>.csv, so that later runs at other tiers leave them -> paths."""
+    """Copy the rows of a tier to <name>.<tier>.csv,
+    so that later runs at other tiers leave them -> paths.
+    """
     if tier not in TIERS:
         raise ResultError(f"keep({tier!r}): {_hint(tier, TIERS)}")
     made = []
-    for path in sorted(p for kind in ("ours", "seeds") for p in (Path(root) / kind).glob("*.csv")):
+    for path in sorted(
+        p for kind in ("ours", "seeds") for p in (Path(root) / kind).glob("*.csv")
+    ):
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         if "." not in path.stem and (table.tier == tier).any():
-            made.append(write(table[table.tier == tier], path.with_name(f"{path.stem}.{tier}.csv")))
+            made.append(
+                write(
+                    table[table.tier == tier], path.with_name(f"{path.stem}.{tier}.csv")
+                )
+            )
     return made
 
 
 def main(argv=None):
     """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv."""
-    parser = argparse.ArgumentParser(prog="python -m repro.ledger", description=main.__doc__)
-    parser.add_argument("--results", default="results", help="folder with reported.csv (default: results)")
-    parser.add_argument("--keep", nargs="?", const="paper", metavar="TIER", help="keep the parts of a tier")
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.ledger", description=main.__doc__
+    )
+    parser.add_argument(
+        "--results",
+        default="results",
+        help="folder with reported.csv (default: results)",
+    )
+    parser.add_argument(
+        "--keep",
+        nargs="?",
+        const="paper",
+        metavar="TIER",
+        help="keep the parts of a tier",
+    )
     args = parser.parse_args(argv)
     if args.keep:
         for path in keep(args.keep, args.results):
@@ -709,15 +1257,24 @@ def main(argv=None):
     write(table, root / "ledger.csv")
     write(artefacts.table(reported, ours, root), root / "artefacts.csv")
     counts = table.verdict.value_counts()
-    print(f"{len(table)} rows: " + ", ".join(f"{n} {v}" for v, n in counts.sort_index().items()))
+    print(
+        f"{len(table)} rows: "
+        + ", ".join(f"{n} {v}" for v, n in counts.sort_index().items())
+    )
 
 
 def publish(name, seeds, artefacts, root="results", **more):
-    """Write results/seeds/<name>.csv and, for {artefact: keywords of cells, or a list of them}, results/ours/<name>.csv.
+    """Write results/seeds/<name>.csv and, for {artefact: keywords of cells, or a list
+    of them}, results/ours/<name>.csv.
 
-    The keywords `study` and `seed` take the rows of one study and one seed, where there are several.
+    The keywords `study` and `seed` take the rows of one study and one seed, where there
+    are several.
     """
-    seeds = pd.concat(seeds, ignore_index=True) if isinstance(seeds, (list, tuple)) else seeds
+    seeds = (
+        pd.concat(seeds, ignore_index=True)
+        if isinstance(seeds, (list, tuple))
+        else seeds
+    )
     save(seeds, "seeds", name, root)
     rows = []
     for artefact, wanted in artefacts.items():

@@ -1,9 +1,13 @@
-"""Run what is out of date, several stages at a time, and say one line for each:  python -m repro.pipeline
+"""Run what is out of date, a line for each stage; called by `make paper`.
 
-DVC decides what is out of date, runs each stage (``dvc repro --single-item``) and records it; here they are put
-in order: a stage begins when the stages before it are done, those with the longest way to the end first.
-Notebooks fork from one warm process (repro.warm). What DVC and the notebooks print goes to runs/paper.log.
+    python -m repro.pipeline
+
+DVC decides what is out of date, runs each stage (``dvc repro --single-item``) and
+records it; here they are put in order: a stage begins when the stages before it are
+done, those with the longest way to the end first. Notebooks fork from one warm process
+(repro.warm). What DVC and the notebooks print goes to runs/paper.log.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -31,24 +35,28 @@ from repro import warm
 
 LOG = Path("runs/paper.log")
 LOCK = Path("runs/paper.lock")
-SECONDS = Path("runs/paper-seconds.json")                  # {stage: seconds} of the last time it ran
+SECONDS = Path("runs/paper-seconds.json")  # {stage: seconds} of the last time it ran
 BOOK = Path("book/_build/html/index.html")
-QUIET = 30                                                 # seconds without news, then we name what runs
-TAIL = 30                                                  # lines of a failed stage that are shown
+QUIET = 30  # seconds without news, then we name what runs
+TAIL = 30  # lines of a failed stage that are shown
 
 
 @dataclass(frozen=True)
 class Plan:
-    """before: {stage that runs, or may run: those of them that it waits for}; usual: {stage: seconds}.
+    """before: {stage that runs, or may run: those of them that it waits for}; usual:
+    {stage: seconds}.
 
     notebooks: whether one of them executes a notebook.
     """
+
     before: dict[str, set[str]]
     notebooks: bool = False
     usual: dict[str, float] = field(default_factory=dict)
 
     def seconds(self, stage: str) -> float:
-        return self.usual.get(stage) or statistics.median(list(self.usual.values()) or [10])
+        return self.usual.get(stage) or statistics.median(
+            list(self.usual.values()) or [10]
+        )
 
     def way(self, stage: str) -> float:
         """Seconds from the beginning of `stage` to the end of all that waits for it."""
@@ -57,13 +65,19 @@ class Plan:
 
     def ready(self, begun: set[str], done: set[str]) -> list[str]:
         """The stages that can begin now, the longest way first."""
-        free = [stage for stage, waits in self.before.items() if stage not in begun and waits <= done]
+        free = [
+            stage
+            for stage, waits in self.before.items()
+            if stage not in begun and waits <= done
+        ]
         return sorted(free, key=self.way, reverse=True)
 
     def left(self, done: set[str], jobs: int) -> float:
         """About how many seconds it takes to run what is not done, `jobs` at a time."""
         rest = [stage for stage in self.before if stage not in done]
-        return max(sum(map(self.seconds, rest)) / jobs, max(map(self.way, rest), default=0))
+        return max(
+            sum(map(self.seconds, rest)) / jobs, max(map(self.way, rest), default=0)
+        )
 
 
 def plan() -> Plan:
@@ -71,19 +85,24 @@ def plan() -> Plan:
     with Repo() as repo:
         stale = set(repo.status())
         commands = {stage.addressing: str(stage.cmd) for stage in repo.index.graph}
-        graph = nx.relabel_nodes(repo.index.graph, {stage: stage.addressing for stage in repo.index.graph})
-    todo = stale.union(*(nx.ancestors(graph, stage) for stage in stale))    # edges go to what a stage needs
-    return Plan({stage: set(nx.descendants(graph, stage)) & todo for stage in sorted(todo)},
-                any("repro.run_notebook" in commands[stage] for stage in todo),
-                json.loads(SECONDS.read_text()) if SECONDS.exists() else {})
+        graph = nx.relabel_nodes(
+            repo.index.graph, {stage: stage.addressing for stage in repo.index.graph}
+        )
+    # edges go to what a stage needs
+    todo = stale.union(*(nx.ancestors(graph, stage) for stage in stale))
+    return Plan(
+        {stage: set(nx.descendants(graph, stage)) & todo for stage in sorted(todo)},
+        any("repro.run_notebook" in commands[stage] for stage in todo),
+        json.loads(SECONDS.read_text()) if SECONDS.exists() else {},
+    )
 
 
-# ------------------------------------------------------- one stage, in a process of its own
+# --------------------------------------------------- one stage, in a process of its own
 @dataclass
 class Running:
     stage: str
     pid: int
-    output: object                                         # a temporary file
+    output: object  # a temporary file
     start: float = field(default_factory=time.perf_counter)
 
     def seconds(self) -> float:
@@ -100,18 +119,21 @@ class Running:
 
 
 def begin(stage: str, lifeline: tuple[int, int]) -> Running:
-    """Let a fork of this process be ``dvc repro`` of one stage, until the writing end of `lifeline` is closed."""
+    """Let a fork of this process be ``dvc repro`` of one stage, until the writing end
+    of `lifeline` is closed.
+    """
     output = tempfile.TemporaryFile()
     pid = os.fork()
     if pid:
         return Running(stage, pid, output)
     status = 1
     try:
-        os.setsid()                                        # Ctrl-C in the terminal is for the parent, not for us
+        os.setsid()  # Ctrl-C in the terminal is for the parent, not for us
         os.close(lifeline[1])
         for standard in (1, 2):
             os.dup2(output.fileno(), standard)
-        signal.signal(signal.SIGINT, lambda *_: None)      # is for what the stage runs; DVC then ends in order
+        # is for what the stage runs; DVC then ends in order
+        signal.signal(signal.SIGINT, lambda *_: None)
         threading.Thread(target=stop_at_end, args=(lifeline[0],), daemon=True).start()
         status = dvc(["--wait-for-lock", "repro", "--single-item", stage])
         sys.stdout.flush()
@@ -121,7 +143,9 @@ def begin(stage: str, lifeline: tuple[int, int]) -> Running:
 
 
 def stop_at_end(lifeline: int) -> None:
-    """When nobody holds the other end any more, interrupt what this stage runs, and what it still begins."""
+    """When nobody holds the other end any more, interrupt what this stage runs,
+    and what it still begins.
+    """
     select.select([lifeline], [], [])
     for _ in range(10):
         os.killpg(0, signal.SIGINT)
@@ -130,7 +154,9 @@ def stop_at_end(lifeline: int) -> None:
 
 
 def result(said: str) -> str:
-    """In one word or two, what DVC did with a stage that has not failed, from what it printed."""
+    """In one word or two, what DVC did with a stage that has not failed,
+    from what it printed.
+    """
     if re.search(r"^Stage '.*' is cached", said, re.M):
         return "restored from DVC's cache"
     return "done" if re.search(r"^Running stage '", said, re.M) else "as before"
@@ -146,7 +172,9 @@ def span(seconds: float) -> str:
 
 
 def run(plan: Plan, jobs: int, lifeline: tuple[int, int], log) -> str | None:
-    """Run the plan, `jobs` stages at a time; the first stage that failed, if one did."""
+    """Run the plan, `jobs` stages at a time;
+    the first stage that failed, if one did.
+    """
     start = news = time.perf_counter()
     begun, done, running = set(), set(), []
     failed = None
@@ -167,15 +195,22 @@ def run(plan: Plan, jobs: int, lifeline: tuple[int, int], log) -> str | None:
                 failed = failed or job.stage
                 print(f"{head} FAILED after {span(job.seconds())}\n")
                 print("\n".join(f"    {line}" for line in said.splitlines()[-TAIL:]))
-                print(f"\n    All that it printed: {LOG}. It alone: PATH={Path(sys.prefix) / 'bin'}:$PATH"
-                      f" dvc repro --single-item {job.stage}", flush=True)
+                print(
+                    f"\n    All that it printed: {LOG}. It alone: "
+                    f"PATH={Path(sys.prefix) / 'bin'}:$PATH dvc repro --single-item "
+                    f"{job.stage}",
+                    flush=True,
+                )
                 continue
             done.add(job.stage)
             if (word := result(said)) == "done":
                 plan.usual[job.stage] = round(job.seconds(), 1)
             left = plan.left(done, jobs)
-            print(f"{head} {word}, {span(job.seconds())}; {span(news - start)} so far"
-                  + (f", about {span(left)} left" if left else ""), flush=True)
+            print(
+                f"{head} {word}, {span(job.seconds())}; {span(news - start)} so far"
+                + (f", about {span(left)} left" if left else ""),
+                flush=True,
+            )
         if running and time.perf_counter() - news > QUIET:
             news = time.perf_counter()
             names = ", ".join(f"{job.stage} ({span(job.seconds())})" for job in running)
@@ -185,13 +220,17 @@ def run(plan: Plan, jobs: int, lifeline: tuple[int, int], log) -> str | None:
 
 @contextmanager
 def alone():
-    """Only one of us at a time in this folder; the lock ends with the processes that hold it."""
+    """Only one of us at a time in this folder;
+    the lock ends with the processes that hold it.
+    """
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("Another `make paper` is at work here; waiting for its end.", flush=True)
+            print(
+                "Another `make paper` is at work here; waiting for its end.", flush=True
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -204,7 +243,11 @@ def paper(jobs: int) -> int:
         print("Nothing to do: everything is up to date.")
         return 0
     about = f", about {span(todo.left(set(), jobs))}" if todo.usual else ""
-    many = f"{len(todo.before)} stages to run, {jobs} at a time" if len(todo.before) > 1 else "1 stage to run"
+    many = (
+        f"{len(todo.before)} stages to run, {jobs} at a time"
+        if len(todo.before) > 1
+        else "1 stage to run"
+    )
     print(f"{many}{about}; what is printed goes to {LOG}", flush=True)
     lifeline = os.pipe()
     with LOG.open("wb", buffering=0) as log, ExitStack() as stack:
@@ -214,7 +257,7 @@ def paper(jobs: int) -> int:
             failed = run(todo, jobs, lifeline, log)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.close(lifeline[1])                          # at which every stage stops
+            os.close(lifeline[1])  # at which every stage stops
             while True:
                 try:
                     os.wait()
@@ -224,22 +267,34 @@ def paper(jobs: int) -> int:
             return 130
         finally:
             SECONDS.write_text(json.dumps(todo.usual, indent=1) + "\n")
-    print(f"{'Stopped there' if failed else 'Done'} after {span(time.perf_counter() - start)}.")
+    print(
+        f"{'Stopped there' if failed else 'Done'} after "
+        f"{span(time.perf_counter() - start)}."
+    )
     return bool(failed)
 
 
 def main(argv: list[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(prog="repro.pipeline", description=__doc__.splitlines()[0])
-    ap.add_argument("--jobs", type=int, default=min(os.cpu_count(), 4), metavar="N",
-                    help="stages at a time (default: one per core, four at most)")
+    ap = argparse.ArgumentParser(
+        prog="repro.pipeline", description=__doc__.splitlines()[0]
+    )
+    ap.add_argument(
+        "--jobs",
+        type=int,
+        default=min(os.cpu_count(), 4),
+        metavar="N",
+        help="stages at a time (default: one per core, four at most)",
+    )
     a = ap.parse_args(argv)
-    os.environ["PATH"] = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"    # stages call plain `python`
-    os.environ.setdefault("OMP_NUM_THREADS", "1")          # stages run side by side; a second thread of each would wait
+    # stages call plain `python`
+    os.environ["PATH"] = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+    # stages run side by side; a second thread of each would wait
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         with alone():
             status = paper(a.jobs)
     except DvcException:
-        return dvc(["status"]) or 1                        # which tells what is wrong, and where
+        return dvc(["status"]) or 1  # which tells what is wrong, and where
     except KeyboardInterrupt:
         return 130
     if not status:

@@ -1,7 +1,9 @@
-"""What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8 of its paper.
+"""What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8
+of its paper.
 
 Letters: m participants, P parameters.
 """
+
 from __future__ import annotations
 
 import time
@@ -16,7 +18,7 @@ from fedlib.data import tasks
 from fedlib.methods import FedAvg, FedGA
 from fedlib.methods.fair.fedga import gini
 
-PARAMETERS = {                                          # data set -> (P, participants), section 6 of the paper and Table 8
+PARAMETERS = {  # data set -> (P, participants), section 6 of the paper and Table 8
     "office10_alexnet": (nets.AlexNetBN(K=10), 4),
     "office10_resnet18": (nets.ResNet18(K=10), 4),
     "cifar01": (nets.ResNet18(K=10), 10),
@@ -30,42 +32,71 @@ def size(net):
 
 
 def weight_bounds(vectors, seed=0):
-    """Counts over random accuracy vectors of p_best < 1/m < p_worst broken, and the largest |p_i - 1/m| at alpha = 1.
+    """Counts over random accuracy vectors of p_best < 1/m < p_worst broken, and the
+    largest |p_i - 1/m| at alpha = 1.
 
-    m uniform in 2 .. 100, alpha uniform in (1, 10), accuracies uniform; for both readings of the weights.
+    m uniform in 2 .. 100, alpha uniform in (1, 10), accuracies uniform; for both
+    readings of the weights.
     """
-    g, out = np.random.default_rng(seed), {"weight_bound_violations": 0, "alpha_one_deviation": 0.0}
+    g, out = (
+        np.random.default_rng(seed),
+        {"weight_bound_violations": 0, "alpha_one_deviation": 0.0},
+    )
     for _ in range(vectors):
         m, alpha = int(g.integers(2, 101)), float(g.uniform(1, 10))
         a = torch.tensor(g.uniform(0, 1, m))
         for reading in ("none", "sum"):
             p = FedGA(alpha=alpha, weight_norm=reading).fair(a)
-            out["weight_bound_violations"] += int(not p[a.argmax()] < 1 / m < p[a.argmin()])
+            out["weight_bound_violations"] += int(
+                not p[a.argmax()] < 1 / m < p[a.argmin()]
+            )
             even = FedGA(alpha=1, weight_norm=reading).fair(a)
-            out["alpha_one_deviation"] = max(out["alpha_one_deviation"], float((even - 1 / m).abs().max()))
+            out["alpha_one_deviation"] = max(
+                out["alpha_one_deviation"], float((even - 1 / m).abs().max())
+            )
     return out
 
 
 def avgdiff_example(mean, gini, d_gini, d_mean):
-    """The worked example: first order 2 (G d_mean + mean dG), and the exact change of 2 mean G."""
-    return {"example_mean_acc": mean, "example_gini": gini, "example_delta_gini": d_gini, "example_delta_mean_acc": d_mean,
-            "example_delta_avgdiff": 2 * (gini * d_mean + mean * d_gini),
-            "exact": 2 * ((mean + d_mean) * (gini + d_gini) - mean * gini)}
+    """The worked example: first order 2 (G d_mean + mean dG),
+    and the exact change of 2 mean G.
+    """
+    return {
+        "example_mean_acc": mean,
+        "example_gini": gini,
+        "example_delta_gini": d_gini,
+        "example_delta_mean_acc": d_mean,
+        "example_delta_avgdiff": 2 * (gini * d_mean + mean * d_gini),
+        "exact": 2 * ((mean + d_mean) * (gini + d_gini) - mean * gini),
+    }
 
 
 def upload_bytes():
-    """What one client uploads in a round of FedGA beyond FedAvg, counted from real messages, and the sizes of the models."""
-    spec = {"data": {"name": "synthetic", "alpha": 0, "beta": 0}, "network": {"name": "Linear"}}
+    """What one client uploads in a round of FedGA beyond FedAvg, counted from real
+    messages, and the sizes of the models.
+    """
+    spec = {
+        "data": {"name": "synthetic", "alpha": 0, "beta": 0},
+        "network": {"name": "Linear"},
+    }
     task = tasks.build(spec)
+
     def up(method):
-        messages = engine.run(method, task, 1, cohort=2, progress=False, device="cpu").meta["bytes"]["up"]
+        messages = engine.run(
+            method, task, 1, cohort=2, progress=False, device="cpu"
+        ).meta["bytes"]["up"]
         return sum(v["bytes"] for v in messages.values())
-    total = {M: up(M(task, lr=.01)) for M in (FedAvg, FedGA)}
-    return {"extra_upload_bytes": total[FedGA] - total[FedAvg]} | {d: 4 * size(n) for d, (n, _) in PARAMETERS.items()}
+
+    total = {M: up(M(task, lr=0.01)) for M in (FedAvg, FedGA)}
+    return {"extra_upload_bytes": total[FedGA] - total[FedAvg]} | {
+        d: 4 * size(n) for d, (n, _) in PARAMETERS.items()
+    }
 
 
 def fedgini_trigger(updates, past, theta=1e-5):
-    """Stack m updates [P], take U_s, compare the window: what FedGini's server does in every round."""
+    """Stack m updates [P], take U_s, compare the window:
+    what FedGini's server does in every round.
+    """
     u = torch.stack(updates).mean(0).square().mean()
     return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < theta
 
@@ -77,7 +108,9 @@ def fedga_trigger(a, past, theta=1e-2):
 
 @torch.no_grad()
 def validation_pass(net, w, x, m):
-    """What FedGA asks of its m clients on top: one forward pass over their validation rows x."""
+    """What FedGA asks of its m clients on top:
+    one forward pass over their validation rows x.
+    """
     for _ in range(m):
         net.out(w, net.feat(w, x)).argmax(1)
 
@@ -91,86 +124,185 @@ def seconds(f, *args, times=1):
 
 
 def trigger_times(repeats, full=True):
-    """Seconds of one round's trigger, long table: dataset, method, metric, seed (the repetition), value.
+    """Seconds of one round's trigger, long table: dataset, method, metric, seed (the
+    repetition), value.
 
-    The validation pass is timed where this machine can run it: 5 rows of 60 numbers per client for the linear model, 50
-    images of 32 x 32 in a ResNet18 for the others. full = False takes a hundredth of the image models' parameters.
+    The validation pass is timed where this machine can run it: 5 rows of 60 numbers
+    per client for the linear model, 50 images of 32 x 32 in a ResNet18 for the others.
+    full = False takes a hundredth of the image models' parameters.
     """
     out, past = [], torch.rand(11)
     for dataset, (net, m) in PARAMETERS.items():
         linear = dataset.startswith("synthetic")
         P = size(net) if full or linear else size(net) // 100
         g = torch.Generator().manual_seed(0)
-        updates, a = [torch.randn(P, generator=g) * 1e-3 for _ in range(m)], torch.rand(m, generator=g)
-        x = torch.rand(5, 60, generator=g) if linear else torch.rand(50, 3, 32, 32, generator=g)
+        updates, a = (
+            [torch.randn(P, generator=g) * 1e-3 for _ in range(m)],
+            torch.rand(m, generator=g),
+        )
+        x = (
+            torch.rand(5, 60, generator=g)
+            if linear
+            else torch.rand(50, 3, 32, 32, generator=g)
+        )
         net = net if linear else nets.ResNet18(K=10)
         w = net.init(0)
-        for method, metric, times, call in (("FedGini", "trigger_time_seconds", 1, (fedgini_trigger, updates, past)),
-                                            ("FedGA", "trigger_time_seconds", 200, (fedga_trigger, a, past)),
-                                            ("FedGA", "validation_seconds", 1, (validation_pass, net, w, x, m))):
-            seconds(*call)                                                      # warm up
-            out += [dict(dataset=dataset, method=method, metric=metric, seed=k, value=seconds(*call, times=times))
-                    for k in range(repeats)]
+        for method, metric, times, call in (
+            ("FedGini", "trigger_time_seconds", 1, (fedgini_trigger, updates, past)),
+            ("FedGA", "trigger_time_seconds", 200, (fedga_trigger, a, past)),
+            ("FedGA", "validation_seconds", 1, (validation_pass, net, w, x, m)),
+        ):
+            seconds(*call)  # warm up
+            out += [
+                dict(
+                    dataset=dataset,
+                    method=method,
+                    metric=metric,
+                    seed=k,
+                    value=seconds(*call, times=times),
+                )
+                for k in range(repeats)
+            ]
     return pd.DataFrame(out)
 
 
 def rows(bounds, example, sizes, times, tier):
-    """Everything above as rows of results/seeds; tier: of the timings, the rest is exact."""
+    """Everything above as rows of results/seeds; tier:
+    of the timings, the rest is exact.
+    """
     device = f"cpu, {torch.get_num_threads()} thread"
     base = dict(paper="fedga", setting="", rule="run", tier="exact", device=device)
-    one = bounds | {k: v for k, v in example.items() if k != "exact"} | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
-    out = [base | dict(study="theory", dataset="none", method="FedGA", seed=0, metric=k, value=v, data="synthetic")
-           for k, v in one.items()]
-    out += [base | dict(study="theory", dataset=d, method="FedGA", seed=0, metric="model_bytes", value=sizes[d], data="synthetic")
-            for d in PARAMETERS]
-    out += [base | dict(study="timing", data="synthetic", tier=tier) | r for r in times.to_dict("records")]
+    one = (
+        bounds
+        | {k: v for k, v in example.items() if k != "exact"}
+        | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
+    )
+    out = [
+        base
+        | dict(
+            study="theory",
+            dataset="none",
+            method="FedGA",
+            seed=0,
+            metric=k,
+            value=v,
+            data="synthetic",
+        )
+        for k, v in one.items()
+    ]
+    out += [
+        base
+        | dict(
+            study="theory",
+            dataset=d,
+            method="FedGA",
+            seed=0,
+            metric="model_bytes",
+            value=sizes[d],
+            data="synthetic",
+        )
+        for d in PARAMETERS
+    ]
+    out += [
+        base | dict(study="timing", data="synthetic", tier=tier) | r
+        for r in times.to_dict("records")
+    ]
     return pd.DataFrame(out)
 
 
-FEDGA = (("server", "send w", 0.5, 0.9), ("clients", "measure $a_i$ on\nvalidation rows", 0.84, 0.66),
-         ("clients", "train: $w_i$", 0.84, 0.3), ("server", "Gini of all $a_i$,\nask the trigger", 0.16, 0.3),
-         ("server", "average by size, or,\nonce on, by error", 0.16, 0.66))
-FEDAS = (("server", "send the body $\\theta$", 0.5, 0.9),
-         ("clients", "align $\\theta$ to the\nold features of $\\theta_i$", 0.84, 0.66),
-         ("clients", "train $\\theta_i$ and head $h_i$", 0.84, 0.3),
-         ("clients", "Fisher trace $a_i$\nof what was learned", 0.16, 0.3),
-         ("server", "average the $\\theta_i$\nby their share of $a$", 0.16, 0.66))
+FEDGA = (
+    ("server", "send w", 0.5, 0.9),
+    ("clients", "measure $a_i$ on\nvalidation rows", 0.84, 0.66),
+    ("clients", "train: $w_i$", 0.84, 0.3),
+    ("server", "Gini of all $a_i$,\nask the trigger", 0.16, 0.3),
+    ("server", "average by size, or,\nonce on, by error", 0.16, 0.66),
+)
+FEDAS = (
+    ("server", "send the body $\\theta$", 0.5, 0.9),
+    ("clients", "align $\\theta$ to the\nold features of $\\theta_i$", 0.84, 0.66),
+    ("clients", "train $\\theta_i$ and head $h_i$", 0.84, 0.3),
+    ("clients", "Fisher trace $a_i$\nof what was learned", 0.16, 0.3),
+    ("server", "average the $\\theta_i$\nby their share of $a$", 0.16, 0.66),
+)
 
 
 def workflow(steps=FEDGA):
     """One round of a method as a diagram: boxes (who, what, x, y) in a loop."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyBboxPatch
+
     fig, ax = plt.subplots(figsize=(4.8, 3.4))
     for who, what, x, y in steps:
         c = plots.STRONG[0] if who == "server" else plots.STRONG[1]
-        ax.add_patch(FancyBboxPatch((x - 0.155, y - 0.085), 0.31, 0.17, boxstyle="round,pad=0.012", facecolor="none",
-                                    edgecolor=c, lw=1.6))
+        ax.add_patch(
+            FancyBboxPatch(
+                (x - 0.155, y - 0.085),
+                0.31,
+                0.17,
+                boxstyle="round,pad=0.012",
+                facecolor="none",
+                edgecolor=c,
+                lw=1.6,
+            )
+        )
         ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8, color=c)
         ax.text(x, y - 0.025, what, ha="center", va="center", fontsize=8.5)
     xy = [(x, y) for _, _, x, y in steps]
     for (x0, y0), (x1, y1), bend in zip(xy, xy[1:] + xy[:1], (-0.2, 0, 0, 0, -0.2)):
-        sx, sy = (0.17 * np.sign(x1 - x0), 0) if y0 == y1 or y0 == 0.9 else (0, 0.105 * np.sign(y1 - y0))
-        ex, ey = (-0.17 * np.sign(x1 - x0), 0) if y0 == y1 or y1 == 0.9 else (0, -0.105 * np.sign(y1 - y0))
-        ax.annotate("", (x1 + ex, y1 + ey), (x0 + sx, y0 + sy),
-                    arrowprops=dict(arrowstyle="-|>", color=plots.SOFT, lw=1.3, connectionstyle=f"arc3,rad={bend}"))
+        sx, sy = (
+            (0.17 * np.sign(x1 - x0), 0)
+            if y0 == y1 or y0 == 0.9
+            else (0, 0.105 * np.sign(y1 - y0))
+        )
+        ex, ey = (
+            (-0.17 * np.sign(x1 - x0), 0)
+            if y0 == y1 or y1 == 0.9
+            else (0, -0.105 * np.sign(y1 - y0))
+        )
+        ax.annotate(
+            "",
+            (x1 + ex, y1 + ey),
+            (x0 + sx, y0 + sy),
+            arrowprops=dict(
+                arrowstyle="-|>",
+                color=plots.SOFT,
+                lw=1.3,
+                connectionstyle=f"arc3,rad={bend}",
+            ),
+        )
     ax.set(xlim=(-0.03, 1.03), ylim=(0.16, 1.02))
     ax.axis("off")
     return fig
 
 
-PLGU_LF = (("server", "send $w$", 0.5, 0.9),
-           ("clients", "$\\theta_i$: own layers kept,\nthe others from $w$", 0.84, 0.66),
-           ("clients", "each batch: $g$ at $\\theta_i$,\n$e$ from $g$ and scores", 0.84, 0.3),
-           ("clients", "$\\theta_i$ steps by $g$, a copy\nof $w$ by the slope at $e$", 0.16, 0.3),
-           ("server", "average the copies;\n$\\theta_i$ stays at home", 0.16, 0.66))
-PLGU_GREP = (("server", "send the body $\\phi$", 0.5, 0.9),
-             ("clients", "train the head $h_i$,\nthe body rests", 0.84, 0.66),
-             ("clients", "each batch: $\\phi_i$ steps\nby $g$; $e$ from $g$", 0.84, 0.3),
-             ("clients", "$\\phi_i$ steps again, by\nthe slope at $\\phi_i + e$", 0.16, 0.3),
-             ("server", "average the $\\phi_i$;\n$h_i$ stays at home", 0.16, 0.66))
-PLGU_GHN = (("server", "make $\\theta_i$ from $v_i$", 0.5, 0.9),
-            ("server", "scores of $\\theta_i$ against\nthe mean of all", 0.84, 0.66),
-            ("clients", "each batch: step by $g$,\nthen by the slope at $e$", 0.84, 0.3),
-            ("clients", "send the change $\\Delta_i$", 0.16, 0.3),
-            ("server", "teach $v_i$ and the hyper-\nnetwork to make $\\theta_i + \\Delta_i$", 0.16, 0.66))
+PLGU_LF = (
+    ("server", "send $w$", 0.5, 0.9),
+    ("clients", "$\\theta_i$: own layers kept,\nthe others from $w$", 0.84, 0.66),
+    ("clients", "each batch: $g$ at $\\theta_i$,\n$e$ from $g$ and scores", 0.84, 0.3),
+    (
+        "clients",
+        "$\\theta_i$ steps by $g$, a copy\nof $w$ by the slope at $e$",
+        0.16,
+        0.3,
+    ),
+    ("server", "average the copies;\n$\\theta_i$ stays at home", 0.16, 0.66),
+)
+PLGU_GREP = (
+    ("server", "send the body $\\phi$", 0.5, 0.9),
+    ("clients", "train the head $h_i$,\nthe body rests", 0.84, 0.66),
+    ("clients", "each batch: $\\phi_i$ steps\nby $g$; $e$ from $g$", 0.84, 0.3),
+    ("clients", "$\\phi_i$ steps again, by\nthe slope at $\\phi_i + e$", 0.16, 0.3),
+    ("server", "average the $\\phi_i$;\n$h_i$ stays at home", 0.16, 0.66),
+)
+PLGU_GHN = (
+    ("server", "make $\\theta_i$ from $v_i$", 0.5, 0.9),
+    ("server", "scores of $\\theta_i$ against\nthe mean of all", 0.84, 0.66),
+    ("clients", "each batch: step by $g$,\nthen by the slope at $e$", 0.84, 0.3),
+    ("clients", "send the change $\\Delta_i$", 0.16, 0.3),
+    (
+        "server",
+        "teach $v_i$ and the hyper-\nnetwork to make $\\theta_i + \\Delta_i$",
+        0.16,
+        0.66,
+    ),
+)

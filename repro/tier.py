@@ -1,9 +1,11 @@
-"""make paper TIER=tiny: another size of every run, in a copy of its own:  python -m repro.tier tiny
+"""make paper TIER=tiny: another size of every run, in a copy of its own:  python -m
+repro.tier tiny
 
-The files of the repository, as they are, are copied to tiers/tiny/, where params.yaml says ``tier: tiny``;
-runs, results and the book of that tier stay there, and nothing that git tracks changes. Next time only what
-differs is copied.
+The files of the repository, as they are, are copied to tiers/tiny/, where params.yaml
+says ``tier: tiny``; runs, results and the book of that tier stay there, and nothing
+that git tracks changes. Next time only what differs is copied.
 """
+
 from __future__ import annotations
 
 import os
@@ -16,7 +18,7 @@ from fedlib.study import TIERS
 
 PARAMS = Path("params.yaml")
 COPIES = Path("tiers")
-CONFIG = "[core]\n    no_scm = true\n"                     # git knows nothing of the copy
+CONFIG = "[core]\n    no_scm = true\n"  # git knows nothing of the copy
 LINE = re.compile(r"(?m)^(tier:[ \t]*)(\w+)")
 
 
@@ -24,7 +26,10 @@ def chosen(text: str) -> str:
     """The tier of a params.yaml."""
     lines = LINE.findall(text)
     if len(lines) != 1:
-        raise ValueError(f"{PARAMS} has {len(lines)} lines `tier: ...` at its left edge; it needs exactly one.")
+        raise ValueError(
+            f"{PARAMS} has {len(lines)} lines `tier: ...` at its left edge; it needs "
+            "exactly one."
+        )
     return lines[0][1]
 
 
@@ -41,19 +46,27 @@ def sources() -> set[Path]:
     from dvc.repo import Repo
 
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+    listed = subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.split("\0")
     with Repo() as repo:
-        made = {Path(repo.root_dir, out.fs_path) for out in repo.index.outs} | {Path("dvc.lock").resolve()}
+        made = {Path(repo.root_dir, out.fs_path) for out in repo.index.outs} | {
+            Path("dvc.lock").resolve()
+        }
     files = {Path(name) for name in listed if name and Path(name).is_file()}
-    return {file for file in files if not made & {file.resolve(), *file.resolve().parents}}
+    return {
+        file for file in files if not made & {file.resolve(), *file.resolve().parents}
+    }
 
 
 def copy(tier: str, to: Path) -> None:
-    """Make `to` a copy of this repository at `tier`, results and runs apart: those that are there stay."""
+    """Make `to` a copy of this repository at `tier`, results and runs apart:
+    those that are there stay.
+    """
     wanted = {file: file.read_bytes() for file in sources()}
     wanted[PARAMS] = with_tier(PARAMS.read_text(), tier).encode()
     wanted[Path(".dvc/config.local")] = CONFIG.encode()
-    listing = to.with_suffix(".files")                     # what was copied last time
+    listing = to.with_suffix(".files")  # what was copied last time
     before = listing.read_text().splitlines() if listing.exists() else []
     for gone in {Path(line) for line in before} - set(wanted):
         (to / gone).unlink(missing_ok=True)
@@ -66,11 +79,14 @@ def copy(tier: str, to: Path) -> None:
             here.write_bytes(content)
             here.chmod(file.stat().st_mode if file.exists() else 0o644)
     if Path("data").is_dir() and not (to / "data").exists():
-        (to / "data").symlink_to(Path("data").resolve())   # downloads are large; each has its checksum
+        # downloads are large; each has its checksum
+        (to / "data").symlink_to(Path("data").resolve())
 
 
 def main(argv: list[str]) -> int:
-    """Copy, then be ``python -m repro.pipeline`` in the copy, with the copy's own fedlib."""
+    """Copy, then be ``python -m repro.pipeline`` in the copy,
+    with the copy's own fedlib.
+    """
     tier, *more = argv or [""]
     try:
         here = chosen(PARAMS.read_text())
@@ -86,7 +102,9 @@ def main(argv: list[str]) -> int:
     else:
         os.chdir(to)
         environ["PYTHONPATH"] = str(to)
-        print(f"Tier {tier}, in {COPIES / tier}/; nothing outside it changes.", flush=True)
+        print(
+            f"Tier {tier}, in {COPIES / tier}/; nothing outside it changes.", flush=True
+        )
     os.execve(sys.executable, [sys.executable, "-m", "repro.pipeline", *more], environ)
 
 

@@ -1,15 +1,20 @@
 """One process that has imported everything, and forks for each notebook.
 
-repro.pipeline starts it and names its socket in FEDLIB_WARM. ``python -m repro.run_notebook`` then hands over its
-arguments, its environment and its terminal (`ask`), and waits for the exit status:
+repro.pipeline starts it and names its socket in FEDLIB_WARM. ``python -m
+repro.run_notebook`` then hands over its arguments, its environment and its terminal
+(`ask`), and waits for the exit status:
 
-    server     imports, and from then on only forks: one thread, no zmq context, no tensor
+    server     imports, and from then on only forks: one thread, no zmq context,
+               no tensor
     runner     a fork per notebook: papermill
-    kernel     a fork of the runner, made before papermill starts threads: a real ipykernel (repro.kernel)
+    kernel     a fork of the runner, made before papermill starts threads: a real
+               ipykernel (repro.kernel)
 
-Without the variable, without the process, or after an edit of the sources, run_notebook does the same work itself,
-and what it writes has the same bytes. Everything ends when the process that started the server does.
+Without the variable, without the process, or after an edit of the sources, run_notebook
+does the same work itself, and what it writes has the same bytes. Everything ends when
+the process that started the server does.
 """
+
 from __future__ import annotations
 
 import builtins
@@ -32,17 +37,37 @@ from types import SimpleNamespace
 
 SOCKET = "FEDLIB_WARM"
 TAKEN = b"y"
-IMPORTS = ("papermill", "ipykernel.kernelapp", "ipykernel_launcher", "IPython", "torch", "numpy", "pandas",
-           "pandas.io.formats.style", "scipy.stats", "matplotlib.pyplot",
-           "fedlib.study.experiment", "repro.kernel", "repro.run_notebook", "fedlib.plots")
+IMPORTS = (
+    "papermill",
+    "ipykernel.kernelapp",
+    "ipykernel_launcher",
+    "IPython",
+    "torch",
+    "numpy",
+    "pandas",
+    "pandas.io.formats.style",
+    "scipy.stats",
+    "matplotlib.pyplot",
+    "fedlib.study.experiment",
+    "repro.kernel",
+    "repro.run_notebook",
+    "fedlib.plots",
+)
 
 
-# ------------------------------------------------------- the side of run_notebook; imports nothing that is slow
+# ------------------------------- the side of run_notebook; imports nothing that is slow
 def ask(argv: list[str]) -> int | None:
-    """Exit status of ``python -m repro.run_notebook *argv``, done by the warm process; None if it does not serve."""
+    """Exit status of ``python -m repro.run_notebook *argv``, done by the warm process;
+    None if it does not serve.
+    """
     if SOCKET not in os.environ:
         return None
-    request = {"argv": argv, "cwd": os.getcwd(), "environ": dict(os.environ), "package": __file__}
+    request = {
+        "argv": argv,
+        "cwd": os.getcwd(),
+        "environ": dict(os.environ),
+        "package": __file__,
+    }
     text = json.dumps(request).encode()
     with socket.socket(socket.AF_UNIX) as line:
         try:
@@ -54,10 +79,13 @@ def ask(argv: list[str]) -> int | None:
             status = line.recv(1)
         except OSError:
             return None
-        except KeyboardInterrupt:                          # the runner sees that we are gone, and stops
+        except KeyboardInterrupt:  # the runner sees that we are gone, and stops
             return 130
     if not status:
-        print("repro.run_notebook: the process that ran the notebook has been killed", file=sys.stderr)
+        print(
+            "repro.run_notebook: the process that ran the notebook has been killed",
+            file=sys.stderr,
+        )
         return 1
     return status[0]
 
@@ -65,36 +93,60 @@ def ask(argv: list[str]) -> int | None:
 # ------------------------------------------------------- the side of repro.pipeline
 @contextmanager
 def server(lifeline: int, log):
-    """Start the warm process, its output going to the file `log`; the variables by which commands find it.
+    """Start the warm process, its output going to the file `log`; the variables by
+    which commands find it.
 
-    lifeline: the end to read of a pipe. The process ends when nobody holds the other end any more.
+    lifeline: the end to read of a pipe. The process ends when nobody holds the other
+    end any more.
     """
     from repro.run_notebook import KERNEL_ENVIRONMENT
 
-    with tempfile.TemporaryDirectory(prefix="fedlib-") as folder, socket.socket(socket.AF_UNIX) as listener:
-        path = os.path.join(folder, "warm")                # in a folder that nobody else may enter
+    with (
+        tempfile.TemporaryDirectory(prefix="fedlib-") as folder,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        path = os.path.join(folder, "warm")  # in a folder that nobody else may enter
         listener.bind(path)
-        listener.listen()                                  # who comes before the imports are done waits here
-        command = [sys.executable, "-m", "repro.warm", str(listener.fileno()), str(lifeline)]
-        subprocess.Popen(command, env=KERNEL_ENVIRONMENT | os.environ, pass_fds=(listener.fileno(), lifeline),
-                         start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        listener.listen()  # who comes before the imports are done waits here
+        command = [
+            sys.executable,
+            "-m",
+            "repro.warm",
+            str(listener.fileno()),
+            str(lifeline),
+        ]
+        subprocess.Popen(
+            command,
+            env=KERNEL_ENVIRONMENT | os.environ,
+            pass_fds=(listener.fileno(), lifeline),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         listener.close()
         yield {SOCKET: path}
 
 
 # ------------------------------------------------------- the process itself
 def serve(listener: socket.socket, lifeline: int) -> None:
-    """Import, then fork a runner for each request, until `lifeline` is closed at its other end."""
-    builtins.get_ipython = lambda: SimpleNamespace(kernel=None)    # pandas shows as many columns as in a kernel
+    """Import, then fork a runner for each request,
+    until `lifeline` is closed at its other end.
+    """
+    # pandas shows as many columns as in a kernel
+    builtins.get_ipython = lambda: SimpleNamespace(kernel=None)
     for name in IMPORTS:
         import_module(name)
     del builtins.get_ipython
     if threads():
-        sys.exit(f"repro.warm: imports started threads ({', '.join(threads())}), so nothing is forked.")
+        sys.exit(
+            f"repro.warm: imports started threads ({', '.join(threads())}), so nothing "
+            "is forked."
+        )
     gc.collect()
     gc.freeze()
     code = sources()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)          # runners leave no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # runners leave no zombies
     while True:
         ready, _, _ = select.select([listener, lifeline], [], [])
         if lifeline in ready:
@@ -108,18 +160,28 @@ def serve(listener: socket.socket, lifeline: int) -> None:
 
 
 def fork() -> int:
-    """os.fork, without the warning of Python 3.12 and later where there are threads: `threads` has looked."""
+    """os.fork, without the warning of Python 3.12 and later where there are threads:
+    `threads` has looked.
+    """
     with warnings.catch_warnings(action="ignore"):
         return os.fork()
 
 
 def threads() -> list[str]:
-    """Names of this process's threads beside the main one, as far as the system tells them.
+    """Names of this process's threads beside the main one, as far as the system
+    tells them.
 
     Not counted is Arrow's allocator, which has a thread and survives a fork.
     """
-    names = {int(task.parent.name): task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
-    return [name for thread, name in names.items() if thread != os.getpid() and name != "jemalloc_bg_thd"]
+    names = {
+        int(task.parent.name): task.read_text().strip()
+        for task in Path("/proc/self/task").glob("*/comm")
+    }
+    return [
+        name
+        for thread, name in names.items()
+        if thread != os.getpid() and name != "jemalloc_bg_thd"
+    ]
 
 
 def sources() -> str:
@@ -130,13 +192,16 @@ def sources() -> str:
 
 
 def work(line: socket.socket, lifeline: int) -> None:
-    """In the fork: run the notebook that is asked for and answer with the exit status. Does not return."""
+    """In the fork: run the notebook that is asked for and answer with the exit status.
+
+    Does not return.
+    """
     from repro import kernel, run_notebook
 
     size, fds, _, _ = socket.recv_fds(line, 8, 2)
     with line.makefile("rb") as pipe:
         request = json.loads(pipe.read(int.from_bytes(size, "big")))
-    if request["package"] != __file__:                     # another copy of fedlib
+    if request["package"] != __file__:  # another copy of fedlib
         os._exit(0)
     os.setsid()
     for fd, standard in zip(fds, (1, 2)):
@@ -148,25 +213,32 @@ def work(line: socket.socket, lifeline: int) -> None:
     sys.argv = [run_notebook.__file__, *request["argv"]]
     kernel.Provisioner.waiting = kernel.Forked(line)
     done = threading.Event()
-    threading.Thread(target=watch, args=(line, lifeline, kernel.Provisioner.waiting, done), daemon=True).start()
+    threading.Thread(
+        target=watch,
+        args=(line, lifeline, kernel.Provisioner.waiting, done),
+        daemon=True,
+    ).start()
     line.sendall(TAKEN)
     try:
         status = run_notebook.main(request["argv"])
-    except SystemExit as stop:                             # argparse
+    except SystemExit as stop:  # argparse
         status = stop.code
     sys.stdout.flush()
     sys.stderr.flush()
     done.set()
-    with suppress(OSError):                                # run_notebook may be gone
+    with suppress(OSError):  # run_notebook may be gone
         line.sendall(bytes([status]))
     os._exit(status)
 
 
 def watch(line: socket.socket, lifeline: int, kernel, done: threading.Event) -> None:
-    """Stop this runner and its kernel when run_notebook or the server's parent is gone."""
+    """Stop this runner and its kernel when run_notebook or the
+    server's parent is gone.
+    """
     select.select([line, lifeline], [], [])
     if not done.is_set():
-        os.kill(os.getpid(), signal.SIGINT)                # so that run_notebook removes what is half done
+        # so that run_notebook removes what is half done
+        os.kill(os.getpid(), signal.SIGINT)
         with suppress(ProcessLookupError):
             os.killpg(kernel.pid, signal.SIGKILL)
         time.sleep(10)
@@ -174,6 +246,7 @@ def watch(line: socket.socket, lifeline: int, kernel, done: threading.Event) -> 
 
 
 if __name__ == "__main__":
-    if Path(sys.path[0]) == Path.cwd():                    # as ipykernel_launcher does; the kernel has "" instead
+    # as ipykernel_launcher does; the kernel has "" instead
+    if Path(sys.path[0]) == Path.cwd():
         del sys.path[0]
     serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -1,4 +1,5 @@
 """One thread per process, and the devices that this machine has."""
+
 import pytest
 import torch
 

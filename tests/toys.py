@@ -1,4 +1,8 @@
-"""Quadratic clients: every method's answer can be written down. The small classification task is `toy`."""
+"""Quadratic clients: every method's answer can be written down.
+
+The small classification task is `toy`.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +17,21 @@ __all__ = ["Quadratic", "gap", "quadratic", "serve", "toy"]
 
 @dataclass(frozen=True)
 class Quadratic:
-    """F(w) = mean over rows of |w - x|^2 / 2, w [P]. A row counts as right (label 0) if w is nearer to it than 1."""
+    """F(w) = mean over rows of |w - x|^2 / 2, w [P].
+
+    A row counts as right (label 0) if w is nearer to it than 1.
+    """
+
     P: int
     K = 2
     head, layers, buffers = ("w",), (("w",),), ()
 
     def init(self, seed, dtype=torch.float64):
-        return {"w": torch.randn(self.P, generator=torch.Generator().manual_seed(seed), dtype=dtype)}
+        return {
+            "w": torch.randn(
+                self.P, generator=torch.Generator().manual_seed(seed), dtype=dtype
+            )
+        }
 
     def each(self, w, b):
         return (w["w"] - b.x).square().sum(1) / 2
@@ -31,21 +43,41 @@ class Quadratic:
         return torch.cat([torch.ones_like(z), z], 1)
 
 
-def quadratic(centres, n=None, batch=10 ** 6):
-    """Client i: n_i training rows (default 1), one validation and one test row, all equal to centres[i] [P]."""
+def quadratic(centres, n=None, batch=10**6):
+    """Client i: n_i training rows (default 1), one validation and one test row, all
+    equal to centres[i] [P].
+    """
     b = torch.as_tensor(centres, dtype=torch.float64)
     n = n or [1] * len(b)
     one = [1] * len(b)
     x = torch.cat([b.repeat_interleave(torch.tensor(n), 0), b, b])
-    return Task("quadratic", Quadratic(b.shape[1]), x, torch.zeros(len(x), dtype=torch.long), rows(n),
-                rows(one, sum(n)), rows(one, sum(n) + len(b)), batch=batch)
+    return Task(
+        "quadratic",
+        Quadratic(b.shape[1]),
+        x,
+        torch.zeros(len(x), dtype=torch.long),
+        rows(n),
+        rows(one, sum(n)),
+        rows(one, sum(n) + len(b)),
+        batch=batch,
+    )
 
 
 def serve(method, w, ws, t=0, server=None, **up):
-    """One call of `aggregate` from the vector w [P] with the clients' vectors ws [M, P] -> the new server state."""
+    """One call of `aggregate` from the vector w [P] with the clients' vectors
+    ws [M, P] -> the new server state.
+    """
     ws = torch.as_tensor(ws, dtype=torch.float64)
     ids = torch.arange(len(ws))
-    r = Round(t, 10 ** 6, torch.tensor(0), None, ids)
-    server = method.server({"w": torch.as_tensor(w, dtype=torch.float64)}, r) if server is None else server
+    r = Round(t, 10**6, torch.tensor(0), None, ids)
+    server = (
+        method.server({"w": torch.as_tensor(w, dtype=torch.float64)}, r)
+        if server is None
+        else server
+    )
     up = {"n": torch.ones(len(ws), dtype=torch.float64), "cid": ids, **up}
-    return method.aggregate(server, {"w": {"w": ws}, **{k: torch.as_tensor(np.asarray(v)) for k, v in up.items()}}, r)
+    return method.aggregate(
+        server,
+        {"w": {"w": ws}, **{k: torch.as_tensor(np.asarray(v)) for k, v in up.items()}},
+        r,
+    )

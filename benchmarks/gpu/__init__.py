@@ -1,10 +1,14 @@
-"""One script for a lent GPU: the tests on it, then every way to run a round, each against the engine's loop and the floor.
+"""One script for a lent GPU: the tests on it, then every way to run a round, each
+against the engine's loop and the floor.
 
-    python -m benchmarks.gpu --budget 540                       results/benchmarks-gpu.csv and .json
-    python -m benchmarks.gpu --small --reps 2 --seconds 0.02 --out gpu.csv        a try-out on a CPU
+    python -m benchmarks.gpu --budget 540
+            results/benchmarks-gpu.csv and .json
+    python -m benchmarks.gpu --small --reps 2 --seconds 0.02 --out gpu.csv
+            a try-out on a CPU
 
-It needs torch, numpy, pandas and fedlib, and fetches nothing. After --budget seconds the variants that are left become rows that
-say so. On a CPU the same code runs, variants that need CUDA become rows that say so, and nothing is written without --out.
+It needs torch, numpy, pandas and fedlib, and fetches nothing. After --budget seconds
+the variants that are left become rows that say so. On a CPU the same code runs,
+variants that need CUDA become rows that say so, and nothing is written without --out.
 
     setups    cases, what a round draws, how a time is taken
     engine    fedlib.run: loop, vmap, seeds stacked

@@ -1,4 +1,7 @@
-"""FedAvg by fedlib.run on the device, timed from the end of round 0 to the end of the last; no evaluation between."""
+"""FedAvg by fedlib.run on the device, timed from the end of round 0 to the end of the
+last; no evaluation between.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -33,11 +36,23 @@ class Many(Ticks, Stacked):
 
 
 def rounds(setup, how, S=1):
-    """(f, once): f(n) -> seconds of n rounds of S seeds; once() -> the (first seed's) model after round 0."""
+    """(f, once): f(n) -> seconds of n rounds of S seeds;
+    once() -> the (first seed's) model after round 0.
+    """
     task = setup.task if S == 1 else copies(setup.task, S)
-    make = (lambda: One(task, lr=setup.lr)) if S == 1 else (lambda: Many(task, lr=setup.lr, seeds=S))
+    make = (
+        (lambda: One(task, lr=setup.lr))
+        if S == 1
+        else (lambda: Many(task, lr=setup.lr, seeds=S))
+    )
     cohort = lambda t: torch.cat([s * setup.task.C + setup.ids(t) for s in range(S)])
-    more = dict(cohort=cohort, how=how, device=str(setup.device), progress=False, splits=("test",))
+    more = dict(
+        cohort=cohort,
+        how=how,
+        device=str(setup.device),
+        progress=False,
+        splits=("test",),
+    )
 
     def f(n):
         method = make()
@@ -47,4 +62,5 @@ def rounds(setup, how, S=1):
     def once():
         w = fedlib.run(make(), rounds=2, every=3, upto=1, **more).state["server"]["w"]
         return w if S == 1 else pick(w, 0)
+
     return f, once

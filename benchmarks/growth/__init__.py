@@ -1,10 +1,13 @@
 """How time and memory grow with clients, cohort, parameters and seeds.
 
-    python -m benchmarks.growth                                     all axes, several minutes
-    python -m benchmarks.growth --axes cohort --cohort 10 30 --clients-of-cohort 30 --reps 2 --seconds 0.05 --out growth.csv
+    python -m benchmarks.growth
+            all axes, several minutes
+    python -m benchmarks.growth --axes cohort --cohort 10 30 --clients-of-cohort 30 \\
+        --reps 2 --seconds 0.05 --out growth.csv
 
-Writes results/benchmarks-growth.csv (the points), -growth-fit.csv (fitted exponents), -growth.json (what it ran on) and
-benchmarks-million.csv (what a million clients would need).
+Writes results/benchmarks-growth.csv (the points), -growth-fit.csv (fitted exponents),
+-growth.json (what it ran on) and benchmarks-million.csv (what a million clients
+would need).
 
     points    one federation in a process of its own that is timed when asked
     seeds     S runs: one after another, in two processes, stacked under vmap
@@ -12,6 +15,7 @@ benchmarks-million.csv (what a million clients would need).
     million   `needed`: the fitted costs at a million clients
     picture   `figure`: the curves with their slopes
 """
+
 from .fit import fits
 from .million import needed
 from .picture import figure

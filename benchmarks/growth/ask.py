@@ -1,4 +1,5 @@
 """Processes that measure when they are asked: `points` and `seeds`."""
+
 from __future__ import annotations
 
 import json
@@ -14,17 +15,39 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Asked:
-    """`python -m benchmarks.growth.MODULE SPEC MORE`, one thread; `answers` to `ask`, or the reason in `note`.
+    """`python -m benchmarks.growth.MODULE SPEC MORE`, one thread; `answers` to `ask`,
+    or the reason in `note`.
 
-    A process that does not answer within `limit` seconds is killed, its workers included.
+    A process that does not answer within `limit` seconds is killed, its workers
+    included.
     """
 
     def __init__(self, module, spec, more, limit):
-        self.limit, self.note, self.answers, self.spent, self.errors = limit, "", [], 0.0, tempfile.TemporaryFile()
-        command = [sys.executable, "-m", f"benchmarks.growth.{module}", json.dumps(spec), str(more)]
-        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
-        self.ready = self.read()                            # what it says when it has started
+        self.limit, self.note, self.answers, self.spent, self.errors = (
+            limit,
+            "",
+            [],
+            0.0,
+            tempfile.TemporaryFile(),
+        )
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.growth.{module}",
+            json.dumps(spec),
+            str(more),
+        ]
+        self.process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        self.ready = self.read()  # what it says when it has started
 
     def ask(self):
         """One more block."""
@@ -33,7 +56,7 @@ class Asked:
         try:
             self.process.stdin.write(b"go\n")
         except BrokenPipeError:
-            pass                                            # `read` finds out why
+            pass  # `read` finds out why
         answer = self.read()
         if answer:
             self.answers.append(answer)
@@ -61,7 +84,9 @@ class Asked:
 
 
 def turns(asked, reps, most):
-    """Every process answers once to get warm, then in turns; a dear one (more than `most` CPU seconds) twice only."""
+    """Every process answers once to get warm, then in turns; a dear one (more than
+    `most` CPU seconds) twice only.
+    """
     for k in range(reps + 1):
         for a in asked:
             if k <= 2 or a.spent <= most:

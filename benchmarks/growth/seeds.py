@@ -1,12 +1,16 @@
-"""S runs of one federation with seeds 0 .. S-1: one after another, in two processes, or stacked as more clients under vmap.
+"""S runs of one federation with seeds 0 .. S-1: one after another, in two processes, or
+stacked as more clients under vmap.
 
     python -m benchmarks.growth.seeds '{"method": "stacked", "x": 4}' 20
 
-answers like `points`: {"runs": CPU seconds of all processes, "runs, wall": seconds, "mib": ...} for 20 rounds of each seed.
+answers like `points`: {"runs": CPU seconds of all processes, "runs, wall": seconds,
+"mib": ...} for 20 rounds of each seed.
 
-Stacked, S seeds are one federation of S times the clients with S server models. Weights, data and cohorts are those of the S
-runs, and so are the results where batches are not shuffled; shuffled batches are drawn by other keys: other samples, same work.
+Stacked, S seeds are one federation of S times the clients with S server models.
+Weights, data and cohorts are those of the S runs, and so are the results where batches
+are not shuffled; shuffled batches are drawn by other keys: other samples, same work.
 """
+
 from __future__ import annotations
 
 import json
@@ -32,45 +36,88 @@ KINDS = ("one after another", "two processes", "stacked")
 
 @dataclass(frozen=True)
 class Stacked(FedAvg):
-    """FedAvg for several seeds at once: client s C + c is client c of seed s, and is averaged with its own seed's clients."""
+    """FedAvg for several seeds at once: client s C + c is client c of seed s, and is
+    averaged with its own seed's clients.
+    """
+
     seeds: int = 1
 
     def server(self, w, r):
         return {"w": stack([self.task.init(s) for s in range(self.seeds)])}
 
     def send(self, server, ids):
-        return {"w": pick(server["w"], ids.div(self.task.C // self.seeds, rounding_mode="floor"))}
+        return {
+            "w": pick(
+                server["w"], ids.div(self.task.C // self.seeds, rounding_mode="floor")
+            )
+        }
 
     def aggregate(self, server, up, r):
         n = up["n"].view(self.seeds, -1)
         p = n / n.sum(1, keepdim=True)
-        by_seed = lambda x: torch.einsum("sm,sm...->s...", p, x.view(*p.shape, *x.shape[1:]))
+        by_seed = lambda x: torch.einsum(
+            "sm,sm...->s...", p, x.view(*p.shape, *x.shape[1:])
+        )
         return {"w": tmap(by_seed, up["w"])}
 
 
 def copies(task, S):
     """The same clients S times, as one task."""
     N = len(task.x)
-    splits = (tuple(r + s * N for s in range(S) for r in split) for split in (task.train, task.val, task.test))
+    splits = (
+        tuple(r + s * N for s in range(S) for r in split)
+        for split in (task.train, task.val, task.test)
+    )
     x = task.x.repeat(S, *(1 for _ in task.x.shape[1:]))
-    return Task(f"{task.name} x {S}", task.network, x, task.y.repeat(S), *splits, K=task.K, batch=task.batch, kind=task.kind)
+    return Task(
+        f"{task.name} x {S}",
+        task.network,
+        x,
+        task.y.repeat(S),
+        *splits,
+        K=task.K,
+        batch=task.batch,
+        kind=task.kind,
+    )
 
 
 def single(task, seed, rounds, **more):
     """One run without evaluation after round 0; its Record."""
     import fedlib
-    return fedlib.run(FedAvg(task, lr=0.01, **more), rounds=NEVER, seed=seed, cohort=COHORT, every=NEVER, upto=rounds,
-                      device="cpu", progress=False, splits=("test",))
+
+    return fedlib.run(
+        FedAvg(task, lr=0.01, **more),
+        rounds=NEVER,
+        seed=seed,
+        cohort=COHORT,
+        every=NEVER,
+        upto=rounds,
+        device="cpu",
+        progress=False,
+        splits=("test",),
+    )
 
 
 def stacked(task, many, S, rounds, how="vmap", **more):
     """All S in one run; many: copies(task, S)."""
     import fedlib
     from fedlib.core.engine import cohort_of
+
     method = Stacked(many, lr=0.01, seeds=S, **more)
-    cohorts = lambda t: torch.cat([s * task.C + cohort_of(method, task, s, t, COHORT) for s in range(S)])
-    return fedlib.run(method, rounds=NEVER, cohort=cohorts, every=NEVER, upto=rounds, how=how, device="cpu", progress=False,
-                      splits=("test",))
+    cohorts = lambda t: torch.cat(
+        [s * task.C + cohort_of(method, task, s, t, COHORT) for s in range(S)]
+    )
+    return fedlib.run(
+        method,
+        rounds=NEVER,
+        cohort=cohorts,
+        every=NEVER,
+        upto=rounds,
+        how=how,
+        device="cpu",
+        progress=False,
+        splits=("test",),
+    )
 
 
 def job(task, seed, rounds):
@@ -91,19 +138,25 @@ def run(kind, S, rounds, hear, say):
     before = resident()
     if kind == "two processes":
         pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
-        list(pool.map(job, [task] * 2, [0, 1], [2] * 2))                         # started and warm
+        list(pool.map(job, [task] * 2, [0, 1], [2] * 2))  # started and warm
     say({})
     while hear():
         cpu, wall, theirs, mib = time.process_time(), time.perf_counter(), 0.0, None
         if pool:
             done = list(pool.map(job, [task] * S, range(S), [rounds] * S))
-            theirs, mib = sum(d[1] for d in done), sum(dict((d[0], d[2]) for d in done).values())
+            theirs, mib = (
+                sum(d[1] for d in done),
+                sum(dict((d[0], d[2]) for d in done).values()),
+            )
         elif kind == "stacked":
             stacked(task, many, S, rounds)
         else:
             for s in range(S):
                 single(task, s, rounds)
-        answer = {"runs": time.process_time() - cpu + theirs, "runs, wall": time.perf_counter() - wall}
+        answer = {
+            "runs": time.process_time() - cpu + theirs,
+            "runs, wall": time.perf_counter() - wall,
+        }
         say(answer | {"mib": resident("VmHWM") - before if mib is None else mib})
     if pool:
         pool.shutdown()

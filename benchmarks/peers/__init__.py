@@ -1,1 +1,3 @@
-"""FedAvg written for other packages, each with its own recommended classes; run by benchmarks.rounds in a venv of its own."""
+"""FedAvg written for other packages, each with its own recommended classes; run by
+benchmarks.rounds in a venv of its own.
+"""

@@ -1,8 +1,12 @@
-"""FedLab: StandalonePipeline with its SGDSerialClientTrainer and SyncServerHandler, which averages clients uniformly."""
+"""FedLab: StandalonePipeline with its SGDSerialClientTrainer and SyncServerHandler,
+which averages clients uniformly.
+"""
+
 import contextlib  # noqa: I001
 import time
 
-import fedlib.nets.vision  # noqa: F401   FedLab imports torchvision, which needs this first beside a CPU build of torch
+# FedLab imports torchvision, which needs this first beside a CPU build of torch
+import fedlib.nets.vision  # noqa: F401
 
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
@@ -32,7 +36,9 @@ class Clocked(StandalonePipeline):
 
 
 def federation(case, batch, cohort, rounds):
-    handler = SyncServerHandler(case.model(), rounds, cohort / case.task.C, logger=Quiet)
+    handler = SyncServerHandler(
+        case.model(), rounds, cohort / case.task.C, logger=Quiet
+    )
     trainer = SGDSerialClientTrainer(case.model(), case.task.C, logger=Quiet)
     trainer.setup_dataset(Data(case))
     trainer.setup_optim(1, batch, case.lr)

@@ -1,7 +1,15 @@
-"""Flower's simulation: its Message API and FedAvg strategy on the ray backend. CPU time is that of the whole process tree."""
+"""Flower's simulation: its Message API and FedAvg strategy on the ray backend.
+
+CPU time is that of the whole process tree.
+"""
+
 import os
 
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+os.environ |= {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +33,7 @@ class Clocked(FedAvg):
         return out
 
 
-SMALL = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 * 2 ** 20}
+SMALL = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 * 2**20}
 
 
 def federation(case, batch, cohort, rounds):
@@ -34,7 +42,8 @@ def federation(case, batch, cohort, rounds):
 
     @client.train()
     def train(message, context):
-        from benchmarks.peers.harness import loaded  # in the worker: only weights are sent to it
+        # in the worker: only weights are sent to it
+        from benchmarks.peers.harness import loaded
 
         torch.set_num_threads(1)
         case, pairs = loaded(name)
@@ -46,24 +55,47 @@ def federation(case, batch, cohort, rounds):
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
-        answer = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(mine)})}
+        answer = {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(mine)}),
+        }
         return Message(content=RecordDict(answer), reply_to=message)
 
     server = ServerApp()
 
     @server.main()
     def main(grid, context):
-        strategy = Clocked(fraction_train=cohort / C, fraction_evaluate=0.0, min_train_nodes=cohort, min_available_nodes=C)
+        strategy = Clocked(
+            fraction_train=cohort / C,
+            fraction_evaluate=0.0,
+            min_train_nodes=cohort,
+            min_available_nodes=C,
+        )
         strategy.ticks = []
-        result = strategy.start(grid=grid, initial_arrays=ArrayRecord(initial), num_rounds=rounds)
-        found["ticks"], found["state"] = strategy.ticks, result.arrays.to_torch_state_dict()
+        result = strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(initial), num_rounds=rounds
+        )
+        found["ticks"], found["state"] = (
+            strategy.ticks,
+            result.arrays.to_torch_state_dict(),
+        )
 
-    run_simulation(server_app=server, client_app=client, num_supernodes=C,
-                   backend_config={"client_resources": {"num_cpus": 1}, "init_args": SMALL})
+    run_simulation(
+        server_app=server,
+        client_app=client,
+        num_supernodes=C,
+        backend_config={"client_resources": {"num_cpus": 1}, "init_args": SMALL},
+    )
     module = case.model()
     module.load_state_dict(found["state"])
     return found["ticks"][-1] - found["ticks"][0], module
 
 
 if __name__ == "__main__":
-    race("Flower simulation", "flwr", federation, cpu=tree_cpu, note="CPU time of the ray workers included")
+    race(
+        "Flower simulation",
+        "flwr",
+        federation,
+        cpu=tree_cpu,
+        note="CPU time of the ray workers included",
+    )

@@ -1,4 +1,7 @@
-"""pfl-research: SimulatedBackend, FederatedAveraging and WeightByDatapoints in one process. It does not shuffle rows."""
+"""pfl-research: SimulatedBackend, FederatedAveraging and WeightByDatapoints in one
+process. It does not shuffle rows.
+"""
+
 import time
 
 import torch
@@ -36,15 +39,29 @@ def with_loss(module):
 
 def federation(case, batch, cohort, rounds):
     users = {str(i): xy for i, xy in enumerate(case.clients)}
-    data = FederatedDataset(lambda user: Dataset(users[user], user_id=user), get_user_sampler("minimize_reuse", list(users)))
+    data = FederatedDataset(
+        lambda user: Dataset(users[user], user_id=user),
+        get_user_sampler("minimize_reuse", list(users)),
+    )
     module, clock = with_loss(case.model()), Clock()
-    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
+    model = PyTorchModel(
+        module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0)
+    )
     FederatedAveraging().run(
-        NNAlgorithmParams(central_num_iterations=rounds, evaluation_frequency=10 ** 9, train_cohort_size=cohort,
-                          val_cohort_size=0),
-        SimulatedBackend(data, data, [WeightByDatapoints()]), model,
-        NNTrainHyperParams(local_num_epochs=1, local_learning_rate=case.lr, local_batch_size=batch),
-        callbacks=[clock], send_metrics_to_platform=False)
+        NNAlgorithmParams(
+            central_num_iterations=rounds,
+            evaluation_frequency=10**9,
+            train_cohort_size=cohort,
+            val_cohort_size=0,
+        ),
+        SimulatedBackend(data, data, [WeightByDatapoints()]),
+        model,
+        NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=case.lr, local_batch_size=batch
+        ),
+        callbacks=[clock],
+        send_metrics_to_platform=False,
+    )
     return clock.ticks[-1] - clock.ticks[0], module
 
 

@@ -1,8 +1,11 @@
-"""Numbers and verdicts that the book reads from results/*.csv when it is built: the roles, and what the directives share.
+"""Numbers and verdicts that the book reads from results/*.csv when it is built: the
+roles, and what the directives share.
 
-Nothing here computes a result. A key, field, paper or artefact that is not there, and a cell without a number, is a
-warning, so `--warningiserror` stops the build: no page can print a number that no file holds.
+Nothing here computes a result. A key, field, paper or artefact that is not there, and a
+cell without a number, is a warning, so `--warningiserror` stops the build: no page can
+print a number that no file holds.
 """
+
 import csv
 import html
 import math
@@ -21,27 +24,67 @@ from repro.ledger import slug
 
 log = logging.getLogger(__name__)
 VERDICTS = {
-    "match": "the reported number lies inside our interval, or we print the same digits",
+    "match": (
+        "the reported number lies inside our interval, or we print the same digits"
+    ),
     "close": "the difference is within the tolerance",
     "ordering holds": "the digits differ, the order of the methods is the paper's",
     "differs": "neither the digits nor the order",
     "no comparison": "the paper prints no number here, or a stand-in stands alone",
     "not run": "no run yet",
 }
-PAPERS = {"fedga": "FedGA", "fedas": "FedAS", "plgu": "PLGU", "equfl": "EquFL", "fft-gp": "FFT-GP"}
-DATASETS = {"synthetic_0_0": "Synthetic(0, 0)", "synthetic_05_05": "Synthetic(0.5, 0.5)", "synthetic_1_1": "Synthetic(1, 1)",
-            "cifar01": "CIFAR-10, Dir(0.1)", "office10": "Office-Caltech-10", "office10_alexnet": "Office-Caltech-10, AlexNet",
-            "office10_resnet18": "Office-Caltech-10, ResNet18", "none": "", "all": "all data sets"}
-NAMES = {"mean_acc": "mean accuracy", "std_acc": "std of accuracy", "worst10_acc": "worst 10 %", "best10_acc": "best 10 %",
-         "top10_minus_bottom10": "best 10 % − worst 10 %", "best_gini": "Gini", "gini_auc": "area under Gini",
-         "delta_gini_vs_fedavg": "Gini − FedAvg's", "acc_amazon": "Amazon", "acc_caltech": "Caltech", "acc_dslr": "DSLR",
-         "acc_webcam": "Webcam", "top1_acc_pct": "top-1 accuracy", "acc_mean_pct": "mean accuracy",
-         "acc_lowest5_pct": "worst 5 %", "acc_top5_pct": "best 5 %"}
+PAPERS = {
+    "fedga": "FedGA",
+    "fedas": "FedAS",
+    "plgu": "PLGU",
+    "equfl": "EquFL",
+    "fft-gp": "FFT-GP",
+}
+DATASETS = {
+    "synthetic_0_0": "Synthetic(0, 0)",
+    "synthetic_05_05": "Synthetic(0.5, 0.5)",
+    "synthetic_1_1": "Synthetic(1, 1)",
+    "cifar01": "CIFAR-10, Dir(0.1)",
+    "office10": "Office-Caltech-10",
+    "office10_alexnet": "Office-Caltech-10, AlexNet",
+    "office10_resnet18": "Office-Caltech-10, ResNet18",
+    "none": "",
+    "all": "all data sets",
+}
+NAMES = {
+    "mean_acc": "mean accuracy",
+    "std_acc": "std of accuracy",
+    "worst10_acc": "worst 10 %",
+    "best10_acc": "best 10 %",
+    "top10_minus_bottom10": "best 10 % − worst 10 %",
+    "best_gini": "Gini",
+    "gini_auc": "area under Gini",
+    "delta_gini_vs_fedavg": "Gini − FedAvg's",
+    "acc_amazon": "Amazon",
+    "acc_caltech": "Caltech",
+    "acc_dslr": "DSLR",
+    "acc_webcam": "Webcam",
+    "top1_acc_pct": "top-1 accuracy",
+    "acc_mean_pct": "mean accuracy",
+    "acc_lowest5_pct": "worst 5 %",
+    "acc_top5_pct": "best 5 %",
+}
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
-KEYED = FILES[:5]  # files whose rows {num} can ask for, in the order in which a key is looked for
+# files whose rows {num} can ask for, in the order in which a key is looked for
+KEYED = FILES[:5]
 MARKS = ("verdict", "holds", "status")
-NEEDS = {"interval": ["ours_lo", "ours_hi"], "both": ["reported", "ours"], "difference": ["reported", "ours"]}
-DEFAULT = {"ledger": "ours", "claims": "holds", "artefacts": "status", "deviations": "effect", "facts": "value"}
+NEEDS = {
+    "interval": ["ours_lo", "ours_hi"],
+    "both": ["reported", "ours"],
+    "difference": ["reported", "ours"],
+}
+DEFAULT = {
+    "ledger": "ours",
+    "claims": "holds",
+    "artefacts": "status",
+    "deviations": "effect",
+    "facts": "value",
+}
 
 
 def esc(text):
@@ -59,20 +102,32 @@ def folder(env):
 
 @cache
 def read(path, when):
-    """Rows of a csv as dicts of text, in the file's order; `when` (its time) only keeps the cache fresh."""
+    """Rows of a csv as dicts of text, in the file's order;
+    `when` (its time) only keeps the cache fresh.
+    """
     with open(path, newline="", encoding="utf-8") as f:
         return list(csv.DictReader(f))
 
 
 def rows(env, name, location=None, **where):
-    """Rows of results/<name>.csv whose columns equal `where` (case does not count); a warning if the file is missing."""
+    """Rows of results/<name>.csv whose columns equal `where` (case does not count); a
+    warning if the file is missing.
+    """
     path = folder(env) / f"{name}.csv"
     env.note_dependency(str(path))
     if not path.exists():
-        log.warning("%s is missing: run the stage that writes it", f"results/{name}.csv", location=location)
+        log.warning(
+            "%s is missing: run the stage that writes it",
+            f"results/{name}.csv",
+            location=location,
+        )
         return []
     found = read(str(path), path.stat().st_mtime_ns)
-    return [r for r in found if all(r.get(c, "").lower() == v.lower() for c, v in where.items())]
+    return [
+        r
+        for r in found
+        if all(r.get(c, "").lower() == v.lower() for c, v in where.items())
+    ]
 
 
 def identity(name, row):
@@ -81,13 +136,19 @@ def identity(name, row):
 
 
 def find(env, key, location=None):
-    """(file, row) of a key, looked for in every file that exists; (None, {}) if there is none."""
+    """(file, row) of a key, looked for in every file that exists;
+    (None, {}) if there is none.
+    """
     only, _, bare = key.rpartition(":")
     for name in [only] if only else KEYED:
         if name not in KEYED:
             break
         if (folder(env) / f"{name}.csv").exists():
-            table = by_key(str(folder(env) / f"{name}.csv"), (folder(env) / f"{name}.csv").stat().st_mtime_ns, name)
+            table = by_key(
+                str(folder(env) / f"{name}.csv"),
+                (folder(env) / f"{name}.csv").stat().st_mtime_ns,
+                name,
+            )
             env.note_dependency(str(folder(env) / f"{name}.csv"))
             if bare in table:
                 return name, table[bare]
@@ -118,18 +179,30 @@ def nice(column, value):
 
 
 def prose(text):
-    """A sentence from a file, with the names of data sets and metrics as the book prints them."""
+    """A sentence from a file, with the names of data sets and metrics as the
+    book prints them.
+    """
     known = {**DATASETS, **NAMES}
-    return re.sub(r"\b[a-z]+\d*(?:_[a-z0-9]+)+\b|\bcifar01\b", lambda m: known.get(m[0]) or m[0], text)
+    return re.sub(
+        r"\b[a-z]+\d*(?:_[a-z0-9]+)+\b|\bcifar01\b",
+        lambda m: known.get(m[0]) or m[0],
+        text,
+    )
 
 
 def places(text):
     """Number of decimals printed in a text such as "23.38"."""
-    return len(text.partition(".")[2]) if re.fullmatch(r"-?\d+(\.\d+)?", text or "") else None
+    return (
+        len(text.partition(".")[2])
+        if re.fullmatch(r"-?\d+(\.\d+)?", text or "")
+        else None
+    )
 
 
 def number(row, field, fmt=None):
-    """A field of a ledger row as text: ours with as many decimals as the paper prints (at least one), true minus signs."""
+    """A field of a ledger row as text: ours with as many decimals as the paper prints
+    (at least one), true minus signs.
+    """
     text = row.get(field, "")
     try:
         value = float(text)
@@ -150,11 +223,17 @@ def number(row, field, fmt=None):
 
 def interval(row, fmt=None):
     """The interval of ours, "22.1 to 23.9", or nothing."""
-    return f"{number(row, 'ours_lo', fmt)} to {number(row, 'ours_hi', fmt)}" if row.get("ours_lo") else ""
+    return (
+        f"{number(row, 'ours_lo', fmt)} to {number(row, 'ours_hi', fmt)}"
+        if row.get("ours_lo")
+        else ""
+    )
 
 
 def chip(word, *, brief=False):
-    """A verdict, status or answer: sign, word and colour; brief leaves the sign, the word stays for screen readers."""
+    """A verdict, status or answer: sign, word and colour; brief leaves the sign, the
+    word stays for screen readers.
+    """
     kind = slug(word)
     inner = f'<span class="visually-hidden">{esc(word)}</span>' if brief else esc(word)
     tip = f' title="{esc(word)}: {esc(VERDICTS[word])}"' if word in VERDICTS else ""
@@ -163,7 +242,10 @@ def chip(word, *, brief=False):
 
 def tip(name, row):
     """Where a number comes from, in one line."""
-    parts = [nice(c, row.get(c)) for c in ("paper", "artefact", "dataset", "method", "metric")]
+    parts = [
+        nice(c, row.get(c))
+        for c in ("paper", "artefact", "dataset", "method", "metric")
+    ]
     parts.append(prose(row.get("source") or row.get("claim") or row.get("title") or ""))
     if row.get("data"):
         parts.append(f"{row['data']} data, tier {row['tier']}")
@@ -177,12 +259,20 @@ def address(env, name, row, docname):
     if name == "facts":
         return None
     key = identity(name, row)
-    return env.app.builder.get_relative_uri(docname, "ledger") + "#" + (key if name == "ledger" else f"{name}-{slug(key)}")
+    return (
+        env.app.builder.get_relative_uri(docname, "ledger")
+        + "#"
+        + (key if name == "ledger" else f"{name}-{slug(key)}")
+    )
 
 
 def filtered(env, docname, where):
     """Link to the ledger showing only the rows with these values."""
-    return env.app.builder.get_relative_uri(docname, "ledger") + "#?" + urlencode({c: nice(c, v) for c, v in where.items()})
+    return (
+        env.app.builder.get_relative_uri(docname, "ledger")
+        + "#?"
+        + urlencode({c: nice(c, v) for c, v in where.items()})
+    )
 
 
 def raw(text):
@@ -190,10 +280,15 @@ def raw(text):
 
 
 def wrap(table, caption="", anchor=""):
-    """A table that scrolls inside its own box on a narrow screen, by keyboard too; its caption stays in view."""
+    """A table that scrolls inside its own box on a narrow screen, by keyboard too;
+    its caption stays in view.
+    """
     head = f"<figcaption>{caption}</figcaption>" if caption else ""
     name = f' id="{esc(anchor)}"' if anchor else ""
-    return raw(f'<figure class="tab"{name}>{head}<div class="scroll" tabindex="0">{table}</div></figure>')
+    return raw(
+        f'<figure class="tab"{name}>{head}<div class="scroll" '
+        f'tabindex="0">{table}</div></figure>'
+    )
 
 
 def conditions(text):
@@ -219,7 +314,10 @@ class Role(SphinxRole):
 
 
 class Num(Role):
-    """{num}`key field format`: one number. Fields: any column, or interval, both, difference. The field may be left out."""
+    """{num}`key field format`: one number.
+
+    Fields: any column, or interval, both, difference. The field may be left out.
+    """
 
     def run(self):
         words = self.text.split()
@@ -228,26 +326,41 @@ class Num(Role):
         key, rest = words[0], words[1:]
         name, row = find(self.env, key)
         if name is None:
-            return self.fail("no number: the key %r is in none of results/{%s}.csv", key, ",".join(KEYED))
+            return self.fail(
+                "no number: the key %r is in none of results/{%s}.csv",
+                key,
+                ",".join(KEYED),
+            )
         field = rest.pop(0) if rest and rest[0] in {*row, *NEEDS} else DEFAULT[name]
         fmt = rest.pop(0) if rest else None
         if rest or (fmt and not re.fullmatch(r"[+,]?\.?\d*[dfgse%]", fmt)):
-            return self.fail("{num}`%s`: expected a key, a field (%s) and a format such as .1f", self.text,
-                             ", ".join([*row, *NEEDS] if name == "ledger" else row))
+            return self.fail(
+                "{num}`%s`: expected a key, a field (%s) and a format such as .1f",
+                self.text,
+                ", ".join([*row, *NEEDS] if name == "ledger" else row),
+            )
         if not all(row.get(f) for f in NEEDS.get(field, [field])):
             why = row.get("verdict") or row.get("status") or "no value"
             return self.fail("no number: %s of %r is empty (%s)", field, key, why)
         try:
             return self.link(self.show(name, row, field, fmt), name, row)
         except ValueError:
-            return self.fail("%s of %r is %r, not a number; leave the format out", field, key, row.get(field))
+            return self.fail(
+                "%s of %r is %r, not a number; leave the format out",
+                field,
+                key,
+                row.get(field),
+            )
 
     def show(self, name, row, field, fmt):
         if field == "interval":
             return esc(interval(row, fmt))
         if field == "both":
             mark = chip(row["verdict"], brief=True) if row.get("verdict") else ""
-            return f"<span>{esc(number(row, 'reported', fmt))} reported, {esc(number(row, 'ours', fmt))} ours</span> {mark}"
+            return (
+                f"<span>{esc(number(row, 'reported', fmt))} reported, "
+                f"{esc(number(row, 'ours', fmt))} ours</span> {mark}"
+            )
         if field == "difference":
             gap = {**row, "ours": str(float(row["ours"]) - float(row["reported"]))}
             shown = number(gap, "ours", fmt)
@@ -258,11 +371,16 @@ class Num(Role):
             float(row[field])
         numeric = re.match(r"[-+]?[\d.]", row[field])
         shown = number(row, field, fmt) if numeric else nice(field, row[field])
-        return esc(shown + (f"\u202f{row['unit']}" if field == "value" and row.get("unit") else ""))
+        return esc(
+            shown
+            + (f"\u202f{row['unit']}" if field == "value" and row.get("unit") else "")
+        )
 
 
 class Verdict(Role):
-    """{verdict}`key`: the chip of a row (verdict, holds or status), linked to it; or {verdict}`match`: the chip alone."""
+    """{verdict}`key`: the chip of a row (verdict, holds or status), linked to it; or
+    {verdict}`match`: the chip alone.
+    """
 
     def run(self):
         if self.text in VERDICTS:
@@ -270,35 +388,62 @@ class Verdict(Role):
         name, row = find(self.env, self.text.strip())
         field = next((f for f in MARKS if row.get(f)), None)
         if not field:
-            return self.fail("no verdict: %r is neither a key nor one of %s", self.text, ", ".join(VERDICTS))
+            return self.fail(
+                "no verdict: %r is neither a key nor one of %s",
+                self.text,
+                ", ".join(VERDICTS),
+            )
         return self.link(chip(row[field]), name, row)
 
 
 class Count(Role):
-    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these values; the ledger's are linked."""
+    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
+    values; the ledger's are linked.
+    """
 
     def run(self):
         name, _, rest = self.text.partition(" ")
         try:
             where = conditions(rest)
         except ValueError:
-            return self.fail("{count}`%s`: write file and column=value pairs, quote values with blanks", self.text)
+            return self.fail(
+                "{count}`%s`: write file and column=value pairs, quote values "
+                "with blanks",
+                self.text,
+            )
         if name not in FILES:
-            return self.fail("{count}: no file %r, use one of %s", name, ", ".join(FILES))
+            return self.fail(
+                "{count}: no file %r, use one of %s", name, ", ".join(FILES)
+            )
         everything = rows(self.env, name, self.get_location())
         if missing := [c for c in where if everything and c not in everything[0]]:
-            return self.fail("{count}`%s`: %s has no column %s", self.text, name, missing[0])
+            return self.fail(
+                "{count}`%s`: %s has no column %s", self.text, name, missing[0]
+            )
         for c, v in where.items():
-            if everything and c not in MARKS and not any(r[c].lower() == v.lower() for r in everything):
-                return self.fail("{count}`%s`: no row of %s has %s=%s", self.text, name, c, v)
+            if (
+                everything
+                and c not in MARKS
+                and not any(r[c].lower() == v.lower() for r in everything)
+            ):
+                return self.fail(
+                    "{count}`%s`: no row of %s has %s=%s", self.text, name, c, v
+                )
         n = len(rows(self.env, name, self.get_location(), **where))
         if name != "ledger":
             return [raw(f'<span class="num">{n}</span>')], []
-        return [raw(f'<a class="num" href="{esc(filtered(self.env, self.env.docname, where))}">{n}</a>')], []
+        return [
+            raw(
+                '<a class="num" '
+                f'href="{esc(filtered(self.env, self.env.docname, where))}">{n}</a>'
+            )
+        ], []
 
 
 class Rows(Role):
-    """{rows}`text <paper=fedga method=FedGA verdict=differs>`: a link to the ledger with these filters set."""
+    """{rows}`text <paper=fedga method=FedGA verdict=differs>`:
+    a link to the ledger with these filters set.
+    """
 
     def run(self):
         m = re.fullmatch(r"(.+?)\s*<(.+)>", self.text, flags=re.S)
@@ -307,10 +452,17 @@ class Rows(Role):
         try:
             where = conditions(m[2])
         except ValueError:
-            return self.fail("{rows}`%s`: write text <column=value ...>, quote values with blanks", self.text)
+            return self.fail(
+                "{rows}`%s`: write text <column=value ...>, quote values with blanks",
+                self.text,
+            )
         for c, v in where.items():
-            if c not in ("verdict", "q") and not rows(self.env, "ledger", self.get_location(), **{c: v}):
-                return self.fail("{rows}`%s`: no row of the ledger has %s=%s", self.text, c, v)
+            if c not in ("verdict", "q") and not rows(
+                self.env, "ledger", self.get_location(), **{c: v}
+            ):
+                return self.fail(
+                    "{rows}`%s`: no row of the ledger has %s=%s", self.text, c, v
+                )
         uri = esc(filtered(self.env, self.env.docname, where))
         return [raw(f'<a href="{uri}">{esc(m[1])}</a>')], []
 
@@ -319,31 +471,50 @@ class Rows(Role):
 
 
 def lean(app, page, template, context, doctree):
-    """Drop scripts that do harm, or nothing: thebe's (loaded twice, names a remote host), the copy button's on a page without
-    code (it fails there at every click), our own where there is nothing to move or to sort. And ids that occur twice."""
+    """Drop scripts that do harm, or nothing: thebe's (loaded twice, names a remote
+    host), the copy button's on a page without code (it fails there at every click), our
+    own where there is nothing to move or to sort. And ids that occur twice.
+    """
     body = context.get("body", "")
-    drop = ["thebe"] if 'class="highlight' in body else ["thebe", "copybutton", "clipboard"]
+    drop = (
+        ["thebe"]
+        if 'class="highlight' in body
+        else ["thebe", "copybutton", "clipboard"]
+    )
     if "data-kind=" not in body:
         drop.append("ledger.js")
     if not re.search(r'class="(?:fig|arrows|pair)|eqlink', body):
         drop.append("figures.js")
 
     def text(s):
-        return (str(getattr(s, "filename", s)) + str(getattr(s, "attributes", ""))).lower()
+        return (
+            str(getattr(s, "filename", s)) + str(getattr(s, "attributes", ""))
+        ).lower()
 
     if body:  # exercises, solutions and proofs carry the same id each
         context["body"] = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
-    context["script_files"] = [s for s in context.get("script_files", []) if not any(d in text(s) for d in drop)]
+    context["script_files"] = [
+        s
+        for s in context.get("script_files", [])
+        if not any(d in text(s) for d in drop)
+    ]
 
 
 def mathjax(app, config):
-    """MathJax comes out of an installed package; it is put where `mathjax_path` looks for it."""
+    """MathJax comes out of an installed package;
+    it is put where `mathjax_path` looks for it.
+    """
     copy_mathjax(Path(app.srcdir, "_assets/vendor"))
 
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
-    for name, role in {"num": Num, "verdict": Verdict, "count": Count, "rows": Rows}.items():
+    for name, role in {
+        "num": Num,
+        "verdict": Verdict,
+        "count": Count,
+        "rows": Rows,
+    }.items():
         app.add_role(name, role())
     app.connect("config-inited", mathjax)
     app.connect("html-page-context", lean, priority=900)

@@ -1,4 +1,5 @@
 """Errors that name the value, the place and the remedy."""
+
 from __future__ import annotations
 
 import difflib
@@ -19,8 +20,16 @@ class ClientError(RuntimeError):
 
 
 class Diverged(ClientError):
-    """A client returned a model that is not finite. `record` holds the rounds before."""
+    """A client returned a model that is not finite.
+
+    `record` holds the rounds before.
+    """
 
     def __init__(self, client, round, record):
-        super().__init__(client, round, "local", "the trained model is not finite; lower lr, or look at this client's rows")
+        super().__init__(
+            client,
+            round,
+            "local",
+            "the trained model is not finite; lower lr, or look at this client's rows",
+        )
         self.record = record

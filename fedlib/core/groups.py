@@ -1,7 +1,9 @@
 """Groups and outcomes: who is compared with whom, and what counts as the good outcome.
 
-Letters: A groups, K classes, n rows; y = 1 the positive outcome, yhat = 1 a positive prediction.
+Letters: A groups, K classes, n rows; y = 1 the positive outcome, yhat = 1 a positive
+prediction.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,7 +15,10 @@ from .tree import onehot
 
 
 class Block(NamedTuple):
-    """Neighbouring columns of x that belong together: a "number" (standardised), a "flag" (0 or 1), or "onehot" (one 1)."""
+    """Neighbouring columns of x that belong together: a "number" (standardised), a
+    "flag" (0 or 1), or "onehot" (one 1).
+    """
+
     name: str
     kind: str
     start: int
@@ -22,11 +27,14 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """A sensitive attribute with A groups, and the classes that count as the positive outcome.
+    """A sensitive attribute with A groups, and the classes that count as the
+    positive outcome.
 
-    column: the column of x that holds the group's code 0 .. A-1, or None: the group follows from the class by of_class [K].
-    schema: the columns of x in words, for those who may know how rows look but may not see any; () for images.
+    column: the column of x that holds the group's code 0 .. A-1, or None: the group
+    follows from the class by of_class [K]. schema: the columns of x in words, for those
+    who may know how rows look but may not see any; () for images.
     """
+
     name: str
     names: tuple
     positive: tuple
@@ -38,44 +46,77 @@ class Groups:
 
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
-        return (y[..., None] == torch.tensor(self.positive, device=y.device)).any(-1).long()
+        return (
+            (y[..., None] == torch.tensor(self.positive, device=y.device))
+            .any(-1)
+            .long()
+        )
 
     def odds(self, logits):
-        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive outcome."""
+        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the
+        positive outcome.
+        """
         log_p, good = logits.log_softmax(-1), list(self.positive)
         bad = [k for k in range(logits.shape[-1]) if k not in good]
-        return torch.stack([log_p[..., bad].logsumexp(-1), log_p[..., good].logsumexp(-1)], -1)
+        return torch.stack(
+            [log_p[..., bad].logsumexp(-1), log_p[..., good].logsumexp(-1)], -1
+        )
 
     def cells(self, q, x=None, a=None):
-        """Soft membership [n, A, 2] of group a and outcome y, for label probabilities q [n, K].
+        """Soft membership [n, A, 2] of group a and outcome y, for label probabilities
+        q [n, K].
 
-        The group is a [n] if given, else the column of x [n, ...], else it follows from the class.
+        The group is a [n] if given, else the column of x [n, ...], else it follows from
+        the class.
         """
         outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
         if a is None and self.column is None:
             if not self.of_class:
-                raise ValueError(f"nobody can tell the group {self.name!r} of a new row: it must be a column of x (append its "
-                                 "code 0, 1, ...), or follow from the class")
+                raise ValueError(
+                    f"nobody can tell the group {self.name!r} of a new row: it "
+                    "must be a column of x (append its code 0, 1, ...), or follow "
+                    "from the class"
+                )
             group = torch.tensor(self.of_class, device=q.device)
-            at = onehot(2 * group + outcomes, 2 * self.A, q)                         # [K, 2 A]
+            at = onehot(2 * group + outcomes, 2 * self.A, q)  # [K, 2 A]
             return (q @ at).view(-1, self.A, 2)
         a = x[:, self.column].round().long() if a is None else a
-        return onehot(a, self.A, q)[:, :, None] * (q @ onehot(outcomes, 2, q))[:, None, :]
+        return (
+            onehot(a, self.A, q)[:, :, None] * (q @ onehot(outcomes, 2, q))[:, None, :]
+        )
 
     def tally(self, logits, b):
-        """How many rows of batch b [B] are in group a, have outcome y and prediction yhat: counts [A, 2, 2]."""
+        """How many rows of batch b [B] are in group a,
+        have outcome y and prediction yhat: counts [A, 2, 2].
+        """
         said = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
-        return torch.einsum("ba,by,bz->ayz", onehot(b.a, self.A, logits), onehot(self.outcome(b.y), 2, logits), said)
+        return torch.einsum(
+            "ba,by,bz->ayz",
+            onehot(b.a, self.A, logits),
+            onehot(self.outcome(b.y), 2, logits),
+            said,
+        )
 
 
 def parity(y, K):
-    """(group of every row, Groups) for images without people: odd and even classes; the upper half of the classes is positive."""
-    return y % 2, Groups("parity", ("even", "odd"), tuple(range(K // 2, K)), None, tuple(k % 2 for k in range(K)))
+    """(group of every row, Groups) for images without people: odd and even classes; the
+    upper half of the classes is positive.
+    """
+    return y % 2, Groups(
+        "parity",
+        ("even", "odd"),
+        tuple(range(K // 2, K)),
+        None,
+        tuple(k % 2 for k in range(K)),
+    )
 
 
 def describe(x, a, positive):
-    """Codes a [N] and Groups for a sensitive attribute a [N] of any values. Where a column of x [N, D] is the code, it is named;
-    a column of zeros and ones is a flag of the schema, any other a number."""
+    """Codes a [N] and Groups for a sensitive attribute a [N] of any values.
+
+    Where a column of x [N, D] is the code, it is named; a column of zeros and ones is a
+    flag of the schema, any other a number.
+    """
     names = sorted({v.item() if hasattr(v, "item") else v for v in a}, key=str)
     number = {v: i for i, v in enumerate(names)}
     a = torch.tensor([number[v.item() if hasattr(v, "item") else v] for v in a])
@@ -83,5 +124,15 @@ def describe(x, a, positive):
         return a, Groups("group", tuple(map(str, names)), tuple(positive))
     same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
     flags = ((x == 0) | (x == 1)).all(0).tolist()
-    schema = tuple(Block(f"column {j}", "flag" if f else "number", j, j + 1) for j, f in enumerate(flags))
-    return a, Groups("group", tuple(map(str, names)), tuple(positive), same[0] if same else None, (), schema)
+    schema = tuple(
+        Block(f"column {j}", "flag" if f else "number", j, j + 1)
+        for j, f in enumerate(flags)
+    )
+    return a, Groups(
+        "group",
+        tuple(map(str, names)),
+        tuple(positive),
+        same[0] if same else None,
+        (),
+        schema,
+    )

@@ -1,8 +1,10 @@
 """Local training: the only place that knows how a step is executed.
 
-`grad`, `scan` and `sgd` run one client after another on plain leaf tensors, or many clients at once under `torch.func.vmap`,
-with the same numbers. A step is a piece: it turns a loss into a direction (w, batch) -> tree.
+`grad`, `scan` and `sgd` run one client after another on plain leaf tensors, or many
+clients at once under `torch.func.vmap`, with the same numbers. A step is a piece: it
+turns a loss into a direction (w, batch) -> tree.
 """
+
 from __future__ import annotations
 
 import threading
@@ -21,33 +23,46 @@ def _depth():
 
 
 def transformed():
-    """Inside vmap or torch.func.grad? (One private call; if it ever goes, return True: slower, never wrong.)"""
+    """Inside vmap or torch.func.grad?
+
+    (One private call; if it ever goes, return True: slower, never wrong.)
+    """
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def mixed():
-    """Are products taken in another precision here (autocast)? Closed forms are for one precision."""
+    """Are products taken in another precision here (autocast)?
+
+    Closed forms are for one precision.
+    """
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def grad(loss):
     """The gradient of loss(w, *args) by its first argument, a tree.
 
-    `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times cheaper); nests to any order in
-    both. A loss that knows its own gradient (`loss.gradient`, linear layers with relu) is asked instead when nothing nests.
+    `torch.func.grad` inside a transform, autograd on leaf tensors outside (three
+    times cheaper); nests to any order in both. A loss that knows its own gradient
+    (`loss.gradient`, linear layers with relu) is asked instead when nothing nests.
     """
     exact = getattr(loss, "gradient", None)
 
     def g(w, *args):
         if transformed():
             return torch.func.grad(loss)(w, *args)
-        nested = _depth() > 0                          # somebody differentiates through us: keep the graph
+        nested = _depth() > 0  # somebody differentiates through us: keep the graph
         if exact is not None and not nested and not mixed():
             return exact(w, *args)
         if nested:
-            p = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in leaves(w)]
+            p = [
+                x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+                for x in leaves(w)
+            ]
         else:
-            p = [x if x.requires_grad and x.is_leaf else x.detach().requires_grad_() for x in leaves(w)]
+            p = [
+                x if x.requires_grad and x.is_leaf else x.detach().requires_grad_()
+                for x in leaves(w)
+            ]
         _here.depth = _depth() + 1
         try:
             with torch.enable_grad():
@@ -55,13 +70,18 @@ def grad(loss):
         finally:
             _here.depth -= 1
         ds = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
-        return build(w, [torch.zeros_like(x) if d is None else d for d, x in zip(ds, p)])
+        return build(
+            w, [torch.zeros_like(x) if d is None else d for d, x in zip(ds, p)]
+        )
+
     g.descend = getattr(loss, "descend", None)
     return g
 
 
 def scan(step, carry, shard):
-    """carry <- step(carry, batch) over the shard's plan; a padded batch leaves the carry as it was."""
+    """carry <- step(carry, batch) over the shard's plan;
+    a padded batch leaves the carry as it was.
+    """
     for b in shard:
         new = step(carry, b)
         carry = new if b.m is None or shard.full else where(b.m.sum() > 0, new, carry)
@@ -71,13 +91,17 @@ def scan(step, carry, shard):
 def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     """Descend along step(w, batch) over the shard's plan and return the last w.
 
-    v <- momentum v + step(w, b) + decay w + mu (w - anchor);  w <- w - lr v      with pull = (mu, anchor)
+    v <- momentum v + step(w, b) + decay w + mu (w - anchor);  w <- w - lr v
+            with pull = (mu, anchor)
 
-    In place on copies of the leaves when clients run one after another, functional inside a transform. `w` and what closures
-    captured are never written to. Buffers (batch norm) are refreshed at the weights before the step. w may also be a dict of
-    models that move together, {"a": model, "b": model}; then the step gives a direction for each.
+    In place on copies of the leaves when clients run one after another, functional
+    inside a transform. `w` and what closures captured are never written to. Buffers
+    (batch norm) are refreshed at the weights before the step. w may also be a dict of
+    models that move together, {"a": model, "b": model}; then the step gives a direction
+    for each.
     """
     if transformed() or _depth():
+
         def go(c, b):
             w, v = c["w"], c["v"]
             g = step(w, b)
@@ -86,17 +110,27 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
             if pull:
                 g = add(g, sub(w, pull[1]), pull[0])
             v = add(g, v, momentum) if momentum else v
-            return {"w": over(add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)), "v": v}
-        return scan(go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard)["w"]
-    if getattr(step, "descend", None) and shard.in_pieces and not mixed():        # the plain gradient, in closed form
+            return {
+                "w": over(
+                    add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)
+                ),
+                "v": v,
+            }
+
+        return scan(
+            go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard
+        )["w"]
+    # the plain gradient, in closed form
+    if getattr(step, "descend", None) and shard.in_pieces and not mixed():
         return step.descend(w, shard, lr, momentum, decay, pull)
     ls = [x.detach().clone() for x in leaves(w)]
     w = build(w, ls)
     v = [torch.zeros_like(x) for x in ls] if momentum else None
-    anchor = leaves(tmap(lambda _, a: a, w, pull[1])) if pull else None       # by name, whatever its order
+    # by name, whatever its order
+    anchor = leaves(tmap(lambda _, a: a, w, pull[1])) if pull else None
     for x in ls:
         x.requires_grad_()
-    with torch.no_grad():                                         # only `grad` opens it
+    with torch.no_grad():  # only `grad` opens it
         for b in shard:
             new = refreshed(shard.task, w, b)
             g = leaves(step(w, b))
@@ -113,10 +147,13 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
 
 
 def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
-    """Descend by Adam along step(w, batch) over the shard's plan, moments starting at 0 (Kingma and Ba, ICLR 2015, Alg. 1).
+    """Descend by Adam along step(w, batch) over the shard's plan, moments starting at 0
+    (Kingma and Ba, ICLR 2015, Alg. 1).
 
-    g = step(w, b) + decay w;  m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2
-    w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)             k = 1, 2, ... batches
+    g = step(w, b) + decay w;  m <- beta1 m + (1 - beta1) g;  v <- beta2
+    v + (1 - beta2) g^2
+    w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)
+            k = 1, 2, ... batches
     """
     b1, b2 = betas
 
@@ -127,24 +164,40 @@ def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
         k = c["k"] + 1
         m = tmap(lambda m, g: b1 * m + (1 - b1) * g, c["m"], g)
         v = tmap(lambda v, g: b2 * v + (1 - b2) * g * g, c["v"], g)
-        new = tmap(lambda w, m, v: w - lr * (m / (1 - b1 ** k)) / ((v / (1 - b2 ** k)).sqrt() + eps), w, m, v)
+        new = tmap(
+            lambda w, m, v: (
+                w - lr * (m / (1 - b1**k)) / ((v / (1 - b2**k)).sqrt() + eps)
+            ),
+            w,
+            m,
+            v,
+        )
         return {"w": over(new, refreshed(shard.task, w, b)), "m": m, "v": v, "k": k}
+
     zero = tmap(torch.zeros_like, w)
-    return scan(go, {"w": w, "m": zero, "v": zero, "k": leaves(w)[0].new_zeros(())}, shard)["w"]
+    return scan(
+        go, {"w": w, "m": zero, "v": zero, "k": leaves(w)[0].new_zeros(())}, shard
+    )["w"]
 
 
 def in_parts(step, n):
-    """(w, batch) -> step(w, part 1, ..., part n) of a batch cut into n; one with fewer rows than parts gives no direction."""
+    """(w, batch) -> step(w, part 1, ..., part n) of a batch cut into n; one with fewer
+    rows than parts gives no direction.
+    """
+
     def g(w, b):
         parts = [b.part(k, n) for k in range(n)]
         if b.m is None:
             return step(w, *parts) if len(parts[-1].y) else tmap(torch.zeros_like, w)
         return where(parts[-1].m.sum() > 0, step(w, *parts), tmap(torch.zeros_like, w))
+
     return g
 
 
 def refreshed(task, w, b):
-    """The new buffers of the model w, or of every model in a dict of models, after batch b; a frozen body keeps its own."""
+    """The new buffers of the model w, or of every model in a dict of models, after
+    batch b; a frozen body keeps its own.
+    """
     if any(isinstance(v, dict) for v in w.values()):
         return {k: refreshed(task, v, b) for k, v in w.items()} if task.buffers else {}
     return task.refresh(w, b) if any(k in w for k in task.buffers) else {}
@@ -172,7 +225,10 @@ class Plain:
 
 @dataclass(frozen=True)
 class SAM:
-    """The gradient at the worst point of a ball of radius rho (Foret et al., ICLR 2021, eq. 3)."""
+    """The gradient at the worst point of a ball of radius rho (Foret et al.,
+    ICLR 2021, eq. 3).
+    """
+
     rho: float = 0.05
 
     def __call__(self, loss):
@@ -181,36 +237,49 @@ class SAM:
         def g(w, b):
             e = d(w, b)
             return d(add(w, scale(e, self.rho / (sqnorm(e).sqrt() + 1e-12))), b)
+
         return g
 
 
 @dataclass(frozen=True)
 class Private:
-    """The gradient of DP-SGD (Abadi et al., CCS 2016): every row's gradient is clipped, noise is added to their sum.
+    """The gradient of DP-SGD (Abadi et al., CCS 2016): every row's gradient is clipped,
+    noise is added to their sum.
 
         g = (sum_i g_i min(1, clip / |g_i|) + sigma clip z) / B,   z ~ N(0, I)
 
-    B is the nominal batch size, so with `poisson` batches the noise fits what `privacy.epsilon` counts (a batch that nobody
-    joins, one in e^B, is left out). sigma = 0 clips, too.
+    B is the nominal batch size, so with `poisson` batches the noise fits what
+    `privacy.epsilon` counts (a batch that nobody joins, one in e^B, is left out).
+    sigma = 0 clips, too.
     """
+
     clip: float = 1.0
     sigma: float = 1.0
 
     def __post_init__(self):
         if not self.clip > 0 or not self.sigma >= 0:
-            raise ValueError(f"Private(clip={self.clip}, sigma={self.sigma}): give clip > 0, the longest gradient of a row, and "
-                             "sigma >= 0, the noise in units of clip")
+            raise ValueError(
+                f"Private(clip={self.clip}, sigma={self.sigma}): give clip > 0, the "
+                "longest gradient of a row, and sigma >= 0, the noise in units of clip"
+            )
 
     def __call__(self, loss):
         def g(w, b):
             w = tmap(torch.Tensor.detach, w)
-            one = lambda row: torch.func.grad(loss)(w, b._replace(**tmap(lambda v: v[None], row), m=None))
-            G = torch.func.vmap(one)({"x": b.x, "y": b.y, "row": b.row} | ({} if b.a is None else {"a": b.a}))
-            length = sum(v.flatten(1).square().sum(1) for v in leaves(G)).sqrt()                 # [B]
+            one = lambda row: torch.func.grad(loss)(
+                w, b._replace(**tmap(lambda v: v[None], row), m=None)
+            )
+            G = torch.func.vmap(one)(
+                {"x": b.x, "y": b.y, "row": b.row} | ({} if b.a is None else {"a": b.a})
+            )
+            length = sum(v.flatten(1).square().sum(1) for v in leaves(G)).sqrt()  # [B]
             s = (self.clip / length.clamp(min=1e-12)).clamp(max=1)
-            total = tmap(lambda v: torch.tensordot(s if b.m is None else s * b.m, v, 1), G)
+            total = tmap(
+                lambda v: torch.tensordot(s if b.m is None else s * b.m, v, 1), G
+            )
             z = normal(fold(b.key, tag("privacy")), w)
             return scale(add(total, z, self.sigma * self.clip), 1 / b.size)
+
         return g
 
 

@@ -1,7 +1,10 @@
-"""A method: a frozen dataclass of hyper-parameters, two pluggable pieces, and up to seven small pure functions.
+"""A method: a frozen dataclass of hyper-parameters, two pluggable pieces, and up to
+seven small pure functions.
 
-CLIENT functions see one client, SERVER functions see stacked rows [M, ...]. Letters: M cohort, B batch, K classes, R rounds.
+CLIENT functions see one client, SERVER functions see stacked rows [M, ...]. Letters:
+M cohort, B batch, K classes, R rounds.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,39 +16,54 @@ import torch
 from .local import Plain, sgd
 from .server import Mean
 from .task import Plan, Task
-from .tree import drop, every, mean, only, rows, sub, unrow
+from .tree import broadcast, mean, rows, sub, subset, unrow, without
 
 
 def hp(default, what, range=None, choices=None, grid=None, source="", **more):
-    """A hyper-parameter: its meaning, the permitted interval or values, the values searched, and where they come from.
+    """A hyper-parameter: its meaning, the permitted interval or values, the values
+    searched, and where they come from.
 
-    more: absent, the value that is the old behaviour, for one that is added to a method which has runs already. At that value it
-    is left out of a run's name, so that the old runs keep theirs.
+    more: absent, the value that is the old behaviour, for one that is added to a method
+    which has runs already. At that value it is left out of a run's name, so that the
+    old runs keep theirs.
     """
     if more.keys() - {"absent"}:
-        raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known beside the others: absent")
-    known = {"what": what, "range": range, "choices": choices, "grid": grid, "source": source}
+        raise TypeError(
+            f"hp({what!r}): unknown {', '.join(more)}; known beside the others: absent"
+        )
+    known = {
+        "what": what,
+        "range": range,
+        "choices": choices,
+        "grid": grid,
+        "source": source,
+    }
     return field(default=default, metadata=known | more)
 
 
 class Card(NamedTuple):
     """Where a method comes from, and how ours relates to it."""
+
     title: str
     authors: str
     venue: str
     year: int
     bibkey: str
-    line: str                                   # what it does, in one line
+    line: str  # what it does, in one line
     url: str = ""
-    status: str = "unofficial"                  # unofficial: written from the paper
+    status: str = "unofficial"  # unofficial: written from the paper
 
 
 class Round(NamedTuple):
-    """What the server knows beside its state. ids [M] the cohort; ask(question, tree) puts a question to the clients at hand.
+    """What the server knows beside its state.
 
-    question(tree, mine, shard) -> tree is a bound method of the Method; the answers come back stacked [M, ...]. One `ask` is one
-    message down and one up, and is counted.
+    ids [M] the cohort; ask(question, tree) puts a question to the clients at hand.
+
+    question(tree, mine, shard) -> tree is a bound method of the Method; the answers
+    come back stacked [M, ...]. One `ask` is one message down and one up, and
+    is counted.
     """
+
     t: int
     R: int
     key: Any
@@ -56,44 +74,96 @@ class Round(NamedTuple):
 @dataclass(frozen=True)
 class Method:
     """What is common to all methods."""
+
     task: Task = field(default=None, repr=False, compare=False)
-    lr: float = hp(0.1, "step size of the clients", range=(0, math.inf), source="set by the task")
-    epochs: int = hp(1, "passes over a client's rows per round", range=(0, 10 ** 6), source="set by the task")
-    momentum: float = hp(0.0, "momentum of the clients, within one round", range=(0, 1), source="0: plain SGD")
-    decay: float = hp(0.0, "weight decay of the clients", range=(0, math.inf), source="0: none")
-    batches: int = hp(0, "batches per round, instead of epochs; 0: epochs", range=(0, 10 ** 6), source="set by the task")
-    poisson: bool = hp(False, "each row joins a batch with probability batch / rows, as DP-SGD counts it", choices=(True, False),
-                       source="set by the task")
-    last: str = hp("keep", "what to do with an incomplete last batch", choices=("keep", "drop"), source="engine")
-    shuffle: bool = hp(True, "draw the batches anew in every pass; False: the same batches for ever", choices=(True, False),
-                       source="engine")
-    step: Any = hp(Plain(), "loss -> direction; a piece of fedlib.core.local", source="piece")
-    rule: Any = hp(Mean(), "updates and weights -> one update; a piece of fedlib.core.server", source="piece")
+    lr: float = hp(
+        0.1, "step size of the clients", range=(0, math.inf), source="set by the task"
+    )
+    epochs: int = hp(
+        1,
+        "passes over a client's rows per round",
+        range=(0, 10**6),
+        source="set by the task",
+    )
+    momentum: float = hp(
+        0.0,
+        "momentum of the clients, within one round",
+        range=(0, 1),
+        source="0: plain SGD",
+    )
+    decay: float = hp(
+        0.0, "weight decay of the clients", range=(0, math.inf), source="0: none"
+    )
+    batches: int = hp(
+        0,
+        "batches per round, instead of epochs; 0: epochs",
+        range=(0, 10**6),
+        source="set by the task",
+    )
+    poisson: bool = hp(
+        False,
+        "each row joins a batch with probability batch / rows, as DP-SGD counts it",
+        choices=(True, False),
+        source="set by the task",
+    )
+    last: str = hp(
+        "keep",
+        "what to do with an incomplete last batch",
+        choices=("keep", "drop"),
+        source="engine",
+    )
+    shuffle: bool = hp(
+        True,
+        "draw the batches anew in every pass; False: the same batches for ever",
+        choices=(True, False),
+        source="engine",
+    )
+    step: Any = hp(
+        Plain(), "loss -> direction; a piece of fedlib.core.local", source="piece"
+    )
+    rule: Any = hp(
+        Mean(),
+        "updates and weights -> one update; a piece of fedlib.core.server",
+        source="piece",
+    )
 
     card = None
-    who = "sample"            # who trains; "all": every client in every round
-    download = "cohort"       # who runs receive; "all": absent clients too
-    needs_val = False         # a client measures itself on its validation rows
-    needs_groups = False      # it must know the groups of a sensitive attribute
-    post = ()                 # views that are also scored after training, before the next download
+    who = "sample"  # who trains; "all": every client in every round
+    download = "cohort"  # who runs receive; "all": absent clients too
+    needs_val = False  # a client measures itself on its validation rows
+    needs_groups = False  # it must know the groups of a sensitive attribute
+    post = ()  # views that are also scored after training, before the next download
 
     def __post_init__(self):
         for f in fields(self):
-            v, lohi, choices = getattr(self, f.name), f.metadata.get("range"), f.metadata.get("choices")
+            v, lohi, choices = (
+                getattr(self, f.name),
+                f.metadata.get("range"),
+                f.metadata.get("choices"),
+            )
             at = f"{type(self).__name__}.{f.name} = {v!r}"
             if type(f.default) is int and not isinstance(v, int):
                 raise ValueError(f"{at} is not a whole number: {f.metadata['what']}")
             if lohi and not (isinstance(v, (int, float)) and lohi[0] <= v <= lohi[1]):
-                raise ValueError(f"{at} is outside [{lohi[0]}, {lohi[1]}]: {f.metadata['what']}")
+                raise ValueError(
+                    f"{at} is outside [{lohi[0]}, {lohi[1]}]: {f.metadata['what']}"
+                )
             if choices and v not in choices:
-                raise ValueError(f"{at} is not one of {', '.join(map(repr, choices))}: {f.metadata['what']}")
+                raise ValueError(
+                    f"{at} is not one of {', '.join(map(repr, choices))}: "
+                    f"{f.metadata['what']}"
+                )
 
     def plans(self):
         return {"train": self.plan(self.epochs, steps=self.batches or None)}
 
     def plan(self, epochs, **more):
-        """So many passes over batches as the task and the method want them; more: other fields of Plan."""
-        return Plan(epochs, None, self.last, self.shuffle, poisson=self.poisson)._replace(**more)
+        """So many passes over batches as the task and the method want them; more:
+        other fields of Plan.
+        """
+        return Plan(
+            epochs, None, self.last, self.shuffle, poisson=self.poisson
+        )._replace(**more)
 
     # server
     def server(self, w, r):
@@ -101,8 +171,10 @@ class Method:
         return {"w": w}
 
     def send(self, server, ids):
-        """What the clients ids [M] download, every leaf [M, ...]; an id < 0 is a guest."""
-        return every({"w": server["w"]}, ids)
+        """What the clients ids [M] download, every leaf [M, ...];
+        an id < 0 is a guest.
+        """
+        return broadcast({"w": server["w"]}, ids)
 
     def aggregate(self, server, up, r):
         """The server's next state; up [M, ...]; server["log"] is recorded."""
@@ -122,7 +194,10 @@ class Method:
         raise NotImplementedError(f"{type(self).__name__} has no local training")
 
     def views(self, down, mine, shard):
-        """{name: x -> logits [n, K]}: the models that can be scored on this client. A view works when it is called."""
+        """{name: x -> logits [n, K]}: the models that can be scored on this client.
+
+        A view works when it is called.
+        """
         return {"global": self.task.net(down["w"])}
 
     # shared by methods
@@ -131,24 +206,47 @@ class Method:
         return self.task.loss
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        """Descend on loss(w, batch) from w with the method's own step, momentum and decay."""
-        return sgd(self.step(loss), w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)
+        """Descend on loss(w, batch) from w with the method's own step,
+        momentum and decay.
+        """
+        return sgd(
+            self.step(loss),
+            w,
+            shard,
+            self.lr if lr is None else lr,
+            self.momentum,
+            self.decay,
+            pull,
+        )
 
     def combine(self, w, ws, p):
-        """Models [M, ...] -> one: parameters by the rule on their updates, buffers by their p-mean."""
+        """Models [M, ...] -> one: parameters by the rule on their updates,
+        buffers by their p-mean.
+        """
         if isinstance(self.rule, Mean):
             return mean(ws, p)
-        return self.move(w, ws, self.rule(self.progress(w, ws), p, drop(w, self.task.buffers), self.task), p)
+        return self.move(
+            w,
+            ws,
+            self.rule(
+                self.progress(w, ws), p, without(w, self.task.buffers), self.task
+            ),
+            p,
+        )
 
     def move(self, w, ws, g, p):
-        """w - g for a flat direction g [P] over the parameters; buffers are the p-mean of the clients'."""
-        a = drop(w, self.task.buffers)
-        return w | sub(a, unrow(g, a)) | mean(only(ws, self.task.buffers), p)
+        """w - g for a flat direction g [P] over the parameters;
+        buffers are the p-mean of the clients'.
+        """
+        a = without(w, self.task.buffers)
+        return w | sub(a, unrow(g, a)) | mean(subset(ws, self.task.buffers), p)
 
     def progress(self, w, ws):
         """g_i = w - w_i as one matrix [M, P], parameters only."""
         n = self.task.buffers
-        return rows(sub(every(drop(w, n), next(iter(ws.values()))), drop(ws, n)))
+        return rows(
+            sub(broadcast(without(w, n), next(iter(ws.values()))), without(ws, n))
+        )
 
     def hits(self, logits, y):
         """1 for a row that is right [n]; a row without a finite score is wrong."""
@@ -162,9 +260,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Wrap(Method):
-    """A method around a method: everything passes through; override what changes. Server state {"in": the inner state, ...}."""
+    """A method around a method: everything passes through; override what changes.
+
+    Server state {"in": the inner state, ...}.
+    """
+
     inner: Any = hp(None, "the method inside", source="piece")
-    around = "FedAvg"         # the method inside, where none is named
+    around = "FedAvg"  # the method inside, where none is named
     who = property(lambda self: self.inner.who)
     download = property(lambda self: self.inner.download)
     post = property(lambda self: self.inner.post)
@@ -217,6 +319,6 @@ def keeps(m):
     return overrides(m, "client")
 
 
-def share_of(like):
+def uniform_weights(like):
     """Uniform weights [M] for M clients; like [M, ...]."""
     return torch.full((len(like),), 1 / len(like), dtype=like.dtype, device=like.device)

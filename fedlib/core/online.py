@@ -1,25 +1,39 @@
-"""Who is online: functions round -> clients, for the argument `cohort` of `run`. Everybody else is a straggler of that round.
+"""Who is online: functions round -> clients, for the argument `cohort` of `run`.
 
-A cohort of fixed size needs no function: the engine draws it from (seed, round), the same for every method.
+Everybody else is a straggler of that round.
+
+A cohort of fixed size needs no function: the engine draws it from (seed, round), the
+same for every method.
 """
+
 from __future__ import annotations
 
 import torch
 
 
 def size(C, P):
-    """The number of clients online in a round at online ratio P: floor(C P), at least one."""
+    """The number of clients online in a round at online ratio P:
+    floor(C P), at least one.
+    """
     if not (isinstance(P, (int, float)) and 0 < P <= 1):
-        raise ValueError(f"online = {P!r}: give the share of the {C} clients that is online in a round, above 0 and at most 1")
+        raise ValueError(
+            f"online = {P!r}: give the share of the {C} clients that is online in a "
+            "round, above 0 and at most 1"
+        )
     return max(1, int(C * P + 1e-9))
 
 
 def stragglers(C, portion=0.5, every=5):
-    """The last floor(C portion) clients take part in every `every`-th round only, first in round every - 1; the others always.
+    """The last floor(C portion) clients take part in every `every`-th round only, first
+    in round every - 1; the others always.
 
-    A known set of stragglers (FedAS, Figure 4a): whether a method tells them apart can be seen.
+    A known set of stragglers (FedAS, Figure 4a): whether a method tells them apart
+    can be seen.
     """
     if not 0 <= portion < 1 or every < 1:
-        raise ValueError(f"stragglers(portion={portion}, every={every}): give a portion from 0 to below 1 and every >= 1")
+        raise ValueError(
+            f"stragglers(portion={portion}, every={every}): give a portion from 0 to "
+            "below 1 and every >= 1"
+        )
     first = C - int(C * portion + 1e-9)
     return lambda t: torch.arange(C if (t + 1) % every == 0 else first)

@@ -1,9 +1,11 @@
 """Randomness as a function of data.
 
-A key is an int64 tensor; `fold(key, a, b)` makes a new key from a key and integers. Draws depend on the key alone: the
-same bits in a loop, under vmap, in any chunk and on any device, and nothing is stored. SplitMix64 (Steele, Lea, Flood, OOPSLA
-2014) written as tensor arithmetic.
+A key is an int64 tensor; `fold(key, a, b)` makes a new key from a key and integers.
+Draws depend on the key alone: the same bits in a loop, under vmap, in any chunk and on
+any device, and nothing is stored. SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) written
+as tensor arithmetic.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,7 +15,7 @@ import torch
 
 from .tree import leaves, unrow
 
-GOLDEN = -7046029254386353131                        # 0x9E3779B97F4A7C15 as int64
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 
 
 def _mix(z):
@@ -63,7 +65,7 @@ def uniform(key, shape, dtype=None):
     """[shape] in (0, 1)."""
     key = fold(key)
     h = _mix(key + torch.arange(1, math.prod(shape) + 1, device=key.device) * GOLDEN)
-    u = (((h >> 11) & 0x1FFFFFFFFFFFFF).to(torch.float64) + 0.5) * 2.0 ** -53
+    u = (((h >> 11) & 0x1FFFFFFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-53
     return u.to(dtype or torch.get_default_dtype()).view(shape)
 
 
@@ -72,7 +74,9 @@ def normal(key, like):
     ls, key = leaves(like), fold(key)
     n, dt = sum(x.numel() for x in ls), ls[0].dtype
     h = _mix(key + torch.arange(1, (n + 1) // 2 + 1, device=key.device) * GOLDEN)
-    u = ((h & 0xFFFFFFFF).to(dt) + 0.5).mul(2.0 ** -32).clamp(max=1 - 2.0 ** -24)
-    v = ((h >> 32) & 0xFFFFFFFF).to(dt).mul(2.0 ** -32)
+    u = ((h & 0xFFFFFFFF).to(dt) + 0.5).mul(2.0**-32).clamp(max=1 - 2.0**-24)
+    v = ((h >> 32) & 0xFFFFFFFF).to(dt).mul(2.0**-32)
     r = (-2 * u.log()).sqrt()
-    return unrow(torch.cat([r * (2 * math.pi * v).cos(), r * (2 * math.pi * v).sin()])[:n], like)
+    return unrow(
+        torch.cat([r * (2 * math.pi * v).cos(), r * (2 * math.pi * v).sin()])[:n], like
+    )

@@ -1,4 +1,8 @@
-"""Pieces of a server: aggregation rules, and points of the simplex. Server functions see stacked rows [M, ...]."""
+"""Pieces of a server: aggregation rules, and points of the simplex.
+
+Server functions see stacked rows [M, ...].
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +12,11 @@ import torch
 
 @dataclass(frozen=True)
 class Mean:
-    """sum_i p_i g_i. A rule maps updates G [M, P], weights p [M], the model w and the task to one update [P]."""
+    """sum_i p_i g_i.
+
+    A rule maps updates G [M, P], weights p [M], the model w and the task to one
+    update [P].
+    """
 
     def __call__(self, G, p, w, task):
         return p @ G
@@ -24,15 +32,20 @@ class Median:
 
 
 def project(v):
-    """The nearest point of the simplex {p >= 0, sum p = 1} to each row of v [..., n] (Held, Wolfe, Crowder 1974)."""
+    """The nearest point of the simplex {p >= 0, sum p = 1} to each row of v [..., n]
+    (Held, Wolfe, Crowder 1974).
+    """
     u = v.sort(-1, descending=True).values
-    c = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
+    c = (u.cumsum(-1) - 1) / torch.arange(
+        1, v.shape[-1] + 1, dtype=v.dtype, device=v.device
+    )
     k = (u > c).sum(-1, keepdim=True) - 1
     return (v - c.gather(-1, k)).clamp(min=0)
 
 
 def project_box(v, lo, hi, passes=50):
-    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n]; bounds [n] with sum lo <= 1 <= sum hi.
+    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n]; bounds [n] with sum
+    lo <= 1 <= sum hi.
 
     The solution is clamp(v - s, lo, hi) for one number s, found by bisection.
     """
@@ -45,13 +58,18 @@ def project_box(v, lo, hi, passes=50):
 
 
 def simplex_qp(Q, steps=500):
-    """argmin_a a' Q_i a over the simplex, all programs at once; Q [M, n, n] symmetric positive semi-definite -> a [M, n].
+    """argmin_a a' Q_i a over the simplex, all programs at once; Q [M, n, n] symmetric
+    positive semi-definite -> a [M, n].
 
-    Accelerated projected gradient from the uniform point (Beck, Teboulle 2009, FISTA) with step 1 / (2 lambda_max), momentum
-    forgotten where it points uphill (O'Donoghue, Candes 2015).
+    Accelerated projected gradient from the uniform point (Beck, Teboulle 2009, FISTA)
+    with step 1 / (2 lambda_max), momentum forgotten where it points uphill (O'Donoghue,
+    Candes 2015).
     """
     if Q.dim() != 3 or Q.shape[1] != Q.shape[2]:
-        raise ValueError(f"simplex_qp got Q of shape {list(Q.shape)}: give one square matrix per program, [M, n, n]")
+        raise ValueError(
+            f"simplex_qp got Q of shape {list(Q.shape)}: give one square matrix per "
+            "program, [M, n, n]"
+        )
     h = 0.5 / torch.linalg.eigvalsh(Q)[:, -1:].clamp(min=torch.finfo(Q.dtype).tiny)
     a = y = Q.new_full(Q.shape[:2], 1 / Q.shape[1])
     k = Q.new_ones(len(Q), 1)

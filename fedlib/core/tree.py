@@ -1,8 +1,10 @@
 """Trees: nested dicts of tensors, and the few operations on them that a method needs.
 
-A model is a tree. A stack is a tree whose leaves have a leading client dimension [M, ...].
+A model is a tree. A stack is a tree whose leaves have a leading client
+dimension [M, ...].
 Letters: C all clients, M cohort, P parameters, K classes.
 """
+
 from __future__ import annotations
 
 import torch
@@ -12,7 +14,11 @@ import torch.nn.functional as F
 def tmap(f, *trees):
     """f leaf by leaf over trees of one structure."""
     t = trees[0]
-    return {k: tmap(f, *[s[k] for s in trees]) for k in t} if isinstance(t, dict) else f(*trees)
+    return (
+        {k: tmap(f, *[s[k] for s in trees]) for k in t}
+        if isinstance(t, dict)
+        else f(*trees)
+    )
 
 
 def leaves(t):
@@ -28,6 +34,7 @@ def build(like, flat):
 
     def go(t):
         return {k: go(v) for k, v in t.items()} if isinstance(t, dict) else next(it)
+
     return go(like)
 
 
@@ -61,11 +68,11 @@ def sqnorm(t):
     return sum((x * x).sum() for x in leaves(t))
 
 
-def only(t, names):
+def subset(t, names):
     return {k: t[k] for k in t if k in names}
 
 
-def drop(t, names):
+def without(t, names):
     return {k: t[k] for k in t if k not in names}
 
 
@@ -92,7 +99,7 @@ def unstack(stack_, M):
     return [build(stack_, row) for row in zip(*[x.unbind() for x in leaves(stack_)])]
 
 
-def every(tree, ids):
+def broadcast(tree, ids):
     """The same tree for all of `ids`: a leading [M] of stride 0, no memory."""
     return tmap(lambda x: x.expand(len(ids), *x.shape), tree)
 
@@ -111,17 +118,19 @@ def unrow(v, like):
     """A vector [P] in the structure of `like`."""
     out, i = [], 0
     for x in leaves(like):
-        out.append(v[i:i + x.numel()].view(x.shape))
+        out.append(v[i : i + x.numel()].view(x.shape))
         i += x.numel()
     return build(like, out)
 
 
-def share(n):
+def normalize(n):
     """n [M] as weights that sum to one."""
     return n / n.sum()
 
 
 def onehot(y, K, like, m=None):
-    """Labels y [...] as [..., K] in the type of `like`, times the mask m. (F.one_hot fails inside vmap(grad).)"""
+    """Labels y [...] as [..., K] in the type of `like`, times the mask m. (F.one_hot
+    fails inside vmap(grad).)
+    """
     o = (y[..., None] == torch.arange(K, device=y.device)).to(like.dtype)
     return o if m is None else o * m[..., None]

@@ -1,13 +1,18 @@
-"""The American Community Survey, person file: four yes-no questions about people, one client per state.
+"""The American Community Survey, person file: four yes-no questions about people, one
+client per state.
 
-Tasks are those of Ding, Hardt, Miller and Schmidt, Retiring Adult: New Datasets for Fair Machine Learning (NeurIPS 2021):
-the same filters, columns and targets. Files: `{root}/{year}/1-Year/psam_p{FIPS}.csv`, as the official archives unpack and as
-the package folktables expects; up to 2016 `ss{yy}p{state}.csv`. They are not fetched from here.
+Tasks are those of Ding, Hardt, Miller and Schmidt, Retiring Adult: New Datasets for
+Fair Machine Learning (NeurIPS 2021): the same filters, columns and targets. Files:
+`{root}/{year}/1-Year/psam_p{FIPS}.csv`, as the official archives unpack and as the
+package folktables expects; up to 2016 `ss{yy}p{state}.csv`. They are not fetched
+from here.
 
-The encoder is fixed and public: every constant stands below, none is learnt, so no client's data leave the client. A blank
-becomes 0. Both sensitive attributes are inputs: column 0 is 1 for women, column 1 is 1 for everybody who is not white alone.
+The encoder is fixed and public: every constant stands below, none is learnt, so no
+client's data leave the client. A blank becomes 0. Both sensitive attributes are inputs:
+column 0 is 1 for women, column 1 is 1 for everybody who is not white alone.
 Letters: N persons, D inputs.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,18 +27,72 @@ from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from .archive import DataError, data_root
 
-FIPS = dict(AL=1, AK=2, AZ=4, AR=5, CA=6, CO=8, CT=9, DE=10, FL=12, GA=13, HI=15, ID=16, IL=17, IN=18, IA=19, KS=20, KY=21,
-            LA=22, ME=23, MD=24, MA=25, MI=26, MN=27, MS=28, MO=29, MT=30, NE=31, NV=32, NH=33, NJ=34, NM=35, NY=36, NC=37,
-            ND=38, OH=39, OK=40, OR=41, PA=42, RI=44, SC=45, SD=46, TN=47, TX=48, UT=49, VT=50, VA=51, WA=53, WV=54, WI=55,
-            WY=56, PR=72)                              # the 50 states and Puerto Rico: the clients, in this order
+FIPS = dict(
+    AL=1,
+    AK=2,
+    AZ=4,
+    AR=5,
+    CA=6,
+    CO=8,
+    CT=9,
+    DE=10,
+    FL=12,
+    GA=13,
+    HI=15,
+    ID=16,
+    IL=17,
+    IN=18,
+    IA=19,
+    KS=20,
+    KY=21,
+    LA=22,
+    ME=23,
+    MD=24,
+    MA=25,
+    MI=26,
+    MN=27,
+    MS=28,
+    MO=29,
+    MT=30,
+    NE=31,
+    NV=32,
+    NH=33,
+    NJ=34,
+    NM=35,
+    NY=36,
+    NC=37,
+    ND=38,
+    OH=39,
+    OK=40,
+    OR=41,
+    PA=42,
+    RI=44,
+    SC=45,
+    SD=46,
+    TN=47,
+    TX=48,
+    UT=49,
+    VT=50,
+    VA=51,
+    WA=53,
+    WV=54,
+    WI=55,
+    WY=56,
+    PR=72,
+)  # the 50 states and Puerto Rico: the clients, in this order
 STATES = tuple(FIPS)
-TEXT = dict(RT=str, SERIALNO=str, SOCP=str, NAICSP=str, PINCP=np.float64)         # types that are not left to the reader
-CUTS = (440, 960, 1980, 2970, 3550, 4160, 4980, 5950, 7650, 8990)                # highest OCCP of the first ten occupations
+# types that are not left to the reader
+TEXT = dict(RT=str, SERIALNO=str, SOCP=str, NAICSP=str, PINCP=np.float64)
+# highest OCCP of the first ten occupations
+CUTS = (440, 960, 1980, 2970, 3550, 4160, 4980, 5950, 7650, 8990)
 
 
 # ---------------------------------------------------------------- the encoder
 class Code(NamedTuple):
-    """How a column of the survey becomes inputs: f maps its values [N] to [N, width]."""
+    """How a column of the survey becomes inputs:
+    f maps its values [N] to [N, width].
+    """
+
     name: str
     kind: str
     column: str
@@ -52,20 +111,55 @@ def flag(name, column, test):
 def onehot(column, *sets):
     """One input per set of codes; a code in none of them sets no input."""
     sets = [s if isinstance(s, tuple) else (s,) for s in sets]
-    table = np.zeros((max(map(max, sets)) + 2, len(sets)), np.float32)            # the last row: none
+    # the last row: none
+    table = np.zeros((max(map(max, sets)) + 2, len(sets)), np.float32)
     for j, s in enumerate(sets):
         table[list(s), j] = 1
-    return Code(column, "onehot", column, len(sets), lambda v: table[np.minimum(v, len(table) - 1).astype(int)])
+    return Code(
+        column,
+        "onehot",
+        column,
+        len(sets),
+        lambda v: table[np.minimum(v, len(table) - 1).astype(int)],
+    )
 
 
-SEX, RACE = flag("sex", "SEX", lambda v: v == 2), flag("race", "RAC1P", lambda v: v != 1)
-AGE, SCHOOL, HOURS = number("AGEP", 45, 17), number("SCHL", 17, 4), number("WKHP", 38, 13)
-AGE2 = Code("AGEP squared", "number", "AGEP", 1, lambda v: (((v - 45) / 17) ** 2 - 1)[:, None])
+SEX, RACE = (
+    flag("sex", "SEX", lambda v: v == 2),
+    flag("race", "RAC1P", lambda v: v != 1),
+)
+AGE, SCHOOL, HOURS = (
+    number("AGEP", 45, 17),
+    number("SCHL", 17, 4),
+    number("WKHP", 38, 13),
+)
+AGE2 = Code(
+    "AGEP squared", "number", "AGEP", 1, lambda v: (((v - 45) / 17) ** 2 - 1)[:, None]
+)
 INCOME = Code("PINCP", "number", "PINCP", 1, lambda v: np.arcsinh(v / 10_000)[:, None])
-OCCUPATION = Code("OCCP", "onehot", "OCCP", 11,
-                  lambda v: (np.searchsorted(CUTS, v)[:, None] == np.arange(11)) & (v > 0)[:, None])
-LISTS = dict(MAR=range(1, 6), RELP=range(18), DIS=(1, 2), ESP=range(9), CIT=range(1, 6), MIG=range(4), MIL=range(5),
-             ANC=range(1, 5), NATIVITY=(1, 2), DEAR=(1, 2), DEYE=(1, 2), DREM=(0, 1, 2), ESR=range(7), FER=(0, 1, 2))
+OCCUPATION = Code(
+    "OCCP",
+    "onehot",
+    "OCCP",
+    11,
+    lambda v: (np.searchsorted(CUTS, v)[:, None] == np.arange(11)) & (v > 0)[:, None],
+)
+LISTS = dict(
+    MAR=range(1, 6),
+    RELP=range(18),
+    DIS=(1, 2),
+    ESP=range(9),
+    CIT=range(1, 6),
+    MIG=range(4),
+    MIL=range(5),
+    ANC=range(1, 5),
+    NATIVITY=(1, 2),
+    DEAR=(1, 2),
+    DEYE=(1, 2),
+    DREM=(0, 1, 2),
+    ESR=range(7),
+    FER=(0, 1, 2),
+)
 ORIGINS = ("RACAIAN", "RACASN", "RACBLK", "RACNH", "RACPI", "RACSOR", "RACWHT")
 
 
@@ -76,20 +170,29 @@ def listed(names):
 
 # ---------------------------------------------------------------- the tasks
 class Problem(NamedTuple):
-    """One question: who is asked (`keep`), the answer (`outcome` of the column `target`), and the inputs."""
+    """One question: who is asked (`keep`), the answer (`outcome` of the column
+    `target`), and the inputs.
+    """
+
     codes: tuple[Code, ...]
     target: str
     outcome: Callable
-    keep: Callable | None = None                       # {column: [N]} -> [N] bool; None: everybody
-    asked: tuple[str, ...] = ()                        # further columns that `keep` reads
+    keep: Callable | None = None  # {column: [N]} -> [N] bool; None: everybody
+    asked: tuple[str, ...] = ()  # further columns that `keep` reads
 
-    columns = property(lambda self: tuple(dict.fromkeys([c.column for c in self.codes] + [self.target, *self.asked])))
+    columns = property(
+        lambda self: tuple(
+            dict.fromkeys([c.column for c in self.codes] + [self.target, *self.asked])
+        )
+    )
     D = property(lambda self: sum(c.width for c in self.codes))
 
     @property
     def schema(self) -> tuple[Block, ...]:
         edges = np.cumsum([0] + [c.width for c in self.codes]).tolist()
-        return tuple(Block(c.name, c.kind, i, j) for c, i, j in zip(self.codes, edges, edges[1:]))
+        return tuple(
+            Block(c.name, c.kind, i, j) for c, i, j in zip(self.codes, edges, edges[1:])
+        )
 
 
 def _yes(v):
@@ -97,21 +200,71 @@ def _yes(v):
 
 
 TASKS = {
-    "income": Problem(                                 # ACSIncome: more than 50,000 dollars a year?
-        (SEX, RACE, AGE, AGE2, SCHOOL, HOURS, onehot("MAR", 1, 5, (2, 3, 4)), onehot("COW", (1, 2), (3, 4, 5), (6, 7, 8)),
-         OCCUPATION, onehot("RELP", 0, 1), flag("born abroad", "POBP", lambda v: v >= 100)),
-        "PINCP", lambda v: v > 50_000,
-        lambda t: (t["AGEP"] > 16) & (t["PINCP"] > 100) & (t["WKHP"] > 0) & (t["PWGTP"] >= 1), ("PWGTP",)),
-    "employment": Problem(                             # ACSEmployment: at work?
-        (SEX, RACE, AGE, AGE2, SCHOOL, *listed("MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM")), "ESR", _yes),
-    "health": Problem(                                 # ACSPublicCoverage: people of low income, in public health insurance?
-        (SEX, RACE, AGE, AGE2, SCHOOL, INCOME, *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER")),
-        "PUBCOV", _yes, lambda t: (t["AGEP"] < 65) & (t["PINCP"] <= 30_000)),
-    "insurance": Problem(                              # ACSHealthInsurance: insurance bought directly?
-        (SEX, RACE, AGE, AGE2, SCHOOL, INCOME, *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER"),
-         *(flag(name, name, _yes) for name in ORIGINS)), "HINS2", _yes),
+    "income": Problem(  # ACSIncome: more than 50,000 dollars a year?
+        (
+            SEX,
+            RACE,
+            AGE,
+            AGE2,
+            SCHOOL,
+            HOURS,
+            onehot("MAR", 1, 5, (2, 3, 4)),
+            onehot("COW", (1, 2), (3, 4, 5), (6, 7, 8)),
+            OCCUPATION,
+            onehot("RELP", 0, 1),
+            flag("born abroad", "POBP", lambda v: v >= 100),
+        ),
+        "PINCP",
+        lambda v: v > 50_000,
+        lambda t: (
+            (t["AGEP"] > 16) & (t["PINCP"] > 100) & (t["WKHP"] > 0) & (t["PWGTP"] >= 1)
+        ),
+        ("PWGTP",),
+    ),
+    "employment": Problem(  # ACSEmployment: at work?
+        (
+            SEX,
+            RACE,
+            AGE,
+            AGE2,
+            SCHOOL,
+            *listed("MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM"),
+        ),
+        "ESR",
+        _yes,
+    ),
+    # ACSPublicCoverage: people of low income, in public health insurance?
+    "health": Problem(
+        (
+            SEX,
+            RACE,
+            AGE,
+            AGE2,
+            SCHOOL,
+            INCOME,
+            *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER"),
+        ),
+        "PUBCOV",
+        _yes,
+        lambda t: (t["AGEP"] < 65) & (t["PINCP"] <= 30_000),
+    ),
+    "insurance": Problem(  # ACSHealthInsurance: insurance bought directly?
+        (
+            SEX,
+            RACE,
+            AGE,
+            AGE2,
+            SCHOOL,
+            INCOME,
+            *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER"),
+            *(flag(name, name, _yes) for name in ORIGINS),
+        ),
+        "HINS2",
+        _yes,
+    ),
 }
-GROUPS = dict(sex=(SEX, ("men", "women")), race=(RACE, ("white", "not white")))   # in the order of columns 0 and 1
+# in the order of columns 0 and 1
+GROUPS = dict(sex=(SEX, ("men", "women")), race=(RACE, ("white", "not white")))
 
 
 def problem(task: str) -> Problem:
@@ -119,109 +272,194 @@ def problem(task: str) -> Problem:
 
 
 def groups(group: str, task: str) -> Groups:
-    """The sensitive attribute "sex" or "race" of a task; the positive outcome is the answer yes."""
+    """The sensitive attribute "sex" or "race" of a task;
+    the positive outcome is the answer yes.
+    """
     _, names = _known("group", group, GROUPS)
-    return Groups(name=group, names=names, positive=(1,), column=list(GROUPS).index(group), schema=problem(task).schema)
+    return Groups(
+        name=group,
+        names=names,
+        positive=(1,),
+        column=list(GROUPS).index(group),
+        schema=problem(task).schema,
+    )
 
 
 def keep(frame, task: str) -> np.ndarray:
-    """[N] whether the task asks this person; frame as for `encode`. A blank passes no filter."""
+    """[N] whether the task asks this person; frame as for `encode`.
+
+    A blank passes no filter.
+    """
     p = problem(task)
     _complete(frame, p.columns)
-    return np.ones(len(frame[p.target]), bool) if p.keep is None else np.asarray(p.keep(frame))
+    return (
+        np.ones(len(frame[p.target]), bool)
+        if p.keep is None
+        else np.asarray(p.keep(frame))
+    )
 
 
 def encode(frame, task: str):
-    """Inputs x [N, D] float32 and answers y [N] int64 (1: yes) of all rows; a DataFrame or {column: [N]}.
+    """Inputs x [N, D] float32 and answers y [N] int64 (1: yes) of all rows; a DataFrame
+    or {column: [N]}.
 
     The filter is not applied: see `keep`.
     """
     p = problem(task)
     _complete(frame, p.columns)
-    v = {name: np.nan_to_num(np.asarray(frame[name], dtype=np.float64)) for name in p.columns}
+    v = {
+        name: np.nan_to_num(np.asarray(frame[name], dtype=np.float64))
+        for name in p.columns
+    }
     x = np.empty((len(v[p.target]), p.D), np.float32)
     for code, block in zip(p.codes, p.schema):
-        x[:, block.start:block.stop] = code.f(v[code.column])
+        x[:, block.start : block.stop] = code.f(v[code.column])
     return torch.from_numpy(x), torch.from_numpy(p.outcome(v[p.target])).long()
 
 
 # ---------------------------------------------------------------- the files
-def acs(task: str = "income", group: str = "sex", root=None, year: str = "2018", states=None,
-        rows: int | None = 5000) -> Pool:
-    """The survey as a Pool whose owner is the state; Pool.a holds the group of each person.
+def acs(
+    task: str = "income",
+    group: str = "sex",
+    root=None,
+    year: str = "2018",
+    states=None,
+    rows: int | None = 5000,
+) -> Pool:
+    """The survey as a Pool whose owner is the state; Pool.a holds the group of
+    each person.
 
     task    "income", "employment", "health" or "insurance" (see TASKS)
     group   "sex" (men 0, women 1) or "race" (white alone 0, all others 1)
     root    folder above `{year}` (default: `acs` in the data folder)
-    states  which states, by their two letters, so that a part of the files will do; default: all 51 of STATES, in that order
-    rows    at most so many persons per state, drawn after the filter and always the same ones; None: all
+    states  which states, by their two letters, so that a part of the files will do;
+            default: all 51 of STATES, in that order
+    rows    at most so many persons per state, drawn after the filter and always the
+            same ones; None: all
     """
     p, kind = problem(task), groups(group, task)
     if rows is not None and rows < 1:
-        raise ValueError(f"rows = {rows}: give a number of persons per state >= 1, or None for all")
-    root, x, y, n, states = data_root() / "acs" if root is None else Path(root), [], [], [], _states(states)
+        raise ValueError(
+            f"rows = {rows}: give a number of persons per state >= 1, or None for all"
+        )
+    root, x, y, n, states = (
+        data_root() / "acs" if root is None else Path(root),
+        [],
+        [],
+        [],
+        _states(states),
+    )
     for state in states:
         frame = read(root, state, year, p.columns)
         frame = frame[keep(frame, task)]
         if not len(frame):
-            raise ValueError(f"{path(root, state, year)} has no person whom the task {task!r} asks: leave {state} out of states")
+            raise ValueError(
+                f"{path(root, state, year)} has no person whom the task {task!r} asks: "
+                f"leave {state} out of states"
+            )
         if rows is not None and len(frame) > rows:
-            chosen = np.random.default_rng(FIPS[state]).choice(len(frame), rows, replace=False)
+            chosen = np.random.default_rng(FIPS[state]).choice(
+                len(frame), rows, replace=False
+            )
             frame = frame.iloc[np.sort(chosen)]
         xs, ys = encode(frame, task)
         x, y, n = x + [xs], y + [ys], n + [len(ys)]
-    return pool(f"ACS {task}", torch.cat(x), torch.cat(y), np.repeat(np.arange(len(n)), n), states, "real", kind)
+    return pool(
+        f"ACS {task}",
+        torch.cat(x),
+        torch.cat(y),
+        np.repeat(np.arange(len(n)), n),
+        states,
+        "real",
+        kind,
+    )
 
 
 def pool(name, x, y, owner, owners, kind, groups, test=None) -> Pool:
-    """Encoded persons as a Pool; ValueError where all are in one group or all have one answer."""
+    """Encoded persons as a Pool; ValueError where all are in one group or all
+    have one answer.
+    """
     a = x[:, groups.column].long()
-    for what, v, names in ((groups.name, a, groups.names), ("answer", y, ("no", "yes"))):
+    for what, v, names in (
+        (groups.name, a, groups.names),
+        ("answer", y, ("no", "yes")),
+    ):
         if len(found := v.unique()) < 2:
             only = ", ".join(names[k] for k in found) or "none"
-            raise ValueError(f"{name}: all {len(v):,} persons have the {what} {only!r}, so nothing can be compared; use more "
-                             "states or persons")
-    return Pool(name, x, y, 2, kind, torch.from_numpy(owner), tuple(owners), test, a, groups)
+            raise ValueError(
+                f"{name}: all {len(v):,} persons have the {what} {only!r}, so nothing "
+                "can be compared; use more states or persons"
+            )
+    return Pool(
+        name, x, y, 2, kind, torch.from_numpy(owner), tuple(owners), test, a, groups
+    )
 
 
 def path(root, state: str, year="2018") -> Path:
     """Where the person file of a state lies below `root`."""
     if not str(year).isdigit():
         raise ValueError(f"year = {year!r}: give the year of the survey, such as 2018")
-    name = f"psam_p{FIPS[state]:02d}.csv" if int(year) >= 2017 else f"ss{int(year) % 100:02d}p{state.lower()}.csv"
+    name = (
+        f"psam_p{FIPS[state]:02d}.csv"
+        if int(year) >= 2017
+        else f"ss{int(year) % 100:02d}p{state.lower()}.csv"
+    )
     return Path(root) / str(year) / "1-Year" / name
 
 
 def read(root, state: str, year="2018", columns=None):
-    """The named columns (default: all) of a state's person file as a DataFrame; blanks are NaN."""
+    """The named columns (default: all) of a state's person file as a
+    DataFrame; blanks are NaN.
+    """
     import pandas as pd
 
-    state, = _states((state,))
+    (state,) = _states((state,))
     file = path(root, state, year)
     if not file.is_file():
-        raise DataError(f"{file} does not exist: put the person files of {year} at ROOT/{year}/1-Year/{file.name} and so on, one "
-                        "per state, or name the states whose files are there with states=[...]")
+        raise DataError(
+            f"{file} does not exist: put the person files of {year} at "
+            f"ROOT/{year}/1-Year/{file.name} and so on, one per state, or name the "
+            "states whose files are there with states=[...]"
+        )
     try:
         there = list(pd.read_csv(file, nrows=0, skipinitialspace=True).columns)
         _complete(there, columns or (), f"{file}: ")
-        frame = pd.read_csv(file, usecols=columns, skipinitialspace=True, low_memory=False,
-                            dtype={c: t for c, t in TEXT.items() if c in (columns or there)})
+        frame = pd.read_csv(
+            file,
+            usecols=columns,
+            skipinitialspace=True,
+            low_memory=False,
+            dtype={c: t for c, t in TEXT.items() if c in (columns or there)},
+        )
     except DataError:
         raise
-    except ValueError as error:                        # among them pandas' errors of parsing
-        raise DataError(f"{file} is damaged or cut short ({error}): get it again") from error
+    except ValueError as error:  # among them pandas' errors of parsing
+        raise DataError(
+            f"{file} is damaged or cut short ({error}): get it again"
+        ) from error
     for name in columns or ():
         if frame[name].dtype.kind not in "iuf" and name not in TEXT:
-            raise DataError(f"{file}: the column {name} holds other things than numbers: get the file again")
+            raise DataError(
+                f"{file}: the column {name} holds other things than numbers: get the "
+                "file again"
+            )
     return frame
 
 
 def _states(states):
-    states = STATES if states is None else (states,) if isinstance(states, str) else tuple(states)
+    states = (
+        STATES
+        if states is None
+        else (states,)
+        if isinstance(states, str)
+        else tuple(states)
+    )
     for state in states:
         _known("state", state, FIPS)
     if not states or len(set(states)) < len(states):
-        raise ValueError(f"states = {list(states)}: give each state once, and at least one")
+        raise ValueError(
+            f"states = {list(states)}: give each state once, and at least one"
+        )
     return tuple(s for s in STATES if s in states)
 
 
@@ -229,12 +467,21 @@ def _complete(there, columns, where=""):
     gone = [c for c in columns if c not in there]
     if gone:
         late = "RELP" in gone and "RELSHIPP" in there
-        hint = "RELSHIPP took the place of RELP in 2019, so use a year up to 2018" if late else "is it a person file of 2018?"
+        hint = (
+            "RELSHIPP took the place of RELP in 2019, so use a year up to 2018"
+            if late
+            else "is it a person file of 2018?"
+        )
         raise DataError(f"{where}no column {', '.join(gone)}; {hint}")
 
 
 def _known(what, name, table):
     if name not in table:
-        near = get_close_matches(str(name).upper() if table is FIPS else str(name), table, 1, 0)
-        raise ValueError(f"unknown {what} {name!r}; did you mean {near[0]!r}? Known: {', '.join(table)}")
+        near = get_close_matches(
+            str(name).upper() if table is FIPS else str(name), table, 1, 0
+        )
+        raise ValueError(
+            f"unknown {what} {name!r}; did you mean {near[0]!r}? Known: "
+            f"{', '.join(table)}"
+        )
     return table[name]

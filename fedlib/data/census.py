@@ -1,20 +1,28 @@
-"""A procedural census: people drawn from equations, with as much bias as asked for. The stand-in for the survey of `acs`.
+"""A procedural census: people drawn from equations, with as much bias as asked for.
 
-Columns and codes are those of the official person file, so `acs` encodes these people as it does real ones. Every client (a
-state) has its own u [6] ~ N(0, shift): age, education, race, economy, nativity, mix of occupations. Sex s and race r of a person
-are drawn first. They then act along two kinds of path, each with its own knob:
+The stand-in for the survey of `acs`.
 
-    direct      bias_sex, bias_race            s, r -> being employed, income, public health cover
-    indirect    indirect_sex                   s -> occupation, hours, military service;     s -> all that follows from these
-                indirect_race                  r -> education;                               r -> all that follows from it
+Columns and codes are those of the official person file, so `acs` encodes these people
+as it does real ones. Every client (a state) has its own u [6] ~ N(0, shift): age,
+education, race, economy, nativity, mix of occupations. Sex s and race r of a person are
+drawn first. They then act along two kinds of path, each with its own knob:
 
-With all four at 0, s and r tell nothing about income, employment, cover or any other column of a client's people but FER (births,
-of women aged 15 to 50). Directly bought insurance (HINS2) depends on age alone. `draw` chooses the whole data set.
+    direct      bias_sex, bias_race  s, r -> being employed, income, public health cover
+    indirect    indirect_sex  s -> occupation, hours, military service;  s -> all that
+                follows from these
+                indirect_race                  r -> education;  r -> all that
+                                               follows from it
 
-A person is a function of noise: random numbers are drawn per client, then one set of equations serves all persons of all clients.
-So client c is the same however many clients there are, and a person can be asked what would be if only the sex differed.
+With all four at 0, s and r tell nothing about income, employment, cover or any other
+column of a client's people but FER (births, of women aged 15 to 50). Directly bought
+insurance (HINS2) depends on age alone. `draw` chooses the whole data set.
+
+A person is a function of noise: random numbers are drawn per client, then one set
+of equations serves all persons of all clients. So client c is the same however many
+clients there are, and a person can be asked what would be if only the sex differed.
 Letters: N persons, C clients.
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,19 +34,50 @@ import torch
 from ..core.pool import Pool
 from . import acs
 
-UNIFORM = ("sex", "race", "race_code", "foreign", "citizen", "birthplace", "married", "single", "disabled", "ear", "eye",
-           "memory", "occupation", "occupation_code", "employed", "idle", "worker", "public", "private", "relation", "moved",
-           "military", "ancestry", "birth", "parents", "weight", "area", "poverty")
+UNIFORM = (
+    "sex",
+    "race",
+    "race_code",
+    "foreign",
+    "citizen",
+    "birthplace",
+    "married",
+    "single",
+    "disabled",
+    "ear",
+    "eye",
+    "memory",
+    "occupation",
+    "occupation_code",
+    "employed",
+    "idle",
+    "worker",
+    "public",
+    "private",
+    "relation",
+    "moved",
+    "military",
+    "ancestry",
+    "birth",
+    "parents",
+    "weight",
+    "area",
+    "poverty",
+)
 NORMAL = ("education_noise", "hours_noise", "income_noise")
-RACES, RACE_SHARES = np.array([2, 3, 6, 8, 9]), (.50, .04, .20, .14, .12)         # RAC1P of those who are not white alone
-FIRST = np.array((10, 500, 1005, 2001, 3000, 3600, 4200, 5000))                   # lowest OCCP of eight occupations
+# RAC1P of those who are not white alone
+RACES, RACE_SHARES = np.array([2, 3, 6, 8, 9]), (0.50, 0.04, 0.20, 0.14, 0.12)
+# lowest OCCP of eight occupations
+FIRST = np.array((10, 500, 1005, 2001, 3000, 3600, 4200, 5000))
 LAST = np.array(acs.CUTS[:8])
-PI = np.linspace(1, -1, 8)                                                        # what an occupation asks and pays
-SEGREGATION = np.array((-.5, .6, -.7, .4, .7, -.4, -.9, .3))                      # > 0: women's occupations
+PI = np.linspace(1, -1, 8)  # what an occupation asks and pays
+# > 0: women's occupations
+SEGREGATION = np.array((-0.5, 0.6, -0.7, 0.4, 0.7, -0.4, -0.9, 0.3))
 
 
 class Knobs(NamedTuple):
     """How strongly sex and race act; 0: not at all."""
+
     bias_sex: float = 1.0
     bias_race: float = 1.0
     indirect_sex: float = 1.0
@@ -46,99 +85,181 @@ class Knobs(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """Answers [N] of the persons of a pool, as they are and as they would be with the other sex and the same noise.
+    """Answers [N] of the persons of a pool, as they are and as they would be with the
+    other sex and the same noise.
 
     s       [N] sex, women 1
     y       the answer as it is
     direct  the answer if only the direct paths saw the other sex
     total   the answer if all paths did
     """
+
     s: torch.Tensor
     y: torch.Tensor
     direct: torch.Tensor
     total: torch.Tensor
 
     def effect(self, path: str = "total") -> float:
-        """Share of yes as women minus share of yes as men, over the same persons; path "direct" or "total"."""
-        return float(((getattr(self, path) - self.y) * (1 - 2 * self.s)).double().mean())
+        """Share of yes as women minus share of yes as men, over the same persons;
+        path "direct" or "total".
+        """
+        return float(
+            ((getattr(self, path) - self.y) * (1 - 2 * self.s)).double().mean()
+        )
 
 
-def census(task: str = "income", group: str = "sex", clients: int = 51, n_mean: int = 600, n_test: int = 1000,
-           shift: float = 1.0, bias_sex: float = 1.0, bias_race: float = 1.0, indirect_sex: float = 1.0,
-           indirect_race: float = 1.0, draw: int = 0) -> Pool:
-    """The procedural census as a Pool whose owner is the state; Pool.a holds the group, Pool.test the separate test draw.
+def census(
+    task: str = "income",
+    group: str = "sex",
+    clients: int = 51,
+    n_mean: int = 600,
+    n_test: int = 1000,
+    shift: float = 1.0,
+    bias_sex: float = 1.0,
+    bias_race: float = 1.0,
+    indirect_sex: float = 1.0,
+    indirect_race: float = 1.0,
+    draw: int = 0,
+) -> Pool:
+    """The procedural census as a Pool whose owner is the state; Pool.a holds the group,
+    Pool.test the separate test draw.
 
     task, group      as for `acs.acs`
     clients          the first so many of the 51 states
-    n_mean, n_test   median number of persons per client before the task's filter, in the training and in the test draw. Client
-                     sizes are log-normal with sigma 0.6, between a quarter and six times of it, in the same ratios in both draws
+    n_mean, n_test   median number of persons per client before the task's filter, in
+                     the training and in the test draw. Client sizes are log-normal
+                     with sigma 0.6, between a quarter and six times of it, in the same
+                     ratios in both draws
     """
     kind = acs.groups(group, task)
     knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
     z = _noise(clients, n_mean, n_test, shift, draw)
     people = _people(z, knobs)
     kept = acs.keep(people, task)
-    x, y = acs.encode({name: people[name][kept] for name in acs.problem(task).columns}, task)
+    x, y = acs.encode(
+        {name: people[name][kept] for name in acs.problem(task).columns}, task
+    )
     test = torch.from_numpy(np.flatnonzero(z["test"][kept]))
-    return acs.pool("procedural census", x, y, z["client"][kept], acs.STATES[:clients], "synthetic", kind, test)
+    return acs.pool(
+        "procedural census",
+        x,
+        y,
+        z["client"][kept],
+        acs.STATES[:clients],
+        "synthetic",
+        kind,
+        test,
+    )
 
 
-def counterfactual(task: str = "income", clients: int = 51, n_mean: int = 600, n_test: int = 1000, shift: float = 1.0,
-                   bias_sex: float = 1.0, bias_race: float = 1.0, indirect_sex: float = 1.0, indirect_race: float = 1.0,
-                   draw: int = 0) -> Effects:
-    """What the persons of `census` with the same arguments, row by row, would answer if they had the other sex.
+def counterfactual(
+    task: str = "income",
+    clients: int = 51,
+    n_mean: int = 600,
+    n_test: int = 1000,
+    shift: float = 1.0,
+    bias_sex: float = 1.0,
+    bias_race: float = 1.0,
+    indirect_sex: float = 1.0,
+    indirect_race: float = 1.0,
+    draw: int = 0,
+) -> Effects:
+    """What the persons of `census` with the same arguments, row by row, would answer if
+    they had the other sex.
 
     Who is asked does not change: the filter sees the person as it is.
     """
-    p, knobs = acs.problem(task), Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
+    p, knobs = (
+        acs.problem(task),
+        Knobs(bias_sex, bias_race, indirect_sex, indirect_race),
+    )
     z = _noise(clients, n_mean, n_test, shift, draw)
     people = _people(z, knobs)
     kept, s = acs.keep(people, task), people["SEX"] == 2
-    worlds = people, _people(z, knobs, direct=~s), _people(z, knobs, direct=~s, indirect=~s)
+    worlds = (
+        people,
+        _people(z, knobs, direct=~s),
+        _people(z, knobs, direct=~s, indirect=~s),
+    )
     y = (p.outcome(np.nan_to_num(w[p.target][kept])) for w in worlds)
     return Effects(*(torch.from_numpy(v).long() for v in (s[kept], *y)))
 
 
-def people(clients: int = 51, n_mean: int = 600, n_test: int = 1000, shift: float = 1.0, bias_sex: float = 1.0,
-           bias_race: float = 1.0, indirect_sex: float = 1.0, indirect_race: float = 1.0, draw: int = 0,
-           test: bool = False) -> list:
-    """All persons of each client, before any filter, as DataFrames like official person files: training or test draw."""
+def people(
+    clients: int = 51,
+    n_mean: int = 600,
+    n_test: int = 1000,
+    shift: float = 1.0,
+    bias_sex: float = 1.0,
+    bias_race: float = 1.0,
+    indirect_sex: float = 1.0,
+    indirect_race: float = 1.0,
+    draw: int = 0,
+    test: bool = False,
+) -> list:
+    """All persons of each client, before any filter, as DataFrames like official person
+    files: training or test draw.
+    """
     import pandas as pd
 
     z = _noise(clients, n_mean, n_test, shift, draw)
-    table = pd.DataFrame(_people(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race)))
+    table = pd.DataFrame(
+        _people(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
+    )
     table.insert(0, "RT", "P")
-    table.insert(1, "SERIALNO", np.char.add("2018GQ", np.char.zfill(z["serial"].astype(str), 7)))
-    return [table[(z["client"] == c) & (z["test"] == test)].reset_index(drop=True) for c in range(clients)]
+    table.insert(
+        1, "SERIALNO", np.char.add("2018GQ", np.char.zfill(z["serial"].astype(str), 7))
+    )
+    return [
+        table[(z["client"] == c) & (z["test"] == test)].reset_index(drop=True)
+        for c in range(clients)
+    ]
 
 
 def write_acs_layout(root, year: str = "2018", **arguments) -> list[Path]:
-    """Write `people(**arguments)` as `{root}/{year}/1-Year/psam_p{FIPS}.csv`, which `acs.acs` reads; returns the paths."""
+    """Write `people(**arguments)` as `{root}/{year}/1-Year/psam_p{FIPS}.csv`, which
+    `acs.acs` reads; returns the paths.
+    """
     files = []
     for state, frame in zip(acs.STATES, people(**arguments)):
         files.append(acs.path(root, state, year))
         files[-1].parent.mkdir(parents=True, exist_ok=True)
-        whole = {c: frame[c].astype("Int64") for c in frame if frame[c].dtype.kind == "f"}         # blanks stay blank
+        # blanks stay blank
+        whole = {
+            c: frame[c].astype("Int64") for c in frame if frame[c].dtype.kind == "f"
+        }
         frame.assign(**whole).to_csv(files[-1], index=False)
     return files
 
 
 # ---------------------------------------------------------------- noise
 def _noise(clients, n_mean, n_test, shift, draw) -> dict:
-    """All random numbers: per client u [6] and its size, per person uniform and normal numbers, training persons first.
+    """All random numbers: per client u [6] and its size, per person uniform and normal
+    numbers, training persons first.
 
-    Client c draws from the c-th child of the seed, its size, training persons and test persons from children of that.
+    Client c draws from the c-th child of the seed, its size, training persons and test
+    persons from children of that.
     """
     if not 1 <= clients <= len(acs.STATES):
-        raise ValueError(f"clients = {clients}: give 1 to {len(acs.STATES)}, one state each")
+        raise ValueError(
+            f"clients = {clients}: give 1 to {len(acs.STATES)}, one state each"
+        )
     if n_mean < 4 or n_test < 4:
-        raise ValueError(f"n_mean = {n_mean}, n_test = {n_test}: give at least 4 persons per client")
+        raise ValueError(
+            f"n_mean = {n_mean}, n_test = {n_test}: give at least 4 persons per client"
+        )
     if not shift >= 0:
         raise ValueError(f"shift = {shift} is a standard deviation: give a number >= 0")
     seeds = [child.spawn(3) for child in np.random.SeedSequence(draw).spawn(clients)]
-    first = np.stack([np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds])       # [C, 7]
+    # [C, 7]
+    first = np.stack(
+        [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
+    )
     u, scale = shift * first[:, :6], np.exp(0.6 * first[:, 6])
-    n = np.stack([np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]).astype(int)   # [2, C]
+    # [2, C]
+    n = np.stack(
+        [np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]
+    ).astype(int)
     beta = 1.6 * np.exp(0.15 * u[:, 0])
     U, Z, age = [], [], []
     for part in range(2):
@@ -149,69 +270,149 @@ def _noise(clients, n_mean, n_test, shift, draw) -> dict:
             age.append(rng.beta(1.3, beta[c], n[part, c]))
     client = np.tile(np.arange(clients), 2).repeat(n.ravel())
     serial = np.concatenate([np.arange(k) for k in n.ravel()])
-    return dict(client=client, test=np.arange(len(client)) >= n[0].sum(), serial=serial, u=u[client].T, age=np.concatenate(age),
-                **dict(zip(UNIFORM, np.concatenate(U).T.copy())), **dict(zip(NORMAL, np.concatenate(Z).T.copy())))
+    return dict(
+        client=client,
+        test=np.arange(len(client)) >= n[0].sum(),
+        serial=serial,
+        u=u[client].T,
+        age=np.concatenate(age),
+        **dict(zip(UNIFORM, np.concatenate(U).T.copy())),
+        **dict(zip(NORMAL, np.concatenate(Z).T.copy())),
+    )
 
 
 # ---------------------------------------------------------------- equations
 def _people(z, knobs, direct=None, indirect=None) -> dict:
     """Official columns {name: [N]}; blanks are NaN.
 
-    direct, indirect: the sex that the direct and the indirect paths see; default: the person's own. SEX stays the person's own.
+    direct, indirect: the sex that the direct and the indirect paths see; default: the
+    person's own. SEX stays the person's own.
     """
     for name, value in knobs._asdict().items():
         if not value >= 0:
-            raise ValueError(f"{name} = {value}: give a number >= 0, where 0 means no bias")
+            raise ValueError(
+                f"{name} = {value}: give a number >= 0, where 0 means no bias"
+            )
     u_age, u_edu, u_race, u_econ, u_nat, u_occ = z["u"]
-    s = z["sex"] < _sigmoid(.03)
-    r = z["race"] < _sigmoid(-1.1 + .8 * u_race)
+    s = z["sex"] < _sigmoid(0.03)
+    r = z["race"] < _sigmoid(-1.1 + 0.8 * u_race)
     sd = s if direct is None else direct
     si = s if indirect is None else indirect
-    sd_or_r = .45 * knobs.bias_sex * sd + .3 * knobs.bias_race * r
+    sd_or_r = 0.45 * knobs.bias_sex * sd + 0.3 * knobs.bias_race * r
     age = 17 + np.floor(63 * z["age"])
-    foreign = z["foreign"] < _sigmoid(-1.9 + .8 * u_nat)
-    e = .35 * u_edu - .45 * knobs.indirect_race * r + z["education_noise"]
-    married = z["married"] < .75 * _sigmoid((age - 30) / 8)
-    disabled = z["disabled"] < _sigmoid(-3.2 + .04 * (age - 40))
+    foreign = z["foreign"] < _sigmoid(-1.9 + 0.8 * u_nat)
+    e = 0.35 * u_edu - 0.45 * knobs.indirect_race * r + z["education_noise"]
+    married = z["married"] < 0.75 * _sigmoid((age - 30) / 8)
+    disabled = z["disabled"] < _sigmoid(-3.2 + 0.04 * (age - 40))
 
-    o = _occupation(z["occupation"], .8 * e + .2 * u_occ, knobs.indirect_sex * (2. * si - 1))
-    employed = z["employed"] < _sigmoid(1.2 + .35 * e - 1.6 * ((age - 42) / 22) ** 2 - sd_or_r - 1.2 * disabled + .2 * u_econ)
-    hours = np.clip(np.round(41 - 4 * knobs.indirect_sex * si + 8 * z["hours_noise"]), 1, 99)
-    wage = (10.55 + .38 * e + .26 * PI[o] + .022 * (hours - 40) - .0005 * (age - 48) ** 2 + .10 * married + .15 * u_econ
-            - .30 * knobs.bias_sex * sd - .22 * knobs.bias_race * r + .45 * z["income_noise"])
-    log_income = np.where(employed, wage, 9.2 + .9 * z["income_noise"])
-    public = z["public"] < _sigmoid(-1.1 - .9 * (np.minimum(log_income, 10.3) - 9.6) + 1.2 * disabled
-                                    + .35 * knobs.bias_sex * sd + .3 * knobs.bias_race * r - .2 * u_econ)
-    private = z["private"] < _sigmoid(-2 + .03 * (age - 42))
-    served = z["military"] < _sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2. * si - 1))
+    o = _occupation(
+        z["occupation"], 0.8 * e + 0.2 * u_occ, knobs.indirect_sex * (2.0 * si - 1)
+    )
+    employed = z["employed"] < _sigmoid(
+        1.2
+        + 0.35 * e
+        - 1.6 * ((age - 42) / 22) ** 2
+        - sd_or_r
+        - 1.2 * disabled
+        + 0.2 * u_econ
+    )
+    hours = np.clip(
+        np.round(41 - 4 * knobs.indirect_sex * si + 8 * z["hours_noise"]), 1, 99
+    )
+    wage = (
+        10.55
+        + 0.38 * e
+        + 0.26 * PI[o]
+        + 0.022 * (hours - 40)
+        - 0.0005 * (age - 48) ** 2
+        + 0.10 * married
+        + 0.15 * u_econ
+        - 0.30 * knobs.bias_sex * sd
+        - 0.22 * knobs.bias_race * r
+        + 0.45 * z["income_noise"]
+    )
+    log_income = np.where(employed, wage, 9.2 + 0.9 * z["income_noise"])
+    public = z["public"] < _sigmoid(
+        -1.1
+        - 0.9 * (np.minimum(log_income, 10.3) - 9.6)
+        + 1.2 * disabled
+        + 0.35 * knobs.bias_sex * sd
+        + 0.3 * knobs.bias_race * r
+        - 0.2 * u_econ
+    )
+    private = z["private"] < _sigmoid(-2 + 0.03 * (age - 42))
+    served = z["military"] < _sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
     mother = si & (age >= 15) & (age <= 50)
 
     fips = np.array(list(acs.FIPS.values()))
     home, elsewhere = fips[z["client"]], fips[_below(z["birthplace"], len(fips))]
     rac1p = np.where(r, RACES[_pick(z["race_code"], RACE_SHARES)], 1)
     return dict(
-        PUMA=100 * (1 + _below(z["area"], 8)), ST=home, PWGTP=1 + _below(z["weight"] ** 2, 300), AGEP=age.astype(int),
-        ANC=1 + _pick(z["ancestry"], (.55, .25, .05, .15)), CIT=np.where(foreign, np.where(z["citizen"] < .5, 4, 5), 1),
-        COW=np.where(employed, 1 + _pick(z["worker"], (.64, .08, .07, .05, .04, .06, .04, .02)), np.nan),
-        DEAR=2 - (disabled & (z["ear"] < .3)), DEYE=2 - (disabled & (z["eye"] < .2)), DREM=2 - (disabled & (z["memory"] < .35)),
+        PUMA=100 * (1 + _below(z["area"], 8)),
+        ST=home,
+        PWGTP=1 + _below(z["weight"] ** 2, 300),
+        AGEP=age.astype(int),
+        ANC=1 + _pick(z["ancestry"], (0.55, 0.25, 0.05, 0.15)),
+        CIT=np.where(foreign, np.where(z["citizen"] < 0.5, 4, 5), 1),
+        COW=np.where(
+            employed,
+            1 + _pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02)),
+            np.nan,
+        ),
+        DEAR=2 - (disabled & (z["ear"] < 0.3)),
+        DEYE=2 - (disabled & (z["eye"] < 0.2)),
+        DREM=2 - (disabled & (z["memory"] < 0.35)),
         DIS=2 - disabled,
-        ESP=np.where(age < 18, 1 + _below(z["parents"], 8), np.nan), ESR=np.where(employed, 1, np.where(z["idle"] < .1, 3, 6)),
-        FER=np.where(mother, 2 - (z["birth"] < .06), np.nan), HINS2=2 - private,
-        MAR=np.where(married, 1, np.where(age < 35, 5, np.array((2, 3, 5))[_below(z["single"], 3)])),
-        MIG=1 + _pick(z["moved"], (.86, .01, .13)), MIL=np.where(served, 2, 4), NATIVITY=1 + foreign,
-        OCCP=np.where(employed, FIRST[o] + _below(z["occupation_code"], LAST[o] - FIRST[o] + 1), np.nan),
+        ESP=np.where(age < 18, 1 + _below(z["parents"], 8), np.nan),
+        ESR=np.where(employed, 1, np.where(z["idle"] < 0.1, 3, 6)),
+        FER=np.where(mother, 2 - (z["birth"] < 0.06), np.nan),
+        HINS2=2 - private,
+        MAR=np.where(
+            married,
+            1,
+            np.where(age < 35, 5, np.array((2, 3, 5))[_below(z["single"], 3)]),
+        ),
+        MIG=1 + _pick(z["moved"], (0.86, 0.01, 0.13)),
+        MIL=np.where(served, 2, 4),
+        NATIVITY=1 + foreign,
+        OCCP=np.where(
+            employed,
+            FIRST[o] + _below(z["occupation_code"], LAST[o] - FIRST[o] + 1),
+            np.nan,
+        ),
         PINCP=np.round(np.exp(log_income)),
-        POBP=np.where(foreign, 100 + _below(z["birthplace"], 401), np.where(z["citizen"] < .6, home, elsewhere)),
-        POVPIP=_below(z["poverty"], 502), PUBCOV=2 - public,
-        RAC1P=rac1p, RACAIAN=1 * (rac1p == 3), RACASN=1 * (rac1p == 6), RACBLK=1 * ((rac1p == 2) | (rac1p == 9)),
-        RACNH=0 * rac1p, RACPI=0 * rac1p, RACSOR=1 * (rac1p == 8), RACWHT=1 * ((rac1p == 1) | (rac1p == 9)),
-        RELP=np.array((0, 1, 2, 15))[np.where(married, _pick(z["relation"], (.5, .48, .01, .01)),
-                                              _pick(z["relation"], (.5, 0, .3, .2)))],
-        SCHL=np.clip(np.round(17 + 3.2 * e), 1, 24).astype(int), SEX=1 + s, WKHP=np.where(employed, hours, np.nan))
+        POBP=np.where(
+            foreign,
+            100 + _below(z["birthplace"], 401),
+            np.where(z["citizen"] < 0.6, home, elsewhere),
+        ),
+        POVPIP=_below(z["poverty"], 502),
+        PUBCOV=2 - public,
+        RAC1P=rac1p,
+        RACAIAN=1 * (rac1p == 3),
+        RACASN=1 * (rac1p == 6),
+        RACBLK=1 * ((rac1p == 2) | (rac1p == 9)),
+        RACNH=0 * rac1p,
+        RACPI=0 * rac1p,
+        RACSOR=1 * (rac1p == 8),
+        RACWHT=1 * ((rac1p == 1) | (rac1p == 9)),
+        RELP=np.array((0, 1, 2, 15))[
+            np.where(
+                married,
+                _pick(z["relation"], (0.5, 0.48, 0.01, 0.01)),
+                _pick(z["relation"], (0.5, 0, 0.3, 0.2)),
+            )
+        ],
+        SCHL=np.clip(np.round(17 + 3.2 * e), 1, 24).astype(int),
+        SEX=1 + s,
+        WKHP=np.where(employed, hours, np.nan),
+    )
 
 
 def _occupation(v, skill, women):
-    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the uniform number v."""
+    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the
+    uniform number v.
+    """
     logits = skill[:, None] * PI + women[:, None] * SEGREGATION
     p = np.exp(logits - logits.max(1, keepdims=True)).cumsum(1)
     return (v[:, None] * p[:, -1:] >= p[:, :-1]).sum(1)

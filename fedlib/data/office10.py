@@ -1,14 +1,20 @@
-"""Office-Caltech-10 (Gong et al., CVPR 2012): ten kinds of office objects photographed at four sites. Each site is a client.
+"""Office-Caltech-10 (Gong et al., CVPR 2012): ten kinds of office objects photographed
+at four sites. Each site is a client.
 
 Files, below the data folder, as distributed with FedBN (Li et al., ICLR 2021):
 
-    office_caltech_10/<site>/<class>/*.jpg          amazon 958, caltech 1123, dslr 157, webcam 295 images
-    office_caltech_10/<site>_train.pkl, <site>_test.pkl      the official lists, if present
+    office_caltech_10/<site>/<class>/*.jpg          amazon 958, caltech 1123, dslr
+                                                    157, webcam 295 images
+    office_caltech_10/<site>_train.pkl, <site>_test.pkl
+            the official lists, if present
 
-or the archive `office_caltech_10_dataset.zip`, which is then unpacked. No official checksum is published for these files, so
-the loader verifies what can be verified: the number of images per site, and that the lists name each image once. The lists
-are pickles: they are read by an unpickler that can build arrays, lists and strings and nothing else.
+or the archive `office_caltech_10_dataset.zip`, which is then unpacked. No official
+checksum is published for these files, so the loader verifies what can be verified:
+the number of images per site, and that the lists name each image once. The lists are
+pickles: they are read by an unpickler that can build arrays, lists and strings and
+nothing else.
 """
+
 from __future__ import annotations
 
 from pathlib import PurePosixPath
@@ -21,21 +27,37 @@ from ..core.pool import Pool
 from .archive import DataError, data_root, extract, read_arrays
 
 FOLDER, ARCHIVE = "office_caltech_10", "office_caltech_10_dataset.zip"
-WHERE = "the pre-processed office-caltech10 data linked from the README of github.com/med-air/FedBN"
+WHERE = (
+    "the pre-processed office-caltech10 data linked from the README of "
+    "github.com/med-air/FedBN"
+)
 SITES = ("amazon", "caltech", "dslr", "webcam")
 IMAGES = {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295}
-CLASSES = ("back_pack", "bike", "calculator", "headphones", "keyboard",
-           "laptop_computer", "monitor", "mouse", "mug", "projector")
+CLASSES = (
+    "back_pack",
+    "bike",
+    "calculator",
+    "headphones",
+    "keyboard",
+    "laptop_computer",
+    "monitor",
+    "mouse",
+    "mug",
+    "projector",
+)
 
 
 def office10(root=None, size: int = 256) -> Pool:
-    """All images as a Pool whose owner is the site: x [2533, 3, size, size] in [0, 1], y [2533].
+    """All images as a Pool whose owner is the site: x [2533, 3, size, size] in [0, 1],
+    y [2533].
 
     root  data folder (default: environment variable FEDLIB_DATA, else `data`)
-    size  pixels per side after resizing (bilinear); the memory is 0.5 GB at 128 and 2 GB at 256
+    size  pixels per side after resizing (bilinear); the memory is 0.5 GB at 128 and
+          2 GB at 256
 
-    The rows of a site are its official training list and then its official test list, both in the order of the file, and
-    Pool.test holds the rows of the test lists. Without the lists the rows are sorted by path and Pool.test is None.
+    The rows of a site are its official training list and then its official test list,
+    both in the order of the file, and Pool.test holds the rows of the test lists.
+    Without the lists the rows are sorted by path and Pool.test is None.
     """
     folder = _folder(data_root(root))
     if size < 1:
@@ -47,46 +69,81 @@ def office10(root=None, size: int = 256) -> Pool:
         if None not in lists:
             train, held_out = lists
             if sorted(train + held_out) != sorted(found):
-                raise DataError(f"{folder}: the lists {name}_train.pkl and {name}_test.pkl do not name each image of {name} "
-                                f"exactly once; get {WHERE} again")
+                raise DataError(
+                    f"{folder}: the lists {name}_train.pkl and {name}_test.pkl do not "
+                    f"name each image of {name} exactly once; get {WHERE} again"
+                )
             test += range(len(paths) + len(train), len(paths) + len(found))
             found = train + held_out
         elif lists != [None, None]:
-            raise DataError(f"{folder} has only one of {name}_train.pkl and {name}_test.pkl; provide both or neither")
+            raise DataError(
+                f"{folder} has only one of {name}_train.pkl and {name}_test.pkl; "
+                "provide both or neither"
+            )
         paths += found
         labels += [CLASSES.index(p.split("/")[1]) for p in found]
         owner += [site] * len(found)
     if test and len({owner[r] for r in test}) < len(SITES):
-        raise DataError(f"{folder} has official lists for some sites only; provide those of all sites or none")
+        raise DataError(
+            f"{folder} has official lists for some sites only; provide those of all "
+            "sites or none"
+        )
     x = torch.empty(len(paths), 3, size, size)
     for r, path in enumerate(paths):
         x[r] = read_image(folder / path, size)
-    return Pool(name="Office-Caltech-10", x=x, y=torch.tensor(labels), K=10, kind="real", owner=torch.tensor(owner),
-                owners=SITES, test=torch.tensor(test) if test else None)
+    return Pool(
+        name="Office-Caltech-10",
+        x=x,
+        y=torch.tensor(labels),
+        K=10,
+        kind="real",
+        owner=torch.tensor(owner),
+        owners=SITES,
+        test=torch.tensor(test) if test else None,
+    )
 
 
 def official_split(pool: Pool, train: float = 0.6):
-    """(train, val, test), each a tuple of row lists, one per site: the first `train` of the official training list, its
-    rest for validation, and the official test list. For the paper's lists: 459 / 538 / 75 / 141 training rows."""
+    """(train, val, test), each a tuple of row lists, one per site: the first `train` of
+    the official training list, its rest for validation, and the official test list. For
+    the paper's lists: 459 / 538 / 75 / 141 training rows.
+    """
     if pool.test is None:
-        raise ValueError(f"{pool.name} was read without its official lists: put <site>_train.pkl and <site>_test.pkl into "
-                         f"{FOLDER}, or cut the rows of data.partition.natural(pool.owner) yourself")
-    held_out = torch.zeros(len(pool.y), dtype=torch.bool).index_fill_(0, pool.test, True)
+        raise ValueError(
+            f"{pool.name} was read without its official lists: put <site>_train.pkl "
+            f"and <site>_test.pkl into {FOLDER}, or cut the rows of "
+            "data.partition.natural(pool.owner) yourself"
+        )
+    held_out = torch.zeros(len(pool.y), dtype=torch.bool).index_fill_(
+        0, pool.test, True
+    )
     parts = []
     for site in range(len(pool.owners)):
         listed = ((pool.owner == site) & ~held_out).nonzero().flatten()
         cut = int(train * len(listed))
-        parts.append((listed[:cut], listed[cut:], ((pool.owner == site) & held_out).nonzero().flatten()))
+        parts.append(
+            (
+                listed[:cut],
+                listed[cut:],
+                ((pool.owner == site) & held_out).nonzero().flatten(),
+            )
+        )
     return tuple(zip(*parts))
 
 
 def read_image(path, size):
-    """One picture as [3, size, size] float32 in [0, 1]; grey ones get three equal channels."""
+    """One picture as [3, size, size] float32 in [0, 1];
+    grey ones get three equal channels.
+    """
     try:
         with Image.open(path) as picture:
-            picture = picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+            picture = picture.convert("RGB").resize(
+                (size, size), Image.Resampling.BILINEAR
+            )
     except (OSError, SyntaxError) as error:
-        raise DataError(f"{path} is damaged or cut short ({error}); get {WHERE} again") from error
+        raise DataError(
+            f"{path} is damaged or cut short ({error}); get {WHERE} again"
+        ) from error
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(255)
 
 
@@ -94,22 +151,40 @@ def _folder(root):
     folder, packed = root / FOLDER, root / ARCHIVE
     if not folder.is_dir():
         if not packed.is_file():
-            raise DataError(f"Office-Caltech-10 is not in {root}: get {WHERE} ({ARCHIVE}) and put it, or the folder {FOLDER} "
-                            f"from it, into {root}")
+            raise DataError(
+                f"Office-Caltech-10 is not in {root}: get {WHERE} ({ARCHIVE}) and put "
+                f"it, or the folder {FOLDER} from it, into {root}"
+            )
         extract(packed, root)
         if not folder.is_dir():
-            raise DataError(f"{packed} does not hold a folder {FOLDER}; get {WHERE} again")
+            raise DataError(
+                f"{packed} does not hold a folder {FOLDER}; get {WHERE} again"
+            )
     return folder
 
 
 def _images(folder, site):
     """Paths "site/class/file" of a site, sorted, with their number verified."""
-    strangers = [p.name for p in sorted((folder / site).glob("*")) if p.is_dir() and p.name not in CLASSES]
+    strangers = [
+        p.name
+        for p in sorted((folder / site).glob("*"))
+        if p.is_dir() and p.name not in CLASSES
+    ]
     if strangers:
-        raise DataError(f"{folder / site} has the folder {strangers[0]!r}; the classes are {', '.join(CLASSES)}")
-    found = sorted(p.relative_to(folder).as_posix() for c in CLASSES for p in (folder / site / c).glob("*.jpg"))
+        raise DataError(
+            f"{folder / site} has the folder {strangers[0]!r}; the classes are "
+            f"{', '.join(CLASSES)}"
+        )
+    found = sorted(
+        p.relative_to(folder).as_posix()
+        for c in CLASSES
+        for p in (folder / site / c).glob("*.jpg")
+    )
     if len(found) != IMAGES[site]:
-        raise DataError(f"{folder / site} has {len(found)} images, not {IMAGES[site]}; get {WHERE} again")
+        raise DataError(
+            f"{folder / site} has {len(found)} images, not {IMAGES[site]}; get "
+            f"{WHERE} again"
+        )
     return found
 
 
@@ -126,8 +201,10 @@ def _list(folder, site, part, found):
     except (TypeError, ValueError, IndexError):
         good = False
     if not good:
-        raise DataError(f"{file} is not an official list: expected two lists of equal length, paths .../site/class/file.jpg "
-                        "and the class of each")
+        raise DataError(
+            f"{file} is not an official list: expected two lists of equal length, "
+            "paths .../site/class/file.jpg and the class of each"
+        )
     names, known = ["/".join(t) for t in tails], set(found)
     missing = [n for n in names if n not in known]
     if missing:

@@ -1,22 +1,36 @@
-"""Who holds what: cut samples into clients. Each function returns one LongTensor of rows per client, ascending.
+"""Who holds what: cut samples into clients.
 
-Every row goes to exactly one client, and the same arguments give the same clients. Letters: C clients, N samples, K classes.
+Each function returns one LongTensor of rows per client, ascending.
+
+Every row goes to exactly one client, and the same arguments give the same clients.
+Letters: C clients, N samples, K classes.
 """
+
 from __future__ import annotations
 
 import numpy as np
 import torch
 from torch import Tensor
 
-TRIES = 10_000                                        # redraws before the Dirichlet partitions give up
+TRIES = 10_000  # redraws before the Dirichlet partitions give up
 
 
-def dirichlet(y: Tensor, clients: int, alpha: float, seed: int = 0, least: int = 20, K: int | None = None) -> list[Tensor]:
-    """Label skew: the rows of each class are shared out by proportions drawn from Dirichlet(alpha, ..., alpha) over clients.
+def dirichlet(
+    y: Tensor,
+    clients: int,
+    alpha: float,
+    seed: int = 0,
+    least: int = 20,
+    K: int | None = None,
+) -> list[Tensor]:
+    """Label skew: the rows of each class are shared out by proportions drawn from
+    Dirichlet(alpha, ..., alpha) over clients.
 
-    y [N] classes; alpha small: a client has few classes, alpha large: all clients look alike. `least`: every client gets at
-    least so many rows, by drawing all proportions again until it holds (Hsu, Qi and Brown, 2019; the redraw is Yurochkin et
-    al., ICML 2019). `alpha` is the value of every coordinate; other code multiplies it by the class frequencies.
+    y [N] classes; alpha small: a client has few classes, alpha large: all clients look
+    alike. `least`: every client gets at least so many rows, by drawing all proportions
+    again until it holds (Hsu, Qi and Brown, 2019; the redraw is Yurochkin et al., ICML
+    2019). `alpha` is the value of every coordinate; other code multiplies it by the
+    class frequencies.
     """
     y, K = _classes(y, K)
     _at_least(len(y), clients, least)
@@ -24,21 +38,31 @@ def dirichlet(y: Tensor, clients: int, alpha: float, seed: int = 0, least: int =
     rng = np.random.default_rng(seed)
     of_class, count = _by_class(y, K)
     for _ in range(TRIES):
-        share = rng.dirichlet(np.full(clients, alpha), K)                         # [K, C], each row sums to 1
-        cuts = np.rint(share.cumsum(1) * count[:, None]).astype(int)              # [K, C]
+        share = rng.dirichlet(np.full(clients, alpha), K)  # [K, C], each row sums to 1
+        cuts = np.rint(share.cumsum(1) * count[:, None]).astype(int)  # [K, C]
         cuts[:, -1] = count
         if np.diff(cuts, axis=1, prepend=0).sum(0).min() >= least:
             return _deal(of_class, cuts, rng)
     raise _never(alpha, clients, least, y)
 
 
-def dirichlet_capped(y: Tensor, clients: int, alpha: float, seed: int = 0, least: int = 40, K: int | None = None) -> list[Tensor]:
-    """Label skew with a cap: as `dirichlet`, but class by class, and a client that already has its share gets no further class.
+def dirichlet_capped(
+    y: Tensor,
+    clients: int,
+    alpha: float,
+    seed: int = 0,
+    least: int = 40,
+    K: int | None = None,
+) -> list[Tensor]:
+    """Label skew with a cap: as `dirichlet`, but class by class, and a client that
+    already has its share gets no further class.
 
-    y [N] classes. For k = 0, 1, ... proportions are drawn from Dirichlet(alpha, ..., alpha), those of the clients that hold
-    N / C rows or more are set to 0, and the others share class k. The cap closes a client, it does not bound it: the class that
-    reaches N / C may carry it far beyond. All is drawn again until every client has `least` rows (the code of FedAS, CVPR 2024;
-    there 40 rows, of which 30 are for training).
+    y [N] classes. For k = 0, 1, ... proportions are drawn from Dirichlet(alpha,
+    ..., alpha), those of the clients that hold N / C rows or more are set to 0, and
+    the others share class k. The cap closes a client, it does not bound it: the class
+    that reaches N / C may carry it far beyond. All is drawn again until every client
+    has `least` rows (the code of FedAS, CVPR 2024; there 40 rows, of which 30 are for
+    training).
     """
     y, K = _classes(y, K)
     _at_least(len(y), clients, least)
@@ -49,87 +73,125 @@ def dirichlet_capped(y: Tensor, clients: int, alpha: float, seed: int = 0, least
         cuts, held = np.zeros((K, clients), int), np.zeros(clients, int)
         for k in range(K):
             share = rng.dirichlet(np.full(clients, alpha))
-            under = share * (held < len(y) / clients)                             # [C]
-            edge = (under if under.any() else share).cumsum()                     # all closed: as drawn
-            cuts[k] = edge / edge[-1] * count[k]                                  # rounded down; exactly 1 from the last open on
+            under = share * (held < len(y) / clients)  # [C]
+            edge = (under if under.any() else share).cumsum()  # all closed: as drawn
+            # rounded down; exactly 1 from the last open on
+            cuts[k] = edge / edge[-1] * count[k]
             held += np.diff(cuts[k], prepend=0)
         if held.min() >= least:
             return _deal(of_class, cuts, rng)
     raise _never(alpha, clients, least, y)
 
 
-def labels_per_client(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
-    """Label skew in the manner of McMahan et al. (AISTATS 2017): every client holds exactly `labels` classes.
+def labels_per_client(
+    y: Tensor, clients: int, labels: int, seed: int = 0
+) -> list[Tensor]:
+    """Label skew in the manner of McMahan et al. (AISTATS 2017): every client holds
+    exactly `labels` classes.
 
-    y [N]. Classes are dealt so that they have equally many holders (to within one); a class is shared equally by its holders.
+    y [N]. Classes are dealt so that they have equally many holders (to within one); a
+    class is shared equally by its holders.
     """
     y, K = _classes(y, None)
     _at_least(len(y), clients, labels)
     if not 1 <= labels <= K:
-        raise ValueError(f"labels = {labels}: the data have {K} classes, so give 1 to {K}")
+        raise ValueError(
+            f"labels = {labels}: the data have {K} classes, so give 1 to {K}"
+        )
     if clients * labels < K:
-        raise ValueError(f"{clients} clients with {labels} labels each cannot hold {K} classes: use at least "
-                         f"{-(-K // labels)} clients or {-(-K // clients)} labels per client")
+        raise ValueError(
+            f"{clients} clients with {labels} labels each cannot hold {K} classes: "
+            f"use at least {-(-K // labels)} clients or {-(-K // clients)} labels "
+            "per client"
+        )
     rng = np.random.default_rng(seed)
     holders = [[] for _ in range(K)]
-    for c in range(clients):                          # the classes with the fewest holders so far, ties at random
+    # the classes with the fewest holders so far, ties at random
+    for c in range(clients):
         for k in np.lexsort((rng.random(K), [len(h) for h in holders]))[:labels]:
             holders[k].append(c)
     rows = [[] for _ in range(clients)]
     for k in range(K):
         own = rng.permutation(np.flatnonzero(y == k))
         if len(own) < len(holders[k]):
-            raise ValueError(f"class {k} has {len(own)} rows for {len(holders[k])} clients: use fewer clients or labels")
+            raise ValueError(
+                f"class {k} has {len(own)} rows for {len(holders[k])} clients: use "
+                "fewer clients or labels"
+            )
         for c, piece in zip(holders[k], np.array_split(own, len(holders[k]))):
             rows[c].append(piece)
     return [_rows(np.concatenate(r)) for r in rows]
 
 
 def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
-    """Label skew in a ring of classes: client c holds `labels` classes in a row, from class c on, counted modulo K.
+    """Label skew in a ring of classes: client c holds `labels` classes in a row, from
+    class c on, counted modulo K.
 
-    y [N]. With fewer clients than classes the clients start at floor(c K / C) instead, so that ceil(K / C) labels reach every
-    class. A class is shared equally, to within one row, by its holders.
+    y [N]. With fewer clients than classes the clients start at floor(c K / C) instead,
+    so that ceil(K / C) labels reach every class. A class is shared equally, to within
+    one row, by its holders.
     """
     y, K = _classes(y, None)
     _at_least(len(y), clients, labels)
     if not 1 <= labels <= K:
-        raise ValueError(f"labels = {labels}: the data have {K} classes, so give 1 to {K}")
+        raise ValueError(
+            f"labels = {labels}: the data have {K} classes, so give 1 to {K}"
+        )
     start = np.arange(clients) * max(K, clients) // clients
-    holds = (np.arange(K)[:, None] - start) % K < labels                          # [K, C]
+    holds = (np.arange(K)[:, None] - start) % K < labels  # [K, C]
     of_class, count = _by_class(y, K)
     holders = holds.sum(1)
     if not holders.all():
-        raise ValueError(f"{clients} clients with {labels} labels each leave class {holders.argmin()} without a holder: use at "
-                         f"least {-(-K // clients)} labels per client")
+        raise ValueError(
+            f"{clients} clients with {labels} labels each leave class "
+            f"{holders.argmin()} without a holder: use at least {-(-K // clients)} "
+            "labels per client"
+        )
     if (count < holders).any():
         k = int((count < holders).argmax())
-        raise ValueError(f"class {k} has {count[k]} rows for {holders[k]} clients: use fewer clients or labels")
-    turn = holds.cumsum(1) - 1                                                    # position among the holders of the class
-    n = holds * (count[:, None] // holders[:, None] + (turn < (count % holders)[:, None]))
+        raise ValueError(
+            f"class {k} has {count[k]} rows for {holders[k]} clients: use fewer "
+            "clients or labels"
+        )
+    turn = holds.cumsum(1) - 1  # position among the holders of the class
+    n = holds * (
+        count[:, None] // holders[:, None] + (turn < (count % holders)[:, None])
+    )
     return _deal(of_class, n.cumsum(1), np.random.default_rng(seed))
 
 
 def natural(owner: Tensor) -> list[Tensor]:
     """One client per distinct owner, in ascending order; owner [N] as in Pool.owner."""
     if owner is None:
-        raise ValueError("these data have no natural owner: use dirichlet or labels_per_client")
+        raise ValueError(
+            "these data have no natural owner: use dirichlet or labels_per_client"
+        )
     owner = np.asarray(owner)
     if owner.ndim != 1 or not len(owner):
-        raise ValueError(f"owner has shape {list(owner.shape)}: give one owner per row, [N] with N >= 1")
+        raise ValueError(
+            f"owner has shape {list(owner.shape)}: give one owner per row, [N] "
+            "with N >= 1"
+        )
     return [_rows(np.flatnonzero(owner == o)) for o in np.unique(owner)]
 
 
 def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]:
-    """Feature skew: `per_domain` clients of equal size (to within one row) for each domain; owner [N].
+    """Feature skew: `per_domain` clients of equal size (to within one row) for each
+    domain; owner [N].
 
     Client number = position of the domain * per_domain + j.
     """
     rng, clients = np.random.default_rng(seed), []
     for d, rows in enumerate(natural(owner)):
         if not 1 <= per_domain <= len(rows):
-            raise ValueError(f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give 1 to {len(rows)}")
-        clients += [_rows(piece) for piece in np.array_split(rng.permutation(rows.numpy()), per_domain)]
+            raise ValueError(
+                f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give "
+                f"1 to {len(rows)}"
+            )
+        clients += [
+            _rows(piece)
+            for piece in np.array_split(rng.permutation(rows.numpy()), per_domain)
+        ]
     return clients
 
 
@@ -139,10 +201,12 @@ def counts(rows: list[Tensor], y: Tensor, K: int) -> Tensor:
 
 
 def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
-    """Picture of a partition: one bubble per client and class, its area in proportion to the number of rows. Returns the axes.
+    """Picture of a partition: one bubble per client and class, its area in proportion
+    to the number of rows. Returns the axes.
 
-    The largest bubble is as high as a class, and its number of rows stands above the picture. With many clients bubbles may
-    reach into neighbouring columns; smaller ones are drawn on top.
+    The largest bubble is as high as a class, and its number of rows stands above the
+    picture. With many clients bubbles may reach into neighbouring columns; smaller ones
+    are drawn on top.
     """
     import matplotlib.pyplot as plt
     from matplotlib.collections import EllipseCollection
@@ -150,15 +214,29 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
     n = counts(rows, y, K).numpy()
     C = len(n)
     if ax is None:
-        _, ax = plt.subplots(figsize=(min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)), layout="constrained")
+        _, ax = plt.subplots(
+            figsize=(min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)),
+            layout="constrained",
+        )
     client, cls = np.nonzero(n)
     order = np.argsort(-n[client, cls], kind="stable")
     client, cls = client[order], cls[order]
-    size = 0.95 * np.sqrt(n[client, cls] / n.max())                               # diameters; one class is 1 high
+    size = 0.95 * np.sqrt(n[client, cls] / n.max())  # diameters; one class is 1 high
     ax.set(xlim=(-0.7, C - 0.3), ylim=(-0.6, K - 0.4), xlabel="client", ylabel="class")
     ax.set_title(f"largest: {n.max():,} rows", loc="right", fontsize="small")
-    ax.add_collection(EllipseCollection(size, size, np.zeros_like(size), units="y", offsets=np.column_stack([client, cls]),
-                                        offset_transform=ax.transData, facecolor="#0072B2", edgecolor="white", linewidth=0.4))
+    ax.add_collection(
+        EllipseCollection(
+            size,
+            size,
+            np.zeros_like(size),
+            units="y",
+            offsets=np.column_stack([client, cls]),
+            offset_transform=ax.transData,
+            facecolor="#0072B2",
+            edgecolor="white",
+            linewidth=0.4,
+        )
+    )
     ax.set_xticks(range(0, C, 1 if C <= 32 else 5 if C <= 60 else 10))
     ax.set_yticks(range(0, K, 1 if K <= 20 else 10))
     ax.set_axisbelow(True)
@@ -170,19 +248,30 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
 def _classes(y, K):
     y = np.asarray(y)
     if y.ndim != 1 or not len(y) or y.dtype.kind not in "iu":
-        raise ValueError(f"y has shape {list(y.shape)} and type {y.dtype}: give one whole number per row, [N] with N >= 1")
+        raise ValueError(
+            f"y has shape {list(y.shape)} and type {y.dtype}: give one whole number "
+            "per row, [N] with N >= 1"
+        )
     K = int(y.max()) + 1 if K is None else K
     if not 0 <= y.min() <= y.max() < K:
-        raise ValueError(f"y goes from {y.min()} to {y.max()}: classes are numbered 0 to K - 1 = {K - 1}")
+        raise ValueError(
+            f"y goes from {y.min()} to {y.max()}: classes are numbered 0 to "
+            f"K - 1 = {K - 1}"
+        )
     return y, K
 
 
 def _at_least(N, clients, least):
     if clients < 1 or least < 0:
-        raise ValueError(f"clients = {clients}, least = {least}: give at least one client and least >= 0")
+        raise ValueError(
+            f"clients = {clients}, least = {least}: give at least one client and "
+            "least >= 0"
+        )
     if N < clients * least:
-        raise ValueError(f"{N:,} rows are fewer than {clients} clients x {least}: use fewer clients, a smaller minimum or more "
-                         "rows")
+        raise ValueError(
+            f"{N:,} rows are fewer than {clients} clients x {least}: use fewer "
+            "clients, a smaller minimum or more rows"
+        )
 
 
 def _positive(alpha):
@@ -197,14 +286,21 @@ def _by_class(y, K):
 
 
 def _deal(of_class, cuts, rng):
-    """Class k, shuffled, is cut at cuts[k] [C]; the last cut is the number of its rows."""
-    pieces = [np.split(rng.permutation(rows), at[:-1]) for rows, at in zip(of_class, cuts)]
+    """Class k, shuffled, is cut at cuts[k] [C];
+    the last cut is the number of its rows.
+    """
+    pieces = [
+        np.split(rng.permutation(rows), at[:-1]) for rows, at in zip(of_class, cuts)
+    ]
     return [_rows(np.concatenate(client)) for client in zip(*pieces)]
 
 
 def _never(alpha, clients, least, y):
-    return ValueError(f"Dirichlet({alpha}) over {clients} clients: none of {TRIES:,} draws gave every client {least} of the "
-                      f"{len(y):,} rows; use a larger alpha, fewer clients or a smaller `least`")
+    return ValueError(
+        f"Dirichlet({alpha}) over {clients} clients: none of {TRIES:,} draws gave "
+        f"every client {least} of the {len(y):,} rows; use a larger alpha, fewer "
+        "clients or a smaller `least`"
+    )
 
 
 def _rows(rows):

@@ -1,7 +1,9 @@
-"""A stand-in for CLIP that needs no download: two small towers, trained here on captioned glyphs.
+"""A stand-in for CLIP that needs no download: two small towers, trained here on
+captioned glyphs.
 
-    python -m fedlib.data.standin FILE                 writes what `fedlib.nets.towers.load(FILE)` reads
+python -m fedlib.data.standin FILE     writes what `fedlib.nets.towers.load(FILE)` reads
 """
+
 from __future__ import annotations
 
 import argparse
@@ -15,27 +17,42 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ..nets.towers import END, IMAGE, PAD, START, StandIn, TextTower, describe, image, words_in
+from ..nets.towers import (
+    END,
+    IMAGE,
+    PAD,
+    START,
+    StandIn,
+    TextTower,
+    describe,
+    image,
+    words_in,
+)
 from .glyphs import ALPHABET, STYLES, atlas, glyphs
 
 TEMPLATE = ("a", "the", "of", "picture", "photo", "character", *STYLES)
 
 
 def name_of(character):
-    """"A" -> "latin capital letter a"."""
+    """ "A" -> "latin capital letter a"."""
     return unicodedata.name(character).lower()
 
 
 def vocabulary():
-    """The words of all glyphs' names and of the sentences around them; "x" is a place-holder, "empty" a picture of nothing."""
+    """The words of all glyphs' names and of the sentences around them; "x" is a
+    place-holder, "empty" a picture of nothing.
+    """
     names = {w for c in ALPHABET for w in words_in(name_of(c))}
     return (PAD, START, *sorted(names | set(TEMPLATE) | {".", "x", "empty"}), END)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the stand-in is trained: images with captions, passes over them, pixels per side and warp as in `glyphs`. fresh: images
-    of each style that measure its zero-shot accuracy afterwards."""
+    """How the stand-in is trained: images with captions, passes over them, pixels per
+    side and warp as in `glyphs`. fresh: images of each style that measure its zero-shot
+    accuracy afterwards.
+    """
+
     images: int
     epochs: int
     size: int = 16
@@ -47,62 +64,121 @@ class Recipe:
     seed: int = 0
 
 
-# Zero-shot on ten classes, mean of photo, cartoon, painting, sketch: at chance (11 %), 47 %, 64 %; 4, 20 and 130 s of CPU time.
-TIERS = {"tiny": Recipe(1500, 2), "small": Recipe(10000, 8), "paper": Recipe(20000, 16, size=32, warp=1.0)}
-SEEN = {"photo": 0.3, "neon": 0.3, "halftone": 0.3, "cartoon": 0.034, "painting": 0.033, "sketch": 0.033}   # shares of the corpus
-FIXED = ("a picture of {} .", "a photo of the {} .", "the character {} .", *(f"a {s} of {{}} ." for s in STYLES))
-LONG = 16                                              # and so many captions of 0 to 18 words, so that every position is learnt
+# Zero-shot on ten classes, mean of photo, cartoon, painting, sketch: at chance (11 %),
+# 47 %, 64 %; 4, 20 and 130 s of CPU time.
+TIERS = {
+    "tiny": Recipe(1500, 2),
+    "small": Recipe(10000, 8),
+    "paper": Recipe(20000, 16, size=32, warp=1.0),
+}
+# shares of the corpus
+SEEN = {
+    "photo": 0.3,
+    "neon": 0.3,
+    "halftone": 0.3,
+    "cartoon": 0.034,
+    "painting": 0.033,
+    "sketch": 0.033,
+}
+FIXED = (
+    "a picture of {} .",
+    "a photo of the {} .",
+    "the character {} .",
+    *(f"a {s} of {{}} ." for s in STYLES),
+)
+LONG = 16  # and so many captions of 0 to 18 words, so that every position is learnt
 
 
 def captions(seed):
     """Sentences with {} for a name."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda n: torch.randint(0, n, (), generator=g).item()
-    return FIXED + tuple(" ".join([*(TEMPLATE[draw(len(TEMPLATE))] for _ in range(draw(19))), "{} ."]) for _ in range(LONG))
+    return FIXED + tuple(
+        " ".join([*(TEMPLATE[draw(len(TEMPLATE))] for _ in range(draw(19))), "{} ."])
+        for _ in range(LONG)
+    )
 
 
 def train(recipe: Recipe) -> StandIn:
-    """The stand-in of a recipe, a function of it alone. Symmetric contrastive loss over a batch of n images and its u different
-    captions, cos [n, u]: an image has one caption, a caption all of its images.
+    """The stand-in of a recipe, a function of it alone.
 
-        L = -1/2 mean_i log softmax_u(s cos_i)[caption of i] - 1/2 mean_u mean_(i of u) log softmax_i(s cos_u)[i]
+    Symmetric contrastive loss over a batch of n images and its u different captions,
+    cos [n, u]: an image has one caption, a caption all of its images.
 
-    In training both sides are centred on the batch, without which all cosines are alike at first and nothing is learnt for long;
-    at the end the mean over the corpus goes into the biases of the two projections.
+        L = -1/2 mean_i log softmax_u(s cos_i)[caption of i] - 1/2 mean_u mean_(i of u)
+            log softmax_i(s cos_u)[i]
+
+    In training both sides are centred on the batch, without which all cosines are alike
+    at first and nothing is learnt for long; at the end the mean over the corpus goes
+    into the biases of the two projections.
     """
     if recipe.images < recipe.batch:
-        raise ValueError(f"images = {recipe.images}: give at least one batch of {recipe.batch}")
+        raise ValueError(
+            f"images = {recipe.images}: give at least one batch of {recipe.batch}"
+        )
     g = torch.Generator().manual_seed(recipe.seed + 1)
     letters = atlas(recipe.classes, recipe.size)
     counts = [max(1, round(recipe.images * share)) for share in SEEN.values()]
-    pool = glyphs(counts, recipe.classes, tuple(SEEN), "corpus", 10_000 + recipe.seed, 0.0, size=recipe.size,
-                  warp=recipe.warp)
+    pool = glyphs(
+        counts,
+        recipe.classes,
+        tuple(SEEN),
+        "corpus",
+        10_000 + recipe.seed,
+        0.0,
+        size=recipe.size,
+        warp=recipe.warp,
+    )
     words = vocabulary()
-    w = TextTower(len(words)).init(g) | {f"image.{k}": v for k, v in IMAGE.init(recipe.seed).items()}
+    w = TextTower(len(words)).init(g) | {
+        f"image.{k}": v for k, v in IMAGE.init(recipe.seed).items()
+    }
     w["scale"] = torch.tensor(math.log(1 / 0.07))
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
     x, forms = towers.preprocess(pool.x), captions(recipe.seed)
-    tokens = torch.stack([towers.tokenize([f.format(name_of(c)) for c in letters.characters]) for f in forms])   # [forms, K, L]
-    own = torch.tensor([FIXED.index(f"a {s} of {{}} .") for s in SEEN])[pool.owner]      # the caption that names the style
+    # [forms, K, L]
+    tokens = torch.stack(
+        [
+            towers.tokenize([f.format(name_of(c)) for c in letters.characters])
+            for f in forms
+        ]
+    )
+    # the caption that names the style
+    own = torch.tensor([FIXED.index(f"a {s} of {{}} .") for s in SEEN])[pool.owner]
     general = torch.tensor([i for i, f in enumerate(forms) if not 3 <= i < len(FIXED)])
     for v in w.values():
         v.requires_grad_()
     steps = recipe.epochs * (len(x) // recipe.batch)
-    plain = [v for v in w.values() if v.dim() < 2]     # no decay on biases, norms and the scale
-    adam = torch.optim.AdamW([{"params": [v for v in w.values() if v.dim() > 1], "weight_decay": 0.01},
-                              {"params": plain, "weight_decay": 0.0}], recipe.lr)
+    # no decay on biases, norms and the scale
+    plain = [v for v in w.values() if v.dim() < 2]
+    adam = torch.optim.AdamW(
+        [
+            {"params": [v for v in w.values() if v.dim() > 1], "weight_decay": 0.01},
+            {"params": plain, "weight_decay": 0.0},
+        ],
+        recipe.lr,
+    )
     rate = torch.optim.lr_scheduler.OneCycleLR(adam, recipe.lr, total_steps=steps)
     for _ in range(recipe.epochs):
-        for r in torch.randperm(len(x), generator=g).split(recipe.batch)[:len(x) // recipe.batch]:
-            some = general[torch.randint(0, len(general), (), generator=g)]              # one form for the whole batch, so that
-            form = own[r] if torch.rand((), generator=g) < 0.3 else some.expand(len(r))  # images of a class share their caption
-            which, mine = (form * recipe.classes + pool.y[r]).unique(return_inverse=True)
+        for r in torch.randperm(len(x), generator=g).split(recipe.batch)[
+            : len(x) // recipe.batch
+        ]:
+            # one form for the whole batch, so that images of a class share
+            # their caption
+            some = general[torch.randint(0, len(general), (), generator=g)]
+            form = own[r] if torch.rand((), generator=g) < 0.3 else some.expand(len(r))
+            which, mine = (form * recipe.classes + pool.y[r]).unique(
+                return_inverse=True
+            )
             t = tokens.flatten(0, 1)[which]
             text = towers.text(w, w["text.words"][t], towers.end(t))
             z = image(w, x[r])
-            cos = F.normalize(z - z.mean(0), dim=1) @ F.normalize(text - text.mean(0), dim=1).T
+            cos = (
+                F.normalize(z - z.mean(0), dim=1)
+                @ F.normalize(text - text.mean(0), dim=1).T
+            )
             logits = w["scale"].exp().clamp(max=100) * cos
-            same = F.one_hot(mine, len(which)).float()                             # [n, u]
+            same = F.one_hot(mine, len(which)).float()  # [n, u]
             to_image = -(logits.log_softmax(0) * same / same.sum(0)).sum(0).mean()
             adam.zero_grad()
             ((F.cross_entropy(logits, mine) + to_image) / 2).backward()
@@ -112,17 +188,31 @@ def train(recipe: Recipe) -> StandIn:
     with torch.no_grad():
         every = tokens[general].flatten(0, 1)
         w["image.fc.bias"] -= torch.cat([image(w, z) for z in x.split(500)]).mean(0)
-        w["text.project.bias"] -= towers.text(w, w["text.words"][every], towers.end(every)).mean(0)
+        w["text.project.bias"] -= towers.text(
+            w, w["text.words"][every], towers.end(every)
+        ).mean(0)
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
     return StandIn(w, words, recipe.size, zero_shot(towers, recipe), asdict(recipe))
 
 
 def zero_shot(towers, recipe, classes=10):
-    """{style: share of fresh images of the first classes that the nearest sentence names}."""
-    text = describe(towers, tuple(name_of(c) for c in atlas(classes, recipe.size).characters))
+    """{style: share of fresh images of the first classes that the nearest
+    sentence names}.
+    """
+    text = describe(
+        towers, tuple(name_of(c) for c in atlas(classes, recipe.size).characters)
+    )
     out = {}
     for style in STYLES:
-        pool = glyphs(recipe.fresh, classes, style, "fresh", 20_000 + recipe.seed, size=recipe.size, warp=recipe.warp)
+        pool = glyphs(
+            recipe.fresh,
+            classes,
+            style,
+            "fresh",
+            20_000 + recipe.seed,
+            size=recipe.size,
+            warp=recipe.warp,
+        )
         z = towers.encode_image(towers.preprocess(pool.x))
         out[style] = float(((z @ text.T).argmax(1) == pool.y).float().mean())
     return out
@@ -130,24 +220,37 @@ def zero_shot(towers, recipe, classes=10):
 
 def main(argv=None):
     """Train the stand-in and save it."""
-    p = argparse.ArgumentParser(prog="python -m fedlib.data.standin", description=main.__doc__)
+    p = argparse.ArgumentParser(
+        prog="python -m fedlib.data.standin", description=main.__doc__
+    )
     p.add_argument("path", type=Path, help="the file to write")
     p.add_argument("--tier", default="small", choices=TIERS)
-    p.add_argument("--size", type=int, help="pixels per side, as the images of the tasks")
+    p.add_argument(
+        "--size", type=int, help="pixels per side, as the images of the tasks"
+    )
     p.add_argument("--warp", type=float, help="warp of the glyphs, as in the tasks")
     p.add_argument("--seed", type=int, default=0)
     args = p.parse_args(argv)
-    torch.set_num_threads(1)                           # the same bits on every run
-    given = {k: getattr(args, k) for k in ("size", "warp", "seed") if getattr(args, k) is not None}
+    torch.set_num_threads(1)  # the same bits on every run
+    given = {
+        k: getattr(args, k)
+        for k in ("size", "warp", "seed")
+        if getattr(args, k) is not None
+    }
     start = time.process_time()
     try:
         towers = train(replace(TIERS[args.tier], **given))
         towers.save(args.path)
     except (OSError, ValueError) as e:
         sys.exit(f"fedlib.nets.towers: {e}")
-    accuracy = ", ".join(f"{style} {100 * a:.1f}" for style, a in towers.zero_shot.items())
-    print(f"{args.path}: tier {args.tier}, {time.process_time() - start:.0f} s of CPU time\n"
-          f"zero-shot accuracy in % (chance 10): {accuracy}")
+    accuracy = ", ".join(
+        f"{style} {100 * a:.1f}" for style, a in towers.zero_shot.items()
+    )
+    print(
+        f"{args.path}: tier {args.tier}, {time.process_time() - start:.0f} s of "
+        "CPU time\n"
+        f"zero-shot accuracy in % (chance 10): {accuracy}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""Synthetic(alpha, beta), the data set of Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
+"""Synthetic(alpha, beta), the data set of Li et al., Federated Optimization in
+Heterogeneous Networks, MLSys 2020.
 
 Client k has its own linear teacher and its own place in input space:
 
-    u_k ~ N(0, alpha)            how far the teachers differ           (a standard deviation, as in the released generator)
-    B_k ~ N(0, beta)             how far the inputs differ             (a standard deviation)
+    u_k ~ N(0, alpha)            how far the teachers differ  (a standard deviation, as
+                                 in the released generator)
+    B_k ~ N(0, beta)             how far the inputs differ  (a standard deviation)
     v_k ~ N(B_k, 1)              [60]  centre of the client's inputs
     W_k, b_k ~ N(u_k, 1)         [60, 10], [10]
     x ~ N(v_k, diag(j^-1.2))     [n_k, 60], j = 1 .. 60
     y = argmax(x W_k + b_k)      no label noise
 
-(0, 0) is not the same task on every client: each client still draws its own W_k, b_k and v_k.
+(0, 0) is not the same task on every client: each client still draws its own W_k,
+b_k and v_k.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -20,12 +24,106 @@ from ..core.pool import Pool
 
 INPUTS, K = 60, 10
 
-# Test rows per client in the files published with FedProx. The files hold a tenth of each client, rounded up, as test
-# rows, so n_k = 10 c_k - 5 recovers the client's size to within 5; no client has fewer than 50 rows.
+# Test rows per client in the files published with FedProx. The files hold a tenth of
+# each client, rounded up, as test rows, so n_k = 10 c_k - 5 recovers the client's size
+# to within 5; no client has fewer than 50 rows.
 PUBLISHED = {
-    (0.0, 0.0): (58, 5, 6, 6, 24, 163, 18, 10, 7, 9, 6, 6, 12, 14, 169, 55, 21, 8, 21, 82, 6, 56, 11, 6, 8, 15, 6, 72, 7, 10),
-    (0.5, 0.5): (5, 7, 40, 11, 6, 12, 8, 37, 21, 20, 10, 5, 33, 465, 8, 9, 20, 6, 11, 9, 6, 6, 62, 6, 15, 11, 19, 18, 11, 15),
-    (1.0, 1.0): (8, 18, 9, 17, 16, 50, 14, 9, 6, 19, 17, 6, 9, 6, 7, 662, 6, 13, 7, 12, 8, 5, 6, 44, 6, 14, 31, 45, 8, 6),
+    (0.0, 0.0): (
+        58,
+        5,
+        6,
+        6,
+        24,
+        163,
+        18,
+        10,
+        7,
+        9,
+        6,
+        6,
+        12,
+        14,
+        169,
+        55,
+        21,
+        8,
+        21,
+        82,
+        6,
+        56,
+        11,
+        6,
+        8,
+        15,
+        6,
+        72,
+        7,
+        10,
+    ),
+    (0.5, 0.5): (
+        5,
+        7,
+        40,
+        11,
+        6,
+        12,
+        8,
+        37,
+        21,
+        20,
+        10,
+        5,
+        33,
+        465,
+        8,
+        9,
+        20,
+        6,
+        11,
+        9,
+        6,
+        6,
+        62,
+        6,
+        15,
+        11,
+        19,
+        18,
+        11,
+        15,
+    ),
+    (1.0, 1.0): (
+        8,
+        18,
+        9,
+        17,
+        16,
+        50,
+        14,
+        9,
+        6,
+        19,
+        17,
+        6,
+        9,
+        6,
+        7,
+        662,
+        6,
+        13,
+        7,
+        12,
+        8,
+        5,
+        6,
+        44,
+        6,
+        14,
+        31,
+        45,
+        8,
+        6,
+    ),
 }
 CLIENTS = 30
 
@@ -35,22 +133,31 @@ def published_sizes(alpha: float, beta: float) -> np.ndarray:
     counts = PUBLISHED.get((float(alpha), float(beta)))
     if counts is None:
         known = ", ".join(f"({a:g}, {b:g})" for a, b in PUBLISHED)
-        raise ValueError(f"Synthetic({alpha:g}, {beta:g}) has no published client sizes (known: {known}); "
-                         'use sizes="lognormal" or give a list of sizes')
+        raise ValueError(
+            f"Synthetic({alpha:g}, {beta:g}) has no published client sizes (known: "
+            f"{known}); "
+            'use sizes="lognormal" or give a list of sizes'
+        )
     return np.maximum(50, 10 * np.array(counts) - 5)
 
 
 def synthetic(alpha: float, beta: float, sizes="published", draw: int = 0) -> Pool:
     """Synthetic(alpha, beta) as a Pool whose owner is the client.
 
-    sizes  "published" (30 clients, the sizes of the files published with FedProx), "lognormal" (30 fresh sizes,
-           floor(LogNormal(4, 2)) + 50, drawn first) or a list with one number of rows per client
-    draw   which data set: the random state of numpy's RandomState. 0 is the default data set; seeds of a run never change it
+    sizes  "published" (30 clients, the sizes of the files published with FedProx),
+           "lognormal" (30 fresh sizes, floor(LogNormal(4, 2)) + 50, drawn first) or a
+           list with one number of rows per client
+    draw   which data set: the random state of numpy's RandomState. 0 is the default
+           data set; seeds of a run never change it
 
-    Order of draws: [lognormal sizes,] all u_k, all B_k, all v_k, then client after client W_k, b_k and the noise of x.
+    Order of draws: [lognormal sizes,] all u_k, all B_k, all v_k, then client after
+    client W_k, b_k and the noise of x.
     """
     if alpha < 0 or beta < 0:
-        raise ValueError(f"alpha = {alpha} and beta = {beta} are standard deviations: give numbers >= 0")
+        raise ValueError(
+            f"alpha = {alpha} and beta = {beta} are standard deviations: give "
+            "numbers >= 0"
+        )
     rng = np.random.RandomState(draw)
     if isinstance(sizes, str) and sizes == "published":
         n = published_sizes(alpha, beta)
@@ -59,17 +166,27 @@ def synthetic(alpha: float, beta: float, sizes="published", draw: int = 0) -> Po
     elif not isinstance(sizes, str) and len(sizes) and min(sizes) >= 1:
         n = np.array(sizes, dtype=int)
     else:
-        raise ValueError(f'sizes = {sizes!r}: use "published", "lognormal" or a list of positive numbers of rows')
+        raise ValueError(
+            f'sizes = {sizes!r}: use "published", "lognormal" or a list of positive '
+            "numbers of rows"
+        )
     C = len(n)
     u, B = rng.normal(0, alpha, C), rng.normal(0, beta, C)
-    v = rng.normal(B[:, None], 1, (C, INPUTS))                        # [C, 60]
-    spread = np.arange(1, INPUTS + 1) ** -0.6                         # standard deviations: the variance is j^-1.2
+    v = rng.normal(B[:, None], 1, (C, INPUTS))  # [C, 60]
+    # standard deviations: the variance is j^-1.2
+    spread = np.arange(1, INPUTS + 1) ** -0.6
     x, y = [], []
     for k in range(C):
         W, b = rng.normal(u[k], 1, (INPUTS, K)), rng.normal(u[k], 1, K)
         xk = v[k] + spread * rng.standard_normal((n[k], INPUTS))
         x.append(xk)
         y.append((xk @ W + b).argmax(1))
-    return Pool(name=f"Synthetic({alpha:g}, {beta:g})", x=torch.from_numpy(np.concatenate(x)).float(),
-                y=torch.from_numpy(np.concatenate(y)), K=K, kind="synthetic",
-                owner=torch.from_numpy(np.repeat(np.arange(C), n)), owners=tuple(f"client {k}" for k in range(C)))
+    return Pool(
+        name=f"Synthetic({alpha:g}, {beta:g})",
+        x=torch.from_numpy(np.concatenate(x)).float(),
+        y=torch.from_numpy(np.concatenate(y)),
+        K=K,
+        kind="synthetic",
+        owner=torch.from_numpy(np.repeat(np.arange(C), n)),
+        owners=tuple(f"client {k}" for k in range(C)),
+    )

@@ -1,4 +1,7 @@
-"""What a client makes of one message: the method's own functions, called as fedlib.core.engine calls them. No state here."""
+"""What a client makes of one message: the method's own functions, called as
+fedlib.core.engine calls them. No state here.
+"""
+
 from __future__ import annotations
 
 import inspect
@@ -11,22 +14,29 @@ from ..core.tree import pick, stack, tmap
 
 KINDS = ("client", "receive", "local", "ask", "score")
 SCORED = ("test", "val")
-ABOUT = {                                              # what travels beside a tree, with "code" and "federation" (see Site)
-    "t": -1,                                           # the round; -1: before round 0
-    "on": 0, "done": 0,                                # steps of the client's state (see client)
-    "kept": False,                                     # the download is one that this round has brought already
-    "question": "",                                    # of "ask": its name
-    "moment": "", "views": "", "hear": False,          # of "score": "pre", "post" or "own"; names with commas between, "": all;
-}                                                      # is the download heard first?
+ABOUT = {  # what travels beside a tree, with "code" and "federation" (see Site)
+    "t": -1,  # the round; -1: before round 0
+    "on": 0,
+    "done": 0,  # steps of the client's state (see client)
+    "kept": False,  # the download is one that this round has brought already
+    "question": "",  # of "ask": its name
+    "moment": "",
+    "views": "",
+    # of "score": "pre", "post" or "own"; names with commas between, "": all;
+    "hear": False,
+}  # is the download heard first?
 
 
 def act(method, c, fed, kind, about, down, mine, quick=False):
     """Client c's turn -> (what it keeps, its answer), both trees.
 
-    method: on a task that has the rows of client c. kind: one of KINDS. about: see ABOUT. down: what it was sent. mine: what it
-    keeps. quick: one batch of every plan, where only names, shapes and types of the answer count.
+    method: on a task that has the rows of client c. kind: one of KINDS. about: see
+    ABOUT. down: what it was sent. mine: what it keeps. quick: one batch of every plan,
+    where only names, shapes and types of the answer count.
     """
-    run = engine.Clients(method, method.task, fed.seed, about["t"], fed.rounds, "loop", None)
+    run = engine.Clients(
+        method, method.task, fed.seed, about["t"], fed.rounds, "loop", None
+    )
     if quick:
         run.plans = {k: p._replace(steps=1) for k, p in run.plans.items()}
     shards = run.shards(torch.tensor([c]))
@@ -43,30 +53,54 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     hear = {"hear": torch.tensor([True])} if about["hear"] else None
     judge = Method(method.task) if about["moment"] == "own" else method
     names = about["views"].split(",") if about["views"] else None
-    got = engine.score(judge, stack([down]), stack([mine]), run, shards, SCORED, names, hear)
-    cells = {"cells": tmap(lambda n: n.round().int(), got["cells"])} if "cells" in got else {}
-    return mine, pick({"acc": got["acc"]} | cells, 0)  # not "alike": it compares rows of different clients
+    got = engine.score(
+        judge, stack([down]), stack([mine]), run, shards, SCORED, names, hear
+    )
+    cells = (
+        {"cells": tmap(lambda n: n.round().int(), got["cells"])}
+        if "cells" in got
+        else {}
+    )
+    # not "alike": it compares rows of different clients
+    return mine, pick({"acc": got["acc"]} | cells, 0)
 
 
 def question(method, name):
-    """The bound method f(tree, mine, shard) that a server may ask for; "inner.report" is one of the method inside.
+    """The bound method f(tree, mine, shard) that a server may ask for; "inner.report"
+    is one of the method inside.
 
     ValueError for anything else: hooks, private names, functions with other arguments.
     """
     inside, _, rest = name.partition(".")
-    if rest and inside == "inner" and isinstance(getattr(method, "inner", None), Method):
+    if (
+        rest
+        and inside == "inner"
+        and isinstance(getattr(method, "inner", None), Method)
+    ):
         return question(method.inner, rest)
     f = inspect.getattr_static(type(method), name, None)
     takes = list(inspect.signature(f).parameters) if inspect.isfunction(f) else []
-    if hasattr(Method, name) or name.startswith("_") or len(takes) != 4 or takes[2:] != ["mine", "shard"]:
-        raise ValueError(f"{name!r} is no question of {type(method).__name__}, so it is not answered")
+    if (
+        hasattr(Method, name)
+        or name.startswith("_")
+        or len(takes) != 4
+        or takes[2:] != ["mine", "shard"]
+    ):
+        raise ValueError(
+            f"{name!r} is no question of {type(method).__name__}, so it is not answered"
+        )
     return getattr(method, name)
 
 
 def address(method, asked):
-    """How a client finds a question, a bound method of the method or of one inside it: "report", "inner.report"."""
+    """How a client finds a question, a bound method of the method or of one inside it:
+    "report", "inner.report".
+    """
     if asked.__self__ is method:
         return asked.__name__
     if not isinstance(getattr(method, "inner", None), Method):
-        raise ValueError(f"{asked.__qualname__} is no question of {type(method).__name__}: clients could not find it")
+        raise ValueError(
+            f"{asked.__qualname__} is no question of {type(method).__name__}: clients "
+            "could not find it"
+        )
     return "inner." + address(method.inner, asked)

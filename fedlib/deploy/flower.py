@@ -1,16 +1,25 @@
-"""Flower carries the messages. The one file that knows it; written for flwr 1.41.0, whose inner parts change between releases.
+"""Flower carries the messages.
 
-    with Link(socket, {0: public key, ...}, tls, limit) as link:       the server: Flower's SuperLink, in a thread
+The one file that knows it; written for flwr 1.41.0, whose inner parts change between
+releases.
+
+    with Link(socket, {0: public key, ...}, tls, limit) as link:
+            the server: Flower's SuperLink, in a thread
         serve(federation, link.exchange, folder)
-    join(site.answer, c, "host:8000", key, ca, limit)                  a client: what Flower calls a SuperNode
+    join(site.answer, c, "host:8000", key, ca, limit)
+            a client: what Flower calls a SuperNode
 
-What we use: the Fleet API (one port, protobuf over HTTP or HTTPS; clients ask for work, nobody connects to a client), its proof
-of identity (every request signed with the client's key), its store of messages. What we do not: app bundles. Flower's own
-SuperNode fetches code from the server and runs it, and its Control API takes such code from whoever reaches the port. Here that
-API is shut, and a client runs the fedlib that is installed beside it and nothing else. Nor is a process started per message.
+What we use: the Fleet API (one port, protobuf over HTTP or HTTPS; clients ask for
+work, nobody connects to a client), its proof of identity (every request signed with
+the client's key), its store of messages. What we do not: app bundles. Flower's own
+SuperNode fetches code from the server and runs it, and its Control API takes such code
+from whoever reaches the port. Here that API is shut, and a client runs the fedlib that
+is installed beside it and nothing else. Nor is a process started per message.
 
-A message is one record {"kind", "client", "about": json, "tree": the bytes of message.dumps}; an answer {"tree"} or an error.
+A message is one record {"kind", "client", "about": json, "tree": the bytes of
+message.dumps}; an answer {"tree"} or an error.
 """
+
 from __future__ import annotations
 
 import json
@@ -22,13 +31,19 @@ from base64 import b64encode
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DATABASE=":flwr-in-memory:")      # read when flwr is imported
+# read when flwr is imported
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DATABASE=":flwr-in-memory:")
 
 import httpx
 import uvicorn
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode
+from flwr.common.constant import (
+    NOOP_ACCOUNT_NAME,
+    NOOP_FLWR_AID,
+    SUPERLINK_NODE_ID,
+    ErrorCode,
+)
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
@@ -46,46 +61,108 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from . import message
 from .keys import public
 
-BEAT = 10                                # seconds between signs of life; two are missing: the client is gone
-SLACK = 2 ** 20                          # bytes of an answer beside its numbers
-logging.getLogger("flwr").setLevel(logging.CRITICAL)          # what matters, we say ourselves
+BEAT = 10  # seconds between signs of life; two are missing: the client is gone
+SLACK = 2**20  # bytes of an answer beside its numbers
+logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
 class Link:
-    """The server's end. `exchange` carries requests to clients and brings their answers back."""
+    """The server's end.
 
-    def __init__(self, sock, known, tls=None, limit=10 ** 8, patience=600.0, minimum=None, log=print):
-        """sock: a bound socket. known {c: public key}: nobody else is heard. tls: (certificate file, key file) or None.
+    `exchange` carries requests to clients and brings their answers back.
+    """
 
-        limit: bytes of the largest answer. patience: seconds that the first exchange waits for `minimum` clients (None: all).
+    def __init__(
+        self,
+        sock,
+        known,
+        tls=None,
+        limit=10**8,
+        patience=600.0,
+        minimum=None,
+        log=print,
+    ):
+        """sock: a bound socket.
+
+        known {c: public key}: nobody else is heard. tls: (certificate file, key
+        file) or None.
+
+        limit: bytes of the largest answer. patience: seconds that the first exchange
+        waits for `minimum` clients (None: all).
         """
-        self.limit, self.patience, self.minimum, self.log = limit, patience, minimum or len(known), log
-        self.refused, self.gone, self.began, self.over = {}, set(), False, threading.Event()
+        self.limit, self.patience, self.minimum, self.log = (
+            limit,
+            patience,
+            minimum or len(known),
+            log,
+        )
+        self.refused, self.gone, self.began, self.over = (
+            {},
+            set(),
+            False,
+            threading.Event(),
+        )
         app = create_app()
-        app.state.enable_supernode_auth = True                           # nobody registers a key through the network
-        app.add_middleware(door, known=known, limit=limit, refused=self.refused, log=log)
+        # nobody registers a key through the network
+        app.state.enable_supernode_auth = True
+        app.add_middleware(
+            door, known=known, limit=limit, refused=self.refused, log=log
+        )
         self.state = app.state.linkstate_factory.state()
-        # Flower knows accounts, nodes, runs and their tasks: ours are one run with one task, alive as long as we are
-        self.nodes = {c: self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, BEAT) for c, key in known.items()}
-        self.run = self.state.create_run("fedlib/fedlib", "1", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID,
-                                         TaskType.SERVER_APP)
+        # Flower knows accounts, nodes, runs and their tasks: ours are one run with one
+        # task, alive as long as we are
+        self.nodes = {
+            c: self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, BEAT)
+            for c, key in known.items()
+        }
+        self.run = self.state.create_run(
+            "fedlib/fedlib",
+            "1",
+            None,
+            {},
+            NOOP_FEDERATION_ID,
+            None,
+            NOOP_FLWR_AID,
+            TaskType.SERVER_APP,
+        )
         self.task = self.state.get_run_info(run_ids=[self.run])[0].primary_task_id
         self.state.claim_task(self.task)
         self.state.activate_task(self.task)
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run, SUPERLINK_NODE_ID, self.task
-        files = {} if tls is None else dict(zip(("ssl_certfile", "ssl_keyfile"), map(str, tls)))
-        self.web = uvicorn.Server(uvicorn.Config(app, ws="none", log_level="error", access_log=False,
-                                                 timeout_graceful_shutdown=1, **files))
-        self.threads = [threading.Thread(target=self.web.run, args=([sock],), daemon=True),
-                        threading.Thread(target=self._alive, daemon=True)]
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = (
+            self.run,
+            SUPERLINK_NODE_ID,
+            self.task,
+        )
+        files = (
+            {}
+            if tls is None
+            else dict(zip(("ssl_certfile", "ssl_keyfile"), map(str, tls)))
+        )
+        self.web = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                ws="none",
+                log_level="error",
+                access_log=False,
+                timeout_graceful_shutdown=1,
+                **files,
+            )
+        )
+        self.threads = [
+            threading.Thread(target=self.web.run, args=([sock],), daemon=True),
+            threading.Thread(target=self._alive, daemon=True),
+        ]
 
     def __enter__(self):
         for t in self.threads:
             t.start()
         while not self.web.started:
             if not self.threads[0].is_alive():
-                raise ValueError("the SuperLink did not start: are certificate and key of the server in order?")
-            time.sleep(.01)
+                raise ValueError(
+                    "the SuperLink did not start: are certificate and key of the "
+                    "server in order?"
+                )
+            time.sleep(0.01)
         return self
 
     def __exit__(self, *error):
@@ -102,10 +179,15 @@ class Link:
             self.state.acknowledge_task_heartbeat(self.task)
 
     def online(self, c):
-        return self.state.get_node_info(node_ids=[self.nodes[c]])[0].status == NodeStatus.ONLINE
+        return (
+            self.state.get_node_info(node_ids=[self.nodes[c]])[0].status
+            == NodeStatus.ONLINE
+        )
 
     def gather(self):
-        """Wait for the clients; ValueError names those who have not come when patience is over."""
+        """Wait for the clients; ValueError names those who have not come when
+        patience is over.
+        """
         there, end = set(), time.monotonic() + self.patience
         while len(there) < len(self.nodes):
             came = {c for c in self.nodes if self.online(c)}
@@ -116,48 +198,69 @@ class Link:
                 if len(there) >= self.minimum:
                     break
                 late = ", ".join(str(c) for c in self.nodes if c not in there)
-                raise ValueError(f"{len(there)} of {len(self.nodes)} clients came within {self.patience:g} s, client {late} did "
-                                 "not: are they running, do they know this address, is the port open to them?")
-            time.sleep(.05)
+                raise ValueError(
+                    f"{len(there)} of {len(self.nodes)} clients came within "
+                    f"{self.patience:g} s, client {late} did not: are they running, do "
+                    "they know this address, is the port open to them?"
+                )
+            time.sleep(0.05)
 
     def exchange(self, requests, wait):
-        """requests [(c, kind, about, tree)] -> {c: tree or Exception}, within `wait` seconds.
+        """requests [(c, kind, about, tree)] -> {c: tree or Exception}, within
+        `wait` seconds.
 
-        A client that is away has until then to come back; one that was away before, or goes with a message in hand, is not
-        waited for. The text of an Exception says why there is no answer.
+        A client that is away has until then to come back; one that was away before, or
+        goes with a message in hand, is not waited for. The text of an Exception says
+        why there is no answer.
         """
         if not self.began:
             self.gather()
             self.began = True
-        out, asked, end, pause = {}, {}, time.monotonic() + wait, .01
+        out, asked, end, pause = {}, {}, time.monotonic() + wait, 0.01
         for c, kind, about, tree in requests:
             asked[c] = self._send(c, kind, about, tree, wait)
         while asked and time.monotonic() < end:
             for c, sent in list(asked.items()):
                 try:
                     got = self._answer(c, sent)
-                except Exception as e:                                   # whatever a client sends, it is its own problem
+                except Exception as e:  # whatever a client sends, it is its own problem
                     got = e
                 if got is not None:
                     out[c] = got
                     self._forget(asked.pop(c))
                     self.gone.discard(c)
-                    pause = .01
+                    pause = 0.01
             time.sleep(pause)
-            pause = min(.2, 1.1 * pause)
+            pause = min(0.2, 1.1 * pause)
         for c, sent in asked.items():
             out[c] = TimeoutError(f"no answer within {wait:g} s")
             self._forget(sent)
-        self.gone |= {c for c, a in out.items() if isinstance(a, (ConnectionError, TimeoutError))}
+        self.gone |= {
+            c for c, a in out.items() if isinstance(a, (ConnectionError, TimeoutError))
+        }
         return out
 
     def _send(self, c, kind, about, tree, wait):
-        record = ConfigRecord({"kind": kind, "client": c, "about": json.dumps(about), "tree": message.dumps(tree)})
+        record = ConfigRecord(
+            {
+                "kind": kind,
+                "client": c,
+                "about": json.dumps(about),
+                "tree": message.dumps(tree),
+            }
+        )
         self.refused.pop(c, None)
-        with parts.no_object_id_recompute():                             # a hash of all bytes, once
-            m = named(Message(RecordDict({"": record}), self.nodes[c], "query", ttl=wait + 60))
-            session, inside = self.state.start_session(self.run), parts.get_all_nested_objects(m)
-            for i in self.state.store_message_and_object_tree(m, parts.get_object_tree(m), session)[1]:
+        with parts.no_object_id_recompute():  # a hash of all bytes, once
+            m = named(
+                Message(RecordDict({"": record}), self.nodes[c], "query", ttl=wait + 60)
+            )
+            session, inside = (
+                self.state.start_session(self.run),
+                parts.get_all_nested_objects(m),
+            )
+            for i in self.state.store_message_and_object_tree(
+                m, parts.get_object_tree(m), session
+            )[1]:
                 self.state.store_object(self.run, session, i, inside[i].deflate())
         return m.metadata.message_id
 
@@ -165,34 +268,41 @@ class Link:
         """The answer to a message, None as long as there is none."""
         if c in self.refused:
             raise ValueError(self.refused.pop(c))
-        reply = self.state.message_res_store.get(self.state.message_ins_id_to_message_res_id.get(sent))
+        reply = self.state.message_res_store.get(
+            self.state.message_ins_id_to_message_res_id.get(sent)
+        )
         if reply is None:
             held = self.state.message_ins_store.get(sent)
             if not self.online(c) and (held is None or c in self.gone):
                 raise ConnectionError("it is not connected")
             if not self.online(c) and held.metadata.delivered_at:
                 raise ConnectionError("it vanished while it was at work")
-            return None                                                  # at work, or away: it may be back in time
+            return None  # at work, or away: it may be back in time
         top, got = reply.metadata.message_id, {}
         todo = [top]
         while todo:
             i = todo.pop()
             got[i] = self.state.get_object(self.run, i)
             if not got[i]:
-                return None                                              # still on its way
+                return None  # still on its way
             kind, inside, _ = parts.get_object_head_values_from_object_content(got[i])
-            if kind not in ("Message", "RecordDict", "ConfigRecord"):    # an Array may be far larger than its bytes
+            # an Array may be far larger than its bytes
+            if kind not in ("Message", "RecordDict", "ConfigRecord"):
                 raise ValueError(f"its answer holds a {kind}")
             todo += [k for k in inside if k not in got]
         if reply.has_error():
             raise RuntimeError(f"it says: {reply.error.reason:.300}")
         if sum(map(len, got.values())) > self.limit + SLACK:
-            raise ValueError(f"its answer is larger than the limit of {self.limit:,} bytes")
-        return message.loads(move.inflate_object_from_contents(top, got).content[""]["tree"], self.limit)
+            raise ValueError(
+                f"its answer is larger than the limit of {self.limit:,} bytes"
+            )
+        return message.loads(
+            move.inflate_object_from_contents(top, got).content[""]["tree"], self.limit
+        )
 
     def _forget(self, sent):
         reply = self.state.message_ins_id_to_message_res_id.get(sent)
-        self.state.delete_messages({sent})                               # a late answer finds nothing to answer
+        self.state.delete_messages({sent})  # a late answer finds nothing to answer
         for m in filter(None, (sent, reply)):
             self.state.object_store.delete(m)
 
@@ -204,12 +314,21 @@ def named(m):
 
 
 def door(app, known, limit, refused, log):
-    """In front of the SuperLink: the Fleet API only, for known keys only, and no more bytes than an answer may have."""
+    """In front of the SuperLink: the Fleet API only, for known keys only, and no more
+    bytes than an answer may have.
+    """
     number, sent, strangers = {b64encode(k): c for c, k in known.items()}, {}, set()
 
     def status(scope):
-        head, path, who = dict(scope["headers"]), scope["path"], (scope["client"] or ["?"])[0]
-        c, n = number.get(head.get(b"flwr-public-key")), int(head.get(b"content-length", 2 ** 60))
+        head, path, who = (
+            dict(scope["headers"]),
+            scope["path"],
+            (scope["client"] or ["?"])[0],
+        )
+        c, n = (
+            number.get(head.get(b"flwr-public-key")),
+            int(head.get(b"content-length", 2**60)),
+        )
         if not path.startswith("/v1/fleet/"):
             return 404
         if c is None:
@@ -219,9 +338,11 @@ def door(app, known, limit, refused, log):
             return 403
         if not path.endswith(("/push-messages", "/push-object")):
             return 0 if n <= SLACK else 413
-        before = sent.get(c, 0) if path.endswith("object") else 0           # an answer begins with push-messages
+        # an answer begins with push-messages
+        before = sent.get(c, 0) if path.endswith("object") else 0
         sent[c] = before + n
-        if before <= limit + SLACK < sent[c]:                               # said once, its other parts may still come
+        # said once, its other parts may still come
+        if before <= limit + SLACK < sent[c]:
             refused[c] = f"its answer is larger than the limit of {limit:,} bytes"
         return 413 if sent[c] > limit + SLACK else 0
 
@@ -229,20 +350,46 @@ def door(app, known, limit, refused, log):
         bad = status(scope) if scope["type"] == "http" else 0
         if not bad:
             return await app(scope, receive, send)
-        await send({"type": "http.response.start", "status": bad, "headers": [(b"content-length", b"0")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": bad,
+                "headers": [(b"content-length", b"0")],
+            }
+        )
         await send({"type": "http.response.body", "body": b""})
+
     return asgi
 
 
 # ---------------------------------------------------------------- a client
-def join(answer, c, address, key, ca=None, limit=10 ** 8, once=False, patience=600.0, knock=lambda: True, leave=None, log=print):
-    """Client c's end: ask the server for work and answer it, until `leave` is set (once: until the federation is over).
+def join(
+    answer,
+    c,
+    address,
+    key,
+    ca=None,
+    limit=10**8,
+    once=False,
+    patience=600.0,
+    knock=lambda: True,
+    leave=None,
+    log=print,
+):
+    """Client c's end: ask the server for work and answer it, until `leave` is set
+    (once: until the federation is over).
 
-    answer(kind, about, tree) -> tree; what it raises is told to the server. key: a private key. ca: a file, or None: no TLS.
-    knock() -> is somebody there? ValueError: it is not who we want. patience: seconds that nobody may be there.
+    answer(kind, about, tree) -> tree; what it raises is told to the server. key: a
+    private key. ca: a file, or None: no TLS. knock() -> is somebody there? ValueError:
+    it is not who we want. patience: seconds that nobody may be there.
     leave: a threading.Event; the message in hand is answered first.
     """
-    been, since, why, leave = False, time.monotonic(), "nobody answers", leave or threading.Event()
+    been, since, why, leave = (
+        False,
+        time.monotonic(),
+        "nobody answers",
+        leave or threading.Event(),
+    )
     while not leave.is_set():
         try:
             if knock():
@@ -254,41 +401,73 @@ def join(answer, c, address, key, ca=None, limit=10 ** 8, once=False, patience=6
         except httpx.HTTPStatusError as e:
             why = refusal(e.response.status_code, address, c, been)
         except httpx.TransportError as e:
-            if been is False and ca is None and isinstance(e, (httpx.RemoteProtocolError, httpx.ReadError)):
-                raise ValueError(f"{address} hangs up: if it speaks TLS, give --ca and --key") from e
+            if (
+                been is False
+                and ca is None
+                and isinstance(e, (httpx.RemoteProtocolError, httpx.ReadError))
+            ):
+                raise ValueError(
+                    f"{address} hangs up: if it speaks TLS, give --ca and --key"
+                ) from e
         if been and not leave.is_set():
             been, since = None, time.monotonic()
             log(f"lost {address} ({why}); trying again")
         if time.monotonic() - since > patience:
-            raise ValueError(f"{address}: {why}, for {patience:g} s: is the server started, is the port open?")
-        leave.wait(.5)
+            raise ValueError(
+                f"{address}: {why}, for {patience:g} s: is the server started, is the "
+                "port open?"
+            )
+        leave.wait(0.5)
 
 
 def refusal(status, address, c, been):
-    """What a refusal means, in words; ValueError where it is of no use to try again. been: it did take us before."""
+    """What a refusal means, in words; ValueError where it is of no use to try again.
+
+    been: it did take us before.
+    """
     if status == 403:
-        raise ValueError(f"{address} does not know this key of client {c}: take client-{c}.key of the server's own keys")
+        raise ValueError(
+            f"{address} does not know this key of client {c}: take client-{c}.key of "
+            "the server's own keys"
+        )
     if status == 404:
         raise ValueError(f"{address} is a web server, but not that of a federation")
     if status == 401 and been is False:
-        raise ValueError(f"{address} takes our signature for false or out of date: do the two clocks agree, to 5 seconds?")
-    return {401: "it has been started again", 412: f"client {c} is connected already, or was a few seconds ago"}.get(
-        status, f"it answers with status {status}")
+        raise ValueError(
+            f"{address} takes our signature for false or out of date: do the two "
+            "clocks agree, to 5 seconds?"
+        )
+    return {
+        401: "it has been started again",
+        412: f"client {c} is connected already, or was a few seconds ago",
+    }.get(status, f"it answers with status {status}")
 
 
 @contextmanager
 def node(address, key, ca):
-    """A place at the server, with signs of life until the end -> (its client, my node)."""
+    """A place at the server, with signs of life until the end -> (its
+    client, my node).
+    """
     trust = None if ca is None else Path(ca).read_bytes()
-    sign = [RuntimeVersionHttpInterceptor("SuperNode"), NodeAuthHttpInterceptor(key, key.public_key())]
-    with FleetHttpClient.from_server_address(address, ca is None, trust, sign) as client:
-        active = client.ActivateNode(fleet.ActivateNodeRequest(public_key=public(key), heartbeat_interval=BEAT))
+    sign = [
+        RuntimeVersionHttpInterceptor("SuperNode"),
+        NodeAuthHttpInterceptor(key, key.public_key()),
+    ]
+    with FleetHttpClient.from_server_address(
+        address, ca is None, trust, sign
+    ) as client:
+        active = client.ActivateNode(
+            fleet.ActivateNodeRequest(public_key=public(key), heartbeat_interval=BEAT)
+        )
         me, over = Node(node_id=active.node_id), threading.Event()
 
         def beat():
             while not over.wait(BEAT / 2):
-                with suppress(httpx.HTTPError):                          # the next request says what is wrong
-                    client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=me, heartbeat_interval=BEAT))
+                with suppress(httpx.HTTPError):  # the next request says what is wrong
+                    client.SendNodeHeartbeat(
+                        SendNodeHeartbeatRequest(node=me, heartbeat_interval=BEAT)
+                    )
+
         threading.Thread(target=beat, daemon=True).start()
         try:
             yield client, me
@@ -300,26 +479,48 @@ def node(address, key, ca):
 
 def work(client, me, answer, c, limit, leave, log):
     """Answer one message after another; True: the federation is over."""
-    pause = .02
+    pause = 0.02
     while not leave.wait(pause):
         got = client.PullMessages(fleet.PullMessagesRequest(node=me))
         if not got.messages_list:
-            pause = min(1., 1.25 * pause)
+            pause = min(1.0, 1.25 * pause)
             continue
-        run, tree, pause = message_from_proto(got.messages_list[0]).metadata.run_id, got.message_object_trees[0], .02
+        run, tree, pause = (
+            message_from_proto(got.messages_list[0]).metadata.run_id,
+            got.message_object_trees[0],
+            0.02,
+        )
         kind = "a message"
         try:
-            asked = named(move.pull_and_inflate_object_from_tree(
-                tree, carry.make_pull_object_fn_protobuf(client.PullObject, me, run),
-                carry.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, me, run), return_type=Message))
+            asked = named(
+                move.pull_and_inflate_object_from_tree(
+                    tree,
+                    carry.make_pull_object_fn_protobuf(client.PullObject, me, run),
+                    carry.make_confirm_message_received_fn_protobuf(
+                        client.ConfirmMessageReceived, me, run
+                    ),
+                    return_type=Message,
+                )
+            )
             kind = asked.content[""]["kind"]
             reply = reply_to(asked, asked.content[""], answer, c, limit, log)
             with parts.no_object_id_recompute():
-                push = client.PushMessages(fleet.PushMessagesRequest(
-                    node=me, messages_list=[message_to_proto(remove_content_from_message(named(reply)))],
-                    message_object_trees=[parts.get_object_tree(reply)]))
-                move.push_objects(parts.get_all_nested_objects(reply), carry.make_push_object_fn_protobuf(
-                    client.PushObject, me, run, push.session_id), object_ids_to_push=set(push.objects_to_push))
+                push = client.PushMessages(
+                    fleet.PushMessagesRequest(
+                        node=me,
+                        messages_list=[
+                            message_to_proto(remove_content_from_message(named(reply)))
+                        ],
+                        message_object_trees=[parts.get_object_tree(reply)],
+                    )
+                )
+                move.push_objects(
+                    parts.get_all_nested_objects(reply),
+                    carry.make_push_object_fn_protobuf(
+                        client.PushObject, me, run, push.session_id
+                    ),
+                    object_ids_to_push=set(push.objects_to_push),
+                )
         except (move.ObjectPullError, move.ObjectPushError):
             log(f"{kind}: too late, the server has gone on")
         except httpx.HTTPStatusError as e:
@@ -335,13 +536,28 @@ def reply_to(asked, record, answer, c, limit, log):
     kind = record["kind"]
     try:
         if record["client"] != c:
-            raise ValueError(f"this is client {c} with the key of client {record['client']}: --client and --key do not fit")
-        tree = {} if kind == "end" else answer(kind, json.loads(record["about"]), message.loads(record["tree"]))
+            raise ValueError(
+                f"this is client {c} with the key of client {record['client']}: "
+                "--client and --key do not fit"
+            )
+        tree = (
+            {}
+            if kind == "end"
+            else answer(
+                kind, json.loads(record["about"]), message.loads(record["tree"])
+            )
+        )
         if message.size(tree) > limit:
-            raise ValueError(f"the answer has {message.size(tree):,} bytes, and the limit is {limit:,}")
+            raise ValueError(
+                f"the answer has {message.size(tree):,} bytes, and the limit is "
+                f"{limit:,}"
+            )
         body = message.dumps(tree)
         log(f"{kind}: {len(record['tree']):,} bytes came, {len(body):,} go")
         return Message(RecordDict({"": ConfigRecord({"tree": body})}), reply_to=asked)
     except Exception as e:
         log(f"{kind}: {type(e).__name__}: {e}")
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(e).__name__}: {e}"), reply_to=asked)
+        return Message(
+            Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"{type(e).__name__}: {e}"),
+            reply_to=asked,
+        )

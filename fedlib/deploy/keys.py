@@ -1,15 +1,19 @@
-"""Who may take part: a certificate proves the server to its clients, a pair of keys proves each client to the server.
+"""Who may take part: a certificate proves the server to its clients, a pair of keys
+proves each client to the server.
 
     make("keys", ["server.example"], clients=3)
-    server("keys", 3)                    -> (certificate file, key file, {client: its public key})
+    server("keys", 3)                    -> (certificate file, key file,
+                                         {client: its public key})
     authority("ca.pem"), private("client-0.key")
 
 In the folder:  ca.pem           every client gets it, and trusts what ca.key has signed
                 ca.key           signs certificates; keep it off the network
                 server.pem/.key  stay with the server
                 client-0.key     goes to client 0 by a safe way, and nowhere else
-                client-0.pub     stays with the server: who holds the other half is client 0
+                client-0.pub     stays with the server: who holds the other half
+                                 is client 0
 """
+
 from __future__ import annotations
 
 import os
@@ -30,35 +34,66 @@ AGAIN = "make new ones with `python -m fedlib deploy keys`"
 def make(folder, hosts, clients, days=365, now=None):
     """Write a fresh set of files, readable by their owner only; nothing is overwritten.
 
-    hosts: names or addresses under which clients reach the server; this machine's own are added. The certificates are valid for
-    `days` from `now` (a datetime; today).
+    hosts: names or addresses under which clients reach the server; this machine's own
+    are added. The certificates are valid for `days` from `now` (a datetime; today).
     """
     folder, now = Path(folder), now or datetime.now(UTC)
     if clients < 1 or days < 1:
-        raise ValueError(f"clients = {clients}, days = {days}: give whole numbers from 1")
+        raise ValueError(
+            f"clients = {clients}, days = {days}: give whole numbers from 1"
+        )
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty, and keys that may be in use are not overwritten: give a new folder")
+        raise ValueError(
+            f"{folder} is not empty, and keys that may be in use are not overwritten: "
+            "give a new folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    ca, key, issuer = (ec.generate_private_key(CURVE), ec.generate_private_key(CURVE), "fedlib federation")
-    names = x509.SubjectAlternativeName([_host(h) for h in dict.fromkeys((*hosts, *HERE))])
-    sign = x509.KeyUsage(*[k in (5, 6) for k in range(9)])              # certificates and lists of revoked ones, nothing else
-    root = (_certificate(issuer, issuer, ca.public_key(), now, days)
-            .add_extension(x509.BasicConstraints(True, 0), critical=True).add_extension(sign, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca.public_key()), critical=False))
-    leaf = (_certificate(hosts[0], issuer, key.public_key(), now, days).add_extension(names, critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key()), critical=False))
-    files = {"ca.pem": root.sign(ca, hashes.SHA256()).public_bytes(form.Encoding.PEM), "ca.key": _pem(ca),
-             "server.pem": leaf.sign(ca, hashes.SHA256()).public_bytes(form.Encoding.PEM), "server.key": _pem(key)}
+    ca, key, issuer = (
+        ec.generate_private_key(CURVE),
+        ec.generate_private_key(CURVE),
+        "fedlib federation",
+    )
+    names = x509.SubjectAlternativeName(
+        [_host(h) for h in dict.fromkeys((*hosts, *HERE))]
+    )
+    # certificates and lists of revoked ones, nothing else
+    sign = x509.KeyUsage(*[k in (5, 6) for k in range(9)])
+    root = (
+        _certificate(issuer, issuer, ca.public_key(), now, days)
+        .add_extension(x509.BasicConstraints(True, 0), critical=True)
+        .add_extension(sign, critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(ca.public_key()), critical=False
+        )
+    )
+    leaf = (
+        _certificate(hosts[0], issuer, key.public_key(), now, days)
+        .add_extension(names, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key()),
+            critical=False,
+        )
+    )
+    files = {
+        "ca.pem": root.sign(ca, hashes.SHA256()).public_bytes(form.Encoding.PEM),
+        "ca.key": _pem(ca),
+        "server.pem": leaf.sign(ca, hashes.SHA256()).public_bytes(form.Encoding.PEM),
+        "server.key": _pem(key),
+    }
     for c in range(clients):
         pair = ec.generate_private_key(CURVE)
         files |= {f"client-{c}.key": _pem(pair), f"client-{c}.pub": public(pair)}
     for name, content in files.items():
-        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+        with os.fdopen(
+            os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+        ) as f:
             f.write(content)
 
 
 def server(folder, clients, now=None):
-    """What a server needs of such a folder, checked: (certificate file, key file, {client: public key})."""
+    """What a server needs of such a folder, checked: (certificate file, key file,
+    {client: public key}).
+    """
     certificate, key = Path(folder) / "server.pem", Path(folder) / "server.key"
     if authority(certificate, now).public_key() != private(key).public_key():
         raise ValueError(f"{certificate} and {key} do not belong together: {AGAIN}")
@@ -66,17 +101,25 @@ def server(folder, clients, now=None):
     for c in range(clients):
         path = Path(folder) / f"client-{c}.pub"
         known[c] = _parse(path, "public key", form.load_pem_public_key).public_bytes(
-            form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+            form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+        )
     return certificate, key, known
 
 
 def authority(path, now=None):
-    """The certificate in a file; ValueError if there is none, or if it is not valid today."""
-    got, now = _parse(path, "certificate", x509.load_pem_x509_certificate), now or datetime.now(UTC)
+    """The certificate in a file; ValueError if there is none,
+    or if it is not valid today.
+    """
+    got, now = (
+        _parse(path, "certificate", x509.load_pem_x509_certificate),
+        now or datetime.now(UTC),
+    )
     begin, end = got.not_valid_before_utc, got.not_valid_after_utc
     if not begin <= now <= end:
-        raise ValueError(f"the certificate {path} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, and today is {now:%Y-%m-%d}: "
-                         f"{AGAIN}, and give the clients theirs")
+        raise ValueError(
+            f"the certificate {path} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, "
+            f"and today is {now:%Y-%m-%d}: {AGAIN}, and give the clients theirs"
+        )
     return got
 
 
@@ -87,11 +130,16 @@ def private(path):
 
 def public(key):
     """The public half of a private key, as the server knows it."""
-    return key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_key().public_bytes(
+        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def stand_in(c):
-    """Client c's key where nothing is secret: on one machine, without files. Anybody can compute it."""
+    """Client c's key where nothing is secret: on one machine, without files.
+
+    Anybody can compute it.
+    """
     return ec.derive_private_key(1 + c, CURVE)
 
 
@@ -99,13 +147,19 @@ def _parse(path, what, parse):
     try:
         return parse(Path(path).read_bytes())
     except OSError as e:
-        raise ValueError(f"{path}: a {what} is needed there, and it cannot be read ({e.strerror})") from e
+        raise ValueError(
+            f"{path}: a {what} is needed there, and it cannot be read ({e.strerror})"
+        ) from e
     except (ValueError, TypeError) as e:
-        raise ValueError(f"{path} holds no {what} that can be read ({e}): {AGAIN}") from e
+        raise ValueError(
+            f"{path} holds no {what} that can be read ({e}): {AGAIN}"
+        ) from e
 
 
 def _pem(key):
-    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    return key.private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+    )
 
 
 def _host(text):
@@ -116,7 +170,15 @@ def _host(text):
 
 
 def _certificate(subject, issuer, key, now, days):
-    name = lambda text: x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text[:64])])
-    return (x509.CertificateBuilder().subject_name(name(subject)).issuer_name(name(issuer)).public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5)).not_valid_after(now + timedelta(days=days)))
+    name = lambda text: x509.Name(
+        [x509.NameAttribute(x509.NameOID.COMMON_NAME, text[:64])]
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name(subject))
+        .issuer_name(name(issuer))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
+    )

@@ -1,10 +1,15 @@
-"""What travels: trees of tensors as named arrays and as bytes. Nothing is pickled, so nothing that arrives can run.
+"""What travels: trees of tensors as named arrays and as bytes.
 
-    arrays = pack(tree)              {"w/fc.weight": array, ...}      tree = unpack(arrays)
-    body = dumps(tree)               length, names, numbers           tree = loads(body, limit)
-    tree = check(tree, like, limit)  in the names, shapes and types that are expected, or a ValueError that says why not
-    code()                           hash of the source: both ends of a message must run the same
+Nothing is pickled, so nothing that arrives can run.
+
+arrays = pack(tree)              {"w/fc.weight": array, ...}      tree = unpack(arrays)
+body = dumps(tree)               length, names, numbers  tree = loads(body, limit)
+tree = check(tree, like, limit)  in the names, shapes and types that are expected, or a
+                                 ValueError that says why not
+code()                           hash of the source: both ends of a message must
+                                 run the same
 """
+
 from __future__ import annotations
 
 import json
@@ -19,13 +24,34 @@ from ..core.errors import nearest
 from ..core.record import sources
 
 TYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool")
-EMPTY = np.zeros(0, np.uint8)                          # stands for a dict without entries, under "name/"
-CORE = ("tree", "random", "groups", "local", "task", "server", "method", "engine", "record", "robust", "align", "simplex",
-        "surrogates", "condense", "clip", "methods/*", "nets/*", "deploy/*")
+EMPTY = np.zeros(0, np.uint8)  # stands for a dict without entries, under "name/"
+CORE = (
+    "tree",
+    "random",
+    "groups",
+    "local",
+    "task",
+    "server",
+    "method",
+    "engine",
+    "record",
+    "robust",
+    "align",
+    "simplex",
+    "surrogates",
+    "condense",
+    "clip",
+    "methods/*",
+    "nets/*",
+    "deploy/*",
+)
 
 
 def pack(tree, at=""):
-    """A tree -> {"w/fc.weight": array, ...}, in order. An empty dict inside is {"buffers/": no bytes}."""
+    """A tree -> {"w/fc.weight": array, ...}, in order.
+
+    An empty dict inside is {"buffers/": no bytes}.
+    """
     out = {}
     for k, v in tree.items():
         if not isinstance(k, str) or not k or "/" in k:
@@ -33,9 +59,15 @@ def pack(tree, at=""):
         if isinstance(v, dict):
             out |= pack(v, f"{at}{k}/") if v else {f"{at}{k}/": EMPTY}
             continue
-        if not isinstance(v, torch.Tensor) or str(v.dtype).removeprefix("torch.") not in TYPES:
-            raise ValueError(f"{at + k!r} is {v.dtype if isinstance(v, torch.Tensor) else type(v).__name__}: give tensors of "
-                             f"{', '.join(TYPES)}")
+        if (
+            not isinstance(v, torch.Tensor)
+            or str(v.dtype).removeprefix("torch.") not in TYPES
+        ):
+            raise ValueError(
+                f"{at + k!r} is "
+                f"{v.dtype if isinstance(v, torch.Tensor) else type(v).__name__}: give "
+                f"tensors of {', '.join(TYPES)}"
+            )
         out[at + k] = v.detach().cpu().contiguous().numpy()
     return out
 
@@ -63,25 +95,43 @@ def size(tree):
 
 
 def dumps(tree):
-    """A tree as bytes: the length of the head (8 bytes), the head [[name, type, shape], ...] as json, the numbers."""
+    """A tree as bytes: the length of the head (8 bytes), the head
+    [[name, type, shape], ...] as json, the numbers.
+    """
     arrays = pack(tree)
-    head = json.dumps([[k, a.dtype.name, list(a.shape)] for k, a in arrays.items()]).encode()
-    little = (a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes() for a in arrays.values())
+    head = json.dumps(
+        [[k, a.dtype.name, list(a.shape)] for k, a in arrays.items()]
+    ).encode()
+    little = (
+        a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes()
+        for a in arrays.values()
+    )
     return b"".join([len(head).to_bytes(8, "little"), head, *little])
 
 
 def loads(body, limit=None):
-    """The inverse of dumps. ValueError for anything else, and for more than `limit` bytes."""
-    if limit is not None and len(body) > limit + 2 ** 20:                     # names are small
-        raise ValueError(f"a message of {len(body):,} bytes, and the limit is {limit:,}")
+    """The inverse of dumps.
+
+    ValueError for anything else, and for more than `limit` bytes.
+    """
+    if limit is not None and len(body) > limit + 2**20:  # names are small
+        raise ValueError(
+            f"a message of {len(body):,} bytes, and the limit is {limit:,}"
+        )
     try:
         n = 8 + int.from_bytes(body[:8], "little")
         head, arrays = json.loads(body[8:n]), {}
-        for name, kind, shape in head if isinstance(head, list) else [(head, None, None)]:
+        for name, kind, shape in (
+            head if isinstance(head, list) else [(head, None, None)]
+        ):
             if kind not in TYPES or name in arrays:
                 raise ValueError(f"{name!r} of type {kind!r}")
             kind, count = np.dtype(kind).newbyteorder("<"), prod(shape)
-            arrays[name] = np.frombuffer(body, kind, count, n).reshape(shape).astype(kind.newbyteorder("="))
+            arrays[name] = (
+                np.frombuffer(body, kind, count, n)
+                .reshape(shape)
+                .astype(kind.newbyteorder("="))
+            )
             n += count * kind.itemsize
         if n != len(body):
             raise ValueError(f"{len(body) - n} bytes are left over")
@@ -91,7 +141,10 @@ def loads(body, limit=None):
 
 
 def check(tree, like, limit):
-    """The tree in the order of `like`. ValueError for other names, shapes or types, for NaN or infinity, or too many bytes."""
+    """The tree in the order of `like`.
+
+    ValueError for other names, shapes or types, for NaN or infinity, or too many bytes.
+    """
     if not isinstance(tree, dict):
         raise ValueError(f"the answer is {type(tree).__name__}, not a tree")
     got, want = pack(tree), pack(like)
@@ -100,13 +153,18 @@ def check(tree, like, limit):
         raise ValueError(f"a payload of {total:,} bytes, and the limit is {limit:,}")
     for k in got:
         if k not in want:
-            raise ValueError(f"unknown name {k!r}{nearest(k, [w for w in want if w not in got])}")
+            raise ValueError(
+                f"unknown name {k!r}{nearest(k, [w for w in want if w not in got])}"
+            )
     for k, w in want.items():
         if k not in got:
             raise ValueError(f"{k!r} is missing")
         a = got[k]
         if a.shape != w.shape or a.dtype != w.dtype:
-            raise ValueError(f"{k!r} is {a.dtype} {list(a.shape)}, expected {w.dtype} {list(w.shape)}")
+            raise ValueError(
+                f"{k!r} is {a.dtype} {list(a.shape)}, expected {w.dtype} "
+                f"{list(w.shape)}"
+            )
         if a.dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{k!r} holds NaN or infinity")
     return unpack({k: got[k] for k in want})

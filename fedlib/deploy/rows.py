@@ -1,7 +1,10 @@
-"""The tasks of a federation: the server's has no rows, a client's has its own and nobody else's.
+"""The tasks of a federation: the server's has no rows, a client's has its own and
+nobody else's.
 
-Every client numbers its draws by (seed, round, client), so it draws from its own rows what a simulation would draw for it.
+Every client numbers its draws by (seed, round, client), so it draws from its own rows
+what a simulation would draw for it.
 """
+
 from __future__ import annotations
 
 import math
@@ -24,8 +27,12 @@ class NoRows(LookupError):
 
 @dataclass(frozen=True, eq=False)
 class Part(Task):
-    """A task of which one party holds a part; clients without rows are in order. Consistency (`alike`) needs the rows of all
-    clients side by side, which nobody has here: no row is compared."""
+    """A task of which one party holds a part; clients without rows are in order.
+
+    Consistency (`alike`) needs the rows of all clients side by side, which nobody has
+    here: no row is compared.
+    """
+
     def __post_init__(self):
         pass
 
@@ -37,42 +44,83 @@ class Part(Task):
 @dataclass(frozen=True, eq=False)
 class Rowless(Part):
     """The server's: it knows how many rows each client has."""
+
     def shards(self, *args):
         raise NoRows
+
     stacked = shards
 
 
 def part(cls, fed, x, y, rows, a=None):
     """rows {split: [C row lists]}."""
     t = fed.task
-    return cls(t["name"], fed.network, x.to(DTYPES[t["dtype"]]), y, *(tuple(rows[s]) for s in SPLITS), K=fed.K, a=a,
-               groups=fed.groups, batch=t["batch"], kind=t["kind"])
+    return cls(
+        t["name"],
+        fed.network,
+        x.to(DTYPES[t["dtype"]]),
+        y,
+        *(tuple(rows[s]) for s in SPLITS),
+        K=fed.K,
+        a=a,
+        groups=fed.groups,
+        batch=t["batch"],
+        kind=t["kind"],
+    )
 
 
 def server_task(fed, n=None):
-    """Network and C clients. n {"train": [C], "val": [C], "test": [C]}: how many rows clients say they have."""
+    """Network and C clients.
+
+    n {"train": [C], "val": [C], "test": [C]}: how many rows clients say they have.
+    """
     n = n or {s: [1] * fed.C for s in SPLITS}
     count = {s: [NONE.new_zeros(1).expand(k) for k in n[s]] for s in SPLITS}
-    return part(Rowless, fed, torch.zeros(0, *fed.shape), NONE, count, None if fed.groups is None else NONE)
+    return part(
+        Rowless,
+        fed,
+        torch.zeros(0, *fed.shape),
+        NONE,
+        count,
+        None if fed.groups is None else NONE,
+    )
 
 
 def stand_in(fed, n=8):
     """Made-up rows for client 0, n in every split."""
-    x, y = torch.randn(3 * n, *fed.shape, generator=torch.Generator().manual_seed(0)), torch.arange(3 * n) % fed.K
+    x, y = (
+        torch.randn(3 * n, *fed.shape, generator=torch.Generator().manual_seed(0)),
+        torch.arange(3 * n) % fed.K,
+    )
     a = None if fed.groups is None else torch.arange(3 * n) % fed.groups.A
     if a is not None and fed.groups.column is not None:
         x[:, fed.groups.column] = a.float()
-    return part(Part, fed, x, y, {s: [r] + [NONE] * (fed.C - 1) for s, r in zip(SPLITS, torch.arange(3 * n).split(n))}, a)
+    return part(
+        Part,
+        fed,
+        x,
+        y,
+        {
+            s: [r] + [NONE] * (fed.C - 1)
+            for s, r in zip(SPLITS, torch.arange(3 * n).split(n))
+        },
+        a,
+    )
 
 
 def client_task(fed, c, data):
-    """Client c's task. data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n]; or a description as
-    `python -m fedlib run` takes it ("digits:clients=3,dirichlet=.3"), or a whole Task, of which the rows of client c are taken.
+    """Client c's task.
 
-    The rows of a file are cut into train, test and validation as Task.from_rows does for client c.
+    data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n]; or a
+    description as `python -m fedlib run` takes it ("digits:clients=3,dirichlet=.3"), or
+    a whole Task, of which the rows of client c are taken.
+
+    The rows of a file are cut into train, test and validation as Task.from_rows does
+    for client c.
     """
     if not 0 <= c < fed.C:
-        raise ValueError(f"client {c}: {fed.at} has {fed.C} clients, numbered 0 to {fed.C - 1}")
+        raise ValueError(
+            f"client {c}: {fed.at} has {fed.C} clients, numbered 0 to {fed.C - 1}"
+        )
     if str(data).endswith(".npz"):
         return sound(from_file(fed, c, data), c, f"{data}, client {c}")
     if not isinstance(data, Task):
@@ -82,14 +130,26 @@ def client_task(fed, c, data):
 
 def cut(fed, c, whole):
     """Client c's part of a whole task."""
-    mine, theirs = ({"clients": t.C, "classes": t.K, "groups": t.groups and t.groups.names} for t in (fed, whole))
+    mine, theirs = (
+        {"clients": t.C, "classes": t.K, "groups": t.groups and t.groups.names}
+        for t in (fed, whole)
+    )
     if mine != theirs:
-        raise ValueError(f"task {whole.name!r} has {theirs}, {fed.at} has {mine}: let them agree")
+        raise ValueError(
+            f"task {whole.name!r} has {theirs}, {fed.at} has {mine}: let them agree"
+        )
     own = [getattr(whole, s)[c] for s in SPLITS]
     r = torch.cat(own)
     at = torch.arange(len(r)).split([len(o) for o in own])
     rows = {s: [NONE] * c + [p] + [NONE] * (fed.C - c - 1) for s, p in zip(SPLITS, at)}
-    return part(Part, fed, shaped(fed, whole.x[r], whole.name), whole.y[r], rows, whole.a[r] if fed.groups else None)
+    return part(
+        Part,
+        fed,
+        shaped(fed, whole.x[r], whole.name),
+        whole.y[r],
+        rows,
+        whole.a[r] if fed.groups else None,
+    )
 
 
 def from_file(fed, c, path):
@@ -98,21 +158,40 @@ def from_file(fed, c, path):
         with np.load(path, allow_pickle=False) as z:
             given = {k: torch.as_tensor(z[k]) for k in z.files}
     except (OSError, ValueError, TypeError, EOFError) as e:
-        raise ValueError(f"{path} cannot be read ({e}): write it with numpy.savez(path, x=x, y=y)") from e
+        raise ValueError(
+            f"{path} cannot be read ({e}): write it with numpy.savez(path, x=x, y=y)"
+        ) from e
     want = {"x", "y"} | ({"a"} if fed.groups else set())
     if set(given) != want or len({len(v) for v in given.values()}) > 1:
-        raise ValueError(f"{path} holds " + ", ".join(f"{k} {list(v.shape)}" for k, v in given.items())
-                         + f": give {', '.join(sorted(want))} of one length")
+        raise ValueError(
+            f"{path} holds "
+            + ", ".join(f"{k} {list(v.shape)}" for k, v in given.items())
+            + f": give {', '.join(sorted(want))} of one length"
+        )
     t = fed.task
-    x, y, a = shaped(fed, given["x"], path).to(DTYPES[t["dtype"]]), given["y"].long(), given["a"].long() if fed.groups else None
+    x, y, a = (
+        shaped(fed, given["x"], path).to(DTYPES[t["dtype"]]),
+        given["y"].long(),
+        given["a"].long() if fed.groups else None,
+    )
     pool = Pool(t["name"], x, y, fed.K, t["kind"], a=a, groups=fed.groups)
     rows = [NONE] * c + [torch.arange(len(y))] + [NONE] * (fed.C - c - 1)
-    return Part.from_rows(t["name"], fed.network, pool, rows, t["split"], tuple(t["parts"]), batch=t["batch"])
+    return Part.from_rows(
+        t["name"],
+        fed.network,
+        pool,
+        rows,
+        t["split"],
+        tuple(t["parts"]),
+        batch=t["batch"],
+    )
 
 
 def shaped(fed, x, at):
     if math.prod(x.shape[1:]) != math.prod(fed.shape):
-        raise ValueError(f"{at}: rows of shape {list(x.shape[1:])}, {fed.at} says {list(fed.shape)}")
+        raise ValueError(
+            f"{at}: rows of shape {list(x.shape[1:])}, {fed.at} says {list(fed.shape)}"
+        )
     return x.reshape(-1, *fed.shape)
 
 
@@ -120,10 +199,22 @@ def sound(task, c, at):
     """The task, if client c can train and be tested on it."""
     x, y, a = task.x, task.y, task.a
     if not x.isfinite().all():
-        raise ValueError(f"{at}: {int((~x.flatten(1).isfinite().all(1)).sum())} rows of x hold NaN or infinity; drop them first")
-    for what, v, n in (("labels", y, task.K), ("groups", a, task.groups and task.groups.A)):
+        raise ValueError(
+            f"{at}: {int((~x.flatten(1).isfinite().all(1)).sum())} rows of x hold NaN "
+            "or infinity; drop them first"
+        )
+    for what, v, n in (
+        ("labels", y, task.K),
+        ("groups", a, task.groups and task.groups.A),
+    ):
         if v is not None and len(v) and not 0 <= int(v.min()) <= int(v.max()) < n:
-            raise ValueError(f"{at}: {what} run from {int(v.min())} to {int(v.max())}, the federation allows 0 to {n - 1}")
+            raise ValueError(
+                f"{at}: {what} run from {int(v.min())} to {int(v.max())}, the "
+                f"federation allows 0 to {n - 1}"
+            )
     if not len(task.train[c]) or not len(task.test[c]):
-        raise ValueError(f"{at}: {len(task.train[c])} training and {len(task.test[c])} test rows; each needs one or more")
+        raise ValueError(
+            f"{at}: {len(task.train[c])} training and {len(task.test[c])} test rows; "
+            "each needs one or more"
+        )
     return task

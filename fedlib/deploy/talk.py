@@ -1,4 +1,7 @@
-"""The server's conversation with its clients in one round, and how it knows what an answer must look like."""
+"""The server's conversation with its clients in one round,
+and how it knows what an answer must look like.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -8,7 +11,7 @@ import torch
 from ..core.method import Round
 from ..core.random import fold
 from ..core.task import SPLITS
-from ..core.tree import every, leaves, pick, stack, tmap, unstack
+from ..core.tree import broadcast, leaves, pick, stack, tmap, unstack
 from . import message
 from .act import ABOUT, act, address
 from .rows import NoRows, server_task, stand_in
@@ -21,7 +24,9 @@ class Left(Exception):
 
 
 class Example:
-    """A client with made-up rows at the server: its answers have the names, shapes and types that all answers must have."""
+    """A client with made-up rows at the server: its answers have the names, shapes and
+    types that all answers must have.
+    """
 
     def __init__(self, fed):
         self.fed, self.method, self.scores = fed, fed.make(stand_in(fed)), {}
@@ -39,23 +44,36 @@ class Example:
         return out
 
     def rehearse(self):
-        """Refuse a method whose server needs rows of clients, and messages above the limit, before anybody is asked."""
+        """Refuse a method whose server needs rows of clients, and messages above the
+        limit, before anybody is asked.
+        """
         fed, one = self.fed, torch.tensor([0])
         method = fed.make(server_task(fed))
 
         def ask(question, tree=None):
             about = {"t": -1, "question": address(method, question)}
-            return every(self.answer("ask", ABOUT | about, tree or {}), range(fed.C))
+            return broadcast(
+                self.answer("ask", ABOUT | about, tree or {}), range(fed.C)
+            )
+
         try:
             r = Round(-1, fed.rounds, key(fed, -1), ask, torch.arange(fed.C))
-            down = pick(method.send(method.server(method.task.init(fed.seed), r), one), 0)
+            down = pick(
+                method.send(method.server(method.task.init(fed.seed), r), one), 0
+            )
         except NoRows as e:
-            raise ValueError(f"{fed.method['name']} cannot be deployed: its server needs the rows of the clients, which stay "
-                             "where they are; only a simulation can run it") from e
+            raise ValueError(
+                f"{fed.method['name']} cannot be deployed: its server needs the "
+                "rows of the clients, which stay where they are; only a simulation "
+                "can run it"
+            ) from e
         up = self.answer("local", ABOUT | {"t": 0}, down)
         for n in (message.size(down), message.size(up)):
             if n > fed.limit:
-                raise ValueError(f"{fed.at}: limit = {fed.limit:,}, and {fed.method['name']} sends {n:,} bytes; raise the limit")
+                raise ValueError(
+                    f"{fed.at}: limit = {fed.limit:,}, and {fed.method['name']} sends "
+                    f"{n:,} bytes; raise the limit"
+                )
 
 
 def key(fed, t):
@@ -65,8 +83,11 @@ def key(fed, t):
 
 @dataclass
 class Talk:
-    """Round t. done, at: per client the step that counts and the one it has reached (see client); out: who is left out, why;
-    sent: what a client has downloaded in this round, so that it is sent once."""
+    """Round t. done, at: per client the step that counts and the one it has reached
+    (see client); out: who is left out, why; sent: what a client has downloaded in this
+    round, so that it is sent once.
+    """
+
     fed: object
     example: Example
     exchange: object
@@ -81,26 +102,61 @@ class Talk:
         self.at = list(self.done)
 
     def send(self, kind, ids, downs=None, hear=(), **about):
-        """One message to each of ids that is not left out; downs [M, ...]. {c: answer} of those whose answer is in order."""
-        base = ABOUT | about | {"code": message.code(), "federation": self.fed.digest, "t": self.t}
-        rows = {c: d for c, d in zip(ids.tolist(), unstack(downs or {}, len(ids))) if c not in self.out}
+        """One message to each of ids that is not left out; downs [M, ...].
+
+        {c: answer} of those whose answer is in order.
+        """
+        base = (
+            ABOUT
+            | about
+            | {"code": message.code(), "federation": self.fed.digest, "t": self.t}
+        )
+        rows = {
+            c: d
+            for c, d in zip(ids.tolist(), unstack(downs or {}, len(ids)))
+            if c not in self.out
+        }
         requests = []
         for c, down in rows.items():
-            own = about.get("moment") == "own"         # its own upload: it has that
-            kept = own or kind in ("local", "score") and c in self.sent and same(self.sent[c], down)
-            more = {"on": self.at[c], "done": self.done[c], "kept": kept, "hear": c in hear}
+            own = about.get("moment") == "own"  # its own upload: it has that
+            kept = (
+                own
+                or kind in ("local", "score")
+                and c in self.sent
+                and same(self.sent[c], down)
+            )
+            more = {
+                "on": self.at[c],
+                "done": self.done[c],
+                "kept": kept,
+                "hear": c in hear,
+            }
             requests.append((c, kind, base | more, {} if kept else down))
         if not requests:
             return {}
-        got, like, good = self.exchange(requests, self.fed.wait), self.example.answer(kind, base, next(iter(rows.values()))), {}
+        got, like, good = (
+            self.exchange(requests, self.fed.wait),
+            self.example.answer(kind, base, next(iter(rows.values()))),
+            {},
+        )
         for c, down in rows.items():
             try:
-                answer = got.get(c, TimeoutError(f"no answer within {self.fed.wait:g} s"))
+                answer = got.get(
+                    c, TimeoutError(f"no answer within {self.fed.wait:g} s")
+                )
                 if isinstance(answer, Exception):
                     raise answer
-                good[c] = self.honest(kind, c, message.check(answer, like, self.fed.limit))
-            except Exception as e:                     # whatever a client does, it is its own problem
-                self.leave(c, " ".join(filter(None, (kind, about.get("question"), about.get("moment")))), e)
+                good[c] = self.honest(
+                    kind, c, message.check(answer, like, self.fed.limit)
+                )
+            except Exception as e:  # whatever a client does, it is its own problem
+                self.leave(
+                    c,
+                    " ".join(
+                        filter(None, (kind, about.get("question"), about.get("moment")))
+                    ),
+                    e,
+                )
                 continue
             if kind in ("receive", "score") and about.get("moment") != "own":
                 self.sent[c] = down
@@ -113,14 +169,19 @@ class Talk:
         if kind == "local":
             for name, own in (("cid", c), ("n", self.n["train"][c])):
                 if name in answer and float(answer[name]) != own:
-                    raise ValueError(f"{name!r} is {float(answer[name]):.10g}, this client's is {own}")
+                    raise ValueError(
+                        f"{name!r} is {float(answer[name]):.10g}, this "
+                        f"client's is {own}"
+                    )
         return answer
 
     def leave(self, c, stage, why):
         why = " ".join(f"{why}".split())[:300] or type(why).__name__
         if self.t < 0:
-            raise ValueError(f"client {c} is not ready ({stage}: {why}); before round 0 all {self.fed.C} clients must answer: "
-                             "start it, then the server again")
+            raise ValueError(
+                f"client {c} is not ready ({stage}: {why}); before round 0 all "
+                f"{self.fed.C} clients must answer: start it, then the server again"
+            )
         self.out[c] = why
         self.log(f"client {c} left out of round {self.t}, {stage}: {why}")
 
@@ -130,26 +191,47 @@ class Talk:
 
     def asking(self, method, ids, record):
         """`ask` of a Round: a message down to each of ids and one up, counted."""
+
         def ask(question, tree=None):
             tree = {} if tree is None else tree
-            got = self.send("ask", ids, every(tree, ids), question=address(method, question))
+            got = self.send(
+                "ask", ids, broadcast(tree, ids), question=address(method, question)
+            )
             if len(got) < len(ids):
                 raise Left
             out = stack([got[c] for c in ids.tolist()])
-            record.count("ask", {f"{question.__name__}.{k}": v for k, v in tree.items()}, once=True)
-            record.count("answer", {f"{question.__name__}.{k}": v for k, v in out.items()})
+            record.count(
+                "ask",
+                {f"{question.__name__}.{k}": v for k, v in tree.items()},
+                once=True,
+            )
+            record.count(
+                "answer", {f"{question.__name__}.{k}": v for k, v in out.items()}
+            )
             return out
+
         return ask
 
     def score(self, moment, ids, downs, one, views=(), hear=()):
-        """What engine.score gives, for all C clients: accuracies of those that were not asked or did not answer are NaN, their
-        counts 0. one: some client's download, to learn how the answer looks."""
+        """What engine.score gives, for all C clients: accuracies of those that were not
+        asked or did not answer are NaN, their counts 0. one: some client's download, to
+        learn how the answer looks.
+        """
         names = ",".join(views)
         got = self.send("score", ids, downs, hear, moment=moment, views=names)
-        like = self.example.answer("score", ABOUT | {"t": self.t, "moment": moment, "views": names}, one)
-        blank = tmap(lambda x: torch.full_like(x, float("nan")) if x.is_floating_point() else torch.zeros_like(x), like)
+        like = self.example.answer(
+            "score", ABOUT | {"t": self.t, "moment": moment, "views": names}, one
+        )
+        blank = tmap(
+            lambda x: (
+                torch.full_like(x, float("nan"))
+                if x.is_floating_point()
+                else torch.zeros_like(x)
+            ),
+            like,
+        )
         out = stack([got.get(c, blank) for c in range(self.fed.C)])
-        if "cells" in out:                             # consistency of no row: nobody has the rows to compare with
+        if "cells" in out:  # consistency of no row: nobody has the rows to compare with
             out["alike"] = {view: torch.zeros(self.fed.C, 2) for view in out["acc"]}
         return out
 
@@ -157,4 +239,6 @@ class Talk:
 def same(a, b):
     """Equal bits, in trees of one structure?"""
     a, b = leaves(a), leaves(b)
-    return len(a) == len(b) and all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b))
+    return len(a) == len(b) and all(
+        x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b)
+    )

@@ -1,9 +1,14 @@
-"""From counts of groups, outcomes and predictions to bias. Lower is fairer; 0 is parity.
+"""From counts of groups, outcomes and predictions to bias.
 
-Every function takes counts n [..., A, 2, 2]: rows in group a with true outcome y and predicted outcome yhat (last axis), and
-returns [...]. Works on numpy arrays. Formulas as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer
-than two groups are left for is NaN, and so is what is made from it. `empty` counts the cells.
+Lower is fairer; 0 is parity.
+
+Every function takes counts n [..., A, 2, 2]: rows in group a with true outcome y and
+predicted outcome yhat (last axis), and returns [...]. Works on numpy arrays. Formulas
+as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer
+than two groups are left for is NaN, and so is what is made from it. `empty` counts
+the cells.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -12,17 +17,27 @@ import numpy as np
 def _counts(n):
     n = np.asarray(n, dtype=np.float64)
     if n.ndim < 3 or n.shape[-2:] != (2, 2):
-        raise ValueError(f"counts of shape {list(n.shape)}: give [..., groups, 2, 2], by group, true and predicted outcome")
+        raise ValueError(
+            f"counts of shape {list(n.shape)}: give [..., groups, 2, 2], by group, "
+            "true and predicted outcome"
+        )
     return n
 
 
 def _ratio(part, whole):
     """part / whole, NaN where the whole is empty."""
-    return np.divide(part, whole, out=np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan), where=whole > 0)[()]
+    return np.divide(
+        part,
+        whole,
+        out=np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan),
+        where=whole > 0,
+    )[()]
 
 
 def _max(v, r):
-    """Largest entry of v [..., A] over the groups that have a rate r [..., A]; NaN if those are fewer than two."""
+    """Largest entry of v [..., A] over the groups that have a rate r [..., A]; NaN if
+    those are fewer than two.
+    """
     there = ~np.isnan(r)
     return np.where(there.sum(-1) < 2, np.nan, np.where(there, v, -np.inf).max(-1))[()]
 
@@ -35,28 +50,36 @@ def _gap(r):
 def _gaps(n):
     """The gap given y = 0, and given y = 1: P(yhat = 1 | a, y)."""
     n = _counts(n)
-    r = _ratio(n[..., 1], n.sum(-1))                                              # [..., A, 2]
+    r = _ratio(n[..., 1], n.sum(-1))  # [..., A, 2]
     return _gap(r[..., 0]), _gap(r[..., 1])
 
 
 def EO(n):
-    """Equalised odds: max over y and pairs of groups of |P(yhat=1 | a, y) - P(yhat=1 | a', y)|, in [0, 1] (eq. 1)."""
+    """Equalised odds: max over y and pairs of groups of |P(yhat=1 | a,
+    y) - P(yhat=1 | a', y)|, in [0, 1] (eq. 1).
+    """
     return np.maximum(*_gaps(n))
 
 
 def EO_sum(n):
-    """The false-positive gap plus the true-positive gap, in [0, 2]; EO takes the larger one."""
+    """The false-positive gap plus the true-positive gap, in [0, 2];
+    EO takes the larger one.
+    """
     return np.add(*_gaps(n))
 
 
 def DP(n):
-    """Demographic parity: max over pairs of groups of |P(yhat=1 | a) - P(yhat=1 | a')| (eq. 2)."""
+    """Demographic parity: max over pairs of groups of
+    |P(yhat=1 | a) - P(yhat=1 | a')| (eq. 2).
+    """
     n = _counts(n)
     return _gap(_ratio(n[..., 1].sum(-1), n.sum((-2, -1))))
 
 
 def CAL(n):
-    """Calibration in the paper's sense: max_a |TPR_a - TPR|, a group's true-positive rate against everybody's (eq. 3)."""
+    """Calibration in the paper's sense: max_a |TPR_a - TPR|, a group's true-positive
+    rate against everybody's (eq. 3).
+    """
     n = _counts(n)
     r = _ratio(n[..., 1, 1], n[..., 1, :].sum(-1))
     return _max(abs(r - TPR(n)[..., None]), r)
@@ -71,10 +94,15 @@ def CAL_ppv(n):
 
 
 def CON(s):
-    """Consistency (eq. 4) from s [..., 2] = (sum of |yhat_i - mean prediction of the neighbours|, rows): their mean [...]."""
+    """Consistency (eq. 4) from s [..., 2] = (sum of |yhat_i - mean prediction of the
+    neighbours|, rows): their mean [...].
+    """
     s = np.asarray(s, dtype=np.float64)
     if not s.ndim or s.shape[-1] != 2:
-        raise ValueError(f"CON got an array of shape {list(s.shape)}: give [..., 2], a sum of differences and a number of rows")
+        raise ValueError(
+            f"CON got an array of shape {list(s.shape)}: give [..., 2], a sum of "
+            "differences and a number of rows"
+        )
     return _ratio(s[..., 0], s[..., 1])
 
 
@@ -97,7 +125,9 @@ def positive_rate(n):
 
 
 def accuracy(n):
-    """P(yhat=y), of the outcome: with more than two classes it exceeds the accuracy of the class."""
+    """P(yhat=y), of the outcome: with more than two classes it exceeds the
+    accuracy of the class.
+    """
     n = _counts(n).sum(-3)
     return _ratio(n[..., 0, 0] + n[..., 1, 1], n.sum((-2, -1)))
 
@@ -111,29 +141,47 @@ def pooled(n):
     """Counts of C clients [..., C, A, 2, 2] as counts of their union [..., A, 2, 2]."""
     n = np.asarray(n)
     if n.ndim < 4:
-        raise ValueError(f"counts of shape {list(n.shape)}: give [..., clients, groups, 2, 2] to pool")
+        raise ValueError(
+            f"counts of shape {list(n.shape)}: give [..., clients, groups, 2, 2] to "
+            "pool"
+        )
     return n.sum(-4)
 
 
 def improvement(b, v):
-    """100 (b - v) / b: by how many percent v lies below the baseline b; NaN where the baseline is 0 or below."""
+    """100 (b - v) / b: by how many percent v lies below the baseline b;
+    NaN where the baseline is 0 or below.
+    """
     b, v = np.asarray(b, dtype=np.float64), np.asarray(v, dtype=np.float64)
     return _ratio(100 * (b - v), b)
 
 
 def check(n, names=None):
-    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare; names [A] of the groups, for the message."""
+    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare;
+    names [A] of the groups, for the message.
+    """
     n = _counts(n)
-    n = n.reshape(-1, *n.shape[-3:]).sum((0, -1))                                 # [A, 2]: by group and true outcome
-    names = [f"number {a}" for a in range(len(n))] if names is None else [repr(a) for a in names]
+    n = n.reshape(-1, *n.shape[-3:]).sum((0, -1))  # [A, 2]: by group and true outcome
+    names = (
+        [f"number {a}" for a in range(len(n))]
+        if names is None
+        else [repr(a) for a in names]
+    )
     there = [a for a, rows in zip(names, n.sum(1)) if rows > 0]
     if len(there) < 2:
-        raise ValueError(f"the sensitive attribute is constant: {len(there)} of {len(n)} groups have rows ({', '.join(there)}); "
-                         "choose an attribute that takes at least two values")
+        raise ValueError(
+            f"the sensitive attribute is constant: {len(there)} of {len(n)} groups "
+            f"have rows ({', '.join(there)}); choose an attribute that takes at least "
+            "two values"
+        )
     if len(there) < len(n):
-        raise ValueError(f"group {next(a for a in names if a not in there)} has no rows: leave it out of the groups and number "
-                         "the others 0, 1, ...")
+        raise ValueError(
+            f"group {next(a for a in names if a not in there)} has no rows: leave it "
+            "out of the groups and number the others 0, 1, ..."
+        )
     for y, word in enumerate(("negative", "positive")):
         if not n[:, y].any():
-            raise ValueError(f"no row has the {word} outcome y = {y}: choose the classes that count as positive so that some "
-                             "labels lie inside and some outside")
+            raise ValueError(
+                f"no row has the {word} outcome y = {y}: choose the classes that count "
+                "as positive so that some labels lie inside and some outside"
+            )

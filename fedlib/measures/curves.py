@@ -1,7 +1,10 @@
-"""Numbers of a whole run, from its curves: areas, plateaus, first rounds. Accuracies in percent, Gini as a fraction.
+"""Numbers of a whole run, from its curves: areas, plateaus, first rounds.
+
+Accuracies in percent, Gini as a fraction.
 
 Letters: E evaluated rounds, R rounds, C clients.
 """
+
 from __future__ import annotations
 
 import math
@@ -12,12 +15,18 @@ from scipy.stats import spearmanr
 from . import metrics
 from .statistics import kde, smooth
 
-WINDOW = 10                                             # rounds; the papers smooth without saying how
+WINDOW = 10  # rounds; the papers smooth without saying how
 
 
 def window(rec, rounds=WINDOW):
     """`rounds` rounds as a number of evaluations."""
-    return max(1, round(rounds / max(1, int(np.diff(rec.rounds[:2])[0]) if len(rec.rounds) > 1 else 1)))
+    return max(
+        1,
+        round(
+            rounds
+            / max(1, int(np.diff(rec.rounds[:2])[0]) if len(rec.rounds) > 1 else 1)
+        ),
+    )
 
 
 def accuracy(rec, split="test"):
@@ -47,9 +56,15 @@ def between(rec, values, first, last=math.inf):
 
 
 def plateau(rec):
-    """Lowest, mean and highest smoothed test accuracy over the last quarter of the rounds."""
+    """Lowest, mean and highest smoothed test accuracy over the last
+    quarter of the rounds.
+    """
     a = accuracy(rec)[rec.rounds >= 0.75 * rec.rounds[-1]]
-    return {"test_acc_plateau_low": a.min(), "test_acc_plateau": a.mean(), "test_acc_plateau_high": a.max()}
+    return {
+        "test_acc_plateau_low": a.min(),
+        "test_acc_plateau": a.mean(),
+        "test_acc_plateau_high": a.max(),
+    }
 
 
 def trigger_round(rec):
@@ -59,7 +74,9 @@ def trigger_round(rec):
 
 
 def highest_from(curves, method):
-    """First index from which `method`'s curve [E] stays above all others of {method: [E]}; None for never."""
+    """First index from which `method`'s curve [E] stays above all others of
+    {method: [E]}; None for never.
+    """
     others = np.max([v for m, v in curves.items() if m != method], 0)
     below = np.flatnonzero(curves[method] <= others)
     first = below[-1] + 1 if len(below) else 0
@@ -67,16 +84,26 @@ def highest_from(curves, method):
 
 
 def scale_and_gini(rec):
-    """Pearson's and Spearman's correlation over rounds of the update scale U_s (log) and the validation Gini."""
+    """Pearson's and Spearman's correlation over rounds of the update scale U_s (log)
+    and the validation Gini.
+    """
     at = rec.rounds < len(rec.logs["update_scale"])
-    u, g = rec.logs["update_scale"][rec.rounds[at]], metrics.gini(rec["pre", "global", "val"][at])
-    return {"us_gini_pearson": float(np.corrcoef(u, g)[0, 1]), "us_gini_spearman": float(spearmanr(u, g).statistic)}
+    u, g = (
+        rec.logs["update_scale"][rec.rounds[at]],
+        metrics.gini(rec["pre", "global", "val"][at]),
+    )
+    return {
+        "us_gini_pearson": float(np.corrcoef(u, g)[0, 1]),
+        "us_gini_spearman": float(spearmanr(u, g).statistic),
+    }
 
 
 def modes(a, share=0.5):
-    """Where client accuracies [..., C] (percent) pile up: the ends of the density's highest region that holds `share`.
+    """Where client accuracies [..., C] (percent) pile up: the ends of the density's
+    highest region that holds `share`.
 
-    Returns (low, high, peak): the shortest interval with that share of the mass, and the density's peak.
+    Returns (low, high, peak): the shortest interval with that share of the mass, and
+    the density's peak.
     """
     grid = np.linspace(0, 100, 401)
     d = kde(np.ravel(a), grid)
@@ -90,14 +117,18 @@ def modes(a, share=0.5):
 
 
 def early(rec, moment, view):
-    """Mean over the first half of the rounds of the accuracy over all test rows, in percent: how fast. Gaps are bridged."""
+    """Mean over the first half of the rounds of the accuracy over all test rows, in
+    percent: how fast. Gaps are bridged.
+    """
     a = 100 * metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
-    trained = rec.rounds[:len(a)] + (moment == "post")                   # rounds behind each evaluation
+    trained = rec.rounds[: len(a)] + (moment == "post")  # rounds behind each evaluation
     return float(np.interp(np.arange(1, rec.rounds[-1] // 2 + 1), trained, a).mean())
 
 
 def held(rec, name, start):
-    """The value that each client last logged under `name`, round by round [R, C]; before its first round start [C]."""
+    """The value that each client last logged under `name`, round by round [R, C];
+    before its first round start [C].
+    """
     out, now = [], np.asarray(start, float).copy()
     for ids, v in zip(rec.logs["cohort"], rec.logs[name]):
         now[ids[ids >= 0].astype(int)] = v[ids >= 0]
@@ -106,13 +137,21 @@ def held(rec, name, start):
 
 
 def trend(rec, name):
-    """Rank correlation of the round and the cohort's mean of a logged quantity: 1 where it only rises."""
+    """Rank correlation of the round and the cohort's mean of a logged quantity:
+    1 where it only rises.
+    """
     v = np.nanmean(rec.logs[name], 1)
-    return float(spearmanr(np.arange(len(v)), v).statistic) if len(v) > 2 and np.ptp(v) > 0 else math.nan
+    return (
+        float(spearmanr(np.arange(len(v)), v).statistic)
+        if len(v) > 2 and np.ptp(v) > 0
+        else math.nan
+    )
 
 
 def late_over_online(values, late, first=0):
-    """Geometric mean over rounds from `first` on and over clients: values [R, C] of the late clients over the others'."""
+    """Geometric mean over rounds from `first` on and over clients: values [R, C] of the
+    late clients over the others'.
+    """
     v = np.log(np.asarray(values, float)[first:])
     late = np.asarray(late, bool)
     return float(np.exp(v[:, late].mean() - v[:, ~late].mean()))

@@ -1,52 +1,76 @@
-"""Which parameters of a trained model matter? FedAS, Figure 3a: replace a few of them and look at the accuracy.
+"""Which parameters of a trained model matter?
+
+FedAS, Figure 3a: replace a few of them and look at the accuracy.
 
 A model is a tree with P parameters; its scores are a tree of the same shape.
 """
+
 from __future__ import annotations
 
 import torch
 
 from ..core.local import grad, scan
 from ..core.random import seed_of
-from ..core.tree import add, drop, leaves, tmap, unrow
+from ..core.tree import add, leaves, tmap, unrow, without
 
 WITH = ("fresh", "zero", "other")
 
 
 def diagonal(task, w, shard):
-    """The diagonal of the Fisher information as FedAS's code sums it: squared gradients of the mean loss, batch by batch."""
-    params = drop(w, task.buffers)
+    """The diagonal of the Fisher information as FedAS's code sums it: squared gradients
+    of the mean loss, batch by batch.
+    """
+    params = without(w, task.buffers)
     rest = {k: w[k] for k in w if k not in params}
 
     def batch(s, b):
-        return add(s, tmap(torch.square, grad(lambda v: task.loss(v | rest, b))(params)))
+        return add(
+            s, tmap(torch.square, grad(lambda v: task.loss(v | rest, b))(params))
+        )
+
     return scan(batch, tmap(torch.zeros_like, params), shard)
 
 
 def chosen(score, share, seed=None):
-    """A tree of truth values: the `share` of all entries with the largest score, or a random share if a seed is given.
+    """A tree of truth values: the `share` of all entries with the largest score, or a
+    random share if a seed is given.
 
     One threshold for the whole model, not one per layer.
     """
     if not 0 < share < 1:
-        raise ValueError(f"share = {share}: give the part of the parameters to replace, above 0 and below 1")
+        raise ValueError(
+            f"share = {share}: give the part of the parameters to replace, above "
+            "0 and below 1"
+        )
     flat = torch.cat([x.flatten() for x in leaves(score)])
     k = max(1, int(share * len(flat)))
     if seed is None:
         at = flat.topk(k).indices
     else:
-        at = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed_of(seed, 77)))[:k].to(flat.device)
-    mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device).index_fill(0, at, True)
+        at = torch.randperm(
+            len(flat), generator=torch.Generator().manual_seed(seed_of(seed, 77))
+        )[:k].to(flat.device)
+    mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device).index_fill(
+        0, at, True
+    )
     return unrow(mask, score)
 
 
 def replaced(task, w, mask, how="fresh", seed=0, other=None):
-    """The model w with the masked entries replaced: by fresh draws of the initial distribution, zeros, or those of `other`."""
+    """The model w with the masked entries replaced: by fresh draws of the initial
+    distribution, zeros, or those of `other`.
+    """
     if how not in WITH:
         raise ValueError(f"how = {how!r}: give one of {', '.join(WITH)}")
     if how == "other" and other is None:
-        raise ValueError("how = 'other' needs the other client's model: replaced(..., other=w)")
-    new = {"fresh": lambda: task.init(10 ** 6 + seed), "zero": lambda: tmap(torch.zeros_like, w), "other": lambda: other}[how]()
+        raise ValueError(
+            "how = 'other' needs the other client's model: replaced(..., other=w)"
+        )
+    new = {
+        "fresh": lambda: task.init(10**6 + seed),
+        "zero": lambda: tmap(torch.zeros_like, w),
+        "other": lambda: other,
+    }[how]()
     return w | {k: torch.where(m, new[k], w[k]) for k, m in mask.items()}
 
 
@@ -55,5 +79,7 @@ def by_layer(task, mask):
     out = {}
     for names in task.layers:
         if some := [mask[k].flatten() for k in names if k in mask]:
-            out[names[0].rpartition(".")[0] or names[0]] = float(torch.cat(some).double().mean())
+            out[names[0].rpartition(".")[0] or names[0]] = float(
+                torch.cat(some).double().mean()
+            )
     return out

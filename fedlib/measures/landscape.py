@@ -1,9 +1,13 @@
-"""The loss around a trained model: along a line, and on a plane that two random directions span.
+"""The loss around a trained model: along a line, and on a plane that two random
+directions span.
 
-Directions are normalised filter by filter (Li, Xu, Taylor, Studer, Goldstein. Visualizing the Loss Landscape of Neural Nets.
-NeurIPS 2018, section 4), so a step of 1 moves every filter by its own length whatever the scale of the weights is.
-Letters: M models, N rows, p points per axis. A model is a flat dict name -> tensor; losses are means in nats per row.
+Directions are normalised filter by filter (Li, Xu, Taylor, Studer, Goldstein.
+Visualizing the Loss Landscape of Neural Nets. NeurIPS 2018, section 4), so a step of
+1 moves every filter by its own length whatever the scale of the weights is.
+Letters: M models, N rows, p points per axis. A model is a flat dict name -> tensor;
+losses are means in nats per row.
 """
+
 from __future__ import annotations
 
 import math
@@ -18,15 +22,17 @@ from ..core.random import fold, normal, tag
 from ..core.task import Batch
 from ..core.tree import add, leaves, pick, stack, tmap
 
-CHUNK = 2 ** 20                                     # bytes of inputs that a CPU sees at once: its activations stay in the cache
+# bytes of inputs that a CPU sees at once: its activations stay in the cache
+CHUNK = 2**20
 
 
 # ---------------------------------------------------------------- the loss
 class DataLoss:
-    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics, nothing drawn).
+    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics,
+    nothing drawn).
 
-    `parts` are functions of w that add up to L: a gradient may be summed over them, in the memory of one. `buffers` names
-    what is not a parameter.
+    `parts` are functions of w that add up to L: a gradient may be summed over them, in
+    the memory of one. `buffers` names what is not a parameter.
     """
 
     def __init__(self, parts, buffers=()):
@@ -37,9 +43,11 @@ class DataLoss:
 
 
 def data_loss(task, rows, size=None):
-    """The DataLoss of a task on rows: row numbers [N], or a Batch such as `shard.all()`.
+    """The DataLoss of a task on rows: row numbers [N], or a Batch such as
+    `shard.all()`.
 
-    size: rows per chunk (None: 1 MiB of inputs on a CPU, 64 MiB elsewhere). Cross-entropy, or the network's own `each`.
+    size: rows per chunk (None: 1 MiB of inputs on a CPU, 64 MiB elsewhere).
+    Cross-entropy, or the network's own `each`.
     """
     at = f"data_loss on task {task.name!r}"
     if isinstance(rows, Batch):
@@ -47,61 +55,96 @@ def data_loss(task, rows, size=None):
         x, y = rows.x[keep], rows.y[keep]
     else:
         rows = torch.as_tensor(rows, device=task.x.device)
-        if rows.dim() != 1 or rows.is_floating_point() or not ((rows >= 0) & (rows < len(task.x))).all():
-            raise ValueError(f"{at}: rows are {rows.dtype} of shape {tuple(rows.shape)}; give one vector of row numbers from 0 "
-                             f"to {len(task.x) - 1}, as task.test[client]")
+        if (
+            rows.dim() != 1
+            or rows.is_floating_point()
+            or not ((rows >= 0) & (rows < len(task.x))).all()
+        ):
+            raise ValueError(
+                f"{at}: rows are {rows.dtype} of shape {tuple(rows.shape)}; "
+                f"give one vector of row numbers from 0 to {len(task.x) - 1}, as "
+                "task.test[client]"
+            )
         x, y = task.x[rows], task.y[rows]
     if not len(y):
         raise ValueError(f"{at}: no rows; a mean needs one at least")
     if size is None:
-        size = max(1, (CHUNK if x.device.type == "cpu" else 64 * CHUNK) // (x[0].numel() * x.element_size()))
+        size = max(
+            1,
+            (CHUNK if x.device.type == "cpu" else 64 * CHUNK)
+            // (x[0].numel() * x.element_size()),
+        )
     if size < 1:
-        raise ValueError(f"{at}: size = {size}; give a positive number of rows per chunk")
-    return DataLoss([part(task, a, b, len(y)) for a, b in zip(x.split(size), y.split(size))], task.buffers)
+        raise ValueError(
+            f"{at}: size = {size}; give a positive number of rows per chunk"
+        )
+    return DataLoss(
+        [part(task, a, b, len(y)) for a, b in zip(x.split(size), y.split(size))],
+        task.buffers,
+    )
 
 
 def part(task, x, y, N):
     """w -> sum of the losses of the rows (x, y), over N."""
-    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x   # once here, not once per model: see nets.pixels
+    # once here, not once per model: see nets.pixels
+    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
     own = getattr(task.network, "each", None)
 
     def f(w):
-        z = x.contiguous() if transformed() else x                       # vmap's group norm wants the plain order
+        # vmap's group norm wants the plain order
+        z = x.contiguous() if transformed() else x
         if own:
             return own(w, Batch(z, y, None, None, None, None, len(y))).sum() / N
         return F.cross_entropy(task.logits(w, z), y, reduction="sum") / N
+
     return f
 
 
 def balanced(y, n, rows=None):
-    """Row numbers [n or fewer]: the first n / K rows of every class among `rows` (None: all of y [N]), in order.
+    """Row numbers [n or fewer]: the first n / K rows of every class among `rows` (None:
+    all of y [N]), in order.
 
-    The fixed subset on which a global model is drawn. A class with fewer rows gives all it has.
+    The fixed subset on which a global model is drawn. A class with fewer rows gives
+    all it has.
     """
     rows = torch.arange(len(y)) if rows is None else torch.as_tensor(rows).sort().values
     classes = y[rows].unique()
     if n < len(classes):
-        raise ValueError(f"balanced: n = {n} rows for {len(classes)} classes; give {len(classes)} or more")
-    return torch.cat([rows[y[rows] == k][:n // len(classes)] for k in classes]).sort().values
+        raise ValueError(
+            f"balanced: n = {n} rows for {len(classes)} classes; give "
+            f"{len(classes)} or more"
+        )
+    return (
+        torch.cat([rows[y[rows] == k][: n // len(classes)] for k in classes])
+        .sort()
+        .values
+    )
 
 
 # ---------------------------------------------------------------- directions
 def direction(w, seed, buffers=()):
     """A random direction at w, filter by filter as long as w: a tree like w.
 
-        d_f <- |w_f| g_f / |g_f|,  g ~ N(0, 1)            f a slice along dim 0: a filter, a row of a linear layer
+        d_f <- |w_f| g_f / |g_f|,  g ~ N(0, 1)  f a slice along dim 0: a filter, a row
+                                   of a linear layer
 
-    Tensors with one dimension (biases, scales of norm layers) and buffers do not move. The draw g depends on the seed and the
-    names and shapes alone: all models of one network see the same g, in float32 as in float64.
+    Tensors with one dimension (biases, scales of norm layers) and buffers do not move.
+    The draw g depends on the seed and the names and shapes alone: all models of one
+    network see the same g, in float32 as in float64.
     """
     key = torch.tensor(int(seed), device=leaves(w)[0].device)
 
     def one(name, x):
         if x.dim() < 2 or name in buffers:
             return torch.zeros_like(x)
-        g = normal(fold(key, tag(name)), {name: x.new_empty(x.shape, dtype=torch.float64)})[name].to(x.dtype)
+        g = normal(
+            fold(key, tag(name)), {name: x.new_empty(x.shape, dtype=torch.float64)}
+        )[name].to(x.dtype)
         long = (-1, *(1 for _ in x.shape[1:]))
-        return g * (x.flatten(1).norm(dim=1) / (g.flatten(1).norm(dim=1) + 1e-10)).view(long)
+        return g * (x.flatten(1).norm(dim=1) / (g.flatten(1).norm(dim=1) + 1e-10)).view(
+            long
+        )
+
     return {name: one(name, x.detach()) for name, x in w.items()}
 
 
@@ -123,11 +166,19 @@ def norm(w, buffers=()):
 
 # ---------------------------------------------------------------- lines and planes
 def axis(radius=1.0, points=41):
-    """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly 0."""
+    """Coordinates [p] from -radius to radius, symmetric;
+    the middle one is exactly 0.
+    """
     if not (0 < radius < math.inf):
-        raise ValueError(f"radius = {radius}: give a positive number; 1 moves every filter by its own length")
+        raise ValueError(
+            f"radius = {radius}: give a positive number; 1 moves every filter by its "
+            "own length"
+        )
     if points < 3 or points % 2 == 0:
-        raise ValueError(f"points = {points}: give an odd number of 3 or more, so that the model itself is the middle point")
+        raise ValueError(
+            f"points = {points}: give an odd number of 3 or more, so that the model "
+            "itself is the middle point"
+        )
     half = points // 2
     return radius * (torch.arange(points, dtype=torch.float64) - half) / half
 
@@ -135,13 +186,17 @@ def axis(radius=1.0, points=41):
 def losses_at(loss, w, directions, at, how=None, chunk=32):
     """loss(w + sum_j at[n, j] directions[j]) for every row n: at [n, J] -> [n].
 
-    how: "loop" over points, or "vmap" over `chunk` of them at a time; the same numbers to rounding. None: vmap on a GPU, loop
-    on a CPU, where it takes as long for matrix layers and far less for convolutions: batched weights need a grouped kernel.
+    how: "loop" over points, or "vmap" over `chunk` of them at a time; the same numbers
+    to rounding. None: vmap on a GPU, loop on a CPU, where it takes as long for matrix
+    layers and far less for convolutions: batched weights need a grouped kernel.
     """
     for d in directions:
         for k in {**w, **d}:
             if k not in w or k not in d or d[k].shape != w[k].shape:
-                raise ValueError(f"a direction does not fit the model at {k!r}; make it with direction(w, seed)")
+                raise ValueError(
+                    f"a direction does not fit the model at {k!r}; make it with "
+                    "direction(w, seed)"
+                )
     if how not in (None, "loop", "vmap"):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     like = leaves(w)[0]
@@ -153,8 +208,13 @@ def losses_at(loss, w, directions, at, how=None, chunk=32):
         for d, r in zip(directions, s):
             v = add(v, d, r)
         return loss(v)
+
     with torch.no_grad():
-        return torch.stack([f(s.tolist()) for s in at]) if how == "loop" else torch.func.vmap(f, chunk_size=chunk)(at)
+        return (
+            torch.stack([f(s.tolist()) for s in at])
+            if how == "loop"
+            else torch.func.vmap(f, chunk_size=chunk)(at)
+        )
 
 
 def finite(z, at, radius):
@@ -164,65 +224,93 @@ def finite(z, at, radius):
         return z
     middle = int(at.square().sum(1).argmin())
     if middle in bad:
-        raise ValueError(f"the loss of the model itself is {float(z[middle])}: it has diverged, there is no landscape around it")
+        raise ValueError(
+            f"the loss of the model itself is {float(z[middle])}: it has diverged, "
+            "there is no landscape around it"
+        )
     first = min(bad, key=lambda i: float(at[i].square().sum()))
     place = ", ".join(f"{v:.4g}" for v in at[first].tolist())
-    raise ValueError(f"radius = {radius:g}: the loss is {float(z[first])} at ({place}), the nearest of {len(bad)} of {len(z)} "
-                     "points where it is not finite; take a smaller radius, or float64")
+    raise ValueError(
+        f"radius = {radius:g}: the loss is {float(z[first])} at ({place}), the nearest "
+        f"of {len(bad)} of {len(z)} points where it is not finite; take a smaller "
+        "radius, or float64"
+    )
 
 
 def line(loss, w, d, radius=1.0, points=41, **more):
-    """Z [p] with Z[a] = loss(w + x_a d), x = axis(radius, points); more: see `losses_at`. ValueError if not finite."""
+    """Z [p] with Z[a] = loss(w + x_a d), x = axis(radius, points); more: see
+    `losses_at`. ValueError if not finite.
+    """
     at = axis(radius, points)[:, None]
     return finite(losses_at(loss, w, (d,), at, **more), at, radius)
 
 
 def grid(radius=1.0, points=41):
-    """Places (x, y) [p p, 2] of a plane; viewed as [p, p, 2] the first index is y, the second x."""
+    """Places (x, y) [p p, 2] of a plane;
+    viewed as [p, p, 2] the first index is y, the second x.
+    """
     x = axis(radius, points)
     return torch.stack([x.repeat(points), x.repeat_interleave(points)], 1)
 
 
 def plane(loss, w, d1, d2, radius=1.0, points=41, **more):
-    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x. ValueError if not finite.
+    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x.
+    ValueError if not finite.
 
     x = y = axis(radius, points); more: see `losses_at`.
     """
     at = grid(radius, points)
-    return finite(losses_at(loss, w, (d1, d2), at, **more), at, radius).view(points, points)
+    return finite(losses_at(loss, w, (d1, d2), at, **more), at, radius).view(
+        points, points
+    )
 
 
 class Surface(NamedTuple):
-    """A landscape and what it depends on. With models stacked every field but `radius` has a leading [M]."""
-    z: Tensor                                       # [p, p] losses, [y, x]; z[p // 2, p // 2] is the model's own
+    """A landscape and what it depends on.
+
+    With models stacked every field but `radius` has a leading [M].
+    """
+
+    z: Tensor  # [p, p] losses, [y, x]; z[p // 2, p // 2] is the model's own
     radius: float
-    cosine: Tensor                                  # of the two directions; they are drawn, not made orthogonal
-    norm: Tensor                                    # |w| over the parameters
+    cosine: Tensor  # of the two directions; they are drawn, not made orthogonal
+    norm: Tensor  # |w| over the parameters
 
 
 def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
-    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as a Surface.
+    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as
+    a Surface.
 
-    buffers: names that are not parameters (None: those the loss names). Surfaces to be compared share seeds, radius and points.
+    buffers: names that are not parameters (None: those the loss names). Surfaces to be
+    compared share seeds, radius and points.
     """
     if len(seeds) != 2 or seeds[0] == seeds[1]:
-        raise ValueError(f"seeds = {seeds}: give two different ones, or the plane is a line")
+        raise ValueError(
+            f"seeds = {seeds}: give two different ones, or the plane is a line"
+        )
     buffers = getattr(loss, "buffers", ()) if buffers is None else buffers
     d1, d2 = (direction(w, s, buffers) for s in seeds)
-    return Surface(plane(loss, w, d1, d2, radius, points, **more), radius,
-                   *torch.tensor([cosine(d1, d2), norm(w, buffers)], dtype=torch.float64))
+    return Surface(
+        plane(loss, w, d1, d2, radius, points, **more),
+        radius,
+        *torch.tensor([cosine(d1, d2), norm(w, buffers)], dtype=torch.float64),
+    )
 
 
 def surfaces(losses, ws, *args, **more):
-    """`surface` of many models, one after another: a stack ws [M, ...] -> a Surface with z [M, p, p].
+    """`surface` of many models, one after another: a stack ws [M, ...] -> a Surface
+    with z [M, p, p].
 
-    losses: one for all models, or a list of M, such as each client's own rows. Every model has its own filter norms; the draw
-    is the same. ValueError names the model whose landscape is not finite.
+    losses: one for all models, or a list of M, such as each client's own rows. Every
+    model has its own filter norms; the draw is the same. ValueError names the model
+    whose landscape is not finite.
     """
     M = len(leaves(ws)[0])
     losses = [losses] * M if callable(losses) else list(losses)
     if len(losses) != M:
-        raise ValueError(f"{len(losses)} losses for {M} models: give one for all, or one for each")
+        raise ValueError(
+            f"{len(losses)} losses for {M} models: give one for all, or one for each"
+        )
     out = []
     for i, loss in enumerate(losses):
         try:
@@ -230,4 +318,7 @@ def surfaces(losses, ws, *args, **more):
         except ValueError as e:
             raise ValueError(f"model {i} of {M}: {e}") from e
     radius = out[0]["radius"]
-    return Surface(**stack([{k: v for k, v in s.items() if k != "radius"} for s in out]), radius=radius)
+    return Surface(
+        **stack([{k: v for k, v in s.items() if k != "radius"} for s in out]),
+        radius=radius,
+    )

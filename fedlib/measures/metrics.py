@@ -1,8 +1,10 @@
 """From the vector of clients' accuracies to one number.
 
-Every function takes a [..., C], accuracies of C clients as fractions, and returns [...]. Each client counts once, whatever
-its size. Works on numpy arrays. Formulas as in FedGA, section 4 and 5.
+Every function takes a [..., C], accuracies of C clients as fractions, and returns
+[...]. Each client counts once, whatever its size. Works on numpy arrays. Formulas as in
+FedGA, section 4 and 5.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,7 +15,10 @@ def mean_acc(a):
 
 
 def pooled_acc(a, n):
-    """Share of all clients' rows together that are right; n [C] rows of each client. The exception: here size counts."""
+    """Share of all clients' rows together that are right; n [C] rows of each client.
+
+    The exception: here size counts.
+    """
     return np.asarray(a) @ (np.asarray(n) / np.sum(n))
 
 
@@ -45,9 +50,11 @@ def gap(a, part=0.1):
 
 
 def gini(a):
-    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i): 0 when all are equal, 1 when one client has everything (FedGA 4).
+    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i): 0 when all are equal, 1 when one
+    client has everything (FedGA 4).
 
-    By sorting, O(m log m). The denominator is m - 1, not m; 1e-10 is added to every accuracy.
+    By sorting, O(m log m). The denominator is m - 1, not m; 1e-10 is added to every
+    accuracy.
     """
     a = np.sort(np.asarray(a, dtype=np.float64), -1) + 1e-10
     m = a.shape[-1]
@@ -63,6 +70,8 @@ def avg_diff(a):
 
 
 def jain(a):
-    """(sum a)^2 / (m sum a^2): 1 when all are equal, 1/m when one client has everything (Jain et al. 1984)."""
+    """(sum a)^2 / (m sum a^2): 1 when all are equal,
+    1/m when one client has everything (Jain et al. 1984).
+    """
     a = np.asarray(a)
     return a.sum(-1) ** 2 / np.maximum(a.shape[-1] * (a * a).sum(-1), 1e-300)

@@ -1,7 +1,9 @@
 """Which round, which number: rules that choose the evaluations that count.
 
-A rule takes a record, a view and a moment, and returns positions in the evaluations of that view [k].
+A rule takes a record, a view and a moment, and returns positions in the evaluations of
+that view [k].
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,13 +17,18 @@ def last(rec, view="global", moment="pre"):
 
 
 def last10_mean(rec, view="global", moment="pre"):
-    """The evaluations of the last ten rounds, of the last quarter in a run shorter than forty: a metric's mean over them."""
-    rounds = rec.rounds[:len(rec[moment, view, "test"])]                # after the last round nothing is left to train: no "post"
+    """The evaluations of the last ten rounds, of the last quarter in a run shorter than
+    forty: a metric's mean over them.
+    """
+    # after the last round nothing is left to train: no "post"
+    rounds = rec.rounds[: len(rec[moment, view, "test"])]
     return np.flatnonzero(rounds > rounds[-1] - max(1, min(10, rec.rounds[-1] / 4)))
 
 
 def best_val(rec, view="global", moment="pre"):
-    """The round of the highest mean validation accuracy, the first if tied (FedGA's rule)."""
+    """The round of the highest mean validation accuracy,
+    the first if tied (FedGA's rule).
+    """
     return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
 
 
@@ -31,18 +38,42 @@ def best_round_test(rec, view="global", moment="pre"):
 
 
 def best_round_pooled(rec, view="global", moment="pre"):
-    """The round in which most test rows of all clients together are right (FedAS's rule): looks at what it reports."""
-    return np.array([int(np.argmax(metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])))])
+    """The round in which most test rows of all clients together are right (FedAS's
+    rule): looks at what it reports.
+    """
+    return np.array(
+        [
+            int(
+                np.argmax(
+                    metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
+                )
+            )
+        ]
+    )
 
 
 def best_val_gini(rec, view="global", moment="pre"):
     """The round of the lowest Gini of the validation accuracies."""
-    return np.array([int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))])
+    return np.array(
+        [int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))]
+    )
 
 
-RULES = {f.__name__: f for f in (last, last10_mean, best_val, best_val_gini, best_round_test, best_round_pooled)}
+RULES = {
+    f.__name__: f
+    for f in (
+        last,
+        last10_mean,
+        best_val,
+        best_val_gini,
+        best_round_test,
+        best_round_pooled,
+    )
+}
 
 
 def select(rec, metric, rule=best_val, view="global", moment="pre", split="test"):
-    """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over them."""
+    """One number: metric [.., C] -> [..] at the rounds a rule picks,
+    averaged over them.
+    """
     return float(np.mean(metric(rec[moment, view, split][rule(rec, view, moment)])))

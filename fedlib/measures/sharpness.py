@@ -3,12 +3,15 @@
     rise        how much the loss grows at the worst place nearby, in the 2-norm
     lambda_max  the largest eigenvalue of the Hessian
     trace       the sum of its eigenvalues
-    area        the mean growth on a filter-normalised landscape; the only one that a rescaled filter before a norm layer leaves
+    area        the mean growth on a filter-normalised landscape; the only one that a
+                rescaled filter before a norm layer leaves
 
-The first three change when a layer is rescaled though the model computes the same: print |w| (`landscape.norm`) beside them.
-A loss is a function of a flat dict w: name -> tensor; one with `parts` (`landscape.data_loss`) is differentiated part by part,
+The first three change when a layer is rescaled though the model computes the same:
+print |w| (`landscape.norm`) beside them. A loss is a function of a flat dict w:
+name -> tensor; one with `parts` (`landscape.data_loss`) is differentiated part by part,
 in the memory of one. Buffers of batch norm are held fixed. Letters: P parameters.
 """
+
 from __future__ import annotations
 
 import math
@@ -18,20 +21,26 @@ import torch
 
 from ..core.local import grad
 from ..core.random import fold, normal, tag, uniform
-from ..core.tree import add, drop, leaves, scale, tmap, unrow
+from ..core.tree import add, leaves, scale, tmap, unrow, without
 from .landscape import axis, inner
 
 WHICH = ("all", "matrix")
 
 
 class Rise(NamedTuple):
-    """Growth of the loss, in its own unit: `asc` after one step along the gradient, `pga` the largest on the way of an ascent."""
+    """Growth of the loss, in its own unit: `asc` after one step along the gradient,
+    `pga` the largest on the way of an ascent.
+    """
+
     asc: float
     pga: float
 
 
 class Eigenvalue(NamedTuple):
-    """A power iteration's answer: the Rayleigh quotient, whether it had settled, and the products H v that it took."""
+    """A power iteration's answer: the Rayleigh quotient, whether it had settled, and
+    the products H v that it took.
+    """
+
     value: float
     converged: bool
     products: int
@@ -39,20 +48,33 @@ class Eigenvalue(NamedTuple):
 
 class Trace(NamedTuple):
     """Mean over the draws, and its standard error."""
+
     value: float
     error: float
 
 
-# ---------------------------------------------------------------- derivatives, part by part
+# ------------------------------------------------------------ derivatives, part by part
 def apart(loss, w, which="all"):
-    """(what varies, functions of it that add up to the loss). Buffers stay as they are, and with "matrix" all vectors too."""
+    """(what varies, functions of it that add up to the loss).
+
+    Buffers stay as they are, and with "matrix" all vectors too.
+    """
     if which not in WHICH:
-        raise ValueError(f"which = {which!r}: give 'all' parameters, or 'matrix' for those with two or more dimensions")
+        raise ValueError(
+            f"which = {which!r}: give 'all' parameters, or 'matrix' for those with two "
+            "or more dimensions"
+        )
     buffers = getattr(loss, "buffers", ())
-    p = {k: x.detach() for k, x in w.items() if k not in buffers and (which == "all" or x.dim() > 1)}
+    p = {
+        k: x.detach()
+        for k, x in w.items()
+        if k not in buffers and (which == "all" or x.dim() > 1)
+    }
     if not p:
-        raise ValueError(f"which = {which!r}: none of {', '.join(w)} is such a parameter")
-    rest = drop(w, p)
+        raise ValueError(
+            f"which = {which!r}: none of {', '.join(w)} is such a parameter"
+        )
+    rest = without(w, p)
     return p, [lambda v, f=f: f(v | rest) for f in getattr(loss, "parts", (loss,))]
 
 
@@ -83,15 +105,17 @@ def length(v):
     return float(inner(v, v).sqrt())
 
 
-# ---------------------------------------------------------------- the worst place nearby
+# --------------------------------------------------------------- the worst place nearby
 def rise(loss, w, rho=0.05, steps=10):
-    """Growth of the loss in the ball of radius rho around w, in the 2-norm over all parameters.
+    """Growth of the loss in the ball of radius rho around w, in the 2-norm over all
+    parameters.
 
         asc = L(w + rho g / |g|) - L(w)                      g the gradient at w
-        pga: `steps` ascent steps of length rho / 4, projected to the ball; the largest L(w + e) - L(w) seen, at least 0
+        pga: `steps` ascent steps of length rho / 4, projected to the ball; the largest
+            L(w + e) - L(w) seen, at least 0
 
-    It takes four steps to reach the rim. Where the gradient vanishes there is nowhere to go: both are 0. ValueError for a bad
-    rho or a loss that is not finite.
+    It takes four steps to reach the rim. Where the gradient vanishes there is nowhere
+    to go: both are 0. ValueError for a bad rho or a loss that is not finite.
     """
     if not (0 < rho < math.inf):
         raise ValueError(f"rho = {rho}: give a positive, finite radius")
@@ -110,64 +134,94 @@ def rise(loss, w, rho=0.05, steps=10):
         e = scale(e, min(1.0, rho / max(length(e), 1e-30)))
         seen.append(value(parts, add(p, e)) - base)
     if not all(map(math.isfinite, (asc, *seen))):
-        raise ValueError(f"rho = {rho}: the loss is not finite within the ball (it is {base} at the model); take a smaller rho")
+        raise ValueError(
+            f"rho = {rho}: the loss is not finite within the ball (it is {base} at the "
+            "model); take a smaller rho"
+        )
     return Rise(asc, max(seen))
 
 
 # ---------------------------------------------------------------- the Hessian
 def power(product, v, shift, iterations, tol):
-    """Power iteration on H + shift I from v: (Eigenvalue of H, |(H + shift I) v|, the last v).
+    """Power iteration on H + shift I from v: (Eigenvalue of H, |(H + shift I) v|,
+    the last v).
 
         v <- (H + shift I) v / |(H + shift I) v|,    q = v' H v
 
-    Settled: q changes by less than tol q, and |H v - q v| < sqrt(tol) q. The change alone is not enough: between a pair
-    of eigenvalues of one size and opposite sign q stands still at a value that is neither.
+    Settled: q changes by less than tol q, and |H v - q v| < sqrt(tol) q. The change
+    alone is not enough: between a pair of eigenvalues of one size and opposite sign
+    q stands still at a value that is neither.
     """
     v, last = scale(v, 1 / length(v)), math.nan
     for k in range(1, iterations + 1):
         h = product(v)
-        q = float(inner(v, h))                                           # v has length 1: the Rayleigh quotient
+        q = float(inner(v, h))  # v has length 1: the Rayleigh quotient
         if not math.isfinite(q):
             raise ValueError("the Hessian of the loss is not finite at this model")
         u = add(h, v, shift)
-        size, scope = length(u), max(abs(q), 1e-3 * shift)               # the largest may be 0, where nothing is relative
-        if size == 0 or abs(q - last) <= tol * scope and length(add(h, v, -q)) <= math.sqrt(tol) * scope:
+        # the largest may be 0, where nothing is relative
+        size, scope = length(u), max(abs(q), 1e-3 * shift)
+        if (
+            size == 0
+            or abs(q - last) <= tol * scope
+            and length(add(h, v, -q)) <= math.sqrt(tol) * scope
+        ):
             return Eigenvalue(q, True, k), size, v
         v, last = scale(u, 1 / size), q
     return Eigenvalue(q, False, iterations), size, v
 
 
 def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
-    """The largest eigenvalue of the Hessian at w, by power iteration from a random vector, as an Eigenvalue.
+    """The largest eigenvalue of the Hessian at w, by power iteration from a random
+    vector, as an Eigenvalue.
 
-    The iteration finds the eigenvalue lambda that is largest in magnitude. If it does not settle on a positive one, a second
-    iteration on H + |lambda| I, whose eigenvalues are none below 0, finds the largest; `products` counts both. Each takes at
-    most `iterations` products; every quotient is a lower bound of the largest eigenvalue, so the better one is returned.
+    The iteration finds the eigenvalue lambda that is largest in magnitude. If it
+    does not settle on a positive one, a second iteration on H + |lambda| I, whose
+    eigenvalues are none below 0, finds the largest; `products` counts both. Each
+    takes at most `iterations` products; every quotient is a lower bound of the largest
+    eigenvalue, so the better one is returned.
     """
     if iterations < 2 or not (0 < tol < 1):
-        raise ValueError(f"iterations = {iterations}, tol = {tol}: give 2 iterations or more and a tolerance between 0 and 1")
+        raise ValueError(
+            f"iterations = {iterations}, tol = {tol}: give 2 iterations or more and a "
+            "tolerance between 0 and 1"
+        )
     p, parts = apart(loss, w, which)
-    start = normal(fold(torch.tensor(int(seed), device=leaves(p)[0].device), tag("power")), p)
+    start = normal(
+        fold(torch.tensor(int(seed), device=leaves(p)[0].device), tag("power")), p
+    )
 
     def product(v):
         return hvp(parts, p, v)
+
     first, size, v = power(product, start, 0.0, iterations, tol)
     if first.converged and first.value >= 0:
         return first
-    second, _, _ = power(product, add(v, start, 1 / length(start)), size, iterations, tol)
+    second, _, _ = power(
+        product, add(v, start, 1 / length(start)), size, iterations, tol
+    )
     best = max(second, first, key=lambda e: e.value)
     return best._replace(products=first.products + second.products)
 
 
 def trace(loss, w, draws=10, seed=0, which="all"):
-    """The trace of the Hessian at w: the mean of v' H v over random signs v (Hutchinson 1990), as a Trace."""
+    """The trace of the Hessian at w: the mean of v' H v over random signs v (Hutchinson
+    1990), as a Trace.
+    """
     if draws < 2:
-        raise ValueError(f"draws = {draws}: give 2 or more, so that there is an error to print")
+        raise ValueError(
+            f"draws = {draws}: give 2 or more, so that there is an error to print"
+        )
     p, parts = apart(loss, w, which)
     P, like = sum(x.numel() for x in leaves(p)), leaves(p)[0]
     key, out = torch.tensor(int(seed), device=like.device), []
     for k in range(draws):
-        v = unrow(torch.where(uniform(fold(key, tag("trace"), k), (P,)) < 0.5, -1.0, 1.0).to(like.dtype), p)
+        v = unrow(
+            torch.where(uniform(fold(key, tag("trace"), k), (P,)) < 0.5, -1.0, 1.0).to(
+                like.dtype
+            ),
+            p,
+        )
         out.append(float(inner(v, hvp(parts, p, v))))
     t = torch.tensor(out, dtype=torch.float64)
     if not t.isfinite().all():
@@ -175,20 +229,31 @@ def trace(loss, w, draws=10, seed=0, which="all"):
     return Trace(float(t.mean()), float(t.std() / math.sqrt(draws)))
 
 
-# ---------------------------------------------------------------- the landscape as one number
+# ---------------------------------------------------------- the landscape as one number
 def area(z, radius=1.0, within=0.5):
-    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z [..., p, p] on [-radius, radius]^2 -> [...].
+    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z
+    [..., p, p] on [-radius, radius]^2 -> [...].
 
-    ValueError if the grid does not reach as far as the disc, or holds a value that is not finite.
+    ValueError if the grid does not reach as far as the disc, or holds a value that is
+    not finite.
     """
     z = torch.as_tensor(z)
     p = z.shape[-1] if z.dim() > 1 else 0
     if z.dim() < 2 or z.shape[-2] != p:
-        raise ValueError(f"area: z has shape {tuple(z.shape)}; give square grids [..., p, p]")
+        raise ValueError(
+            f"area: z has shape {tuple(z.shape)}; give square grids [..., p, p]"
+        )
     x = axis(radius, p).to(z.device)
     if not (0 < within <= radius):
-        raise ValueError(f"area: within = {within} on a grid of radius {radius}; the disc must fit: 0 < within <= radius")
+        raise ValueError(
+            f"area: within = {within} on a grid of radius {radius}; the disc must fit: "
+            "0 < within <= radius"
+        )
     if not z.isfinite().all():
-        raise ValueError(f"area: {int((~z.isfinite()).sum())} of {z.numel()} values are not finite; draw it on a smaller radius")
-    disc = x[:, None] ** 2 + x ** 2 <= within ** 2 * (1 + 1e-12)         # a point on the rim counts, whatever its rounding
+        raise ValueError(
+            f"area: {int((~z.isfinite()).sum())} of {z.numel()} values are not finite; "
+            "draw it on a smaller radius"
+        )
+    # a point on the rim counts, whatever its rounding
+    disc = x[:, None] ** 2 + x**2 <= within**2 * (1 + 1e-12)
     return (z - z[..., p // 2, p // 2, None, None])[..., disc].mean(-1)

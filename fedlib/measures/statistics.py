@@ -1,7 +1,10 @@
-"""How sure a number is: intervals over seeds, paired differences, and average ranks over settings.
+"""How sure a number is: intervals over seeds, paired differences, and average ranks
+over settings.
 
-S seeds, M methods, N settings (data sets). Every function refuses missing values instead of skipping them.
+S seeds, M methods, N settings (data sets). Every function refuses missing values
+instead of skipping them.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,7 +16,10 @@ from scipy import stats
 
 
 class Interval(NamedTuple):
-    """A mean over n values with the ends of its interval; one value has no interval (lo and hi are nan)."""
+    """A mean over n values with the ends of its interval;
+    one value has no interval (lo and hi are nan).
+    """
+
     mean: float
     lo: float
     hi: float
@@ -27,27 +33,36 @@ class Interval(NamedTuple):
         return (self.hi - self.lo) / 2
 
     def __str__(self):
-        many = f"[{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds" if self.n > 1 else "one seed, no interval"
+        many = (
+            f"[{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds"
+            if self.n > 1
+            else "one seed, no interval"
+        )
         return f"{self.mean:.4g} ({many})"
 
 
 def interval(x, level=0.95, how="t", draws=10_000, seed=0):
     """The mean of x [S] and an interval for it -> Interval.
 
-    how="t": mean +- t(level, S-1) s / sqrt(S), with s the sample standard deviation (ddof 1); assumes that
-    the mean over seeds is near normal. how="bootstrap": the percentile interval of the means of `draws`
-    resamples; assumes nothing about the shape but is too narrow for fewer than about ten seeds. Raises
-    ValueError.
+    how="t": mean +- t(level, S-1) s / sqrt(S), with s the sample standard deviation
+    (ddof 1); assumes that the mean over seeds is near normal. how="bootstrap": the
+    percentile interval of the means of `draws` resamples; assumes nothing about the
+    shape but is too narrow for fewer than about ten seeds. Raises ValueError.
     """
     x = np.asarray(x, dtype=float).ravel()
     if how not in ("t", "bootstrap"):
         raise ValueError(f"interval(how={how!r}): choose 't' or 'bootstrap'")
     if not 0 < level < 1:
-        raise ValueError(f"interval(level={level!r}): give a fraction between 0 and 1, as in 0.95")
+        raise ValueError(
+            f"interval(level={level!r}): give a fraction between 0 and 1, as in 0.95"
+        )
     if x.size == 0:
         raise ValueError("interval of no values: give at least one seed")
     if not np.isfinite(x).all():
-        raise ValueError(f"interval of {x.tolist()}: a value is not finite; remove or repeat that run first")
+        raise ValueError(
+            f"interval of {x.tolist()}: a value is not finite; remove or repeat "
+            "that run first"
+        )
     mean, n = float(x.mean()), x.size
     if n == 1:
         return Interval(mean, math.nan, math.nan, 1, level, how)
@@ -61,11 +76,13 @@ def interval(x, level=0.95, how="t", draws=10_000, seed=0):
 
 
 def paired(a, b, **how):
-    """The interval of the differences a - b [S] of the same seeds; `how` goes to `interval`.
+    """The interval of the differences a - b [S] of the same seeds; `how` goes to
+    `interval`.
 
-    Give two Series (or dicts) keyed by seed, which are matched by seed, or two sequences in the same order of
-    seeds. Two methods of one seed share split, initial weights and batches, so what is common to both
-    cancels. Raises ValueError when the seeds are not the same.
+    Give two Series (or dicts) keyed by seed, which are matched by seed, or two
+    sequences in the same order of seeds. Two methods of one seed share split, initial
+    weights and batches, so what is common to both cancels. Raises ValueError when the
+    seeds are not the same.
     """
     if isinstance(a, (pd.Series, dict)) and isinstance(b, (pd.Series, dict)):
         a, b = pd.Series(a, dtype=float), pd.Series(b, dtype=float)
@@ -75,68 +92,97 @@ def paired(a, b, **how):
                 raise ValueError(f"paired: the {name} has two values for seed {twice}")
         if set(a.index) != set(b.index):
             odd = sorted(set(a.index) ^ set(b.index))
-            raise ValueError(f"paired: seeds {odd} are on one side only; compare runs of the same seeds")
+            raise ValueError(
+                f"paired: seeds {odd} are on one side only; compare runs of the "
+                "same seeds"
+            )
         b = b.loc[a.index]
     a, b = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
     if a.size != b.size:
-        raise ValueError(f"paired: {a.size} values against {b.size}; compare runs of the same seeds")
+        raise ValueError(
+            f"paired: {a.size} values against {b.size}; compare runs of the same seeds"
+        )
     return interval(a - b, **how)
 
 
 class Ranks(NamedTuple):
-    """Average ranks [M] (1 is best), best first; methods less than `cd` apart cannot be told apart
-    (Nemenyi)."""
+    """Average ranks [M] (1 is best), best first; methods less than `cd` apart cannot be
+    told apart (Nemenyi)."""
+
     ranks: pd.Series
     cd: float
-    p: float                                    # of Friedman's test that all methods are alike
-    pairs: pd.DataFrame                         # [M, M] Nemenyi's p for each pair
+    p: float  # of Friedman's test that all methods are alike
+    pairs: pd.DataFrame  # [M, M] Nemenyi's p for each pair
     n: int
     level: float
 
 
 def average_ranks(table, higher_is_better=True, level=0.95):
-    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006): table [N, M] -> Ranks.
+    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006):
+    table [N, M] -> Ranks.
 
-        CD = q(level, M) sqrt(M (M + 1) / (6 N)),   q = quantile of the studentised range (df inf) / sqrt(2)
+        CD = q(level, M) sqrt(M (M + 1) / (6 N)),  q = quantile of the studentised range
+                                                   (df inf) / sqrt(2)
 
-    Ties share their average rank. Raises ValueError for fewer than three methods or two settings, and for gaps
-    in the table.
+    Ties share their average rank. Raises ValueError for fewer than three methods or two
+    settings, and for gaps in the table.
     """
     import scikit_posthocs
 
     table = pd.DataFrame(table).astype(float)
     n, m = table.shape
     if m < 3 or n < 2:
-        raise ValueError(f"average_ranks of {m} methods on {n} settings: 3 methods and 2 settings are needed")
+        raise ValueError(
+            f"average_ranks of {m} methods on {n} settings: 3 methods and 2 settings "
+            "are needed"
+        )
     if table.isna().any(axis=None):
         at = table.isna().stack()
         setting, method = at[at].index[0]
-        raise ValueError(f"average_ranks: {method} has no value on {setting}; drop the method or the setting")
+        raise ValueError(
+            f"average_ranks: {method} has no value on {setting}; drop the method or "
+            "the setting"
+        )
     ranks = table.rank(axis=1, ascending=not higher_is_better)
     p = float(stats.friedmanchisquare(*(table[c] for c in table)).pvalue)
-    cd = stats.studentized_range.ppf(level, m, np.inf) / math.sqrt(2) * math.sqrt(m * (m + 1) / (6 * n))
+    cd = (
+        stats.studentized_range.ppf(level, m, np.inf)
+        / math.sqrt(2)
+        * math.sqrt(m * (m + 1) / (6 * n))
+    )
     pairs = scikit_posthocs.posthoc_nemenyi_friedman(ranks.to_numpy())
     pairs.index = pairs.columns = table.columns
     return Ranks(ranks.mean().sort_values(kind="stable"), float(cd), p, pairs, n, level)
 
 
 def smooth(values, window: int) -> np.ndarray:
-    """Centred moving average of values [..., E] over `window` entries; shorter at both ends. window 1 changes nothing."""
+    """Centred moving average of values [..., E] over `window` entries; shorter at both
+    ends. window 1 changes nothing.
+    """
     v = np.asarray(values, float)
     if window < 1:
         raise ValueError(f"smooth: window is {window}; use 1 (no smoothing) or more")
     total = np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1)
     i = np.arange(v.shape[-1])
-    low, high = np.maximum(i - (window - 1) // 2, 0), np.minimum(i + window // 2 + 1, v.shape[-1])
+    low, high = (
+        np.maximum(i - (window - 1) // 2, 0),
+        np.minimum(i + window // 2 + 1, v.shape[-1]),
+    )
     return (total[..., high] - total[..., low]) / (high - low)
 
 
 def kde(values, grid, bounds=(0, 100)) -> np.ndarray:
-    """Density [G] of values [n] on grid [G]; Gaussian kernel, Silverman's width, mirrored at the bounds so mass stays."""
+    """Density [G] of values [n] on grid [G]; Gaussian kernel, Silverman's width,
+    mirrored at the bounds so mass stays.
+    """
     v = np.asarray(values, float).ravel()
     iqr = np.subtract(*np.percentile(v, [75, 25])) / 1.349
     spread_ = min(s for s in (v.std(), iqr, np.inf) if s > 0)
-    width = 0.9 * (spread_ if np.isfinite(spread_) else (bounds[1] - bounds[0]) / 50) * len(v) ** -0.2
+    width = (
+        0.9
+        * (spread_ if np.isfinite(spread_) else (bounds[1] - bounds[0]) / 50)
+        * len(v) ** -0.2
+    )
     v = np.concatenate([v, 2 * bounds[0] - v, 2 * bounds[1] - v])
     z = (np.asarray(grid)[:, None] - v) / width
     return np.exp(-z * z / 2).sum(1) / (width * np.sqrt(2 * np.pi) * len(v) / 3)

@@ -1,4 +1,5 @@
 """All methods by the name they have in tables. To add one: a file, and a line here."""
+
 from .base.alone import Local
 from .base.fedavg import FedAvg, Uniform
 from .base.fedprox import FedProx

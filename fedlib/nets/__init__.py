@@ -1,29 +1,72 @@
 """Networks as plain functions of (w, x).
 
-A network is a frozen dataclass of sizes. Its weights are a flat dict `name -> tensor` that it never holds:
+A network is a frozen dataclass of sizes. Its weights are a flat dict `name -> tensor`
+that it never holds:
 
     init(seed, dtype)        fresh weights and buffers: a function of the seed alone
     feat(w, x, b, stats)     x [B, ...] -> features z [B, D]
     out(w, z)                z [B, D] -> logits [B, K], by the head
-    head, layers, buffers    names: the last layer; one tuple per layer with parameters; the running statistics of batch norm
-    units                    names: one tuple per convolution or linear layer together with its norm layer
+    head, layers, buffers    names: the last layer; one tuple per layer with parameters;
+                             the running statistics of batch norm
+    units                    names: one tuple per convolution or linear layer together
+                             with its norm layer
     D, K                     feature width, number of classes
 
-So the same code runs on one model, under `torch.func.grad`, and under `torch.func.vmap` over many models, in float32 and float64.
-Batch norm needs to know its batch: with b None (evaluation) it uses its buffers; with a Batch b the statistics of the rows that
+So the same code runs on one model, under `torch.func.grad`, and under `torch.func.vmap`
+over many models, in float32 and float64. Batch norm needs to know its batch: with b
+None (evaluation) it uses its buffers; with a Batch b the statistics of the rows that
 count (b.m), and then `stats`, if it is a dict, receives the updated buffers.
 
-Initial weights are torch's defaults: weights and biases of convolutions and linear layers uniform in +-1/sqrt(fan in); norm
-layers 1 and 0. Exceptions follow their sources: the convolutions of ResNet18, ResNet50 and WideResNet are normal with variance
-2 / fan out (torchvision; the authors' code), the biases of Linear and of WideResNet's head are 0.
-`layers` has what networks are made of, `small` those for vectors and small images, `deep` those of the papers.
+Initial weights are torch's defaults: weights and biases of convolutions and linear
+layers uniform in +-1/sqrt(fan in); norm layers 1 and 0. Exceptions follow their
+sources: the convolutions of ResNet18, ResNet50 and WideResNet are normal with variance
+2 / fan out (torchvision; the authors' code), the biases of Linear and of WideResNet's
+head are 0.
+`layers` has what networks are made of, `small` those for vectors and small images,
+`deep` those of the papers.
 Letters: B batch, K classes, D feature width, P parameters.
 """
+
 from . import deep, layers, small
 from .deep import AlexNetBN, ResNet18, ResNet50, WideResNet
-from .layers import Net, Part, batch_norm, conv, conv_part, dense, group_norm, linear_part, norm_part, normalise, pixels
+from .layers import (
+    Net,
+    Part,
+    batch_norm,
+    conv,
+    conv_part,
+    dense,
+    group_norm,
+    linear_part,
+    norm_part,
+    normalise,
+    pixels,
+)
 from .small import CNN, MLP, FedAvgCNN, Linear, MiniAlexNet, MiniResNet
 
-__all__ = ["Net", "Part", "batch_norm", "conv", "conv_part", "dense", "group_norm", "linear_part", "norm_part", "normalise",
-           "pixels", "Linear", "MLP", "CNN", "MiniAlexNet", "MiniResNet", "FedAvgCNN", "ResNet18", "ResNet50", "WideResNet",
-           "AlexNetBN", "deep", "layers", "small"]
+__all__ = [
+    "Net",
+    "Part",
+    "batch_norm",
+    "conv",
+    "conv_part",
+    "dense",
+    "group_norm",
+    "linear_part",
+    "norm_part",
+    "normalise",
+    "pixels",
+    "Linear",
+    "MLP",
+    "CNN",
+    "MiniAlexNet",
+    "MiniResNet",
+    "FedAvgCNN",
+    "ResNet18",
+    "ResNet50",
+    "WideResNet",
+    "AlexNetBN",
+    "deep",
+    "layers",
+    "small",
+]

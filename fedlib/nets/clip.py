@@ -1,13 +1,19 @@
-"""What is trained beside a frozen CLIP: an adapter of image features (FedCLIP), or the context of a prompt (PromptFL).
+"""What is trained beside a frozen CLIP: an adapter of image features (FedCLIP), or the
+context of a prompt (PromptFL).
 
-Both read the image features [B, d] of `fedlib.data.features` and class an image by the nearest of K sentences, one per class:
+Both read the image features [B, d] of `fedlib.data.features` and class an image by the
+nearest of K sentences, one per class:
 
-    logits = s cos(z, t_k)          z image features, t_k text features of class k, s the towers' logit scale
+    logits = s cos(z, t_k)  z image features, t_k text features of class k, s the
+                            towers' logit scale
 
-The towers are constants: neither in `init`'s tree nor sent, so any method of the library runs on these networks. There is no
-last layer that belongs to classes, so `head` is (): methods that personalise a head have nothing to personalise here.
-Letters: B batch, K classes, d feature width, w token width, L tokens, M context vectors.
+The towers are constants: neither in `init`'s tree nor sent, so any method of the
+library runs on these networks. There is no last layer that belongs to classes, so
+`head` is (): methods that personalise a head have nothing to personalise here.
+Letters: B batch, K classes, d feature width, w token width, L tokens,
+M context vectors.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -22,7 +28,12 @@ from .layers import Net, dense, linear_part
 
 @dataclass(frozen=True, eq=False)
 class Towers(Net):
-    """What both share. inputs: d. classes: K names. model: two towers, or what `fedlib.nets.towers.load(model, arch)` reads."""
+    """What both share.
+
+    inputs: d. classes: K names. model: two towers, or what
+    `fedlib.nets.towers.load(model, arch)` reads.
+    """
+
     inputs: int
     K: int
     classes: tuple = field(default=(), repr=False)
@@ -35,23 +46,34 @@ class Towers(Net):
     def __post_init__(self):
         at = type(self).__name__
         if len(self.classes) != self.K:
-            raise ValueError(f"{at} has K = {self.K} and {len(self.classes)} names of classes: give one name per class, "
-                             "classes=(...); the data sets that have names keep them in Pool.classes")
+            raise ValueError(
+                f"{at} has K = {self.K} and {len(self.classes)} names of classes: give "
+                "one name per class, classes=(...); the data sets that have names keep "
+                "them in Pool.classes"
+            )
         if self.model is None:
-            raise ValueError(f"{at} has no model: give two towers, or the path of one for fedlib.nets.towers.load")
+            raise ValueError(
+                f"{at} has no model: give two towers, or the path of one for "
+                "fedlib.nets.towers.load"
+            )
         if self.towers.d != self.inputs:
-            raise ValueError(f"{at} has inputs = {self.inputs} and the towers' features are {self.towers.d} wide: train on the "
-                             "features of the same model, fedlib.data.features.features(..., model)")
+            raise ValueError(
+                f"{at} has inputs = {self.inputs} and the towers' features are "
+                f"{self.towers.d} wide: train on the features of the same model, "
+                "fedlib.data.features.features(..., model)"
+            )
 
     @cached_property
     def towers(self):
         from .towers import load  # here, because the stand-in is made of fedlib.nets
+
         return load(self.model, self.arch)
 
     @property
     def text(self):
         """Normalised features [K, d] of "a picture of a <class>", computed once."""
         from .towers import describe
+
         return describe(self.towers, tuple(self.classes))
 
     def zero_shot(self, x):
@@ -65,39 +87,52 @@ class Towers(Net):
 
 @dataclass(frozen=True, eq=False)
 class Adapter(Towers):
-    """FedCLIP's adapter: a gate on every image feature, the sentences stay as they are. 2 d^2 + 2 d parameters.
+    """FedCLIP's adapter: a gate on every image feature, the sentences stay as they are.
 
-        A(z) = softmax(W2 tanh(W1 z + b1) + b2);    features = z * A(z), normalised;    logits = s features t'
+    2 d^2 + 2 d parameters.
 
-    The softmax makes the gated features about d times smaller; normalising undoes that. With W2 = 0 and b2 = 0 the gate is 1/d
-    for every feature, so the network classes as without training.
+        A(z) = softmax(W2 tanh(W1 z + b1) + b2);  features = z * A(z), normalised;
+                                                  logits = s features t'
+
+    The softmax makes the gated features about d times smaller; normalising undoes that.
+    With W2 = 0 and b2 = 0 the gate is 1/d for every feature, so the network classes as
+    without training.
     """
 
     @cached_property
     def parts(self):
-        return linear_part("one", self.inputs, self.inputs), linear_part("two", self.inputs, self.inputs)
+        return linear_part("one", self.inputs, self.inputs), linear_part(
+            "two", self.inputs, self.inputs
+        )
 
     def feat(self, w, x, b=None, stats=None):
-        return F.normalize(x * dense(w, "two", dense(w, "one", x).tanh()).softmax(-1), dim=-1)
+        return F.normalize(
+            x * dense(w, "two", dense(w, "one", x).tanh()).softmax(-1), dim=-1
+        )
 
     def out(self, w, z):
         return self.cosines(z, self.text.to(z))
 
     def aligned(self, w, x, b=None):
-        """What a client's model and the server's are compared by: adapted features [B, d]."""
+        """What a client's model and the server's are compared by:
+        adapted features [B, d].
+        """
         return self.feat(w, x, b)
 
 
 @dataclass(frozen=True, eq=False)
 class Prompts(Towers):
-    """PromptFL's prompt: M learnt vectors in place of the words before a class's name (CoOp). M w parameters.
+    """PromptFL's prompt: M learnt vectors in place of the words before a class's name
+    (CoOp). M w parameters.
 
         t_k = text tower([start] ctx_1 ... ctx_M [class k] . [end]), normalised
 
-    ctx starts normal with deviation 0.02, or as the words of `ctx_init` ("a photo of a"; then M is their number).
-    class_specific: each class has vectors of its own, K M w parameters. Every logit is one pass of K sentences through the text
-    tower, of which only ctx is differentiated.
+    ctx starts normal with deviation 0.02, or as the words of `ctx_init` ("a photo of
+    a"; then M is their number). class_specific: each class has vectors of its own, K
+    M w parameters. Every logit is one pass of K sentences through the text tower, of
+    which only ctx is differentiated.
     """
+
     M: int = 16
     ctx_init: str = ""
     class_specific: bool = False
@@ -105,8 +140,10 @@ class Prompts(Towers):
     def __post_init__(self):
         super().__post_init__()
         if not isinstance(self.M, int) or self.M < 1:
-            raise ValueError(f"Prompts has M = {self.M!r}: give a number of context vectors >= 1")
-        self.sentences                                 # noqa: B018   too long for the text tower: say so now
+            raise ValueError(
+                f"Prompts has M = {self.M!r}: give a number of context vectors >= 1"
+            )
+        self.sentences  # noqa: B018  too long for the text tower: say so now
 
     @cached_property
     def start(self):
@@ -114,7 +151,9 @@ class Prompts(Towers):
         if not self.ctx_init.strip():
             return None
         tokens = self.towers.tokenize([self.ctx_init])
-        return self.towers.token_embedding(tokens)[0, 1:int(self.towers.end(tokens)[0])]
+        return self.towers.token_embedding(tokens)[
+            0, 1 : int(self.towers.end(tokens)[0])
+        ]
 
     @cached_property
     def length(self):
@@ -123,25 +162,38 @@ class Prompts(Towers):
 
     @cached_property
     def sentences(self):
-        """Embedded sentences with place-holders for the context [K, L, w], and their ends [K]."""
+        """Embedded sentences with place-holders for the context [K, L, w],
+        and their ends [K].
+        """
         from .towers import label
-        tokens = self.towers.tokenize([" ".join(["X"] * self.length) + f" {label(c)}." for c in self.classes])
+
+        tokens = self.towers.tokenize(
+            [" ".join(["X"] * self.length) + f" {label(c)}." for c in self.classes]
+        )
         return self.towers.token_embedding(tokens), self.towers.end(tokens)
 
     layers = units = (("ctx",),)
     buffers = ()
-    per_row = False                                    # what `aligned` returns has a row per class, not per image
+    per_row = False  # what `aligned` returns has a row per class, not per image
 
     def init(self, seed, dtype=torch.float32):
         shape = (self.K,) * self.class_specific + (self.length, self.towers.width)
         ctx = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        return {"ctx": (ctx if self.start is None else self.start.expand(shape).clone()).to(dtype)}
+        return {
+            "ctx": (ctx if self.start is None else self.start.expand(shape).clone()).to(
+                dtype
+            )
+        }
 
     def texts(self, w):
-        """Normalised text features [K, d] of all classes under the context w["ctx"] ([M, w] or [K, M, w])."""
+        """Normalised text features [K, d] of all classes under the context w["ctx"]
+        ([M, w] or [K, M, w]).
+        """
         (x, end), ctx = self.sentences, w["ctx"]
         x, end = x.to(ctx), end.to(ctx.device)
-        x = torch.cat([x[:, :1], ctx.expand(self.K, *ctx.shape[-2:]), x[:, 1 + self.length:]], 1)
+        x = torch.cat(
+            [x[:, :1], ctx.expand(self.K, *ctx.shape[-2:]), x[:, 1 + self.length :]], 1
+        )
         return F.normalize(self.towers.encode_text_from_embeddings(x, end), dim=-1)
 
     def feat(self, w, x, b=None, stats=None):
@@ -151,5 +203,7 @@ class Prompts(Towers):
         return self.cosines(z, self.texts(w))
 
     def aligned(self, w, x, b=None):
-        """What a client's model and the server's are compared by: text features [K, d]; image features are equal in both."""
+        """What a client's model and the server's are compared by: text features [K, d];
+        image features are equal in both.
+        """
         return self.texts(w)

@@ -1,4 +1,5 @@
 """Networks for vectors and small images."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,13 +9,25 @@ import torch.nn.functional as F
 
 from .closed import Closed
 from .deep import block, block_parts
-from .layers import Net, conv, conv_part, dense, linear_part, norm_part, normalise, pixels
+from .layers import (
+    Net,
+    conv,
+    conv_part,
+    dense,
+    linear_part,
+    norm_part,
+    normalise,
+    pixels,
+)
 
 
 # ---------------------------------------------------------------- vectors
 @dataclass(frozen=True)
 class Linear(Closed):
-    """Softmax regression: logits = x W' + c. The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic)."""
+    """Softmax regression: logits = x W' + c. The bias starts at 0, the weights uniform
+    in +-1/sqrt(inputs) (FedGA, Synthetic).
+    """
+
     inputs: int
     K: int
 
@@ -31,23 +44,39 @@ class Linear(Closed):
 
 @dataclass(frozen=True)
 class MLP(Closed):
-    """Linear layers with relu between them; `hidden` is one width or a tuple of widths. Images are flattened.
+    """Linear layers with relu between them; `hidden` is one width or a tuple of widths.
 
-    norm: "none", or "group" or "batch" for a norm layer after each hidden linear layer, before its relu.
+    Images are flattened.
+
+    norm: "none", or "group" or "batch" for a norm layer after each hidden linear layer,
+    before its relu.
     """
+
     inputs: int
     hidden: int | tuple[int, ...]
     K: int
     norm: str = "none"
 
-    widths = property(lambda self: (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden))
+    widths = property(
+        lambda self: (
+            (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        )
+    )
     D = property(lambda self: self.widths[-1])
-    dense = property(lambda self: (*(f"fc{i}" for i in range(1, len(self.widths) + 1)), "fc") if self.norm == "none" else None)
+    dense = property(
+        lambda self: (
+            (*(f"fc{i}" for i in range(1, len(self.widths) + 1)), "fc")
+            if self.norm == "none"
+            else None
+        )
+    )
 
     @cached_property
     def parts(self):
         if self.norm not in ("none", "batch", "group"):
-            raise ValueError(f'MLP has norm = {self.norm!r}: use "none", "batch" or "group"')
+            raise ValueError(
+                f'MLP has norm = {self.norm!r}: use "none", "batch" or "group"'
+            )
         parts, inputs = [], self.inputs
         for i, width in enumerate(self.widths, 1):
             parts.append(linear_part(f"fc{i}", width, inputs))
@@ -60,17 +89,25 @@ class MLP(Closed):
         z = x.flatten(1)
         for i in range(1, len(self.widths) + 1):
             z = dense(w, f"fc{i}", z)
-            z = (z if self.norm == "none" else normalise(self, w, f"norm{i}", z, b, stats)).relu()
+            z = (
+                z
+                if self.norm == "none"
+                else normalise(self, w, f"norm{i}", z, b, stats)
+            ).relu()
         return z
 
 
 # ---------------------------------------------------------------- small images
 @dataclass(frozen=True)
 class CNN(Net):
-    """Two convolutions for small images, and the head on 4 x 4 mean pixels. GroupNorm by default, so there are no buffers.
+    """Two convolutions for small images, and the head on 4 x 4 mean pixels.
 
-    conv 5 x 5 with stride 2, norm, relu, max pool 2; conv 3 x 3, norm, relu, mean pool to 4 x 4, from any size of image.
+    GroupNorm by default, so there are no buffers.
+
+    conv 5 x 5 with stride 2, norm, relu, max pool 2; conv 3 x 3, norm, relu, mean pool
+    to 4 x 4, from any size of image.
     """
+
     channels: int
     K: int
     widths: tuple[int, int] = (16, 32)
@@ -84,14 +121,20 @@ class CNN(Net):
 
     def trunk_parts(self):
         a, b = self.widths
-        return (conv_part("conv1", a, self.channels, 5), norm_part("norm1", a, self.norm),
-                conv_part("conv2", b, a, 3), norm_part("norm2", b, self.norm))
+        return (
+            conv_part("conv1", a, self.channels, 5),
+            norm_part("norm1", a, self.norm),
+            conv_part("conv2", b, a, 3),
+            norm_part("norm2", b, self.norm),
+        )
 
     def trunk(self, w, x, b, stats):
         z = conv(w, "conv1", pixels(x), 2, 2)
         z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats).relu(), 2)
         z = conv(w, "conv2", z, 1, 1)
-        return F.adaptive_avg_pool2d(normalise(self, w, "norm2", z, b, stats).relu(), 4).flatten(1)
+        return F.adaptive_avg_pool2d(
+            normalise(self, w, "norm2", z, b, stats).relu(), 4
+        ).flatten(1)
 
     def feat(self, w, x, b=None, stats=None):
         return self.trunk(w, x, b, stats)
@@ -99,15 +142,23 @@ class CNN(Net):
 
 @dataclass(frozen=True)
 class MiniAlexNet(CNN):
-    """A small plain relative of AlexNet: the trunk of CNN and a hidden linear layer. Stands in for AlexNetBN at small tiers."""
+    """A small plain relative of AlexNet: the trunk of CNN and a hidden linear layer.
+
+    Stands in for AlexNetBN at small tiers.
+    """
+
     hidden: int = 64
 
     D = property(lambda self: self.hidden)
 
     @cached_property
     def parts(self):
-        return (*self.trunk_parts(), linear_part("fc1", self.hidden, 16 * self.widths[1]),
-                norm_part("norm3", self.hidden, self.norm), linear_part("fc", self.K, self.hidden))
+        return (
+            *self.trunk_parts(),
+            linear_part("fc1", self.hidden, 16 * self.widths[1]),
+            norm_part("norm3", self.hidden, self.norm),
+            linear_part("fc", self.K, self.hidden),
+        )
 
     def feat(self, w, x, b=None, stats=None):
         z = dense(w, "fc1", self.trunk(w, x, b, stats))
@@ -116,9 +167,11 @@ class MiniAlexNet(CNN):
 
 @dataclass(frozen=True)
 class MiniResNet(Net):
-    """A small residual network for small images: a 5 x 5 stem with stride 2 and max pool, a residual block at that size and
-    one at half of it, and the head on 2 x 2 mean pixels. Stands in for ResNet18 at small tiers; GroupNorm by default.
+    """A small residual network for small images: a 5 x 5 stem with stride 2 and max
+    pool, a residual block at that size and one at half of it, and the head on 2 x 2
+    mean pixels. Stands in for ResNet18 at small tiers; GroupNorm by default.
     """
+
     channels: int
     K: int
     widths: tuple[int, int] = (16, 32)
@@ -129,25 +182,34 @@ class MiniResNet(Net):
     @cached_property
     def parts(self):
         a, b = self.widths
-        return (conv_part("conv1", a, self.channels, 5), norm_part("bn1", a, self.norm),
-                *block_parts("block1", a, a, 1, self.norm), *block_parts("block2", a, b, 2, self.norm),
-                linear_part("fc", self.K, self.D))
+        return (
+            conv_part("conv1", a, self.channels, 5),
+            norm_part("bn1", a, self.norm),
+            *block_parts("block1", a, a, 1, self.norm),
+            *block_parts("block2", a, b, 2, self.norm),
+            linear_part("fc", self.K, self.D),
+        )
 
     def feat(self, w, x, b=None, stats=None):
         z = conv(w, "conv1", pixels(x), 2, 2)
         z = F.max_pool2d(normalise(self, w, "bn1", z, b, stats).relu(), 2)
         z = block(self, w, "block1", z, 1, b, stats)
-        return F.adaptive_avg_pool2d(block(self, w, "block2", z, 2, b, stats), 2).flatten(1)
+        return F.adaptive_avg_pool2d(
+            block(self, w, "block2", z, 2, b, stats), 2
+        ).flatten(1)
 
 
 @dataclass(frozen=True)
 class FedAvgCNN(Net):
-    """The convolutional network of FedAvg's image experiments (McMahan et al., AISTATS 2017) for `size` x `size` pixels.
+    """The convolutional network of FedAvg's image experiments (McMahan et al., AISTATS
+    2017) for `size` x `size` pixels.
 
-    Twice: conv `kernel` x `kernel` without padding, relu, max pool 2; then a hidden linear layer and relu, the features. No norm
-    layers. For CIFAR (32 pixels) this is FedAS's network (CVPR 2024, its code): 878,538 parameters with K = 10, 924,708 with
+    Twice: conv `kernel` x `kernel` without padding, relu, max pool 2; then a hidden
+    linear layer and relu, the features. No norm layers. For CIFAR (32 pixels) this is
+    FedAS's network (CVPR 2024, its code): 878,538 parameters with K = 10, 924,708 with
     K = 100; the paper calls it a 6-layer CNN, which counts the pools.
     """
+
     channels: int
     K: int
     widths: tuple[int, int] = (32, 64)
@@ -159,25 +221,37 @@ class FedAvgCNN(Net):
 
     @cached_property
     def side(self):
-        """Pixels per side that are left for the hidden layer: size -> (size - kernel + 1) // 2, twice."""
+        """Pixels per side that are left for the hidden layer:
+        size -> (size - kernel + 1) // 2, twice.
+        """
         side = self.size
         for _ in self.widths:
             side = (side - self.kernel + 1) // 2
         if side < 1:
-            raise ValueError(f"FedAvgCNN with size = {self.size} and kernel = {self.kernel}: nothing is left after two "
-                             f"convolutions and pools; it needs size >= {3 * self.kernel + 1} or a smaller kernel")
+            raise ValueError(
+                f"FedAvgCNN with size = {self.size} and kernel = {self.kernel}: "
+                "nothing is left after two convolutions and pools; it needs "
+                f"size >= {3 * self.kernel + 1} or a smaller kernel"
+            )
         return side
 
     @cached_property
     def parts(self):
         a, b = self.widths
-        return (conv_part("conv1", a, self.channels, self.kernel, bias=True), conv_part("conv2", b, a, self.kernel, bias=True),
-                linear_part("fc1", self.hidden, b * self.side ** 2), linear_part("fc", self.K, self.hidden))
+        return (
+            conv_part("conv1", a, self.channels, self.kernel, bias=True),
+            conv_part("conv2", b, a, self.kernel, bias=True),
+            linear_part("fc1", self.hidden, b * self.side**2),
+            linear_part("fc", self.K, self.hidden),
+        )
 
     def feat(self, w, x, b=None, stats=None):
         if x.shape[-2:] != (self.size, self.size):
-            raise ValueError(f"FedAvgCNN has size = {self.size} and got images of {x.shape[-2]} x {x.shape[-1]} pixels: give the "
-                             "network the size of the images, or resize them")
+            raise ValueError(
+                f"FedAvgCNN has size = {self.size} and got images of "
+                f"{x.shape[-2]} x {x.shape[-1]} pixels: give the network the size of "
+                "the images, or resize them"
+            )
         z = pixels(x)
         for name in ("conv1", "conv2"):
             z = F.max_pool2d(conv(w, name, z).relu(), 2)

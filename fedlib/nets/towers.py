@@ -1,14 +1,21 @@
-"""Two towers that were trained together, and are frozen: CLIP, or a small stand-in that needs no download.
+"""Two towers that were trained together, and are frozen: CLIP, or a small stand-in that
+needs no download.
 
-An image tower and a text tower map into the same d dimensions, so that an image lies near the sentence that describes it
-(Radford et al., ICML 2021). Choosing the nearest of K sentences classes an image without any training: zero-shot.
+An image tower and a text tower map into the same d dimensions, so that an image lies
+near the sentence that describes it (Radford et al., ICML 2021). Choosing the nearest of
+K sentences classes an image without any training: zero-shot.
 
-    load("evidence/clip-standin.pt")                   the stand-in, as `python -m fedlib.data.standin FILE` trains it
-    load("open_clip_model.safetensors", "ViT-B-32")    weights for open_clip, and the name of their architecture
-    load("folder")                                     a folder with open_clip_config.json and weights
+    load("evidence/clip-standin.pt")
+            the stand-in, as `python -m fedlib.data.standin FILE` trains it
+    load("open_clip_model.safetensors", "ViT-B-32")
+            weights for open_clip, and the name of their architecture
+    load("folder")
+            a folder with open_clip_config.json and weights
 
-Nothing is ever downloaded here. Letters: n images, c sentences, L tokens, w token width, d feature width, S pixels per side.
+Nothing is ever downloaded here. Letters: n images, c sentences, L tokens, w token
+width, d feature width, S pixels per side.
 """
+
 from __future__ import annotations
 
 import copy
@@ -33,11 +40,14 @@ FORMAT = "fedlib two towers 1"
 
 
 class TwoTower(Protocol):
-    """What the rest of the library asks of two towers. Every tensor in them is a constant.
+    """What the rest of the library asks of two towers.
 
-    logit_scale: the factor before the softmax over cosines. template: a sentence with {} for the name of a class. kind: "real"
-    or "stand-in".
+    Every tensor in them is a constant.
+
+    logit_scale: the factor before the softmax over cosines. template: a sentence with
+    {} for the name of a class. kind: "real" or "stand-in".
     """
+
     d: int
     width: int
     context_length: int
@@ -47,7 +57,9 @@ class TwoTower(Protocol):
     kind: str
 
     def preprocess(self, x: Tensor) -> Tensor:
-        """Images [n, 3, H, W] in [0, 1] -> [n, 3, S, S], as the image tower wants them."""
+        """Images [n, 3, H, W] in [0, 1] -> [n, 3, S, S],
+        as the image tower wants them.
+        """
 
     def encode_image(self, x: Tensor) -> Tensor:
         """Preprocessed images [n, 3, S, S] -> [n, d], not normalised."""
@@ -62,7 +74,9 @@ class TwoTower(Protocol):
         """[c, L] -> [c, L, w]."""
 
     def encode_text_from_embeddings(self, x: Tensor, end: Tensor) -> Tensor:
-        """Embedded sentences [c, L, w], which may hold learnt vectors, and their ends [c] -> [c, d], not normalised."""
+        """Embedded sentences [c, L, w], which may hold learnt vectors, and their ends
+        [c] -> [c, d], not normalised.
+        """
 
     def encode_text(self, tokens: Tensor) -> Tensor:
         """[c, L] -> [c, d], not normalised."""
@@ -76,27 +90,44 @@ def label(name: str) -> str:
 @lru_cache(maxsize=8)
 @torch.no_grad()
 def describe(towers, classes):
-    """Normalised features [K, d] of one sentence per class (a tuple of names), "a picture of a <class>"."""
-    return F.normalize(towers.encode_text(towers.tokenize([towers.template.format(label(c)) for c in classes])), dim=-1)
+    """Normalised features [K, d] of one sentence per class (a tuple of names),
+    "a picture of a <class>".
+    """
+    return F.normalize(
+        towers.encode_text(
+            towers.tokenize([towers.template.format(label(c)) for c in classes])
+        ),
+        dim=-1,
+    )
 
 
 # ---------------------------------------------------------------- loading
 def load(model, arch: str = "ViT-B-32"):
-    """The towers of a path, kept in memory until its file changes; towers themselves pass through.
+    """The towers of a path, kept in memory until its file changes; towers themselves
+    pass through.
 
-    model: a stand-in's file, a weight file for open_clip whose architecture is `arch`, or a folder with open_clip_config.json.
-    OpenAI's weights, and a few others, were trained with the quick GELU: arch = "ViT-B-32-quickgelu". With another one they lose
-    some points without an error, so a file with openai or quickgelu in its name is refused then; a folder's configuration knows.
+    model: a stand-in's file, a weight file for open_clip whose architecture is `arch`,
+    or a folder with open_clip_config.json. OpenAI's weights, and a few others, were
+    trained with the quick GELU: arch = "ViT-B-32-quickgelu". With another one they
+    lose some points without an error, so a file with openai or quickgelu in its name is
+    refused then; a folder's configuration knows.
     ValueError for a path that is not there, or is no CLIP file.
     """
     if not isinstance(model, (str, Path)):
         return model
     path = Path(model).resolve()
     if not path.exists():
-        raise ValueError(f"model = {str(model)!r}: there is no such file; train the stand-in with `python -m fedlib.data.standin "
-                         f"{model}`, or give CLIP weights for open_clip")
+        raise ValueError(
+            f"model = {str(model)!r}: there is no such file; train the stand-in "
+            f"with `python -m fedlib.data.standin {model}`, or give CLIP weights "
+            "for open_clip"
+        )
     files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    return _load(path, arch, tuple((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files))
+    return _load(
+        path,
+        arch,
+        tuple((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files),
+    )
 
 
 @lru_cache(maxsize=4)
@@ -107,43 +138,80 @@ def _load(path, arch, _stamp):
         return OpenClip.load(arch, path)
     try:
         got = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:                             # a damaged file can raise nearly anything
-        raise ValueError(f"{path} is not a CLIP file ({type(e).__name__}): give a file that `python -m fedlib.data.standin` wrote, or a "
-                         "state dict for open_clip; a TorchScript archive must be converted first") from e
+    except Exception as e:  # a damaged file can raise nearly anything
+        raise ValueError(
+            f"{path} is not a CLIP file ({type(e).__name__}): give a file that "
+            "`python -m fedlib.data.standin` wrote, or a state dict for open_clip; a "
+            "TorchScript archive must be converted first"
+        ) from e
     if isinstance(got, dict) and got.get("format") == FORMAT:
         try:
             return StandIn(**{k: v for k, v in got.items() if k != "format"})
         except (TypeError, KeyError) as e:
-            raise ValueError(f"{path} is not a CLIP file, although it says so ({e}): train the stand-in again") from e
+            raise ValueError(
+                f"{path} is not a CLIP file, although it says so ({e}): train the "
+                "stand-in again"
+            ) from e
     inside = got.get("state_dict", got) if isinstance(got, dict) else {}
     if not any(str(k).removeprefix("module.").startswith("visual.") for k in inside):
-        raise ValueError(f"{path} is not a CLIP file: it holds neither a stand-in nor the tensors visual.* of open_clip; give a "
-                         "file that `python -m fedlib.data.standin` wrote, or weights for open_clip")
+        raise ValueError(
+            f"{path} is not a CLIP file: it holds neither a stand-in nor the tensors "
+            "visual.* of open_clip; give a file that `python -m fedlib.data.standin` "
+            "wrote, or weights for open_clip"
+        )
     return OpenClip.load(arch, path)
 
 
 class OpenClip:
-    """A model of open_clip, frozen. Its text tower must be CLIP's own: tokens of byte pairs, causal attention."""
+    """A model of open_clip, frozen.
+
+    Its text tower must be CLIP's own: tokens of byte pairs, causal attention.
+    """
 
     kind = "real"
     template = "a picture of a {}"
 
     def __init__(self, model, tokenizer, name):
-        self.model, self.tokenizer, self.name = model.eval().requires_grad_(False), tokenizer, name
+        self.model, self.tokenizer, self.name = (
+            model.eval().requires_grad_(False),
+            tokenizer,
+            name,
+        )
         text = self._text(model)
         pool = getattr(text, "text_pool_type", getattr(text, "pool_type", "argmax"))
-        if pool not in ("argmax", "eos") or text.attn_mask is None or getattr(text, "cls_emb", None) is not None:
-            raise ValueError(f"{name} has another text tower than CLIP's (pooling {pool!r}); give a model such as ViT-B-32")
-        self.eos = None if pool == "argmax" else getattr(text, "text_eos_id", getattr(text, "eos_id", None))
+        if (
+            pool not in ("argmax", "eos")
+            or text.attn_mask is None
+            or getattr(text, "cls_emb", None) is not None
+        ):
+            raise ValueError(
+                f"{name} has another text tower than CLIP's (pooling {pool!r}); give a "
+                "model such as ViT-B-32"
+            )
+        self.eos = (
+            None
+            if pool == "argmax"
+            else getattr(text, "text_eos_id", getattr(text, "eos_id", None))
+        )
         self.context_length, self.width = text.positional_embedding.shape
         size = model.visual.image_size
         self.image_size = size if isinstance(size, int) else size[0]
         self.logit_scale = float(model.logit_scale.detach().exp())
         tokens = self.tokenize(["a photo of a cat"])
-        whole_, parts = self.encode_text(tokens), self.encode_text_from_embeddings(self.token_embedding(tokens), self.end(tokens))
-        if not torch.allclose(whole_, parts, rtol=1e-3, atol=1e-4 * float(whole_.abs().max())):
-            raise ValueError(f"{name}: embedding the tokens and encoding the embeddings is not encode_text here; install the "
-                             "version of open_clip that fedlib[clip] names")
+        whole_, parts = (
+            self.encode_text(tokens),
+            self.encode_text_from_embeddings(
+                self.token_embedding(tokens), self.end(tokens)
+            ),
+        )
+        if not torch.allclose(
+            whole_, parts, rtol=1e-3, atol=1e-4 * float(whole_.abs().max())
+        ):
+            raise ValueError(
+                f"{name}: embedding the tokens and encoding the embeddings is "
+                "not encode_text here; install the version of open_clip that "
+                "fedlib[clip] names"
+            )
         self.d = whole_.shape[1]
 
     def __repr__(self):
@@ -151,50 +219,95 @@ class OpenClip:
 
     @classmethod
     def load(cls, name, path):
-        """name: an architecture of open_clip with weights from `path`, or "local-dir:FOLDER"."""
+        """name: an architecture of open_clip with weights from `path`,
+        or "local-dir:FOLDER".
+        """
         try:
-            from . import vision  # noqa: F401, I001   open_clip imports torchvision: this must come first
+            # open_clip imports torchvision: this must come first
+            from . import vision  # noqa: F401, I001
             import open_clip
         except ImportError as e:
-            raise ValueError(f"CLIP weights need the package open_clip ({e}): install it with `pip install fedlib[clip]`, or use "
-                             "the stand-in, `python -m fedlib.data.standin PATH`") from e
+            raise ValueError(
+                f"CLIP weights need the package open_clip ({e}): install "
+                "it with `pip install fedlib[clip]`, or use the stand-in, "
+                "`python -m fedlib.data.standin PATH`"
+            ) from e
         at = path or name.removeprefix("local-dir:")
         if path is None and not (Path(at) / "open_clip_config.json").is_file():
-            raise ValueError(f"{at} has no open_clip_config.json: give a folder with this file and weights, or a weight file")
-        if path is None and not any(f.suffix in (".safetensors", ".bin", ".pth") for f in Path(at).iterdir()):
-            raise ValueError(f"{at} has a configuration and no weights (.safetensors, .bin, .pth): they are not downloaded")
+            raise ValueError(
+                f"{at} has no open_clip_config.json: give a folder with this file and "
+                "weights, or a weight file"
+            )
+        if path is None and not any(
+            f.suffix in (".safetensors", ".bin", ".pth") for f in Path(at).iterdir()
+        ):
+            raise ValueError(
+                f"{at} has a configuration and no weights (.safetensors, .bin, .pth): "
+                "they are not downloaded"
+            )
         if path is not None and name not in open_clip.list_models():
-            raise ValueError(f"arch = {name!r} is no architecture of open_clip{nearest(name, open_clip.list_models())}")
+            raise ValueError(
+                f"arch = {name!r} is no architecture of "
+                f"open_clip{nearest(name, open_clip.list_models())}"
+            )
         try:
             config = open_clip.get_model_config(name)
         except ValueError as e:
-            raise ValueError(f"{at}/open_clip_config.json is no configuration of open_clip ({e})") from e
+            raise ValueError(
+                f"{at}/open_clip_config.json is no configuration of open_clip ({e})"
+            ) from e
         text = config["text_cfg"]
-        if text.get("hf_model_name") or text.get("hf_tokenizer_name") or "siglip" in name.lower():
-            raise ValueError(f"{name} has a text tower or tokenizer of another package; give a model with CLIP's own, "
-                             "as ViT-B-32")
-        if path is not None and re.search("openai|quickgelu", path.name.lower()) and not config.get("quick_gelu"):
-            raise ValueError(f"{path.name}: these weights were trained with the quick GELU and {name} has another; take "
-                             f"arch = \"{name}-quickgelu\"")
+        if (
+            text.get("hf_model_name")
+            or text.get("hf_tokenizer_name")
+            or "siglip" in name.lower()
+        ):
+            raise ValueError(
+                f"{name} has a text tower or tokenizer of another package; give a "
+                "model with CLIP's own, as ViT-B-32"
+            )
+        if (
+            path is not None
+            and re.search("openai|quickgelu", path.name.lower())
+            and not config.get("quick_gelu")
+        ):
+            raise ValueError(
+                f"{path.name}: these weights were trained with the quick GELU and "
+                f"{name} has another; take "
+                f'arch = "{name}-quickgelu"'
+            )
         try:
-            model = open_clip.create_model(name, None if path is None else str(path), weights_only=True)
+            model = open_clip.create_model(
+                name, None if path is None else str(path), weights_only=True
+            )
         except Exception as e:
-            raise ValueError(f"{at} does not hold weights of {name} ({type(e).__name__}: {str(e).splitlines()[0][:200]}); "
-                             "give the name of their architecture") from e
+            raise ValueError(
+                f"{at} does not hold weights of {name} ({type(e).__name__}: "
+                f"{str(e).splitlines()[0][:200]}); give the name of their architecture"
+            ) from e
         return cls(model, open_clip.get_tokenizer(name), name)
 
     @staticmethod
     def _text(model):
-        return getattr(model, "text", model)           # below .text in a CustomTextCLIP
+        return getattr(model, "text", model)  # below .text in a CustomTextCLIP
 
-    @lru_cache(maxsize=4)                              # noqa: B019   one copy for each precision and device
+    @lru_cache(maxsize=4)  # noqa: B019  one copy for each precision and device
     def _as(self, dtype, device):
-        return self.model if dtype == torch.float32 and device.type == "cpu" else copy.deepcopy(self.model).to(device, dtype)
+        return (
+            self.model
+            if dtype == torch.float32 and device.type == "cpu"
+            else copy.deepcopy(self.model).to(device, dtype)
+        )
 
     def preprocess(self, x):
         how = getattr(self.model.visual, "preprocess_cfg", {})
-        mean, std = (torch.tensor(how.get(k) or d, dtype=x.dtype, device=x.device).view(3, 1, 1) for k, d in (
-            ("mean", (0.48145466, 0.4578275, 0.40821073)), ("std", (0.26862954, 0.26130258, 0.27577711))))
+        mean, std = (
+            torch.tensor(how.get(k) or d, dtype=x.dtype, device=x.device).view(3, 1, 1)
+            for k, d in (
+                ("mean", (0.48145466, 0.4578275, 0.40821073)),
+                ("std", (0.26862954, 0.26130258, 0.27577711)),
+            )
+        )
         return (square(x, self.image_size, "bicubic") - mean) / std
 
     @torch.no_grad()
@@ -207,21 +320,32 @@ class OpenClip:
         return self.tokenizer(texts, context_length=self.context_length)
 
     def end(self, tokens):
-        return tokens.argmax(1) if self.eos is None else (tokens == self.eos).int().argmax(1)
+        return (
+            tokens.argmax(1)
+            if self.eos is None
+            else (tokens == self.eos).int().argmax(1)
+        )
 
     @torch.no_grad()
     def token_embedding(self, tokens):
-        return self._text(self._as(torch.float32, tokens.device)).token_embedding(tokens)
+        return self._text(self._as(torch.float32, tokens.device)).token_embedding(
+            tokens
+        )
 
     @torch.no_grad()
     def encode_text(self, tokens):
         return self._as(torch.float32, tokens.device).encode_text(tokens)
 
     def encode_text_from_embeddings(self, x, end):
-        text, L = self._text(self._as(x.dtype, x.device)), int(end.max()) + 1          # causal: what comes later is not seen
-        z = text.transformer(x[:, :L] + text.positional_embedding[:L], attn_mask=text.attn_mask[:L, :L])
+        # causal: what comes later is not seen
+        text, L = self._text(self._as(x.dtype, x.device)), int(end.max()) + 1
+        z = text.transformer(
+            x[:, :L] + text.positional_embedding[:L], attn_mask=text.attn_mask[:L, :L]
+        )
         z, project = text.ln_final(read(z, end)), text.text_projection
-        return z if project is None else project(z) if callable(project) else z @ project
+        return (
+            z if project is None else project(z) if callable(project) else z @ project
+        )
 
 
 def read(z, end):
@@ -230,29 +354,35 @@ def read(z, end):
 
 
 def square(x, size, mode):
-    """Images [n, 3, H, W] in [0, 1] -> [n, 3, size, size]: the shorter side resized, the middle cut out."""
+    """Images [n, 3, H, W] in [0, 1] -> [n, 3, size, size]: the shorter side resized,
+    the middle cut out.
+    """
     if x.shape[-2:] != (size, size):
         k = size / min(x.shape[-2:])
         h, w = (max(size, round(k * s)) for s in x.shape[-2:])
         x = F.interpolate(x, size=(h, w), mode=mode, antialias=True).clamp(0, 1)
         top, left = (h - size) // 2, (w - size) // 2
-        x = x[..., top:top + size, left:left + size]
+        x = x[..., top : top + size, left : left + size]
     return x
 
 
 def fits(text, n, context):
     if n > context:
-        raise ValueError(f"{text!r} has {n} tokens with its start and end, and the text tower reads {context}: shorten it, or "
-                         "take fewer context vectors (M)")
+        raise ValueError(
+            f"{text!r} has {n} tokens with its start and end, and the text tower reads "
+            f"{context}: shorten it, or take fewer context vectors (M)"
+        )
 
 
 # ---------------------------------------------------------------- the stand-in
 @dataclass(frozen=True)
 class TextTower:
-    """A transformer over words, as CLIP's but small: blocks that normalise first, causal attention, read off at the end.
+    """A transformer over words, as CLIP's but small: blocks that normalise first,
+    causal attention, read off at the end.
 
     Plain products of tensors, so that it runs under grad and vmap. w: width, H: heads.
     """
+
     words: int
     width: int = 64
     heads: int = 2
@@ -264,23 +394,42 @@ class TextTower:
     def parts(self):
         w, parts = self.width, []
         for k in range(self.blocks):
-            parts += [norm_part(f"text.{k}.norm1", w, "group"), linear_part(f"text.{k}.qkv", 3 * w, w),
-                      linear_part(f"text.{k}.mix", w, w), norm_part(f"text.{k}.norm2", w, "group"),
-                      linear_part(f"text.{k}.up", 4 * w, w), linear_part(f"text.{k}.down", w, 4 * w)]
-        return (*parts, norm_part("text.norm", w, "group"), linear_part("text.project", self.d, w))
+            parts += [
+                norm_part(f"text.{k}.norm1", w, "group"),
+                linear_part(f"text.{k}.qkv", 3 * w, w),
+                linear_part(f"text.{k}.mix", w, w),
+                norm_part(f"text.{k}.norm2", w, "group"),
+                linear_part(f"text.{k}.up", 4 * w, w),
+                linear_part(f"text.{k}.down", w, 4 * w),
+            ]
+        return (
+            *parts,
+            norm_part("text.norm", w, "group"),
+            linear_part("text.project", self.d, w),
+        )
 
     def init(self, generator):
-        w = {"text.words": 0.5 * torch.randn(self.words, self.width, generator=generator),
-             "text.places": 0.1 * torch.randn(self.context, self.width, generator=generator)}
-        return w | {name: v for p in self.parts for name, v in p.draw(generator).items()}
+        w = {
+            "text.words": 0.5
+            * torch.randn(self.words, self.width, generator=generator),
+            "text.places": 0.1
+            * torch.randn(self.context, self.width, generator=generator),
+        }
+        return w | {
+            name: v for p in self.parts for name, v in p.draw(generator).items()
+        }
 
     def __call__(self, w, x, end):
         """Embedded words [c, L, w], ends [c] -> [c, d]."""
-        L = int(end.max()) + 1                         # causal: what comes after the last end is not seen
+        L = int(end.max()) + 1  # causal: what comes after the last end is not seen
         z = x[:, :L] + w["text.places"][:L]
         for k in range(self.blocks):
             z = z + self.attend(w, f"text.{k}", norm(w, f"text.{k}.norm1", z))
-            z = z + dense(w, f"text.{k}.down", F.gelu(dense(w, f"text.{k}.up", norm(w, f"text.{k}.norm2", z))))
+            z = z + dense(
+                w,
+                f"text.{k}.down",
+                F.gelu(dense(w, f"text.{k}.up", norm(w, f"text.{k}.norm2", z))),
+            )
         return dense(w, "text.project", norm(w, "text.norm", read(z, end)))
 
     def attend(self, w, name, z):
@@ -290,7 +439,9 @@ class TextTower:
         a = torch.einsum("cihe,cjhe->chij", q, k) / math.sqrt(q.shape[-1])
         later = torch.ones(L, L, dtype=torch.bool, device=z.device).triu(1)
         a = a.masked_fill(later, -math.inf).softmax(-1)
-        return dense(w, f"{name}.mix", torch.einsum("chij,cjhe->cihe", a, v).reshape(c, L, -1))
+        return dense(
+            w, f"{name}.mix", torch.einsum("chij,cjhe->cihe", a, v).reshape(c, L, -1)
+        )
 
 
 def norm(w, name, z):
@@ -298,8 +449,8 @@ def norm(w, name, z):
     return F.layer_norm(z, z.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
 
 
-IMAGE = CNN(3, 64, widths=(32, 64))                    # its "head" projects into the common space
-PAD, START = "<pad>", "<start>"                        # the end has the largest number, as in CLIP
+IMAGE = CNN(3, 64, widths=(32, 64))  # its "head" projects into the common space
+PAD, START = "<pad>", "<start>"  # the end has the largest number, as in CLIP
 END = "<end>"
 
 
@@ -308,11 +459,14 @@ def words_in(text):
 
 
 class StandIn:
-    """Two small towers that were trained on captioned glyphs. A stand-in for CLIP: the same code, other numbers.
+    """Two small towers that were trained on captioned glyphs.
 
-    weights: {name: tensor}. words: the vocabulary, by number. zero_shot: {style: accuracy on ten classes, a fraction}. recipe:
-    how it was trained.
+    A stand-in for CLIP: the same code, other numbers.
+
+    weights: {name: tensor}. words: the vocabulary, by number. zero_shot:
+    {style: accuracy on ten classes, a fraction}. recipe: how it was trained.
     """
+
     kind = "stand-in"
     template = "a picture of {} ."
 
@@ -324,7 +478,9 @@ class StandIn:
         self.context_length = len(weights["text.places"])
         self.d = len(weights["text.project.weight"])
         self.logit_scale = scale_of(weights)
-        self.text = TextTower(len(self.words), self.width, context=self.context_length, d=self.d)
+        self.text = TextTower(
+            len(self.words), self.width, context=self.context_length, d=self.d
+        )
         self._copies = {}
 
     def __repr__(self):
@@ -334,7 +490,10 @@ class StandIn:
         """The weights in the precision and on the device of a tensor."""
         at = like.dtype, like.device
         if at not in self._copies:
-            self._copies[at] = {k: v.detach().to(like.device, like.dtype) for k, v in self.weights.items()}
+            self._copies[at] = {
+                k: v.detach().to(like.device, like.dtype)
+                for k, v in self.weights.items()
+            }
         return self._copies[at]
 
     def preprocess(self, x):
@@ -350,29 +509,47 @@ class StandIn:
             words = words_in(text)
             strange = [w for w in words if w not in self.number]
             if strange:
-                raise ValueError(f"{text!r}: the stand-in does not know the word {strange[0]!r}; it reads names of "
-                                 "characters, as the classes of glyphs and domains have them. Real classes need CLIP's weights")
+                raise ValueError(
+                    f"{text!r}: the stand-in does not know the word {strange[0]!r}; it "
+                    "reads names of characters, as the classes of glyphs and domains "
+                    "have them. Real classes need CLIP's weights"
+                )
             fits(text, len(words) + 2, self.context_length)
-            row[:len(words) + 2] = torch.tensor([self.number[w] for w in (START, *words, END)])
+            row[: len(words) + 2] = torch.tensor(
+                [self.number[w] for w in (START, *words, END)]
+            )
         return out
 
     def end(self, tokens):
         return tokens.argmax(1)
 
     def token_embedding(self, tokens):
-        return self._as(self.weights["text.words"])["text.words"].to(tokens.device)[tokens]
+        return self._as(self.weights["text.words"])["text.words"].to(tokens.device)[
+            tokens
+        ]
 
     def encode_text_from_embeddings(self, x, end):
         return self.text(self._as(x), x, end)
 
     def encode_text(self, tokens):
-        return self.encode_text_from_embeddings(self.token_embedding(tokens), self.end(tokens))
+        return self.encode_text_from_embeddings(
+            self.token_embedding(tokens), self.end(tokens)
+        )
 
     def save(self, path):
         """One file, whole or not at all."""
         path, file = Path(path), io.BytesIO()
-        torch.save({"format": FORMAT, "weights": self.weights, "words": list(self.words), "image_size": self.image_size,
-                    "zero_shot": self.zero_shot, "recipe": self.recipe}, file)
+        torch.save(
+            {
+                "format": FORMAT,
+                "weights": self.weights,
+                "words": list(self.words),
+                "image_size": self.image_size,
+                "zero_shot": self.zero_shot,
+                "recipe": self.recipe,
+            },
+            file,
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         whole(path, lambda f: f.write(file.getbuffer()))
 

@@ -1,9 +1,13 @@
-"""Make `import torchvision` work beside a CPU-only torch: call `ensure_torchvision()`, or import this module, first.
+"""Make `import torchvision` work beside a CPU-only torch: call `ensure_torchvision()`,
+or import this module, first.
 
-The torchvision wheel on package indexes is a CUDA build. Beside a CPU-only torch its library of compiled operators cannot be
-loaded, and then the import itself fails with "operator torchvision::nms does not exist". Data sets, transforms and models use
-none of these operators, so it is enough to declare the missing names. Where the library loads, nothing is changed.
+The torchvision wheel on package indexes is a CUDA build. Beside a CPU-only torch its
+library of compiled operators cannot be loaded, and then the import itself fails with
+"operator torchvision::nms does not exist". Data sets, transforms and models use none of
+these operators, so it is enough to declare the missing names. Where the library loads,
+nothing is changed.
 """
+
 from __future__ import annotations
 
 import importlib.util
@@ -11,30 +15,38 @@ from pathlib import Path
 
 import torch
 
-_declared: torch.library.Library | None = None         # must stay alive as long as the declarations are needed
+# must stay alive as long as the declarations are needed
+_declared: torch.library.Library | None = None
 
 
 def ensure_torchvision() -> str:
-    """Before torchvision is imported: "native" when its compiled operators load, else "stub" once their names are declared.
+    """Before torchvision is imported: "native" when its compiled operators load, else
+    "stub" once their names are declared.
 
-    May be called any number of times. With "stub" the operators themselves (nms, image files) still fail when they are used.
+    May be called any number of times. With "stub" the operators themselves (nms, image
+    files) still fail when they are used.
     """
     global _declared
     if hasattr(torch.ops.torchvision, "nms"):
         return "native" if _declared is None else "stub"
     package = importlib.util.find_spec("torchvision")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("torchvision is not installed; fedlib needs it only to compare networks with torchvision's")
+        raise ModuleNotFoundError(
+            "torchvision is not installed; fedlib needs it only to compare networks "
+            "with torchvision's"
+        )
     try:
         for library in sorted(Path(package.origin).parent.glob("_C*.so")):
             torch.ops.load_library(str(library))
         if hasattr(torch.ops.torchvision, "nms"):
             return "native"
     except (OSError, ImportError):
-        pass                                           # compiled for another torch
+        pass  # compiled for another torch
     _declared = torch.library.Library("torchvision", "FRAGMENT")
     for operator in ("nms", "qnms"):
-        _declared.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.define(
+            f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        )
     return "stub"
 
 

@@ -1,23 +1,40 @@
 """What noise buys: the epsilon of differentially private SGD."""
+
 from __future__ import annotations
 
 import math
 import warnings
 
-ORDERS = [1.02, 1.05, *(1 + i / 10 for i in range(1, 100)), *range(11, 65), 128, 256, 512]
+ORDERS = [
+    1.02,
+    1.05,
+    *(1 + i / 10 for i in range(1, 100)),
+    *range(11, 65),
+    128,
+    256,
+    512,
+]
 
 
 def epsilon(sigma, batch, n, steps, delta=1e-5):
-    """The epsilon of (epsilon, delta)-differential privacy after `steps` steps of DP-SGD on the n rows of one client.
+    """The epsilon of (epsilon, delta)-differential privacy after `steps` steps of
+    DP-SGD on the n rows of one client.
 
-    Each row joins a batch with probability batch / n (Poisson sampling); sigma is the noise in units of the clipping norm; data
-    sets are neighbours if one has one row more. Renyi accounting (Mironov, Talwar, Zhang, arXiv 1908.10530, 2019): an upper
+    Each row joins a batch with probability batch / n (Poisson sampling); sigma is the
+    noise in units of the clipping norm; data sets are neighbours if one has one row
+    more. Renyi accounting (Mironov, Talwar, Zhang, arXiv 1908.10530, 2019): an upper
     bound. sigma = 0 gives infinity, no step 0.
     """
     if not sigma >= 0 or not 0 < delta < 1:
-        raise ValueError(f"sigma = {sigma}, delta = {delta}: give sigma >= 0 and delta between 0 and 1")
+        raise ValueError(
+            f"sigma = {sigma}, delta = {delta}: give sigma >= 0 and delta "
+            "between 0 and 1"
+        )
     if not 0 < batch <= n:
-        raise ValueError(f"batch = {batch} of n = {n} rows: give a batch of at least 1 and at most all n rows")
+        raise ValueError(
+            f"batch = {batch} of n = {n} rows: give a batch of at least 1 and at most "
+            "all n rows"
+        )
     if steps < 0 or steps != int(steps):
         raise ValueError(f"steps = {steps}: give the number of steps, 0 or more")
     if not steps or not sigma:
@@ -25,8 +42,15 @@ def epsilon(sigma, batch, n, steps, delta=1e-5):
     try:
         from opacus.accountants.analysis import rdp
     except ImportError as e:
-        raise ImportError("epsilon needs the accountant of Opacus: pip install 'fedlib[paper]'") from e
-    spent = rdp.compute_rdp(q=batch / n, noise_multiplier=sigma, steps=int(steps), orders=ORDERS)
-    with warnings.catch_warnings():                 # at the first or last order the bound is loose, but it is one
+        raise ImportError(
+            "epsilon needs the accountant of Opacus: pip install 'fedlib[paper]'"
+        ) from e
+    spent = rdp.compute_rdp(
+        q=batch / n, noise_multiplier=sigma, steps=int(steps), orders=ORDERS
+    )
+    # at the first or last order the bound is loose, but it is one
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order")
-        return max(0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)[0]))
+        return max(
+            0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)[0])
+        )

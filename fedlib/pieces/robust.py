@@ -1,9 +1,12 @@
-"""Aggregation rules that put up with bad updates: trimmed mean, Multi-Krum and DeepSight, beside the mean and the median.
+"""Aggregation rules that put up with bad updates: trimmed mean, Multi-Krum and
+DeepSight, beside the mean and the median.
 
-A rule maps updates G [M, P] with rows g_i = w - w_i, weights p [M], the model w (a flat dict, parameters only) and the task to
-one update [P]. All rules but Mean ignore p: a client that lies about its size gains nothing. Letters: M cohort, P parameters, K
-classes, D width of the features.
+A rule maps updates G [M, P] with rows g_i = w - w_i, weights p [M], the model w (a
+flat dict, parameters only) and the task to one update [P]. All rules but Mean ignore
+p: a client that lies about its size gains nothing. Letters: M cohort, P parameters,
+K classes, D width of the features.
 """
+
 from __future__ import annotations
 
 import math
@@ -15,8 +18,8 @@ import torch
 from ..core.server import Mean, Median
 from ..core.tree import sub, unrow
 
-SEEDS = (0, 1, 2)                                   # of DeepSight's random inputs
-SAME = 6                                            # decimals of a distance that count: below is rounding, and no cluster
+SEEDS = (0, 1, 2)  # of DeepSight's random inputs
+SAME = 6  # decimals of a distance that count: below is rounding, and no cluster
 
 
 def floor_of(x, M):
@@ -26,72 +29,104 @@ def floor_of(x, M):
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of each coordinate without its floor(trim M) largest and smallest values (Yin et al., ICML 2018); ignores p."""
+    """The mean of each coordinate without its floor(trim M) largest and smallest values
+    (Yin et al., ICML 2018); ignores p.
+    """
+
     trim: float = 0.1
 
     def __post_init__(self):
         if not 0 <= self.trim < 0.5:
-            raise ValueError(f"TrimmedMean.trim = {self.trim!r}: this share is dropped at both ends; give 0 <= trim < 0.5")
+            raise ValueError(
+                f"TrimmedMean.trim = {self.trim!r}: this share is dropped at both "
+                "ends; give 0 <= trim < 0.5"
+            )
 
     def __call__(self, G, p, w, task):
         M = len(G)
         b = min(floor_of(self.trim, M), (M - 1) // 2)
-        return G.sort(0).values[b:M - b].mean(0)
+        return G.sort(0).values[b : M - b].mean(0)
 
 
 @dataclass(frozen=True)
 class MultiKrum:
-    """The mean of the m = M - f - 2 updates that lie closest to others (Blanchard et al., NeurIPS 2017); ignores p.
+    """The mean of the m = M - f - 2 updates that lie closest to others (Blanchard et
+    al., NeurIPS 2017); ignores p.
 
-    Up to f = floor(bad M) updates may be anything. Score of an update: the sum of its squared distances to the M - f - 2 nearest
-    others; the m lowest are kept. A cohort with M <= 2 f + 2 is a ValueError.
+    Up to f = floor(bad M) updates may be anything. Score of an update: the sum of its
+    squared distances to the M - f - 2 nearest others; the m lowest are kept. A cohort
+    with M <= 2 f + 2 is a ValueError.
     """
+
     bad: float = 0.1
 
     def __post_init__(self):
         if not 0 <= self.bad < 0.5:
-            raise ValueError(f"MultiKrum.bad = {self.bad!r}: the share of bad clients must be a minority; give 0 <= bad < 0.5")
+            raise ValueError(
+                f"MultiKrum.bad = {self.bad!r}: the share of bad clients must be a "
+                "minority; give 0 <= bad < 0.5"
+            )
 
     def __call__(self, G, p, w, task):
         M, f = len(G), floor_of(self.bad, len(G))
         if M <= 2 * f + 2:
-            raise ValueError(f"MultiKrum(bad={self.bad}) got M = {M} updates, f = {f} of them bad, and needs M > 2 f + 2 = "
-                             f"{2 * f + 2}: take more clients per round or a smaller share")
+            raise ValueError(
+                f"MultiKrum(bad={self.bad}) got M = {M} updates, f = {f} of them bad, "
+                f"and needs M > 2 f + 2 = {2 * f + 2}: take more clients per round or "
+                "a smaller share"
+            )
         m = M - f - 2
-        d = torch.cdist(G, G, compute_mode="donot_use_mm_for_euclid_dist")       # exact for near rows, and no [M, M, P]
-        score = d.square().sort(1).values[:, 1:m + 1].sum(1)                     # without the distance 0 to itself
+        # exact for near rows, and no [M, M, P]
+        d = torch.cdist(G, G, compute_mode="donot_use_mm_for_euclid_dist")
+        # without the distance 0 to itself
+        score = d.square().sort(1).values[:, 1 : m + 1].sum(1)
         return G[score.argsort(stable=True)[:m]].mean(0)
 
 
 @dataclass(frozen=True)
 class DeepSight:
-    """Drop clusters of updates that train suspiciously few outputs, clip the rest, average (Rieger et al., NDSS 2022); ignores p.
+    """Drop clusters of updates that train suspiciously few outputs, clip the rest,
+    average (Rieger et al., NDSS 2022); ignores p.
 
-    Simplified: of the layers only the output layer (W, b) is inspected, and the random inputs are `inputs` per seed, not 20,000.
+    Simplified: of the layers only the output layer (W, b) is inspected, and the random
+    inputs are `inputs` per seed, not 20,000.
 
-        E_k = |db_k| + sum_h |dW_kh|,   NEUP_k = E_k^2 / sum_j E_j^2          energy of output k
-        TE  = #{k: NEUP_k > max(0.01, 1 / K) max_j NEUP_j}                    suspicious: TE <= median(TE) / 2
-        DDif_k = mean_x softmax(f_i(x))_k / softmax(f(x))_k                   x ~ N(0, I), three seeds; f_i = f at w - g_i
+        E_k = |db_k| + sum_h |dW_kh|,   NEUP_k = E_k^2 / sum_j E_j^2  energy of output k
+        TE  = #{k: NEUP_k > max(0.01, 1 / K) max_j NEUP_j}  suspicious:
+            TE <= median(TE) / 2
+        DDif_k = mean_x softmax(f_i(x))_k / softmax(f(x))_k
+                x ~ N(0, I), three seeds; f_i = f at w - g_i
 
-    HDBSCAN clusters the clients by the cosine distance of db, by NEUP and by DDif, each seed apart. The distance of two clients
-    is then the share of clusterings that part them, seeds averaged first, and HDBSCAN on it gives the clusters. One with a third
-    or more of suspicious members is dropped, and so is a suspicious client outside all clusters. The others are clipped to the
-    median norm of all and averaged; if none is left, all are.
+    HDBSCAN clusters the clients by the cosine distance of db, by NEUP and by DDif, each
+    seed apart. The distance of two clients is then the share of clusterings that part
+    them, seeds averaged first, and HDBSCAN on it gives the clusters. One with a third
+    or more of suspicious members is dropped, and so is a suspicious client outside all
+    clusters. The others are clipped to the median norm of all and averaged; if none is
+    left, all are.
 
-    With K = 2 and softmax cross-entropy the two outputs have opposite gradients, NEUP = (1/2, 1/2) and TE = 2 at every honest
-    client: then only the clipping acts. Networks with buffers are refused: an update does not hold them, so f_i is not known.
+    With K = 2 and softmax cross-entropy the two outputs have opposite gradients, NEUP =
+    (1/2, 1/2) and TE = 2 at every honest client: then only the clipping acts. Networks
+    with buffers are refused: an update does not hold them, so f_i is not known.
     """
+
     inputs: int = 2000
 
     def __post_init__(self):
         if not (isinstance(self.inputs, int) and self.inputs >= 1):
-            raise ValueError(f"DeepSight.inputs = {self.inputs!r}: give the number of random inputs per seed, 1 or more")
+            raise ValueError(
+                f"DeepSight.inputs = {self.inputs!r}: give the number of random inputs "
+                "per seed, 1 or more"
+            )
 
     def __call__(self, G, p, w, task):
-        G = G[G.sum(1).argsort()]                              # HDBSCAN breaks ties by order: let it not be the clients' order
+        # HDBSCAN breaks ties by order: let it not be the clients' order
+        G = G[G.sum(1).argsort()]
         norm = G.norm(dim=1)
         S = Median()(norm, p, w, task)
-        G, keep = G * (S / norm.clamp(min=torch.finfo(G.dtype).tiny)).clamp(max=1)[:, None], self.accept(G, w, task)
+        G, keep = (
+            G * (S / norm.clamp(min=torch.finfo(G.dtype).tiny)).clamp(max=1)[:, None],
+            self.accept(G, w, task),
+        )
         return G[keep].mean(0) if keep.any() else G.mean(0)
 
     def accept(self, G, w, task):
@@ -99,9 +134,13 @@ class DeepSight:
         dW, db = outputs(G, w, task)
         N = neups(dW, db)
         bias = db / db.norm(dim=1, keepdim=True).clamp(min=torch.finfo(db.dtype).tiny)
-        a, b = parted(clusters(distances(bias) ** 2 / 2)), parted(clusters(distances(N)))
+        a, b = (
+            parted(clusters(distances(bias) ** 2 / 2)),
+            parted(clusters(distances(N))),
+        )
         c = sum(parted(clusters(distances(D))) for D in ddifs(G, w, task, self.inputs))
-        labels = clusters((len(SEEDS) * (a + b) + c) / (3 * len(SEEDS)))         # sums of integers: equal distances stay equal
+        # sums of integers: equal distances stay equal
+        labels = clusters((len(SEEDS) * (a + b) + c) / (3 * len(SEEDS)))
         return torch.from_numpy(accepted(labels, suspicious(N))).to(G.device)
 
 
@@ -109,35 +148,56 @@ def outputs(G, w, task):
     """The updates of the output layer, (dW [M, K, D], db [M, K]) in float64."""
     name, head = type(task.network).__name__, task.head
     if task.buffers:
-        raise ValueError(f"DeepSight on {name}: it runs the clients' models, and an update holds no buffers ({task.buffers[0]}); "
-                         "take a network with group norm, or another rule")
-    if len(head) != 2 or w[head[0]].dim() != 2 or w[head[1]].shape != w[head[0]].shape[:1]:
-        raise ValueError(f"DeepSight on {name}: the head {', '.join(head)} is not one weight [K, D] and one bias [K]; take "
-                         "another rule, or a network that ends in a linear layer with a bias")
+        raise ValueError(
+            f"DeepSight on {name}: it runs the clients' models, and an update holds "
+            f"no buffers ({task.buffers[0]}); take a network with group norm, or "
+            "another rule"
+        )
+    if (
+        len(head) != 2
+        or w[head[0]].dim() != 2
+        or w[head[1]].shape != w[head[0]].shape[:1]
+    ):
+        raise ValueError(
+            f"DeepSight on {name}: the head {', '.join(head)} is not one weight [K, D] "
+            "and one bias [K]; take another rule, or a network that ends in a linear "
+            "layer with a bias"
+        )
     at = dict(zip(w, G.split([v.numel() for v in w.values()], 1)))
     return tuple(at[k].double().view(len(G), *w[k].shape) for k in head)
 
 
 def neups(dW, db):
-    """Normalised energy of each output's update [M, K]; a client that sends zeros has none."""
+    """Normalised energy of each output's update [M, K];
+    a client that sends zeros has none.
+    """
     E = (db.abs() + dW.abs().sum(2)).square()
     return E / E.sum(1, keepdim=True).clamp(min=torch.finfo(E.dtype).tiny)
 
 
 def suspicious(N):
-    """Clients that train at most half as many outputs as the median client; N [M, K] -> [M] of bool."""
+    """Clients that train at most half as many outputs as the median client;
+    N [M, K] -> [M] of bool.
+    """
     TE = (N > max(0.01, 1 / N.shape[1]) * N.amax(1, keepdim=True)).sum(1).cpu().numpy()
     return TE <= np.median(TE) / 2
 
 
 def ddifs(G, w, task, n):
-    """For each seed, how the clients' mean predictions on n random inputs compare with the server's, [M, K] in float64."""
+    """For each seed, how the clients' mean predictions on n random inputs compare with
+    the server's, [M, K] in float64.
+    """
     for seed in SEEDS:
         g = torch.Generator().manual_seed(seed)
         x = torch.randn(n, *task.x.shape[1:], generator=g, dtype=torch.float64).to(G)
         base = task.logits(w, x).double().log_softmax(1)
-        each = (task.logits(sub(w, unrow(gi, w)), x).double().log_softmax(1) for gi in G)
-        yield torch.stack([(log_p - base).clamp(max=100).exp().mean(0) for log_p in each])           # e^100: large and finite
+        each = (
+            task.logits(sub(w, unrow(gi, w)), x).double().log_softmax(1) for gi in G
+        )
+        # e^100: large and finite
+        yield torch.stack(
+            [(log_p - base).clamp(max=100).exp().mean(0) for log_p in each]
+        )
 
 
 def distances(v):
@@ -146,27 +206,41 @@ def distances(v):
 
 
 def clusters(D):
-    """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on distances [M, M]: a label per client, -1 outside all clusters."""
+    """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on distances [M, M]: a label per
+    client, -1 outside all clusters.
+    """
     from sklearn.cluster import HDBSCAN  # seconds: only for those who use it
 
     if len(D) < 2:
         return np.zeros(len(D), int)
-    return HDBSCAN(min_cluster_size=2, metric="precomputed", allow_single_cluster=True, copy=True).fit_predict(D.round(SAME))
+    return HDBSCAN(
+        min_cluster_size=2, metric="precomputed", allow_single_cluster=True, copy=True
+    ).fit_predict(D.round(SAME))
 
 
 def parted(labels):
-    """1 where two clients are not in one cluster, 0 where they are, [M, M]; an outlier is alone."""
+    """1 where two clients are not in one cluster, 0 where they are, [M, M];
+    an outlier is alone.
+    """
     D = ((labels[:, None] != labels) | (labels[:, None] < 0)).astype(int)
     np.fill_diagonal(D, 0)
     return D
 
 
 def accepted(labels, bad):
-    """Clients to keep, [M] of bool: those of clusters with less than a third of bad members, and outliers that are not bad."""
+    """Clients to keep, [M] of bool: those of clusters with less than a third of bad
+    members, and outliers that are not bad.
+    """
     keep = ~bad
     for c in set(labels[labels >= 0]):
         keep[labels == c] = 3 * bad[labels == c].sum() < (labels == c).sum()
     return keep
 
 
-RULES = {"Mean": Mean, "Median": Median, "TrimmedMean": TrimmedMean, "MultiKrum": MultiKrum, "DeepSight": DeepSight}
+RULES = {
+    "Mean": Mean,
+    "Median": Median,
+    "TrimmedMean": TrimmedMean,
+    "MultiKrum": MultiKrum,
+    "DeepSight": DeepSight,
+}

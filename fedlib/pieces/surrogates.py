@@ -1,15 +1,21 @@
-"""Bias that can be differentiated: losses of a model on rows with soft labels, and several such gradients in one direction.
+"""Bias that can be differentiated: losses of a model on rows with soft labels, and
+several such gradients in one direction.
 
 EquFL, eqs 8 and 13 to 15. A surrogate is called F(odds, omega, near, form) -> scalar:
 
-    odds [n, 2]       log-probabilities of the negative and the positive outcome (`Groups.odds`)
-    omega [n, A, 2]   soft membership of group a and outcome b (`Groups.cells`); a row of zeros is masked
+    odds [n, 2]       log-probabilities of the negative and the positive outcome
+                      (`Groups.odds`)
+    omega [n, A, 2]   soft membership of group a and outcome b (`Groups.cells`); a row
+                      of zeros is masked
     near [n, k]       rows of the neighbours (`neighbours`), for CON alone
-    form              "ce": cross-entropies are compared, as in the paper; "prob": probabilities of the positive outcome
+    form              "ce": cross-entropies are compared, as in the paper; "prob":
+                      probabilities of the positive outcome
 
-M[v; c] = sum_i c_i v_i / sum_i c_i is a weighted mean; cells of less weight than 1e-3 are left out. No branch looks at a
-tensor's values: everything runs inside vmap and grad. Letters: A groups, K classes, n rows, P parameters.
+M[v; c] = sum_i c_i v_i / sum_i c_i is a weighted mean; cells of less weight than 1e-3
+are left out. No branch looks at a tensor's values: everything runs inside vmap and
+grad. Letters: A groups, K classes, n rows, P parameters.
 """
+
 from __future__ import annotations
 
 import torch
@@ -17,7 +23,7 @@ import torch
 from ..core.server import simplex_qp
 from ..core.tree import onehot, rows, stack, tmap, unrow
 
-EMPTY = 1e-3                                        # a cell of less weight is left out
+EMPTY = 1e-3  # a cell of less weight is left out
 FORMS = ("ce", "prob")
 
 
@@ -37,7 +43,7 @@ def _mean(v, c):
 def _gap(v, c):
     """max over pairs of groups of |M[v; c_a] - M[v; c_a']|; c [n, A]."""
     m, full = _mean(v, c)
-    return torch.where(full[:, None] & full, (m[:, None] - m).abs(), 0.).amax()
+    return torch.where(full[:, None] & full, (m[:, None] - m).abs(), 0.0).amax()
 
 
 def eo(odds, omega, near=None, form="ce"):
@@ -46,7 +52,9 @@ def eo(odds, omega, near=None, form="ce"):
 
 
 def dp(odds, omega, near=None, form="ce"):
-    """max_{a,a'} |M[l_1; omega(a)] - M[l_1; omega(a')]| (eq. 13): every row's cross-entropy towards the positive outcome."""
+    """max_{a,a'} |M[l_1; omega(a)] - M[l_1; omega(a')]| (eq. 13): every row's
+    cross-entropy towards the positive outcome.
+    """
     return _gap(_value(odds, 1, form), omega.sum(2))
 
 
@@ -54,35 +62,54 @@ def cal(odds, omega, near=None, form="ce"):
     """max_a |M[l_1; omega(a,1)] - M[l_1; omega(.,1)]| (eq. 14)."""
     v, c = _value(odds, 1, form), omega[:, :, 1]
     m, full = _mean(v, c)
-    return torch.where(full, (m - _mean(v, c.sum(1))[0]).abs(), 0.).amax()
+    return torch.where(full, (m - _mean(v, c.sum(1))[0]).abs(), 0.0).amax()
 
 
 def con(odds, omega, near=None, form="ce"):
-    """M[|p_i - mean of p over i's neighbours|; omega_i(.,.)] (eq. 15), in probabilities whatever the form.
+    """M[|p_i - mean of p over i's neighbours|; omega_i(.,.)]
 
-    A row's weight is its total membership; near = -1 stands for no neighbour, and a row without any has no difference.
+    (eq. 15), in probabilities whatever the form.
+
+    A row's weight is its total membership; near = -1 stands for no neighbour, and a row
+    without any has no difference.
     """
     if near is None:
-        raise ValueError("CON needs near [n, k], the rows of every row's neighbours: give neighbours(x)")
+        raise ValueError(
+            "CON needs near [n, k], the rows of every row's neighbours: give "
+            "neighbours(x)"
+        )
     p, there = _value(odds, 1, "prob"), near >= 0
-    around = torch.where(there, p[near.clamp(min=0)], 0.).sum(1) / there.sum(1).clamp(min=1)
-    return _mean(torch.where(there.any(1), (p - around).abs(), 0.), omega.sum((1, 2)))[0]
+    around = torch.where(there, p[near.clamp(min=0)], 0.0).sum(1) / there.sum(1).clamp(
+        min=1
+    )
+    return _mean(torch.where(there.any(1), (p - around).abs(), 0.0), omega.sum((1, 2)))[
+        0
+    ]
 
 
 SURROGATES = {"EO": eo, "DP": dp, "CAL": cal, "CON": con}
-NEEDED = {"EO": lambda o: o, "DP": lambda o: o.sum(2), "CAL": lambda o: o[:, :, 1], "CON": lambda o: o.sum((1, 2))}
+NEEDED = {
+    "EO": lambda o: o,
+    "DP": lambda o: o.sum(2),
+    "CAL": lambda o: o[:, :, 1],
+    "CON": lambda o: o.sum((1, 2)),
+}
 
 
 def _surrogate(target, task):
     if target not in SURROGATES:
         raise ValueError(f"target = {target!r}: give one of {', '.join(SURROGATES)}")
     if task.groups is None:
-        raise ValueError(f"task {task.name!r} has no groups, and {target} compares groups: give the task groups=Groups(...)")
+        raise ValueError(
+            f"task {task.name!r} has no groups, and {target} compares groups: give the "
+            "task groups=Groups(...)"
+        )
     return SURROGATES[target]
 
 
 def neighbours(x, k=5, m=None):
-    """Rows [n, k] of the k nearest other rows of x [n, ...], in Euclidean distance; n - 1 of them if n <= k.
+    """Rows [n, k] of the k nearest other rows of x [n, ...], in Euclidean distance;
+    n - 1 of them if n <= k.
 
     m [n]: a row with m = 0 is nobody's neighbour; where too few are left, -1 fills up.
     """
@@ -90,24 +117,32 @@ def neighbours(x, k=5, m=None):
     d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
     away = torch.eye(len(x), dtype=torch.bool, device=x.device)
     away = away if m is None else away | (m == 0)
-    near = d.masked_fill(away, torch.inf).topk(max(0, min(k, len(x) - 1)), largest=False)
+    near = d.masked_fill(away, torch.inf).topk(
+        max(0, min(k, len(x) - 1)), largest=False
+    )
     return torch.where(near.values < torch.inf, near.indices, -1)
 
 
 def fairness(target, task, S, form="ce", k=5):
-    """w -> F_target(w; S), a scalar, for the synthetic set S = {"x": [n, ...], "q": [n, K]}; w a dict of parameters.
+    """w -> F_target(w; S), a scalar, for the synthetic set
+    S = {"x": [n, ...], "q": [n, K]}; w a dict of parameters.
 
-    Memberships and neighbours are found once. Batch norm and dropout are in evaluation mode.
+    Memberships and neighbours are found once. Batch norm and dropout are in
+    evaluation mode.
     """
     F, x, q = _surrogate(target, task), S["x"], S["q"]
     if q.shape != (len(x), task.K):
-        raise ValueError(f"S has q of shape {list(q.shape)}: give a probability of each of {task.K} classes for {len(x)} rows")
+        raise ValueError(
+            f"S has q of shape {list(q.shape)}: give a probability of each of {task.K} "
+            f"classes for {len(x)} rows"
+        )
     omega, near = task.groups.cells(q, x), neighbours(x, k) if target == "CON" else None
     return lambda w: F(task.groups.odds(task.logits(w, x)), omega, near, form)
 
 
 def penalty(target, task, w, b, form="ce", k=5):
-    """F_target on a batch b with its hard labels, a term of a client's loss; 0 for a batch that lacks a cell F needs.
+    """F_target on a batch b with its hard labels, a term of a client's loss; 0 for a
+    batch that lacks a cell F needs.
 
     The network is in training mode, as in the loss beside it.
     """
@@ -115,24 +150,33 @@ def penalty(target, task, w, b, form="ce", k=5):
     omega = task.groups.cells(onehot(b.y, task.K, odds, b.m), b.x, b.a)
     near = neighbours(b.x, k, b.m) if target == "CON" else None
     full = (NEEDED[target](omega).sum(0) >= EMPTY).all()
-    return torch.where(full, F(odds, omega, near, form), 0.)
+    return torch.where(full, F(odds, omega, near, form), 0.0)
 
 
 def min_norm(grads, normalise="l2", losses=None):
-    """(direction, c): the shortest vector sum_m c_m g_m / s_m, c [n] in the simplex, of n gradient trees (MGDA; Desideri 2012).
+    """(direction, c): the shortest vector sum_m c_m g_m / s_m, c [n] in the simplex, of
+    n gradient trees (MGDA; Desideri 2012).
 
-    Its product with no g_m is negative: to first order nothing gets worse. normalise: s_m = 1 ("none"), |g_m| ("l2"), or the
-    loss F_m ("loss"; losses [n]). With "l2" the direction is multiplied by the mean of the |g_m|. Shorter than 1e-8: zero.
+    Its product with no g_m is negative: to first order nothing gets worse. normalise:
+    s_m = 1 ("none"), |g_m| ("l2"), or the loss F_m ("loss"; losses [n]). With "l2" the
+    direction is multiplied by the mean of the |g_m|. Shorter than 1e-8: zero.
     """
-    G = rows(stack(grads)).double()                                               # [n, P]
+    G = rows(stack(grads)).double()  # [n, P]
     norm = G.norm(dim=1)
     if normalise == "loss" and losses is None:
-        raise ValueError("normalise = 'loss' divides by the losses: give losses [n], one per gradient")
-    scales = {"none": lambda: torch.ones_like(norm), "l2": lambda: norm, "loss": lambda: torch.as_tensor(losses).to(norm)}
+        raise ValueError(
+            "normalise = 'loss' divides by the losses: give losses [n], one "
+            "per gradient"
+        )
+    scales = {
+        "none": lambda: torch.ones_like(norm),
+        "l2": lambda: norm,
+        "loss": lambda: torch.as_tensor(losses).to(norm),
+    }
     if normalise not in scales:
         raise ValueError(f"normalise = {normalise!r}: give one of {', '.join(scales)}")
     U = G / scales[normalise]().clamp(min=1e-12)[:, None]
     c = simplex_qp((U @ U.T)[None])[0]
     v = c @ U
-    v = torch.where(v.norm() < 1e-8, 0., v) * (norm.mean() if normalise == "l2" else 1)
+    v = torch.where(v.norm() < 1e-8, 0.0, v) * (norm.mean() if normalise == "l2" else 1)
     return tmap(lambda d, g: d.to(g), unrow(v, grads[0]), grads[0]), c

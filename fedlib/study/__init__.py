@@ -1,6 +1,7 @@
 """Studies: grids of runs, named, computed once, stored, read many times.
 
-    from fedlib.study.experiment import study
-    study("fedga", "synthetic").table("mean_acc")
+from fedlib.study.experiment import study
+study("fedga", "synthetic").table("mean_acc")
 """
-TIERS = ("tiny", "small", "paper")                     # sizes of a study, from seconds to the papers' own
+
+TIERS = ("tiny", "small", "paper")  # sizes of a study, from seconds to the papers' own

@@ -1,24 +1,32 @@
-"""A Dask cluster for studies: how to start one, and that its workers compute our numbers.
+"""A Dask cluster for studies: how to start one, and that its workers compute
+our numbers.
 
-On every machine `pip install 'fedlib[cluster]'` and the same commit of this package, then
+On every machine `pip install 'fedlib[cluster]'` and the same commit of this
+package, then
 
-    dask scheduler --host 10.0.0.5                                         on one machine; it prints the address
-    dask worker tcp://10.0.0.5:8786 --nthreads 1 --nworkers 8              on every machine, in the folder of the repository
+    dask scheduler --host 10.0.0.5
+            on one machine; it prints the address
+    dask worker tcp://10.0.0.5:8786 --nthreads 1 --nworkers 8
+            on every machine, in the folder of the repository
     python -m fedlib run fedga/synthetic --scheduler tcp://10.0.0.5:8786
 
 Under Slurm dask-jobqueue starts the workers as jobs; under PBS it is PBSCluster:
 
     from dask_jobqueue import SLURMCluster
-    slurm = SLURMCluster(queue="short", walltime="04:00:00", cores=8, processes=8, memory="32GB")
-    slurm.scale(jobs=4)                                                    4 jobs of 8 workers, each of one thread
+    slurm = SLURMCluster(queue="short", walltime="04:00:00", cores=8, processes=8,
+        memory="32GB")
+    slurm.scale(jobs=4)
+            4 jobs of 8 workers, each of one thread
     study("fedga", "synthetic", executor=slurm.scheduler_address)
 
-Finished runs end up in the caller's folder `runs`. Where the workers see that folder too, as on a shared file system, a killed
-run goes on from its checkpoint at another worker; where not, it starts anew and its files come back over the network.
+Finished runs end up in the caller's folder `runs`. Where the workers see that folder
+too, as on a shared file system, a killed run goes on from its checkpoint at another
+worker; where not, it starts anew and its files come back over the network.
 
-Who reaches a tcp:// scheduler can run code on its workers. Keep it in a private network, or use tls:// with the certificates in
-Dask's configuration.
+Who reaches a tcp:// scheduler can run code on its workers. Keep it in a private
+network, or use tls:// with the certificates in Dask's configuration.
 """
+
 from __future__ import annotations
 
 import functools
@@ -31,7 +39,7 @@ import torch
 
 from ..core.record import sources
 
-PATIENCE = 5                                               # seconds for a scheduler to answer
+PATIENCE = 5  # seconds for a scheduler to answer
 log = logging.getLogger(__name__)
 
 
@@ -40,29 +48,48 @@ class CodeError(ValueError):
 
 
 def connect(address, where="the address"):
-    """A Dask client. where: what the user has to correct if there is no scheduler. Raises ValueError."""
+    """A Dask client.
+
+    where: what the user has to correct if there is no scheduler. Raises ValueError.
+    """
     parts = re.fullmatch(r"(tcp|tls)://\[?([^/\]]+)\]?:(\d+)", address)
     if not parts:
-        raise ValueError(f"scheduler {address!r}: write its address as tcp://host:port; `dask scheduler` prints it")
+        raise ValueError(
+            f"scheduler {address!r}: write its address as tcp://host:port; "
+            "`dask scheduler` prints it"
+        )
     try:
         from distributed import Client
     except ImportError as e:
-        raise ValueError(f"scheduler {address}: Dask is not installed here; pip install 'fedlib[cluster]'") from e
+        raise ValueError(
+            f"scheduler {address}: Dask is not installed here; pip install "
+            "'fedlib[cluster]'"
+        ) from e
     try:
         listens(parts[1], parts[2], int(parts[3]))
         return Client(address, timeout=PATIENCE, set_as_default=False)
     except OSError as e:
-        raise ValueError(f"no Dask scheduler answers at {address} within {PATIENCE} s ({e}); start one there with `dask "
-                         f"scheduler`, or correct {where}") from e
+        raise ValueError(
+            f"no Dask scheduler answers at {address} within {PATIENCE} s ({e}); start "
+            f"one there with `dask scheduler`, or correct {where}"
+        ) from e
 
 
 def listens(protocol, host, port):
-    """Raises OSError unless something is there that may be a scheduler; a client by itself would wait for ever."""
+    """Raises OSError unless something is there that may be a scheduler; a client by
+    itself would wait for ever.
+    """
     from distributed import Security
-    if protocol == "tls" and Security().get_connection_args("client").get("ssl_context") is None:
-        raise OSError("Dask's configuration names no certificates, see distributed.comm.tls")
+
+    if (
+        protocol == "tls"
+        and Security().get_connection_args("client").get("ssl_context") is None
+    ):
+        raise OSError(
+            "Dask's configuration names no certificates, see distributed.comm.tls"
+        )
     with socket.create_connection((host, port), PATIENCE) as s:
-        if protocol == "tcp" and not s.recv(1):                                    # a scheduler speaks first
+        if protocol == "tcp" and not s.recv(1):  # a scheduler speaks first
             raise OSError("what is there hangs up")
 
 
@@ -71,11 +98,19 @@ def check(client):
     at, mine = client.scheduler.address, version()
     found = client.run(first, on_error="return")
     if not found:
-        log.warning("%s has no workers yet; runs begin when one comes: dask worker %s --nthreads 1", at, at)
+        log.warning(
+            "%s has no workers yet; runs begin when one comes: dask worker %s "
+            "--nthreads 1",
+            at,
+            at,
+        )
     for worker, theirs in sorted(found.items()):
         if isinstance(theirs, Exception):
-            raise CodeError(f"worker {worker} of {at} cannot import this fedlib ({type(theirs).__name__}: {theirs}); install "
-                             f"{mine} there and start it again")
+            raise CodeError(
+                f"worker {worker} of {at} cannot import this fedlib "
+                f"({type(theirs).__name__}: {theirs}); install {mine} there and "
+                "start it again"
+            )
         if theirs != mine:
             raise CodeError(other(f"worker {worker} of {at}", theirs, mine))
 
@@ -84,22 +119,33 @@ def call(expected, f, *args):
     """f(*args) on a worker that may have come after the check, with one thread."""
     mine = first()
     if mine != expected:
-        raise CodeError(other(f"worker {os.getpid()} on {socket.gethostname()}", mine, expected))
+        raise CodeError(
+            other(f"worker {os.getpid()} on {socket.gethostname()}", mine, expected)
+        )
     torch.set_num_threads(1)
     return f(*args)
 
 
 def other(who, theirs, mine):
-    return (f"{who} has {theirs}, the caller has {mine}: bring both to the same commit and the same torch, then start workers "
-            "and notebook again")
+    return (
+        f"{who} has {theirs}, the caller has {mine}: bring both to the same commit and "
+        "the same torch, then start workers and notebook again"
+    )
 
 
 def version():
-    """The code that decides numbers: a digest of fedlib's sources as they are on disk, and the release of torch."""
-    return f"fedlib {sources('**/*.py')[:12]}, torch {torch.__version__.partition('+')[0]}"     # a build for a GPU is the same
+    """The code that decides numbers: a digest of fedlib's sources as they are on disk,
+    and the release of torch.
+    """
+    return (
+        # a build for a GPU is the same
+        f"fedlib {sources('**/*.py')[:12]}, torch {torch.__version__.partition('+')[0]}"
+    )
 
 
 @functools.cache
 def first():
-    """A worker's version as it was at its first task: what it has imported stays, whatever becomes of the files."""
+    """A worker's version as it was at its first task: what it has imported stays,
+    whatever becomes of the files.
+    """
     return version()

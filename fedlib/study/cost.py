@@ -1,4 +1,5 @@
 """What a round of a method costs: time beside FedAvg's, and bytes per client."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -17,29 +18,49 @@ from ..methods.make import make
 from . import experiment
 from .compare import one_thread
 
-FEW, MANY = 1, 3                                       # rounds of a short and of a long run: their difference evaluates nothing
+# rounds of a short and of a long run: their difference evaluates nothing
+FEW, MANY = 1, 3
 
 
 def seconds_per_round(method):
-    """CPU seconds of one round with all clients: a long run minus a short one, so that the two evaluations cancel."""
+    """CPU seconds of one round with all clients: a long run minus a short one, so that
+    the two evaluations cancel.
+    """
+
     def spent(rounds):
         began = time.process_time()
-        engine.run(method, method.task, rounds, every=rounds, splits=("test",), progress=False, device="cpu")
+        engine.run(
+            method,
+            method.task,
+            rounds,
+            every=rounds,
+            splits=("test",),
+            progress=False,
+            device="cpu",
+        )
         return time.process_time() - began
+
     return (spent(MANY) - spent(FEW)) / (MANY - FEW)
 
 
 def gradients(cell):
-    """Gradients of one batch that the first client computes in a round, counted while it trains; of a head or body alone, too."""
+    """Gradients of one batch that the first client computes in a round, counted while
+    it trains; of a head or body alone, too.
+    """
     task, seen = experiment.task_of(cell.task, cell.seed, cell.dataset), []
-    task = dataclasses.replace(task)                        # a copy of its own, whose loss counts
+    task = dataclasses.replace(task)  # a copy of its own, whose loss counts
 
     class Counting(type(task.loss)):
         def __call__(self, w, b):
             seen.append(torch.is_grad_enabled())
             return super().__call__(w, b)
+
     task.__dict__["loss"] = Counting(task)
-    m, w, ids = make(cell.method, task, **json.loads(cell.kwargs)), task.init(cell.seed), torch.arange(1)
+    m, w, ids = (
+        make(cell.method, task, **json.loads(cell.kwargs)),
+        task.init(cell.seed),
+        torch.arange(1),
+    )
     shard = task.shards(cell.seed, 0, 1, ids, m.plans())[0]
     with torch.no_grad():
         r = Round(0, 1, fold(torch.tensor(cell.seed), 0, -999), None, ids)
@@ -50,16 +71,28 @@ def gradients(cell):
 
 
 def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
-    """One row per method: seconds_over_fedavg (median of the repetitions), ratios (all of them), bytes_up and bytes_down.
+    """One row per method: seconds_over_fedavg (median of the repetitions), ratios (all
+    of them), bytes_up and bytes_down.
 
-    methods: those of the study, or these, with the study's hyper-parameters where it has them. Every repetition times the
-    reference and then each method. Bytes are those of a client and round, an `ask` counted on both ways.
+    methods: those of the study, or these, with the study's hyper-parameters where it
+    has them. Every repetition times the reference and then each method. Bytes are those
+    of a client and round, an `ask` counted on both ways.
     """
-    cells = [c for c in experiment.cells(paper, study)[0] if c.dataset == dataset and c.seed == 0]
+    cells = [
+        c
+        for c in experiment.cells(paper, study)[0]
+        if c.dataset == dataset and c.seed == 0
+    ]
     entries = {c.method: json.loads(c.kwargs) for c in reversed(cells)}
-    task, common = experiment.task_of(cells[0].task, 0, dataset), {"lr", "epochs", "momentum", "decay", "last", "shuffle"}
+    task, common = (
+        experiment.task_of(cells[0].task, 0, dataset),
+        {"lr", "epochs", "momentum", "decay", "last", "shuffle"},
+    )
     usual = {k: v for k, v in json.loads(cells[0].kwargs).items() if k in common}
-    made = {n: make(n, task, **(usual | entries.get(n, {}))) for n in (methods or list(dict.fromkeys(c.method for c in cells)))}
+    made = {
+        n: make(n, task, **(usual | entries.get(n, {})))
+        for n in (methods or list(dict.fromkeys(c.method for c in cells)))
+    }
     ratios, base = {n: [] for n in made}, make(reference, task, **usual)
     with one_thread(), torch.no_grad():
         for _ in range(repeats):
@@ -68,19 +101,44 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
                 ratios[n].append(seconds_per_round(m) / unit)
     out = {}
     for n, m in made.items():
-        sent = engine.run(m, task, 1, progress=False, device="cpu", splits=("test",)).meta["bytes"]
-        total = {way: sum(x["bytes"] for x in sent.get(way, {}).values()) for way in ("down", "ask", "up", "answer")}
-        out[n] = {"seconds_over_fedavg": float(np.median(ratios[n])), "bytes_up": total["up"] + total["answer"],
-                  "bytes_down": total["down"] + total["ask"], "ratios": ratios[n]}
+        sent = engine.run(
+            m, task, 1, progress=False, device="cpu", splits=("test",)
+        ).meta["bytes"]
+        total = {
+            way: sum(x["bytes"] for x in sent.get(way, {}).values())
+            for way in ("down", "ask", "up", "answer")
+        }
+        out[n] = {
+            "seconds_over_fedavg": float(np.median(ratios[n])),
+            "bytes_up": total["up"] + total["answer"],
+            "bytes_down": total["down"] + total["ask"],
+            "ratios": ratios[n],
+        }
     return pd.DataFrame.from_dict(out, orient="index").rename_axis("method")
 
 
 def rows(table, paper, dataset, data, tier):
-    """The table as rows of results/seeds: one per repetition of the timing, one for each number of bytes."""
-    base = dict(paper=paper, study="cost", dataset=dataset, setting="", rule="run", data=data, device="cpu, 1 thread")
+    """The table as rows of results/seeds: one per repetition of the timing,
+    one for each number of bytes.
+    """
+    base = dict(
+        paper=paper,
+        study="cost",
+        dataset=dataset,
+        setting="",
+        rule="run",
+        data=data,
+        device="cpu, 1 thread",
+    )
     out = []
     for name, r in table.iterrows():
         one = base | dict(method=name)
-        out += [one | dict(seed=k, metric="seconds_over_fedavg", value=v, tier=tier) for k, v in enumerate(r.ratios)]
-        out += [one | dict(seed=0, metric=m, value=r[m], tier="exact") for m in ("bytes_up", "bytes_down")]
+        out += [
+            one | dict(seed=k, metric="seconds_over_fedavg", value=v, tier=tier)
+            for k, v in enumerate(r.ratios)
+        ]
+        out += [
+            one | dict(seed=0, metric=m, value=r[m], tier="exact")
+            for m in ("bytes_up", "bytes_down")
+        ]
     return pd.DataFrame(out)

@@ -1,16 +1,22 @@
-"""Evidence: the finished runs of a study as Parquet files, which pandas, DuckDB and Polars read without fedlib.
+"""Evidence: the finished runs of a study as Parquet files, which pandas, DuckDB and
+Polars read without fedlib.
 
     evidence/<paper>-<study>/
-        runs.parquet     a row per run: its name, what was run, seed, origin; `meta` has the rest of its record
-        hits.parquet     run, moment, view, split, client, round, rows, hits     rows of a client, how many are right
-        logs.parquet     run, name, slot, round, value                           slot: place in the cohort
-        groups.parquet   run, moment, view, split, client, round, group, outcome, prediction, count
-        alike.parquet    run, moment, view, client, round, kind, value           consistency, see engine.score
+        runs.parquet     a row per run: its name, what was run, seed, origin; `meta` has
+                         the rest of its record
+        hits.parquet     run, moment, view, split, client, round, rows, hits  rows of a
+                         client, how many are right
+        logs.parquet     run, name, slot, round, value  slot: place in the cohort
+        groups.parquet   run, moment, view, split, client, round, group, outcome,
+                         prediction, count
+        alike.parquet    run, moment, view, client, round, kind, value  consistency, see
+                         engine.score
 
-Hits are exact counts: hits / rows in float32 is bit for bit the accuracy that the run recorded; -1 is a client
-without rows. Everything is written by `pack`, which reads it back and compares, and read by `read`. A study's key
-`logs` {name: seeds} keeps a log that has a number for every client and round for so many seeds only; the weights of
-a model are not kept at all.
+Hits are exact counts: hits / rows in float32 is bit for bit the accuracy that the run
+recorded; -1 is a client without rows. Everything is written by `pack`, which reads it
+back and compares, and read by `read`. A study's key `logs` {name: seeds} keeps a log
+that has a number for every client and round for so many seeds only; the weights of a
+model are not kept at all.
 
 Letters: E evaluated rounds, C clients, A groups.
 """
@@ -32,8 +38,10 @@ from . import lock
 
 FORMAT = b"1"
 FILES = ("runs", "hits", "logs", "groups", "alike")
-PART = {"hits": "views", "logs": "logs", "groups": "cells", "alike": "alike"}  # file -> part of a Record
-VALUE = {"hits": "hits", "logs": "value", "groups": "count", "alike": "value"}  # the column that is not a key
+# file -> part of a Record
+PART = {"hits": "views", "logs": "logs", "groups": "cells", "alike": "alike"}
+# the column that is not a key
+VALUE = {"hits": "hits", "logs": "value", "groups": "count", "alike": "value"}
 SPEC = (
     "paper",
     "study",
@@ -48,8 +56,13 @@ SPEC = (
     "engine",
     "versions",
 )
-OWN = ("seconds", "device", "torch", "commit", "source")  # of a run's meta, as columns; its rest repeats
-ROWS = {("guest", "test"): "guest", ("guest", "val"): "guest_val", ("guest", "all"): "guest_train"}
+# of a run's meta, as columns; its rest repeats
+OWN = ("seconds", "device", "torch", "commit", "source")
+ROWS = {
+    ("guest", "test"): "guest",
+    ("guest", "val"): "guest_val",
+    ("guest", "all"): "guest_train",
+}
 
 
 class Damaged(ValueError):
@@ -58,42 +71,63 @@ class Damaged(ValueError):
 
 def rows_of(meta, moment, split):
     """Rows per client [C] behind an accuracy."""
-    return np.array(meta["n"][ROWS.get((moment, split), "train" if split == "all" else split)])
+    return np.array(
+        meta["n"][ROWS.get((moment, split), "train" if split == "all" else split)]
+    )
 
 
 def hits_of(accuracy, n):
-    """Counts [E, C] from accuracies [E, C] over n [C] rows; -1 for no rows. Raises ValueError unless they give the same bits."""
-    h = np.where(np.isnan(accuracy), -1, np.rint(accuracy.astype(np.float64) * n)).astype(np.int32)
+    """Counts [E, C] from accuracies [E, C] over n [C] rows; -1 for no rows.
+
+    Raises ValueError unless they give the same bits.
+    """
+    h = np.where(
+        np.isnan(accuracy), -1, np.rint(accuracy.astype(np.float64) * n)
+    ).astype(np.int32)
     if not np.array_equal(accuracy_of(h, n, accuracy.dtype), accuracy, equal_nan=True):
         raise ValueError(
-            "its accuracies are not counts over its clients' rows, so that it cannot be packed without loss"
+            "its accuracies are not counts over its clients' rows, so that it cannot "
+            "be packed without loss"
         )
     return h
 
 
 def accuracy_of(hits, n, dtype=np.float32):
     with np.errstate(all="ignore"):
-        return np.where(hits < 0, np.nan, hits.astype(dtype) / n.astype(dtype)).astype(dtype)
+        return np.where(hits < 0, np.nan, hits.astype(dtype) / n.astype(dtype)).astype(
+            dtype
+        )
 
 
 # ---------------------------------------------------------------- records -> tables
 def tables(items):
-    """[(id, {columns of SPEC}, Record)] -> {file: table}, of the files that have rows."""
+    """[(id, {columns of SPEC}, Record)] -> {file: table},
+    of the files that have rows.
+    """
     parts = {k: [] for k in FILES}
     for i, (name, spec, r) in enumerate(items):
-        kinds = {k: {named(n): [str(v.dtype), *v.shape] for n, v in getattr(r, p).items()} for k, p in PART.items()}
+        kinds = {
+            k: {named(n): [str(v.dtype), *v.shape] for n, v in getattr(r, p).items()}
+            for k, p in PART.items()
+        }
         rest = {k: v for k, v in r.meta.items() if k not in OWN}
         parts["runs"].append(
             {"run": i, "id": name}
             | spec
             | {k: r.meta.get(k) for k in OWN}
-            | {"rounds": [int(t) for t in r.rounds], "kinds": json.dumps(kinds), "meta": json.dumps(rest)}
+            | {
+                "rounds": [int(t) for t in r.rounds],
+                "kinds": json.dumps(kinds),
+                "meta": json.dumps(rest),
+            }
         )
         for (moment, view, split), a in r.views.items():
             n = rows_of(r.meta, moment, split)
             h = hits_of(a, n)
             keys = block(i, h.shape, r.rounds, moment=moment, view=view, split=split)
-            parts["hits"].append(keys | {"rows": np.repeat(n.astype(np.int32), len(h)), "hits": flat(h)})
+            parts["hits"].append(
+                keys | {"rows": np.repeat(n.astype(np.int32), len(h)), "hits": flat(h)}
+            )
         for (moment, view, split), c in r.cells.items():
             group, outcome, prediction = np.indices(c.shape[2:], np.int8).reshape(3, -1)
             times = c.shape[0] * c.shape[1]
@@ -108,7 +142,12 @@ def tables(items):
             keys = block(i, s.shape, r.rounds, moment=moment, view=view)
             parts["alike"].append(
                 keys
-                | {"kind": np.tile(np.arange(s.shape[2], dtype=np.int8), s[..., 0].size), "value": flat(s)}
+                | {
+                    "kind": np.tile(
+                        np.arange(s.shape[2], dtype=np.int8), s[..., 0].size
+                    ),
+                    "value": flat(s),
+                }
             )
         for k, v in r.logs.items():
             v = v.reshape(len(v), -1)
@@ -117,7 +156,9 @@ def tables(items):
     out = {"runs": pa.Table.from_pylist(parts.pop("runs"))}
     for k, some in parts.items():
         if some:
-            joined = pa.concat_tables([pa.table(p) for p in some], promote_options="permissive")
+            joined = pa.concat_tables(
+                [pa.table(p) for p in some], promote_options="permissive"
+            )
             out[k] = joined.unify_dictionaries().combine_chunks()
     return out
 
@@ -128,7 +169,9 @@ def named(key):
 
 
 def flat(a):
-    """[E, C, ...] client by client, then by round: neighbours in the file are neighbours in time, which compresses well."""
+    """[E, C, ...] client by client, then by round: neighbours in the file are
+    neighbours in time, which compresses well.
+    """
     return np.swapaxes(a, 0, 1).ravel()
 
 
@@ -136,7 +179,9 @@ def block(run, shape, rounds, across="client", **words):
     """Key columns of an array [E, C, ...] of one run, in the order of `flat`."""
     (E, C), each = shape[:2], int(np.prod(shape[2:], dtype=int))
     n = E * C * each
-    word = lambda w: pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int8)), pa.array([w]))
+    word = lambda w: pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(n, np.int8)), pa.array([w])
+    )
     return (
         {"run": np.full(n, run, np.int32)}
         | {k: word(w) for k, w in words.items()}
@@ -151,21 +196,33 @@ def narrow(v):
     """float32 where it holds the same numbers."""
     return (
         np.float32
-        if np.array_equal(v.astype(np.float32).astype(v.dtype), v, equal_nan=v.dtype.kind == "f")
+        if np.array_equal(
+            v.astype(np.float32).astype(v.dtype), v, equal_nan=v.dtype.kind == "f"
+        )
         else np.float64
     )
 
 
 # ---------------------------------------------------------------- writing
 def pack(items, folder):
-    """Write a study's runs, [(id, {columns of SPEC}, Record)]; returns bytes. Order and bytes depend on the runs alone.
+    """Write a study's runs, [(id, {columns of SPEC}, Record)]; returns bytes.
 
-    The files are written beside the folder, read back and compared with every record, then put in its place, so that it is whole
-    whenever the process ends. Raises ValueError for a run that would not come back as it is.
+    Order and bytes depend on the runs alone.
+
+    The files are written beside the folder, read back and compared with every record,
+    then put in its place, so that it is whole whenever the process ends. Raises
+    ValueError for a run that would not come back as it is.
     """
     folder = Path(folder)
     items = sorted(
-        items, key=lambda x: (x[1]["dataset"], x[1]["method"], x[1]["setting"], x[1]["seed"], x[0])
+        items,
+        key=lambda x: (
+            x[1]["dataset"],
+            x[1]["method"],
+            x[1]["setting"],
+            x[1]["seed"],
+            x[0],
+        ),
     )
     with lock.alone(folder):
         recover(folder)
@@ -178,8 +235,9 @@ def pack(items, folder):
             for name, spec, r in items:
                 if not same(r, back[name]):
                     raise ValueError(
-                        f"{spec['method']} {spec['setting']} seed {spec['seed']} ({name}) does not come back from "
-                        f"{folder} as it was; nothing was changed there"
+                        f"{spec['method']} {spec['setting']} seed {spec['seed']} "
+                        f"({name}) does not come back from {folder} as it was; nothing "
+                        "was changed there"
                     )
             size = sum(f.stat().st_size for f in new.iterdir())
             swap(new, folder)
@@ -191,7 +249,11 @@ def pack(items, folder):
 
 def write(items, folder):
     for k, t in tables(items).items():
-        plain = {VALUE[k]: "BYTE_STREAM_SPLIT" if VALUE[k] == "value" else "PLAIN"} if k in VALUE else None
+        plain = (
+            {VALUE[k]: "BYTE_STREAM_SPLIT" if VALUE[k] == "value" else "PLAIN"}
+            if k in VALUE
+            else None
+        )
         keys = [c for c in t.column_names if not plain or c not in plain]
         pq.write_table(
             t.replace_schema_metadata({"fedlib": FORMAT}),
@@ -224,7 +286,9 @@ def there(folder):
 
 
 def recover(folder):
-    """A process that died between the two renames of `swap` has left the old files aside: they are the evidence."""
+    """A process that died between the two renames of `swap` has left the old files
+    aside: they are the evidence.
+    """
     if not folder.exists() and aside(folder).exists():
         os.rename(aside(folder), folder)
     shutil.rmtree(aside(folder), ignore_errors=True)
@@ -254,7 +318,8 @@ def same(a, b):
         json.dumps(a.meta, sort_keys=True) == json.dumps(b.meta, sort_keys=True)
         and x.keys() == y.keys()
         and all(
-            x[k].dtype == y[k].dtype and np.array_equal(x[k], y[k], equal_nan=x[k].dtype.kind == "f")
+            x[k].dtype == y[k].dtype
+            and np.array_equal(x[k], y[k], equal_nan=x[k].dtype.kind == "f")
             for k in x
         )
     )
@@ -274,14 +339,23 @@ def read(folder, only=None):
         if any(kind[k] for kind in kinds.values()):
             try:
                 fill(k, table(folder, k), out, kinds)
-                whole = all(len(getattr(r, PART[k])) == len(kinds[i][k]) for i, r in out.items())
+                whole = all(
+                    len(getattr(r, PART[k])) == len(kinds[i][k]) for i, r in out.items()
+                )
             except (KeyError, ValueError, IndexError) as e:
                 if isinstance(e, Damaged):
                     raise
                 whole = False
             if not whole:
-                raise Damaged(f"{folder}/{k}.parquet does not belong to the runs beside it; " + again(folder))
-    return {row["id"]: out[row["run"]] for row in listed if only is None or row["id"] in only}
+                raise Damaged(
+                    f"{folder}/{k}.parquet does not belong to the runs beside it; "
+                    + again(folder)
+                )
+    return {
+        row["id"]: out[row["run"]]
+        for row in listed
+        if only is None or row["id"] in only
+    }
 
 
 def table(folder, name):
@@ -289,17 +363,25 @@ def table(folder, name):
     try:
         t = pq.read_table(path)
     except (OSError, pa.ArrowInvalid, pa.ArrowException) as e:
-        raise Damaged(f"{path} cannot be read ({str(e).splitlines()[0]}); " + again(folder)) from e
+        raise Damaged(
+            f"{path} cannot be read ({str(e).splitlines()[0]}); " + again(folder)
+        ) from e
     if (t.schema.metadata or {}).get(b"fedlib") != FORMAT:
         raise Damaged(
-            f"{path} is not evidence of this format: it lacks the mark fedlib = {FORMAT.decode()}; "
+            (
+                f"{path} is not evidence of this format: it lacks the mark "
+                f"fedlib = {FORMAT.decode()}; "
+            )
             + again(folder)
         )
     return t.unify_dictionaries().combine_chunks()
 
 
 def again(folder):
-    return f"restore it with `git checkout -- {folder}`, or delete {folder} and run `make evidence`"
+    return (
+        f"restore it with `git checkout -- {folder}`, or delete {folder} and run "
+        "`make evidence`"
+    )
 
 
 def fill(kind, t, records, kinds):
@@ -308,7 +390,10 @@ def fill(kind, t, records, kinds):
     run, value = number("run"), number(VALUE[kind])
     words = [c for c in ("name", "moment", "view", "split") if c in t.column_names]
     coded = [t[c].combine_chunks() for c in words]
-    codes, names = [np.asarray(c.indices) for c in coded], [c.dictionary.to_pylist() for c in coded]
+    codes, names = (
+        [np.asarray(c.indices) for c in coded],
+        [c.dictionary.to_pylist() for c in coded],
+    )
     for start, end in stretches(run, *codes):
         r, v = records[run[start]], value[start:end]
         key = tuple(n[c[start]] for n, c in zip(names, codes))
@@ -316,13 +401,20 @@ def fill(kind, t, records, kinds):
         if kind == "logs":
             r.logs[key[0]] = turned(v, -1, first).reshape(first, *rest).astype(dtype)
         elif kind == "hits":
-            r.views[key] = accuracy_of(turned(v, rest[0], first), rows_of(r.meta, key[0], key[2]), dtype)
+            r.views[key] = accuracy_of(
+                turned(v, rest[0], first), rows_of(r.meta, key[0], key[2]), dtype
+            )
         else:
-            getattr(r, PART[kind])[key] = turned(v, rest[0], first, *rest[1:]).astype(dtype)
+            getattr(r, PART[kind])[key] = turned(v, rest[0], first, *rest[1:]).astype(
+                dtype
+            )
 
 
 def turned(v, *shape):
-    """The inverse of `flat`. Contiguous, since the last digit of a float32 mean depends on the layout."""
+    """The inverse of `flat`.
+
+    Contiguous, since the last digit of a float32 mean depends on the layout.
+    """
     return np.ascontiguousarray(np.swapaxes(v.reshape(shape), 0, 1))
 
 
@@ -335,9 +427,15 @@ def stretches(*keys):
 
 # ---------------------------------------------------------------- what is there
 def listed(folder, columns=("id", *SPEC, *OWN)):
-    """runs.parquet of a packed study as a list of dictionaries; an empty one where it is not packed. Raises Damaged."""
+    """runs.parquet of a packed study as a list of dictionaries; an empty one where it
+    is not packed. Raises Damaged.
+    """
     path = there(folder) / "runs.parquet"
-    return _listed(path, os.stat(path).st_mtime_ns, tuple(columns)) if path.exists() else []
+    return (
+        _listed(path, os.stat(path).st_mtime_ns, tuple(columns))
+        if path.exists()
+        else []
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -346,14 +444,20 @@ def _listed(path, _changed, columns):
 
 
 def find(ids, paper, study, root="evidence"):
-    """{id: Record} of those runs that are stored, first in the study's own folder, then in the paper's others."""
+    """{id: Record} of those runs that are stored, first in the study's own folder,
+    then in the paper's others.
+    """
     root, out = Path(root), {}
     own = root / f"{paper}-{study}"
     for folder in [own, *sorted(f for f in root.glob(f"{paper}-*") if f != own)]:
         wanted = set(ids) - set(out)
         wanted &= {row["id"] for row in listed(folder, ("id",))} if wanted else set()
         if wanted:
-            out |= stored(folder, os.stat(there(folder) / "runs.parquet").st_mtime_ns, frozenset(wanted))
+            out |= stored(
+                folder,
+                os.stat(there(folder) / "runs.parquet").st_mtime_ns,
+                frozenset(wanted),
+            )
     return out
 
 

@@ -1,16 +1,22 @@
-"""Where runs are computed: one argument of `experiment.study`, or the environment variable FEDLIB_SCHEDULER.
+"""Where runs are computed: one argument of `experiment.study`, or the environment
+variable FEDLIB_SCHEDULER.
 
-    study("fedga", "synthetic")                                            processes of this machine, one thread each
-    study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")            a Dask cluster
-    study("fedga", "synthetic", executor=ThreadPoolExecutor(2))            whatever has submit(f, *args) -> Future
+    study("fedga", "synthetic")
+            processes of this machine, one thread each
+    study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")  a Dask cluster
+    study("fedga", "synthetic", executor=ThreadPoolExecutor(2))
+            whatever has submit(f, *args) -> Future
 
     python -m fedlib run fedga/synthetic --scheduler tcp://10.0.0.5:8786
-    FEDLIB_SCHEDULER=tcp://10.0.0.5:8786 dvc repro                         all notebooks, no line of them changed
+    FEDLIB_SCHEDULER=tcp://10.0.0.5:8786 dvc repro
+            all notebooks, no line of them changed
 
-Where nothing is said, FEDLIB_SCHEDULER counts; an argument `executor` or `workers` goes before it.
+Where nothing is said, FEDLIB_SCHEDULER counts; an argument `executor` or `workers` goes
+before it.
 
 How to start a cluster, also under Slurm and PBS: fedlib.study.cluster.
 """
+
 from __future__ import annotations
 
 import functools
@@ -32,10 +38,12 @@ VARIABLE = "FEDLIB_SCHEDULER"
 
 @contextmanager
 def opened(executor=None, workers=None, most=None, device=None):
-    """A function submit(f, *args) -> Future for as long as it is needed; None: compute in this process.
+    """A function submit(f, *args) -> Future for as long as it is needed; None: compute
+    in this process.
 
-    executor: see the module. workers: processes on this machine (None: one per core that we may use; one where there is a GPU).
-    most: no more than so many are needed. Raises ValueError where a cluster is not there or has other code.
+    executor: see the module. workers: processes on this machine (None: one per core
+    that we may use; one where there is a GPU). most: no more than so many are needed.
+    Raises ValueError where a cluster is not there or has other code.
     """
     if executor is None and workers is None:
         executor = os.environ.get(VARIABLE) or None
@@ -50,24 +58,33 @@ def opened(executor=None, workers=None, most=None, device=None):
                 yield submit
         finally:
             client.close()
-    elif hasattr(executor, "get_executor"):                                        # a Dask client
+    elif hasattr(executor, "get_executor"):  # a Dask client
         cluster.check(executor)
         with opened(executor.get_executor(pure=False)) as submit:
             yield submit
     elif hasattr(executor, "submit"):
         yield functools.partial(executor.submit, cluster.call, version(), attempt)
     else:
-        raise ValueError(f"executor = {executor!r}: give the address of a scheduler, as tcp://10.0.0.5:8786, an object with "
-                         "submit(f, *args) -> concurrent.futures.Future, or None")
+        raise ValueError(
+            f"executor = {executor!r}: give the address of a scheduler, "
+            "as tcp://10.0.0.5:8786, an object with submit(f, "
+            "*args) -> concurrent.futures.Future, or None"
+        )
 
 
 def cores(device=None):
     """How many runs at once: one per core that we may use, one where there is a GPU."""
-    return 1 if torch.cuda.is_available() and device != "cpu" else len(os.sched_getaffinity(0))
+    return (
+        1
+        if torch.cuda.is_available() and device != "cpu"
+        else len(os.sched_getaffinity(0))
+    )
 
 
 def results(submit, f, items, *args):
-    """(i, f(items[i], *args), None) or (i, None, the exception), in the order in which they end. Raises CodeError at once."""
+    """(i, f(items[i], *args), None) or (i, None, the exception), in the order in which
+    they end. Raises CodeError at once.
+    """
     if submit is None:
         for i, item in enumerate(items):
             try:
@@ -77,7 +94,7 @@ def results(submit, f, items, *args):
         return
     todo = {submit(f, item, *args): i for i, item in enumerate(items)}
     for future in as_completed(todo):
-        i = todo.pop(future)                               # and its result is not kept here
+        i = todo.pop(future)  # and its result is not kept here
         try:
             yield i, future.result(), None
         except cluster.CodeError:
@@ -87,7 +104,10 @@ def results(submit, f, items, *args):
 
 
 class WorkerError(Exception):
-    """What was raised in another process, in words; its traceback is a note. Not every exception survives the way back."""
+    """What was raised in another process, in words; its traceback is a note.
+
+    Not every exception survives the way back.
+    """
 
 
 def attempt(f, *args):
@@ -104,13 +124,19 @@ def reason(error):
     """An exception in one line, wherever it was raised."""
     if isinstance(error, CancelledError):
         return "cancelled: the scheduler has gone, or was told to stop it"
-    return str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
+    return (
+        str(error)
+        if isinstance(error, WorkerError)
+        else f"{type(error).__name__}: {error}"
+    )
 
 
 # ---------------------------------------------------------------- this machine
 @contextmanager
 def processes(n):
-    """A pool of n processes, copies of a server that has imported fedlib: importing takes seconds, a run may not."""
+    """A pool of n processes, copies of a server that has imported fedlib: importing
+    takes seconds, a run may not.
+    """
     if n < 2:
         yield None
         return
@@ -118,17 +144,23 @@ def processes(n):
     context = multiprocessing.get_context(start_method())
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["fedlib.study.experiment"])
-    with ProcessPoolExecutor(n, mp_context=context, initializer=begin, initargs=(dict(os.environ),)) as pool:
+    with ProcessPoolExecutor(
+        n, mp_context=context, initializer=begin, initargs=(dict(os.environ),)
+    ) as pool:
         try:
             yield functools.partial(pool.submit, attempt)
-        except BaseException:                              # interrupted: do not wait for what has not begun
+        except BaseException:  # interrupted: do not wait for what has not begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 def start_method():
-    """forkserver, or spawn where that is not safe: off Linux, and after an edit, as the server keeps the code of its start."""
-    return "forkserver" if sys.platform == "linux" and version() == served() else "spawn"
+    """forkserver, or spawn where that is not safe: off Linux, and after an edit, as the
+    server keeps the code of its start.
+    """
+    return (
+        "forkserver" if sys.platform == "linux" and version() == served() else "spawn"
+    )
 
 
 @functools.cache
@@ -138,7 +170,9 @@ def served():
 
 
 def begin(environment):
-    """In a new process of the pool: the caller's environment of today, one thread, and no life after the caller's."""
+    """In a new process of the pool: the caller's environment of today, one thread, and
+    no life after the caller's.
+    """
     os.environ.update(environment)
     torch.set_num_threads(1)
     threading.Thread(target=end_with_caller, daemon=True).start()

@@ -1,9 +1,13 @@
-"""How flat are the models that a run ends with? What the study `flatness` measures, cell by cell (PLGU, Figure 7).
+"""How flat are the models that a run ends with?
 
-Every model is measured three ways: the global model on the rows of all clients, the global model on the rows of one client,
-and that client's own model on the same rows. The middle one is the control: it has the first one's weights and the last one's
-rows. Letters: c clients measured, p points per axis.
+What the study `flatness` measures, cell by cell (PLGU, Figure 7).
+
+Every model is measured three ways: the global model on the rows of all clients, the
+global model on the rows of one client, and that client's own model on the same rows.
+The middle one is the control: it has the first one's weights and the last one's rows.
+Letters: c clients measured, p points per axis.
 """
+
 from __future__ import annotations
 
 from functools import partial
@@ -15,31 +19,50 @@ from ..core.tree import pick, where
 from ..measures import landscape, sharpness
 from . import experiment
 
-GLOBAL, ALONE, OWN = "global model", "global model on one client's data", "personalised model"
-HOME = {"Ditto": "v", "PLGU-LF": "w"}                   # method -> where a client keeps its own model
+GLOBAL, ALONE, OWN = (
+    "global model",
+    "global model on one client's data",
+    "personalised model",
+)
+HOME = {"Ditto": "v", "PLGU-LF": "w"}  # method -> where a client keeps its own model
 RHO = (0.05, 0.1, 0.5)
 METRICS = ("lambda_max", *(f"rise_{r:g}" for r in RHO), "landscape_area", "weight_norm")
-SEEDS = (1, 2)                                         # of the two directions: the same in every plane
-PLACES = ("worst", "median", "best")                   # the clients whose landscapes are drawn, by the accuracy of their model
+SEEDS = (1, 2)  # of the two directions: the same in every plane
+# the clients whose landscapes are drawn, by the accuracy of their model
+PLACES = ("worst", "median", "best")
 
 
 def own(name, state, i):
-    """The model that serves client i: its own, or the server's where it has never trained one."""
+    """The model that serves client i: its own,
+    or the server's where it has never trained one.
+    """
     mine, w = pick(state["clients"], i), state["server"]["w"]
-    return where(mine["seen"], mine[HOME[name]], w) if "seen" in mine else mine[HOME[name]]
+    return (
+        where(mine["seen"], mine[HOME[name]], w) if "seen" in mine else mine[HOME[name]]
+    )
 
 
 def numbers(loss, w):
-    """{metric: value} of one model on one loss; `loss` is the value at the model itself.
+    """{metric: value} of one model on one loss; `loss` is the value at the
+    model itself.
 
-    A rise is the largest of one step and of an ascent; the area is that of the disc of radius 0.5, on 9 points an axis.
+    A rise is the largest of one step and of an ascent; the area is that of the disc of
+    radius 0.5, on 9 points an axis.
     """
     e = sharpness.lambda_max(loss, w)
     s = landscape.surface(loss, w, 0.5, 9, SEEDS)
     middle = s.z.flatten()[s.z.numel() // 2]
-    return ({"lambda_max": e.value} | {f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO}
-            | {"landscape_area": float(sharpness.area(s.z, 0.5)), "weight_norm": float(s.norm), "loss": float(middle),
-               "converged": float(e.converged), "cosine": float(s.cosine)})
+    return (
+        {"lambda_max": e.value}
+        | {f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO}
+        | {
+            "landscape_area": float(sharpness.area(s.z, 0.5)),
+            "weight_norm": float(s.norm),
+            "loss": float(middle),
+            "converged": float(e.converged),
+            "cosine": float(s.cosine),
+        }
+    )
 
 
 def some(C, c):
@@ -48,7 +71,9 @@ def some(C, c):
 
 
 def places(accuracy):
-    """{"worst", "median", "best": client} of accuracies [C]; of equal ones the first."""
+    """{"worst", "median", "best": client} of accuracies [C];
+    of equal ones the first.
+    """
     order = np.argsort(accuracy, kind="stable")
     return dict(zip(PLACES, order[[0, (len(order) - 1) // 2, -1]].tolist()))
 
@@ -61,15 +86,18 @@ def measure_all(cells, workers=None, **size):
 def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
     """Train a cell and measure what it leaves behind.
 
-    -> "sharpness": {view: {metric: value}}; the last two views, means over `clients` clients, exist where clients have models of
-    their own. "surfaces", for seeds in `draw` alone: {(view, place): losses [p, p]}, place "" for the global model, else one of
-    PLACES or "mean" over all clients (on `coarse` points). "who": {place: client}. rows: a fixed class-balanced subset for the
-    global model.
+    -> "sharpness": {view: {metric: value}}; the last two views, means over `clients`
+    clients, exist where clients have models of their own. "surfaces", for seeds
+    in `draw` alone: {(view, place): losses [p, p]}, place "" for the global model,
+    else one of PLACES or "mean" over all clients (on `coarse` points). "who":
+    {place: client}. rows: a fixed class-balanced subset for the global model.
     """
     torch.set_num_threads(1)
     _, task, r = experiment.trained(cell, device="cpu")
     w, home = r.state["server"]["w"], cell.method in HOME
-    common = landscape.data_loss(task, landscape.balanced(task.y, rows, torch.cat(task.train)))
+    common = landscape.data_loss(
+        task, landscape.balanced(task.y, rows, torch.cat(task.train))
+    )
     loss = [landscape.data_loss(task, at) for at in task.train]
     mine = [own(cell.method, r.state, i) for i in range(task.C)] if home else []
     views = {ALONE: lambda i: w, OWN: mine.__getitem__} if home else {}
@@ -79,11 +107,17 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
         found[view] = {k: float(np.mean([e[k] for e in each])) for k in each[0]}
     surfaces, who = {}, {}
     if cell.seed in draw:
+
         def z(f, v, p):
             return landscape.surface(f, v, 1.0, p, SEEDS).z.numpy()
+
         surfaces[GLOBAL, ""] = z(common, w, points)
         who = places(r["pre", "personal", "test"][-1]) if home else {}
         for view, model in views.items():
-            surfaces |= {(view, k): z(loss[i], model(i), points) for k, i in who.items()}
-            surfaces[view, "mean"] = np.mean([z(loss[i], model(i), coarse) for i in range(task.C)], 0)
+            surfaces |= {
+                (view, k): z(loss[i], model(i), points) for k, i in who.items()
+            }
+            surfaces[view, "mean"] = np.mean(
+                [z(loss[i], model(i), coarse) for i in range(task.C)], 0
+            )
     return {"sharpness": found, "surfaces": surfaces, "who": who}

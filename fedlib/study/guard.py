@@ -1,11 +1,14 @@
-"""The guard: no stored run is taken where the code as it is now would give other numbers.
+"""The guard: no stored run is taken where the code as it is now would give
+other numbers.
 
     check(cells)         nothing; or Moved, which says what moved and what can be done
 
-A run's name holds no source text. So somebody who edits a method and asks for a study would be given the runs of
-the code before the edit. Hence the micro-runs of the units of these cells are repeated, once for every state of the
-sources: what was compared and found the same is noted in runs/.checked, which all processes share.
+A run's name holds no source text. So somebody who edits a method and asks for a study
+would be given the runs of the code before the edit. Hence the micro-runs of the units
+of these cells are repeated, once for every state of the sources: what was compared and
+found the same is noted in runs/.checked, which all processes share.
 """
+
 from __future__ import annotations
 
 import functools
@@ -25,9 +28,11 @@ class Moved(ValueError):
 
 # ---------------------------------------------------------------- the check
 def check(cells, runs="runs"):
-    """Raise Moved where a unit of these cells has other numbers than its fingerprint, or none for its version.
+    """Raise Moved where a unit of these cells has other numbers than its fingerprint,
+    or none for its version.
 
-    Nothing is repeated for sources whose fingerprints were all compared before they were committed.
+    Nothing is repeated for sources whose fingerprints were all compared before they
+    were committed.
     """
     if sources.state() == sources.released():
         return
@@ -48,26 +53,44 @@ def check(cells, runs="runs"):
 def wrong(unit, labels):
     """The Finding of a unit, some of its micro-runs repeated, or None."""
     new = set(labels) - sources.stored()[unit]["runs"].keys()
-    return (fingerprints.moved(unit, fingerprints.repeat(unit, labels)) or fingerprints.pending(unit)
-            or (fingerprints.incomplete(unit) if new else None))
+    return (
+        fingerprints.moved(unit, fingerprints.repeat(unit, labels))
+        or fingerprints.pending(unit)
+        or (fingerprints.incomplete(unit) if new else None)
+    )
 
 
 def message(found):
     """What moved, and the two ways on."""
-    return "\n".join((
-        "the stored runs, those of the book, were made by other code than this:", *(f"  {f}" for f in found),
-        "To see what your code gives, ask for study(..., mine=True): it is computed anew, under names of its own, kept in "
-        "runs/ and never packed.", fingerprints.advice(found))).rstrip()
+    return "\n".join(
+        (
+            "the stored runs, those of the book, were made by other code than this:",
+            *(f"  {f}" for f in found),
+            (
+                "To see what your code gives, ask for study(..., mine=True): it is "
+                "computed anew, under names of its own, kept in runs/ and never packed."
+            ),
+            fingerprints.advice(found),
+        )
+    ).rstrip()
 
 
 def wanted(cells):
-    """{unit: labels of the micro-runs that concern these cells}: the defaults, and what the cells set."""
+    """{unit: labels of the micro-runs that concern these cells}:
+    the defaults, and what the cells set.
+    """
     out = {}
     for cell in {(c.method, c.kwargs, c.task, c.engine): c for c in cells}.values():
-        values = dict(settings({k: json.loads(getattr(cell, k)) for k in ("kwargs", "task", "engine")}))
+        values = dict(
+            settings(
+                {k: json.loads(getattr(cell, k)) for k in ("kwargs", "task", "engine")}
+            )
+        )
         for unit in identity.units(cell):
             if unit in sources.stored():
-                out.setdefault(unit, {}).update(dict.fromkeys(asked(labels(unit), values)))
+                out.setdefault(unit, {}).update(
+                    dict.fromkeys(asked(labels(unit), values))
+                )
     return {unit: list(some) for unit, some in sorted(out.items())}
 
 
@@ -78,7 +101,9 @@ def labels(unit):
 
 
 def settings(tree):
-    """(name, value) of all that a cell sets, at every depth: pieces and the method inside are dicts."""
+    """(name, value) of all that a cell sets, at every depth:
+    pieces and the method inside are dicts.
+    """
     for k, v in tree.items():
         yield k, v
         if isinstance(v, dict):
@@ -86,7 +111,9 @@ def settings(tree):
 
 
 def asked(known, values):
-    """The labels of `known` that settings {name: value} concern; of a number, whatever number is tried."""
+    """The labels of `known` that settings {name: value} concern;
+    of a number, whatever number is tried.
+    """
     for label in known:
         name, given, _ = label.partition("=")
         exact = f"{name}={values.get(name)}"
@@ -95,13 +122,17 @@ def asked(known, values):
 
 
 def salt():
-    """Hash of all sources, 16 hex digits: what names a run that is of these sources only."""
+    """Hash of all sources, 16 hex digits:
+    what names a run that is of these sources only.
+    """
     return record.source()
 
 
 # ---------------------------------------------------------------- notes
 def entry(unit, label):
-    """The line that notes a comparison; the hash at its end, so that half a line says nothing."""
+    """The line that notes a comparison;
+    the hash at its end, so that half a line says nothing.
+    """
     return f"{unit}: {label} {sources.state()}"
 
 
@@ -114,7 +145,10 @@ def read(notes):
 
 
 def write(notes, lines):
-    """Add lines in one piece, so that processes do not mix theirs. Where none can be written, none is noted."""
+    """Add lines in one piece, so that processes do not mix theirs.
+
+    Where none can be written, none is noted.
+    """
     if not lines:
         return
     try:
@@ -125,4 +159,4 @@ def write(notes, lines):
         pass
 
 
-# ---------------------------------------------------------------- units of somebody else
+# --------------------------------------------------------------- units of somebody else

@@ -1,8 +1,11 @@
-"""What names a run: its resolved specification and the versions of the units that make its numbers. No source text.
+"""What names a run: its resolved specification and the versions of the units that make
+its numbers. No source text.
 
-A unit is the engine, or a method, step, rule, source of data, partition or network, such as "method FedAS". versions.toml lists
-the units whose numbers were changed on purpose; a unit that is not there has version 1, which is left out, so that a new kind of
-unit renames nothing. What keeps versions honest: fedlib.study.fingerprints and fedlib.study.guard.
+A unit is the engine, or a method, step, rule, source of data, partition or network,
+such as "method FedAS". versions.toml lists the units whose numbers were changed on
+purpose; a unit that is not there has version 1, which is left out, so that a new kind
+of unit renames nothing. What keeps versions honest: fedlib.study.fingerprints and
+fedlib.study.guard.
 """
 
 from __future__ import annotations
@@ -25,12 +28,15 @@ from ..methods.make import piece
 from . import foreign
 
 VERSIONS = Path(__file__).with_name("versions.toml")
-FILES = ("model", "weights")  # entries of a description that are paths: the content counts, not the name
+# entries of a description that are paths: the content counts, not the name
+FILES = ("model", "weights")
 
 
 def run_id(cell):
     """The name of a run, 16 hex digits. cell: a fedlib.study.studies.Cell."""
-    what, used, files = parts(METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine)
+    what, used, files = parts(
+        METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine
+    )
     more = {
         "versions": raised(used),
         "files": sorted(map(content, files)),
@@ -43,7 +49,9 @@ def run_id(cell):
 
 def units(cell):
     """The units that make the numbers of a cell, in the order of their names."""
-    return list(parts(METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine)[1])
+    return list(
+        parts(METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine)[1]
+    )
 
 
 def raised(used):
@@ -55,12 +63,17 @@ def raised(used):
 @functools.cache
 def versions(path=VERSIONS):
     """{unit: its version now} of every unit that versions.toml lists."""
-    return {unit: bumps[-1]["v"] for unit, bumps in tomllib.loads(Path(path).read_text()).items()}
+    return {
+        unit: bumps[-1]["v"]
+        for unit, bumps in tomllib.loads(Path(path).read_text()).items()
+    }
 
 
 @functools.cache
 def parts(cls, name, kwargs, task, settings):
-    """(the specification that is hashed, the units, the files) of a cell given by its json texts; cls: its method's class now."""
+    """(the specification that is hashed, the units, the files) of a cell given by its
+    json texts; cls: its method's class now.
+    """
     hyper, task, settings = (
         resolved(name, json.loads(kwargs)),
         described(json.loads(task)),
@@ -68,15 +81,26 @@ def parts(cls, name, kwargs, task, settings):
     )
     run = {k: plain(v) for k, v in settings.items() if plain(v) != ENGINE.get(k, "")}
     files = tuple(sorted(task.pop("files")))
-    used = {"engine", f"method {name}", *pieces(hyper), *(f"{k} {v['name']}" for k, v in nested(task))}
-    return {"task": task, "method": name, "hyper": hyper, "engine": run}, tuple(sorted(used)), files
+    used = {
+        "engine",
+        f"method {name}",
+        *pieces(hyper),
+        *(f"{k} {v['name']}" for k, v in nested(task)),
+    }
+    return (
+        {"task": task, "method": name, "hyper": hyper, "engine": run},
+        tuple(sorted(used)),
+        files,
+    )
 
 
-# ---------------------------------------------------------------- a method and its hyper-parameters
+# ---------------------------------------------------- a method and its hyper-parameters
 def resolved(name, kwargs):
-    """Every hyper-parameter with the value that will be used, as method.make distributes them over a method and the one inside.
+    """Every hyper-parameter with the value that will be used, as method.make
+    distributes them over a method and the one inside.
 
-    A field that came later declares hp(..., absent=the value that is the old behaviour), and is left out at that value.
+    A field that came later declares hp(..., absent=the value that is the old
+    behaviour), and is left out at that value.
     """
     cls = METHODS[name]
     others = (
@@ -95,13 +119,19 @@ def resolved(name, kwargs):
     if issubclass(cls, Wrap):
         inside = kwargs.get("inner", cls.around)
         inside = {"name": inside} if isinstance(inside, str) else inside
-        given = {k: v for k, v in kwargs.items() if k not in ("inner", *(f.name for f in own))} | inside
+        given = {
+            k: v
+            for k, v in kwargs.items()
+            if k not in ("inner", *(f.name for f in own))
+        } | inside
         out["inner"] = {"name": given.pop("name")} | resolved(inside["name"], given)
     return out
 
 
 def pieces(hyper):
-    """The units inside a resolved method: its step and rule, the method that it wraps, and what is inside that one."""
+    """The units inside a resolved method: its step and rule, the method that it wraps,
+    and what is inside that one.
+    """
     out = [f"{k} {hyper[k]['name']}" for k in ("step", "rule") if k in hyper]
     if "inner" in hyper:
         out += [f"method {hyper['inner']['name']}", *pieces(hyper["inner"])]
@@ -109,10 +139,14 @@ def pieces(hyper):
 
 
 def plain(v):
-    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a piece its class and its fields."""
+    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a piece
+    its class and its fields.
+    """
     if dataclasses.is_dataclass(v):
         return {"name": type(v).__name__} | {
-            f.name: plain(getattr(v, f.name)) for f in dataclasses.fields(v) if f.name != "task"
+            f.name: plain(getattr(v, f.name))
+            for f in dataclasses.fields(v)
+            if f.name != "task"
         }
     if isinstance(v, dict):
         return {k: plain(x) for k, x in sorted(v.items())}
@@ -121,8 +155,10 @@ def plain(v):
     return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 
-# ---------------------------------------------------------------- a task and what the engine is told
-ENGINE = {k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()}
+# --------------------------------------------------- a task and what the engine is told
+ENGINE = {
+    k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()
+}
 TASK = {
     "partition": {"name": "natural"},
     "batch": 32.0,
@@ -132,14 +168,18 @@ TASK = {
 
 
 def described(spec):
-    """A task's description without what is a default, and "files": the paths in it, which are hashed by their content."""
+    """A task's description without what is a default, and "files": the paths in it,
+    which are hashed by their content.
+    """
     files = set()
     out = {k: described_part(k, v, files) for k, v in spec.items()}
     return {k: v for k, v in out.items() if v != TASK.get(k, "")} | {"files": files}
 
 
 def described_part(kind, v, files):
-    """One entry of a description; arguments at their default are left out, paths go to the set `files`."""
+    """One entry of a description; arguments at their default are left out,
+    paths go to the set `files`.
+    """
     if not isinstance(v, dict) or "name" not in v:
         return plain(v)
     default = defaults(kind, v["name"])
@@ -154,7 +194,11 @@ def described_part(kind, v, files):
 
 def defaults(kind, name):
     """{argument: default} of a source of data, a partition or a network."""
-    table = {"data": tasks.SOURCES, "partition": tasks.PARTITIONS, "network": tasks.NETWORKS}.get(kind, {})
+    table = {
+        "data": tasks.SOURCES,
+        "partition": tasks.PARTITIONS,
+        "network": tasks.NETWORKS,
+    }.get(kind, {})
     if name not in table:
         return {}
     return {
@@ -165,9 +209,14 @@ def defaults(kind, name):
 
 
 def nested(task):
-    """(kind, description) of every source, partition and network of a task; features are features of other data."""
+    """(kind, description) of every source, partition and network of a task; features
+    are features of other data.
+    """
     out = [("network", task["network"])] if "network" in task else []
-    out, data = [*out, ("partition", task.get("partition", TASK["partition"]))], task["data"]
+    out, data = (
+        [*out, ("partition", task.get("partition", TASK["partition"]))],
+        task["data"],
+    )
     while data:
         out.append(("data", data))
         data = data.get("data")
@@ -175,7 +224,9 @@ def nested(task):
 
 
 def content(path):
-    """The checksum of a file that a run reads; its path where it is not there yet: then the run itself will say so."""
+    """The checksum of a file that a run reads; its path where it is not there yet: then
+    the run itself will say so.
+    """
     return _content(path, os.stat(path).st_mtime_ns) if os.path.isfile(path) else path
 
 

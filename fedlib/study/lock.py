@@ -1,16 +1,20 @@
-"""A run is computed once: a lock beside its folder, for processes of one machine or of many that share a file system.
+"""A run is computed once: a lock beside its folder, for processes of one machine or of
+many that share a file system.
 
     with alone(Path("runs/0123456789abcdef")) as mine:     # waits for whoever has it
         ...
 
-The lock is a file, runs/0123456789abcdef.lock. It names process and host, and its holder touches it every HEARTBEAT seconds, see
-filelock.SoftFileLease: locks of the operating system are not to be relied on where a cluster shares its files.
+The lock is a file, runs/0123456789abcdef.lock. It names process and host, and its
+holder touches it every HEARTBEAT seconds, see filelock.SoftFileLease: locks of the
+operating system are not to be relied on where a cluster shares its files.
 
-Left by a process that died on this host, a lock is taken over at once; left by another host, after LEASE seconds without a sign
-of life. Either is logged. Where the file system cannot exchange two names (NFS), both take a little more than LEASE. A holder
-that only slept so long goes on beside its successor: both compute the same numbers, and a run's files appear whole or not at
-all.
+Left by a process that died on this host, a lock is taken over at once; left by another
+host, after LEASE seconds without a sign of life. Either is logged. Where the file
+system cannot exchange two names (NFS), both take a little more than LEASE. A holder
+that only slept so long goes on beside its successor: both compute the same numbers, and
+a run's files appear whole or not at all.
 """
+
 from __future__ import annotations
 
 import logging
@@ -21,18 +25,26 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-HEARTBEAT, LEASE = 15.0, 120.0                             # seconds; every process must have the same LEASE
-POLL = 0.2                                                 # seconds between two looks of one who waits
+HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
+POLL = 0.2  # seconds between two looks of one who waits
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def alone(folder, wait=True):
-    """Hold the lock of a run's folder. Yields True; with wait=False at once False, where another process holds it."""
+    """Hold the lock of a run's folder.
+
+    Yields True; with wait=False at once False, where another process holds it.
+    """
     path = Path(folder).absolute()
     path = path.with_name(path.name + ".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    lease = SoftFileLease(path, lease_duration=LEASE, heartbeat_interval=min(HEARTBEAT, LEASE / 3), on_compromise=lost)
+    lease = SoftFileLease(
+        path,
+        lease_duration=LEASE,
+        heartbeat_interval=min(HEARTBEAT, LEASE / 3),
+        on_compromise=lost,
+    )
     if not taken(lease, path, wait):
         yield False
         return
@@ -43,7 +55,10 @@ def alone(folder, wait=True):
 
 
 def taken(lease, path, wait):
-    """Get the lock, from a living holder only when it lets go. False: it has not, and wait is False."""
+    """Get the lock, from a living holder only when it lets go.
+
+    False: it has not, and wait is False.
+    """
     seen, since, told = None, time.monotonic(), False
     while True:
         mark, holder = stamp(path), lease.owner
@@ -51,20 +66,32 @@ def taken(lease, path, wait):
             seen, since = mark, time.monotonic()
         silent = time.monotonic() - since
         try:
-            lease.acquire(blocking=False)                  # takes over what is stale, if the file system lets it
+            # takes over what is stale, if the file system lets it
+            lease.acquire(blocking=False)
         except Timeout:
             if silent > 1.2 * LEASE:
-                log.warning("%s: no sign of life of %s for %.0f s, taking over", path, named(holder), silent)
+                log.warning(
+                    "%s: no sign of life of %s for %.0f s, taking over",
+                    path,
+                    named(holder),
+                    silent,
+                )
                 lease.force_break()
                 continue
             if not wait:
                 return False
             if not told:
-                log.warning("%s: waiting for %s, which computes this run", path, named(holder))
+                log.warning(
+                    "%s: waiting for %s, which computes this run", path, named(holder)
+                )
                 told = True
             time.sleep(POLL)
             continue
-        if holder is not None and (silent >= LEASE or holder.hostname == lease.owner.hostname and dead(holder.pid)):
+        if holder is not None and (
+            silent >= LEASE
+            or holder.hostname == lease.owner.hostname
+            and dead(holder.pid)
+        ):
             log.warning("%s: taken over from %s, which is gone", path, named(holder))
         return True
 
@@ -84,15 +111,24 @@ def dead(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:                                # somebody else's
+    except PermissionError:  # somebody else's
         pass
     return False
 
 
 def named(holder):
-    return f"process {holder.pid} on {holder.hostname}" if holder else "an unnamed process"
+    return (
+        f"process {holder.pid} on {holder.hostname}" if holder else "an unnamed process"
+    )
 
 
 def lost(claim):
-    """The holder slept longer than LEASE, or its lock was deleted. It goes on: see above."""
-    log.warning("%s: the lock is lost (%s); another process may compute the same run", claim.lock_file, claim.reason)
+    """The holder slept longer than LEASE, or its lock was deleted.
+
+    It goes on: see above.
+    """
+    log.warning(
+        "%s: the lock is lost (%s); another process may compute the same run",
+        claim.lock_file,
+        claim.reason,
+    )

@@ -1,10 +1,14 @@
-"""Micro-runs: the small experiment of every unit that makes numbers, at its defaults and at other settings.
+"""Micro-runs: the small experiment of every unit that makes numbers, at its defaults
+and at other settings.
 
-    runs("method FedAS")["align=sample"]()     # {"server": [count, norm, projection], "view personal": ...}
+    runs("method FedAS")["align=sample"]()  # {"server": [count, norm, projection],
+                                            "view personal": ...}
 
-A method runs four rounds of six clients in float64; engine, steps and rules do so under a method with nothing
-of its own; data and partitions are small; a network trains for two batches. fedlib.study.fingerprints keeps them.
+A method runs four rounds of six clients in float64; engine, steps and rules do so under
+a method with nothing of its own; data and partitions are small; a network trains for
+two batches. fedlib.study.fingerprints keeps them.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,69 +29,168 @@ from ..core.method import BASE
 from ..core.pool import Pool
 from ..core.task import Plan, Task
 from ..core.tree import leaves
-from ..data import acs, census, cifar10, cifar100, domainbed, mnist, office10, tasks, tiny_imagenet
+from ..data import (
+    acs,
+    census,
+    cifar10,
+    cifar100,
+    domainbed,
+    mnist,
+    office10,
+    tasks,
+    tiny_imagenet,
+)
 from ..methods import METHODS
 from ..methods.make import make
 from ..pieces.robust import RULES
 from . import toys
 
 ROUNDS, COHORT, SEED = 4, 4, 1
-DEFAULTS = "defaults"                                  # the label of the micro-run at default settings
-LARGE = ("AlexNetBN", "ResNet50")                      # networks that need 64 pixels per side
-CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}   # methods beside a frozen CLIP, and their networks
+DEFAULTS = "defaults"  # the label of the micro-run at default settings
+LARGE = ("AlexNetBN", "ResNet50")  # networks that need 64 pixels per side
+# methods beside a frozen CLIP, and their networks
+CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}
 
 # ------------------------------------------------ hyper-parameters for four rounds
-QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "outer": 3, "J": 2, "size": 12, "pool": 30}
-OTHER = {                                              # a value that matters, where the next one does not
-    "W": 2, "trim": 0.3, "bad": 0.3, "inputs": 50, "chunk": 16, "cap": 2, "window": 2, "tol": 9.0, "reach": 1,
-    "rows": 5, "count": 2, "head_lr": 0.3, "floor": 0.9}
-LATE = {"rho": 0.25}                                   # EquFL: three checkpoints, then one calibrated round
+QUICK = {
+    "W": 1,
+    "theta": math.inf,
+    "tune": 1,
+    "head_epochs": 2,
+    "outer": 3,
+    "J": 2,
+    "size": 12,
+    "pool": 30,
+}
+OTHER = {  # a value that matters, where the next one does not
+    "W": 2,
+    "trim": 0.3,
+    "bad": 0.3,
+    "inputs": 50,
+    "chunk": 16,
+    "cap": 2,
+    "window": 2,
+    "tol": 9.0,
+    "reach": 1,
+    "rows": 5,
+    "count": 2,
+    "head_lr": 0.3,
+    "floor": 0.9,
+}
+LATE = {"rho": 0.25}  # EquFL: three checkpoints, then one calibrated round
 FEW = LATE | {"collect": "discrete", "count": 2}
 TENSOR = {"layer": "tensor"}
-NEEDS = {                                              # label -> what else must be set for it to matter
-    "trigger=half": {"W": 2}, "sticky=True": {"theta": 0.0}, "sticky=False": {"theta": 0.0},
-    "tol=9.0": {"window": 2}, "delta=0.0005": {"order": "HF"}, "against=drift": {"fresh": True},
-    "count=2": FEW, "rewind=True": FEW, "collect=discrete": FEW, "reach=1": LATE, "normalise=none": LATE,
-    "normalise=loss": LATE, "beta=0.3": {"timing": "lagged"}, "trials=5": {"timing": "probe"},
-    "CD2pFed align_lr=0.005": {"align": True}, "CD2pFed align_epochs=2": {"align": True},
-    "scale=sum1": TENSOR, "scale=renorm": TENSOR, "scale=exact": TENSOR, "by=root": TENSOR}
+NEEDS = {  # label -> what else must be set for it to matter
+    "trigger=half": {"W": 2},
+    "sticky=True": {"theta": 0.0},
+    "sticky=False": {"theta": 0.0},
+    "tol=9.0": {"window": 2},
+    "delta=0.0005": {"order": "HF"},
+    "against=drift": {"fresh": True},
+    "count=2": FEW,
+    "rewind=True": FEW,
+    "collect=discrete": FEW,
+    "reach=1": LATE,
+    "normalise=none": LATE,
+    "normalise=loss": LATE,
+    "beta=0.3": {"timing": "lagged"},
+    "trials=5": {"timing": "probe"},
+    "CD2pFed align_lr=0.005": {"align": True},
+    "CD2pFed align_epochs=2": {"align": True},
+    "scale=sum1": TENSOR,
+    "scale=renorm": TENSOR,
+    "scale=exact": TENSOR,
+    "by=root": TENSOR,
+}
 
-# ------------------------------------------------ what is made, and the changes that are tried one at a time
+# --------------------------- what is made, and the changes that are tried one at a time
 DATA = {
     "synthetic": {"alpha": 1, "beta": 1},
     "glyphs": {"n": 48, "size": 16},
     "domains": {"preset": "PACS", "n": 20, "size": 16},
     "census": {"clients": 4, "n_mean": 60, "n_test": 40},
-    "features": {"data": {"name": "glyphs", "n": 12, "size": 16}}}
+    "features": {"data": {"name": "glyphs", "n": 12, "size": 16}},
+}
 CUTS = {
     "dirichlet": {"clients": 5, "alpha": 0.5},
     "dirichlet_capped": {"clients": 5, "alpha": 0.5},
     "labels_per_client": {"clients": 5, "labels": 3},
     "ring": {"clients": 5, "labels": 3},
-    "by_domain": {"per_domain": 2}}
-SIZES = {"MLP": {"hidden": 7}, "AlexNetBN": {"hidden": 16}, "WideResNet": {"depth": 10, "width": 2}}
-BATCH, GROUP, DRAW, SEEDED = {"norm": "batch"}, {"norm": "group"}, {"draw": 1}, {"seed": 1}
+    "by_domain": {"per_domain": 2},
+}
+SIZES = {
+    "MLP": {"hidden": 7},
+    "AlexNetBN": {"hidden": 16},
+    "WideResNet": {"depth": 10, "width": 2},
+}
+BATCH, GROUP, DRAW, SEEDED = (
+    {"norm": "batch"},
+    {"norm": "group"},
+    {"draw": 1},
+    {"seed": 1},
+)
 PICTURES = [SEEDED, {"split": "test"}, {"warp": 0.25}, {"classes": 5}]
 CHANGES = {
     "synthetic": [DRAW, {"sizes": "lognormal"}, {"alpha": 0.5, "beta": 0.5}],
-    "glyphs": [*PICTURES, {"styles": ("neon", "halftone")}, {"spurious": 0.9}, {"clutter": 1.0}],
-    "domains": [*PICTURES[:3], {"preset": "VLCS", "classes": 5}, {"preset": "OfficeHome", "classes": 5},
-                {"preset": "TerraIncognita", "classes": 5}, {"preset": "DomainNet", "classes": 5}],
-    "census": [DRAW, {"task": "employment"}, {"task": "health"}, {"group": "race"}, {"shift": 0.0},
-               {"bias_sex": 0.0}, {"bias_race": 0.0}, {"indirect_sex": 0.0}, {"indirect_race": 0.0}],
-    "dirichlet": [SEEDED], "dirichlet_capped": [SEEDED], "labels_per_client": [SEEDED], "ring": [SEEDED],
+    "glyphs": [
+        *PICTURES,
+        {"styles": ("neon", "halftone")},
+        {"spurious": 0.9},
+        {"clutter": 1.0},
+    ],
+    "domains": [
+        *PICTURES[:3],
+        {"preset": "VLCS", "classes": 5},
+        {"preset": "OfficeHome", "classes": 5},
+        {"preset": "TerraIncognita", "classes": 5},
+        {"preset": "DomainNet", "classes": 5},
+    ],
+    "census": [
+        DRAW,
+        {"task": "employment"},
+        {"task": "health"},
+        {"group": "race"},
+        {"shift": 0.0},
+        {"bias_sex": 0.0},
+        {"bias_race": 0.0},
+        {"indirect_sex": 0.0},
+        {"indirect_race": 0.0},
+    ],
+    "dirichlet": [SEEDED],
+    "dirichlet_capped": [SEEDED],
+    "labels_per_client": [SEEDED],
+    "ring": [SEEDED],
     "by_domain": [SEEDED],
-    "MLP": [BATCH, GROUP, {"hidden": (7, 5)}], "CNN": [BATCH], "MiniAlexNet": [BATCH], "MiniResNet": [BATCH],
-    "ResNet18": [GROUP, {"stem": "cifar"}], "WideResNet": [GROUP],
+    "MLP": [BATCH, GROUP, {"hidden": (7, 5)}],
+    "CNN": [BATCH],
+    "MiniAlexNet": [BATCH],
+    "MiniResNet": [BATCH],
+    "ResNet18": [GROUP, {"stem": "cifar"}],
+    "WideResNet": [GROUP],
     "Prompts": [{"class_specific": True}, {"ctx_init": "a picture of a"}],
-    "Probe": [{"momentum": 0.5}, {"decay": 0.01}, {"batches": 3}, {"epochs": 3}, {"poisson": True},
-              {"last": "drop"}, {"shuffle": False}],
-    "run": [{"every": 3}, {"own": True, "cohort": None}, {"microscope": True}, {"splits": ("test", "all")}]}
+    "Probe": [
+        {"momentum": 0.5},
+        {"decay": 0.01},
+        {"batches": 3},
+        {"epochs": 3},
+        {"poisson": True},
+        {"last": "drop"},
+        {"shuffle": False},
+    ],
+    "run": [
+        {"every": 3},
+        {"own": True, "cohort": None},
+        {"microscope": True},
+        {"splits": ("test", "all")},
+    ],
+}
 
 
 # ---------------------------------------------------------------- a micro-run
 def numbers(xs):
-    """[count, norm, projection] of the finite values of arrays: no permutation and no sign goes unseen."""
+    """[count, norm, projection] of the finite values of arrays:
+    no permutation and no sign goes unseen.
+    """
     flat = [torch.as_tensor(x).detach().double().flatten() for x in xs]
     v = torch.cat([torch.zeros(0, dtype=torch.float64), *flat])
     v = v[v.isfinite()]
@@ -96,33 +199,56 @@ def numbers(xs):
 
 
 def played(method, **more):
-    """The Record of four rounds of a method on its task, clients one after another on the CPU."""
-    how = {"seed": SEED, "cohort": COHORT, "how": "loop", "guests": True, "device": "cpu", "progress": False}
+    """The Record of four rounds of a method on its task,
+    clients one after another on the CPU.
+    """
+    how = {
+        "seed": SEED,
+        "cohort": COHORT,
+        "how": "loop",
+        "guests": True,
+        "device": "cpu",
+        "progress": False,
+    }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                # three steps on thirty rows are too few, say some
+        # three steps on thirty rows are too few, say some
+        warnings.simplefilter("ignore")
         return run(method, rounds=ROUNDS, **how | more)
 
 
 def left(method, rec):
-    """{what: numbers} of what a run leaves: server, clients, logs, bytes, and what every view says."""
+    """{what: numbers} of what a run leaves: server, clients, logs, bytes,
+    and what every view says.
+    """
     floats = lambda tree: [x for x in leaves(tree) if x.is_floating_point()]
     ways = [way for _, way in sorted(rec.meta["bytes"].items())]
-    out = {"server": numbers(floats(rec.state["server"])), "clients": numbers(floats(rec.state["clients"])),
-           "logs": numbers(v for k, v in sorted(rec.logs.items()) if k != "cohort"),
-           "bytes": numbers([[t["bytes"] for _, t in sorted(way.items())] for way in ways])}
+    out = {
+        "server": numbers(floats(rec.state["server"])),
+        "clients": numbers(floats(rec.state["clients"])),
+        "logs": numbers(v for k, v in sorted(rec.logs.items()) if k != "cohort"),
+        "bytes": numbers(
+            [[t["bytes"] for _, t in sorted(way.items())] for way in ways]
+        ),
+    }
     return out | {f"view {k}": numbers([v]) for k, v in said(method, rec).items()}
 
 
 @torch.no_grad()
 def said(method, rec):
-    """{view: log-probabilities [C, n, K]} of every client's test rows; accuracies hide a small change."""
+    """{view: log-probabilities [C, n, K]} of every client's test rows;
+    accuracies hide a small change.
+    """
     ids = torch.arange(method.task.C)
     down = method.send(rec.state["server"], ids)
     go = Clients(method, method.task, SEED, ROUNDS, ROUNDS, "loop", None)
 
     def views(down, mine, shard):
         x = shard.all("test").x
-        return {k: view(x).log_softmax(-1) for k, view in method.views(down, mine, shard).items()}
+        return {
+            k: view(x).log_softmax(-1)
+            for k, view in method.views(down, mine, shard).items()
+        }
+
     return go.each(views, (down, rec.state["clients"]), go.shards(ids), "views")
 
 
@@ -138,74 +264,135 @@ def tried(f, name):
 
 
 def variants(cls, known=(*BASE, "task", "inner")):
-    """{label: hyper-parameters}: the defaults, and each of its own at every other choice or one other value."""
+    """{label: hyper-parameters}: the defaults, and each of its own at every other
+    choice or one other value.
+    """
     out = [{}]
     for f in fields(cls):
         if f.name not in known:
             values = f.metadata.get("choices") or [another(f)]
             out += [{f.name: v} for v in values if v not in (f.default, None)]
-    return {called(h): h | NEEDS.get(f"{cls.__name__} {called(h)}", NEEDS.get(called(h), {})) for h in out}
+    return {
+        called(h): h
+        | NEEDS.get(f"{cls.__name__} {called(h)}", NEEDS.get(called(h), {}))
+        for h in out
+    }
 
 
 def another(f):
-    """Another value of a number: one that the paper searches, else half of it, or one more. Else None."""
-    base, (lo, hi) = QUICK.get(f.name, f.default), f.metadata.get("range") or (-math.inf, math.inf)
+    """Another value of a number: one that the paper searches, else half of it,
+    or one more. Else None.
+    """
+    base, (lo, hi) = (
+        QUICK.get(f.name, f.default),
+        f.metadata.get("range") or (-math.inf, math.inf),
+    )
     if f.name in OTHER or not isinstance(base, (int, float)):
         return OTHER.get(f.name)
     near = (base + 1, base - 1) if isinstance(base, int) else (base / 2, 0.5)
-    return next(v for v in (*(f.metadata.get("grid") or ()), *near) if lo <= v <= hi and v != base)
+    return next(
+        v
+        for v in (*(f.metadata.get("grid") or ()), *near)
+        if lo <= v <= hi and v != base
+    )
 
 
-# ---------------------------------------------------------------- {label: function -> {what: numbers}}
+# ------------------------------------------------- {label: function -> {what: numbers}}
 def of_engine():
-    """What no method decides: who trains, on which rows, in which batches; descent, evaluation, records."""
+    """What no method decides: who trains, on which rows, in which batches;
+    descent, evaluation, records.
+    """
     task = toy_of(None)
 
     def go(task, hyper, **more):
         method = toys.Probe(task, **hyper)
         rec = played(method, **more)
-        scores = [v for d in (rec.views, rec.cells, rec.alike) for _, v in sorted(d.items())]
+        scores = [
+            v for d in (rec.views, rec.cells, rec.alike) for _, v in sorted(d.items())
+        ]
         return left(method, rec) | {"scores": numbers(scores)}
+
     normed = toys.toy(toys.Normed(5, 6, 3), groups=toys.GROUPS)
     engine = {called(e): partial(go, task, {}, **e) for e in CHANGES["run"]}
-    return tried(partial(go, task), "Probe") | engine | {
-        "batch norm": partial(go, normed, {}), "cohorts": partial(cohorts, task), "rows": partial(rows, task)}
+    return (
+        tried(partial(go, task), "Probe")
+        | engine
+        | {
+            "batch norm": partial(go, normed, {}),
+            "cohorts": partial(cohorts, task),
+            "rows": partial(rows, task),
+        }
+    )
 
 
 def cohorts(task):
     """Who trains: drawn, by online ratio, and all but the stragglers."""
     absent = online.stragglers(9, 0.4, 3)
-    return {"drawn": numbers(cohort_of(toys.Probe(task), task, s, t, 3) for s in range(3) for t in range(20)),
-            "online": numbers([[online.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]]),
-            "stragglers": numbers(absent(t) for t in range(6))}
+    return {
+        "drawn": numbers(
+            cohort_of(toys.Probe(task), task, s, t, 3)
+            for s in range(3)
+            for t in range(20)
+        ),
+        "online": numbers([[online.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]]),
+        "stragglers": numbers(absent(t) for t in range(6)),
+    }
 
 
 def rows(task):
-    """How a pool becomes a task: cut, with test rows of its own, held out or shared; standardised; grouped."""
+    """How a pool becomes a task: cut, with test rows of its own, held out or shared;
+    standardised; grouped.
+    """
     owner = torch.arange(len(task.y)) % 4
-    pool = Pool("toy", task.x, task.y, task.K, "synthetic", owner, tuple("abcd"), a=task.a)
+    pool = Pool(
+        "toy", task.x, task.y, task.K, "synthetic", owner, tuple("abcd"), a=task.a
+    )
     mine = lambda keep: [((owner == c) & keep).nonzero()[:, 0] for c in range(4)]
     keep = torch.ones(len(owner), dtype=torch.bool)
-    held, common = tasks.hold_out(pool, [3] * 4), tasks.hold_out_share(pool, {"by": "labels", "share": 0.3})
+    held, common = (
+        tasks.hold_out(pool, [3] * 4),
+        tasks.hold_out_share(pool, {"by": "labels", "share": 0.3}),
+    )
     rest = keep.index_fill(0, common.test, False)
-    cut = lambda pool, keep, **more: Task.from_rows("toy", task.network, pool, mine(keep), SEED, **more)
-    made = {"own": cut(pool, keep), "parts": cut(pool, keep, parts=(0.5, 0.3, 0.2)),
-            "held out": cut(held, keep), "shared": cut(common, rest, shared=True)}
-    images, parity = pool._replace(x=task.x[:, :3, None, None]), tasks.grouped(pool, {"by": "parity"})
-    standard = [tasks.standard(images), tasks.standard(images, (1,)), tasks.standard(images, (), "imagenet")]
-    return {k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()} | {
+    cut = lambda pool, keep, **more: Task.from_rows(
+        "toy", task.network, pool, mine(keep), SEED, **more
+    )
+    made = {
+        "own": cut(pool, keep),
+        "parts": cut(pool, keep, parts=(0.5, 0.3, 0.2)),
+        "held out": cut(held, keep),
+        "shared": cut(common, rest, shared=True),
+    }
+    images, parity = (
+        pool._replace(x=task.x[:, :3, None, None]),
+        tasks.grouped(pool, {"by": "parity"}),
+    )
+    standard = [
+        tasks.standard(images),
+        tasks.standard(images, (1,)),
+        tasks.standard(images, (), "imagenet"),
+    ]
+    return {
+        k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()
+    } | {
         "standard": numbers(p.x for p in standard),
-        "parity": numbers([parity.a, parity.groups.of_class, parity.groups.positive])}
+        "parity": numbers([parity.a, parity.groups.of_class, parity.groups.positive]),
+    }
 
 
 def of_method(name):
     """A method on the toy task; those beside a frozen CLIP on toy towers."""
-    quick = {k: v for k, v in QUICK.items() if k in {f.name for f in fields(METHODS[name])}}
+    quick = {
+        k: v for k, v in QUICK.items() if k in {f.name for f in fields(METHODS[name])}
+    }
 
     def go(hyper):
         method = make(name, toy_of(CLIP.get(name)), **quick | hyper)
         return left(method, played(method))
-    return {label: partial(go, hyper) for label, hyper in variants(METHODS[name]).items()}
+
+    return {
+        label: partial(go, hyper) for label, hyper in variants(METHODS[name]).items()
+    }
 
 
 @cache
@@ -218,14 +405,20 @@ def toy_of(network):
 
 def of_piece(kind, table, name):
     """A step or a rule, where all six clients train and send what they have."""
+
     def go(hyper):
         method = toys.Probe(toy_of(None), **{kind: table[name](**hyper)})
         return left(method, played(method, cohort=None))
-    return {label: partial(go, hyper) for label, hyper in variants(table[name], ()).items()}
+
+    return {
+        label: partial(go, hyper) for label, hyper in variants(table[name], ()).items()
+    }
 
 
 def of_data(name):
-    """A source: its rows, classes, owners and groups; of one that reads files, how it reads a small one."""
+    """A source: its rows, classes, owners and groups; of one that reads files,
+    how it reads a small one.
+    """
     if name in READ:
         return {label: partial(read, name, label) for label in READ[name]}
 
@@ -234,6 +427,7 @@ def of_data(name):
         pool = tasks.SOURCES[name](**DATA.get(name, {}) | model | changes)
         there = {k: getattr(pool, k) for k in ("x", "y", "owner", "test", "a")}
         return {k: numbers([v]) for k, v in there.items() if v is not None}
+
     return tried(go, name)
 
 
@@ -261,38 +455,57 @@ def survey(folder, **what):
 def digits(folder):
     """Two pictures in the format of MNIST."""
     path = folder / "images"
-    path.write_bytes(bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28)) + bytes(range(196)) * 8)
+    path.write_bytes(
+        bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
+        + bytes(range(196)) * 8
+    )
     return [mnist.read_idx(path, 3).copy()]
 
 
 def scaled(folder, how, mean, std):
     """A picture, normalised as the archives of small photographs are."""
-    return [cifar10.scale(tiny_imagenet.read_image(picture(folder))[None], how, mean, std)]
+    return [
+        cifar10.scale(tiny_imagenet.read_image(picture(folder))[None], how, mean, std)
+    ]
 
 
 READ = {
-    "acs": {DEFAULTS: survey} | {f"task={t}": partial(survey, task=t) for t in ("employment", "health")}
+    "acs": {DEFAULTS: survey}
+    | {f"task={t}": partial(survey, task=t) for t in ("employment", "health")}
     | {"group=race": partial(survey, group="race")},
-    "mnist": {DEFAULTS: digits}, "office10": {DEFAULTS: lambda at: [office10.read_image(picture(at), 16)]},
-    "domainbed": {DEFAULTS: lambda at: [domainbed.read_image(picture(at), 16)[0]]}}
-for _name, _mean, _std in (("cifar10", cifar10.CIFAR10.mean, cifar10.CIFAR10.std),
-                           ("cifar100", cifar100.CIFAR100.mean, cifar100.CIFAR100.std),
-                           ("tiny_imagenet", tiny_imagenet.MEAN, tiny_imagenet.STD)):
-    READ[_name] = {DEFAULTS: partial(scaled, how=True, mean=_mean, std=_std),
-                   "normalise=half": partial(scaled, how="half", mean=_mean, std=_std)}
+    "mnist": {DEFAULTS: digits},
+    "office10": {DEFAULTS: lambda at: [office10.read_image(picture(at), 16)]},
+    "domainbed": {DEFAULTS: lambda at: [domainbed.read_image(picture(at), 16)[0]]},
+}
+for _name, _mean, _std in (
+    ("cifar10", cifar10.CIFAR10.mean, cifar10.CIFAR10.std),
+    ("cifar100", cifar100.CIFAR100.mean, cifar100.CIFAR100.std),
+    ("tiny_imagenet", tiny_imagenet.MEAN, tiny_imagenet.STD),
+):
+    READ[_name] = {
+        DEFAULTS: partial(scaled, how=True, mean=_mean, std=_std),
+        "normalise=half": partial(scaled, how="half", mean=_mean, std=_std),
+    }
 
 
 def of_partition(name):
     """A partition of 400 labels, or owners, that follow from their numbers."""
+
     def go(changes):
-        y = (torch.arange(400) ** 2 // 7) % (4 if name in ("natural", "by_domain") else 10)
+        y = (torch.arange(400) ** 2 // 7) % (
+            4 if name in ("natural", "by_domain") else 10
+        )
         out = tasks.PARTITIONS[name](y, **CUTS.get(name, {}) | changes)
         return {"rows": numbers(out), "sizes": numbers([[len(r) for r in out]])}
+
     return tried(go, name)
 
 
 def of_network(name):
-    """A network: first weights, logits, and weights after two batches, running statistics included."""
+    """A network: first weights, logits, and weights after two batches,
+    running statistics included.
+    """
+
     def go(changes):
         task = seen_by(name, SIZES.get(name, {}) | changes)
         start = task.init(SEED)
@@ -301,14 +514,24 @@ def of_network(name):
         with torch.no_grad():
             logits = task.logits(w, task.x)
             last = sgd(grad(task.loss), w, shard, 0.1)
-        return {"start": numbers(leaves(start)), "logits": numbers([logits]), "trained": numbers(leaves(last))}
+        return {
+            "start": numbers(leaves(start)),
+            "logits": numbers([logits]),
+            "trained": numbers(leaves(last)),
+        }
+
     return tried(go, name)
 
 
 def exact(w):
-    """Other weights of these shapes, the same bits on every machine: normal numbers in float32 are not."""
+    """Other weights of these shapes, the same bits on every machine:
+    normal numbers in float32 are not.
+    """
     g = torch.Generator().manual_seed(SEED)
-    draw = lambda v: (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1) / math.sqrt(v[0].numel() / 3)
+    draw = lambda v: (
+        (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1)
+        / math.sqrt(v[0].numel() / 3)
+    )
     return {k: v if v.dim() < 2 else draw(v) for k, v in w.items()}
 
 
@@ -316,25 +539,39 @@ def seen_by(name, sizes):
     """A task with one client, whose rows are what a network of these sizes sees."""
     if name in CLIP.values():
         return toys.toy_towers(3, 5, network=name, **sizes)[1]
-    known, side = [f.name for f in fields(tasks.NETWORKS[name])], 64 if name in LARGE else 32
-    given = {k: v for k, v in {"inputs": 27, "channels": 3, "K": 4}.items() if k in known}
+    known, side = (
+        [f.name for f in fields(tasks.NETWORKS[name])],
+        64 if name in LARGE else 32,
+    )
+    given = {
+        k: v for k, v in {"inputs": 27, "channels": 3, "K": 4}.items() if k in known
+    }
     shape = (27,) if "inputs" in known else (3, side, side)
-    x = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.randn(
+        8, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     train, val, test = (toys.rows([n], start) for n, start in ((6, 0), (1, 6), (1, 7)))
     net, y = tasks.NETWORKS[name](**given | sizes), torch.arange(8) % 4
     return Task("toy", net, x, y, train, val, test, K=4, batch=3)
 
 
 # ---------------------------------------------------------------- all of them
-KINDS = {                                              # kind -> its members, and name -> micro-runs
-    "method": (METHODS, of_method), "step": (STEPS, partial(of_piece, "step", STEPS)),
-    "rule": (RULES, partial(of_piece, "rule", RULES)), "data": (tasks.SOURCES, of_data),
-    "partition": (tasks.PARTITIONS, of_partition), "network": (tasks.NETWORKS, of_network)}
+KINDS = {  # kind -> its members, and name -> micro-runs
+    "method": (METHODS, of_method),
+    "step": (STEPS, partial(of_piece, "step", STEPS)),
+    "rule": (RULES, partial(of_piece, "rule", RULES)),
+    "data": (tasks.SOURCES, of_data),
+    "partition": (tasks.PARTITIONS, of_partition),
+    "network": (tasks.NETWORKS, of_network),
+}
 
 
 def units():
     """All units that make numbers, by the names that identity.units gives them."""
-    return ["engine", *(f"{kind} {name}" for kind, (table, _) in KINDS.items() for name in table)]
+    return [
+        "engine",
+        *(f"{kind} {name}" for kind, (table, _) in KINDS.items() for name in table),
+    ]
 
 
 def runs(unit):

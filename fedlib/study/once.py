@@ -1,11 +1,14 @@
-"""What a notebook measures once and keeps: sharpness of trained models, times of rounds, whatever takes long or never
-comes out twice.
+"""What a notebook measures once and keeps: sharpness of trained models, times of
+rounds, whatever takes long or never comes out twice.
 
-    found = once("plgu-flatness", tier, flatness.measured, cells)     # f(*args, **more), a tree of numbers, texts, arrays
+    found = once("plgu-flatness", tier, flatness.measured, cells)
+            # f(*args, **more), a tree of numbers, texts, arrays
 
-The answer lies in evidence/kept/<name>.parquet, from where the book is drawn, else in runs/kept/, else f computes it.
-It is named like a run: by what f is given, runs by their names, and by the versions of f and of the `units` it uses. A
-function that is no part of this package, as one written in a notebook, counts by its source and by what it names there.
+The answer lies in evidence/kept/<name>.parquet, from where the book is drawn, else
+in runs/kept/, else f computes it. It is named like a run: by what f is given, runs by
+their names, and by the versions of f and of the `units` it uses. A function that is no
+part of this package, as one written in a notebook, counts by its source and by what it
+names there.
 """
 
 from __future__ import annotations
@@ -29,14 +32,21 @@ STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
 
 
 def once(name, tier, f, *args, units=(), **more):
-    """f(*args, **more), a tree of dictionaries, lists, numbers, texts, arrays and data frames; computed where nobody has yet."""
+    """f(*args, **more), a tree of dictionaries, lists, numbers, texts, arrays and data
+    frames; computed where nobody has yet.
+    """
     key = key_of(name, tier, f, args, more, units)
     for path in (STORE / f"{name}.parquet", RUNS / f"{name}-{key}.parquet"):
         if path.exists():
             kept, about = read(path)
             if about["key"] == key:
                 return kept
-    about = {"key": key, "tier": tier, "commit": record.commit(), "source": record.source()}
+    about = {
+        "key": key,
+        "tier": tier,
+        "commit": record.commit(),
+        "source": record.source(),
+    }
     return write(RUNS / f"{name}-{key}.parquet", f(*args, **more), about)
 
 
@@ -46,8 +56,14 @@ def key_of(name, tier, f, args, more, units=()):
         f, args, more = f.func, (*f.args, *args), f.keywords | more
     package, _, module = f.__module__.partition(".")
     ours = package in ("fedlib", "repro", "papers")
-    unit = f"measure fedlib.{module.rpartition('.')[2]}.{f.__qualname__}"          # whichever folder it lies in
-    what = {"name": name, "tier": tier, "measure": unit if ours else foreign.own(f), "given": given([args, more])}
+    # whichever folder it lies in
+    unit = f"measure fedlib.{module.rpartition('.')[2]}.{f.__qualname__}"
+    what = {
+        "name": name,
+        "tier": tier,
+        "measure": unit if ours else foreign.own(f),
+        "given": given([args, more]),
+    }
     what["versions"] = identity.raised([unit, *units])
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -64,7 +80,8 @@ def given(v):
 
 
 def pack(tier):
-    """Copy the newest answer of each name at this tier from runs/kept into evidence/kept; the paths that changed.
+    """Copy the newest answer of each name at this tier from runs/kept into
+    evidence/kept; the paths that changed.
 
     Raises ValueError for one that was measured by sources that are in no commit.
     """
@@ -79,8 +96,9 @@ def pack(tier):
             continue
         if about["commit"].endswith("+") or about["commit"] == "unknown":
             raise ValueError(
-                f"{path} was measured by sources that are in no commit ({about['commit']}), so that nobody can measure it again: "
-                "commit them, delete the file and draw its notebook again"
+                f"{path} was measured by sources that are in no commit "
+                f"({about['commit']}), so that nobody can measure it again: commit "
+                "them, delete the file and draw its notebook again"
             )
         to.parent.mkdir(parents=True, exist_ok=True)
         record.whole(to, lambda f, path=path: f.write(path.read_bytes()))
@@ -88,16 +106,29 @@ def pack(tier):
     return done
 
 
-# ---------------------------------------------------------------- a tree <-> one row per leaf
+# ---------------------------------------------------------- a tree <-> one row per leaf
 def write(path, tree, about):
     """Write a tree, and return it as it will be read."""
     rows = [row(at, leaf) for at, leaf in leaves(tree)]
     columns = ("path", "kind", "shape", "numbers", "text")
-    types = (pa.string(), pa.string(), pa.list_(pa.int32()), pa.list_(pa.float64()), pa.string())
-    t = pa.table({k: pa.array([r[k] for r in rows], kind) for k, kind in zip(columns, types)})
+    types = (
+        pa.string(),
+        pa.string(),
+        pa.list_(pa.int32()),
+        pa.list_(pa.float64()),
+        pa.string(),
+    )
+    t = pa.table(
+        {k: pa.array([r[k] for r in rows], kind) for k, kind in zip(columns, types)}
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"fedlib": FORMAT, "about": json.dumps(about, sort_keys=True)}
-    record.whole(path, lambda f: pq.write_table(t.replace_schema_metadata(meta), f, compression="zstd"))
+    record.whole(
+        path,
+        lambda f: pq.write_table(
+            t.replace_schema_metadata(meta), f, compression="zstd"
+        ),
+    )
     return read(path)[0]
 
 
@@ -105,7 +136,9 @@ def leaves(tree, at=()):
     """[(path, leaf)], the path a tuple of keys and of positions in lists."""
     if isinstance(tree, dict) and tree:
         return [x for k, v in tree.items() for x in leaves(v, (*at, plain_key(k)))]
-    if isinstance(tree, (list, tuple)) and not all(isinstance(v, (int, float)) for v in tree):
+    if isinstance(tree, (list, tuple)) and not all(
+        isinstance(v, (int, float)) for v in tree
+    ):
         return [x for i, v in enumerate(tree) for x in leaves(v, (*at, [i]))]
     return [(at, tree)]
 
@@ -116,21 +149,46 @@ def plain_key(k):
 
 
 def row(at, leaf):
-    """One leaf: numbers with their kind and shape, or a text (json for None and for what is empty)."""
-    out = {"path": json.dumps(at), "kind": "text", "shape": None, "numbers": None, "text": None}
+    """One leaf: numbers with their kind and shape,
+    or a text (json for None and for what is empty).
+    """
+    out = {
+        "path": json.dumps(at),
+        "kind": "text",
+        "shape": None,
+        "numbers": None,
+        "text": None,
+    }
     if isinstance(leaf, str):
         return out | {"text": leaf}
-    if leaf is None or isinstance(leaf, dict):              # leaves() leaves no other dictionary than an empty one
+    # leaves() leaves no other dictionary than an empty one
+    if leaf is None or isinstance(leaf, dict):
         return out | {"kind": "json", "text": json.dumps(leaf)}
     if isinstance(leaf, pd.DataFrame):
         named = [k for k in leaf.index.names if k is not None]
         data = (leaf.reset_index() if named else leaf).to_dict("list")
-        return out | {"kind": "frame", "text": json.dumps({"index": named, "data": data}, default=lambda v: v.item())}
+        return out | {
+            "kind": "frame",
+            "text": json.dumps(
+                {"index": named, "data": data}, default=lambda v: v.item()
+            ),
+        }
     a = np.asarray(leaf)
     if a.dtype.kind not in "fiub":
-        raise TypeError(f"once: {json.dumps(at)} is {type(leaf).__name__}; keep numbers, texts, arrays, frames, lists, dicts")
-    kind = type(leaf).__name__ if isinstance(leaf, (bool, int, float, list)) else str(a.dtype)
-    return out | {"kind": kind, "shape": list(a.shape), "numbers": a.ravel().astype(float).tolist()}
+        raise TypeError(
+            f"once: {json.dumps(at)} is {type(leaf).__name__}; keep numbers, texts, "
+            "arrays, frames, lists, dicts"
+        )
+    kind = (
+        type(leaf).__name__
+        if isinstance(leaf, (bool, int, float, list))
+        else str(a.dtype)
+    )
+    return out | {
+        "kind": kind,
+        "shape": list(a.shape),
+        "numbers": a.ravel().astype(float).tolist(),
+    }
 
 
 def read(path):
@@ -145,8 +203,10 @@ def read(path):
             place(root, ["", *json.loads(r["path"])], value(r))
         return listed(root.get("", {})), json.loads(meta[b"about"])
     except (OSError, pa.ArrowException, ValueError, KeyError) as e:
-        raise Damaged(f"{path} cannot be read ({str(e).splitlines()[0]}); restore it with `git checkout -- {path}`, or "
-                      "delete it and let it be measured again") from e
+        raise Damaged(
+            f"{path} cannot be read ({str(e).splitlines()[0]}); restore it with "
+            f"`git checkout -- {path}`, or delete it and let it be measured again"
+        ) from e
 
 
 def value(r):
@@ -164,8 +224,12 @@ def value(r):
 
 
 def place(tree, path, leaf):
-    """Put a leaf at its path; positions of lists are keys (position,) until `listed`."""
-    key, *rest = [(k[0],) if isinstance(k, list) else tuple_key(k) for k in path[:1]] + path[1:]
+    """Put a leaf at its path; positions of lists are keys
+    (position,) until `listed`.
+    """
+    key, *rest = [
+        (k[0],) if isinstance(k, list) else tuple_key(k) for k in path[:1]
+    ] + path[1:]
     if rest:
         place(tree.setdefault(key, {}), rest, leaf)
     else:

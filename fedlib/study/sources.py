@@ -1,4 +1,7 @@
-"""Which sources make numbers, and in which state they are: what a reader may edit without being asked, and what not."""
+"""Which sources make numbers, and in which state they are: what a reader may edit
+without being asked, and what not.
+"""
+
 from __future__ import annotations
 
 import ast
@@ -17,22 +20,42 @@ FILE = HOME / "fingerprints.json"
 
 @functools.cache
 def state():
-    """Hash of the code that makes numbers, of the versions and of the fingerprints, as this process found them."""
+    """Hash of the code that makes numbers, of the versions and of the fingerprints, as
+    this process found them.
+    """
     h = hashlib.sha256()
     for path in modules():
-        h.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + bare(path.read_text()).encode() + b"\0")
+        h.update(
+            path.relative_to(PACKAGE).as_posix().encode()
+            + b"\0"
+            + bare(path.read_text()).encode()
+            + b"\0"
+        )
     for name in ("versions.toml", "fingerprints.json"):
         h.update((HOME / name).read_bytes().replace(b"\r\n", b"\n"))
     return h.hexdigest()[:16]
 
 
 def released():
-    """The state whose fingerprints were all compared last, by `python -m fedlib.study.fingerprints check`; "" where there is none."""
+    """The state whose fingerprints were all compared last, by
+    `python -m fedlib.study.fingerprints check`; "" where there is none.
+    """
     return CHECKED.read_text().strip() if CHECKED.exists() else ""
 
 
-def modules(home=PACKAGE, roots=("core/engine", "data/tasks", "methods/make", "core/online", "study/microruns")):
-    """The files of this package that make numbers: the roots, and what they import when they are loaded."""
+def modules(
+    home=PACKAGE,
+    roots=(
+        "core/engine",
+        "data/tasks",
+        "methods/make",
+        "core/online",
+        "study/microruns",
+    ),
+):
+    """The files of this package that make numbers:
+    the roots, and what they import when they are loaded.
+    """
     found, todo = set(), [home / f"{r}.py" for r in roots]
     while todo:
         path = todo.pop()
@@ -54,21 +77,29 @@ def imported(path, home):
 
 
 def bare(source):
-    """The lines of Python code without comments, docstrings and blank lines; the same text in every version of Python."""
+    """The lines of Python code without comments, docstrings and blank lines; the same
+    text in every version of Python.
+    """
     lines, tree = source.splitlines(), ast.parse(source)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+        if isinstance(
+            node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        ) and ast.get_docstring(node):
             doc = node.body[0]
             for row in range(doc.lineno - 1, doc.end_lineno):
-                lines[row] = lines[row][:doc.col_offset] if row == doc.lineno - 1 else ""
+                lines[row] = (
+                    lines[row][: doc.col_offset] if row == doc.lineno - 1 else ""
+                )
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 @functools.cache
 def stored(path=FILE):
-    """{unit: {"version": int, "runs": {label: {what: [count, norm, projection]}}}} as it was last noted."""
+    """{unit: {"version": int, "runs": {label: {what: [count, norm, projection]}}}} as
+    it was last noted.
+    """
     return json.loads(path.read_text())

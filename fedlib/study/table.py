@@ -1,4 +1,5 @@
 """Tables as csv, the same bytes for the same table."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,9 @@ def shown(value):
 
 
 def write(table, path):
-    """csv with six significant digits, "\\n" line ends and no index: the same table gives the same bytes."""
+    """csv with six significant digits, "\\n" line ends and no index:
+    the same table gives the same bytes.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     table.map(shown).to_csv(path, index=False, lineterminator="\n")

@@ -1,4 +1,7 @@
-"""The benchmarks compare loops that compute the same, and count what they say they count. Nothing is timed here."""
+"""The benchmarks compare loops that compute the same, and count what they say they
+count. Nothing is timed here.
+"""
+
 import json
 import subprocess
 import sys
@@ -22,25 +25,46 @@ from benchmarks.usual import Usual  # noqa: E402
 
 
 def smaller(c, most=10):
-    """The case with no more than so many rows of each split at a client: enough to see what a round computes."""
-    few = {split: tuple(r[:most] for r in getattr(c.task, split)) for split in ("train", "val", "test")}
+    """The case with no more than so many rows of each split at a client:
+    enough to see what a round computes.
+    """
+    few = {
+        split: tuple(r[:most] for r in getattr(c.task, split))
+        for split in ("train", "val", "test")
+    }
     return replace(c, task=replace(c.task, **few))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full if n == "resnet18" else ()) for n in NAMES])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.full if n == "resnet18" else ()) for n in NAMES],
+)
 def test_one_round_of_the_usual_loop_and_of_fedlib_is_the_same(name):
     c = case(name) if name.startswith("synthetic") else smaller(case(name))
     rounds.agree(c)
-    usual = Usual(replace(c, lr=1.05 * c.lr), batch=10 ** 6)                    # five percent off is noticed
+    # five percent off is noticed
+    usual = Usual(replace(c, lr=1.05 * c.lr), batch=10**6)
     usual.round(torch.arange(2))
     assert rounds.difference(after_one(c, "loop", 2), usual.model) > 1e-4
 
 
-@pytest.mark.parametrize("name, clients, rows", [("synthetic-30", 30, None), ("synthetic-100", 100, None), ("mlp", 51, 200),
-                                                 ("cnn", 20, 250), ("resnet18", 2, 50)])
+@pytest.mark.parametrize(
+    "name, clients, rows",
+    [
+        ("synthetic-30", 30, None),
+        ("synthetic-100", 100, None),
+        ("mlp", 51, 200),
+        ("cnn", 20, 250),
+        ("resnet18", 2, 50),
+    ],
+)
 def test_cases_are_as_large_as_they_say(name, clients, rows):
     c = case(name)
-    assert c.task.C == clients and rows in (None, *{len(r) for r in c.task.train}) and len(next(c.cohorts())) == c.cohort
+    assert (
+        c.task.C == clients
+        and rows in (None, *{len(r) for r in c.task.train})
+        and len(next(c.cohorts())) == c.cohort
+    )
     assert (c.cohort == 10) == (name == "synthetic-30") and c.cohort in (10, clients)
     assert rows is None or len({len(r) for r in c.task.train}) == 1
 
@@ -49,13 +73,16 @@ def test_a_loop_that_computes_something_else_is_refused(monkeypatch):
     class Other(Usual):
         def __init__(self, c, batch):
             super().__init__(replace(c, lr=2 * c.lr), batch)
+
     monkeypatch.setattr(rounds, "Usual", Other)
     with pytest.raises(SystemExit, match="synthetic-30: after one round"):
         rounds.agree(case("synthetic-30"))
 
 
 def test_ours_times_the_rounds_it_is_asked_for(monkeypatch):
-    """n rounds lie between the first and the last look at the clock, and the cohorts are those of the usual loop."""
+    """n rounds lie between the first and the last look at the clock, and the cohorts
+    are those of the usual loop.
+    """
     c, ticks, drawn = case("synthetic-30"), iter(range(100)), []
     monkeypatch.setattr("benchmarks.ours.time.process_time", lambda: next(ticks))
 
@@ -63,13 +90,18 @@ def test_ours_times_the_rounds_it_is_asked_for(monkeypatch):
         while True:
             drawn.append(torch.arange(2))
             yield drawn[-1]
+
     monkeypatch.setattr(type(c), "cohorts", cohorts)
     assert ours(c, "loop")(5) == 5 and len(drawn) == 6
 
 
 def test_summary_pairs_repetitions():
     rows = clock.summary({"a": [10, 20, 30], "b": [20, 60, 60]}, "a")
-    assert rows[1]["times_loader"] == 2 and rows[1]["rounds_per_cpu_s"] == 60 and rows[0]["times_loader"] == 1
+    assert (
+        rows[1]["times_loader"] == 2
+        and rows[1]["rounds_per_cpu_s"] == 60
+        and rows[0]["times_loader"] == 1
+    )
     assert (rows[0]["low"], rows[0]["high"], rows[0]["repetitions"]) == (10, 30, 3)
 
 
@@ -80,48 +112,89 @@ def test_interleave_visits_every_variant_in_every_repetition():
         def f(n):
             order.append((name, n))
             now[0] += n * cost
+
         return f
-    rates = clock.interleave({"slow": variant("slow", .5), "quick": variant("quick", .1)}, 3, 1.0, clock=lambda: now[0])
+
+    rates = clock.interleave(
+        {"slow": variant("slow", 0.5), "quick": variant("quick", 0.1)},
+        3,
+        1.0,
+        clock=lambda: now[0],
+    )
     assert rates == {"slow": pytest.approx([2] * 3), "quick": pytest.approx([10] * 3)}
-    assert order[4:] == [("slow", 2), ("quick", 10)] * 3 and order[:4] == [("slow", 1)] * 2 + [("quick", 1)] * 2
+    assert (
+        order[4:] == [("slow", 2), ("quick", 10)] * 3
+        and order[:4] == [("slow", 1)] * 2 + [("quick", 1)] * 2
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads Linux's /proc")
 def test_tree_cpu_counts_a_living_child_and_then_keeps_it():
-    burn = "import time\nwhile time.process_time() < .5: pass\nprint(flush=True)\ninput()"
-    child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    burn = (
+        "import time\nwhile time.process_time() < .5: pass\nprint(flush=True)\ninput()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     before, own = clock.tree_cpu(child.pid), time.process_time()
     child.stdout.readline()
     alive = clock.tree_cpu()
-    assert clock.tree_cpu(child.pid) >= .45 > before - .4 and alive >= own + .45
+    assert clock.tree_cpu(child.pid) >= 0.45 > before - 0.4 and alive >= own + 0.45
     child.communicate(b"\n")
     assert clock.tree_cpu() >= alive
 
 
 def test_operations_are_those_of_the_formula():
-    """Softmax regression: a product forwards, one for the weights' gradient; the input needs none."""
+    """Softmax regression: a product forwards, one for the weights' gradient;
+    the input needs none.
+    """
     assert floor.flops(case("synthetic-30")) == pytest.approx(2 * 2 * 60 * 10)
     assert floor.flops(case("mlp")) == pytest.approx(2 * (2 * 784 * 64 + 3 * 64 * 10))
     assert floor.rows_per_round(case("mlp")) == 51 * 200
 
 
 def test_the_floor_of_images_is_their_convolutions(monkeypatch):
-    """Each of them is timed once per repetition, the quickest counts, and the first has no gradient for the images."""
+    """Each of them is timed once per repetition, the quickest counts, and the first has
+    no gradient for the images.
+    """
     asked, honest, clock = [], torch.autograd.grad, iter(range(100))
-    monkeypatch.setattr(torch.autograd, "grad", lambda z, ws, g: asked.append(len(ws)) or honest(z, ws, g))
+    monkeypatch.setattr(
+        torch.autograd,
+        "grad",
+        lambda z, ws, g: asked.append(len(ws)) or honest(z, ws, g),
+    )
     monkeypatch.setattr("benchmarks.floor.time.process_time", lambda: next(clock))
     assert floor.convolutions(case("cnn"), reps=3) == 2 and asked == [1] * 3 + [2] * 3
 
 
 def test_rows_of_another_day_are_kept(tmp_path):
     out = tmp_path / "benchmarks.csv"
-    rounds.keep([{"case": "mlp", "variant": "a", "rounds_per_cpu_s": 1.0}, {"case": "cnn", "variant": "a"}], out)
-    rounds.keep([{"case": "mlp", "variant": "a", "rounds_per_cpu_s": 2.0}, {"case": "synthetic-30", "variant": "b"}], out)
+    rounds.keep(
+        [
+            {"case": "mlp", "variant": "a", "rounds_per_cpu_s": 1.0},
+            {"case": "cnn", "variant": "a"},
+        ],
+        out,
+    )
+    rounds.keep(
+        [
+            {"case": "mlp", "variant": "a", "rounds_per_cpu_s": 2.0},
+            {"case": "synthetic-30", "variant": "b"},
+        ],
+        out,
+    )
     lines = out.read_text().splitlines()
-    assert [line.split(",")[:4] for line in lines[1:]] == [["synthetic-30", "b", "", ""], ["mlp", "a", "", "2"],
-                                                           ["cnn", "a", "", ""]]
+    assert [line.split(",")[:4] for line in lines[1:]] == [
+        ["synthetic-30", "b", "", ""],
+        ["mlp", "a", "", "2"],
+        ["cnn", "a", "", ""],
+    ]
     first, second = json.loads(out.with_suffix(".json").read_text())["runs"]
-    assert first["rows"] == [["cnn", "a"]] and second["rows"] == [["mlp", "a"], ["synthetic-30", "b"]] and second["cpu"]
+    assert (
+        first["rows"] == [["cnn", "a"]]
+        and second["rows"] == [["mlp", "a"], ["synthetic-30", "b"]]
+        and second["cpu"]
+    )
 
 
 def test_a_peer_that_fails_is_a_row_with_its_reason(tmp_path):
@@ -129,28 +202,74 @@ def test_a_peer_that_fails_is_a_row_with_its_reason(tmp_path):
     python.write_text("#!/bin/sh\necho 'ImportError: no such peer' >&2\nexit 1\n")
     python.chmod(0o755)
     (row,) = rounds.peer("pfl", str(python), "mlp")
-    assert row == {"case": "mlp", "variant": "pfl", "note": "failed: ImportError: no such peer"}
-    assert rounds.peer("pfl", str(tmp_path / "none"), "mlp")[0]["note"].startswith("no interpreter")
+    assert row == {
+        "case": "mlp",
+        "variant": "pfl",
+        "note": "failed: ImportError: no such peer",
+    }
+    assert rounds.peer("pfl", str(tmp_path / "none"), "mlp")[0]["note"].startswith(
+        "no interpreter"
+    )
 
 
 def test_server_splits_a_run_into_parts_that_are_counted(tmp_path, monkeypatch):
-    """A clock that moves by one at every look: a part lasts as often as it happened, and what it contains."""
-    monkeypatch.setattr("benchmarks.server.time", SimpleNamespace(perf_counter=count().__next__, process_time=count().__next__))
+    """A clock that moves by one at every look: a part lasts as often as it happened,
+    and what it contains.
+    """
+    monkeypatch.setattr(
+        "benchmarks.server.time",
+        SimpleNamespace(perf_counter=count().__next__, process_time=count().__next__),
+    )
     out = tmp_path / "server.csv"
-    server.main(["--rounds", "6", "--states", "3", "--mean", "40", "--size", "20", "--outer", "2", "--inner", "2", "--pool", "30",
-                 "--targets", "EO", "Multi", "--repetitions", "1", "--out", str(out)])
+    server.main(
+        [
+            "--rounds",
+            "6",
+            "--states",
+            "3",
+            "--mean",
+            "40",
+            "--size",
+            "20",
+            "--outer",
+            "2",
+            "--inner",
+            "2",
+            "--pool",
+            "30",
+            "--targets",
+            "EO",
+            "Multi",
+            "--repetitions",
+            "1",
+            "--out",
+            str(out),
+        ]
+    )
     t = pd.read_csv(out).set_index("method")
     assert list(t.index) == ["FedAvg", "Gaussian", "EquFL-EO", "EquFL-Multi"]
-    assert (t.clients_s == 6).all() and (t[["proxy_s", "matching_s"]].loc["EquFL-EO"] == [1, 2]).all()    # 3 looks - the proxy's
-    assert t.calibrated.to_dict() == {m: 0 if m == "FedAvg" else 3 for m in t.index} and (t.calibrating_s == t.calibrated).all()
+    # 3 looks - the proxy's
+    assert (t.clients_s == 6).all() and (
+        t[["proxy_s", "matching_s"]].loc["EquFL-EO"] == [1, 2]
+    ).all()
+    assert (
+        t.calibrated.to_dict() == {m: 0 if m == "FedAvg" else 3 for m in t.index}
+        and (t.calibrating_s == t.calibrated).all()
+    )
     assert not t.loc[["FedAvg", "Gaussian"], ["proxy_s", "matching_s"]].any(axis=None)
-    assert t.loc["FedAvg", "aggregation_s"] == 6 and t.seconds.to_numpy() == pytest.approx(t[[*server.PARTS]].sum(axis=1))
-    assert t.times_fedavg.to_numpy() == pytest.approx(t.seconds / 12, rel=1e-3) and (t.repetitions == 1).all()
+    assert t.loc[
+        "FedAvg", "aggregation_s"
+    ] == 6 and t.seconds.to_numpy() == pytest.approx(t[[*server.PARTS]].sum(axis=1))
+    assert (
+        t.times_fedavg.to_numpy() == pytest.approx(t.seconds / 12, rel=1e-3)
+        and (t.repetitions == 1).all()
+    )
     assert json.loads(out.with_suffix(".json").read_text())["outer"] == 2
 
 
 def test_server_leaves_fedlib_as_it_was():
     from fedlib.methods.groups.equfl import EquFL
+
     before = EquFL.direction, EquFL.aggregate
     with server.stopwatches():
         assert EquFL.direction is not before[0]

@@ -1,4 +1,7 @@
-"""The book's own directives, on a small book of invented results; and the checks of a built book."""
+"""The book's own directives, on a small book of invented results;
+and the checks of a built book.
+"""
+
 import csv
 import re
 import shutil
@@ -21,34 +24,59 @@ from repro.bookbuild import JUPYTER_BOOK
 
 BOOK = ROOT / "book"
 FEDGA = (ROOT / "fedlib/methods/fair/fedga.py").read_text()
-EQUATIONS = sorted(set(re.findall(r"eq:([a-z][\w-]*)", FEDGA + (ROOT / "fedlib/methods/base/fedavg.py").read_text())))
+EQUATIONS = sorted(
+    set(
+        re.findall(
+            r"eq:([a-z][\w-]*)",
+            FEDGA + (ROOT / "fedlib/methods/base/fedavg.py").read_text(),
+        )
+    )
+)
 
 
 FILES = {
-    "claims": (claims.COLUMNS, """
+    "claims": (
+        claims.COLUMNS,
+        """
         key | paper | artefact | claim | holds | evidence | data | tier | by
-        fedga-best | fedga | Table 5 | FedGA has the lowest best_gini: cifar01. | yes | 0.1 < 0.2 | real | tiny | ours"""),
-    "artefacts": (artefacts.COLUMNS, """
+        fedga-best | fedga | Table 5 | FedGA has the lowest best_gini: cifar01. | yes | 0.1 < 0.2 | real | tiny | ours""",
+    ),
+    "artefacts": (
+        artefacts.COLUMNS,
+        """
         paper | artefact | title | status | reason | page
         fedga | Figure 9 | A cloud | reduced | sizes of tier tiny | notebooks/fedga/one.html#fedga-figure-9
-        fedas | Table 2 | A table | not run | | ledger.html"""),
-    "deviations": (claims.DEVIATIONS, """
+        fedas | Table 2 | A table | not run | | ledger.html""",
+    ),
+    "deviations": (
+        claims.DEVIATIONS,
+        """
         key | paper | title | where | methods | paper_says | we_do | why | status | evidence
         fedga-1 | fedga | Exponent | equation 10 | FedGA | The formula $p_i$ is lost. | A power. | It fits. | measured |
-        fedga-2 | fedga | Splits | | FedAvg | | As published. | | not measured | no other way"""),
-    "effects": (claims.EFFECTS, """
+        fedga-2 | fedga | Splits | | FedAvg | | As published. | | not measured | no other way""",
+    ),
+    "effects": (
+        claims.EFFECTS,
+        """
         key | paper | dataset | metric | ours_is | other_is | effect | effect_lo | effect_hi | n_seeds | data | tier
-        fedga-1 | fedga | synthetic_05_05 | best_gini | FedGA | FedGA sum | -0.0325 | -0.04 | -0.02 | 2 | synthetic | tiny"""),
-    "facts": (["key", "value", "unit", "source"], """
+        fedga-1 | fedga | synthetic_05_05 | best_gini | FedGA | FedGA sum | -0.0325 | -0.04 | -0.02 | 2 | synthetic | tiny""",
+    ),
+    "facts": (
+        ["key", "value", "unit", "source"],
+        """
         key | value | unit | source
-        minutes-alpha | 0.71 | min | at tier tiny"""),
-    "bytes": (["method", "direction", "name", "shape", "bytes"], """
+        minutes-alpha | 0.71 | min | at tier tiny""",
+    ),
+    "bytes": (
+        ["method", "direction", "name", "shape", "bytes"],
+        """
         method | direction | name | shape | bytes
         FedAvg | up | w | 10 x 60 | 2400
         FedGA | up | w | 10 x 60 | 2400
         FedGA | up | acc | scalar | 4
         FedAvg | down | w | 10 x 60 | 2400
-        FedGA | down | w | 10 x 60 | 2400"""),
+        FedGA | down | w | 10 x 60 | 2400""",
+    ),
 }
 RAN = """
     method | setting | metric | reported | ours | ours_lo | ours_hi | n_seeds | tier | verdict
@@ -75,7 +103,9 @@ AXES = """
 
 def lines(text):
     """Lines of cells between bars -> list of dicts by the first line."""
-    head, *rest = [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
+    head, *rest = [
+        [cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()
+    ]
     return [dict(zip(head, cells, strict=True)) for cells in rest]
 
 
@@ -88,26 +118,84 @@ def table(path, columns, rows):
 
 
 def key(method, metric, setting=""):
-    return ledger.key("fedga", "Table 5", "synthetic_05_05", method, metric, setting=setting)
+    return ledger.key(
+        "fedga", "Table 5", "synthetic_05_05", method, metric, setting=setting
+    )
 
 
 def ledger_rows():
-    """Table 5 of FedGA with invented numbers, and 1,500 further rows as the real ledger has."""
+    """Table 5 of FedGA with invented numbers,
+    and 1,500 further rows as the real ledger has.
+    """
     rows = []
     for r in lines(RAN):
-        ran = dict(data="synthetic", rule="best_val", device="cpu", minutes="0.25") if r["ours"] else {}
-        where = dict(paper="fedga", artefact="Table 5", model="linear", dataset="synthetic_05_05")
-        rows.append(r | ran | where | dict(key=key(r["method"], r["metric"], r["setting"]),
-                                           reported_spread=r["reported"] and "1.85"))
+        ran = (
+            dict(data="synthetic", rule="best_val", device="cpu", minutes="0.25")
+            if r["ours"]
+            else {}
+        )
+        where = dict(
+            paper="fedga", artefact="Table 5", model="linear", dataset="synthetic_05_05"
+        )
+        rows.append(
+            r
+            | ran
+            | where
+            | dict(
+                key=key(r["method"], r["metric"], r["setting"]),
+                reported_spread=r["reported"] and "1.85",
+            )
+        )
     for r in lines(AXES):
-        where = dict(paper="fedas", artefact="Table 9", model="CNN", dataset="CIFAR-10", metric="top1_acc_pct")
+        where = dict(
+            paper="fedas",
+            artefact="Table 9",
+            model="CNN",
+            dataset="CIFAR-10",
+            metric="top1_acc_pct",
+        )
         rule = r["setting"].partition("rule=")[2] or "best_round_pooled"
-        ran = dict(n_seeds="1", tier="tiny", data="stand-in", rule=rule, verdict="no comparison")
-        rows.append(r | where | ran | dict(key=ledger.key(*(({} | r | where)[c] for c in
-                    ("paper", "artefact", "dataset", "method", "metric", "setting")))))
-    return rows + [dict(key=f"fedas-{i}", paper="fedas", artefact=f"Table {i % 5}", dataset="CIFAR-100", method=f"m{i % 17}",
-                        setting=f"beta=0.{i}", metric="top1_acc_pct", reported=f"{i / 7:.2f}", verdict="not run")
-                   for i in range(1500)]
+        ran = dict(
+            n_seeds="1",
+            tier="tiny",
+            data="stand-in",
+            rule=rule,
+            verdict="no comparison",
+        )
+        rows.append(
+            r
+            | where
+            | ran
+            | dict(
+                key=ledger.key(
+                    *(
+                        ({} | r | where)[c]
+                        for c in (
+                            "paper",
+                            "artefact",
+                            "dataset",
+                            "method",
+                            "metric",
+                            "setting",
+                        )
+                    )
+                )
+            )
+        )
+    return rows + [
+        dict(
+            key=f"fedas-{i}",
+            paper="fedas",
+            artefact=f"Table {i % 5}",
+            dataset="CIFAR-100",
+            method=f"m{i % 17}",
+            setting=f"beta=0.{i}",
+            metric="top1_acc_pct",
+            reported=f"{i / 7:.2f}",
+            verdict="not run",
+        )
+        for i in range(1500)
+    ]
 
 
 def results(root):
@@ -117,11 +205,21 @@ def results(root):
     for name, (columns, text) in FILES.items():
         table(root / f"results/{name}.csv", columns, lines(text))
     plots.use()
-    about = dict(title="Lines rise", alt="Two rising lines.", data="Synthetic(1, 1), synthetic", tier="tiny", seeds=[1, 2],
-                 notebook="notebooks/fedga/one.ipynb", stage="fedga@one", folder=root / "results/figures/fedga-one")
+    about = dict(
+        title="Lines rise",
+        alt="Two rising lines.",
+        data="Synthetic(1, 1), synthetic",
+        tier="tiny",
+        seeds=[1, 2],
+        notebook="notebooks/fedga/one.ipynb",
+        stage="fedga@one",
+        folder=root / "results/figures/fedga-one",
+    )
     for name in ("lines", "alpha-01", "alpha-02", "fedga-figure-9"):
         fig, ax = plt.subplots()
-        plots.curves_with_interval([0, 1, 2], {"FedAvg": [[1, 2, 3]], "FedGA": [[2, 3, 4]]}, ax)
+        plots.curves_with_interval(
+            [0, 1, 2], {"FedAvg": [[1, 2, 3]], "FedGA": [[2, 3, 4]]}, ax
+        )
         saved = plots.save(fig, name, **about)
     plots.save_surface("bowl", {"FedGA": np.eye(3)}, folder=about["folder"])
     return saved
@@ -217,7 +315,11 @@ It is so.
 Drag them.
 ```
 """
-KEY, GINI, NOT_RUN = key("FedGA", "mean_acc"), key("FedGA", "best_gini"), key("FedMGDA+", "mean_acc")
+KEY, GINI, NOT_RUN = (
+    key("FedGA", "mean_acc"),
+    key("FedGA", "best_gini"),
+    key("FedMGDA+", "mean_acc"),
+)
 # what a page can get wrong -> what the build says
 WRONG = [
     ("{num}`no-such-key`", "the key 'no-such-key' is in none"),
@@ -229,9 +331,18 @@ WRONG = [
     ("{count}`ledger colour=red`", "ledger has no column colour"),
     ("{rows}`all <method=FedNobody>`", "no row of the ledger has method=FedNobody"),
     ("```{reported} fedga Table 99\n```", "the ledger has no rows of fedga Table 99"),
-    ("```{reported} fedga Table 5\n:metrics: speed\n```", "has no metric speed; it has best_gini, mean_acc"),
-    ("```{reported} fedas Table 9\n:settings: beta=0.7\n```", "has no setting beta=0.7; it has CS=1, P=0.2, P=1, beta=0.1"),
-    ("```{reported} fedas Table 9\n:settings: beta=0.5 P=1\n```", "no row has all of these options"),
+    (
+        "```{reported} fedga Table 5\n:metrics: speed\n```",
+        "has no metric speed; it has best_gini, mean_acc",
+    ),
+    (
+        "```{reported} fedas Table 9\n:settings: beta=0.7\n```",
+        "has no setting beta=0.7; it has CS=1, P=0.2, P=1, beta=0.1",
+    ),
+    (
+        "```{reported} fedas Table 9\n:settings: beta=0.5 P=1\n```",
+        "no row has all of these options",
+    ),
     ("```{claims} nobody\n```", "{claims}: no row for nobody"),
     ("```{deviations} fedga FedFV\n```", "{deviations}: no row for fedga FedFV"),
     ("```{sends} FedFV\n```", "bytes.csv has no method 'FedFV'"),
@@ -241,55 +352,114 @@ WRONG = [
     ("```{fig} nothing\n```", "results/figures has no nothing.svg"),
     ("```{fig} alpha-01\n:frames: alpha-*\n:values: 1\n```", "1 values for 2 frames"),
     ("```{fig} lines\n:view: nothing\n```", "no nothing.view.json"),
-    ("```{fig} lost\n```", "names a notebook that is no page of the book: notebooks/fedga/lost.ipynb"),
+    (
+        "```{fig} lost\n```",
+        "names a notebook that is no page of the book: notebooks/fedga/lost.ipynb",
+    ),
     ("```{arrows}\n:start: 1,2\n:alt: x\n```", "{arrows} needs :start:"),
     ("```{source} FedProx\n```", "code names an unknown equation eq-fedprox"),
 ]
 
 
 def small_book(root, page):
-    """A book below `root` with the real extensions, assets, configuration and ledger page -> the folder book/."""
+    """A book below `root` with the real extensions, assets, configuration and ledger
+    page -> the folder book/.
+    """
     saved = results(root)
     for name in ("_config.yml", "references.bib", "ledger.md", "bibliography.md"):
         (root / "book").mkdir(exist_ok=True)
         shutil.copy(BOOK / name, root / "book" / name)
     (root / "book/_ext").symlink_to(BOOK / "_ext")
-    shutil.copytree(BOOK / "_assets", root / "book/_assets", ignore=shutil.ignore_patterns("vendor"))
-    (root / "book/_toc.yml").write_text(yaml.safe_dump({"format": "jb-book", "root": "intro", "chapters": [
-        {"file": "ledger"}, {"file": "bibliography"}, {"glob": "notebooks/fedga/*"}]}))
+    shutil.copytree(
+        BOOK / "_assets", root / "book/_assets", ignore=shutil.ignore_patterns("vendor")
+    )
+    (root / "book/_toc.yml").write_text(
+        yaml.safe_dump(
+            {
+                "format": "jb-book",
+                "root": "intro",
+                "chapters": [
+                    {"file": "ledger"},
+                    {"file": "bibliography"},
+                    {"glob": "notebooks/fedga/*"},
+                ],
+            }
+        )
+    )
     (root / "book/intro.md").write_text(page)
     (root / "book/notebooks/fedga").mkdir(parents=True)
     shown = {"text/html": saved._repr_html_()}
-    cell = nbformat.v4.new_code_cell("plots.save(...)", execution_count=1, outputs=[
-        nbformat.v4.new_output("execute_result", shown, execution_count=1)])
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
-              "language_info": {"name": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# One"), cell], metadata=kernel),
-                   root / "book/notebooks/fedga/one.ipynb")
+    cell = nbformat.v4.new_code_cell(
+        "plots.save(...)",
+        execution_count=1,
+        outputs=[nbformat.v4.new_output("execute_result", shown, execution_count=1)],
+    )
+    kernel = {
+        "kernelspec": {
+            "name": "python3",
+            "display_name": "Python 3",
+            "language": "python",
+        },
+        "language_info": {"name": "python"},
+    }
+    nbformat.write(
+        nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_markdown_cell("# One"), cell], metadata=kernel
+        ),
+        root / "book/notebooks/fedga/one.ipynb",
+    )
     return root / "book"
 
 
 def build(book):
     """Build it as the pipeline does -> (exit code, output)."""
-    done = subprocess.run([*JUPYTER_BOOK, "build", str(book), "--warningiserror", "--nitpick", "--keep-going"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [
+            *JUPYTER_BOOK,
+            "build",
+            str(book),
+            "--warningiserror",
+            "--nitpick",
+            "--keep-going",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
     return done.returncode, done.stdout
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    equations = "\n\n".join(f"$$\nx = {i}\n$$ (eq-{label})" for i, label in enumerate(EQUATIONS))
-    page = GOOD.replace("KEY", KEY).replace("GINI", GINI).replace("EQUATIONS", equations)
+    equations = "\n\n".join(
+        f"$$\nx = {i}\n$$ (eq-{label})" for i, label in enumerate(EQUATIONS)
+    )
+    page = (
+        GOOD.replace("KEY", KEY).replace("GINI", GINI).replace("EQUATIONS", equations)
+    )
     book = small_book(tmp_path_factory.mktemp("good"), page)
     code, said = build(book)
     assert code == 0, said[-3000:]
     html = book / "_build/html"
-    return SimpleNamespace(root=html, intro=(html / "intro.html").read_text(), ledger=(html / "ledger.html").read_text())
+    return SimpleNamespace(
+        root=html,
+        intro=(html / "intro.html").read_text(),
+        ledger=(html / "ledger.html").read_text(),
+    )
 
 
 def text_of(html):
     """What a reader sees: tags away, blanks single."""
-    return " ".join(unescape(re.sub(r"<[^>]+>", "", re.sub(r"</?(?:td|th|tr|li|dt|dd|p|div|small)\b", r" \g<0>", html))).split())
+    return " ".join(
+        unescape(
+            re.sub(
+                r"<[^>]+>",
+                "",
+                re.sub(r"</?(?:td|th|tr|li|dt|dd|p|div|small)\b", r" \g<0>", html),
+            )
+        ).split()
+    )
 
 
 def test_a_built_book_has_nothing_to_complain_about(built):
@@ -299,43 +469,91 @@ def test_a_built_book_has_nothing_to_complain_about(built):
 
 def test_numbers_come_out_as_they_should(built):
     seen = text_of(built.intro)
-    assert "Ours 84.12, reported 84, both 84.00 reported, 84.12 ours match, gap +0.12, from 83.00 to 85.20; match" in seen
+    assert (
+        "Ours 84.12, reported 84, both 84.00 reported, 84.12 ours match, gap +0.12, "
+        "from 83.00 to 85.20; match"
+    ) in seen
     assert "yes, match, measured, 0.7 min, tiny gini 0.00000." in seen
     assert "Of 7 numbers 1 was not run; 0 claims fail." in seen
     assert f'<a class="num" href="ledger.html#{KEY}"' in built.intro
-    assert 'href="ledger.html#?method=FedAvg&amp;dataset=Synthetic%280.5%2C+0.5%29&amp;verdict=differs"' in built.intro
+    assert (
+        'href="ledger.html#?method=FedAvg&amp;dataset=Synthetic%280.5%2C+0.5%29&amp;'
+        'verdict=differs"'
+    ) in built.intro
 
 
 def test_reported_stands_above_ours_and_the_best_is_bold(built):
-    plain, turned, *_ = re.findall(r'<table class="plain reported">.*?</table>', built.intro, re.S)
+    plain, turned, *_ = re.findall(
+        r'<table class="plain reported">.*?</table>', built.intro, re.S
+    )
     assert text_of(plain).split()[:4] == ["mean", "accuracy", "Gini", "FedAvg"]
     assert "64.48 ± 1.85 63.20 62.10 to 64.30 differs" in text_of(plain)
-    assert "<b>84.12</b>" in plain and "<b>84.00</b>" in plain and "<b>63.20</b>" not in plain
+    assert (
+        "<b>84.12</b>" in plain
+        and "<b>84.00</b>" in plain
+        and "<b>63.20</b>" not in plain
+    )
     assert "FedMGDA+ server_lr=0.01" in text_of(plain) and "rule=last" not in plain
-    assert "rule=last" in turned and text_of(turned).index("Gini") < text_of(turned).index("mean accuracy")
-    assert "Ours: data synthetic; tier tiny; seeds 3; rule best val." in text_of(built.intro)
+    assert "rule=last" in turned and text_of(turned).index("Gini") < text_of(
+        turned
+    ).index("mean accuracy")
+    assert "Ours: data synthetic; tier tiny; seeds 3; rule best val." in text_of(
+        built.intro
+    )
 
 
 def test_parts_of_a_setting_make_columns_where_they_vary_within_a_method(built):
-    tables = re.findall(r'<figure class="tab"[^>]*>.*?</figure>', built.intro, re.S)[-9:]
+    tables = re.findall(r'<figure class="tab"[^>]*>.*?</figure>', built.intro, re.S)[
+        -9:
+    ]
     wide, narrow, honest = (text_of(t) for t in tables if "Table 9" in t)
-    head = "beta = 0.1 beta = 0.5 P = 0.2 P = 1 P = 0.2 FedPer 88.5170.00 no comparison 89.7971.00 no comparison 73.71"
-    assert head in wide and wide.count("CS") == 1 and "67" not in wide       # CS: once, in the name of a method
+    head = (
+        "beta = 0.1 beta = 0.5 P = 0.2 P = 1 P = 0.2 FedPer 88.5170.00 no comparison "
+        "89.7971.00 no comparison 73.71"
+    )
+    # CS: once, in the name of a method
+    assert head in wide and wide.count("CS") == 1 and "67" not in wide
     assert "CIFAR-10, beta = 0.1, P = 0.2, CS = 1: reported above, ours below" in narrow
-    assert "P = 1" not in narrow and "FedPer" not in narrow and narrow.count("89.0568.00") == 1
-    assert "P = 0.2: ours with the 95 %" in honest and "rule last10 mean" in honest and "–" not in honest
+    assert (
+        "P = 1" not in narrow
+        and "FedPer" not in narrow
+        and narrow.count("89.0568.00") == 1
+    )
+    assert (
+        "P = 0.2: ours with the 95 %" in honest
+        and "rule last10 mean" in honest
+        and "–" not in honest
+    )
     assert honest.index("FedAS 67.00") < honest.index("FedPer 67.50")
 
 
 def test_code_stands_beside_its_equations(built):
-    link = r'<a class="eqlink[^"]*" href="(#equation-[\w-]+)" title="Equation (\d+)">(?:# )?\((\d+)\)</a>'
+    link = (
+        r'<a class="eqlink[^"]*" href="(#equation-[\w-]+)" title="Equation (\d+)">(?:# '
+        r")?\((\d+)\)</a>"
+    )
     links = re.findall(link, built.intro)
-    assert {to.removeprefix("#equation-eq-") for to, *_ in links} == set(re.findall(r"eq:([a-z][\w-]*)", FEDGA))
+    assert {to.removeprefix("#equation-eq-") for to, *_ in links} == set(
+        re.findall(r"eq:([a-z][\w-]*)", FEDGA)
+    )
     for to, number, shown in links:
-        assert number == shown == str(1 + EQUATIONS.index(to.removeprefix("#equation-eq-")))
-    shown = [text_of(b) for b in re.findall(r'<div class="source highlight-python.*?</pre>', built.intro, re.S)]
+        assert (
+            number
+            == shown
+            == str(1 + EQUATIONS.index(to.removeprefix("#equation-eq-")))
+        )
+    shown = [
+        text_of(b)
+        for b in re.findall(
+            r'<div class="source highlight-python.*?</pre>', built.intro, re.S
+        )
+    ]
     assert "class FedGA(Delayed):" in shown[0] and "from __future__" not in shown[0]
-    assert "def gini(a):" in shown[1] and "def fair(self, acc):" in shown[1] and "class FedGA" not in shown[1]
+    assert (
+        "def gini(a):" in shown[1]
+        and "def fair(self, acc):" in shown[1]
+        and "class FedGA" not in shown[1]
+    )
 
 
 def test_hyper_parameters_and_card_come_from_the_class(built):
@@ -343,20 +561,31 @@ def test_hyper_parameters_and_card_come_from_the_class(built):
     for f in METHODS["FedGA"].__dataclass_fields__.values():
         if f.metadata.get("what"):
             assert f.metadata["what"] in seen and f.metadata["source"] in seen
-    assert METHODS["FedGA"].card.title in seen and "validation rows on each client" in seen
+    assert (
+        METHODS["FedGA"].card.title in seen and "validation rows on each client" in seen
+    )
     assert "@misc{liu2025fedga," in seen
 
 
 def test_what_is_sent_is_compared_with_fedavg(built):
-    seen = text_of(re.search(r'<table class="plain sends">.*?</table>', built.intro, re.S)[0])
-    assert "leaves the device" in seen and "4 bytes more than FedAvg" in seen and "2.4 kB as FedAvg" in seen
+    seen = text_of(
+        re.search(r'<table class="plain sends">.*?</table>', built.intro, re.S)[0]
+    )
+    assert (
+        "leaves the device" in seen
+        and "4 bytes more than FedAvg" in seen
+        and "2.4 kB as FedAvg" in seen
+    )
 
 
 def test_deviations_show_their_measured_effect(built):
     seen = text_of(built.intro)
     assert "Gini −0.0325 (−0.04 to −0.02)" in seen and "FedGA against FedGA sum" in seen
     assert "Splits" not in seen  # of another method
-    assert 'id="deviations-fedga-2"' in built.ledger and 'id="claims-fedga-best"' in built.ledger
+    assert (
+        'id="deviations-fedga-2"' in built.ledger
+        and 'id="claims-fedga-best"' in built.ledger
+    )
 
 
 def test_claims_are_printed_with_the_books_names(built):
@@ -366,38 +595,80 @@ def test_claims_are_printed_with_the_books_names(built):
 def test_a_figure_says_where_it_comes_from(built):
     figure = re.search(r'<figure[^>]*id="fig-lines".*?</figure>', built.intro, re.S)[0]
     seen = text_of(figure)
-    assert "Lines rise." in seen and "Synthetic(1, 1), synthetic · tier tiny · seeds 1, 2" in seen
+    assert (
+        "Lines rise." in seen
+        and "Synthetic(1, 1), synthetic · tier tiny · seeds 1, 2" in seen
+    )
     assert 'href="notebooks/fedga/one.html"' in figure and "dvc repro fedga@one" in seen
-    assert "var(--fig-c2, #a83200)" in figure and 'aria-label="Two rising lines."' in figure
+    assert (
+        "var(--fig-c2, #a83200)" in figure
+        and 'aria-label="Two rising lines."' in figure
+    )
     steps = re.search(r'<figure[^>]*id="fig-steps".*?</figure>', built.intro, re.S)[0]
-    assert steps.count('class="frame"') == 2 and 'data-values="1 10"' in steps and '"kind":"surface"' in steps
+    assert (
+        steps.count('class="frame"') == 2
+        and 'data-values="1 10"' in steps
+        and '"kind":"surface"' in steps
+    )
 
 
 def test_the_ledger_page_is_a_plain_table_of_every_row(built):
     rows = ledger_rows()
-    body = re.search(r'<table id="ledger".*?<tbody>(.*?)</tbody>', built.ledger, re.S)[1]
+    body = re.search(r'<table id="ledger".*?<tbody>(.*?)</tbody>', built.ledger, re.S)[
+        1
+    ]
     assert re.findall(r'<tr id="([^"]+)">', body) == [r["key"] for r in rows]
     head = re.findall(r'data-name="(\w+)"', built.ledger)
-    assert head == ["paper", "artefact", "dataset", "method", "metric", "reported", "ours", "seeds", "data", "tier", "verdict"]
+    assert head == [
+        "paper",
+        "artefact",
+        "dataset",
+        "method",
+        "metric",
+        "reported",
+        "ours",
+        "seeds",
+        "data",
+        "tier",
+        "verdict",
+    ]
     assert (built.root / "ledger.html").stat().st_size < bookcheck.HEAVY_LEDGER
 
 
 def test_pages_carry_only_the_scripts_they_need(built):
     def scripts(page):
-        return set(re.findall(r'<script[^>]* src="(?:\.\./)*_static/([\w.-]+)', (built.root / page).read_text()))
+        return set(
+            re.findall(
+                r'<script[^>]* src="(?:\.\./)*_static/([\w.-]+)',
+                (built.root / page).read_text(),
+            )
+        )
 
-    assert "ledger.js" in scripts("ledger.html") and "ledger.js" not in scripts("intro.html")
-    assert "figures.js" in scripts("intro.html") and "figures.js" not in scripts("bibliography.html")
-    assert not any("thebe" in s for page in ("intro.html", "ledger.html") for s in scripts(page))
+    assert "ledger.js" in scripts("ledger.html") and "ledger.js" not in scripts(
+        "intro.html"
+    )
+    assert "figures.js" in scripts("intro.html") and "figures.js" not in scripts(
+        "bibliography.html"
+    )
+    assert not any(
+        "thebe" in s for page in ("intro.html", "ledger.html") for s in scripts(page)
+    )
     assert (built.root / "_static/vendor/tex-svg.js").stat().st_size > 1_000_000
 
 
 @pytest.mark.full
 def test_the_build_names_every_mistake(tmp_path):
-    book = small_book(tmp_path, "# Mistakes\n\n" + "\n\n".join(source for source, _ in WRONG))
+    book = small_book(
+        tmp_path, "# Mistakes\n\n" + "\n\n".join(source for source, _ in WRONG)
+    )
     lost = tmp_path / "results/figures/fedga-one/lines.json"
     for end in (".svg", ".json"):
-        text = lost.with_suffix(end).read_text().replace("fedga/one.ipynb", "fedga/lost.ipynb").replace('"lines"', '"lost"')
+        text = (
+            lost.with_suffix(end)
+            .read_text()
+            .replace("fedga/one.ipynb", "fedga/lost.ipynb")
+            .replace('"lines"', '"lost"')
+        )
         lost.with_name("lost").with_suffix(end).write_text(text)
     code, said = build(book)
     assert code != 0
@@ -425,15 +696,20 @@ def test_every_paper_behind_a_method_is_in_the_bibliography():
 
 # the checks themselves
 
-FINE = '<p id="a">x</p><a href="#a">a</a> <a href="other.html#b">b</a> <a href="https://doi.org/10.1/2">doi</a>' \
-       '<a href="ledger.html#?q=x">l</a>' \
-       '<svg role="img" aria-label="x"></svg><svg aria-hidden="true"></svg><img src="_static/x.png" alt="x">' \
-       '<script>const x = "http://www.w3.org/2000/svg";</script>'
+FINE = (
+    '<p id="a">x</p><a href="#a">a</a> <a href="other.html#b">b</a> '
+    '<a href="https://doi.org/10.1/2">doi</a><a '
+    'href="ledger.html#?q=x">l</a><svg role="img" aria-label="x"></svg><svg '
+    'aria-hidden="true"></svg><img src="_static/x.png" alt="x"><script>const '
+    'x = "http://www.w3.org/2000/svg";</script>'
+)
 BROKEN = {
     '<script src="https://cdn.example.org/x.js"></script>': "<script src> loads",
     '<link rel="stylesheet" href="//fonts.example.org/x.css">': "<link href> loads",
     '<img src="https://example.org/x.png" alt="x">': "<img src> loads",
-    '<img srcset="https://example.org/x.png 2x" src="_static/x.png" alt="x">': "<img srcset> loads",
+    ('<img srcset="https://example.org/x.png 2x" src="_static/x.png" alt="x">'): (
+        "<img srcset> loads"
+    ),
     '<iframe src="https://example.org"></iframe>': "<iframe src> loads",
     "<style>@import 'https://example.org/x.css';</style>": "<style> loads",
     '<p style="background: url(https://example.org/x.png)">': "<p style> loads",
@@ -453,7 +729,9 @@ BROKEN = {
 def pages(root, body):
     (root / "_static").mkdir()
     (root / "_static/x.png").write_bytes(b"")
-    (root / "_static/x.css").write_text("/* https://example.org */ p { background: url(data:image/png;base64,AA) }")
+    (root / "_static/x.css").write_text(
+        "/* https://example.org */ p { background: url(data:image/png;base64,AA) }"
+    )
     (root / "page.html").write_text(body)
     (root / "other.html").write_text('<p id="b"></p>')
     (root / "ledger.html").write_text("<p></p>")
@@ -462,21 +740,33 @@ def pages(root, body):
 
 def test_a_fine_page_passes(tmp_path, capsys):
     assert bookcheck.check(pages(tmp_path, FINE)) == []
-    assert bookcheck.main([str(tmp_path)]) == 0 and "nothing to complain about" in capsys.readouterr().out
+    assert (
+        bookcheck.main([str(tmp_path)]) == 0
+        and "nothing to complain about" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("body", BROKEN, ids=lambda b: b[:48])
 def test_a_broken_page_is_named(tmp_path, body, capsys):
     (found,) = bookcheck.check(pages(tmp_path, FINE + body))
     assert BROKEN[body] in found and found.startswith("page.html")
-    assert bookcheck.main([str(tmp_path)]) == 1 and BROKEN[body] in capsys.readouterr().err
+    assert (
+        bookcheck.main([str(tmp_path)]) == 1 and BROKEN[body] in capsys.readouterr().err
+    )
 
 
 def test_a_style_sheet_that_loads_from_elsewhere_is_named(tmp_path):
     pages(tmp_path, FINE)
-    (tmp_path / "_static/x.css").write_text("@font-face { src: url('https://example.org/x.woff2') }")
-    assert bookcheck.check(tmp_path) == ["_static/x.css: loads https://example.org/x.woff2 from another host"]
+    (tmp_path / "_static/x.css").write_text(
+        "@font-face { src: url('https://example.org/x.woff2') }"
+    )
+    assert bookcheck.check(tmp_path) == [
+        "_static/x.css: loads https://example.org/x.woff2 from another host"
+    ]
 
 
 def test_no_book_no_verdict(tmp_path, capsys):
-    assert bookcheck.main([str(tmp_path)]) == 1 and "build the book first" in capsys.readouterr().err
+    assert (
+        bookcheck.main([str(tmp_path)]) == 1
+        and "build the book first" in capsys.readouterr().err
+    )

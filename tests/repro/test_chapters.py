@@ -1,4 +1,5 @@
 """The toys that chapters work by hand, and the solutions of their exercises."""
+
 import math
 from dataclasses import dataclass
 
@@ -29,8 +30,9 @@ def tensor(x):
 
 # fedga
 
+
 def test_three_clients_on_a_line():
-    models, acc, n = tensor([0, 1, 3]), tensor([1, .5, 0]), tensor([6, 1, 1])
+    models, acc, n = tensor([0, 1, 3]), tensor([1, 0.5, 0]), tensor([6, 1, 1])
     p = METHODS["FedGA"](alpha=4.0).fair(acc)
     assert np.allclose(p, [1 / 7, 2 / 7, 4 / 7]) and np.isclose(p @ models, 2)
     assert np.isclose(METHODS["FedAvg"]().weights({"n": n}) @ models, 1 / 2)
@@ -43,7 +45,7 @@ def test_errors_that_sum_to_one_flatten_the_weights_of_a_large_cohort(M):
     a = 1 - torch.linspace(0.1, 0.5, M, dtype=torch.float64)
     for norm, power in (("sum", 0.4 / (0.3 * M)), ("none", 0.4)):
         p = METHODS["FedGA"](alpha=10, weight_norm=norm).fair(a)
-        assert np.isclose(p.max() / p.min(), 10 ** power)
+        assert np.isclose(p.max() / p.min(), 10**power)
 
 
 @pytest.mark.parametrize(("theta", "fires"), [(0.019, None), (0.021, 6)])
@@ -60,21 +62,30 @@ def test_trigger_on_a_straight_line(theta, fires):
 
 # conflict
 
+
 def test_two_arrows_by_hand():
     G = tensor([[1, 0], [-0.3, 0.4]])
     average = G.mean(0)
-    assert np.allclose(average, [0.35, 0.2]) and np.allclose(G @ average, [0.35, -0.025])
+    assert np.allclose(average, [0.35, 0.2]) and np.allclose(
+        G @ average, [0.35, -0.025]
+    )
     fedfv = METHODS["FedFV"](alpha=0).agree(G @ G.T, tensor([1, 2])) @ G
     assert np.allclose(fedfv, [0.32, 0.44]) and (G @ fedfv > 0).all()
     U = G / G.norm(dim=1, keepdim=True)
     d = min_norm(U @ U.T, tensor([0, 0]), tensor([1, 1])) @ U
-    assert np.allclose(U, [[1, 0], [-0.6, 0.8]]) and np.allclose(d, [0.2, 0.4]) and np.allclose(U @ d, [0.2, 0.2])
+    assert (
+        np.allclose(U, [[1, 0], [-0.6, 0.8]])
+        and np.allclose(d, [0.2, 0.4])
+        and np.allclose(U @ d, [0.2, 0.2])
+    )
 
 
 def test_three_arrows_that_agree_on_nothing():
     turn = tensor([0, 2, 4]) * math.pi / 3
     U = torch.stack([turn.cos(), turn.sin()], 1)
-    assert np.allclose(min_norm(U @ U.T, tensor([0] * 3), tensor([1] * 3)) @ U, 0, atol=1e-9) and np.allclose(U.mean(0), 0)
+    assert np.allclose(
+        min_norm(U @ U.T, tensor([0] * 3), tensor([1] * 3)) @ U, 0, atol=1e-9
+    ) and np.allclose(U.mean(0), 0)
 
 
 def nearest(a, b, cut=True):
@@ -85,7 +96,9 @@ def nearest(a, b, cut=True):
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_nearest_point_of_two(cut):
-    """Without the clamp the theorem still holds; only the point is no longer between the two."""
+    """Without the clamp the theorem still holds;
+    only the point is no longer between the two.
+    """
     g, worst, outside = torch.Generator().manual_seed(0), math.inf, 0.0
     for _ in range(300):
         a, b = torch.randn(2, 5, generator=g, dtype=torch.float64)
@@ -98,9 +111,14 @@ def test_nearest_point_of_two(cut):
 
 # which number
 
+
 def test_the_best_of_two_hundred():
     top = np.random.default_rng(0).normal(size=(10_000, 200)).max(1).mean()
-    assert abs(top - 2.75) < 0.02 and round(70 + top, 1) == 72.7 and round(70 + 4 * top) == 81
+    assert (
+        abs(top - 2.75) < 0.02
+        and round(70 + top, 1) == 72.7
+        and round(70 + 4 * top) == 81
+    )
 
 
 def test_an_interval_catches_the_mean_as_often_as_it_says():
@@ -115,9 +133,12 @@ def test_an_interval_catches_the_mean_as_often_as_it_says():
 
 # add your method
 
+
 @dataclass(frozen=True)
 class Tilted(FedAvg):
-    tau: float = hp(1.0, "tilt towards large losses", range=(0, math.inf), source="working choice")
+    tau: float = hp(
+        1.0, "tilt towards large losses", range=(0, math.inf), source="working choice"
+    )
 
     def local(self, down, mine, shard):
         F = self.loss(down["w"], shard.all())
@@ -152,10 +173,17 @@ def far(a, b):
 
 
 def test_tilted_by_hand_and_its_limit():
-    assert np.allclose(Tilted(tau=1.0).weights({"loss": tensor([0, math.log(3)])}), [0.25, 0.75])
+    assert np.allclose(
+        Tilted(tau=1.0).weights({"loss": tensor([0, math.log(3)])}), [0.25, 0.75]
+    )
     task = toy()
     even = end(Uniform(task), 3)
-    assert far(end(Tilted(task, tau=0), 3), even) < 1e-12 < 1e-5 < far(end(Tilted(task), 3), even)
+    assert (
+        far(end(Tilted(task, tau=0), 3), even)
+        < 1e-12
+        < 1e-5
+        < far(end(Tilted(task), 3), even)
+    )
 
 
 def test_a_growing_tilt_starts_as_the_uniform_average():
@@ -168,15 +196,20 @@ def test_a_capped_weight():
     loss = tensor([1, 2, 3, 9])
     assert np.allclose(Capped(tau=0).weights({"loss": loss}), 1 / 4)
     p = Capped(tau=50.0).weights({"loss": loss})
-    assert np.isclose(p.sum(), 1) and np.isclose(p[3], 2 / 4) and p.max() <= 2 / 4 + 1e-12
+    assert (
+        np.isclose(p.sum(), 1) and np.isclose(p[3], 2 / 4) and p.max() <= 2 / 4 + 1e-12
+    )
     assert np.isclose(Capped().weights({"loss": tensor([1])}), 1)
 
 
 # plgu
 
+
 @dataclass(frozen=True)
 class PLGUOwn(PLGULF):
-    """PLGU-LF whose layers are each pushed by their own score, whatever their gradients."""
+    """PLGU-LF whose layers are each pushed by their own score,
+    whatever their gradients.
+    """
 
     def perturbation(self, g, s, part=None):
         units = self.units(g)
@@ -186,21 +219,33 @@ class PLGUOwn(PLGULF):
 
 
 def test_every_layer_is_pushed_by_its_own_score():
-    task = tasks.build({"data": {"name": "digits"}, "network": {"name": "MLP", "hidden": 8},
-                               "partition": {"name": "dirichlet", "clients": 4, "alpha": 1.0}})
+    task = tasks.build(
+        {
+            "data": {"name": "digits"},
+            "network": {"name": "MLP", "hidden": 8},
+            "partition": {"name": "dirichlet", "clients": 4, "alpha": 1.0},
+        }
+    )
     m, g, s = PLGUOwn(rho=0.5, task=task), task.init(0), torch.tensor([0.5, 1.5])
     e = m.perturbation(g, s)
-    for names, want in zip(m.units(g), s * 0.5 / 2 ** 0.5):
+    for names, want in zip(m.units(g), s * 0.5 / 2**0.5):
         assert abs(sqnorm({k: e[k] for k in names}).sqrt() - want) < 1e-6
     assert abs(sqnorm(m.perturbation(g, torch.ones(2))).sqrt() - 0.5) < 1e-6
 
 
 # equfl
 
+
 @dataclass(frozen=True)
 class EquFLStop(EquFL):
     """EquFL that leaves a model alone whose surrogate is already small."""
-    enough: float = hp(0.05, "surrogate below which nothing is done", range=(0, math.inf), source="an exercise")
+
+    enough: float = hp(
+        0.05,
+        "surrogate below which nothing is done",
+        range=(0, math.inf),
+        source="an exercise",
+    )
 
     def direction(self, w, S):
         g, log = super().direction(w, S)
@@ -208,8 +253,13 @@ class EquFLStop(EquFL):
 
 
 def test_a_server_that_stops_lies_between_fedavg_and_equfl():
-    task = tasks.build({"data": {"name": "census", "clients": 5, "n_mean": 60, "n_test": 30},
-                               "network": {"name": "MLP", "hidden": 4}, "batch": 16})
+    task = tasks.build(
+        {
+            "data": {"name": "census", "clients": 5, "n_mean": 60, "n_test": 30},
+            "network": {"name": "MLP", "hidden": 4},
+            "batch": 16,
+        }
+    )
     plain, how = make("FedAvg", task, lr=0.1), dict(source="start", size=20, net="same")
 
     def end(m):

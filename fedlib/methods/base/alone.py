@@ -1,4 +1,5 @@
 """No federation: what a client gets by itself."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,14 +9,23 @@ from ...core.method import Card, Method
 
 @dataclass(frozen=True)
 class Local(Method):
-    """Every client trains its own model, in the rounds in which it is online, and nothing is shared.
+    """Every client trains its own model, in the rounds in which it is online, and
+    nothing is shared.
 
-        w_i <- local training of w_i on F_i                                                          eq:local
+        w_i <- local training of w_i on F_i                                     eq:local
 
-    The control for every personalised method: what does federation add? Nothing travels but an empty hello.
+    The control for every personalised method: what does federation add? Nothing travels
+    but an empty hello.
     """
-    card = Card("Communication-Efficient Learning of Deep Networks from Decentralized Data", "McMahan et al.", "AISTATS",
-                2017, "mcmahan2017", "each client trains alone (a control)")
+
+    card = Card(
+        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        "McMahan et al.",
+        "AISTATS",
+        2017,
+        "mcmahan2017",
+        "each client trains alone (a control)",
+    )
     post = ("personal",)
 
     def server(self, w, r):
@@ -28,7 +38,7 @@ class Local(Method):
         return {"w": w}
 
     def local(self, down, mine, shard):
-        return {"w": self.fit(self.loss, mine["w"], shard)}, {"n": shard.n}                          # eq:local
+        return {"w": self.fit(self.loss, mine["w"], shard)}, {"n": shard.n}  # eq:local
 
     def aggregate(self, server, up, r):
         return {}

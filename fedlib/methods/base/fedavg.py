@@ -1,23 +1,31 @@
 """Averaging: the method that all others change."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.method import Card, Method, share_of
-from ...core.tree import share
+from ...core.method import Card, Method, uniform_weights
+from ...core.tree import normalize
 
 
 @dataclass(frozen=True)
 class FedAvg(Method):
     """Train locally, send the models, average them by size.
 
-    McMahan, Moore, Ramage, Hampson, Agueera y Arcas. Communication-Efficient Learning of Deep Networks from Decentralized
-    Data. AISTATS 2017, Algorithm 1.
+    McMahan, Moore, Ramage, Hampson, Agueera y Arcas. Communication-Efficient Learning
+    of Deep Networks from Decentralized Data. AISTATS 2017, Algorithm 1.
 
-        w <- sum_i n_i / n  w_i                                                          eq:fedavg
+        w <- sum_i n_i / n  w_i                                                eq:fedavg
     """
-    card = Card("Communication-Efficient Learning of Deep Networks from Decentralized Data", "McMahan et al.", "AISTATS",
-                2017, "mcmahan2017", "local training, then the size-weighted average")
+
+    card = Card(
+        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        "McMahan et al.",
+        "AISTATS",
+        2017,
+        "mcmahan2017",
+        "local training, then the size-weighted average",
+    )
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, down["w"], shard)
@@ -25,17 +33,23 @@ class FedAvg(Method):
 
     def aggregate(self, server, up, r):
         p = self.weights(up)
-        return {"w": self.combine(server["w"], up["w"], p), "log": {"weight": p}}        # eq:fedavg
+        # eq:fedavg
+        return {"w": self.combine(server["w"], up["w"], p), "log": {"weight": p}}
 
     def weights(self, up):
         """Aggregation weights [M] that sum to one."""
-        return share(up["n"])
+        return normalize(up["n"])
 
 
 @dataclass(frozen=True)
 class Uniform(FedAvg):
-    """FedAvg in which every client counts the same: p_i = 1/M. The control for every fair weighting."""
-    card = FedAvg.card._replace(line="local training, then the plain average (a control)")
+    """FedAvg in which every client counts the same: p_i = 1/M.
+    The control for every fair weighting.
+    """
+
+    card = FedAvg.card._replace(
+        line="local training, then the plain average (a control)"
+    )
 
     def weights(self, up):
-        return share_of(up["n"])
+        return uniform_weights(up["n"])

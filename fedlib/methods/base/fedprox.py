@@ -1,4 +1,5 @@
 """A pull towards the global model."""
+
 from __future__ import annotations
 
 import math
@@ -12,20 +13,35 @@ from .fedavg import FedAvg
 class FedProx(FedAvg):
     """FedAvg whose clients may not stray far from the model they were sent.
 
-    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. MLSys 2020,
-    Algorithm 2.
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous
+    Networks. MLSys 2020, Algorithm 2.
 
-        w_i ~ argmin_v  F_i(v) + mu/2 |v - w|^2                                          eq:fedprox
+        w_i ~ argmin_v  F_i(v) + mu/2 |v - w|^2                               eq:fedprox
 
-    mu = 0 is FedAvg; a large mu freezes the model. On F_i(v) = |v - b_i|^2 / 2 the exact minimum is
-    (b_i + mu w) / (1 + mu). The pull acts on parameters; buffers go their way as in FedAvg.
+    mu = 0 is FedAvg; a large mu freezes the model. On F_i(v) = |v - b_i|^2 / 2 the
+    exact minimum is (b_i + mu w) / (1 + mu). The pull acts on parameters; buffers go
+    their way as in FedAvg.
     """
-    card = Card("Federated Optimization in Heterogeneous Networks", "Li et al.", "MLSys", 2020, "li2020fedprox",
-                "FedAvg with a quadratic pull towards the global model", "https://arxiv.org/abs/1812.06127")
 
-    mu: float = hp(0.1, "pull towards the global model; 0 gives FedAvg", range=(0, math.inf),
-                   grid=(0.001, 0.01, 0.1, 1), source="FedProx, candidates of its experiments")
+    card = Card(
+        "Federated Optimization in Heterogeneous Networks",
+        "Li et al.",
+        "MLSys",
+        2020,
+        "li2020fedprox",
+        "FedAvg with a quadratic pull towards the global model",
+        "https://arxiv.org/abs/1812.06127",
+    )
+
+    mu: float = hp(
+        0.1,
+        "pull towards the global model; 0 gives FedAvg",
+        range=(0, math.inf),
+        grid=(0.001, 0.01, 0.1, 1),
+        source="FedProx, candidates of its experiments",
+    )
 
     def local(self, down, mine, shard):
-        w = self.fit(self.loss, down["w"], shard, pull=(self.mu, down["w"]))             # eq:fedprox
+        # eq:fedprox
+        w = self.fit(self.loss, down["w"], shard, pull=(self.mu, down["w"]))
         return mine, {"w": w, "n": shard.n}

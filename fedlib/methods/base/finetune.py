@@ -1,4 +1,5 @@
 """Averaging, fine-tuned by every client before use."""
+
 from __future__ import annotations
 
 import math
@@ -12,33 +13,59 @@ from .tuned import tuned
 
 @dataclass(frozen=True)
 class FedAvgFT(FedAvg):
-    """FedAvg, and a copy of the global model that each client trains a little before it uses it.
+    """FedAvg, and a copy of the global model that each client trains a little before
+    it uses it.
 
-    The federation is plain FedAvg (McMahan et al., AISTATS 2017). View "tuned" of client i, online or not:
+    The federation is plain FedAvg (McMahan et al., AISTATS 2017). View "tuned" of
+    client i, online or not:
 
-        v_i = `tune` passes of SGD on F_i, starting from w_t           then thrown away                eq:tuned
+        v_i = `tune` passes of SGD on F_i, starting from w_t  then thrown away  eq:tuned
 
-    The plainest personalised model there is; what the text of FedAS (CVPR 2024) describes under the name FedAvg-P, though its
-    code does otherwise (`FedAvgP`). tune = 0 is the global model. Fine-tuning uses the method's own momentum and decay, costs
-    every client `tune` passes per evaluation, and adds no communication. The same as Tuned(task, inner=FedAvg(task)).
+    The plainest personalised model there is; what the text of FedAS (CVPR 2024)
+    describes under the name FedAvg-P, though its code does otherwise (`FedAvgP`).
+    tune = 0 is the global model. Fine-tuning uses the method's own momentum and decay,
+    costs every client `tune` passes per evaluation, and adds no communication. The same
+    as Tuned(task, inner=FedAvg(task)).
     """
-    tune: int = hp(5, "passes of fine-tuning before use, over batches of their own", range=(0, 10 ** 6), grid=(1, 5, 10),
-                   source="a choice: as many as local passes in FedAS")
-    tune_lr: float = hp(0.0, "step size of fine-tuning; 0: lr", range=(0, math.inf), source="a choice: the common step size")
 
-    card = FedAvg.card._replace(line="FedAvg, and every client fine-tunes a copy of the global model before use")
+    tune: int = hp(
+        5,
+        "passes of fine-tuning before use, over batches of their own",
+        range=(0, 10**6),
+        grid=(1, 5, 10),
+        source="a choice: as many as local passes in FedAS",
+    )
+    tune_lr: float = hp(
+        0.0,
+        "step size of fine-tuning; 0: lr",
+        range=(0, math.inf),
+        source="a choice: the common step size",
+    )
+
+    card = FedAvg.card._replace(
+        line="FedAvg, and every client fine-tunes a copy of the global model before use"
+    )
 
     def plans(self):
         return super().plans() | {"tune": self.plan(self.tune)}
 
     def views(self, down, mine, shard):
-        return super().views(down, mine, shard) | {"tuned": tuned(self, down["w"], shard, self.tune_lr or self.lr)}
+        return super().views(down, mine, shard) | {
+            "tuned": tuned(self, down["w"], shard, self.tune_lr or self.lr)
+        }
 
 
 @dataclass(frozen=True)
 class FedProxFT(FedAvgFT, FedProx):
-    """FedProx, and a copy of the global model that each client fine-tunes as in `FedAvgFT`.
+    """FedProx, and a copy of the global model that each client fine-tunes as in
+    `FedAvgFT`.
 
-    Only the federation is pulled towards the global model; fine-tuning minimises F_i alone. mu = 0 is FedAvg-FT.
+    Only the federation is pulled towards the global model; fine-tuning minimises F_i
+    alone. mu = 0 is FedAvg-FT.
     """
-    card = FedProx.card._replace(line="FedProx, and every client fine-tunes a copy of the global model before use")
+
+    card = FedProx.card._replace(
+        line=(
+            "FedProx, and every client fine-tunes a copy of the global model before use"
+        )
+    )

@@ -1,4 +1,5 @@
 """Averaging, scored on the model that a client holds."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,20 +10,30 @@ from .fedprox import FedProx
 
 @dataclass(frozen=True)
 class FedAvgP(FedAvg):
-    """FedAvg whose client is scored with the model it holds, just trained or just downloaded.
+    """FedAvg whose client is scored with the model it holds, just trained or just
+    downloaded.
 
-    Yang, Huang, Ye. FedAS: Bridging Inconsistency in Personalized Federated Learning. CVPR 2024, the rival "FedAvg-P" of
-    Tables 2 and 3.
+    Yang, Huang, Ye. FedAS: Bridging Inconsistency in Personalized Federated Learning.
+    CVPR 2024, the rival "FedAvg-P" of Tables 2 and 3.
 
-        v_i <- w_t                                             every client, at the download           eq:fedavg-p-download
-        v_i <- epochs passes of SGD on F_i, from w_t           the clients online in round t           eq:fedavg-p
+        v_i <- w_t                   every client, at the download  eq:fedavg-p-download
+        v_i <- epochs passes of SGD on F_i, from w_t       the clients online in round t
+                                                                    eq:fedavg-p
 
-    The server runs plain FedAvg. View "personal" is v_i: at `post` the trained model of a client that was online and the
-    download of one that was not, at `pre` the download of everybody, the same as "global". So its mean at `post` mixes
-    trained and untrained models in the ratio of participation, and grows with it. The paper's text calls this fine-tuning the
-    global model; its released code does what is written here. For fine-tuning of every client see `FedAvgFT`.
+    The server runs plain FedAvg. View "personal" is v_i: at `post` the trained model
+    of a client that was online and the download of one that was not, at `pre` the
+    download of everybody, the same as "global". So its mean at `post` mixes trained
+    and untrained models in the ratio of participation, and grows with it. The paper's
+    text calls this fine-tuning the global model; its released code does what is written
+    here. For fine-tuning of every client see `FedAvgFT`.
     """
-    card = FedAvg.card._replace(line="FedAvg, scored on the model a client holds: trained if online, downloaded if not")
+
+    card = FedAvg.card._replace(
+        line=(
+            "FedAvg, scored on the model a client holds: trained if online, "
+            "downloaded if not"
+        )
+    )
     download = "all"
     post = ("personal",)
 
@@ -30,11 +41,11 @@ class FedAvgP(FedAvg):
         return {"w": w}
 
     def receive(self, down, mine, shard):
-        return {"w": down["w"]}                                                # eq:fedavg-p-download
+        return {"w": down["w"]}  # eq:fedavg-p-download
 
     def local(self, down, mine, shard):
         _, up = super().local(down, mine, shard)
-        return {"w": up["w"]}, up                                              # eq:fedavg-p
+        return {"w": up["w"]}, up  # eq:fedavg-p
 
     def views(self, down, mine, shard):
         return super().views(down, mine, shard) | {"personal": self.task.net(mine["w"])}
@@ -42,8 +53,16 @@ class FedAvgP(FedAvg):
 
 @dataclass(frozen=True)
 class FedProxP(FedAvgP, FedProx):
-    """FedProx whose client is scored with the model it holds, as in `FedAvgP`: the rival "FedProx-P" of the same tables.
+    """FedProx whose client is scored with the model it holds, as in `FedAvgP`: the
+    rival "FedProx-P" of the same tables.
 
-    The pull is towards the model downloaded in this round. mu = 0 is FedAvg-P, and is what a library gets whose default is 0.
+    The pull is towards the model downloaded in this round. mu = 0 is FedAvg-P, and is
+    what a library gets whose default is 0.
     """
-    card = FedProx.card._replace(line="FedProx, scored on the model a client holds: trained if online, downloaded if not")
+
+    card = FedProx.card._replace(
+        line=(
+            "FedProx, scored on the model a client holds: trained if online, "
+            "downloaded if not"
+        )
+    )

@@ -1,4 +1,5 @@
 """Fine-tuning before use, around any method."""
+
 from __future__ import annotations
 
 import math
@@ -8,26 +9,44 @@ from ...core.method import Wrap, hp
 
 
 def tuned(method, w, shard, lr):
-    """View x -> logits [n, K] of a copy of w after the passes of plan "tune" over the client's rows, at step size lr.
+    """View x -> logits [n, K] of a copy of w after the passes of plan "tune" over the
+    client's rows, at step size lr.
 
     The work is done when the view is called, and nothing of it is kept.
     """
-    return lambda x: method.task.net(method.fit(method.loss, w, shard.on("tune"), lr))(x)        # eq:tuned
+    # eq:tuned
+    return lambda x: method.task.net(method.fit(method.loss, w, shard.on("tune"), lr))(
+        x
+    )
 
 
 @dataclass(frozen=True)
 class Tuned(Wrap):
-    """A method and one more view: what a client gets that trains its model for a few passes before it uses it.
+    """A method and one more view: what a client gets that trains its model for a few
+    passes before it uses it.
 
-        tuned_i = `tune` passes of SGD on F_i, starting from the model that client i would use                eq:tuned
+        tuned_i = `tune` passes of SGD on F_i,
+            starting from the model that client i would use                     eq:tuned
 
-    The copy is thrown away, so the federation is untouched. The start is the model "w" that the client keeps after the
-    download (FedPer), or else the one downloaded (FedAvg, Ditto). tune = 0 is the untuned model. Tuned(task,
-    inner=FedAvg(task)) is what papers call FedAvg-FT, and has a class of its own, `FedAvgFT`.
+    The copy is thrown away, so the federation is untouched. The start is the model
+    "w" that the client keeps after the download (FedPer), or else the one downloaded
+    (FedAvg, Ditto). tune = 0 is the untuned model. Tuned(task, inner=FedAvg(task)) is
+    what papers call FedAvg-FT, and has a class of its own, `FedAvgFT`.
     """
-    tune: int = hp(5, "passes of fine-tuning, over batches of their own", range=(0, 10 ** 6), grid=(1, 5, 10),
-                   source="a choice: papers use 1 to 10")
-    tune_lr: float = hp(0.0, "step size of fine-tuning; 0: that of the inner method", range=(0, math.inf), source="a choice")
+
+    tune: int = hp(
+        5,
+        "passes of fine-tuning, over batches of their own",
+        range=(0, 10**6),
+        grid=(1, 5, 10),
+        source="a choice: papers use 1 to 10",
+    )
+    tune_lr: float = hp(
+        0.0,
+        "step size of fine-tuning; 0: that of the inner method",
+        range=(0, math.inf),
+        source="a choice",
+    )
 
     def plans(self):
         return super().plans() | {"tune": self.inner.plan(self.tune)}
@@ -36,6 +55,11 @@ class Tuned(Wrap):
         start = down.get("w", {}) | mine.get("w", {})
         missing = [k for layer in self.task.layers for k in layer if k not in start]
         if missing:
-            raise ValueError(f"{type(self.inner).__name__} leaves a client without a whole model: {', '.join(missing)} is "
-                             "neither downloaded nor kept under 'w', so there is nothing to fine-tune")
-        return super().views(down, mine, shard) | {"tuned": tuned(self, start, shard, self.tune_lr or self.inner.lr)}
+            raise ValueError(
+                f"{type(self.inner).__name__} leaves a client without a whole model: "
+                f"{', '.join(missing)} is neither downloaded nor kept under 'w', so "
+                "there is nothing to fine-tune"
+            )
+        return super().views(down, mine, shard) | {
+            "tuned": tuned(self, start, shard, self.tune_lr or self.inner.lr)
+        }

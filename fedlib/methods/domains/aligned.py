@@ -1,4 +1,7 @@
-"""A local step that learns the client's task and keeps its features close to the global model's."""
+"""A local step that learns the client's task and keeps its features close to
+the global model's.
+"""
+
 from __future__ import annotations
 
 import math
@@ -13,46 +16,102 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Aligned(FedAvg):
-    """FedAvg whose clients descend by meta-learning: a step for the task has to leave the features aligned.
+    """FedAvg whose clients descend by meta-learning: a step for the task has to leave
+    the features aligned.
 
-    A batch is cut in two halves B1 and B2. f(v, B): features of B under v; w_t: the model as downloaded, frozen, in evaluation.
+    A batch is cut in two halves B1 and B2. f(v, B): features of B under v; w_t: the
+    model as downloaded, frozen, in evaluation.
 
-        g1 = grad_w F(w; B1),   v = w - ahead g1                                  a virtual step                   eq:meta-train
-        g2 = grad_v [ rho F(v; B2) + lam A(f(v, B2), f(w_t, B2)) ]                is it good there, and aligned?   eq:meta-test
-        w <- w - lr (g1 + g2)                                                                                      eq:meta-step
+        g1 = grad_w F(w; B1),   v = w - ahead g1           a virtual step  eq:meta-train
+        g2 = grad_v [ rho F(v; B2) + lam A(f(v, B2), f(w_t, B2)) ]
+            is it good there, and aligned?                                 eq:meta-test
+        w <- w - lr (g1 + g2)                                              eq:meta-step
 
-    A: a distance of two clouds of features (`fedlib.pieces.align`). meta: "mldg" is the above (after Li et al., AAAI 2018); "grace"
-    applies g2 alone (the authors' code of GRACE); "joint" has no virtual step, g = grad_w [F(w; B) + lam A]; "none" is plain SGD.
-    second_order differentiates through v as well. Momentum and decay act on the real step only; running statistics of batch norm
-    are refreshed once, at w. A batch of one row makes no step. Two gradients on half a batch and one more forward pass per step;
-    with rho = 1 the task counts twice, so a step is about twice as long as plain SGD's at the same lr.
+    A: a distance of two clouds of features (`fedlib.pieces.align`). meta: "mldg" is the
+    above (after Li et al., AAAI 2018); "grace" applies g2 alone (the authors' code of
+    GRACE); "joint" has no virtual step, g = grad_w [F(w; B) + lam A]; "none" is plain
+    SGD. second_order differentiates through v as well. Momentum and decay act on the
+    real step only; running statistics of batch norm are refreshed once, at w. A batch
+    of one row makes no step. Two gradients on half a batch and one more forward pass
+    per step; with rho = 1 the task counts twice, so a step is about twice as long as
+    plain SGD's at the same lr.
     """
 
-    meta: str = hp("mldg", "the local step", choices=("mldg", "grace", "joint", "none"), source="ours; grace: GRACE's code")
-    align: str = hp("coral", "distance of features", choices=tuple(align.LOSSES), source="readme of GRACE's code")
-    lam: float = hp(0.1, "weight of the alignment; 0: none", range=(0, math.inf), grid=(0, 0.01, 0.1, 1),
-                    source="readme of GRACE's code")
-    rho: float = hp(1.0, "weight of the task on the second half", range=(0, math.inf), source="GRACE's code; 0: alignment alone")
-    ahead: float = hp(0.0, "step size of the virtual step; 0: lr", range=(0, math.inf), source="ours: as DomainBed's MLDG")
-    second_order: bool = hp(False, "differentiate through the virtual step", choices=(True, False), source="GRACE's code")
+    meta: str = hp(
+        "mldg",
+        "the local step",
+        choices=("mldg", "grace", "joint", "none"),
+        source="ours; grace: GRACE's code",
+    )
+    align: str = hp(
+        "coral",
+        "distance of features",
+        choices=tuple(align.LOSSES),
+        source="readme of GRACE's code",
+    )
+    lam: float = hp(
+        0.1,
+        "weight of the alignment; 0: none",
+        range=(0, math.inf),
+        grid=(0, 0.01, 0.1, 1),
+        source="readme of GRACE's code",
+    )
+    rho: float = hp(
+        1.0,
+        "weight of the task on the second half",
+        range=(0, math.inf),
+        source="GRACE's code; 0: alignment alone",
+    )
+    ahead: float = hp(
+        0.0,
+        "step size of the virtual step; 0: lr",
+        range=(0, math.inf),
+        source="ours: as DomainBed's MLDG",
+    )
+    second_order: bool = hp(
+        False,
+        "differentiate through the virtual step",
+        choices=(True, False),
+        source="GRACE's code",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if self.meta != "none" and self.step != Plain():
-            raise ValueError(f"{type(self).__name__}.step = {self.step!r}: local meta-learning brings its own "
-                             "step, which this one would reach in part only; take meta = 'none', or another method")
+            raise ValueError(
+                f"{type(self).__name__}.step = {self.step!r}: local meta-learning "
+                "brings its own step, which this one would reach in part only; take "
+                "meta = 'none', or another method"
+            )
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        return sgd(self.direction(loss, w), w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)
+        return sgd(
+            self.direction(loss, w),
+            w,
+            shard,
+            self.lr if lr is None else lr,
+            self.momentum,
+            self.decay,
+            pull,
+        )
 
     def direction(self, loss, start):
-        """(w, batch) -> a tree, with the features of the model `start` as the ones to stay close to."""
+        """(w, batch) -> a tree, with the features of the model `start` as the ones
+        to stay close to.
+        """
         g, h, net = self.step(loss), self.ahead or self.lr, self.task.network
-        features = getattr(net, "aligned", net.feat)               # a network may say what is compared, and whether it has rows
+        # a network may say what is compared, and whether it has rows
+        features = getattr(net, "aligned", net.feat)
 
         def apart(v, b):
             rows = b.m if getattr(net, "per_row", True) else None
-            return align.LOSSES[self.align](features(v, b.x, b), features(start, b.x).detach(), rows) if self.lam else 0.0
+            return (
+                align.LOSSES[self.align](
+                    features(v, b.x, b), features(start, b.x).detach(), rows
+                )
+                if self.lam
+                else 0.0
+            )
 
         def goal(v, b):
             return self.rho * loss(v, b) + self.lam * apart(v, b)
@@ -64,7 +123,13 @@ class Aligned(FedAvg):
             return goal(add(w, g(w, first), -h), second)
 
         def step(w, first, second):
-            g1 = g(w, first)                                                                                    # eq:meta-train
-            g2 = grad(after)(w, first, second) if self.second_order else grad(goal)(add(w, g1, -h), second)     # eq:meta-test
-            return g2 if self.meta == "grace" else add(g1, g2)                                                  # eq:meta-step
+            g1 = g(w, first)  # eq:meta-train
+            # eq:meta-test
+            g2 = (
+                grad(after)(w, first, second)
+                if self.second_order
+                else grad(goal)(add(w, g1, -h), second)
+            )
+            return g2 if self.meta == "grace" else add(g1, g2)  # eq:meta-step
+
         return {"none": g, "joint": grad(joint)}.get(self.meta, in_parts(step, 2))

@@ -1,4 +1,5 @@
 """Weights that make the generalisation gaps of the clients alike."""
+
 from __future__ import annotations
 
 import math
@@ -7,118 +8,208 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import share
+from ...core.tree import normalize
 from ...pieces import simplex
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class Gapped(FedAvg):
-    """What GA and FAA share: clients report how much averaging costs them, the server keeps one weight per client.
+    """What GA and FAA share: clients report how much averaging costs them, the server
+    keeps one weight per client.
 
-        G_i = cost_i(w) - cost_i(w_i)        w_i: client i's model, w: the average                                eq:gap
+        G_i = cost_i(w) - cost_i(w_i)    w_i: client i's model, w: the average    eq:gap
 
-    cost_i is the loss on client i's validation rows, or 1 minus its accuracy there. Positive: averaging hurt this client. The
-    gap of the average that a client downloads in round t, against the model that it uploaded in round t - 1, travels with the
-    upload of round t; in round 0 there is none, and 0 is sent. Weights start at 1/C. All clients take part.
+    cost_i is the loss on client i's validation rows, or 1 minus its accuracy there.
+    Positive: averaging hurt this client. The gap of the average that a client downloads
+    in round t, against the model that it uploaded in round t - 1, travels with the
+    upload of round t; in round 0 there is none, and 0 is sent. Weights start at 1/C.
+    All clients take part.
     """
-    metric: str = hp("loss", "what a gap is measured in, on validation rows", choices=("loss", "accuracy"), source="FAA: ours")
+
+    metric: str = hp(
+        "loss",
+        "what a gap is measured in, on validation rows",
+        choices=("loss", "accuracy"),
+        source="FAA: ours",
+    )
 
     who = "all"
     needs_val = True
 
     def cost(self, w, shard):
         b = shard.all("val")
-        return self.loss(w, b) if self.metric == "loss" else 1 - self.accuracy(self.task.net(w), b)
+        return (
+            self.loss(w, b)
+            if self.metric == "loss"
+            else 1 - self.accuracy(self.task.net(w), b)
+        )
 
     def server(self, w, r):
-        a = share(self.task.x.new_ones(self.task.C))
+        a = normalize(self.task.x.new_ones(self.task.C))
         return {"w": w, "a": a, "smooth": torch.zeros_like(a)}
 
     def client(self, w, shard):
         return {"cost": shard.n * 0}
 
     def local(self, down, mine, shard):
-        gap = self.cost(down["w"], shard) - mine["cost"] if shard.t else mine["cost"] * 0        # eq:gap, one round late
+        # eq:gap, one round late
+        gap = (
+            self.cost(down["w"], shard) - mine["cost"] if shard.t else mine["cost"] * 0
+        )
         _, up = super().local(down, mine, shard)
         return {"cost": self.cost(up["w"], shard)}, up | {"gap": gap}
 
 
 @dataclass(frozen=True)
 class FAA(Gapped):
-    """Fairness-aware aggregation: weights that minimise the variance of the generalisation gaps.
+    """Fairness-aware aggregation: weights that minimise the variance of the
+    generalisation gaps.
 
-    Zhang, Fan, Yao, Zhang, Wang. Fairness-guided federated training for generalization and personalization in cross-silo
-    federated learning. FITEE 26(1), 2025. The text at hand states the aim and prints no formula: the rule is ours. More weight on
-    i moves w towards w_i and lowers G_i, so descent on Var(G) raises the weight of a client whose gap is above the mean:
+    Zhang, Fan, Yao, Zhang, Wang. Fairness-guided federated training for generalization
+    and personalization in cross-silo federated learning. FITEE 26(1), 2025. The text at
+    hand states the aim and prints no formula: the rule is ours. More weight on i moves
+    w towards w_i and lowers G_i, so descent on Var(G) raises the weight of a client
+    whose gap is above the mean:
 
-        z_i = clip((G_i - mean G) / mean |G|, -1, 1)                                                              eq:faa-z
-        a_i <- a_i exp(eta z_i) / Z, clipped to [floor, ceiling] / C, over its sum                                eq:faa-step
+        z_i = clip((G_i - mean G) / mean |G|, -1, 1)                         eq:faa-z
+        a_i <- a_i exp(eta z_i) / Z, clipped to [floor, ceiling] / C, over its sum
+                                                                             eq:faa-step
 
-    timing "probe": with the models w_i of this round fixed, from uniform weights, `trials` times: average, send the trial out,
-    get its gaps at once, step with eta 0.7^q; the weights with the smallest Var(G) are used, so it never exceeds that of uniform
-    weights on these rows. Costs `trials` more downloads per round. "lagged": one step per round from the gaps of eq:gap, smoothed
-    G <- beta G + (1 - beta) G_new, with eta (1 - t/R), as GA has it.
-    form: "mirror" is eq:faa-z; "mirror_std" divides by the deviation instead (a step of constant length); "additive" adds
-    eta z_i / C with z over max |z|, GA's step, centred; "closed" a_i ~ a_i G_i, which would equalise gaps that fall as 1 / a_i.
+    timing "probe": with the models w_i of this round fixed, from uniform weights,
+    `trials` times: average, send the trial out, get its gaps at once, step with eta
+    0.7^q; the weights with the smallest Var(G) are used, so it never exceeds that of
+    uniform weights on these rows. Costs `trials` more downloads per round. "lagged":
+    one step per round from the gaps of eq:gap, smoothed G <- beta G + (1 - beta) G_new,
+    with eta (1 - t/R), as GA has it.
+    form: "mirror" is eq:faa-z; "mirror_std" divides by the deviation instead (a step
+    of constant length); "additive" adds eta z_i / C with z over max |z|, GA's step,
+    centred; "closed" a_i ~ a_i G_i, which would equalise gaps that fall as 1 / a_i.
     """
-    card = Card("Fairness-guided federated training for generalization and personalization in cross-silo federated learning",
-                "Zhang et al.", "FITEE", 2025, "zhang2025fftgp", "weights that minimise the variance of the generalisation gaps",
-                "https://doi.org/10.1631/FITEE.2400279")
 
-    timing: str = hp("probe", "gaps of trial averages in this round, or of the last average", choices=("probe", "lagged"),
-                     source="ours; lagged: nearest to GA's released code")
-    form: str = hp("mirror", "the step of the weights", choices=("mirror", "mirror_std", "additive", "closed"), source="ours")
-    eta: float = hp(0.5, "step size of the weights", range=(0, 50), grid=(0.05, 0.1, 0.3, 0.5, 1.0), source="ours")
-    trials: int = hp(4, "trial averages per round (probe)", range=(1, 100), grid=(4,), source="ours")
+    card = Card(
+        "Fairness-guided federated training for generalization and personalization in "
+        "cross-silo federated learning",
+        "Zhang et al.",
+        "FITEE",
+        2025,
+        "zhang2025fftgp",
+        "weights that minimise the variance of the generalisation gaps",
+        "https://doi.org/10.1631/FITEE.2400279",
+    )
+
+    timing: str = hp(
+        "probe",
+        "gaps of trial averages in this round, or of the last average",
+        choices=("probe", "lagged"),
+        source="ours; lagged: nearest to GA's released code",
+    )
+    form: str = hp(
+        "mirror",
+        "the step of the weights",
+        choices=("mirror", "mirror_std", "additive", "closed"),
+        source="ours",
+    )
+    eta: float = hp(
+        0.5,
+        "step size of the weights",
+        range=(0, 50),
+        grid=(0.05, 0.1, 0.3, 0.5, 1.0),
+        source="ours",
+    )
+    trials: int = hp(
+        4, "trial averages per round (probe)", range=(1, 100), grid=(4,), source="ours"
+    )
     beta: float = hp(0.6, "smoothing of the gaps (lagged)", range=(0, 1), source="ours")
     floor: float = hp(0.25, "smallest weight, times C", range=(0, 1), source="ours")
-    ceiling: float = hp(2.0, "largest weight, times C", range=(1, math.inf), source="the authors' later code")
+    ceiling: float = hp(
+        2.0,
+        "largest weight, times C",
+        range=(1, math.inf),
+        source="the authors' later code",
+    )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.form in ("additive", "closed"):                        # a mirror step stays inside whatever its length
+        # a mirror step stays inside whatever its length
+        if self.form in ("additive", "closed"):
             simplex.inside(type(self).__name__, "eta", self.eta, 1)
 
     def aggregate(self, server, up, r):
         if self.timing == "lagged":
             first, last = r.t <= 1, server["smooth"]
             G = up["gap"] if first else self.beta * last + (1 - self.beta) * up["gap"]
-            a = self.moved(server["a"], G, self.eta * (1 - r.t / r.R)) if r.t else server["a"]
-            return {"w": self.combine(server["w"], up["w"], a), "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}
-        a, best = share(torch.ones_like(server["a"])), None
+            a = (
+                self.moved(server["a"], G, self.eta * (1 - r.t / r.R))
+                if r.t
+                else server["a"]
+            )
+            return {
+                "w": self.combine(server["w"], up["w"], a),
+                "a": a,
+                "smooth": G,
+                "log": {"weight": a, "gap": up["gap"]},
+            }
+        a, best = normalize(torch.ones_like(server["a"])), None
         for q in range(self.trials):
             w = self.combine(server["w"], up["w"], a)
             G = r.ask(self.report, {"w": w})["gap"]
             this = {"w": w, "a": a, "smooth": G}
-            if best is None or G.var(unbiased=False) < best["smooth"].var(unbiased=False):
+            if best is None or G.var(unbiased=False) < best["smooth"].var(
+                unbiased=False
+            ):
                 best = this
-            a = self.moved(a, G, self.eta * 0.7 ** q)
+            a = self.moved(a, G, self.eta * 0.7**q)
         return best | {"log": {"weight": best["a"], "gap": best["smooth"]}}
 
     def report(self, trial, mine, shard):
-        """The gap of a trial average, against the model that this client has just uploaded."""
+        """The gap of a trial average, against the model that this client
+        has just uploaded.
+        """
         return {"gap": self.cost(trial["w"], shard) - mine["cost"]}
 
     def moved(self, a, G, eta):
-        """Weights [C] after one step against gaps G [C]; gaps that are all but zero move nothing."""
+        """Weights [C] after one step against gaps G [C];
+        gaps that are all but zero move nothing.
+        """
         size, c = G.abs().mean(), G - G.mean()
         if self.form == "closed":
-            new = (1 - eta) * a + eta * share((a * G).clamp(min=1e-8))
+            new = (1 - eta) * a + eta * normalize((a * G).clamp(min=1e-8))
         elif self.form == "additive":
             new = simplex.additive(a, c / c.abs().max().clamp(min=1e-6), eta)
         else:
-            scale = size + 1e-8 if self.form == "mirror" else c.square().mean().sqrt().clamp(min=1e-6)
-            new = simplex.mirror(a, (c / scale).clamp(-1, 1), eta)                                # eq:faa-z, eq:faa-step
-        return torch.where(size < 1e-6, a, simplex.bounded(new, self.floor, self.ceiling))
+            scale = (
+                size + 1e-8
+                if self.form == "mirror"
+                else c.square().mean().sqrt().clamp(min=1e-6)
+            )
+            # eq:faa-z, eq:faa-step
+            new = simplex.mirror(a, (c / scale).clamp(-1, 1), eta)
+        return torch.where(
+            size < 1e-6, a, simplex.bounded(new, self.floor, self.ceiling)
+        )
 
 
 @dataclass(frozen=True)
 class FAALagged(FAA):
-    """FAA without extra traffic: one step per round, from the gaps that travel with the uploads."""
-    card = FAA.card._replace(line="the same from gaps that are one round old, without extra traffic")
+    """FAA without extra traffic: one step per round,
+    from the gaps that travel with the uploads.
+    """
 
-    timing: str = hp("lagged", "gaps of trial averages in this round, or of the last average", choices=("probe", "lagged"),
-                     source="nearest to GA's released code")
-    eta: float = hp(0.2, "step size of the weights", range=(0, 50), grid=(0.05, 0.1, 0.2, 0.3, 1.0),
-                    source="ours; GA's d_0")
+    card = FAA.card._replace(
+        line="the same from gaps that are one round old, without extra traffic"
+    )
+
+    timing: str = hp(
+        "lagged",
+        "gaps of trial averages in this round, or of the last average",
+        choices=("probe", "lagged"),
+        source="nearest to GA's released code",
+    )
+    eta: float = hp(
+        0.2,
+        "step size of the weights",
+        range=(0, 50),
+        grid=(0.05, 0.1, 0.2, 0.3, 1.0),
+        source="ours; GA's d_0",
+    )

@@ -1,4 +1,7 @@
-"""Generalise and personalise at once: aligned local steps, and weights that make the gaps alike."""
+"""Generalise and personalise at once:
+aligned local steps, and weights that make the gaps alike.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -12,50 +15,82 @@ from .faa import FAA, Gapped
 
 @dataclass(frozen=True)
 class FFTGP(Aligned, FAA):
-    """Each round: broadcast, local meta-learning that keeps features aligned, weights that even out the gaps, average.
+    """Each round: broadcast, local meta-learning that keeps features aligned, weights
+    that even out the gaps, average.
 
-    Zhang, Fan, Yao, Zhang, Wang. FFT-GP. FITEE 26(1), 2025. The text at hand states the four steps and prints no formula; local
-    step (`Aligned`) and weights (`FAA`) are our reading, after the same authors' code of GA and GRACE.
+    Zhang, Fan, Yao, Zhang, Wang. FFT-GP. FITEE 26(1), 2025. The text at hand states the
+    four steps and prints no formula; local step (`Aligned`) and weights (`FAA`) are our
+    reading, after the same authors' code of GA and GRACE.
 
-        w_i from w_t by eq:meta-step;   a by eq:faa-step from the gaps eq:gap;   w_{t+1} = sum_i a_i w_i           eq:fftgp
+        w_i from w_t by eq:meta-step;   a by eq:faa-step from the gaps eq:gap;
+            w_{t+1} = sum_i a_i w_i                                             eq:fftgp
 
-    What generalises is w; what a client uses on its own domain is w_i, after its training and before the average. meta = "none"
-    is FAA, and with eta = 0 as well it is Uniform.
+    What generalises is w; what a client uses on its own domain is w_i, after its
+    training and before the average. meta = "none" is FAA, and with eta = 0 as well it
+    is Uniform.
     """
-    card = FAA.card._replace(line="local meta-learning that aligns features, and fairness-aware aggregation")
 
+    card = FAA.card._replace(
+        line="local meta-learning that aligns features, and fairness-aware aggregation"
+    )
 
 
 @dataclass(frozen=True)
 class FFTGPLagged(FFTGP):
-    """FFT-GP without extra traffic: the weights follow gaps that are one round old (`FAALagged`)."""
-    card = FFTGP.card._replace(line="FFT-GP whose weights follow gaps that are one round old")
+    """FFT-GP without extra traffic: the weights follow gaps that are one round
+    old (`FAALagged`).
+    """
 
-    timing: str = hp("lagged", "gaps of trial averages in this round, or of the last average", choices=("probe", "lagged"),
-                     source="nearest to GA's released code")
-    eta: float = hp(0.2, "step size of the weights", range=(0, 50), grid=(0.05, 0.1, 0.2, 0.3, 1.0),
-                    source="ours; GA's d_0")
+    card = FFTGP.card._replace(
+        line="FFT-GP whose weights follow gaps that are one round old"
+    )
+
+    timing: str = hp(
+        "lagged",
+        "gaps of trial averages in this round, or of the last average",
+        choices=("probe", "lagged"),
+        source="nearest to GA's released code",
+    )
+    eta: float = hp(
+        0.2,
+        "step size of the weights",
+        range=(0, 50),
+        grid=(0.05, 0.1, 0.2, 0.3, 1.0),
+        source="ours; GA's d_0",
+    )
 
 
 @dataclass(frozen=True)
 class FFTGPBeside(FFTGP):
-    """FFT-GP that also asks, every round, how other rules would average the same local models (Figure 6 of the paper).
+    """FFT-GP that also asks, every round, how other rules would average the same local
+    models (Figure 6 of the paper).
 
-    The rules: FedAvg, GA and FAA with lagged gaps. Each keeps its own weights and the gaps of its own candidate; FAA's alone
-    is used, so the training is FFT-GP's. Logged for a rule, under "<rule> <what>", [C] each: its weights, and the
-    gaps of its candidate in loss and in accuracy, on validation and on test rows.
+    The rules: FedAvg, GA and FAA with lagged gaps. Each keeps its own weights and
+    the gaps of its own candidate; FAA's alone is used, so the training is FFT-GP's.
+    Logged for a rule, under "<rule> <what>", [C] each: its weights, and the gaps of its
+    candidate in loss and in accuracy, on validation and on test rows.
     """
-    card = FFTGP.card._replace(line="FFT-GP, with other rules tried on the same local models (an instrument)")
 
+    card = FFTGP.card._replace(
+        line="FFT-GP, with other rules tried on the same local models (an instrument)"
+    )
 
     @property
     def others(self):
         common = {"task": self.task, "lr": self.lr}
-        return {"FedAvg": FedAvg(**common), "GA": ga.GA(**common), "FAA-lagged": FAA(**common, timing="lagged", eta=0.2)}
+        return {
+            "FedAvg": FedAvg(**common),
+            "GA": ga.GA(**common),
+            "FAA-lagged": FAA(**common, timing="lagged", eta=0.2),
+        }
 
     def server(self, w, r):
         state = super().server(w, r)
-        fresh = {"a": state["a"], "smooth": state["smooth"], "gap": {"loss": state["smooth"], "accuracy": state["smooth"]}}
+        fresh = {
+            "a": state["a"],
+            "smooth": state["smooth"],
+            "gap": {"loss": state["smooth"], "accuracy": state["smooth"]},
+        }
         return state | {"beside": {k: fresh for k in self.others}}
 
     def local(self, down, mine, shard):
@@ -66,21 +101,32 @@ class FFTGPBeside(FFTGP):
         """Loss and accuracy of a model on this client's validation and test rows."""
         f, rows = self.task.net(model["w"]), {s: shard.all(s) for s in ("val", "test")}
         return {f"{s} loss": self.loss(model["w"], b) for s, b in rows.items()} | {
-                f"{s} accuracy": self.accuracy(f, b) for s, b in rows.items()}
+            f"{s} accuracy": self.accuracy(f, b) for s, b in rows.items()
+        }
 
     def aggregate(self, server, up, r):
         new = super().aggregate(server, up, r)
         chosen, log, beside = {"FAA": (new["w"], new["a"])}, dict(new.pop("log")), {}
         for name, rule in self.others.items():
             was = server["beside"][name]
-            seen = up | {"gap": was["gap"][rule.metric]} if isinstance(rule, Gapped) else up
+            seen = (
+                up | {"gap": was["gap"][rule.metric]}
+                if isinstance(rule, Gapped)
+                else up
+            )
             now = rule.aggregate(was | {"w": server["w"]}, seen, r)
             chosen[name] = now["w"], now["log"]["weight"]
             beside[name] = {k: now.get(k, was[k]) for k in ("a", "smooth")}
         for name, (w, a) in chosen.items():
             got = r.ask(self.measured, {"w": w})
-            gap = {k: (v - up["own"][k]) * (-1 if "accuracy" in k else 1) for k, v in got.items()}
+            gap = {
+                k: (v - up["own"][k]) * (-1 if "accuracy" in k else 1)
+                for k, v in got.items()
+            }
             log |= {f"{name} {k}": v for k, v in gap.items()} | {f"{name} weight": a}
             if name in beside:
-                beside[name]["gap"] = {"loss": gap["val loss"], "accuracy": gap["val accuracy"]}
+                beside[name]["gap"] = {
+                    "loss": gap["val loss"],
+                    "accuracy": gap["val accuracy"],
+                }
         return new | {"beside": beside, "log": log}

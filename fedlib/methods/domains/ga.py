@@ -1,4 +1,5 @@
 """Weights that follow the generalisation gaps."""
+
 from __future__ import annotations
 
 import math
@@ -11,27 +12,53 @@ from .faa import Gapped
 
 @dataclass(frozen=True)
 class GA(Gapped):
-    """Generalisation adjustment: a client whom averaging hurts counts more in the next round.
+    """Generalisation adjustment: a client whom averaging hurts counts more in the
+    next round.
 
-    Zhang, Xu, Yao, Zhang, Tian, Wang. Federated Domain Generalization with Generalization Adjustment. CVPR 2023, and its released
-    code. G_i: the gap of the model that client i downloads against its own of the round before (`Gapped`).
+    Zhang, Xu, Yao, Zhang, Tian, Wang. Federated Domain Generalization with
+    Generalization Adjustment. CVPR 2023, and its released code. G_i: the gap of the
+    model that client i downloads against its own of the round before (`Gapped`).
 
-        a_i <- a_i + step (1 - t/R) / C  G_i / max_j |G_j|,   clipped to [0, 1], over its sum                      eq:ga
+        a_i <- a_i + step (1 - t/R) / C  G_i / max_j |G_j|,
+            clipped to [0, 1], over its sum                                        eq:ga
 
-    The released code subtracts no mean: gaps of one sign move all weights the same way and only the last division makes the
-    step relative. centre = True takes G_i - mean G, as the formula of the paper is remembered. 1 / C is a hard-coded 1/3 there,
-    the first step a little above `step`, the last a little above 0. Equal weights stay if all gaps are 0. A weight can reach 0.
+    The released code subtracts no mean: gaps of one sign move all weights the same way
+    and only the last division makes the step relative. centre = True takes G_i - mean
+    G, as the formula of the paper is remembered. 1 / C is a hard-coded 1/3 there, the
+    first step a little above `step`, the last a little above 0. Equal weights stay if
+    all gaps are 0. A weight can reach 0.
     """
-    card = Card("Federated Domain Generalization with Generalization Adjustment", "Zhang et al.", "CVPR", 2023, "zhang2023ga",
-                "weights follow the loss of accuracy that averaging causes",
-                "https://openaccess.thecvf.com/content/CVPR2023/html/"
-                "Zhang_Federated_Domain_Generalization_With_Generalization_Adjustment_CVPR_2023_paper.html")
 
-    metric: str = hp("accuracy", "what a gap is measured in, on validation rows", choices=("loss", "accuracy"),
-                     source="released code")
-    step_size: float = hp(0.2, "first step of the weights, times C; falls to 0 over the run", range=(0, math.inf),
-                          grid=(0.05, 0.1, 0.2), source="released code")
-    centre: bool = hp(False, "subtract the mean gap first", choices=(True, False), source="released code")
+    card = Card(
+        "Federated Domain Generalization with Generalization Adjustment",
+        "Zhang et al.",
+        "CVPR",
+        2023,
+        "zhang2023ga",
+        "weights follow the loss of accuracy that averaging causes",
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Zhang_Federated_Domain_"
+        "Generalization_With_Generalization_Adjustment_CVPR_2023_paper.html",
+    )
+
+    metric: str = hp(
+        "accuracy",
+        "what a gap is measured in, on validation rows",
+        choices=("loss", "accuracy"),
+        source="released code",
+    )
+    step_size: float = hp(
+        0.2,
+        "first step of the weights, times C; falls to 0 over the run",
+        range=(0, math.inf),
+        grid=(0.05, 0.1, 0.2),
+        source="released code",
+    )
+    centre: bool = hp(
+        False,
+        "subtract the mean gap first",
+        choices=(True, False),
+        source="released code",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -40,6 +67,11 @@ class GA(Gapped):
     def aggregate(self, server, up, r):
         G = up["gap"] - up["gap"].mean() if self.centre else up["gap"]
         z = G / G.abs().max().clamp(min=1e-6)
-        a = simplex.additive(server["a"], z, self.step_size * (1 - r.t / r.R)) if r.t else server["a"]             # eq:ga
+        # eq:ga
+        a = (
+            simplex.additive(server["a"], z, self.step_size * (1 - r.t / r.R))
+            if r.t
+            else server["a"]
+        )
         w = self.combine(server["w"], up["w"], a)
         return {"w": w, "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}

@@ -1,4 +1,5 @@
 """Updates that point the same way count more."""
+
 from __future__ import annotations
 
 import math
@@ -7,51 +8,90 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import drop, leaves, share
+from ...core.tree import leaves, normalize, without
 from .aligned import Aligned
 
 
 @dataclass(frozen=True)
 class GRACE(Aligned):
-    """Aligned local steps, and a server that trusts updates by how well they agree with the others.
+    """Aligned local steps, and a server that trusts updates by how well they agree with
+    the others.
 
-    Zhang, Fan, Xu, Yao, Zhang, Wang. GRACE: A Generalized and Personalized Federated Learning Method for Medical Imaging. MICCAI
-    2023; formulas from its released code, whose client half is missing and rebuilt (`Aligned` with meta = "grace").
+    Zhang, Fan, Xu, Yao, Zhang, Wang. GRACE: A Generalized and Personalized Federated
+    Learning Method for Medical Imaging. MICCAI 2023; formulas from its released code,
+    whose client half is missing and rebuilt (`Aligned` with meta = "grace").
 
-        D_i = w - w_i,   s_i = mean over j != i of cos(D_i, D_j)                                       eq:grace-consistency
-        s <- s - min s + 0.001 if min s < 0;   s <- s / max s if max s > 1                             eq:grace-shift
-        p_i = n_i s_i / sum_j n_j s_j,   w <- w - server_lr sum_i p_i D_i                              eq:grace-step
+        D_i = w - w_i,   s_i = mean over j != i of cos(D_i, D_j)    eq:grace-consistency
+        s <- s - min s + 0.001 if min s < 0;   s <- s / max s if max s > 1
+                                                                    eq:grace-shift
+        p_i = n_i s_i / sum_j n_j s_j,   w <- w - server_lr sum_i p_i D_i  eq:grace-step
 
-    Parameters only; buffers are averaged with the same p. The shift is for all once one s_i is negative, so the least consistent
-    client then counts for next to nothing. Equal updates, and a client alone, give FedAvg. cosine: "total" of all parameters
-    together; "split" the mean over tensors; "reweight" the same with weights that fall from 1 at the first tensor to 0.
+    Parameters only; buffers are averaged with the same p. The shift is for all once
+    one s_i is negative, so the least consistent client then counts for next to nothing.
+    Equal updates, and a client alone, give FedAvg. cosine: "total" of all parameters
+    together; "split" the mean over tensors; "reweight" the same with weights that fall
+    from 1 at the first tensor to 0.
     """
-    card = Card("GRACE: A Generalized and Personalized Federated Learning Method for Medical Imaging", "Zhang et al.", "MICCAI",
-                2023, "zhang2023grace", "aligned local steps; consistent updates count more",
-                "https://doi.org/10.1007/978-3-031-43898-1_2")
 
-    meta: str = hp("grace", "the local step", choices=("mldg", "grace", "joint", "none"), source="released code")
-    cosine: str = hp("total", "whose direction is compared", choices=("total", "split", "reweight"), source="released code")
-    server_lr: float = hp(1.0, "step size of the server", range=(0, math.inf), source="released code")
+    card = Card(
+        "GRACE: A Generalized and Personalized Federated Learning Method for "
+        "Medical Imaging",
+        "Zhang et al.",
+        "MICCAI",
+        2023,
+        "zhang2023grace",
+        "aligned local steps; consistent updates count more",
+        "https://doi.org/10.1007/978-3-031-43898-1_2",
+    )
+
+    meta: str = hp(
+        "grace",
+        "the local step",
+        choices=("mldg", "grace", "joint", "none"),
+        source="released code",
+    )
+    cosine: str = hp(
+        "total",
+        "whose direction is compared",
+        choices=("total", "split", "reweight"),
+        source="released code",
+    )
+    server_lr: float = hp(
+        1.0, "step size of the server", range=(0, math.inf), source="released code"
+    )
 
     def aggregate(self, server, up, r):
-        D, n = self.progress(server["w"], up["w"]), up["n"]                                   # [M, P], [M]
-        s = self.consistency(D, [v.numel() for v in leaves(drop(server["w"], self.task.buffers))])
-        p = share(n * s)
-        w = self.move(server["w"], up["w"], self.server_lr * p @ D, p)                        # eq:grace-step
+        D, n = self.progress(server["w"], up["w"]), up["n"]  # [M, P], [M]
+        s = self.consistency(
+            D, [v.numel() for v in leaves(without(server["w"], self.task.buffers))]
+        )
+        p = normalize(n * s)
+        w = self.move(server["w"], up["w"], self.server_lr * p @ D, p)  # eq:grace-step
         return {"w": w, "log": {"weight": p, "consistency": s}}
 
     def consistency(self, D, sizes):
-        """s [M], positive, from updates D [M, P] whose columns are tensors of these sizes."""
+        """s [M], positive, from updates D [M, P] whose columns are
+        tensors of these sizes.
+        """
         M = len(D)
         if M == 1:
             return torch.ones_like(D[:, 0])
         parts = [D] if self.cosine == "total" else D.split(sizes, 1)
-        cos = torch.stack([c @ c.T for c in (v / v.norm(dim=1, keepdim=True).clamp(min=1e-6) for v in parts)])
-        q = torch.linspace(1, 0, len(parts), dtype=D.dtype, device=D.device) if self.cosine == "reweight" and len(parts) > 1 \
+        cos = torch.stack(
+            [
+                c @ c.T
+                for c in (
+                    v / v.norm(dim=1, keepdim=True).clamp(min=1e-6) for v in parts
+                )
+            ]
+        )
+        q = (
+            torch.linspace(1, 0, len(parts), dtype=D.dtype, device=D.device)
+            if self.cosine == "reweight" and len(parts) > 1
             else D.new_ones(len(parts))
-        cos = torch.einsum("l,lij->ij", share(q), cos)
-        s = (cos.sum(1) - cos.diagonal()) / (M - 1)                                           # eq:grace-consistency
+        )
+        cos = torch.einsum("l,lij->ij", normalize(q), cos)
+        s = (cos.sum(1) - cos.diagonal()) / (M - 1)  # eq:grace-consistency
         s = torch.where(s.min() < 0, s - s.min() + 1e-3, s)
-        s = torch.where(s.max() > 1, s / s.max(), s)                                          # eq:grace-shift
-        return torch.where(s.max() > 0, s, torch.ones_like(s))                                # nobody moved: FedAvg
+        s = torch.where(s.max() > 1, s / s.max(), s)  # eq:grace-shift
+        return torch.where(s.max() > 0, s, torch.ones_like(s))  # nobody moved: FedAvg

@@ -1,4 +1,5 @@
 """A learnt prompt for a frozen CLIP."""
+
 from __future__ import annotations
 
 import math
@@ -11,39 +12,84 @@ from ..base.fedavg import Uniform
 
 @dataclass(frozen=True)
 class PromptFL(Uniform):
-    """Averaging of the context vectors of a prompt; both towers of CLIP stay where they are and are never sent.
+    """Averaging of the context vectors of a prompt; both towers of CLIP stay where they
+    are and are never sent.
 
-    Guo, Guo, Wang, Tang, Xu. PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of Models - Federated
-    Learning in Age of Foundation Model. IEEE Transactions on Mobile Computing, 2024.
+    Guo, Guo, Wang, Tang, Xu. PromptFL: Let Federated Participants Cooperatively Learn
+    Prompts Instead of Models - Federated Learning in Age of Foundation Model. IEEE
+    Transactions on Mobile Computing, 2024.
 
-        t_k   = text tower([start] ctx_1 ... ctx_M [class k] . [end])              the network Prompts   eq:promptfl-prompt
-        F_i   = mean cross-entropy of softmax_k(s cos(z, t_k))                                           eq:promptfl-loss
-        ctx_i <- ctx_i - lr_t grad F_i(ctx_i),    lr_t = lr (1 + cos(pi t / R)) / 2                      eq:promptfl-step
-        ctx   <- 1/M sum_i ctx_i                  every client the same                                  eq:promptfl-average
+        t_k   = text tower([start] ctx_1 ... ctx_M [class k] . [end])
+            the network Prompts                                      eq:promptfl-prompt
+        F_i   = mean cross-entropy of softmax_k(s cos(z, t_k))       eq:promptfl-loss
+        ctx_i <- ctx_i - lr_t grad F_i(ctx_i),    lr_t = lr (1 + cos(pi t / R)) / 2
+                                                                     eq:promptfl-step
+        ctx   <- 1/M sum_i ctx_i              every client the same  eq:promptfl-average
 
-    The step size falls over all R rounds, once a round. The released code starts its schedule anew in every round, each time with
-    one epoch at 1e-5 that changes next to nothing; and it appends the clients' tensors to a list that is never emptied, so round
-    t averages the models of all rounds so far. Here a round averages its own models only.
+    The step size falls over all R rounds, once a round. The released code starts its
+    schedule anew in every round, each time with one epoch at 1e-5 that changes next
+    to nothing; and it appends the clients' tensors to a list that is never emptied,
+    so round t averages the models of all rounds so far. Here a round averages its own
+    models only.
     """
-    card = Card("PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of Models - Federated Learning in Age "
-                "of Foundation Model", "Guo et al.", "IEEE Transactions on Mobile Computing", 2024, "guo2023promptfl",
-                "averages the context of a prompt for a frozen CLIP", "https://arxiv.org/abs/2208.11625")
 
-    lr: float = hp(0.001, "first step size of the clients", range=(0, math.inf), grid=(0.001, 0.002),
-                   source="the authors' code; 0.002 is CoOp's")
-    epochs: int = hp(5, "passes over a client's rows per round", range=(0, 10 ** 6), source="the authors' code")
-    momentum: float = hp(0.9, "momentum of the clients, within one round", range=(0, 1), source="CoOp's code")
-    decay: float = hp(5e-4, "weight decay of the clients", range=(0, math.inf), source="CoOp's code")
-    schedule: str = hp("cosine", "how the step size falls over the rounds", choices=("cosine", "constant"),
-                       source="the authors' code, over all rounds")
+    card = Card(
+        "PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
+        "Models - Federated Learning in Age of Foundation Model",
+        "Guo et al.",
+        "IEEE Transactions on Mobile Computing",
+        2024,
+        "guo2023promptfl",
+        "averages the context of a prompt for a frozen CLIP",
+        "https://arxiv.org/abs/2208.11625",
+    )
+
+    lr: float = hp(
+        0.001,
+        "first step size of the clients",
+        range=(0, math.inf),
+        grid=(0.001, 0.002),
+        source="the authors' code; 0.002 is CoOp's",
+    )
+    epochs: int = hp(
+        5,
+        "passes over a client's rows per round",
+        range=(0, 10**6),
+        source="the authors' code",
+    )
+    momentum: float = hp(
+        0.9,
+        "momentum of the clients, within one round",
+        range=(0, 1),
+        source="CoOp's code",
+    )
+    decay: float = hp(
+        5e-4, "weight decay of the clients", range=(0, math.inf), source="CoOp's code"
+    )
+    schedule: str = hp(
+        "cosine",
+        "how the step size falls over the rounds",
+        choices=("cosine", "constant"),
+        source="the authors' code, over all rounds",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if self.task is not None and not isinstance(self.task.network, Prompts):
-            raise ValueError(f"PromptFL trains the network Prompts, and {self.task.name!r} has "
-                             f"{type(self.task.network).__name__}: give the task network {{name: Prompts}} and data "
-                             "{name: features}")
+            raise ValueError(
+                f"PromptFL trains the network Prompts, and {self.task.name!r} "
+                f"has {type(self.task.network).__name__}: give the task network "
+                "{name: Prompts} and data {name: features}"
+            )
 
     def local(self, down, mine, shard):
-        falls = (1 + math.cos(math.pi * shard.t / shard.R)) / 2 if self.schedule == "cosine" else 1
-        return mine, {"w": self.fit(self.loss, down["w"], shard, self.lr * falls), "n": shard.n}     # eq:promptfl-step
+        falls = (
+            (1 + math.cos(math.pi * shard.t / shard.R)) / 2
+            if self.schedule == "cosine"
+            else 1
+        )
+        # eq:promptfl-step
+        return mine, {
+            "w": self.fit(self.loss, down["w"], shard, self.lr * falls),
+            "n": shard.n,
+        }

@@ -1,4 +1,5 @@
 """The worst mixture of clients."""
+
 from __future__ import annotations
 
 import math
@@ -6,52 +7,73 @@ from dataclasses import dataclass
 
 from ...core.method import Card, hp
 from ...core.server import project
-from ...core.tree import add, every, only, scale, share
+from ...core.tree import add, broadcast, normalize, scale, subset
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class AFL(FedAvg):
-    """Learns the model and, against it, the mixture of clients on which it is worst. All clients train.
+    """Learns the model and, against it, the mixture of clients on which it is worst.
+
+    All clients train.
 
     Mohri, Sivek, Suresh. Agnostic Federated Learning. ICML 2019, section 4.
 
-    F_i: loss of the model as sent, on all training rows of client i. lam [C] starts at 1/C.
+    F_i: loss of the model as sent, on all training rows of client i. lam [C]
+    starts at 1/C.
 
-        min_w  max_lam  sum_i lam_i F_i(w)        lam in the simplex                     eq:afl-objective
-        w   <- w - sum_i lam_i (w - w_i)                                                 eq:afl-step
-        lam <- the point of the simplex nearest to lam + gamma F                         eq:afl-mixture
-        avg <- (t avg + w) / (t + 1)                                                     eq:afl-average
+        min_w  max_lam  sum_i lam_i F_i(w)        lam in the simplex    eq:afl-objective
+        w   <- w - sum_i lam_i (w - w_i)                                eq:afl-step
+        lam <- the point of the simplex nearest to lam + gamma F        eq:afl-mixture
+        avg <- (t avg + w) / (t + 1)                                    eq:afl-average
 
-    avg is the model that is scored, and is downloaded for that only. gamma = 0 keeps equal weights.
+    avg is the model that is scored, and is downloaded for that only. gamma = 0 keeps
+    equal weights.
     """
-    card = Card("Agnostic Federated Learning", "Mohri et al.", "ICML", 2019, "mohri2019afl",
-                "gradient ascent on the weights against descent on the model", "https://arxiv.org/abs/1902.00146")
+
+    card = Card(
+        "Agnostic Federated Learning",
+        "Mohri et al.",
+        "ICML",
+        2019,
+        "mohri2019afl",
+        "gradient ascent on the weights against descent on the model",
+        "https://arxiv.org/abs/1902.00146",
+    )
     who = "all"
 
-    gamma: float = hp(0.01, "step size of the mixture; 0 keeps equal weights", range=(0, math.inf),
-                      grid=(0.01, 0.1, 0.5), source="grid behind FedFV's published result records")
+    gamma: float = hp(
+        0.01,
+        "step size of the mixture; 0 keeps equal weights",
+        range=(0, math.inf),
+        grid=(0.01, 0.1, 0.5),
+        source="grid behind FedFV's published result records",
+    )
 
     def server(self, w, r):
-        return {"w": w, "avg": w, "lam": share(self.task.x.new_ones(self.task.C))}
+        return {"w": w, "avg": w, "lam": normalize(self.task.x.new_ones(self.task.C))}
 
     def send(self, server, ids):
-        return every(only(server, ("w", "avg")), ids)
+        return broadcast(subset(server, ("w", "avg")), ids)
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())                                            # before training
+        F = self.loss(down["w"], shard.all())  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F, "cid": shard.cid}
 
     def aggregate(self, server, up, r):
         i = up["cid"]
         if len(i) != self.task.C:
-            raise ValueError(f"AFL got {len(i)} of {self.task.C} clients: its mixture needs the loss of every client "
-                             "in every round; let all of them take part")
+            raise ValueError(
+                f"AFL got {len(i)} of {self.task.C} clients: its mixture needs the "
+                "loss of every client in every round; let all of them take part"
+            )
         p = server["lam"][i]
-        w = self.combine(server["w"], up["w"], p)                                        # eq:afl-step
-        lam = project(server["lam"].index_add(0, i, self.gamma * up["loss"]))            # eq:afl-mixture
-        avg = add(scale(server["avg"], r.t / (r.t + 1)), w, 1 / (r.t + 1))               # eq:afl-average
+        w = self.combine(server["w"], up["w"], p)  # eq:afl-step
+        # eq:afl-mixture
+        lam = project(server["lam"].index_add(0, i, self.gamma * up["loss"]))
+        # eq:afl-average
+        avg = add(scale(server["avg"], r.t / (r.t + 1)), w, 1 / (r.t + 1))
         return {"w": w, "avg": avg, "lam": lam, "log": {"weight": p}}
 
     def views(self, down, mine, shard):

@@ -1,4 +1,5 @@
 """Weights from accuracy and from how often a client took part."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -6,62 +7,102 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import add, drop, only, scale, share, sub, tmap
+from ...core.tree import add, normalize, scale, sub, subset, tmap, without
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class FedFa(FedAvg):
-    """Counts clients more that do badly or took part often, with momentum at the client and at the server.
+    """Counts clients more that do badly or took part often, with momentum at the client
+    and at the server.
 
-    Huang, Li, Wang, Du, Zhang, Huang. Fairness and Accuracy in Horizontal Federated Learning. Information
-    Sciences 589, 2022. (Not FedFA, the feature augmentation of ICLR 2023.)
+    Huang, Li, Wang, Du, Zhang, Huang. Fairness and Accuracy in Horizontal Federated
+    Learning. Information Sciences 589, 2022. (Not FedFA, the feature augmentation of
+    ICLR 2023.)
 
-    acc_i: training accuracy. f_i: rounds in which client i took part, this one included. Sums run over the
-    cohort.
+    acc_i: training accuracy. f_i: rounds in which client i took part, this one
+    included. Sums run over the cohort.
 
-        A_i = -log2(acc_i / sum_j acc_j + 1e-6)                                          eq:fedfa-accuracy
-        B_i = -log2(1 - f_i / sum_j f_j + 1e-5)                                          eq:fedfa-frequency
-        p_i = (1 - beta) A_i / sum_j A_j  +  beta B_i / sum_j B_j                        eq:fedfa-weight
-        v  <- gamma v + (1 - gamma) (w - sum_i p_i w_i)                                  eq:fedfa-momentum
-        w  <- sum_i p_i w_i - lr v                                                       eq:fedfa-step
+        A_i = -log2(acc_i / sum_j acc_j + 1e-6)                       eq:fedfa-accuracy
+        B_i = -log2(1 - f_i / sum_j f_j + 1e-5)                       eq:fedfa-frequency
+        p_i = (1 - beta) A_i / sum_j A_j  +  beta B_i / sum_j B_j     eq:fedfa-weight
+        v  <- gamma v + (1 - gamma) (w - sum_i p_i w_i)               eq:fedfa-momentum
+        w  <- sum_i p_i w_i - lr v                                    eq:fedfa-step
 
-    beta = 0: accuracy only; beta = 1: participation only; momentum = 0 and gamma = 1: no momenta. Equal
-    accuracies and participations give the uniform average. sign = "released" swaps the difference in
-    eq:fedfa-momentum, as public code does; the server's momentum then brakes instead of speeding up.
+    beta = 0: accuracy only; beta = 1: participation only; momentum = 0 and gamma = 1:
+    no momenta. Equal accuracies and participations give the uniform average.
+    sign = "released" swaps the difference in eq:fedfa-momentum, as public code does;
+    the server's momentum then brakes instead of speeding up.
     """
-    card = Card("Fairness and Accuracy in Horizontal Federated Learning", "Huang et al.", "Information Sciences",
-                2022, "huang2022fedfa", "weights from accuracy and participation, with two momenta",
-                "https://doi.org/10.1016/j.ins.2021.12.102")
 
-    momentum: float = hp(0.9, "momentum of the clients, within one round; 0: plain SGD", range=(0, 1),
-                         grid=(0.5, 0.9), source="grid behind FedFV's published result records")
-    beta: float = hp(0.5, "share of participation in the weight; 0: accuracy only", range=(0, 1), grid=(0.5,),
-                     source="grid behind FedFV's published result records")
-    gamma: float = hp(0.5, "momentum of the server; 1: none", range=(0, 1), grid=(0.5, 0.9),
-                      source="grid behind FedFV's published result records")
-    sign: str = hp("momentum", "direction of the server's momentum", choices=("momentum", "released"),
-                   source="momentum: as described; released: public code")
-    acc_at: str = hp("after", "accuracy before or after local training", choices=("before", "after"),
-                     source="public codes differ: after in easyFL v1.0, before in FLGo")
+    card = Card(
+        "Fairness and Accuracy in Horizontal Federated Learning",
+        "Huang et al.",
+        "Information Sciences",
+        2022,
+        "huang2022fedfa",
+        "weights from accuracy and participation, with two momenta",
+        "https://doi.org/10.1016/j.ins.2021.12.102",
+    )
+
+    momentum: float = hp(
+        0.9,
+        "momentum of the clients, within one round; 0: plain SGD",
+        range=(0, 1),
+        grid=(0.5, 0.9),
+        source="grid behind FedFV's published result records",
+    )
+    beta: float = hp(
+        0.5,
+        "share of participation in the weight; 0: accuracy only",
+        range=(0, 1),
+        grid=(0.5,),
+        source="grid behind FedFV's published result records",
+    )
+    gamma: float = hp(
+        0.5,
+        "momentum of the server; 1: none",
+        range=(0, 1),
+        grid=(0.5, 0.9),
+        source="grid behind FedFV's published result records",
+    )
+    sign: str = hp(
+        "momentum",
+        "direction of the server's momentum",
+        choices=("momentum", "released"),
+        source="momentum: as described; released: public code",
+    )
+    acc_at: str = hp(
+        "after",
+        "accuracy before or after local training",
+        choices=("before", "after"),
+        source="public codes differ: after in easyFL v1.0, before in FLGo",
+    )
 
     def server(self, w, r):
-        return {"w": w, "v": tmap(torch.zeros_like, drop(w, self.task.buffers)),
-                "count": self.task.x.new_zeros(self.task.C)}
+        return {
+            "w": w,
+            "v": tmap(torch.zeros_like, without(w, self.task.buffers)),
+            "count": self.task.x.new_zeros(self.task.C),
+        }
 
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)
         w = down["w"] if self.acc_at == "before" else up["w"]
-        return mine, up | {"acc": self.accuracy(self.task.net(w), shard.all()), "cid": shard.cid}
+        return mine, up | {
+            "acc": self.accuracy(self.task.net(w), shard.all()),
+            "cid": shard.cid,
+        }
 
     def aggregate(self, server, up, r):
         count = server["count"].index_add(0, up["cid"], torch.ones_like(up["acc"]))
-        A = -(share(up["acc"] + 1e-10) + 1e-6).log2()                                    # eq:fedfa-accuracy
-        B = -(1 - share(count[up["cid"]]) + 1e-5).log2()                                 # eq:fedfa-frequency
-        p = (1 - self.beta) * share(A) + self.beta * share(B)                            # eq:fedfa-weight
+        A = -(normalize(up["acc"] + 1e-10) + 1e-6).log2()  # eq:fedfa-accuracy
+        B = -(1 - normalize(count[up["cid"]]) + 1e-5).log2()  # eq:fedfa-frequency
+        p = (1 - self.beta) * normalize(A) + self.beta * normalize(B)  # eq:fedfa-weight
         avg, buffers = self.combine(server["w"], up["w"], p), self.task.buffers
-        new, old = drop(avg, buffers), drop(server["w"], buffers)
+        new, old = without(avg, buffers), without(server["w"], buffers)
         back = sub(old, new) if self.sign == "momentum" else sub(new, old)
-        v = add(scale(server["v"], self.gamma), back, 1 - self.gamma)                    # eq:fedfa-momentum
-        w = add(new, v, -self.lr) | only(avg, buffers)                                   # eq:fedfa-step
+        # eq:fedfa-momentum
+        v = add(scale(server["v"], self.gamma), back, 1 - self.gamma)
+        w = add(new, v, -self.lr) | subset(avg, buffers)  # eq:fedfa-step
         return {"w": w, "v": v, "count": count, "log": {"weight": p}}

@@ -1,4 +1,5 @@
 """Updates that no longer pull against each other."""
+
 from __future__ import annotations
 
 import math
@@ -6,77 +7,106 @@ from dataclasses import dataclass
 
 import torch
 
-from ...core.method import Card, hp, share_of
-from ...core.tree import drop, leaves, share
+from ...core.method import Card, hp, uniform_weights
+from ...core.tree import leaves, normalize, without
 from ..base.fedavg import FedAvg
 
-TINY = 1e-30                                    # in place of the squared length of an update that is zero
+TINY = 1e-30  # in place of the squared length of an update that is zero
 
 
 @dataclass(frozen=True)
 class FedFV(FedAvg):
     """Takes out of each update what points against another client's, then averages.
 
-    Wang, Fan, Qi, Wen, Wang, Yu. Federated Learning with Fair Averaging. IJCAI 2021, Algorithms 1 to 3.
+    Wang, Fan, Qi, Wen, Wang, Yu. Federated Learning with Fair Averaging. IJCAI 2021,
+    Algorithms 1 to 3.
 
-    g_i = w - w_i, clients in ascending order of F_i, the loss of the model as sent on all training rows. From
-    place ceil((M - 1) (1 - alpha)) on, counted from 0, clients keep P_i = g_i (none if alpha = 0). The others
-    start there and give way to everybody else in turn:
+    g_i = w - w_i, clients in ascending order of F_i, the loss of the model as sent on
+    all training rows. From place ceil((M - 1) (1 - alpha)) on, counted from 0, clients
+    keep P_i = g_i (none if alpha = 0). The others start there and give way to everybody
+    else in turn:
 
         for j = 0 .. M-1, j != i:
-            P_i <- P_i - min(0, <P_i, g_j>) g_j / |g_j|^2                                eq:fedfv-internal
-        g = 1/M sum_i P_i                                                                eq:fedfv-mean
-        for k = tau .. 1, s = sum of last updates, of clients last seen in round t - k, that point against g:
-            g <- g - min(0, <g, s>) s / |s|^2                                            eq:fedfv-external
-        w <- w - |1/M sum_i g_i| g / |g|                                                 eq:fedfv-step
+            P_i <- P_i - min(0, <P_i, g_j>) g_j / |g_j|^2    eq:fedfv-internal
+        g = 1/M sum_i P_i                                    eq:fedfv-mean
+        for k = tau .. 1, s = sum of last updates, of clients last seen in round t - k,
+            that point against g:
+            g <- g - min(0, <g, s>) s / |s|^2                eq:fedfv-external
+        w <- w - |1/M sum_i g_i| g / |g|                     eq:fedfv-step
 
-    Without conflicts, or with alpha = 1 and tau = 0: the uniform average. tau does nothing when all clients take
-    part. Every P_i is a combination of the g_j, so the loop runs on coefficients A [M, M], P = A G, and on the
-    products G G': its cost does not depend on the size of the model. With tau > 0 the server keeps C updates.
+    Without conflicts, or with alpha = 1 and tau = 0: the uniform average. tau does
+    nothing when all clients take part. Every P_i is a combination of the g_j, so the
+    loop runs on coefficients A [M, M], P = A G, and on the products G G': its cost does
+    not depend on the size of the model. With tau > 0 the server keeps C updates.
     """
-    card = Card("Federated Learning with Fair Averaging", "Wang et al.", "IJCAI", 2021, "wang2021fedfv",
-                "what conflicts with another client's update is projected away",
-                "https://arxiv.org/abs/2104.14937")
 
-    alpha: float = hp(0.1, "share of clients, those with the largest losses, whose update stays as it is",
-                      range=(0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
-                      source="grid behind FedFV's published result records")
-    tau: int = hp(0, "rounds for which an absent client's last update still counts; 0: none",
-                  range=(0, 10 ** 6), grid=(0, 1, 3, 10), source="grid behind FedFV's published result records")
+    card = Card(
+        "Federated Learning with Fair Averaging",
+        "Wang et al.",
+        "IJCAI",
+        2021,
+        "wang2021fedfv",
+        "what conflicts with another client's update is projected away",
+        "https://arxiv.org/abs/2104.14937",
+    )
+
+    alpha: float = hp(
+        0.1,
+        "share of clients, those with the largest losses, whose update stays as it is",
+        range=(0, 1),
+        grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
+        source="grid behind FedFV's published result records",
+    )
+    tau: int = hp(
+        0,
+        "rounds for which an absent client's last update still counts; 0: none",
+        range=(0, 10**6),
+        grid=(0, 1, 3, 10),
+        source="grid behind FedFV's published result records",
+    )
 
     def server(self, w, r):
         if not self.tau:
             return {"w": w}
-        P = sum(x.numel() for x in leaves(drop(w, self.task.buffers)))
-        return {"w": w, "last": self.task.x.new_zeros(self.task.C, P),
-                "seen": torch.full((self.task.C,), -1, device=self.task.x.device)}
+        P = sum(x.numel() for x in leaves(without(w, self.task.buffers)))
+        return {
+            "w": w,
+            "last": self.task.x.new_zeros(self.task.C, P),
+            "seen": torch.full((self.task.C,), -1, device=self.task.x.device),
+        }
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())                                            # before training
+        F = self.loss(down["w"], shard.all())  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F, "cid": shard.cid}
 
     def aggregate(self, server, up, r):
-        w, G = server["w"], self.progress(server["w"], up["w"])                          # [M, P]
+        w, G = server["w"], self.progress(server["w"], up["w"])  # [M, P]
         p, kept = self.agree(G @ G.T, up["loss"]), {}
-        g = p @ G                                                                        # eq:fedfv-mean
+        g = p @ G  # eq:fedfv-mean
         if self.tau:
-            kept = {"last": server["last"].index_copy(0, up["cid"], G),
-                    "seen": server["seen"].index_fill(0, up["cid"], r.t)}
+            kept = {
+                "last": server["last"].index_copy(0, up["cid"], G),
+                "seen": server["seen"].index_fill(0, up["cid"], r.t),
+            }
             for k in range(self.tau, 0, -1) if r.t >= self.tau else ():
-                against = (kept["seen"] == r.t - k) & (kept["last"] @ g < 0)             # [C]
+                against = (kept["seen"] == r.t - k) & (kept["last"] @ g < 0)  # [C]
                 s = against.to(g.dtype) @ kept["last"]
-                g = g - (g @ s).clamp(max=0) / (s @ s).clamp(min=TINY) * s               # eq:fedfv-external
-        g = g * (G.mean(0).norm() / g.norm().clamp(min=TINY))                            # eq:fedfv-step
-        return kept | {"w": self.move(w, up["w"], g, share_of(p)), "log": {"weight": share(p)}}
+                # eq:fedfv-external
+                g = g - (g @ s).clamp(max=0) / (s @ s).clamp(min=TINY) * s
+        g = g * (G.mean(0).norm() / g.norm().clamp(min=TINY))  # eq:fedfv-step
+        return kept | {
+            "w": self.move(w, up["w"], g, uniform_weights(p)),
+            "log": {"weight": normalize(p)},
+        }
 
     def agree(self, K, loss):
         """The coefficients [M] of the mean of the P_i; K = G G' [M, M], loss [M]."""
         M, order = len(loss), loss.argsort(stable=True)
         K, A = K[order][:, order], torch.eye(M, dtype=K.dtype, device=K.device)
-        free = 1 - A                                                                     # i gives way to j != i
-        free[math.ceil((M - 1) * (1 - self.alpha) - 1e-9) if self.alpha else M:] = 0
+        free = 1 - A  # i gives way to j != i
+        free[math.ceil((M - 1) * (1 - self.alpha) - 1e-9) if self.alpha else M :] = 0
         free = free / K.diagonal().clamp(min=TINY)
         for j in range(M):
-            A[:, j] -= (A @ K[:, j]).clamp(max=0) * free[:, j]                           # eq:fedfv-internal
+            A[:, j] -= (A @ K[:, j]).clamp(max=0) * free[:, j]  # eq:fedfv-internal
         return torch.empty_like(loss).index_copy(0, order, A.mean(0))

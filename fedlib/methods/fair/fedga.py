@@ -1,4 +1,5 @@
 """Weights that care, once accuracies have stopped growing more equal."""
+
 from __future__ import annotations
 
 import math
@@ -7,15 +8,17 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import share
+from ...core.tree import normalize
 from .fedgini import Delayed
 
 
 def gini(a):
-    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m]: the double sum of the paper, O(m^2).
+    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m]: the double sum of
+    the paper, O(m^2).
 
-    The denominator is m - 1, which FedGA's Table 6 forces; 1e-10 is added to every accuracy; one client alone
-    gives 0. `fedlib.metrics.gini` finds the same number by sorting, O(m log m); the trigger's timing wants this.
+    The denominator is m - 1, which FedGA's Table 6 forces; 1e-10 is added to every
+    accuracy; one client alone gives 0. `fedlib.metrics.gini` finds the same number by
+    sorting, O(m log m); the trigger's timing wants this.
     """
     a = a + 1e-10
     return (a[:, None] - a).abs().sum() / (2 * max(len(a) - 1, 1) * a.sum())
@@ -23,47 +26,85 @@ def gini(a):
 
 @dataclass(frozen=True)
 class FedGA(Delayed):
-    """FedAvg until accuracies stop growing more equal by themselves; then weights that grow with the error.
+    """FedAvg until accuracies stop growing more equal by themselves; then weights that
+    grow with the error.
 
-    Liu. FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient. arXiv 2507.12983, 2025. In the
-    text at hand its formulas are lost: eq:trigger, eq:fedga-error and eq:fedga-weight are rebuilt.
+    Liu. FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient.
+    arXiv 2507.12983, 2025. In the text at hand its formulas are lost: eq:trigger,
+    eq:fedga-error and eq:fedga-weight are rebuilt.
 
     a_i: accuracy of the model as sent, on client i's validation rows.
 
-        G   = sum_ij |a_i - a_j| / (2 (M - 1) sum_i a_i)        the x of eq:trigger      eq:gini
-        e_i = 1 - a_i                                                                    eq:fedga-error
-        p_i = alpha^e_i / sum_j alpha^e_j        once on; before that n_i / n            eq:fedga-weight
+        G   = sum_ij |a_i - a_j| / (2 (M - 1) sum_i a_i)        the x of eq:trigger
+                                                                         eq:gini
+        e_i = 1 - a_i                                                    eq:fedga-error
+        p_i = alpha^e_i / sum_j alpha^e_j        once on; before that n_i / n
+                                                                         eq:fedga-weight
 
-    alpha = 1 gives 1/M, the uniform average (not FedAvg). With alpha > 1 the client with the lowest accuracy
-    weighs more than 1/M and the one with the highest less. weight_norm = "sum" first divides e_i by sum_j e_j,
-    as later code of the author does: closer to 1/M the larger the cohort. One more number per client goes up.
+    alpha = 1 gives 1/M, the uniform average (not FedAvg). With alpha > 1 the client
+    with the lowest accuracy weighs more than 1/M and the one with the highest less.
+    weight_norm = "sum" first divides e_i by sum_j e_j, as later code of the author
+    does: closer to 1/M the larger the cohort. One more number per client goes up.
     """
-    card = Card("FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient", "Liu",
-                "arXiv 2507.12983", 2025, "liu2025fedga",
-                "error-driven weights, once the Gini coefficient has stopped falling",
-                "https://arxiv.org/abs/2507.12983")
+
+    card = Card(
+        "FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient",
+        "Liu",
+        "arXiv 2507.12983",
+        2025,
+        "liu2025fedga",
+        "error-driven weights, once the Gini coefficient has stopped falling",
+        "https://arxiv.org/abs/2507.12983",
+    )
     needs_val = True
 
-    alpha: float = hp(5.0, "strength; 1: the uniform average", range=(1, math.inf), grid=tuple(range(1, 11)),
-                      source="FedGA 5.3 (1 to 10); default: working choice")
-    W: int = hp(10, "rounds in the trigger's window", range=(1, 10 ** 6), grid=(10,),
-                source="working choice: the value is lost")
-    theta: float = hp(0.01, "how fast the Gini coefficient may still fall, per round",
-                      range=(-math.inf, math.inf), grid=(0.01, 0.005, 0.001),
-                      source="working choice: the value is lost")
-    sticky: bool = hp(True, "once on, always on", choices=(True, False), source="later code of the author")
-    delayed: bool = hp(True, "wait for the trigger; False: on from round 0", choices=(True, False),
-                       source="FedGA 3.1 and 5.4")
-    weight_norm: str = hp("none", "divide errors by their sum first?", choices=("none", "sum"),
-                          source="none: as rebuilt; sum: later code of the author")
+    alpha: float = hp(
+        5.0,
+        "strength; 1: the uniform average",
+        range=(1, math.inf),
+        grid=tuple(range(1, 11)),
+        source="FedGA 5.3 (1 to 10); default: working choice",
+    )
+    W: int = hp(
+        10,
+        "rounds in the trigger's window",
+        range=(1, 10**6),
+        grid=(10,),
+        source="working choice: the value is lost",
+    )
+    theta: float = hp(
+        0.01,
+        "how fast the Gini coefficient may still fall, per round",
+        range=(-math.inf, math.inf),
+        grid=(0.01, 0.005, 0.001),
+        source="working choice: the value is lost",
+    )
+    sticky: bool = hp(
+        True,
+        "once on, always on",
+        choices=(True, False),
+        source="later code of the author",
+    )
+    delayed: bool = hp(
+        True,
+        "wait for the trigger; False: on from round 0",
+        choices=(True, False),
+        source="FedGA 3.1 and 5.4",
+    )
+    weight_norm: str = hp(
+        "none",
+        "divide errors by their sum first?",
+        choices=("none", "sum"),
+        source="none: as rebuilt; sum: later code of the author",
+    )
 
     def local(self, down, mine, shard):
-        a = self.accuracy(self.task.net(down["w"]), shard.all("val"))                    # before training
+        a = self.accuracy(self.task.net(down["w"]), shard.all("val"))  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"acc": a}
 
     def aggregate(self, server, up, r):
-        G = gini(up["acc"])                                                              # eq:gini
+        G = gini(up["acc"])  # eq:gini
         state = self.watch(server, G, r.t)
         on = state["on"] if self.delayed else torch.ones_like(state["on"])
         p = torch.where(on, self.fair(up["acc"]), self.weights(up))
@@ -72,16 +113,26 @@ class FedGA(Delayed):
 
     def fair(self, acc):
         """Weights [M] that sum to one, larger for a lower accuracy acc [M]."""
-        e = 1 - acc                                                                      # eq:fedga-error
+        e = 1 - acc  # eq:fedga-error
         if self.weight_norm == "sum":
             e = e / e.sum().clamp(min=1e-10)
-        return share(self.alpha ** e)                                                    # eq:fedga-weight
+        return normalize(self.alpha**e)  # eq:fedga-weight
 
 
 @dataclass(frozen=True)
 class FedGAAblation(FedGA):
-    """FedGA without the delay: its weights from the first round on. The control of FedGA 5.4."""
-    card = FedGA.card._replace(line="error-driven weights from the first round on (a control)")
+    """FedGA without the delay: its weights from the first round on.
 
-    delayed: bool = hp(False, "wait for the trigger; False: on from round 0", choices=(True, False),
-                       source="FedGA 5.4")
+    The control of FedGA 5.4.
+    """
+
+    card = FedGA.card._replace(
+        line="error-driven weights from the first round on (a control)"
+    )
+
+    delayed: bool = hp(
+        False,
+        "wait for the trigger; False: on from round 0",
+        choices=(True, False),
+        source="FedGA 5.4",
+    )

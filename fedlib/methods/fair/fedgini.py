@@ -1,4 +1,5 @@
 """Fairness that waits until the model has settled, and the trigger it waits for."""
+
 from __future__ import annotations
 
 import math
@@ -7,33 +8,52 @@ from dataclasses import dataclass
 import torch
 
 from ...core.local import sgd
-from ...core.method import Card, hp, share_of
-from ...core.tree import drop
+from ...core.method import Card, hp, uniform_weights
+from ...core.tree import without
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class Delayed(FedAvg):
-    """What FedGini and FedGA share: watch one number x_t per round, and begin once it has stopped falling.
+    """What FedGini and FedGA share: watch one number x_t per round, and begin once it
+    has stopped falling.
 
-        rolling:  mean(x[t-W-1 .. t-2]) - mean(x[t-W .. t-1]) < theta                    eq:trigger
-        half:     mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta,   h = W // 2      eq:trigger-half
+        rolling:  mean(x[t-W-1 .. t-2]) - mean(x[t-W .. t-1]) < theta    eq:trigger
+        half:     mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta,   h = W // 2
+                                                                         eq:trigger-half
 
-    asked in every round t > W, and in every h-th round from t = W on. The rolling difference is
-    (x[t-W-1] - x[t-1]) / W. The test is one-sided: a rising x passes. The server keeps W + 1 values.
+    asked in every round t > W, and in every h-th round from t = W on. The rolling
+    difference is (x[t-W-1] - x[t-1]) / W. The test is one-sided: a rising x passes. The
+    server keeps W + 1 values.
     """
-    W: int = hp(10, "rounds in the trigger's window", range=(1, 10 ** 6), source="working choice")
-    theta: float = hp(0.01, "how fast x may still fall, per round", range=(-math.inf, math.inf),
-                      source="working choice")
-    trigger: str = hp("rolling", "how two windows of x are compared", choices=("rolling", "half"),
-                      source="both occur in later code of FedGA's author")
-    sticky: bool = hp(True, "once on, always on", choices=(True, False), source="working choice")
+
+    W: int = hp(
+        10, "rounds in the trigger's window", range=(1, 10**6), source="working choice"
+    )
+    theta: float = hp(
+        0.01,
+        "how fast x may still fall, per round",
+        range=(-math.inf, math.inf),
+        source="working choice",
+    )
+    trigger: str = hp(
+        "rolling",
+        "how two windows of x are compared",
+        choices=("rolling", "half"),
+        source="both occur in later code of FedGA's author",
+    )
+    sticky: bool = hp(
+        True, "once on, always on", choices=(True, False), source="working choice"
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if not isinstance(self.W, int) or self.trigger == "half" and self.W < 2:
-            raise ValueError(f"{type(self).__name__}.W = {self.W!r} with trigger = {self.trigger!r}: give a whole "
-                             "number of rounds, and at least 2 where the window is cut in half")
+            raise ValueError(
+                f"{type(self).__name__}.W = {self.W!r} with "
+                f"trigger = {self.trigger!r}: give a whole number of rounds, and at "
+                "least 2 where the window is cut in half"
+            )
 
     def server(self, w, r):
         x = self.task.x
@@ -41,66 +61,120 @@ class Delayed(FedAvg):
         return {"w": w, "past": x.new_zeros(self.W + 1), "on": off}
 
     def watch(self, server, x, t):
-        """What the server keeps after x [] of round t: the values so far, and whether fairness is on in it."""
-        past, h = server["past"], self.W // 2                                            # x[t-W-1] .. x[t-1]
+        """What the server keeps after x [] of round t:
+        the values so far, and whether fairness is on in it.
+        """
+        past, h = server["past"], self.W // 2  # x[t-W-1] .. x[t-1]
         if self.trigger == "rolling":
-            early, late, ask = past[:-1], past[1:], t > self.W                           # eq:trigger
+            early, late, ask = past[:-1], past[1:], t > self.W  # eq:trigger
         else:
-            early, late, ask = past[1:-h], past[-h:], t >= self.W and t % h == 0         # eq:trigger-half
+            # eq:trigger-half
+            early, late, ask = past[1:-h], past[-h:], t >= self.W and t % h == 0
         on = (early.mean() - late.mean() < self.theta) & ask
-        return {"past": torch.cat([past[1:], x[None]]), "on": on | server["on"] if self.sticky else on}
+        return {
+            "past": torch.cat([past[1:], x[None]]),
+            "on": on | server["on"] if self.sticky else on,
+        }
 
 
 @dataclass(frozen=True)
 class FedGini(Delayed):
-    """Uniform averaging until the updates stop shrinking; then weights by the rank of the training loss.
+    """Uniform averaging until the updates stop shrinking; then weights by the rank of
+    the training loss.
 
-    Li, Zhao, Chen, Zheng. Heterogeneity-aware Fair Federated Learning. Information Sciences 619, 2023. The text
-    was not at hand: rebuilt from FedGA's description and from later code of FedGA's author.
+    Li, Zhao, Chen, Zheng. Heterogeneity-aware Fair Federated Learning. Information
+    Sciences 619, 2023. The text was not at hand: rebuilt from FedGA's description and
+    from later code of FedGA's author.
 
-        U_t = 1/P |1/M sum_i (w_i - w)|^2        the x of eq:trigger                     eq:update-scale
-        q_k = epsilon / M + (1 - epsilon) k (k + 1) / D,   D = (M - 1) M (M + 1) / 3     eq:fedgini-weight
+        U_t = 1/P |1/M sum_i (w_i - w)|^2        the x of eq:trigger   eq:update-scale
+        q_k = epsilon / M + (1 - epsilon) k (k + 1) / D,   D = (M - 1) M (M + 1) / 3
+                                                                       eq:fedgini-weight
 
-    for the client with the k-th smallest loss, k = 0 .. M-1; the q_k sum to 1. Loss: its mean over the batches
-    of local training. epsilon = 1, or a trigger that never passes, is the uniform average. order = "released"
-    gives the largest weight to the smallest loss, as that code does.
+    for the client with the k-th smallest loss, k = 0 .. M-1; the q_k sum to 1. Loss:
+    its mean over the batches of local training. epsilon = 1, or a trigger that never
+    passes, is the uniform average. order = "released" gives the largest weight to the
+    smallest loss, as that code does.
     """
-    card = Card("Heterogeneity-aware Fair Federated Learning", "Li et al.", "Information Sciences", 2023,
-                "li2023fedgini", "weights by rank of the loss, once the updates have stopped shrinking",
-                "https://doi.org/10.1016/j.ins.2022.11.031")
 
-    epsilon: float = hp(0.5, "share of equal weights; 1: the uniform average", range=(0, 1),
-                        grid=(0.1, 0.3, 0.5, 0.7, 0.9), source="working choice: FedGA's Table 1 is lost")
-    W: int = hp(150, "rounds in the trigger's window", range=(1, 10 ** 6), grid=(10, 150),
-                source="150: later code of FedGA's author; 10: as FedGA here")
-    theta: float = hp(1e-5, "how fast the update scale may still fall, per round", range=(-math.inf, math.inf),
-                      grid=(1e-5,), source="later code of FedGA's author")
-    sticky: bool = hp(False, "once on, always on", choices=(True, False), source="later code of FedGA's author")
-    order: str = hp("intended", "who gets the largest weight", choices=("intended", "released"),
-                    source="intended: the largest loss; released: the smallest")
+    card = Card(
+        "Heterogeneity-aware Fair Federated Learning",
+        "Li et al.",
+        "Information Sciences",
+        2023,
+        "li2023fedgini",
+        "weights by rank of the loss, once the updates have stopped shrinking",
+        "https://doi.org/10.1016/j.ins.2022.11.031",
+    )
+
+    epsilon: float = hp(
+        0.5,
+        "share of equal weights; 1: the uniform average",
+        range=(0, 1),
+        grid=(0.1, 0.3, 0.5, 0.7, 0.9),
+        source="working choice: FedGA's Table 1 is lost",
+    )
+    W: int = hp(
+        150,
+        "rounds in the trigger's window",
+        range=(1, 10**6),
+        grid=(10, 150),
+        source="150: later code of FedGA's author; 10: as FedGA here",
+    )
+    theta: float = hp(
+        1e-5,
+        "how fast the update scale may still fall, per round",
+        range=(-math.inf, math.inf),
+        grid=(1e-5,),
+        source="later code of FedGA's author",
+    )
+    sticky: bool = hp(
+        False,
+        "once on, always on",
+        choices=(True, False),
+        source="later code of FedGA's author",
+    )
+    order: str = hp(
+        "intended",
+        "who gets the largest weight",
+        choices=("intended", "released"),
+        source="intended: the largest loss; released: the smallest",
+    )
 
     def local(self, down, mine, shard):
         step, zero = self.step(self.loss), shard.n * 0
-        sums = {"(loss)": zero, "(batches)": zero}                    # two scalars that sgd adds up beside w
+        # two scalars that sgd adds up beside w
+        sums = {"(loss)": zero, "(batches)": zero}
 
         def both(v, b):
-            w = drop(v, sums)
+            w = without(v, sums)
             return step(w, b) | {"(loss)": -self.loss(w, b), "(batches)": zero - 1}
+
         v = sgd(both, down["w"] | sums, shard, self.lr, self.momentum, self.decay)
-        return mine, {"w": drop(v, sums), "n": shard.n, "loss": v["(loss)"] / v["(batches)"]}
+        return mine, {
+            "w": without(v, sums),
+            "n": shard.n,
+            "loss": v["(loss)"] / v["(batches)"],
+        }
 
     def aggregate(self, server, up, r):
-        U = self.progress(server["w"], up["w"]).mean(0).square().mean()                  # eq:update-scale
+        # eq:update-scale
+        U = self.progress(server["w"], up["w"]).mean(0).square().mean()
         state = self.watch(server, U, r.t)
-        p = torch.where(state["on"], self.ranked(up["loss"]), share_of(up["n"]))
+        p = torch.where(state["on"], self.ranked(up["loss"]), uniform_weights(up["n"]))
         w = self.combine(server["w"], up["w"], p)
-        return state | {"w": w, "log": {"weight": p, "update_scale": U, "on": state["on"].int()}}
+        return state | {
+            "w": w,
+            "log": {"weight": p, "update_scale": U, "on": state["on"].int()},
+        }
 
     def ranked(self, loss):
         """Weights [M] by the rank of the loss [M]; one client alone weighs 1."""
         M = len(loss)
-        k, D = torch.arange(M, dtype=loss.dtype, device=loss.device), (M - 1) * M * (M + 1) / 3
+        k, D = (
+            torch.arange(M, dtype=loss.dtype, device=loss.device),
+            (M - 1) * M * (M + 1) / 3,
+        )
         rank = k * (k + 1) / D if M > 1 else torch.ones_like(loss)
-        q = self.epsilon / M + (1 - self.epsilon) * rank                                 # eq:fedgini-weight
+        q = self.epsilon / M + (1 - self.epsilon) * rank  # eq:fedgini-weight
         order = loss.argsort(stable=True, descending=self.order == "released")
         return torch.empty_like(q).index_copy(0, order, q)

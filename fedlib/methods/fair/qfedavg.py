@@ -1,50 +1,71 @@
 """Weights that grow with a power of the loss."""
+
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
-from ...core.tree import share
+from ...core.tree import normalize
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class QFedAvg(FedAvg):
-    """Counts a client the more the higher its loss, and shortens the step where the objective is steep.
+    """Counts a client the more the higher its loss, and shortens the step where the
+    objective is steep.
 
-    Li, Sanjabi, Beirami, Smith. Fair Resource Allocation in Federated Learning. ICLR 2020, Algorithm 2.
+    Li, Sanjabi, Beirami, Smith. Fair Resource Allocation in Federated Learning. ICLR
+    2020, Algorithm 2.
 
-    F_i: loss of the model as sent, on all training rows of client i, plus 1e-10. g_i = w - w_i, L = 1 / lr.
+    F_i: loss of the model as sent, on all training rows of client i, plus 1e-10.
+    g_i = w - w_i, L = 1 / lr.
 
-        min_w  sum_i F_i(w)^(q+1) / (q+1)                                                eq:qfed-objective
-        D_i = F_i^q L g_i                                                                eq:qfed-direction
-        h_i = q F_i^(q-1) |L g_i|^2 + L F_i^q                                            eq:qfed-curvature
-        w  <- w - sum_i D_i / sum_i h_i                                                  eq:qfed-step
+        min_w  sum_i F_i(w)^(q+1) / (q+1)                              eq:qfed-objective
+        D_i = F_i^q L g_i                                              eq:qfed-direction
+        h_i = q F_i^(q-1) |L g_i|^2 + L F_i^q                          eq:qfed-curvature
+        w  <- w - sum_i D_i / sum_i h_i                                eq:qfed-step
 
-    q = 0 is the uniform average (not FedAvg); q -> infinity looks at the worst client only. One more number per
-    client goes up.
+    q = 0 is the uniform average (not FedAvg); q -> infinity looks at the worst client
+    only. One more number per client goes up.
     """
-    card = Card("Fair Resource Allocation in Federated Learning", "Li et al.", "ICLR", 2020, "li2020qffl",
-                "updates weighted by a power of the client's loss", "https://arxiv.org/abs/1905.10497")
 
-    q: float = hp(0.1, "how strongly a large loss counts; 0 gives the uniform average", range=(0, math.inf),
-                  grid=(0.1, 0.2, 1, 2, 5, 15), source="grid behind FedFV's published result records")
+    card = Card(
+        "Fair Resource Allocation in Federated Learning",
+        "Li et al.",
+        "ICLR",
+        2020,
+        "li2020qffl",
+        "updates weighted by a power of the client's loss",
+        "https://arxiv.org/abs/1905.10497",
+    )
+
+    q: float = hp(
+        0.1,
+        "how strongly a large loss counts; 0 gives the uniform average",
+        range=(0, math.inf),
+        grid=(0.1, 0.2, 1, 2, 5, 15),
+        source="grid behind FedFV's published result records",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if not self.lr > 0:
-            raise ValueError(f"QFedAvg.lr = {self.lr!r}: the method uses L = 1/lr as smoothness; give lr > 0")
+            raise ValueError(
+                f"QFedAvg.lr = {self.lr!r}: the method uses L = 1/lr as smoothness; "
+                "give lr > 0"
+            )
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())                                            # before training
+        F = self.loss(down["w"], shard.all())  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F}
 
     def aggregate(self, server, up, r):
         w, q, L = server["w"], self.q, 1 / self.lr
-        F, g = up["loss"] + 1e-10, self.progress(w, up["w"])                             # [M], [M, P]
-        D = (L * F ** q) @ g                                                             # eq:qfed-direction (sum)
-        h = q * F ** (q - 1) * (L * g).square().sum(1) + L * F ** q                      # eq:qfed-curvature
-        p = share(F ** q)
-        return {"w": self.move(w, up["w"], D / h.sum(), p), "log": {"weight": p}}        # eq:qfed-step
+        F, g = up["loss"] + 1e-10, self.progress(w, up["w"])  # [M], [M, P]
+        D = (L * F**q) @ g  # eq:qfed-direction (sum)
+        h = q * F ** (q - 1) * (L * g).square().sum(1) + L * F**q  # eq:qfed-curvature
+        p = normalize(F**q)
+        # eq:qfed-step
+        return {"w": self.move(w, up["w"], D / h.sum(), p), "log": {"weight": p}}

@@ -1,4 +1,5 @@
 """Averaging of models that were trained to be flat."""
+
 from __future__ import annotations
 
 import math
@@ -11,33 +12,71 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedSAM(FedAvg):
-    """FedAvg whose clients descend along the gradient at the worst point near the model: sharpness-aware minimisation.
+    """FedAvg whose clients descend along the gradient at the worst point near the
+    model: sharpness-aware minimisation.
 
-    Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware Minimization. ICML 2022, Algorithm 1.
+    Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware
+    Minimization. ICML 2022, Algorithm 1.
 
-        e   = rho g / |g|          g the gradient at w_i, |g| over all its tensors together              eq:fedsam-perturb
-        w_i <- w_i - lr grad F_i(w_i + e)          on the same batch as g                                eq:fedsam-step
+        e   = rho g / |g|       g the gradient at w_i, |g| over all its tensors together
+                                                                       eq:fedsam-perturb
+        w_i <- w_i - lr grad F_i(w_i + e)      on the same batch as g  eq:fedsam-step
 
-    Two gradients a batch. The model itself never moves to w_i + e and back, so nothing is lost to rounding; running statistics
-    of batch norm are those at w_i. Decay and momentum act on w_i, outside the perturbation. The same as FedAvg with the piece
-    SAM(rho) as its step. rho -> 0 is FedAvg; so is a vanishing gradient, for then e = 0. The name also stands for a method of
-    Caldarola, Caputo and Ciccone (ECCV 2022), which adds an average over rounds; this is not that one, nor MoFedSAM.
+    Two gradients a batch. The model itself never moves to w_i + e and back, so nothing
+    is lost to rounding; running statistics of batch norm are those at w_i. Decay and
+    momentum act on w_i, outside the perturbation. The same as FedAvg with the piece
+    SAM(rho) as its step. rho -> 0 is FedAvg; so is a vanishing gradient, for then
+    e = 0. The name also stands for a method of Caldarola, Caputo and Ciccone (ECCV
+    2022), which adds an average over rounds; this is not that one, nor MoFedSAM.
     """
-    rho: float = hp(0.05, "radius of the perturbation", range=(0, math.inf), grid=(0.01, 0.05, 0.1, 0.5),
-                    source="the default of SAM, and PLGU's 6.1")
 
-    card = Card("Generalized Federated Learning via Sharpness Aware Minimization", "Qu et al.", "ICML", 2022, "fedsam2022",
-                "FedAvg with sharpness-aware steps at the clients", "https://arxiv.org/abs/2206.02618")
+    rho: float = hp(
+        0.05,
+        "radius of the perturbation",
+        range=(0, math.inf),
+        grid=(0.01, 0.05, 0.1, 0.5),
+        source="the default of SAM, and PLGU's 6.1",
+    )
+
+    card = Card(
+        "Generalized Federated Learning via Sharpness Aware Minimization",
+        "Qu et al.",
+        "ICML",
+        2022,
+        "fedsam2022",
+        "FedAvg with sharpness-aware steps at the clients",
+        "https://arxiv.org/abs/2206.02618",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.rho < math.inf:
-            raise ValueError(f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a finite number above 0"
-                             + ("; rho = 0 perturbs nothing: that is FedAvg" if self.rho == 0 else ""))
+            raise ValueError(
+                (
+                    f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
+                    "finite number above 0"
+                )
+                + (
+                    "; rho = 0 perturbs nothing: that is FedAvg"
+                    if self.rho == 0
+                    else ""
+                )
+            )
         if self.step != Plain():
-            raise ValueError(f"{type(self).__name__}.step = {self.step!r}: this method brings its own step, SAM(rho); give "
-                             "another one to FedAvg")
+            raise ValueError(
+                f"{type(self).__name__}.step = {self.step!r}: this method brings its "
+                "own step, SAM(rho); give another one to FedAvg"
+            )
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        step = SAM(self.rho)(loss)                                                                  # eq:fedsam-perturb
-        return sgd(step, w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)  # eq:fedsam-step
+        step = SAM(self.rho)(loss)  # eq:fedsam-perturb
+        # eq:fedsam-step
+        return sgd(
+            step,
+            w,
+            shard,
+            self.lr if lr is None else lr,
+            self.momentum,
+            self.decay,
+            pull,
+        )

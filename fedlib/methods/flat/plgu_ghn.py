@@ -1,4 +1,5 @@
 """A hypernetwork whose models are trained flat, layer by layer."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,36 +8,57 @@ from torch.func import vmap
 
 from ...core.local import sgd
 from ...core.method import Card
-from ...core.tree import drop, only, sub
+from ...core.tree import sub, subset, without
 from ..personal.pfedhn import PFedHN
 from .plgu import LayerWise
 
 
 @dataclass(frozen=True)
 class PLGUGHN(LayerWise, PFedHN):
-    """pFedHN whose clients take two steps on each batch, the second at a point perturbed layer by layer. Derived, not printed.
+    """pFedHN whose clients take two steps on each batch, the second at a point
+    perturbed layer by layer. Derived, not printed.
 
-    Named in Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for Personalized Federated Learning. CVPR
-    2023, whose supplement holds the procedure. This one follows from pFedHN and from PLGU-GRep:
+    Named in Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance
+    Clients for Personalized Federated Learning. CVPR 2023, whose supplement holds the
+    procedure. This one follows from pFedHN and from PLGU-GRep:
 
-        theta <- theta - lr g,   then   theta <- theta - lr grad F_i(theta + e)                         eq:ghn-pair
+        theta <- theta - lr g,   then   theta <- theta - lr grad F_i(theta + e)
+                                                                             eq:ghn-pair
 
-    The server scores (LayerWise) the model it writes for client i against the mean of the models it would write for all C
-    clients, which it knows without asking, and sends L numbers along. (A choice: against the mean of the cohort's, a client's
-    scores would depend on who else is present.) perturb = "none" leaves two plain steps per batch: the
-    control is pFedHN with twice the steps.
+    The server scores (LayerWise) the model it writes for client i against the mean
+    of the models it would write for all C clients, which it knows without asking,
+    and sends L numbers along. (A choice: against the mean of the cohort's, a client's
+    scores would depend on who else is present.) perturb = "none" leaves two plain steps
+    per batch: the control is pFedHN with twice the steps.
     """
-    card = Card("How to Prevent the Poor Performance Clients for Personalized Federated Learning", "Qu et al.", "CVPR", 2023,
-                "plgu2023", "a hypernetwork whose models are trained flat, layer by layer (derived)",
-                "https://openaccess.thecvf.com/content/CVPR2023/html/"
-                "Qu_How_To_Prevent_the_Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html")
+
+    card = Card(
+        "How to Prevent the Poor Performance Clients for Personalized "
+        "Federated Learning",
+        "Qu et al.",
+        "CVPR",
+        2023,
+        "plgu2023",
+        "a hypernetwork whose models are trained flat, layer by layer (derived)",
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
+        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
+    )
 
     def send(self, server, ids):
         down, middle = super().send(server, ids), self.reference(server)
-        return down | {"s": vmap(lambda w: self.scores(self.movement(w, middle)))(drop(down["w"], self.task.buffers))}
+        return down | {
+            "s": vmap(lambda w: self.scores(self.movement(w, middle)))(
+                without(down["w"], self.task.buffers)
+            )
+        }
 
     def local(self, down, mine, shard):
         both = self.twice(self.step(self.loss), self.lr, lambda g: down["s"])
-        w = sgd(both, down["w"], shard, self.lr, self.momentum, self.decay)                             # eq:ghn-pair
-        gap = sub(*(drop(t, self.task.buffers) for t in (down["w"], w)))
-        return mine, {"gap": gap, "buffers": only(w, self.task.buffers), "cid": shard.cid}
+        # eq:ghn-pair
+        w = sgd(both, down["w"], shard, self.lr, self.momentum, self.decay)
+        gap = sub(*(without(t, self.task.buffers) for t in (down["w"], w)))
+        return mine, {
+            "gap": gap,
+            "buffers": subset(w, self.task.buffers),
+            "cid": shard.cid,
+        }

@@ -1,4 +1,5 @@
 """A shared body made flat layer by layer, under heads that stay at home."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,54 +15,102 @@ from .plgu import LayerWise
 
 @dataclass(frozen=True)
 class PLGUGRep(LayerWise, FedRep):
-    """FedRep whose body takes two steps on each batch, the second at a point perturbed layer by layer.
+    """FedRep whose body takes two steps on each batch, the second at a point perturbed
+    layer by layer.
 
-    Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for Personalized Federated Learning. CVPR 2023,
-    Algorithm 3.
+    Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for
+    Personalized Federated Learning. CVPR 2023, Algorithm 3.
 
-        h_i <- head_epochs passes of SGD on F_i(phi, .)                    with phi as received         eq:grep-head
-        phi_i <- phi_i - lr g,   then   phi_i <- phi_i - lr grad F_i(phi_i + e, h_i)                    eq:grep-body
+        h_i <- head_epochs passes of SGD on F_i(phi, .)             with phi as received
+                                                                            eq:grep-head
+        phi_i <- phi_i - lr g,   then   phi_i <- phi_i - lr grad F_i(phi_i + e, h_i)
+                                                                            eq:grep-body
         phi <- sum_i n_i / n  phi_i
 
-    e comes from g, with scores of how far this client's body was from phi when it last trained: the two bodies that equation
-    10 compares are equal after the download, 0 / 0 (`against` = "drift" compares after the first of the two steps instead). A
-    first training has equal scores. The equations write one batch a round; FedRep makes one pass (`steps` = 1 is literal).
-    perturb = "none" leaves two plain steps per batch, FedRep-2x: the control without which a gain says nothing. The personal
-    model is the own head on the body of the day, also after training, where FedRep is scored on its own trained body.
+    e comes from g, with scores of how far this client's body was from phi when it last
+    trained: the two bodies that equation 10 compares are equal after the download,
+    0 / 0 (`against` = "drift" compares after the first of the two steps instead).
+    A first training has equal scores. The equations write one batch a round; FedRep
+    makes one pass (`steps` = 1 is literal). perturb = "none" leaves two plain steps per
+    batch, FedRep-2x: the control without which a gain says nothing. The personal model
+    is the own head on the body of the day, also after training, where FedRep is scored
+    on its own trained body.
     """
-    head_epochs: int = hp(5, "passes for the head, before the body moves", range=(0, 10 ** 6), grid=(1, 5, 10),
-                          source="the paper: K = 5")
-    against: str = hp("last", "what the downloaded body is compared with", choices=("last", "drift"),
-                      source="a choice; equation 10 is 0 / 0")
-    fresh: bool = hp(False, "the perturbation from a gradient of its own, a third one", choices=(True, False),
-                     source="the text counts one extra step; equation 12 reads True")
-    steps: int = hp(0, "batches of the body phase; 0: `epochs` passes", range=(0, 10 ** 6), source="FedRep; Algorithm 3: 1")
 
-    card = Card("How to Prevent the Poor Performance Clients for Personalized Federated Learning", "Qu et al.", "CVPR", 2023,
-                "plgu2023", "FedRep with a body made flat layer by layer",
-                "https://openaccess.thecvf.com/content/CVPR2023/html/"
-                "Qu_How_To_Prevent_the_Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html")
-    download = "cohort"                       # nothing to do on download: views put the own head on the body of the day
+    head_epochs: int = hp(
+        5,
+        "passes for the head, before the body moves",
+        range=(0, 10**6),
+        grid=(1, 5, 10),
+        source="the paper: K = 5",
+    )
+    against: str = hp(
+        "last",
+        "what the downloaded body is compared with",
+        choices=("last", "drift"),
+        source="a choice; equation 10 is 0 / 0",
+    )
+    fresh: bool = hp(
+        False,
+        "the perturbation from a gradient of its own, a third one",
+        choices=(True, False),
+        source="the text counts one extra step; equation 12 reads True",
+    )
+    steps: int = hp(
+        0,
+        "batches of the body phase; 0: `epochs` passes",
+        range=(0, 10**6),
+        source="FedRep; Algorithm 3: 1",
+    )
+
+    card = Card(
+        "How to Prevent the Poor Performance Clients for Personalized "
+        "Federated Learning",
+        "Qu et al.",
+        "CVPR",
+        2023,
+        "plgu2023",
+        "FedRep with a body made flat layer by layer",
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
+        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
+    )
+    # nothing to do on download: views put the own head on the body of the day
+    download = "cohort"
     receive = Method.receive
 
     def plans(self):
-        return super().plans() | ({"train": self.plan(1, steps=self.steps)} if self.steps else {})
+        return super().plans() | (
+            {"train": self.plan(1, steps=self.steps)} if self.steps else {}
+        )
 
     def client(self, w, shard):
         body, head = self.task.split(w)
-        return {"head": head, "body": body, "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device)}
+        return {
+            "head": head,
+            "body": body,
+            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
+        }
 
     def local(self, down, mine, shard):
         phi = down["w"]
-        h = self.fit(lambda h, b: self.loss(phi | h, b), mine["head"], shard.on("head"))                # eq:grep-head
-        known = torch.where(mine["seen"], self.scores(self.movement(mine["body"], phi)), 1.0)
+        # eq:grep-head
+        h = self.fit(lambda h, b: self.loss(phi | h, b), mine["head"], shard.on("head"))
+        known = torch.where(
+            mine["seen"], self.scores(self.movement(mine["body"], phi)), 1.0
+        )
 
         def s(g):
             moved = self.movement(scale(g, self.lr), tmap(torch.zeros_like, g))
             return known if self.against == "last" else self.scores(moved)
-        both = self.twice(self.step(lambda v, b: self.loss(v | h, b)), self.lr, s, self.fresh)
-        phi = sgd(both, phi, shard, self.lr, self.momentum, self.decay)                                 # eq:grep-body
-        return {"head": h, "body": phi, "seen": torch.ones_like(mine["seen"])}, {"w": phi, "n": shard.n}
+
+        both = self.twice(
+            self.step(lambda v, b: self.loss(v | h, b)), self.lr, s, self.fresh
+        )
+        phi = sgd(both, phi, shard, self.lr, self.momentum, self.decay)  # eq:grep-body
+        return {"head": h, "body": phi, "seen": torch.ones_like(mine["seen"])}, {
+            "w": phi,
+            "n": shard.n,
+        }
 
     def views(self, down, mine, shard):
         return {"personal": self.task.net(down["w"] | mine["head"])}

@@ -1,4 +1,5 @@
 """Keep some layers, average the others, and let the average be flat."""
+
 from __future__ import annotations
 
 import math
@@ -15,49 +16,100 @@ from .plgu import TINY, LayerWise, largest, mix, spread
 
 @dataclass(frozen=True)
 class PLGULF(LayerWise, FedAvg):
-    """Each client trains two models at once: its own, and a perturbed copy of the common one. Only the copy is averaged.
+    """Each client trains two models at once: its own, and a perturbed copy of the
+    common one. Only the copy is averaged.
 
-    Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for Personalized Federated Learning. CVPR 2023,
-    Algorithms 1 and 2.
+    Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for
+    Personalized Federated Learning. CVPR 2023, Algorithms 1 and 2.
 
-        theta_i <- theta_i on the D layers with the largest scores xi_i, w on the others                eq:plgu-mix
-        theta_i <- theta_i - lr g,   u <- u - lr grad F(u + e),   u starts at w                         eq:plgu-pair
-        w       <- sum_i n_i / n  u_i                                                                   eq:fedavg
+        theta_i <- theta_i on the D layers with the largest scores xi_i, w on the others
+                                                                            eq:plgu-mix
+        theta_i <- theta_i - lr g,   u <- u - lr grad F(u + e),   u starts at w
+                                                                            eq:plgu-pair
+        w       <- sum_i n_i / n  u_i                                       eq:fedavg
 
-    g is the gradient at theta_i, e the perturbation it gives (LayerWise), both from the same batch: two gradients a batch, as
-    for any method with a common and an own model. As printed, Algorithm 1 moves u by gradients of theta_i; `at` = "theta" does.
-    "Frozen" layers are not overwritten by the download, but train: never trained, they would lag ever further and be chosen
-    for ever (`freeze`). A client that trains for the first time has nothing of its own: it takes w, and every score is 1. One
-    that never trained is served by w. Views: personal is theta_i as its last training left it; refreshed is eq:plgu-mix
-    applied to it now.
+    g is the gradient at theta_i, e the perturbation it gives (LayerWise), both from
+    the same batch: two gradients a batch, as for any method with a common and an own
+    model. As printed, Algorithm 1 moves u by gradients of theta_i; `at` = "theta" does.
+    "Frozen" layers are not overwritten by the download, but train: never trained, they
+    would lag ever further and be chosen for ever (`freeze`). A client that trains for
+    the first time has nothing of its own: it takes w, and every score is 1. One that
+    never trained is served by w. Views: personal is theta_i as its last training left
+    it; refreshed is eq:plgu-mix applied to it now.
     Running statistics of batch norm belong to no layer: a download overwrites them all.
-    Limits, with equal scores, direction w and D = 0: w is FedSAM's if universal layers are perturbed and FedAvg's if personal
-    ones are; with D = L the other way round, from a client's second training on. The paper claims both (4.1 and 6.3).
+    Limits, with equal scores, direction w and D = 0: w is FedSAM's if universal layers
+    are perturbed and FedAvg's if personal ones are; with D = L the other way round,
+    from a client's second training on. The paper claims both (4.1 and 6.3).
     """
-    D: int = hp(-1, "personal layers of a client; -1: five, or a quarter of the layers where that is fewer", range=(-1, math.inf),
-                grid=(0, 1, 5, 10), source="the paper, 6.3: 5 of ResNet-18's layers")
-    perturb: str = hp("all", "the layers that are perturbed; none: a control without",
-                      choices=("all", "personal", "universal", "none"), source="the paper says all three; Algorithm 1: all")
-    direction: str = hp("theta", "whose gradient gives the perturbation; w: a third gradient", choices=("theta", "w"),
-                        source="Algorithm 1, line 6, with the cost named in the text")
-    at: str = hp("w", "where the perturbed gradient is taken: at the common model's copy, or at the own model",
-                 choices=("w", "theta"), source="a choice; line 7 reads theta")
-    freeze: bool = hp(False, "personal layers do not train either", choices=(True, False), source="a choice, see above")
-    first: str = hp("copy", "a first training starts from w and equal scores; initial: it is scored against the initial model",
-                    choices=("copy", "initial"), source="a choice; the paper is silent")
-    uniform: bool = hp(False, "all scores 1: SAM on every layer", choices=(True, False), source="a control")
 
-    card = Card("How to Prevent the Poor Performance Clients for Personalized Federated Learning", "Qu et al.", "CVPR", 2023,
-                "plgu2023", "own layers, and a common model made flat layer by layer",
-                "https://openaccess.thecvf.com/content/CVPR2023/html/"
-                "Qu_How_To_Prevent_the_Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html")
+    D: int = hp(
+        -1,
+        "personal layers of a client; -1: five, or a quarter of the layers where "
+        "that is fewer",
+        range=(-1, math.inf),
+        grid=(0, 1, 5, 10),
+        source="the paper, 6.3: 5 of ResNet-18's layers",
+    )
+    perturb: str = hp(
+        "all",
+        "the layers that are perturbed; none: a control without",
+        choices=("all", "personal", "universal", "none"),
+        source="the paper says all three; Algorithm 1: all",
+    )
+    direction: str = hp(
+        "theta",
+        "whose gradient gives the perturbation; w: a third gradient",
+        choices=("theta", "w"),
+        source="Algorithm 1, line 6, with the cost named in the text",
+    )
+    at: str = hp(
+        "w",
+        "where the perturbed gradient is taken: at the common model's copy, or at the "
+        "own model",
+        choices=("w", "theta"),
+        source="a choice; line 7 reads theta",
+    )
+    freeze: bool = hp(
+        False,
+        "personal layers do not train either",
+        choices=(True, False),
+        source="a choice, see above",
+    )
+    first: str = hp(
+        "copy",
+        "a first training starts from w and equal scores; initial: it is scored "
+        "against the initial model",
+        choices=("copy", "initial"),
+        source="a choice; the paper is silent",
+    )
+    uniform: bool = hp(
+        False,
+        "all scores 1: SAM on every layer",
+        choices=(True, False),
+        source="a control",
+    )
+
+    card = Card(
+        "How to Prevent the Poor Performance Clients for Personalized "
+        "Federated Learning",
+        "Qu et al.",
+        "CVPR",
+        2023,
+        "plgu2023",
+        "own layers, and a common model made flat layer by layer",
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
+        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
+    )
     post = ("personal",)
 
     def __post_init__(self):
         super().__post_init__()
         if self.task is not None and self.D > self.L:
-            raise ValueError(f"{type(self).__name__}.D = {self.D}: {type(self.task.network).__name__} has {self.L} layers; give "
-                             f"0 (all averaged) to {self.L} (all personal)")
+            raise ValueError(
+                f"{type(self).__name__}.D = {self.D}: "
+                f"{type(self.task.network).__name__} has {self.L} layers; give 0 (all "
+                f"averaged) to {self.L} (all personal)"
+            )
 
     @property
     def L(self):
@@ -65,32 +117,64 @@ class PLGULF(LayerWise, FedAvg):
         return len(self.units(self.task.shapes))
 
     def client(self, w, shard):
-        return {"w": w, "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device)}
+        return {
+            "w": w,
+            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
+        }
 
     def start(self, w, mine):
-        """(theta_i at the start of a round, scores [L], truth values [L] of its personal layers)."""
-        raw, seen = self.movement(mine["w"], w), mine["seen"] | (self.first == "initial")
+        """(theta_i at the start of a round, scores [L],
+        truth values [L] of its personal layers).
+        """
+        raw, seen = (
+            self.movement(mine["w"], w),
+            mine["seen"] | (self.first == "initial"),
+        )
         D = self.D if self.D >= 0 else min(5, max(1, self.L // 4))
         own = largest(raw, D) & seen & (raw.sum() > TINY)
-        s = torch.where(seen & (not self.uniform), self.scores(raw), torch.ones_like(raw))
-        return mix(own, mine["w"], w, self.units(w)), s, own                                            # eq:plgu-mix
+        s = torch.where(
+            seen & (not self.uniform), self.scores(raw), torch.ones_like(raw)
+        )
+        return mix(own, mine["w"], w, self.units(w)), s, own  # eq:plgu-mix
 
     def local(self, down, mine, shard):
         theta, s, own = self.start(down["w"], mine)
         mine_, rest = own.to(s.dtype), 1 - own.to(s.dtype)
-        part = {"all": None, "none": None, "personal": mine_, "universal": rest}[self.perturb]
+        part = {"all": None, "none": None, "personal": mine_, "universal": rest}[
+            self.perturb
+        ]
         units, d = self.units(theta), self.step(self.loss)
 
         def step(m, b):
             g = d(m["theta"], b)
-            e = self.perturbation(g if self.direction == "theta" else d(m["w"], b), s, part)
-            if self.freeze:                                      # frozen: neither the gradient nor the decay moves them
-                g = add(spread(rest, g, units), spread(mine_, m["theta"], units), -self.decay)
-            return {"theta": g, "w": d(add(m[self.at], e), b)}                                          # eq:plgu-pair
-        m = sgd(step, {"theta": theta, "w": down["w"]}, shard, self.lr, self.momentum, self.decay)
-        return {"w": m["theta"], "seen": torch.ones_like(mine["seen"])}, {"w": m["w"], "n": shard.n}
+            e = self.perturbation(
+                g if self.direction == "theta" else d(m["w"], b), s, part
+            )
+            if self.freeze:  # frozen: neither the gradient nor the decay moves them
+                g = add(
+                    spread(rest, g, units),
+                    spread(mine_, m["theta"], units),
+                    -self.decay,
+                )
+            return {"theta": g, "w": d(add(m[self.at], e), b)}  # eq:plgu-pair
+
+        m = sgd(
+            step,
+            {"theta": theta, "w": down["w"]},
+            shard,
+            self.lr,
+            self.momentum,
+            self.decay,
+        )
+        return {"w": m["theta"], "seen": torch.ones_like(mine["seen"])}, {
+            "w": m["w"],
+            "n": shard.n,
+        }
 
     def views(self, down, mine, shard):
         net, w = self.task.net, down["w"]
-        return {"global": net(w), "personal": lambda x: net(where(mine["seen"], mine["w"], w))(x),
-                "refreshed": lambda x: net(self.start(w, mine)[0])(x)}
+        return {
+            "global": net(w),
+            "personal": lambda x: net(where(mine["seen"], mine["w"], w))(x),
+            "refreshed": lambda x: net(self.start(w, mine)[0])(x),
+        }

@@ -1,4 +1,7 @@
-"""A server that adds an update of its own to the aggregated one, around any method; and updates that are only noise."""
+"""A server that adds an update of its own to the aggregated one, around any method; and
+updates that are only noise.
+"""
+
 from __future__ import annotations
 
 import math
@@ -6,46 +9,74 @@ from dataclasses import dataclass
 
 from ...core.method import Card, Wrap, hp
 from ...core.random import fold, normal, tag, uniform
-from ...core.tree import add, drop, leaves, scale, tmap, unrow
+from ...core.tree import add, leaves, scale, tmap, unrow, without
 
 
 @dataclass(frozen=True)
 class Calibrated(Wrap):
-    """From round T0 = floor(R (1 - rho)) on the server adds lam g_s to what the method inside has aggregated.
+    """From round T0 = floor(R (1 - rho)) on the server adds lam g_s to what the method
+    inside has aggregated.
 
-        w <- w - lr (AR(g_1 .. g_M) + lam g_s)                                           eq:calibrated   (EquFL, eq. 6)
+        w <- w - lr (AR(g_1 .. g_M) + lam g_s)            eq:calibrated   (EquFL, eq. 6)
 
-    A subclass says what g_s is: `update(server, w, new, r)` -> (server, g_s, what to log), with w the model that the clients
-    downloaded and `new` the aggregated one. The method inside keeps its model in its server state under "w".
+    A subclass says what g_s is: `update(server, w, new, r)` -> (server, g_s, what to
+    log), with w the model that the clients downloaded and `new` the aggregated one. The
+    method inside keeps its model in its server state under "w".
     """
-    lam: float = hp(1.0, "strength of the server's own update", range=(0, math.inf), grid=(0.25, 0.5, 1, 2, 4), source="EquFL")
-    rho: float = hp(0.5, "share of the rounds, the last ones, that are calibrated", range=(0, 1), grid=(0.2, 0.4, 0.5, 0.6, 0.8),
-                    source="EquFL")
+
+    lam: float = hp(
+        1.0,
+        "strength of the server's own update",
+        range=(0, math.inf),
+        grid=(0.25, 0.5, 1, 2, 4),
+        source="EquFL",
+    )
+    rho: float = hp(
+        0.5,
+        "share of the rounds, the last ones, that are calibrated",
+        range=(0, 1),
+        grid=(0.2, 0.4, 0.5, 0.6, 0.8),
+        source="EquFL",
+    )
 
     def phases(self, R):
-        """(rounds before the calibrated ones, first calibrated round of the model's own clock)."""
+        """(rounds before the calibrated ones,
+        first calibrated round of the model's own clock).
+        """
         T0 = math.floor(R * (1 - self.rho) + 1e-9)
         return T0, T0
 
     def server(self, w, r):
         state = super().server(w, r)
-        missing = [k for layer in self.task.layers for k in layer if k not in state["in"].get("w", {})]
+        missing = [
+            k
+            for layer in self.task.layers
+            for k in layer
+            if k not in state["in"].get("w", {})
+        ]
         if missing:
-            raise ValueError(f"{type(self).__name__} around {type(self.inner).__name__}: the server holds no whole model under "
-                             f"'w' ({missing[0]} is missing), so nothing can be calibrated; take a method with a global model")
+            raise ValueError(
+                f"{type(self).__name__} around {type(self.inner).__name__}: the server "
+                f"holds no whole model under 'w' ({missing[0]} is missing), so nothing "
+                "can be calibrated; take a method with a global model"
+            )
         return state
 
     def aggregate(self, server, up, r):
         w, out = server["in"]["w"], super().aggregate(server, up, r)
         for k, v in out["in"]["w"].items():
             if v.shape != w[k].shape:
-                raise ValueError(f"{type(self).__name__} around {type(self.inner).__name__}: the server holds no whole model "
-                                 f"under 'w' ({k} is cut), so nothing can be calibrated; take a method with a global model")
+                raise ValueError(
+                    f"{type(self).__name__} around {type(self.inner).__name__}: the "
+                    f"server holds no whole model under 'w' ({k} is cut), so nothing "
+                    "can be calibrated; take a method with a global model"
+                )
         if r.t < self.phases(r.R)[0]:
             return out
         out, g, log = self.update(out, w, out["in"]["w"], r)
         new = out["in"]["w"]
-        new = new | add(drop(new, self.task.buffers), g, -self.inner.lr * self.lam)      # eq:calibrated
+        # eq:calibrated
+        new = new | add(without(new, self.task.buffers), g, -self.inner.lr * self.lam)
         return out | {"in": out["in"] | {"w": new}, "log": out["log"] | log}
 
     def update(self, server, w, new, r):
@@ -55,23 +86,57 @@ class Calibrated(Wrap):
 @dataclass(frozen=True)
 class GaussianUpdate(Calibrated):
     """A control: the server's update is noise, g_s ~ N(0, std^2 I)."""
-    std: float = hp(2.0, "standard deviation of the noise", range=(0, math.inf), source="EquFL, appendix F")
 
-    card = Card("When the Server Steps In: Calibrated Updates for Fair Federated Learning", "Yu et al.", "arXiv 2601.05352", 2026,
-                "equfl", "FedAvg, and the server adds Gaussian noise (a control)", "https://arxiv.org/abs/2601.05352")
+    std: float = hp(
+        2.0,
+        "standard deviation of the noise",
+        range=(0, math.inf),
+        source="EquFL, appendix F",
+    )
+
+    card = Card(
+        "When the Server Steps In: Calibrated Updates for Fair Federated Learning",
+        "Yu et al.",
+        "arXiv 2601.05352",
+        2026,
+        "equfl",
+        "FedAvg, and the server adds Gaussian noise (a control)",
+        "https://arxiv.org/abs/2601.05352",
+    )
 
     def update(self, server, w, new, r):
-        return server, scale(normal(fold(r.key, tag("update")), drop(w, self.task.buffers)), self.std), {}
+        return (
+            server,
+            scale(
+                normal(fold(r.key, tag("update")), without(w, self.task.buffers)),
+                self.std,
+            ),
+            {},
+        )
 
 
 @dataclass(frozen=True)
 class UniformUpdate(Calibrated):
-    """A control: the server's update is noise, each coordinate uniform in [-bound, bound]."""
-    bound: float = hp(1.0, "largest size of a coordinate", range=(0, math.inf), source="a guess: lost in the paper's text")
+    """A control: the server's update is noise,
+    each coordinate uniform in [-bound, bound].
+    """
 
-    card = GaussianUpdate.card._replace(line="FedAvg, and the server adds uniform noise (a control)")
+    bound: float = hp(
+        1.0,
+        "largest size of a coordinate",
+        range=(0, math.inf),
+        source="a guess: lost in the paper's text",
+    )
+
+    card = GaussianUpdate.card._replace(
+        line="FedAvg, and the server adds uniform noise (a control)"
+    )
 
     def update(self, server, w, new, r):
-        like = drop(w, self.task.buffers)
-        u = uniform(fold(r.key, tag("update")), (sum(x.numel() for x in leaves(like)),), leaves(like)[0].dtype)
+        like = without(w, self.task.buffers)
+        u = uniform(
+            fold(r.key, tag("update")),
+            (sum(x.numel() for x in leaves(like)),),
+            leaves(like)[0].dtype,
+        )
         return server, tmap(lambda v: self.bound * (2 * v - 1), unrow(u, like)), {}

@@ -1,4 +1,5 @@
 """A server that remembers: it keeps the global models of some rounds."""
+
 from __future__ import annotations
 
 import math
@@ -14,20 +15,35 @@ from .calibrated import Calibrated
 
 @dataclass(frozen=True)
 class Collecting(Calibrated):
-    """Keeps a trail of global models in its state: "trail", every leaf [c, ...], of the rounds "window" [c].
+    """Keeps a trail of global models in its state: "trail", every leaf [c, ...], of the
+    rounds "window" [c].
 
-    `collect` "continuous" takes the first `count` rounds, "discrete" as many at random, both before T0; with `rewind` from a
-    rehearsal of all T rounds, after which the server goes back to round T0 (give the run T + T - T0 rounds). A round in which
+    `collect` "continuous" takes the first `count` rounds, "discrete" as many at random,
+    both before T0; with `rewind` from a rehearsal of all T rounds, after which the
+    server goes back to round T0 (give the run T + T - T0 rounds). A round in which
     nobody was online leaves no model ("met" [c]).
     """
-    collect: str = hp("continuous", "which rounds are collected", choices=("continuous", "discrete"), source="EquFL, Table VIII")
-    count: int = hp(0, "how many; 0: all before T0", range=(0, 10 ** 6), source="EquFL: all, or 30")
-    rewind: bool = hp(False, "collect from a rehearsal of all rounds", choices=(True, False), source="a choice")
+
+    collect: str = hp(
+        "continuous",
+        "which rounds are collected",
+        choices=("continuous", "discrete"),
+        source="EquFL, Table VIII",
+    )
+    count: int = hp(
+        0, "how many; 0: all before T0", range=(0, 10**6), source="EquFL: all, or 30"
+    )
+    rewind: bool = hp(
+        False,
+        "collect from a rehearsal of all rounds",
+        choices=(True, False),
+        source="a choice",
+    )
 
     def phases(self, R):
         if not self.rewind:
             return super().phases(R)
-        T = math.floor(R / (1 + self.rho) + 1e-9)                                # the run has T + T - T0 rounds
+        T = math.floor(R / (1 + self.rho) + 1e-9)  # the run has T + T - T0 rounds
         return T, super().phases(T)[0]
 
     def window(self, r):
@@ -37,23 +53,40 @@ class Collecting(Calibrated):
         count = min(self.count or T0, last)
         if self.collect == "continuous":
             return torch.arange(count)
-        return uniform(fold(r.key, tag("window")), (last,)).argsort()[:count].sort().values.cpu()
+        return (
+            uniform(fold(r.key, tag("window")), (last,))
+            .argsort()[:count]
+            .sort()
+            .values.cpu()
+        )
 
     def server(self, w, r):
         state, window = super().server(w, r), self.window(r)
         c = len(window)
         if c < 2 and self.phases(r.R)[0] < r.R:
-            raise ValueError(f"{type(self).__name__} with rho = {self.rho} collects {c} models in {r.R} rounds, and a trail has "
-                             "at least two: give a smaller rho or more rounds")
+            raise ValueError(
+                f"{type(self).__name__} with rho = {self.rho} collects {c} models in "
+                f"{r.R} rounds, and a trail has at least two: give a smaller rho or "
+                "more rounds"
+            )
         trail = tmap(lambda x: x.new_zeros(c, *x.shape), state["in"]["w"])
-        return state | {"trail": trail, "window": window, "met": torch.zeros(c, dtype=torch.bool)}
+        return state | {
+            "trail": trail,
+            "window": window,
+            "met": torch.zeros(c, dtype=torch.bool),
+        }
 
     def aggregate(self, server, up, r):
         first, T0 = self.phases(r.R)
-        at = (server["window"] == r.t).nonzero()[:, 0]                           # this round's place in the trail, if it has one
-        put = lambda a, x: a.index_copy(0, at.to(x.device), x[None].expand(len(at), *x.shape))
-        server = server | {"trail": tmap(put, server["trail"], server["in"]["w"]),
-                           "met": server["met"] | (server["window"] == r.t)}
+        # this round's place in the trail, if it has one
+        at = (server["window"] == r.t).nonzero()[:, 0]
+        put = lambda a, x: a.index_copy(
+            0, at.to(x.device), x[None].expand(len(at), *x.shape)
+        )
+        server = server | {
+            "trail": tmap(put, server["trail"], server["in"]["w"]),
+            "met": server["met"] | (server["window"] == r.t),
+        }
         if self.rewind and r.t == T0:
             server = server | {"back": server["in"]}
         out = super().aggregate(server, up, r)

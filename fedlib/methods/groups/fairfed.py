@@ -1,4 +1,5 @@
 """Weights that shrink where a client's gap between groups differs from that of all."""
+
 from __future__ import annotations
 
 import math
@@ -7,47 +8,88 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import share
+from ...core.tree import normalize
 from .reweight import Reweight
 
 
 @dataclass(frozen=True)
 class FairFed(Reweight):
-    """Counts a client the less the further the model's gap between the groups on its rows is from the gap on the rows of all.
+    """Counts a client the less the further the model's gap between the groups on its
+    rows is from the gap on the rows of all.
 
-    Ezzeldin, Yan, He, Ferrara, Avestimehr. FairFed: Enabling Group Fairness in Federated Learning. AAAI 2023. For two groups.
+    Ezzeldin, Yan, He, Ferrara, Avestimehr. FairFed: Enabling Group Fairness in
+    Federated Learning. AAAI 2023. For two groups.
 
-    By the model as sent, on training rows: P_i probabilities over client i, P over all clients at hand, Acc_i and Acc accuracies.
+    By the model as sent, on training rows: P_i probabilities over client i, P over all
+    clients at hand, Acc_i and Acc accuracies.
 
-        F_i = P_i(yhat=1 | a=0, y=1) - P_i(yhat=1 | a=1, y=1)        metric "EOD"        eq:fairfed-eod
-        F_i = P_i(yhat=1 | a=0) - P_i(yhat=1 | a=1)                  metric "DP"         eq:fairfed-dp
-        F   = sum_i n_i/n (P_i(yhat=1 | a=0, y=1) P_i(a=0, y=1) / P(a=0, y=1) - the same for a=1)
-            = the gap on all rows                                                        eq:fairfed-global
-        D_i = |F - F_i|, or |Acc - Acc_i| at a client on whose rows F_i is not defined   eq:fairfed-distance
-        q_i <- q_i - beta (D_i - mean_j D_j),   q_i = n_i / n at first                   eq:fairfed-budget
-        p_i = max(q_i, 0) / sum_j max(q_j, 0)                                            eq:fairfed-weight
+        F_i = P_i(yhat=1 | a=0, y=1) - P_i(yhat=1 | a=1, y=1)        metric "EOD"
+                                                                     eq:fairfed-eod
+        F_i = P_i(yhat=1 | a=0) - P_i(yhat=1 | a=1)     metric "DP"  eq:fairfed-dp
+        F   = sum_i n_i/n (P_i(yhat=1 | a=0, y=1) P_i(a=0, y=1) / P(a=0,
+            y=1) - the same for a=1)
+            = the gap on all rows                                    eq:fairfed-global
+        D_i = |F - F_i|, or |Acc - Acc_i| at a client on whose rows F_i is not defined
+                                                                     eq:fairfed-distance
+        q_i <- q_i - beta (D_i - mean_j D_j),   q_i = n_i / n at first
+                                                                     eq:fairfed-budget
+        p_i = max(q_i, 0) / sum_j max(q_j, 0)                        eq:fairfed-weight
 
-    beta = 0 is FedAvg; with debias its clients descend on the loss of Reweight. While all take part the q_i sum to one; they have
-    no bounds, so a client may drop out and recover. Where no q_i at hand is positive, sizes decide. weighting = "exp" is the rule
-    of the preprint, without memory: p_i proportional to n_i exp(-beta D_i). Clients send counts [A, 2, 2] and their accuracy with
-    the model; the paper hides the terms of eq:fairfed-global by secure aggregation.
+    beta = 0 is FedAvg; with debias its clients descend on the loss of Reweight. While
+    all take part the q_i sum to one; they have no bounds, so a client may drop out
+    and recover. Where no q_i at hand is positive, sizes decide. weighting = "exp" is
+    the rule of the preprint, without memory: p_i proportional to n_i exp(-beta D_i).
+    Clients send counts [A, 2, 2] and their accuracy with the model; the paper hides the
+    terms of eq:fairfed-global by secure aggregation.
     """
-    card = Card("FairFed: Enabling Group Fairness in Federated Learning", "Ezzeldin et al.", "AAAI", 2023, "ezzeldin2023",
-                "weights that shrink with the distance of local from global fairness", "https://arxiv.org/abs/2110.00857")
 
-    beta: float = hp(1.0, "fairness budget; 0 gives weights by size", range=(0, math.inf), grid=(0.05, 0.5, 1, 5),
-                     source="working choice: public re-implementations use 0.3, 1 and 5; exp: 0.02, 1, 50")
-    metric: str = hp("EOD", "gap between the groups: of true positives, or of positives", choices=("EOD", "DP"),
-                     source="FairFed")
-    weighting: str = hp("delta", "how distances become weights", choices=("delta", "exp"),
-                        source="delta: AAAI; exp: the preprint's older rule")
-    debias: bool = hp(True, "clients descend on the loss of Reweight", choices=(True, False), source="FairFed, its experiments")
+    card = Card(
+        "FairFed: Enabling Group Fairness in Federated Learning",
+        "Ezzeldin et al.",
+        "AAAI",
+        2023,
+        "ezzeldin2023",
+        "weights that shrink with the distance of local from global fairness",
+        "https://arxiv.org/abs/2110.00857",
+    )
+
+    beta: float = hp(
+        1.0,
+        "fairness budget; 0 gives weights by size",
+        range=(0, math.inf),
+        grid=(0.05, 0.5, 1, 5),
+        source=(
+            "working choice: public re-implementations use 0.3, 1 and 5; exp: "
+            "0.02, 1, 50"
+        ),
+    )
+    metric: str = hp(
+        "EOD",
+        "gap between the groups: of true positives, or of positives",
+        choices=("EOD", "DP"),
+        source="FairFed",
+    )
+    weighting: str = hp(
+        "delta",
+        "how distances become weights",
+        choices=("delta", "exp"),
+        source="delta: AAAI; exp: the preprint's older rule",
+    )
+    debias: bool = hp(
+        True,
+        "clients descend on the loss of Reweight",
+        choices=(True, False),
+        source="FairFed, its experiments",
+    )
 
     def server(self, w, r):
         A = self.task.groups.A
         if A != 2:
-            raise ValueError(f"FairFed compares two groups, {self.task.groups.name!r} of {self.task.name!r} has {A}: merge some")
-        return {"w": w, "q": share(r.ask(self.size)["n"])}
+            raise ValueError(
+                f"FairFed compares two groups, {self.task.groups.name!r} of "
+                f"{self.task.name!r} has {A}: merge some"
+            )
+        return {"w": w, "q": normalize(r.ask(self.size)["n"])}
 
     def size(self, question, mine, shard):
         return {"n": shard.n}
@@ -57,25 +99,38 @@ class FairFed(Reweight):
 
     def local(self, down, mine, shard):
         b = shard.all()
-        z = self.task.net(down["w"])(b.x)                                                # before training
+        z = self.task.net(down["w"])(b.x)  # before training
         mine, up = super().local(down, mine, shard)
-        return mine, up | {"counts": self.task.groups.tally(z, b), "acc": b.avg(self.hits(z, b.y))}
+        return mine, up | {
+            "counts": self.task.groups.tally(z, b),
+            "acc": b.avg(self.hits(z, b.y)),
+        }
 
     def aggregate(self, server, up, r):
-        i, n = r.ids.to(up["n"].device), share(up["n"])
-        (F, _), (F_i, defined) = self.gap(up["counts"].sum(0)), self.gap(up["counts"])   # eq:fairfed-global
-        D = torch.where(defined, (F - F_i).abs(), (n @ up["acc"] - up["acc"]).abs())     # eq:fairfed-distance
+        i, n = r.ids.to(up["n"].device), normalize(up["n"])
+        # eq:fairfed-global
+        (F, _), (F_i, defined) = self.gap(up["counts"].sum(0)), self.gap(up["counts"])
+        # eq:fairfed-distance
+        D = torch.where(defined, (F - F_i).abs(), (n @ up["acc"] - up["acc"]).abs())
         if self.weighting == "exp":
-            q, p = server["q"][i], share(n * (-self.beta * (D - D.min())).exp())
+            q, p = server["q"][i], normalize(n * (-self.beta * (D - D.min())).exp())
         else:
-            q = server["q"][i] - self.beta * (D - D.mean())                              # eq:fairfed-budget
-            p = share(torch.where((q > 0).any(), q.clamp(min=0), n))                     # eq:fairfed-weight
+            q = server["q"][i] - self.beta * (D - D.mean())  # eq:fairfed-budget
+            # eq:fairfed-weight
+            p = normalize(torch.where((q > 0).any(), q.clamp(min=0), n))
         w = self.combine(server["w"], up["w"], p)
-        return {"w": w, "q": server["q"].index_copy(0, i, q), "log": {"weight": p, "F": F, "distance": D}}
+        return {
+            "w": w,
+            "q": server["q"].index_copy(0, i, q),
+            "log": {"weight": p, "F": F, "distance": D},
+        }
 
     def gap(self, n):
-        """Counts [..., 2, 2, 2] -> (difference of the groups, is it defined), both [...]."""
-        n = n[..., 1, :] if self.metric == "EOD" else n.sum(-2)                          # [..., A, yhat]
+        """Counts [..., 2, 2, 2] -> (difference of the groups,
+        is it defined), both [...].
+        """
+        n = n[..., 1, :] if self.metric == "EOD" else n.sum(-2)  # [..., A, yhat]
         rows = n.sum(-1)
         rate = n[..., 1] / rows.clamp(min=1)
-        return rate[..., 0] - rate[..., 1], (rows > 0).all(-1)                           # eq:fairfed-eod, eq:fairfed-dp
+        # eq:fairfed-eod, eq:fairfed-dp
+        return rate[..., 0] - rate[..., 1], (rows > 0).all(-1)

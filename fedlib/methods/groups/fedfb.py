@@ -1,4 +1,5 @@
 """Group weights that the server learns and the clients train by."""
+
 from __future__ import annotations
 
 import math
@@ -8,46 +9,74 @@ import torch
 import torch.nn.functional as F
 
 from ...core.method import Card, hp
-from ...core.tree import every, share
+from ...core.tree import broadcast, normalize
 from ..base.fedavg import FedAvg
 from .reweight import cells, weighted
 
-TINY = 1e-12                                    # in place of a sum of weights that is zero
+TINY = 1e-12  # in place of a sum of weights that is zero
 
 
 @dataclass(frozen=True)
 class FedFB(FedAvg):
-    """One weight per group and outcome for all clients, raised after every round where the global model treats a group worse.
+    """One weight per group and outcome for all clients, raised after every round where
+    the global model treats a group worse.
 
-    Zeng, Chen, Lee. Improving Fairness via Federated Learning. arXiv 2110.15545, 2021; FairBatch (Roh et al., ICLR 2021) at the
-    server. m_az: rows of all clients in group a with outcome z; a dot, or no index, sums. After round t, s = alpha / sqrt(t + 1):
+    Zeng, Chen, Lee. Improving Fairness via Federated Learning. arXiv 2110.15545, 2021;
+    FairBatch (Roh et al., ICLR 2021) at the server. m_az: rows of all clients in group
+    a with outcome z; a dot, or no index, sums. After round t, s = alpha / sqrt(t + 1):
 
-        v_az = lam_az m / m_az                                   version "EO"            eq:fedfb-eo
-        d_z  = L_1z - L_0z,    L_az the mean loss in the cell,   lam_az = m_az / m at first
+        v_az = lam_az m / m_az                               version "EO"  eq:fedfb-eo
+        d_z  = L_1z - L_0z,    L_az the mean loss in the cell,
+            lam_az = m_az / m at first
         lam_1z <- lam_1z + s d_z in [0, m_.z / m],   lam_0z = m_.z / m - lam_1z
-        v_az = lam_az m / m_a.                                   version "DP"            eq:fedfb-dp
-        d_a  = P_a - P_0,      P_a the mean positive probability in the group,   lam_az = m_a. / m at first
-        lam_a0 <- lam_a0 + s d_a (a > 0), lam_00 - s sum_a d_a, in [0, 2 m_a. / m],   lam_a1 = 2 m_a. / m - lam_a0
-        F_i(w) = sum_s v_s loss_s / sum_s v_s,  and  p_i proportional to sum_s v_s over the client's rows    eq:fedfb-loss
+        v_az = lam_az m / m_a.                               version "DP"  eq:fedfb-dp
+        d_a  = P_a - P_0,      P_a the mean positive probability in the group,
+            lam_az = m_a. / m at first
+        lam_a0 <- lam_a0 + s d_a (a > 0), lam_00 - s sum_a d_a, in [0, 2 m_a. / m],
+            lam_a1 = 2 m_a. / m - lam_a0
+        F_i(w) = sum_s v_s loss_s / sum_s v_s,
+            and  p_i proportional to sum_s v_s over the client's rows      eq:fedfb-loss
 
-    alpha = 0 is FedAvg. One step with full batches of everybody descends, in version "EO", on sum_az lam_az L_az. The divisor of
-    F_i sums over all rows of the client (in the released code over the batch). L and P are those of the new model on the rows of
-    the clients at hand; a cell without rows among them moves nothing. A round costs one more message down and one up.
+    alpha = 0 is FedAvg. One step with full batches of everybody descends, in version
+    "EO", on sum_az lam_az L_az. The divisor of F_i sums over all rows of the client (in
+    the released code over the batch). L and P are those of the new model on the rows of
+    the clients at hand; a cell without rows among them moves nothing. A round costs one
+    more message down and one up.
     """
-    card = Card("Improving Fairness via Federated Learning", "Zeng et al.", "arXiv 2110.15545", 2021, "zeng2021",
-                "row weights per group and outcome, learned by the server", "https://arxiv.org/abs/2110.15545")
+
+    card = Card(
+        "Improving Fairness via Federated Learning",
+        "Zeng et al.",
+        "arXiv 2110.15545",
+        2021,
+        "zeng2021",
+        "row weights per group and outcome, learned by the server",
+        "https://arxiv.org/abs/2110.15545",
+    )
     needs_groups = True
 
-    alpha: float = hp(0.1, "step size of the weights; 0 gives FedAvg", range=(0, math.inf),
-                      grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2), source="grid: FedFB; default: working choice")
-    version: str = hp("EO", "what is made equal: losses at equal outcome, or positive rates", choices=("EO", "DP"),
-                      source="FedFB")
+    alpha: float = hp(
+        0.1,
+        "step size of the weights; 0 gives FedAvg",
+        range=(0, math.inf),
+        grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2),
+        source="grid: FedFB; default: working choice",
+    )
+    version: str = hp(
+        "EO",
+        "what is made equal: losses at equal outcome, or positive rates",
+        choices=("EO", "DP"),
+        source="FedFB",
+    )
 
     def server(self, w, r):
         if self.version == "EO" and self.task.groups.A != 2:
-            raise ValueError(f"FedFB.version = 'EO' compares two groups, {self.task.groups.name!r} of {self.task.name!r} has "
-                             f"{self.task.groups.A}: merge some, or take version = 'DP'")
-        m = r.ask(self.count)["m"].sum(0)                                                # [A, 2]
+            raise ValueError(
+                f"FedFB.version = 'EO' compares two groups, {self.task.groups.name!r} "
+                f"of {self.task.name!r} has {self.task.groups.A}: merge some, or take "
+                "version = 'DP'"
+            )
+        m = r.ask(self.count)["m"].sum(0)  # [A, 2]
         return {"w": w, "m": m, "lam": self.rows(m) / m.sum()}
 
     def rows(self, m):
@@ -56,7 +85,9 @@ class FedFB(FedAvg):
 
     def send(self, server, ids):
         m, lam = server["m"], server["lam"]
-        return every({"w": server["w"], "v": lam * m.sum() / self.rows(m).clamp(min=1)}, ids)
+        return broadcast(
+            {"w": server["w"], "v": lam * m.sum() / self.rows(m).clamp(min=1)}, ids
+        )
 
     def count(self, question, mine, shard):
         return {"m": cells(self.task, shard.all()).sum(0)}
@@ -64,35 +95,46 @@ class FedFB(FedAvg):
     def local(self, down, mine, shard):
         total = (down["v"] * cells(self.task, shard.all()).sum(0)).sum()
         v = down["v"] * shard.n / total.clamp(min=TINY)
-        w = self.fit(weighted(self.task, v), down["w"], shard)                           # eq:fedfb-loss
+        w = self.fit(weighted(self.task, v), down["w"], shard)  # eq:fedfb-loss
         return mine, {"w": w, "n": shard.n, "total": total}
 
     def weights(self, up):
-        return share(up["total"].clamp(min=TINY))
+        return normalize(up["total"].clamp(min=TINY))
 
     def aggregate(self, server, up, r):
         p = self.weights(up)
         w = self.combine(server["w"], up["w"], p)
         answer = r.ask(self.sums, {"w": w})
-        lam, d = self.raised(server, answer["sum"].sum(0), answer["n"].sum(0), self.alpha / math.sqrt(r.t + 1))
+        lam, d = self.raised(
+            server,
+            answer["sum"].sum(0),
+            answer["n"].sum(0),
+            self.alpha / math.sqrt(r.t + 1),
+        )
         return server | {"w": w, "lam": lam, "log": {"weight": p, "d": d}}
 
     def sums(self, question, mine, shard):
-        """Per cell: the sum of the losses, or of the positive probabilities, and the number of rows [A, 2]."""
+        """Per cell: the sum of the losses, or of the positive probabilities,
+        and the number of rows [A, 2].
+        """
         b = shard.all()
         at, z = cells(self.task, b), self.task.net(question["w"])(b.x)
-        s = F.cross_entropy(z, b.y, reduction="none") if self.version == "EO" else self.task.groups.odds(z)[:, 1].exp()
+        s = (
+            F.cross_entropy(z, b.y, reduction="none")
+            if self.version == "EO"
+            else self.task.groups.odds(z)[:, 1].exp()
+        )
         return {"sum": torch.einsum("baz,b->az", at, s), "n": at.sum(0)}
 
     def raised(self, server, s, n, step):
         """The next lam [A, 2] and the differences d; s, n [A, 2]."""
         m, lam = server["m"] / server["m"].sum(), server["lam"]
-        if self.version == "EO":                                                         # eq:fedfb-eo
+        if self.version == "EO":  # eq:fedfb-eo
             L, top = s / n.clamp(min=1), m.sum(0)
             d = torch.where((n > 0).all(0), L[1] - L[0], 0)
             one = torch.minimum((lam[1] + step * d).clamp(min=0), top)
             return torch.stack([top - one, one]), d
-        s, n, top = s.sum(1), n.sum(1), 2 * m.sum(1)                                     # eq:fedfb-dp
+        s, n, top = s.sum(1), n.sum(1), 2 * m.sum(1)  # eq:fedfb-dp
         P = s / n.clamp(min=1)
         d = torch.where((n > 0) & (n[0] > 0), P - P[0], 0)
         d = torch.cat([-d[1:].sum()[None], d[1:]])

@@ -1,4 +1,5 @@
 """A client's loss with a penalty for bias."""
+
 from __future__ import annotations
 
 import math
@@ -11,22 +12,50 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Regular(FedAvg):
-    """FedAvg whose clients add a differentiable bias of their own mini-batch to the loss: a regulariser, EquFL's Table IX.
+    """FedAvg whose clients add a differentiable bias of their own mini-batch to the
+    loss: a regulariser, EquFL's Table IX.
 
-        F_i(w) = 1/B sum_s loss_s(w) + mu bias(w; batch)                                 eq:regular
+        F_i(w) = 1/B sum_s loss_s(w) + mu bias(w; batch)                      eq:regular
 
-    bias: the surrogate of the target metric with the batch's own labels, `surrogates.penalty`. A batch in which a cell that it
-    needs is empty pays nothing: a client with one label trains as in FedAvg, unless the target is CON. mu = 0 is FedAvg.
+    bias: the surrogate of the target metric with the batch's own labels,
+    `surrogates.penalty`. A batch in which a cell that it needs is empty pays nothing:
+    a client with one label trains as in FedAvg, unless the target is CON. mu = 0
+    is FedAvg.
     """
-    card = Card("When the Server Steps In: Calibrated Updates for Fair Federated Learning", "Yu et al.", "arXiv 2601.05352", 2026,
-                "equfl", "a bias penalty in every client's loss", "https://arxiv.org/abs/2601.05352")
+
+    card = Card(
+        "When the Server Steps In: Calibrated Updates for Fair Federated Learning",
+        "Yu et al.",
+        "arXiv 2601.05352",
+        2026,
+        "equfl",
+        "a bias penalty in every client's loss",
+        "https://arxiv.org/abs/2601.05352",
+    )
     needs_groups = True
 
-    mu: float = hp(1.0, "weight of the penalty; 0 gives FedAvg", range=(0, math.inf), grid=(0.1, 1, 10),
-                   source="working choice: not printed")
-    target: str = hp("EO", "metric whose surrogate is the penalty", choices=("EO", "DP", "CAL", "CON"), source="EquFL, Table IX")
+    mu: float = hp(
+        1.0,
+        "weight of the penalty; 0 gives FedAvg",
+        range=(0, math.inf),
+        grid=(0.1, 1, 10),
+        source="working choice: not printed",
+    )
+    target: str = hp(
+        "EO",
+        "metric whose surrogate is the penalty",
+        choices=("EO", "DP", "CAL", "CON"),
+        source="EquFL, Table IX",
+    )
 
     def local(self, down, mine, shard):
-        w = self.fit(lambda w, b: self.loss(w, b) + self.mu * surrogates.penalty(self.target, self.task, w, b),  # eq:regular
-                     down["w"], shard)
+        w = self.fit(
+            # eq:regular
+            lambda w, b: (
+                self.loss(w, b)
+                + self.mu * surrogates.penalty(self.target, self.task, w, b)
+            ),
+            down["w"],
+            shard,
+        )
         return mine, {"w": w, "n": shard.n}

@@ -1,4 +1,5 @@
 """Row weights under which group and outcome are independent."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,33 +10,48 @@ from ..base.fedavg import FedAvg
 
 
 def cells(task, b):
-    """1 where a row of the batch is in group a and has outcome y, 0 elsewhere and for padding [B, A, 2]."""
+    """1 where a row of the batch is in group a and has outcome y,
+    0 elsewhere and for padding [B, A, 2].
+    """
     return task.groups.cells(onehot(b.y, task.K, b.x, b.m), a=b.a)
 
 
 def weighted(task, v):
-    """The mean loss (w, batch) -> [] in which a row of group a with outcome y counts v[a, y]; v [A, 2]."""
+    """The mean loss (w, batch) -> [] in which a row of group a with outcome y counts
+    v[a, y]; v [A, 2].
+    """
     return lambda w, b: b.avg(v[b.a, task.groups.outcome(b.y)] * task.each(w, b))
 
 
 @dataclass(frozen=True)
 class Reweight(FedAvg):
-    """FedAvg whose clients weigh their rows so that, by weight, group and outcome are independent at each of them.
+    """FedAvg whose clients weigh their rows so that, by weight, group and outcome are
+    independent at each of them.
 
-    Kamiran, Calders. Data Preprocessing Techniques for Classification without Discrimination. Knowledge and Information Systems
-    33(1), 2012, Algorithm 3 (reweighing), at every client on its own training rows.
+    Kamiran, Calders. Data Preprocessing Techniques for Classification without
+    Discrimination. Knowledge and Information Systems 33(1), 2012, Algorithm 3
+    (reweighing), at every client on its own training rows.
 
-    n, n_a, n_y, n_ay: the client's rows in all, in group a, with outcome y, and with both.
+    n, n_a, n_y, n_ay: the client's rows in all, in group a, with outcome y, and
+    with both.
 
-        v_ay = n_a n_y / (n n_ay)                                                        eq:reweight
-        F_i(w) = 1/n sum_s v_{a_s y_s} loss_s(w)                                         eq:reweight-loss
+        v_ay = n_a n_y / (n n_ay)                                       eq:reweight
+        F_i(w) = 1/n sum_s v_{a_s y_s} loss_s(w)                        eq:reweight-loss
 
-    Where no cell is empty the weights of a client sum to n. A client with one group or one outcome only, as where every client
-    holds one label, has weights 1: FedAvg. Its weight in the average stays n_i / n.
+    Where no cell is empty the weights of a client sum to n. A client with one group or
+    one outcome only, as where every client holds one label, has weights 1: FedAvg. Its
+    weight in the average stays n_i / n.
     """
-    card = Card("Data Preprocessing Techniques for Classification without Discrimination", "Kamiran, Calders",
-                "Knowledge and Information Systems", 2012, "kamiran2012",
-                "local row weights that make group and outcome independent", "https://doi.org/10.1007/s10115-011-0463-8")
+
+    card = Card(
+        "Data Preprocessing Techniques for Classification without Discrimination",
+        "Kamiran, Calders",
+        "Knowledge and Information Systems",
+        2012,
+        "kamiran2012",
+        "local row weights that make group and outcome independent",
+        "https://doi.org/10.1007/s10115-011-0463-8",
+    )
     needs_groups = True
 
     def local(self, down, mine, shard):
@@ -44,6 +60,7 @@ class Reweight(FedAvg):
 
     def fair(self, shard):
         """The loss on which this client descends."""
-        n = cells(self.task, shard.all()).sum(0)                                         # [A, 2]
-        v = n.sum(1, keepdim=True) * n.sum(0) / (n.sum() * n).clamp(min=1)               # eq:reweight
-        return weighted(self.task, v)                                                    # eq:reweight-loss
+        n = cells(self.task, shard.all()).sum(0)  # [A, 2]
+        # eq:reweight
+        v = n.sum(1, keepdim=True) * n.sum(0) / (n.sum() * n).clamp(min=1)
+        return weighted(self.task, v)  # eq:reweight-loss

@@ -1,4 +1,5 @@
 """Some filters of every layer for all, some for oneself."""
+
 from __future__ import annotations
 
 import math
@@ -8,96 +9,178 @@ import torch
 
 from ...core.local import grad, sgd
 from ...core.method import Card, hp
-from ...core.tree import add, drop, scale
+from ...core.tree import add, scale, without
 from ..base.fedavg import FedAvg
 from .fedas import alignment
 
 
 @dataclass(frozen=True)
 class CD2pFed(FedAvg):
-    """FedAvg on the first filters of each layer; a growing share of filters stays on the device; the two halves teach each other.
+    """FedAvg on the first filters of each layer; a growing share of filters stays on
+    the device; the two halves teach each other.
 
-    Shen, Zhou, Yu. CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model Personalization in Federated Learning.
-    CVPR 2022. Written without their code, which is not public; where the summary above leaves a choice, it is ours.
+    Shen, Zhou, Yu. CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model
+    Personalization in Federated Learning. CVPR 2022. Written without their code, which
+    is not public; where the summary above leaves a choice, it is ours.
 
-        p_t = p min(1, t / (grow R))                                                                 eq:cd2-share
-        filter j of C is private  <=>  j >= ceil((1 - p_t) C)                                        eq:cd2-private
-        L = CE(w) + lam / 2 mean_s [KL(s||l) + KL(l||s)]                                             eq:cd2-loss
-        w <- b w' + (1 - b) w        after every pass, w' the pass's result                          eq:cd2-average
-        shared entries <- sum_i n_i / n of the clients'                                              eq:cd2-server
+        p_t = p min(1, t / (grow R))                                      eq:cd2-share
+        filter j of C is private  <=>  j >= ceil((1 - p_t) C)             eq:cd2-private
+        L = CE(w) + lam / 2 mean_s [KL(s||l) + KL(l||s)]                  eq:cd2-loss
+        w <- b w' + (1 - b) w     after every pass, w' the pass's result  eq:cd2-average
+        shared entries <- sum_i n_i / n of the clients'                   eq:cd2-server
 
-    A filter is a row of a layer: its incoming weights, bias, norm gain, norm bias and running statistics. In the head the
-    columns of private features are private; its bias is shared. So shared entries are the leading slices of all tensors, and
-    only they travel (recorded bytes are those of round 0, the most). A filter that turns private starts from the last download.
-    s, l: softmax outputs of the network with only its shared, only its private filters; the head is whole in both. A half is
-    the same network with the other rows set to 0: such a filter gives 0 before and after any norm, relu, tanh or pool,
-    which is the activation multiplied by 0; who reads it, needs no change. (A group norm over both halves sees those zeros.)
-    While a layer has no filter of one kind there is nothing to distil, and L = CE. All clients download. p = 0, lam = 0 is
-    FedAvg; p = 1, grow = 0, lam = 0 local training, but for the head's bias. The paper lets b grow over the rounds.
-    align: FedAS's alignment before training. Class means of the client's last trained model are the targets; shared entries
-    of the body move, running statistics do not (FedAS, CVPR 2024, Figure 6b).
+    A filter is a row of a layer: its incoming weights, bias, norm gain, norm bias and
+    running statistics. In the head the columns of private features are private; its
+    bias is shared. So shared entries are the leading slices of all tensors, and only
+    they travel (recorded bytes are those of round 0, the most). A filter that turns
+    private starts from the last download. s, l: softmax outputs of the network with
+    only its shared, only its private filters; the head is whole in both. A half is the
+    same network with the other rows set to 0: such a filter gives 0 before and after
+    any norm, relu, tanh or pool, which is the activation multiplied by 0; who reads it,
+    needs no change. (A group norm over both halves sees those zeros.) While a layer has
+    no filter of one kind there is nothing to distil, and L = CE. All clients download.
+    p = 0, lam = 0 is FedAvg; p = 1, grow = 0, lam = 0 local training, but for the
+    head's bias. The paper lets b grow over the rounds. align: FedAS's alignment before
+    training. Class means of the client's last trained model are the targets; shared
+    entries of the body move, running statistics do not (FedAS, CVPR 2024, Figure 6b).
     """
-    p: float = hp(0.5, "share of private filters at the end", range=(0, 1), grid=(0.25, 0.5, 0.75), source="a choice")
-    grow: float = hp(1.0, "share of the rounds while p_t grows; 0: p from the start", range=(0, 1), source="paper: linearly")
-    lam: float = hp(1.0, "weight of the distillation between the halves", range=(0, math.inf), grid=(0.1, 1.0), source="a choice")
-    b: float = hp(1.0, "share of a pass's result in the moving average; 1: no average", range=(0, 1), source="a choice: 1")
-    align: bool = hp(False, "align as FedAS before training", choices=(True, False), source="FedAS, Figure 6b")
-    align_lr: float = hp(0.01, "step size of the alignment", range=(0, math.inf), source="FedAS's code")
-    align_epochs: int = hp(1, "passes of the alignment", range=(0, 10 ** 6), source="FedAS's code")
 
-    card = Card("CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model Personalization in Federated Learning",
-                "Shen et al.", "CVPR", 2022, "cd2pfed2022", "shared and private filters in every layer, which teach each other",
-                "https://arxiv.org/abs/2204.03880")
+    p: float = hp(
+        0.5,
+        "share of private filters at the end",
+        range=(0, 1),
+        grid=(0.25, 0.5, 0.75),
+        source="a choice",
+    )
+    grow: float = hp(
+        1.0,
+        "share of the rounds while p_t grows; 0: p from the start",
+        range=(0, 1),
+        source="paper: linearly",
+    )
+    lam: float = hp(
+        1.0,
+        "weight of the distillation between the halves",
+        range=(0, math.inf),
+        grid=(0.1, 1.0),
+        source="a choice",
+    )
+    b: float = hp(
+        1.0,
+        "share of a pass's result in the moving average; 1: no average",
+        range=(0, 1),
+        source="a choice: 1",
+    )
+    align: bool = hp(
+        False,
+        "align as FedAS before training",
+        choices=(True, False),
+        source="FedAS, Figure 6b",
+    )
+    align_lr: float = hp(
+        0.01, "step size of the alignment", range=(0, math.inf), source="FedAS's code"
+    )
+    align_epochs: int = hp(
+        1, "passes of the alignment", range=(0, 10**6), source="FedAS's code"
+    )
+
+    card = Card(
+        "CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model "
+        "Personalization in Federated Learning",
+        "Shen et al.",
+        "CVPR",
+        2022,
+        "cd2pfed2022",
+        "shared and private filters in every layer, which teach each other",
+        "https://arxiv.org/abs/2204.03880",
+    )
     download = "all"
     post = ("personal",)
 
     def plans(self):
-        train = super().plans() if self.b == 1 else {f"pass{e}": self.plan(1) for e in range(self.epochs)}
+        train = (
+            super().plans()
+            if self.b == 1
+            else {f"pass{e}": self.plan(1) for e in range(self.epochs)}
+        )
         return train | ({"align": self.plan(self.align_epochs)} if self.align else {})
 
     # which entries are shared: all functions of the round alone
     def private(self, t, R):
         """The share p_t of private filters in round t of R."""
-        return self.p * min(1.0, t / (self.grow * R)) if self.grow else self.p                       # eq:cd2-share
+        # eq:cd2-share
+        return self.p * min(1.0, t / (self.grow * R)) if self.grow else self.p
 
     def kept(self, C, p):
         """How many of C filters are shared."""
-        return math.ceil((1 - p) * C - 1e-9)                            # eq:cd2-private; 1e-9: (1 - 0.7) 10 is a little above 3
+        # eq:cd2-private; 1e-9: (1 - 0.7) 10 is a little above 3
+        return math.ceil((1 - p) * C - 1e-9)
 
     def cut(self, w, p):
         """The shared entries of a model: leading slices."""
         body, (W, c) = self.task.split(w)[0], self.task.head
-        C = len(w[self.task.layers[-2][0]])                             # channels of the features, each of D / C columns
+        # channels of the features, each of D / C columns
+        C = len(w[self.task.layers[-2][0]])
         columns = self.kept(C, p) * (w[W].shape[1] // C)
-        return {k: v[:self.kept(len(v), p)] for k, v in body.items()} | {W: w[W][:, :columns], c: w[c]}
+        return {k: v[: self.kept(len(v), p)] for k, v in body.items()} | {
+            W: w[W][:, :columns],
+            c: w[c],
+        }
 
     def paste(self, w, shared):
         """A model whose shared entries are replaced."""
         dim = {k: int(k == self.task.head[0]) for k in shared}
-        rest = {k: w[k].narrow(d, shared[k].shape[d], w[k].shape[d] - shared[k].shape[d]) for k, d in dim.items()}
-        return w | {k: torch.cat([v, rest[k]], dim[k]) if rest[k].numel() else v for k, v in shared.items()}
+        rest = {
+            k: w[k].narrow(d, shared[k].shape[d], w[k].shape[d] - shared[k].shape[d])
+            for k, d in dim.items()
+        }
+        return w | {
+            k: torch.cat([v, rest[k]], dim[k]) if rest[k].numel() else v
+            for k, v in shared.items()
+        }
 
     def half(self, w, p, own):
-        """The network with only its private (own) or only its shared filters: the other rows of the body are 0."""
+        """The network with only its private (own) or only its shared filters:
+        the other rows of the body are 0.
+        """
+
         def rows(v):
             s, l = v.split([self.kept(len(v), p), len(v) - self.kept(len(v), p)])
-            return torch.cat([torch.zeros_like(s), l] if own else [s, torch.zeros_like(l)])
-        return {k: v if k in (*self.task.head, *self.task.buffers) else rows(v) for k, v in w.items()}
+            return torch.cat(
+                [torch.zeros_like(s), l] if own else [s, torch.zeros_like(l)]
+            )
+
+        return {
+            k: v if k in (*self.task.head, *self.task.buffers) else rows(v)
+            for k, v in w.items()
+        }
 
     def empty(self, w, p):
-        """The first layer that has no shared or no private filter: (name, shared, all), or None."""
-        sizes = ((k, self.kept(len(w[k]), p), len(w[k])) for layer in self.task.layers[:-1] for k in layer)
+        """The first layer that has no shared or no private filter:
+        (name, shared, all), or None.
+        """
+        sizes = (
+            (k, self.kept(len(w[k]), p), len(w[k]))
+            for layer in self.task.layers[:-1]
+            for k in layer
+        )
         return next((s for s in sizes if s[1] in (0, s[2])), None)
 
     # ------------------------------------------------------------
     def server(self, w, r):
         body, head = self.task.split(w)
         if not body or [v.dim() for v in head.values()] != [2, 1]:
-            raise ValueError(f"CD2-pFed divides the filters below a linear head; {self.task.network} has the body "
-                             f"({', '.join(body)}) and the head ({', '.join(head)}): give the task a network with a hidden layer")
+            raise ValueError(
+                "CD2-pFed divides the filters below a linear head; "
+                f"{self.task.network} has the body ({', '.join(body)}) and the head "
+                f"({', '.join(head)}): give the task a network with a hidden layer"
+            )
         if self.lam and (bad := self.empty(w, self.p)):
-            raise ValueError(f"CD2pFed.p = {self.p!r}: layer {bad[0]} would share {bad[1]} of its {bad[2]} filters, so half of "
-                             "the network is empty and lam has no effect; give another p, a wider layer, or lam = 0")
+            raise ValueError(
+                f"CD2pFed.p = {self.p!r}: layer {bad[0]} would share {bad[1]} of its "
+                f"{bad[2]} filters, so half of the network is empty and lam has no "
+                "effect; give another p, a wider layer, or lam = 0"
+            )
         return {"w": w}
 
     def client(self, w, shard):
@@ -114,31 +197,47 @@ class CD2pFed(FedAvg):
         else:
             for e in range(self.epochs):
                 new = self.fit(self.objective(w, p), w, shard.on(f"pass{e}"))
-                w = add(scale(w, 1 - self.b), new, self.b)                                           # eq:cd2-average
-        return {"w": w} | ({"old": w} if self.align else {}), {"shared": self.cut(w, p), "n": shard.n}
+                w = add(scale(w, 1 - self.b), new, self.b)  # eq:cd2-average
+        return {"w": w} | ({"old": w} if self.align else {}), {
+            "shared": self.cut(w, p),
+            "n": shard.n,
+        }
 
     def objective(self, w, p):
-        """The loss (w, batch) -> [] of a round whose private share is p; of the first argument only shapes matter."""
+        """The loss (w, batch) -> [] of a round whose private share is p; of the first
+        argument only shapes matter.
+        """
         if not self.lam or self.empty(w, p):
             return self.loss
 
         def loss(w, b):
-            s, l = (self.task.logits(self.half(w, p, own), b.x, b).log_softmax(1) for own in (False, True))
-            both = ((s.exp() - l.exp()) * (s - l)).sum(1)                                            # KL(s||l) + KL(l||s)
-            return self.loss(w, b) + self.lam / 2 * b.avg(both)                                      # eq:cd2-loss
+            s, l = (
+                self.task.logits(self.half(w, p, own), b.x, b).log_softmax(1)
+                for own in (False, True)
+            )
+            both = ((s.exp() - l.exp()) * (s - l)).sum(1)  # KL(s||l) + KL(l||s)
+            return self.loss(w, b) + self.lam / 2 * b.avg(both)  # eq:cd2-loss
+
         return loss
 
     def aligned(self, w, old, p, shard):
-        """w with its shared body moved so that features come nearer to the class means of the old model."""
+        """w with its shared body moved so that features come nearer to the class means
+        of the old model.
+        """
         apart = alignment(self.task, old, shard)
-        v = drop(self.cut(w, p), (*self.task.head, *self.task.buffers))
-        return self.paste(w, sgd(grad(lambda v, b: apart(self.paste(w, v), b)), v, shard, self.align_lr))
+        v = without(self.cut(w, p), (*self.task.head, *self.task.buffers))
+        return self.paste(
+            w,
+            sgd(grad(lambda v, b: apart(self.paste(w, v), b)), v, shard, self.align_lr),
+        )
 
     def aggregate(self, server, up, r):
         shared, p = up["shared"], self.weights(up)
-        before = {k: server["w"][k][tuple(map(slice, v.shape[1:]))] for k, v in shared.items()}
+        before = {
+            k: server["w"][k][tuple(map(slice, v.shape[1:]))] for k, v in shared.items()
+        }
         log = {"weight": p, "private": p.new_tensor(self.private(r.t, r.R))}
-        return {"w": self.combine(before, shared, p), "log": log}                                    # eq:cd2-server
+        return {"w": self.combine(before, shared, p), "log": log}  # eq:cd2-server
 
     def views(self, down, mine, shard):
         return {"personal": self.task.net(mine["w"])}

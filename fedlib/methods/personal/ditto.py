@@ -1,4 +1,5 @@
 """Two models per client: one for all, one of one's own."""
+
 from __future__ import annotations
 
 import math
@@ -12,23 +13,44 @@ from ..base.fedavg import FedAvg
 class Ditto(FedAvg):
     """FedAvg, and beside it a personal model per client that is tied to the global one.
 
-    Li, Hu, Beirami, Smith. Ditto: Fair and Robust Federated Learning Through Personalization. ICML 2021, Algorithm 1.
+    Li, Hu, Beirami, Smith. Ditto: Fair and Robust Federated Learning Through
+    Personalization. ICML 2021, Algorithm 1.
 
-        v_i = argmin_v  F_i(v) + lam/2 |v - w_t|^2                                                   eq:ditto
-        v_i <- v_i - lr (grad F_i(v_i) + lam (v_i - w_t))                                            eq:ditto-step
+        v_i = argmin_v  F_i(v) + lam/2 |v - w_t|^2                         eq:ditto
+        v_i <- v_i - lr (grad F_i(v_i) + lam (v_i - w_t))                  eq:ditto-step
 
-    The anchor w_t is the model as downloaded, not as trained in this round. v_i stays on the device for ever and continues
-    from round to round; the server runs plain FedAvg and never notices. lam = 0 is purely local training, lam -> infinity
-    the global model. On F_i(v) = |v - b_i|^2 / 2 the personal model is (b_i + lam w) / (1 + lam).
+    The anchor w_t is the model as downloaded, not as trained in this round. v_i
+    stays on the device for ever and continues from round to round; the server runs
+    plain FedAvg and never notices. lam = 0 is purely local training, lam -> infinity
+    the global model. On F_i(v) = |v - b_i|^2 / 2 the personal model is (b_i + lam
+    w) / (1 + lam).
     Stable while lr (lam + curvature of F_i) < 2.
     """
-    lam: float = hp(1.0, "tie of the personal to the global model; 0: purely local", range=(0, math.inf),
-                    grid=(0.1, 1.0, 2.0), source="released scripts; grid of the paper")
-    own: int = hp(0, "passes for the personal model; 0: as many as for the global one, over the same batches",
-                  range=(0, 10 ** 6), source="0: the paper's s steps for both")
 
-    card = Card("Ditto: Fair and Robust Federated Learning Through Personalization", "Li et al.", "ICML", 2021, "ditto2021",
-                "FedAvg, and a personal model tied to it", "https://arxiv.org/abs/2012.04221")
+    lam: float = hp(
+        1.0,
+        "tie of the personal to the global model; 0: purely local",
+        range=(0, math.inf),
+        grid=(0.1, 1.0, 2.0),
+        source="released scripts; grid of the paper",
+    )
+    own: int = hp(
+        0,
+        "passes for the personal model; 0: as many as for the global one, over the "
+        "same batches",
+        range=(0, 10**6),
+        source="0: the paper's s steps for both",
+    )
+
+    card = Card(
+        "Ditto: Fair and Robust Federated Learning Through Personalization",
+        "Li et al.",
+        "ICML",
+        2021,
+        "ditto2021",
+        "FedAvg, and a personal model tied to it",
+        "https://arxiv.org/abs/2012.04221",
+    )
     post = ("personal",)
 
     def plans(self):
@@ -39,7 +61,8 @@ class Ditto(FedAvg):
 
     def local(self, down, mine, shard):
         batches = shard.on("own") if self.own else shard
-        v = self.fit(self.loss, mine["v"], batches, pull=(self.lam, down["w"]))          # eq:ditto-step
+        # eq:ditto-step
+        v = self.fit(self.loss, mine["v"], batches, pull=(self.lam, down["w"]))
         _, up = super().local(down, mine, shard)
         return {"v": v}, up
 

@@ -1,4 +1,7 @@
-"""Other ways to align: what FedAS compares itself with in Figure 4b, and what its released code does by accident."""
+"""Other ways to align: what FedAS compares itself with in Figure 4b, and what its
+released code does by accident.
+"""
+
 from __future__ import annotations
 
 import math
@@ -8,26 +11,44 @@ import torch
 
 from ...core.local import grad, sgd
 from ...core.method import hp
-from ...core.tree import every, only, pick, put, stack
+from ...core.tree import broadcast, pick, put, stack, subset
 from .fedas import FedAS, alignment, class_means
 
 
 @dataclass(frozen=True)
 class Aligned(FedAS):
-    """What the variants share: they always align, and have no use for FedAS's other switches of the alignment."""
-    align: str = hp("class_mean", "what features are pulled to", choices=("class_mean", "sample"), source="code")
+    """What the variants share: they always align, and have no use for FedAS's other
+    switches of the alignment.
+    """
+
+    align: str = hp(
+        "class_mean",
+        "what features are pulled to",
+        choices=("class_mean", "sample"),
+        source="code",
+    )
     skip_first: bool = hp(False, "not in this variant", choices=(False,), source="ours")
     watch: bool = hp(False, "not in this variant", choices=(False,), source="ours")
 
 
 @dataclass(frozen=True)
 class FedASParallel(Aligned):
-    """FedAS that aligns while it trains: local training descends on F_i + lam (alignment of eq:fedas-align).
+    """FedAS that aligns while it trains: local training descends on F_i + lam
+    (alignment of eq:fedas-align).
 
-    Yang et al., CVPR 2024, Figure 4b, which gives no formula: the target is FedAS's, from the client's old body.
+    Yang et al., CVPR 2024, Figure 4b, which gives no formula: the target is FedAS's,
+    from the client's old body.
     """
-    card = FedAS.card._replace(line="FedAS that aligns during local training, not before (its Figure 4b)")
-    lam: float = hp(1.0, "weight of the alignment beside the loss", range=(0, math.inf), source="ours")
+
+    card = FedAS.card._replace(
+        line="FedAS that aligns during local training, not before (its Figure 4b)"
+    )
+    lam: float = hp(
+        1.0,
+        "weight of the alignment beside the loss",
+        range=(0, math.inf),
+        source="ours",
+    )
 
     def client(self, w, shard):
         return super().client(w, shard) | {"old": w}
@@ -36,34 +57,60 @@ class FedASParallel(Aligned):
         return mine | {"w": mine["w"] | down["w"], "old": mine["w"]}
 
     def local(self, down, mine, shard):
-        apart = alignment(self.task, mine["old"], shard.on("align"), self.align, self.reduction)
-        w = self.fit(lambda v, b: self.loss(v, b) + self.lam * apart(v, b), mine["w"], shard)
-        return mine | {"w": w}, {"w": self.task.split(w)[0], "n": shard.n, "trace": self.fisher(w, shard)}
+        apart = alignment(
+            self.task, mine["old"], shard.on("align"), self.align, self.reduction
+        )
+        w = self.fit(
+            lambda v, b: self.loss(v, b) + self.lam * apart(v, b), mine["w"], shard
+        )
+        return mine | {"w": w}, {
+            "w": self.task.split(w)[0],
+            "n": shard.n,
+            "trace": self.fisher(w, shard),
+        }
 
 
 @dataclass(frozen=True)
 class FedASGlobal(Aligned):
     """FedAS that aligns to everybody's class means, not to its own.
 
-        mu_c <- mean over the clients of the cohort that hold class c of their mean of f(theta_i, x)   eq:fedas-global
+        mu_c <- mean over the clients of the cohort that hold class c of their mean of
+            f(theta_i, x)                                                eq:fedas-global
 
-    with the trained bodies. A class that no client of the cohort holds keeps its mean; one that never had any does not pull.
-    Yang et al., CVPR 2024, Figure 4b, which gives no formula.
+    with the trained bodies. A class that no client of the cohort holds keeps its mean;
+    one that never had any does not pull. Yang et al., CVPR 2024, Figure 4b, which gives
+    no formula.
     """
-    card = FedAS.card._replace(line="FedAS that aligns to the class means of all clients (its Figure 4b)")
-    align: str = hp("class_mean", "what features are pulled to", choices=("class_mean",), source="figure 4b")
+
+    card = FedAS.card._replace(
+        line="FedAS that aligns to the class means of all clients (its Figure 4b)"
+    )
+    align: str = hp(
+        "class_mean",
+        "what features are pulled to",
+        choices=("class_mean",),
+        source="figure 4b",
+    )
 
     def server(self, w, r):
         x, K = self.task.x, self.task.K
-        return super().server(w, r) | {"mu": x.new_zeros(K, self.task.network.D), "seen": x.new_zeros(K)}
+        return super().server(w, r) | {
+            "mu": x.new_zeros(K, self.task.network.D),
+            "seen": x.new_zeros(K),
+        }
 
     def send(self, server, ids):
-        return every(only(server, ("w", "mu", "seen")), ids)
+        return broadcast(subset(server, ("w", "mu", "seen")), ids)
 
     def receive(self, down, mine, shard):
         goal = down["mu"], down["seen"]
-        apart = alignment(self.task, mine["w"], shard.on("align"), self.align, self.reduction, goal)
-        return mine | {"w": mine["w"] | sgd(grad(apart), down["w"], shard.on("align"), self.align_lr)}
+        apart = alignment(
+            self.task, mine["w"], shard.on("align"), self.align, self.reduction, goal
+        )
+        return mine | {
+            "w": mine["w"]
+            | sgd(grad(apart), down["w"], shard.on("align"), self.align_lr)
+        }
 
     def local(self, down, mine, shard):
         new, up = super().local(down, mine, shard)
@@ -71,24 +118,38 @@ class FedASGlobal(Aligned):
         return new, up | {"mu": mu, "held": (n > 0).to(mu.dtype)}
 
     def aggregate(self, server, up, r):
-        held, n = up["held"], up["held"].sum(0)                                                        # [M, K], [K]
-        mu = torch.einsum("mk,mkd->kd", held, up["mu"]) / n.clamp(min=1)[:, None]                      # eq:fedas-global
-        return super().aggregate(server, up, r) | {"mu": torch.where(n[:, None] > 0, mu, server["mu"]),
-                                                   "seen": torch.maximum(server["seen"], held.amax(0))}
+        held, n = up["held"], up["held"].sum(0)  # [M, K], [K]
+        # eq:fedas-global
+        mu = torch.einsum("mk,mkd->kd", held, up["mu"]) / n.clamp(min=1)[:, None]
+        return super().aggregate(server, up, r) | {
+            "mu": torch.where(n[:, None] > 0, mu, server["mu"]),
+            "seen": torch.maximum(server["seen"], held.amax(0)),
+        }
 
 
 @dataclass(frozen=True)
 class FedASChained(Aligned):
-    """FedAS as first released: the clients of a round align one and the same body, one after another.
+    """FedAS as first released: the clients of a round align one and the same body, one
+    after another.
 
-        theta^(0) = theta,   theta^(k) = theta^(k-1) aligned by the k-th client of the cohort,   client k trains from theta^(k)
+        theta^(0) = theta,   theta^(k) = theta^(k-1) aligned by the k-th client of the
+                             cohort,  client k trains from theta^(k)
 
-    There the aligned module was the server's own; a later release copies it. Only a simulation can do this: the server reaches
-    for the clients' rows and their last bodies. A control, for batches that do not depend on the round.
+    There the aligned module was the server's own; a later release copies it. Only a
+    simulation can do this: the server reaches for the clients' rows and their last
+    bodies. A control, for batches that do not depend on the round.
     """
-    card = FedAS.card._replace(line="FedAS whose clients align one body in turn, as first released (a control)")
 
-    shuffle: bool = hp(False, "fixed batches: the server replays the clients' alignment", choices=(False,), source="code")
+    card = FedAS.card._replace(
+        line="FedAS whose clients align one body in turn, as first released (a control)"
+    )
+
+    shuffle: bool = hp(
+        False,
+        "fixed batches: the server replays the clients' alignment",
+        choices=(False,),
+        source="code",
+    )
 
     def server(self, w, r):
         s = super().server(w, r)
@@ -96,10 +157,18 @@ class FedASChained(Aligned):
 
     def send(self, server, ids):
         body, aligned = server["w"], {}
-        order = ids.sort().values                                       # by client number, as the code does
-        for c, shard in zip(order.tolist(), self.task.shards(0, 0, 1, order, self.plans())):
+        order = ids.sort().values  # by client number, as the code does
+        for c, shard in zip(
+            order.tolist(), self.task.shards(0, 0, 1, order, self.plans())
+        ):
             if c >= 0:
-                apart = alignment(self.task, pick(server["old"], c), shard.on("align"), self.align, self.reduction)
+                apart = alignment(
+                    self.task,
+                    pick(server["old"], c),
+                    shard.on("align"),
+                    self.align,
+                    self.reduction,
+                )
                 body = sgd(grad(apart), body, shard.on("align"), self.align_lr)
             aligned[c] = body
         return {"w": stack([aligned[c] for c in ids.tolist()])}
@@ -112,5 +181,7 @@ class FedASChained(Aligned):
         return new, up | {"cid": shard.cid}
 
     def aggregate(self, server, up, r):
-        bodies = only(server["old"], up["w"])
-        return super().aggregate(server, up, r) | {"old": server["old"] | put(bodies, up["cid"], up["w"])}
+        bodies = subset(server["old"], up["w"])
+        return super().aggregate(server, up, r) | {
+            "old": server["old"] | put(bodies, up["cid"], up["w"])
+        }

@@ -1,4 +1,5 @@
 """A body learned under a head that stays random."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -10,34 +11,54 @@ from .fedper import two_parts
 
 @dataclass(frozen=True)
 class FedBABU(FedAvgFT):
-    """Train and average the body under one random head that never moves; each client fine-tunes both before use.
+    """Train and average the body under one random head that never moves; each client
+    fine-tunes both before use.
 
-    Oh, Kim, Yun. FedBABU: Toward Enhanced Representation for Federated Image Classification. ICLR 2022.
+    Oh, Kim, Yun. FedBABU: Toward Enhanced Representation for Federated Image
+    Classification. ICLR 2022.
 
-        theta_i <- epochs passes of SGD on F_i(., h0)          h0: the head of the common start        eq:fedbabu
-        theta   <- sum_i n_i / n  theta_i                                                              eq:fedbabu-average
-        (v_i, h_i) = `tune` passes of SGD on F_i, starting from (theta, h0), then thrown away          eq:tuned
+        theta_i <- epochs passes of SGD on F_i(., h0)
+            h0: the head of the common start                          eq:fedbabu
+        theta   <- sum_i n_i / n  theta_i                             eq:fedbabu-average
+        (v_i, h_i) = `tune` passes of SGD on F_i, starting from (theta, h0),
+            then thrown away                                          eq:tuned
 
-    The head is no argument of the descent, so momentum, decay and gradient leave it alone, and it is never sent: a client
-    keeps h0 from the start. View "tuned" starts at the aggregated body for every client, online or not, and is the method;
-    "global" is the shared body under the random head. The authors average uniformly and fine-tune 5 passes at a step size
-    of their own; 10 passes at the common one follow PFLlib. Each evaluation costs every client `tune` passes.
+    The head is no argument of the descent, so momentum, decay and gradient leave
+    it alone, and it is never sent: a client keeps h0 from the start. View "tuned"
+    starts at the aggregated body for every client, online or not, and is the method;
+    "global" is the shared body under the random head. The authors average uniformly and
+    fine-tune 5 passes at a step size of their own; 10 passes at the common one follow
+    PFLlib. Each evaluation costs every client `tune` passes.
     """
-    tune: int = hp(10, "passes of fine-tuning of body and head before use", range=(0, 10 ** 6), grid=(5, 10), source="PFLlib")
 
-    card = Card("FedBABU: Toward Enhanced Representation for Federated Image Classification", "Oh et al.", "ICLR", 2022,
-                "fedbabu2022", "a body learned under a frozen random head, then fine-tuned by each client",
-                "https://openreview.net/forum?id=HuaYQfggn5u")
+    tune: int = hp(
+        10,
+        "passes of fine-tuning of body and head before use",
+        range=(0, 10**6),
+        grid=(5, 10),
+        source="PFLlib",
+    )
+
+    card = Card(
+        "FedBABU: Toward Enhanced Representation for Federated Image Classification",
+        "Oh et al.",
+        "ICLR",
+        2022,
+        "fedbabu2022",
+        "a body learned under a frozen random head, then fine-tuned by each client",
+        "https://openreview.net/forum?id=HuaYQfggn5u",
+    )
 
     def server(self, w, r):
         return {"w": two_parts(self, w, "trains the body of a network")[0]}
 
     def client(self, w, shard):
-        return {"w": self.task.split(w)[1]}                                    # h0
+        return {"w": self.task.split(w)[1]}  # h0
 
     def local(self, down, mine, shard):
-        body = self.fit(lambda v, b: self.loss(v | mine["w"], b), down["w"], shard)      # eq:fedbabu
-        return mine, {"w": body, "n": shard.n}                                 # averaged: eq:fedbabu-average
+        # eq:fedbabu
+        body = self.fit(lambda v, b: self.loss(v | mine["w"], b), down["w"], shard)
+        return mine, {"w": body, "n": shard.n}  # averaged: eq:fedbabu-average
 
     def views(self, down, mine, shard):
         return super().views({"w": down["w"] | mine["w"]}, mine, shard)

@@ -1,4 +1,5 @@
 """A shared body and a head of one's own."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,14 +9,25 @@ from ..base.fedavg import FedAvg
 
 
 def two_parts(method, w, does, bare=False):
-    """Body and head of the model w. A network whose head is everything, misnamed or, unless bare, nothing is refused."""
-    (body, head), network, names = method.task.split(w), method.task.network, method.task.head
+    """Body and head of the model w. A network whose head is everything, misnamed or,
+    unless bare, nothing is refused.
+    """
+    (body, head), network, names = (
+        method.task.split(w),
+        method.task.network,
+        method.task.head,
+    )
     if len(head) < len(names) or not (names or bare):
-        raise ValueError(f"{type(method).__name__} {does}, and the head of {network} names no layer: ({', '.join(names)}) is not "
-                         f"among {', '.join(w)}; correct the network's `head`")
+        raise ValueError(
+            f"{type(method).__name__} {does}, and the head of {network} names no "
+            f"layer: ({', '.join(names)}) is not among {', '.join(w)}; correct the "
+            "network's `head`"
+        )
     if not body:
-        raise ValueError(f"{type(method).__name__} {does}, and all of {network} is its head ({', '.join(head)}); give the task "
-                         "a network with a hidden layer")
+        raise ValueError(
+            f"{type(method).__name__} {does}, and all of {network} is its head "
+            f"({', '.join(head)}); give the task a network with a hidden layer"
+        )
     return body, head
 
 
@@ -23,17 +35,27 @@ def two_parts(method, w, does, bare=False):
 class FedPer(FedAvg):
     """Average the body of the network; the head never leaves the device.
 
-    Arivazhagan, Aggarwal, Singh, Choudhary. Federated Learning with Personalization Layers. arXiv 1912.00818, 2019,
-    Algorithm 1.
+    Arivazhagan, Aggarwal, Singh, Choudhary. Federated Learning with Personalization
+    Layers. arXiv 1912.00818, 2019, Algorithm 1.
 
-        min over body theta and heads h_1 .. h_C of  sum_i n_i / n  F_i(theta, h_i)                  eq:fedper
+        min over body theta and heads h_1 .. h_C of  sum_i n_i / n  F_i(theta, h_i)
+                                                                               eq:fedper
 
-    Body and head are trained together, then only theta is averaged. Every client receives the new body, trained or not, so
-    an absent client combines a fresh body with its old head. A network whose head is everything is trained purely locally
-    by this rule, and refused; one whose head is empty gives FedAvg.
+    Body and head are trained together, then only theta is averaged. Every client
+    receives the new body, trained or not, so an absent client combines a fresh body
+    with its old head. A network whose head is everything is trained purely locally by
+    this rule, and refused; one whose head is empty gives FedAvg.
     """
-    card = Card("Federated Learning with Personalization Layers", "Arivazhagan et al.", "arXiv", 2019, "fedper2019",
-                "a shared body, averaged; a head that stays on the device", "https://arxiv.org/abs/1912.00818")
+
+    card = Card(
+        "Federated Learning with Personalization Layers",
+        "Arivazhagan et al.",
+        "arXiv",
+        2019,
+        "fedper2019",
+        "a shared body, averaged; a head that stays on the device",
+        "https://arxiv.org/abs/1912.00818",
+    )
     download = "all"
     post = ("personal",)
 
@@ -44,10 +66,10 @@ class FedPer(FedAvg):
         return {"w": w}
 
     def receive(self, down, mine, shard):
-        return {"w": mine["w"] | down["w"]}                                    # the new body under the own head
+        return {"w": mine["w"] | down["w"]}  # the new body under the own head
 
     def local(self, down, mine, shard):
-        w = self.fit(self.loss, mine["w"], shard)                              # eq:fedper
+        w = self.fit(self.loss, mine["w"], shard)  # eq:fedper
         return {"w": w}, {"w": self.task.split(w)[0], "n": shard.n}
 
     def views(self, down, mine, shard):
@@ -56,9 +78,14 @@ class FedPer(FedAvg):
 
 @dataclass(frozen=True)
 class FedPerOnline(FedPer):
-    """FedPer in which only the clients that train receive the body: an absent client keeps body and head together.
+    """FedPer in which only the clients that train receive the body: an absent client
+    keeps body and head together.
 
-    Not in the paper: the control that shows how much of a method's gain is merely who downloads when.
+    Not in the paper: the control that shows how much of a method's gain is merely who
+    downloads when.
     """
-    card = FedPer.card._replace(line="FedPer whose absent clients keep their old body (a control)")
+
+    card = FedPer.card._replace(
+        line="FedPer whose absent clients keep their old body (a control)"
+    )
     download = "cohort"

@@ -1,4 +1,5 @@
 """Private models that agree on where each class lies."""
+
 from __future__ import annotations
 
 import math
@@ -9,45 +10,74 @@ import torch.nn.functional as F
 
 from ...core.local import sgd
 from ...core.method import Card, Method, hp
-from ...core.tree import every, onehot
+from ...core.tree import broadcast, onehot
 from .fedper import two_parts
 
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Clients exchange the mean feature of each class and nothing else; every model is private for ever.
+    """Clients exchange the mean feature of each class and nothing else; every model is
+    private for ever.
 
-    Tan, Long, Liu, Zhou, Lu, Jiang, Zhang. FedProto: Federated Prototype Learning across Heterogeneous Clients. AAAI 2022.
-    With features z = f(theta_i, x) [D], global prototypes c_k [D], and H the clients online that hold class k:
+    Tan, Long, Liu, Zhou, Lu, Jiang, Zhang. FedProto: Federated Prototype Learning
+    across Heterogeneous Clients. AAAI 2022. With features z = f(theta_i, x) [D], global
+    prototypes c_k [D], and H the clients online that hold class k:
 
-        loss_i = CE + lam mean over rows and the D entries of (z - c_y)^2, a row without c_y counting 0    eq:fedproto-loss
-        c_ik   = mean of z over all rows of class k, as seen at every step of the training                 eq:fedproto-own
-        c_k    = 1/|H| sum over H of c_ik;  no client online holds k: there is no c_k                      eq:fedproto-server
-        y(x)   = argmin_k |f(theta_i, x) - c_k|^2                                                          eq:fedproto-view
+        loss_i = CE + lam mean over rows and the D entries of (z - c_y)^2,
+            a row without c_y counting 0                              eq:fedproto-loss
+        c_ik   = mean of z over all rows of class k,
+            as seen at every step of the training                     eq:fedproto-own
+        c_k    = 1/|H| sum over H of c_ik;  no client online holds k: there is no c_k
+                                                                      eq:fedproto-server
+        y(x)   = argmin_k |f(theta_i, x) - c_k|^2                     eq:fedproto-view
 
-    The table is replaced every round, so a class that only absent clients hold is lost for that round: nobody is pulled
-    towards it and nobody predicts it. Before the first aggregation no row is right. A client without a class sends count 0
-    for it. The paper weighs c_ik by class counts and divides by |H| once more, which would shrink prototypes; the plain mean,
-    means over moving features, and the mean over D (the penalty of a squared norm is D times larger) follow the authors' code
-    and PFLlib, `candidates` = "own" the authors' prediction. View "prototype" uses the newest table, for absent clients too;
-    "personal" is the own head. The features of c_ik are a second forward, without gradient: a step costs one forward more.
+    The table is replaced every round, so a class that only absent clients hold is lost
+    for that round: nobody is pulled towards it and nobody predicts it. Before the first
+    aggregation no row is right. A client without a class sends count 0 for it. The
+    paper weighs c_ik by class counts and divides by |H| once more, which would shrink
+    prototypes; the plain mean, means over moving features, and the mean over D (the
+    penalty of a squared norm is D times larger) follow the authors' code and PFLlib,
+    `candidates` = "own" the authors' prediction. View "prototype" uses the newest
+    table, for absent clients too; "personal" is the own head. The features of c_ik are
+    a second forward, without gradient: a step costs one forward more.
     """
-    lam: float = hp(1.0, "weight of the pull towards the prototypes; 0: purely local training", range=(0, math.inf),
-                    grid=(0.1, 1.0), source="the authors' default")
-    candidates: str = hp("all", "classes that a client may predict: all, or its own", choices=("all", "own"), source="PFLlib")
 
-    card = Card("FedProto: Federated Prototype Learning across Heterogeneous Clients", "Tan et al.", "AAAI", 2022,
-                "fedproto2022", "private models; only the mean feature of each class is shared",
-                "https://arxiv.org/abs/2105.00243")
+    lam: float = hp(
+        1.0,
+        "weight of the pull towards the prototypes; 0: purely local training",
+        range=(0, math.inf),
+        grid=(0.1, 1.0),
+        source="the authors' default",
+    )
+    candidates: str = hp(
+        "all",
+        "classes that a client may predict: all, or its own",
+        choices=("all", "own"),
+        source="PFLlib",
+    )
+
+    card = Card(
+        "FedProto: Federated Prototype Learning across Heterogeneous Clients",
+        "Tan et al.",
+        "AAAI",
+        2022,
+        "fedproto2022",
+        "private models; only the mean feature of each class is shared",
+        "https://arxiv.org/abs/2105.00243",
+    )
     post = ("personal",)
 
     def server(self, w, r):
         _, head = two_parts(self, w, "compares features, not raw rows")
         like = next(iter(head.values()))
-        return {"proto": like.new_zeros(self.task.K, self.task.network.D), "held": like.new_zeros(self.task.K)}
+        return {
+            "proto": like.new_zeros(self.task.K, self.task.network.D),
+            "held": like.new_zeros(self.task.K),
+        }
 
     def send(self, server, ids):
-        return every({k: server[k] for k in ("proto", "held")}, ids)           # proto [K, D]; held [K]: by how many clients
+        # proto [K, D]; held [K]: by how many clients
+        return broadcast({k: server[k] for k in ("proto", "held")}, ids)
 
     def client(self, w, shard):
         return {"w": w}
@@ -57,24 +87,30 @@ class FedProto(Method):
         total, count = torch.zeros_like(proto), torch.zeros_like(held)
 
         def loss(w, b):
-            z = self.task.feat(w, b.x, b)                                      # [B, D]
-            apart = held[b.y] * (z - proto[b.y]).square().mean(1)              # [B]
+            z = self.task.feat(w, b.x, b)  # [B, D]
+            apart = held[b.y] * (z - proto[b.y]).square().mean(1)  # [B]
             ce = F.cross_entropy(self.task.network.out(w, z), b.y, reduction="none")
-            return b.avg(ce + self.lam * apart)                                # eq:fedproto-loss
+            return b.avg(ce + self.lam * apart)  # eq:fedproto-loss
+
         direction = self.step(loss)
 
         def step(w, b):
             nonlocal total, count
-            one = onehot(b.y, self.task.K, proto, b.m)                         # [B, K]; padding is in no class
+            one = onehot(b.y, self.task.K, proto, b.m)  # [B, K]; padding is in no class
             total, count = total + one.T @ self.task.feat(w, b.x, b), count + one.sum(0)
             return direction(w, b)
+
         w = sgd(step, mine["w"], shard, self.lr, self.momentum, self.decay)
-        return {"w": w}, {"proto": total / count.clamp(min=1)[:, None], "count": count}        # eq:fedproto-own
+        # eq:fedproto-own
+        return {"w": w}, {"proto": total / count.clamp(min=1)[:, None], "count": count}
 
     def aggregate(self, server, up, r):
-        has = (up["count"] > 0).to(up["proto"].dtype)                          # [M, K]
+        has = (up["count"] > 0).to(up["proto"].dtype)  # [M, K]
         held = has.sum(0)
-        proto = torch.einsum("mk,mkd->kd", has, up["proto"]) / held.clamp(min=1)[:, None]      # eq:fedproto-server
+        # eq:fedproto-server
+        proto = (
+            torch.einsum("mk,mkd->kd", has, up["proto"]) / held.clamp(min=1)[:, None]
+        )
         return {"proto": proto, "held": held, "log": {"held": held}}
 
     def views(self, down, mine, shard):
@@ -83,6 +119,8 @@ class FedProto(Method):
             if self.candidates == "own":
                 b = shard.all()
                 may = may & (onehot(b.y, self.task.K, z, b.m).sum(0) > 0)
-            far = z.square().sum(1, keepdim=True) - 2 * z @ c.T + c.square().sum(1)            # [n, K]
-            return (-far).masked_fill(~may, -math.inf)                         # eq:fedproto-view
+            # [n, K]
+            far = z.square().sum(1, keepdim=True) - 2 * z @ c.T + c.square().sum(1)
+            return (-far).masked_fill(~may, -math.inf)  # eq:fedproto-view
+
         return {"prototype": prototype, "personal": self.task.net(mine["w"])}

@@ -1,4 +1,5 @@
 """First the head, then the body."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,53 +12,79 @@ from .fedper import FedPer
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    """Each client fits its head to the shared body, then moves the body a little; only bodies are averaged.
+    """Each client fits its head to the shared body, then moves the body a little; only
+    bodies are averaged.
 
-    Collins, Hassani, Mokhtari, Shakkottai. Exploiting Shared Representations for Personalized Federated Learning. ICML 2021,
-    Algorithm 1.
+    Collins, Hassani, Mokhtari, Shakkottai. Exploiting Shared Representations for
+    Personalized Federated Learning. ICML 2021, Algorithm 1.
 
-        h_i     <- head_epochs passes of SGD on F_i(theta, .)    with theta as received                eq:fedrep-head
-        theta_i <- epochs passes of SGD on F_i(., h_i)           with h_i as just fitted               eq:fedrep-body
+        h_i     <- head_epochs passes of SGD on F_i(theta, .)    with theta as received
+                                                                          eq:fedrep-head
+        theta_i <- epochs passes of SGD on F_i(., h_i)           with h_i as just fitted
+                                                                          eq:fedrep-body
         theta   <- sum_i n_i / n  theta_i
 
-    The two descents are separate: neither the momentum nor the decay of one moves the other's tensors. A frozen body is
-    frozen, running statistics of batch norm included. The paper averages uniformly over clients of equal size.
+    The two descents are separate: neither the momentum nor the decay of one moves the
+    other's tensors. A frozen body is frozen, running statistics of batch norm included.
+    The paper averages uniformly over clients of equal size.
     """
-    head_epochs: int = hp(10, "passes for the head, before the body moves", range=(0, 10 ** 6), grid=(1, 5, 10),
-                          source="released code: 10 head epochs, 1 body epoch")
 
-    card = Card("Exploiting Shared Representations for Personalized Federated Learning", "Collins et al.", "ICML", 2021,
-                "fedrep2021", "FedPer that fits the head first, then the body", "https://arxiv.org/abs/2102.07078")
+    head_epochs: int = hp(
+        10,
+        "passes for the head, before the body moves",
+        range=(0, 10**6),
+        grid=(1, 5, 10),
+        source="released code: 10 head epochs, 1 body epoch",
+    )
+
+    card = Card(
+        "Exploiting Shared Representations for Personalized Federated Learning",
+        "Collins et al.",
+        "ICML",
+        2021,
+        "fedrep2021",
+        "FedPer that fits the head first, then the body",
+        "https://arxiv.org/abs/2102.07078",
+    )
 
     def plans(self):
         return super().plans() | {"head": self.plan(self.head_epochs)}
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))     # eq:fedrep-head
-        body = self.fit(lambda v, b: self.loss(v | head, b), body, shard)                # eq:fedrep-body
+        # eq:fedrep-head
+        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))
+        # eq:fedrep-body
+        body = self.fit(lambda v, b: self.loss(v | head, b), body, shard)
         return {"w": body | head}, {"w": body, "n": shard.n}
 
 
 @dataclass(frozen=True)
 class FedRep2x(FedRep):
-    """FedRep whose body takes two plain steps on every batch. Not in the paper: a control.
+    """FedRep whose body takes two plain steps on every batch.
 
-        g = grad F_i(theta, h_i),     theta <- theta - lr (g + grad F_i(theta - lr g, h_i))              eq:fedrep-twice
+    Not in the paper: a control.
 
-    Sharpness-aware variants of FedRep move the body twice per batch, the second time along a perturbed gradient. What they gain
-    over FedRep is partly the second step; what they gain over this is the perturbation. Without momentum and decay the pair
-    is exactly two steps; momentum, decay and running statistics see it as one.
+        g = grad F_i(theta, h_i),
+            theta <- theta - lr (g + grad F_i(theta - lr g, h_i))        eq:fedrep-twice
+
+    Sharpness-aware variants of FedRep move the body twice per batch, the second time
+    along a perturbed gradient. What they gain over FedRep is partly the second step;
+    what they gain over this is the perturbation. Without momentum and decay the pair is
+    exactly two steps; momentum, decay and running statistics see it as one.
     """
+
     card = FedRep.card._replace(line="FedRep with two body steps per batch (a control)")
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))     # eq:fedrep-head
+        # eq:fedrep-head
+        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))
         d = self.step(lambda v, b: self.loss(v | head, b))
 
         def twice(v, b):
             g = d(v, b)
-            return add(g, d(add(v, g, -self.lr), b))                                     # eq:fedrep-twice
+            return add(g, d(add(v, g, -self.lr), b))  # eq:fedrep-twice
+
         body = sgd(twice, body, shard, self.lr, self.momentum, self.decay)
         return {"w": body | head}, {"w": body, "n": shard.n}

@@ -1,4 +1,5 @@
 """A global model that is good after one step of adaptation."""
+
 from __future__ import annotations
 
 import math
@@ -14,38 +15,77 @@ from ..base.fedavg import Uniform
 class PerFedAvg(Uniform):
     """Looks for a model that becomes good at each client after one gradient step there.
 
-    Fallah, Mokhtari, Ozdaglar. Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
-    Approach. NeurIPS 2020, Algorithm 1. A batch is cut into parts B1, B2 and, for "HF", B3.
+    Fallah, Mokhtari, Ozdaglar. Personalized Federated Learning with Theoretical
+    Guarantees: A Model-Agnostic Meta-Learning Approach. NeurIPS 2020, Algorithm 1.
+    A batch is cut into parts B1, B2 and, for "HF", B3.
 
-        min_w  mean_i F_i(w - alpha grad F_i(w))                                                              eq:perfedavg
-        v  = w - alpha g(w; B1),   g2 = g(v; B2)                                                              eq:perfedavg-ahead
-        FO:  w <- w - lr g2                                                                                   eq:perfedavg-fo
-        HF:  w <- w - lr [ g2 - alpha (g(w + d g2; B3) - g(w - d g2; B3)) / (2 d) ]                           eq:perfedavg-hf
+        min_w  mean_i F_i(w - alpha grad F_i(w))                      eq:perfedavg
+        v  = w - alpha g(w; B1),   g2 = g(v; B2)                      eq:perfedavg-ahead
+        FO:  w <- w - lr g2                                           eq:perfedavg-fo
+        HF:  w <- w - lr [ g2 - alpha (g(w + d g2; B3) - g(w - d g2; B3)) / (2 d) ]
+                                                                      eq:perfedavg-hf
 
-    The exact gradient is (I - alpha H) g2: FO leaves the Hessian out, HF replaces H g2 by a difference of gradients, order
-    "exact" differentiates through v. d = delta / |g2|: a fixed d drowns in rounding where gradients are small. View "global" is
-    w as it is; "personal" is w after one such step on one batch of the client's rows, "tuned" after a pass over all of them.
-    alpha = 0 is Uniform on the second part of every batch. A batch with fewer rows than parts makes no step.
+    The exact gradient is (I - alpha H) g2: FO leaves the Hessian out, HF replaces
+    H g2 by a difference of gradients, order "exact" differentiates through v.
+    d = delta / |g2|: a fixed d drowns in rounding where gradients are small. View
+    "global" is w as it is; "personal" is w after one such step on one batch of the
+    client's rows, "tuned" after a pass over all of them. alpha = 0 is Uniform on the
+    second part of every batch. A batch with fewer rows than parts makes no step.
     """
-    alpha: float = hp(0.01, "step size of the adaptation", range=(0, math.inf), grid=(0.001, 0.01, 0.1), source="PerFedAvg 5")
-    order: str = hp("FO", "what is done about the Hessian", choices=("FO", "HF", "exact"), source="PerFedAvg 4")
-    delta: float = hp(1e-3, "length of the difference step (HF)", range=(1e-12, 1), source="working choice")
 
-    card = Card("Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach",
-                "Fallah et al.", "NeurIPS", 2020, "fallah2020perfedavg", "a model that is good after one step of adaptation",
-                "https://proceedings.neurips.cc/paper/2020/hash/24389bfe4fe2eba8bf9aa9203a44cdad-Abstract.html")
+    alpha: float = hp(
+        0.01,
+        "step size of the adaptation",
+        range=(0, math.inf),
+        grid=(0.001, 0.01, 0.1),
+        source="PerFedAvg 5",
+    )
+    order: str = hp(
+        "FO",
+        "what is done about the Hessian",
+        choices=("FO", "HF", "exact"),
+        source="PerFedAvg 4",
+    )
+    delta: float = hp(
+        1e-3,
+        "length of the difference step (HF)",
+        range=(1e-12, 1),
+        source="working choice",
+    )
+
+    card = Card(
+        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
+        "Meta-Learning Approach",
+        "Fallah et al.",
+        "NeurIPS",
+        2020,
+        "fallah2020perfedavg",
+        "a model that is good after one step of adaptation",
+        "https://proceedings.neurips.cc/paper/2020/hash/"
+        "24389bfe4fe2eba8bf9aa9203a44cdad-Abstract.html",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if self.step != Plain():
-            raise ValueError(f"{type(self).__name__}.step = {self.step!r}: this method brings its own step; give "
-                             "another one to FedAvg")
+            raise ValueError(
+                f"{type(self).__name__}.step = {self.step!r}: this method brings its "
+                "own step; give another one to FedAvg"
+            )
 
     def plans(self):
         return super().plans() | {"adapt": self.plan(1, steps=1), "tune": self.plan(1)}
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        return sgd(self.direction(loss), w, shard, self.lr if lr is None else lr, self.momentum, self.decay, pull)
+        return sgd(
+            self.direction(loss),
+            w,
+            shard,
+            self.lr if lr is None else lr,
+            self.momentum,
+            self.decay,
+            pull,
+        )
 
     def direction(self, loss):
         """(w, batch) -> a tree."""
@@ -57,15 +97,22 @@ class PerFedAvg(Uniform):
         def step(w, first, second, *third):
             if self.order == "exact":
                 return grad(after)(w, first, second)
-            g2 = g(add(w, g(w, first), -self.alpha), second)                                      # eq:perfedavg-ahead
+            g2 = g(add(w, g(w, first), -self.alpha), second)  # eq:perfedavg-ahead
             if self.order == "FO":
                 return g2
             d = self.delta / sqnorm(g2).sqrt().clamp(min=1e-12)
             bend = sub(g(add(w, g2, d), third[0]), g(add(w, g2, -d), third[0]))
-            return add(g2, bend, -self.alpha / (2 * d))                                           # eq:perfedavg-hf
+            return add(g2, bend, -self.alpha / (2 * d))  # eq:perfedavg-hf
+
         return in_parts(step, 3 if self.order == "HF" else 2)
 
     def views(self, down, mine, shard):
         def adapted(plan):
-            return lambda x: self.task.net(sgd(self.step(self.loss), down["w"], shard.on(plan), self.alpha))(x)
-        return super().views(down, mine, shard) | {"personal": adapted("adapt"), "tuned": adapted("tune")}
+            return lambda x: self.task.net(
+                sgd(self.step(self.loss), down["w"], shard.on(plan), self.alpha)
+            )(x)
+
+        return super().views(down, mine, shard) | {
+            "personal": adapted("adapt"),
+            "tuned": adapted("tune"),
+        }

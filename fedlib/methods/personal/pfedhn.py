@@ -1,4 +1,5 @@
 """A network that writes networks."""
+
 from __future__ import annotations
 
 import math
@@ -7,54 +8,101 @@ from dataclasses import dataclass
 import torch
 from torch.func import vjp
 
-from ...core.method import Card, hp, share_of
+from ...core.method import Card, hp, uniform_weights
 from ...core.random import fold, normal, tag
-from ...core.tree import add, drop, every, mean, only, sub, tmap
+from ...core.tree import add, broadcast, mean, sub, subset, tmap, without
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class PFedHN(FedAvg):
-    """The server keeps one vector per client, and a hypernetwork that turns the vector into the client's model.
+    """The server keeps one vector per client, and a hypernetwork that turns the vector
+    into the client's model.
 
-    Shamsian, Navon, Fetaya, Chechik. Personalized Federated Learning using Hypernetworks. ICML 2021, Algorithm 1.
+    Shamsian, Navon, Fetaya, Chechik. Personalized Federated Learning using
+    Hypernetworks. ICML 2021, Algorithm 1.
 
-        z_i = relu(.. relu(e_i H_1 + c_1) ..) / sqrt(width),     w_i = b + z_i A                       eq:pfedhn-model
-        phi <- phi - server_lr / M  sum_i (d w_i / d phi)' (w_i - w_i~)      phi = (e, H, c, A, b)     eq:pfedhn-step
+        z_i = relu(.. relu(e_i H_1 + c_1) ..) / sqrt(width),     w_i = b + z_i A
+                                                                         eq:pfedhn-model
+        phi <- phi - server_lr / M  sum_i (d w_i / d phi)' (w_i - w_i~)
+            phi = (e, H, c, A, b)                                        eq:pfedhn-step
 
-    w_i~ is w_i after training at client i; one vector-Jacobian product gives the whole sum. Clients keep nothing. b starts
-    at the usual initial model and A small, so that first models are close to task.init. If only b moved, server_lr = 1
-    would be the plain average of the models.
-    A guest gets the model of the mean vector. Unlike the paper: one server step per round on the mean of a cohort, without
-    momentum; the paper takes one client per step. Batch-norm statistics are averaged, not generated.
-    Memory of the server: (width + 1) P numbers, for a ResNet-18 with 11.2 million parameters 1.13 billion; the subclass
-    PFedHNChunked needs 12 million.
+    w_i~ is w_i after training at client i; one vector-Jacobian product gives the whole
+    sum. Clients keep nothing. b starts at the usual initial model and A small, so that
+    first models are close to task.init. If only b moved, server_lr = 1 would be the
+    plain average of the models.
+    A guest gets the model of the mean vector. Unlike the paper: one server step per
+    round on the mean of a cohort, without momentum; the paper takes one client per
+    step. Batch-norm statistics are averaged, not generated.
+    Memory of the server: (width + 1) P numbers, for a ResNet-18 with 11.2 million
+    parameters 1.13 billion; the subclass PFedHNChunked needs 12 million.
     """
-    server_lr: float = hp(1.0, "step size of the hypernetwork", range=(0, math.inf), grid=(0.3, 1.0, 3.0),
-                          source="a guess; the paper's 0.01 is for one client per step and momentum 0.9")
-    size: int = hp(0, "length of a client's vector; 0: 1 + C // 4", range=(0, 10 ** 4), source="released code")
-    width: int = hp(100, "width of the hidden layers", range=(1, 10 ** 5), source="released code")
-    depth: int = hp(3, "hidden layers; 0: models are linear in the client's vector", range=(0, 10), grid=(0, 1, 3),
-                    source="the paper: three hidden layers")
-    spread: float = hp(0.1, "how far first models lie apart, in standard deviations of each tensor; 0: all are task.init",
-                       range=(0, math.inf), source="a choice: small, so that norm layers start near 1")
 
-    card = Card("Personalized Federated Learning using Hypernetworks", "Shamsian et al.", "ICML", 2021, "pfedhn2021",
-                "a hypernetwork on the server writes each client's model", "https://arxiv.org/abs/2103.04628")
+    server_lr: float = hp(
+        1.0,
+        "step size of the hypernetwork",
+        range=(0, math.inf),
+        grid=(0.3, 1.0, 3.0),
+        source="a guess; the paper's 0.01 is for one client per step and momentum 0.9",
+    )
+    size: int = hp(
+        0,
+        "length of a client's vector; 0: 1 + C // 4",
+        range=(0, 10**4),
+        source="released code",
+    )
+    width: int = hp(
+        100, "width of the hidden layers", range=(1, 10**5), source="released code"
+    )
+    depth: int = hp(
+        3,
+        "hidden layers; 0: models are linear in the client's vector",
+        range=(0, 10),
+        grid=(0, 1, 3),
+        source="the paper: three hidden layers",
+    )
+    spread: float = hp(
+        0.1,
+        "how far first models lie apart, in standard deviations of each tensor; 0: all "
+        "are task.init",
+        range=(0, math.inf),
+        source="a choice: small, so that norm layers start near 1",
+    )
+
+    card = Card(
+        "Personalized Federated Learning using Hypernetworks",
+        "Shamsian et al.",
+        "ICML",
+        2021,
+        "pfedhn2021",
+        "a hypernetwork on the server writes each client's model",
+        "https://arxiv.org/abs/2103.04628",
+    )
 
     def server(self, w, r):
-        w, buffers = drop(w, self.task.buffers), only(w, self.task.buffers)
+        w, buffers = without(w, self.task.buffers), subset(w, self.task.buffers)
         draws = normal(fold(r.key, tag("hypernetwork")), self.blank(w))
-        return draws | {"H": tmap(lambda h: h * math.sqrt(2 / len(h)), draws["H"]),
-                        "c": {k: h.new_zeros(h.shape[1]) for k, h in draws["H"].items()},
-                        "A": tmap(lambda a, s: a * self.spread * s, draws["A"], self.deviation(w)), "b": w, "buffers": buffers}
+        return draws | {
+            "H": tmap(lambda h: h * math.sqrt(2 / len(h)), draws["H"]),
+            "c": {k: h.new_zeros(h.shape[1]) for k, h in draws["H"].items()},
+            "A": tmap(lambda a, s: a * self.spread * s, draws["A"], self.deviation(w)),
+            "b": w,
+            "buffers": buffers,
+        }
 
     def blank(self, w):
-        """What is drawn at the start, without values: vectors e [C, size], hidden layers, and A [width, ...]."""
+        """What is drawn at the start, without values: vectors e [C, size], hidden
+        layers, and A [width, ...].
+        """
         new = next(iter(w.values())).new_empty
         n = self.size or 1 + self.task.C // 4
-        return {"e": new(self.task.C, n), "H": self.hidden(new, n),
-                "A": {k: new(self.width if self.depth else n, *v.shape) for k, v in w.items()}}
+        return {
+            "e": new(self.task.C, n),
+            "H": self.hidden(new, n),
+            "A": {
+                k: new(self.width if self.depth else n, *v.shape) for k, v in w.items()
+            },
+        }
 
     def hidden(self, new, n):
         """Hidden layers [n, width], [width, width], ... without values."""
@@ -69,50 +117,74 @@ class PFedHN(FedAvg):
         """The vectors of clients ids [M, size]; a guest's is the mean."""
         self.check(phi)
         ids = ids.to(phi["e"].device)
-        return torch.where((ids < 0)[:, None], phi["e"].mean(0), phi["e"][ids.clamp(min=0)])
+        return torch.where(
+            (ids < 0)[:, None], phi["e"].mean(0), phi["e"][ids.clamp(min=0)]
+        )
 
     def codes(self, phi, z):
-        """Vectors [..., size] -> z [..., width]: all of a model that is not linear in it."""
+        """Vectors [..., size] -> z [..., width]:
+        all of a model that is not linear in it.
+        """
         for k in phi["H"]:
             z = (z @ phi["H"][k] + phi["c"][k]).relu()
         return z / math.sqrt(z.shape[-1])
 
     def models(self, phi, z):
         """Codes [..., width] -> parameters, every leaf [..., its shape]."""
-        return tmap(lambda b, a: b + torch.tensordot(z, a, 1), phi["b"], phi["A"])                 # eq:pfedhn-model
+        # eq:pfedhn-model
+        return tmap(lambda b, a: b + torch.tensordot(z, a, 1), phi["b"], phi["A"])
 
     def write(self, phi, ids):
         """The models of clients ids [M], parameters only; every leaf [M, ...]."""
         return self.models(phi, self.codes(phi, self.vectors(phi, ids)))
 
     def reference(self, server):
-        """The mean of all C clients' models: the model of their mean code, because only codes are not linear."""
+        """The mean of all C clients' models: the model of their mean code,
+        because only codes are not linear.
+        """
         z = self.codes(server, self.vectors(server, torch.arange(len(server["e"]))))
         return self.models(server, z.mean(0)) | server["buffers"]
 
     def check(self, phi):
         """Refuse a state that was trained for another network or for other clients."""
-        have = {k: list(v.shape) for k, v in phi["b"].items()} | {"the clients' vectors": len(phi["e"])}
-        want = {k: list(s) for k, s in drop(self.task.shapes, self.task.buffers).items()} | {"the clients' vectors": self.task.C}
+        have = {k: list(v.shape) for k, v in phi["b"].items()} | {
+            "the clients' vectors": len(phi["e"])
+        }
+        want = {
+            k: list(s) for k, s in without(self.task.shapes, self.task.buffers).items()
+        } | {"the clients' vectors": self.task.C}
         for k in {**want, **have}:
             if have.get(k) != want.get(k):
-                raise ValueError(f"{type(self).__name__}: the state of the server was trained for another task: {k} is "
-                                 f"{have.get(k, 'missing')} there, {want.get(k, 'missing')} in task {self.task.name!r} with "
-                                 f"{self.task.network}; use the task that it was trained on, or start anew")
+                raise ValueError(
+                    f"{type(self).__name__}: the state of the server was trained "
+                    f"for another task: {k} is {have.get(k, 'missing')} there, "
+                    f"{want.get(k, 'missing')} in task {self.task.name!r} with "
+                    f"{self.task.network}; use the task that it was trained on, or "
+                    "start anew"
+                )
 
     def send(self, server, ids):
-        return {"w": self.write(server, ids) | every(server["buffers"], ids)}
+        return {"w": self.write(server, ids) | broadcast(server["buffers"], ids)}
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, down["w"], shard)
-        gap = sub(*(drop(t, self.task.buffers) for t in (down["w"], w)))
-        return mine, {"gap": gap, "buffers": only(w, self.task.buffers), "cid": shard.cid}
+        gap = sub(*(without(t, self.task.buffers) for t in (down["w"], w)))
+        return mine, {
+            "gap": gap,
+            "buffers": subset(w, self.task.buffers),
+            "cid": shard.cid,
+        }
 
     def aggregate(self, server, up, r):
-        phi = drop(server, ("buffers",))
+        phi = without(server, ("buffers",))
         _, back = vjp(lambda phi: self.write(phi, up["cid"]), phi)
-        phi = add(phi, back(up["gap"])[0], -self.server_lr / len(up["cid"]))                       # eq:pfedhn-step
-        return phi | {"buffers": mean(up["buffers"], share_of(up["cid"].to(server["e"].dtype)))}
+        # eq:pfedhn-step
+        phi = add(phi, back(up["gap"])[0], -self.server_lr / len(up["cid"]))
+        return phi | {
+            "buffers": mean(
+                up["buffers"], uniform_weights(up["cid"].to(server["e"].dtype))
+            )
+        }
 
     def views(self, down, mine, shard):
         return {"personal": self.task.net(down["w"])}

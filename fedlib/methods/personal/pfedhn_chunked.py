@@ -1,4 +1,5 @@
 """A network that writes large networks, piece by piece."""
+
 from __future__ import annotations
 
 import math
@@ -13,41 +14,67 @@ from .pfedhn import PFedHN
 
 @dataclass(frozen=True)
 class PFedHNChunked(PFedHN):
-    """pFedHN with one output layer for all pieces of the model, which are told apart by vectors of their own.
+    """pFedHN with one output layer for all pieces of the model, which are told apart by
+    vectors of their own.
 
-    The model, as one row of P numbers, is cut into Q = P / chunk pieces, rounded up. Piece q of client i's model is
+    The model, as one row of P numbers, is cut into Q = P / chunk pieces, rounded up.
+    Piece q of client i's model is
 
-        z_iq = relu(.. relu([e_i, u_q] H_1 + c_1) ..) / sqrt(width),     w_iq = b_q + z_iq A           eq:pfedhn-chunk
+        z_iq = relu(.. relu([e_i, u_q] H_1 + c_1) ..) / sqrt(width),
+            w_iq = b_q + z_iq A                                          eq:pfedhn-chunk
 
-    with A [width, chunk] the same for all pieces; the learning rule is that of pFedHN. Chunks are an idea of von Oswald,
-    Henning, Grewe and Sacramento (Continual Learning with Hypernetworks, ICLR 2020); the code of pFedHN has one output layer
-    per tensor. b keeps all P numbers, so that first models are close to task.init.
-    Memory of the server: P + Q size + width chunk numbers and the hidden layers. For a ResNet-18 with P = 11.2 million,
-    C = 100 and chunk = 8192 (Q = 1365): 12 million numbers, where one output layer per tensor has 1.13 billion. Models
-    differ by Q codes of `width` numbers in place of P free directions per code.
+    with A [width, chunk] the same for all pieces; the learning rule is that of pFedHN.
+    Chunks are an idea of von Oswald, Henning, Grewe and Sacramento (Continual Learning
+    with Hypernetworks, ICLR 2020); the code of pFedHN has one output layer per tensor.
+    b keeps all P numbers, so that first models are close to task.init.
+    Memory of the server: P + Q size + width chunk numbers and the hidden layers. For
+    a ResNet-18 with P = 11.2 million, C = 100 and chunk = 8192 (Q = 1365): 12 million
+    numbers, where one output layer per tensor has 1.13 billion. Models differ by
+    Q codes of `width` numbers in place of P free directions per code.
     """
-    chunk: int = hp(8192, "numbers per piece", range=(1, 10 ** 9), source="a choice: width chunk is small beside P")
+
+    chunk: int = hp(
+        8192,
+        "numbers per piece",
+        range=(1, 10**9),
+        source="a choice: width chunk is small beside P",
+    )
 
     card = PFedHN.card._replace(line="pFedHN that writes a large model piece by piece")
 
     def blank(self, w):
         new, n = next(iter(w.values())).new_empty, self.size or 1 + self.task.C // 4
         P = sum(v.numel() for v in w.values())
-        return {"e": new(self.task.C, n), "u": new(math.ceil(P / self.chunk), n), "H": self.hidden(new, 2 * n),
-                "A": new(self.width if self.depth else 2 * n, min(self.chunk, P))}
+        return {
+            "e": new(self.task.C, n),
+            "u": new(math.ceil(P / self.chunk), n),
+            "H": self.hidden(new, 2 * n),
+            "A": new(self.width if self.depth else 2 * n, min(self.chunk, P)),
+        }
 
     def deviation(self, w):
         """One number: the standard deviation within tensors, over the whole model."""
-        return torch.cat([(v - v.mean()).flatten() for v in w.values()]).square().mean().sqrt()
+        return (
+            torch.cat([(v - v.mean()).flatten() for v in w.values()])
+            .square()
+            .mean()
+            .sqrt()
+        )
 
     def codes(self, phi, z):
         """Vectors [M, size] -> codes of the pieces [M, Q, width]."""
         u, M = phi["u"], len(z)
-        return super().codes(phi, torch.cat([z[:, None].expand(M, *u.shape), u.expand(M, *u.shape)], 2))
+        return super().codes(
+            phi, torch.cat([z[:, None].expand(M, *u.shape), u.expand(M, *u.shape)], 2)
+        )
 
     def models(self, phi, z):
         """Codes [..., Q, width] -> parameters, every leaf [..., its shape]."""
         b = leaves(phi["b"])
-        flat = (z @ phi["A"]).flatten(-2)[..., :sum(v.numel() for v in b)]                         # [..., P]
+        flat = (z @ phi["A"]).flatten(-2)[..., : sum(v.numel() for v in b)]  # [..., P]
         pieces = flat.split([v.numel() for v in b], -1)
-        return build(phi["b"], [v + p.reshape(*p.shape[:-1], *v.shape) for v, p in zip(b, pieces)])     # eq:pfedhn-chunk
+        # eq:pfedhn-chunk
+        return build(
+            phi["b"],
+            [v + p.reshape(*p.shape[:-1], *v.shape) for v, p in zip(b, pieces)],
+        )

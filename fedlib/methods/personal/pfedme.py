@@ -1,4 +1,7 @@
-"""A model of one's own, held near the common one by a spring; the common one follows."""
+"""A model of one's own, held near the common one by a spring;
+the common one follows.
+"""
+
 from __future__ import annotations
 
 import math
@@ -8,57 +11,107 @@ import torch
 
 from ...core.local import scan
 from ...core.method import Card, hp
-from ...core.tree import add, drop, sub, tmap, where
+from ...core.tree import add, sub, tmap, where, without
 from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class PFedMe(FedAvg):
-    """Federated averaging of Moreau envelopes: client i descends on min_theta F_i(theta) + lam/2 |theta - w|^2 instead of F_i.
+    """Federated averaging of Moreau envelopes: client i descends on min_theta
+    F_i(theta) + lam/2 |theta - w|^2 instead of F_i.
 
-    T. Dinh, Tran, Nguyen. Personalized Federated Learning with Moreau Envelopes. NeurIPS 2020, Algorithm 1. On each batch:
+    T. Dinh, Tran, Nguyen. Personalized Federated Learning with Moreau Envelopes.
+    NeurIPS 2020, Algorithm 1. On each batch:
 
-        theta_i <- theta_i - inner_lr (grad F_i(theta_i) + lam (theta_i - w_i))     inner_steps times   eq:pfedme-inner
-        w_i     <- w_i - outer_lr lam (w_i - theta_i)       the envelope's gradient                     eq:pfedme-outer
-        w       <- (1 - beta) w + beta sum_i n_i / n  w_i                                               eq:pfedme-server
+        theta_i <- theta_i - inner_lr (grad F_i(theta_i) + lam (theta_i - w_i))
+            inner_steps times                                           eq:pfedme-inner
+        w_i     <- w_i - outer_lr lam (w_i - theta_i)       the envelope's gradient
+                                                                        eq:pfedme-outer
+        w       <- (1 - beta) w + beta sum_i n_i / n  w_i               eq:pfedme-server
 
-    Both start from the downloaded w; theta_i goes on from batch to batch, as in the authors' code. theta_i is the personal
-    model; that code, by a shared tensor, scores w_i in its place. Its weight decay of theta is `decay`. Only the cohort trains;
-    the paper and the code let everybody. A client that never trained is served by the present w. Batch norm: w_i never sees
-    a row, so it carries the statistics of theta_i, refreshed once a batch; the server averages them without beta. Cost:
-    inner_steps gradients a batch. The common step size `lr` is not used: it would be far too long for lam = 15.
-    Limits: lam -> infinity gives theta_i = w_i and FedAvg with step outer_lr. inner_lr lam < 2 is needed on any convex F_i
-    (with curvature h: inner_lr (lam + h) < 2); outer_lr lam < 2 keeps the descent on the envelope, whose curvature stays below
-    lam, from diverging, and from 1 on w_i overshoots theta_i.
+    Both start from the downloaded w; theta_i goes on from batch to batch, as in the
+    authors' code. theta_i is the personal model; that code, by a shared tensor, scores
+    w_i in its place. Its weight decay of theta is `decay`. Only the cohort trains;
+    the paper and the code let everybody. A client that never trained is served by
+    the present w. Batch norm: w_i never sees a row, so it carries the statistics
+    of theta_i, refreshed once a batch; the server averages them without beta. Cost:
+    inner_steps gradients a batch. The common step size `lr` is not used: it would be
+    far too long for lam = 15.
+    Limits: lam -> infinity gives theta_i = w_i and FedAvg with step outer_lr. inner_lr
+    lam < 2 is needed on any convex F_i (with curvature h: inner_lr (lam + h) < 2);
+    outer_lr lam < 2 keeps the descent on the envelope, whose curvature stays below lam,
+    from diverging, and from 1 on w_i overshoots theta_i.
     """
-    lam: float = hp(15.0, "tie of the personal to the common model", range=(0, math.inf), grid=(1.0, 5.0, 15.0),
-                    source="released scripts")
-    inner_steps: int = hp(5, "steps of the personal model on each batch", range=(1, 10 ** 4), source="the paper: K = 5")
-    inner_lr: float = hp(0.03, "step size of the personal model", range=(0, math.inf), grid=(0.01, 0.03, 0.09),
-                         source="a choice; released scripts have 0.01 to 0.1")
-    outer_lr: float = hp(0.03, "step size of the common model", range=(0, math.inf), grid=(0.005, 0.01, 0.03),
-                         source="a choice; released scripts have 0.005 and 0.01")
-    beta: float = hp(1.0, "how far the server goes towards the clients' average", range=(0, math.inf), grid=(1.0, 2.0),
-                     source="released scripts; 2 in the tuned ones")
 
-    card = Card("Personalized Federated Learning with Moreau Envelopes", "T. Dinh et al.", "NeurIPS", 2020, "pfedme2020",
-                "descent on each client's Moreau envelope", "https://arxiv.org/abs/2006.08848")
+    lam: float = hp(
+        15.0,
+        "tie of the personal to the common model",
+        range=(0, math.inf),
+        grid=(1.0, 5.0, 15.0),
+        source="released scripts",
+    )
+    inner_steps: int = hp(
+        5,
+        "steps of the personal model on each batch",
+        range=(1, 10**4),
+        source="the paper: K = 5",
+    )
+    inner_lr: float = hp(
+        0.03,
+        "step size of the personal model",
+        range=(0, math.inf),
+        grid=(0.01, 0.03, 0.09),
+        source="a choice; released scripts have 0.01 to 0.1",
+    )
+    outer_lr: float = hp(
+        0.03,
+        "step size of the common model",
+        range=(0, math.inf),
+        grid=(0.005, 0.01, 0.03),
+        source="a choice; released scripts have 0.005 and 0.01",
+    )
+    beta: float = hp(
+        1.0,
+        "how far the server goes towards the clients' average",
+        range=(0, math.inf),
+        grid=(1.0, 2.0),
+        source="released scripts; 2 in the tuned ones",
+    )
+
+    card = Card(
+        "Personalized Federated Learning with Moreau Envelopes",
+        "T. Dinh et al.",
+        "NeurIPS",
+        2020,
+        "pfedme2020",
+        "descent on each client's Moreau envelope",
+        "https://arxiv.org/abs/2006.08848",
+    )
     post = ("personal",)
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.lam < math.inf:
-            raise ValueError(f"{type(self).__name__}.lam = {self.lam!r}: without a tie the common model never moves, with an "
-                             "infinite one it cannot; give a finite number above 0")
+            raise ValueError(
+                f"{type(self).__name__}.lam = {self.lam!r}: without a tie the common "
+                "model never moves, with an infinite one it cannot; give a finite "
+                "number above 0"
+            )
         for name in ("inner_lr", "outer_lr"):
             lr = getattr(self, name)
             if lr * self.lam >= 2:
-                raise ValueError(f"{type(self).__name__}.{name} = {lr!r} with lam = {self.lam!r}: a product of {lr * self.lam:g} "
-                                 f"lets the descent diverge; give {name} below 2 / lam = {2 / self.lam:.3g}, better half of "
-                                 "that, or a smaller lam")
+                raise ValueError(
+                    f"{type(self).__name__}.{name} = {lr!r} with lam = {self.lam!r}: "
+                    f"a product of {lr * self.lam:g} lets the descent diverge; give "
+                    f"{name} below 2 / lam = {2 / self.lam:.3g}, better half of that, "
+                    "or a smaller lam"
+                )
 
     def client(self, w, shard):
-        return {"w": w, "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device)}
+        return {
+            "w": w,
+            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
+        }
 
     def local(self, down, mine, shard):
         d = self.step(self.loss)
@@ -69,17 +122,29 @@ class PFedMe(FedAvg):
             for _ in range(self.inner_steps):
                 g = add(add(d(theta, b), sub(theta, w), self.lam), theta, self.decay)
                 v = add(g, v, self.momentum)
-                theta = add(theta, v, -self.inner_lr)                                    # eq:pfedme-inner
-            w = add(w, sub(w, theta), -self.outer_lr * self.lam)                         # eq:pfedme-outer
+                theta = add(theta, v, -self.inner_lr)  # eq:pfedme-inner
+            w = add(w, sub(w, theta), -self.outer_lr * self.lam)  # eq:pfedme-outer
             return {"theta": theta | stats, "w": w | stats, "v": v}
-        c = scan(batch, {"theta": down["w"], "w": down["w"], "v": tmap(torch.zeros_like, down["w"])}, shard)
-        return {"w": c["theta"], "seen": torch.ones_like(mine["seen"])}, {"w": c["w"], "n": shard.n}
+
+        c = scan(
+            batch,
+            {
+                "theta": down["w"],
+                "w": down["w"],
+                "v": tmap(torch.zeros_like, down["w"]),
+            },
+            shard,
+        )
+        return {"w": c["theta"], "seen": torch.ones_like(mine["seen"])}, {
+            "w": c["w"],
+            "n": shard.n,
+        }
 
     def aggregate(self, server, up, r):
         new = super().aggregate(server, up, r)
-        old = drop(server["w"], self.task.buffers)
-        step = sub(drop(new["w"], self.task.buffers), old)
-        return new | {"w": new["w"] | add(old, step, self.beta)}                         # eq:pfedme-server
+        old = without(server["w"], self.task.buffers)
+        step = sub(without(new["w"], self.task.buffers), old)
+        return new | {"w": new["w"] | add(old, step, self.beta)}  # eq:pfedme-server
 
     def views(self, down, mine, shard):
         own = where(mine["seen"], mine["w"], down["w"])

@@ -1,4 +1,7 @@
-"""Groups and outcomes, the counts and neighbours of a run, and tasks that come with groups."""
+"""Groups and outcomes, the counts and neighbours of a run,
+and tasks that come with groups.
+"""
+
 import itertools
 import os
 from dataclasses import replace
@@ -39,28 +42,50 @@ def people():
 # ---------------------------------------------------------------- who, and what counts
 def test_outcomes_and_odds_by_hand():
     groups = Groups("g", ("a", "b"), (1, 3), 0)
-    assert groups.outcome(torch.tensor([[0, 1], [2, 3]])).tolist() == [[0, 1], [0, 1]] and groups.A == 2
-    p = torch.tensor([[.1, .2, .3, .4], [.7, .1, .1, .1]], dtype=torch.float64)
-    assert torch.allclose(groups.odds(p.log() + 5).exp(), torch.tensor([[.4, .6], [.8, .2]], dtype=torch.float64))
-    far = groups.odds(torch.tensor([[500., -500., 0., -500.]]))
-    assert far.isfinite().all() and far[0].tolist() == pytest.approx([0, -1000 + np.log(2)])
+    assert (
+        groups.outcome(torch.tensor([[0, 1], [2, 3]])).tolist() == [[0, 1], [0, 1]]
+        and groups.A == 2
+    )
+    p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64)
+    assert torch.allclose(
+        groups.odds(p.log() + 5).exp(),
+        torch.tensor([[0.4, 0.6], [0.8, 0.2]], dtype=torch.float64),
+    )
+    far = groups.odds(torch.tensor([[500.0, -500.0, 0.0, -500.0]]))
+    assert far.isfinite().all() and far[0].tolist() == pytest.approx(
+        [0, -1000 + np.log(2)]
+    )
 
 
 def test_cells_by_hand():
-    """By the column, by a given group, and by the class; the marginals are the label's probabilities."""
-    q = torch.tensor([[.5, .2, .3], [0., 1., 0.]], dtype=torch.float64)
-    x = torch.tensor([[0., 9.], [0.98, 9.]], dtype=torch.float64)
+    """By the column, by a given group, and by the class;
+    the marginals are the label's probabilities.
+    """
+    q = torch.tensor([[0.5, 0.2, 0.3], [0.0, 1.0, 0.0]], dtype=torch.float64)
+    x = torch.tensor([[0.0, 9.0], [0.98, 9.0]], dtype=torch.float64)
     groups = Groups("g", ("a", "b"), (1, 2), 0)
-    assert torch.allclose(groups.cells(q, x), torch.tensor([[[.5, .5], [0, 0]], [[0, 0], [0, 1]]], dtype=torch.float64))
-    assert torch.allclose(groups.cells(q, x, torch.tensor([1, 0])),
-                          torch.tensor([[[0, 0], [.5, .5]], [[0, 1], [0, 0]]], dtype=torch.float64))
+    assert torch.allclose(
+        groups.cells(q, x),
+        torch.tensor([[[0.5, 0.5], [0, 0]], [[0, 0], [0, 1]]], dtype=torch.float64),
+    )
+    assert torch.allclose(
+        groups.cells(q, x, torch.tensor([1, 0])),
+        torch.tensor([[[0, 0], [0.5, 0.5]], [[0, 1], [0, 0]]], dtype=torch.float64),
+    )
     by_class = Groups("parity", ("even", "odd"), (1, 2), None, (0, 1, 0))
-    assert torch.allclose(by_class.cells(q), torch.tensor([[[.5, .3], [0, .2]], [[0, 0], [0, 1]]], dtype=torch.float64))
+    assert torch.allclose(
+        by_class.cells(q),
+        torch.tensor([[[0.5, 0.3], [0, 0.2]], [[0, 0], [0, 1]]], dtype=torch.float64),
+    )
     for A, column in ((2, None), (4, 0)):
-        g = Groups("g", tuple("abcd"[:A]), (0, 2), column, (1, 0, 1) if column is None else ())
+        g = Groups(
+            "g", tuple("abcd"[:A]), (0, 2), column, (1, 0, 1) if column is None else ()
+        )
         q = torch.rand(50, 3, dtype=torch.float64).softmax(1)
         omega = g.cells(q, torch.randint(A, (50, 2)).double())
-        assert omega.shape == (50, A, 2) and torch.allclose(omega.sum((1, 2)), torch.ones(50, dtype=torch.float64))
+        assert omega.shape == (50, A, 2) and torch.allclose(
+            omega.sum((1, 2)), torch.ones(50, dtype=torch.float64)
+        )
         assert torch.allclose(omega.sum(1)[:, 1], q[:, 0] + q[:, 2])
 
 
@@ -75,16 +100,26 @@ def test_tally_is_a_count(A):
     for mask in (None, m):
         want = np.zeros((A, 2, 2))
         for i in range(60):
-            want[a[i], int(y[i] > 0), int(z[i].argmax() > 0)] += 1 if mask is None else m[i]
+            want[a[i], int(y[i] > 0), int(z[i].argmax() > 0)] += (
+                1 if mask is None else m[i]
+            )
         assert np.array_equal(groups.tally(z, b._replace(m=mask)).numpy(), want)
 
 
 def test_parity_of_ten_digits():
     a, groups = parity(torch.arange(10), 10)
-    assert a.tolist() == [0, 1] * 5 and groups.positive == (5, 6, 7, 8, 9) and groups.names == ("even", "odd")
+    assert (
+        a.tolist() == [0, 1] * 5
+        and groups.positive == (5, 6, 7, 8, 9)
+        and groups.names == ("even", "odd")
+    )
     assert torch.equal(groups.cells(torch.eye(10)).sum(2).argmax(1), a)
-    positive = [float((groups.outcome(torch.arange(10))[a == g]).double().mean()) for g in (0, 1)]
-    assert positive == pytest.approx([0.4, 0.6])                                  # the gap that a perfect classifier has
+    positive = [
+        float((groups.outcome(torch.arange(10))[a == g]).double().mean())
+        for g in (0, 1)
+    ]
+    # the gap that a perfect classifier has
+    assert positive == pytest.approx([0.4, 0.6])
 
 
 # ---------------------------------------------------------------- what a run counts
@@ -98,48 +133,103 @@ def counts(task, w, rows):
 
 
 def apart(task, w, rows, k=5):
-    """Sum over test rows of |yhat - mean of the k nearest others' yhat|, and their number; neighbours by scikit-learn."""
+    """Sum over test rows of |yhat - mean of the k nearest others' yhat|, and their
+    number; neighbours by scikit-learn.
+    """
     pool = torch.cat(task.test).unique()
-    near = NearestNeighbors(n_neighbors=k + 1).fit(task.x[pool].numpy()).kneighbors(task.x[rows].numpy(), return_distance=False)
+    near = (
+        NearestNeighbors(n_neighbors=k + 1)
+        .fit(task.x[pool].numpy())
+        .kneighbors(task.x[rows].numpy(), return_distance=False)
+    )
     yhat = np.isin(task.logits(w, task.x).argmax(1).numpy(), (1, 2)).astype(float)
-    return [sum(abs(yhat[r] - yhat[pool[n[1:]]].mean()) for r, n in zip(rows.tolist(), near)), len(rows)]
+    return [
+        sum(
+            abs(yhat[r] - yhat[pool[n[1:]]].mean()) for r, n in zip(rows.tolist(), near)
+        ),
+        len(rows),
+    ]
 
 
 @pytest.mark.parametrize("how", ["loop", "vmap"])
 def test_a_run_counts_groups_outcomes_and_predictions(how):
     task = people()
-    rec = run(FedAvg(task, lr=0.3), rounds=3, how=how, guests=True, splits=("test", "val", "all"))
-    assert {k for k in rec.cells if k[0] == "pre"} == {("pre", "global", s) for s in ("test", "val", "all")}
+    rec = run(
+        FedAvg(task, lr=0.3),
+        rounds=3,
+        how=how,
+        guests=True,
+        splits=("test", "val", "all"),
+    )
+    assert {k for k in rec.cells if k[0] == "pre"} == {
+        ("pre", "global", s) for s in ("test", "val", "all")
+    }
     for t in range(4):
         w = run(FedAvg(task, lr=0.3), rounds=3, upto=t).state["server"]["w"]
         for c in range(task.C):
-            for split, rows in (("test", task.test[c]), ("val", task.val[c]), ("all", task.train[c])):
-                assert np.array_equal(rec.cells["pre", "global", split][t, c], counts(task, w, rows)), (t, c, split)
-            assert rec.alike["pre", "global"][t, c] == pytest.approx(apart(task, w, task.test[c]))
+            for split, rows in (
+                ("test", task.test[c]),
+                ("val", task.val[c]),
+                ("all", task.train[c]),
+            ):
+                assert np.array_equal(
+                    rec.cells["pre", "global", split][t, c], counts(task, w, rows)
+                ), (t, c, split)
+            assert rec.alike["pre", "global"][t, c] == pytest.approx(
+                apart(task, w, task.test[c])
+            )
         for i, (_, _, rows) in enumerate(task.guests):
-            assert np.array_equal(rec.cells["guest", "global", "test"][t, i], counts(task, w, rows))
-    assert rec.cells["pre", "global", "test"].dtype == np.int32 and (rec.alike["guest", "global"] == 0).all()   # no neighbours
-    assert rec.cells["pre", "global", "test"].shape == (4, task.C, 2, 2, 2) and rec.alike["pre", "global"].shape == (4, task.C, 2)
+            assert np.array_equal(
+                rec.cells["guest", "global", "test"][t, i], counts(task, w, rows)
+            )
+    # no neighbours
+    assert (
+        rec.cells["pre", "global", "test"].dtype == np.int32
+        and (rec.alike["guest", "global"] == 0).all()
+    )
+    assert rec.cells["pre", "global", "test"].shape == (
+        4,
+        task.C,
+        2,
+        2,
+        2,
+    ) and rec.alike["pre", "global"].shape == (4, task.C, 2)
 
 
 def test_both_views_and_both_moments_are_counted():
     task = people()
     rec = run(Ditto(task, lr=0.3), rounds=2)
-    assert set(rec.cells) == set(rec.views) == {("pre", v, s) for v in ("global", "personal") for s in ("test", "val")} | {
-        ("post", "personal", s) for s in ("test", "val")}
-    assert set(rec.alike) == {("pre", "global"), ("pre", "personal"), ("post", "personal")}
+    assert (
+        set(rec.cells)
+        == set(rec.views)
+        == {("pre", v, s) for v in ("global", "personal") for s in ("test", "val")}
+        | {("post", "personal", s) for s in ("test", "val")}
+    )
+    assert set(rec.alike) == {
+        ("pre", "global"),
+        ("pre", "personal"),
+        ("post", "personal"),
+    }
     own = rec.state["clients"]["v"]
     for c in range(task.C):
         w = {k: v[c] for k, v in own.items()}
-        assert np.array_equal(rec.cells["pre", "personal", "test"][-1, c], counts(task, w, task.test[c]))
-        assert rec.alike["pre", "personal"][-1, c] == pytest.approx(apart(task, w, task.test[c]))       # neighbours by this view
+        assert np.array_equal(
+            rec.cells["pre", "personal", "test"][-1, c], counts(task, w, task.test[c])
+        )
+        # neighbours by this view
+        assert rec.alike["pre", "personal"][-1, c] == pytest.approx(
+            apart(task, w, task.test[c])
+        )
 
 
 def test_a_binary_tasks_counts_give_its_accuracies():
     task = toy(K=2, groups=replace(GROUPS, positive=(1,)))
     rec = run(FedAvg(task, lr=0.3), rounds=2)
     n = rec.cells["pre", "global", "test"]
-    assert np.allclose(rec["pre", "global", "test"], (n[..., 0, 0] + n[..., 1, 1]).sum(-1) / n.sum((-1, -2, -3)))
+    assert np.allclose(
+        rec["pre", "global", "test"],
+        (n[..., 0, 0] + n[..., 1, 1]).sum(-1) / n.sum((-1, -2, -3)),
+    )
 
 
 def test_counts_are_saved_loaded_and_survive_a_stop(tmp_path):
@@ -147,21 +237,38 @@ def test_counts_are_saved_loaded_and_survive_a_stop(tmp_path):
     first = run(m, rounds=4, guests=True)
     first.save(tmp_path / "saved")
     again = Record.load(tmp_path / "saved")
-    assert again.cells.keys() == first.cells.keys() and again.alike.keys() == first.alike.keys() and first.cells
-    assert same(seen(first), seen(again)) and all(again.cells[k].dtype == np.int32 for k in again.cells)
+    assert (
+        again.cells.keys() == first.cells.keys()
+        and again.alike.keys() == first.alike.keys()
+        and first.cells
+    )
+    assert same(seen(first), seen(again)) and all(
+        again.cells[k].dtype == np.int32 for k in again.cells
+    )
     for t in range(5):
         run(m, rounds=4, guests=True, folder=tmp_path / "run", upto=t)
     rest = run(m, rounds=4, guests=True, folder=tmp_path / "run")
     assert same(seen(rest), seen(first)) and rest.cells.keys() == first.cells.keys()
-    assert same(seen(run(m, rounds=4, guests=True, folder=tmp_path / "run")), seen(first))                # and is read back
+    # and is read back
+    assert same(
+        seen(run(m, rounds=4, guests=True, folder=tmp_path / "run")), seen(first)
+    )
 
 
 @pytest.mark.parametrize("how", ["loop", "vmap"])
 def test_groups_change_no_other_number(how):
-    """Without groups there are no counts, and everything else is the same to the bit."""
-    a, b = (run(Ditto(t, lr=0.3), rounds=3, how=how, cohort=4, guests=True) for t in (people(), toy()))
+    """Without groups there are no counts,
+    and everything else is the same to the bit.
+    """
+    a, b = (
+        run(Ditto(t, lr=0.3), rounds=3, how=how, cohort=4, guests=True)
+        for t in (people(), toy())
+    )
     assert same(state(a), state(b)) and not b.cells and not b.alike and a.cells
-    assert all(np.array_equal(a.views[k], b.views[k]) for k in b.views) and a.views.keys() == b.views.keys()
+    assert (
+        all(np.array_equal(a.views[k], b.views[k]) for k in b.views)
+        and a.views.keys() == b.views.keys()
+    )
     assert all(np.array_equal(a.logs[k], b.logs[k]) for k in b.logs)
 
 
@@ -169,34 +276,51 @@ def test_groups_change_no_other_number(how):
 def test_neighbours_are_scikit_learns():
     task = people()
     rows, near = task.alike["rows"], task.alike["near"]
-    assert rows.tolist() == sorted(torch.cat(task.test).tolist()) and near.shape == (len(task.x), 5)
+    assert rows.tolist() == sorted(torch.cat(task.test).tolist()) and near.shape == (
+        len(task.x),
+        5,
+    )
     x = task.x[rows].numpy()
     want = NearestNeighbors(n_neighbors=6).fit(x).kneighbors(x, return_distance=False)
-    assert all(set(near[r].tolist()) == set(rows[w[1:]].tolist()) and int(r) not in near[r] for r, w in zip(rows, want))
+    assert all(
+        set(near[r].tolist()) == set(rows[w[1:]].tolist()) and int(r) not in near[r]
+        for r, w in zip(rows, want)
+    )
 
 
 def test_neighbours_of_a_sample_lie_in_the_sample(monkeypatch):
     monkeypatch.setattr(task_, "ALIKE", 12)
     task = toy(groups=GROUPS)
     rows, near = task.alike["rows"], task.alike["near"]
-    assert len(rows) == 12 == len(rows.unique()) and torch.isin(rows, torch.cat(task.test)).all()
+    assert (
+        len(rows) == 12 == len(rows.unique())
+        and torch.isin(rows, torch.cat(task.test)).all()
+    )
     assert torch.equal(rows, rows.sort().values) and torch.isin(near[rows], rows).all()
     again = toy(groups=GROUPS)
-    assert torch.equal(again.alike["rows"], rows) and torch.equal(again.alike["near"], near)
+    assert torch.equal(again.alike["rows"], rows) and torch.equal(
+        again.alike["near"], near
+    )
     rec = run(FedAvg(task, lr=0.3), rounds=1)
     assert rec.alike["pre", "global"][..., 1].sum(1).tolist() == [12, 12]
-    assert rec.alike["pre", "global"][0, :, 1].tolist() == [int(torch.isin(r, rows).sum()) for r in task.test]
+    assert rec.alike["pre", "global"][0, :, 1].tolist() == [
+        int(torch.isin(r, rows).sum()) for r in task.test
+    ]
     assert gap(seen(rec), seen(run(FedAvg(task, lr=0.3), rounds=1, how="vmap"))) < 1e-9
     monkeypatch.setattr(task_, "NEAR", 3)
     assert toy(groups=GROUPS).alike["near"].shape[1] == 3
 
 
 def test_neighbours_in_single_precision_are_those_of_double():
-    """Rows far from the origin and close together, as unstandardised columns would be."""
+    """Rows far from the origin and close together,
+    as unstandardised columns would be.
+    """
     task = toy(groups=GROUPS, dtype=torch.float32)
     x = task.x + 300 * (torch.arange(5) > 0)
     single, double = replace(task, x=x), replace(task, x=x.double())
-    assert torch.equal(single.alike["near"].sort(1).values, double.alike["near"].sort(1).values)
+    assert torch.equal(
+        single.alike["near"].sort(1).values, double.alike["near"].sort(1).values
+    )
 
 
 def test_shared_test_rows_count_once_as_neighbours():
@@ -211,62 +335,149 @@ def test_shared_test_rows_count_once_as_neighbours():
 # ---------------------------------------------------------------- tasks with groups
 def images(n=240, K=4):
     g = torch.Generator().manual_seed(0)
-    return Pool("images", torch.rand(n, 1, 8, 8, generator=g), torch.arange(n) % K, K, "real", torch.arange(n) % 3, tuple("abc"))
+    return Pool(
+        "images",
+        torch.rand(n, 1, 8, 8, generator=g),
+        torch.arange(n) % K,
+        K,
+        "real",
+        torch.arange(n) % 3,
+        tuple("abc"),
+    )
 
 
-@pytest.mark.parametrize("network, cls", [
-    ({"name": "MLP", "hidden": 4}, MLP), ({"name": "Linear"}, Linear), ({"name": "CNN"}, CNN)])
+@pytest.mark.parametrize(
+    "network, cls",
+    [
+        ({"name": "MLP", "hidden": 4}, MLP),
+        ({"name": "Linear"}, Linear),
+        ({"name": "CNN"}, CNN),
+    ],
+)
 def test_groups_by_parity_keep_images_images(network, cls, monkeypatch):
     monkeypatch.setitem(tasks.SOURCES, "images", images)
     spec = {"data": {"name": "images"}, "network": network, "batch": 8}
     tasks.source.cache_clear()
-    with_, without = (tasks.build(spec | more) for more in ({"groups": {"by": "parity"}}, {}))
-    assert isinstance(with_.network, cls) and with_.x.shape[1:] == (1, 8, 8) and torch.equal(with_.a, with_.y % 2)
+    with_, without = (
+        tasks.build(spec | more) for more in ({"groups": {"by": "parity"}}, {})
+    )
+    assert (
+        isinstance(with_.network, cls)
+        and with_.x.shape[1:] == (1, 8, 8)
+        and torch.equal(with_.a, with_.y % 2)
+    )
     assert with_.groups.positive == (2, 3) and with_.groups.of_class == (0, 1, 0, 1)
-    assert without.a is None and without.groups is None and without.x.dim() == (4 if cls is CNN else 2)
+    assert (
+        without.a is None
+        and without.groups is None
+        and without.x.dim() == (4 if cls is CNN else 2)
+    )
     a, b = (run(FedAvg(t, lr=0.1), rounds=2) for t in (with_, without))
-    assert gap(state(a), state(b)) < 1e-6                                         # the network flattens: nothing else changes
+    assert gap(state(a), state(b)) < 1e-6  # the network flattens: nothing else changes
     assert gap(seen(a), seen(run(FedAvg(with_, lr=0.1), rounds=2, how="vmap"))) < 1e-5
 
 
 def test_groups_travel_with_their_rows():
-    """a follows x and y through the division into clients and splits, onto a device and into batches."""
+    """a follows x and y through the division into clients and splits,
+    onto a device and into batches.
+    """
     g = torch.Generator().manual_seed(1)
     a = torch.randint(0, 3, (90,), generator=g)
     x = torch.randn(90, 4, generator=g)
     x[:, 2] = a
     groups = Groups("g", ("a", "b", "c"), (1,), 2)
-    pool = Pool("mine", x, torch.arange(90) % 2, 2, "real", torch.arange(90) % 4, tuple("wxyz"), a=a, groups=groups)
-    task = Task.from_rows("mine", Linear(4, 2), pool, [(pool.owner == c).nonzero()[:, 0] for c in range(4)], split=3)
-    assert task.groups is groups and torch.equal(task.a, task.x[:, 2].long()) and task.to("cpu").groups is groups
+    pool = Pool(
+        "mine",
+        x,
+        torch.arange(90) % 2,
+        2,
+        "real",
+        torch.arange(90) % 4,
+        tuple("wxyz"),
+        a=a,
+        groups=groups,
+    )
+    task = Task.from_rows(
+        "mine",
+        Linear(4, 2),
+        pool,
+        [(pool.owner == c).nonzero()[:, 0] for c in range(4)],
+        split=3,
+    )
+    assert (
+        task.groups is groups
+        and torch.equal(task.a, task.x[:, 2].long())
+        and task.to("cpu").groups is groups
+    )
     assert task.double().a is task.a
     for how in (task.shards, None):
         if how:
             shards = how(0, 0, 1, torch.arange(4), {"train": task_.Plan(2)})
         else:
-            data, make = task.stacked(0, 0, 1, torch.arange(4), {"train": task_.Plan(2)})
-            shards = [make({k: v[i] if k != "plans" else {n: {j: u[i] for j, u in p.items()} for n, p in v.items()}
-                            for k, v in data.items()}) for i in range(4)]
+            data, make = task.stacked(
+                0, 0, 1, torch.arange(4), {"train": task_.Plan(2)}
+            )
+            shards = [
+                make(
+                    {
+                        k: v[i]
+                        if k != "plans"
+                        else {n: {j: u[i] for j, u in p.items()} for n, p in v.items()}
+                        for k, v in data.items()
+                    }
+                )
+                for i in range(4)
+            ]
         for s in shards:
-            assert all(torch.equal(b.a, b.x[:, 2].long()) for b in itertools.chain(s, [s.all(), s.all("test"), s.all("alike")]))
+            assert all(
+                torch.equal(b.a, b.x[:, 2].long())
+                for b in itertools.chain(s, [s.all(), s.all("test"), s.all("alike")])
+            )
 
 
-@pytest.mark.parametrize("spec", [{"by": "sex"}, {"by": "parity", "of": 2}, "parity", {}])
+@pytest.mark.parametrize(
+    "spec", [{"by": "sex"}, {"by": "parity", "of": 2}, "parity", {}]
+)
 def test_no_other_groups(spec, monkeypatch):
     monkeypatch.setitem(tasks.SOURCES, "images", images)
-    with pytest.raises(ValueError, match="give {by: parity}, or data that come with a sensitive attribute"):
-        tasks.build({"data": {"name": "images"}, "network": {"name": "Linear"}, "groups": spec})
+    with pytest.raises(
+        ValueError,
+        match="give {by: parity}, or data that come with a sensitive attribute",
+    ):
+        tasks.build(
+            {"data": {"name": "images"}, "network": {"name": "Linear"}, "groups": spec}
+        )
 
 
 def test_people_come_with_their_groups():
-    task = tasks.build({"data": {"name": "census", "task": "income", "group": "race", "clients": 3, "n_mean": 60, "n_test": 40},
-                        "network": {"name": "MLP", "hidden": 4}, "parts": [1.0, 0.0, 0.0], "batch": 16})
-    assert task.C == 3 and task.K == 2 and task.kind == "synthetic" and task.groups.A == 2 == len(task.a.unique())
+    task = tasks.build(
+        {
+            "data": {
+                "name": "census",
+                "task": "income",
+                "group": "race",
+                "clients": 3,
+                "n_mean": 60,
+                "n_test": 40,
+            },
+            "network": {"name": "MLP", "hidden": 4},
+            "parts": [1.0, 0.0, 0.0],
+            "batch": 16,
+        }
+    )
+    assert (
+        task.C == 3
+        and task.K == 2
+        and task.kind == "synthetic"
+        and task.groups.A == 2 == len(task.a.unique())
+    )
     assert torch.equal(task.x[:, task.groups.column].round().long(), task.a)
     covered = sorted(j for b in task.groups.schema for j in range(b.start, b.stop))
     assert covered == list(range(task.x.shape[1]))
     rec = run(FedAvg(task, lr=0.1, batches=2), rounds=2, splits=("test",), how="vmap")
-    assert (rec.cells["pre", "global", "test"].sum((2, 3, 4)) == [len(r) for r in task.test]).all()
+    assert (
+        rec.cells["pre", "global", "test"].sum((2, 3, 4)) == [len(r) for r in task.test]
+    ).all()
 
 
 @pytest.mark.parametrize("name", ["acs", "mnist"])
@@ -279,10 +490,14 @@ def test_sources_of_files_say_what_is_missing(name, tmp_path, monkeypatch):
 
 
 def test_another_folder_is_another_pool(tmp_path, monkeypatch):
-    """The pool that is kept for the next task is never that of another folder, or of other arguments."""
+    """The pool that is kept for the next task is never that of another folder,
+    or of other arguments.
+    """
+
     def here(k=1):
         n = int(Path(os.environ.get("FEDLIB_DATA") or os.getcwd(), "n").read_text())
         return images(n * k)
+
     monkeypatch.setitem(tasks.SOURCES, "here", here)
     for i, name in enumerate(("one", "two")):
         (tmp_path / name).mkdir()
@@ -290,7 +505,12 @@ def test_another_folder_is_another_pool(tmp_path, monkeypatch):
     tasks.source.cache_clear()
 
     def size(**more):
-        return len(tasks.build({"data": {"name": "here"} | more, "network": {"name": "Linear"}}).x)
+        return len(
+            tasks.build(
+                {"data": {"name": "here"} | more, "network": {"name": "Linear"}}
+            ).x
+        )
+
     monkeypatch.delenv("FEDLIB_DATA", raising=False)
     for name, n in (("one", 60), ("two", 120), ("one", 60)):
         monkeypatch.chdir(tmp_path / name)
@@ -306,7 +526,11 @@ def test_a_kept_pool_is_not_changed_by_its_tasks(monkeypatch):
     spec = {"data": {"name": "images"}, "network": {"name": "Linear"}}
     first = tasks.build(spec | {"standard": True, "groups": {"by": "parity"}})
     first.x.zero_()
-    assert tasks.build(spec).a is None and tasks.build(spec).x.min() >= 0 and tasks.build(spec).x.abs().sum() > 0
+    assert (
+        tasks.build(spec).a is None
+        and tasks.build(spec).x.min() >= 0
+        and tasks.build(spec).x.abs().sum() > 0
+    )
     assert onehot(first.y, 4, first.x).sum() == 240
 
 
@@ -317,15 +541,29 @@ def own_arrays(N=240):
     x = torch.randn(N, 4, generator=g)
     x[:, 2] = a.float()
     y = (x[:, 0] + 0.8 * a > 0.5).long()
-    return x, y, [i % 4 for i in range(N)], ["woman" if v else "man" for v in a.tolist()]
+    return (
+        x,
+        y,
+        [i % 4 for i in range(N)],
+        ["woman" if v else "man" for v in a.tolist()],
+    )
 
 
 def test_own_arrays_with_a_sensitive_attribute():
     x, y, who, a = own_arrays()
     task = Task.from_arrays(x, y, who, MLP(4, 5, 2), a=a)
-    assert task.groups.names == ("man", "woman") and task.groups.column == 2 and task.groups.positive == (1,)
-    assert torch.equal(task.x[:, 2].long(), task.a)                                   # rows moved, groups with them
-    assert [b.kind for b in task.groups.schema] == ["number", "number", "flag", "number"]
+    assert (
+        task.groups.names == ("man", "woman")
+        and task.groups.column == 2
+        and task.groups.positive == (1,)
+    )
+    assert torch.equal(task.x[:, 2].long(), task.a)  # rows moved, groups with them
+    assert [b.kind for b in task.groups.schema] == [
+        "number",
+        "number",
+        "flag",
+        "number",
+    ]
     hidden = Task.from_arrays(x[:, [0, 1, 3]], y, who, MLP(3, 5, 2), a=a)
     assert hidden.groups.column is None
     how = {"size": 20, "outer": 2, "J": 2, "pool": 40}
@@ -333,7 +571,10 @@ def test_own_arrays_with_a_sensitive_attribute():
         engine.run(make("EquFL", hidden, **how), hidden, 4, progress=False)
     with pytest.raises(ValueError, match="a has 3 entries for 240 rows"):
         Task.from_arrays(x, y, who, a=a[:3])
-    with pytest.raises(ValueError, match="takes only the value woman; two groups or more must have rows"):
+    with pytest.raises(
+        ValueError,
+        match="takes only the value woman; two groups or more must have rows",
+    ):
         Task.from_arrays(x, y, who, a=["woman"] * len(y))
 
 
@@ -341,9 +582,16 @@ def test_own_arrays_with_a_sensitive_attribute():
 def test_compare_shows_the_bias_between_groups():
     x, y, who, a = own_arrays()
     task = Task.from_arrays(x, y, who, MLP(4, 5, 2), a=a)
-    got = compare(["FedAvg", ("EquFL", {"size": 20, "outer": 2, "J": 2, "pool": 40})], task, rounds=4, seeds=2, progress=False)
+    got = compare(
+        ["FedAvg", ("EquFL", {"size": 20, "outer": 2, "J": 2, "pool": 40})],
+        task,
+        rounds=4,
+        seeds=2,
+        progress=False,
+    )
     r = got.records["FedAvg"][0]
-    n = r.cells["pre", "global", "test"][got.rule(r, "global")].sum(1)[0]                 # [A, y, yhat]
+    # [A, y, yhat]
+    n = r.cells["pre", "global", "test"][got.rule(r, "global")].sum(1)[0]
     rate = n[:, :, 1].sum(1) / n.sum((1, 2))
     assert np.isclose(got.bias("FedAvg", bias.DP)[0], abs(rate[0] - rate[1]))
     assert {"EO", "± EO", "DP"} <= set(got.table) and (got.table.DP < 1).all()

@@ -1,4 +1,5 @@
 """Archives, checksums, downloads and pickles that cannot be trusted."""
+
 import io
 import os
 import pickle
@@ -13,10 +14,18 @@ import numpy as np
 import pytest
 
 from fedlib.data import archive
-from fedlib.data.archive import DataError, check, checksum, data_root, download, extract, read_arrays
+from fedlib.data.archive import (
+    DataError,
+    check,
+    checksum,
+    data_root,
+    download,
+    extract,
+    read_arrays,
+)
 
 GOOD = {"set/a.txt": b"alpha", "set/deep/b.txt": b"beta"}
-ABC = "900150983cd24fb0d6963f7d28e17f72"                                          # md5 of "abc", RFC 1321
+ABC = "900150983cd24fb0d6963f7d28e17f72"  # md5 of "abc", RFC 1321
 
 
 def tar(path, files, *members):
@@ -49,23 +58,39 @@ def link(name, target, kind=tarfile.SYMTYPE):
 @pytest.mark.parametrize("pack", [tar, zipped])
 def test_extract(tmp_path, pack):
     made = extract(pack(tmp_path / "p", GOOD), tmp_path / "into")
-    assert made == [tmp_path / "into" / "set"] and sorted(os.listdir(tmp_path / "into")) == ["set"]
+    assert made == [tmp_path / "into" / "set"] and sorted(
+        os.listdir(tmp_path / "into")
+    ) == ["set"]
     assert {n: (tmp_path / "into" / n).read_bytes() for n in GOOD} == GOOD
     with pytest.raises(DataError, match="exists already"):
         extract(tmp_path / "p", tmp_path / "into")
 
 
-@pytest.mark.parametrize("name", ["../evil", "set/../../evil", "/evil", "..\\evil", "C:evil", "set/.."])
+@pytest.mark.parametrize(
+    "name", ["../evil", "set/../../evil", "/evil", "..\\evil", "C:evil", "set/.."]
+)
 @pytest.mark.parametrize("pack", [tar, zipped])
 def test_paths_that_lead_outside_are_refused(tmp_path, pack, name):
     with pytest.raises(DataError, match="leads outside its folder: refused"):
         extract(pack(tmp_path / "p", GOOD | {name: b"x"}), tmp_path / "a" / "into")
-    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == ["a", "a/into", "p"]
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == [
+        "a",
+        "a/into",
+        "p",
+    ]
 
 
-@pytest.mark.parametrize("member", [
-    link("set/l", "/etc/passwd"), link("set/l", "a.txt"), link("set/l", "set/a.txt", tarfile.LNKTYPE),
-    link("set/l", "", tarfile.CHRTYPE), link("set/l", "", tarfile.FIFOTYPE)], ids=["out", "in", "hard", "device", "fifo"])
+@pytest.mark.parametrize(
+    "member",
+    [
+        link("set/l", "/etc/passwd"),
+        link("set/l", "a.txt"),
+        link("set/l", "set/a.txt", tarfile.LNKTYPE),
+        link("set/l", "", tarfile.CHRTYPE),
+        link("set/l", "", tarfile.FIFOTYPE),
+    ],
+    ids=["out", "in", "hard", "device", "fifo"],
+)
 def test_links_and_devices_in_a_tar_are_refused(tmp_path, member):
     with pytest.raises(DataError, match="a link or a device: refused"):
         extract(tar(tmp_path / "p", GOOD, member), tmp_path / "into")
@@ -74,7 +99,10 @@ def test_links_and_devices_in_a_tar_are_refused(tmp_path, member):
 
 def test_links_in_a_zip_are_refused(tmp_path):
     with pytest.raises(DataError, match="a link or a device: refused"):
-        extract(zipped(tmp_path / "p", {"l": b"/etc/passwd"}, stat.S_IFLNK | 0o777), tmp_path / "into")
+        extract(
+            zipped(tmp_path / "p", {"l": b"/etc/passwd"}, stat.S_IFLNK | 0o777),
+            tmp_path / "into",
+        )
     assert os.listdir(tmp_path / "into") == []
 
 
@@ -93,11 +121,13 @@ def test_archives_that_are_too_large_or_cut_short(tmp_path, pack):
     assert os.listdir(tmp_path / "into") == []
 
 
-# ---------------------------------------------------------------- checksums and downloads
+# -------------------------------------------------------------- checksums and downloads
 def test_checksums(tmp_path):
     file = tmp_path / "f"
     file.write_text("abc")
-    assert checksum(file) == ABC and checksum(file, "sha256").startswith("ba7816bf8f01cfea")
+    assert checksum(file) == ABC and checksum(file, "sha256").startswith(
+        "ba7816bf8f01cfea"
+    )
     check(file, ABC)
     file.write_text("ab")
     with pytest.raises(DataError, match="damaged or cut short: 2 bytes"):
@@ -108,32 +138,53 @@ def test_checksums(tmp_path):
 
 def test_download(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(archive, "_open", lambda url, timeout: asked.append((url, timeout)) or io.BytesIO(b"abc"))
+    monkeypatch.setattr(
+        archive,
+        "_open",
+        lambda url, timeout: asked.append((url, timeout)) or io.BytesIO(b"abc"),
+    )
     download("https://example.org/f", tmp_path / "new" / "f", ABC, timeout=3)
-    assert (tmp_path / "new" / "f").read_text() == "abc" and asked == [("https://example.org/f", 3)]
+    assert (tmp_path / "new" / "f").read_text() == "abc" and asked == [
+        ("https://example.org/f", 3)
+    ]
     with pytest.raises(DataError, match="damaged or cut short"):
         download("https://example.org/f", tmp_path / "g", "0" * 32)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == ["f", "new"]           # nothing unfinished is left
+    # nothing unfinished is left
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["f", "new"]
 
 
-@pytest.mark.parametrize("error", [urllib.error.URLError("no route"), TimeoutError("slow"), ConnectionResetError("gone")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib.error.URLError("no route"),
+        TimeoutError("slow"),
+        ConnectionResetError("gone"),
+    ],
+)
 def test_download_without_a_network(tmp_path, monkeypatch, error):
     def fail(url, timeout):
         raise error
+
     monkeypatch.setattr(archive, "_open", fail)
     with pytest.raises(DataError, match="fetch it elsewhere and put it at .*/f"):
         download("https://example.org/f", tmp_path / "f", ABC)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("url", ["http://example.org/f", "file:///etc/passwd", "ftp://example.org/f"])
+@pytest.mark.parametrize(
+    "url", ["http://example.org/f", "file:///etc/passwd", "ftp://example.org/f"]
+)
 def test_only_https(tmp_path, url):
     with pytest.raises(DataError, match="only https"):
         download(url, tmp_path / "f", ABC)
     request = urllib.request.Request("https://example.org/f")
     with pytest.raises(DataError, match="which is not https"):
         archive._OnlyHttps().redirect_request(request, None, 302, "", {}, url)
-    assert archive._OnlyHttps().redirect_request(request, None, 302, "", {}, "https://example.org/g").full_url.endswith("g")
+    assert (
+        archive._OnlyHttps()
+        .redirect_request(request, None, 302, "", {}, "https://example.org/g")
+        .full_url.endswith("g")
+    )
 
 
 def test_data_root(monkeypatch):
@@ -146,12 +197,24 @@ def test_data_root(monkeypatch):
 # ---------------------------------------------------------------- pickles
 @pytest.mark.parametrize("protocol", range(0, 5))
 def test_arrays_are_read(tmp_path, protocol):
-    content = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), b"labels": [1, 2], "text": ("a", 1.5, None),
-               "objects": np.array(["x", "y"], dtype=object), "names": [np.str_("é")]}
+    content = {
+        b"data": np.arange(6, dtype=np.uint8).reshape(2, 3),
+        b"labels": [1, 2],
+        "text": ("a", 1.5, None),
+        "objects": np.array(["x", "y"], dtype=object),
+        "names": [np.str_("é")],
+    }
     (tmp_path / "f").write_bytes(pickle.dumps(content, protocol))
     back = read_arrays(tmp_path / "f")
-    assert np.array_equal(back[b"data"], content[b"data"]) and back[b"data"].dtype == np.uint8
-    assert back[b"labels"] == [1, 2] and back["text"] == ("a", 1.5, None) and back["names"] == ["é"]
+    assert (
+        np.array_equal(back[b"data"], content[b"data"])
+        and back[b"data"].dtype == np.uint8
+    )
+    assert (
+        back[b"labels"] == [1, 2]
+        and back["text"] == ("a", 1.5, None)
+        and back["names"] == ["é"]
+    )
     assert back["objects"].tolist() == ["x", "y"]
 
 
@@ -163,14 +226,26 @@ class Evil:
         return self.call
 
 
-@pytest.mark.parametrize("function, arguments", [
-    (os.system, ("touch {}",)), (eval, ("open('{}', 'w')",)), (np.load, ("{}",)), (np.lib.format.open_memmap, ("{}", "w+")),
-    (getattr, ("{}", "upper")), (pickle.loads, (b"",)), (Path, ("{}",))], ids=lambda v: getattr(v, "__name__", None))
+@pytest.mark.parametrize(
+    "function, arguments",
+    [
+        (os.system, ("touch {}",)),
+        (eval, ("open('{}', 'w')",)),
+        (np.load, ("{}",)),
+        (np.lib.format.open_memmap, ("{}", "w+")),
+        (getattr, ("{}", "upper")),
+        (pickle.loads, (b"",)),
+        (Path, ("{}",)),
+    ],
+    ids=lambda v: getattr(v, "__name__", None),
+)
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_pickles_that_ask_for_more_are_refused(tmp_path, function, arguments, protocol):
     mark = tmp_path / "mark"
     arguments = [a.format(mark) if isinstance(a, str) else a for a in arguments]
-    (tmp_path / "f").write_bytes(pickle.dumps({"data": [Evil(function, *arguments)]}, protocol))
+    (tmp_path / "f").write_bytes(
+        pickle.dumps({"data": [Evil(function, *arguments)]}, protocol)
+    )
     with pytest.raises(DataError, match="asks for .*: refused"):
         read_arrays(tmp_path / "f")
     assert not mark.exists()

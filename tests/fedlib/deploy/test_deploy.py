@@ -1,4 +1,7 @@
-"""A federation in one process, every message as bytes: the same numbers as the simulation, and nobody can spoil a round."""
+"""A federation in one process, every message as bytes: the same numbers as the
+simulation, and nobody can spoil a round.
+"""
+
 import json
 import math
 import re
@@ -26,8 +29,18 @@ from fedlib.methods.make import make
 from fedlib.nets import MLP
 
 R, M, SEED, NEAR = 3, 3, 1, 1e-6
-SIZES = (9, 6, 11, 3)                                   # four clients, one shorter than a batch
-QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 1, "outer": 3, "J": 2, "size": 12, "pool": 30, "trials": 2}
+SIZES = (9, 6, 11, 3)  # four clients, one shorter than a batch
+QUICK = {
+    "W": 1,
+    "theta": math.inf,
+    "tune": 1,
+    "head_epochs": 1,
+    "outer": 3,
+    "J": 2,
+    "size": 12,
+    "pool": 30,
+    "trials": 2,
+}
 BESIDE_CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}
 DEPLOYED = [n for n in METHODS if n != "FedAS-chained"]
 pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")
@@ -36,14 +49,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")
 @cache
 def task_of(name="plain"):
     if name in BESIDE_CLIP:
-        return toy_towers(3, 5, network=BESIDE_CLIP[name], groups=GROUPS, sizes=SIZES)[1]
-    return toy(Normed(5, 6, 3), sizes=SIZES) if name == "normed" else toy(sizes=SIZES, groups=GROUPS)
+        return toy_towers(3, 5, network=BESIDE_CLIP[name], groups=GROUPS, sizes=SIZES)[
+            1
+        ]
+    return (
+        toy(Normed(5, 6, 3), sizes=SIZES)
+        if name == "normed"
+        else toy(sizes=SIZES, groups=GROUPS)
+    )
 
 
 def build(name, task=None, **more):
     known = {f.name for f in fields(METHODS[name])}
-    late = {"rho": 0.3} if hasattr(METHODS[name], "phases") else {}          # calibrated from round 2 on
-    return make(name, task or task_of(name), **{k: v for k, v in QUICK.items() if k in known} | late | more)
+    # calibrated from round 2 on
+    late = {"rho": 0.3} if hasattr(METHODS[name], "phases") else {}
+    return make(
+        name,
+        task or task_of(name),
+        **{k: v for k, v in QUICK.items() if k in known} | late | more,
+    )
 
 
 def through(tree):
@@ -51,46 +75,83 @@ def through(tree):
 
 
 def wire(site, spoil=lambda c, kind, about, out: out, seen=None):
-    """An exchange. site: c -> Site. spoil: what becomes of an answer; None: it is late. seen: a list of what was asked."""
+    """An exchange.
+
+    site: c -> Site. spoil: what becomes of an answer; None: it is late. seen: a list of
+    what was asked.
+    """
+
     def exchange(requests, wait):
         out = {}
         for c, kind, about, tree in requests:
             if seen is not None:
                 seen.append((about["t"], kind, c))
             try:
-                got = spoil(c, kind, about, through(site(c).answer(kind, about, through(tree))))
+                got = spoil(
+                    c, kind, about, through(site(c).answer(kind, about, through(tree)))
+                )
                 out |= {} if got is None else {c: got}
             except Exception as e:
                 out[c] = ValueError(str(e))
         return out
+
     return exchange
 
 
 class Deployment:
-    """A federation of the clients of one task. folder: every message finds a client that was started anew."""
+    """A federation of the clients of one task.
 
-    def __init__(self, method, folder=None, spoil=lambda c, kind, about, out: out, **more):
+    folder: every message finds a client that was started anew.
+    """
+
+    def __init__(
+        self, method, folder=None, spoil=lambda c, kind, about, out: out, **more
+    ):
         usual = {"rounds": R, "seed": SEED, "cohort": M, "every": 2}
-        self.fed, self.folder, self.spoil, self.lines, self.asked = Federation.of(method, **(usual | more)), folder, spoil, [], []
-        self.tasks = [self.fed.client_task(c, method.task) for c in range(method.task.C)]
-        self.sites = [] if folder else [Site(self.fed, c, t) for c, t in enumerate(self.tasks)]
+        self.fed, self.folder, self.spoil, self.lines, self.asked = (
+            Federation.of(method, **(usual | more)),
+            folder,
+            spoil,
+            [],
+            [],
+        )
+        self.tasks = [
+            self.fed.client_task(c, method.task) for c in range(method.task.C)
+        ]
+        self.sites = (
+            [] if folder else [Site(self.fed, c, t) for c, t in enumerate(self.tasks)]
+        )
 
     def site(self, c):
-        return Site(self.fed, c, self.tasks[c], self.folder / f"client-{c}") if self.folder else self.sites[c]
+        return (
+            Site(self.fed, c, self.tasks[c], self.folder / f"client-{c}")
+            if self.folder
+            else self.sites[c]
+        )
 
     def serve(self, folder=None):
-        self.record = serve(self.fed, wire(self.site, self.spoil, self.asked), folder, self.lines.append)
+        self.record = serve(
+            self.fed, wire(self.site, self.spoil, self.asked), folder, self.lines.append
+        )
         return self
 
     def state(self):
-        return {"server": self.record.state["server"], "clients": stack([self.site(c).kept() for c in range(self.fed.C)])}
+        return {
+            "server": self.record.state["server"],
+            "clients": stack([self.site(c).kept() for c in range(self.fed.C)]),
+        }
 
     def left(self):
         return [line for line in self.lines if "left out" in line or "passes" in line]
 
 
 def simulated(method, **more):
-    return run(method, how="loop", device="cpu", **({"rounds": R, "seed": SEED, "cohort": M, "every": 2} | more))
+    return run(
+        method,
+        how="loop",
+        device="cpu",
+        **({"rounds": R, "seed": SEED, "cohort": M, "every": 2} | more),
+    )
 
 
 def views(rec):
@@ -99,7 +160,9 @@ def views(rec):
 
 
 def agree(deployed, rec, but=()):
-    """The same state and views; but: names of views in which somebody was not scored."""
+    """The same state and views; but: names of views in which
+    somebody was not scored.
+    """
     assert gap(deployed.state(), state(rec)) < NEAR
     mine, theirs = views(deployed.record), views(rec)
     assert list(mine) == list(theirs)
@@ -115,12 +178,21 @@ def test_deployed_is_simulated(name):
     deployed, rec = Deployment(method).serve(), simulated(method)
     agree(deployed, rec)
     a, b = deployed.record.meta, rec.meta
-    assert all(a[k] == b[k] for k in ("bytes", "tensors", "parameters")) and not deployed.left()
+    assert (
+        all(a[k] == b[k] for k in ("bytes", "tensors", "parameters"))
+        and not deployed.left()
+    )
     assert all(a["n"][s] == b["n"][s] for s in ("train", "val", "test"))
 
 
-@pytest.mark.parametrize("name, more", [("FedRep", {}), ("FedAvg", {"step": {"name": "SAM", "rho": .1}, "rule": "Median"}),
-                                        ("EquFL", {"inner": {"name": "FedProx", "mu": .5}, "scale": "steps"})])
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("FedRep", {}),
+        ("FedAvg", {"step": {"name": "SAM", "rho": 0.1}, "rule": "Median"}),
+        ("EquFL", {"inner": {"name": "FedProx", "mu": 0.5}, "scale": "steps"}),
+    ],
+)
 def test_batch_norm_pieces_and_wrappers(name, more):
     method = build(name, task_of("normed" if name == "FedRep" else "plain"), **more)
     agree(Deployment(method).serve(), simulated(method))
@@ -140,6 +212,7 @@ def test_a_model_is_sent_once_a_round():
     def count(requests, wait):
         sent.extend((c, about["t"]) for c, _, about, tree in requests if leaves(tree))
         return exchange(requests, wait)
+
     d = Deployment(build("FedPer"), every=1, cohort=None)
     exchange = wire(d.site)
     serve(d.fed, count, log=d.lines.append)
@@ -151,17 +224,29 @@ def numbers(out, f):
     return {k: tmap(f, v) if k in ("w", "shared") else v for k, v in out.items()}
 
 
-FAULTS = {                                              # what becomes of an answer, and what the log says
+FAULTS = {  # what becomes of an answer, and what the log says
     "NaN": (lambda out: numbers(out, lambda x: x * math.nan), "holds NaN or infinity"),
-    "infinity": (lambda out: numbers(out, lambda x: x + math.inf), "holds NaN or infinity"),
-    "shape": (lambda out: numbers(out, lambda x: x[..., None]), r"'w/fc1.weight' is float64 \[6, 5, 1\], expected .* \[6, 5\]"),
+    "infinity": (
+        lambda out: numbers(out, lambda x: x + math.inf),
+        "holds NaN or infinity",
+    ),
+    "shape": (
+        lambda out: numbers(out, lambda x: x[..., None]),
+        r"'w/fc1.weight' is float64 \[6, 5, 1\], expected .* \[6, 5\]",
+    ),
     "type": (lambda out: numbers(out, torch.Tensor.float), "is float32"),
     "name": (lambda out: {"v": out["w"], "n": out["n"]}, "unknown name 'v/fc1.weight'"),
     "less": (lambda out: {"n": out["n"]}, "'w/fc1.weight' is missing"),
-    "huge": (lambda out: out | {"more": torch.zeros(10 ** 6)}, "a payload of 4,000,464 bytes, and the limit is 1,000,000"),
+    "huge": (
+        lambda out: out | {"more": torch.zeros(10**6)},
+        "a payload of 4,000,464 bytes, and the limit is 1,000,000",
+    ),
     "no tree": (lambda out: ["w"], "not a tree"),
     "no tensor": (lambda out: out | {"n": "many"}, "'n' is str"),
-    "more rows": (lambda out: out | {"n": out["n"] + 10 ** 6}, "'n' is 10000.., this client's is"),
+    "more rows": (
+        lambda out: out | {"n": out["n"] + 10**6},
+        "'n' is 10000.., this client's is",
+    ),
     "late": (lambda out: None, "no answer within 60 s"),
     "error": (lambda out: ValueError("out\nof memory"), "out of memory"),
 }
@@ -169,14 +254,18 @@ FAULTS = {                                              # what becomes of an ans
 
 def at(c, t, kinds, fault):
     """Client c's answers to these kinds of messages in round t are spoilt."""
-    return lambda who, kind, about, out: fault(out) if (who, about["t"], kind) == (c, t, kinds) else out
+    return lambda who, kind, about, out: (
+        fault(out) if (who, about["t"], kind) == (c, t, kinds) else out
+    )
 
 
 def absent(method, c, t, drawn=M):
     """The cohort of the simulation, without client c in round t."""
+
     def cohort(now):
         ids = cohort_of(method, method.task, SEED, now, drawn)
         return ids[ids != c] if now == t else ids
+
     return cohort
 
 
@@ -186,17 +275,34 @@ def member(method, t):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_spoilt_answer_is_left_out(fault):
-    """Ditto: the client has trained its own model, and goes on from the one before, as if it had not been there."""
+    """Ditto: the client has trained its own model, and goes on from the one before, as
+    if it had not been there.
+    """
     method, (spoil, why) = build("Ditto"), FAULTS[fault]
     c = member(method, 1)
     assert c in cohort_of(method, method.task, SEED, 2, M)
-    d = Deployment(method, spoil=at(c, 1, "local", spoil), limit=10 ** 6, every=3).serve()
+    d = Deployment(method, spoil=at(c, 1, "local", spoil), limit=10**6, every=3).serve()
     agree(d, simulated(method, cohort=absent(method, c, 1), every=3))
     (line,) = d.left()
-    assert re.match(rf"client {c} left out of round 1, local: .*({why})", line) and "\n" not in line
+    assert (
+        re.match(rf"client {c} left out of round 1, local: .*({why})", line)
+        and "\n" not in line
+    )
 
 
-@pytest.mark.parametrize("name", ["FedFa", "FedALA", "FedPAC", "FedAS-parallel", "FedPer", "PLGU-LF", "FedFV", "pFedHN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FedFa",
+        "FedALA",
+        "FedPAC",
+        "FedAS-parallel",
+        "FedPer",
+        "PLGU-LF",
+        "FedFV",
+        "pFedHN",
+    ],
+)
 @pytest.mark.parametrize("t", [0, 2])
 def test_other_methods_without_a_client(name, t):
     method = build(name)
@@ -208,20 +314,37 @@ def test_other_methods_without_a_client(name, t):
 def test_nobody_speaks_for_another():
     method = build("FedFa")
     c = member(method, 1)
-    d = Deployment(method, spoil=at(c, 1, "local", lambda out: out | {"cid": out["cid"] * 0 + (c + 1) % 4})).serve()
+    d = Deployment(
+        method,
+        spoil=at(
+            c, 1, "local", lambda out: out | {"cid": out["cid"] * 0 + (c + 1) % 4}
+        ),
+    ).serve()
     agree(d, simulated(method, cohort=absent(method, c, 1)))
-    assert d.left() == [f"client {c} left out of round 1, local: 'cid' is {(c + 1) % 4}, this client's is {c}"]
+    assert d.left() == [
+        (
+            f"client {c} left out of round 1, local: 'cid' is {(c + 1) % 4}, this "
+            f"client's is {c}"
+        )
+    ]
 
 
-@pytest.mark.parametrize("name, kind, stage", [("FedPer-online", "receive", "receive"), ("FedFB", "ask", "ask sums")])
+@pytest.mark.parametrize(
+    "name, kind, stage",
+    [("FedPer-online", "receive", "receive"), ("FedFB", "ask", "ask sums")],
+)
 def test_failing_before_and_after_training(name, kind, stage):
-    """FedPer-online, in a round without a look: only the cohort downloads, so its old body stays, too, and it is not asked to
-    train. FedFB: the server computes its step again, without that client."""
+    """FedPer-online, in a round without a look: only the cohort downloads, so its old
+    body stays, too, and it is not asked to train. FedFB: the server computes its step
+    again, without that client.
+    """
     method = build(name)
     c = member(method, 1)
     d = Deployment(method, spoil=at(c, 1, kind, lambda out: None)).serve()
     agree(d, simulated(method, cohort=absent(method, c, 1)))
-    assert d.left() == [f"client {c} left out of round 1, {stage}: no answer within 60 s"]
+    assert d.left() == [
+        f"client {c} left out of round 1, {stage}: no answer within 60 s"
+    ]
     assert ((1, "local", c) in d.asked) == (kind == "ask")
 
 
@@ -233,22 +356,40 @@ def test_failing_to_be_scored():
     rec = simulated(method, cohort=absent(method, c, 2))
     agree(d, rec, but=("pre", "post", "cells"))
     a, b = (r["pre", "personal", "test"] for r in (d.record, rec))
-    assert np.isnan(a[1, c]) and np.isnan(a).sum() == 1 and (a[~np.isnan(a)] == b[~np.isnan(a)]).all()
+    assert (
+        np.isnan(a[1, c])
+        and np.isnan(a).sum() == 1
+        and (a[~np.isnan(a)] == b[~np.isnan(a)]).all()
+    )
     assert len(d.left()) == 1 and (2, "local", c) not in d.asked
 
 
 def test_a_client_that_diverges_says_so_itself():
     method = build("FedAvg", lr=math.inf)
     d = Deployment(method).serve()
-    assert len(d.left()) == R * M and "the trained model is not finite; lower lr" in d.left()[0]
+    assert (
+        len(d.left()) == R * M
+        and "the trained model is not finite; lower lr" in d.left()[0]
+    )
     assert same(d.record.state["server"], simulated(method, rounds=0).state["server"])
     assert [len(ids) for ids in d.record.logs["cohort"]] == [0] * R
 
 
 def test_nobody_left():
     method = build("FedPer")
-    d = Deployment(method, spoil=lambda c, kind, about, out: None if (kind, about["t"]) == ("local", 1) else out).serve()
-    agree(d, simulated(method, cohort=lambda t: cohort_of(method, method.task, SEED, t, M)[:M * (t != 1)]))
+    d = Deployment(
+        method,
+        spoil=lambda c, kind, about, out: (
+            None if (kind, about["t"]) == ("local", 1) else out
+        ),
+    ).serve()
+    agree(
+        d,
+        simulated(
+            method,
+            cohort=lambda t: cohort_of(method, method.task, SEED, t, M)[: M * (t != 1)],
+        ),
+    )
     assert len(d.left()) == M
 
 
@@ -256,50 +397,108 @@ def test_nobody_left():
 def test_a_method_that_needs_everybody_waits_a_round(name):
     method = build(name)
     d = Deployment(method, spoil=at(2, 1, "local", lambda out: None), rounds=2).serve()
-    assert [line.split(":")[0] for line in d.left()] == ["client 2 left out of round 1, local", "round 1 passes"]
+    assert [line.split(":")[0] for line in d.left()] == [
+        "client 2 left out of round 1, local",
+        "round 1 passes",
+    ]
     assert [len(ids[ids >= 0]) for ids in d.record.logs["cohort"]] == [4, 0]
     assert gap(d.state(), state(simulated(method, rounds=2, upto=1))) < NEAR
 
 
-@pytest.mark.parametrize("name, why", [("FedGini", "the new state of the server is not finite"),
-                                       ("FedPAC", "FedPAC cannot aggregate these answers")])
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("FedGini", "the new state of the server is not finite"),
+        ("FedPAC", "FedPAC cannot aggregate these answers"),
+    ],
+)
 def test_finite_numbers_that_are_too_large(name, why):
     """They pass as numbers, and their squares overflow."""
     method = build(name)
     large = lambda out: tmap(lambda x: x * 0 + 1e200 if x.dim() > 1 else x, out)
     d = Deployment(method, spoil=at(member(method, 1), 1, "local", large)).serve()
-    agree(d, simulated(method, cohort=lambda t: cohort_of(method, method.task, SEED, t, M)[:M * (t != 1)]))
+    agree(
+        d,
+        simulated(
+            method,
+            cohort=lambda t: cohort_of(method, method.task, SEED, t, M)[: M * (t != 1)],
+        ),
+    )
     (line,) = d.left()
     assert line.startswith(f"round 1 passes: {why}")
 
 
-# ---------------------------------------------------------------- a server that asks too much
-@pytest.mark.parametrize("name", ["local", "receive", "views", "client", "fit", "loss", "_rows", "__init__", "plans", "nothing",
-                                  "inner.local", "report.__self__", ""])
+# ---------------------------------------------------------- a server that asks too much
+@pytest.mark.parametrize(
+    "name",
+    [
+        "local",
+        "receive",
+        "views",
+        "client",
+        "fit",
+        "loss",
+        "_rows",
+        "__init__",
+        "plans",
+        "nothing",
+        "inner.local",
+        "report.__self__",
+        "",
+    ],
+)
 def test_only_questions_are_answered(name):
     d = Deployment(build("FAA"))
-    about = {"code": message.code(), "federation": d.fed.digest, "t": 0, "on": 0, "done": 0, "question": name}
+    about = {
+        "code": message.code(),
+        "federation": d.fed.digest,
+        "t": 0,
+        "on": 0,
+        "done": 0,
+        "question": name,
+    }
     with pytest.raises(ValueError, match="is no question of FAA"):
         d.sites[0].answer("ask", about, {})
     assert question(d.sites[0].method, "report")
 
 
 def test_rows_do_not_leave():
-    """EquFL's control asks for rows: every client refuses, the rounds pass, and training was not in vain."""
+    """EquFL's control asks for rows: every client refuses, the rounds pass, and
+    training was not in vain.
+    """
     d = Deployment(build("EquFL", source="real"), cohort=None).serve()
     refusals = [line for line in d.lines if "left out of round 2, ask own_rows" in line]
-    assert len(refusals) == 4 and all("a row of this client's data" in line for line in refusals)
+    assert len(refusals) == 4 and all(
+        "a row of this client's data" in line for line in refusals
+    )
     assert [len(ids[ids >= 0]) for ids in d.record.logs["cohort"]] == [4, 4, 0]
 
 
-@pytest.mark.parametrize("kind, more, why", [
-    ("train", {}, "none of fedlib's"), ("local", {"t": 99}, "round 99 is none"), ("local", {"on": "x"}, "none of fedlib's"),
-    ("local", {"code": "0" * 16}, "runs another version of fedlib: install the same one everywhere"),
-    ("local", {"federation": "1"}, "has another federation file"), ("local", {"on": 6}, "keeps no state of step 6"),
-    ("local", {"t": 2, "kept": True}, "the download of round 2 is gone")])
+@pytest.mark.parametrize(
+    "kind, more, why",
+    [
+        ("train", {}, "none of fedlib's"),
+        ("local", {"t": 99}, "round 99 is none"),
+        ("local", {"on": "x"}, "none of fedlib's"),
+        (
+            "local",
+            {"code": "0" * 16},
+            "runs another version of fedlib: install the same one everywhere",
+        ),
+        ("local", {"federation": "1"}, "has another federation file"),
+        ("local", {"on": 6}, "keeps no state of step 6"),
+        ("local", {"t": 2, "kept": True}, "the download of round 2 is gone"),
+    ],
+)
 def test_messages_that_make_no_sense(kind, more, why):
     d = Deployment(build("Ditto"))
-    about = {"code": message.code(), "federation": d.fed.digest, "t": 0, "on": 0, "done": 0} | more
+    about = {
+        "code": message.code(),
+        "federation": d.fed.digest,
+        "t": 0,
+        "on": 0,
+        "done": 0,
+    } | more
     with pytest.raises(ValueError, match=why):
         d.sites[0].answer(kind, about, {})
 
@@ -309,9 +508,19 @@ def test_another_version_is_refused_before_round_0(monkeypatch):
     answer = wire(d.site)
 
     def exchange(requests, wait):
-        old = [(c, k, about | ({"code": "an older one"} if c == 2 else {}), tree) for c, k, about, tree in requests]
+        old = [
+            (c, k, about | ({"code": "an older one"} if c == 2 else {}), tree)
+            for c, k, about, tree in requests
+        ]
         return answer(old, wait)
-    with pytest.raises(ValueError, match=r"client 2 is not ready \(client: the server runs another version of fedlib"):
+
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"client 2 is not ready \(client: the server runs "
+            r"another version of fedlib"
+        ),
+    ):
         serve(d.fed, exchange)
 
 
@@ -336,13 +545,16 @@ def test_clients_restart_before_every_message(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["FedRep", "FedFB", "FedAvg"])
 def test_the_server_is_killed_after_every_exchange(name, tmp_path, monkeypatch):
-    """Answers are lost each time; nobody trains twice, and the numbers are those of an uninterrupted run."""
+    """Answers are lost each time; nobody trains twice,
+    and the numbers are those of an uninterrupted run.
+    """
     method, trained = build(name), []
     honest = client.act
 
     def act(method, c, fed, kind, about, *rest):
         trained.append((about["t"], c)) if kind == "local" else None
         return honest(method, c, fed, kind, about, *rest)
+
     monkeypatch.setattr(client, "act", act)
     d, whole = Deployment(method, every=1), Deployment(method, every=1).serve()
     trained.clear()
@@ -354,6 +566,7 @@ def test_the_server_is_killed_after_every_exchange(name, tmp_path, monkeypatch):
             killed.add(what)
             raise KeyboardInterrupt
         return out
+
     for _ in range(50):
         try:
             d.record = serve(d.fed, once, tmp_path / "server", d.lines.append)
@@ -361,9 +574,13 @@ def test_the_server_is_killed_after_every_exchange(name, tmp_path, monkeypatch):
         except KeyboardInterrupt:
             pass
     agree(d, simulated(method, every=1))
-    assert len(killed) > 2 * R and sorted(trained) == sorted(set(trained)) and len(trained) == R * M
+    assert (
+        len(killed) > 2 * R
+        and sorted(trained) == sorted(set(trained))
+        and len(trained) == R * M
+    )
     assert same(d.state(), whole.state()) and same(views(d.record), views(whole.record))
-    again = serve(d.fed, None, tmp_path / "server")                      # it is done: nobody is asked
+    again = serve(d.fed, None, tmp_path / "server")  # it is done: nobody is asked
     assert same(views(again), views(whole.record))
 
 
@@ -376,9 +593,16 @@ def test_a_lost_client_folder_is_noticed(tmp_path):
             for path in (tmp_path / f"client-{c}").glob("*"):
                 path.unlink()
         return out
+
     d = Deployment(method, tmp_path, lose).serve()
-    assert [line[:30] for line in d.left()] == [f"client {c} left out of round {t}, " for t in (2, 3)]
-    assert all(f"client {c} keeps no state of step 4 (it has none): bring its folder back" in line for line in d.left())
+    assert [line[:30] for line in d.left()] == [
+        f"client {c} left out of round {t}, " for t in (2, 3)
+    ]
+    assert all(
+        f"client {c} keeps no state of step 4 (it has none): bring its folder back"
+        in line
+        for line in d.left()
+    )
 
 
 def test_damaged_and_foreign_folders_are_refused(tmp_path):
@@ -388,9 +612,11 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-8] + b"damaged!")
     with pytest.raises(ValueError, match="client-0/step-.* is damaged"):
         d.site(0)
-    with pytest.raises(ValueError, match="belongs to client 1 of federation .*, this is client 2"):
+    with pytest.raises(
+        ValueError, match="belongs to client 1 of federation .*, this is client 2"
+    ):
         Site(d.fed, 2, d.tasks[2], tmp_path / "client-1")
-    other = Deployment(build("Ditto", lam=.3), tmp_path, rounds=1)
+    other = Deployment(build("Ditto", lam=0.3), tmp_path, rounds=1)
     with pytest.raises(ValueError, match="belongs to another federation"):
         other.serve(tmp_path / "server")
     with pytest.raises(ValueError, match="belongs to client 1 of federation"):
@@ -399,30 +625,50 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
 
 def test_a_new_server_does_not_overwrite_what_clients_have_learned(tmp_path):
     d = Deployment(build("Ditto"), tmp_path, cohort=None).serve()
-    with pytest.raises(ValueError, match="client 0 is in round 2 already, and the server starts anew: give it its old folder"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "client 0 is in round 2 already, and the server starts anew: give it its "
+            "old folder"
+        ),
+    ):
         d.serve()
-    plain = Deployment(build("FedAvg"), cohort=None).serve()             # nothing to lose
+    plain = Deployment(build("FedAvg"), cohort=None).serve()  # nothing to lose
     assert same(plain.state(), plain.serve().state())
 
 
 def test_everybody_must_be_there_before_round_0():
-    d = Deployment(build("FedAvg"), spoil=lambda c, kind, about, out: None if c == 3 else out)
-    with pytest.raises(ValueError, match="client 3 is not ready .*no answer within 60 s.*all 4 clients must answer"):
+    d = Deployment(
+        build("FedAvg"), spoil=lambda c, kind, about, out: None if c == 3 else out
+    )
+    with pytest.raises(
+        ValueError,
+        match=(
+            "client 3 is not ready .*no answer within 60 s.*all 4 clients must answer"
+        ),
+    ):
         d.serve()
 
 
-# ---------------------------------------------------------------- what cannot be deployed
+# -------------------------------------------------------------- what cannot be deployed
 def test_a_server_that_needs_rows():
-    with pytest.raises(ValueError, match="FedAS-chained cannot be deployed: its server needs the rows of the clients"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "FedAS-chained cannot be deployed: its server needs the rows of the clients"
+        ),
+    ):
         serve(Federation.of(build("FedAS-chained"), 1), None)
 
 
 def test_a_limit_below_the_model():
-    with pytest.raises(ValueError, match="limit = 100, and FedAvg sends 456 bytes; raise the limit"):
+    with pytest.raises(
+        ValueError, match="limit = 100, and FedAvg sends 456 bytes; raise the limit"
+    ):
         serve(Federation.of(build("FedAvg"), 1, limit=100), None)
 
 
-# ---------------------------------------------------------------- the file, and rows of one's own
+# ------------------------------------------------------ the file, and rows of one's own
 TEXT = """
 method: {name: FedAvg, lr: 0.5}
 task: {name: mine, clients: 3, classes: 3, shape: [4], network: {name: MLP, hidden: 6}, batch: 8, parts: [.6, .2, .2]}
@@ -433,61 +679,128 @@ rounds: 2
 def write(path, **changes):
     given = yaml.safe_load(TEXT)
     for k, v in changes.items():
-        given[k] = given[k] | v if isinstance(v, dict) and isinstance(given.get(k), dict) else v
+        given[k] = (
+            given[k] | v
+            if isinstance(v, dict) and isinstance(given.get(k), dict)
+            else v
+        )
     path.write_text(yaml.safe_dump({k: v for k, v in given.items() if v != "-"}))
     return path
 
 
 def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
     g = torch.Generator().manual_seed(0)
-    x, y, owner = torch.randn(90, 2, 2, generator=g), torch.arange(90) % 3, torch.arange(90) // 30
+    x, y, owner = (
+        torch.randn(90, 2, 2, generator=g),
+        torch.arange(90) % 3,
+        torch.arange(90) // 30,
+    )
     for c in range(3):
-        np.savez(tmp_path / f"{c}.npz", x=x[owner == c].numpy(), y=y[owner == c].numpy())
+        np.savez(
+            tmp_path / f"{c}.npz", x=x[owner == c].numpy(), y=y[owner == c].numpy()
+        )
     fed = Federation.load(write(tmp_path / "federation.yaml"))
     sites = [Site(fed, c, fed.client_task(c, tmp_path / f"{c}.npz")) for c in range(3)]
     record = serve(fed, wire(sites.__getitem__), log=lambda line: None)
     pool = Pool("mine", x.reshape(90, 4), y, 3, "real")
-    task = Task.from_rows("mine", MLP(4, 6, 3), pool, [(owner == c).nonzero()[:, 0] for c in range(3)], 0, (.6, .2, .2), batch=8)
-    rec = run(make("FedAvg", task, lr=.5), rounds=2, how="loop", device="cpu")
-    assert same(record.state["server"], rec.state["server"]) and same(views(record), views(rec))
+    task = Task.from_rows(
+        "mine",
+        MLP(4, 6, 3),
+        pool,
+        [(owner == c).nonzero()[:, 0] for c in range(3)],
+        0,
+        (0.6, 0.2, 0.2),
+        batch=8,
+    )
+    rec = run(make("FedAvg", task, lr=0.5), rounds=2, how="loop", device="cpu")
+    assert same(record.state["server"], rec.state["server"]) and same(
+        views(record), views(rec)
+    )
     assert record.meta["n"] == rec.meta["n"]
 
 
 def test_rows_from_a_description(tmp_path):
-    path = write(tmp_path / "federation.yaml", task={"classes": 10, "shape": [64], "network": "Linear", "parts": [.8, .1, .1]})
+    path = write(
+        tmp_path / "federation.yaml",
+        task={
+            "classes": 10,
+            "shape": [64],
+            "network": "Linear",
+            "parts": [0.8, 0.1, 0.1],
+        },
+    )
     fed = Federation.load(path)
     part = fed.client_task(1, "digits:clients=3,dirichlet=.3")
-    assert 0 < len(part.x) < 1797 and len(part.x) == sum(len(r[1]) for r in (part.train, part.val, part.test))
+    assert 0 < len(part.x) < 1797 and len(part.x) == sum(
+        len(r[1]) for r in (part.train, part.val, part.test)
+    )
     assert [len(r) for r in part.train] == [0, len(part.train[1]), 0]
     assert type(part.network).__name__ == "Linear" and part.batch == 8
 
 
-@pytest.mark.parametrize("changes, why", [
-    ({"round": 3}, "unknown key 'round'; did you mean 'rounds'?"), ({"rounds": "-"}, "'rounds' is missing"),
-    ({"rounds": 1.5}, "rounds = 1.5; give a whole number"), ({"cohort": 9}, "cohort = 9: the task 'mine' has 3 clients"),
-    ({"wait": 0}, "wait = 0; give seconds"), ({"limit": True}, "limit = True; give a whole number of bytes"),
-    ({"method": {"name": "FedAgv"}}, "unknown method 'FedAgv'; did you mean 'FedAvg'?"),
-    ({"method": {"lrr": 1}}, "no hyper-parameter 'lrr'; did you mean 'lr'?"), ({"method": 3}, "method: 3 is no mapping"),
-    ({"task": {"clinets": 3}}, "task: unknown key 'clinets'; did you mean 'clients'?"),
-    ({"task": {"shape": 4}}, r"task.shape = 4; give the shape of one row, as \[64\]"),
-    ({"task": {"network": {"name": "MPL"}}}, "unknown .*task.network: 'MPL'; did you mean 'MLP'?"),
-    ({"task": {"network": {"name": "MLP"}}}, "task.network MLP: 'hidden' is missing"),
-    ({"task": {"network": {"name": "MLP", "hiden": 3}}}, "unknown key 'hiden'; did you mean 'hidden'?"),
-    ({"task": {"dtype": "half"}}, "task.dtype = 'half'; give float32 or float64"),
-    ({"task": {"groups": {"name": "sex"}}}, "task.groups: 'names' is missing"),
-    ({"method": {"name": "FairFed"}}, "FairFed needs to know the groups")])
+@pytest.mark.parametrize(
+    "changes, why",
+    [
+        ({"round": 3}, "unknown key 'round'; did you mean 'rounds'?"),
+        ({"rounds": "-"}, "'rounds' is missing"),
+        ({"rounds": 1.5}, "rounds = 1.5; give a whole number"),
+        ({"cohort": 9}, "cohort = 9: the task 'mine' has 3 clients"),
+        ({"wait": 0}, "wait = 0; give seconds"),
+        ({"limit": True}, "limit = True; give a whole number of bytes"),
+        (
+            {"method": {"name": "FedAgv"}},
+            "unknown method 'FedAgv'; did you mean 'FedAvg'?",
+        ),
+        ({"method": {"lrr": 1}}, "no hyper-parameter 'lrr'; did you mean 'lr'?"),
+        ({"method": 3}, "method: 3 is no mapping"),
+        (
+            {"task": {"clinets": 3}},
+            "task: unknown key 'clinets'; did you mean 'clients'?",
+        ),
+        (
+            {"task": {"shape": 4}},
+            r"task.shape = 4; give the shape of one row, as \[64\]",
+        ),
+        (
+            {"task": {"network": {"name": "MPL"}}},
+            "unknown .*task.network: 'MPL'; did you mean 'MLP'?",
+        ),
+        (
+            {"task": {"network": {"name": "MLP"}}},
+            "task.network MLP: 'hidden' is missing",
+        ),
+        (
+            {"task": {"network": {"name": "MLP", "hiden": 3}}},
+            "unknown key 'hiden'; did you mean 'hidden'?",
+        ),
+        ({"task": {"dtype": "half"}}, "task.dtype = 'half'; give float32 or float64"),
+        ({"task": {"groups": {"name": "sex"}}}, "task.groups: 'names' is missing"),
+        ({"method": {"name": "FairFed"}}, "FairFed needs to know the groups"),
+    ],
+)
 def test_mistakes_in_the_file(changes, why, tmp_path):
     with pytest.raises(ValueError, match=why):
         Federation.load(write(tmp_path / "federation.yaml", **changes))
 
 
-@pytest.mark.parametrize("arrays, why", [
-    ({"x": np.zeros((9, 4))}, "give x, y of one length"), ({"x": np.zeros((9, 4)), "y": np.zeros(8)}, "give x, y of one length"),
-    ({"x": np.zeros((9, 5)), "y": np.zeros(9)}, r"rows of shape \[5\], .* says \[4\]"),
-    ({"x": np.zeros((9, 4)), "y": np.full(9, 3)}, "labels run from 3 to 3, the federation allows 0 to 2"),
-    ({"x": np.full((9, 4), np.nan), "y": np.zeros(9)}, "9 rows of x hold NaN"),
-    ({"x": np.zeros((1, 4)), "y": np.zeros(1)}, "0 training and 0 test rows"),
-    ({"x": np.array([{}]), "y": np.zeros(1)}, "cannot be read")])
+@pytest.mark.parametrize(
+    "arrays, why",
+    [
+        ({"x": np.zeros((9, 4))}, "give x, y of one length"),
+        ({"x": np.zeros((9, 4)), "y": np.zeros(8)}, "give x, y of one length"),
+        (
+            {"x": np.zeros((9, 5)), "y": np.zeros(9)},
+            r"rows of shape \[5\], .* says \[4\]",
+        ),
+        (
+            {"x": np.zeros((9, 4)), "y": np.full(9, 3)},
+            "labels run from 3 to 3, the federation allows 0 to 2",
+        ),
+        ({"x": np.full((9, 4), np.nan), "y": np.zeros(9)}, "9 rows of x hold NaN"),
+        ({"x": np.zeros((1, 4)), "y": np.zeros(1)}, "0 training and 0 test rows"),
+        ({"x": np.array([{}]), "y": np.zeros(1)}, "cannot be read"),
+    ],
+)
 def test_mistakes_in_the_rows(arrays, why, tmp_path):
     fed = Federation.load(write(tmp_path / "federation.yaml"))
     np.savez(tmp_path / "mine.npz", **arrays)
@@ -498,46 +811,82 @@ def test_mistakes_in_the_rows(arrays, why, tmp_path):
 
 
 def test_both_ends_know_the_same_federation(tmp_path):
-    one, same_, other = (Federation.load(write(tmp_path / f"{k}.yaml", **more))
-                         for k, more in enumerate(({}, {"wait": 5}, {"method": {"lr": .4}})))
+    one, same_, other = (
+        Federation.load(write(tmp_path / f"{k}.yaml", **more))
+        for k, more in enumerate(({}, {"wait": 5}, {"method": {"lr": 0.4}}))
+    )
     assert one.digest == same_.digest != other.digest
 
 
 @pytest.mark.parametrize("name", ["EquFL", "Gaussian-update", "FedAvg"])
 def test_a_federation_of_a_method_can_be_written_down(name):
-    fed = Federation.of(build(name, **{"step": {"name": "SAM", "rho": .1}} if name == "FedAvg" else {}), R)
+    fed = Federation.of(
+        build(
+            name, **{"step": {"name": "SAM", "rho": 0.1}} if name == "FedAvg" else {}
+        ),
+        R,
+    )
     plain = json.loads(json.dumps({"method": fed.method, "task": fed.task}))
     back = Federation(**plain, rounds=R)
     task = back.server_task()
-    assert back.digest == fed.digest and back.groups == GROUPS and back.network == fed.network
+    assert (
+        back.digest == fed.digest
+        and back.groups == GROUPS
+        and back.network == fed.network
+    )
     assert back.make(task) == fed.make(task)
 
 
 # ---------------------------------------------------------------- messages
 def test_bytes_and_back():
-    tree = {"w": {"fc.weight": torch.randn(2, 3).T, "half": torch.ones(2, dtype=torch.float16)}, "none": {},
-            "n": torch.tensor(3.0), "seen": torch.tensor([True, False]), "deep": {"er": {"empty": torch.zeros(0, 4)}, "no": {}},
-            "cid": torch.tensor(-1)}
+    tree = {
+        "w": {
+            "fc.weight": torch.randn(2, 3).T,
+            "half": torch.ones(2, dtype=torch.float16),
+        },
+        "none": {},
+        "n": torch.tensor(3.0),
+        "seen": torch.tensor([True, False]),
+        "deep": {"er": {"empty": torch.zeros(0, 4)}, "no": {}},
+        "cid": torch.tensor(-1),
+    }
     back = message.unpack(message.pack(tree))
-    for got in (back, through(tree), message.check(through(tree), tree, 10 ** 6)):
-        assert same(got, tree) and repr(tmap(lambda x: 0, got)) == repr(tmap(lambda x: 0, tree))
-    assert list(message.pack(tree))[:3] == ["w/fc.weight", "w/half", "none/"] and through({}) == {}
+    for got in (back, through(tree), message.check(through(tree), tree, 10**6)):
+        assert same(got, tree) and repr(tmap(lambda x: 0, got)) == repr(
+            tmap(lambda x: 0, tree)
+        )
+    assert (
+        list(message.pack(tree))[:3] == ["w/fc.weight", "w/half", "none/"]
+        and through({}) == {}
+    )
 
 
-@pytest.mark.parametrize("body", [b"", b"abc", b"\xff" * 40, message.dumps({"a": torch.ones(3)})[:-1],
-                                  message.dumps({"a": torch.ones(3)}) + b"x", (2).to_bytes(8, "little") + b"{}",
-                                  (24).to_bytes(8, "little") + b'[["a", "object", [1, 2]]]',
-                                  (33).to_bytes(8, "little") + b'[["a", "float32", [99999999999]]]',
-                                  (25).to_bytes(8, "little") + b'[["a", "float32", [-1]]] '])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"abc",
+        b"\xff" * 40,
+        message.dumps({"a": torch.ones(3)})[:-1],
+        message.dumps({"a": torch.ones(3)}) + b"x",
+        (2).to_bytes(8, "little") + b"{}",
+        (24).to_bytes(8, "little") + b'[["a", "object", [1, 2]]]',
+        (33).to_bytes(8, "little") + b'[["a", "float32", [99999999999]]]',
+        (25).to_bytes(8, "little") + b'[["a", "float32", [-1]]] ',
+    ],
+)
 def test_bytes_that_are_no_message(body):
     with pytest.raises(ValueError, match="no message of fedlib"):
         message.loads(body)
 
 
 def test_what_cannot_be_sent():
-    for tree, why in (({"a/b": torch.ones(1)}, "without '/'"), ({"a": 1.0}, "'a' is float: give tensors of"),
-                      ({"a": torch.ones(1, dtype=torch.bfloat16)}, "bfloat16")):
+    for tree, why in (
+        ({"a/b": torch.ones(1)}, "without '/'"),
+        ({"a": 1.0}, "'a' is float: give tensors of"),
+        ({"a": torch.ones(1, dtype=torch.bfloat16)}, "bfloat16"),
+    ):
         with pytest.raises(ValueError, match=why):
             message.dumps(tree)
     with pytest.raises(ValueError, match="and the limit is 10"):
-        message.loads(b"0" * 2 ** 21, 10)
+        message.loads(b"0" * 2**21, 10)

@@ -1,4 +1,7 @@
-"""What every method must keep to, asked of every registered class and of pieces and wrappers around them. In float64."""
+"""What every method must keep to, asked of every registered class and of pieces and
+wrappers around them. In float64.
+"""
+
 import inspect
 import math
 from dataclasses import fields
@@ -24,33 +27,62 @@ from fedlib.nets import Linear
 
 R, M, SEED, NEAR = 4, 4, 1, 1e-9
 HOOKS = ("server", "send", "aggregate", "client", "receive", "local", "views")
-QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 2, "momentum": 0.5,     # so that everything happens in four rounds
-         "outer": 3, "J": 2, "size": 12, "pool": 30}
+QUICK = {
+    "W": 1,
+    "theta": math.inf,
+    "tune": 1,
+    "head_epochs": 2,
+    "momentum": 0.5,  # so that everything happens in four rounds
+    "outer": 3,
+    "J": 2,
+    "size": 12,
+    "pool": 30,
+}
 SIZES = {"net": "same", "outer": 2, "J": 2, "size": 12}
 PIECES = {
     "Noisy": lambda t: Noisy(t, lr=0.2, momentum=0.5),
     "FedAvg(SAM)": lambda t: METHODS["FedAvg"](t, step=SAM(), decay=0.01),
     "FedAvg(Median)": lambda t: METHODS["FedAvg"](t, rule=Median()),
-    "FedAvg(Private)": lambda t: METHODS["FedAvg"](t, step=Private(0.5, 0.5), poisson=True),
-    "EquFL(Median)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t, rule=Median()), target="Multi", **SIZES),
-    "EquFL(rewind)": lambda t: METHODS["EquFL"](t, inner=METHODS["FedAvg"](t), collect="discrete", count=2, rewind=True, **SIZES),
+    "FedAvg(Private)": lambda t: METHODS["FedAvg"](
+        t, step=Private(0.5, 0.5), poisson=True
+    ),
+    "EquFL(Median)": lambda t: METHODS["EquFL"](
+        t, inner=METHODS["FedAvg"](t, rule=Median()), target="Multi", **SIZES
+    ),
+    "EquFL(rewind)": lambda t: METHODS["EquFL"](
+        t, inner=METHODS["FedAvg"](t), collect="discrete", count=2, rewind=True, **SIZES
+    ),
     "pFedHN-chunked(16)": lambda t: METHODS["pFedHN-chunked"](t, chunk=16, width=7),
     "Ditto(own)": lambda t: METHODS["Ditto"](t, own=2),
-    "PLGU-LF(theta)": lambda t: METHODS["PLGU-LF"](t, at="theta", freeze=True, layer="tensor", perturb="personal", momentum=0.5),
-    "PLGU-LF(initial)": lambda t: METHODS["PLGU-LF"](t, first="initial", direction="w", D=2, perturb="universal", scale="renorm"),
-    "PLGU-GRep(drift)": lambda t: METHODS["PLGU-GRep"](t, against="drift", fresh=True, steps=3, layer="tensor", scale="exact"),
+    "PLGU-LF(theta)": lambda t: METHODS["PLGU-LF"](
+        t, at="theta", freeze=True, layer="tensor", perturb="personal", momentum=0.5
+    ),
+    "PLGU-LF(initial)": lambda t: METHODS["PLGU-LF"](
+        t, first="initial", direction="w", D=2, perturb="universal", scale="renorm"
+    ),
+    "PLGU-GRep(drift)": lambda t: METHODS["PLGU-GRep"](
+        t, against="drift", fresh=True, steps=3, layer="tensor", scale="exact"
+    ),
     "Tuned(FedAvg)": lambda t: Tuned(t, inner=METHODS["FedAvg"](t), tune=1),
-    "Tuned(FedRep)": lambda t: Tuned(t, inner=METHODS["FedRep"](t, head_epochs=1), tune=1),
+    "Tuned(FedRep)": lambda t: Tuned(
+        t, inner=METHODS["FedRep"](t, head_epochs=1), tune=1
+    ),
 }
-BESIDE_CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}                         # these need a network of their own
+# these need a network of their own
+BESIDE_CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}
 NAMES = [*METHODS, *PIECES]
-pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")             # after three steps on thirty rows
+# after three steps on thirty rows
+pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")
 
 
 @cache
 def task_of(kind="plain"):
-    return {"plain": lambda: toy(groups=GROUPS), "normed": lambda: toy(Normed(5, 6, 3), groups=GROUPS),
-            "linear": lambda: toy(Linear(5, 3), groups=GROUPS), "single": lambda: toy(dtype=torch.float32, groups=GROUPS)}[kind]()
+    return {
+        "plain": lambda: toy(groups=GROUPS),
+        "normed": lambda: toy(Normed(5, 6, 3), groups=GROUPS),
+        "linear": lambda: toy(Linear(5, 3), groups=GROUPS),
+        "single": lambda: toy(dtype=torch.float32, groups=GROUPS),
+    }[kind]()
 
 
 @cache
@@ -59,12 +91,15 @@ def beside_clip(network, dtype):
 
 
 def build(name, task):
-    if name in BESIDE_CLIP:                                # rows of the same shape, dealt to the clients in the same way
+    # rows of the same shape, dealt to the clients in the same way
+    if name in BESIDE_CLIP:
         task = beside_clip(BESIDE_CLIP[name], task.x.dtype)
     if name in PIECES:
         return PIECES[name](task)
     known = {f.name for f in fields(METHODS[name])}
-    return make(name, task, **{k: v for k, v in QUICK.items() if k in known and k != "momentum"})
+    return make(
+        name, task, **{k: v for k, v in QUICK.items() if k in known and k != "momentum"}
+    )
 
 
 @cache
@@ -74,7 +109,14 @@ def ran(name, how="loop", kind="plain", device="cpu", guests=True):
 
 
 def go(name, kind="plain", **more):
-    usual = {"rounds": R, "seed": SEED, "cohort": M, "how": "loop", "guests": True, "device": "cpu"}
+    usual = {
+        "rounds": R,
+        "seed": SEED,
+        "cohort": M,
+        "how": "loop",
+        "guests": True,
+        "device": "cpu",
+    }
     return run(build(name, task_of(kind)), **(usual | more))
 
 
@@ -83,18 +125,21 @@ def near(a, b, tol=NEAR):
 
 
 each_method = pytest.mark.parametrize("name", NAMES)
-full = pytest.mark.full                                # the dearest third: in CI, and not in `make test`
+full = pytest.mark.full  # the dearest third: in CI, and not in `make test`
 
 
-# ---------------------------------------------------------------- execution changes no number
+# ---------------------------------------------------------- execution changes no number
 @each_method
 def test_vmap_is_loop(name, device):
-    """Clients at once, on each device that this machine has, against one after another on the CPU."""
+    """Clients at once, on each device that this machine has,
+    against one after another on the CPU.
+    """
     assert near(ran(name), ran(name, "vmap", device=device))
 
 
 @full
-@pytest.mark.parametrize("name", [n for n in NAMES if "Private" not in n])                # refused, see test_guests
+# refused, see test_guests
+@pytest.mark.parametrize("name", [n for n in NAMES if "Private" not in n])
 def test_vmap_is_loop_with_batch_norm(name):
     assert near(ran(name, kind="normed"), ran(name, "vmap", kind="normed"))
 
@@ -117,26 +162,42 @@ def test_resumed_is_uninterrupted_bit_for_bit(name, how, tmp_path):
 
 @each_method
 def test_order_of_clients_is_irrelevant(name):
-    ids = [cohort_of(build(name, task_of()), task_of(), SEED, t, M) for t in range(R + 1)]
-    there, back = ran(name, guests=False), go(name, cohort=lambda t: ids[t].roll(2), guests=False)
+    ids = [
+        cohort_of(build(name, task_of()), task_of(), SEED, t, M) for t in range(R + 1)
+    ]
+    there, back = (
+        ran(name, guests=False),
+        go(name, cohort=lambda t: ids[t].roll(2), guests=False),
+    )
     assert gap(state(there), state(back)) < NEAR
-    assert gap({k: torch.as_tensor(v) for k, v in there.views.items()},
-               {k: torch.as_tensor(v) for k, v in back.views.items()}) < NEAR
+    assert (
+        gap(
+            {k: torch.as_tensor(v) for k, v in there.views.items()},
+            {k: torch.as_tensor(v) for k, v in back.views.items()},
+        )
+        < NEAR
+    )
 
 
 @each_method
 def test_a_cohort_of_one(name):
     alone = go(name, cohort=1)
-    assert all(bool(x.isfinite().all()) for x in leaves(state(alone)) if x.is_floating_point())
+    assert all(
+        bool(x.isfinite().all()) for x in leaves(state(alone)) if x.is_floating_point()
+    )
     assert near(alone, go(name, cohort=1, how="vmap"))
 
 
 @each_method
 def test_single_precision_is_close(name):
     a, b = ran(name), go(name, kind="single")
-    assert all(x.dtype == torch.float32 for x in leaves(state(b)) if x.is_floating_point())
+    assert all(
+        x.dtype == torch.float32 for x in leaves(state(b)) if x.is_floating_point()
+    )
     numbers = [x for x in leaves(state(a)) if x.is_floating_point() and x.numel()]
-    assert gap(state(a), state(b)) < 1e-3 * max(1.0, max(float(x.abs().max()) for x in numbers))
+    assert gap(state(a), state(b)) < 1e-3 * max(
+        1.0, max(float(x.abs().max()) for x in numbers)
+    )
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "Ditto", "FedAvg(SAM)"])
@@ -147,30 +208,52 @@ def test_slow_path_changes_nothing(name, monkeypatch):
     functional = go(name, kind="linear")
     monkeypatch.undo()
     monkeypatch.setattr(Linear, "dense", None)
-    fresh = run(build(name, toy(Linear(5, 3), groups=GROUPS)), rounds=R, seed=SEED, cohort=M, how="loop", guests=True)
+    fresh = run(
+        build(name, toy(Linear(5, 3), groups=GROUPS)),
+        rounds=R,
+        seed=SEED,
+        cohort=M,
+        how="loop",
+        guests=True,
+    )
     assert near(fast, functional) and near(fast, fresh)
     assert fast.state["server"]["w"]["fc.weight"].abs().max() > 0
 
 
-# ---------------------------------------------------------------- a client's numbers are its own
+# ------------------------------------------------------- a client's numbers are its own
 def local_of(method, task, ids, how, plans=None, down=None, mine=None):
-    """What `local` makes of the first round for clients ids: (mine, up), each [len(ids), ...]."""
+    """What `local` makes of the first round for clients ids:
+    (mine, up), each [len(ids), ...].
+    """
     with torch.no_grad():
         everybody = torch.arange(task.C)
         start = Clients(method, task, SEED, -1, R, "loop", None)
         if down is None:
             S, w = start.shards(everybody), task.init(SEED)
-            mine = tmap(torch.clone, start.each(lambda s: method.client(w, s), (), S, "client"))
+            mine = tmap(
+                torch.clone, start.each(lambda s: method.client(w, s), (), S, "client")
+            )
 
             def ask(question, tree=None):
-                return start.each(lambda m, s: question(tree or {}, m, s), (mine,), S, "ask")
-            server = method.server(w, Round(-1, R, fold(torch.tensor(SEED), -1), ask, everybody))
+                return start.each(
+                    lambda m, s: question(tree or {}, m, s), (mine,), S, "ask"
+                )
+
+            server = method.server(
+                w, Round(-1, R, fold(torch.tensor(SEED), -1), ask, everybody)
+            )
             down = method.send(server, everybody)
         run_ = Clients(method, task, SEED, 0, R, how, None)
         run_.plans = run_.plans | (plans or {})
         S, mine_ = run_.shards(ids), tmap(torch.clone, mine)
         if listens(method):
-            run_.keep(lambda *a: (method.receive(*a), {}), pick(down, ids), mine_, S, "receive")
+            run_.keep(
+                lambda *a: (method.receive(*a), {}),
+                pick(down, ids),
+                mine_,
+                S,
+                "receive",
+            )
         up = run_.keep(method.local, pick(down, ids), mine_, S, "local")
     return {"mine": pick(mine_, ids), "up": up}, down, mine
 
@@ -188,7 +271,9 @@ def test_company_and_other_plans_are_irrelevant(name):
 
 @each_method
 def test_padding_is_irrelevant(name):
-    """Client 5 holds less than a batch: beside client 3, which holds five, nearly everything it sees is padding."""
+    """Client 5 holds less than a batch: beside client 3, which holds five, nearly
+    everything it sees is padding.
+    """
     method = build(name, task_of())
     task = method.task
     pair, down, mine = local_of(method, task, torch.tensor([5, 3]), "vmap")
@@ -198,11 +283,17 @@ def test_padding_is_irrelevant(name):
 
 @pytest.mark.parametrize("damage", ["masks", "steps"])
 def test_forgotten_masks_are_noticed(damage, monkeypatch):
-    """If padded rows, or padded steps, counted, then `test_vmap_is_loop` would fail: it can."""
+    """If padded rows, or padded steps, counted,
+    then `test_vmap_is_loop` would fail: it can.
+    """
     method = METHODS["FedAvg"](task_of(), momentum=0.5, decay=0.1)
 
     def twice():
-        return [run(method, rounds=R, seed=SEED, cohort=M, how=how) for how in ("loop", "vmap")]
+        return [
+            run(method, rounds=R, seed=SEED, cohort=M, how=how)
+            for how in ("loop", "vmap")
+        ]
+
     assert near(*twice())
     if damage == "steps":
         monkeypatch.setattr(local, "where", lambda c, new, old: new)
@@ -214,6 +305,7 @@ def test_forgotten_masks_are_noticed(damage, monkeypatch):
             for p in data["plans"].values():
                 p["m"] = torch.ones_like(p["m"])
             return data, make
+
         monkeypatch.setattr(Task, "stacked", stacked)
     assert not near(*twice())
 
@@ -224,21 +316,31 @@ def frozen(x):
 
 
 def watched(hook, calls):
-    """The hook, called twice on the same arguments: it must answer the same and leave them as they were."""
+    """The hook, called twice on the same arguments:
+    it must answer the same and leave them as they were.
+    """
+
     def twice(self, *args):
         before = [frozen(a) for a in args]
         one, two = hook(self, *args), hook(self, *args)
         calls.add(hook.__name__)
         for a, b in zip(args, before):
-            assert not isinstance(a, dict) or same(a, b), f"{hook.__name__} changed its input"
+            assert not isinstance(a, dict) or same(a, b), (
+                f"{hook.__name__} changed its input"
+            )
         if hook.__name__ == "views":
             x = args[2].all("test").x
             answers = [{k: v(x) for k, v in f.items()} for f in (one, two, one)]
-            assert same(answers[0], answers[1]) and same(answers[0], answers[2]), "a view does not repeat itself"
+            assert same(answers[0], answers[1]) and same(answers[0], answers[2]), (
+                "a view does not repeat itself"
+            )
         else:
-            parts = [dict(enumerate(f)) if isinstance(f, tuple) else f for f in (one, two)]
+            parts = [
+                dict(enumerate(f)) if isinstance(f, tuple) else f for f in (one, two)
+            ]
             assert same(*parts), f"{hook.__name__} does not repeat itself"
         return one
+
     return twice
 
 
@@ -247,18 +349,26 @@ def test_functions_are_pure(name, monkeypatch):
     reference, calls, x = ran(name), set(), task_of().x.clone()
     cls = type(build(name, task_of()))
     for hook in HOOKS:
-        monkeypatch.setattr(cls, hook, watched(inspect.getattr_static(cls, hook), calls))
+        monkeypatch.setattr(
+            cls, hook, watched(inspect.getattr_static(cls, hook), calls)
+        )
     again = go(name)
     assert calls >= {"server", "send", "aggregate", "client", "local", "views"}
     assert same(state(again), state(reference)) and torch.equal(x, task_of().x)
 
 
-# ---------------------------------------------------------------- moments, views, guests
+# --------------------------------------------------------------- moments, views, guests
 @each_method
 def test_looking_changes_nothing(name):
     often, seldom = ran(name), go(name, every=3, guests=False)
     assert same(state(often), state(seldom))
-    assert seldom.rounds.tolist() == [0, 3, 4] and often.rounds.tolist() == [0, 1, 2, 3, 4]
+    assert seldom.rounds.tolist() == [0, 3, 4] and often.rounds.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     for key in seldom.views:
         rounds = [r for r in seldom.rounds if r < R or key[0] != "post"]
         at = [often.rounds.tolist().index(r) for r in rounds]
@@ -272,9 +382,13 @@ def test_two_moments(name):
     for view in method.post:
         pre, post = rec["pre", view, "test"], rec["post", view, "test"]
         assert post.shape == (R, task_of().C) and len(pre) == R + 1
-    before, after = (run(method, rounds=R, seed=SEED, cohort=M, how="loop", upto=t) for t in (1, 2))
+    before, after = (
+        run(method, rounds=R, seed=SEED, cohort=M, how="loop", upto=t) for t in (1, 2)
+    )
     ids = cohort_of(method, task_of(), SEED, 1, M)
-    absent = torch.tensor([c for c in range(task_of().C) if c not in ids.tolist()], dtype=torch.long)
+    absent = torch.tensor(
+        [c for c in range(task_of().C) if c not in ids.tolist()], dtype=torch.long
+    )
     old, new = (pick(r.state["clients"], absent) for r in (before, after))
     if method.download == "cohort":
         assert same(old, new), "an absent client's state changed"
@@ -282,20 +396,29 @@ def test_two_moments(name):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if build(n, task_of()).post])
 def test_training_moves_what_post_scores(name, monkeypatch):
-    """The logits of a post view differ before and after training, for those that trained."""
+    """The logits of a post view differ before and after training,
+    for those that trained.
+    """
     moments, honest = [], engine.score
 
     def score(method, down, clients, run_, shards, splits, names=None, hear=None):
         def logits(d, m, s):
-            return {k: v(s.all("test").x) for k, v in method.views(d, m, s).items() if k in method.post}
+            return {
+                k: v(s.all("test").x)
+                for k, v in method.views(d, m, s).items()
+                if k in method.post
+            }
+
         moments.append(run_.each(logits, (down, clients), shards, "views"))
         return honest(method, down, clients, run_, shards, splits, names, hear)
+
     monkeypatch.setattr(engine, "score", score)
     go(name, rounds=1, guests=False)
     pre, post, _ = moments
     ids = cohort_of(build(name, task_of()), task_of(), SEED, 0, M)
     for view in pre:
-        moved = (pre[view][ids] - post[view]).abs().amax((1, 2)) > 0           # only they are scored anew
+        # only they are scored anew
+        moved = (pre[view][ids] - post[view]).abs().amax((1, 2)) > 0
         assert moved.all()
 
 
@@ -307,31 +430,44 @@ def test_views_are_logits_of_every_client(name):
     def look(method, down, clients, run_, shards, splits, names=None, hear=None):
         def f(d, m, s):
             for k, v in method.views(d, m, s).items():
-                shapes.setdefault(k, set()).add((tuple(v(s.all("test").x).shape), len(s.all("test").y)))
+                shapes.setdefault(k, set()).add(
+                    (tuple(v(s.all("test").x).shape), len(s.all("test").y))
+                )
             return {}
+
         run_.each(f, (down, clients), shards, "views")
         return honest(method, down, clients, run_, shards, splits, names, hear)
+
     rec = ran(name)
     with pytest.MonkeyPatch.context() as m:
         m.setattr(engine, "score", look)
         run(method, rounds=0, seed=SEED, cohort=M, how="loop")
-    assert shapes and all(shape == (n, task.K) for v in shapes.values() for shape, n in v)
+    assert shapes and all(
+        shape == (n, task.K) for v in shapes.values() for shape, n in v
+    )
     assert {v for m, v, _ in rec.views if m == "pre"} == set(shapes)
     for (moment, _, _), a in rec.views.items():
-        assert a.shape[1] == (len(task.guests) if moment == "guest" else task.C) and ((a >= 0) & (a <= 1)).all()
+        assert (
+            a.shape[1] == (len(task.guests) if moment == "guest" else task.C)
+            and ((a >= 0) & (a <= 1)).all()
+        )
 
 
 @each_method
 def test_guests_are_scored_and_leave_no_trace(name):
     rec, without = ran(name), ran(name, guests=False)
-    assert {v for m, v, _ in rec.views if m == "guest"} == {v for m, v, _ in rec.views if m == "pre"}
+    assert {v for m, v, _ in rec.views if m == "guest"} == {
+        v for m, v, _ in rec.views if m == "pre"
+    }
     assert same(state(rec), state(without))
 
 
-# ---------------------------------------------------------------- what leaves the device
+# --------------------------------------------------------------- what leaves the device
 @each_method
 def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
-    """Messages weighed one by one as clients get and give them, against what the record says."""
+    """Messages weighed one by one as clients get and give them,
+    against what the record says.
+    """
     real = {"down": {}, "up": {}, "answer": {}, "ask": {}}
     task = task_of("single")
     method = build(name, task)
@@ -340,7 +476,9 @@ def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
 
     def weigh(way, tree):
         for k, v in tree.items():
-            real[way].setdefault(k, sum(x.numel() * x.element_size() for x in leaves(v)))
+            real[way].setdefault(
+                k, sum(x.numel() * x.element_size() for x in leaves(v))
+            )
 
     def one(self, f, args, c, stage):
         out = f(*args)
@@ -362,16 +500,20 @@ def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
         answers = [f(*[pick(t, i) for t in trees], s) for i, s in enumerate(shards[1])]
         weigh("answer", {f"{question.__name__}.{k}": v for k, v in answers[0].items()})
         return stack(answers)
+
     monkeypatch.setattr(Clients, "_one", one)
     monkeypatch.setattr(cls, "send", spied_send)
     monkeypatch.setattr(Clients, "each", asked)
     rec = run(method, rounds=R, seed=SEED, cohort=M, how="loop")
-    told = {way: {k: v["bytes"] for k, v in entries.items()} for way, entries in rec.meta["bytes"].items()}
+    told = {
+        way: {k: v["bytes"] for k, v in entries.items()}
+        for way, entries in rec.meta["bytes"].items()
+    }
     assert {w: t for w, t in told.items() if t} == {w: t for w, t in real.items() if t}
     assert sum(told["up"].values()) > 0
 
 
-# ---------------------------------------------------------------- what a class says of itself
+# ---------------------------------------------------------- what a class says of itself
 @pytest.mark.parametrize("name", METHODS)
 def test_class_facts(name):
     cls, method = METHODS[name], build(name, task_of())
@@ -380,4 +522,6 @@ def test_class_facts(name):
     assert inspect.getdoc(cls) and cls.__doc__ is not Method.__doc__
     for f in fields(cls):
         if f.name != "task":
-            assert f.metadata["what"] and f.metadata["source"], f"{name}.{f.name} says nothing of itself"
+            assert f.metadata["what"] and f.metadata["source"], (
+                f"{name}.{f.name} says nothing of itself"
+            )

@@ -1,4 +1,7 @@
-"""FedCLIP and PromptFL: losses by brute force, torch's optimisers as oracles, and what travels."""
+"""FedCLIP and PromptFL: losses by brute force, torch's optimisers as oracles,
+and what travels.
+"""
+
 import math
 
 import pytest
@@ -19,12 +22,22 @@ SGD = {"lr": 0.05, "momentum": 0.0, "decay": 0.0, "epochs": 1}
 
 
 def server(method, task, rounds=1, **more):
-    return run(method, task, rounds, **({"how": "loop", "device": "cpu"} | more)).state["server"]["w"]
+    return run(method, task, rounds, **({"how": "loop", "device": "cpu"} | more)).state[
+        "server"
+    ]["w"]
 
 
 def batch(task, rows, m=None):
     rows = torch.tensor(rows)
-    return Batch(task.x[rows], task.y[rows], None, None if m is None else torch.tensor(m).double(), rows, None, len(rows))
+    return Batch(
+        task.x[rows],
+        task.y[rows],
+        None,
+        None if m is None else torch.tensor(m).double(),
+        rows,
+        None,
+        len(rows),
+    )
 
 
 # ---------------------------------------------------------------- FedCLIP
@@ -34,10 +47,13 @@ def test_contrastive_by_brute_force():
     u, t = net.feat(w, b.x), net.text.double()
     S = [[5.0 * float(u[i] @ t[b.y[j]]) for j in range(4)] for i in range(4)]
     lse = lambda v: math.log(sum(map(math.exp, v)))
-    want = sum((lse(S[i]) - S[i][i] + lse([S[j][i] for j in range(4)]) - S[i][i]) / 8 for i in range(4))
+    want = sum(
+        (lse(S[i]) - S[i][i] + lse([S[j][i] for j in range(4)]) - S[i][i]) / 8
+        for i in range(4)
+    )
     method = FedCLIP(task)
     assert float(method.contrastive(w, b)) == pytest.approx(want, abs=1e-6)
-    ones = task.init(3)                                # rows of one class are mismatches: the loss stays up at log 2
+    ones = task.init(3)  # rows of one class are mismatches: the loss stays up at log 2
     same = batch(task, [r for r in range(60) if task.y[r] == 0][:2])
     assert float(method.contrastive(ones, same)) >= math.log(2) - 0.05
 
@@ -47,11 +63,16 @@ def test_padding_is_nobodys_mismatch():
     method, w = FedCLIP(task), task.init(0)
     some, padded = batch(task, [0, 4, 9]), batch(task, [0, 4, 9, 0, 0], [1, 1, 1, 0, 0])
     g = [torch.func.grad(method.contrastive)(w, b) for b in (some, padded)]
-    assert float(method.contrastive(w, some)) == pytest.approx(float(method.contrastive(w, padded)), abs=1e-9)
+    assert float(method.contrastive(w, some)) == pytest.approx(
+        float(method.contrastive(w, padded)), abs=1e-9
+    )
     assert gap(*g) < 1e-9 and max(float(v.abs().max()) for v in g[0].values()) > 1e-4
     alone = torch.func.grad(method.contrastive)(w, batch(task, [0]))
     none = torch.func.grad(method.contrastive)(w, batch(task, [0, 0], [0, 0]))
-    assert gap(alone, {k: torch.zeros_like(v) for k, v in w.items()}) < 1e-12 and gap(none, alone) < 1e-12
+    assert (
+        gap(alone, {k: torch.zeros_like(v) for k, v in w.items()}) < 1e-12
+        and gap(none, alone) < 1e-12
+    )
 
 
 def test_batches_of_one_row_are_left_out():
@@ -63,8 +84,14 @@ def test_batches_of_one_row_are_left_out():
         assert [len(b.y) for b in shard] == ([4, 1] if ids == 0 else [4, 4, 1])
         assert [len(b.y) for b in paired(shard)] == ([4] if ids == 0 else [4, 4])
     padded, make = task.stacked(0, 0, 1, torch.tensor([0, 1]), method.plans())
-    row = {"plans": {k: {n: v[0] for n, v in p.items()} for k, p in padded["plans"].items()}, "n": padded["n"][0],
-           "cid": padded["cid"][0], "key": padded["key"][0]}
+    row = {
+        "plans": {
+            k: {n: v[0] for n, v in p.items()} for k, p in padded["plans"].items()
+        },
+        "n": padded["n"][0],
+        "cid": padded["cid"][0],
+        "key": padded["key"][0],
+    }
     assert [float(b.m.sum()) for b in paired(make(row))] == [4, 0, 0]
     one = toy_towers(sizes=(1, 1))[1]
     assert gap(server(FedCLIP(one), one), one.init(0)) == 0
@@ -73,7 +100,9 @@ def test_batches_of_one_row_are_left_out():
 
 @pytest.mark.parametrize("loss", ["contrastive", "class_ce"])
 def test_fedclip_is_torchs_adam(loss):
-    """Two rounds by hand with torch.optim.Adam, new in each round, and the plain average."""
+    """Two rounds by hand with torch.optim.Adam, new in each round,
+    and the plain average.
+    """
     _, task = toy_towers()
     method = FedCLIP(task, lr=0.01, fedclip_loss=loss)
     net, w = task.network, task.init(0)
@@ -89,7 +118,11 @@ def test_fedclip_is_torchs_adam(loss):
                 S = 5 * u @ net.text.double()[b.y].T
                 i = torch.arange(len(S))
                 L = (F.cross_entropy(S, i) + F.cross_entropy(S.T, i)) / 2
-                L = F.cross_entropy(5 * u @ net.text.double().T, b.y) if loss == "class_ce" else L
+                L = (
+                    F.cross_entropy(5 * u @ net.text.double().T, b.y)
+                    if loss == "class_ce"
+                    else L
+                )
                 adam.zero_grad()
                 L.backward()
                 adam.step()
@@ -100,16 +133,27 @@ def test_fedclip_is_torchs_adam(loss):
 
 # ---------------------------------------------------------------- PromptFL
 def test_promptfl_is_torchs_sgd_with_a_falling_step():
-    """Three rounds by hand. Round t averages the models of round t only, by equal weights, and starts with no momentum."""
+    """Three rounds by hand.
+
+    Round t averages the models of round t only, by equal weights, and starts with no
+    momentum.
+    """
     _, task = toy_towers(network="Prompts")
     method, w = PromptFL(task, lr=0.02, epochs=2), task.init(0)
     for t in range(3):
         ws = []
         for shard in task.shards(0, t, 3, torch.arange(task.C), method.plans()):
             ctx = w["ctx"].clone().requires_grad_()
-            sgd = torch.optim.SGD([ctx], 0.02 * (1 + math.cos(math.pi * t / 3)) / 2, 0.9, weight_decay=5e-4)
+            sgd = torch.optim.SGD(
+                [ctx],
+                0.02 * (1 + math.cos(math.pi * t / 3)) / 2,
+                0.9,
+                weight_decay=5e-4,
+            )
             for b in shard:
-                logits = 5 * F.normalize(b.x, dim=1) @ task.network.texts({"ctx": ctx}).T
+                logits = (
+                    5 * F.normalize(b.x, dim=1) @ task.network.texts({"ctx": ctx}).T
+                )
                 sgd.zero_grad()
                 F.cross_entropy(logits, b.y).backward()
                 sgd.step()
@@ -117,34 +161,72 @@ def test_promptfl_is_torchs_sgd_with_a_falling_step():
         w = {"ctx": torch.stack(ws).mean(0)}
     assert gap(server(method, task, 3), w) < 1e-6
     first = server(PromptFL(task, lr=0.02, epochs=2), task, 1)
-    assert gap(first, server(PromptFL(task, lr=0.02, epochs=2, schedule="constant"), task, 1)) == 0
+    assert (
+        gap(
+            first,
+            server(PromptFL(task, lr=0.02, epochs=2, schedule="constant"), task, 1),
+        )
+        == 0
+    )
     still = server(PromptFL(task, schedule="constant", **SGD), task, 3)
     assert gap(still, server(Uniform(task, **SGD), task, 3)) < 1e-12
 
 
 # ---------------------------------------------------------------- both
-@pytest.mark.parametrize("name, network", [("FedCLIP", "Adapter"), ("PromptFL", "Prompts"), ("FedAvg", "Adapter"),
-                                           ("FedAvg", "Prompts"), ("Ditto", "Prompts")])
+@pytest.mark.parametrize(
+    "name, network",
+    [
+        ("FedCLIP", "Adapter"),
+        ("PromptFL", "Prompts"),
+        ("FedAvg", "Adapter"),
+        ("FedAvg", "Prompts"),
+        ("Ditto", "Prompts"),
+    ],
+)
 def test_vmap_is_loop_and_only_the_trainable_travels(name, network):
     _, task = toy_towers(network=network)
-    kind = {"FedCLIP": FedCLIP, "PromptFL": PromptFL, "FedAvg": FedAvg, "Ditto": Ditto}[name]
-    loop, many = (run(kind(task), task, 3, cohort=4, how=how, guests=True, device="cpu") for how in ("loop", "vmap"))
-    assert gap(loop.state["server"], many.state["server"]) < 1e-9 and all((loop[k] == many[k]).all() for k in loop.views)
+    kind = {"FedCLIP": FedCLIP, "PromptFL": PromptFL, "FedAvg": FedAvg, "Ditto": Ditto}[
+        name
+    ]
+    loop, many = (
+        run(kind(task), task, 3, cohort=4, how=how, guests=True, device="cpu")
+        for how in ("loop", "vmap")
+    )
+    assert gap(loop.state["server"], many.state["server"]) < 1e-9 and all(
+        (loop[k] == many[k]).all() for k in loop.views
+    )
     assert gap(loop.state["server"]["w"], task.init(0)) > 1e-5
     want = 2 * 6 * 6 + 2 * 6 if network == "Adapter" else 2 * 8
-    assert loop.meta["bytes"]["up"]["w"]["values"] == loop.meta["bytes"]["down"]["w"]["values"] == want
+    assert (
+        loop.meta["bytes"]["up"]["w"]["values"]
+        == loop.meta["bytes"]["down"]["w"]["values"]
+        == want
+    )
 
 
 def test_single_precision_is_close():
     for network, kind in (("Adapter", FedCLIP), ("Prompts", PromptFL)):
-        double, single = (toy_towers(network=network, dtype=t)[1] for t in (torch.float64, torch.float32))
-        assert gap(server(kind(double), double, 2), server(kind(single), single, 2)) < 1e-4
+        double, single = (
+            toy_towers(network=network, dtype=t)[1]
+            for t in (torch.float64, torch.float32)
+        )
+        assert (
+            gap(server(kind(double), double, 2), server(kind(single), single, 2)) < 1e-4
+        )
 
 
 def test_refusals():
     plain, adapter, prompts = toy(), toy_towers()[1], toy_towers(network="Prompts")[1]
-    for kind, task in ((FedCLIP, plain), (FedCLIP, prompts), (PromptFL, plain), (PromptFL, adapter)):
-        with pytest.raises(ValueError, match=f"{kind.__name__} trains.*has {type(task.network).__name__}"):
+    for kind, task in (
+        (FedCLIP, plain),
+        (FedCLIP, prompts),
+        (PromptFL, plain),
+        (PromptFL, adapter),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"{kind.__name__} trains.*has {type(task.network).__name__}",
+        ):
             kind(task)
     with pytest.raises(ValueError, match="beta1"):
         FedCLIP(adapter, momentum=0.5)

@@ -1,4 +1,7 @@
-"""Two towers: the stand-in, open_clip as the oracle, features, and the two networks that are trained beside them."""
+"""Two towers: the stand-in, open_clip as the oracle, features, and the two networks
+that are trained beside them.
+"""
+
 import json
 from dataclasses import replace
 
@@ -29,25 +32,45 @@ def trained():
 @pytest.fixture(scope="module")
 def open_clip():
     import fedlib.nets.vision  # noqa: F401
+
     return pytest.importorskip("open_clip")
 
 
 # ---------------------------------------------------------------- the stand-in
 def test_text_tower_is_torchs_transformer():
-    """Layer by layer the numbers of nn.TransformerEncoderLayer with a causal mask, read off at the end."""
+    """Layer by layer the numbers of nn.TransformerEncoderLayer with a causal mask,
+    read off at the end.
+    """
     tower = TextTower(30, width=12, heads=3, blocks=2, context=9, d=5)
     g = torch.Generator().manual_seed(0)
     w = {k: torch.randn(v.shape, generator=g) for k, v in tower.init(g).items()}
     x, end = torch.randn(4, 9, 12, generator=g), torch.tensor([3, 8, 5, 1])
     z = x + w["text.places"]
     for k in range(2):
-        layer = nn.TransformerEncoderLayer(12, 3, 48, 0.0, F.gelu, batch_first=True, norm_first=True).eval()
-        layer.load_state_dict({
-            f"{theirs}.{leaf}": w[f"text.{k}.{ours}.{leaf}"] for leaf in ("weight", "bias") for ours, theirs in (
-                ("mix", "self_attn.out_proj"), ("norm1", "norm1"), ("norm2", "norm2"), ("up", "linear1"), ("down", "linear2"))
-        } | {f"self_attn.in_proj_{leaf}": w[f"text.{k}.qkv.{leaf}"] for leaf in ("weight", "bias")})
+        layer = nn.TransformerEncoderLayer(
+            12, 3, 48, 0.0, F.gelu, batch_first=True, norm_first=True
+        ).eval()
+        layer.load_state_dict(
+            {
+                f"{theirs}.{leaf}": w[f"text.{k}.{ours}.{leaf}"]
+                for leaf in ("weight", "bias")
+                for ours, theirs in (
+                    ("mix", "self_attn.out_proj"),
+                    ("norm1", "norm1"),
+                    ("norm2", "norm2"),
+                    ("up", "linear1"),
+                    ("down", "linear2"),
+                )
+            }
+            | {
+                f"self_attn.in_proj_{leaf}": w[f"text.{k}.qkv.{leaf}"]
+                for leaf in ("weight", "bias")
+            }
+        )
         z = layer(z, src_mask=nn.Transformer.generate_square_subsequent_mask(9))
-    z = F.layer_norm(z[torch.arange(4), end], (12,), w["text.norm.weight"], w["text.norm.bias"])
+    z = F.layer_norm(
+        z[torch.arange(4), end], (12,), w["text.norm.weight"], w["text.norm.bias"]
+    )
     want = F.linear(z, w["text.project.weight"], w["text.project.bias"])
     assert torch.allclose(tower(w, x, end), want, rtol=1e-4, atol=1e-4)
     after = x[:1].index_fill(1, torch.tensor([4, 8]), 9.0)
@@ -57,12 +80,26 @@ def test_text_tower_is_torchs_transformer():
 def test_tokens():
     model = towers()
     got = model.tokenize(["a picture of Latin Capital Letter A .", "greater-than."])
-    assert " ".join(model.words[i] for i in got[0, :10]) == "<start> a picture of latin capital letter a . <end>"
-    assert [model.words[i] for i in got[1, :4]] == ["<start>", "greater-than", ".", "<end>"]
-    assert model.end(got).tolist() == [9, 3] and got[0, 10:].sum() == 0 and model.words[0] == "<pad>"
+    assert (
+        " ".join(model.words[i] for i in got[0, :10])
+        == "<start> a picture of latin capital letter a . <end>"
+    )
+    assert [model.words[i] for i in got[1, :4]] == [
+        "<start>",
+        "greater-than",
+        ".",
+        "<end>",
+    ]
+    assert (
+        model.end(got).tolist() == [9, 3]
+        and got[0, 10:].sum() == 0
+        and model.words[0] == "<pad>"
+    )
     assert len(vocabulary()) == len(set(vocabulary())) and "empty" in vocabulary()
     names = [standin.name_of(c) for c in ALPHABET]
-    assert len(model.tokenize([model.template.format(n) for n in names]).unique(dim=0)) == len(set(names))
+    assert len(
+        model.tokenize([model.template.format(n) for n in names]).unique(dim=0)
+    ) == len(set(names))
     with pytest.raises(ValueError, match="'zebra'.*CLIP's weights"):
         model.tokenize(["a picture of zebra ."])
     with pytest.raises(ValueError, match="33 tokens.*reads 32"):
@@ -71,45 +108,88 @@ def test_tokens():
 
 def test_stand_in_is_its_towers():
     model, x = towers(), torch.rand(3, 3, 16, 16)
-    net, w = CNN(3, 64, widths=(32, 64)), {k[6:]: v for k, v in model.weights.items() if k.startswith("image.")}
+    net, w = (
+        CNN(3, 64, widths=(32, 64)),
+        {k[6:]: v for k, v in model.weights.items() if k.startswith("image.")},
+    )
     seen = (x - 0.5) / 0.25
     assert torch.allclose(model.preprocess(x), seen)
-    assert torch.allclose(model.encode_image(seen), net.out(w, net.feat(w, seen)), atol=1e-6)
+    assert torch.allclose(
+        model.encode_image(seen), net.out(w, net.feat(w, seen)), atol=1e-6
+    )
     t = model.tokenize(["a photo of the latin small letter b .", "x x x"])
-    one = model.encode_text_from_embeddings(model.token_embedding(t[:1]), model.end(t[:1]))
-    assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6) and one.shape == (1, model.d)
-    double = model.encode_text_from_embeddings(model.token_embedding(t).double(), model.end(t))
-    assert double.dtype == torch.float64 and torch.allclose(double.float(), model.encode_text(t), atol=1e-5)
+    one = model.encode_text_from_embeddings(
+        model.token_embedding(t[:1]), model.end(t[:1])
+    )
+    assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6) and one.shape == (
+        1,
+        model.d,
+    )
+    double = model.encode_text_from_embeddings(
+        model.token_embedding(t).double(), model.end(t)
+    )
+    assert double.dtype == torch.float64 and torch.allclose(
+        double.float(), model.encode_text(t), atol=1e-5
+    )
     assert model.logit_scale == pytest.approx(5) and model.kind == "stand-in"
 
 
 def test_training_is_a_function_of_the_recipe(trained, tmp_path):
     trained.save(tmp_path / "deeper" / "a.pt")
     train(QUICK).save(tmp_path / "b.pt")
-    assert (tmp_path / "deeper" / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
+    assert (tmp_path / "deeper" / "a.pt").read_bytes() == (
+        tmp_path / "b.pt"
+    ).read_bytes()
     got = load(tmp_path / "b.pt")
-    assert got is load(str(tmp_path / "b.pt")) and got.words == trained.words and got.recipe == trained.recipe
-    assert all(torch.equal(v, trained.weights[k]) for k, v in got.weights.items()) and got.zero_shot == trained.zero_shot
-    assert set(got.zero_shot) == {"photo", "cartoon", "painting", "sketch", "neon", "halftone"}
-    assert not torch.equal(train(replace(QUICK, seed=1)).weights["text.words"], trained.weights["text.words"])
+    assert (
+        got is load(str(tmp_path / "b.pt"))
+        and got.words == trained.words
+        and got.recipe == trained.recipe
+    )
+    assert (
+        all(torch.equal(v, trained.weights[k]) for k, v in got.weights.items())
+        and got.zero_shot == trained.zero_shot
+    )
+    assert set(got.zero_shot) == {
+        "photo",
+        "cartoon",
+        "painting",
+        "sketch",
+        "neon",
+        "halftone",
+    }
+    assert not torch.equal(
+        train(replace(QUICK, seed=1)).weights["text.words"],
+        trained.weights["text.words"],
+    )
     assert load(trained) is trained
     other = train(replace(QUICK, images=130))
     other.save(tmp_path / "b.pt")
-    assert load(tmp_path / "b.pt") is not got and torch.equal(load(tmp_path / "b.pt").weights["scale"], other.weights["scale"])
+    assert load(tmp_path / "b.pt") is not got and torch.equal(
+        load(tmp_path / "b.pt").weights["scale"], other.weights["scale"]
+    )
 
 
 def test_towers_learn():
-    """Four classes in one clean style: far above the chance of a quarter, on images that were not seen."""
+    """Four classes in one clean style: far above the chance of a quarter,
+    on images that were not seen.
+    """
     model = train(standin.Recipe(1200, 6, classes=4, warp=0.0, batch=60, fresh=1))
     pool = glyphs(400, 4, "neon", "fresh", 5, warp=0.0, size=16)
     text = describe(model, tuple(map(standin.name_of, atlas(4, 16).characters)))
-    right = ((model.encode_image(model.preprocess(pool.x)) @ text.T).argmax(1) == pool.y).float().mean()
+    right = (
+        ((model.encode_image(model.preprocess(pool.x)) @ text.T).argmax(1) == pool.y)
+        .float()
+        .mean()
+    )
     assert right > 0.6
 
 
 def test_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(standin.TIERS, "tiny", QUICK)
-    standin.main([str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "20", "--seed", "3"])
+    standin.main(
+        [str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "20", "--seed", "3"]
+    )
     assert "zero-shot accuracy" in capsys.readouterr().out
     got = load(tmp_path / "m.pt")
     assert got.image_size == 20 and got.recipe["seed"] == 3
@@ -119,10 +199,21 @@ def test_command(tmp_path, capsys, monkeypatch):
         standin.main([str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "8"])
 
 
-@pytest.mark.parametrize("content", [b"", b"no weights", {"w": torch.zeros(2)}, [1, 2], {"format": FORMAT, "words": ["a"]}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no weights",
+        {"w": torch.zeros(2)},
+        [1, 2],
+        {"format": FORMAT, "words": ["a"]},
+    ],
+)
 def test_no_clip_file(content, tmp_path):
     path = tmp_path / "model.pt"
-    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+    path.write_bytes(content) if isinstance(content, bytes) else torch.save(
+        content, path
+    )
     with pytest.raises(ValueError, match="is not a CLIP file"):
         load(path)
     with pytest.raises(ValueError, match="no such file.*python -m fedlib.data.standin"):
@@ -142,17 +233,36 @@ def test_a_file_runs_no_code(tmp_path, capsys):
 
 
 # ---------------------------------------------------------------- open_clip
-SMALL = {"embed_dim": 8, "vision_cfg": {"image_size": 32, "layers": 1, "width": 16, "patch_size": 16, "head_width": 8},
-         "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}}
+SMALL = {
+    "embed_dim": 8,
+    "vision_cfg": {
+        "image_size": 32,
+        "layers": 1,
+        "width": 16,
+        "patch_size": 16,
+        "head_width": 8,
+    },
+    "text_cfg": {
+        "context_length": 24,
+        "vocab_size": 49408,
+        "width": 16,
+        "heads": 2,
+        "layers": 2,
+    },
+}
 
 
 @pytest.fixture(scope="module", params=["CLIP", "CustomTextCLIP"])
 def folder(request, open_clip, tmp_path_factory):
-    """A tiny model of open_clip with random weights, as a folder: (folder, open_clip's own model)."""
+    """A tiny model of open_clip with random weights, as a folder:
+    (folder, open_clip's own model).
+    """
     path = tmp_path_factory.mktemp(request.param)
     config = SMALL | {"custom_text": request.param == "CustomTextCLIP"}
     how = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3]}
-    (path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": how}))
+    (path / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": config, "preprocess_cfg": how})
+    )
     torch.manual_seed(0)
     model = open_clip.create_model(f"local-dir:{path}").eval()
     assert type(model).__name__ == request.param
@@ -167,29 +277,57 @@ def test_open_clip_is_the_oracle(open_clip, folder):
     path, theirs = folder
     ours, sentences = load(path), ["a photo of a cat", "two dogs and a very long horse"]
     t = ours.tokenize(sentences)
-    assert torch.equal(t, open_clip.get_tokenizer(f"local-dir:{path}")(sentences)) and t.shape == (2, 24)
+    assert torch.equal(
+        t, open_clip.get_tokenizer(f"local-dir:{path}")(sentences)
+    ) and t.shape == (2, 24)
     want = theirs.encode_text(t).detach()
     assert torch.allclose(ours.encode_text(t), want, atol=1e-6)
-    assert torch.allclose(ours.encode_text_from_embeddings(ours.token_embedding(t), ours.end(t)), want, atol=1e-5)
+    assert torch.allclose(
+        ours.encode_text_from_embeddings(ours.token_embedding(t), ours.end(t)),
+        want,
+        atol=1e-5,
+    )
     x = torch.rand(2, 3, 32, 32)
-    seen = (x - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / torch.tensor([0.2, 0.25, 0.3]).view(3, 1, 1)
+    seen = (x - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / torch.tensor(
+        [0.2, 0.25, 0.3]
+    ).view(3, 1, 1)
     assert torch.allclose(ours.preprocess(x), seen, atol=1e-6)
-    assert torch.allclose(ours.encode_image(seen), theirs.encode_image(seen).detach(), atol=1e-6)
-    assert ours.d == 8 and ours.width == 16 and ours.image_size == 32 and ours.context_length == 24 and ours.kind == "real"
+    assert torch.allclose(
+        ours.encode_image(seen), theirs.encode_image(seen).detach(), atol=1e-6
+    )
+    assert (
+        ours.d == 8
+        and ours.width == 16
+        and ours.image_size == 32
+        and ours.context_length == 24
+        and ours.kind == "real"
+    )
     assert ours.logit_scale == pytest.approx(theirs.logit_scale.exp().item())
-    assert ours is load(path) and not any(v.requires_grad for v in ours.model.parameters()) and not ours.model.training
+    assert (
+        ours is load(path)
+        and not any(v.requires_grad for v in ours.model.parameters())
+        and not ours.model.training
+    )
     with pytest.raises(ValueError, match="reads 24"):
         ours.tokenize(["cat " * 30])
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")     # torch's attention under vmap on a CPU
+# torch's attention under vmap on a CPU
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_networks_on_open_clip(folder):
-    """The same networks on a real architecture: the prompt of a sentence is that sentence, and ctx gets a gradient."""
+    """The same networks on a real architecture: the prompt of a sentence is that
+    sentence, and ctx gets a gradient.
+    """
     path, theirs = folder
     ours = load(path)
     net = Prompts(8, 2, ("cat", "alarm_clock"), path, ctx_init="a photo of a")
     w = net.init(0)
-    want = F.normalize(theirs.encode_text(ours.tokenize(["a photo of a cat.", "a photo of a alarm clock."])), dim=-1)
+    want = F.normalize(
+        theirs.encode_text(
+            ours.tokenize(["a photo of a cat.", "a photo of a alarm clock."])
+        ),
+        dim=-1,
+    )
     assert w["ctx"].shape == (4, 16) and torch.allclose(net.texts(w), want, atol=1e-5)
     x = torch.randn(3, 8)
     f = lambda ctx: net.out({"ctx": ctx}, net.feat({"ctx": ctx}, x)).square().mean()
@@ -197,7 +335,9 @@ def test_networks_on_open_clip(folder):
     many = torch.func.vmap(torch.func.grad(f))(torch.stack([w["ctx"], 2 * w["ctx"]]))
     assert g.abs().max() > 0 and torch.allclose(many[0], g, atol=1e-5)
     adapter = Adapter(8, 2, ("cat", "dog"), ours)
-    both = theirs.encode_text(ours.tokenize(["a picture of a cat", "a picture of a dog"]))
+    both = theirs.encode_text(
+        ours.tokenize(["a picture of a cat", "a picture of a dog"])
+    )
     assert torch.allclose(adapter.text, F.normalize(both, dim=-1), atol=1e-5)
 
 
@@ -212,7 +352,10 @@ def test_open_clip_files(open_clip, folder, tmp_path, monkeypatch):
     assert torch.equal(load(weights, name).encode_text(t), load(path).encode_text(t))
     safetensors = pytest.importorskip("safetensors.torch")
     safetensors.save_file(theirs.state_dict(), tmp_path / "model.safetensors")
-    assert torch.equal(load(tmp_path / "model.safetensors", name).encode_text(t), load(path).encode_text(t))
+    assert torch.equal(
+        load(tmp_path / "model.safetensors", name).encode_text(t),
+        load(path).encode_text(t),
+    )
     (tmp_path / "openai.pt").write_bytes(weights.read_bytes())
     with pytest.raises(ValueError, match="quick GELU"):
         load(tmp_path / "openai.pt", name)
@@ -225,7 +368,9 @@ def test_open_clip_files(open_clip, folder, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no open_clip_config.json"):
         load(tmp_path / "empty")
-    (tmp_path / "empty" / "open_clip_config.json").write_text(json.dumps({"model_cfg": config}))
+    (tmp_path / "empty" / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": config})
+    )
     with pytest.raises(ValueError, match="no weights"):
         load(tmp_path / "empty")
 
@@ -239,8 +384,12 @@ def test_without_open_clip(monkeypatch, tmp_path):
 
 def test_square():
     x = torch.rand(2, 3, 20, 30)
-    assert torch.equal(square(x, 20, "bicubic")[..., :5, :], x[..., :5, 5:25]) and square(x, 8, "bilinear").shape[-2:] == (8, 8)
-    assert torch.allclose(square(torch.full((1, 3, 7, 7), 0.3), 16, "bicubic"), torch.tensor(0.3))
+    assert torch.equal(
+        square(x, 20, "bicubic")[..., :5, :], x[..., :5, 5:25]
+    ) and square(x, 8, "bilinear").shape[-2:] == (8, 8)
+    assert torch.allclose(
+        square(torch.full((1, 3, 7, 7), 0.3), 16, "bicubic"), torch.tensor(0.3)
+    )
 
 
 # ---------------------------------------------------------------- features
@@ -249,13 +398,26 @@ def test_features(trained, tmp_path):
     pool, images = features(spec, trained, chunk=7), glyphs(30, 5, size=20)
     shrunk = F.interpolate(images.x, size=(16, 16), mode="bilinear", antialias=True)
     want = trained.encode_image((shrunk.clamp(0, 1) - 0.5) / 0.25)
-    assert torch.allclose(pool.x, want, atol=1e-5) and pool.x.dtype == torch.float32 and not pool.x.requires_grad
-    assert torch.equal(pool.y, images.y) and torch.equal(pool.owner, images.owner) and pool.owners == images.owners
+    assert (
+        torch.allclose(pool.x, want, atol=1e-5)
+        and pool.x.dtype == torch.float32
+        and not pool.x.requires_grad
+    )
+    assert (
+        torch.equal(pool.y, images.y)
+        and torch.equal(pool.owner, images.owner)
+        and pool.owners == images.owners
+    )
     assert pool.name == "glyphs-5 (CLIP features)" and pool.kind == "stand-in"
     trained.save(tmp_path / "m.pt")
     assert torch.equal(features(images, str(tmp_path / "m.pt"), chunk=7).x, pool.x)
-    grey = Pool("grey", torch.rand(4, 1, 16, 16), torch.zeros(4, dtype=torch.long), 2, "real")
-    assert torch.allclose(features(grey, trained).x, features(grey._replace(x=grey.x.expand(-1, 3, -1, -1)), trained).x)
+    grey = Pool(
+        "grey", torch.rand(4, 1, 16, 16), torch.zeros(4, dtype=torch.long), 2, "real"
+    )
+    assert torch.allclose(
+        features(grey, trained).x,
+        features(grey._replace(x=grey.x.expand(-1, 3, -1, -1)), trained).x,
+    )
     assert features(grey, trained).kind == "stand-in"
     with pytest.raises(ValueError, match="shape .*6"):
         features(grey._replace(x=torch.rand(4, 6)), trained)
@@ -270,54 +432,95 @@ def test_features(trained, tmp_path):
 # ---------------------------------------------------------------- networks
 def nets(d=6, K=3, dtype=torch.float64):
     model = towers(d)
-    return [Adapter(d, K, NAMES[:K], model), Prompts(d, K, NAMES[:K], model, M=3),
-            Prompts(d, K, NAMES[:K], model, M=3, class_specific=True)]
+    return [
+        Adapter(d, K, NAMES[:K], model),
+        Prompts(d, K, NAMES[:K], model, M=3),
+        Prompts(d, K, NAMES[:K], model, M=3, class_specific=True),
+    ]
 
 
 @pytest.mark.parametrize("net", nets(), ids=["adapter", "prompts", "class-specific"])
 def test_network(net):
     g = torch.Generator().manual_seed(1)
-    w, x = net.init(2, torch.float64), torch.randn(5, 6, generator=g, dtype=torch.float64)
+    w, x = (
+        net.init(2, torch.float64),
+        torch.randn(5, 6, generator=g, dtype=torch.float64),
+    )
     y = torch.tensor([0, 2, 1, 1, 0])
-    assert net.head == () and net.buffers == () and [n for layer in net.layers for n in layer] == list(w)
+    assert (
+        net.head == ()
+        and net.buffers == ()
+        and [n for layer in net.layers for n in layer] == list(w)
+    )
     assert [n for unit in net.units for n in unit] == list(w)
     assert torch.equal(net.init(2)[net.layers[0][0]].double(), w[net.layers[0][0]])
     z = net.feat(w, x)
-    assert z.shape == (5, net.D) and torch.allclose(z.norm(dim=1), torch.ones(5).double())
+    assert z.shape == (5, net.D) and torch.allclose(
+        z.norm(dim=1), torch.ones(5).double()
+    )
     t = net.texts(w) if isinstance(net, Prompts) else net.text.double()
-    assert torch.allclose(net.out(w, z), 5 * F.cosine_similarity(z[:, None], t[None], dim=-1), atol=1e-6)
-    L = lambda *v: F.cross_entropy(net.out(dict(zip(w, v)), net.feat(dict(zip(w, v)), x)), y)
-    assert torch.autograd.gradcheck(L, [v.clone().requires_grad_() for v in w.values()], eps=1e-6, atol=1e-6)
+    assert torch.allclose(
+        net.out(w, z), 5 * F.cosine_similarity(z[:, None], t[None], dim=-1), atol=1e-6
+    )
+    L = lambda *v: F.cross_entropy(
+        net.out(dict(zip(w, v)), net.feat(dict(zip(w, v)), x)), y
+    )
+    assert torch.autograd.gradcheck(
+        L, [v.clone().requires_grad_() for v in w.values()], eps=1e-6, atol=1e-6
+    )
     f = lambda w: L(*w.values())
-    many = torch.func.vmap(torch.func.grad(f))(tmap(lambda v: torch.stack([v, 3 * v, -v]), w))
+    many = torch.func.vmap(torch.func.grad(f))(
+        tmap(lambda v: torch.stack([v, 3 * v, -v]), w)
+    )
     for k in w:
-        assert torch.allclose(many[k][1], torch.func.grad(f)(tmap(lambda v: 3 * v, w))[k], atol=1e-9)
+        assert torch.allclose(
+            many[k][1], torch.func.grad(f)(tmap(lambda v: 3 * v, w))[k], atol=1e-9
+        )
     count = sum(v.numel() for v in w.values())
-    assert count == (2 * 6 * 6 + 2 * 6 if isinstance(net, Adapter) else 3 * 8 * (3 if net.class_specific else 1))
+    assert count == (
+        2 * 6 * 6 + 2 * 6
+        if isinstance(net, Adapter)
+        else 3 * 8 * (3 if net.class_specific else 1)
+    )
     want = torch.func.grad(lambda w: net.aligned(w, x).square().sum(0).max())(w)
-    assert net.aligned(w, x).shape == ((5, 6) if isinstance(net, Adapter) else (3, 6)) and set(want) == set(w)
+    assert net.aligned(w, x).shape == (
+        (5, 6) if isinstance(net, Adapter) else (3, 6)
+    ) and set(want) == set(w)
 
 
 def test_adapter_without_second_layer_is_zero_shot():
     net = nets()[0]
-    w, x = net.init(0, torch.float64), torch.randn(50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w, x = (
+        net.init(0, torch.float64),
+        torch.randn(
+            50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ),
+    )
     flat = w | {k: torch.zeros_like(w[k]) for k in ("two.weight", "two.bias")}
     assert torch.allclose(net.out(flat, net.feat(flat, x)), net.zero_shot(x), atol=1e-9)
     assert not torch.allclose(net.out(w, net.feat(w, x)), net.zero_shot(x), atol=1e-3)
     assert torch.equal(net.zero_shot(x), nets()[1].zero_shot(x))
     sentences = [f"a picture of {c} ." for c in NAMES[:3]]
-    assert torch.allclose(net.text, F.normalize(net.towers.encode_text(net.towers.tokenize(sentences)), dim=-1))
+    assert torch.allclose(
+        net.text,
+        F.normalize(net.towers.encode_text(net.towers.tokenize(sentences)), dim=-1),
+    )
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_prompt_of_a_sentence_is_that_sentence(own):
     model = towers()
     net = Prompts(6, 2, NAMES[:2], model, ctx_init="a photo of the", class_specific=own)
-    want = model.encode_text(model.tokenize([f"a photo of the {c}." for c in NAMES[:2]]))
+    want = model.encode_text(
+        model.tokenize([f"a photo of the {c}." for c in NAMES[:2]])
+    )
     w = net.init(0)
-    assert w["ctx"].shape == ((2, 4, 8) if own else (4, 8)) and torch.allclose(net.texts(w), F.normalize(want, dim=-1), atol=1e-6)
+    assert w["ctx"].shape == ((2, 4, 8) if own else (4, 8)) and torch.allclose(
+        net.texts(w), F.normalize(want, dim=-1), atol=1e-6
+    )
     w["ctx"] += 1
-    assert torch.equal(net.init(1)["ctx"] + 1, w["ctx"])                        # a fresh copy, never the towers' own tensor
+    # a fresh copy, never the towers' own tensor
+    assert torch.equal(net.init(1)["ctx"] + 1, w["ctx"])
 
 
 def test_networks_refuse():

@@ -1,4 +1,7 @@
-"""Distances of feature clouds: explicit covariances, double sums, and what must not matter."""
+"""Distances of feature clouds: explicit covariances, double sums,
+and what must not matter.
+"""
+
 import math
 
 import numpy as np
@@ -12,7 +15,12 @@ NAMES = sorted(LOSSES)
 
 
 def cloud(n, D, seed=0, shift=0.0):
-    return torch.randn(n, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + shift
+    return (
+        torch.randn(
+            n, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        + shift
+    )
 
 
 def explicit_coral(z, z0):
@@ -23,7 +31,9 @@ def explicit_coral(z, z0):
 
 def explicit_mmd(z, z0):
     """Double sums over rows and kernels."""
-    k = lambda a, b: sum(math.exp(-g * float((a - b).square().sum())) for g in align.WIDTHS)
+    k = lambda a, b: sum(
+        math.exp(-g * float((a - b).square().sum())) for g in align.WIDTHS
+    )
     mean = lambda A, B: sum(k(a, b) for a in A for b in B) / (len(A) * len(B))
     return mean(z, z) + mean(z0, z0) - 2 * mean(z, z0)
 
@@ -39,10 +49,15 @@ def test_coral_is_the_distance_of_covariances(n, D):
 
 
 def test_coral_by_hand():
-    z, z0 = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    z, z0 = (
+        torch.tensor([[0.0, 0.0], [2.0, 0.0]]),
+        torch.tensor([[0.0, 1.0], [0.0, 1.0]]),
+    )
     # means (1, 0) and (0, 1): (1 + 1) / 2; covariances diag(2, 0) and 0: 4 / 4
     assert float(coral(z, z0)) == pytest.approx(2.0)
-    assert float(moments(z, z0)) == pytest.approx(1.0) and float(l2(z, z0)) == pytest.approx((0 + 1 + 4 + 1) / 4)
+    assert float(moments(z, z0)) == pytest.approx(1.0) and float(
+        l2(z, z0)
+    ) == pytest.approx((0 + 1 + 4 + 1) / 4)
 
 
 def test_coral_of_fewer_than_two_rows_compares_means():
@@ -68,7 +83,12 @@ def test_zero_for_equal_clouds_and_positive_otherwise(name):
 def test_coral_and_mmd_see_the_shape_that_moments_do_not():
     z = cloud(8, 3)
     z = z - z.mean(0)
-    assert float(moments(z, 2 * z)) < 1e-28 < 1e-2 < min(float(coral(z, 2 * z)), float(mmd(z, 2 * z)))
+    assert (
+        float(moments(z, 2 * z))
+        < 1e-28
+        < 1e-2
+        < min(float(coral(z, 2 * z)), float(mmd(z, 2 * z)))
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,7 +97,7 @@ def test_a_mask_is_as_good_as_dropping_rows(name):
     z, z0 = cloud(8, 4, 1), cloud(8, 4, 2)
     m = torch.tensor([1.0, 0, 1, 1, 0, 1, 0, 1], dtype=torch.float64)
     on = m > 0
-    z[~on], z0[~on] = 1e3, -1e3                              # what padding holds is irrelevant
+    z[~on], z0[~on] = 1e3, -1e3  # what padding holds is irrelevant
     z.requires_grad_()
     got, want = f(z, z0, m), f(z[on], z0[on])
     assert int(m.sum()) == n and float((got - want).detach().abs()) < 1e-11
@@ -88,7 +108,10 @@ def test_a_mask_is_as_good_as_dropping_rows(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_under_vmap_every_client_has_its_own_rows(name):
     f = LOSSES[name]
-    z, z0 = torch.stack([cloud(5, 3, i) for i in range(3)]), torch.stack([cloud(5, 3, 9 + i) for i in range(3)])
+    z, z0 = (
+        torch.stack([cloud(5, 3, i) for i in range(3)]),
+        torch.stack([cloud(5, 3, 9 + i) for i in range(3)]),
+    )
     m = torch.tensor([[1.0] * 5, [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.float64)
     got = torch.func.vmap(f)(z, z0, m)
     want = [f(z[i, :k], z0[i, :k]) for i, k in enumerate((5, 3, 1))]
@@ -107,14 +130,19 @@ def test_only_l2_pairs_the_rows(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_row_at_all_costs_nothing(name):
     z = cloud(4, 3).requires_grad_()
-    for v in (LOSSES[name](z, cloud(4, 3, 2), torch.zeros(4, dtype=torch.float64)), LOSSES[name](z[:0], z[:0].detach())):
-        assert float(v.detach()) == 0 and bool(torch.autograd.grad(v, z, allow_unused=True)[0].isfinite().all())
+    for v in (
+        LOSSES[name](z, cloud(4, 3, 2), torch.zeros(4, dtype=torch.float64)),
+        LOSSES[name](z[:0], z[:0].detach()),
+    ):
+        assert float(v.detach()) == 0 and bool(
+            torch.autograd.grad(v, z, allow_unused=True)[0].isfinite().all()
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_is_finite_where_the_clouds_meet(name):
     z = cloud(5, 4).requires_grad_()
-    g, = torch.autograd.grad(LOSSES[name](z, z.detach()), z)
+    (g,) = torch.autograd.grad(LOSSES[name](z, z.detach()), z)
     assert bool(g.isfinite().all()) and float(g.abs().max()) < 1e-12
 
 
@@ -123,8 +151,13 @@ def test_spread_is_the_share_between_domains():
     means = torch.tensor([[0.0], [3.0], [9.0]]).repeat_interleave(2, 0)
     noise = torch.tensor([[1.0], [-1.0]]).repeat(3, 1)
     z = (means + noise).double()
-    between = 2 * float(np.var([0, 3, 9]) * 3)                # sum over rows of (mean of the domain - mean)^2
+    # sum over rows of (mean of the domain - mean)^2
+    between = 2 * float(np.var([0, 3, 9]) * 3)
     assert spread(z, own) == pytest.approx(between / (between + 6))
-    assert spread(means.double(), own) == pytest.approx(1) and spread(noise.double(), own) == pytest.approx(0)
+    assert spread(means.double(), own) == pytest.approx(1) and spread(
+        noise.double(), own
+    ) == pytest.approx(0)
     a = cloud(12, 3)
-    assert spread(a, torch.arange(12) % 3) == pytest.approx(spread(5 * a - 2, torch.arange(12) % 3))
+    assert spread(a, torch.arange(12) % 3) == pytest.approx(
+        spread(5 * a - 2, torch.arange(12) % 3)
+    )

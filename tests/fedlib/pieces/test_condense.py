@@ -1,4 +1,7 @@
-"""Condensation: gradients by hand and by finite differences, an independent loop, draws that follow the schema."""
+"""Condensation: gradients by hand and by finite differences, an independent loop,
+draws that follow the schema.
+"""
+
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,13 +14,31 @@ from torch.autograd import gradcheck
 from toys_core import Normed, gap, same, toy
 
 from fedlib.core.groups import Block, Groups, parity
-from fedlib.core.tree import drop, leaves, pick, stack
+from fedlib.core.tree import leaves, pick, stack, without
 from fedlib.nets import CNN, MLP, Linear
 from fedlib.pieces import condense as C
 
-SEX = Groups("sex", ("f", "m"), (1,), 0, (), (Block("sex", "flag", 0, 1), Block("age", "number", 1, 5)))
-WIDE = Groups("kind", ("a", "b", "c"), (1,), 3, (), (
-    Block("born", "flag", 0, 2), Block("code", "number", 3, 4), Block("job", "onehot", 4, 8), Block("flag", "flag", 2, 3)))
+SEX = Groups(
+    "sex",
+    ("f", "m"),
+    (1,),
+    0,
+    (),
+    (Block("sex", "flag", 0, 1), Block("age", "number", 1, 5)),
+)
+WIDE = Groups(
+    "kind",
+    ("a", "b", "c"),
+    (1,),
+    3,
+    (),
+    (
+        Block("born", "flag", 0, 2),
+        Block("code", "number", 3, 4),
+        Block("job", "onehot", 4, 8),
+        Block("flag", "flag", 2, 3),
+    ),
+)
 
 
 def people(**more):
@@ -25,8 +46,13 @@ def people(**more):
 
 
 def census(**more):
-    """A stand-in for a task with 8 columns, three groups and every kind of block. It holds no row at all."""
-    return SimpleNamespace(**({"x": torch.zeros(0, 8, dtype=torch.float64), "groups": WIDE, "K": 2} | more))
+    """A stand-in for a task with 8 columns, three groups and every kind of block.
+
+    It holds no row at all.
+    """
+    return SimpleNamespace(
+        **({"x": torch.zeros(0, 8, dtype=torch.float64), "groups": WIDE, "K": 2} | more)
+    )
 
 
 def images(network=None, size=12, dtype=torch.float64):
@@ -34,20 +60,38 @@ def images(network=None, size=12, dtype=torch.float64):
     a, groups = parity(y, 4)
     own = torch.arange(60).split(20)
     task = toy()
-    return replace(task, network=network or MLP(size * size, 8, 4), x=torch.zeros(60, 1, size, size, dtype=dtype), y=y, a=a, K=4,
-                   groups=groups, train=own[:1], val=(own[0][:0],), test=own[1:2], guests=())
+    return replace(
+        task,
+        network=network or MLP(size * size, 8, 4),
+        x=torch.zeros(60, 1, size, size, dtype=dtype),
+        y=y,
+        a=a,
+        K=4,
+        groups=groups,
+        train=own[:1],
+        val=(own[0][:0],),
+        test=own[1:2],
+        guests=(),
+    )
 
 
 def trained(task, c, seed=1, lr=0.3, per=5):
-    """A real trajectory: c checkpoints of gradient descent on the task's rows, a stack."""
+    """A real trajectory: c checkpoints of gradient descent on the
+    task's rows, a stack.
+    """
     w, out = task.init(seed), []
-    names = list(drop(w, task.buffers))
+    names = list(without(w, task.buffers))
     for _ in range(c):
         out.append(w)
         for _ in range(per):
             w = {k: v.detach().requires_grad_(k in names) for k, v in w.items()}
-            d = torch.autograd.grad(F.cross_entropy(task.logits(w, task.x), task.y), [w[k] for k in names])
-            w = {k: v.detach() for k, v in (w | {k: w[k] - lr * dk for k, dk in zip(names, d)}).items()}
+            d = torch.autograd.grad(
+                F.cross_entropy(task.logits(w, task.x), task.y), [w[k] for k in names]
+            )
+            w = {
+                k: v.detach()
+                for k, v in (w | {k: w[k] - lr * dk for k, dk in zip(names, d)}).items()
+            }
     return stack(out)
 
 
@@ -58,10 +102,13 @@ def softmax(z):
 
 # ---------------------------------------------------------------- the outer gradient
 def by_hand(W, c, B, e, x, a, s):
-    """Softmax regression, J = 1, in numpy: loss of eq. 5 (normalised) and its gradients by x, label logits a and step s.
+    """Softmax regression, J = 1, in numpy: loss of eq. 5 (normalised) and its gradients
+    by x, label logits a and step s.
 
-    v = (W, c) - s (P'x, P'1) / n with P = softmax(xW' + c) - softmax(a). With R, r the gradient by v and h_i = R x_i + r,
-        dL = -s/n sum_i (h_i' dP_i + P_i' R dx_i),   dP_i = S(p_i) W dx_i - S(q_i) da_i,   S(p) = diag(p) - p p'
+    v = (W, c) - s (P'x, P'1) / n with P = softmax(xW' + c) - softmax(a). With R, r the
+    gradient by v and h_i = R x_i + r,
+        dL = -s/n sum_i (h_i' dP_i + P_i' R dx_i),  dP_i = S(p_i) W dx_i - S(q_i) da_i,
+                                                    S(p) = diag(p) - p p'
     """
     n, p, q = len(x), softmax(x @ W.T + c), softmax(a)
     P = p - q
@@ -73,6 +120,7 @@ def by_hand(W, c, B, e, x, a, s):
 
     def S(p, h):
         return p * h - p * (p * h).sum(1, keepdims=True)
+
     dx = -s / n * (P @ R + S(p, h) @ W)
     return loss, dx, s / n * S(q, h), -(P * h).sum() / n
 
@@ -83,7 +131,13 @@ def regression(n=7, D=4, K=3, seed=0):
 
     def r(*size):
         return torch.randn(*size, generator=g, dtype=torch.float64)
-    return (Linear(D, K), {"fc.weight": r(2, K, D), "fc.bias": r(2, K)}, tensor([2, 5]), {"x": r(n, D), "logits": r(n, K)})
+
+    return (
+        Linear(D, K),
+        {"fc.weight": r(2, K, D), "fc.bias": r(2, K)},
+        tensor([2, 5]),
+        {"x": r(n, D), "logits": r(n, K)},
+    )
 
 
 def arrays(trail, S):
@@ -93,117 +147,204 @@ def arrays(trail, S):
 
 def test_one_step_of_softmax_regression_has_the_gradient_derived_by_hand():
     net, trail, _, S = regression()
-    x, a, s = (t.clone().requires_grad_() for t in (S["x"], S["logits"], tensor(0.7, dtype=torch.float64)))
+    x, a, s = (
+        t.clone().requires_grad_()
+        for t in (S["x"], S["logits"], tensor(0.7, dtype=torch.float64))
+    )
     q = a.softmax(1)
-    with torch.no_grad():                                                          # as in a run; walk opens its own graph
+    with torch.no_grad():  # as in a run; walk opens its own graph
         v = C.walk(net, pick(trail, 0), x, q, s, [None])
     loss = C.distance(v, pick(trail, 0), pick(trail, 1))
     want = by_hand(*arrays(trail, S), 0.7)
-    for ours, theirs in zip((loss.detach(), *torch.autograd.grad(loss, (x, a, s))), want):
+    for ours, theirs in zip(
+        (loss.detach(), *torch.autograd.grad(loss, (x, a, s))), want
+    ):
         assert np.allclose(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
 def test_the_first_outer_step_is_adam_on_that_gradient():
-    """Adam's first step is lr g / (|g| + 1e-8). The inner step is 0.3 per round, here 3 rounds in one step."""
+    """Adam's first step is lr g / (|g| + 1e-8).
+
+    The inner step is 0.3 per round, here 3 rounds in one step.
+    """
     net, trail, rounds, S = regression()
     new, losses = C.condense(net, trail, rounds, S, 1, 1, 10)
     loss, dx, da, _ = by_hand(*arrays(trail, S), 0.3 * 3)
     assert np.allclose(losses, [loss], rtol=1e-12)
-    assert np.allclose(new["x"], S["x"].numpy() - 0.01 * dx / (abs(dx) + 1e-8), atol=1e-12)
-    assert np.allclose(new["q"], softmax(S["logits"].numpy() - 0.1 * da / (abs(da) + 1e-8)), atol=1e-12)
+    assert np.allclose(
+        new["x"], S["x"].numpy() - 0.01 * dx / (abs(dx) + 1e-8), atol=1e-12
+    )
+    assert np.allclose(
+        new["q"], softmax(S["logits"].numpy() - 0.1 * da / (abs(da) + 1e-8)), atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("net, rows", [(MLP(4, 5, 3), None), (MLP(4, (5, 4), 3), tensor([0, 2, 5])), (Normed(4, 5, 3), None)])
+@pytest.mark.parametrize(
+    "net, rows",
+    [
+        (MLP(4, 5, 3), None),
+        (MLP(4, (5, 4), 3), tensor([0, 2, 5])),
+        (Normed(4, 5, 3), None),
+    ],
+)
 def test_finite_differences_by_rows_labels_and_step(net, rows):
     g = torch.Generator().manual_seed(3)
-    a, b = (drop(net.init(s, torch.float64), net.buffers) for s in (1, 2))
-    x, q = torch.randn(6, 4, generator=g, dtype=torch.float64), torch.randn(6, 3, generator=g, dtype=torch.float64)
+    a, b = (without(net.init(s, torch.float64), net.buffers) for s in (1, 2))
+    x, q = (
+        torch.randn(6, 4, generator=g, dtype=torch.float64),
+        torch.randn(6, 3, generator=g, dtype=torch.float64),
+    )
 
     def loss(x, logits, step):
         return C.distance(C.walk(net, a, x, logits.softmax(1), step, [rows] * 3), a, b)
-    assert gradcheck(loss, [t.requires_grad_() for t in (x, q, tensor(0.4, dtype=torch.float64))])
+
+    assert gradcheck(
+        loss, [t.requires_grad_() for t in (x, q, tensor(0.4, dtype=torch.float64))]
+    )
 
 
 def test_the_loop_equals_another_one_with_torch_func_and_torch_optim():
     task = people(network=MLP(5, 4, 3))
     trail, S = pick(trained(task, 4), slice(2, 4)), C.start(task, task.init(4), 9, 0)
-    x, a, alpha = (t.clone().requires_grad_() for t in (S["x"], S["logits"], tensor(0.3, dtype=torch.float64).log()))
-    adam = torch.optim.Adam([{"params": [p], "lr": lr} for p, lr in ((x, 0.01), (a, 0.1), (alpha, 0.02))])
-    inner = torch.func.grad(lambda w, x, q: -(q * task.logits(w, x).log_softmax(1)).sum(1).mean())
-    start, goal = (torch.cat([t.flatten() for t in leaves(pick(trail, i))]) for i in (0, 1))
+    x, a, alpha = (
+        t.clone().requires_grad_()
+        for t in (S["x"], S["logits"], tensor(0.3, dtype=torch.float64).log())
+    )
+    adam = torch.optim.Adam(
+        [{"params": [p], "lr": lr} for p, lr in ((x, 0.01), (a, 0.1), (alpha, 0.02))]
+    )
+    inner = torch.func.grad(
+        lambda w, x, q: -(q * task.logits(w, x).log_softmax(1)).sum(1).mean()
+    )
+    start, goal = (
+        torch.cat([t.flatten() for t in leaves(pick(trail, i))]) for i in (0, 1)
+    )
     seen = []
     for _ in range(6):
         v = pick(trail, 0)
         for _ in range(3):
             g = inner(v, x, a.softmax(1))
             v = {k: v[k] - alpha.exp() * 4 / 3 * g[k] for k in v}
-        loss = (torch.cat([t.flatten() for t in leaves(v)]) - goal).square().sum() / (start - goal).square().sum()
+        loss = (torch.cat([t.flatten() for t in leaves(v)]) - goal).square().sum() / (
+            start - goal
+        ).square().sum()
         adam.zero_grad()
         loss.backward()
         adam.step()
         seen.append(float(loss.detach()))
     new, losses = C.condense(task.network, trail, [1, 5], S, 6, 3, 10)
     assert np.allclose(losses, seen, rtol=1e-10)
-    assert np.allclose(new["x"], x.detach(), atol=1e-10) and np.allclose(new["q"], a.detach().softmax(1), atol=1e-10)
+    assert np.allclose(new["x"], x.detach(), atol=1e-10) and np.allclose(
+        new["q"], a.detach().softmax(1), atol=1e-10
+    )
 
 
 def test_plain_and_normalised_distance_by_hand():
-    v, a, b = ({"u": tensor([p]), "v": tensor([[q]])} for p, q in ((1.0, 2.0), (0.0, 0.0), (3.0, 4.0)))
+    v, a, b = (
+        {"u": tensor([p]), "v": tensor([[q]])}
+        for p, q in ((1.0, 2.0), (0.0, 0.0), (3.0, 4.0))
+    )
     assert C.distance(v, a, b, False) == 8 and C.distance(v, a, b) == 8 / 25
     net, trail, rounds, S = regression()
     size = sum(float((t[0] - t[1]).square().sum()) for t in trail.values())
-    plain, normal = (float(C.condense(net, trail, rounds, S, 1, 2, 1, normalised=n)[1]) for n in (False, True))
+    plain, normal = (
+        float(C.condense(net, trail, rounds, S, 1, 2, 1, normalised=n)[1])
+        for n in (False, True)
+    )
     assert plain == pytest.approx(size * normal, rel=1e-12)
 
 
-# ---------------------------------------------------------------- condensing a real trajectory
+# --------------------------------------------------------- condensing a real trajectory
 def test_a_real_trajectory_is_matched_and_the_sensitive_column_stays():
     task = people(network=MLP(5, 8, 3), dtype=torch.float32)
     trail = trained(task, 8)
     S = C.start(task, pick(trail, -1), 60, 0)
-    kept = {k: v.clone() for k, v in S.items()}, {k: v.clone() for k, v in trail.items()}
+    kept = (
+        {k: v.clone() for k, v in S.items()},
+        {k: v.clone() for k, v in trail.items()},
+    )
     with torch.no_grad():
-        new, losses = C.condense(task.network, trail, torch.arange(8), S, 150, 5, 10, fixed=0)
+        new, losses = C.condense(
+            task.network, trail, torch.arange(8), S, 150, 5, 10, fixed=0
+        )
     assert losses.shape == (150,) and not losses.requires_grad
     assert losses[-40:].mean() < 0.5 < losses[:10].mean()
-    assert same({"x": new["x"][:, 0]}, {"x": S["x"][:, 0]}) and (new["x"][:, 1:] - S["x"][:, 1:]).abs().min() > 0
-    assert torch.allclose(new["q"].sum(1), torch.ones(60)) and not new["x"].requires_grad and not new["q"].requires_grad
-    assert same(kept[0], S) and same(kept[1], trail)                               # nothing was written to
+    assert (
+        same({"x": new["x"][:, 0]}, {"x": S["x"][:, 0]})
+        and (new["x"][:, 1:] - S["x"][:, 1:]).abs().min() > 0
+    )
+    assert (
+        torch.allclose(new["q"].sum(1), torch.ones(60))
+        and not new["x"].requires_grad
+        and not new["q"].requires_grad
+    )
+    assert same(kept[0], S) and same(kept[1], trail)  # nothing was written to
 
 
 def test_without_outer_steps_the_start_comes_back():
     net, trail, rounds, S = regression()
     new, losses = C.condense(net, trail, rounds, S, 0, 5, 10)
-    assert same(new, {"x": S["x"], "q": S["logits"].softmax(1)}) and losses.shape == (0,)
+    assert same(new, {"x": S["x"], "q": S["logits"].softmax(1)}) and losses.shape == (
+        0,
+    )
 
 
 def test_a_mini_batch_moves_its_rows_alone():
     net, trail, rounds, S = regression()
     new, _ = C.condense(net, trail, rounds, S, 1, 1, 10, 3)
     assert int((new["x"] != S["x"]).any(1).sum()) == 3
-    new, _ = C.condense(net, trail, rounds, S, 1, 3, 10, 3)                        # every step draws its own
+    new, _ = C.condense(net, trail, rounds, S, 1, 3, 10, 3)  # every step draws its own
     assert int((new["x"] != S["x"]).any(1).sum()) > 3
-    assert same(C.condense(net, trail, rounds, S, 3, 2, 10, 7)[0], C.condense(net, trail, rounds, S, 3, 2, 10)[0])
+    assert same(
+        C.condense(net, trail, rounds, S, 3, 2, 10, 7)[0],
+        C.condense(net, trail, rounds, S, 3, 2, 10)[0],
+    )
 
 
 def test_pairs_lie_at_most_gap_checkpoints_apart():
-    """With the step at 0 the model stays where it is, so the plain loss is the squared distance of a pair."""
+    """With the step at 0 the model stays where it is,
+    so the plain loss is the squared distance of a pair.
+    """
     net, c = Linear(2, 2), 6
-    at = 2.0 ** torch.arange(c, dtype=torch.float64)                               # all differences are different
-    trail = {"fc.weight": torch.zeros(c, 2, 2, dtype=torch.float64), "fc.bias": torch.stack([at, 0 * at], 1)}
+    at = 2.0 ** torch.arange(c, dtype=torch.float64)  # all differences are different
+    trail = {
+        "fc.weight": torch.zeros(c, 2, 2, dtype=torch.float64),
+        "fc.bias": torch.stack([at, 0 * at], 1),
+    }
     S = {k: torch.zeros(4, 2, dtype=torch.float64) for k in ("x", "logits")}
     for most, pairs in ((1, 5), (2, 9), (10, 15)):
-        losses = C.condense(net, trail, range(c), S, 150, 1, most, step=1e-9, lr_step=0, normalised=False)[1]
-        want = {round(float((at[q] - at[p]) ** 2)) for p in range(c) for q in range(p + 1, min(c, p + most + 1))}
+        losses = C.condense(
+            net,
+            trail,
+            range(c),
+            S,
+            150,
+            1,
+            most,
+            step=1e-9,
+            lr_step=0,
+            normalised=False,
+        )[1]
+        want = {
+            round(float((at[q] - at[p]) ** 2))
+            for p in range(c)
+            for q in range(p + 1, min(c, p + most + 1))
+        }
         assert len(want) == pairs and set(losses.round().long().tolist()) == want
 
 
 def test_seeds():
     task = people()
     trail, S = trained(task, 5), C.start(task, task.init(2), 20, 0)
-    one, two, other = (C.condense(task.network, trail, range(5), S, 5, 2, 3, 8, seed=s)[0] for s in (0, 0, 1))
+    one, two, other = (
+        C.condense(task.network, trail, range(5), S, 5, 2, 3, 8, seed=s)[0]
+        for s in (0, 0, 1)
+    )
     assert same(one, two) and gap(one, other) > 0
-    assert same(C.start(task, task.init(2), 20, 0), S) and gap(C.start(task, task.init(2), 20, 1), S) > 0
+    assert (
+        same(C.start(task, task.init(2), 20, 0), S)
+        and gap(C.start(task, task.init(2), 20, 1), S) > 0
+    )
 
 
 def test_batch_norm_uses_the_statistics_of_the_synthetic_rows():
@@ -218,34 +359,57 @@ def test_images_of_a_convolutional_network(device):
     task = images(CNN(1, 4, (4, 8)), dtype=torch.float32).to(device)
     w, far = task.init(1), task.init(2)
     trail = stack([w, {k: 0.9 * w[k] + 0.1 * far[k] for k in w}])
-    new, losses = C.condense(task.network, trail, [0, 1], C.start(task, w, 12, 0), 8, 2, 1, 6, step=0.02)
-    assert new["x"].shape == (12, 1, 12, 12) and new["x"].device == task.x.device and losses.isfinite().all()
+    new, losses = C.condense(
+        task.network, trail, [0, 1], C.start(task, w, 12, 0), 8, 2, 1, 6, step=0.02
+    )
+    assert (
+        new["x"].shape == (12, 1, 12, 12)
+        and new["x"].device == task.x.device
+        and losses.isfinite().all()
+    )
     assert C.finish(task, new["x"], new["q"].log(), "hard", True)["q"].sum() == 12
 
 
 # ---------------------------------------------------------------- the proxy
-@pytest.mark.parametrize("name, sizes", [("standard", (64,)), ("deep", (64, 32)), ("wide", (128,))])
+@pytest.mark.parametrize(
+    "name, sizes", [("standard", (64,)), ("deep", (64, 32)), ("wide", (128,))]
+)
 def test_another_network_follows_the_trajectory(name, sizes):
     task = people(network=MLP(5, 8, 3), dtype=torch.float32)
     trail, net = trained(task, 4), C.server_net(name, task)
     assert net.widths == sizes
     with torch.no_grad():
         theta, agreement = C.proxy(net, task, trail, 0, pool=300)
-    assert {k: v.shape[1:] for k, v in theta.items()} == {k: v.shape for k, v in net.init(0).items()}
-    assert agreement > 0.9 and all(len(v) == 4 and not v.requires_grad for v in theta.values())
-    x = C.rows(task, 500, 99)                                                      # rows that the fit has not seen
+    assert {k: v.shape[1:] for k, v in theta.items()} == {
+        k: v.shape for k, v in net.init(0).items()
+    }
+    assert agreement > 0.9 and all(
+        len(v) == 4 and not v.requires_grad for v in theta.values()
+    )
+    x = C.rows(task, 500, 99)  # rows that the fit has not seen
     for i, least in ((1, 0.8), (3, 0.9)):
         told = net.out(pick(theta, i), net.feat(pick(theta, i), x)).argmax(1)
-        assert (told == task.logits(pick(trail, i), x).argmax(1)).double().mean() > least
+        assert (
+            told == task.logits(pick(trail, i), x).argmax(1)
+        ).double().mean() > least
     C.condense(net, theta, range(4), C.start(task, pick(trail, -1), 20, 0), 1, 2, 2)
 
 
 def test_the_proxy_is_warm_started_gradient_descent(monkeypatch):
-    """Softmax regression in numpy: two checkpoints, two steps each, the second two from where the first two ended."""
+    """Softmax regression in numpy: two checkpoints, two steps each, the second two from
+    where the first two ended.
+    """
     task, net = people(network=MLP(5, 3, 3)), Linear(5, 3)
-    trail, x = trained(task, 2), torch.randn(9, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    trail, x = (
+        trained(task, 2),
+        torch.randn(
+            9, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        ),
+    )
     asked = []
-    monkeypatch.setattr(C, "pool_rows", lambda task, n, seed: asked.append((n, seed)) or x)
+    monkeypatch.setattr(
+        C, "pool_rows", lambda task, n, seed: asked.append((n, seed)) or x
+    )
     with pytest.warns(UserWarning, match="agrees with the last checkpoint"):
         theta, agreement = C.proxy(net, task, trail, 6, steps=2, lr=0.05)
     W, c = (v.numpy() for v in net.init(6, torch.float64).values())
@@ -254,13 +418,18 @@ def test_the_proxy_is_warm_started_gradient_descent(monkeypatch):
         for _ in range(2):
             P = (softmax(x.numpy() @ W.T + c) - goal) / 9
             W, c = W - 0.05 * P.T @ x.numpy(), c - 0.05 * P.sum(0)
-        assert np.allclose(theta["fc.weight"][i], W, atol=1e-13) and np.allclose(theta["fc.bias"][i], c, atol=1e-13)
+        assert np.allclose(theta["fc.weight"][i], W, atol=1e-13) and np.allclose(
+            theta["fc.bias"][i], c, atol=1e-13
+        )
     assert agreement == ((x.numpy() @ W.T + c).argmax(1) == goal.argmax(1)).mean() < 0.9
-    assert [n for n, _ in asked] == [4000, 1000] and asked[0][1] != asked[1][1]    # other rows to fit than to compare
+    # other rows to fit than to compare
+    assert [n for n, _ in asked] == [4000, 1000] and asked[0][1] != asked[1][1]
 
 
 def test_the_pool_of_images_holds_mixtures():
-    """The second half: u x_i + (1 - u) x_j of rows in the first half, so each lies in the plane of a pair."""
+    """The second half: u x_i + (1 - u) x_j of rows in the first half,
+    so each lies in the plane of a pair.
+    """
     pool = C.pool_rows(images(), 8, 0).flatten(1).numpy()
     pure, mixed = pool[:4], pool[4:]
     weights = mixed @ np.linalg.pinv(pure)
@@ -273,16 +442,28 @@ def test_the_pool_of_images_holds_mixtures():
 def test_rows_follow_the_schema_and_groups_are_balanced():
     x = C.rows(census(), 3000, 0)
     assert x.shape == (3000, 8) and x.dtype == torch.float64
-    assert torch.equal(x[:, 3].unique(return_counts=True)[1], tensor([1000, 1000, 1000]))      # the code 0, 1, 2
-    assert (x[:, 3] == torch.arange(3000) % 3).double().mean() < 0.4               # in random order, unlike balanced labels
-    assert set(x[:, :3].unique().tolist()) == {0, 1} and (x[:, :3].mean(0) - 0.5).abs().max() < 0.04
+    # the code 0, 1, 2
+    assert torch.equal(
+        x[:, 3].unique(return_counts=True)[1], tensor([1000, 1000, 1000])
+    )
+    # in random order, unlike balanced labels
+    assert (x[:, 3] == torch.arange(3000) % 3).double().mean() < 0.4
+    assert (
+        set(x[:, :3].unique().tolist()) == {0, 1}
+        and (x[:, :3].mean(0) - 0.5).abs().max() < 0.04
+    )
     assert set(x[:, 4:].unique().tolist()) == {0, 1} and (x[:, 4:].sum(1) == 1).all()
     assert (x[:, 4:].mean(0) - 0.25).abs().max() < 0.035
-    assert (torch.corrcoef(x.T)[[0, 0, 0, 3], [1, 3, 2, 4]]).abs().max() < 0.07                # shuffled, independent
+    # shuffled, independent
+    assert (torch.corrcoef(x.T)[[0, 0, 0, 3], [1, 3, 2, 4]]).abs().max() < 0.07
     y = C.rows(people(), 3000, 0)
     assert (y[:, 0] == 1).sum() == 1500 and (y[:, 0] == 0).sum() == 1500
-    assert y[:, 1:].mean(0).abs().max() < 0.07 and (y[:, 1:].std(0) - 1).abs().max() < 0.05
-    assert torch.equal(C.rows(people(dtype=torch.float32), 50, 3), C.rows(people(), 50, 3).float())
+    assert (
+        y[:, 1:].mean(0).abs().max() < 0.07 and (y[:, 1:].std(0) - 1).abs().max() < 0.05
+    )
+    assert torch.equal(
+        C.rows(people(dtype=torch.float32), 50, 3), C.rows(people(), 50, 3).float()
+    )
 
 
 def test_rows_do_not_depend_on_the_data():
@@ -295,9 +476,15 @@ def test_rows_do_not_depend_on_the_data():
 
 def test_noise_is_white_but_for_the_sensitive_column():
     x = C.rows(census(), 3000, 0, "noise")
-    assert torch.equal(x[:, 3].unique(return_counts=True)[1], tensor([1000, 1000, 1000]))
+    assert torch.equal(
+        x[:, 3].unique(return_counts=True)[1], tensor([1000, 1000, 1000])
+    )
     rest = x[:, [0, 1, 2, 4, 5, 6, 7]]
-    assert (rest.std(0) - 1).abs().max() < 0.05 and rest.mean(0).abs().max() < 0.07 and (rest % 1 != 0).all()
+    assert (
+        (rest.std(0) - 1).abs().max() < 0.05
+        and rest.mean(0).abs().max() < 0.07
+        and (rest % 1 != 0).all()
+    )
     assert C.rows(images(), 5, 0, "noise").unique().numel() == 5 * 144
 
 
@@ -305,7 +492,7 @@ def test_smooth_images_have_the_correlation_of_a_box():
     """Two 5 x 5 boxes that are d pixels apart share 5 - d of 5 columns."""
     x = C.rows(images(size=24), 400, 0)
     assert abs(float(x.mean())) < 1e-6 and abs(float(x.std()) - 1) < 1e-6
-    assert abs(float(x[:, 0, 0, 0].mean())) < 0.3                                  # the edge is no darker
+    assert abs(float(x[:, 0, 0, 0].mean())) < 0.3  # the edge is no darker
     inner = x[:, 0, 2:-2, 2:-2]
     for d, share in ((1, 0.8), (2, 0.6), (5, 0.0)):
         ours = np.corrcoef(inner[:, :, :-d].flatten(), inner[:, :, d:].flatten())[0, 1]
@@ -315,10 +502,17 @@ def test_smooth_images_have_the_correlation_of_a_box():
 def test_labels_start_at_the_model_or_balanced():
     task, w = people(), people().init(3)
     S = C.start(task, w, 30, 0)
-    assert torch.equal(S["x"], C.rows(task, 30, 0)) and torch.allclose(S["logits"], task.logits(w, S["x"]).log_softmax(1))
+    assert torch.equal(S["x"], C.rows(task, 30, 0)) and torch.allclose(
+        S["logits"], task.logits(w, S["x"]).log_softmax(1)
+    )
     flat = C.start(task, w, 30, 0, "noise", "balanced")
-    assert torch.equal(flat["x"], C.rows(task, 30, 0, "noise")) and set(flat["logits"].unique().tolist()) == {0, 2}
-    assert flat["logits"].sum(0).tolist() == [20, 20, 20] and (flat["logits"].sum(1) == 2).all()
+    assert torch.equal(flat["x"], C.rows(task, 30, 0, "noise")) and set(
+        flat["logits"].unique().tolist()
+    ) == {0, 2}
+    assert (
+        flat["logits"].sum(0).tolist() == [20, 20, 20]
+        and (flat["logits"].sum(1) == 2).all()
+    )
     task = images()
     S = C.start(task, task.init(3), 12, 0)
     two = np.eye(4)[np.arange(12) % 4] * 2
@@ -327,33 +521,68 @@ def test_labels_start_at_the_model_or_balanced():
 
 
 def test_the_end_may_be_hard_or_projected():
-    x = tensor([[0.2, 0.6, 0.5, 2.0, 0.1, 0.4, 0.3, -1.0], [-3.0, 1.4, 0.51, 0.0, 0.0, 0.0, 2.0, 1.9]])
+    x = tensor(
+        [
+            [0.2, 0.6, 0.5, 2.0, 0.1, 0.4, 0.3, -1.0],
+            [-3.0, 1.4, 0.51, 0.0, 0.0, 0.0, 2.0, 1.9],
+        ]
+    )
     logits, task = tensor([[1.0, 2.0], [5.0, 0.0]]), census()
     S = C.finish(task, x, logits)
     assert torch.equal(S["x"], x) and torch.allclose(S["q"], logits.softmax(1))
-    assert torch.allclose(C.finish(task, x, S["q"].log())["q"], S["q"])            # log-probabilities are logits
+    # log-probabilities are logits
+    assert torch.allclose(C.finish(task, x, S["q"].log())["q"], S["q"])
     S = C.finish(task, x, logits, "hard", True)
     assert S["q"].tolist() == [[0, 1], [1, 0]]
-    assert S["x"].tolist() == [[0, 1, 0, 2, 0, 1, 0, 0], [0, 1, 1, 0, 0, 0, 1, 0]] and x[0, 1] == tensor(0.6)
+    assert S["x"].tolist() == [
+        [0, 1, 0, 2, 0, 1, 0, 0],
+        [0, 1, 1, 0, 0, 0, 1, 0],
+    ] and x[0, 1] == tensor(0.6)
     own = C.finish(census(groups=replace(WIDE, column=0)), x, logits, "hard", True)
-    assert torch.equal(own["x"][:, 0], x[:, 0]) and torch.equal(own["x"][:, 1:], S["x"][:, 1:])
+    assert torch.equal(own["x"][:, 0], x[:, 0]) and torch.equal(
+        own["x"][:, 1:], S["x"][:, 1:]
+    )
 
 
 # ---------------------------------------------------------------- refusals
 def _condense(**more):
     net, trail, rounds, S = regression()
-    at = {"net": net, "trail": trail, "rounds": rounds, "S": S, "outer": 1, "J": 1, "gap": 1} | more
+    at = {
+        "net": net,
+        "trail": trail,
+        "rounds": rounds,
+        "S": S,
+        "outer": 1,
+        "J": 1,
+        "gap": 1,
+    } | more
     return C.condense(**at)
 
 
-@pytest.mark.parametrize("bad, words", [
-    (dict(trail={k: v[:1] for k, v in regression()[1].items()}, rounds=[0]), "1 checkpoints make no trajectory; collect"),
-    (dict(rounds=[0, 1, 2]), "the trail is not 3 checkpoints"), (dict(net=Linear(4, 2)), "trail with condense.proxy"),
-    (dict(rounds=[3, 1]), "sort the checkpoints"), (dict(J=0), "J = 0; give 1"), (dict(outer=-1), "outer = -1; give 0"),
-    (dict(gap=0), "gap = 0; give 1"), (dict(batch=0), "batch = 0; give 1"),
-    (dict(trail={k: v[[0, 0]] for k, v in regression()[1].items()}), "rounds 2 and 5 are equal"),
-    (dict(step=1e200), "outer step 1, rounds 2 to 5: loss inf, .* use a smaller step than 1e"),
-])
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        (
+            dict(trail={k: v[:1] for k, v in regression()[1].items()}, rounds=[0]),
+            "1 checkpoints make no trajectory; collect",
+        ),
+        (dict(rounds=[0, 1, 2]), "the trail is not 3 checkpoints"),
+        (dict(net=Linear(4, 2)), "trail with condense.proxy"),
+        (dict(rounds=[3, 1]), "sort the checkpoints"),
+        (dict(J=0), "J = 0; give 1"),
+        (dict(outer=-1), "outer = -1; give 0"),
+        (dict(gap=0), "gap = 0; give 1"),
+        (dict(batch=0), "batch = 0; give 1"),
+        (
+            dict(trail={k: v[[0, 0]] for k, v in regression()[1].items()}),
+            "rounds 2 and 5 are equal",
+        ),
+        (
+            dict(step=1e200),
+            "outer step 1, rounds 2 to 5: loss inf, .* use a smaller step than 1e",
+        ),
+    ],
+)
 def test_what_cannot_be_condensed(bad, words):
     with pytest.raises(ValueError, match=words):
         _condense(**bad)
@@ -363,17 +592,44 @@ GAP = replace(WIDE, schema=WIDE.schema[1:])
 ODD = replace(WIDE, schema=(WIDE.schema[0]._replace(kind="text"), *WIDE.schema[1:]))
 
 
-@pytest.mark.parametrize("call, words", [
-    (lambda: C.rows(census(), 2, 0), "n = 2 rows for 3 groups"), (lambda: C.rows(toy(), 9, 0), "the task has no groups"),
-    (lambda: C.rows(census(), 9, 0, "zeros"), 'how = .zeros.; use "schema" or "noise"'),
-    (lambda: C.rows(census(groups=GAP), 9, 0), "the schema of 'kind' describes columns .* of 8"),
-    (lambda: C.rows(census(groups=ODD), 9, 0), "block 'born' is a 'text'"),
-    (lambda: C.start(people(), people().init(0), 9, 0, labels="none"), 'labels = .none.; use "soft" or "balanced"'),
-    (lambda: C.finish(people(), torch.zeros(1, 5), torch.zeros(1, 3), "none"), 'labels = .none.; use "soft" or "hard"'),
-    (lambda: C.server_net("tiny", people()), "'tiny' is unknown; use one of same, standard, deep, wide"),
-    (lambda: C.proxy(Normed(5, 4, 3), people(), trained(people(), 2), 0), "running statistics.*use group norm"),
-    (lambda: C.proxy(MLP(5, 4, 3), people(), trained(people(), 2), 0, 50, 20, 1e200), "diverged; use a smaller lr"),
-])
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: C.rows(census(), 2, 0), "n = 2 rows for 3 groups"),
+        (lambda: C.rows(toy(), 9, 0), "the task has no groups"),
+        (
+            lambda: C.rows(census(), 9, 0, "zeros"),
+            'how = .zeros.; use "schema" or "noise"',
+        ),
+        (
+            lambda: C.rows(census(groups=GAP), 9, 0),
+            "the schema of 'kind' describes columns .* of 8",
+        ),
+        (lambda: C.rows(census(groups=ODD), 9, 0), "block 'born' is a 'text'"),
+        (
+            lambda: C.start(people(), people().init(0), 9, 0, labels="none"),
+            'labels = .none.; use "soft" or "balanced"',
+        ),
+        (
+            lambda: C.finish(people(), torch.zeros(1, 5), torch.zeros(1, 3), "none"),
+            'labels = .none.; use "soft" or "hard"',
+        ),
+        (
+            lambda: C.server_net("tiny", people()),
+            "'tiny' is unknown; use one of same, standard, deep, wide",
+        ),
+        (
+            lambda: C.proxy(Normed(5, 4, 3), people(), trained(people(), 2), 0),
+            "running statistics.*use group norm",
+        ),
+        (
+            lambda: C.proxy(
+                MLP(5, 4, 3), people(), trained(people(), 2), 0, 50, 20, 1e200
+            ),
+            "diverged; use a smaller lr",
+        ),
+    ],
+)
 def test_what_cannot_be_started(call, words):
     with pytest.raises(ValueError, match=words):
         call()
@@ -382,5 +638,11 @@ def test_what_cannot_be_started(call, words):
 def test_server_networks():
     task = images()
     assert C.server_net("same", task) is task.network
-    assert [C.server_net(n, task).widths for n in ("standard", "deep", "wide")] == [(64,), (64, 32), (128,)]
-    assert C.server_net("wide", task).inputs == 144 and C.server_net("wide", task).K == 4
+    assert [C.server_net(n, task).widths for n in ("standard", "deep", "wide")] == [
+        (64,),
+        (64, 32),
+        (128,),
+    ]
+    assert (
+        C.server_net("wide", task).inputs == 144 and C.server_net("wide", task).K == 4
+    )

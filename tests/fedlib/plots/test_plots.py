@@ -1,4 +1,6 @@
-"""The figure style: palette, one look per method, saving, and what the standard plots draw."""
+"""The figure style: palette, one look per method, saving,
+and what the standard plots draw.
+"""
 
 import inspect
 import json
@@ -26,17 +28,30 @@ FIELDS = dict(
     notebook="notebooks/fedga/synthetic.ipynb",
     stage="fedga@synthetic",
 )
-# Machado, Oliveira, Fernandes 2009, severity 1: what a colour looks like to someone without one kind of cone
+# Machado, Oliveira, Fernandes 2009, severity 1: what a colour looks like to someone
+# without one kind of cone
 BLIND = {
     "none": np.eye(3),
     "protanopia": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
     ),
     "deuteranopia": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
     ),
     "tritanopia": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
     ),
 }
 
@@ -49,7 +64,9 @@ def linear(colour):
 
 def lab(rgb):
     """Linear RGB [3] -> CIE Lab [3] under D65."""
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(rgb, 0, 1)
+    xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    ) @ np.clip(rgb, 0, 1)
     f = np.cbrt(xyz / [0.9505, 1, 1.089])
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -76,7 +93,9 @@ def ax():
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("name", [n for n in plots.PALETTE if n not in ("grid", "paper")])
+@pytest.mark.parametrize(
+    "name", [n for n in plots.PALETTE if n not in ("grid", "paper")]
+)
 def test_every_colour_stands_out_from_the_page(name, theme):
     least = 3 if name == "g2" else 4.1
     assert contrast(plots.PALETTE[name][theme], plots.PALETTE["paper"][theme]) >= least
@@ -85,7 +104,9 @@ def test_every_colour_stands_out_from_the_page(name, theme):
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", BLIND)
 def test_strong_colours_are_told_apart_by_colour_blind_readers(kind, theme):
-    seen = [lab(BLIND[kind] @ linear(plots.PALETTE[f"c{i}"][theme])) for i in range(1, 7)]
+    seen = [
+        lab(BLIND[kind] @ linear(plots.PALETTE[f"c{i}"][theme])) for i in range(1, 7)
+    ]
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 9
 
 
@@ -95,7 +116,11 @@ def test_each_colour_has_one_light_value():
 
 
 def test_no_two_methods_of_a_study_look_alike():
-    papers = {k: v for k, v in load(plots.root() / "params.yaml").items() if isinstance(v, dict)}
+    papers = {
+        k: v
+        for k, v in load(plots.root() / "params.yaml").items()
+        if isinstance(v, dict)
+    }
     studies = [s["methods"] for p in papers.values() for s in p["studies"].values()]
     assert len(studies) > 10
     for methods in studies:
@@ -114,7 +139,11 @@ def test_every_method_has_a_look_and_at_most_six_are_strong():
 
 def test_a_method_of_the_readers_own_is_drawn_too():
     mine = plots.style("FedMine")
-    assert mine == plots.style("FedMine") and mine["color"] == plots.INK and mine["label"] == "FedMine"
+    assert (
+        mine == plots.style("FedMine")
+        and mine["color"] == plots.INK
+        and mine["label"] == "FedMine"
+    )
     assert plots.look("FedMine") not in plots.METHOD_STYLE.values()
 
 
@@ -124,7 +153,14 @@ def test_a_method_of_the_readers_own_is_drawn_too():
 def drawing():
     fig, ax = plt.subplots()
     rounds = np.arange(0, 50, 5)
-    plots.curves_with_interval(rounds, {"FedAvg": np.outer([1, 1.1, 0.9], rounds), "FedGA": np.outer([1, 2, 3], rounds)}, ax)
+    plots.curves_with_interval(
+        rounds,
+        {
+            "FedAvg": np.outer([1, 1.1, 0.9], rounds),
+            "FedGA": np.outer([1, 2, 3], rounds),
+        },
+        ax,
+    )
     return fig
 
 
@@ -133,7 +169,10 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     with plt.rc_context({"svg.hashsalt": "another", "svg.fonttype": "path"}):
         second = plots.save(drawing(), "a", **FIELDS, folder=tmp_path / "2")
     for end in (".svg", ".json"):
-        assert first.path.with_suffix(end).read_bytes() == second.path.with_suffix(end).read_bytes()
+        assert (
+            first.path.with_suffix(end).read_bytes()
+            == second.path.with_suffix(end).read_bytes()
+        )
     text = first.path.read_text()
     assert "metadata" not in text and "Matplotlib" not in text and "<!--" not in text
     assert ">FedGA</text>" in text and "<desc>Two rising curves.</desc>" in text
@@ -142,22 +181,44 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
 def test_the_json_holds_what_the_book_prints(tmp_path):
     saved = plots.save(drawing(), "a", **FIELDS, folder=tmp_path)
     meta = json.loads((tmp_path / "a.json").read_text())
-    assert meta == saved.meta == {"name": "a", **FIELDS, "seeds": "1–3", "width": 4.8, "height": 3.0}
+    assert (
+        meta
+        == saved.meta
+        == {"name": "a", **FIELDS, "seeds": "1–3", "width": 4.8, "height": 3.0}
+    )
     assert not plt.get_fignums()  # closed
 
 
 @pytest.mark.parametrize(
-    "seeds, text", [([1, 2, 3], "1–3"), ([1, 3], "1, 3"), ([4], "seed 4"), (range(5), "0–4"), ("none", "none"), (7, "7")]
+    "seeds, text",
+    [
+        ([1, 2, 3], "1–3"),
+        ([1, 3], "1, 3"),
+        ([4], "seed 4"),
+        (range(5), "0–4"),
+        ("none", "none"),
+        (7, "7"),
+    ],
 )
 def test_seeds_are_printed_short(tmp_path, seeds, text):
-    assert plots.save(drawing(), "a", **{**FIELDS, "seeds": seeds}, folder=tmp_path).meta["seeds"] == text
+    assert (
+        plots.save(drawing(), "a", **{**FIELDS, "seeds": seeds}, folder=tmp_path).meta[
+            "seeds"
+        ]
+        == text
+    )
 
 
 @pytest.mark.parametrize(
     "seeds, tier, words",
-    [("5", "small", "toy · tier small · 5 seeds"), ("1", "tiny", "toy · tier tiny · one seed"),
-     ("1–3", "paper", "toy · tier paper · seeds 1–3"), ("seed 4", "tiny", "toy · tier tiny · seed 4"),
-     ("none", "exact", "toy · drawn from a formula · no seeds"), ("none", "measured", "toy · times of one machine · no seeds")],
+    [
+        ("5", "small", "toy · tier small · 5 seeds"),
+        ("1", "tiny", "toy · tier tiny · one seed"),
+        ("1–3", "paper", "toy · tier paper · seeds 1–3"),
+        ("seed 4", "tiny", "toy · tier tiny · seed 4"),
+        ("none", "exact", "toy · drawn from a formula · no seeds"),
+        ("none", "measured", "toy · times of one machine · no seeds"),
+    ],
 )
 def test_the_line_below_a_figure(seeds, tier, words):
     assert plots.origin({"data": "toy", "seeds": seeds, "tier": tier}) == words
@@ -165,14 +226,22 @@ def test_the_line_below_a_figure(seeds, tier, words):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_figure_without_provenance(tmp_path, field):
-    assert inspect.signature(plots.save).parameters[field].default is inspect.Parameter.empty
+    assert (
+        inspect.signature(plots.save).parameters[field].default
+        is inspect.Parameter.empty
+    )
     with pytest.raises(ValueError, match=field):
         plots.save(drawing(), "a", **{**FIELDS, field: " "}, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    "change, word", [({"tier": "huge"}, "tiny, small, paper"), ({"name": "a b"}, "letters"), ({"name": "../a"}, "letters")]
+    "change, word",
+    [
+        ({"tier": "huge"}, "tiny, small, paper"),
+        ({"name": "a b"}, "letters"),
+        ({"name": "../a"}, "letters"),
+    ],
 )
 def test_a_wrong_tier_or_name_is_refused(tmp_path, change, word):
     fields = {"name": "a", **FIELDS, **change}
@@ -184,14 +253,18 @@ def test_a_relative_folder_counts_from_the_repository(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
-    assert plots.save(drawing(), "a", **FIELDS).path == tmp_path / "results/figures/a.svg"
+    assert (
+        plots.save(drawing(), "a", **FIELDS).path == tmp_path / "results/figures/a.svg"
+    )
 
 
 def test_a_label_that_stands_out_is_not_cut(tmp_path):
     fig, ax = plt.subplots(layout="none")
     ax.text(-0.4, 0.5, "far to the left", transform=ax.transAxes)
     saved = plots.save(fig, "a", **FIELDS, folder=tmp_path)
-    at = float(re.search(r'<text[^>]* x="([\d.-]+)"[^>]*>far to', saved.path.read_text())[1])
+    at = float(
+        re.search(r'<text[^>]* x="([\d.-]+)"[^>]*>far to', saved.path.read_text())[1]
+    )
     assert at > 0 and saved.meta["width"] > 4.9 and saved.meta["height"] == 3.0
 
 
@@ -203,22 +276,34 @@ def test_inline_follows_the_theme_and_repeats_no_id(tmp_path):
     assert {i.split("-")[0] for i in ids} == {"x", "y"}
     for used in re.findall(r'(?:url\(#|href="#)([^")]+)', one + two):
         assert used in ids
-    assert one.startswith("<svg") and 'aria-label="say &quot;no&quot; &amp; go"' in one and "<style" not in one
+    assert (
+        one.startswith("<svg")
+        and 'aria-label="say &quot;no&quot; &amp; go"' in one
+        and "<style" not in one
+    )
     assert not re.search(r"<svg[^>]* (width|height)=", one)
-    assert set(re.findall(r"#[0-9a-f]{6}", one)) == set(re.findall(r"var\(--fig-\w+, (#[0-9a-f]{6})\)", one))
+    assert set(re.findall(r"#[0-9a-f]{6}", one)) == set(
+        re.findall(r"var\(--fig-\w+, (#[0-9a-f]{6})\)", one)
+    )
 
 
 def test_a_saved_figure_shows_itself_in_a_notebook(tmp_path):
     shown = plots.save(drawing(), "a", **FIELDS, folder=tmp_path)._repr_html_()
     assert (
-        "<svg" in shown and FIELDS["title"] in shown and "tier tiny" in shown and 'aria-label="Two rising curves."' in shown
+        "<svg" in shown
+        and FIELDS["title"] in shown
+        and "tier tiny" in shown
+        and 'aria-label="Two rising curves."' in shown
     )
 
 
 # standard plots
 
 ACC = np.random.default_rng(0).uniform(20, 95, (3, 40))
-SEVERAL = {m: np.clip(ACC + 2 * i, 0, 100) for i, m in enumerate(["FedAvg", "FedFV", "FedGini", "FedGA_ablation", "FedGA"])}
+SEVERAL = {
+    m: np.clip(ACC + 2 * i, 0, 100)
+    for i, m in enumerate(["FedAvg", "FedFV", "FedGini", "FedGA_ablation", "FedGA"])
+}
 ROUNDS = np.arange(0, 100, 10)
 CURVES = {m: v[:, :10] for m, v in SEVERAL.items()}
 DRAWN = {
@@ -226,32 +311,58 @@ DRAWN = {
     "gini": lambda ax: plots.gini_curves(ROUNDS, CURVES, ax),
     "violins": lambda ax: plots.violins(SEVERAL, ax),
     "densities": lambda ax: plots.densities(SEVERAL, ax),
-    "bars": lambda ax: plots.bars_with_error({m: v.mean(1) for m, v in SEVERAL.items()}, ax, reported={"FedGA": 50}),
-    "scatter": lambda ax: plots.scatter_labelled({m: (v.mean(), v.std()) for m, v in SEVERAL.items()}, ax),
+    "bars": lambda ax: plots.bars_with_error(
+        {m: v.mean(1) for m, v in SEVERAL.items()}, ax, reported={"FedGA": 50}
+    ),
+    "scatter": lambda ax: plots.scatter_labelled(
+        {m: (v.mean(), v.std()) for m, v in SEVERAL.items()}, ax
+    ),
     "lorenz": lambda ax: plots.lorenz(SEVERAL, ax),
-    "ranks": lambda ax: plots.critical_difference({m: i + 1.0 for i, m in enumerate(SEVERAL)}, 1.5, ax),
-    "vectors": lambda ax: plots.vectors({"client 1": (1, 0.2), "client 2": (-0.5, 1), "FedAvg": (0.25, 0.6)}, ax),
-    "radar": lambda ax: plots.radar({m: [0.2, 0.5, 1] for m in SEVERAL}, ["mean", "std", "Gini"], ax),
+    "ranks": lambda ax: plots.critical_difference(
+        {m: i + 1.0 for i, m in enumerate(SEVERAL)}, 1.5, ax
+    ),
+    "vectors": lambda ax: plots.vectors(
+        {"client 1": (1, 0.2), "client 2": (-0.5, 1), "FedAvg": (0.25, 0.6)}, ax
+    ),
+    "radar": lambda ax: plots.radar(
+        {m: [0.2, 0.5, 1] for m in SEVERAL}, ["mean", "std", "Gini"], ax
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_standard_plots_use_colours_the_theme_can_swap_and_name_each_method(tmp_path, name):
-    fig, ax = plt.subplots(subplot_kw={"projection": "polar"} if name == "radar" else {})
+def test_standard_plots_use_colours_the_theme_can_swap_and_name_each_method(
+    tmp_path, name
+):
+    fig, ax = plt.subplots(
+        subplot_kw={"projection": "polar"} if name == "radar" else {}
+    )
     DRAWN[name](ax)
     text = plots.save(fig, "a", **FIELDS, folder=tmp_path).path.read_text()
-    assert set(re.findall(r"#[0-9a-f]{6}\b", text)) <= {light for light, _ in plots.PALETTE.values()}
+    assert set(re.findall(r"#[0-9a-f]{6}\b", text)) <= {
+        light for light, _ in plots.PALETTE.values()
+    }
     for m in ["client 1", "client 2", "FedAvg"] if name == "vectors" else SEVERAL:
-        assert re.search(rf">{re.escape(plots.label(m))}(?: |<)", text.replace("&#160;", " ")), m
+        assert re.search(
+            rf">{re.escape(plots.label(m))}(?: |<)", text.replace("&#160;", " ")
+        ), m
 
 
 def test_curves_show_the_mean_and_its_interval(ax):
     values = np.array([[1.0, 2, 6], [3, 4, 0], [2, 3, 3]])
     plots.curves_with_interval([0, 1, 2], {"FedGA": values}, ax)
     assert ax.lines[0].get_ydata().tolist() == [2, 3, 3]
-    low, high = (f(ax.collections[0].get_paths()[0].vertices[:, 1]) for f in (np.min, np.max))
-    half = stats.t.ppf(0.975, 2) * np.array([values[:, i].std(ddof=1) for i in range(3)]) / np.sqrt(3)
-    assert low == pytest.approx((values.mean(0) - half).min()) and high == pytest.approx((values.mean(0) + half).max())
+    low, high = (
+        f(ax.collections[0].get_paths()[0].vertices[:, 1]) for f in (np.min, np.max)
+    )
+    half = (
+        stats.t.ppf(0.975, 2)
+        * np.array([values[:, i].std(ddof=1) for i in range(3)])
+        / np.sqrt(3)
+    )
+    assert low == pytest.approx(
+        (values.mean(0) - half).min()
+    ) and high == pytest.approx((values.mean(0) + half).max())
 
 
 def test_two_seeds_are_drawn_as_their_range(ax):
@@ -289,14 +400,19 @@ def test_spread_stays_within_its_bounds():
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 12))
 def test_smooth_is_a_centred_mean_that_gets_shorter_at_the_ends(v, window):
-    want = [np.mean(v[max(0, i - (window - 1) // 2) : i + window // 2 + 1]) for i in range(len(v))]
+    want = [
+        np.mean(v[max(0, i - (window - 1) // 2) : i + window // 2 + 1])
+        for i in range(len(v))
+    ]
     assert np.allclose(statistics.smooth(v, window), want, atol=1e-6)
 
 
 def test_densities_keep_all_mass_inside_the_bounds():
     grid = np.linspace(0, 100, 2001)
     for values in ([99.0, 100, 100, 97], [0.0, 0, 50, 100], np.full(20, 100.0)):
-        assert np.trapezoid(statistics.kde(values, grid), grid) == pytest.approx(1, abs=0.01)
+        assert np.trapezoid(statistics.kde(values, grid), grid) == pytest.approx(
+            1, abs=0.01
+        )
 
 
 def test_violins_mark_median_and_worst_tenth(ax):
@@ -306,17 +422,28 @@ def test_violins_mark_median_and_worst_tenth(ax):
 
 
 def test_bars_take_seeds_or_an_interval(ax):
-    plots.bars_with_error({"FedAvg": np.array([1.0, 2.0, 3.0]), "FedGA": (5, 4, 7)}, ax, reported={"FedGA": 6})
+    plots.bars_with_error(
+        {"FedAvg": np.array([1.0, 2.0, 3.0]), "FedGA": (5, 4, 7)},
+        ax,
+        reported={"FedGA": 6},
+    )
     assert [b.get_width() for b in ax.patches] == [2, 5]
     spans = [list(line.get_xdata()) for line in ax.lines]
     half = stats.t.ppf(0.975, 2) / np.sqrt(3)
-    assert [4, 7] in spans and [6] in spans and any(np.allclose(s, [2 - half, 2 + half]) for s in spans if len(s) == 2)
+    assert (
+        [4, 7] in spans
+        and [6] in spans
+        and any(np.allclose(s, [2 - half, 2 + half]) for s in spans if len(s) == 2)
+    )
 
 
 def test_microscope_sorts_clients_and_leaves_the_absent_blank(ax):
     values = plots.by_client([[0, 2], [1, 2]], [[0.1, 0.3], [0.2, 0.4]], 3)
-    assert np.array_equal(values, [[0.1, np.nan], [np.nan, 0.2], [0.3, 0.4]], equal_nan=True)
-    image = plots.microscope([1, 2], values, ax, order=[5, 9, 7])  # largest on top: clients 1, 2, 0
+    assert np.array_equal(
+        values, [[0.1, np.nan], [np.nan, 0.2], [0.3, 0.4]], equal_nan=True
+    )
+    # largest on top: clients 1, 2, 0
+    image = plots.microscope([1, 2], values, ax, order=[5, 9, 7])
     shown = image.get_array()
     assert shown.mask.tolist() == [[True, False], [False, False], [False, True]]
     assert shown[1].tolist() == [0.3, 0.4] and image.cmap(np.ma.masked)[3] == 0
@@ -328,26 +455,43 @@ def test_a_two_sided_scale_is_centred(ax):
 
 
 def test_methods_closer_than_the_critical_difference_are_joined(ax):
-    plots.critical_difference({"FedGA": 1.0, "FedFV": 2.0, "FedGini": 2.5, "FedAvg": 4.0}, 1.2, ax)
-    joined = [tuple(np.round(line.get_xdata(), 2)) for line in ax.lines if line.get_linewidth() > 3]
+    plots.critical_difference(
+        {"FedGA": 1.0, "FedFV": 2.0, "FedGini": 2.5, "FedAvg": 4.0}, 1.2, ax
+    )
+    joined = [
+        tuple(np.round(line.get_xdata(), 2))
+        for line in ax.lines
+        if line.get_linewidth() > 3
+    ]
     assert joined == [(0.95, 2.05), (1.95, 2.55)]
 
 
 def test_outside_better_turns_what_should_be_low():
     table = [[1, 10, 5], [3, 20, 5], [2, 40, 5]]
-    assert np.allclose(plots.outside_better(table, [False, True, False]), [[0, 1, 1], [1, 2 / 3, 1], [0.5, 0, 1]])
+    assert np.allclose(
+        plots.outside_better(table, [False, True, False]),
+        [[0, 1, 1], [1, 2 / 3, 1], [0.5, 0, 1]],
+    )
 
 
 def test_views_to_turn_are_plain_json(tmp_path):
     z = np.array([[0.0, 1.23456], [2, 3]])
-    surface = json.loads(plots.save_surface("s", {"FedGA_ablation": z}, extent=(-2, 2), folder=tmp_path).read_text())
+    surface = json.loads(
+        plots.save_surface(
+            "s", {"FedGA_ablation": z}, extent=(-2, 2), folder=tmp_path
+        ).read_text()
+    )
     assert surface == {
         "kind": "surface",
         "extent": [-2, 2],
         "axes": ["direction 1", "direction 2", "loss"],
         "z": {"FedGA ablated": [[0.0, 1.235], [2.0, 3.0]]},
     }
-    cloud = json.loads(plots.save_cloud("c", {"FedGA": (1, 2, 3)}, axes=("a", "b", "c"), folder=tmp_path).read_text())
+    cloud = json.loads(
+        plots.save_cloud(
+            "c", {"FedGA": (1, 2, 3)}, axes=("a", "b", "c"), folder=tmp_path
+        ).read_text()
+    )
     assert cloud["points"] == [{"name": "FedGA", "colour": "c2", "at": [1.0, 2.0, 3.0]}]
 
 
@@ -355,14 +499,23 @@ def test_views_to_turn_are_plain_json(tmp_path):
     "call, words",
     [
         (lambda ax: plots.curves_with_interval([0, 1], {}, ax), "no method"),
-        (lambda ax: plots.curves_with_interval([0, 1], {"FedGA": [[1.0, 2, 3]]}, ax), "FedGA has shape"),
+        (
+            lambda ax: plots.curves_with_interval([0, 1], {"FedGA": [[1.0, 2, 3]]}, ax),
+            "FedGA has shape",
+        ),
         (lambda ax: plots.violins({"FedGA": []}, ax), "FedGA has shape"),
         (lambda ax: plots.radar({"FedGA": [1, 2, 3]}, ["a", "b", "c"], ax), "polar"),
         (lambda ax: plots.scatter_labelled({"FedGA": (1, 2, 3)}, ax), "2 entries"),
-        (lambda ax: plots.microscope([1, 2], np.zeros((3, 5)), ax), "one column per round"),
+        (
+            lambda ax: plots.microscope([1, 2], np.zeros((3, 5)), ax),
+            "one column per round",
+        ),
         (lambda ax: plots.by_client([[0, 1]], [[0.5]], 2), "one value per client"),
         (lambda ax: statistics.smooth([1.0], 0), "window is 0"),
-        (lambda ax: plots.save_surface("s", {"FedGA": [[np.nan, 1], [1, 1]]}), "not finite"),
+        (
+            lambda ax: plots.save_surface("s", {"FedGA": [[np.nan, 1], [1, 1]]}),
+            "not finite",
+        ),
     ],
 )
 def test_bad_input_says_what_and_where(ax, call, words):
@@ -373,12 +526,20 @@ def test_bad_input_says_what_and_where(ax, call, words):
 def test_a_cohort_that_is_not_full_leaves_the_others_alone():
     v = plots.by_client([[2, 0], [1, -1]], [[5.0, 6.0], [7.0, np.nan]], 3)
     assert np.array_equal(v, [[6, np.nan], [np.nan, 7], [5, np.nan]], equal_nan=True)
-    assert plots.staleness([[2, 0], [1, -1], [2, -1]], 3).tolist() == [[0, 1, 2], [1, 0, 1], [0, 1, 0]]
+    assert plots.staleness([[2, 0], [1, -1], [2, -1]], 3).tolist() == [
+        [0, 1, 2],
+        [1, 0, 1],
+        [0, 1, 0],
+    ]
 
 
 def test_a_series_shows_mean_and_band(ax):
     plots.series([1, 2, 3], [[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]], ax, i=1, label="trace")
-    line, = ax.lines
-    assert line.get_ydata().tolist() == [2, 3, 4] and line.get_label() == "trace" and len(ax.collections) == 1
+    (line,) = ax.lines
+    assert (
+        line.get_ydata().tolist() == [2, 3, 4]
+        and line.get_label() == "trace"
+        and len(ax.collections) == 1
+    )
     plots.series([1, 2], [5.0, 6.0], ax)
-    assert len(ax.lines) == 2 and len(ax.collections) == 1                       # one seed has no band
+    assert len(ax.lines) == 2 and len(ax.collections) == 1  # one seed has no band

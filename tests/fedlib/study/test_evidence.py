@@ -24,7 +24,13 @@ def made(tmp_path_factory):
     import torch
 
     at, task = tmp_path_factory.mktemp("runs"), toy(groups=GROUPS, dtype=torch.float32)
-    how = {"rounds": 4, "cohort": 3, "guests": True, "microscope": True, "device": "cpu"}
+    how = {
+        "rounds": 4,
+        "cohort": 3,
+        "guests": True,
+        "microscope": True,
+        "device": "cpu",
+    }
     cases = {
         "plain": ("FedAvg", {}, how),
         "sparse": ("FedAvg", {}, how | {"every": 3}),
@@ -38,7 +44,10 @@ def made(tmp_path_factory):
     with pytest.raises(Diverged):
         run(make("FedAvg", task, lr=1e30), folder=at / "diverged", **how)
     cases["diverged"] = ("FedAvg", {"lr": 1e30}, how)
-    return {k: (spec(v[0], i), Record.load(at / k)) for i, (k, v) in enumerate(cases.items())}
+    return {
+        k: (spec(v[0], i), Record.load(at / k))
+        for i, (k, v) in enumerate(cases.items())
+    }
 
 
 def spec(method, seed):
@@ -58,13 +67,17 @@ def items(made, *names):
 def test_what_is_packed_comes_back_to_the_bit(made, tmp_path):
     size = evidence.pack(items(made), tmp_path / "p-s")
     back = evidence.read(tmp_path / "p-s")
-    assert back.keys() == made.keys() and size == sum(f.stat().st_size for f in (tmp_path / "p-s").iterdir())
+    assert back.keys() == made.keys() and size == sum(
+        f.stat().st_size for f in (tmp_path / "p-s").iterdir()
+    )
     for k, (_, r) in made.items():
         assert evidence.same(r, back[k])
-        for key, a in r.views.items():  # a mean's last digit depends on the layout in memory
+        # a mean's last digit depends on the layout in memory
+        for key, a in r.views.items():
             assert back[k].views[key].mean(1).tobytes() == a.mean(1).tobytes()
     assert (
-        {k[0] for r in back.values() for k in r.views} >= {"pre", "post", "guest", "own"}
+        {k[0] for r in back.values() for k in r.views}
+        >= {"pre", "post", "guest", "own"}
         and back["bias"].cells
         and back["bias"].alike
     )
@@ -78,13 +91,22 @@ def test_same_notices_every_kind_of_difference(made):
         k = next(iter(old))
         new = old[k].copy()
         new.reshape(-1)[-1] += 1
-        other = {**{p: getattr(r, p) for p in ("views", "cells", "alike", "logs")}, part: old | {k: new}}
+        other = {
+            **{p: getattr(r, p) for p in ("views", "cells", "alike", "logs")},
+            part: old | {k: new},
+        }
         assert not evidence.same(r, Record(r.meta, r.rounds, **other))
         assert not evidence.same(
-            r, Record(r.meta, r.rounds, **other | {part: {j: v for j, v in old.items() if j != k}})
+            r,
+            Record(
+                r.meta,
+                r.rounds,
+                **other | {part: {j: v for j, v in old.items() if j != k}},
+            ),
         )
     assert not evidence.same(
-        r, Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike)
+        r,
+        Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike),
     )
 
 
@@ -96,23 +118,47 @@ def test_bytes_depend_on_the_runs_alone(made, tmp_path):
 
 
 def test_pandas_alone_can_read_it(made, tmp_path):
-    """The question of the book's page: who was served worst at the end? Answered without fedlib's code."""
+    """The question of the book's page: who was served worst at the end?
+
+    Answered without fedlib's code.
+    """
     evidence.pack(items(made, "plain"), tmp_path / "p-s")
-    hits, runs = (pd.read_parquet(tmp_path / "p-s" / f"{f}.parquet") for f in ("hits", "runs"))
-    last = hits.query("moment == 'pre' and view == 'global' and split == 'test' and round == 4")
+    hits, runs = (
+        pd.read_parquet(tmp_path / "p-s" / f"{f}.parquet") for f in ("hits", "runs")
+    )
+    last = hits.query(
+        "moment == 'pre' and view == 'global' and split == 'test' and round == 4"
+    )
     acc = (last.hits / last.rows).to_numpy()
-    assert acc.astype(np.float32).tolist() == made["plain"][1]["pre", "global", "test"][-1].tolist()
-    assert runs.method.tolist() == ["FedAvg"] and runs["rounds"][0].tolist() == [0, 1, 2, 3, 4]
+    assert (
+        acc.astype(np.float32).tolist()
+        == made["plain"][1]["pre", "global", "test"][-1].tolist()
+    )
+    assert runs.method.tolist() == ["FedAvg"] and runs["rounds"][0].tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_accuracies_that_are_no_counts_are_refused(made, tmp_path):
     s, r = made["plain"]
     key = ("pre", "global", "test")
-    bad = Record(r.meta, r.rounds, r.views | {key: r.views[key] * np.float32(0.99)}, r.logs, r.cells, r.alike)
+    bad = Record(
+        r.meta,
+        r.rounds,
+        r.views | {key: r.views[key] * np.float32(0.99)},
+        r.logs,
+        r.cells,
+        r.alike,
+    )
     evidence.pack(items(made, "plain"), tmp_path / "p-s")
     with pytest.raises(ValueError, match="not counts over its clients' rows"):
         evidence.pack([("x", s, bad)], tmp_path / "p-s")
-    assert evidence.same(evidence.read(tmp_path / "p-s")["plain"], r)  # nothing was lost
+    # nothing was lost
+    assert evidence.same(evidence.read(tmp_path / "p-s")["plain"], r)
 
 
 def truncate(path):
@@ -130,19 +176,24 @@ def other_study(path, made, tmp_path):
 
 @pytest.mark.parametrize("file", evidence.FILES)
 @pytest.mark.parametrize(
-    "spoil, says", [(truncate, "cannot be read"), (foreign, "not evidence of this format")]
+    "spoil, says",
+    [(truncate, "cannot be read"), (foreign, "not evidence of this format")],
 )
 def test_a_damaged_file_is_named_with_its_remedy(made, tmp_path, file, spoil, says):
     evidence.pack(items(made, "bias"), tmp_path / "p-s")
     spoil(tmp_path / "p-s" / f"{file}.parquet")
-    with pytest.raises(evidence.Damaged, match=f"{file}.parquet .*{says}.*git checkout"):
+    with pytest.raises(
+        evidence.Damaged, match=f"{file}.parquet .*{says}.*git checkout"
+    ):
         evidence.read(tmp_path / "p-s")
 
 
 def test_a_missing_or_swapped_file_is_noticed(made, tmp_path):
     evidence.pack(items(made, "plain"), tmp_path / "p-s")
     other_study(tmp_path / "p-s" / "hits.parquet", made, tmp_path)
-    with pytest.raises(evidence.Damaged, match="hits.parquet does not belong to the runs beside it"):
+    with pytest.raises(
+        evidence.Damaged, match="hits.parquet does not belong to the runs beside it"
+    ):
         evidence.read(tmp_path / "p-s")
     for name in ("hits", "logs"):
         evidence.pack(items(made, "plain"), tmp_path / "p-s")
@@ -157,7 +208,9 @@ def test_a_missing_or_swapped_file_is_noticed(made, tmp_path):
 
 
 def test_a_kill_between_two_renames_loses_nothing(made, tmp_path, monkeypatch):
-    """pack puts the new folder in place by two renames; a process that dies between them leaves both beside it."""
+    """pack puts the new folder in place by two renames; a process that dies between
+    them leaves both beside it.
+    """
     folder, rename, died = tmp_path / "p-s", os.rename, []
 
     def dying(a, b):
@@ -172,9 +225,12 @@ def test_a_kill_between_two_renames_loses_nothing(made, tmp_path, monkeypatch):
         evidence.pack(items(made, "plain", "ga"), folder)
     monkeypatch.undo()
     assert died and not folder.exists()
-    assert set(evidence.find({"plain", "ga"}, "p", "s", tmp_path)) == {"plain"}  # what was there is read
+    # what was there is read
+    assert set(evidence.find({"plain", "ga"}, "p", "s", tmp_path)) == {"plain"}
     evidence.pack(items(made, "plain", "ga"), folder)
-    assert set(evidence.read(folder)) == {"plain", "ga"} and os.listdir(tmp_path) == ["p-s"]
+    assert set(evidence.read(folder)) == {"plain", "ga"} and os.listdir(tmp_path) == [
+        "p-s"
+    ]
 
 
 def packing(items, folder):
@@ -194,16 +250,29 @@ def test_two_packs_at_once_leave_one_whole_answer(made, tmp_path):
     for p in many:
         p.join(60)
         assert p.exitcode == 0
-    assert set(evidence.read(tmp_path / "p-s")) in ({"plain", "ga"}, {"plain", "personal"})
+    assert set(evidence.read(tmp_path / "p-s")) in (
+        {"plain", "ga"},
+        {"plain", "personal"},
+    )
 
 
 def test_find_looks_into_the_study_then_into_the_papers_others(made, tmp_path):
     evidence.pack(items(made, "plain"), tmp_path / "p-s")
     evidence.pack(items(made, "plain", "ga"), tmp_path / "p-t")
     evidence.pack(items(made, "personal"), tmp_path / "q-s")
-    assert set(evidence.find({"plain", "ga", "personal", "none"}, "p", "s", tmp_path)) == {"plain", "ga"}
-    evidence.pack(items(made, "ga"), tmp_path / "p-t")  # a file that changed is read anew
+    assert set(
+        evidence.find({"plain", "ga", "personal", "none"}, "p", "s", tmp_path)
+    ) == {"plain", "ga"}
+    # a file that changed is read anew
+    evidence.pack(items(made, "ga"), tmp_path / "p-t")
     assert set(evidence.find({"plain", "ga"}, "p", "t", tmp_path)) == {"plain", "ga"}
     listed = evidence.listed(tmp_path / "p-t")
-    assert [row["id"] for row in listed] == ["ga"] and listed[0]["commit"] == made["ga"][1].meta["commit"]
-    assert json.loads(pq.read_table(tmp_path / "p-t" / "runs.parquet")["meta"][0].as_py())["task"] == "toy"
+    assert [row["id"] for row in listed] == ["ga"] and listed[0]["commit"] == made[
+        "ga"
+    ][1].meta["commit"]
+    assert (
+        json.loads(pq.read_table(tmp_path / "p-t" / "runs.parquet")["meta"][0].as_py())[
+            "task"
+        ]
+        == "toy"
+    )

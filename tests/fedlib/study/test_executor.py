@@ -1,4 +1,7 @@
-"""Runs on a pool, on an executor of the user's, and on a Dask cluster of real processes, one of which is killed."""
+"""Runs on a pool, on an executor of the user's, and on a Dask cluster of real
+processes, one of which is killed.
+"""
+
 import json
 import os
 import shutil
@@ -22,12 +25,20 @@ from fedlib.cli import main as cli
 from fedlib.core import errors
 from fedlib.study import cluster, executor, experiment, lock
 
-METHODS = {"FedAvg": {}, "FedProx": {"mu": 0.1}, "FedGini": {}, "Ditto": {}, "FedFa": {}}
+METHODS = {
+    "FedAvg": {},
+    "FedProx": {"mu": 0.1},
+    "FedGini": {},
+    "Ditto": {},
+    "FedFa": {},
+}
 
 
 def study(runs, **kw):
     few = {"tasks": ["synthetic_0_0"], "methods": METHODS, "rounds": 6} | kw
-    return experiment.study("fedga", "synthetic", "tiny", ROOT / "params.yaml", runs, **few)
+    return experiment.study(
+        "fedga", "synthetic", "tiny", ROOT / "params.yaml", runs, **few
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +56,22 @@ def equal(done, alone):
 def test_an_executor_of_the_users_own(alone, tmp_path):
     with ThreadPoolExecutor(2) as pool:
         assert equal(study(tmp_path, executor=pool), alone)
-        assert pool.submit(int, 1).result() == 1                                     # it is the user's to close
+        assert pool.submit(int, 1).result() == 1  # it is the user's to close
 
 
 def test_workers_that_do_not_see_the_folder_send_the_runs(alone, tmp_path):
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, f, *args):
-            return super().submit(f, *["/not/here" if a == str(tmp_path) else a for a in args])
+            return super().submit(
+                f, *["/not/here" if a == str(tmp_path) else a for a in args]
+            )
+
     some = {"methods": {"FedAvg": {}, "Ditto": {}}}
     with Elsewhere(1) as pool:
         done = study(tmp_path, executor=pool, **some)
-    want = [r for c, r in zip(alone.cells, alone.records) if c.method in some["methods"]]
+    want = [
+        r for c, r in zip(alone.cells, alone.records) if c.method in some["methods"]
+    ]
     assert len(want) == len(done.records) == 4 and all(map(same, done.records, want))
     assert not Path("/not").exists() and not list(tmp_path.glob("*.lock"))
 
@@ -65,10 +81,15 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path, capsys):
     for workers in (1, 2):
         with pytest.raises(experiment.RunError) as e:
             study(tmp_path / str(workers), workers=workers, **bad)
-        assert str(e.value).startswith("synthetic_0_0 FedProx mu=-1 seed 0: ValueError: ")
+        assert str(e.value).startswith(
+            "synthetic_0_0 FedProx mu=-1 seed 0: ValueError: "
+        )
         assert str(e.value).endswith("; 1 more failed; the other runs are kept")
         assert len(list((tmp_path / str(workers)).glob("*/done"))) == 4
-        assert "synthetic_0_0 FedProx mu=-1 seed 1: ValueError: " in capsys.readouterr().err
+        assert (
+            "synthetic_0_0 FedProx mu=-1 seed 1: ValueError: "
+            in capsys.readouterr().err
+        )
 
 
 def fail(client):
@@ -77,20 +98,22 @@ def fail(client):
 
 def test_an_error_that_cannot_be_pickled_comes_back_in_words():
     with executor.opened(workers=2) as submit:
-        (i, value, error), = executor.results(submit, fail, [3])
-    assert (i, value) == (0, None) and executor.reason(error) == "ClientError: client 3, round 4, local: no rows"
+        ((i, value, error),) = executor.results(submit, fail, [3])
+    assert (i, value) == (0, None) and executor.reason(
+        error
+    ) == "ClientError: client 3, round 4, local: no rows"
     assert "in fail" in error.__notes__[0]
 
 
 def test_a_pool_is_quick_to_start_and_yet_up_to_date(monkeypatch):
     with executor.opened(workers=2) as submit:
-        assert submit(os.getppid).result() != os.getpid()                            # a copy of the server
+        assert submit(os.getppid).result() != os.getpid()  # a copy of the server
     monkeypatch.setenv("FEDLIB_DATA", "elsewhere")
     with executor.opened(workers=2) as submit:
         assert submit(os.getenv, "FEDLIB_DATA").result() == "elsewhere"
         assert submit(torch.get_num_threads).result() == 1
     monkeypatch.setattr(executor, "version", lambda: "edited")
-    assert executor.start_method() == "spawn"                                        # the server would have the old code
+    assert executor.start_method() == "spawn"  # the server would have the old code
 
 
 def notebook(out):
@@ -121,18 +144,38 @@ def test_an_address_without_a_scheduler(monkeypatch, tmp_path, capsys):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         there = f"tcp://127.0.0.1:{s.getsockname()[1]}"
-        assert f"no Dask scheduler answers at {there}" in refused(there)             # nobody listens
+        # nobody listens
+        assert f"no Dask scheduler answers at {there}" in refused(there)
         s.listen()
-        says = refused(there)                                                        # somebody else does
-        assert f"no Dask scheduler answers at {there} within 0.3 s (timed out)" in says and "`dask scheduler`" in says
+        says = refused(there)  # somebody else does
+        assert (
+            f"no Dask scheduler answers at {there} within 0.3 s (timed out)" in says
+            and "`dask scheduler`" in says
+        )
         monkeypatch.setenv("FEDLIB_SCHEDULER", there)
         assert "FEDLIB_SCHEDULER" in refused(None)
-        with executor.opened(workers=1) as submit:                                   # an argument goes before it
+        with executor.opened(workers=1) as submit:  # an argument goes before it
             assert submit is None
-        assert cli.main(["run", "fedga/synthetic", "--tier", "tiny", "--rounds", "3", "--scheduler", there]) == 2
+        assert (
+            cli.main(
+                [
+                    "run",
+                    "fedga/synthetic",
+                    "--tier",
+                    "tiny",
+                    "--rounds",
+                    "3",
+                    "--scheduler",
+                    there,
+                ]
+            )
+            == 2
+        )
         assert f"no Dask scheduler answers at {there}" in capsys.readouterr().err
     for wrong in ("here:8786", "http://here:8786", "tcp://here"):
-        assert f"scheduler {wrong!r}: write its address as tcp://host:port" in refused(wrong)
+        assert f"scheduler {wrong!r}: write its address as tcp://host:port" in refused(
+            wrong
+        )
     assert "names no certificates" in refused("tls://127.0.0.1:1")
     assert "executor = 3: give the address of a scheduler" in refused(3)
 
@@ -149,7 +192,9 @@ def test_one_run_goes_to_no_cluster(capsys):
 
 # ---------------------------------------------------------------- a cluster
 class Cluster:
-    """A scheduler and its workers as processes on loopback; `log(name)` is what one has written."""
+    """A scheduler and its workers as processes on loopback;
+    `log(name)` is what one has written.
+    """
 
     def __init__(self, folder):
         self.folder, self.processes = folder, {}
@@ -162,12 +207,36 @@ class Cluster:
         program = f"distributed.cli.dask_{name.partition('-')[0]}"
         with open(self.folder / f"{name}.log", "w") as out:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", program, "--host", "127.0.0.1", "--no-dashboard", *args], stdout=out, stderr=out,
-                cwd=self.folder, env=os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"})
+                [
+                    sys.executable,
+                    "-m",
+                    program,
+                    "--host",
+                    "127.0.0.1",
+                    "--no-dashboard",
+                    *args,
+                ],
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+            )
 
     def worker(self, name, **kw):
-        self.start(f"worker-{name}", self.address, "--name", name, "--nthreads", "1", "--no-nanny", "--death-timeout", "30",
-                   "--local-directory", str(self.folder), **kw)
+        self.start(
+            f"worker-{name}",
+            self.address,
+            "--name",
+            name,
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--death-timeout",
+            "30",
+            "--local-directory",
+            str(self.folder),
+            **kw,
+        )
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text()
@@ -179,12 +248,15 @@ class Cluster:
     @contextmanager
     def client(self):
         from distributed import Client
+
         with Client(self.address, timeout=PATIENCE, set_as_default=False) as c:
             yield c
 
     def wait(self, names):
         with self.client() as c:
-            there = lambda: {w["name"] for w in c.scheduler_info(n_workers=-1)["workers"].values()}
+            there = lambda: {
+                w["name"] for w in c.scheduler_info(n_workers=-1)["workers"].values()
+            }
             until(lambda: there() == set(names), f"workers {names}")
 
 
@@ -209,15 +281,30 @@ def test_workers_with_other_code_are_refused_before_anything_runs(dask, tmp_path
     dask.worker("old", source=tmp_path)
     dask.wait(["old"])
     says = refused(dask.address)
-    assert says.startswith("worker tcp://127.0.0.1:") and says.count("fedlib ") == 2 and "bring both to the same commit" in says
-    with pytest.raises(cluster.CodeError, match="same commit"), dask.client() as c:  # and one that comes after the check
-        list(executor.results(lambda *a: c.get_executor(pure=False).submit(cluster.call, cluster.version(), *a), abs, [1, 2]))
+    assert (
+        says.startswith("worker tcp://127.0.0.1:")
+        and says.count("fedlib ") == 2
+        and "bring both to the same commit" in says
+    )
+    # and one that comes after the check
+    with pytest.raises(cluster.CodeError, match="same commit"), dask.client() as c:
+        list(
+            executor.results(
+                lambda *a: c.get_executor(pure=False).submit(
+                    cluster.call, cluster.version(), *a
+                ),
+                abs,
+                [1, 2],
+            )
+        )
     dask.stop("worker-old")
     dask.wait([])
 
 
 @pytest.mark.full
-def test_a_grid_is_completed_when_a_worker_is_killed(dask, alone, tmp_path, monkeypatch):
+def test_a_grid_is_completed_when_a_worker_is_killed(
+    dask, alone, tmp_path, monkeypatch
+):
     monkeypatch.setenv("FEDLIB_SCHEDULER", dask.address)
     for name in "ab":
         dask.worker(name)
@@ -230,17 +317,27 @@ def test_a_grid_is_completed_when_a_worker_is_killed(dask, alone, tmp_path, monk
     assert len(list(tmp_path.glob("*/done"))) < len(alone.cells)
     grid.join(PATIENCE)
     assert box and equal(box[0], alone)
-    assert f"taken over from process {victim.pid} " in dask.log("worker-b")              # its run was finished by the other
+    # its run was finished by the other
+    assert f"taken over from process {victim.pid} " in dask.log("worker-b")
 
 
 def killed(process, runs):
     """Kill -9 the process while it computes a run; False: it does not just now."""
+
     def at_work():
-        locks = [f for f in runs.glob("*.lock") if not f.with_suffix("").joinpath("done").exists()]
-        return any((owner := SoftFileLease(f).owner) and owner.pid == process.pid for f in locks)
+        locks = [
+            f
+            for f in runs.glob("*.lock")
+            if not f.with_suffix("").joinpath("done").exists()
+        ]
+        return any(
+            (owner := SoftFileLease(f).owner) and owner.pid == process.pid
+            for f in locks
+        )
+
     if not at_work():
         return False
-    process.send_signal(signal.SIGSTOP)                                              # or it might end meanwhile
+    process.send_signal(signal.SIGSTOP)  # or it might end meanwhile
     if at_work():
         process.kill()
         assert process.wait(PATIENCE) == -signal.SIGKILL

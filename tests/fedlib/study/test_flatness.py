@@ -1,4 +1,7 @@
-"""What the study `flatness` measures: on a loss whose answers are known, and on a tiny run."""
+"""What the study `flatness` measures: on a loss whose answers are known,
+and on a tiny run.
+"""
+
 import numpy as np
 import pytest
 import torch
@@ -13,13 +16,18 @@ def test_numbers_of_a_parabola():
     got = flatness.numbers(lambda w: 3 * w["w"].square().sum(), w)
     assert got["loss"] == 12 and got["weight_norm"] == 2 and got["converged"] == 1
     assert got["lambda_max"] == pytest.approx(6)
-    assert got["rise_0.5"] == pytest.approx(3 * (2.5 ** 2 - 2 ** 2), rel=1e-6)              # uphill is away from 0
+    # uphill is away from 0
+    assert got["rise_0.5"] == pytest.approx(3 * (2.5**2 - 2**2), rel=1e-6)
     assert got["rise_0.05"] < got["rise_0.1"] < got["rise_0.5"]
     assert set(flatness.METRICS) <= set(got)
 
 
 def test_places_are_worst_middle_and_best():
-    assert flatness.places(np.array([0.5, 0.9, 0.1, 0.7, 0.5])) == {"worst": 2, "median": 4, "best": 1}
+    assert flatness.places(np.array([0.5, 0.9, 0.1, 0.7, 0.5])) == {
+        "worst": 2,
+        "median": 4,
+        "best": 1,
+    }
     assert flatness.places(np.array([0.3, 0.2])) == {"worst": 1, "median": 1, "best": 0}
 
 
@@ -29,8 +37,10 @@ def test_some_clients_are_spread_and_no_client_twice():
 
 
 def test_a_client_that_never_trained_is_served_by_the_server():
-    state = {"server": {"w": {"a": torch.zeros(2)}},
-             "clients": {"w": {"a": torch.ones(2, 2)}, "seen": torch.tensor([True, False])}}
+    state = {
+        "server": {"w": {"a": torch.zeros(2)}},
+        "clients": {"w": {"a": torch.ones(2, 2)}, "seen": torch.tensor([True, False])},
+    }
     assert flatness.own("PLGU-LF", state, 0)["a"].tolist() == [1, 1]
     assert flatness.own("PLGU-LF", state, 1)["a"].tolist() == [0, 0]
     ditto = state | {"clients": {"v": {"a": torch.ones(2, 2)}}}
@@ -50,10 +60,17 @@ def found(cells):
 
 def test_views_and_surfaces_of_a_run(found):
     fedavg, lf = found
-    assert set(fedavg["sharpness"]) == {flatness.GLOBAL} and set(fedavg["surfaces"]) == {(flatness.GLOBAL, "")}
+    assert set(fedavg["sharpness"]) == {flatness.GLOBAL} and set(
+        fedavg["surfaces"]
+    ) == {(flatness.GLOBAL, "")}
     assert set(lf["sharpness"]) == {flatness.GLOBAL, flatness.ALONE, flatness.OWN}
-    assert lf["sharpness"][flatness.ALONE]["weight_norm"] == pytest.approx(lf["sharpness"][flatness.GLOBAL]["weight_norm"])
-    assert lf["sharpness"][flatness.OWN]["weight_norm"] != lf["sharpness"][flatness.GLOBAL]["weight_norm"]
+    assert lf["sharpness"][flatness.ALONE]["weight_norm"] == pytest.approx(
+        lf["sharpness"][flatness.GLOBAL]["weight_norm"]
+    )
+    assert (
+        lf["sharpness"][flatness.OWN]["weight_norm"]
+        != lf["sharpness"][flatness.GLOBAL]["weight_norm"]
+    )
     shapes = {k: z.shape for k, z in lf["surfaces"].items()}
     for view in (flatness.ALONE, flatness.OWN):
         assert shapes.pop((view, "mean")) == (3, 3)

@@ -1,4 +1,7 @@
-"""The guard: stored runs are taken where the code gives their numbers, and whoever has edited it is told."""
+"""The guard: stored runs are taken where the code gives their numbers,
+and whoever has edited it is told.
+"""
+
 import importlib.util
 import itertools
 import json
@@ -19,12 +22,25 @@ from fedlib.study.microruns import DEFAULTS
 from fedlib.study.studies import Cell
 
 HOME = sources.PACKAGE
-TASK = {"data": {"name": "digits"}, "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.5}, "network": {"name": "Linear"}}
+TASK = {
+    "data": {"name": "digits"},
+    "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.5},
+    "network": {"name": "Linear"},
+}
 
 
 def cell(method="FedAvg", task=None, rounds=2, **hyper):
-    return Cell("digits", "digits", method, "", 0, "real", json.dumps(TASK | (task or {})), json.dumps(hyper),
-                json.dumps({"rounds": rounds}))
+    return Cell(
+        "digits",
+        "digits",
+        method,
+        "",
+        0,
+        "real",
+        json.dumps(TASK | (task or {})),
+        json.dumps(hyper),
+        json.dumps({"rounds": rounds}),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -42,49 +58,97 @@ def repeated(monkeypatch):
         got = repeat(unit, labels)
         out.extend((unit, label) for label in got)
         return got
+
     monkeypatch.setattr(fingerprints, "repeat", counted)
     return out
 
 
 @pytest.fixture
 def noted(monkeypatch):
-    """{unit: ...} of fingerprints.json, to be changed as if it had been noted by other code."""
+    """{unit: ...} of fingerprints.json,
+    to be changed as if it had been noted by other code.
+    """
     tree = json.loads(json.dumps(sources.stored()))
     monkeypatch.setattr(sources, "stored", lambda: tree)
     return tree
 
 
-# ---------------------------------------------------------------- which micro-runs concern a study
+# ----------------------------------------------------- which micro-runs concern a study
 def test_what_is_repeated_is_what_the_cells_use():
-    got = wanted([cell("FedAS", align="sample", align_lr=0.3, epochs=5), cell("FedProx"), cell("FedProx", mu=0.7)])
-    assert got["method FedAS"] == [DEFAULTS, "align=sample", "align_lr=0.005"] and got["method FedProx"] == [DEFAULTS, "mu=0.001"]
-    assert {"epochs=3", DEFAULTS, "rows"} <= set(got["engine"]) and not {"momentum=0.5", "own=True"} & set(got["engine"])
-    assert set(got) == {"engine", "method FedAS", "method FedProx", "step Plain", "rule Mean", "data digits",
-                        "partition dirichlet", "network Linear"}
+    got = wanted(
+        [
+            cell("FedAS", align="sample", align_lr=0.3, epochs=5),
+            cell("FedProx"),
+            cell("FedProx", mu=0.7),
+        ]
+    )
+    assert got["method FedAS"] == [DEFAULTS, "align=sample", "align_lr=0.005"] and got[
+        "method FedProx"
+    ] == [DEFAULTS, "mu=0.001"]
+    assert {"epochs=3", DEFAULTS, "rows"} <= set(got["engine"]) and not {
+        "momentum=0.5",
+        "own=True",
+    } & set(got["engine"])
+    assert set(got) == {
+        "engine",
+        "method FedAS",
+        "method FedProx",
+        "step Plain",
+        "rule Mean",
+        "data digits",
+        "partition dirichlet",
+        "network Linear",
+    }
 
 
 def test_pieces_and_what_is_inside_count():
-    got = wanted([cell("EquFL", target="DP", step={"name": "SAM", "rho": 0.1}, inner={"name": "FedProx", "mu": 0.5}),
-                  cell(task={"partition": {"name": "dirichlet", "clients": 5, "alpha": 0.5, "seed": 3}})])
-    assert got["method EquFL"] == [DEFAULTS, "rho=0.2", "target=DP"] and got["method FedProx"] == [DEFAULTS, "mu=0.001"]
-    assert got["step SAM"] == [DEFAULTS, "rho=0.025"] and got["partition dirichlet"] == [DEFAULTS, "seed=1"]
+    got = wanted(
+        [
+            cell(
+                "EquFL",
+                target="DP",
+                step={"name": "SAM", "rho": 0.1},
+                inner={"name": "FedProx", "mu": 0.5},
+            ),
+            cell(
+                task={
+                    "partition": {
+                        "name": "dirichlet",
+                        "clients": 5,
+                        "alpha": 0.5,
+                        "seed": 3,
+                    }
+                }
+            ),
+        ]
+    )
+    assert got["method EquFL"] == [DEFAULTS, "rho=0.2", "target=DP"] and got[
+        "method FedProx"
+    ] == [DEFAULTS, "mu=0.001"]
+    assert got["step SAM"] == [DEFAULTS, "rho=0.025"] and got[
+        "partition dirichlet"
+    ] == [DEFAULTS, "seed=1"]
 
 
 # ---------------------------------------------------------------- untouched code
 def test_untouched_code_passes_and_is_looked_at_once(tmp_path, repeated):
     runs = tmp_path / "not" / "there"
     check([cell(), cell(lr=0.3)], runs)
-    assert ("method FedAvg", DEFAULTS) in repeated and len(set(repeated)) == len(repeated)
+    assert ("method FedAvg", DEFAULTS) in repeated and len(set(repeated)) == len(
+        repeated
+    )
     del repeated[:]
     check([cell()], runs)
     assert repeated == []
-    check([cell("FedProx"), cell()], runs)             # only what is new in this study
+    check([cell("FedProx"), cell()], runs)  # only what is new in this study
     assert repeated == [("method FedProx", DEFAULTS)]
     check([cell("FedProx", mu=0.5)], runs)
     assert repeated[1:] == [("method FedProx", "mu=0.001")]
 
 
-def test_sources_as_they_were_compared_cost_nothing(tmp_path, repeated, noted, monkeypatch):
+def test_sources_as_they_were_compared_cost_nothing(
+    tmp_path, repeated, noted, monkeypatch
+):
     monkeypatch.setattr(sources, "released", sources.state)
     check([cell()], tmp_path)
     assert repeated == [] and not (tmp_path / ".checked").exists()
@@ -92,18 +156,38 @@ def test_sources_as_they_were_compared_cost_nothing(tmp_path, repeated, noted, m
 
 def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
     files = {p.relative_to(sources.PACKAGE).as_posix() for p in sources.modules()}
-    assert {"core/engine.py", "core/tree.py", "pieces/condense.py", "methods/personal/fedas.py", "data/glyphs.py",
-            "nets/layers.py", "core/server.py"} <= files
-    assert not {"plots/charts.py", "study/evidence.py", "study/experiment.py", "study/compare.py", "deploy/server.py"} & files
-    code = 'def f(x):\n    return x + 1\n'
-    assert sources.bare(code) == sources.bare('def f(x):\n    """One more."""\n    # why\n    return x + 1\n')
+    assert {
+        "core/engine.py",
+        "core/tree.py",
+        "pieces/condense.py",
+        "methods/personal/fedas.py",
+        "data/glyphs.py",
+        "nets/layers.py",
+        "core/server.py",
+    } <= files
+    assert (
+        not {
+            "plots/charts.py",
+            "study/evidence.py",
+            "study/experiment.py",
+            "study/compare.py",
+            "deploy/server.py",
+        }
+        & files
+    )
+    code = "def f(x):\n    return x + 1\n"
+    assert sources.bare(code) == sources.bare(
+        'def f(x):\n    """One more."""\n    # why\n    return x + 1\n'
+    )
     assert sources.bare(code) != sources.bare(code.replace("1", "2"))
 
 
 @pytest.mark.full
 def test_the_fingerprints_of_these_sources_were_compared():
     """Else everybody who asks for a study waits for that comparison."""
-    assert sources.CHECKED.read_text().strip() == sources.state(), "run python -m fedlib.study.fingerprints check"
+    assert sources.CHECKED.read_text().strip() == sources.state(), (
+        "run python -m fedlib.study.fingerprints check"
+    )
 
 
 def test_other_sources_are_looked_at_again(tmp_path, repeated, monkeypatch):
@@ -113,7 +197,7 @@ def test_other_sources_are_looked_at_again(tmp_path, repeated, monkeypatch):
     check([cell()], tmp_path)
     assert ("engine", DEFAULTS) in repeated
     monkeypatch.undo()
-    check([cell()], tmp_path)                          # back again: nothing was forgotten
+    check([cell()], tmp_path)  # back again: nothing was forgotten
     assert len((tmp_path / ".checked").read_text().split("\n")) > 20
 
 
@@ -121,9 +205,11 @@ def test_other_sources_are_looked_at_again(tmp_path, repeated, monkeypatch):
 def test_notes_that_say_nothing(tmp_path, repeated, harm):
     notes, line = tmp_path / ".checked", guard.entry("method FedAvg", DEFAULTS)
     if harm == "folder":
-        notes.mkdir()                                  # cannot be read, cannot be written
+        notes.mkdir()  # cannot be read, cannot be written
     else:
-        notes.write_bytes(b"\xff\x00 no line" if harm == "garbage" else line[:-3].encode())
+        notes.write_bytes(
+            b"\xff\x00 no line" if harm == "garbage" else line[:-3].encode()
+        )
     check([cell()], tmp_path)
     assert ("method FedAvg", DEFAULTS) in repeated
     del repeated[:]
@@ -133,24 +219,39 @@ def test_notes_that_say_nothing(tmp_path, repeated, harm):
 
 @pytest.mark.full
 def test_two_processes_write_whole_lines(tmp_path):
-    script = ("import sys; from pathlib import Path; from fedlib import guard\n"
-              "for i in range(200): guard.write(Path(sys.argv[1]), [f'{sys.argv[2]} {i} ' + 'x' * 50] * 2)")
-    at = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "notes"), who], cwd=HOME.parent) for who in "ab"]
+    script = (
+        "import sys; from pathlib import Path; from fedlib import guard\n"
+        "for i in range(200): guard.write(Path(sys.argv[1]), "
+        "[f'{sys.argv[2]} {i} ' + 'x' * 50] * 2)"
+    )
+    at = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / "notes"), who],
+            cwd=HOME.parent,
+        )
+        for who in "ab"
+    ]
     assert [p.wait() for p in at] == [0, 0]
     want = {f"{who} {i} " + "x" * 50 for who in "ab" for i in range(200)}
     assert guard.read(tmp_path / "notes") == want | {""}
 
 
-# ---------------------------------------------------------------- code that gives other numbers
+# -------------------------------------------------------- code that gives other numbers
 def test_moved_numbers_stop_a_study(tmp_path, noted, repeated):
     noted["method FedProx"]["runs"][DEFAULTS]["server"][1] *= 1.01
     check([cell()], tmp_path)
-    for _ in range(2):                                 # again and again; the others are noted
+    for _ in range(2):  # again and again; the others are noted
         del repeated[:]
-        with pytest.raises(Moved, match=r"MOVED method FedProx \(version 1\): by 9.9e-03 in defaults") as e:
+        with pytest.raises(
+            Moved, match=r"MOVED method FedProx \(version 1\): by 9.9e-03 in defaults"
+        ) as e:
             check([cell(), cell("FedProx")], tmp_path)
         assert repeated == [("method FedProx", DEFAULTS)]
-    for remedy in ("mine=True", "raise by one the version of method FedProx in fedlib/versions.toml", "undo the edit"):
+    for remedy in (
+        "mine=True",
+        "raise by one the version of method FedProx in fedlib/versions.toml",
+        "undo the edit",
+    ):
         assert remedy in str(e.value)
 
 
@@ -171,7 +272,7 @@ def test_a_version_is_noted_with_its_numbers(tmp_path, noted, monkeypatch):
 
 
 def test_a_new_setting_needs_a_fingerprint(tmp_path, noted):
-    del noted["method FedProx"]["runs"]["mu=0.001"]    # as if mu had been added since
+    del noted["method FedProx"]["runs"]["mu=0.001"]  # as if mu had been added since
     check([cell("FedProx")], tmp_path)
     with pytest.raises(Moved, match="INCOMPLETE method FedProx.*new: mu=0.001"):
         check([cell("FedProx", mu=0.5)], tmp_path)
@@ -180,7 +281,9 @@ def test_a_new_setting_needs_a_fingerprint(tmp_path, noted):
 @pytest.mark.full
 def test_a_student_edits_fedas(tmp_path):
     """... and has a run of hers from before the edit: it is not what she is given."""
-    shutil.copytree(HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__")
+    )
     path = tmp_path / "fedlib" / "methods" / "fedas.py"
     body, old = path.read_text(), "return (d * (one / one.sum(0)"
     assert body.count(old) == 1
@@ -188,21 +291,37 @@ def test_a_student_edits_fedas(tmp_path):
     before = cell("FedAS")
     (tmp_path / "runs" / before.id).mkdir(parents=True)
     (tmp_path / "runs" / before.id / "done").touch()
-    script = (f"from fedlib import guard; from fedlib.study.studies import Cell; import os\nc = {before!r}\n"
-              "assert os.path.exists(f'runs/{c.id}/done') and guard.salt() != " + repr(guard.salt()) + "\n"
-              "try:\n    guard.check([c])\nexcept guard.Moved as e:\n    print(e)\n"
-              "guard.check([Cell(**vars(c) | {'method': 'FedPer'})])\n")
-    out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True,
-                         env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"})
+    script = (
+        (
+            "from fedlib import guard; from fedlib.study.studies import Cell; import "
+            f"os\nc = {before!r}\n"
+            "assert os.path.exists(f'runs/{c.id}/done') and guard.salt() != "
+        )
+        + repr(guard.salt())
+        + "\n"
+        "try:\n    guard.check([c])\nexcept guard.Moved as e:\n    print(e)\n"
+        "guard.check([Cell(**vars(c) | {'method': 'FedPer'})])\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )
     assert out.returncode == 0, out.stderr
-    assert "MOVED method FedAS (version 1): by" in out.stdout and "mine=True" in out.stdout and "FedPer" not in out.stdout
+    assert (
+        "MOVED method FedAS (version 1): by" in out.stdout
+        and "mine=True" in out.stdout
+        and "FedPer" not in out.stdout
+    )
 
 
 def test_salt():
     assert guard.salt() == record.source() and len(guard.salt()) == 16
 
 
-# ---------------------------------------------------------------- units of somebody else
+# --------------------------------------------------------------- units of somebody else
 number = itertools.count()
 MINE = '''
 from dataclasses import dataclass
@@ -235,7 +354,9 @@ class Mine(Base):
 
 
 def mine(tmp_path, old="", new="", source=True):
-    """The class of a module MINE, with an edit; source: is there a file that it can be read from?"""
+    """The class of a module MINE, with an edit; source:
+    is there a file that it can be read from?
+    """
     assert old in MINE
     text, name = MINE.replace(old, new) if old else MINE, f"mine{next(number)}"
     if source:
@@ -255,24 +376,44 @@ def mine(tmp_path, old="", new="", source=True):
 def test_what_is_ones_own_counts(tmp_path, source):
     was = own(mine(tmp_path, source=source))
     assert own(mine(tmp_path, source=source)) == was and len(was) == 16
-    for old, new in (("tau: float = 1.0", "tau: float = 2.0"), ("LIMIT = 2", "LIMIT = 3"), ("x * LIMIT", "x - LIMIT"),
-                     ("super().weights(up)", "super().weights(up) * 2"), ('"sample"', '"all"'), ("{1, 2}", "{1, 3}"),
-                     ("(down, mine, shard))()", "(down, mine, shard) or 1)()")):
+    for old, new in (
+        ("tau: float = 1.0", "tau: float = 2.0"),
+        ("LIMIT = 2", "LIMIT = 3"),
+        ("x * LIMIT", "x - LIMIT"),
+        ("super().weights(up)", "super().weights(up) * 2"),
+        ('"sample"', '"all"'),
+        ("{1, 2}", "{1, 3}"),
+        ("(down, mine, shard))()", "(down, mine, shard) or 1)()"),
+    ):
         assert own(mine(tmp_path, old, new, source)) != was, old
-    for old, new in (("# a comment", "# another"), ("A method of one's own.", "Mine."), ('"b"}', '"c"}')):
+    for old, new in (
+        ("# a comment", "# another"),
+        ("A method of one's own.", "Mine."),
+        ('"b"}', '"c"}'),
+    ):
         assert own(mine(tmp_path, old, new, source)) == was, old
 
 
 def test_a_comment_in_what_is_called_does_not_count(tmp_path):
-    assert own(mine(tmp_path, "What is above the limit.", "Above.")) == own(mine(tmp_path))
+    assert own(mine(tmp_path, "What is above the limit.", "Above.")) == own(
+        mine(tmp_path)
+    )
 
 
 def test_a_notebooks_own_method(tmp_path, monkeypatch, repeated):
-    """It has no fingerprint, so its source is in the name of its runs, and the guard has nothing to say about it."""
+    """It has no fingerprint, so its source is in the name of its runs, and the guard
+    has nothing to say about it.
+    """
     monkeypatch.setitem(METHODS, "Mine", mine(tmp_path))
-    assert unknown({*identity.units(cell("Mine")), *identity.units(cell())}) == {"method Mine": own(METHODS["Mine"])} and unknown(identity.units(cell())) == {}
+    assert (
+        unknown({*identity.units(cell("Mine")), *identity.units(cell())})
+        == {"method Mine": own(METHODS["Mine"])}
+        and unknown(identity.units(cell())) == {}
+    )
     check([cell("Mine")], tmp_path)
-    assert ("engine", DEFAULTS) in repeated and not any("Mine" in unit for unit, _ in repeated)
+    assert ("engine", DEFAULTS) in repeated and not any(
+        "Mine" in unit for unit, _ in repeated
+    )
     was = cell("Mine").id
     monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, "x * LIMIT", "x + LIMIT"))
     assert cell("Mine").id != was
@@ -282,20 +423,39 @@ def test_a_notebooks_own_method(tmp_path, monkeypatch, repeated):
 def test_a_hash_does_not_depend_on_the_process(tmp_path):
     """The order of a set is chance, by PYTHONHASHSEED."""
     (tmp_path / "mine.py").write_text(MINE.replace("{1, 2}", '{"a", "b", "c", "d"}'))
-    script = ("import types, sys; from fedlib.study.guard import own; m = types.ModuleType('mine'); sys.modules['mine'] = m\n"
-              "exec(compile(open('mine.py').read(), '<cell>', 'exec'), vars(m)); print(own(m.Mine))")
-    out = {subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True,
-                          env=os.environ | {"PYTHONPATH": str(HOME.parent), "PYTHONHASHSEED": seed}).stdout for seed in "12"}
+    script = (
+        "import types, sys; from fedlib.study.guard import own; "
+        "m = types.ModuleType('mine'); sys.modules['mine'] = m\n"
+        "exec(compile(open('mine.py').read(), '<cell>', 'exec'), vars(m)); "
+        "print(own(m.Mine))"
+    )
+    out = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": str(HOME.parent), "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in "12"
+    }
     assert len(out) == 1
 
 
 def test_a_method_of_the_package_without_a_fingerprint(noted, monkeypatch):
-    """Newly added, and `write` not yet run: until then each edit of its module renames its runs."""
+    """Newly added, and `write` not yet run:
+    until then each edit of its module renames its runs.
+    """
     known = cell("FedProx").id
     del noted["method FedProx"]
-    assert unknown(identity.units(cell("FedProx"))) == {"method FedProx": own(METHODS["FedProx"])}
+    assert unknown(identity.units(cell("FedProx"))) == {
+        "method FedProx": own(METHODS["FedProx"])
+    }
     before = cell("FedProx").id
-    monkeypatch.setattr(METHODS["FedProx"], "local", lambda self, down, mine, shard: (mine, down))
+    monkeypatch.setattr(
+        METHODS["FedProx"], "local", lambda self, down, mine, shard: (mine, down)
+    )
     assert len({known, before, cell("FedProx").id}) == 3 and cell().id == cell().id
 
 

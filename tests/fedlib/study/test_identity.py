@@ -40,7 +40,16 @@ def cell(method="FedAvg", task=None, engine=None, seed=0, **kw):
             cell("EquFL", inner={"name": "FedAvg", "lr": 0.2}),
         ),  # as method.make distributes them
         (cell("EquFL"), cell("EquFL", inner="FedAvg")),
-        (cell(), cell(task={"batch": 32, "partition": {"name": "natural"}, "parts": [0.8, 0.1, 0.1]})),
+        (
+            cell(),
+            cell(
+                task={
+                    "batch": 32,
+                    "partition": {"name": "natural"},
+                    "parts": [0.8, 0.1, 0.1],
+                }
+            ),
+        ),
         (cell(), cell(task={"data": {"n": 60, "name": "glyphs", "seed": 0}})),
         (
             cell(),
@@ -54,7 +63,12 @@ def cell(method="FedAvg", task=None, engine=None, seed=0, **kw):
                 }
             ),
         ),
-        (cell(), replace(cell(), label="in other words", dataset="e", setting="x", data="real")),
+        (
+            cell(),
+            replace(
+                cell(), label="in other words", dataset="e", setting="x", data="real"
+            ),
+        ),
     ],
     ids=str,
 )
@@ -91,12 +105,16 @@ DIFFERENT = [
 
 
 def test_different_runs_have_different_names():
-    """Among them options that a wrapper inherits from its parent, as EquFL's rho and FedAvg-FT's tune."""
+    """Among them options that a wrapper inherits from its parent,
+    as EquFL's rho and FedAvg-FT's tune.
+    """
     assert len({c.id for c in DIFFERENT}) == len(DIFFERENT)
 
 
 def test_all_studies_of_all_tiers_name_a_run_once():
-    """Cells that share a name are the same run: equal method, hyper-parameters, task and engine once defaults are written out."""
+    """Cells that share a name are the same run: equal method, hyper-parameters, task
+    and engine once defaults are written out.
+    """
     from fedlib.plots import root
 
     for tier in ("tiny", "small"):
@@ -106,9 +124,9 @@ def test_all_studies_of_all_tiers_name_a_run_once():
                 for c in studies.cells(paper, s, root() / "params.yaml", tier)[0]:
                     a = first.setdefault(c.id, c)
                     assert (a.method, a.seed) == (c.method, c.seed)
-                    assert identity.resolved(a.method, json.loads(a.kwargs)) == identity.resolved(
-                        c.method, json.loads(c.kwargs)
-                    )
+                    assert identity.resolved(
+                        a.method, json.loads(a.kwargs)
+                    ) == identity.resolved(c.method, json.loads(c.kwargs))
         assert len(first) > 1000
 
 
@@ -166,8 +184,12 @@ def test_units(c, units):
     assert set(identity.units(c)) == units
 
 
-@pytest.mark.parametrize("unit", ["engine", "method FedProx", "rule Median", "data glyphs", "step SAM"])
-def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(unit, monkeypatch):
+@pytest.mark.parametrize(
+    "unit", ["engine", "method FedProx", "rule Median", "data glyphs", "step SAM"]
+)
+def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(
+    unit, monkeypatch
+):
     some = [c for c, _ in UNITS]
     before = [c.id for c in some]
     monkeypatch.setattr(identity, "versions", lambda: {unit: 2})
@@ -179,7 +201,8 @@ def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(unit, monk
 def test_versions_are_read_from_the_table(tmp_path):
     path = tmp_path / "versions.toml"
     path.write_text(
-        'engine = [{v = 2, why = "a", date = 2026-01-01}, {v = 3, why = "b", date = 2026-01-02}]\n'
+        'engine = [{v = 2, why = "a", date = 2026-01-01}, {v = 3, why = "b", '
+        "date = 2026-01-02}]\n"
     )
     assert identity.versions(path) == {"engine": 3}
 
@@ -207,6 +230,8 @@ def test_an_option_added_later_keeps_the_names_of_old_runs(monkeypatch):
 def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
     def name(file, content):
         (tmp_path / file).write_bytes(content)
-        return cell(task={"network": {"name": "ResNet18", "weights": str(tmp_path / file)}}).id
+        return cell(
+            task={"network": {"name": "ResNet18", "weights": str(tmp_path / file)}}
+        ).id
 
     assert name("a.pth", b"one") == name("b.pth", b"one") != name("c.pth", b"other")

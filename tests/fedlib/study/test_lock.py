@@ -1,4 +1,7 @@
-"""One process computes a run, others wait for it: with real processes, killed ones included."""
+"""One process computes a run, others wait for it:
+with real processes, killed ones included.
+"""
+
 import logging
 import multiprocessing
 import os
@@ -15,8 +18,12 @@ from fedlib.core import engine
 from fedlib.core.record import Record
 from fedlib.study import experiment, lock
 
-GRID = {"tasks": ["synthetic_0_0"], "methods": {"FedAvg": {}, "FedProx": {"mu": 0.1}}, "rounds": 6}
-PATIENCE = 60                                              # seconds until a test gives up
+GRID = {
+    "tasks": ["synthetic_0_0"],
+    "methods": {"FedAvg": {}, "FedProx": {"mu": 0.1}},
+    "rounds": 6,
+}
+PATIENCE = 60  # seconds until a test gives up
 
 
 def fork():
@@ -48,19 +55,26 @@ def until(true, what):
 
 
 def cells(**change):
-    return experiment.cells("fedga", "synthetic", ROOT / "params.yaml", "tiny", **GRID | change)[0]
+    return experiment.cells(
+        "fedga", "synthetic", ROOT / "params.yaml", "tiny", **GRID | change
+    )[0]
 
 
 def same(a, b):
     """Bit for bit."""
     assert a.views.keys() == b.views.keys() and a.logs.keys() == b.logs.keys()
-    return all(np.array_equal(x, y, equal_nan=True) for d, e in ((a.views, b.views), (a.logs, b.logs))
-               for x, y in ((d[k], e[k]) for k in d))
+    return all(
+        np.array_equal(x, y, equal_nan=True)
+        for d, e in ((a.views, b.views), (a.logs, b.logs))
+        for x, y in ((d[k], e[k]) for k in d)
+    )
 
 
-# ---------------------------------------------------------------- what the other processes do
+# ---------------------------------------------------------- what the other processes do
 def notebook(runs, both, counter, out):
-    """A study of one's own, as in a notebook; every run that is really computed leaves a line."""
+    """A study of one's own, as in a notebook;
+    every run that is really computed leaves a line.
+    """
     honest, first = experiment.trained, [True]
 
     def trained(cell, *args, **kw):
@@ -68,11 +82,14 @@ def notebook(runs, both, counter, out):
             f.write(f"{cell.id} {os.getpid()}\n")
         if first:
             first.clear()
-            both.wait(PATIENCE)                            # each has a run in its hands
+            both.wait(PATIENCE)  # each has a run in its hands
         return honest(cell, *args, **kw)
+
     experiment.trained = trained
     both.wait(PATIENCE)
-    done = experiment.study("fedga", "synthetic", "tiny", ROOT / "params.yaml", runs, workers=1, **GRID)
+    done = experiment.study(
+        "fedga", "synthetic", "tiny", ROOT / "params.yaml", runs, workers=1, **GRID
+    )
     out.put([r["pre", "global", "test"] for r in done.records])
 
 
@@ -90,6 +107,7 @@ def slow(cell, runs):
         honest(path, state, record)
         if state["t"] == 4:
             time.sleep(PATIENCE)
+
     engine.save, engine.run = save, lambda *a, **kw: run(*a, checkpoint_every=0.0, **kw)
     experiment.compute(cell, runs)
 
@@ -101,8 +119,9 @@ def test_a_study_that_two_notebooks_ask_for_is_computed_once(tmp_path):
     with started(notebook, tmp_path / "runs", both, counter, out, n=2):
         a, b = (out.get(timeout=PATIENCE) for _ in range(2))
     lines = [line.split() for line in counter.read_text().splitlines()]
-    assert sorted(run for run, _ in lines) == sorted(c.id for c in cells())         # every run, and once
-    assert len({who for _, who in lines}) == 2                                       # and the two have shared the work
+    # every run, and once
+    assert sorted(run for run, _ in lines) == sorted(c.id for c in cells())
+    assert len({who for _, who in lines}) == 2  # and the two have shared the work
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     assert not list((tmp_path / "runs").glob("*.lock*"))
 
@@ -114,7 +133,9 @@ def test_who_finds_a_run_taken_waits_and_computes_other_runs(tmp_path, caplog):
         assert held.wait(PATIENCE)
         assert experiment.compute(here, tmp_path, wait=False) is None
         assert (experiment.compute(there, tmp_path, wait=False) / "done").exists()
-        waiting = threading.Thread(target=lambda: experiment.compute(here, tmp_path) and got.set(), daemon=True)
+        waiting = threading.Thread(
+            target=lambda: experiment.compute(here, tmp_path) and got.set(), daemon=True
+        )
         waiting.start()
         until(lambda: "waiting for" in caplog.text, "who waits says so")
         assert f"process {other.pid} " in caplog.text and not got.wait(0.5)
@@ -127,29 +148,46 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, caplog, monkeypatch)
     whole = Record.load(experiment.compute(cell, tmp_path / "whole"))
     with started(slow, cell, tmp_path) as (other,):
         at = tmp_path / cell.id / "checkpoint"
-        until(lambda: at.exists() and engine.restore(at, "cpu", whole)[0]["t"] == 4, "the fourth round")
-        other.kill()                                                                 # -9: the lock stays
+        until(
+            lambda: at.exists() and engine.restore(at, "cpu", whole)[0]["t"] == 4,
+            "the fourth round",
+        )
+        other.kill()  # -9: the lock stays
         other.join()
         assert (tmp_path / f"{cell.id}.lock").exists()
         honest = engine.restore
-        monkeypatch.setattr(engine, "restore", lambda *a: restored.append(a[0]) or honest(*a))
-        folder = experiment.compute(cell, tmp_path, wait=False)                      # at once
+        monkeypatch.setattr(
+            engine, "restore", lambda *a: restored.append(a[0]) or honest(*a)
+        )
+        folder = experiment.compute(cell, tmp_path, wait=False)  # at once
     assert f"taken over from process {other.pid} " in caplog.text and restored == [at]
-    assert same(Record.load(folder), whole) and not at.exists() and not list(tmp_path.glob("*.lock*"))
+    assert (
+        same(Record.load(folder), whole)
+        and not at.exists()
+        and not list(tmp_path.glob("*.lock*"))
+    )
 
 
-@pytest.mark.parametrize("exchange", [True, False], ids=["local disk", "no exchange of names"])
-def test_a_lock_of_a_silent_host_is_taken_over_after_the_stated_time(tmp_path, caplog, monkeypatch, exchange):
-    if not exchange:                                                                 # as on NFS
+@pytest.mark.parametrize(
+    "exchange", [True, False], ids=["local disk", "no exchange of names"]
+)
+def test_a_lock_of_a_silent_host_is_taken_over_after_the_stated_time(
+    tmp_path, caplog, monkeypatch, exchange
+):
+    if not exchange:  # as on NFS
         monkeypatch.setattr(SoftFileLease, "_take_over", lambda *a: None)
     monkeypatch.setattr(lock, "LEASE", 0.5)
-    (tmp_path / "run.lock").write_text(f"filelock/2\npid=1\nhost=node17\nmode=lease\ntoken=a\nduration={lock.LEASE}\n")
+    (tmp_path / "run.lock").write_text(
+        f"filelock/2\npid=1\nhost=node17\nmode=lease\ntoken=a\nduration={lock.LEASE}\n"
+    )
     with lock.alone(tmp_path / "run", wait=False) as mine:
-        assert not mine                                                              # it may well live
+        assert not mine  # it may well live
     assert not caplog.text
     with lock.alone(tmp_path / "run") as mine:
         assert mine
-    assert "process 1 on node17" in caplog.text and "tak" in caplog.text.splitlines()[-1]
+    assert (
+        "process 1 on node17" in caplog.text and "tak" in caplog.text.splitlines()[-1]
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,6 @@
-"""params.yaml and papers/*/studies.yaml: knobs, inheritance, values by tier, errors; what stages need."""
+"""params.yaml and papers/*/studies.yaml: knobs, inheritance, values by tier, errors;
+what stages need.
+"""
 
 import json
 import re
@@ -53,7 +55,13 @@ FEDGA = {
     },
 }
 FEDAS = {
-    "tasks": {"digits": {"data": {"name": "digits"}, "network": {"name": "Linear"}, "run": {"rounds": 1}}},
+    "tasks": {
+        "digits": {
+            "data": {"name": "digits"},
+            "network": {"name": "Linear"},
+            "run": {"rounds": 1},
+        }
+    },
     "studies": {
         "grid": {
             "grid": {
@@ -68,12 +76,18 @@ FEDAS = {
 
 @pytest.fixture
 def repo(tmp_path):
-    """A folder with params.yaml and papers/*/studies.yaml; `change` may alter the three trees first."""
+    """A folder with params.yaml and papers/*/studies.yaml;
+    `change` may alter the three trees first.
+    """
 
     def write(change=lambda params, fedga, fedas: None):
         trees = [json.loads(json.dumps(t)) for t in (PARAMS, FEDGA, FEDAS)]
         change(*trees)
-        places = ("params.yaml", "papers/fedga/studies.yaml", "papers/fedas/studies.yaml")
+        places = (
+            "params.yaml",
+            "papers/fedga/studies.yaml",
+            "papers/fedas/studies.yaml",
+        )
         for place, tree in zip(places, trees):
             path = tmp_path / place
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +102,11 @@ def test_a_task_inherits_all_that_it_does_not_say(repo):
     assert tasks["same"] == tasks["base"] and "like" not in tasks["other"]
     assert tasks["other"] == {
         "label": "other",
-        "data": {"name": "synthetic", "alpha": 1, "sizes": {"tiny": [20, 30], "paper": [60, 80]}},  # changed
+        "data": {
+            "name": "synthetic",
+            "alpha": 1,
+            "sizes": {"tiny": [20, 30], "paper": [60, 80]},
+        },  # changed
         "network": {"name": "Linear"},  # replaced, as it has a name
         "train": BASE["train"],
         "run": {"rounds": 4},  # null takes away
@@ -99,12 +117,24 @@ def test_a_task_inherits_all_that_it_does_not_say(repo):
     "base, change, want",
     [
         ({"a": 1, "b": 2}, {"b": 3, "c": 4}, {"a": 1, "b": 3, "c": 4}),
-        ({"a": {"x": 1, "y": {"z": 2}}}, {"a": {"y": {"w": 3}}}, {"a": {"x": 1, "y": {"z": 2, "w": 3}}}),
+        (
+            {"a": {"x": 1, "y": {"z": 2}}},
+            {"a": {"y": {"w": 3}}},
+            {"a": {"x": 1, "y": {"z": 2, "w": 3}}},
+        ),
         ({"a": {"name": "p", "x": 1}}, {"a": {"name": "p"}}, {"a": {"name": "p"}}),
         ({"a": 1, "b": None}, {"a": None}, {"b": None}),
-        ({"a": {"FedAvg": 5}}, {"a": {"tiny": 3, "paper": 4}}, {"a": {"tiny": 3, "paper": 4}}),
+        (
+            {"a": {"FedAvg": 5}},
+            {"a": {"tiny": 3, "paper": 4}},
+            {"a": {"tiny": 3, "paper": 4}},
+        ),
         ({"a": {"tiny": 3, "paper": 4}}, {"a": {"FedAvg": 5}}, {"a": {"FedAvg": 5}}),
-        ({"a": {"tiny": 3, "paper": 4}}, {"a": {"paper": 5}}, {"a": {"tiny": 3, "paper": 5}}),
+        (
+            {"a": {"tiny": 3, "paper": 4}},
+            {"a": {"paper": 5}},
+            {"a": {"tiny": 3, "paper": 5}},
+        ),
         ({"a": {"x": 1}}, {"a": [1]}, {"a": [1]}),
         ({"a": 1}, {"b": None}, {"a": 1}),
     ],
@@ -125,24 +155,36 @@ def test_knobs_reach_tasks_studies_and_methods(repo):
         ("FedGA_ablation", "alpha=3"): 3,
     }
     assert all(json.loads(c.task)["data"]["sizes"] == [20, 30] for c in cells)
-    online = [json.loads(c.engine)["online"] for c in studies.cells("fedas", "grid", repo())[0]]
+    online = [
+        json.loads(c.engine)["online"]
+        for c in studies.cells("fedas", "grid", repo())[0]
+    ]
     assert online == [0.5, 1]
 
 
 def test_a_value_by_tier_may_stand_anywhere(repo):
     cells, study, _ = studies.cells("fedga", "main", repo(), "paper")
-    assert study["seeds"] == 2 and all(json.loads(c.kwargs)["epochs"] == 5 for c in cells)
+    assert study["seeds"] == 2 and all(
+        json.loads(c.kwargs)["epochs"] == 5 for c in cells
+    )
     rounds = {c.dataset: json.loads(c.engine)["rounds"] for c in cells}
     assert rounds == {"base": 9, "same": 9, "other": 4}
     with pytest.raises(
-        ValueError, match=r"has no value for tier small; give one for each of tiny, small, paper"
+        ValueError,
+        match=r"has no value for tier small; give one for each of tiny, small, paper",
     ):
         studies.cells("fedga", "main", repo(), "small")
 
 
 def test_a_list_that_depends_on_the_tier_is_an_axis_and_named():
-    by = {"D": {"tiny": [0, 1], "small": [0, 2], "paper": [0, 5]}, "lr": {"tiny": 1, "small": 1, "paper": 1}}
-    assert studies.settings(by, {}, "paper") == [("D=0", {"D": 0, "lr": 1}), ("D=5", {"D": 5, "lr": 1})]
+    by = {
+        "D": {"tiny": [0, 1], "small": [0, 2], "paper": [0, 5]},
+        "lr": {"tiny": 1, "small": 1, "paper": 1},
+    }
+    assert studies.settings(by, {}, "paper") == [
+        ("D=0", {"D": 0, "lr": 1}),
+        ("D=5", {"D": 5, "lr": 1}),
+    ]
     both = studies.settings([{"epochs": 1, "head_epochs": "$K"}], {"K": [1, 5]})
     assert [s for s, _ in both] == ["epochs=1;head_epochs=1", "epochs=1;head_epochs=5"]
 
@@ -150,7 +192,10 @@ def test_a_list_that_depends_on_the_tier_is_an_axis_and_named():
 def test_a_paper_whose_folder_is_gone_is_not_there_and_no_error_for_the_others(repo):
     path = repo()
     shutil.rmtree(path.parent / "papers/fedga")
-    assert list(studies.load(path)) == ["tier", "fedas"] and studies.cells("fedas", "grid", path)[0]
+    assert (
+        list(studies.load(path)) == ["tier", "fedas"]
+        and studies.cells("fedas", "grid", path)[0]
+    )
     with pytest.raises(ValueError, match=r"has no 'fedga'.*\(there are tier, fedas\)"):
         studies.cells("fedga", "main", path)
 
@@ -172,7 +217,10 @@ def test_what_is_loaded_is_ones_own_copy(repo):
     mine["tasks"]["base"]["run"]["rounds"] = 77
     mine["sizes"]["tiny"].append(99)
     again = studies.load(path)["fedga"]
-    assert again["tasks"]["base"]["run"]["rounds"] == 4 and again["sizes"]["tiny"] == [20, 30]
+    assert again["tasks"]["base"]["run"]["rounds"] == 4 and again["sizes"]["tiny"] == [
+        20,
+        30,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -182,19 +230,34 @@ def test_what_is_loaded_is_ones_own_copy(repo):
             lambda p, a, b: p["fedga"].update(alhpa=2),
             "params.yaml: fedga: unknown key 'alhpa'; did you mean 'alpha'?",
         ),
-        (lambda p, a, b: p["fedga"].update(alhpa=2), "fedga/studies.yaml uses $alhpa (known: "),
+        (
+            lambda p, a, b: p["fedga"].update(alhpa=2),
+            "fedga/studies.yaml uses $alhpa (known: ",
+        ),
         (lambda p, a, b: p.update(alpha=2), "params.yaml: unknown key 'alpha'"),
-        (lambda p, a, b: p["fedga"].pop("alpha"), "fedga/studies.yaml uses $alpha, which is not given"),
+        (
+            lambda p, a, b: p["fedga"].pop("alpha"),
+            "fedga/studies.yaml uses $alpha, which is not given",
+        ),
         (lambda p, a, b: p["fedga"].pop("alpha"), "give alpha in"),
-        (lambda p, a, b: p.pop("fedga"), "fedga/studies.yaml uses $sizes, which is not given; give sizes in"),
-        (lambda p, a, b: p["fedga"].update(tasks={}), "params.yaml: fedga: unknown key 'tasks'"),
+        (
+            lambda p, a, b: p.pop("fedga"),
+            "fedga/studies.yaml uses $sizes, which is not given; give sizes in",
+        ),
+        (
+            lambda p, a, b: p["fedga"].update(tasks={}),
+            "params.yaml: fedga: unknown key 'tasks'",
+        ),
         (
             lambda p, a, b: a.update(study={}),
             "fedga/studies.yaml: unknown key 'study'; did you mean 'studies'?",
         ),
         (
             lambda p, a, b: a["tasks"]["same"].update(netwrok=1),
-            "fedga/studies.yaml: tasks.same: unknown key 'netwrok'; did you mean 'network'?",
+            (
+                "fedga/studies.yaml: tasks.same: unknown key 'netwrok'; did you mean "
+                "'network'?"
+            ),
         ),
         (
             lambda p, a, b: a["tasks"]["base"]["paper"].update(rum=1),
@@ -204,7 +267,10 @@ def test_what_is_loaded_is_ones_own_copy(repo):
             lambda p, a, b: a["tasks"]["base"]["paper"].update(like="same"),
             "tasks.base.paper: unknown key 'like'",
         ),
-        (lambda p, a, b: a["tasks"].update(base=None), "tasks.base is None; it needs entries"),
+        (
+            lambda p, a, b: a["tasks"].update(base=None),
+            "tasks.base is None; it needs entries",
+        ),
         (
             lambda p, a, b: a["tasks"]["same"].update(like="bsae"),
             "tasks.same: like names the task 'bsae'; did you mean 'base'?",
@@ -219,7 +285,10 @@ def test_what_is_loaded_is_ones_own_copy(repo):
         ),
         (
             lambda p, a, b: a["studies"]["book"]["main"].update(sedes=3),
-            "fedga/studies.yaml: studies.book.main: unknown key 'sedes'; did you mean 'seeds'?",
+            (
+                "fedga/studies.yaml: studies.book.main: unknown key 'sedes'; did you "
+                "mean 'seeds'?"
+            ),
         ),
         (
             lambda p, a, b: a["studies"]["book"]["main"].update(like="x"),
@@ -232,7 +301,10 @@ def test_what_is_loaded_is_ones_own_copy(repo):
         (lambda p, a, b: a["studies"].update(book=None), "studies.book is None"),
         (
             lambda p, a, b: a["studies"]["book"]["main"].update(tasks=["bse"]),
-            "fedga/studies.yaml: studies.main names the task 'bse'; did you mean 'base'?",
+            (
+                "fedga/studies.yaml: studies.main names the task 'bse'; did you "
+                "mean 'base'?"
+            ),
         ),
         (
             lambda p, a, b: a["studies"]["book"]["main"]["methods"].update(FedGAA={}),
@@ -245,10 +317,16 @@ def test_an_error_names_the_value_and_its_place(repo, break_it, says):
         studies.cells("fedga", "main", repo(break_it))
 
 
-# ---------------------------------------------------------------- the repository's own files
+# ----------------------------------------------------------- the repository's own files
 def test_the_files_are_short():
-    """dvc exp run -S writes every list with a value a line, so those are not counted."""
-    knobs = [line for line in (ROOT / "params.yaml").read_text().splitlines() if not re.match(r"\s*- ", line)]
+    """dvc exp run -S writes every list with a value a line,
+    so those are not counted.
+    """
+    knobs = [
+        line
+        for line in (ROOT / "params.yaml").read_text().splitlines()
+        if not re.match(r"\s*- ", line)
+    ]
     assert len(knobs) <= 80 and len((ROOT / "dvc.yaml").read_text().splitlines()) <= 200
 
 
@@ -276,8 +354,16 @@ def test_a_knob_of_one_paper_changes_its_cells_and_no_others(tmp_path):
     path.write_text(re.sub(r"(?m)^  alpha: \S+", "  alpha: 2", text, count=1))
     after = every_cell(path)
     changed = {k for k in before if before[k] != after[k]}
-    assert {paper for paper, _ in changed} == {"fedga"} and ("fedga", "synthetic") in changed
-    moved = {new.method for k in changed for old, new in zip(before[k], after[k]) if old != new}
+    assert {paper for paper, _ in changed} == {"fedga"} and (
+        "fedga",
+        "synthetic",
+    ) in changed
+    moved = {
+        new.method
+        for k in changed
+        for old, new in zip(before[k], after[k])
+        if old != new
+    }
     assert moved == {"FedGA", "FedGA_ablation"}
 
 
@@ -291,13 +377,19 @@ def stages():
 
 @pytest.mark.parametrize("name, stage", [pytest.param(n, s, id=n) for n, s in stages()])
 def test_a_stage_depends_on_the_papers_that_its_notebook_reads(name, stage):
-    """A section of params.yaml and the paper's folder; the paper's name stands in the notebook's text."""
+    """A section of params.yaml and the paper's folder;
+    the paper's name stands in the notebook's text.
+    """
     notebook = next((d for d in stage["deps"] if d.endswith(".ipynb")), None)
     if notebook is None:
         return
     parts = json.loads((ROOT / notebook).read_text())["cells"]
     source = "\n".join("".join(c["source"]) for c in parts if c["cell_type"] == "code")
-    reads = set(re.findall(r"""experiment\.(?:study|cells|declared)\(\s*["']([\w-]+)["']""", source))
+    reads = set(
+        re.findall(
+            r"""experiment\.(?:study|cells|declared)\(\s*["']([\w-]+)["']""", source
+        )
+    )
     reads |= set(re.findall(r"""experiment\.load\(\)\[["']([\w-]+)["']\]""", source))
     assert reads <= set(stage.get("params", ())), f"{name} reads {reads}"
     assert {f"papers/{p}" for p in reads} <= set(stage["deps"])
