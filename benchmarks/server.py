@@ -34,6 +34,8 @@ from unittest.mock import patch
 import pandas as pd
 import torch
 
+from fedlib.core import clients
+
 from . import clock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,7 +73,6 @@ def stopwatches():
     """Inside, {part: [wall seconds, CPU seconds, calls]} of all runs; a part that
     contains others counts them, too.
     """
-    from fedlib.core import engine
     from fedlib.methods.base.fedavg import FedAvg
     from fedlib.methods.groups.calibrated import Calibrated, GaussianUpdate
     from fedlib.methods.groups.equfl import EquFL
@@ -102,7 +103,7 @@ def stopwatches():
 
     with contextlib.ExitStack() as stack:
         for owner, attribute, name in (
-            (engine.Clients, "keep", "clients"),
+            (clients.Clients, "keep", "clients"),
             (FedAvg, "aggregate", "server"),
             (Calibrated, "aggregate", "server"),
             (EquFL, "aggregate", "server"),

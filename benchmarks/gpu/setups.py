@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedlib import Task
+from fedlib.core.shards import drawn
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP, Linear, ResNet18
 
@@ -57,7 +58,7 @@ class Setup:
         """
         plans = FedAvg(self.task).plans()
         return [
-            self.task._draw(0, t, c, "train", plans)
+            drawn(self.task, 0, t, c, "train", plans)
             for c in (self.ids(t) if ids is None else ids).tolist()
         ]
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 import fedlib.nets.deep
 import fedlib.nets.small
-from fedlib.core.engine import arithmetic
-from fedlib.core.task import Batch
+from fedlib.core.batches import Batch
+from fedlib.core.clients import arithmetic
 from fedlib.core.tree import broadcast, mean, tmap, where
 
 from .graph import WARM, eager

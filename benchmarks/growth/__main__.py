@@ -123,7 +123,7 @@ def rows_of(a, axis, method, x, clients):
 
 def draws(C, reps):
     """The row of drawing ten of C clients, as every round does."""
-    from fedlib.core.engine import cohort_of
+    from fedlib.core.clients import cohort_of
 
     method, task = SimpleNamespace(who="sample"), SimpleNamespace(C=C)
 

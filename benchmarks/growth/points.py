@@ -25,6 +25,8 @@ from unittest.mock import patch
 
 import torch
 
+from fedlib.core import scoring
+
 from ..cases import noise
 
 NEVER, ROWS, BATCH = 10**9, 8, 4  # training rows per client, so two steps a round
@@ -113,7 +115,7 @@ class Blocks:
         self.before, self.ticks, self.began, self.scoring = before, [], clock(), 0.0
 
     def __call__(self, t):
-        from fedlib.core.engine import cohort_of
+        from fedlib.core.clients import cohort_of
 
         now = self.clock()
         if not t:
@@ -176,7 +178,7 @@ def run(point, seconds, hear, say):
     method = make(point.method, task_of(point), lr=0.01)
     blocks = Blocks(method, point, seconds, hear, say, before)
     blocks.began = began  # building the task is part of the start
-    with patch.object(engine, "score", blocks.scored(engine.score)):
+    with patch.object(engine, "score", blocks.scored(scoring.score)):
         engine.run(
             method,
             rounds=NEVER,

@@ -101,7 +101,7 @@ def single(task, seed, rounds, **more):
 def stacked(task, many, S, rounds, how="vmap", **more):
     """All S in one run; many: copies(task, S)."""
     import fedlib
-    from fedlib.core.engine import cohort_of
+    from fedlib.core.clients import cohort_of
 
     method = Stacked(many, lr=0.01, seeds=S, **more)
     cohorts = lambda t: torch.cat(

@@ -1,223 +1,114 @@
-"""The round.
+"""The round of federated learning.
 
-One client after another or many under vmap, with the same numbers; a checkpoint is
-the state.
+    for t = 0, 1, ..., R - 1
+        a cohort of clients is drawn
+        they receive the server's model
+        all clients are scored, every so many rounds
+        the cohort trains and uploads
+        the server aggregates
 
-run(method, task, rounds, ...) -> Record. Letters: C clients, M cohort,
-R rounds, t round.
+run(method, task, rounds, ...) -> Record. Clients run one after another or many under
+vmap, with the same numbers; a checkpoint is the state.
+Letters: C clients, M cohort, R rounds, t round.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch.func import vmap
 from tqdm import tqdm
 
-from .errors import ClientError, Diverged
-from .local import Private
-from .method import Method, Round, Wrap, keeps, listens
-from .random import fold, seed_of, tag
-from .record import Record, whole
-from .tree import (
-    leaves,
-    pick,
-    put,
-    rows,
-    stack,
-    sub,
-    subset,
-    tmap,
-    unstack,
-    where,
-    without,
-)
+from .check_run import check_run
+from .checkpoint import restore, same_run, save
+from .clients import Clients, cohort_of
+from .errors import Diverged
+from .method import Method, Round, acts_on_download, keeps_state
+from .random import fold
+from .record import Record
+from .scoring import score
+from .tree import leaves, pick, put, rows, sub, subset, tmap
+
+BEFORE = -1  # the round in which client and server states are made
 
 
-def cohort_of(method, task, seed, t, cohort):
-    """The clients that train in round t [M], sorted if drawn.
+@dataclass(frozen=True)
+class Federation:
+    """Everything that a run is told and that stays: see `run`."""
 
-    cohort: a size, None for all, or a function t -> ids (or none).
-    """
-    if method.who == "all" or cohort is None:
-        return torch.arange(task.C)
-    if callable(cohort):
-        ids = torch.as_tensor(cohort(t), dtype=torch.long)
-        if len(ids) and (
-            ids.min() < 0 or ids.max() >= task.C or len(ids.unique()) < len(ids)
-        ):
-            raise ValueError(
-                f"cohort({t}) = {ids.tolist()}: give different client numbers from "
-                f"0 to {task.C - 1}"
-            )
-        return ids
-    g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
-    return torch.randperm(task.C, generator=g)[:cohort].sort().values
+    method: Method
+    task: Any
+    R: int
+    seed: int
+    cohort: Any
+    every: int
+    how: str
+    chunk: int | None
+    splits: tuple
+    guests: bool
+    own: bool
+    microscope: bool
+    threads: int
+    precision: str
 
+    @property
+    def everybody(self):
+        return torch.arange(self.task.C)
 
-class Clients:
-    """How client functions are executed in one round: `each` maps over clients, `keep`
-    also writes what they keep.
-    """
-
-    def __init__(
-        self, method, task, seed, t, R, how, chunk, threads=1, precision="float32"
-    ):
-        self.task, self.seed, self.t, self.R, self.how, self.chunk = (
-            task,
-            seed,
+    def clients(self, t):
+        """How client functions are executed in round t."""
+        return Clients(
+            self.method,
+            self.task,
+            self.seed,
             t,
-            R,
-            how,
-            chunk,
-        )
-        self.threads, self.precision = threads, precision
-        self.plans = method.plans()
-
-    def shards(self, ids):
-        make = self.task.stacked if self.how == "vmap" else self.task.shards
-        return ids, make(self.seed, self.t, self.R, ids, self.plans)
-
-    def each(self, f, trees, shards, stage):
-        """f(*rows, shard) for every client; trees and result [M, ...]."""
-        ids, S = shards
-        if self.how == "vmap":
-            data, make = S
-            at_once = vmap(lambda d, *ts: f(*ts, make(d)), chunk_size=self.chunk)
-            return self._one(
-                at_once, [data, *trees], "(all at once; how='loop' says which)", stage
-            )
-        args = zip(*[unstack(t, len(S)) for t in trees], S)
-        return stack(
-            self._map(lambda c, a: self._one(f, a, c, stage), zip(ids.tolist(), args))
+            self.R,
+            self.how,
+            self.chunk,
+            self.threads,
+            self.precision,
         )
 
-    def keep(self, f, down, clients, shards, stage):
-        """mine, up = f(down, mine, shard): rows of `clients` [C, ...] change in place,
-        so C models are held once.
-        """
-        ids, S = shards
-        if self.how == "vmap":
-            out = self.each(
-                lambda d, m, s: dict(zip(("mine", "up"), f(d, m, s))),
-                (down, pick(clients, ids)),
-                shards,
-                stage,
-            )
-            tmap(
-                lambda x, y: x.index_copy_(0, ids.to(x.device), y), clients, out["mine"]
-            )
-            return out["up"]
-
-        def one(c, d, s):
-            row = pick(clients, c)
-            # f sees a copy: {"w": new, "last": mine["w"]} is safe
-            mine = tmap(torch.clone, row)
-            new, up = self._one(f, (d, mine, s), c, stage)
-            tmap(lambda x, y: x.copy_(y), row, new)
-            return up
-
-        return stack(self._map(one, zip(ids.tolist(), unstack(down, len(S)), S)))
-
-    def _map(self, f, calls):
-        """[f(*args)] in order, here or in threads: no client writes where another
-        reads, so the numbers are the same bits.
-        """
-        if self.threads == 1:
-            return [f(*args) for args in calls]
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(torch.no_grad()(lambda args: f(*args)), calls))
-
-    def _one(self, f, args, c, stage):
-        try:
-            with arithmetic(
-                self.precision if stage == "local" else "float32", self.task.x.device
-            ):
-                return f(*args)
-        except Exception as e:
-            raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
-
-
-@contextmanager
-def arithmetic(precision, device):
-    """Products in this precision: float32, tf32 (tensor cores, 10 bits of mantissa),
-    bf16 (7 bits; weights stay float32).
-    """
-    if precision == "bf16":  # no cache: weights change in place between two products
-        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-            yield
-    elif device.type == "cuda":
-        flags = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = [f.allow_tf32 for f in flags]
-        for f in flags:
-            f.allow_tf32 = precision == "tf32"
-        try:
-            yield
-        finally:
-            for f, b in zip(flags, before):
-                f.allow_tf32 = b
-    else:
-        yield
-
-
-def score(method, down, clients, run, shards, splits, names=None, hear=None):
-    """{view: {split: [M]}} accuracy of each client on its own rows of every split.
-
-    With groups also {"cells": {view: {split: [M, A, 2, 2]}}, the counts of
-    `Groups.tally`, and "alike": {view: [M, 2]}}, over test rows with neighbours, the
-    sum of |yhat_i - mean of the neighbours' yhat| by the same view, and their number.
-    hear {"hear": [M]}: the clients that receive first; what they then keep is scored
-    and dropped, so it is never held twice.
-    """
-    groups = method.task.groups
-    near = method.task.alike["near"] if groups else None
-
-    def f(down, mine, *rest):
-        *hear, shard = rest
-        if hear:
-            mine = where(hear[0]["hear"], method.receive(down, mine, shard), mine)
-        parts = [shard.all(s) for s in splits]
-        x, y = (
-            torch.cat(v) if len(v) > 1 else v[0]
-            for v in zip(*[(b.x, b.y) for b in parts])
+    def record(self):
+        """An empty record of this run."""
+        return Record.new(
+            self.method,
+            self.task,
+            self.R,
+            self.seed,
+            self.cohort,
+            self.every,
+            self.how,
+            self.precision,
         )
-        cut, n = [len(b.x) for b in parts], len(x)
-        if groups:
-            me = shard.all("alike")
-            others = near[me.row]  # [n, NEAR]
-            x = torch.cat([x, me.x, method.task.x[others].flatten(0, 1)])
-            cut = [*cut, len(me.x), others.numel()]
-        out, cells, alike = {}, {}, {}
-        for k, view in method.views(down, mine, shard).items():
-            if names is None or k in names:
-                z = view(x)
-                right = method.hits(z[:n], y).split(cut[: len(parts)])
-                out[k] = {s: b.avg(h) for s, b, h in zip(splits, parts, right)}
-                if groups:
-                    z = z.split(cut)
-                    cells[k] = {
-                        s: groups.tally(zi, b) for s, b, zi in zip(splits, parts, z)
-                    }
-                    mine_, theirs = (
-                        groups.outcome(v.argmax(-1)).to(v.dtype) for v in z[-2:]
-                    )
-                    apart = (mine_ - theirs.view(others.shape).mean(1)).abs()
-                    m = torch.ones_like(apart) if me.m is None else me.m
-                    alike[k] = torch.stack([(m * apart).sum(), m.sum()])
-        return {"acc": out} | ({"cells": cells, "alike": alike} if groups else {})
 
-    return run.each(
-        f, (down, clients) if hear is None else (down, clients, hear), shards, "views"
-    )
+    def round(self, t, ids, ask):
+        """What the server knows in round t beside its state."""
+        seed = torch.tensor(self.seed, device=self.task.x.device)
+        return Round(t, self.R, fold(seed, t, -999), ask, ids)
+
+    def scores_in(self, t):
+        """Are all clients scored in round t?"""
+        return t % self.every == 0 or t == self.R
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round at hand. cohort and everybody: (ids, shards) as `Clients` take them;
+    everybody is None where nobody asks for all clients."""
+
+    t: int
+    run: Clients
+    cohort: tuple
+    everybody: tuple | None
+
+    @property
+    def ids(self):
+        return self.cohort[0]
 
 
 def run(
@@ -243,20 +134,26 @@ def run(
 ):
     """Run a federation and return its Record.
 
-    cohort: clients per round (None: all). every: evaluation period in rounds. how:
-    "loop" or "vmap" (never changes a number beyond rounding; None: loop on a CPU, vmap
-    on a GPU). threads: so many clients at once in the loop, which pays where a client
-    is convolutions, and changes no bit. precision: of local training, "float32", "tf32"
-    (on a GPU) or "bf16"; the last two are quicker and change the numbers. folder:
-    where checkpoint and record are kept; an unfinished run there is continued to the
-    same bits, a finished one is returned, one that diverged raises again. guests:
-    also score clients that never take part. own: also score every client's model as
-    it was uploaded, before averaging (moment "own"), where whole models are uploaded;
-    all clients must train in every round. microscope: also record drift, conflict and
-    update scale per round. upto: stop before that round, as a kill would.
+    cohort: clients per round (None: all). every: evaluation period in rounds.
+
+    how: "loop" or "vmap", which never changes a number beyond rounding (None: loop on
+    a CPU, vmap on a GPU). threads: so many clients at once in the loop, which pays
+    where a client is convolutions, and changes no bit. precision: of local training,
+    "float32", "tf32" (on a GPU) or "bf16"; the last two are quicker and change the
+    numbers.
+
+    folder: where checkpoint and record are kept; an unfinished run there is continued
+    to the same bits, a finished one is returned, one that diverged raises again.
+    checkpoint_every: seconds between two checkpoints. upto: stop before that round, as
+    a kill would.
+
+    guests: also score clients that never take part. own: also score every client's
+    model as it was uploaded, before averaging (moment "own"), where whole models are
+    uploaded; all clients must train in every round. microscope: also record drift,
+    conflict and update scale per round.
     """
     task = method.task if task is None else task
-    check(
+    check_run(
         method,
         task,
         rounds,
@@ -271,258 +168,244 @@ def run(
         precision,
     )
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    how = how or ("loop" if device.type == "cpu" else "vmap")
     if precision == "tf32" and device.type != "cuda":
         raise ValueError(
             f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give "
             "'float32' or 'bf16'"
         )
+    how = how or ("loop" if device.type == "cpu" else "vmap")
     task = task.to(device)
-    method = bind(method, task)
+    fed = Federation(
+        bind(method, task),
+        task,
+        rounds,
+        seed,
+        cohort,
+        every,
+        how,
+        chunk,
+        tuple(splits),
+        guests,
+        own,
+        microscope,
+        threads,
+        precision,
+    )
     folder = None if folder is None else Path(folder)
     if folder is not None and (folder / "done").exists():
-        done = same_run(
-            Record.load(folder),
-            Record.new(method, task, rounds, seed, cohort, every, how, precision),
-            folder,
-        )
-        if "diverged" in done.meta:
-            raise Diverged(**done.meta["diverged"], record=done)
-        return done
+        return finished(fed, folder)
     with torch.no_grad():
-        return _run(
-            method,
-            task,
-            rounds,
-            seed,
-            cohort,
-            every,
-            how,
-            chunk,
-            tuple(splits),
-            guests,
-            own,
-            microscope,
-            folder,
-            checkpoint_every,
-            progress,
-            upto,
-            threads,
-            precision,
-        )
+        return rounds_of(fed, folder, checkpoint_every, progress, upto)
 
 
 def bind(method, task):
-    """The method on the task that is really used (moved to a device),
-    wrappers included.
-    """
-    more = (
-        {"inner": bind(method.inner, task)}
-        if getattr(method, "inner", None) is not None
-        else {}
-    )
+    """The method on the task that is really used (moved to a device), wrappers
+    included."""
+    inner = getattr(method, "inner", None)
+    more = {} if inner is None else {"inner": bind(inner, task)}
     return replace(method, task=task, **more)
 
 
-def _run(
-    method,
-    task,
-    R,
-    seed,
-    cohort,
-    every,
-    how,
-    chunk,
-    splits,
-    guests,
-    own,
-    microscope,
-    folder,
-    checkpoint_every,
-    progress,
-    upto,
-    threads,
-    precision,
-):
-    all_, hears = torch.arange(task.C), listens(method)
-    record, state = (
-        Record.new(method, task, R, seed, cohort, every, how, precision),
-        None,
-    )
-    if folder is not None and (folder / "checkpoint").exists():
-        state, record = restore(folder / "checkpoint", task.x.device, record)
-        record.meta.pop("unfinished", None)
-    bar = tqdm(
-        total=R,
-        initial=0 if state is None else state["t"],
-        desc=record.meta["method"],
-        leave=False,
-        disable=not (sys.stderr.isatty() if progress is None else progress),
-        unit="round",
-    )
-    began = saved = time.time()
-
-    go = lambda t: Clients(method, task, seed, t, R, how, chunk, threads, precision)
-    key = lambda t: fold(torch.tensor(seed, device=task.x.device), t, -999)
-
-    def asking(clients, run, shards):
-        def ask(question, tree=None):
-            tree = {} if tree is None else tree
-            out = run.each(
-                lambda m, s: question(tree, m, s),
-                (pick(clients, shards[0]),),
-                shards,
-                "ask",
-            )
-            record.count(
-                "ask",
-                {f"{question.__name__}.{k}": v for k, v in tree.items()},
-                once=True,
-            )
-            record.count(
-                "answer", {f"{question.__name__}.{k}": v for k, v in out.items()}
-            )
-            return out
-
-        return ask
-
-    w = task.init(seed)
-    if state is None:
-        first = go(-1)
-        shards = first.shards(all_)
-        mine = (
-            first.each(lambda s: method.client(w, s), (), shards, "client")
-            if keeps(method)
-            else {}
-        )
-        mine = tmap(torch.Tensor.contiguous, mine)
-        r = Round(-1, R, key(-1), asking(mine, first, shards), all_)
-        state = {"server": method.server(w, r), "clients": mine, "t": 0}
-
-    while True:
-        t, server, clients = state["t"], state["server"], state["clients"]
-        if upto is not None and t >= upto:
-            record.meta["unfinished"] = True
-            break
-        last, look = t == R, t % every == 0 or t == R
-        run_, ids = go(t), cohort_of(method, task, seed, t, cohort)
-        S = run_.shards(ids)
-        SA = run_.shards(all_) if look or method.download == "all" else None
-        who = SA if method.download == "all" else S
-        if hears and len(who[0]) and not last:
-            run_.keep(
-                lambda *a: (method.receive(*a), {}),
-                method.send(server, who[0]),
-                clients,
-                who,
-                "receive",
-            )
-        if look:
-            # changes nothing
-            hear = (
-                {"hear": torch.isin(all_, who[0]).to(task.x.device)}
-                if hears and last
-                else None
-            )
-            pre = score(
-                method, method.send(server, all_), clients, run_, SA, splits, hear=hear
-            )
-            record.score(t, "pre", pre)
-            if guests and task.guests:
-                G = run_.shards(-1 - torch.arange(len(task.guests)))
-                down = method.send(server, G[0])
-                new = run_.each(
-                    lambda d, s: method.receive(d, method.client(w, s), s),
-                    (down,),
-                    G,
-                    "guest",
-                )
-                there = [k for k in splits if k == "test" or not lacking(task, k)]
-                record.score(t, "guest", score(method, down, new, run_, G, there))
-        if last:
-            break
-        down = method.send(server, ids)
-        up = run_.keep(method.local, down, clients, S, "local") if len(ids) else {}
-        bad = (
-            unfinite([*leaves(up), *(x[ids.to(x.device)] for x in leaves(clients))])
-            if up
-            else None
-        )
-        if bad is not None:
-            record.meta["diverged"] = {"client": int(ids[bad]), "round": t}
-            record.finish(time.time() - began)
-            if folder is not None:
-                record.save(folder)
-                (folder / "checkpoint").unlink(missing_ok=True)
-            raise Diverged(int(ids[bad]), t, record)
-        if method.post and look:
-            # who was absent has the same model as before
-            post = {k: subset(v, method.post) for k, v in pre.items()}
-            if len(ids):
-                post = put(
-                    post,
-                    ids.to(task.x.device),
-                    score(
-                        method, down, pick(clients, ids), run_, S, splits, method.post
-                    ),
-                )
-            record.score(t, "post", post)
-        if own and look and set(task.shapes) <= set(up.get("w", {})):
-            record.score(
-                t, "own", score(Method(task), {"w": up["w"]}, clients, run_, SA, splits)
-            )
-        log = look_closer(task, down, up) if microscope and "w" in up else {}
-        if up:  # nobody online: the round passes
-            record.count("down", down)
-            record.count("up", up)
-            server = method.aggregate(
-                server, up, Round(t, R, key(t), asking(clients, run_, S), ids)
-            )
-            log |= server.pop("log", {})
-        up = down = None  # a model per client, twice: not into the next round
-        record.log(t, ids, log)
-        state = {"server": server, "clients": clients, "t": t + 1}
-        if folder is not None and time.time() - saved >= checkpoint_every:
-            record.add_time(time.time() - began)
-            began = saved = time.time()
-            save(folder / "checkpoint", state, record)
-        bar.update()
-        if look and not bar.disable:
-            bar.set_postfix_str(record.headline())
-    bar.close()
-    record.finish(time.time() - began)
-    record.state = state
-    if folder is not None and "unfinished" in record.meta:
-        save(folder / "checkpoint", state, record)
-    elif folder is not None:
-        record.save(folder)
-        (folder / "checkpoint").unlink(missing_ok=True)
+def finished(fed, folder):
+    """The record of a run that is done; one that diverged raises again."""
+    record = same_run(Record.load(folder), fed.record(), folder)
+    if "diverged" in record.meta:
+        raise Diverged(**record.meta["diverged"], record=record)
     return record
 
 
-def lacking(task, split):
-    """Has a guest no rows of this split?"""
-    return any(not len(g[("all", "val", "test").index(split)]) for g in task.guests)
+# ---------------------------------------------------------------- the rounds
+def rounds_of(fed, folder, checkpoint_every, progress, upto):
+    """All rounds, from a checkpoint where there is one -> Record."""
+    state, record = begin(fed, folder)
+    bar = progress_bar(fed, state["t"], progress)
+    since = saved = time.time()
+    while not (upto is not None and state["t"] >= upto):
+        turn = next_turn(fed, state["t"])
+        scores = before_training(fed, turn, state, record)
+        if turn.t == fed.R:
+            break
+        try:
+            state = one_round(fed, turn, state, record, scores)
+        except Diverged:
+            record.finish(time.time() - since)
+            keep_record(record, folder)
+            raise
+        if folder is not None and time.time() - saved >= checkpoint_every:
+            record.add_time(time.time() - since)
+            since = saved = time.time()
+            save(folder / "checkpoint", state, record)
+        bar.update()
+        if scores and not bar.disable:
+            bar.set_postfix_str(record.headline())
+    else:
+        record.meta["unfinished"] = True
+    bar.close()
+    record.finish(time.time() - since)
+    record.state = state
+    if folder is not None and "unfinished" in record.meta:
+        save(folder / "checkpoint", state, record)
+    else:
+        keep_record(record, folder)
+    return record
 
 
-def unfinite(stacks):
-    """The first row [M] at which some tensor [M, ...] holds a
-    non-finite value, or None.
+def begin(fed, folder):
+    """(state, record): of the checkpoint, or before round 0."""
+    record = fed.record()
+    if folder is not None and (folder / "checkpoint").exists():
+        path = folder / "checkpoint"
+        state, record = restore(path, fed.task.x.device, record)
+        record.meta.pop("unfinished", None)
+        return state, record
+    method, w = fed.method, fed.task.init(fed.seed)
+    run = fed.clients(BEFORE)
+    shards, clients = run.shards(fed.everybody), {}
+    if keeps_state(method):
+        clients = run.each(lambda s: method.client(w, s), (), shards, "client")
+        clients = tmap(torch.Tensor.contiguous, clients)
+    ask = asking(run, shards, clients, record)
+    server = method.server(w, fed.round(BEFORE, fed.everybody, ask))
+    return {"server": server, "clients": clients, "t": 0}, record
+
+
+def next_turn(fed, t):
+    """Round t: who takes part, and what they hold."""
+    run, method = fed.clients(t), fed.method
+    ids = cohort_of(method, fed.task, fed.seed, t, fed.cohort)
+    needs_all = fed.scores_in(t) or method.download == "all"
+    everybody = run.shards(fed.everybody) if needs_all else None
+    return Turn(t, run, run.shards(ids), everybody)
+
+
+def before_training(fed, turn, state, record):
+    """The clients receive, and all are scored -> the scores, or None.
+
+    After the last round nobody trains any more: who would receive is scored as if it
+    had, and keeps what it has.
     """
-    sums = [x.reshape(len(x), -1).sum(1) for x in stacks if x.is_floating_point()]
-    ok = torch.stack(sums).isfinite().all(0) if sums else torch.tensor(True)
-    return None if bool(ok.all()) else int((~ok).nonzero()[0])
+    method, last = fed.method, turn.t == fed.R
+    listeners = turn.everybody if method.download == "all" else turn.cohort
+    receives = acts_on_download(method) and len(listeners[0]) > 0
+    if receives and not last:
+        receive(fed, turn, state, listeners)
+    if not fed.scores_in(turn.t):
+        return None
+    as_if = None
+    if acts_on_download(method) and last:
+        as_if = torch.isin(fed.everybody, listeners[0]).to(fed.task.x.device)
+    down = method.send(state["server"], fed.everybody)
+    scores = score(
+        method,
+        down,
+        state["clients"],
+        turn.run,
+        turn.everybody,
+        fed.splits,
+        receives=as_if,
+    )
+    record.score(turn.t, "pre", scores)
+    if fed.guests and fed.task.guests:
+        record.score(turn.t, "guest", score_guests(fed, turn, state["server"]))
+    return scores
 
 
-def look_closer(task, down, up):
-    """Drift |w_i - w| [M], conflict [M] (share of the cohort whose update points
-    against mine), update scale U_s (FedGA 5).
-    """
-    same = {k: v for k, v in down["w"].items() if k in up["w"]} if "w" in down else None
-    if not same:
+def receive(fed, turn, state, listeners):
+    """What clients do with a download before anything else; they change in place."""
+    down = fed.method.send(state["server"], listeners[0])
+    f = lambda *args: (fed.method.receive(*args), {})
+    turn.run.keep(f, down, state["clients"], listeners, "receive")
+
+
+def one_round(fed, turn, state, record, scores):
+    """Local training and aggregation -> the next state."""
+    method, ids = fed.method, turn.ids
+    server, clients = state["server"], state["clients"]
+    down = method.send(server, ids)
+    up = {}
+    if len(ids):
+        up = turn.run.keep(method.local, down, clients, turn.cohort, "local")
+    stop_if_diverged(fed, turn, up, clients, record)
+    if scores:
+        after_training(fed, turn, down, up, clients, record, scores)
+    log = microscope(fed.task, down, up) if fed.microscope and "w" in up else {}
+    if up:  # else nobody was online, and the round passes
+        record.count("down", down)
+        record.count("up", up)
+        ask = asking(turn.run, turn.cohort, clients, record)
+        server = method.aggregate(server, up, fed.round(turn.t, ids, ask))
+        log |= server.pop("log", {})
+    record.log(turn.t, ids, log)
+    return {"server": server, "clients": clients, "t": turn.t + 1}
+
+
+def asking(run, shards, clients, record):
+    """ask(question, tree): puts a question to the clients at hand and counts it."""
+
+    def ask(question, tree=None):
+        tree = {} if tree is None else tree
+        kept = pick(clients, shards[0])
+        answers = run.each(lambda m, s: question(tree, m, s), (kept,), shards, "ask")
+        name = question.__name__
+        named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
+        record.count("ask", named(tree), once=True)
+        record.count("answer", named(answers))
+        return answers
+
+    return ask
+
+
+# ---------------------------------------------------------------- scored besides
+def after_training(fed, turn, down, up, clients, record, before):
+    """Views that are scored after training, and models as they were uploaded."""
+    method, ids = fed.method, turn.ids
+    if method.post:
+        # who was absent has the same model as before
+        after = {kind: subset(v, method.post) for kind, v in before.items()}
+        if len(ids):
+            trained = score(
+                method,
+                down,
+                pick(clients, ids),
+                turn.run,
+                turn.cohort,
+                fed.splits,
+                method.post,
+            )
+            after = put(after, ids.to(fed.task.x.device), trained)
+        record.score(turn.t, "post", after)
+    if fed.own and set(fed.task.shapes) <= set(up.get("w", {})):
+        models, plain = {"w": up["w"]}, Method(fed.task)
+        scores = score(plain, models, clients, turn.run, turn.everybody, fed.splits)
+        record.score(turn.t, "own", scores)
+
+
+def score_guests(fed, turn, server):
+    """The scores of clients that never take part: fresh ones that receive once."""
+    method, guests = fed.method, fed.task.guests
+    shards = turn.run.shards(-1 - torch.arange(len(guests)))
+    down = method.send(server, shards[0])
+    w = fed.task.init(fed.seed)
+    arrive = lambda d, s: method.receive(d, method.client(w, s), s)
+    clients = turn.run.each(arrive, (down,), shards, "guest")
+    lacking = {k for k, i in (("all", 0), ("val", 1)) if lacks(guests, i)}
+    splits = [k for k in fed.splits if k not in lacking]
+    return score(method, down, clients, turn.run, shards, splits)
+
+
+def lacks(guests, split):
+    """Has a guest no rows in this of (train, val, test)?"""
+    return any(not len(g[split]) for g in guests)
+
+
+def microscope(task, down, up):
+    """Drift |w_i - w| [M], conflict [M], the share of the cohort whose update points
+    against mine, and update scale, the mean square of the mean update."""
+    shared = [k for k in down.get("w", {}) if k in up["w"] and k not in task.buffers]
+    if not shared:
         return {}
-    n = task.buffers
-    G = rows(sub(without({k: up["w"][k] for k in same}, n), without(same, n)))  # [M, P]
+    new, old = ({k: tree["w"][k] for k in shared} for tree in (up, down))
+    G = rows(sub(new, old))  # [M, P]
     against = (G @ G.T < 0).to(G.dtype)
     return {
         "drift": G.norm(dim=1),
@@ -531,153 +414,36 @@ def look_closer(task, down, up):
     }
 
 
-# ---------------------------------------------------------------- checkpoints
-def save(path, state, record):
-    """Write atomically: a checkpoint is whole or it is the one before.
-
-    First line: its checksum.
-    """
-    buf = io.BytesIO()
-    torch.save({"state": state, "record": record.pack()}, buf)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole(
-        path,
-        lambda f: f.writelines(
-            (
-                hashlib.sha256(buf.getbuffer()).hexdigest().encode(),
-                b"\n",
-                buf.getbuffer(),
-            )
-        ),
-    )
+# ---------------------------------------------------------------- how a run ends
+def stop_if_diverged(fed, turn, up, clients, record):
+    """Diverged at the first client that returned a model that is not finite."""
+    if not up:
+        return
+    own = [x[turn.ids.to(x.device)] for x in leaves(clients)]
+    bad = first_not_finite([*leaves(up), *own])
+    if bad is not None:
+        where = {"client": int(turn.ids[bad]), "round": turn.t}
+        record.meta["diverged"] = where
+        raise Diverged(**where, record=record)
 
 
-def restore(path, device, record):
-    """State and record of a checkpoint; a truncated or changed file,
-    or one of another run, is refused.
-    """
-    head, _, body = path.read_bytes().partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != head:
-        raise ValueError(
-            f"checkpoint {path} is damaged (its checksum does not fit); delete it to "
-            "start this run again"
-        )
-    got = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
-    return got["state"], same_run(record.unpack(got["record"]), record, path)
+def first_not_finite(stacks):
+    """The first row [M] at which some tensor [M, ...] is not finite, or None."""
+    sums = [x.reshape(len(x), -1).sum(1) for x in stacks if x.is_floating_point()]
+    ok = torch.stack(sums).isfinite().all(0) if sums else torch.tensor(True)
+    return None if bool(ok.all()) else int((~ok).nonzero()[0])
 
 
-def same_run(got, want, path):
-    """Refuse to take up what another run has left behind."""
-    for k in (
-        "method",
-        "parameters",
-        "task",
-        "n",
-        "rounds",
-        "seed",
-        "cohort",
-        "every",
-        "precision",
-    ):
-        a, b = (json.dumps(r.meta.get(k), sort_keys=True) for r in (got, want))
-        if a != b:
-            raise ValueError(
-                f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
-                "give each run its own folder"
-            )
-    return got
+def keep_record(record, folder):
+    """The record in its folder, where there is one; the checkpoint has served."""
+    if folder is not None:
+        record.save(folder)
+        (folder / "checkpoint").unlink(missing_ok=True)
 
 
-def check(
-    method,
-    task,
-    rounds,
-    cohort,
-    every,
-    how,
-    chunk,
-    splits,
-    own=False,
-    guests=False,
-    threads=1,
-    precision="float32",
-):
-    """Refuse a run that makes no sense, naming the value."""
-    if task is None:
-        raise ValueError("run needs a task: FedAvg(task), or run(method, task, ...)")
-    if (
-        not isinstance(rounds, int)
-        or not isinstance(every, int)
-        or rounds < 0
-        or every < 1
-    ):
-        raise ValueError(
-            f"rounds = {rounds}, every = {every}: give whole numbers, rounds >= 0 and "
-            "every >= 1"
-        )
-    if (
-        cohort is not None
-        and not callable(cohort)
-        and not (isinstance(cohort, int) and 1 <= cohort <= task.C)
-    ):
-        raise ValueError(
-            f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 "
-            f"to {task.C}, None for all, or a function from the round to their numbers"
-        )
-    if own and method.who != "all" and cohort not in (None, task.C):
-        raise ValueError(
-            f"own = True with cohort = {cohort}: every client's own model is scored, "
-            "so let all of them train: cohort None"
-        )
-    if how not in (None, "loop", "vmap"):
-        raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
-    if not isinstance(threads, int) or threads < 1 or (threads > 1 and how == "vmap"):
-        raise ValueError(
-            f"threads = {threads} with how = {how!r}: give a whole number >= 1, more "
-            "than 1 only with how 'loop'"
-        )
-    if precision not in ("float32", "tf32", "bf16"):
-        raise ValueError(f"precision = {precision!r}: give 'float32', 'tf32' or 'bf16'")
-    if chunk is not None and chunk < 1:
-        raise ValueError(
-            f"chunk = {chunk}: give a positive number of clients, or None for the "
-            "whole cohort"
-        )
-    if isinstance(method, Wrap) and method.inner is None:
-        raise ValueError(
-            f"{type(method).__name__} wraps a method and inner is None: give "
-            f"inner={method.around}(task, ...), or build it with method.make"
-        )
-    if guests and not task.guests:
-        raise ValueError(
-            f"guests = True, and {task.name!r} has none: name a domain to leave out "
-            "(guest: ...)"
-        )
-    inside = method
-    while isinstance(inside, Wrap):
-        inside = inside.inner
-    if isinstance(inside.step, Private) and task.buffers:
-        raise ValueError(
-            f"Private steps on {type(task.network).__name__}: its batch norm "
-            f"({task.buffers[0]}) mixes the rows of a batch, so no gradient is a row's "
-            "own; take norm: group"
-        )
-    if method.needs_groups and task.groups is None:
-        raise ValueError(
-            f"{type(method).__name__} needs to know the groups, and {task.name!r} has "
-            "none: give the task a sensitive attribute (data census or acs, or groups: "
-            "{by: parity})"
-        )
-    bare = [c for c in range(task.C) if not len(task.val[c])]
-    if method.needs_val and bare:
-        raise ValueError(
-            f"{type(method).__name__} needs validation rows at every client; client "
-            f"{bare[0]} of {task.name!r} has none ({len(bare)} in all): give the task "
-            "a validation part, or larger clients"
-        )
-    unknown = [s for s in splits if s not in ("test", "val", "all")]
-    if unknown or not splits:
-        raise ValueError(
-            f"splits = {splits}: give some of 'test', 'val' and 'all' (the "
-            "training rows)"
-        )
+def progress_bar(fed, t, progress):
+    """A bar on a terminal, or as `progress` says."""
+    shown = sys.stderr.isatty() if progress is None else progress
+    name = type(fed.method).__name__
+    bar = {"total": fed.R, "initial": t, "desc": name, "unit": "round"}
+    return tqdm(**bar, leave=False, disable=not shown)

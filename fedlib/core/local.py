@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .random import fold, normal, tag
-from .tree import add, build, leaves, scale, sqnorm, sub, tmap, where
+from .tree import add, build, leaves, scale, sqnorm, tmap, where
 
 _here = threading.local()
 
@@ -38,146 +38,153 @@ def mixed():
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
-def grad(loss):
-    """The gradient of loss(w, *args) by its first argument, a tree.
+class Gradient:
+    """loss -> its gradient by the first argument: (w, *args) -> a tree.
 
-    `torch.func.grad` inside a transform, autograd on leaf tensors outside (three
-    times cheaper); nests to any order in both. A loss that knows its own gradient
+    `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times
+    cheaper); nests to any order in both. A loss that knows its own gradient
     (`loss.gradient`, linear layers with relu) is asked instead when nothing nests.
+    descend: what `sgd` may call instead, where the loss has a closed form of a whole
+    descent, else None.
     """
-    exact = getattr(loss, "gradient", None)
 
-    def g(w, *args):
+    def __init__(self, loss):
+        self.loss = loss
+        self.exact = getattr(loss, "gradient", None)
+        self.descend = getattr(loss, "descend", None)
+
+    def __call__(self, w, *args):
         if transformed():
-            return torch.func.grad(loss)(w, *args)
+            return torch.func.grad(self.loss)(w, *args)
         nested = _depth() > 0  # somebody differentiates through us: keep the graph
-        if exact is not None and not nested and not mixed():
-            return exact(w, *args)
-        if nested:
-            p = [
-                x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
-                for x in leaves(w)
-            ]
-        else:
-            p = [
-                x if x.requires_grad and x.is_leaf else x.detach().requires_grad_()
-                for x in leaves(w)
-            ]
+        if self.exact is not None and not nested and not mixed():
+            return self.exact(w, *args)
+        p = [as_variable(x, nested) for x in leaves(w)]
         _here.depth = _depth() + 1
         try:
             with torch.enable_grad():
-                out = loss(build(w, p), *args)
+                out = self.loss(build(w, p), *args)
         finally:
             _here.depth -= 1
         ds = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
-        return build(
-            w, [torch.zeros_like(x) if d is None else d for d, x in zip(ds, p)]
-        )
+        zero = torch.zeros_like
+        return build(w, [zero(x) if d is None else d for d, x in zip(ds, p)])
 
-    g.descend = getattr(loss, "descend", None)
-    return g
+
+def grad(loss):
+    """The gradient of loss(w, *args) by its first argument, see `Gradient`."""
+    return Gradient(loss)
+
+
+def as_variable(x, nested):
+    """A tensor that autograd follows: a leaf, or a view where graphs are nested."""
+    if nested and x.requires_grad:
+        return x.view_as(x)
+    if not nested and x.requires_grad and x.is_leaf:
+        return x
+    return x.detach().requires_grad_()
 
 
 def scan(step, carry, shard):
-    """carry <- step(carry, batch) over the shard's plan;
-    a padded batch leaves the carry as it was.
-    """
+    """carry <- step(carry, batch) over the shard's plan; a padded batch leaves the
+    carry as it was."""
     for b in shard:
         new = step(carry, b)
-        carry = new if b.m is None or shard.full else where(b.m.sum() > 0, new, carry)
+        real = b.m is None or shard.full
+        carry = new if real else where(b.m.sum() > 0, new, carry)
     return carry
 
 
 def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     """Descend along step(w, batch) over the shard's plan and return the last w.
 
-    v <- momentum v + step(w, b) + decay w + mu (w - anchor);  w <- w - lr v
-            with pull = (mu, anchor)
+        v <- momentum v + step(w, b) + decay w + mu (w - anchor)    pull = (mu, anchor)
+        w <- w - lr v
 
     In place on copies of the leaves when clients run one after another, functional
     inside a transform. `w` and what closures captured are never written to. Buffers
-    (batch norm) are refreshed at the weights before the step. w may also be a dict of
-    models that move together, {"a": model, "b": model}; then the step gives a direction
-    for each.
+    (batch norm) are refreshed at the weights before the step. w may also be a dict
+    of models that move together, {"a": model, "b": model}; then the step gives a
+    direction for each.
     """
+    mu, anchor = pull if pull else (0.0, None)
+    anchor = leaves(tmap(lambda _, a: a, w, anchor)) if mu else None  # in w's order
     if transformed() or _depth():
+        return functional_sgd(step, w, shard, lr, (momentum, decay, mu, anchor))
+    closed = getattr(step, "descend", None)
+    if closed and shard.in_pieces and not mixed():
+        return closed(w, shard, lr, momentum, decay, pull)
+    return sgd_in_place(step, w, shard, lr, (momentum, decay, mu, anchor))
 
-        def go(c, b):
-            w, v = c["w"], c["v"]
-            g = step(w, b)
-            if decay:
-                g = add(g, w, decay)
-            if pull:
-                g = add(g, sub(w, pull[1]), pull[0])
-            v = add(g, v, momentum) if momentum else v
-            return {
-                "w": over(
-                    add(w, v if momentum else g, -lr), refreshed(shard.task, w, b)
-                ),
-                "v": v,
-            }
 
-        return scan(
-            go, {"w": w, "v": tmap(torch.zeros_like, w) if momentum else {}}, shard
-        )["w"]
-    # the plain gradient, in closed form
-    if getattr(step, "descend", None) and shard.in_pieces and not mixed():
-        return step.descend(w, shard, lr, momentum, decay, pull)
+def velocity(g, w, v, momentum, decay, mu, anchor):
+    """momentum v + g + decay w + mu (w - anchor); lists of tensors, v [] at first."""
+    if decay:
+        g = [gi.add(wi, alpha=decay) for gi, wi in zip(g, w)]
+    if mu:
+        g = [gi.add(wi - ai, alpha=mu) for gi, wi, ai in zip(g, w, anchor)]
+    if momentum:
+        g = [vi.mul(momentum).add(gi) for vi, gi in zip(v, g)]
+    return g
+
+
+def functional_sgd(step, w, shard, lr, how):
+    """`sgd` that writes nowhere, as transforms want it."""
+
+    def one(carry, b):
+        w, v = carry["w"], carry["v"]
+        d = velocity(leaves(step(w, b)), leaves(w), leaves(v), *how)
+        new = [wi - lr * di for wi, di in zip(leaves(w), d)]
+        moved = over(build(w, new), refreshed(shard.task, w, b))
+        return {"w": moved, "v": build(w, d) if v else v}
+
+    zero = tmap(torch.zeros_like, w) if how[0] else {}
+    return scan(one, {"w": w, "v": zero}, shard)["w"]
+
+
+def sgd_in_place(step, w, shard, lr, how):
+    """`sgd` on copies of the leaves, one client after another."""
     ls = [x.detach().clone() for x in leaves(w)]
-    w = build(w, ls)
-    v = [torch.zeros_like(x) for x in ls] if momentum else None
-    # by name, whatever its order
-    anchor = leaves(tmap(lambda _, a: a, w, pull[1])) if pull else None
+    w, v = build(w, ls), [torch.zeros_like(x) for x in ls] if how[0] else []
     for x in ls:
         x.requires_grad_()
     with torch.no_grad():  # only `grad` opens it
         for b in shard:
-            new = refreshed(shard.task, w, b)
-            g = leaves(step(w, b))
-            if decay:
-                g = [q.add(p, alpha=decay) for p, q in zip(ls, g)]
-            if pull:
-                g = [q.add(p - r, alpha=pull[0]) for p, q, r in zip(ls, g, anchor)]
-            if momentum:
-                g = [s.mul_(momentum).add_(q) for s, q in zip(v, g)]
-            for p, q in zip(ls, g):
-                p.add_(q, alpha=-lr)
-            copy(w, new)
+            buffers = refreshed(shard.task, w, b)
+            v = velocity(leaves(step(w, b)), ls, v, *how)
+            for x, vi in zip(ls, v):
+                x.add_(vi, alpha=-lr)
+            copy(w, buffers)
     return tmap(torch.Tensor.detach, w)
 
 
 def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
     """Descend by Adam along step(w, batch) over the shard's plan, moments starting at 0
-    (Kingma and Ba, ICLR 2015, Alg. 1).
+    (Kingma and Ba, ICLR 2015, Algorithm 1).
 
-    g = step(w, b) + decay w;  m <- beta1 m + (1 - beta1) g;  v <- beta2
-    v + (1 - beta2) g^2
-    w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)
-            k = 1, 2, ... batches
+        g = step(w, b) + decay w                                k = 1, 2, ... batches
+        m <- beta1 m + (1 - beta1) g
+        v <- beta2 v + (1 - beta2) g^2
+        w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)
     """
     b1, b2 = betas
 
-    def go(c, b):
-        w = c["w"]
+    def one(carry, b):
+        w, k = carry["w"], carry["k"] + 1
         g = step(w, b)
         g = add(g, w, decay) if decay else g
-        k = c["k"] + 1
-        m = tmap(lambda m, g: b1 * m + (1 - b1) * g, c["m"], g)
-        v = tmap(lambda v, g: b2 * v + (1 - b2) * g * g, c["v"], g)
-        new = tmap(
-            lambda w, m, v: (
-                w - lr * (m / (1 - b1**k)) / ((v / (1 - b2**k)).sqrt() + eps)
-            ),
-            w,
-            m,
-            v,
-        )
-        return {"w": over(new, refreshed(shard.task, w, b)), "m": m, "v": v, "k": k}
+        m = tmap(lambda m, g: b1 * m + (1 - b1) * g, carry["m"], g)
+        v = tmap(lambda v, g: b2 * v + (1 - b2) * g * g, carry["v"], g)
 
-    zero = tmap(torch.zeros_like, w)
-    return scan(
-        go, {"w": w, "m": zero, "v": zero, "k": leaves(w)[0].new_zeros(())}, shard
-    )["w"]
+        def moved(w, m, v):
+            m, v = m / (1 - b1**k), v / (1 - b2**k)
+            return w - lr * m / (v.sqrt() + eps)
+
+        new = over(tmap(moved, w, m, v), refreshed(shard.task, w, b))
+        return {"w": new, "m": m, "v": v, "k": k}
+
+    zero, k = tmap(torch.zeros_like, w), leaves(w)[0].new_zeros(())
+    return scan(one, {"w": w, "m": zero, "v": zero, "k": k}, shard)["w"]
 
 
 def in_parts(step, n):
@@ -249,7 +256,7 @@ class Private:
         g = (sum_i g_i min(1, clip / |g_i|) + sigma clip z) / B,   z ~ N(0, I)
 
     B is the nominal batch size, so with `poisson` batches the noise fits what
-    `privacy.epsilon` counts (a batch that nobody joins, one in e^B, is left out).
+    `privacy.epsilon` counts (an empty batch, one in e^B, is left out).
     sigma = 0 clips, too.
     """
 
@@ -266,17 +273,18 @@ class Private:
     def __call__(self, loss):
         def g(w, b):
             w = tmap(torch.Tensor.detach, w)
-            one = lambda row: torch.func.grad(loss)(
-                w, b._replace(**tmap(lambda v: v[None], row), m=None)
-            )
-            G = torch.func.vmap(one)(
-                {"x": b.x, "y": b.y, "row": b.row} | ({} if b.a is None else {"a": b.a})
-            )
+            rows = {"x": b.x, "y": b.y, "row": b.row}
+            rows |= {} if b.a is None else {"a": b.a}
+
+            def of_row(row):
+                alone = b._replace(**tmap(lambda v: v[None], row), m=None)
+                return torch.func.grad(loss)(w, alone)
+
+            G = torch.func.vmap(of_row)(rows)  # [B, ...]
             length = sum(v.flatten(1).square().sum(1) for v in leaves(G)).sqrt()  # [B]
             s = (self.clip / length.clamp(min=1e-12)).clamp(max=1)
-            total = tmap(
-                lambda v: torch.tensordot(s if b.m is None else s * b.m, v, 1), G
-            )
+            s = s if b.m is None else s * b.m
+            total = tmap(lambda v: torch.tensordot(s, v, 1), G)
             z = normal(fold(b.key, tag("privacy")), w)
             return scale(add(total, z, self.sigma * self.clip), 1 / b.size)
 

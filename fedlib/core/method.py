@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .batches import Plan
 from .local import Plain, sgd
 from .server import Mean
-from .task import Plan, Task
+from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
 
 
@@ -266,7 +267,7 @@ class Wrap(Method):
     """
 
     inner: Any = hp(None, "the method inside", source="piece")
-    around = "FedAvg"  # the method inside, where none is named
+    around = ""  # name of the method inside, where none is given
     who = property(lambda self: self.inner.who)
     download = property(lambda self: self.inner.download)
     post = property(lambda self: self.inner.post)
@@ -309,12 +310,12 @@ def overrides(m, name):
     return getattr(type(m), name) is not getattr(Method, name)
 
 
-def listens(m):
+def acts_on_download(m):
     """Does this method do anything on download?"""
     return overrides(m, "receive")
 
 
-def keeps(m):
+def keeps_state(m):
     """Does a client keep anything?"""
     return overrides(m, "client")
 

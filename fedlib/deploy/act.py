@@ -8,8 +8,8 @@ import inspect
 
 import torch
 
-from ..core import engine
-from ..core.method import Method, keeps
+from ..core import clients, scoring
+from ..core.method import Method, keeps_state
 from ..core.tree import pick, stack, tmap
 
 KINDS = ("client", "receive", "local", "ask", "score")
@@ -34,7 +34,7 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     ABOUT. down: what it was sent. mine: what it keeps. quick: one batch of every plan,
     where only names, shapes and types of the answer count.
     """
-    run = engine.Clients(
+    run = clients.Clients(
         method, method.task, fed.seed, about["t"], fed.rounds, "loop", None
     )
     if quick:
@@ -42,7 +42,11 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     shards = run.shards(torch.tensor([c]))
     shard = shards[1][0]
     if kind == "client":
-        mine = method.client(method.task.init(fed.seed), shard) if keeps(method) else {}
+        mine = (
+            method.client(method.task.init(fed.seed), shard)
+            if keeps_state(method)
+            else {}
+        )
         return tmap(lambda x: x.clone(memory_format=torch.contiguous_format), mine), {}
     if kind == "receive":
         return method.receive(down, tmap(torch.clone, mine), shard), {}
@@ -50,11 +54,11 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
         return method.local(down, tmap(torch.clone, mine), shard)
     if kind == "ask":
         return mine, question(method, about["question"])(down, mine, shard)
-    hear = {"hear": torch.tensor([True])} if about["hear"] else None
+    receives = torch.tensor([True]) if about["hear"] else None
     judge = Method(method.task) if about["moment"] == "own" else method
     names = about["views"].split(",") if about["views"] else None
-    got = engine.score(
-        judge, stack([down]), stack([mine]), run, shards, SCORED, names, hear
+    got = scoring.score(
+        judge, stack([down]), stack([mine]), run, shards, SCORED, names, receives
     )
     cells = (
         {"cells": tmap(lambda n: n.round().int(), got["cells"])}

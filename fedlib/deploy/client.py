@@ -17,7 +17,7 @@ import hashlib
 import torch
 
 from ..core import engine
-from ..core.method import keeps
+from ..core.method import keeps_state
 from ..core.task import SPLITS
 from ..core.tree import leaves, tmap
 from . import message
@@ -100,7 +100,7 @@ class Site:
         """What a client keeps before round 0, and how many rows it has."""
         steps = self.shelf.steps()
         if 0 not in steps:
-            if steps and keeps(self.method):
+            if steps and keeps_state(self.method):
                 raise ValueError(
                     f"client {self.c} is in round {(steps[0] - 1) // 2} already, "
                     "and the server starts anew: give it its old folder, or delete "
@@ -112,7 +112,7 @@ class Site:
 
     def _state(self, step):
         known = self.shelf.get(f"step-{step}")
-        if known is not None or not keeps(self.method):
+        if known is not None or not keeps_state(self.method):
             return known[1]["mine"] if known else {}
         if step:
             raise ValueError(
@@ -144,7 +144,7 @@ class Site:
             new, out = act(self.method, self.c, self.fed, kind, about, down, mine)
             new = tmap(lambda x, y: torch.empty_like(x).copy_(y), mine, new)
             if (
-                engine.unfinite([x[None] for x in (*leaves(new), *leaves(out))])
+                engine.first_not_finite([x[None] for x in (*leaves(new), *leaves(out))])
                 is not None
             ):
                 raise ValueError(

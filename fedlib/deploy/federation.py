@@ -33,7 +33,7 @@ from pathlib import Path
 
 import yaml
 
-from ..core import engine
+from ..core.check_run import check_run
 from ..core.errors import nearest
 from ..core.groups import Block, Groups
 from ..core.method import Method
@@ -179,7 +179,7 @@ class Federation:
             if not good:
                 raise ValueError(f"{self.at}: {k} = {v!r}; give {wanted}")
         task = rows.server_task(self)
-        engine.check(
+        check_run(
             self.make(task),
             task,
             self.rounds,

@@ -29,15 +29,15 @@ class NoRows(LookupError):
 class Part(Task):
     """A task of which one party holds a part; clients without rows are in order.
 
-    Consistency (`alike`) needs the rows of all clients side by side, which nobody has
-    here: no row is compared.
+    Consistency (`neighbours`) needs the rows of all clients side by side, which nobody
+    has here: no row is compared.
     """
 
     def __post_init__(self):
         pass
 
     @property
-    def alike(self):
+    def neighbours(self):
         return {"rows": NONE, "near": torch.zeros(len(self.x), 0, dtype=torch.long)}
 
 

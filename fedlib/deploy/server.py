@@ -16,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from ..core import engine
-from ..core.method import Round, listens
+from ..core import checkpoint, clients
+from ..core.check_run import check_run
+from ..core.method import Round, acts_on_download
 from ..core.record import Record, whole
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, put, stack, subset, without
@@ -55,17 +56,17 @@ def _serve(fed, exchange, folder, log):
     )
     task = server_task(fed, n)
     method = fed.make(task)
-    engine.check(
+    check_run(
         method, task, R, fed.cohort, fed.every, None, None, ("test", "val"), fed.own
     )
     record, hears = (
         Record.new(method, task, R, fed.seed, fed.cohort, fed.every, "deployed"),
-        listens(method),
+        acts_on_download(method),
     )
     if folder is not None and (folder / "done").exists():
-        return engine.same_run(Record.load(folder), record, folder)
+        return checkpoint.same_run(Record.load(folder), record, folder)
     if folder is not None and (folder / "checkpoint").exists():
-        state, record = engine.restore(folder / "checkpoint", task.x.device, record)
+        state, record = checkpoint.restore(folder / "checkpoint", task.x.device, record)
         log(f"going on with round {state['t']} of {R}")
     else:
         first = Talk(fed, example, exchange, log, -1, steps, n)
@@ -83,7 +84,7 @@ def _serve(fed, exchange, folder, log):
         last, look = t == R, t % fed.every == 0 or t == R
         talk, ids = (
             Talk(fed, example, exchange, log, t, steps, n),
-            engine.cohort_of(method, task, fed.seed, t, fed.cohort),
+            clients.cohort_of(method, task, fed.seed, t, fed.cohort),
         )
         who = everybody if method.download == "all" else ids
         heard = (
@@ -137,7 +138,7 @@ def _serve(fed, exchange, folder, log):
         record.add_time(time.time() - began)
         began = time.time()
         if folder is not None:
-            engine.save(folder / "checkpoint", state, record)
+            checkpoint.save(folder / "checkpoint", state, record)
         log(f"round {t} of {R}: {len(ids)} clients")
     record.finish(time.time() - began)
     record.state = state

@@ -23,11 +23,13 @@ import torch
 from PIL import Image
 
 from ..core import online
-from ..core.engine import Clients, cohort_of, run
+from ..core.batches import Plan
+from ..core.clients import Clients, cohort_of
+from ..core.engine import run
 from ..core.local import STEPS, grad, sgd
 from ..core.method import BASE
 from ..core.pool import Pool
-from ..core.task import Plan, Task
+from ..core.task import Task
 from ..core.tree import leaves
 from ..data import (
     acs,

@@ -29,7 +29,7 @@ from benchmarks.growth import __main__ as growth  # noqa: E402
 from benchmarks.growth import figure, fits, needed, points, seeds  # noqa: E402
 from benchmarks.growth.ask import Asked  # noqa: E402
 from benchmarks.growth.fit import Curve, curve  # noqa: E402
-from fedlib.core.engine import cohort_of  # noqa: E402
+from fedlib.core.clients import cohort_of  # noqa: E402
 from repro import facts  # noqa: E402
 
 CPU = torch.device("cpu")

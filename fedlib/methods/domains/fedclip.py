@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from ...core.local import Private, adam
 from ...core.method import Card, hp
-from ...core.task import Shard
 from ...nets.clip import Adapter
 from ..base.fedavg import Uniform
 
@@ -110,7 +109,7 @@ class FedCLIP(Uniform):
         loss, shard_ = (
             (self.loss, shard)
             if self.fedclip_loss == "class_ce"
-            else (self.contrastive, paired(shard))
+            else (self.contrastive, shard.altered(paired))
         )
         w = adam(
             self.step(loss),
@@ -137,24 +136,10 @@ class FedCLIP(Uniform):
         return b.avg(sum(F.cross_entropy(s, i, reduction="none") for s in both)) / 2
 
 
-def paired(shard):
-    """The same shard without batches in which one row counts."""
-
-    def batches(name, key):
-        for b in shard:
-            if b.m is not None:
-                yield b._replace(m=b.m * (b.m.sum() > 1))
-            elif len(b.y) > 1:
-                yield b
-
-    return Shard(
-        shard.task,
-        shard.n,
-        shard.cid,
-        shard.key,
-        shard.t,
-        shard.R,
-        batches,
-        lambda name: False,
-        shard.name,
-    )
+def paired(batches):
+    """Those in which two rows or more count."""
+    for b in batches:
+        if b.m is not None:
+            yield b._replace(m=b.m * (b.m.sum() > 1))
+        elif len(b.y) > 1:
+            yield b

@@ -24,6 +24,8 @@ class Calibrated(Wrap):
     method inside keeps its model in its server state under "w".
     """
 
+    around = "FedAvg"
+
     lam: float = hp(
         1.0,
         "strength of the server's own update",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -10,16 +9,6 @@ import torch
 from ...core.method import Card, hp
 from ...core.tree import onehot
 from ..base.fedavg import FedAvg
-
-
-def altered(shard, f):
-    """The same shard with f(batch) in place of every batch."""
-    other = copy(shard)
-    other._batches, other._fetch = (
-        lambda name, key: map(f, shard._batches(name, key)),
-        None,
-    )
-    return other
 
 
 @dataclass(frozen=True)
@@ -89,10 +78,9 @@ class FLinear(FedAvg):
         return x - (1 - self.tau) * d[a]  # eq:flinear
 
     def local(self, down, mine, shard):
+        move = lambda b: b._replace(x=self.moved(b.x, b.a, mine["d"]))
         return super().local(
-            down,
-            mine,
-            altered(shard, lambda b: b._replace(x=self.moved(b.x, b.a, mine["d"]))),
+            down, mine, shard.altered(lambda batches: map(move, batches))
         )
 
     def views(self, down, mine, shard):

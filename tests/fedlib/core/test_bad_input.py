@@ -479,7 +479,7 @@ def test_groups_that_the_method_inside_needs():
 
 
 def test_no_task():
-    with pytest.raises(ValueError, match="run needs a task: FedAvg"):
+    with pytest.raises(ValueError, match="run needs a task: give one to the method"):
         run(FedAvg(), rounds=1)
 
 

@@ -10,10 +10,10 @@ from torch.func import vmap
 from toys_core import Normed, bowls, gap, same, toy
 
 from fedlib.core import local, tree
+from fedlib.core.batches import Batch, Plan, draw
 from fedlib.core.local import SAM, Plain, grad, scan, sgd
 from fedlib.core.random import LazyKey, fold, normal, seed_of, tag, uniform
 from fedlib.core.server import Mean, Median, project, project_box
-from fedlib.core.task import Batch, Plan, draw
 from fedlib.core.tree import add, leaves, sqdist, sqnorm
 from fedlib.nets import MLP, Linear
 
@@ -337,7 +337,7 @@ def test_padded_shards_hold_the_same_rows():
 def test_large_rows_are_fetched_in_pieces(monkeypatch):
     task, ids, plans = toy(), torch.arange(6), {"train": Plan(3)}
     at_once = [[b for b in s] for s in task.shards(0, 0, 1, ids, plans)]
-    monkeypatch.setattr("fedlib.core.task.GATHER", 1)
+    monkeypatch.setattr("fedlib.core.shards.GATHER", 1)
     for whole, s in zip(at_once, task.shards(0, 0, 1, ids, plans)):
         pieces = list(s)
         assert len(pieces) == len(whole)
@@ -458,7 +458,7 @@ def test_descent_in_closed_form_is_descent(network, momentum, decay, mu, monkeyp
     """The same batches, also where the rows are fetched in several goes;
     what goes in is not written to.
     """
-    monkeypatch.setattr("fedlib.core.task.GATHER", 200)
+    monkeypatch.setattr("fedlib.core.shards.GATHER", 200)
     task = toy(network)
     w, anchor = task.init(4), dict(reversed(task.init(5).items()))
     before, pull = tree.tmap(torch.clone, w), (mu, anchor) if mu else None

@@ -18,13 +18,13 @@ import torch
 from toys_core import Noisy, Normed, bowls, gap, same, seen, state, toy
 from where import ROOT
 
-from fedlib.core import engine
-from fedlib.core.engine import cohort_of
+from fedlib.core import checkpoint, engine
+from fedlib.core.batches import draw
+from fedlib.core.clients import cohort_of
 from fedlib.core.errors import ClientError, Diverged
 from fedlib.core.method import Wrap
 from fedlib.core.random import seed_of, tag
 from fedlib.core.record import Record
-from fedlib.core.task import draw
 from fedlib.core.tree import leaves, normalize, pick
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
@@ -346,7 +346,7 @@ def test_killed_at_any_moment_it_continues_to_the_same_bits(tmp_path):
         )
         assert child.stdout.readline() == b"ready\n"
         before = (
-            engine.restore(folder / "checkpoint", "cpu", blank(rounds))[0]["t"]
+            checkpoint.restore(folder / "checkpoint", "cpu", blank(rounds))[0]["t"]
             if (folder / "checkpoint").exists()
             else 0
         )
@@ -355,7 +355,9 @@ def test_killed_at_any_moment_it_continues_to_the_same_bits(tmp_path):
         while time.time() < limit and child.poll() is None:
             if (folder / "checkpoint").exists():
                 if (
-                    engine.restore(folder / "checkpoint", "cpu", blank(rounds))[0]["t"]
+                    checkpoint.restore(folder / "checkpoint", "cpu", blank(rounds))[0][
+                        "t"
+                    ]
                     > before
                 ):
                     break
@@ -364,7 +366,9 @@ def test_killed_at_any_moment_it_continues_to_the_same_bits(tmp_path):
         child.wait()
         if (folder / "done").exists():  # it was faster than we
             break
-        cuts.add(engine.restore(folder / "checkpoint", "cpu", blank(rounds))[0]["t"])
+        cuts.add(
+            checkpoint.restore(folder / "checkpoint", "cpu", blank(rounds))[0]["t"]
+        )
     assert cuts and max(cuts) <= rounds, "no child was caught in the middle"
     rest = run(noisy(), rounds=rounds, seed=4, cohort=3, folder=folder)
     assert same(seen(rest), seen(whole)), f"killed at rounds {sorted(cuts)}"
@@ -615,7 +619,7 @@ def test_an_exception_of_all_at_once_names_round_and_stage():
 def test_what_was_before_an_exception_is_kept(tmp_path):
     with pytest.raises(ClientError):
         run(Broken(toy()), rounds=3, folder=tmp_path, checkpoint_every=0)
-    state_, rec = engine.restore(
+    state_, rec = checkpoint.restore(
         tmp_path / "checkpoint", "cpu", blank(3, Broken(toy()), 0, None)
     )
     assert state_["t"] == 1 and rec.rounds == [0]
@@ -694,7 +698,7 @@ def test_bf16_is_asked_for_and_said(network, how):
     assert all(x.dtype == torch.float32 for x in leaves(v)) and 1e-6 < gap(w, v) < 0.05
     assert (full.meta["precision"], half.meta["precision"]) == ("float32", "bf16")
     with pytest.raises(ValueError, match='precision is "float32" there, "bf16" here'):
-        engine.same_run(full, half, "there")
+        checkpoint.same_run(full, half, "there")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from toys_core import GROUPS, gap, same, seen, state, toy
 
-from fedlib.core import engine
+from fedlib.core import batches, engine
 from fedlib.core import task as task_
+from fedlib.core.batches import Batch
 from fedlib.core.groups import Groups, parity
 from fedlib.core.pool import Pool
 from fedlib.core.record import Record
-from fedlib.core.task import Batch, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import onehot
 from fedlib.data import tasks
 from fedlib.measures import bias
@@ -275,7 +276,7 @@ def test_groups_change_no_other_number(how):
 # ---------------------------------------------------------------- neighbours
 def test_neighbours_are_scikit_learns():
     task = people()
-    rows, near = task.alike["rows"], task.alike["near"]
+    rows, near = task.neighbours["rows"], task.neighbours["near"]
     assert rows.tolist() == sorted(torch.cat(task.test).tolist()) and near.shape == (
         len(task.x),
         5,
@@ -289,17 +290,17 @@ def test_neighbours_are_scikit_learns():
 
 
 def test_neighbours_of_a_sample_lie_in_the_sample(monkeypatch):
-    monkeypatch.setattr(task_, "ALIKE", 12)
+    monkeypatch.setattr(task_, "COMPARED", 12)
     task = toy(groups=GROUPS)
-    rows, near = task.alike["rows"], task.alike["near"]
+    rows, near = task.neighbours["rows"], task.neighbours["near"]
     assert (
         len(rows) == 12 == len(rows.unique())
         and torch.isin(rows, torch.cat(task.test)).all()
     )
     assert torch.equal(rows, rows.sort().values) and torch.isin(near[rows], rows).all()
     again = toy(groups=GROUPS)
-    assert torch.equal(again.alike["rows"], rows) and torch.equal(
-        again.alike["near"], near
+    assert torch.equal(again.neighbours["rows"], rows) and torch.equal(
+        again.neighbours["near"], near
     )
     rec = run(FedAvg(task, lr=0.3), rounds=1)
     assert rec.alike["pre", "global"][..., 1].sum(1).tolist() == [12, 12]
@@ -308,7 +309,7 @@ def test_neighbours_of_a_sample_lie_in_the_sample(monkeypatch):
     ]
     assert gap(seen(rec), seen(run(FedAvg(task, lr=0.3), rounds=1, how="vmap"))) < 1e-9
     monkeypatch.setattr(task_, "NEAR", 3)
-    assert toy(groups=GROUPS).alike["near"].shape[1] == 3
+    assert toy(groups=GROUPS).neighbours["near"].shape[1] == 3
 
 
 def test_neighbours_in_single_precision_are_those_of_double():
@@ -319,17 +320,18 @@ def test_neighbours_in_single_precision_are_those_of_double():
     x = task.x + 300 * (torch.arange(5) > 0)
     single, double = replace(task, x=x), replace(task, x=x.double())
     assert torch.equal(
-        single.alike["near"].sort(1).values, double.alike["near"].sort(1).values
+        single.neighbours["near"].sort(1).values,
+        double.neighbours["near"].sort(1).values,
     )
 
 
 def test_shared_test_rows_count_once_as_neighbours():
     task = people()
     both = replace(task, test=tuple(torch.cat(task.test) for _ in task.test))
-    assert torch.equal(both.alike["rows"], task.alike["rows"])
+    assert torch.equal(both.neighbours["rows"], task.neighbours["rows"])
     rec = run(FedAvg(both, lr=0.3), rounds=0)
     assert (rec.alike["pre", "global"][0] == rec.alike["pre", "global"][0, 0]).all()
-    assert rec.alike["pre", "global"][0, 0, 1] == len(task.alike["rows"])
+    assert rec.alike["pre", "global"][0, 0, 1] == len(task.neighbours["rows"])
 
 
 # ---------------------------------------------------------------- tasks with groups
@@ -412,10 +414,10 @@ def test_groups_travel_with_their_rows():
     assert task.double().a is task.a
     for how in (task.shards, None):
         if how:
-            shards = how(0, 0, 1, torch.arange(4), {"train": task_.Plan(2)})
+            shards = how(0, 0, 1, torch.arange(4), {"train": batches.Plan(2)})
         else:
             data, make = task.stacked(
-                0, 0, 1, torch.arange(4), {"train": task_.Plan(2)}
+                0, 0, 1, torch.arange(4), {"train": batches.Plan(2)}
             )
             shards = [
                 make(
@@ -431,7 +433,9 @@ def test_groups_travel_with_their_rows():
         for s in shards:
             assert all(
                 torch.equal(b.a, b.x[:, 2].long())
-                for b in itertools.chain(s, [s.all(), s.all("test"), s.all("alike")])
+                for b in itertools.chain(
+                    s, [s.all(), s.all("test"), s.all("neighbours")]
+                )
             )
 
 

@@ -12,9 +12,10 @@ import torch
 from toys_core import GROUPS, Normed, gap, same, state, toy
 
 from fedlib.core import engine
+from fedlib.core.batches import Plan
 from fedlib.core.local import Private, adam, grad
 from fedlib.core.pool import Pool
-from fedlib.core.task import Plan, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import pick, without
 from fedlib.data import tasks
 from fedlib.methods.base.fedavg import FedAvg

@@ -5,7 +5,8 @@ import torch
 from toys_core import toy
 
 from fedlib.core import online
-from fedlib.core.engine import cohort_of, run
+from fedlib.core.clients import cohort_of
+from fedlib.core.engine import run
 from fedlib.methods import METHODS
 
 

@@ -15,7 +15,8 @@ import yaml
 from toys_clip import toy_towers
 from toys_core import GROUPS, Normed, gap, same, seen, state, toy
 
-from fedlib.core.engine import cohort_of, run
+from fedlib.core.clients import cohort_of
+from fedlib.core.engine import run
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, stack, tmap

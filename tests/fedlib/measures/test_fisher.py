@@ -5,7 +5,7 @@ import pytest
 import torch
 from toys_core import gap, toy
 
-from fedlib.core.task import Plan
+from fedlib.core.batches import Plan
 from fedlib.core.tree import leaves
 from fedlib.measures import fisher
 from fedlib.methods.personal.fedas import traces

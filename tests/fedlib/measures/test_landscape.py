@@ -16,8 +16,9 @@ from toys_core import Normed, gap, toy
 from where import ROOT
 
 from fedlib import plots
+from fedlib.core.batches import Plan
 from fedlib.core.pool import Pool
-from fedlib.core.task import Plan, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import add, pick, scale, stack
 from fedlib.measures import landscape as ls
 from fedlib.nets import CNN, MLP

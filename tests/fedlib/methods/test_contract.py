@@ -12,13 +12,15 @@ import torch
 from toys_clip import toy_towers
 from toys_core import GROUPS, Noisy, Normed, gap, same, seen, state, toy
 
-from fedlib.core import engine, local
-from fedlib.core.engine import Clients, cohort_of, run
+from fedlib.core import engine, local, scoring
+from fedlib.core.batches import Plan
+from fedlib.core.clients import Clients, cohort_of
+from fedlib.core.engine import run
 from fedlib.core.local import SAM, Private
-from fedlib.core.method import Method, Round, listens
+from fedlib.core.method import Method, Round, acts_on_download
 from fedlib.core.random import fold
 from fedlib.core.server import Median
-from fedlib.core.task import Plan, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import leaves, pick, stack, tmap
 from fedlib.methods import METHODS
 from fedlib.methods.base.tuned import Tuned
@@ -246,7 +248,7 @@ def local_of(method, task, ids, how, plans=None, down=None, mine=None):
         run_ = Clients(method, task, SEED, 0, R, how, None)
         run_.plans = run_.plans | (plans or {})
         S, mine_ = run_.shards(ids), tmap(torch.clone, mine)
-        if listens(method):
+        if acts_on_download(method):
             run_.keep(
                 lambda *a: (method.receive(*a), {}),
                 pick(down, ids),
@@ -399,7 +401,7 @@ def test_training_moves_what_post_scores(name, monkeypatch):
     """The logits of a post view differ before and after training,
     for those that trained.
     """
-    moments, honest = [], engine.score
+    moments, honest = [], scoring.score
 
     def score(method, down, clients, run_, shards, splits, names=None, hear=None):
         def logits(d, m, s):
@@ -425,7 +427,7 @@ def test_training_moves_what_post_scores(name, monkeypatch):
 @each_method
 def test_views_are_logits_of_every_client(name):
     task = task_of()
-    method, shapes, honest = build(name, task), {}, engine.score
+    method, shapes, honest = build(name, task), {}, scoring.score
 
     def look(method, down, clients, run_, shards, splits, names=None, hear=None):
         def f(d, m, s):

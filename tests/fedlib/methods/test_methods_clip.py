@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from toys_clip import toy_towers
 from toys_core import gap, toy
 
+from fedlib.core.batches import Batch
 from fedlib.core.engine import run
 from fedlib.core.local import Private
-from fedlib.core.task import Batch
 from fedlib.methods.base.fedavg import FedAvg, Uniform
 from fedlib.methods.domains.fedclip import FedCLIP, paired
 from fedlib.methods.domains.promptfl import PromptFL

@@ -10,9 +10,10 @@ import pytest
 import torch
 from toys_core import Bowl, gap, same, seen, state, toy
 
+from fedlib.core.batches import Plan
 from fedlib.core.engine import run
 from fedlib.core.local import grad
-from fedlib.core.task import Plan, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import pick, rows, sqdist
 from fedlib.methods.make import make
 from fedlib.methods.personal.fedas import FedAS, alignment, class_means, traces

@@ -10,7 +10,7 @@ import torch
 from toys_core import Normed, bowls, gap, same, seen, state, toy
 
 from fedlib.core import engine
-from fedlib.core.engine import cohort_of
+from fedlib.core.clients import cohort_of
 from fedlib.core.local import SAM, grad
 from fedlib.core.method import Round
 from fedlib.core.random import fold

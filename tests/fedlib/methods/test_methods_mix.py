@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from toys_core import Normed, bowls, gap, same, state, toy
 
 from fedlib.core import engine
-from fedlib.core.engine import cohort_of
+from fedlib.core.clients import cohort_of
 from fedlib.core.method import Round
 from fedlib.core.server import simplex_qp
 from fedlib.core.task import Task

@@ -12,10 +12,11 @@ import torch
 from toys_core import Normed, bowls, gap, rows, same, seen, state, toy
 
 from fedlib.core import engine
-from fedlib.core.engine import cohort_of
+from fedlib.core.batches import Plan
+from fedlib.core.clients import cohort_of
 from fedlib.core.local import SAM, grad, sgd
 from fedlib.core.method import Method
-from fedlib.core.task import Plan, Task
+from fedlib.core.task import Task
 from fedlib.core.tree import broadcast, normalize, pick
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.base.fedprox import FedProx

@@ -10,9 +10,9 @@ import torch
 from toys_core import Normed, bowls, gap, same, seen, state, toy
 
 from fedlib.core import engine, errors
-from fedlib.core.engine import cohort_of
+from fedlib.core.batches import Plan
+from fedlib.core.clients import cohort_of
 from fedlib.core.local import grad, sgd
-from fedlib.core.task import Plan
 from fedlib.core.tree import (
     add,
     broadcast,

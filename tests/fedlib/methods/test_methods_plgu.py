@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from toys_core import Normed, bowls, gap, same, seen, state, toy
 
-from fedlib.core import engine
-from fedlib.core import task as task_module
+from fedlib.core import engine, shards
 from fedlib.core.random import fold, normal
 from fedlib.core.tree import add, pick, subset, without
 from fedlib.methods import METHODS
@@ -667,7 +666,7 @@ def test_ghn_without_perturbation_is_pfedhn_on_batches_that_come_twice(monkeypat
         run(PLGUGHN(toy(), width=7, perturb="none")),
         run(PFedHN(toy(), width=7)),
     )
-    draw = task_module.draw
+    draw = shards.draw
 
     def doubled(rows, plan, seed, batch):
         r, lens = draw(rows, plan, seed, batch)
@@ -675,7 +674,7 @@ def test_ghn_without_perturbation_is_pfedhn_on_batches_that_come_twice(monkeypat
             n for n in lens for _ in range(2)
         ]
 
-    monkeypatch.setattr(task_module, "draw", doubled)
+    monkeypatch.setattr(shards, "draw", doubled)
     twice = run(PFedHN(toy(), width=7))
     assert (
         gap(pair.state["server"], twice.state["server"])

@@ -14,9 +14,9 @@ from scipy.stats import norm
 from toys_core import gap, seen, state, toy
 
 from fedlib.core import engine
+from fedlib.core.batches import Batch
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey
-from fedlib.core.task import Batch
 from fedlib.core.tree import add, leaves, scale, sqnorm, sub
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP, Linear

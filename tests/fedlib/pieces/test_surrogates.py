@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from sklearn.neighbors import NearestNeighbors
 from toys_core import Normed, toy
 
+from fedlib.core.batches import Batch
 from fedlib.core.groups import Groups, parity
-from fedlib.core.task import Batch
 from fedlib.core.tree import add, leaves, stack, tmap
 from fedlib.nets import MLP
 from fedlib.pieces.surrogates import (

@@ -14,7 +14,7 @@ import pytest
 from filelock import SoftFileLease
 from where import ROOT
 
-from fedlib.core import engine
+from fedlib.core import checkpoint, engine
 from fedlib.core.record import Record
 from fedlib.study import experiment, lock
 
@@ -149,13 +149,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, caplog, monkeypatch)
     with started(slow, cell, tmp_path) as (other,):
         at = tmp_path / cell.id / "checkpoint"
         until(
-            lambda: at.exists() and engine.restore(at, "cpu", whole)[0]["t"] == 4,
+            lambda: at.exists() and checkpoint.restore(at, "cpu", whole)[0]["t"] == 4,
             "the fourth round",
         )
         other.kill()  # -9: the lock stays
         other.join()
         assert (tmp_path / f"{cell.id}.lock").exists()
-        honest = engine.restore
+        honest = checkpoint.restore
         monkeypatch.setattr(
             engine, "restore", lambda *a: restored.append(a[0]) or honest(*a)
         )

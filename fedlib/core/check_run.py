@@ -1,0 +1,116 @@
+"""What cannot be run is refused before the first round."""
+
+from __future__ import annotations
+
+from .local import Private
+from .method import Wrap
+
+
+def check_run(
+    method,
+    task,
+    rounds,
+    cohort,
+    every,
+    how,
+    chunk,
+    splits,
+    own=False,
+    guests=False,
+    threads=1,
+    precision="float32",
+):
+    """ValueError for a run that makes no sense; arguments as `engine.run` has them."""
+    if task is None:
+        raise ValueError(
+            "run needs a task: give one to the method, or run(method, task, ...)"
+        )
+    check_schedule(method, task, rounds, cohort, every, own)
+    check_execution(how, chunk, threads, precision)
+    check_method(method, task)
+    check_scored(task, splits, guests)
+
+
+def check_schedule(method, task, rounds, cohort, every, own):
+    """Rounds, evaluations, and who takes part."""
+    whole = isinstance(rounds, int) and isinstance(every, int)
+    if not whole or rounds < 0 or every < 1:
+        raise ValueError(
+            f"rounds = {rounds}, every = {every}: give whole numbers, rounds >= 0 and "
+            "every >= 1"
+        )
+    size = isinstance(cohort, int) and 1 <= cohort <= task.C
+    if not (cohort is None or callable(cohort) or size):
+        raise ValueError(
+            f"cohort = {cohort}: the task {task.name!r} has {task.C} clients; give 1 "
+            f"to {task.C}, None for all, or a function from the round to their numbers"
+        )
+    if own and method.who != "all" and cohort not in (None, task.C):
+        raise ValueError(
+            f"own = True with cohort = {cohort}: every client's own model is scored, "
+            "so let all of them train: cohort None"
+        )
+
+
+def check_execution(how, chunk, threads, precision):
+    """How the clients' functions are executed."""
+    if how not in (None, "loop", "vmap"):
+        raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
+    if not isinstance(threads, int) or threads < 1 or (threads > 1 and how == "vmap"):
+        raise ValueError(
+            f"threads = {threads} with how = {how!r}: give a whole number >= 1, more "
+            "than 1 only with how 'loop'"
+        )
+    if precision not in ("float32", "tf32", "bf16"):
+        raise ValueError(f"precision = {precision!r}: give 'float32', 'tf32' or 'bf16'")
+    if chunk is not None and chunk < 1:
+        raise ValueError(
+            f"chunk = {chunk}: give a positive number of clients, or None for the "
+            "whole cohort"
+        )
+
+
+def check_method(method, task):
+    """Does the task have what the method needs?"""
+    if isinstance(method, Wrap) and method.inner is None:
+        raise ValueError(
+            f"{type(method).__name__} wraps a method and inner is None: give "
+            f"inner={method.around}(task, ...), or build it with make"
+        )
+    inside = method
+    while isinstance(inside, Wrap):
+        inside = inside.inner
+    if isinstance(inside.step, Private) and task.buffers:
+        raise ValueError(
+            f"Private steps on {type(task.network).__name__}: its batch norm "
+            f"({task.buffers[0]}) mixes the rows of a batch, so no gradient is a row's "
+            "own; take norm: group"
+        )
+    if method.needs_groups and task.groups is None:
+        raise ValueError(
+            f"{type(method).__name__} needs to know the groups, and {task.name!r} has "
+            "none: give the task a sensitive attribute (data census or acs, or groups: "
+            "{by: parity})"
+        )
+    bare = [c for c in range(task.C) if not len(task.val[c])]
+    if method.needs_val and bare:
+        raise ValueError(
+            f"{type(method).__name__} needs validation rows at every client; client "
+            f"{bare[0]} of {task.name!r} has none ({len(bare)} in all): give the task "
+            "a validation part, or larger clients"
+        )
+
+
+def check_scored(task, splits, guests):
+    """What is scored must be there."""
+    if guests and not task.guests:
+        raise ValueError(
+            f"guests = True, and {task.name!r} has none: name a domain to leave out "
+            "(guest: ...)"
+        )
+    unknown = [s for s in splits if s not in ("test", "val", "all")]
+    if unknown or not splits:
+        raise ValueError(
+            f"splits = {splits}: give some of 'test', 'val' and 'all' (the "
+            "training rows)"
+        )

@@ -1,0 +1,137 @@
+"""Who takes part in a round, and how functions of one client run at many.
+
+One client after another, in threads, or all at once under vmap: the same numbers.
+Letters: C clients, M cohort, R rounds, t round.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+from torch.func import vmap
+
+from .errors import ClientError
+from .random import seed_of, tag
+from .tree import pick, stack, tmap, unstack
+
+ALL_AT_ONCE = "(all at once; how='loop' says which)"
+
+
+def cohort_of(method, task, seed, t, cohort):
+    """The clients that train in round t [M], in order where they are drawn.
+
+    cohort: a size, None for all, or a function t -> ids, which may be none.
+    """
+    if method.who == "all" or cohort is None:
+        return torch.arange(task.C)
+    if callable(cohort):
+        return checked(torch.as_tensor(cohort(t), dtype=torch.long), t, task.C)
+    g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
+    return torch.randperm(task.C, generator=g)[:cohort].sort().values
+
+
+def checked(ids, t, C):
+    """The ids that a user's function gave, or a ValueError."""
+    twice = len(ids.unique()) < len(ids)
+    if len(ids) and (ids.min() < 0 or ids.max() >= C or twice):
+        raise ValueError(
+            f"cohort({t}) = {ids.tolist()}: give different client numbers from 0 to "
+            f"{C - 1}"
+        )
+    return ids
+
+
+class Clients:
+    """How functions of one client are executed in one round.
+
+    `each` maps a function over clients, `keep` also writes what they keep.
+    """
+
+    def __init__(
+        self, method, task, seed, t, R, how, chunk, threads=1, precision="float32"
+    ):
+        self.task, self.seed, self.t, self.R = task, seed, t, R
+        self.how, self.chunk = how, chunk
+        self.threads, self.precision = threads, precision
+        self.plans = method.plans()
+
+    def shards(self, ids):
+        """The clients ids [M] and what each of them holds in this round."""
+        make = self.task.stacked if self.how == "vmap" else self.task.shards
+        return ids, make(self.seed, self.t, self.R, ids, self.plans)
+
+    def each(self, f, trees, shards, stage):
+        """f(*rows, shard) for every client; trees and result [M, ...]."""
+        ids, S = shards
+        if self.how == "vmap":
+            data, shard_of = S
+            f_rows = vmap(lambda d, *ts: f(*ts, shard_of(d)), chunk_size=self.chunk)
+            return self._call(f_rows, [data, *trees], ALL_AT_ONCE, stage)
+        args = zip(*[unstack(t, len(S)) for t in trees], S)
+        calls = zip(ids.tolist(), args)
+        return stack(self._map(lambda c, a: self._call(f, a, c, stage), calls))
+
+    def keep(self, f, down, clients, shards, stage):
+        """mine, up = f(down, mine, shard) at every client -> up [M, ...].
+
+        Rows of `clients` [C, ...] change in place, so C models are held once.
+        """
+        ids, S = shards
+        if self.how == "vmap":
+            g = lambda *args: dict(zip(("mine", "up"), f(*args)))
+            out = self.each(g, (down, pick(clients, ids)), shards, stage)
+            write = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
+            tmap(write, clients, out["mine"])
+            return out["up"]
+
+        def one(c, d, s):
+            row = pick(clients, c)
+            mine = tmap(torch.clone, row)  # f may return what it was given
+            new, up = self._call(f, (d, mine, s), c, stage)
+            tmap(lambda x, y: x.copy_(y), row, new)
+            return up
+
+        return stack(self._map(one, zip(ids.tolist(), unstack(down, len(S)), S)))
+
+    def _map(self, f, calls):
+        """[f(*args)] in order, here or in threads.
+
+        No client writes where another reads, so the numbers are the same bits.
+        """
+        if self.threads == 1:
+            return [f(*args) for args in calls]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(torch.no_grad()(lambda args: f(*args)), calls))
+
+    def _call(self, f, args, c, stage):
+        """f(*args); whatever it raises names the client, the round and the stage."""
+        precision = self.precision if stage == "local" else "float32"
+        try:
+            with arithmetic(precision, self.task.x.device):
+                return f(*args)
+        except Exception as e:
+            raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
+
+
+@contextmanager
+def arithmetic(precision, device):
+    """Matrix products in this precision: float32, tf32 (10 bits of mantissa, on a GPU)
+    or bf16 (7 bits; weights stay float32)."""
+    if precision == "bf16":
+        # no cache: weights change in place between two products
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            yield
+    elif device.type == "cuda":
+        flags = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = [f.allow_tf32 for f in flags]
+        for f in flags:
+            f.allow_tf32 = precision == "tf32"
+        try:
+            yield
+        finally:
+            for f, b in zip(flags, before):
+                f.allow_tf32 = b
+    else:
+        yield

@@ -1,0 +1,263 @@
+"""Shards: what one client holds in one round.
+
+Made for one client after another, or for many at once under vmap: the same batches.
+Letters: M clients, N rows, T local steps, B batch, R rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batches import Batch, Plan, draw
+from .random import LazyKey, fold, seed_of, tag
+
+GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
+EVERY_ROW = 10**9  # a batch size
+NEIGHBOURS = "neighbours"  # the test rows whose nearest others are known
+WHOLE = {
+    name: Plan(1, EVERY_ROW, "keep", False, split)
+    for name, split in (
+        ("all", "train"),
+        ("val", "val"),
+        ("test", "test"),
+        (NEIGHBOURS, NEIGHBOURS),
+    )
+}  # plans that every client has: all rows of a split in one batch
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """What ONE client holds in one round: iterating yields the batches of a plan.
+
+    n [] training rows; cid [] client number, negative for a guest; key [] the client's
+    key of this round; t of R rounds. The plan is "train" unless `on` names another.
+    """
+
+    task: Any
+    n: Tensor
+    cid: Tensor
+    key: Tensor
+    t: int
+    R: int
+    rows: Any  # RowsOfOne, RowsOfMany or Altered
+    plan: str = "train"
+
+    def on(self, plan):
+        """The same shard along another plan."""
+        return replace(self, plan=plan)
+
+    def __iter__(self):
+        return self.rows.batches(self.plan, self.key)
+
+    def all(self, name="all"):
+        """One batch with every row of a split: "all" (train), "val" or "test"."""
+        return next(self.rows.batches(name, None))
+
+    @property
+    def full(self):
+        """No batch of this plan is padding only, for any client at hand."""
+        return self.rows.full(self.plan)
+
+    @property
+    def in_pieces(self):
+        """Can its rows be had many batches at a time?
+
+        Not under vmap, nor where a method alters every batch.
+        """
+        return isinstance(self.rows, RowsOfOne)
+
+    def pieces(self):
+        """The rows, many batches at a time: x [n, ...], y [n], lengths of batches."""
+        for r, lengths in self.rows.pieces(self.plan):
+            yield self.task.x[r], self.task.y[r], lengths
+
+    def altered(self, f):
+        """The same shard with f(batches) in place of its batches, on every plan."""
+        return replace(self, rows=Altered(self.rows, f))
+
+
+@dataclass(frozen=True)
+class Altered:
+    """Rows of which a method changes, or leaves out, batches."""
+
+    rows: Any
+    f: Any
+
+    def batches(self, name, key):
+        return self.f(self.rows.batches(name, key))
+
+    def full(self, name):
+        return False
+
+
+@dataclass(frozen=True)
+class RowsOfOne:
+    """The rows of client c, for execution one client after another.
+
+    Plans are drawn when they are walked.
+    """
+
+    task: Any
+    seed: int
+    t: int
+    c: int
+    plans: dict
+
+    def batches(self, name, key):
+        """The batches of a plan, each with a key of its own."""
+        if name in WHOLE:
+            yield whole_split(self.task, self.c, name)
+            return
+        task, what, j = self.task, tag(name), 0
+        size = nominal_size(task, self.plans, name)
+        for r, lengths in self.pieces(name):
+            x, y, row = (v.split(lengths) for v in (task.x[r], task.y[r], r))
+            a = [None] * len(lengths) if task.a is None else task.a[r].split(lengths)
+            for xj, yj, aj, rj in zip(x, y, a, row):
+                k = None if key is None else LazyKey(key, what, j)
+                yield Batch(xj, yj, aj, None, rj, k, size)
+                j += 1
+
+    def pieces(self, name):
+        """Row numbers of many batches at a time, and the batches' lengths."""
+        x, size = self.task.x, nominal_size(self.task, self.plans, name)
+        rows, lengths = drawn(self.task, self.seed, self.t, self.c, name, self.plans)
+        many = max(1, GATHER // max(1, x[0].numel() * x.element_size() * size))
+        cuts = [lengths[i : i + many] for i in range(0, len(lengths), many)]
+        for r, cut in zip(rows.split([sum(g) for g in cuts]), cuts):
+            yield r.to(x.device), cut
+
+    def full(self, name):
+        return True
+
+
+@dataclass(frozen=True)
+class RowsOfMany:
+    """One client's slice of padded plans {name: {"i": rows [T, B], "m": mask}}, for
+    execution at many clients at once."""
+
+    task: Any
+    plans: dict
+    padded: dict
+    no_empty_batch: dict  # {name: is no batch padding only, for any client?}
+
+    def batches(self, name, key):
+        task, size = self.task, nominal_size(self.task, self.plans, name)
+        i, m = self.padded[name]["i"], self.padded[name]["m"]
+        for j in range(len(i)):
+            r = i[j]
+            a = None if task.a is None else task.a[r]
+            k = None if key is None else LazyKey(key, tag(name), j)
+            yield Batch(task.x[r], task.y[r], a, m[j], r, k, size)
+
+    def full(self, name):
+        return self.no_empty_batch[name]
+
+
+# ---------------------------------------------------------------- making them
+def shards(task, seed, t, R, ids, plans):
+    """[M shards] of the clients ids [M]."""
+    n, key = sizes(task, ids), fold(torch.tensor(seed, device=task.x.device), t, ids)
+    clients = zip(n.unbind(), ids.to(n.device).unbind(), key.unbind(), ids.tolist())
+    return [
+        Shard(task, n, cid, key, t, R, RowsOfOne(task, seed, t, c, plans))
+        for n, cid, key, c in clients
+    ]
+
+
+def stacked(task, seed, t, R, ids, plans):
+    """The same shards for vmap: (tree of padded plans [M, T, B], its row -> shard)."""
+    device, who = task.x.device, tuple(ids.tolist())
+    padded, no_empty_batch = {}, {}
+    for name in (*plans, *WHOLE):
+        # all rows of a split, at all clients: the same in every round
+        again = (who, name) if name in WHOLE and len(who) == task.C else None
+        got = task.kept.get(again)
+        if got is None:
+            each = [drawn(task, seed, t, c, name, plans) for c in who]
+            got = pad(task, each, who)
+        if again:
+            task.kept[again] = got
+        padded[name], no_empty_batch[name] = got
+    key = fold(torch.tensor(seed, device=device), t, ids.to(device))
+    data = {"plans": padded, "n": sizes(task, ids), "cid": ids.to(device), "key": key}
+
+    def shard_of(d):
+        rows = RowsOfMany(task, plans, d["plans"], no_empty_batch)
+        return Shard(task, d["n"], d["cid"], d["key"], t, R, rows)
+
+    return data, shard_of
+
+
+def sizes(task, ids):
+    """Training rows of the clients [M], in the type of x."""
+    n = [len(task.rows_of(c, "train")) for c in ids.tolist()]
+    return torch.tensor(n, dtype=task.x.dtype, device=task.x.device)
+
+
+def drawn(task, seed, t, c, name, plans):
+    """Rows of client c's batches in round t, and the batches' lengths."""
+    plan = WHOLE.get(name) or plans[name]
+    rows = task.rows_of(c, plan.split)
+    if name in WHOLE:
+        return rows, [len(rows)]
+    return draw(rows, plan, seed_of(seed, t, c, tag(name)), task.batch)
+
+
+def nominal_size(task, plans, name):
+    """The batch size that a plan asks for."""
+    return (plans[name].batch if name in plans else None) or task.batch
+
+
+def whole_split(task, c, name):
+    """Every row of a client's split in one batch.
+
+    Where the rows follow one another the batch is a view of the data, and kept.
+    """
+    if (c, name) in task.kept:
+        return task.kept[c, name]
+    rows, device = task.rows_of(c, WHOLE[name].split), task.x.device
+    at = as_slice(rows)
+    i = rows.to(device) if at is None else at
+    a = None if task.a is None else task.a[i]
+    b = Batch(task.x[i], task.y[i], a, None, rows.to(device), None, EVERY_ROW)
+    if at is not None:
+        task.kept[c, name] = b
+    return b
+
+
+def as_slice(rows):
+    """Row numbers [n] that follow one another as a slice, else None."""
+    if not len(rows):
+        return None
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first != len(rows) - 1:
+        return None
+    follow = torch.equal(rows, torch.arange(first, last + 1))
+    return slice(first, last + 1) if follow else None
+
+
+def pad(task, each, who):
+    """Plans [(rows, lengths)] of the clients `who` as one: {"i": rows [M, T, B], "m":
+    mask}, and whether no batch is empty.
+
+    Padding repeats a row of the client's own.
+    """
+    T = max((len(lengths) for _, lengths in each), default=0)
+    B = max((n for _, lengths in each for n in lengths), default=0)
+    i = torch.zeros(len(each), T, B, dtype=torch.long)
+    m = torch.zeros(i.shape, dtype=task.x.dtype)
+    for k, (rows, lengths) in enumerate(each):
+        if len(lengths) == T and set(lengths) == {B}:
+            i[k], m[k] = rows.view(T, B), 1
+            continue
+        own = task.rows_of(who[k], "train")
+        i[k] = own[0] if len(own) else 0
+        for j, r in enumerate(rows.split(lengths) if lengths else ()):
+            i[k, j, : len(r)], m[k, j, : len(r)] = r, 1
+    no_empty_batch = bool((m.sum(2) > 0).all())
+    return {"i": i.to(task.x.device), "m": m.to(task.x.device)}, no_empty_batch
