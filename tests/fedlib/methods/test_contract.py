@@ -403,7 +403,7 @@ def test_training_moves_what_post_scores(name, monkeypatch):
     """
     moments, honest = [], scoring.score
 
-    def score(method, down, clients, run_, shards, splits, names=None, hear=None):
+    def score(method, down, clients, run_, shards, splits, views=None, receives=None):
         def logits(d, m, s):
             return {
                 k: v(s.all("test").x)
@@ -412,7 +412,7 @@ def test_training_moves_what_post_scores(name, monkeypatch):
             }
 
         moments.append(run_.each(logits, (down, clients), shards, "views"))
-        return honest(method, down, clients, run_, shards, splits, names, hear)
+        return honest(method, down, clients, run_, shards, splits, views, receives)
 
     monkeypatch.setattr(engine, "score", score)
     go(name, rounds=1, guests=False)
@@ -429,7 +429,7 @@ def test_views_are_logits_of_every_client(name):
     task = task_of()
     method, shapes, honest = build(name, task), {}, scoring.score
 
-    def look(method, down, clients, run_, shards, splits, names=None, hear=None):
+    def look(method, down, clients, run_, shards, splits, views=None, receives=None):
         def f(d, m, s):
             for k, v in method.views(d, m, s).items():
                 shapes.setdefault(k, set()).add(
@@ -438,7 +438,7 @@ def test_views_are_logits_of_every_client(name):
             return {}
 
         run_.each(f, (down, clients), shards, "views")
-        return honest(method, down, clients, run_, shards, splits, names, hear)
+        return honest(method, down, clients, run_, shards, splits, views, receives)
 
     rec = ran(name)
     with pytest.MonkeyPatch.context() as m:
@@ -503,7 +503,7 @@ def test_bytes_are_those_of_the_real_tensors(name, monkeypatch):
         weigh("answer", {f"{question.__name__}.{k}": v for k, v in answers[0].items()})
         return stack(answers)
 
-    monkeypatch.setattr(Clients, "_one", one)
+    monkeypatch.setattr(Clients, "_call", one)
     monkeypatch.setattr(cls, "send", spied_send)
     monkeypatch.setattr(Clients, "each", asked)
     rec = run(method, rounds=R, seed=SEED, cohort=M, how="loop")
