@@ -189,15 +189,11 @@ class Cite(Named):
 
 def span(tree, name, cls):
     """First and last line of a function or class: "weights" (of the class, else of the
-    file), "FedGA.weights" or "FedGA".
-    """
+    file), "FedGA.weights" or "FedGA"; cls: None for a module."""
     owner, _, bare = name.rpartition(".")
-    scopes = [
-        n
-        for n in tree.body
-        if isinstance(n, ast.ClassDef) and n.name == (owner or cls.__name__)
-    ]
-    scopes += [] if owner else [tree]
+    owner = owner or (cls.__name__ if cls else "")
+    scopes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == owner]
+    scopes += [] if "." in name else [tree]
     for scope in scopes:
         for n in scope.body:
             if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == bare:
@@ -210,8 +206,8 @@ def span(tree, name, cls):
 
 
 class Source(LiteralInclude):
-    """{source} FedGA: the file of a method from its first definition on, as it
-    is on disk.
+    """{source} FedGA: the file of a method, or of a module such as
+    `fedlib.core.engine`, from its first definition on, as it is on disk.
 
     Option :parts: weights aggregate (functions of the class or file, or Class.function)
     shows these alone; the options of literalinclude work too. Comments `# eq:label`
@@ -222,16 +218,17 @@ class Source(LiteralInclude):
 
     def run(self):
         name = self.arguments[0].strip()
-        if name not in methods():
+        cls = methods().get(name)
+        module = ROOT / (name.replace(".", "/") + ".py")
+        if cls is None and not module.is_file():
             log.warning(
-                "{source}: no method %r; fedlib has %s",
+                "{source}: no method and no module %r; fedlib has %s",
                 name,
                 ", ".join(methods()),
                 location=self.get_location(),
             )
             return []
-        cls = methods()[name]
-        path = Path(inspect.getsourcefile(cls)).resolve()
+        path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if "parts" in self.options:
             wanted = self.options.pop("parts")

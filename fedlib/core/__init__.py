@@ -1,1 +1,22 @@
-"""."""
+"""The round of federated learning. It knows no method and no paper.
+
+tree         nested dicts of tensors, and stacks of them, a row for each client
+random       draws that are functions of a key
+groups       a sensitive attribute, and what counts as the good outcome
+pool         samples before they are dealt to clients
+task         a network, and data divided among clients
+batches      plans: which rows, in which batch
+shards       what one client holds in one round
+local        the gradient, a step, descent
+server       pieces of a server: the mean, the simplex
+method       what a method may do
+clients      who takes part, and how client functions run at many
+online       who is online
+scoring      what a model gets right at every client
+engine       run: the rounds
+record       what a run leaves behind
+checkpoint   the state of a run in one file
+errors       messages that name the value, the place and the remedy
+check_task   what cannot be trained on
+check_run    what cannot be run
+"""

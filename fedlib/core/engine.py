@@ -43,17 +43,17 @@ class Federation:
     method: Method
     task: Any
     R: int
-    seed: int
-    cohort: Any
-    every: int
-    how: str
-    chunk: int | None
-    splits: tuple
-    guests: bool
-    own: bool
-    microscope: bool
-    threads: int
-    precision: str
+    seed: int = 0
+    cohort: Any = None
+    every: int = 1
+    how: str = "loop"
+    chunk: int | None = None
+    splits: tuple = ("test", "val")
+    guests: bool = False
+    own: bool = False
+    microscope: bool = False
+    threads: int = 1
+    precision: str = "float32"
 
     @property
     def everybody(self):

@@ -27,8 +27,7 @@ def stragglers(C, portion=0.5, every=5):
     """The last floor(C portion) clients take part in every `every`-th round only, first
     in round every - 1; the others always.
 
-    A known set of stragglers (FedAS, Figure 4a): whether a method tells them apart
-    can be seen.
+    Stragglers are known then, and whether a method tells them apart can be seen.
     """
     if not 0 <= portion < 1 or every < 1:
         raise ValueError(

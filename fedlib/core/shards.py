@@ -88,7 +88,7 @@ class Altered:
     f: Any
 
     def batches(self, name, key):
-        return self.f(self.rows.batches(name, key))
+        return iter(self.f(self.rows.batches(name, key)))
 
     def full(self, name):
         return False

@@ -346,7 +346,10 @@ WRONG = [
     ("```{claims} nobody\n```", "{claims}: no row for nobody"),
     ("```{deviations} fedga FedFV\n```", "{deviations}: no row for fedga FedFV"),
     ("```{sends} FedFV\n```", "bytes.csv has no method 'FedFV'"),
-    ("```{source} FedNobody\n```", "no method 'FedNobody'; fedlib has FedAvg"),
+    (
+        "```{source} FedNobody\n```",
+        "no method and no module 'FedNobody'; fedlib has FedAvg",
+    ),
     ("```{source} FedGA\n:parts: nothing\n```", "fedga.py has no nothing"),
     ("```{hyper} FedNobody\n```", "{hyper}: no method 'FedNobody'"),
     ("```{fig} nothing\n```", "results/figures has no nothing.svg"),

@@ -10,9 +10,10 @@ from toys_core import toy
 
 import fedlib
 from fedlib.core.engine import run
+from fedlib.core.local import grad
 from fedlib.core.method import hp
 from fedlib.core.server import project_box
-from fedlib.core.tree import scale, sqnorm
+from fedlib.core.tree import leaves, scale, sqnorm, tmap
 from fedlib.data import tasks
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
@@ -270,3 +271,32 @@ def test_a_server_that_stops_lies_between_fedavg_and_equfl():
     assert torch.equal(end(never), end(plain))
     assert torch.equal(end(always), end(EquFL(task, inner=plain, **how)))
     assert not torch.equal(end(always), end(plain))
+
+
+# engine
+
+
+def test_clients_are_scored_every_so_many_rounds_and_at_the_end():
+    rec = run(METHODS["FedAvg"](toy()), rounds=10, every=4)
+    assert rec.rounds.tolist() == [0, 4, 8, 10]
+
+
+@dataclass(frozen=True)
+class Sign:
+    def __call__(self, loss):
+        g = grad(loss)
+        return lambda w, batch: tmap(torch.sign, g(w, batch))
+
+
+def test_a_step_that_follows_the_sign_moves_every_weight_as_far():
+    method, task = make("FedAvg", toy(), lr=0.001, step=Sign(), batches=1), toy()
+    w, v = task.init(0), run(method, rounds=1).state["server"]["w"]
+    moved = torch.cat([(a - b).abs().flatten() for a, b in zip(leaves(v), leaves(w))])
+    assert moved.max() <= 0.001 + 1e-9 and (moved > 0).any()
+
+
+def test_clients_in_turns_train_as_often():
+    task = toy(sizes=[8] * 10)
+    turns = lambda t: [(3 * t + k) % 10 for k in range(3)]
+    rec = run(METHODS["FedAvg"](task), rounds=10, cohort=turns)
+    assert (np.bincount(rec.logs["cohort"].ravel().astype(int)) == 3).all()
