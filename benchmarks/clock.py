@@ -84,7 +84,7 @@ def provenance():
     """What the numbers depend on."""
     import torch
 
-    from fedlib.core.record import commit
+    from fedlib.core.provenance import commit
 
     cpu = next(
         (

@@ -186,9 +186,10 @@ def threads() -> list[str]:
 
 def sources() -> str:
     """Hash of fedlib and of repro as they lie on disk."""
-    from fedlib.core import record
+    from fedlib.core import provenance
 
-    return record.sources("fedlib/**/*.py", "repro/**/*.py", root=record.PACKAGE.parent)
+    here = provenance.PACKAGE.parent
+    return provenance.sources("fedlib/**/*.py", "repro/**/*.py", root=here)
 
 
 def work(line: socket.socket, lifeline: int) -> None:

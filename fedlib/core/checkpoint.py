@@ -8,7 +8,7 @@ import json
 
 import torch
 
-from .record import whole
+from .files import whole
 
 SAME = (
     "method",

@@ -15,9 +15,8 @@ from .tree import onehot
 
 
 class Block(NamedTuple):
-    """Neighbouring columns of x that belong together: a "number" (standardised), a
-    "flag" (0 or 1), or "onehot" (one 1).
-    """
+    """Columns of x, side by side, that belong together: a "number" (standardised), a
+    "flag" (0 or 1), or "onehot" (one 1)."""
 
     name: str
     kind: str
@@ -27,8 +26,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """A sensitive attribute with A groups, and the classes that count as the
-    positive outcome.
+    """A sensitive attribute with A groups, and the classes of the positive outcome.
 
     column: the column of x that holds the group's code 0 .. A-1, or None: the group
     follows from the class by of_class [K]. schema: the columns of x in words, for those
@@ -46,28 +44,23 @@ class Groups:
 
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
-        return (
-            (y[..., None] == torch.tensor(self.positive, device=y.device))
-            .any(-1)
-            .long()
-        )
+        positive = torch.tensor(self.positive, device=y.device)
+        return (y[..., None] == positive).any(-1).long()
 
     def odds(self, logits):
-        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the
-        positive outcome.
-        """
-        log_p, good = logits.log_softmax(-1), list(self.positive)
-        bad = [k for k in range(logits.shape[-1]) if k not in good]
-        return torch.stack(
-            [log_p[..., bad].logsumexp(-1), log_p[..., good].logsumexp(-1)], -1
-        )
+        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive
+        outcome."""
+        positive = list(self.positive)
+        negative = [k for k in range(logits.shape[-1]) if k not in positive]
+        log_p = logits.log_softmax(-1)
+        both = [log_p[..., ks].logsumexp(-1) for ks in (negative, positive)]
+        return torch.stack(both, -1)
 
     def cells(self, q, x=None, a=None):
-        """Soft membership [n, A, 2] of group a and outcome y, for label probabilities
-        q [n, K].
+        """Soft membership [n, A, 2] of group a and outcome y.
 
-        The group is a [n] if given, else the column of x [n, ...], else it follows from
-        the class.
+        q [n, K]: label probabilities. The group is a [n] if given, else the column of
+        x [n, ...], else it follows from the class.
         """
         outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
         if a is None and self.column is None:
@@ -81,34 +74,23 @@ class Groups:
             at = onehot(2 * group + outcomes, 2 * self.A, q)  # [K, 2 A]
             return (q @ at).view(-1, self.A, 2)
         a = x[:, self.column].round().long() if a is None else a
-        return (
-            onehot(a, self.A, q)[:, :, None] * (q @ onehot(outcomes, 2, q))[:, None, :]
-        )
+        in_group, with_outcome = onehot(a, self.A, q), q @ onehot(outcomes, 2, q)
+        return in_group[:, :, None] * with_outcome[:, None, :]
 
     def tally(self, logits, b):
-        """How many rows of batch b [B] are in group a,
-        have outcome y and prediction yhat: counts [A, 2, 2].
-        """
-        said = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
-        return torch.einsum(
-            "ba,by,bz->ayz",
-            onehot(b.a, self.A, logits),
-            onehot(self.outcome(b.y), 2, logits),
-            said,
-        )
+        """How many rows of batch b [B] are in group a, have outcome y and prediction
+        yhat: counts [A, 2, 2]."""
+        a = onehot(b.a, self.A, logits)
+        y = onehot(self.outcome(b.y), 2, logits)
+        yhat = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
+        return torch.einsum("ba,by,bz->ayz", a, y, yhat)
 
 
 def parity(y, K):
     """(group of every row, Groups) for images without people: odd and even classes; the
-    upper half of the classes is positive.
-    """
-    return y % 2, Groups(
-        "parity",
-        ("even", "odd"),
-        tuple(range(K // 2, K)),
-        None,
-        tuple(k % 2 for k in range(K)),
-    )
+    upper half of the classes is positive."""
+    upper, of_class = tuple(range(K // 2, K)), tuple(k % 2 for k in range(K))
+    return y % 2, Groups("parity", ("even", "odd"), upper, None, of_class)
 
 
 def describe(x, a, positive):
@@ -117,22 +99,17 @@ def describe(x, a, positive):
     Where a column of x [N, D] is the code, it is named; a column of zeros and ones is a
     flag of the schema, any other a number.
     """
-    names = sorted({v.item() if hasattr(v, "item") else v for v in a}, key=str)
-    number = {v: i for i, v in enumerate(names)}
-    a = torch.tensor([number[v.item() if hasattr(v, "item") else v] for v in a])
+    a = [v.item() if hasattr(v, "item") else v for v in a]
+    values = sorted(set(a), key=str)
+    number = {v: i for i, v in enumerate(values)}
+    a, names = torch.tensor([number[v] for v in a]), tuple(map(str, values))
     if x.dim() != 2:
-        return a, Groups("group", tuple(map(str, names)), tuple(positive))
+        return a, Groups("group", names, tuple(positive))
     same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
     flags = ((x == 0) | (x == 1)).all(0).tolist()
     schema = tuple(
         Block(f"column {j}", "flag" if f else "number", j, j + 1)
         for j, f in enumerate(flags)
     )
-    return a, Groups(
-        "group",
-        tuple(map(str, names)),
-        tuple(positive),
-        same[0] if same else None,
-        (),
-        schema,
-    )
+    column = same[0] if same else None
+    return a, Groups("group", names, tuple(positive), column, (), schema)

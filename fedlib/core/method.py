@@ -61,8 +61,8 @@ class Round(NamedTuple):
     ids [M] the cohort; ask(question, tree) puts a question to the clients at hand.
 
     question(tree, mine, shard) -> tree is a bound method of the Method; the answers
-    come back stacked [M, ...]. One `ask` is one message down and one up, and
-    is counted.
+    come back stacked [M, ...]. One `ask` is one message down and one up, and is
+    counted.
     """
 
     t: int
@@ -137,34 +137,16 @@ class Method:
 
     def __post_init__(self):
         for f in fields(self):
-            v, lohi, choices = (
-                getattr(self, f.name),
-                f.metadata.get("range"),
-                f.metadata.get("choices"),
-            )
-            at = f"{type(self).__name__}.{f.name} = {v!r}"
-            if type(f.default) is int and not isinstance(v, int):
-                raise ValueError(f"{at} is not a whole number: {f.metadata['what']}")
-            if lohi and not (isinstance(v, (int, float)) and lohi[0] <= v <= lohi[1]):
-                raise ValueError(
-                    f"{at} is outside [{lohi[0]}, {lohi[1]}]: {f.metadata['what']}"
-                )
-            if choices and v not in choices:
-                raise ValueError(
-                    f"{at} is not one of {', '.join(map(repr, choices))}: "
-                    f"{f.metadata['what']}"
-                )
+            check_value(type(self).__name__, f, getattr(self, f.name))
 
     def plans(self):
         return {"train": self.plan(self.epochs, steps=self.batches or None)}
 
     def plan(self, epochs, **more):
         """So many passes over batches as the task and the method want them; more:
-        other fields of Plan.
-        """
-        return Plan(
-            epochs, None, self.last, self.shuffle, poisson=self.poisson
-        )._replace(**more)
+        other fields of Plan."""
+        plan = Plan(epochs, None, self.last, self.shuffle, poisson=self.poisson)
+        return plan._replace(**more)
 
     # server
     def server(self, w, r):
@@ -172,9 +154,8 @@ class Method:
         return {"w": w}
 
     def send(self, server, ids):
-        """What the clients ids [M] download, every leaf [M, ...];
-        an id < 0 is a guest.
-        """
+        """What the clients ids [M] download, every leaf [M, ...]; an id < 0 is a
+        guest."""
         return broadcast({"w": server["w"]}, ids)
 
     def aggregate(self, server, up, r):
@@ -207,47 +188,30 @@ class Method:
         return self.task.loss
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        """Descend on loss(w, batch) from w with the method's own step,
-        momentum and decay.
-        """
-        return sgd(
-            self.step(loss),
-            w,
-            shard,
-            self.lr if lr is None else lr,
-            self.momentum,
-            self.decay,
-            pull,
-        )
+        """Descend on loss(w, batch) from w with the method's own step, momentum and
+        decay."""
+        lr = self.lr if lr is None else lr
+        return sgd(self.step(loss), w, shard, lr, self.momentum, self.decay, pull)
 
     def combine(self, w, ws, p):
-        """Models [M, ...] -> one: parameters by the rule on their updates,
-        buffers by their p-mean.
-        """
+        """Models [M, ...] -> one: parameters by the rule on their updates, buffers by
+        their p-mean."""
         if isinstance(self.rule, Mean):
             return mean(ws, p)
-        return self.move(
-            w,
-            ws,
-            self.rule(
-                self.progress(w, ws), p, without(w, self.task.buffers), self.task
-            ),
-            p,
-        )
+        parameters = without(w, self.task.buffers)
+        g = self.rule(self.progress(w, ws), p, parameters, self.task)
+        return self.move(w, ws, g, p)
 
     def move(self, w, ws, g, p):
-        """w - g for a flat direction g [P] over the parameters;
-        buffers are the p-mean of the clients'.
-        """
-        a = without(w, self.task.buffers)
-        return w | sub(a, unrow(g, a)) | mean(subset(ws, self.task.buffers), p)
+        """w - g for a flat direction g [P] over the parameters; buffers are the p-mean
+        of the clients'."""
+        old, buffers = without(w, self.task.buffers), subset(ws, self.task.buffers)
+        return w | sub(old, unrow(g, old)) | mean(buffers, p)
 
     def progress(self, w, ws):
         """g_i = w - w_i as one matrix [M, P], parameters only."""
-        n = self.task.buffers
-        return rows(
-            sub(broadcast(without(w, n), next(iter(ws.values()))), without(ws, n))
-        )
+        old, new = without(w, self.task.buffers), without(ws, self.task.buffers)
+        return rows(sub(broadcast(old, next(iter(ws.values()))), new))
 
     def hits(self, logits, y):
         """1 for a row that is right [n]; a row without a finite score is wrong."""
@@ -298,6 +262,21 @@ class Wrap(Method):
 
     def views(self, down, mine, shard):
         return self.inner.views(down, mine, shard)
+
+
+def check_value(name, f, v):
+    """ValueError where v is no permitted value of the hyper-parameter f, a field."""
+    bounds, choices = f.metadata.get("range"), f.metadata.get("choices")
+    at, what = f"{name}.{f.name} = {v!r}", f.metadata.get("what")
+    if type(f.default) is int and not isinstance(v, int):
+        raise ValueError(f"{at} is not a whole number: {what}")
+    if bounds:
+        lo, hi = bounds
+        if not (isinstance(v, (int, float)) and lo <= v <= hi):
+            raise ValueError(f"{at} is outside [{lo}, {hi}]: {what}")
+    if choices and v not in choices:
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{at} is not one of {known}: {what}")
 
 
 BASE = [f.name for f in fields(Method)]

@@ -76,7 +76,5 @@ def normal(key, like):
     h = _mix(key + torch.arange(1, (n + 1) // 2 + 1, device=key.device) * GOLDEN)
     u = ((h & 0xFFFFFFFF).to(dt) + 0.5).mul(2.0**-32).clamp(max=1 - 2.0**-24)
     v = ((h >> 32) & 0xFFFFFFFF).to(dt).mul(2.0**-32)
-    r = (-2 * u.log()).sqrt()
-    return unrow(
-        torch.cat([r * (2 * math.pi * v).cos(), r * (2 * math.pi * v).sin()])[:n], like
-    )
+    r, angle = (-2 * u.log()).sqrt(), 2 * math.pi * v
+    return unrow(torch.cat([r * angle.cos(), r * angle.sin()])[:n], like)

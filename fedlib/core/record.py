@@ -8,96 +8,38 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import platform
-import subprocess
 import zipfile
 import zlib
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
-PACKAGE = Path(__file__).parents[1]
+from .files import whole
+from .provenance import commit, source
 
-
-@cache
-def commit():
-    """The commit of the source, with + when it has local changes;
-    "unknown" outside git.
-    """
-    try:
-        at = PACKAGE
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=10", "HEAD"],
-            cwd=at,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."],
-            cwd=at,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-@cache
-def source():
-    """Hash of all sources of this package as the process found them: where numbers come
-    from, never what names them.
-    """
-    return sources("**/*.py")[:16]
-
-
-def describe(method):
-    """A method's class and the hyper-parameters that differ by name,
-    as plain values.
-    """
-    out = {}
-    for f in fields(method):
-        v = getattr(method, f.name)
-        if f.name != "task":
-            out[f.name] = (
-                {type(v).__name__: describe(v)}
-                if hasattr(v, "__dataclass_fields__")
-                else v
-            )
-    return out
-
-
-def sources(*patterns, root=PACKAGE):
-    """Hash of source files of this package, by patterns as "nets/*.py";
-    line ends do not count.
-    """
-    h = hashlib.sha256()
-    for path in sorted({p for pattern in patterns for p in root.glob(pattern)}):
-        h.update(
-            path.relative_to(root).as_posix().encode()
-            + b"\0"
-            + path.read_bytes().replace(b"\r\n", b"\n")
-            + b"\0"
-        )
-    return h.hexdigest()
+CPU = f"cpu {platform.machine()}"
+UNREADABLE = OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
 
 
 @dataclass
 class Record:
-    """views: {(moment, view, split): [E, C]} accuracies as fractions at the rounds [E];
-    logs: {name: [R, ...]}; meta: provenance.
+    """Numbers of one run, each of every client at the scored rounds [E].
 
-    cells: {(moment, view, split): [E, C, A, 2, 2]} counts of group, outcome and
-    prediction, and alike: {(moment, view): [E, C, 2]}, where a task has groups (see
-    engine.score).
-    Moments: "pre" (after download, before training), "post" (after training), "guest"
-    (clients that never take part).
+    meta    provenance
+    rounds  [E]
+    views   {(moment, view, split): [E, C]}, accuracies as fractions
+    logs    {name: [R, ...]}, what the server logs
+    cells   {(moment, view, split): [E, C, A, 2, 2]}, counts of group, outcome and
+            prediction, and
+    alike   {(moment, view): [E, C, 2]}, consistency with the neighbours, where a task
+            has groups; see `scoring.score`
+    state   what server and clients hold at the end, in memory only
+
+    Moments: "pre" (after download, before training), "post" (after training), "own" (as
+    uploaded), "guest" (clients that never take part).
     """
 
     meta: dict
@@ -106,11 +48,12 @@ class Record:
     logs: dict = field(default_factory=dict)
     cells: dict = field(default_factory=dict)
     alike: dict = field(default_factory=dict)
-    state: dict | None = None  # the final state, in memory only
+    state: dict | None = None
 
     @classmethod
     def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
-        dev = task.x.device
+        """An empty record of a run, with what is known before it."""
+        device, cuda = task.x.device, task.x.device.type == "cuda"
         meta = {
             "method": type(method).__name__,
             "parameters": describe(method),
@@ -124,17 +67,8 @@ class Record:
             "how": how,
             "precision": precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
-            "n": {
-                s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")
-            }
-            | {
-                k: [len(g[i]) for g in task.guests]
-                for i, k in ((2, "guest"), (1, "guest_val"), (0, "guest_train"))
-                if k == "guest" or any(len(g[i]) for g in task.guests)
-            },
-            "device": torch.cuda.get_device_name(dev)
-            if dev.type == "cuda"
-            else f"cpu {platform.machine()}",
+            "n": row_counts(task),
+            "device": torch.cuda.get_device_name(device) if cuda else CPU,
             "torch": torch.__version__,
             "commit": commit(),
             "source": source(),
@@ -144,36 +78,36 @@ class Record:
         return cls(meta, rounds=[], views={}, logs={})
 
     # ------------------------------------------------------------ filled by the engine
-    def score(self, t, moment, got):
+    def score(self, t, moment, scores):
+        """What `scoring.score` found in round t."""
         if not self.rounds or self.rounds[-1] != t:
             self.rounds.append(t)
-        for view, splits in got.get("cells", {}).items():
+        for view, splits in scores.get("cells", {}).items():
             for split, n in splits.items():
-                self.cells.setdefault((moment, view, split), []).append(
-                    n.cpu().numpy().round().astype(np.int32)
-                )
-        for view, s in got.get("alike", {}).items():
+                n = n.cpu().numpy().round().astype(np.int32)
+                self.cells.setdefault((moment, view, split), []).append(n)
+        for view, s in scores.get("alike", {}).items():
             self.alike.setdefault((moment, view), []).append(s.cpu().numpy())
-        for view, splits in got["acc"].items():
+        for view, splits in scores["acc"].items():
             for split, a in splits.items():
-                a = a.cpu().numpy()
-                if moment != "guest":  # no rows, no score
-                    a = np.where(
-                        np.array(self.meta["n"]["train" if split == "all" else split])
-                        > 0,
-                        a,
-                        np.nan,
-                    ).astype(a.dtype)
+                a = self.where_rows(moment, split, a.cpu().numpy())
                 self.views.setdefault((moment, view, split), []).append(a)
 
+    def where_rows(self, moment, split, a):
+        """Accuracies a [C], NaN where a client has no rows of the split."""
+        if moment == "guest":
+            return a
+        n = np.array(self.meta["n"]["train" if split == "all" else split])
+        return np.where(n > 0, a, np.nan).astype(a.dtype)
+
     def log(self, t, ids, log):
+        """The cohort ids [M] of round t, and what the server logs {name: tensor}."""
         self.logs.setdefault("cohort", []).append(ids.numpy())
+        rounds = len(self.logs["cohort"])
         for k, v in log.items():
             past, v = self.logs.setdefault(k, []), v.detach().cpu().numpy()
-            # a late entry keeps its round
-            past += [np.full(v.shape, np.nan)] * (
-                len(self.logs["cohort"]) - 1 - len(past)
-            )
+            # what is logged for the first time keeps its round
+            past += [np.full(v.shape, np.nan)] * (rounds - 1 - len(past))
             past.append(v)
 
     def count(self, way, tree, once=False):
@@ -182,46 +116,30 @@ class Record:
         meta["bytes"] has the size of each name at its first time, meta["tensors"] shape
         and type of each tensor and in how many messages it was.
         """
-        known, tensors = (
-            self.meta.setdefault(k, {}).setdefault(way, {})
-            for k in ("bytes", "tensors")
-        )
-        for k in tree:
-            named = paths(tree[k], k)
-            if k not in known:
-                one = [x if once else x[0] for _, x in named]
-                known[k] = {
-                    "shape": list(one[0].shape)
-                    if len(one) == 1
-                    else f"{len(one)} tensors",
-                    "values": sum(x.numel() for x in one),
-                    "bytes": sum(x.numel() * x.element_size() for x in one),
-                }
+        sizes = self.meta.setdefault("bytes", {}).setdefault(way, {})
+        tensors = self.meta.setdefault("tensors", {}).setdefault(way, {})
+        for name in tree:
+            named = paths(tree[name], name)
+            if name not in sizes:
+                sizes[name] = size_of([x if once else x[0] for _, x in named])
             for path, x in named:
-                if path not in tensors:
-                    tensors[path] = [
-                        list(x.shape[0 if once else 1 :]),
-                        str(x.dtype)[6:],
-                        0,
-                    ]
-                tensors[path][2] += 1
+                shape = list(x.shape if once else x.shape[1:])
+                tensors.setdefault(path, [shape, str(x.dtype)[6:], 0])[2] += 1
 
     def add_time(self, seconds):
         self.meta["seconds"] += seconds
 
     def finish(self, seconds):
+        """Lists become arrays; the record can be read."""
         self.add_time(seconds)
         self.rounds = np.asarray(self.rounds, int)
-        self.views, self.cells, self.alike = (
-            {k: np.asarray(v) for k, v in d.items()}
-            for d in (self.views, self.cells, self.alike)
-        )
+        for part in ("views", "cells", "alike"):
+            kept = {k: np.asarray(v) for k, v in getattr(self, part).items()}
+            setattr(self, part, kept)
         # a round in which nobody was online has an entry, too
         n = len(self.logs.get("cohort", ()))
-        self.logs = {
-            k: ragged([*v, *[np.full(np.shape(v[-1]), np.nan)] * (n - len(v))])
-            for k, v in self.logs.items()
-        }
+        missing = lambda v: [np.full(np.shape(v[-1]), np.nan)] * (n - len(v))
+        self.logs = {k: ragged([*v, *missing(v)]) for k, v in self.logs.items()}
 
     def headline(self):
         moment, view, split = next(iter(self.views))
@@ -243,59 +161,54 @@ class Record:
     # ------------------------------------------------- on disk: npz and json, no pickle
     def pack(self):
         """A tree of plain values and tensors, for the checkpoint."""
-        tensors = lambda d: {
-            "|".join(k): [torch.as_tensor(a) for a in v] for k, v in d.items()
-        }
+
+        def tensors(d):
+            return {"|".join(k): list(map(torch.as_tensor, v)) for k, v in d.items()}
+
         return {
             "meta": json.dumps(self.meta),
             "rounds": list(map(int, self.rounds)),
             "views": tensors(self.views),
             "cells": tensors(self.cells),
             "alike": tensors(self.alike),
-            "logs": {k: [torch.as_tensor(a) for a in v] for k, v in self.logs.items()},
+            "logs": {k: list(map(torch.as_tensor, v)) for k, v in self.logs.items()},
         }
 
     def unpack(self, p):
-        arrays = lambda d: {
-            tuple(k.split("|")): [a.cpu().numpy() for a in v] for k, v in d.items()
-        }
-        logs = {k: [a.cpu().numpy() for a in v] for k, v in p["logs"].items()}
+        """The record of a packed tree p."""
+        listed = lambda v: [a.cpu().numpy() for a in v]
+        arrays = lambda d: {tuple(k.split("|")): listed(v) for k, v in d.items()}
         return Record(
             json.loads(p["meta"]),
             list(p["rounds"]),
             arrays(p["views"]),
-            logs,
+            {k: listed(v) for k, v in p["logs"].items()},
             arrays(p["cells"]),
             arrays(p["alike"]),
         )
 
     def save(self, folder):
-        """Write record.npz and record.json, then the mark `done`;
-        each file appears whole or not at all.
-        """
+        """Write record.npz and record.json, then the mark `done`; each file appears
+        whole or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = {"rounds": self.rounds} | {
-            "view|" + "|".join(k): v for k, v in self.views.items()
-        }
-        arrays |= {
-            "|".join((what, *k)): v
-            for what in ("cells", "alike")
-            for k, v in getattr(self, what).items()
-        }
-        arrays |= {"log|" + k: v for k, v in self.logs.items()}
+        arrays = {"rounds": self.rounds}
+        for kind, part in (("view", "views"), ("cells", "cells"), ("alike", "alike")):
+            kept = getattr(self, part)
+            arrays |= {"|".join((kind, *k)): v for k, v in kept.items()}
+        arrays |= {f"log|{k}": v for k, v in self.logs.items()}
         buf = io.BytesIO()
         np.savez_compressed(buf, **arrays)
-        meta = self.meta | {"sha256": hashlib.sha256(buf.getbuffer()).hexdigest()}
-        whole(folder / "record.npz", lambda f: f.write(buf.getbuffer()))
-        whole(
-            folder / "record.json",
-            lambda f: f.write(json.dumps(meta, indent=1, sort_keys=True).encode()),
-        )
+        body = buf.getbuffer()
+        meta = self.meta | {"sha256": hashlib.sha256(body).hexdigest()}
+        text = json.dumps(meta, indent=1, sort_keys=True).encode()
+        whole(folder / "record.npz", lambda f: f.write(body))
+        whole(folder / "record.json", lambda f: f.write(text))
         whole(folder / "done", lambda f: f.write(b""))
 
     @classmethod
     def load(cls, folder):
+        """The record in a folder; ValueError where it cannot be read."""
         folder = Path(folder)
         try:
             body = (folder / "record.npz").read_bytes()
@@ -304,70 +217,67 @@ class Record:
             meta = json.loads((folder / "record.json").read_text())
             if meta.pop("sha256", None) != hashlib.sha256(body).hexdigest():
                 raise ValueError("the checksum of record.npz does not fit")
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as e:
+        except UNREADABLE as e:
             raise ValueError(
                 f"record {folder} cannot be read ({e}); delete the folder to "
                 "run it again"
             ) from e
-        part = lambda what: {
-            tuple(k.split("|")[1:]): v
-            for k, v in arrays.items()
-            if k.startswith(what + "|")
-        }
-        logs = {k[4:]: v for k, v in arrays.items() if k.startswith("log|")}
-        return cls(
-            meta, arrays["rounds"], part("view"), logs, part("cells"), part("alike")
-        )
+        parts = {"view": {}, "cells": {}, "alike": {}, "log": {}}
+        for name, v in arrays.items():
+            kind, *key = name.split("|")
+            if kind in parts:
+                parts[kind][tuple(key)] = v
+        logs = {"|".join(k): v for k, v in parts["log"].items()}
+        views, cells, alike = parts["view"], parts["cells"], parts["alike"]
+        return cls(meta, arrays["rounds"], views, logs, cells, alike)
+
+
+def describe(method):
+    """Hyper-parameters as plain values; a piece is {its class: its own}."""
+    out = {}
+    for f in fields(method):
+        v = getattr(method, f.name)
+        if f.name != "task":
+            piece = hasattr(v, "__dataclass_fields__")
+            out[f.name] = {type(v).__name__: describe(v)} if piece else v
+    return out
+
+
+def row_counts(task):
+    """{split: rows of each client}; of guests, if there are, only splits with rows."""
+    out = {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
+    for i, name in ((2, "guest"), (1, "guest_val"), (0, "guest_train")):
+        counts = [len(g[i]) for g in task.guests]
+        if name == "guest" or any(counts):
+            out[name] = counts
+    return out
+
+
+def size_of(tensors):
+    """Shape, number of values and of bytes of some tensors together."""
+    one = len(tensors) == 1
+    return {
+        "shape": list(tensors[0].shape) if one else f"{len(tensors)} tensors",
+        "values": sum(x.numel() for x in tensors),
+        "bytes": sum(x.numel() * x.element_size() for x in tensors),
+    }
 
 
 def paths(tree, at):
     """(name, tensor) of every leaf, as ("w.fc.bias", b) where `at` is "w"."""
-    return (
-        [p for k, v in tree.items() for p in paths(v, f"{at}.{k}")]
-        if isinstance(tree, dict)
-        else [(at, tree)]
-    )
-
-
-def whole(path, write):
-    """Write a file through a hidden neighbour: it is there whole or not at all,
-    also when the disk is full.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(part, "wb") as f:
-            write(f)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(part, path)
-    except OSError as e:
-        raise OSError(
-            e.errno,
-            f"{e.strerror} while writing {path}; what was there is untouched: make "
-            "room, run again",
-        ) from e
-    finally:
-        part.unlink(missing_ok=True)
+    if not isinstance(tree, dict):
+        return [(at, tree)]
+    return [p for k, v in tree.items() for p in paths(v, f"{at}.{k}")]
 
 
 def ragged(v):
     """A list of arrays as one array; rounds with fewer entries are filled with -1
-    (integers) or NaN.
-    """
+    (integers) or NaN."""
     v = [np.asarray(a) for a in v]
     if len({a.shape for a in v}) <= 1:
         return np.asarray(v)
-    out = np.full(
-        (len(v), *np.max([a.shape for a in v], 0)),
-        -1 if v[0].dtype.kind == "i" else np.nan,
-    )
+    shape = len(v), *np.max([a.shape for a in v], 0)
+    out = np.full(shape, -1 if v[0].dtype.kind == "i" else np.nan)
     for i, a in enumerate(v):
         out[(i, *map(slice, a.shape))] = a
     return out

@@ -33,19 +33,18 @@ class Median:
 
 def project(v):
     """The nearest point of the simplex {p >= 0, sum p = 1} to each row of v [..., n]
-    (Held, Wolfe, Crowder 1974).
-    """
+    (Held, Wolfe, Crowder 1974)."""
     u = v.sort(-1, descending=True).values
-    c = (u.cumsum(-1) - 1) / torch.arange(
-        1, v.shape[-1] + 1, dtype=v.dtype, device=v.device
-    )
+    count = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
+    c = (u.cumsum(-1) - 1) / count
     k = (u > c).sum(-1, keepdim=True) - 1
     return (v - c.gather(-1, k)).clamp(min=0)
 
 
 def project_box(v, lo, hi, passes=50):
-    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n]; bounds [n] with sum
-    lo <= 1 <= sum hi.
+    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n].
+
+    Bounds [n] with sum lo <= 1 <= sum hi.
 
     The solution is clamp(v - s, lo, hi) for one number s, found by bisection.
     """
@@ -58,12 +57,11 @@ def project_box(v, lo, hi, passes=50):
 
 
 def simplex_qp(Q, steps=500):
-    """argmin_a a' Q_i a over the simplex, all programs at once; Q [M, n, n] symmetric
-    positive semi-definite -> a [M, n].
+    """argmin_a a' Q_i a over the simplex, all programs at once.
 
-    Accelerated projected gradient from the uniform point (Beck, Teboulle 2009, FISTA)
-    with step 1 / (2 lambda_max), momentum forgotten where it points uphill (O'Donoghue,
-    Candes 2015).
+    Q [M, n, n] symmetric positive semi-definite -> a [M, n]. Accelerated projected
+    gradient from the uniform point (Beck, Teboulle 2009, FISTA) with step 1 / (2
+    lambda_max), momentum forgotten where it points uphill (O'Donoghue, Candes 2015).
     """
     if Q.dim() != 3 or Q.shape[1] != Q.shape[2]:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Trees: nested dicts of tensors, and the few operations on them that a method needs.
 
-A model is a tree. A stack is a tree whose leaves have a leading client
-dimension [M, ...].
+A model is a tree. A stack is a tree whose leaves have a client dimension in front,
+[M, ...].
 Letters: C all clients, M cohort, P parameters, K classes.
 """
 
@@ -13,12 +13,9 @@ import torch.nn.functional as F
 
 def tmap(f, *trees):
     """f leaf by leaf over trees of one structure."""
-    t = trees[0]
-    return (
-        {k: tmap(f, *[s[k] for s in trees]) for k in t}
-        if isinstance(t, dict)
-        else f(*trees)
-    )
+    if not isinstance(trees[0], dict):
+        return f(*trees)
+    return {k: tmap(f, *[t[k] for t in trees]) for k in trees[0]}
 
 
 def leaves(t):
@@ -69,10 +66,12 @@ def sqnorm(t):
 
 
 def subset(t, names):
+    """The entries of a dict that `names` has."""
     return {k: t[k] for k in t if k in names}
 
 
 def without(t, names):
+    """The other entries."""
     return {k: t[k] for k in t if k not in names}
 
 
@@ -129,8 +128,9 @@ def normalize(n):
 
 
 def onehot(y, K, like, m=None):
-    """Labels y [...] as [..., K] in the type of `like`, times the mask m. (F.one_hot
-    fails inside vmap(grad).)
+    """Labels y [...] as [..., K] in the type of `like`, times the mask m.
+
+    (F.one_hot fails inside vmap(grad).)
     """
     o = (y[..., None] == torch.arange(K, device=y.device)).to(like.dtype)
     return o if m is None else o * m[..., None]

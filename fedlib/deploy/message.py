@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..core.errors import nearest
-from ..core.record import sources
+from ..core.provenance import sources
 
 TYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool")
 EMPTY = np.zeros(0, np.uint8)  # stands for a dict without entries, under "name/"

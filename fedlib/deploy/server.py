@@ -18,8 +18,9 @@ import torch
 
 from ..core import checkpoint, clients
 from ..core.check_run import check_run
+from ..core.files import whole
 from ..core.method import Round, acts_on_download
-from ..core.record import Record, whole
+from ..core.record import Record
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, put, stack, subset, without
 from .act import ABOUT

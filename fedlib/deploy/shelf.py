@@ -11,7 +11,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from ..core.record import whole
+from ..core.files import whole
 from . import message
 
 

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.errors import nearest
-from ..core.record import whole
+from ..core.files import whole
 from .layers import dense, linear_part, norm_part
 from .small import CNN
 

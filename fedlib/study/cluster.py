@@ -37,7 +37,7 @@ import socket
 
 import torch
 
-from ..core.record import sources
+from ..core.provenance import sources
 
 PATIENCE = 5  # seconds for a scheduler to answer
 log = logging.getLogger(__name__)

@@ -147,7 +147,7 @@ def store(folder, files):
         folder.mkdir(parents=True, exist_ok=True)
         with lock.alone(folder):
             for name, body in files.items():
-                record.whole(folder / name, lambda f, body=body: f.write(body))
+                files.whole(folder / name, lambda f, body=body: f.write(body))
             (folder / "checkpoint").unlink(missing_ok=True)
 
 

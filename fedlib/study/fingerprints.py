@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 
 from ..core.errors import nearest
-from ..core.record import whole
+from ..core.files import whole
 from ..methods import METHODS
 from . import identity, microruns, sources
 

@@ -15,7 +15,7 @@ import functools
 import json
 from pathlib import Path
 
-from ..core import record
+from ..core import provenance
 from . import fingerprints, identity, microruns, sources
 
 NOTES = ".checked"
@@ -125,7 +125,7 @@ def salt():
     """Hash of all sources, 16 hex digits:
     what names a run that is of these sources only.
     """
-    return record.source()
+    return provenance.source()
 
 
 # ---------------------------------------------------------------- notes

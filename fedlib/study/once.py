@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core import record
+from ..core import files, provenance
 from . import foreign, identity
 from .evidence import FORMAT, Damaged
 from .studies import Cell
@@ -44,8 +44,8 @@ def once(name, tier, f, *args, units=(), **more):
     about = {
         "key": key,
         "tier": tier,
-        "commit": record.commit(),
-        "source": record.source(),
+        "commit": provenance.commit(),
+        "source": provenance.source(),
     }
     return write(RUNS / f"{name}-{key}.parquet", f(*args, **more), about)
 
@@ -101,7 +101,7 @@ def pack(tier):
                 "them, delete the file and draw its notebook again"
             )
         to.parent.mkdir(parents=True, exist_ok=True)
-        record.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+        files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
         done.append(to)
     return done
 
@@ -123,7 +123,7 @@ def write(path, tree, about):
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"fedlib": FORMAT, "about": json.dumps(about, sort_keys=True)}
-    record.whole(
+    files.whole(
         path,
         lambda f: pq.write_table(
             t.replace_schema_metadata(meta), f, compression="zstd"

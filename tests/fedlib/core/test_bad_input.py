@@ -11,7 +11,7 @@ import pytest
 import torch
 from toys_core import GROUPS, rows, same, seen, state, toy
 
-from fedlib.core import engine, errors, record
+from fedlib.core import engine, errors, files
 from fedlib.core.method import Method
 from fedlib.core.pool import Pool
 from fedlib.core.record import Record
@@ -598,7 +598,7 @@ class Full:
 
     def __init__(self, monkeypatch, at):
         self.calls, self.at = 0, at
-        monkeypatch.setattr(record.os, "fsync", self)
+        monkeypatch.setattr(files.os, "fsync", self)
 
     def __call__(self, handle):
         self.calls += 1

@@ -12,7 +12,7 @@ import tomllib
 import pytest
 import torch
 
-from fedlib.core import record
+from fedlib.core import provenance
 from fedlib.core.local import STEPS
 from fedlib.core.task import Task
 from fedlib.data.tasks import NETWORKS, PARTITIONS, SOURCES
@@ -437,4 +437,4 @@ def test_the_package_ships_both_tables():
         fingerprints.FILE.name,
         identity.VERSIONS.name,
     }
-    assert record.sources("study/" + fingerprints.FILE.name) != record.sources()
+    assert provenance.sources("study/" + fingerprints.FILE.name) != provenance.sources()

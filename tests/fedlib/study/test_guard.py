@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedlib.core import record
+from fedlib.core import provenance
 from fedlib.methods import METHODS, FedAvg
 from fedlib.study import fingerprints, guard, identity, microruns, sources
 from fedlib.study.foreign import own, unknown
@@ -318,7 +318,7 @@ def test_a_student_edits_fedas(tmp_path):
 
 
 def test_salt():
-    assert guard.salt() == record.source() and len(guard.salt()) == 16
+    assert guard.salt() == provenance.source() and len(guard.salt()) == 16
 
 
 # --------------------------------------------------------------- units of somebody else
