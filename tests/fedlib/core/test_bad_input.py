@@ -598,7 +598,7 @@ class Full:
 
     def __init__(self, monkeypatch, at):
         self.calls, self.at = 0, at
-        monkeypatch.setattr(files.os, "fsync", self)
+        monkeypatch.setattr(os, "fsync", self)
 
     def __call__(self, handle):
         self.calls += 1
