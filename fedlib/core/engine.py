@@ -14,6 +14,7 @@ import io
 import json
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from .local import Private
 from .method import Method, Round, Wrap, keeps, listens
 from .random import fold, seed_of, tag
 from .record import Record, whole
+from .task import Task
 from .tree import (
     leaves,
     pick,
@@ -41,6 +43,7 @@ from .tree import (
     where,
     without,
 )
+from .types import Cohort
 
 
 def cohort_of(method, task, seed, t, cohort):
@@ -221,26 +224,26 @@ def score(method, down, clients, run, shards, splits, names=None, hear=None):
 
 
 def run(
-    method,
-    task=None,
-    rounds=1,
-    seed=0,
-    cohort=None,
-    every=1,
-    how=None,
-    chunk=None,
-    splits=("test", "val"),
-    guests=False,
-    own=False,
-    microscope=False,
-    folder=None,
-    checkpoint_every=30.0,
-    device=None,
-    progress=None,
-    upto=None,
-    threads=1,
-    precision="float32",
-):
+    method: Method,
+    task: Task | None = None,
+    rounds: int = 1,
+    seed: int = 0,
+    cohort: Cohort = None,
+    every: int = 1,
+    how: str | None = None,
+    chunk: int | None = None,
+    splits: Sequence[str] = ("test", "val"),
+    guests: bool = False,
+    own: bool = False,
+    microscope: bool = False,
+    folder: str | Path | None = None,
+    checkpoint_every: float = 30.0,
+    device: str | torch.device | None = None,
+    progress: bool | None = None,
+    upto: int | None = None,
+    threads: int = 1,
+    precision: str = "float32",
+) -> Record:
     """Run a federation and return its Record.
 
     cohort: clients per round (None: all). every: evaluation period in rounds. how:

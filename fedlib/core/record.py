@@ -16,9 +16,12 @@ import zlib
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+
+from .types import Key, Look, Metric, Tree
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -100,13 +103,13 @@ class Record:
     (clients that never take part).
     """
 
-    meta: dict
+    meta: dict[str, Any]
     rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
-    views: dict = field(default_factory=dict)
-    logs: dict = field(default_factory=dict)
-    cells: dict = field(default_factory=dict)
-    alike: dict = field(default_factory=dict)
-    state: dict | None = None  # the final state, in memory only
+    views: dict[Key, np.ndarray] = field(default_factory=dict)
+    logs: dict[str, np.ndarray] = field(default_factory=dict)
+    cells: dict[Key, np.ndarray] = field(default_factory=dict)
+    alike: dict[Look, np.ndarray] = field(default_factory=dict)
+    state: Tree | None = None  # the final state, in memory only
 
     @classmethod
     def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
@@ -223,16 +226,22 @@ class Record:
             for k, v in self.logs.items()
         }
 
-    def headline(self):
+    def headline(self) -> str:
         moment, view, split = next(iter(self.views))
         return f"{view} {np.mean(self.views[moment, view, split][-1]):.3f}"
 
     # ------------------------------------------------------------ read by everybody
-    def curve(self, metric, view="global", split="test", moment="pre"):
+    def curve(
+        self,
+        metric: Metric,
+        view: str = "global",
+        split: str = "test",
+        moment: str = "pre",
+    ) -> np.ndarray:
         """metric (a function of fedlib.metrics) at every evaluated round [E]."""
         return metric(self[moment, view, split])
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Key) -> np.ndarray:
         if key not in self.views:
             have = ", ".join(map(str, self.views))
             raise KeyError(
@@ -269,7 +278,7 @@ class Record:
             arrays(p["alike"]),
         )
 
-    def save(self, folder):
+    def save(self, folder: str | Path) -> None:
         """Write record.npz and record.json, then the mark `done`;
         each file appears whole or not at all.
         """
@@ -295,7 +304,7 @@ class Record:
         whole(folder / "done", lambda f: f.write(b""))
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: str | Path) -> Record:
         folder = Path(folder)
         try:
             body = (folder / "record.npz").read_bytes()
