@@ -48,16 +48,8 @@ MAY = {
 }
 # a paper's own modules may ask for what the reproduction may, and for it
 MAY["papers"] = MAY["repro"] | {"repro"}
-# Two edges lead upwards. They stay narrow: these modules, and no other.
-UPWARDS = {
-    # the default network of Task.from_arrays
-    ("core", "nets"): {("fedlib.core.task", "fedlib.nets")},
-    # a federation's file names tasks and settings as the command line does
-    ("deploy", "cli"): {
-        ("fedlib.deploy.rows", "fedlib.cli.text"),
-        ("fedlib.deploy.command", "fedlib.cli.report"),
-    },
-}
+# the two edges that lead upwards stay narrow
+UPWARDS = house.UPWARDS
 
 
 def said(imports):
