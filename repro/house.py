@@ -219,7 +219,8 @@ def districts():
             *out,
             "```",
             "",
-            f"{sum(map(len, each.values()))} modules, {round(total, -2):,} lines. An "
+            f"{sum(map(len, each.values()))} modules, {round(total, -2):,} lines, "
+            "blank ones not counted. An "
             "arrow: imports, also inside a function. Where a way leads over another "
             f"district, the direct arrow is left out ({left} of them). Dotted: the "
             f"{len(UPWARDS)} edges that lead upwards, each from named modules only.",
