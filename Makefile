@@ -39,11 +39,14 @@ test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m repro.bookbuild
 
-lint: $(STAMP) ## check the source and the notebooks with ruff
+lint: $(STAMP) ## check source and notebooks with ruff, and the types of the public functions with mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-tidy: $(STAMP) ## mend what ruff can mend, and empty the notebooks of outputs
+tidy: $(STAMP) ## mend and format what ruff can, and empty the notebooks of outputs
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 	find notebooks -name '*.ipynb' -exec $(BIN)/nbstripout {} +
 
 ci: ## what the continuous integration does: tests, lint, pipeline at tier tiny
@@ -53,7 +56,7 @@ lock: $(STAMP) ## write constraints.txt anew; UPGRADE=1 takes the newest version
 	$(BIN)/python .ci/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove .venv, the built book and caches; runs/, tiers/ and results/ stay
-	rm -rf .venv book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache .mypy_cache *.egg-info
 
 # Debian without python3-venv has no ensurepip: there pip comes from the system's pip.
 $(STAMP): pyproject.toml constraints.txt

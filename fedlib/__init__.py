@@ -8,6 +8,18 @@ record  = fedlib.run(fedlib.make("FedGA", task, alpha=5), rounds=50)
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees; at run time see __getattr__
+    from . import core, data, deploy, measures, methods, nets, pieces, plots, study
+    from .core.engine import run
+    from .core.record import Record
+    from .core.task import Task
+    from .measures import metrics
+    from .methods import METHODS
+    from .methods.cite import cite
+    from .methods.make import make
+    from .study.compare import compare
 
 MADE_IN = {
     "METHODS": "methods",
@@ -21,21 +33,23 @@ MADE_IN = {
 __all__ = ["METHODS", "Record", "Task", "cite", "compare", "make", "metrics", "run"]
 
 
-def __getattr__(name):
-    """Imports torch when a name is asked for, not before:
-    commands that need no torch start at once.
-    """
-    if name in MADE_IN:
-        value = globals()[name] = getattr(
-            import_module(f".{MADE_IN[name]}", __name__), name
-        )
-        return value
-    if name == "metrics":
-        return import_module(".measures.metrics", __name__)
-    if not name.startswith("_") and find_spec(f".{name}", __name__):
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Imports torch when a name is asked for, not before:
+        commands that need no torch start at once.
+        """
+        if name in MADE_IN:
+            value = globals()[name] = getattr(
+                import_module(f".{MADE_IN[name]}", __name__), name
+            )
+            return value
+        if name == "metrics":
+            return import_module(".measures.metrics", __name__)
+        if not name.startswith("_") and find_spec(f".{name}", __name__):
+            return import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

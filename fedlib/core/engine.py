@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -31,7 +31,9 @@ from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
 from .record import Record
 from .scoring import score
+from .task import Task
 from .tree import leaves, pick, put, rows, sub, subset, tmap
+from .types import Cohort
 
 BEFORE = -1  # the round in which client and server states are made
 
@@ -41,10 +43,10 @@ class Federation:
     """Everything that a run is told and that stays: see `run`."""
 
     method: Method
-    task: Any
+    task: Task
     R: int
     seed: int = 0
-    cohort: Any = None
+    cohort: Cohort = None
     every: int = 1
     how: str = "loop"
     chunk: int | None = None
@@ -112,26 +114,26 @@ class Turn:
 
 
 def run(
-    method,
-    task=None,
-    rounds=1,
-    seed=0,
-    cohort=None,
-    every=1,
-    how=None,
-    chunk=None,
-    splits=("test", "val"),
-    guests=False,
-    own=False,
-    microscope=False,
-    folder=None,
-    checkpoint_every=30.0,
-    device=None,
-    progress=None,
-    upto=None,
-    threads=1,
-    precision="float32",
-):
+    method: Method,
+    task: Task | None = None,
+    rounds: int = 1,
+    seed: int = 0,
+    cohort: Cohort = None,
+    every: int = 1,
+    how: str | None = None,
+    chunk: int | None = None,
+    splits: Sequence[str] = ("test", "val"),
+    guests: bool = False,
+    own: bool = False,
+    microscope: bool = False,
+    folder: str | Path | None = None,
+    checkpoint_every: float = 30.0,
+    device: str | torch.device | None = None,
+    progress: bool | None = None,
+    upto: int | None = None,
+    threads: int = 1,
+    precision: str = "float32",
+) -> Record:
     """Run a federation and return its Record.
 
     cohort: clients per round (None: all). every: evaluation period in rounds.

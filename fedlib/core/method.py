@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+from torch import Tensor
 
 from .batches import Plan
 from .local import Plain, sgd
 from .server import Mean
+from .shards import Shard
 from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
+from .types import Tree, View
 
 
 def hp(default, what, range=None, choices=None, grid=None, source="", **more):
@@ -128,18 +131,23 @@ class Method:
         source="piece",
     )
 
-    card = None
-    who = "sample"  # who trains; "all": every client in every round
-    download = "cohort"  # who runs receive; "all": absent clients too
-    needs_val = False  # a client measures itself on its validation rows
-    needs_groups = False  # it must know the groups of a sensitive attribute
-    post = ()  # views that are also scored after training, before the next download
+    card: ClassVar[Card | None] = None
+    # who trains: the cohort, or "all", every client in every round
+    who: ClassVar[str] = "sample"
+    # who runs receive: the cohort, or "all", absent clients too
+    download: ClassVar[str] = "cohort"
+    # does a client measure itself on its validation rows?
+    needs_val: ClassVar[bool] = False
+    # must the groups of a sensitive attribute be known?
+    needs_groups: ClassVar[bool] = False
+    # views that are also scored after training, before the next download
+    post: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
         for f in fields(self):
             check_value(type(self).__name__, f, getattr(self, f.name))
 
-    def plans(self):
+    def plans(self) -> dict[str, Plan]:
         return {"train": self.plan(self.epochs, steps=self.batches or None)}
 
     def plan(self, epochs, **more):
@@ -149,33 +157,33 @@ class Method:
         return plan._replace(**more)
 
     # server
-    def server(self, w, r):
+    def server(self, w: Tree, r: Round) -> Tree:
         """The server's state before round 0; r.ask reaches all clients."""
         return {"w": w}
 
-    def send(self, server, ids):
+    def send(self, server: Tree, ids: Tensor) -> Tree:
         """What the clients ids [M] download, every leaf [M, ...]; an id < 0 is a
         guest."""
         return broadcast({"w": server["w"]}, ids)
 
-    def aggregate(self, server, up, r):
+    def aggregate(self, server: Tree, up: Tree, r: Round) -> Tree:
         """The server's next state; up [M, ...]; server["log"] is recorded."""
         raise NotImplementedError(f"{type(self).__name__} has no aggregate")
 
     # client
-    def client(self, w, shard):
+    def client(self, w: Tree, shard: Shard) -> Tree:
         """What a client keeps, before round 0 (a guest: at evaluation)."""
         return {}
 
-    def receive(self, down, mine, shard):
+    def receive(self, down: Tree, mine: Tree, shard: Shard) -> Tree:
         """What a client keeps after a download, whether it trains or not."""
         return mine
 
-    def local(self, down, mine, shard):
+    def local(self, down: Tree, mine: Tree, shard: Shard) -> tuple[Tree, Tree]:
         """Local training -> (what the client keeps, what it uploads)."""
         raise NotImplementedError(f"{type(self).__name__} has no local training")
 
-    def views(self, down, mine, shard):
+    def views(self, down: Tree, mine: Tree, shard: Shard) -> dict[str, View]:
         """{name: x -> logits [n, K]}: the models that can be scored on this client.
 
         A view works when it is called.

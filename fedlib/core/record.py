@@ -13,12 +13,14 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from .files import whole
 from .provenance import commit, source
+from .types import Key, Look, Metric, Tree
 
 CPU = f"cpu {platform.machine()}"
 UNREADABLE = OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
@@ -42,13 +44,13 @@ class Record:
     uploaded), "guest" (clients that never take part).
     """
 
-    meta: dict
+    meta: dict[str, Any]
     rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
-    views: dict = field(default_factory=dict)
-    logs: dict = field(default_factory=dict)
-    cells: dict = field(default_factory=dict)
-    alike: dict = field(default_factory=dict)
-    state: dict | None = None
+    views: dict[Key, np.ndarray] = field(default_factory=dict)
+    logs: dict[str, np.ndarray] = field(default_factory=dict)
+    cells: dict[Key, np.ndarray] = field(default_factory=dict)
+    alike: dict[Look, np.ndarray] = field(default_factory=dict)
+    state: Tree | None = None
 
     @classmethod
     def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
@@ -141,16 +143,22 @@ class Record:
         missing = lambda v: [np.full(np.shape(v[-1]), np.nan)] * (n - len(v))
         self.logs = {k: ragged([*v, *missing(v)]) for k, v in self.logs.items()}
 
-    def headline(self):
+    def headline(self) -> str:
         moment, view, split = next(iter(self.views))
         return f"{view} {np.mean(self.views[moment, view, split][-1]):.3f}"
 
     # ------------------------------------------------------------ read by everybody
-    def curve(self, metric, view="global", split="test", moment="pre"):
+    def curve(
+        self,
+        metric: Metric,
+        view: str = "global",
+        split: str = "test",
+        moment: str = "pre",
+    ) -> np.ndarray:
         """metric (a function of fedlib.metrics) at every evaluated round [E]."""
         return metric(self[moment, view, split])
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Key) -> np.ndarray:
         if key not in self.views:
             have = ", ".join(map(str, self.views))
             raise KeyError(
@@ -187,7 +195,7 @@ class Record:
             arrays(p["alike"]),
         )
 
-    def save(self, folder):
+    def save(self, folder: str | Path) -> None:
         """Write record.npz and record.json, then the mark `done`; each file appears
         whole or not at all."""
         folder = Path(folder)
@@ -207,7 +215,7 @@ class Record:
         whole(folder / "done", lambda f: f.write(b""))
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: str | Path) -> Record:
         """The record in a folder; ValueError where it cannot be read."""
         folder = Path(folder)
         try:

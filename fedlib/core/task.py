@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import shards
@@ -64,16 +66,16 @@ class Task:
     network: Any
     x: Tensor = field(repr=False)
     y: Tensor = field(repr=False)
-    train: tuple = field(repr=False)
-    val: tuple = field(repr=False)
-    test: tuple = field(repr=False)
+    train: tuple[Tensor, ...] = field(repr=False)
+    val: tuple[Tensor, ...] = field(repr=False)
+    test: tuple[Tensor, ...] = field(repr=False)
     K: int = 2
     a: Tensor | None = field(default=None, repr=False)
     groups: Groups | None = field(default=None, repr=False)
     guests: tuple = field(default=(), repr=False)
     batch: int = 32
     kind: str = "real"
-    owners: tuple = ()  # names of the clients, where they have names
+    owners: tuple[str, ...] = ()  # names of the clients, where they have names
 
     def __post_init__(self):
         check_task(self)
@@ -82,16 +84,16 @@ class Task:
     @classmethod
     def from_rows(
         cls,
-        name,
-        network,
-        pool,
-        rows,
-        split=0,
-        parts=(0.8, 0.1, 0.1),
-        shared=False,
-        guests=(),
-        **more,
-    ):
+        name: str,
+        network: Any,
+        pool: Pool,
+        rows: Sequence[Tensor],
+        split: int = 0,
+        parts: Sequence[float] = (0.8, 0.1, 0.1),
+        shared: bool = False,
+        guests: Sequence[Tensor] = (),
+        **more: Any,
+    ) -> Task:
         """Divide each client's rows (a list of C row tensors of `pool`) into train,
         test and validation.
 
@@ -141,17 +143,17 @@ class Task:
     @classmethod
     def from_arrays(
         cls,
-        x,
-        y,
-        client_id,
-        network=None,
-        split=0,
-        parts=(0.8, 0.1, 0.1),
-        name="arrays",
-        a=None,
-        positive=(1,),
-        **more,
-    ):
+        x: ArrayLike | Tensor,
+        y: ArrayLike | Tensor,
+        client_id: ArrayLike | Tensor | Sequence[Hashable],
+        network: Any = None,
+        split: int = 0,
+        parts: Sequence[float] = (0.8, 0.1, 0.1),
+        name: str = "arrays",
+        a: ArrayLike | Tensor | None = None,
+        positive: Sequence[int] = (1,),
+        **more: Any,
+    ) -> Task:
         """Your own data: x [N, ...], integer labels y [N], and whose row it is,
         client_id [N] (any hashable values).
 

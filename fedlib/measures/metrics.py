@@ -7,14 +7,17 @@ FedGA, section 4 and 5.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def mean_acc(a):
+def mean_acc(a: ArrayLike) -> Any:
     return np.mean(a, -1)
 
 
-def pooled_acc(a, n):
+def pooled_acc(a: ArrayLike, n: ArrayLike) -> Any:
     """Share of all clients' rows together that are right; n [C] rows of each client.
 
     The exception: here size counts.
@@ -22,7 +25,7 @@ def pooled_acc(a, n):
     return np.asarray(a) @ (np.asarray(n) / np.sum(n))
 
 
-def std_acc(a):
+def std_acc(a: ArrayLike) -> Any:
     """Population standard deviation over clients (ddof 0; forced by FedGA, Table 6)."""
     return np.std(a, -1)
 
@@ -32,24 +35,24 @@ def _group(a, part):
     return a, max(1, int(part * a.shape[-1] + 1e-9))
 
 
-def worst(a, part=0.1):
+def worst(a: ArrayLike, part: float = 0.1) -> Any:
     """Mean of the lowest max(1, floor(part C)) accuracies."""
     a, k = _group(a, part)
     return a[..., :k].mean(-1)
 
 
-def best(a, part=0.1):
+def best(a: ArrayLike, part: float = 0.1) -> Any:
     """Mean of the highest max(1, floor(part C)) accuracies."""
     a, k = _group(a, part)
     return a[..., -k:].mean(-1)
 
 
-def gap(a, part=0.1):
+def gap(a: ArrayLike, part: float = 0.1) -> Any:
     """Top group minus bottom group."""
     return best(a, part) - worst(a, part)
 
 
-def gini(a):
+def gini(a: ArrayLike) -> Any:
     """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i): 0 when all are equal, 1 when one
     client has everything (FedGA 4).
 
@@ -64,12 +67,12 @@ def gini(a):
     return 2 * ((2 * i - m - 1) * a).sum(-1) / (2 * (m - 1) * a.sum(-1))
 
 
-def avg_diff(a):
+def avg_diff(a: ArrayLike) -> Any:
     """Mean absolute difference of two different clients, 2 mean(a) G (FedGA 29)."""
     return 2 * mean_acc(a) * gini(a)
 
 
-def jain(a):
+def jain(a: ArrayLike) -> Any:
     """(sum a)^2 / (m sum a^2): 1 when all are equal,
     1/m when one client has everything (Jain et al. 1984).
     """

@@ -6,17 +6,23 @@ that view [k].
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import metrics
 
+if TYPE_CHECKING:
+    from ..core.record import Record
+    from ..core.types import Metric, Rule
 
-def last(rec, view="global", moment="pre"):
+
+def last(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
     """The evaluations that count [k]: the last one."""
     return np.array([len(rec[moment, view, "test"]) - 1])
 
 
-def last10_mean(rec, view="global", moment="pre"):
+def last10_mean(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
     """The evaluations of the last ten rounds, of the last quarter in a run shorter than
     forty: a metric's mean over them.
     """
@@ -25,19 +31,23 @@ def last10_mean(rec, view="global", moment="pre"):
     return np.flatnonzero(rounds > rounds[-1] - max(1, min(10, rec.rounds[-1] / 4)))
 
 
-def best_val(rec, view="global", moment="pre"):
+def best_val(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
     """The round of the highest mean validation accuracy,
     the first if tied (FedGA's rule).
     """
     return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
 
 
-def best_round_test(rec, view="global", moment="pre"):
+def best_round_test(
+    rec: Record, view: str = "global", moment: str = "pre"
+) -> np.ndarray:
     """The round of the highest mean test accuracy: looks at what it reports."""
     return np.array([int(np.argmax(metrics.mean_acc(rec[moment, view, "test"])))])
 
 
-def best_round_pooled(rec, view="global", moment="pre"):
+def best_round_pooled(
+    rec: Record, view: str = "global", moment: str = "pre"
+) -> np.ndarray:
     """The round in which most test rows of all clients together are right (FedAS's
     rule): looks at what it reports.
     """
@@ -52,14 +62,14 @@ def best_round_pooled(rec, view="global", moment="pre"):
     )
 
 
-def best_val_gini(rec, view="global", moment="pre"):
+def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
     """The round of the lowest Gini of the validation accuracies."""
     return np.array(
         [int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))]
     )
 
 
-RULES = {
+RULES: dict[str, Rule] = {
     f.__name__: f
     for f in (
         last,
@@ -72,7 +82,14 @@ RULES = {
 }
 
 
-def select(rec, metric, rule=best_val, view="global", moment="pre", split="test"):
+def select(
+    rec: Record,
+    metric: Metric,
+    rule: Rule = best_val,
+    view: str = "global",
+    moment: str = "pre",
+    split: str = "test",
+) -> float:
     """One number: metric [.., C] -> [..] at the rounds a rule picks,
     averaged over them.
     """

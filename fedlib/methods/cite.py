@@ -31,7 +31,7 @@ def entries(text):
     return out
 
 
-def cite(*methods, path=BIBLIOGRAPHY):
+def cite(*methods: str, path: str | Path = BIBLIOGRAPHY) -> str:
     """The BibTeX entries of methods, by their names in `fedlib.METHODS`; a paper behind
     several of them comes once.
 

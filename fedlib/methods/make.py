@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 from ..core.errors import nearest
 from ..core.local import STEPS
 from ..core.method import BASE, Method, Wrap
+from ..core.task import Task
 from ..pieces.robust import RULES
 from . import METHODS
 
 
-def make(name, task, **kw):
+def make(name: str, task: Task | None, **kw: Any) -> Method:
     """The method called `name`, with its hyper-parameters, on a task.
 
     Pieces may be given by name, rule="Median" or step={"name": "SAM", "rho": 0.1},

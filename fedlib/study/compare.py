@@ -5,18 +5,27 @@ Letters: C clients, S seeds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ..core import engine
 from ..core.method import Method
+from ..core.record import Record
+from ..core.task import Task
+from ..core.types import Given, Metric, Rule
 from ..measures import bias, metrics
 from ..measures.selection import best_val, last
 from ..methods import METHODS
 from ..methods.make import make
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 COLUMNS = {
     "mean": lambda a: 100 * metrics.mean_acc(a),
@@ -35,11 +44,11 @@ class Comparison:
     `rule` chooses the round that counts (a function of fedlib.core.record).
     """
 
-    records: dict
-    rule: object
+    records: dict[str, list[Record]]
+    rule: Rule
     view: str | None = None
 
-    def seen(self, name):
+    def seen(self, name: str) -> str:
         """The view that is scored."""
         have = [
             v for moment, v, split in self.records[name][0].views if moment == "pre"
@@ -52,7 +61,7 @@ class Comparison:
             )
         return self.view
 
-    def measure(self, name, metric):
+    def measure(self, name: str, metric: Metric) -> np.ndarray:
         """A metric of the clients' test accuracies [.., C] at the round that counts,
         for every seed -> [S].
         """
@@ -64,7 +73,7 @@ class Comparison:
             ]
         )
 
-    def bias(self, name, metric):
+    def bias(self, name: str, metric: Metric) -> np.ndarray:
         """A bias (a function of counts, see fedlib.measures.bias) over all clients'
         test rows together, for every seed -> [S].
         """
@@ -80,7 +89,7 @@ class Comparison:
             ]
         )
 
-    def accuracies(self, name):
+    def accuracies(self, name: str) -> np.ndarray:
         """Test accuracy of every client at the round that counts [S, C], fractions."""
         view = self.seen(name)
         return np.stack(
@@ -90,7 +99,7 @@ class Comparison:
             ]
         )
 
-    def left_out(self, name):
+    def left_out(self, name: str) -> np.ndarray:
         """Accuracy of the global model on the rows of clients that never took part,
         percent, for every seed -> [S].
         """
@@ -110,7 +119,7 @@ class Comparison:
         )
 
     @property
-    def table(self):
+    def table(self) -> DataFrame:
         """One row per method: mean and worst tenth of the clients in percent, with
         guests also the mean over clients left out, Gini, and with groups EO and DP,
         fractions; ± is half a 95 % interval over seeds.
@@ -146,7 +155,7 @@ class Comparison:
             columns="model" if (frame.model == "global").all() else []
         )
 
-    def violin(self, ax=None):
+    def violin(self, ax: Axes | None = None) -> Axes:
         """The distribution of client accuracies, in percent, all seeds together; bar:
         median, triangle: worst tenth.
         """
@@ -165,14 +174,22 @@ class Comparison:
             ax.set_xlabel("test accuracy of a client, %")
         return ax
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.table.to_string()
 
     def _repr_html_(self):
         return self.table.to_html()
 
 
-def compare(methods, task, rounds, seeds=1, rule=None, view=None, **how):
+def compare(
+    methods: Sequence[str | tuple[str, Given] | Method],
+    task: Task,
+    rounds: int,
+    seeds: int | Sequence[int] = 1,
+    rule: Rule | None = None,
+    view: str | None = None,
+    **how: Any,
+) -> Comparison:
     """Run every method with every seed on the task -> Comparison.
 
     methods: names, pairs (name, hyper-parameters) and Method objects, as in

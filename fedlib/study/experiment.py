@@ -17,8 +17,10 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +29,8 @@ from tqdm import tqdm
 
 from .. import plots
 from ..core import engine, errors, online, record
+from ..core.record import Record
+from ..core.types import Key, Look, Metric
 from ..data import tasks
 from ..measures import bias, curves, metrics, selection
 from ..methods import METHODS, make
@@ -245,16 +249,16 @@ def compute_all(todo, runs="runs", workers=None, device=None, executor=None):
 
 
 def study(
-    paper,
-    name,
-    tier=None,
-    path="params.yaml",
-    runs="runs",
-    workers=None,
-    executor=None,
-    mine=False,
-    **changes,
-):
+    paper: str,
+    name: str,
+    tier: str | None = None,
+    path: str | Path = "params.yaml",
+    runs: str | Path = "runs",
+    workers: int | None = None,
+    executor: str | None = None,
+    mine: bool = False,
+    **changes: Any,
+) -> Study:
     """The finished study: its cells with their records, from evidence/ beside `path`,
     else from `runs`, else computed.
 
@@ -331,12 +335,20 @@ class Study:
     paper: str
     name: str
     tier: str
-    spec: dict
-    cells: list
-    records: list
-    tiers: list  # per cell: "paper" where its sizes are the paper's, whatever tier ran
+    spec: dict[str, Any]
+    cells: list[Cell]
+    records: list[Record]
+    tiers: list[
+        str
+    ]  # per cell: "paper" where its sizes are the paper's, whatever tier ran
 
-    def of(self, dataset=None, method=None, setting=None, seed=None):
+    def of(
+        self,
+        dataset: str | None = None,
+        method: str | None = None,
+        setting: str | None = None,
+        seed: int | None = None,
+    ) -> list[tuple[Cell, Record]]:
         """[(cell, record)] that fit."""
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
         return [
@@ -345,7 +357,7 @@ class Study:
             if all(v is None or getattr(c, k) == v for k, v in want.items())
         ]
 
-    def join(self, other):
+    def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
         return dataclasses.replace(
             self,
@@ -354,17 +366,24 @@ class Study:
             tiers=self.tiers + other.tiers,
         )
 
-    def methods(self, dataset=None):
+    def methods(self, dataset: str | None = None) -> list[str]:
         return list(dict.fromkeys(c.method for c, _ in self.of(dataset)))
 
-    def datasets(self):
+    def datasets(self) -> list[str]:
         return list(dict.fromkeys(c.dataset for c in self.cells))
 
-    def look(self, method):
+    def look(self, method: str) -> Look:
         """(moment, view) by which a method is judged here; the study's key `look`."""
         return tuple(self.spec.get("look", {}).get(method, LOOK))
 
-    def stack(self, dataset, method, key=None, setting="", split="test"):
+    def stack(
+        self,
+        dataset: str,
+        method: str,
+        key: Key | None = None,
+        setting: str = "",
+        split: str = "test",
+    ) -> np.ndarray:
         """Accuracies [S, E, C] of all seeds of one row.
 
         key: (moment, view, split); None: the study's look at the method.
@@ -376,7 +395,9 @@ class Study:
             ]
         )
 
-    def curve(self, dataset, method, setting="", look=None):
+    def curve(
+        self, dataset: str, method: str, setting: str = "", look: Look | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Rounds trained so far [E], and the accuracy over all test rows
         in percent [S, E].
         """
@@ -393,7 +414,9 @@ class Study:
         )
         return runs[0].rounds[: y.shape[1]] + (moment == "post"), y
 
-    def log(self, dataset, method, name, setting=""):
+    def log(
+        self, dataset: str, method: str, name: str, setting: str = ""
+    ) -> np.ndarray:
         """A logged quantity [S, R, ...] of all seeds,
         of those whose log was kept (a study's key `logs`).
         """
@@ -408,10 +431,15 @@ class Study:
             )
         return np.stack(kept)
 
-    def rounds(self, dataset):
+    def rounds(self, dataset: str) -> np.ndarray:
         return self.of(dataset)[0][1].rounds
 
-    def seeds(self, measures=MEASURES, rules=("best_val",), look=None):
+    def seeds(
+        self,
+        measures: Mapping[str, Callable[..., Any]] = MEASURES,
+        rules: Sequence[str] = ("best_val",),
+        look: Look | Callable[[str], Look] | None = None,
+    ) -> pd.DataFrame:
         """Long table, one row per cell, measure and selection rule, with where it comes
         from (results/seeds).
 
@@ -457,7 +485,13 @@ class Study:
                 ]
         return pd.DataFrame(out)
 
-    def views(self, names, measures, rules, setting=lambda cell: cell.setting):
+    def views(
+        self,
+        names: Mapping[str, str],
+        measures: Mapping[str, Callable[..., Any]],
+        rules: Sequence[str],
+        setting: Callable[[Cell], str] = lambda cell: cell.setting,
+    ) -> pd.DataFrame:
         """Seeds of every view that a record holds: names {view: what the paper calls
         it}, which comes first in the setting, so "personalised model;C=10". setting:
         what follows, from the cell. Judged before training, so as a client is served.
@@ -488,7 +522,11 @@ class Study:
             )
         return pd.concat(out, ignore_index=True)
 
-    def biases(self, rules=("last10_mean",), measures=BIAS):
+    def biases(
+        self,
+        rules: Sequence[str] = ("last10_mean",),
+        measures: Mapping[str, Metric] = BIAS,
+    ) -> pd.DataFrame:
         """Seeds of how the model treats groups, over all clients' test rows together:
         the metrics of `measures`, functions of counts [.., A, 2, 2], CON, and the
         accuracy as a fraction.
@@ -514,7 +552,7 @@ class Study:
                 ]
         return pd.DataFrame(out)
 
-    def validation(self, rule="best_val"):
+    def validation(self, rule: str = "best_val") -> pd.DataFrame:
         """The same for the mean validation accuracy, by which a grid is searched."""
 
         def value(c, r):
@@ -532,7 +570,12 @@ class Study:
             ]
         )
 
-    def whole(self, measures=CURVES, dataset=None, method=None):
+    def whole(
+        self,
+        measures: Mapping[str, Callable[[Record], float]] = CURVES,
+        dataset: str | None = None,
+        method: str | None = None,
+    ) -> pd.DataFrame:
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """
@@ -563,7 +606,9 @@ class Study:
             commit=r.meta["commit"],
         )
 
-    def table(self, metric="mean_acc", rule="best_val", **kw):
+    def table(
+        self, metric: str = "mean_acc", rule: str = "best_val", **kw: Any
+    ) -> pd.DataFrame:
         """Methods x data sets, mean over seeds."""
         s = self.seeds({metric: MEASURES[metric]}, (rule,), **kw).query(
             "metric == @metric"
@@ -571,13 +616,22 @@ class Study:
         rows = ["method"] + (["setting"] if s.setting.any() else [])
         return s.pivot_table(index=rows, columns="dataset", values="value", sort=False)
 
-    def data(self, dataset=None):
+    def data(self, dataset: str | None = None) -> str:
         """What the numbers were made from, for a figure's provenance line."""
         return "; ".join(
             dict.fromkeys(f"{c.label} ({c.data})" for c, _ in self.of(dataset))
         )
 
-    def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
+    def save(
+        self,
+        fig: Any,
+        name: str,
+        title: str,
+        alt: str,
+        dataset: str | None = None,
+        notebook: str | None = None,
+        seeds: str | None = None,
+    ) -> Any:
         """Save a figure with this study's provenance (see plots.save).
 
         seeds: in words, where not all were used.

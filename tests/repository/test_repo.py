@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from datetime import date
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -147,8 +148,18 @@ def test_citation_names_this_version_and_licence():
     assert "Apache License" in (ROOT / "LICENSE").read_text()
 
 
-def test_changelog_tells_of_this_version():
-    assert PROJECT["version"] in (ROOT / "CHANGELOG.md").read_text()
+def test_package_citation_and_changelog_tell_of_the_same_version():
+    """And of the same day; what comes next is collected above it."""
+    told = re.findall(
+        r"^## \[(.+?)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert told[0] == ("Unreleased", "")
+    assert told[1] == (PROJECT["version"], str(cff["date-released"]))
+    assert cff["version"] == PROJECT["version"]
+    assert date.fromisoformat(told[1][1]) <= date.today()
+    days = [day for _, day in told[1:]]
+    assert days == sorted(days, reverse=True)
 
 
 def test_make_help_lists_every_target():

@@ -11,7 +11,7 @@ import pytest
 import torch
 from toys_core import GROUPS, rows, same, seen, state, toy
 
-from fedlib.core import engine, errors, files
+from fedlib.core import engine, errors
 from fedlib.core.method import Method
 from fedlib.core.pool import Pool
 from fedlib.core.record import Record
