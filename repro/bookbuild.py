@@ -1,4 +1,7 @@
-"""Build the book from the results that are there:  python -m repro.bookbuild
+"""Build the book from the results that are there; run by the stage book of dvc.yaml and
+by `make book`.
+
+    python -m repro.bookbuild
 
 Two things are copied below book/ first, because Sphinx wants its sources there and
 git should not hold them: the executed notebooks, and MathJax's one file out of the

@@ -1,4 +1,6 @@
-"""Check a built book:  python -m repro.bookcheck book/_build/html
+"""Check a built book; run by the stage book of dvc.yaml.
+
+    python -m repro.bookcheck book/_build/html
 
 It says, page by page, what a reader would stumble over, and fails if there is anything:
 a file or script from another host, a link that leads nowhere, an id used twice, a
@@ -178,7 +180,7 @@ def lost(root, path, pages, address):
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[1]
+        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[2]
     )
     parser.add_argument(
         "folder",

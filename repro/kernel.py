@@ -1,5 +1,6 @@
-"""The kernel that executes a notebook:
-started as usual, or forked from a warm process (repro.warm).
+"""The kernel that executes a notebook; used by repro.run_notebook.
+
+It is started as usual, or forked from a warm process (repro.warm).
 """
 
 from __future__ import annotations

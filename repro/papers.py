@@ -28,6 +28,7 @@ a folder can be taken away.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -129,23 +130,29 @@ def main_datasets(paper: str) -> list[str]:
 def module(paper: str, name: str) -> ModuleType:
     """papers/<paper>/<name>.py, imported once as papers.<paper>.<name>.
 
-    A hyphen, which no identifier has, is an underscore there: papers.fft_gp.claims.
-    The name stands in sys.modules, so that functions of it can be pickled.
+    A hyphen, which no identifier has, is an underscore there: papers.fft_gp.claims. A
+    pool's process that was started where `papers` can be imported unpickles its
+    functions.
     """
-    path = (folder() / paper / f"{name}.py").resolve()
-    if not path.exists():
-        raise PaperError(f"{path} is missing; papers: {', '.join(found())}")
-    package = f"papers.{paper.replace('-', '_')}"
-    known = sys.modules.get(f"{package}.{name}")
-    if known is not None and known.__file__ == str(path):
-        return known
-    for parent, at in (("papers", path.parents[1]), (package, path.parent)):
-        sys.modules.setdefault(parent, ModuleType(parent)).__path__ = [str(at)]
-    spec = importlib.util.spec_from_file_location(f"{package}.{name}", path)
-    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(made)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
-    return made
+    where = folder().resolve()
+    if not (where / paper / f"{name}.py").exists():
+        raise PaperError(
+            f"{where / paper / name}.py is missing; papers: {', '.join(found())}"
+        )
+    _package(where)
+    return importlib.import_module(f"papers.{paper.replace('-', '_')}.{name}")
+
+
+def _package(where: Path) -> None:
+    """Let `papers` be this folder, wherever sys.path may find another one."""
+    known = sys.modules.get("papers")
+    if known is not None and known.__file__ == str(where / "__init__.py"):
+        return
+    for other in [m for m in sys.modules if m.partition(".")[0] == "papers"]:
+        del sys.modules[other]
+    sys.meta_path[:] = [
+        f for f in sys.meta_path if getattr(f, "__module__", "") != "papers"
+    ]
+    spec = importlib.util.spec_from_file_location("papers", where / "__init__.py")
+    made = sys.modules["papers"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)

@@ -1,5 +1,5 @@
 """What leaves the device: every tensor of every message of every method, its shape and
-its bytes.
+its bytes; run by the stage traffic of dvc.yaml.
 
     python -m repro.traffic  one round of every method in the
                              simulation  ->  results/traffic.csv

@@ -1,4 +1,5 @@
-"""The diagram of one round of a method; called by notebooks.
+"""The diagram of one round of a method; called by the notebooks of papers
+and chapters.
 
 papers/<paper>/workflow.py has the boxes of the paper's methods.
 """
