@@ -120,6 +120,7 @@ def sphinx(book: Path = BOOK) -> int:
 
 
 def main() -> int:
+    """Copy what the book needs and build it; the exit status."""
     if not (BOOK / "_toc.yml").exists():
         print(
             f"repro.bookbuild: no {BOOK}/_toc.yml here; run it in the "

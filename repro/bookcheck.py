@@ -51,6 +51,7 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attrs):
+        """Note ids, links and what the element loads."""
         a, line = dict(attrs), self.getpos()[0]
         if "id" in a:
             self.ids.append(a["id"])
@@ -74,10 +75,12 @@ class Page(HTMLParser):
             self.inside.append(tag)
 
     def handle_endtag(self, tag):
+        """Leave the element."""
         if self.inside and tag == self.inside[-1]:
             self.inside.pop()
 
     def handle_data(self, data):
+        """Note what style sheets and scripts load."""
         if self.inside[-1:] == ["style"]:
             self.loads += [("<style>", u, self.getpos()[0]) for u in urls(data)]
         elif self.inside[-1:] == ["script"]:
@@ -179,6 +182,7 @@ def lost(root, path, pages, address):
 
 
 def main(argv=None) -> int:
+    """Print what is wrong with the pages; the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[2]
     )

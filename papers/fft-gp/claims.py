@@ -88,6 +88,7 @@ class Units:
 
     @property
     def pairs(self):
+        """What a comparison pairs, in words."""
         many = (
             "data set"
             if len(self.places) > 1
@@ -162,6 +163,7 @@ class Units:
         return found
 
     def say(self, x):
+        """The mean of x [units] in the digits of the metric."""
         return say(self.metric, x.mean())
 
     def gain(self, x, y):
@@ -182,6 +184,7 @@ class Units:
 
 
 def name(run):
+    """A run in words."""
     return " ".join(filter(None, run))
 
 

@@ -448,6 +448,7 @@ def default_D(values):
 
 
 def ends(values):
+    """The first and the last of the swept values."""
     return [min(values), max(values)]
 
 

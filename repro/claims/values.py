@@ -21,6 +21,8 @@ class NotRun(ResultError):
 
 
 class Finding(NamedTuple):
+    """What a test found, in one word and in a sentence; missing: what was not run."""
+
     holds: str  # yes, no, undecided, not run
     evidence: str
     missing: tuple = ()
