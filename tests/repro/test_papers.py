@@ -16,7 +16,7 @@ import pytest
 from where import ROOT
 
 from fedlib import plots
-from repro import artefacts, claims, ledger, papers
+from repro import artefacts, claims, ledger, metrics, papers
 from repro.papers import PaperError
 
 GONE = "fedas"
@@ -73,6 +73,14 @@ def test_a_process_of_a_pool_finds_the_functions_of_a_paper(how, monkeypatch):
     f = papers.module("fft-gp", "claims").name
     with ProcessPoolExecutor(1, mp_context=get_context(how)) as pool:
         assert pool.submit(f, ("FFT-GP", "eta=0")).result() == "FFT-GP eta=0"
+
+
+def test_a_metric_is_explained_once(monkeypatch):
+    assert metrics.METRICS["EO"] == ("low", "bias", "equalised odds")
+    assert metrics.METRICS["best_D"].better == metrics.METRICS["best_D"].unit == ""
+    monkeypatch.setitem(metrics.SHARED, "EO", metrics.METRICS["EO"])
+    with pytest.raises(PaperError, match="equfl.metrics.yaml: EO is known already"):
+        metrics.listed()
 
 
 def sources(*folders):
