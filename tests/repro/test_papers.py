@@ -163,6 +163,19 @@ def test_a_paper_fewer_in_this_process(without, monkeypatch, capsys):
     assert plots.look("FedAS") in plots.SPARE
 
 
+def test_a_method_of_two_papers_is_drawn_as_the_first_one_says(tmp_path):
+    for paper, order, colour in (("a", 2, "c1"), ("b", 1, "c2")):
+        folder = tmp_path / "papers" / paper
+        folder.mkdir(parents=True)
+        (folder / "paper.yaml").write_text(f"order: {order}\n")
+        (folder / "style.yaml").write_text(
+            f"Mine: {{colour: {colour}, dash: [0, [3, 1]], marker: o, label: {paper}}}"
+        )
+    styles, names = plots.drawn(tmp_path)
+    assert styles == {"Mine": plots.Style("c2", (0, (3, 1)), "o")}
+    assert names == {"Mine": "b"} and plots.drawn(tmp_path / "papers") == ({}, {})
+
+
 def test_a_misspelt_paper_is_no_paper_that_is_gone(tmp_path):
     seeds = pd.read_csv(ROOT / "results/seeds/fedga-theory.csv", dtype=str)
     (tmp_path / "seeds").mkdir()
