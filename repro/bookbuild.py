@@ -1,4 +1,7 @@
-"""Build the book from the results that are there:  python -m repro.bookbuild
+"""Build the book from the results that are there; run by the stage book of dvc.yaml and
+by `make book`.
+
+    python -m repro.bookbuild
 
 Two things are copied below book/ first, because Sphinx wants its sources there and
 git should not hold them: the executed notebooks, and MathJax's one file out of the
@@ -117,6 +120,7 @@ def sphinx(book: Path = BOOK) -> int:
 
 
 def main() -> int:
+    """Copy what the book needs and build it; the exit status."""
     if not (BOOK / "_toc.yml").exists():
         print(
             f"repro.bookbuild: no {BOOK}/_toc.yml here; run it in the "

@@ -1,4 +1,6 @@
-"""Check a built book:  python -m repro.bookcheck book/_build/html
+"""Check a built book; run by the stage book of dvc.yaml.
+
+    python -m repro.bookcheck book/_build/html
 
 It says, page by page, what a reader would stumble over, and fails if there is anything:
 a file or script from another host, a link that leads nowhere, an id used twice, a
@@ -49,6 +51,7 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attrs):
+        """Note ids, links and what the element loads."""
         a, line = dict(attrs), self.getpos()[0]
         if "id" in a:
             self.ids.append(a["id"])
@@ -72,10 +75,12 @@ class Page(HTMLParser):
             self.inside.append(tag)
 
     def handle_endtag(self, tag):
+        """Leave the element."""
         if self.inside and tag == self.inside[-1]:
             self.inside.pop()
 
     def handle_data(self, data):
+        """Note what style sheets and scripts load."""
         if self.inside[-1:] == ["style"]:
             self.loads += [("<style>", u, self.getpos()[0]) for u in urls(data)]
         elif self.inside[-1:] == ["script"]:
@@ -177,8 +182,9 @@ def lost(root, path, pages, address):
 
 
 def main(argv=None) -> int:
+    """Print what is wrong with the pages; the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[1]
+        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[2]
     )
     parser.add_argument(
         "folder",

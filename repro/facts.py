@@ -1,7 +1,7 @@
 """Facts that pages quote: what one client sends and receives (bytes.csv), and how long
-things took (facts.csv).
+things took (facts.csv); run by the stage results of dvc.yaml.
 
-python -m repro.facts            results/seeds/*.csv and one round of every
+    python -m repro.facts        results/seeds/*.csv and one round of every
                                  method  ->  results/{bytes,facts}.csv
 """
 
@@ -97,9 +97,14 @@ def messages():
     return pd.DataFrame(out)
 
 
+def size(net):
+    """Trainable parameters P of a network."""
+    return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
+
+
 def durations(root="results"):
     """Per paper: how many runs there are, and their minutes of one processor core."""
-    seeds = ledger.parts(root, "seeds", ledger.read_reported(root))
+    seeds = ledger.parts(root, "seeds", ledger.read_reported())
     out = []
     for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
         g = g.drop_duplicates("run_ids")
@@ -188,6 +193,7 @@ def amount(v, unit):
 
 
 def main():
+    """Write the tables that pages show."""
     root = Path("results")
     if (root / "benchmarks-million.csv").exists():
         table.write(millions(root), root / "benchmarks-million-table.csv")

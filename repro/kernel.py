@@ -1,5 +1,6 @@
-"""The kernel that executes a notebook:
-started as usual, or forked from a warm process (repro.warm).
+"""The kernel that executes a notebook; used by repro.run_notebook.
+
+It is started as usual, or forked from a warm process (repro.warm).
 """
 
 from __future__ import annotations
@@ -50,24 +51,29 @@ class Forked:
         return self
 
     def poll(self) -> int | None:
+        """As of Popen: the exit status, once there is one."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self, timeout=None) -> int:
+        """As of Popen, without the timeout."""
         while self.poll() is None:
             time.sleep(0.01)
         return self.returncode
 
     def send_signal(self, signum: int) -> None:
+        """As of Popen."""
         if self.poll() is None:
             os.kill(self.pid, signum)
 
     def terminate(self) -> None:
+        """As of Popen."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
+        """As of Popen."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -103,6 +109,7 @@ class Provisioner(LocalProvisioner):
     waiting: Forked | None = None
 
     async def launch_kernel(self, cmd, **kwargs):
+        """Start the kernel, in the fork that waits if there is one."""
         if self.waiting is None:
             return await super().launch_kernel(cmd, **kwargs)
         self.process = self.waiting.start(cmd, kwargs["env"], kwargs.get("cwd"))

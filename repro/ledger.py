@@ -1,13 +1,15 @@
-"""Every number the papers print beside ours, and a computed verdict.
+"""Every number the papers print beside ours, and a computed verdict; run by the stage
+results of dvc.yaml, and imported by the notebooks of papers, which publish with it.
 
     python -m repro.ledger         results/{ours,seeds}/*.csv  ->
                                    results/{ours,ledger,artefacts}.csv
     python -m repro.ledger --keep  keep today's parts of tier paper (or --keep small)
                                    for later
 
-Three kinds of files, all plain csv:
+Three kinds of files, all plain csv; the first in papers/<paper>, the others in
+results:
 
-    reported.csv        one row per number of the five papers; the source of the keys
+    reported.csv        one row per number of the paper; the source of the keys
     seeds/<name>.csv    one row per number and seed of ours (SEEDS columns), from the
                         notebooks to the claims
     ours/<name>.csv     one row per cell of a table (OURS columns), as made by `cells`
@@ -30,11 +32,11 @@ Verdicts, d = ours - reported; the first that applies:
                     reported value), or, from MANY seeds on, within two half-widths of
                     our interval
     ordering holds  among the methods of the same artefact, data set, model, setting
-                    (but SWITCHES) and metric that we ran at the same tier: Spearman's
-                    correlation of reported and ours is at least RHO, and this method
-                    is on the reported side of FedAvg and of the best reported method (a
-                    reported difference within the larger of the two printed spreads may
-                    fall either way)
+                    (but the paper's switches) and metric that we ran at the same
+                    tier: Spearman's correlation of reported and ours is at least RHO,
+                    and this method is on the reported side of the paper's reference
+                    and of the best reported method (a reported difference within the
+                    larger of the two printed spreads may fall either way)
     differs         none of these
 
 Digits are compared on real and synthetic data only; on a stand-in, and at tier tiny,
@@ -49,15 +51,14 @@ import math
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
-from repro import artefacts
+from repro import artefacts, papers
+from repro.metrics import METRICS
 
-PAPERS = ("fedga", "fedas", "plgu", "equfl", "fft-gp")
 TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
 KINDS = ("real", "synthetic", "stand-in")
 # run: a whole run
@@ -70,44 +71,6 @@ RULES = (
     "best_round_pooled",
     "run",
 )
-CONTROLS = {  # methods of ours that a paper does not print
-    "fedga": ("Uniform",),
-    "fedas": (
-        "FedPer-online",
-        "FedAvg-FT",
-        "FedProx-FT",
-        "FedAS-parallel",
-        "FedAS-global",
-        "FedAS-chained",
-        "CD2-pFed",
-        "Local",
-        "FedAvg",
-        "FedProx",
-        "FedRep",
-    ),
-    "plgu": ("FedRep-2x", "FedAvg-FT", "Local"),
-    "equfl": ("Gaussian-update", "Uniform-update"),
-    "fft-gp": (
-        "Uniform",
-        "Local",
-        "FAA",
-        "FAA-lagged",
-        "FFT-GP-lagged",
-        "Zero-shot",
-        "FedCLIP",
-        "PromptFL",
-        "FFT-GP (adapter)",
-        "FFT-GP (prompts)",
-    ),
-}
-# PLGU's, first in a setting
-VIEWS = ("global model", "personalised model", "refreshed model")
-# of a task, in a setting: skew, online, epochs, batch, cohort, left out
-AXES = ("beta", "P", "E", "B", "C", "guest", *VIEWS)
-SWITCHES = ("PA", "CS")  # of a method, in a setting: they tell rows apart, not tables
-# data sets of ours that a paper does not use
-OWN = {"fedas": ("digits",), "plgu": ("digits",), "equfl": ("census",)}
-REFERENCE = {"fedas": "FedAvg-P"}  # all are compared with it, else with FedAvg
 MANY, RHO = 3, 0.6
 
 CELL = ["paper", "artefact", "dataset", "method", "setting", "metric"]
@@ -160,311 +123,6 @@ class ResultError(ValueError):
     """A results file, or a row of one, that cannot be used."""
 
 
-class Metric(NamedTuple):
-    """better: "high", "low", or "" for a number that is no score; unit: "%" and
-    "accuracy" have a tolerance of 2 points."""
-
-    better: str
-    unit: str
-    what: str
-
-
-METRICS = {
-    # FedGA, one run: accuracies of the C clients at the selected round
-    "mean_acc": Metric("high", "%", "mean over clients"),
-    "val_acc": Metric("high", "%", "mean over clients, on validation rows"),
-    "std_acc": Metric("low", "points", "population standard deviation over clients"),
-    "worst10_acc": Metric(
-        "high", "%", "mean of the lowest max(1, floor(C/10)) clients"
-    ),
-    "top10_acc": Metric("high", "%", "mean of the highest max(1, floor(C/10)) clients"),
-    "top10_minus_bottom10": Metric("low", "points", "top10_acc - worst10_acc"),
-    "best_gini": Metric("low", "", "Gini coefficient over clients, denominator m - 1"),
-    "delta_gini_vs_fedavg": Metric(
-        "low", "", "best_gini minus that of FedAvg, same seed"
-    ),
-    "acc_amazon": Metric("high", "%", "accuracy of the site"),
-    "acc_caltech": Metric("high", "%", "accuracy of the site"),
-    "acc_dslr": Metric("high", "%", "accuracy of the site"),
-    "acc_webcam": Metric("high", "%", "accuracy of the site"),
-    "std_acc_ddof1": Metric("low", "points", "sample standard deviation over clients"),
-    "best_gini_m": Metric("low", "", "Gini coefficient over clients, denominator m"),
-    # FedGA, the whole run (rule "run")
-    "gini_auc": Metric("low", "", "sum over rounds of the smoothed test Gini"),
-    "gini_level_after_round_50": Metric("low", "", "mean test Gini after round 50"),
-    "share_rounds_gini_below_fedavg": Metric(
-        "high", "", "fraction of rounds with Gini below FedAvg's"
-    ),
-    "train_acc_by_round_40": Metric(
-        "high", "%", "highest mean training accuracy up to round 40"
-    ),
-    "test_acc_plateau": Metric(
-        "high", "%", "mean test accuracy over the last quarter of the rounds"
-    ),
-    "test_acc_plateau_low": Metric(
-        "high", "%", "lowest smoothed test accuracy in the last quarter"
-    ),
-    "test_acc_plateau_high": Metric(
-        "high", "%", "highest smoothed test accuracy in the last quarter"
-    ),
-    "early_mean_acc": Metric("high", "%", "mean test accuracy over rounds 1 to 50"),
-    "late_mean_acc": Metric(
-        "high", "%", "mean test accuracy over the rounds after 100"
-    ),
-    "round_from_which_highest_acc": Metric(
-        "", "rounds", "first from which the accuracy stays highest"
-    ),
-    "trigger_round": Metric(
-        "", "rounds", "round in which the fairness phase starts; inf for never"
-    ),
-    "density_peak_acc_low": Metric(
-        "", "%", "lower end of the peak of the density of client accuracies"
-    ),
-    "density_peak_acc_high": Metric("", "%", "upper end of that peak"),
-    "density_mass_acc_low": Metric(
-        "", "%", "lower end of the range that holds much of the density"
-    ),
-    "density_mass_acc_high": Metric("", "%", "upper end of that range"),
-    "us_gini_pearson": Metric(
-        "", "", "correlation over rounds of update scale and Gini"
-    ),
-    "us_gini_spearman": Metric(
-        "", "", "rank correlation over rounds of update scale and Gini"
-    ),
-    # FedGA, theory, timing, messages
-    "weight_bound_violations": Metric(
-        "", "count", "vectors that break p_best < 1/m < p_worst"
-    ),
-    "alpha_one_deviation": Metric("", "", "largest |p_i - 1/m| at alpha = 1"),
-    "example_mean_acc": Metric("", "", "worked example of section 4.4"),
-    "example_gini": Metric("", "", "worked example of section 4.4"),
-    "example_delta_gini": Metric("", "", "worked example of section 4.4"),
-    "example_delta_mean_acc": Metric("", "", "worked example of section 4.4"),
-    "example_delta_avgdiff": Metric("", "", "worked example of section 4.4"),
-    "trigger_time_seconds": Metric("low", "s", "time of one round's trigger test"),
-    "validation_seconds": Metric(
-        "low", "s", "time of one round's validation pass, all clients"
-    ),
-    "extra_upload_bytes": Metric(
-        "low", "bytes", "uploaded beyond FedAvg, per client and round"
-    ),
-    "model_bytes": Metric("", "bytes", "size of the model in float32"),
-    # settings
-    "alpha_min": Metric("", "", "smallest alpha of the sweep"),
-    "alpha_max": Metric("", "", "largest alpha of the sweep"),
-    "learning_rate": Metric("", "", "setting"),
-    "batch_size": Metric("", "", "setting"),
-    "rounds": Metric("", "rounds", "setting"),
-    "local_epochs": Metric("", "", "setting"),
-    "runs": Metric("", "", "setting"),
-    "runs_averaged": Metric("", "", "setting"),
-    "dirichlet_concentration": Metric("", "", "setting"),
-    "clients": Metric("", "count", "setting"),
-    "samples": Metric("", "count", "setting"),
-    "synthetic_samples": Metric("", "count", "setting"),
-    "lambda": Metric("", "", "setting"),
-    "dp_clip_norm": Metric("", "", "setting"),
-    "best_D": Metric("", "", "best number of personalised layers"),
-    "largest_D": Metric("", "", "largest number of personalised layers"),
-    # FedAS: accuracies over the test rows of all clients together, so that each client
-    # counts by its size
-    "top1_acc_pct": Metric(
-        "high",
-        "%",
-        "over all test rows, of the model and at the moment by which the method "
-        "is judged",
-    ),
-    "top1_acc_pre_pct": Metric(
-        "high", "%", "over all test rows, before local training"
-    ),
-    "top1_acc_post_pct": Metric(
-        "high", "%", "over all test rows, after local training"
-    ),
-    "delta_acc_points": Metric("high", "points", "difference to the best rival"),
-    # FedAS, the whole run (rule "run")
-    "early_acc_pct": Metric(
-        "high", "%", "over all test rows, mean over the first half of the rounds"
-    ),
-    "rule_gain_points": Metric(
-        "", "points", "best round on test rows minus mean of the last rounds, same seed"
-    ),
-    "trace_rank_correlation": Metric(
-        "",
-        "",
-        "Spearman's correlation of the round and the online clients' mean Fisher trace",
-    ),
-    "trace_rows_rank_correlation": Metric(
-        "", "", "the same for the trace per row, whatever the number of batches"
-    ),
-    "trace_stragglers_over_online": Metric(
-        "", "", "Fisher trace, geometric mean of stragglers over that of the others"
-    ),
-    "trace_mean_stragglers_over_online": Metric(
-        "", "", "the same for the trace per batch"
-    ),
-    "weight_stragglers_over_online": Metric(
-        "",
-        "",
-        "aggregation weight, geometric mean of stragglers over that of the others",
-    ),
-    "aligned_over_trained": Metric(
-        "", "", "how far alignment moves the body over how far training does, median"
-    ),
-    "acc_drop_top5_points": Metric(
-        "",
-        "points",
-        "accuracy lost with the 5% of parameters of largest Fisher entry replaced",
-    ),
-    "acc_drop_random5_points": Metric(
-        "", "points", "accuracy lost with a random 5% of the parameters replaced"
-    ),
-    "head_share_of_top5": Metric(
-        "",
-        "",
-        "share of the head that is among the 5% of parameters with the largest "
-        "Fisher entries",
-    ),
-    "seconds_over_fedavg": Metric("low", "", "time of a run over that of FedAvg"),
-    "bytes_up": Metric("low", "bytes", "uploaded per client and round"),
-    "bytes_down": Metric("low", "bytes", "downloaded per client and round"),
-    # PLGU
-    "acc_mean_pct": Metric("high", "%", "mean over clients"),
-    "acc_lowest5_pct": Metric("high", "%", "mean of the lowest 5% of the clients"),
-    "acc_top5_pct": Metric("high", "%", "mean of the highest 5% of the clients"),
-    "acc_min_over_clients_pct": Metric("high", "%", "accuracy of the worst client"),
-    "pct_clients_below_64": Metric("low", "% of clients", "share of clients below 64%"),
-    "pct_clients_below_69": Metric("low", "% of clients", "share of clients below 69%"),
-    "pct_clients_below_72": Metric("low", "% of clients", "share of clients below 72%"),
-    "gain_mean_pct_points_over_best_baseline": Metric(
-        "high", "points", "gain over the best baseline"
-    ),
-    "gain_lowest5_pct_points_over_best_baseline": Metric(
-        "high", "points", "gain over the best baseline"
-    ),
-    "pct_clients_far_below_mean": Metric(
-        "low",
-        "% of clients",
-        "share of clients more than 2.4 points below the clients' mean",
-    ),
-    # PLGU, the whole run (rule "run")
-    "early_mean_acc_pct": Metric(
-        "high", "%", "mean over clients, mean over the first half of the rounds"
-    ),
-    "lambda_max": Metric("low", "", "largest eigenvalue of the Hessian of the loss"),
-    "rise_0.05": Metric(
-        "low", "nats", "largest growth of the loss found within 0.05 of the model"
-    ),
-    "rise_0.1": Metric(
-        "low", "nats", "largest growth of the loss found within 0.1 of the model"
-    ),
-    "rise_0.5": Metric(
-        "low", "nats", "largest growth of the loss found within 0.5 of the model"
-    ),
-    "landscape_area": Metric(
-        "low",
-        "nats",
-        "mean growth of the loss within 0.5 on the filter-normalised plane",
-    ),
-    "weight_norm": Metric("", "", "length of the model's parameters"),
-    # EquFL
-    "accuracy": Metric("high", "accuracy", "test accuracy of the global model"),
-    "EO": Metric("low", "bias", "equalised odds"),
-    "DP": Metric("low", "bias", "demographic parity"),
-    "CAL": Metric("low", "bias", "calibration"),
-    "CON": Metric("low", "bias", "consistency"),
-    "EO_sum": Metric(
-        "low",
-        "bias",
-        "gap of the false positives plus gap of the true positives; EO takes the "
-        "larger one",
-    ),
-    "CAL_ppv": Metric(
-        "low", "bias", "largest distance of a group's precision to that of all rows"
-    ),
-    "positive_rate": Metric(
-        "", "", "share of the test rows that are predicted positive"
-    ),
-    **{
-        f"{m}_improvement_pct": Metric(
-            "high", "%", f"how far {m} lies below FedAvg's, in percent of it, same seed"
-        )
-        for m in ("EO", "DP", "CAL", "CON")
-    },
-    "aggregation_rule_independent": Metric("", "yes/no", "capability"),
-    "fairness_metric_agnostic": Metric("", "yes/no", "capability"),
-    "theoretical_guarantee": Metric("", "yes/no", "capability"),
-    "global_models_MB": Metric("low", "MB", "storage at the server"),
-    "synthetic_dataset_MB": Metric("low", "MB", "storage at the server"),
-    "total_MB": Metric("low", "MB", "storage at the server"),
-    # EquFL, the whole run (rule "run")
-    "epsilon": Metric(
-        "low", "", "privacy loss of the client that loses most, at delta = 1e-5"
-    ),
-    "matching": Metric(
-        "low",
-        "",
-        "distance that is left after matching, over that between two collected models",
-    ),
-    "agreement": Metric(
-        "high",
-        "",
-        "share of the rows on which the server's network and the last collected "
-        "model agree",
-    ),
-    "cosine": Metric(
-        "high",
-        "",
-        "cosine of the fairness gradients on the synthetic and on the clients' rows",
-    ),
-    "seconds": Metric("low", "s", "time of a run"),
-    "seconds_clients": Metric("low", "s", "part of it: training of the clients"),
-    "seconds_matching": Metric("low", "s", "part of it: making the synthetic rows"),
-    "seconds_calibrating": Metric("low", "s", "part of it: the server's own updates"),
-    # FFT-GP
-    "in_domain_acc_pct": Metric("high", "%", "local models on their own domain"),
-    "out_of_domain_acc_pct": Metric("high", "%", "global model on the domain left out"),
-    "global_acc_pct": Metric(
-        "high", "%", "global model on the test rows of the domains that train"
-    ),
-    # FFT-GP, means over all rounds (rule "run"); the gap of a client: what
-    # averaging costs it
-    "gap_std_val": Metric(
-        "low", "nats", "deviation over clients of the gap in loss, validation rows"
-    ),
-    "gap_std_test": Metric(
-        "low", "nats", "deviation over clients of the gap in loss, test rows"
-    ),
-    "gap_acc_std_val": Metric(
-        "low",
-        "points",
-        "deviation over clients of the gap in accuracy, validation rows",
-    ),
-    "gap_acc_std_test": Metric(
-        "low", "points", "deviation over clients of the gap in accuracy, test rows"
-    ),
-    "gap_worst_val": Metric(
-        "low", "nats", "largest gap of a client in loss, validation rows"
-    ),
-    "gap_worst_test": Metric(
-        "low", "nats", "largest gap of a client in loss, test rows"
-    ),
-    "feature_spread": Metric(
-        "low",
-        "",
-        "share of the variance of the features that lies between the domains' means",
-    ),
-    "weight_gap_correlation": Metric(
-        "low",
-        "",
-        "rank correlation of a weight's change and of the gap's a round later",
-    ),
-    "feature_drift": Metric(
-        "low",
-        "",
-        "CORAL distance of a client's features to those of the model it was sent, "
-        "after training",
-    ),
-}
 TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 
 
@@ -494,7 +152,8 @@ def key(paper, artefact, dataset, method, metric, setting=""):
 # reading and checking
 
 
-def _hint(value, known):
+def hint(value, known):
+    """What somebody may have meant, for the end of an error message."""
     near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
     return (
         f"did you mean {near[0]!r}?"
@@ -503,11 +162,22 @@ def _hint(value, known):
     )
 
 
-def read_reported(root="results"):
-    """results/reported.csv, all columns as text (the printed digits
-    matter) -> frame indexed 0..
+def read_reported(where=None):
+    """reported.csv of every paper that is here, one below the other, all columns as
+    text (the printed digits matter) -> frame indexed 0..
+
+    where: a folder of papers in place of the repository's papers/.
     """
-    path = Path(root) / "reported.csv"
+    where = Path(where or papers.folder())
+    tables = [reported_by(paper, where) for paper in papers.found(where)]
+    if not tables:
+        raise ResultError(f"{where} has no paper: restore one of its folders with git")
+    return pd.concat(tables, ignore_index=True)
+
+
+def reported_by(paper, where=None):
+    """reported.csv of one paper, checked -> frame; where: as for read_reported."""
+    path = Path(where or papers.folder()) / paper / "reported.csv"
     if not path.exists():
         raise ResultError(
             f"{path} is missing: it is part of the repository, restore it with git"
@@ -515,6 +185,11 @@ def read_reported(root="results"):
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
+    if (odd := table.paper[table.paper != paper]).size:
+        raise ResultError(
+            f"{path}, row {odd.index[0] + 1}: paper is {odd.iloc[0]!r}; rows of "
+            f"{paper} stand here"
+        )
     twice = table.key[table.key.duplicated()]
     if len(twice):
         raise ResultError(f"{path}: the key {twice.iloc[0]} occurs twice")
@@ -551,7 +226,7 @@ def check(table, kind, reported, where="table"):
     for c in table:
         if c not in columns:
             raise ResultError(
-                f"{where}: no column {c!r} in a {kind} part; {_hint(c, columns)}"
+                f"{where}: no column {c!r} in a {kind} part; {hint(c, columns)}"
             )
     for c in columns:
         if c not in table and c not in OPTIONAL:
@@ -580,12 +255,10 @@ def check(table, kind, reported, where="table"):
 
     def among(column, allowed, rows=slice(None)):
         good = table.loc[rows, column].isin(allowed)
-        insist(
-            good, lambda r: f"{column} is {r[column]!r}; {_hint(r[column], allowed)}"
-        )
+        insist(good, lambda r: f"{column} is {r[column]!r}; {hint(r[column], allowed)}")
 
     known = {
-        "paper": PAPERS,
+        "paper": papers.found(),
         "metric": METRICS,
         "rule": RULES,
         "data": KINDS,
@@ -594,14 +267,15 @@ def check(table, kind, reported, where="table"):
     for c in known:
         among(c, known[c])
     for paper, printed in reported.groupby("paper"):
+        more = papers.about(paper)
         among(
             "dataset",
-            {*printed.dataset, *OWN.get(paper, ()), "none", "all"},
+            {*printed.dataset, *more["datasets"], "none", "all"},
             table.paper == paper,
         )
         among(
             "method",
-            {*printed.method, *CONTROLS.get(paper, ()), "all", "none"},
+            {*printed.method, *more["controls"], "all", "none"},
             table.paper == paper,
         )
     if kind == "seeds":
@@ -657,9 +331,11 @@ def parts(root, kind, reported):
     stand side by side.
 
     Of a kept copy <name>.<tier>.csv, what <name>.csv holds at that tier is left out,
-    all its seeds together. No parts at all: an empty frame.
+    all its seeds together. No parts at all: an empty frame. Parts of papers that are
+    not here are left out, and a line says so.
     """
     found, fresh, by = [], {}, ["key"] if kind == "ours" else POINT
+    here, absent = papers.found(), []
     what = [c for c in (*by, "tier") if c != "seed"]
     for path in sorted(
         (Path(root) / kind).glob("*.csv"), key=lambda p: (p.stem.count("."), p.name)
@@ -674,6 +350,9 @@ def parts(root, kind, reported):
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
         except pd.errors.EmptyDataError:
             raise ResultError(f"{path} is empty: run its stage again") from None
+        if _of_another(table, name, here):
+            absent.append(path.name)
+            continue
         table = check(table, kind, reported, str(path))
         if tier and (wrong := table.tier[table.tier != tier]).size:
             raise ResultError(
@@ -686,6 +365,8 @@ def parts(root, kind, reported):
         else:
             fresh[name] = set(of)
         found.append(table.assign(part=path.name))
+    if absent:
+        print(f"left out, since their papers are not here: {kind}/{', '.join(absent)}")
     if not found:
         return pd.DataFrame(columns=OURS if kind == "ours" else SEEDS)
     table = pd.concat(found, ignore_index=True)
@@ -700,6 +381,15 @@ def parts(root, kind, reported):
     return table.drop(columns="part")
 
 
+def _of_another(table, name, here):
+    """Is a part called after one paper, whose rows it has, and that is not here?
+
+    A misspelt paper in a part of another name is an error, not a paper.
+    """
+    of = set(table["paper"]) if "paper" in table else set()
+    return len(of) == 1 and not of & set(here) and name.startswith(f"{min(of)}-")
+
+
 def save(table, kind, name, root="results"):
     """Check a part and write it to results/<kind>/<name>.csv.
 
@@ -712,7 +402,7 @@ def save(table, kind, name, root="results"):
             f"save(name={name!r}): small letters, digits, - and _, as in "
             "'fedga-synthetic'"
         )
-    table = check(pd.DataFrame(table), kind, read_reported(root), f"{kind} part {name}")
+    table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
     by = ["key", "tier"] if kind == "ours" else [*POINT, "tier"]
     return write(
         table.sort_values(by, kind="stable"), Path(root) / kind / f"{name}.csv"
@@ -741,7 +431,6 @@ def cells(
     settings=None,
     rule="best_val",
     also=(),
-    root="results",
     **provenance,
 ):
     """The rows of ours.csv for one artefact: means and 95% t intervals over
@@ -758,7 +447,7 @@ def cells(
     provenance: columns of PROVENANCE that the seeds do not carry.
     Raises ResultError when the seeds mix studies, or have nothing to give.
     """
-    reported = read_reported(root)
+    reported = read_reported()
     seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
@@ -773,7 +462,7 @@ def cells(
                 f"cells: {paper} prints no number in {artefact!r}; name the metrics, "
                 "or correct: "
             )
-            + _hint(artefact, artefacts.names(reported).get(paper, PAPERS))
+            + hint(artefact, artefacts.names(reported).get(paper, papers.found()))
         )
     pairs = list(zip(seeds.dataset, seeds.metric))
     wanted = (
@@ -783,7 +472,11 @@ def cells(
     )
     methods = set(
         methods
-        or (seeds.method if metrics else {*printed.method, *CONTROLS.get(paper, ())})
+        or (
+            seeds.method
+            if metrics
+            else {*printed.method, *papers.about(paper)["controls"]}
+        )
     )
     seeds = seeds[
         pd.Series([p in wanted for p in pairs], seeds.index, dtype=bool)
@@ -866,7 +559,7 @@ def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedav
     if base.empty:
         raise ResultError(
             f"versus: no {metric} of {method} in the seeds; "
-            f"{_hint(method, set(seeds.method))}"
+            f"{hint(method, set(seeds.method))}"
         )
     other = mine[mine.method != method]
     delta = (
@@ -882,7 +575,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
     seed by seed, as method `name` and metric `new`.
 
     The best rival has the best mean over the seeds that are passed, at the same data
-    set, rule, tier and point of the task (AXES of the setting, which the added rows
+    set, rule, tier and point of the task (axes of the setting, which the added rows
     keep); so pass one seed alone where a paper has one. Raises ResultError.
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
@@ -918,7 +611,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
 def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
     """The seeds with rows added: the lowest value of several methods, point by point
     and seed by seed, under all their names, "PLGU-LF, PLGU-GRep". Only where every one
-    of them has one; settings are compared by their AXES. Raises ResultError.
+    of them has one; settings are compared by their axes. Raises ResultError.
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
     # no variants of a method
@@ -944,7 +637,7 @@ def peak(
     new="best_D",
     largest="largest_D",
     setting="global and personalised model",
-    views=VIEWS[:2],
+    views=("global model", "personalised model"),
 ):
     """The seeds with rows added (rule "run"): along an axis of the settings ("D=0",
     "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
@@ -995,7 +688,7 @@ def renamed(seeds, names):
     """Some of the seeds under the names of a paper's table.
 
     names: {(method, part): (name, end)}: of our method, the runs whose setting is
-    `part` ("by=size"; "" for the plain run) and AXES of the task; these axes and `end`
+    `part` ("by=size"; "" for the plain run) and axes of the task; these axes and `end`
     make the new setting. So {("FedAS", "by=size"): ("FedAS PA only", "PA=1;CS=0")}
     turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0". Raises
     ResultError.
@@ -1022,7 +715,9 @@ def renamed(seeds, names):
 
 
 def _axes(setting):
-    return [s for s in _pieces(setting) if s.split("=")[0] in AXES]
+    """The parts of a setting that tell of the task, as the papers name them."""
+    known = papers.union("axes", "views")
+    return [s for s in _pieces(setting) if s.split("=")[0] in known]
 
 
 def _pieces(setting):
@@ -1032,9 +727,9 @@ def _pieces(setting):
 # for notebooks
 
 
-def printed(paper, artefact, metric, root="results"):
+def printed(paper, artefact, metric):
     """{method: number} as the paper prints it; numbers that are lost are left out."""
-    r = read_reported(root).query(
+    r = read_reported().query(
         "paper == @paper and artefact == @artefact and metric == @metric"
     )
     if r.empty:
@@ -1044,7 +739,7 @@ def printed(paper, artefact, metric, root="results"):
     return {m: float(v) for m, v in zip(r.method, r.reported) if v}
 
 
-def beside(ours, paper, artefact, root="results"):
+def beside(ours, paper, artefact):
     """The paper's numbers of one artefact beside ours: a row per data set and method,
     two columns per metric.
     """
@@ -1052,9 +747,9 @@ def beside(ours, paper, artefact, root="results"):
     if mine.empty:
         raise ResultError(
             f"beside: ours holds nothing of {paper} {artefact!r}; "
-            f"{_hint(artefact, set(ours.artefact))}"
+            f"{hint(artefact, set(ours.artefact))}"
         )
-    both = mine.merge(read_reported(root)[["key", "reported"]], on="key", how="left")
+    both = mine.merge(read_reported()[["key", "reported"]], on="key", how="left")
     both["reported"] = pd.to_numeric(both.reported)
     rows = ["dataset", "method"] + (["setting"] if (both.setting != "").any() else [])
     table = both.pivot_table(
@@ -1155,9 +850,10 @@ def join(reported, ours):
         reported="", reported_spread="", relation="=", model=None
     ).sort_values("key")
     table = pd.concat([both, extra], ignore_index=True) if len(extra) else both
+    here = papers.found()
     place = [
         (
-            PAPERS.index(p),
+            here.index(p),
             first.get((p, a), len(first)),
             a if (p, a) not in first else "",
             i,
@@ -1170,18 +866,18 @@ def join(reported, ours):
     for c in ("ours", "ours_lo", "ours_hi", "n_seeds"):
         table[c] = table[c].astype(float)
 
-    order = {}
+    order, switches = {}, papers.each("switches")
     ran = table[table.ours.notna() & (table.reported != "")]
     ran = ran.assign(
         setting=[
-            ";".join(p for p in _pieces(s) if p.split("=")[0] not in SWITCHES)
-            for s in ran.setting
+            ";".join(x for x in _pieces(s) if x.split("=")[0] not in switches[p])
+            for p, s in zip(ran.paper, ran.setting)
         ]
     )
     for at, g in ran.groupby(
         ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
     ):
-        held = ordering(g, REFERENCE.get(at[0], "FedAvg"))
+        held = ordering(g, papers.about(at[0])["reference"])
         order.update({k: held[m] for k, m in zip(g.key, g.method) if m in held})
 
     def verdict(row):
@@ -1214,7 +910,7 @@ def keep(tier, root="results"):
     so that later runs at other tiers leave them -> paths.
     """
     if tier not in TIERS:
-        raise ResultError(f"keep({tier!r}): {_hint(tier, TIERS)}")
+        raise ResultError(f"keep({tier!r}): {hint(tier, TIERS)}")
     made = []
     for path in sorted(
         p for kind in ("ours", "seeds") for p in (Path(root) / kind).glob("*.csv")
@@ -1237,7 +933,7 @@ def main(argv=None):
     parser.add_argument(
         "--results",
         default="results",
-        help="folder with reported.csv (default: results)",
+        help="folder with ours/ and seeds/ (default: results)",
     )
     parser.add_argument(
         "--keep",
@@ -1250,7 +946,7 @@ def main(argv=None):
     if args.keep:
         for path in keep(args.keep, args.results):
             print(f"kept {path}")
-    root, reported = Path(args.results), read_reported(args.results)
+    root, reported = Path(args.results), read_reported()
     ours = best_tier(parts(root, "ours", reported), ["key"])
     table = join(reported, ours)
     write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
@@ -1283,7 +979,7 @@ def publish(name, seeds, artefacts, root="results", **more):
             for k in {"study", "seed"} & set(kw):
                 some = some[some[k] == kw[k]]
             kw = {k: v for k, v in kw.items() if k not in ("study", "seed")}
-            rows.append(cells(some, seeds.paper.iloc[0], artefact, root=root, **kw))
+            rows.append(cells(some, seeds.paper.iloc[0], artefact, **kw))
     ours = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=OURS)
     save(ours, "ours", name, root)
     return ours

@@ -54,6 +54,7 @@ class Plan:
     usual: dict[str, float] = field(default_factory=dict)
 
     def seconds(self, stage: str) -> float:
+        """How long a stage usually takes."""
         return self.usual.get(stage) or statistics.median(
             list(self.usual.values()) or [10]
         )
@@ -100,15 +101,19 @@ def plan() -> Plan:
 # --------------------------------------------------- one stage, in a process of its own
 @dataclass
 class Running:
+    """A stage at work in a process of its own."""
+
     stage: str
     pid: int
     output: object  # a temporary file
     start: float = field(default_factory=time.perf_counter)
 
     def seconds(self) -> float:
+        """Since it began."""
         return time.perf_counter() - self.start
 
     def said(self) -> str:
+        """What it has printed."""
         self.output.seek(0)
         return self.output.read().decode(errors="replace")
 
@@ -275,6 +280,7 @@ def paper(jobs: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """What `make paper` calls; the exit status."""
     ap = argparse.ArgumentParser(
         prog="repro.pipeline", description=__doc__.splitlines()[0]
     )

@@ -265,6 +265,7 @@ def story(error: Exception, path: Path, kept: Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run a notebook from the command line; the exit status."""
     import nbformat
 
     ap = argparse.ArgumentParser(

@@ -1,5 +1,6 @@
-"""make paper TIER=tiny: another size of every run, in a copy of its own:  python -m
-repro.tier tiny
+"""Another size of every run, in a copy of its own; called by `make paper TIER=tiny`.
+
+    python -m repro.tier tiny
 
 The files of the repository, as they are, are copied to tiers/tiny/, where params.yaml
 says ``tier: tiny``; runs, results and the book of that tier stay there, and nothing

@@ -1,5 +1,5 @@
 """What leaves the device: every tensor of every message of every method, its shape and
-its bytes.
+its bytes; run by the stage traffic of dvc.yaml.
 
     python -m repro.traffic  one round of every method in the
                              simulation  ->  results/traffic.csv
@@ -114,6 +114,7 @@ def deployed(method, **more):
 
 
 def row(way, name, shape, kind, messages):
+    """One tensor of a message, with its bytes."""
     size = math.prod(shape) * torch.empty(0, dtype=getattr(torch, kind)).element_size()
     return way, name, " x ".join(map(str, shape)) or "one number", kind, size, messages
 

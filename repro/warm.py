@@ -1,6 +1,7 @@
-"""One process that has imported everything, and forks for each notebook.
+"""One process that has imported everything, and forks for each notebook; started by
+repro.pipeline, asked by repro.run_notebook.
 
-repro.pipeline starts it and names its socket in FEDLIB_WARM. ``python -m
+The pipeline starts it and names its socket in FEDLIB_WARM. ``python -m
 repro.run_notebook`` then hands over its arguments, its environment and its terminal
 (`ask`), and waits for the exit status:
 

@@ -19,6 +19,7 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
+from repro import papers
 from repro.bookbuild import copy_mathjax
 from repro.ledger import slug
 
@@ -33,13 +34,7 @@ VERDICTS = {
     "no comparison": "the paper prints no number here, or a stand-in stands alone",
     "not run": "no run yet",
 }
-PAPERS = {
-    "fedga": "FedGA",
-    "fedas": "FedAS",
-    "plgu": "PLGU",
-    "equfl": "EquFL",
-    "fft-gp": "FFT-GP",
-}
+PAPERS = papers.each("title")
 DATASETS = {
     "synthetic_0_0": "Synthetic(0, 0)",
     "synthetic_05_05": "Synthetic(0.5, 0.5)",

@@ -28,7 +28,10 @@ from fedbook import (
 )
 from sphinx.util.docutils import SphinxDirective
 
-from repro.ledger import METRICS, VIEWS, slug
+from repro import papers
+from repro.ledger import METRICS, slug
+
+VIEWS = papers.union("views")
 
 
 class Table(SphinxDirective):

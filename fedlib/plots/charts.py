@@ -14,6 +14,8 @@ import html
 import io
 import json
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -21,6 +23,7 @@ from zlib import crc32
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import yaml
 from scipy.special import stdtrit
 
 from ..measures.statistics import kde, smooth
@@ -71,79 +74,67 @@ class Style(NamedTuple):
     filled: bool = True
 
 
-# The same colour, dash and marker per method in every figure. Six strong colours,
-# then greys.
-METHOD_STYLE = {
-    "FedGA": Style("c2", "-", "o", 2.6),
-    "FedGA_ablation": Style("c2", (0, (3, 1.2)), "o", 1.6, False),
-    "FedAvg": Style("c6", "--", "s", 1.9),
-    "FedGini": Style("c1", "-.", "D"),
-    "FedFV": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
-    "FedMGDA+": Style("c4", ":", "v", 1.9),
-    "q-FedAvg": Style("c5", (0, (8, 2)), "P"),
-    "FedProx": Style("g1", (0, (4, 1.5)), "X"),
-    "FedFa": Style("g1", (0, (6, 1, 2, 1)), ">"),
-    "Uniform": Style("g1", (0, (12, 2)), "d"),
-    "AFL": Style("g2", (0, (2, 1)), "<"),
-    "Ditto": Style("g1", (0, (1, 1)), "p"),
-    "FedPer": Style("g2", (0, (4, 1, 1, 1)), "H"),
-    "FedPer-online": Style("g2", (0, (4, 1, 1, 1, 1, 1)), "H", 1.6, False),
-    "FedRep": Style("g2", (0, (8, 1.5, 1, 1.5)), "h"),
-    "pFedHN": Style("g2", (0, (1, 1.6, 4, 1.6)), "*"),
-    "FedAS": Style("c2", "-", "o", 2.6),
-    "FedAvg-P": Style("c6", "--", "s", 1.9),
-    "FedAvg-FT": Style("c6", (0, (3, 1, 1, 1)), "s", 1.9, False),
-    "FedBABU": Style("c1", "-.", "D"),
-    "FedALA": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
-    "FedPAC": Style("c4", ":", "v", 1.9),
-    "LG-FedAvg": Style("c5", (0, (8, 2)), "P"),
-    "FedProx-P": Style("g1", (0, (4, 1.5)), "X"),
-    "FedProx-FT": Style("g1", (0, (2, 1.5)), "X", 1.6, False),
-    "FedProto": Style("g1", (0, (6, 1, 2, 1)), ">"),
-    "CD2-pFed": Style("g1", (0, (12, 2)), "d"),
-    "Local": Style("g2", (0, (3, 2)), "8"),
-    "FedAS-parallel": Style("c1", "--", "D", 1.6, False),
-    "FedAS-global": Style("c4", "-.", "v", 1.6, False),
-    "FedAS-chained": Style("c3", ":", "^", 1.6, False),
-    "PLGU-LF": Style("c2", "-", "o", 2.6),
-    "PLGU-GRep": Style("c1", (0, (5, 1.2)), "D", 2.2),
-    "PLGU-GHN": Style("c3", "-.", "^", 2.2),
-    "FedSAM": Style("c4", ":", "v", 1.9),
-    "pFedMe": Style("c5", (0, (8, 2)), "P"),
-    "pFedHN-chunked": Style("g1", (0, (1, 1.6, 4, 1.6)), "*", 1.6, False),
-    "FedRep-2x": Style("g2", (0, (3, 1.5)), "h", 1.6, False),
-    "EquFL": Style("c2", "-", "o", 2.6),
-    "FLinear": Style("c1", "-.", "D"),
-    "FairFed": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
-    "FedFB": Style("c4", ":", "v", 1.9),
-    "Reweight": Style("c5", (0, (8, 2)), "P"),
-    "Regular": Style("g2", (0, (2, 1)), "<"),
-    "Gaussian-update": Style("g1", (0, (4, 1.5)), "X"),
-    "Uniform-update": Style("g1", (0, (12, 2)), "d"),
-    "FFT-GP": Style("c2", "-", "o", 2.6),
-    "FFT-GP-lagged": Style("c2", (0, (3, 1.2)), "o", 1.6, False),
-    "FFT-GP-beside": Style("c2", (0, (8, 1, 1, 1)), "o", 1.6, False),
-    "FAA": Style("c2", (0, (6, 1)), "h", 2.2),
-    "FAA-lagged": Style("c5", (0, (3, 1, 1, 1)), "p", 1.6, False),
-    "GA": Style("c1", "-.", "D"),
-    "GRACE": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
-    "PerFedAvg": Style("c4", ":", "v", 1.9),
-    "Zero-shot": Style("g1", (0, (4, 1.5)), "X"),
-    "FedCLIP": Style("c1", "-.", "D"),
-    "PromptFL": Style("c3", (0, (5, 1, 1, 1, 1, 1)), "^"),
-    "FFT-GP (adapter)": Style("c2", "-", "o", 2.2),
-    "FFT-GP (prompts)": Style("c4", ":", "v", 1.9),
-}
 SPARE = [
     Style("ink", dash, mark, 2.0, False)
     for dash in ("-", "--", "-.", ":")
     for mark in ("*", "p", "h", "8")
 ]
-LABELS = {
-    "FedGA_ablation": "FedGA ablated",
-    "Gaussian-update": "Gaussian noise",
-    "Uniform-update": "uniform noise",
-}
+
+
+class ByPaper(Mapping):
+    """What the papers say of a method, by its name; read from papers/*/style.yaml when
+    somebody asks.
+
+    The papers are those of the repository that we work in, else of the one that fedlib
+    lies in; without any it is empty. A method that two papers have is drawn as the
+    first one says.
+    """
+
+    def __init__(self, field: int):
+        self.field = field
+
+    def _all(self) -> dict:
+        return drawn(root(), Path(__file__).resolve().parents[2])[self.field]
+
+    def __getitem__(self, method: str):
+        return self._all()[method]
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+@cache
+def drawn(*places: Path) -> tuple[dict, dict]:
+    """({method: Style}, {method: name to print}), of the first place with papers."""
+    found = [sorted(p.glob("papers/*/style.yaml"), key=_order) for p in places]
+    styles, names = {}, {}
+    for path in next(filter(None, found), ()):
+        for method, given in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+            if method not in styles:
+                if "label" in given:
+                    names[method] = given.pop("label")
+                styles[method] = Style(**given | {"dash": _dash(given["dash"])})
+    return styles, names
+
+
+def _order(path: Path) -> float:
+    about = path.with_name("paper.yaml")
+    if not about.exists():
+        return np.inf
+    return yaml.safe_load(about.read_text(encoding="utf-8"))["order"]
+
+
+def _dash(given):
+    """As matplotlib wants it: [0, [3, 1]] -> (0, (3, 1))."""
+    return tuple(map(_dash, given)) if isinstance(given, list) else given
+
+
+# The same colour, dash and marker per method in every figure. Six strong colours,
+# then greys.
+METHOD_STYLE, LABELS = ByPaper(0), ByPaper(1)
 
 
 def look(method: str) -> Style:

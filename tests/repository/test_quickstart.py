@@ -90,7 +90,7 @@ def test_the_commands_of_the_readme_are_commands():
                 *args.method.split("/"), ROOT / "params.yaml", args.tier
             )[0]
         if args.command == "table":
-            reported = (ROOT / "results" / "reported.csv").read_text()
+            reported = (ROOT / "papers" / args.paper / "reported.csv").read_text()
             assert f",{args.paper},{args.artefact}," in reported
         if args.command == "cite":
             assert fedlib.cite(*args.methods)

@@ -2,17 +2,21 @@
 cannot be decided, and is missing.
 """
 
+import shutil
+
 import pandas as pd
 import pytest
 import yaml
 from where import ROOT
 
-from repro import artefacts, claims, claims_fedga, ledger
+from fedlib.measures.statistics import paired
+from repro import artefacts, claims, ledger, papers
 from repro.claims import NotRun, Values, check_claims
-from repro.claims_fedga import CLAIMS
 from repro.ledger import METRICS, ResultError
 
-REPORTED = ledger.read_reported(ROOT / "results")
+FEDGA = papers.module("fedga", "claims")
+CLAIMS = FEDGA.CLAIMS
+REPORTED = ledger.read_reported()
 NOISE = (-0.2, 0.1, 0.0, 0.3, -0.2)  # what seeds share: pairing removes it
 PLACE = "synthetic_05_05"
 
@@ -23,7 +27,7 @@ def seeds(values, metric="best_gini", dataset=PLACE, noise=NOISE, **more):
     """
     base = {
         "paper": "fedga",
-        "study": claims.MAIN["fedga"].get(dataset, "main"),
+        "study": papers.main_study("fedga", dataset),
         "dataset": dataset,
         "setting": "",
         "metric": metric,
@@ -53,12 +57,12 @@ def see(test, *tables):
 
 # ------------------------------------------------------------------ comparing
 
-GOOD = {"FedGA": 0.1} | dict.fromkeys(claims_fedga.RIVALS, 0.2)
+GOOD = {"FedGA": 0.1} | dict.fromkeys(FEDGA.RIVALS, 0.2)
 WIDE = {"FedGA": [0.1, 0.3, 0.2], "FedFV": [0.2, 0.1, 0.4]}
 
 
 def test_best_against_all_rivals():
-    test = claims_fedga.best("best_gini", PLACE)
+    test = FEDGA.best("best_gini", PLACE)
     f = see(test, seeds(GOOD))
     assert (
         f.holds == "yes"
@@ -71,9 +75,7 @@ def test_best_against_all_rivals():
         f.holds == "no" and "FedFV" in f.evidence and "better by -0.0500" in f.evidence
     )
     # there high is good
-    assert (
-        see(claims_fedga.best("mean_acc", PLACE), seeds(GOOD, "mean_acc")).holds == "no"
-    )
+    assert see(FEDGA.best("mean_acc", PLACE), seeds(GOOD, "mean_acc")).holds == "no"
     f = see(test, seeds({m: GOOD[m] for m in ("FedGA", "FedAvg")}))
     assert (
         f.holds == "undecided"
@@ -83,7 +85,7 @@ def test_best_against_all_rivals():
     # one rival can refute
     assert see(test, seeds({"FedGA": 0.3, "FedAvg": 0.1})).holds == "no"
     assert (
-        see(claims_fedga.best("best_gini", PLACE, ("FedFV",)), seeds(WIDE)).holds
+        see(FEDGA.best("best_gini", PLACE, ("FedFV",)), seeds(WIDE)).holds
         == "undecided"
     )
     assert see(test, seeds(GOOD, noise=(0,))).holds == "undecided"  # one seed
@@ -95,14 +97,10 @@ def test_best_against_all_rivals():
 
 def test_pairing_sees_through_noise_that_seeds_share():
     far = tuple(10 * n for n in NOISE)
-    assert (
-        see(claims_fedga.best("best_gini", PLACE), seeds(GOOD, noise=far)).holds
-        == "yes"
-    )
+    assert see(FEDGA.best("best_gini", PLACE), seeds(GOOD, noise=far)).holds == "yes"
     own = GOOD | {"FedGA": [0.1 - n for n in far]}
     assert (
-        see(claims_fedga.best("best_gini", PLACE), seeds(own, noise=far)).holds
-        == "undecided"
+        see(FEDGA.best("best_gini", PLACE), seeds(own, noise=far)).holds == "undecided"
     )
 
 
@@ -192,12 +190,9 @@ def test_alike_compares_each_two(x, holds):
 
 
 def test_throughout_counts():
-    tests = {
-        p: claims_fedga.best("best_gini", p, ("FedAvg",))
-        for p in claims_fedga.SYNTHETIC
-    }
+    tests = {p: FEDGA.best("best_gini", p, ("FedAvg",)) for p in FEDGA.SYNTHETIC}
     good, bad = {"FedGA": 0.1, "FedAvg": 0.2}, {"FedGA": 0.3, "FedAvg": 0.2}
-    s00, s05, s11 = claims_fedga.SYNTHETIC
+    s00, s05, s11 = FEDGA.SYNTHETIC
     f = see(claims.throughout(tests), *(seeds(good, dataset=p) for p in tests))
     assert f == ("yes", "yes in 3 of 3", ())
     f = see(
@@ -336,9 +331,7 @@ def test_levels_of_differences_count_on_stand_ins_too():
 
 
 def test_every():
-    both = claims.every(
-        claims_fedga.best("best_gini", PLACE), claims_fedga.best("mean_acc", PLACE)
-    )
+    both = claims.every(FEDGA.best("best_gini", PLACE), FEDGA.best("mean_acc", PLACE))
     good, bad = seeds(GOOD), seeds({m: 1 - v for m, v in GOOD.items()}, "mean_acc")
     assert see(both, good, bad).holds == "yes"
     assert see(both, good, seeds(GOOD, "mean_acc")).holds == "no"
@@ -358,12 +351,10 @@ def test_orders_of_magnitude():
             seeds({"FedGA": [0.5, 0.5, 0.5]}, **t | {"metric": "validation_seconds"}),
         ]
     )
-    f = see(
-        claims_fedga.orders("cifar01", "FedGA", "FedGini", "trigger_time_seconds"), cost
-    )
+    f = see(FEDGA.orders("cifar01", "FedGA", "FedGini", "trigger_time_seconds"), cost)
     assert f.holds == "yes" and "6.04 orders of magnitude" in f.evidence
     f = see(
-        claims_fedga.orders(
+        FEDGA.orders(
             "cifar01",
             "FedGA",
             "FedGini",
@@ -391,7 +382,7 @@ def test_alpha_curves():
     u = {1: 0.3, 2: 0.2, 5: 0.1, 10: 0.2}
     down = {1: 0.3, 2: 0.2, 5: 0.15, 10: 0.1}
     flat = {1: 0.2, 2: 0.2, 5: 0.1999, 10: 0.2}
-    valley = claims_fedga.valley(PLACE)
+    valley = FEDGA.valley(PLACE)
     assert (
         see(valley, curve(u)).holds == "yes"
         and "lowest at 5" in see(valley, curve(u)).evidence
@@ -410,8 +401,8 @@ def test_alpha_curves():
     )
     assert see(valley, noisy).holds == "undecided"
     assert (
-        see(claims_fedga.slope(PLACE), curve(down)).holds == "yes"
-        and see(claims_fedga.slope(PLACE), curve(u)).holds == "no"
+        see(FEDGA.slope(PLACE), curve(down)).holds == "yes"
+        and see(FEDGA.slope(PLACE), curve(u)).holds == "no"
     )
     for some, word in (
         ({1: 0.3, 2: 0.2, 3: 0.4}, "alpha=10"),
@@ -432,7 +423,7 @@ def test_mostly(middle, holds, share):
         "FedGA": [0.1, 0.11, 0.09],
     }
     f = see(
-        claims_fedga.mostly("best_gini", PLACE, "FedAvg", "Uniform", "FedGA"),
+        FEDGA.mostly("best_gini", PLACE, "FedAvg", "Uniform", "FedGA"),
         seeds(values),
     )
     assert f.holds == holds and share in f.evidence
@@ -451,7 +442,7 @@ def test_together(r, holds):
         seeds({"FedAvg": r}, f"us_gini_{k}", rule="run")
         for k in ("pearson", "spearman")
     ]
-    assert see(claims_fedga.together(PLACE), *two).holds == holds
+    assert see(FEDGA.together(PLACE), *two).holds == holds
 
 
 @pytest.mark.parametrize(
@@ -466,14 +457,14 @@ def test_together(r, holds):
 def test_most_rounds(share, below, above):
     s = seeds({"FedFV": share}, "share_rounds_gini_below_fedavg", rule="run")
     assert [
-        see(claims_fedga.most_rounds(PLACE, "FedFV", b), s).holds for b in (True, False)
+        see(FEDGA.most_rounds(PLACE, "FedFV", b), s).holds for b in (True, False)
     ] == [below, above]
 
 
 def test_ranked():
     methods = ("FedAvg", "FedProx", "FedFV", "FedGA")
     good = dict(zip(methods, (0.4, 0.3, 0.2, 0.1)))
-    places = (*claims_fedga.SYNTHETIC, *claims_fedga.IMAGES)
+    places = (*FEDGA.SYNTHETIC, *FEDGA.IMAGES)
     test = claims.ranked("best_gini", places, methods, "FedGA")
 
     def f(values, where=places):
@@ -578,7 +569,7 @@ def test_the_rule_is_the_papers_unless_asked():
 def test_claims_are_well_formed():
     known, all_ = artefacts.names(REPORTED), claims.listed()
     assert len({c.key for c in all_}) == len(all_) and {c.paper for c in all_} == set(
-        claims.MAIN
+        papers.found()
     )
     for c in all_:
         assert (
@@ -586,7 +577,7 @@ def test_claims_are_well_formed():
             and c.text.endswith(".")
             and c.by in ("paper", "ours")
         ), c.key
-        assert c.place in {*claims.MAIN[c.paper], "all"} and c.key.startswith(
+        assert c.place in {*papers.main_datasets(c.paper), "all"} and c.key.startswith(
             f"{c.paper}-"
         ), c.key
 
@@ -602,9 +593,9 @@ def everything(sign):
     """Runs in which FedGA is ahead of all others on every metric (sign 1) or behind
     (sign -1), everywhere.
     """
-    methods = ("FedAvg", "Uniform", *claims_fedga.OFFICE[1:], "FedGA_ablation", "FedGA")
+    methods = ("FedAvg", "Uniform", *FEDGA.OFFICE[1:], "FedGA_ablation", "FedGA")
     out = []
-    for p in (*claims_fedga.SYNTHETIC, *claims_fedga.IMAGES):
+    for p in (*FEDGA.SYNTHETIC, *FEDGA.IMAGES):
         for metric in (
             "mean_acc",
             "std_acc",
@@ -659,7 +650,16 @@ def test_the_best_complete_tier_decides():
 
 # ------------------------------------------------------------------ deviations
 
-ENTRIES = claims.read_deviations(ROOT / "results")
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of papers with FedGA alone."""
+    (tmp_path / "papers/fedga").mkdir(parents=True)
+    shutil.copy(ROOT / "papers/fedga/paper.yaml", tmp_path / "papers/fedga")
+    return tmp_path / "papers"
+
+
+ENTRIES = claims.read_deviations()
 ENTRY = {
     "id": "FedGA-1",
     "title": "t",
@@ -742,7 +742,7 @@ def planned():
                 for r in ("last", "best_val_gini")
             ]
             tables += [base.assign(metric=m, rule="run") for m in CURVES]
-    for p in ("synthetic_0_0", *claims_fedga.IMAGES):
+    for p in ("synthetic_0_0", *FEDGA.IMAGES):
         tables += [
             seeds(
                 {"FedGA": 1.0, "FedGini": 2.0},
@@ -783,7 +783,7 @@ def test_effects_are_ours_minus_other():
         ]
     )
     e = claims.effects(d, s)
-    i = claims.paired([0.1, 0.2, 0.4], [0.2, 0.2, 0.5])
+    i = paired([0.1, 0.2, 0.4], [0.2, 0.2, 0.5])
     assert tuple(
         e.loc[0, ["effect", "effect_lo", "effect_hi", "n_seeds"]]
     ) == pytest.approx((i.mean, i.lo, i.hi, 3))
@@ -830,6 +830,7 @@ def test_effects_without_runs_and_without_end():
         ({"effekt": 1}, "unknown field 'effekt'; did you mean 'effect'"),
         ({"why": ""}, "why is missing"),
         ({"id": "FedGA-3"}, "here FedGA-1 is due"),
+        ({"id": "FedAS-1"}, "deviations of fedga stand here"),
         ({"mark": "sure"}, "mark is 'sure'"),
         ({"unmeasured": None}, "either an effect"),
         ({"effect": [EFFECT]}, "either an effect"),
@@ -855,24 +856,26 @@ def test_effects_without_runs_and_without_end():
         ),
     ],
 )
-def test_malformed_deviations_are_refused(tmp_path, change, word):
-    (tmp_path / "deviations.yaml").write_text(
+def test_malformed_deviations_are_refused(folder, change, word):
+    (folder / "fedga/deviations.yaml").write_text(
         yaml.safe_dump([ENTRY | {"unmeasured": "x"} | change])
     )
     with pytest.raises(ResultError, match=word):
-        claims.read_deviations(tmp_path)
+        claims.read_deviations(folder)
 
 
-def test_broken_yaml_is_named(tmp_path):
+def test_broken_yaml_is_named(folder):
+    path = folder / "fedga/deviations.yaml"
     for text, word in (("- [", "no valid YAML"), ("a: 1", "give a list")):
-        (tmp_path / "deviations.yaml").write_text(text)
+        path.write_text(text)
         with pytest.raises(ResultError, match=word):
-            claims.read_deviations(tmp_path)
+            claims.read_deviations(folder)
+    path.unlink()
+    with pytest.raises(ResultError, match="deviations.yaml is missing"):
+        claims.read_deviations(folder)
 
 
 def test_main_writes_the_same_bytes_twice(tmp_path):
-    for name in ("reported.csv", "deviations.yaml"):
-        (tmp_path / name).write_bytes((ROOT / "results" / name).read_bytes())
     ledger.save(everything(1), "seeds", "fedga-x", tmp_path)
     made = []
     for _ in range(2):

@@ -4,6 +4,7 @@ says, bad parts are refused.
 
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import pandas as pd
@@ -14,18 +15,16 @@ from fedlib import plots
 from fedlib.measures import selection
 from fedlib.measures.statistics import interval
 from fedlib.study import experiment
-from repro import artefacts, ledger
+from repro import artefacts, ledger, papers
 from repro.ledger import METRICS, ResultError
 
-REPORTED = ledger.read_reported(ROOT / "results")
+REPORTED = ledger.read_reported()
 TABLE5 = ("FedAvg", "q-FedAvg", "FedFV", "FedGA")
 
 
 @pytest.fixture
 def root(tmp_path):
-    (tmp_path / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
+    """In place of results/, empty."""
     return tmp_path
 
 
@@ -50,9 +49,9 @@ def seeds(values, metric="mean_acc", dataset="synthetic_05_05", **more):
     )
 
 
-def part(values, artefact="Table 5", root=ROOT / "results", **more):
+def part(values, artefact="Table 5", **more):
     """Rows of an ours part."""
-    return ledger.cells(seeds(values, **more), "fedga", artefact, root=root)
+    return ledger.cells(seeds(values, **more), "fedga", artefact)
 
 
 def fedas(values, metric="top1_acc_pct", dataset="CIFAR-10", **more):
@@ -148,14 +147,16 @@ def test_names_agree_with_the_rest_of_the_package():
         *experiment.TAILS,
     } <= set(METRICS)
     # a row has a look at least
-    assert {m for own in ledger.CONTROLS.values() for m in own} <= {
+    assert {m for own in papers.each("controls").values() for m in own} <= {
         *METHODS,
         *plots.METHOD_STYLE,
     }
     printed = {p: set(g) for p, g in REPORTED.groupby("paper").method}
     # what is printed is no control
-    assert not any(set(own) & printed[p] for p, own in ledger.CONTROLS.items())
-    assert not any(set(own) & set(REPORTED.dataset) for own in ledger.OWN.values())
+    assert not any(set(own) & printed[p] for p, own in papers.each("controls").items())
+    assert not any(
+        set(own) & set(REPORTED.dataset) for own in papers.each("datasets").values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,9 +205,7 @@ def test_cells_take_rules_metrics_and_provenance():
         ]
     )
     s["minutes"], s["commit"] = 1.5, "abc"
-    t = ledger.cells(
-        s, "fedga", "Table 5", also=["last"], root=ROOT / "results", device="cpu"
-    )
+    t = ledger.cells(s, "fedga", "Table 5", also=["last"], device="cpu")
     assert list(t.setting) == ["", "rule=last"] and list(t.value) == [61, 51]
     assert (
         list(t.minutes) == [3, 3]
@@ -218,7 +217,6 @@ def test_cells_take_rules_metrics_and_provenance():
         "fedga",
         "Figure 1",
         metrics=["us_gini_pearson"],
-        root=ROOT / "results",
     )
     assert (
         t.key.item() == "fedga-figure-1-synthetic_05_05-fedga-us_gini_pearson"
@@ -240,7 +238,7 @@ def test_cells_refuse_what_they_cannot_use():
         ),
     ):
         with pytest.raises(ResultError, match=word):
-            ledger.cells(s, "fedga", artefact, root=ROOT / "results")
+            ledger.cells(s, "fedga", artefact)
 
 
 def test_a_round_that_never_comes_is_infinite():
@@ -278,16 +276,13 @@ def test_the_papers_one_seed_and_ours_over_all(root):
         "fedas",
         "Table 3",
         rule="best_round_pooled",
-        root=ROOT / "results",
     )
     assert (
         list(t.setting) == ["beta=0.1;P=0.2"]
         and list(t.value) == [80.0]
         and list(t.n_seeds) == [1]
     )
-    t = ledger.cells(
-        s, "fedas", "Table 3", rule=None, also=["last10_mean"], root=ROOT / "results"
-    )
+    t = ledger.cells(s, "fedas", "Table 3", rule=None, also=["last10_mean"])
     assert (
         list(t.setting) == ["beta=0.1;P=0.2;rule=last10_mean"]
         and list(t.value) == [72.0]
@@ -298,7 +293,7 @@ def test_the_papers_one_seed_and_ours_over_all(root):
         (dict(rule=None, also=["last"]), "by 'last'"),
     ):
         with pytest.raises(ResultError, match=word):
-            ledger.cells(s, "fedas", "Table 3", root=ROOT / "results", **kw)
+            ledger.cells(s, "fedas", "Table 3", **kw)
     both = [
         dict(rule="best_round_pooled", seed=0, study="grid"),
         dict(rule=None, also=["last10_mean"], study="grid"),
@@ -405,9 +400,7 @@ def test_runs_under_the_names_of_a_table():
     arrow = t[t.metric == "delta_acc_points"]
     # over CS only, 73.5 on average
     assert list(arrow.setting) == ["beta=0.1;P=0.2"] * 2 and list(arrow.value) == [6, 7]
-    made = ledger.cells(
-        t, "fedas", "Table 4", rule="last10_mean", root=ROOT / "results"
-    )
+    made = ledger.cells(t, "fedas", "Table 4", rule="last10_mean")
     printed = REPORTED[(REPORTED.paper == "fedas") & (REPORTED.artefact == "Table 4")]
     # as the paper's
     assert set(made.key) == set(printed.key[printed.setting.str.contains("P=0.2")])
@@ -528,7 +521,7 @@ RIGHT = dict(zip(TABLE5, ([64.48] * 3, [81.01] * 3, [83.5] * 3, [84.0] * 3)))
 
 
 def verdicts(root, values, **more):
-    ledger.save(part(values, root=root, **more), "ours", "fedga-x", root)
+    ledger.save(part(values, **more), "ours", "fedga-x", root)
     t = run(root)
     return (
         t[(t.artefact == "Table 5") & (t.metric == "mean_acc")]
@@ -571,8 +564,8 @@ def test_ours_without_a_printed_number(root):
         rule="run",
     )
     ours = [
-        part(RIGHT | {"Uniform": [78.0] * 3}, root=root),
-        ledger.cells(time, "fedga", "Table 8", root=root),
+        part(RIGHT | {"Uniform": [78.0] * 3}),
+        ledger.cells(time, "fedga", "Table 8"),
     ]
     ledger.save(pd.concat(ours), "ours", "fedga-x", root)
     t = run(root)
@@ -599,7 +592,7 @@ def test_nothing_run_gives_a_whole_ledger(root):
 
 
 def test_same_parts_same_bytes(root):
-    table = part({"FedAvg": [60.123456789, 62, 67], "FedGA": [80, 81, 82]}, root=root)
+    table = part({"FedAvg": [60.123456789, 62, 67], "FedGA": [80, 81, 82]})
     ledger.save(table, "ours", "fedga-x", root)
     files = ("ours.csv", "ledger.csv", "artefacts.csv")
     run(root)
@@ -614,7 +607,7 @@ def test_same_parts_same_bytes(root):
 
 def test_the_best_tier_wins_and_is_named(root):
     ledger.save(
-        part({"FedGA": [84] * 3, "FedFV": [80] * 3}, tier="paper", root=root),
+        part({"FedGA": [84] * 3, "FedFV": [80] * 3}, tier="paper"),
         "ours",
         "fedga-x",
         root,
@@ -622,7 +615,7 @@ def test_the_best_tier_wins_and_is_named(root):
     made = ledger.keep("paper", root)
     assert [p.name for p in made] == ["fedga-x.paper.csv"]
     ledger.save(
-        part({"FedGA": [50] * 3, "FedGini": [51] * 3}, tier="small", root=root),
+        part({"FedGA": [50] * 3, "FedGini": [51] * 3}, tier="small"),
         "ours",
         "fedga-x",
         root,
@@ -638,15 +631,13 @@ def test_the_best_tier_wins_and_is_named(root):
 
 def test_a_fresh_part_replaces_its_kept_copy(root):
     ledger.save(
-        part({"FedGA": [84] * 3, "FedFV": [80] * 3}, tier="paper", root=root),
+        part({"FedGA": [84] * 3, "FedFV": [80] * 3}, tier="paper"),
         "ours",
         "fedga-x",
         root,
     )
     ledger.keep("paper", root)
-    ledger.save(
-        part({"FedGA": [85] * 3}, tier="paper", root=root), "ours", "fedga-x", root
-    )
+    ledger.save(part({"FedGA": [85] * 3}, tier="paper"), "ours", "fedga-x", root)
     t = run(root)
     t = t[(t.artefact == "Table 5") & (t.metric == "mean_acc")].set_index("method").ours
     assert (t["FedGA"], t["FedFV"]) == ("85", "80")
@@ -708,8 +699,8 @@ def test_malformed_parts_are_refused(table, kind, word):
 
 
 def test_files_are_named_in_errors(root):
-    path = ledger.save(part({"FedAvg": [1, 2]}, root=root), "ours", "a", root)
-    ledger.save(part({"FedAvg": [1, 2]}, root=root), "ours", "b", root)
+    path = ledger.save(part({"FedAvg": [1, 2]}), "ours", "a", root)
+    ledger.save(part({"FedAvg": [1, 2]}), "ours", "b", root)
     with pytest.raises(
         ResultError, match="fedavg-mean_acc is in a.csv and in b.csv, at tier small"
     ):
@@ -744,20 +735,26 @@ def test_save_insists_on_names(root, kind, name):
         ledger.save(part({"FedAvg": [1, 2]}), kind, name, root)
 
 
-def test_reported_file_is_checked(root):
-    text = (root / "reported.csv").read_text()
+def test_reported_file_is_checked(tmp_path):
+    folder = tmp_path / "papers"
+    shutil.copytree(ROOT / "papers/plgu", folder / "plgu")
+    path = folder / "plgu/reported.csv"
+    text = path.read_text()
     lines = text.splitlines(keepends=True)
-    renamed, doubled = (
-        text.replace("relation", "relations", 1),
-        "".join([*lines, lines[-1]]),
-    )
-    for bad, word in ((renamed, "columns must be"), (doubled, "occurs twice")):
-        (root / "reported.csv").write_text(bad)
+    assert len(ledger.read_reported(folder)) == len(lines) - 1
+    for bad, word in (
+        (text.replace("relation", "relations", 1), "columns must be"),
+        ("".join([*lines, lines[-1]]), "occurs twice"),
+        (text.replace(",plgu,", ",fedas,", 1), "row 1: paper is 'fedas'"),
+    ):
+        path.write_text(bad)
         with pytest.raises(ResultError, match=word):
-            ledger.read_reported(root)
-    (root / "reported.csv").unlink()
+            ledger.read_reported(folder)
+    path.unlink()
     with pytest.raises(ResultError, match="is missing"):
-        ledger.read_reported(root)
+        ledger.read_reported(folder)
+    with pytest.raises(ResultError, match="has no paper"):
+        ledger.read_reported(tmp_path)
 
 
 # ------------------------------------------------------------------ reading aids
@@ -792,7 +789,7 @@ def test_printed_and_beside(root):
 
 
 def test_every_printed_artefact_is_listed_once():
-    listed = [(a.paper, a.name) for a in artefacts.ARTEFACTS]
+    listed = [(a.paper, a.name) for a in artefacts.listed()]
     assert len(set(listed)) == len(listed) and set(
         zip(REPORTED.paper, REPORTED.artefact)
     ) <= set(listed)
@@ -826,12 +823,12 @@ def test_every_printed_artefact_is_listed_once():
         "Theorem 1",
         "Theorem 2",
     } == equfl - {*REPORTED[REPORTED.paper == "equfl"].artefact}
-    assert all((a.paper, a.shown) in listed for a in artefacts.ARTEFACTS if a.shown)
-    assert len({a.slug for a in artefacts.ARTEFACTS}) == len(listed)
+    assert all((a.paper, a.shown) in listed for a in artefacts.listed() if a.shown)
+    assert len({a.slug for a in artefacts.listed()}) == len(listed)
 
 
 @pytest.mark.parametrize(
-    "a", [a for a in artefacts.ARTEFACTS if "/" in a.page], ids=lambda a: a.slug
+    "a", [a for a in artefacts.listed() if "/" in a.page], ids=lambda a: a.slug
 )
 def test_every_page_has_its_anchor(a):
     cells = json.loads(
@@ -841,7 +838,7 @@ def test_every_page_has_its_anchor(a):
     if a.figure:  # a figure is its own anchor
         names = [
             re.sub(r"\\{\w+\\}", "(.*)", re.escape(n))
-            for n in re.findall(r'save\(fig, f?"(.*?)"', text)
+            for n in re.findall(r'save\(\s*fig,\s*f?"(.*?)"', text)
         ]
         names = [re.fullmatch(n, a.anchor) for n in names]
         assert f'"{a.anchor}"' in text or any(
@@ -870,7 +867,7 @@ def test_artefacts_follow_their_evidence(root):
     figure(root, "fedga-figure-15", tier="small")
     figure(root, "fedga-figure-2", tier="exact", data="diagram")
     ledger.save(
-        part({m: [1, 2, 3] for m in TABLE5}, tier="paper", root=root),
+        part({m: [1, 2, 3] for m in TABLE5}, tier="paper"),
         "ours",
         "fedga-x",
         root,
@@ -917,7 +914,7 @@ def test_an_artefact_with_figure_and_numbers_needs_both(root):
             for k in ("pearson", "spearman")
         ]
     )
-    ours = ledger.cells(s, "fedga", "Figure 1", metrics=set(s.metric), root=root)
+    ours = ledger.cells(s, "fedga", "Figure 1", metrics=set(s.metric))
     ledger.save(ours, "ours", "fedga-x", root)
     assert list(status(root).loc["Figure 1", ["status", "data"]]) == [
         "done",
@@ -945,9 +942,6 @@ def test_a_schematic_is_shown_by_the_figure_that_covers_it(root):
 def test_what_has_nothing_to_compute_is_done_where_its_page_has_it(tmp_path):
     root, page = tmp_path / "results", tmp_path / "book" / "notation.md"
     root.mkdir()
-    (root / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
     assert status(root, "fedas").loc["Table 1", "status"] == "not run"
     page.parent.mkdir()
     page.write_text("# Notation")

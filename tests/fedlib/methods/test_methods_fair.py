@@ -727,7 +727,7 @@ def test_table_6_forces_the_denominator():
     """Gini of four accuracies over std / mean: at most 2/m sqrt((m^2-1)/12) with
     m below, m/(m-1) times that with m-1.
     """
-    t = pd.read_csv(ROOT / "results" / "reported.csv")
+    t = pd.read_csv(ROOT / "papers/fedga/reported.csv")
     t = t[(t.paper == "fedga") & (t.artefact == "Table 6")]
     rows = t.pivot_table(
         index=["dataset", "model", "method"], columns="metric", values="reported"

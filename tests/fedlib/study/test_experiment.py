@@ -13,8 +13,9 @@ from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.pieces import robust
 from fedlib.study import experiment, studies
-from repro import facts, theory
+from repro import facts, papers
 
+THEORY = papers.module("fedga", "theory")
 SMALL = {
     "tier": "tiny",
     "fedga": {
@@ -217,16 +218,16 @@ def test_settings_of_the_paper_are_declared_not_measured():
 
 def test_theory_agrees_with_the_paper():
     even = pytest.approx(0, abs=1e-12)
-    assert theory.weight_bounds(200) == {
+    assert THEORY.weight_bounds(200) == {
         "weight_bound_violations": 0,
         "alpha_one_deviation": even,
     }
-    example = theory.avgdiff_example(mean=0.70, gini=0.10, d_gini=-0.01, d_mean=0.01)
+    example = THEORY.avgdiff_example(mean=0.70, gini=0.10, d_gini=-0.01, d_mean=0.01)
     assert example["example_delta_avgdiff"] == pytest.approx(-0.012) and example[
         "exact"
     ] == pytest.approx(-0.0122)
-    assert theory.upload_bytes()["extra_upload_bytes"] == 4
-    assert theory.size(theory.PARAMETERS["office10_alexnet"][0]) == 12_974_154
+    assert THEORY.upload_bytes()["extra_upload_bytes"] == 4
+    assert facts.size(THEORY.PARAMETERS["office10_alexnet"][0]) == 12_974_154
 
 
 def test_every_method_is_in_the_table_of_messages():

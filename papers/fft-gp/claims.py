@@ -21,20 +21,20 @@ import numpy as np
 import pandas as pd
 
 from fedlib.measures.statistics import interval
+from repro import papers
 from repro.claims import (
-    RULE,
     Claim,
     Finding,
     NotRun,
-    _against,
-    _each,
-    _lacking,
     common,
     decide,
+    decide_all,
+    gains_over,
+    held,
+    lacking,
     say,
     throughout,
 )
-from repro.claims_equfl import held
 from repro.ledger import METRICS, slug
 
 PLACES = ("PACS", "VLCS", "OfficeHome", "TerraInc", "DomainNet")
@@ -68,6 +68,7 @@ STEPS = {
     "mldg": "the meta step",
     "grace": "GRACE's step",
 }
+RULE = papers.about("fft-gp")["rule"]
 COST = (1.3, 1.5)  # times FedAvg's time: our expectation
 ALIKE = 2.0  # points of accuracy that may lie between two that compete: our bound
 
@@ -87,6 +88,7 @@ class Units:
 
     @property
     def pairs(self):
+        """What a comparison pairs, in words."""
         many = (
             "data set"
             if len(self.places) > 1
@@ -129,7 +131,7 @@ class Units:
         runs = v.runs.get((study, place, method, self.metric), {})
         for g in self._guests(v, study, place) if self.out else ("",):
             setting = ";".join(filter(None, (g, how)))
-            x = runs.get((setting, RULE["fft-gp"]), runs.get((setting, "run")))
+            x = runs.get((setting, RULE), runs.get((setting, "run")))
             if x is None:
                 raise NotRun(
                     " ".join(filter(None, (study, place, method, setting, self.metric)))
@@ -161,6 +163,7 @@ class Units:
         return found
 
     def say(self, x):
+        """The mean of x [units] in the digits of the metric."""
         return say(self.metric, x.mean())
 
     def gain(self, x, y):
@@ -181,6 +184,7 @@ class Units:
 
 
 def name(run):
+    """A run in words."""
     return " ".join(filter(None, run))
 
 
@@ -208,17 +212,17 @@ def first(u, mine, rivals):
 
     def test(v):
         x = u.read(v, mine)
-        gains, missing = _each(
+        gains, missing = gains_over(
             rivals,
             lambda r: u.gain(x, u.read(v, run(r))),
             f"{', '.join(u.places)} {u.study} {u.metric}",
         )
-        holds, top = _against(gains, missing)
+        holds, top = decide_all(gains, missing)
         return Finding(
             holds,
             f"{name(mine)} {u.say(x)}, strongest of {len(gains)} "
             f"rivals {top} {u.say(u.read(v, run(top)))}; better by "
-            f"{u.span(gains[top])}{_lacking(missing)}",
+            f"{u.span(gains[top])}{lacking(missing)}",
             missing,
         )
 

@@ -9,27 +9,26 @@ import pytest
 from where import ROOT
 
 from fedlib.study import experiment
-from repro import artefacts, claims, ledger
+from repro import artefacts, claims, ledger, papers
 from repro.claims import check_claims
-from repro.claims_plgu import (
-    ALONE,
-    CLAIMS,
-    GLOBAL,
-    LOW,
-    MEAN,
-    NOW,
-    OWN,
-    PLGU,
-    RIVALS,
-    SHARP,
-    TOP,
-    along,
-    at,
-    default_D,
-)
 from repro.ledger import ResultError
 
-REPORTED = ledger.read_reported(ROOT / "results")
+OURS = papers.module("plgu", "claims")
+ALONE = OURS.ALONE
+CLAIMS = OURS.CLAIMS
+GLOBAL = OURS.GLOBAL
+LOW = OURS.LOW
+MEAN = OURS.MEAN
+NOW = OURS.NOW
+OWN = OURS.OWN
+PLGU = OURS.PLGU
+RIVALS = OURS.RIVALS
+SHARP = OURS.SHARP
+TOP = OURS.TOP
+along = OURS.along
+at = OURS.at
+default_D = OURS.default_D
+REPORTED = ledger.read_reported()
 NOISE = (-0.2, 0.1, 0.0, 0.3, -0.2)  # what seeds share: pairing removes it
 SHARPNESS = [m for kind in SHARP.values() for m in kind]
 LF, GREP, GHN = PLGU
@@ -606,7 +605,6 @@ def test_settings_are_taken_and_called():
         "artefact": "Figure 1 text",
         "metrics": [MEAN],
         "rule": "last10_mean",
-        "root": ROOT / "results",
     }
     got = ledger.cells(t, "plgu", settings={at(OWN, 10): OWN}, **base)
     assert set(got.setting) == {OWN, f"{OWN};epochs=10"}
@@ -661,7 +659,6 @@ def test_the_lowest_of_three_methods():
         methods=[", ".join(PLGU)],
         settings={at(OWN, 10): OWN},
         rule="last10_mean",
-        root=ROOT / "results",
     ).key
     assert made in set(REPORTED.key)
     with pytest.raises(ResultError, match="each of"):
@@ -683,7 +680,10 @@ def test_the_best_number_of_layers():
     ) == {21}
     assert set(
         ledger.cells(
-            new, "plgu", "Figure 5 text", rule="last10_mean", root=ROOT / "results"
+            new,
+            "plgu",
+            "Figure 5 text",
+            rule="last10_mean",
         ).key
     ) <= set(REPORTED.key)
     with pytest.raises(ResultError, match="two values of D"):
@@ -789,11 +789,7 @@ def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
 
 
 def test_the_parameters_plan_every_run_that_a_deviation_compares(planned):
-    entries = [
-        d
-        for d in claims.read_deviations(ROOT / "results")
-        if d["id"].startswith("PLGU-")
-    ]
+    entries = [d for d in claims.read_deviations() if d["id"].startswith("PLGU-")]
     e = claims.effects(entries, planned)
     assert len(e) > 20 and list(e.key[e.evidence == "not run"]) == []
 
@@ -818,7 +814,6 @@ def test_every_printed_number_of_the_tables_is_planned(planned):
             artefact,
             settings=views,
             rule="last10_mean",
-            root=ROOT / "results",
         )
         want = set(
             REPORTED[(REPORTED.paper == "plgu") & (REPORTED.artefact == artefact)].key
@@ -827,13 +822,14 @@ def test_every_printed_number_of_the_tables_is_planned(planned):
 
 
 def test_headline(planned, tmp_path):
-    (tmp_path / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
     ledger.save(planned, "seeds", "plgu-x", tmp_path)
-    claims.headline(tmp_path, check_claims(CLAIMS[:1], planned))
+    claims.headline(
+        tmp_path,
+        check_claims(CLAIMS[:1], planned),
+        ledger.parts(tmp_path, "seeds", REPORTED),
+    )
     found = json.loads((tmp_path / "metrics.json").read_text())["plgu"]
-    assert set(found) == set(claims.MAIN["plgu"]) - {"none"} and set(
+    assert set(found) == set(papers.main_datasets("plgu")) - {"none"} and set(
         found["TinyImageNet"]
     ) == {at(v, 20) for v in (GLOBAL, OWN)}
     assert found["digits"][at(OWN, 10)][GREP] == {LOW: 9.0, MEAN: 9.0}
@@ -843,7 +839,7 @@ def test_headline(planned, tmp_path):
 
 
 def test_figures_tables_algorithms_and_theorems_are_listed():
-    listed = {a.name for a in artefacts.ARTEFACTS if a.paper == "plgu"}
+    listed = {a.name for a in artefacts.listed() if a.paper == "plgu"}
     assert {
         *(f"Figure {i}" for i in range(1, 8)),
         *(f"Table {i}" for i in range(1, 5)),

@@ -9,19 +9,20 @@ sentences are held against the paper's own tables alone: they need no run.
 
 from __future__ import annotations
 
+from repro import papers
 from repro.claims import (
-    RULE,
     Claim,
     Finding,
     NotRun,
-    _against,
-    _allowed,
-    _lacking,
+    allowed,
     best,
     better,
     common,
     decide,
+    decide_all,
     every,
+    held,
+    lacking,
     level,
     near,
     say,
@@ -50,8 +51,9 @@ COHORTS = {
     "TinyImageNet": (20,),
     "digits": (10, 100),
 }
-PAPERS = ("CIFAR10", "CIFAR100", "TinyImageNet")  # the five settings of Tables 1 and 2
+PRINTED = ("CIFAR10", "CIFAR100", "TinyImageNet")  # the five settings of Tables 1 and 2
 SWEPT = ("CIFAR10", "digits")  # data sets of Figures 1, 5, 6 and 7
+RULE = papers.about("plgu")["rule"]
 KEPT = 1.0  # points that the top clients may lose: our bound
 SHARP = {
     "area": ("landscape_area",),
@@ -164,7 +166,7 @@ def _tables():
                         {f"C = {C}": ahead(metric, place, C, m, OWN) for C in cohorts}
                     ),
                 )
-        five = settings(*PAPERS)
+        five = settings(*PRINTED)
         yield overall(
             "Table 1",
             f"global-{name}-everywhere",
@@ -270,7 +272,7 @@ def _tables():
         throughout(
             {
                 s: ahead(MEAN, *x, LF, GLOBAL, -2.55)
-                for s, x in settings(*PAPERS).items()
+                for s, x in settings(*PRINTED).items()
             }
         ),
     )
@@ -429,7 +431,7 @@ def along(v, metric, method, place, study, view, axis):
     found = {}
     for how, rule in v.runs.get((study, place, method, metric), {}):
         parts = dict(p.split("=") for p in how.split(";") if "=" in p)
-        if rule == RULE["plgu"] and view in how.split(";") and axis in parts:
+        if rule == RULE and view in how.split(";") and axis in parts:
             found[float(parts[axis])] = v.get(metric, method, place, how, study)
     if len(found) < 2:
         raise NotRun(
@@ -446,6 +448,7 @@ def default_D(values):
 
 
 def ends(values):
+    """The first and the last of the swept values."""
     return [min(values), max(values)]
 
 
@@ -475,13 +478,13 @@ def stands_out(
             )
         missing = tuple(f"{axis} = {k:g}" for k in other if k not in x)
         gains = {k: over(metric, x[mine], x[k]) for k in other if k in x}
-        holds, top = _against(gains, missing, margin)
+        holds, top = decide_all(gains, missing, margin)
         text = (
             f"{axis} = {mine:g}: {say(metric, x[mine].mean())}, strongest of "
             f"{len(gains)} other{'s' * (len(gains) > 1)} {axis} = {top:g}: "
             f"{say(metric, x[top].mean())}; better by {span(metric, gains[top])}"
         )
-        return Finding(holds, text + _allowed(margin) + _lacking(missing), missing)
+        return Finding(holds, text + allowed(margin) + lacking(missing), missing)
 
     return test
 
@@ -517,7 +520,7 @@ def no_worse(metric, place, method, view, axis, study, value, others, margin):
                 f"below of {len(gains)} others {axis} = {far:g}: gains "
                 f"{span(metric, gains[far])}"
             )
-            + _allowed(margin),
+            + allowed(margin),
         )
 
     return test
@@ -710,18 +713,6 @@ def cells(reported, artefact, *wanted, **where):
         (x.dataset, x.setting, x.method, x.metric): float(x.reported)
         for x in r.itertuples()
     }
-
-
-def held(cases):
-    """A sentence about printed numbers from
-    {case: (does it hold, numbers in words)}.
-    """
-    bad = {k: said for k, (good, said) in cases.items() if not good}
-    text = f"holds in {len(cases) - len(bad)} of {len(cases)}"
-    return Finding(
-        "no" if bad else "yes",
-        text + "".join(f"; {k}: {said}" for k, said in bad.items()),
-    )
 
 
 def against(artefact, metric, method, rivals, least=0.01):

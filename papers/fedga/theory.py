@@ -1,5 +1,5 @@
 """What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8
-of its paper.
+of its paper; used by notebooks/fedga/theory.ipynb.
 
 Letters: m participants, P parameters.
 """
@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib import nets, plots
+from fedlib import nets
 from fedlib.core import engine
 from fedlib.data import tasks
 from fedlib.methods import FedAvg, FedGA
 from fedlib.methods.fair.fedga import gini
+from repro.facts import size
 
 PARAMETERS = {  # data set -> (P, participants), section 6 of the paper and Table 8
     "office10_alexnet": (nets.AlexNetBN(K=10), 4),
@@ -24,11 +25,6 @@ PARAMETERS = {  # data set -> (P, participants), section 6 of the paper and Tabl
     "cifar01": (nets.ResNet18(K=10), 10),
     "synthetic_0_0": (nets.Linear(60, 10), 10),
 }
-
-
-def size(net):
-    """Trainable parameters P of a network."""
-    return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
 
 
 def weight_bounds(vectors, seed=0):
@@ -208,101 +204,3 @@ def rows(bounds, example, sizes, times, tier):
         for r in times.to_dict("records")
     ]
     return pd.DataFrame(out)
-
-
-FEDGA = (
-    ("server", "send w", 0.5, 0.9),
-    ("clients", "measure $a_i$ on\nvalidation rows", 0.84, 0.66),
-    ("clients", "train: $w_i$", 0.84, 0.3),
-    ("server", "Gini of all $a_i$,\nask the trigger", 0.16, 0.3),
-    ("server", "average by size, or,\nonce on, by error", 0.16, 0.66),
-)
-FEDAS = (
-    ("server", "send the body $\\theta$", 0.5, 0.9),
-    ("clients", "align $\\theta$ to the\nold features of $\\theta_i$", 0.84, 0.66),
-    ("clients", "train $\\theta_i$ and head $h_i$", 0.84, 0.3),
-    ("clients", "Fisher trace $a_i$\nof what was learned", 0.16, 0.3),
-    ("server", "average the $\\theta_i$\nby their share of $a$", 0.16, 0.66),
-)
-
-
-def workflow(steps=FEDGA):
-    """One round of a method as a diagram: boxes (who, what, x, y) in a loop."""
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import FancyBboxPatch
-
-    fig, ax = plt.subplots(figsize=(4.8, 3.4))
-    for who, what, x, y in steps:
-        c = plots.STRONG[0] if who == "server" else plots.STRONG[1]
-        ax.add_patch(
-            FancyBboxPatch(
-                (x - 0.155, y - 0.085),
-                0.31,
-                0.17,
-                boxstyle="round,pad=0.012",
-                facecolor="none",
-                edgecolor=c,
-                lw=1.6,
-            )
-        )
-        ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8, color=c)
-        ax.text(x, y - 0.025, what, ha="center", va="center", fontsize=8.5)
-    xy = [(x, y) for _, _, x, y in steps]
-    for (x0, y0), (x1, y1), bend in zip(xy, xy[1:] + xy[:1], (-0.2, 0, 0, 0, -0.2)):
-        sx, sy = (
-            (0.17 * np.sign(x1 - x0), 0)
-            if y0 == y1 or y0 == 0.9
-            else (0, 0.105 * np.sign(y1 - y0))
-        )
-        ex, ey = (
-            (-0.17 * np.sign(x1 - x0), 0)
-            if y0 == y1 or y1 == 0.9
-            else (0, -0.105 * np.sign(y1 - y0))
-        )
-        ax.annotate(
-            "",
-            (x1 + ex, y1 + ey),
-            (x0 + sx, y0 + sy),
-            arrowprops=dict(
-                arrowstyle="-|>",
-                color=plots.SOFT,
-                lw=1.3,
-                connectionstyle=f"arc3,rad={bend}",
-            ),
-        )
-    ax.set(xlim=(-0.03, 1.03), ylim=(0.16, 1.02))
-    ax.axis("off")
-    return fig
-
-
-PLGU_LF = (
-    ("server", "send $w$", 0.5, 0.9),
-    ("clients", "$\\theta_i$: own layers kept,\nthe others from $w$", 0.84, 0.66),
-    ("clients", "each batch: $g$ at $\\theta_i$,\n$e$ from $g$ and scores", 0.84, 0.3),
-    (
-        "clients",
-        "$\\theta_i$ steps by $g$, a copy\nof $w$ by the slope at $e$",
-        0.16,
-        0.3,
-    ),
-    ("server", "average the copies;\n$\\theta_i$ stays at home", 0.16, 0.66),
-)
-PLGU_GREP = (
-    ("server", "send the body $\\phi$", 0.5, 0.9),
-    ("clients", "train the head $h_i$,\nthe body rests", 0.84, 0.66),
-    ("clients", "each batch: $\\phi_i$ steps\nby $g$; $e$ from $g$", 0.84, 0.3),
-    ("clients", "$\\phi_i$ steps again, by\nthe slope at $\\phi_i + e$", 0.16, 0.3),
-    ("server", "average the $\\phi_i$;\n$h_i$ stays at home", 0.16, 0.66),
-)
-PLGU_GHN = (
-    ("server", "make $\\theta_i$ from $v_i$", 0.5, 0.9),
-    ("server", "scores of $\\theta_i$ against\nthe mean of all", 0.84, 0.66),
-    ("clients", "each batch: step by $g$,\nthen by the slope at $e$", 0.84, 0.3),
-    ("clients", "send the change $\\Delta_i$", 0.16, 0.3),
-    (
-        "server",
-        "teach $v_i$ and the hyper-\nnetwork to make $\\theta_i + \\Delta_i$",
-        0.16,
-        0.66,
-    ),
-)

@@ -9,11 +9,17 @@ import pytest
 from where import ROOT
 
 from fedlib.study import experiment
-from repro import artefacts, claims, ledger
+from repro import artefacts, claims, ledger, papers
 from repro.claims import check_claims
-from repro.claims_fedas import ACC, CLAIMS, RATIOS, RIVALS, TABLES, at
 
-REPORTED = ledger.read_reported(ROOT / "results")
+OURS = papers.module("fedas", "claims")
+ACC = OURS.ACC
+CLAIMS = OURS.CLAIMS
+RATIOS = OURS.RATIOS
+RIVALS = OURS.RIVALS
+TABLES = OURS.TABLES
+at = OURS.at
+REPORTED = ledger.read_reported()
 NOISE = (-0.2, 0.1, 0.0, 0.3, -0.2)  # what seeds share: pairing removes it
 TRACES = ("trace_rank_correlation", "trace_rows_rank_correlation")
 RATIO = (
@@ -38,7 +44,7 @@ def rows(
     """One run's rows, a seed each."""
     base = {
         "paper": "fedas",
-        "study": study or claims.MAIN["fedas"][place],
+        "study": study or papers.main_study("fedas", place),
         "dataset": place,
         "method": method,
         "setting": setting,
@@ -439,11 +445,7 @@ def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
 
 
 def test_the_parameters_plan_every_run_that_a_deviation_compares(planned):
-    entries = [
-        d
-        for d in claims.read_deviations(ROOT / "results")
-        if d["id"].startswith("FedAS-")
-    ]
+    entries = [d for d in claims.read_deviations() if d["id"].startswith("FedAS-")]
     e = claims.effects(entries, planned)
     assert len(e) > 50 and list(e.key[e.evidence == "not run"]) == []
 
@@ -454,14 +456,17 @@ def test_the_planned_runs_can_be_stored(planned):
 
 
 def test_headline(planned, tmp_path):
-    (tmp_path / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
     old = planned[(planned.study == "digits")].assign(tier="small", value=1.0)
     ledger.save(pd.concat([planned, old]), "seeds", "fedas-x", tmp_path)
-    claims.headline(tmp_path, check_claims(CLAIMS[:1], planned))
+    claims.headline(
+        tmp_path,
+        check_claims(CLAIMS[:1], planned),
+        ledger.parts(tmp_path, "seeds", REPORTED),
+    )
     found = json.loads((tmp_path / "metrics.json").read_text())["fedas"]
-    assert set(found) == set(claims.MAIN["fedas"]) and set(found["CIFAR-10"]) == {
+    assert set(found) == set(papers.main_datasets("fedas")) and set(
+        found["CIFAR-10"]
+    ) == {
         "beta=0.1;P=0.2",
         "beta=0.1;P=1",
     }

@@ -10,35 +10,32 @@ import pytest
 from where import ROOT
 
 from fedlib.study import experiment
-from repro import artefacts, claims, ledger
+from repro import artefacts, claims, ledger, papers
 from repro.claims import Finding, NotRun, Values, check_claims
-from repro.claims_fftgp import (
-    CLAIMS,
-    FIGURE6,
-    GAPS,
-    MOVED,
-    OUT,
-    OWN,
-    PLACES,
-    READINGS,
-    RIVALS,
-    STEPS,
-    WORST,
-    Units,
-    run,
-    step,
-)
 from repro.ledger import METRICS, slug
 
-REPORTED = ledger.read_reported(ROOT / "results")
+OURS = papers.module("fft-gp", "claims")
+CLAIMS = OURS.CLAIMS
+FIGURE6 = OURS.FIGURE6
+GAPS = OURS.GAPS
+MOVED = OURS.MOVED
+OUT = OURS.OUT
+OWN = OURS.OWN
+PLACES = OURS.PLACES
+READINGS = OURS.READINGS
+RIVALS = OURS.RIVALS
+STEPS = OURS.STEPS
+WORST = OURS.WORST
+Units = OURS.Units
+run = OURS.run
+step = OURS.step
+REPORTED = ledger.read_reported()
 MINE = REPORTED[REPORTED.paper == "fft-gp"]
 NAMED = {c.key.removeprefix("fft-gp-"): c for c in CLAIMS}
 PARAMS = experiment.load(ROOT / "params.yaml")
 PLAN = PARAMS["fft-gp"]["studies"]
 GUESTS = {p: t["guest"]["grid"] for p, t in PLAN["general"]["tasks"].items()}
-ENTRIES = [
-    d for d in claims.read_deviations(ROOT / "results") if d["id"].startswith("FFT-GP-")
-]
+ENTRIES = [d for d in claims.read_deviations() if d["id"].startswith("FFT-GP-")]
 WHOLE = (*GAPS, *WORST, "weight_gap_correlation", "seconds_over_fedavg")
 OPEN = (-30.0, 30.0, -30.0, 30.0, 0.0)  # what no pairing removes
 
@@ -55,7 +52,7 @@ def rows(u, method, value, how="", seeds=3, noise=(0.0,), **more):
                 out.append(
                     {
                         "paper": "fft-gp",
-                        "study": u.study or claims.MAIN["fft-gp"][p],
+                        "study": u.study or papers.main_study("fft-gp", p),
                         "dataset": p,
                         "method": method,
                         "setting": ";".join(filter(None, (g and f"guest={g}", how))),
@@ -722,11 +719,12 @@ def test_tier_tiny_decides_nothing_and_breaks_nothing():
 
 
 def test_headline(planned, tmp_path):
-    (tmp_path / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
     ledger.save(planned, "seeds", "fft-gp-x", tmp_path)
-    claims.headline(tmp_path, check_claims(CLAIMS[:1], planned))
+    claims.headline(
+        tmp_path,
+        check_claims(CLAIMS[:1], planned),
+        ledger.parts(tmp_path, "seeds", REPORTED),
+    )
     found = json.loads((tmp_path / "metrics.json").read_text())["fft-gp"]
     assert set(found) == {*PLACES, "Avg"} and {OWN, OUT, "global_acc_pct"} <= set(
         found["Avg"]["FFT-GP"]

@@ -1,5 +1,5 @@
 """Which run stands in which column: EquFL and Regular are trained once for every metric
-of a table, other methods once for all.
+of a table, other methods once for all. Used by the notebooks of EquFL.
 
 Functions from seeds to seeds (columns of results/seeds; see Study.biases). A run with
 "target=EO" in its setting was trained to lower EO; with "target=Multi" or none, for no

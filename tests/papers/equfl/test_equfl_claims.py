@@ -11,27 +11,27 @@ from where import ROOT
 
 from fedlib.measures import bias
 from fedlib.study import experiment
-from repro import artefacts, claims, ledger, targets
+from repro import artefacts, claims, ledger, papers
 from repro.claims import NotRun, check_claims
-from repro.claims_equfl import (
-    CENSUS,
-    CLAIMS,
-    LETTER,
-    LOSS,
-    MOVES,
-    NOISE,
-    PLACES,
-    RIVALS,
-    RULES,
-    SCORES,
-    SHARE,
-    SIGMAS,
-    SIMPLE,
-    STORED,
-    swept,
-)
 
-REPORTED = ledger.read_reported(ROOT / "results")
+TARGETS = papers.module("equfl", "targets")
+OURS = papers.module("equfl", "claims")
+CENSUS = OURS.CENSUS
+CLAIMS = OURS.CLAIMS
+LETTER = OURS.LETTER
+LOSS = OURS.LOSS
+MOVES = OURS.MOVES
+NOISE = OURS.NOISE
+PLACES = OURS.PLACES
+RIVALS = OURS.RIVALS
+RULES = OURS.RULES
+SCORES = OURS.SCORES
+SHARE = OURS.SHARE
+SIGMAS = OURS.SIGMAS
+SIMPLE = OURS.SIMPLE
+STORED = OURS.STORED
+swept = OURS.swept
+REPORTED = ledger.read_reported()
 MINE = REPORTED[REPORTED.paper == "equfl"]
 SHAKE = (-0.002, 0.001, 0.0, 0.003, -0.002)  # what seeds share: pairing removes it
 OPEN = (-0.6, 0.6, -0.6, 0.6, 0.0)  # what no pairing removes
@@ -50,7 +50,7 @@ def rows(
     """One run's rows, a seed each."""
     base = {
         "paper": "equfl",
-        "study": study or claims.MAIN["equfl"][place],
+        "study": study or papers.main_study("equfl", place),
         "dataset": place,
         "method": method,
         "setting": setting,
@@ -136,7 +136,7 @@ def test_shares_losses_and_storage_are_the_printed_ones():
             == bias_[bias_.method == "EquFL"].set_index("metric").percent.to_dict()
         )
         assert {*RIVALS} == {
-            {v: k for k, v in targets.PRINTED.items()}.get(m, m) for m in bias_.method
+            {v: k for k, v in TARGETS.PRINTED.items()}.get(m, m) for m in bias_.method
         } - {"FedAvg", "EquFL"}
         t = number[(number.artefact == f"Table III({LETTER[p]})")].pivot(
             index="setting", columns="method", values="value"
@@ -1046,11 +1046,7 @@ def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
 
 
 def test_the_parameters_plan_every_run_that_a_deviation_compares(planned):
-    entries = [
-        d
-        for d in claims.read_deviations(ROOT / "results")
-        if d["id"].startswith("EQUFL-")
-    ]
+    entries = [d for d in claims.read_deviations() if d["id"].startswith("EQUFL-")]
     e = claims.effects(entries, planned)
     assert len(e) > 20 and list(e.key[e.evidence == "not run"]) == []
 
@@ -1066,25 +1062,25 @@ def test_every_printed_score_of_the_main_tables_is_planned(planned):
         s = planned[planned.study == study]
         for p in places:
             for artefact, of in (
-                (f"Table II({LETTER[p]})", targets.own),
-                (f"Table III({LETTER[p]})", targets.accuracies),
+                (f"Table II({LETTER[p]})", TARGETS.own),
+                (f"Table III({LETTER[p]})", TARGETS.accuracies),
             ):
                 ours = ledger.cells(
                     of(s[s.dataset == p]),
                     "equfl",
                     artefact,
                     rule="last10_mean",
-                    root=ROOT / "results",
                 )
                 assert set(MINE[MINE.artefact == artefact].key) <= set(ours.key)
 
 
 def test_headline(planned, tmp_path):
-    (tmp_path / "reported.csv").write_bytes(
-        (ROOT / "results" / "reported.csv").read_bytes()
-    )
     ledger.save(planned, "seeds", "equfl-x", tmp_path)
-    claims.headline(tmp_path, check_claims(CLAIMS[:1], planned))
+    claims.headline(
+        tmp_path,
+        check_claims(CLAIMS[:1], planned),
+        ledger.parts(tmp_path, "seeds", REPORTED),
+    )
     found = json.loads((tmp_path / "metrics.json").read_text())["equfl"]
     assert set(found) == {*PLACES} and "EO" in found["Income-Sex"]["FedAvg"]
 
@@ -1093,7 +1089,7 @@ def test_headline(planned, tmp_path):
 
 
 def test_figures_tables_algorithms_and_theorems_are_listed():
-    listed = {a.name for a in artefacts.ARTEFACTS if a.paper == "equfl"}
+    listed = {a.name for a in artefacts.listed() if a.paper == "equfl"}
     assert {
         *(f"Figure {i}" for i in range(1, 6)),
         "Algorithm 1",
