@@ -34,6 +34,7 @@ class Tuned(Wrap):
     what papers call FedAvg-FT, and has a class of its own, `FedAvgFT`.
     """
 
+    around = "FedAvg"  # the method inside, where none is named
     tune: int = hp(
         5,
         "passes of fine-tuning, over batches of their own",
