@@ -160,14 +160,13 @@ def pretrained(path, like, dtype):
 # ---------------------------------------------------------------- the papers' networks
 @dataclass(frozen=True)
 class ResNet(Net):
-    """What the residual networks of He et al. (CVPR 2016) share: layer by layer and
-    name by name torchvision's.
+    """What the residual networks of He et al. (CVPR 2016) share.
 
-    stem = "imagenet" is theirs, a 7 x 7 convolution with stride 2 and a max pool. For
-    small images "cifar", a 3 x 3 convolution with stride 1 and no pool, or "tiny",
-    the same with stride 2. norm = "group" keeps the names bn1, bn2 and has no buffers.
-    torchvision's counters `num_batches_tracked` have no use here (the momentum is
-    fixed) and are left out.
+    Layer by layer and name by name they are torchvision's. stem = "imagenet" is theirs,
+    a 7 x 7 convolution with stride 2 and a max pool. For small images "cifar", a 3 x 3
+    convolution with stride 1 and no pool, or "tiny", the same with stride 2. norm =
+    "group" keeps the names bn1, bn2 and has no buffers. torchvision's counters
+    `num_batches_tracked` have no use here (the momentum is fixed) and are left out.
 
     weights: a file with a state dict of torchvision's network of the same name, to
     start from instead of random tensors; the head is drawn anew. It is never fetched.
@@ -259,14 +258,13 @@ class ResNet50(ResNet):
 
 @dataclass(frozen=True)
 class WideResNet(Net):
-    """WRN-`depth`-`width` for 32 x 32 pixels (Zagoruyko and Komodakis, BMVC 2016),
-    pre-activation, without dropout.
+    """WRN-`depth`-`width` for 32 x 32 pixels, pre-activation, without dropout.
 
-    A 3 x 3 convolution to 16 channels; three stages of (depth - 4) / 6 blocks with
-    16, 32, 64 times `width` channels, the last two at half the size; norm, relu, mean
-    pixel. With the defaults and K = 100 it has 36,536,884 parameters. Where the width
-    changes the short cut is a convolution of the activated input, without a norm layer,
-    as in the authors' code.
+    Zagoruyko and Komodakis, BMVC 2016. A 3 x 3 convolution to 16 channels; three stages
+    of (depth - 4) / 6 blocks with 16, 32, 64 times `width` channels, the last two at
+    half the size; norm, relu, mean pixel. With the defaults and K = 100 it has
+    36,536,884 parameters. Where the width changes the short cut is a convolution of the
+    activated input, without a norm layer, as in the authors' code.
     """
 
     K: int

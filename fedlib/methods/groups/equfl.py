@@ -22,7 +22,7 @@ class EquFL(Collecting):
     """Collect the first global models, condense them to rows S, descend on S's bias.
 
     When the Server Steps In: Calibrated Updates for Fair Federated Learning,
-    Algorithms 1 and 2. F: the surrogate of EO, DP, CAL or CON; p < q rounds.
+    Algorithms 1 and 2. F: the surrogate of EO, DP, CAL or CON; p < q: two rounds.
 
         S    = argmin E |train(w^p; S) - w^q|^2 / |w^p - w^q|^2     eq:equfl-condense
         g_s  = grad F(w^t; S)                                       eq:equfl-update

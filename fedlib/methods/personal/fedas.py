@@ -48,9 +48,10 @@ class FedAS(FedPer):
     The defaults are the released code's. The paper's own: align = "sample" pulls each
     row to its own old feature, reduction = "sum" takes the squared norm (equation 4),
     trace = "full" one gradient of the whole log-likelihood (equation 5); by = "trace"
-    is both. Readings of Figure 6a: by = "softmax", "softmax_scaled", "minmax". Ours:
-    by = "size", skip_first, download = "all", watch, and the traces "batch_mean" and
-    "sample_mean". align = "none", by = "size", download = "all" is FedPer.
+    is both. Readings of Figure 6a: by = "softmax", "softmax_scaled", "minmax".
+    Ablations and controls: align = "none", by = "size", skip_first, download = "all",
+    and the traces "batch_mean" and "sample_mean"; watch only records. align = "none",
+    by = "size", download = "all" is FedPer.
     """
 
     card = Card(
@@ -160,8 +161,10 @@ class FedAS(FedPer):
         return total if self.trace == "batch_sum" else total / batches
 
     def watched(self, mine, w, shard):
-        """For the record: how far the body moved in alignment and in training, the
-        mean trace of single rows, and the number of batches; each [].
+        """Four numbers for the record, each [].
+
+        How far the body moved in alignment and in training, the mean trace of single
+        rows, and the number of batches.
         """
         body = lambda w: self.task.split(w)[0]
         total, rows = traces(self.loss, w, shard.on("rows"))
