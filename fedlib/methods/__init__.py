@@ -1,4 +1,8 @@
-"""All methods by the name they have in tables. To add one: a file, and a line here."""
+"""All methods by the name they have in tables. To add one: a file, and a line here.
+
+Six families, each a package whose first lines say what unites it: base, fair, personal,
+flat, groups, domains. The order of METHODS is that of tables.
+"""
 
 from .base.alone import Local
 from .base.fedavg import FedAvg, Uniform
@@ -46,9 +50,11 @@ from .personal.pfedhn_chunked import PFedHNChunked
 from .personal.pfedme import PFedMe
 
 METHODS = {
+    # base: averaging
     "FedAvg": FedAvg,
     "Uniform": Uniform,
     "FedProx": FedProx,
+    # fair: between clients
     "q-FedAvg": QFedAvg,
     "AFL": AFL,
     "FedFa": FedFa,
@@ -57,33 +63,40 @@ METHODS = {
     "FedGini": FedGini,
     "FedGA": FedGA,
     "FedGA_ablation": FedGAAblation,
+    # personal: the usual rivals of the fair ones
     "FedPer": FedPer,
     "FedPer-online": FedPerOnline,
     "FedRep": FedRep,
     "Ditto": Ditto,
     "pFedHN": PFedHN,
+    # base: controls and fine-tuning
     "Local": Local,
     "FedAvg-P": FedAvgP,
     "FedProx-P": FedProxP,
     "FedAvg-FT": FedAvgFT,
     "FedProx-FT": FedProxFT,
+    # personal: a part or a mixture of the network is one's own
     "LG-FedAvg": LGFedAvg,
     "FedBABU": FedBABU,
     "FedProto": FedProto,
     "FedALA": FedALA,
     "FedPAC": FedPAC,
     "CD2-pFed": CD2pFed,
+    # personal: alignment and Fisher weights
     "FedAS": FedAS,
     "FedAS-parallel": FedASParallel,
     "FedAS-global": FedASGlobal,
     "FedAS-chained": FedASChained,
+    # flat: sharpness-aware, and the controls of its studies (personal)
     "FedSAM": FedSAM,
     "pFedMe": PFedMe,
     "FedRep-2x": FedRep2x,
     "pFedHN-chunked": PFedHNChunked,
+    # flat: layer by layer
     "PLGU-LF": PLGULF,
     "PLGU-GRep": PLGUGRep,
     "PLGU-GHN": PLGUGHN,
+    # groups: between groups of people
     "FLinear": FLinear,
     "FairFed": FairFed,
     "FedFB": FedFB,
@@ -92,7 +105,9 @@ METHODS = {
     "EquFL": EquFL,
     "Gaussian-update": GaussianUpdate,
     "Uniform-update": UniformUpdate,
+    # personal: by adaptation
     "PerFedAvg": PerFedAvg,
+    # domains: a domain that nobody trained on
     "GA": GA,
     "GRACE": GRACE,
     "FAA": FAA,
@@ -100,6 +115,7 @@ METHODS = {
     "FFT-GP": FFTGP,
     "FFT-GP-lagged": FFTGPLagged,
     "FFT-GP-beside": FFTGPBeside,
+    # domains: beside a frozen CLIP
     "FedCLIP": FedCLIP,
     "PromptFL": PromptFL,
 }

@@ -12,13 +12,10 @@ BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
 
 
 def entries(text):
-    """{key: entry} of a BibTeX file; an entry runs from its @ to the
-    brace that closes it.
-    """
+    """{key: entry} of a BibTeX file; an entry runs from its @ to its closing brace."""
     out = {}
-    for start in re.finditer(
-        r"^[ \t]*@(\w+)[ \t]*\{[ \t]*([^,\s}]+)[ \t]*,", text, re.M
-    ):
+    head = r"^[ \t]*@(\w+)[ \t]*\{[ \t]*([^,\s}]+)[ \t]*,"
+    for start in re.finditer(head, text, re.M):
         if start[1].lower() in ("comment", "string", "preamble"):
             continue
         depth, end = 0, len(text)
@@ -32,11 +29,10 @@ def entries(text):
 
 
 def cite(*methods: str, path: str | Path = BIBLIOGRAPHY) -> str:
-    """The BibTeX entries of methods, by their names in `fedlib.METHODS`; a paper behind
-    several of them comes once.
+    """The BibTeX entries of methods, by their names in `fedlib.METHODS`.
 
-    Raises ValueError for an unknown method, or one whose paper is not in the
-    bibliography.
+    A paper behind several of them comes once. Raises ValueError for an unknown method,
+    or one whose paper is not in the bibliography.
     """
     if not Path(path).exists():
         raise ValueError(

@@ -25,60 +25,59 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
             f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
             "methods lists them)"
         )
-    known = [f.name for f in fields(METHODS[name]) if f.name not in ("task", "inner")]
     if issubclass(METHODS[name], Wrap):
-        own = [k for k in known if k not in BASE]
-        inside = kw.get("inner", METHODS[name].around)
-        inside = {"name": inside} if isinstance(inside, str) else inside
-        rest = {k: v for k, v in kw.items() if k not in ("inner", *own)}
-        there = [
-            f.name
-            for f in fields(METHODS.get(inside.get("name"), Method))
-            if f.name not in ("task", "inner")
-        ]
-        for k in rest:
-            if k not in there:
-                raise ValueError(
-                    f"{name} has no hyper-parameter {k!r}{nearest(k, own + there)} (it "
-                    f"has {', '.join(own)}, and those of {inside.get('name')})"
-                )
-        inner = make(**{"name": None} | rest | inside | {"task": task})
-        return METHODS[name](
-            task, inner=inner, **{k: v for k, v in kw.items() if k in own}
-        )
+        return wrapper(name, task, **kw)
+    known = hyperparameters(METHODS[name])
     for k in kw:
         if k not in known:
             raise ValueError(
                 f"{name} has no hyper-parameter {k!r}{nearest(k, known)} (it has "
                 f"{', '.join(known)})"
             )
-    return METHODS[name](
-        task,
-        **kw
-        | {
-            k: piece(k, kw[k])
-            for k in ("step", "rule")
-            if isinstance(kw.get(k), (str, dict))
-        },
-    )
+    described = [k for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))]
+    return METHODS[name](task, **kw | {k: piece(k, kw[k]) for k in described})
+
+
+def hyperparameters(cls):
+    """The names of a method's hyper-parameters."""
+    return [f.name for f in fields(cls) if f.name not in ("task", "inner")]
+
+
+def wrapper(name, task, **kw):
+    """The wrapping method called `name` around the method `inner`, or its `around`.
+
+    Hyper-parameters that the wrapper does not declare itself go to the inner method.
+    """
+    cls = METHODS[name]
+    own = [k for k in hyperparameters(cls) if k not in BASE]
+    inner = kw.get("inner", cls.around)
+    inner = {"name": inner} if isinstance(inner, str) else inner
+    known = hyperparameters(METHODS.get(inner.get("name"), Method))
+    rest = {k: v for k, v in kw.items() if k not in ("inner", *own)}
+    for k in rest:
+        if k not in known:
+            raise ValueError(
+                f"{name} has no hyper-parameter {k!r}{nearest(k, own + known)} (it "
+                f"has {', '.join(own)}, and those of {inner.get('name')})"
+            )
+    inner = make(**{"name": None} | rest | inner | {"task": task})
+    return cls(task, inner=inner, **{k: v for k, v in kw.items() if k in own})
 
 
 def piece(kind, spec):
     """The step or rule of a description: its name, or {"name": its name, ...}."""
-    table, spec = (
-        {"step": STEPS, "rule": RULES}[kind],
-        {"name": spec} if isinstance(spec, str) else spec,
-    )
-    if spec.get("name") not in table:
+    table = {"step": STEPS, "rule": RULES}[kind]
+    values = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = values.pop("name", None)
+    if name not in table:
         raise ValueError(
-            f"unknown {kind} {spec.get('name')!r}{nearest(spec.get('name'), table)} "
-            f"(known: {', '.join(table)})"
+            f"unknown {kind} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
         )
-    known = [f.name for f in fields(table[spec["name"]])]
-    for k in spec:
-        if k not in (*known, "name"):
+    known = [f.name for f in fields(table[name])]
+    for k in values:
+        if k not in known:
             raise ValueError(
-                f"{spec['name']} has no {k!r}{nearest(k, known)} (it has "
+                f"{name} has no {k!r}{nearest(k, known)} (it has "
                 f"{', '.join(known) or 'nothing to set'})"
             )
-    return table[spec["name"]](**{k: v for k, v in spec.items() if k != "name"})
+    return table[name](**values)

@@ -1,12 +1,11 @@
-"""What is trained beside a frozen CLIP: an adapter of image features (FedCLIP), or the
-context of a prompt (PromptFL).
+"""Networks beside a frozen CLIP: an adapter (FedCLIP), or a prompt (PromptFL).
 
 Both read the image features [B, d] of `fedlib.data.features` and class an image by the
 nearest of K sentences, one per class:
 
-    logits = s cos(z, t_k)  z image features, t_k text features of class k, s the
-                            towers' logit scale
+    logits = s cos(z, t_k)
 
+with z the image features, t_k the text features of class k, s the towers' logit scale.
 The towers are constants: neither in `init`'s tree nor sent, so any method of the
 library runs on these networks. There is no last layer that belongs to classes, so
 `head` is (): methods that personalise a head have nothing to personalise here.
@@ -89,48 +88,42 @@ class Towers(Net):
 class Adapter(Towers):
     """FedCLIP's adapter: a gate on every image feature, the sentences stay as they are.
 
-    2 d^2 + 2 d parameters.
+        A(z)     = softmax(W2 tanh(W1 z + b1) + b2)
+        features = z * A(z), normalised
+        logits   = s features t'
 
-        A(z) = softmax(W2 tanh(W1 z + b1) + b2);  features = z * A(z), normalised;
-                                                  logits = s features t'
-
-    The softmax makes the gated features about d times smaller; normalising undoes that.
-    With W2 = 0 and b2 = 0 the gate is 1/d for every feature, so the network classes as
-    without training.
+    2 d^2 + 2 d parameters. The softmax makes the gated features about d times smaller;
+    normalising undoes that. With W2 = 0 and b2 = 0 the gate is 1/d for every feature,
+    so the network classes as without training.
     """
 
     @cached_property
     def parts(self):
-        return linear_part("one", self.inputs, self.inputs), linear_part(
-            "two", self.inputs, self.inputs
-        )
+        d = self.inputs
+        return linear_part("one", d, d), linear_part("two", d, d)
 
     def feat(self, w, x, b=None, stats=None):
-        return F.normalize(
-            x * dense(w, "two", dense(w, "one", x).tanh()).softmax(-1), dim=-1
-        )
+        A = dense(w, "two", dense(w, "one", x).tanh()).softmax(-1)
+        return F.normalize(x * A, dim=-1)
 
     def out(self, w, z):
         return self.cosines(z, self.text.to(z))
 
     def aligned(self, w, x, b=None):
-        """What a client's model and the server's are compared by:
-        adapted features [B, d].
-        """
+        """What clients' models are compared with the server's by: features [B, d]."""
         return self.feat(w, x, b)
 
 
 @dataclass(frozen=True, eq=False)
 class Prompts(Towers):
-    """PromptFL's prompt: M learnt vectors in place of the words before a class's name
-    (CoOp). M w parameters.
+    """PromptFL's prompt (CoOp): M learnt vectors in place of the words before a class.
 
         t_k = text tower([start] ctx_1 ... ctx_M [class k] . [end]), normalised
 
-    ctx starts normal with deviation 0.02, or as the words of `ctx_init` ("a photo of
-    a"; then M is their number). class_specific: each class has vectors of its own, K
-    M w parameters. Every logit is one pass of K sentences through the text tower, of
-    which only ctx is differentiated.
+    M w parameters. ctx starts normal with deviation 0.02, or as the words of `ctx_init`
+    ("a photo of a"; then M is their number). class_specific: each class has vectors of
+    its own, K M w parameters. Every logit is one pass of K sentences through the text
+    tower, of which only ctx is differentiated.
     """
 
     M: int = 16
@@ -151,9 +144,8 @@ class Prompts(Towers):
         if not self.ctx_init.strip():
             return None
         tokens = self.towers.tokenize([self.ctx_init])
-        return self.towers.token_embedding(tokens)[
-            0, 1 : int(self.towers.end(tokens)[0])
-        ]
+        end = int(self.towers.end(tokens)[0])
+        return self.towers.token_embedding(tokens)[0, 1:end]
 
     @cached_property
     def length(self):
@@ -162,14 +154,11 @@ class Prompts(Towers):
 
     @cached_property
     def sentences(self):
-        """Embedded sentences with place-holders for the context [K, L, w],
-        and their ends [K].
-        """
+        """Sentences, embedded, with place-holders for ctx [K, L, w]; their ends [K]."""
         from .towers import label
 
-        tokens = self.towers.tokenize(
-            [" ".join(["X"] * self.length) + f" {label(c)}." for c in self.classes]
-        )
+        context = " ".join(["X"] * self.length)
+        tokens = self.towers.tokenize([f"{context} {label(c)}." for c in self.classes])
         return self.towers.token_embedding(tokens), self.towers.end(tokens)
 
     layers = units = (("ctx",),)
@@ -179,21 +168,16 @@ class Prompts(Towers):
     def init(self, seed, dtype=torch.float32):
         shape = (self.K,) * self.class_specific + (self.length, self.towers.width)
         ctx = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        return {
-            "ctx": (ctx if self.start is None else self.start.expand(shape).clone()).to(
-                dtype
-            )
-        }
+        if self.start is not None:
+            ctx = self.start.expand(shape).clone()
+        return {"ctx": ctx.to(dtype)}
 
     def texts(self, w):
-        """Normalised text features [K, d] of all classes under the context w["ctx"]
-        ([M, w] or [K, M, w]).
-        """
+        """Normalised text features t [K, d] under the context [M, w] or [K, M, w]."""
         (x, end), ctx = self.sentences, w["ctx"]
         x, end = x.to(ctx), end.to(ctx.device)
-        x = torch.cat(
-            [x[:, :1], ctx.expand(self.K, *ctx.shape[-2:]), x[:, 1 + self.length :]], 1
-        )
+        start, rest = x[:, :1], x[:, 1 + self.length :]
+        x = torch.cat([start, ctx.expand(self.K, *ctx.shape[-2:]), rest], 1)
         return F.normalize(self.towers.encode_text_from_embeddings(x, end), dim=-1)
 
     def feat(self, w, x, b=None, stats=None):
@@ -203,7 +187,8 @@ class Prompts(Towers):
         return self.cosines(z, self.texts(w))
 
     def aligned(self, w, x, b=None):
-        """What a client's model and the server's are compared by: text features [K, d];
-        image features are equal in both.
+        """What clients' models are compared with the server's by: text features [K, d].
+
+        Image features are equal in both.
         """
         return self.texts(w)

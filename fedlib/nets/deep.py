@@ -30,10 +30,7 @@ STEMS = {  # kernel, stride, padding of the first convolution; max pool after it
 
 # ---------------------------------------------------------------- residual blocks
 def block_parts(name, inputs, outputs, stride, norm, start="torch"):
-    """A basic block: two 3 x 3 convolutions, and the short cut.
-
-    Names as in torchvision.
-    """
+    """A basic block: two 3 x 3 convolutions, and the short cut; torchvision's names."""
     return (
         conv_part(f"{name}.conv1", outputs, inputs, 3, start=start),
         norm_part(f"{name}.bn1", outputs, norm),
@@ -45,17 +42,15 @@ def block_parts(name, inputs, outputs, stride, norm, start="torch"):
 
 def block(net, w, name, x, stride, b, stats):
     """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
-    z = normalise(
-        net, w, f"{name}.bn1", conv(w, f"{name}.conv1", x, stride, 1), b, stats
-    ).relu()
-    z = normalise(net, w, f"{name}.bn2", conv(w, f"{name}.conv2", z, 1, 1), b, stats)
+    z = conv(w, f"{name}.conv1", x, stride, 1)
+    z = normalise(net, w, f"{name}.bn1", z, b, stats).relu()
+    z = conv(w, f"{name}.conv2", z, 1, 1)
+    z = normalise(net, w, f"{name}.bn2", z, b, stats)
     return (z + shortcut(net, w, name, x, stride, b, stats)).relu()
 
 
 def bottleneck_parts(name, inputs, width, stride, norm, start="torch"):
-    """Convolutions 1 x 1 to `width` channels, 3 x 3, and 1 x 1 to four times as many,
-    and the short cut.
-    """
+    """Convolutions 1 x 1 to `width` channels, 3 x 3, 1 x 1 to 4 `width`; short cut."""
     return (
         conv_part(f"{name}.conv1", width, inputs, 1, start=start),
         norm_part(f"{name}.bn1", width, norm),
@@ -68,14 +63,16 @@ def bottleneck_parts(name, inputs, width, stride, norm, start="torch"):
 
 
 def bottleneck(net, w, name, x, stride, b, stats):
-    """relu(norm(conv(relu(norm(conv(relu(norm(conv(x)))))))) + shortcut(x)); the stride
-    is the middle convolution's.
+    """relu(norm(conv(relu(norm(conv(relu(norm(conv(x)))))))) + shortcut(x)).
+
+    The stride is the middle convolution's.
     """
-    z = normalise(net, w, f"{name}.bn1", conv(w, f"{name}.conv1", x), b, stats).relu()
-    z = normalise(
-        net, w, f"{name}.bn2", conv(w, f"{name}.conv2", z, stride, 1), b, stats
-    ).relu()
-    z = normalise(net, w, f"{name}.bn3", conv(w, f"{name}.conv3", z), b, stats)
+    z = conv(w, f"{name}.conv1", x)
+    z = normalise(net, w, f"{name}.bn1", z, b, stats).relu()
+    z = conv(w, f"{name}.conv2", z, stride, 1)
+    z = normalise(net, w, f"{name}.bn2", z, b, stats).relu()
+    z = conv(w, f"{name}.conv3", z)
+    z = normalise(net, w, f"{name}.bn3", z, b, stats)
     return (z + shortcut(net, w, name, x, stride, b, stats)).relu()
 
 
@@ -92,54 +89,41 @@ def shortcut_parts(name, inputs, outputs, stride, norm, start):
 def shortcut(net, w, name, x, stride, b, stats):
     if f"{name}.downsample.0.weight" not in w:
         return x
-    return normalise(
-        net,
-        w,
-        f"{name}.downsample.1",
-        conv(w, f"{name}.downsample.0", x, stride),
-        b,
-        stats,
-    )
+    z = conv(w, f"{name}.downsample.0", x, stride)
+    return normalise(net, w, f"{name}.downsample.1", z, b, stats)
 
 
 def wide_parts(name, inputs, outputs, norm):
-    """A pre-activation block: twice norm and 3 x 3 convolution, and a plain 1 x 1
-    convolution where the width changes.
+    """A pre-activation block: twice norm and 3 x 3 convolution, and the short cut.
+
+    That is a plain 1 x 1 convolution where the width changes, else nothing.
     """
-    parts = (
+    shortcut = conv_part(f"{name}.shortcut", outputs, inputs, 1, start="fan-out")
+    return (
         norm_part(f"{name}.bn1", inputs, norm),
         conv_part(f"{name}.conv1", outputs, inputs, 3, start="fan-out"),
         norm_part(f"{name}.bn2", outputs, norm),
         conv_part(f"{name}.conv2", outputs, outputs, 3, start="fan-out"),
-    )
-    return (
-        parts
-        if inputs == outputs
-        else (
-            *parts,
-            conv_part(f"{name}.shortcut", outputs, inputs, 1, start="fan-out"),
-        )
+        *((shortcut,) if inputs != outputs else ()),
     )
 
 
 def wide_block(net, w, name, x, stride, b, stats):
-    """z = relu(norm(x)); conv(relu(norm(conv(z)))) + x,
-    or + conv(z) where the width changes.
+    """conv(relu(norm(conv(z)))) + x with z = relu(norm(x)).
+
+    + conv(z) where the width changes.
     """
     z = normalise(net, w, f"{name}.bn1", x, b, stats).relu()
     if f"{name}.shortcut.weight" in w:
         x = conv(w, f"{name}.shortcut", z, stride)
-    z = normalise(
-        net, w, f"{name}.bn2", conv(w, f"{name}.conv1", z, stride, 1), b, stats
-    ).relu()
+    z = conv(w, f"{name}.conv1", z, stride, 1)
+    z = normalise(net, w, f"{name}.bn2", z, b, stats).relu()
     return conv(w, f"{name}.conv2", z, 1, 1) + x
 
 
 # ---------------------------------------------------------------- weights from a file
 def pretrained(path, like, dtype):
-    """The tensors that `like` names, from a file with a state dict;
-    shapes must agree.
-    """
+    """The tensors that `like` names, from a file with a state dict of equal shapes."""
     try:
         got = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as e:
@@ -176,14 +160,13 @@ def pretrained(path, like, dtype):
 # ---------------------------------------------------------------- the papers' networks
 @dataclass(frozen=True)
 class ResNet(Net):
-    """What the residual networks of He et al. (CVPR 2016) share: layer by layer and
-    name by name torchvision's.
+    """What the residual networks of He et al. (CVPR 2016) share.
 
-    stem = "imagenet" is theirs, a 7 x 7 convolution with stride 2 and a max pool. For
-    small images "cifar", a 3 x 3 convolution with stride 1 and no pool, or "tiny",
-    the same with stride 2. norm = "group" keeps the names bn1, bn2 and has no buffers.
-    torchvision's counters `num_batches_tracked` have no use here (the momentum is
-    fixed) and are left out.
+    Layer by layer and name by name they are torchvision's. stem = "imagenet" is theirs,
+    a 7 x 7 convolution with stride 2 and a max pool. For small images "cifar", a 3 x 3
+    convolution with stride 1 and no pool, or "tiny", the same with stride 2. norm =
+    "group" keeps the names bn1, bn2 and has no buffers. torchvision's counters
+    `num_batches_tracked` have no use here (the momentum is fixed) and are left out.
 
     weights: a file with a state dict of torchvision's network of the same name, to
     start from instead of random tensors; the head is drawn anew. It is never fetched.
@@ -200,16 +183,17 @@ class ResNet(Net):
 
     @cached_property
     def blocks(self):
-        """(name, inputs, width, stride) of each residual block; four stages, each twice
-        as wide as the one before.
+        """(name, inputs, width, stride) of each residual block.
+
+        Four stages, each twice as wide as the one before.
         """
         rows, inputs = [], 64
         for i, depth in enumerate(self.depths):
+            width = 64 * 2**i
             for j in range(depth):
-                rows.append(
-                    (f"layer{i + 1}.{j}", inputs, 64 * 2**i, 2 if i and not j else 1)
-                )
-                inputs = 64 * 2**i * self.expansion
+                stride = 2 if i and not j else 1
+                rows.append((f"layer{i + 1}.{j}", inputs, width, stride))
+                inputs = width * self.expansion
         return tuple(rows)
 
     @cached_property
@@ -219,14 +203,12 @@ class ResNet(Net):
                 f"{type(self).__name__} has stem = {self.stem!r}: use one of "
                 f"{', '.join(STEMS)}"
             )
+        kernel, *_ = STEMS[self.stem]
+        blocks = [self.block_parts(*row, self.norm, "fan-out") for row in self.blocks]
         return (
-            conv_part("conv1", 64, self.channels, STEMS[self.stem][0], start="fan-out"),
+            conv_part("conv1", 64, self.channels, kernel, start="fan-out"),
             norm_part("bn1", 64, self.norm),
-            *(
-                p
-                for row in self.blocks
-                for p in self.block_parts(*row, self.norm, "fan-out")
-            ),
+            *(part for parts in blocks for part in parts),
             linear_part("fc", self.K, self.D),
         )
 
@@ -237,17 +219,14 @@ class ResNet(Net):
                 f"weights = {self.weights!r} with norm = {self.norm!r}: these weights "
                 "were trained with batch norm; leave one of the two out"
             )
-        return (
-            w | pretrained(self.weights, without(w, self.head), dtype)
-            if self.weights
-            else w
-        )
+        if self.weights:
+            w |= pretrained(self.weights, without(w, self.head), dtype)
+        return w
 
     def feat(self, w, x, b=None, stats=None):
         _, stride, padding, pooled = STEMS[self.stem]
-        z = normalise(
-            self, w, "bn1", conv(w, "conv1", pixels(x), stride, padding), b, stats
-        ).relu()
+        z = conv(w, "conv1", pixels(x), stride, padding)
+        z = normalise(self, w, "bn1", z, b, stats).relu()
         z = F.max_pool2d(z, 3, 2, 1) if pooled else z
         for name, _, _, stride in self.blocks:
             z = self.block(w, name, z, stride, b, stats)
@@ -279,14 +258,13 @@ class ResNet50(ResNet):
 
 @dataclass(frozen=True)
 class WideResNet(Net):
-    """WRN-`depth`-`width` for 32 x 32 pixels (Zagoruyko and Komodakis, BMVC 2016),
-    pre-activation, without dropout.
+    """WRN-`depth`-`width` for 32 x 32 pixels, pre-activation, without dropout.
 
-    A 3 x 3 convolution to 16 channels; three stages of (depth - 4) / 6 blocks with
-    16, 32, 64 times `width` channels, the last two at half the size; norm, relu, mean
-    pixel. With the defaults and K = 100 it has 36,536,884 parameters. Where the width
-    changes the short cut is a convolution of the activated input, without a norm layer,
-    as in the authors' code.
+    Zagoruyko and Komodakis, BMVC 2016. A 3 x 3 convolution to 16 channels; three stages
+    of (depth - 4) / 6 blocks with 16, 32, 64 times `width` channels, the last two at
+    half the size; norm, relu, mean pixel. With the defaults and K = 100 it has
+    36,536,884 parameters. Where the width changes the short cut is a convolution of the
+    activated input, without a norm layer, as in the authors' code.
     """
 
     K: int
@@ -308,27 +286,19 @@ class WideResNet(Net):
             )
         rows, inputs = [], 16
         for i in range(3):
+            outputs = 16 * 2**i * self.width
             for j in range((self.depth - 4) // 6):
-                rows.append(
-                    (
-                        f"layer{i + 1}.{j}",
-                        inputs,
-                        16 * 2**i * self.width,
-                        2 if i and not j else 1,
-                    )
-                )
-                inputs = rows[-1][2]
+                stride = 2 if i and not j else 1
+                rows.append((f"layer{i + 1}.{j}", inputs, outputs, stride))
+                inputs = outputs
         return tuple(rows)
 
     @cached_property
     def parts(self):
+        blocks = [wide_parts(*row[:3], self.norm) for row in self.blocks]
         return (
             conv_part("conv1", 16, self.channels, 3, start="fan-out"),
-            *(
-                p
-                for name, inputs, outputs, _ in self.blocks
-                for p in wide_parts(name, inputs, outputs, self.norm)
-            ),
+            *(part for parts in blocks for part in parts),
             norm_part("bn", self.D, self.norm),
             linear_part("fc", self.K, self.D, "zero-bias"),
         )
@@ -342,12 +312,12 @@ class WideResNet(Net):
 
 @dataclass(frozen=True)
 class AlexNetBN(Net):
-    """AlexNet with batch norm after every convolution and hidden linear layer, hidden
-    layers of 1,024, no dropout.
+    """AlexNet with batch norm, hidden layers of 1,024 and no dropout.
 
-    Convolutions as in torchvision's `alexnet` (64, 192, 384, 256, 256), so images of at
-    least 63 x 63. With K = 10 it has 12,974,154 parameters (FedGA on Office-Caltech-10;
-    FedBN's network is the same with 4,096).
+    A batch norm follows every convolution and hidden linear layer. Convolutions as in
+    torchvision's `alexnet` (64, 192, 384, 256, 256), so images of at least 63 x 63.
+    With K = 10 it has 12,974,154 parameters (FedGA on Office-Caltech-10; FedBN's
+    network is the same with 4,096).
     """
 
     K: int
@@ -389,9 +359,8 @@ class AlexNetBN(Net):
             )
         z = pixels(x)
         for i, (_, _, stride, padding, pooled) in enumerate(self.convolutions, 1):
-            z = batch_norm(
-                w, f"bn{i}", conv(w, f"conv{i}", z, stride, padding), b, stats
-            ).relu()
+            z = conv(w, f"conv{i}", z, stride, padding)
+            z = batch_norm(w, f"bn{i}", z, b, stats).relu()
             z = F.max_pool2d(z, 3, 2) if pooled else z
         z = F.adaptive_avg_pool2d(z, 6).flatten(1)
         for i in (1, 2):

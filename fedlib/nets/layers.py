@@ -1,6 +1,4 @@
-"""Layers as functions of (w, x), the parts that a network is made of,
-and what all networks share.
-"""
+"""Layers as functions of (w, x), the parts of a network, what all networks share."""
 
 from __future__ import annotations
 
@@ -33,26 +31,23 @@ class Part(NamedTuple):
 
     def draw(self, generator):
         """Initial tensors in float32."""
-        shape, w = self.shapes["weight"], {}
-        bound = 1 / math.sqrt(math.prod(shape[1:]))  # fan in = inputs x kernel area
-        for leaf, size in self.shapes.items():
+        outputs, *inputs = self.shapes["weight"]
+        kernel = math.prod(inputs[1:])
+        bound = 1 / math.sqrt(math.prod(inputs))  # fan in = inputs x kernel area
+
+        def first(leaf, size):
             if self.start == "norm":
-                v = (
-                    torch.ones(size)
-                    if leaf in ("weight", "running_var")
-                    else torch.zeros(size)
-                )
-            elif leaf == "bias" and self.start == "zero-bias":
-                v = torch.zeros(size)
-            elif self.start == "fan-out":
+                ones = leaf in ("weight", "running_var")
+                return torch.ones(size) if ones else torch.zeros(size)
+            if self.start == "zero-bias" and leaf == "bias":
+                return torch.zeros(size)
+            if self.start == "fan-out":
                 # He et al.: keep the variance of gradients through relu
-                v = torch.randn(size, generator=generator) * math.sqrt(
-                    2 / (shape[0] * math.prod(shape[2:]))
-                )
-            else:
-                v = (2 * torch.rand(size, generator=generator) - 1) * bound
-            w[f"{self.name}.{leaf}"] = v
-        return w
+                std = math.sqrt(2 / (outputs * kernel))
+                return torch.randn(size, generator=generator) * std
+            return (2 * torch.rand(size, generator=generator) - 1) * bound
+
+        return {f"{self.name}.{k}": first(k, size) for k, size in self.shapes.items()}
 
 
 def linear_part(name, outputs, inputs, start="torch"):
@@ -60,28 +55,21 @@ def linear_part(name, outputs, inputs, start="torch"):
 
 
 def conv_part(name, outputs, inputs, kernel, bias=False, start="torch"):
-    return Part(
-        name,
-        {"weight": (outputs, inputs, kernel, kernel)}
-        | ({"bias": (outputs,)} if bias else {}),
-        start,
-    )
+    shapes = {"weight": (outputs, inputs, kernel, kernel)}
+    return Part(name, shapes | ({"bias": (outputs,)} if bias else {}), start)
 
 
 def norm_part(name, channels, norm):
     if norm not in ("batch", "group"):
         raise ValueError(f'norm = {norm!r}: use "batch" or "group"')
-    running = (
-        {"running_mean": (channels,), "running_var": (channels,)}
-        if norm == "batch"
-        else {}
-    )
-    return Part(name, {"weight": (channels,), "bias": (channels,)} | running, "norm")
+    running = ("running_mean", "running_var") if norm == "batch" else ()
+    return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 
 class Net:
-    """What all networks share; a subclass is a frozen dataclass with `parts` (in
-    forward order), `D`, `K` and `feat`.
+    """What all networks share.
+
+    A subclass is a frozen dataclass with `parts` (in forward order), `D`, `K`, `feat`.
     """
 
     # True: pre-activation, a norm layer belongs to the layer after it
@@ -93,11 +81,10 @@ class Net:
 
     @cached_property
     def units(self):
-        """Names of parameters, one tuple per convolution or linear layer together with
-        the norm layer that belongs to it.
+        """Names of parameters, one tuple per convolution or linear layer and its norm.
 
-        That is the layer before the norm layer, or with `norm_first` the one after it.
-        ValueError for a norm layer without one.
+        A norm layer belongs to the layer before it, or with `norm_first` to the one
+        after it. ValueError for a norm layer without one.
         """
         units = []  # each grows from its convolution or linear layer
         for part in self.parts[::-1] if self.norm_first else self.parts:
@@ -106,14 +93,12 @@ class Net:
             elif units and len(units[-1]) == 1:
                 units[-1].append(part)
             else:
-                side, other = (
-                    ("after", "before") if self.norm_first else ("before", "after")
-                )
+                sides = ("after", "before") if self.norm_first else ("before", "after")
                 raise ValueError(
-                    f"{self}: the norm layer {part.name!r} has no convolution "
-                    f"or linear layer of its own right {side} it in "
-                    f"`parts`; list it right {other} its layer, or set "
-                    f"norm_first = {not self.norm_first}"
+                    f"{self}: the norm layer {part.name!r} has no convolution or "
+                    f"linear layer of its own right {sides[0]} it in `parts`; list it "
+                    f"right {sides[1]} its layer, or set norm_first = "
+                    f"{not self.norm_first}"
                 )
         units = [u[::-1] for u in units[::-1]] if self.norm_first else units
         return tuple(tuple(n for part in u for n in part.names()) for u in units)
@@ -131,12 +116,8 @@ class Net:
 
         They are drawn in float32, so both precisions start from the same model.
         """
-        generator = torch.Generator().manual_seed(seed)
-        return {
-            name: v.to(dtype)
-            for p in self.parts
-            for name, v in p.draw(generator).items()
-        }
+        g = torch.Generator().manual_seed(seed)
+        return {k: v.to(dtype) for p in self.parts for k, v in p.draw(g).items()}
 
     def out(self, w, z):
         """Features [B, D] -> logits [B, K]."""
@@ -154,30 +135,27 @@ def conv(w, name, z, stride=1, padding=0):
 
 def group_norm(w, name, z):
     """Per image (Wu and He, ECCV 2018). z [B, channels, ...]."""
-    return F.group_norm(
-        z, groups(z.shape[1]), w[name + ".weight"], w[name + ".bias"], EPS
-    )
+    gain, bias = w[name + ".weight"], w[name + ".bias"]
+    return F.group_norm(z, groups(z.shape[1]), gain, bias, EPS)
 
 
 def groups(channels):
-    """How many: a power of two that divides the channels, at most 32; below 128
-    channels, four or more share a group.
+    """Number of groups: a power of two that divides the channels, at most 32.
+
+    Below 128 channels, four or more share a group.
     """
     return math.gcd(32, channels, max(1, channels // 4) if channels < 128 else channels)
 
 
 def batch_norm(w, name, z, b, stats):
-    """z [B, channels, ...].
+    """Batch norm of z [B, channels, ...], see the package for b and stats.
 
     With one row that counts (and no pixels) the mean is the row itself: its output is
     the bias.
     """
     gain, bias = w[name + ".weight"], w[name + ".bias"]
     if b is None:  # buffers are constants to a gradient
-        mean, var = (
-            w[name + ".running_mean"].detach(),
-            w[name + ".running_var"].detach(),
-        )
+        mean, var = (w[f"{name}.running_{k}"].detach() for k in ("mean", "var"))
         return F.batch_norm(z, mean, var, gain, bias, False, MOMENTUM, EPS)
     if b.m is None and stats is None and z.numel() > z.shape[1]:
         return F.batch_norm(z, None, None, gain, bias, True, MOMENTUM, EPS)
@@ -194,22 +172,18 @@ def batch_norm(w, name, z, b, stats):
         n = rows * math.prod(z.shape[2:])
         fresh = {"running_mean": mean, "running_var": var * (n / (n - 1).clamp(min=1))}
         for leaf, v in fresh.items():
-            stats[f"{name}.{leaf}"] = (1 - MOMENTUM) * w[
-                f"{name}.{leaf}"
-            ] + MOMENTUM * v
+            k = f"{name}.{leaf}"
+            stats[k] = (1 - MOMENTUM) * w[k] + MOMENTUM * v
     return gap * ((var + EPS).rsqrt() * gain).view(column) + bias.view(column)
 
 
 def normalise(net, w, name, z, b, stats):
-    return (
-        group_norm(w, name, z)
-        if net.norm == "group"
-        else batch_norm(w, name, z, b, stats)
-    )
+    """The norm layer of a network: group norm or batch norm."""
+    if net.norm == "group":
+        return group_norm(w, name, z)
+    return batch_norm(w, name, z, b, stats)
 
 
 def pixels(x):
-    """Images in the memory order in which convolutions and pooling are quickest on a
-    CPU; the values are the same.
-    """
+    """Images in the memory order that is quickest on a CPU; the values are the same."""
     return x if transformed() else x.contiguous(memory_format=torch.channels_last)

@@ -24,8 +24,9 @@ from .layers import (
 # ---------------------------------------------------------------- vectors
 @dataclass(frozen=True)
 class Linear(Closed):
-    """Softmax regression: logits = x W' + c. The bias starts at 0, the weights uniform
-    in +-1/sqrt(inputs) (FedGA, Synthetic).
+    """Softmax regression: logits = x W' + c.
+
+    The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic).
     """
 
     inputs: int
@@ -46,10 +47,8 @@ class Linear(Closed):
 class MLP(Closed):
     """Linear layers with relu between them; `hidden` is one width or a tuple of widths.
 
-    Images are flattened.
-
-    norm: "none", or "group" or "batch" for a norm layer after each hidden linear layer,
-    before its relu.
+    Images are flattened. norm: "none", or "group" or "batch" for a norm layer after
+    each hidden linear layer, before its relu.
     """
 
     inputs: int
@@ -57,19 +56,17 @@ class MLP(Closed):
     K: int
     norm: str = "none"
 
-    widths = property(
-        lambda self: (
-            (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
-        )
-    )
     D = property(lambda self: self.widths[-1])
-    dense = property(
-        lambda self: (
-            (*(f"fc{i}" for i in range(1, len(self.widths) + 1)), "fc")
-            if self.norm == "none"
-            else None
-        )
-    )
+
+    @property
+    def widths(self):
+        """The widths of the hidden layers."""
+        return (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+
+    @property
+    def dense(self):
+        hidden = [f"fc{i}" for i in range(1, len(self.widths) + 1)]
+        return (*hidden, "fc") if self.norm == "none" else None
 
     @cached_property
     def parts(self):
@@ -89,11 +86,9 @@ class MLP(Closed):
         z = x.flatten(1)
         for i in range(1, len(self.widths) + 1):
             z = dense(w, f"fc{i}", z)
-            z = (
-                z
-                if self.norm == "none"
-                else normalise(self, w, f"norm{i}", z, b, stats)
-            ).relu()
+            if self.norm != "none":
+                z = normalise(self, w, f"norm{i}", z, b, stats)
+            z = z.relu()
         return z
 
 
@@ -102,10 +97,8 @@ class MLP(Closed):
 class CNN(Net):
     """Two convolutions for small images, and the head on 4 x 4 mean pixels.
 
-    GroupNorm by default, so there are no buffers.
-
     conv 5 x 5 with stride 2, norm, relu, max pool 2; conv 3 x 3, norm, relu, mean pool
-    to 4 x 4, from any size of image.
+    to 4 x 4, from any size of image. GroupNorm by default, so there are no buffers.
     """
 
     channels: int
@@ -132,9 +125,8 @@ class CNN(Net):
         z = conv(w, "conv1", pixels(x), 2, 2)
         z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats).relu(), 2)
         z = conv(w, "conv2", z, 1, 1)
-        return F.adaptive_avg_pool2d(
-            normalise(self, w, "norm2", z, b, stats).relu(), 4
-        ).flatten(1)
+        z = normalise(self, w, "norm2", z, b, stats).relu()
+        return F.adaptive_avg_pool2d(z, 4).flatten(1)
 
     def feat(self, w, x, b=None, stats=None):
         return self.trunk(w, x, b, stats)
@@ -167,9 +159,11 @@ class MiniAlexNet(CNN):
 
 @dataclass(frozen=True)
 class MiniResNet(Net):
-    """A small residual network for small images: a 5 x 5 stem with stride 2 and max
-    pool, a residual block at that size and one at half of it, and the head on 2 x 2
-    mean pixels. Stands in for ResNet18 at small tiers; GroupNorm by default.
+    """A small residual network for small images.
+
+    A 5 x 5 stem with stride 2 and max pool, a residual block at that size and one at
+    half of it, and the head on 2 x 2 mean pixels. Stands in for ResNet18 at small
+    tiers; GroupNorm by default.
     """
 
     channels: int
@@ -194,20 +188,19 @@ class MiniResNet(Net):
         z = conv(w, "conv1", pixels(x), 2, 2)
         z = F.max_pool2d(normalise(self, w, "bn1", z, b, stats).relu(), 2)
         z = block(self, w, "block1", z, 1, b, stats)
-        return F.adaptive_avg_pool2d(
-            block(self, w, "block2", z, 2, b, stats), 2
-        ).flatten(1)
+        z = block(self, w, "block2", z, 2, b, stats)
+        return F.adaptive_avg_pool2d(z, 2).flatten(1)
 
 
 @dataclass(frozen=True)
 class FedAvgCNN(Net):
-    """The convolutional network of FedAvg's image experiments (McMahan et al., AISTATS
-    2017) for `size` x `size` pixels.
+    """The convolutional network of FedAvg's image experiments, `size` x `size` pixels.
 
-    Twice: conv `kernel` x `kernel` without padding, relu, max pool 2; then a hidden
-    linear layer and relu, the features. No norm layers. For CIFAR (32 pixels) this is
-    FedAS's network (CVPR 2024, its code): 878,538 parameters with K = 10, 924,708 with
-    K = 100; the paper calls it a 6-layer CNN, which counts the pools.
+    McMahan et al., AISTATS 2017. Twice: conv `kernel` x `kernel` without padding, relu,
+    max pool 2; then a hidden linear layer and relu, the features. No norm layers. For
+    CIFAR (32 pixels) this is FedAS's network (CVPR 2024, its code): 878,538 parameters
+    with K = 10, 924,708 with K = 100; the paper calls it a 6-layer CNN, which counts
+    the pools.
     """
 
     channels: int
@@ -221,9 +214,7 @@ class FedAvgCNN(Net):
 
     @cached_property
     def side(self):
-        """Pixels per side that are left for the hidden layer:
-        size -> (size - kernel + 1) // 2, twice.
-        """
+        """Pixels per side that are left: size -> (size - kernel + 1) // 2, twice."""
         side = self.size
         for _ in self.widths:
             side = (side - self.kernel + 1) // 2

@@ -1,5 +1,4 @@
-"""Two towers that were trained together, and are frozen: CLIP, or a small stand-in that
-needs no download.
+"""Two frozen towers that were trained together: CLIP, or a small stand-in.
 
 An image tower and a text tower map into the same d dimensions, so that an image lies
 near the sentence that describes it (Radford et al., ICML 2021). Choosing the nearest of
@@ -37,12 +36,14 @@ from .layers import dense, linear_part, norm_part
 from .small import CNN
 
 FORMAT = "fedlib two towers 1"
+CLIP_PIXELS = {  # of the pictures that CLIP was trained on, per channel
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+}
 
 
 class TwoTower(Protocol):
-    """What the rest of the library asks of two towers.
-
-    Every tensor in them is a constant.
+    """What the rest of the library asks of two towers; all their tensors are constants.
 
     logit_scale: the factor before the softmax over cosines. template: a sentence with
     {} for the name of a class. kind: "real" or "stand-in".
@@ -57,9 +58,7 @@ class TwoTower(Protocol):
     kind: str
 
     def preprocess(self, x: Tensor) -> Tensor:
-        """Images [n, 3, H, W] in [0, 1] -> [n, 3, S, S],
-        as the image tower wants them.
-        """
+        """Images [n, 3, H, W] in [0, 1] -> input of the image tower [n, 3, S, S]."""
 
     def encode_image(self, x: Tensor) -> Tensor:
         """Preprocessed images [n, 3, S, S] -> [n, d], not normalised."""
@@ -74,8 +73,9 @@ class TwoTower(Protocol):
         """[c, L] -> [c, L, w]."""
 
     def encode_text_from_embeddings(self, x: Tensor, end: Tensor) -> Tensor:
-        """Embedded sentences [c, L, w], which may hold learnt vectors, and their ends
-        [c] -> [c, d], not normalised.
+        """Embedded sentences [c, L, w] and their ends [c] -> [c, d], not normalised.
+
+        The sentences may hold learnt vectors.
         """
 
     def encode_text(self, tokens: Tensor) -> Tensor:
@@ -90,21 +90,14 @@ def label(name: str) -> str:
 @lru_cache(maxsize=8)
 @torch.no_grad()
 def describe(towers, classes):
-    """Normalised features [K, d] of one sentence per class (a tuple of names),
-    "a picture of a <class>".
-    """
-    return F.normalize(
-        towers.encode_text(
-            towers.tokenize([towers.template.format(label(c)) for c in classes])
-        ),
-        dim=-1,
-    )
+    """Normalised features [K, d] of "a picture of a <class>"; classes: K names."""
+    sentences = [towers.template.format(label(c)) for c in classes]
+    return F.normalize(towers.encode_text(towers.tokenize(sentences)), dim=-1)
 
 
 # ---------------------------------------------------------------- loading
 def load(model, arch: str = "ViT-B-32"):
-    """The towers of a path, kept in memory until its file changes; towers themselves
-    pass through.
+    """The towers of a path, in memory until its file changes; towers pass through.
 
     model: a stand-in's file, a weight file for open_clip whose architecture is `arch`,
     or a folder with open_clip_config.json. OpenAI's weights, and a few others, were
@@ -123,11 +116,8 @@ def load(model, arch: str = "ViT-B-32"):
             "for open_clip"
         )
     files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    return _load(
-        path,
-        arch,
-        tuple((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files),
-    )
+    stamp = ((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)
+    return _load(path, arch, tuple(stamp))
 
 
 @lru_cache(maxsize=4)
@@ -172,80 +162,54 @@ class OpenClip:
     template = "a picture of a {}"
 
     def __init__(self, model, tokenizer, name):
-        self.model, self.tokenizer, self.name = (
-            model.eval().requires_grad_(False),
-            tokenizer,
-            name,
-        )
-        text = self._text(model)
+        self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
+        self.name, text = name, self._text(model)
         pool = getattr(text, "text_pool_type", getattr(text, "pool_type", "argmax"))
-        if (
-            pool not in ("argmax", "eos")
-            or text.attn_mask is None
-            or getattr(text, "cls_emb", None) is not None
-        ):
+        causal = text.attn_mask is not None and getattr(text, "cls_emb", None) is None
+        if pool not in ("argmax", "eos") or not causal:
             raise ValueError(
                 f"{name} has another text tower than CLIP's (pooling {pool!r}); give a "
                 "model such as ViT-B-32"
             )
-        self.eos = (
-            None
-            if pool == "argmax"
-            else getattr(text, "text_eos_id", getattr(text, "eos_id", None))
-        )
+        eos = getattr(text, "text_eos_id", getattr(text, "eos_id", None))
+        self.eos = None if pool == "argmax" else eos
         self.context_length, self.width = text.positional_embedding.shape
         size = model.visual.image_size
         self.image_size = size if isinstance(size, int) else size[0]
         self.logit_scale = float(model.logit_scale.detach().exp())
         tokens = self.tokenize(["a photo of a cat"])
-        whole_, parts = (
-            self.encode_text(tokens),
-            self.encode_text_from_embeddings(
-                self.token_embedding(tokens), self.end(tokens)
-            ),
-        )
+        want, x = self.encode_text(tokens), self.token_embedding(tokens)
+        got = self.encode_text_from_embeddings(x, self.end(tokens))
         if not torch.allclose(
-            whole_, parts, rtol=1e-3, atol=1e-4 * float(whole_.abs().max())
+            want, got, rtol=1e-3, atol=1e-4 * float(want.abs().max())
         ):
             raise ValueError(
-                f"{name}: embedding the tokens and encoding the embeddings is "
-                "not encode_text here; install the version of open_clip that "
-                "fedlib[clip] names"
+                f"{name}: embedding the tokens and encoding the embeddings is not "
+                "encode_text here; install the version of open_clip that fedlib[clip] "
+                "names"
             )
-        self.d = whole_.shape[1]
+        self.d = want.shape[1]
 
     def __repr__(self):
         return f"OpenClip({self.name})"
 
     @classmethod
     def load(cls, name, path):
-        """name: an architecture of open_clip with weights from `path`,
-        or "local-dir:FOLDER".
-        """
+        """name: "local-dir:FOLDER", or the architecture of the weights at `path`."""
         try:
             # open_clip imports torchvision: this must come first
             from . import vision  # noqa: F401, I001
             import open_clip
         except ImportError as e:
             raise ValueError(
-                f"CLIP weights need the package open_clip ({e}): install "
-                "it with `pip install fedlib[clip]`, or use the stand-in, "
+                f"CLIP weights need the package open_clip ({e}): install it with "
+                "`pip install fedlib[clip]`, or use the stand-in, "
                 "`python -m fedlib.data.standin PATH`"
             ) from e
         at = path or name.removeprefix("local-dir:")
-        if path is None and not (Path(at) / "open_clip_config.json").is_file():
-            raise ValueError(
-                f"{at} has no open_clip_config.json: give a folder with this file and "
-                "weights, or a weight file"
-            )
-        if path is None and not any(
-            f.suffix in (".safetensors", ".bin", ".pth") for f in Path(at).iterdir()
-        ):
-            raise ValueError(
-                f"{at} has a configuration and no weights (.safetensors, .bin, .pth): "
-                "they are not downloaded"
-            )
-        if path is not None and name not in open_clip.list_models():
+        if path is None:
+            cls._check_folder(Path(at))
+        elif name not in open_clip.list_models():
             raise ValueError(
                 f"arch = {name!r} is no architecture of "
                 f"open_clip{nearest(name, open_clip.list_models())}"
@@ -257,29 +221,21 @@ class OpenClip:
                 f"{at}/open_clip_config.json is no configuration of open_clip ({e})"
             ) from e
         text = config["text_cfg"]
-        if (
-            text.get("hf_model_name")
-            or text.get("hf_tokenizer_name")
-            or "siglip" in name.lower()
-        ):
+        foreign = text.get("hf_model_name") or text.get("hf_tokenizer_name")
+        if foreign or "siglip" in name.lower():
             raise ValueError(
                 f"{name} has a text tower or tokenizer of another package; give a "
                 "model with CLIP's own, as ViT-B-32"
             )
-        if (
-            path is not None
-            and re.search("openai|quickgelu", path.name.lower())
-            and not config.get("quick_gelu")
-        ):
+        quick = path is not None and re.search("openai|quickgelu", path.name.lower())
+        if quick and not config.get("quick_gelu"):
             raise ValueError(
                 f"{path.name}: these weights were trained with the quick GELU and "
-                f"{name} has another; take "
-                f'arch = "{name}-quickgelu"'
+                f'{name} has another; take arch = "{name}-quickgelu"'
             )
+        weights = None if path is None else str(path)
         try:
-            model = open_clip.create_model(
-                name, None if path is None else str(path), weights_only=True
-            )
+            model = open_clip.create_model(name, weights, weights_only=True)
         except Exception as e:
             raise ValueError(
                 f"{at} does not hold weights of {name} ({type(e).__name__}: "
@@ -288,26 +244,34 @@ class OpenClip:
         return cls(model, open_clip.get_tokenizer(name), name)
 
     @staticmethod
+    def _check_folder(folder):
+        """Refuse a folder without a configuration or without weights."""
+        if not (folder / "open_clip_config.json").is_file():
+            raise ValueError(
+                f"{folder} has no open_clip_config.json: give a folder with this file "
+                "and weights, or a weight file"
+            )
+        weights = (".safetensors", ".bin", ".pth")
+        if not any(f.suffix in weights for f in folder.iterdir()):
+            raise ValueError(
+                f"{folder} has a configuration and no weights ({', '.join(weights)}): "
+                "they are not downloaded"
+            )
+
+    @staticmethod
     def _text(model):
         return getattr(model, "text", model)  # below .text in a CustomTextCLIP
 
     @lru_cache(maxsize=4)  # noqa: B019  one copy for each precision and device
     def _as(self, dtype, device):
-        return (
-            self.model
-            if dtype == torch.float32 and device.type == "cpu"
-            else copy.deepcopy(self.model).to(device, dtype)
-        )
+        if dtype == torch.float32 and device.type == "cpu":
+            return self.model
+        return copy.deepcopy(self.model).to(device, dtype)
 
     def preprocess(self, x):
-        how = getattr(self.model.visual, "preprocess_cfg", {})
-        mean, std = (
-            torch.tensor(how.get(k) or d, dtype=x.dtype, device=x.device).view(3, 1, 1)
-            for k, d in (
-                ("mean", (0.48145466, 0.4578275, 0.40821073)),
-                ("std", (0.26862954, 0.26130258, 0.27577711)),
-            )
-        )
+        config = getattr(self.model.visual, "preprocess_cfg", {})
+        column = lambda v: torch.tensor(v, dtype=x.dtype, device=x.device).view(3, 1, 1)
+        mean, std = (column(config.get(k) or v) for k, v in CLIP_PIXELS.items())
         return (square(x, self.image_size, "bicubic") - mean) / std
 
     @torch.no_grad()
@@ -320,17 +284,12 @@ class OpenClip:
         return self.tokenizer(texts, context_length=self.context_length)
 
     def end(self, tokens):
-        return (
-            tokens.argmax(1)
-            if self.eos is None
-            else (tokens == self.eos).int().argmax(1)
-        )
+        return (tokens if self.eos is None else (tokens == self.eos).int()).argmax(1)
 
     @torch.no_grad()
     def token_embedding(self, tokens):
-        return self._text(self._as(torch.float32, tokens.device)).token_embedding(
-            tokens
-        )
+        text = self._text(self._as(torch.float32, tokens.device))
+        return text.token_embedding(tokens)
 
     @torch.no_grad()
     def encode_text(self, tokens):
@@ -339,13 +298,12 @@ class OpenClip:
     def encode_text_from_embeddings(self, x, end):
         # causal: what comes later is not seen
         text, L = self._text(self._as(x.dtype, x.device)), int(end.max()) + 1
-        z = text.transformer(
-            x[:, :L] + text.positional_embedding[:L], attn_mask=text.attn_mask[:L, :L]
-        )
+        z = x[:, :L] + text.positional_embedding[:L]
+        z = text.transformer(z, attn_mask=text.attn_mask[:L, :L])
         z, project = text.ln_final(read(z, end)), text.text_projection
-        return (
-            z if project is None else project(z) if callable(project) else z @ project
-        )
+        if project is None:
+            return z
+        return project(z) if callable(project) else z @ project
 
 
 def read(z, end):
@@ -354,8 +312,9 @@ def read(z, end):
 
 
 def square(x, size, mode):
-    """Images [n, 3, H, W] in [0, 1] -> [n, 3, size, size]: the shorter side resized,
-    the middle cut out.
+    """Images [n, 3, H, W] in [0, 1] -> [n, 3, size, size].
+
+    The shorter side is resized, the middle cut out.
     """
     if x.shape[-2:] != (size, size):
         k = size / min(x.shape[-2:])
@@ -377,9 +336,9 @@ def fits(text, n, context):
 # ---------------------------------------------------------------- the stand-in
 @dataclass(frozen=True)
 class TextTower:
-    """A transformer over words, as CLIP's but small: blocks that normalise first,
-    causal attention, read off at the end.
+    """A small transformer over words, as CLIP's.
 
+    Blocks normalise first, attention is causal, the output is read off at the end.
     Plain products of tensors, so that it runs under grad and vmap. w: width, H: heads.
     """
 
@@ -409,27 +368,20 @@ class TextTower:
         )
 
     def init(self, generator):
-        w = {
-            "text.words": 0.5
-            * torch.randn(self.words, self.width, generator=generator),
-            "text.places": 0.1
-            * torch.randn(self.context, self.width, generator=generator),
-        }
-        return w | {
-            name: v for p in self.parts for name, v in p.draw(generator).items()
-        }
+        normal = lambda rows: torch.randn(rows, self.width, generator=generator)
+        w = {"text.words": 0.5 * normal(self.words)}
+        w["text.places"] = 0.1 * normal(self.context)
+        return w | {k: v for p in self.parts for k, v in p.draw(generator).items()}
 
     def __call__(self, w, x, end):
         """Embedded words [c, L, w], ends [c] -> [c, d]."""
         L = int(end.max()) + 1  # causal: what comes after the last end is not seen
         z = x[:, :L] + w["text.places"][:L]
         for k in range(self.blocks):
-            z = z + self.attend(w, f"text.{k}", norm(w, f"text.{k}.norm1", z))
-            z = z + dense(
-                w,
-                f"text.{k}.down",
-                F.gelu(dense(w, f"text.{k}.up", norm(w, f"text.{k}.norm2", z))),
-            )
+            name = f"text.{k}"
+            z = z + self.attend(w, name, norm(w, f"{name}.norm1", z))
+            up = F.gelu(dense(w, f"{name}.up", norm(w, f"{name}.norm2", z)))
+            z = z + dense(w, f"{name}.down", up)
         return dense(w, "text.project", norm(w, "text.norm", read(z, end)))
 
     def attend(self, w, name, z):
@@ -439,9 +391,8 @@ class TextTower:
         a = torch.einsum("cihe,cjhe->chij", q, k) / math.sqrt(q.shape[-1])
         later = torch.ones(L, L, dtype=torch.bool, device=z.device).triu(1)
         a = a.masked_fill(later, -math.inf).softmax(-1)
-        return dense(
-            w, f"{name}.mix", torch.einsum("chij,cjhe->cihe", a, v).reshape(c, L, -1)
-        )
+        z = torch.einsum("chij,cjhe->cihe", a, v).reshape(c, L, -1)
+        return dense(w, f"{name}.mix", z)
 
 
 def norm(w, name, z):
@@ -459,9 +410,7 @@ def words_in(text):
 
 
 class StandIn:
-    """Two small towers that were trained on captioned glyphs.
-
-    A stand-in for CLIP: the same code, other numbers.
+    """Two small towers that were trained on captioned glyphs: a stand-in for CLIP.
 
     weights: {name: tensor}. words: the vocabulary, by number. zero_shot:
     {style: accuracy on ten classes, a fraction}. recipe: how it was trained.
@@ -478,9 +427,8 @@ class StandIn:
         self.context_length = len(weights["text.places"])
         self.d = len(weights["text.project.weight"])
         self.logit_scale = scale_of(weights)
-        self.text = TextTower(
-            len(self.words), self.width, context=self.context_length, d=self.d
-        )
+        n, context = len(self.words), self.context_length
+        self.text = TextTower(n, self.width, context=context, d=self.d)
         self._copies = {}
 
     def __repr__(self):
@@ -488,12 +436,10 @@ class StandIn:
 
     def _as(self, like):
         """The weights in the precision and on the device of a tensor."""
-        at = like.dtype, like.device
+        at = like.device, like.dtype
         if at not in self._copies:
-            self._copies[at] = {
-                k: v.detach().to(like.device, like.dtype)
-                for k, v in self.weights.items()
-            }
+            copies = {k: v.detach().to(*at) for k, v in self.weights.items()}
+            self._copies[at] = copies
         return self._copies[at]
 
     def preprocess(self, x):
@@ -507,49 +453,44 @@ class StandIn:
         out = torch.zeros(len(texts), self.context_length, dtype=torch.long)
         for row, text in zip(out, texts):
             words = words_in(text)
-            strange = [w for w in words if w not in self.number]
-            if strange:
+            unknown = [w for w in words if w not in self.number]
+            if unknown:
                 raise ValueError(
-                    f"{text!r}: the stand-in does not know the word {strange[0]!r}; it "
+                    f"{text!r}: the stand-in does not know the word {unknown[0]!r}; it "
                     "reads names of characters, as the classes of glyphs and domains "
                     "have them. Real classes need CLIP's weights"
                 )
-            fits(text, len(words) + 2, self.context_length)
-            row[: len(words) + 2] = torch.tensor(
-                [self.number[w] for w in (START, *words, END)]
-            )
+            tokens = [self.number[w] for w in (START, *words, END)]
+            fits(text, len(tokens), self.context_length)
+            row[: len(tokens)] = torch.tensor(tokens)
         return out
 
     def end(self, tokens):
         return tokens.argmax(1)
 
     def token_embedding(self, tokens):
-        return self._as(self.weights["text.words"])["text.words"].to(tokens.device)[
-            tokens
-        ]
+        words = self._as(self.weights["text.words"])["text.words"]
+        return words.to(tokens.device)[tokens]
 
     def encode_text_from_embeddings(self, x, end):
         return self.text(self._as(x), x, end)
 
     def encode_text(self, tokens):
-        return self.encode_text_from_embeddings(
-            self.token_embedding(tokens), self.end(tokens)
-        )
+        x, end = self.token_embedding(tokens), self.end(tokens)
+        return self.encode_text_from_embeddings(x, end)
 
     def save(self, path):
         """One file, whole or not at all."""
         path, file = Path(path), io.BytesIO()
-        torch.save(
-            {
-                "format": FORMAT,
-                "weights": self.weights,
-                "words": list(self.words),
-                "image_size": self.image_size,
-                "zero_shot": self.zero_shot,
-                "recipe": self.recipe,
-            },
-            file,
-        )
+        content = {
+            "format": FORMAT,
+            "weights": self.weights,
+            "words": list(self.words),
+            "image_size": self.image_size,
+            "zero_shot": self.zero_shot,
+            "recipe": self.recipe,
+        }
+        torch.save(content, file)
         path.parent.mkdir(parents=True, exist_ok=True)
         whole(path, lambda f: f.write(file.getbuffer()))
 

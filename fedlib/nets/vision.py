@@ -1,5 +1,4 @@
-"""Make `import torchvision` work beside a CPU-only torch: call `ensure_torchvision()`,
-or import this module, first.
+"""Make `import torchvision` work beside a CPU-only torch: import this module first.
 
 The torchvision wheel on package indexes is a CUDA build. Beside a CPU-only torch its
 library of compiled operators cannot be loaded, and then the import itself fails with
@@ -20,11 +19,10 @@ _declared: torch.library.Library | None = None
 
 
 def ensure_torchvision() -> str:
-    """Before torchvision is imported: "native" when its compiled operators load, else
-    "stub" once their names are declared.
+    """Before torchvision is imported: "native" if its operators load, else "stub".
 
-    May be called any number of times. With "stub" the operators themselves (nms, image
-    files) still fail when they are used.
+    A stub declares the operators' names. May be called any number of times. With "stub"
+    the operators themselves (nms, image files) still fail when they are used.
     """
     global _declared
     if hasattr(torch.ops.torchvision, "nms"):

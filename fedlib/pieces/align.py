@@ -1,9 +1,8 @@
-"""How far two clouds of features are apart.
+"""Distances between two clouds of features.
 
-Zero for equal clouds; the order of the rows is irrelevant, except for `l2`.
-
-z [n, D] features of the model that is trained, z0 [n, D] of the model that it should
-stay close to, m [n] the rows that count or None. Each returns a scalar.
+Zero for equal clouds; the order of the rows is irrelevant, except for `l2`. z [n, D]
+features of the model that is trained, z0 [n, D] of the model that it should stay close
+to, m [n] the rows that count or None. Each returns a scalar.
 """
 
 from __future__ import annotations
@@ -27,30 +26,31 @@ def moments(z, z0, m=None):
 
 
 def coral(z, z0, m=None):
-    """First and second moments (Sun, Saenko, ECCV Workshops 2016), in the scale of
-    DomainBed (Gulrajani, Lopez-Paz, ICLR 2021):
+    """First and second moments (CORAL: Sun, Saenko, ECCV Workshops 2016).
 
         mean over d of (mean z - mean z0)^2  +  mean over d x d of (Cov z - Cov z0)^2
 
-    The covariances [D, D] are never formed: |Cov z - Cov z0|_F^2 = |A A'|^2 + |B
-    B'|^2 - 2 |A B'|^2 for the centred rows A, B [n, D] over sqrt(n - 1). Fewer than two
-    rows have no covariance.
+    in the scale of DomainBed (Gulrajani, Lopez-Paz, ICLR 2021).
+
+    The covariances [D, D] are never formed:
+
+        |Cov z - Cov z0|_F^2 = |A A'|^2 + |B B'|^2 - 2 |A B'|^2
+
+    for the centred rows A, B [n, D] over sqrt(n - 1). Fewer than two rows have no
+    covariance.
     """
     p, n = weights(z, m)
-    on = (n > 1).to(z.dtype) / (n - 1).clamp(min=1)
-    root = (p * n * on)[:, None].sqrt()  # 0 for padding
+    share = (n > 1).to(z.dtype) / (n - 1).clamp(min=1)
+    root = (p * n * share)[:, None].sqrt()  # 0 for padding
     A, B = (root * (v - p @ v) for v in (z, z0))
-    apart = (
-        (A @ A.T).square().sum()
-        + (B @ B.T).square().sum()
-        - 2 * (A @ B.T).square().sum()
-    )
-    return moments(z, z0, m) + apart / z.shape[1] ** 2
+    AA, BB, AB = ((X @ Y.T).square().sum() for X, Y in ((A, A), (B, B), (A, B)))
+    return moments(z, z0, m) + (AA + BB - 2 * AB) / z.shape[1] ** 2
 
 
 def mmd(z, z0, m=None):
-    """Maximum mean discrepancy with sums of Gaussian kernels k(a, b) = sum_g exp(-g
-    |a - b|^2) (Gretton et al., JMLR 2012).
+    """Maximum mean discrepancy (Gretton et al., JMLR 2012).
+
+    With sums of Gaussian kernels, k(a, b) = sum_g exp(-g |a - b|^2).
     """
     p, _ = weights(z, m)
 
@@ -62,8 +62,9 @@ def mmd(z, z0, m=None):
 
 
 def l2(z, z0, m=None):
-    """mean over rows and d of (z - z0)^2: pairs the rows, so it is no distance of
-    distributions (a control).
+    """mean over rows and d of (z - z0)^2 (a control).
+
+    It pairs the rows, so it is no distance of distributions.
     """
     p, _ = weights(z, m)
     return p @ (z - z0).square().mean(1)
@@ -73,14 +74,10 @@ LOSSES = {f.__name__: f for f in (coral, mmd, moments, l2)}
 
 
 def spread(z, owner):
-    """How far domains lie apart in features: the share of the variance of z [n, D] that
-    lies between the means of the owners [n].
+    """The share of the variance of features z [n, D] between domains, owner [n].
 
     0: every domain has the same mean; 1: a domain is one point.
     """
-    total = (z - z.mean(0)).square().sum()
-    within = sum(
-        (z[owner == k] - z[owner == k].mean(0)).square().sum()
-        for k in torch.unique(owner)
-    )
-    return float(1 - within / total)
+    variance = lambda v: (v - v.mean(0)).square().sum()
+    within = sum(variance(z[owner == k]) for k in torch.unique(owner))
+    return float(1 - within / variance(z))

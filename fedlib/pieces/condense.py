@@ -1,13 +1,11 @@
-"""Synthetic rows that train a network along a trajectory which was seen before: dataset
-condensation for EquFL.
+"""Dataset condensation for EquFL: synthetic rows that retrace a known trajectory.
 
 EquFL (When the Server Steps In, III-B, eq. 5, Algorithm 1) matches the global models
 of the first rounds of a federated run, in the manner of Cazenavette et al. (Dataset
 Distillation by Matching Training Trajectories, CVPR 2022). No row of a client is looked
 at: rows start from the task's public schema and labels from a global model.
 
-    start -> condense -> finish, and proxy where the server's network is not
-        the clients'
+    start -> condense -> finish, and proxy for a network that is not the clients'
 
 A trail is a stacked tree of a model's parameters, {name: [c, ...]}: c checkpoints,
 taken in `rounds` [c]. A start is {"x": [n, ...], "logits": [n, K]}; a synthetic set is
@@ -19,6 +17,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -66,27 +66,19 @@ def rows(task, n, seed, how="schema"):
     if how == "noise":
         x = torch.randn(n, *shape, generator=g)
     elif len(shape) > 1:
-        x = F.avg_pool2d(
-            torch.rand(n, *shape, generator=g), 5, 1, 2, count_include_pad=False
-        )
+        x = torch.rand(n, *shape, generator=g)
+        x = F.avg_pool2d(x, 5, 1, 2, count_include_pad=False)
         x = (x - x.mean((0, -2, -1), keepdim=True)) / x.std((0, -2, -1), keepdim=True)
     else:
-        covered = sorted(
-            j for block in groups.schema for j in range(block.start, block.stop)
-        )
+        blocks = sorted(groups.schema, key=lambda block: block.start)
+        covered = sorted(j for b in blocks for j in range(b.start, b.stop))
         if covered != list(range(shape[0])):
             raise ValueError(
                 f"condense.rows: the schema of {groups.name!r} describes columns "
-                f"{covered} of {shape[0]}; describe "
-                'each column once, or use how = "noise"'
+                f"{covered} of {shape[0]}; describe each column once, or use how = "
+                '"noise"'
             )
-        x = torch.cat(
-            [
-                block_rows(block, n, g)
-                for block in sorted(groups.schema, key=lambda block: block.start)
-            ],
-            1,
-        )
+        x = torch.cat([block_rows(block, n, g) for block in blocks], 1)
     if groups.column is not None:
         x[:, groups.column] = code.float()
     return x.to(task.x)
@@ -100,9 +92,8 @@ def block_rows(block, n, g):
     if block.kind == "flag":
         return torch.randint(2, size, generator=g).float()
     if block.kind == "onehot":
-        return onehot(
-            torch.randint(size[1], (n,), generator=g), size[1], torch.empty(0)
-        )
+        category = torch.randint(size[1], (n,), generator=g)
+        return onehot(category, size[1], torch.empty(0))
     raise ValueError(
         f'condense.rows: block {block.name!r} is a {block.kind!r}; use "number", '
         '"flag" or "onehot"'
@@ -126,10 +117,10 @@ def start(task, w, n, seed, how="schema", labels="soft"):
         balanced = 2 * onehot(torch.arange(n, device=x.device) % task.K, task.K, x)
         if labels == "balanced":
             return {"x": x, "logits": balanced}
-        said = task.logits(w, x).log_softmax(1)
+        log_p = task.logits(w, x).log_softmax(1)
         if task.groups.column is None:
-            said = ((said.exp() + balanced.softmax(1)) / 2).log()
-        return {"x": x, "logits": said}
+            log_p = ((log_p.exp() + balanced.softmax(1)) / 2).log()
+        return {"x": x, "logits": log_p}
 
 
 def finish(task, x, logits, labels="soft", project=False):
@@ -140,27 +131,25 @@ def finish(task, x, logits, labels="soft", project=False):
     """
     if labels not in ("soft", "hard"):
         raise ValueError(f'condense.finish: labels = {labels!r}; use "soft" or "hard"')
-    q = (
-        logits.softmax(1)
-        if labels == "soft"
-        else onehot(logits.argmax(1), logits.shape[1], logits)
-    )
-    near, column = x.clone(), task.groups.column
+    hard = onehot(logits.argmax(1), logits.shape[1], logits)
+    q = logits.softmax(1) if labels == "soft" else hard
+    projected, column = x.clone(), task.groups.column
     for block in task.groups.schema if project else ():
-        cut = near[:, block.start : block.stop]  # a view
+        cut = projected[:, block.start : block.stop]  # a view
         if block.kind == "onehot":
             cut.copy_(onehot(cut.argmax(1), cut.shape[1], x))
         elif block.kind == "flag":
             cut.copy_(cut > 0.5)
     if column is not None:
-        near[:, column] = x[:, column]
-    return {"x": near, "q": q}
+        projected[:, column] = x[:, column]
+    return {"x": projected, "q": q}
 
 
 # ------------------------------------------------------ a trajectory of another network
 def server_net(name, task):
-    """The server's network: "same" as the clients', or an MLP: "standard" 64, "deep"
-    64 and 32, "wide" 128 units (Table VII).
+    """The server's network: "same" as the clients', or an MLP (Table VII).
+
+    Hidden units: "standard" 64, "deep" 64 and 32, "wide" 128.
     """
     if name == "same":
         return task.network
@@ -173,8 +162,9 @@ def server_net(name, task):
 
 
 def pool_rows(task, n, seed):
-    """n schema rows; of images, which noise alone describes badly, the second half are
-    random mixtures u x_i + (1 - u) x_j.
+    """n schema rows; of images the second half are mixtures u x_i + (1 - u) x_j.
+
+    (Noise alone describes images badly.)
     """
     x = rows(task, n, seed)
     if x.dim() > 2:
@@ -186,15 +176,14 @@ def pool_rows(task, n, seed):
 
 
 def proxy(net, task, trail, seed, pool=4000, steps=40, lr=0.5):
-    """The trajectory of the task's network, followed by another network in function
-    space: (its trail, agreement).
+    """Another network `net` follows the clients' in function space: (trail, agreement).
 
     At each checkpoint `net` takes `steps` steps of full-batch gradient descent on the
     cross-entropy with the checkpoint's soft outputs on `pool` schema rows, from where
     it was at the checkpoint before: warm starts make the fits a trajectory. Eq. 5 then
-    holds as printed for `net`. agreement: the share of other rows that both networks
-    class alike at the last checkpoint; below 0.9 a warning. ValueError for a network
-    with buffers, or a fit that diverges.
+    holds as printed for `net`. agreement: the share of held-out rows for which both
+    networks predict the same class at the last checkpoint; below 0.9 a warning.
+    ValueError for a network with buffers, or a fit that diverges.
     """
     if net.buffers:
         raise ValueError(
@@ -203,173 +192,177 @@ def proxy(net, task, trail, seed, pool=4000, steps=40, lr=0.5):
         )
     x = pool_rows(task, pool, seed_of(seed, tag("pool")))
     theta = tmap(lambda v: v.to(x.device).requires_grad_(), net.init(seed, x.dtype))
-    said, taken = lambda x: net.out(theta, net.feat(theta, x)), []
+    logits, checkpoints = lambda x: net.out(theta, net.feat(theta, x)), []
     for w in unstack(trail, len(leaves(trail)[0])):
         with torch.no_grad():
             target = task.logits(w, x).softmax(1)
         for _ in range(steps):
             with torch.enable_grad():
-                d = torch.autograd.grad(F.cross_entropy(said(x), target), leaves(theta))
+                loss = F.cross_entropy(logits(x), target)
+                d = torch.autograd.grad(loss, leaves(theta))
             with torch.no_grad():
                 for v, dv in zip(leaves(theta), d):
                     v.sub_(dv, alpha=lr)
-        taken.append(tmap(lambda v: v.detach().clone(), theta))
+        checkpoints.append(tmap(lambda v: v.detach().clone(), theta))
     if not all(v.isfinite().all() for v in leaves(theta)):
         raise ValueError(
             f"condense.proxy: the fit with lr = {lr:g} diverged; use a smaller lr"
         )
     with torch.no_grad():
         x = pool_rows(task, min(pool, HELD), seed_of(seed, tag("held out")))
-        agreement = float(
-            (said(x).argmax(1) == task.logits(w, x).argmax(1)).double().mean()
-        )
+        same = logits(x).argmax(1) == task.logits(w, x).argmax(1)
+        agreement = float(same.double().mean())
     if agreement < 0.9:
         warnings.warn(
             f"the server's network agrees with the last checkpoint on {agreement:.0%} "
             f"of held-out rows only; raise steps = {steps} or choose another network",
             stacklevel=2,
         )
-    return stack(taken), agreement
+    return stack(checkpoints), agreement
 
 
 # ---------------------------------------------------------------- matching it
 def walk(net, v, x, q, step, batches):
-    """v after one step of gradient descent per entry of `batches`, differentiable
-    in x [n, ...], q [n, K] and step [].
+    """The inner loop of Algorithm 1: v after one step of descent per entry of batches.
 
-        v <- v - step grad_v CE(f(x_rows; v), q_rows)      the inner loop of Algorithm 1
+        v <- v - step grad_v CE(f(x_i; v), q_i)        i: an entry of batches
 
-    batches: row numbers [B], or None for all rows. The graph keeps, for every step, the
-    parameters and the forward and backward activations of its rows. Batch norm uses the
-    statistics of those rows and leaves its buffers alone.
+    Differentiable in x [n, ...], q [n, K] and step []. An entry holds row numbers [B],
+    or is None for all rows. The graph keeps, for every step, the parameters and the
+    forward and backward activations of its rows. Batch norm uses the statistics of
+    those rows and leaves its buffers alone.
     """
     names = list(v)
     with torch.enable_grad():
         p = [t if t.requires_grad else t.detach().requires_grad_() for t in v.values()]
         for i in batches:
-            xi, qi = (x, q) if i is None else (x[i], q[i])
-            w = dict(zip(names, p))
-            b = (
-                Batch(xi, None, None, None, None, None, len(xi))
-                if net.buffers
-                else None
-            )
-            loss = F.cross_entropy(net.out(w, net.feat(w, xi, b)), qi)
-            p = [
-                t - step * d
-                for t, d in zip(p, torch.autograd.grad(loss, p, create_graph=True))
-            ]
+            x_i, q_i = (x, q) if i is None else (x[i], q[i])
+            training = Batch(x_i, None, None, None, None, None, len(x_i))
+            w, b = dict(zip(names, p)), training if net.buffers else None
+            loss = F.cross_entropy(net.out(w, net.feat(w, x_i, b)), q_i)
+            d = torch.autograd.grad(loss, p, create_graph=True)
+            p = [t - step * dt for t, dt in zip(p, d)]
     return dict(zip(names, p))
 
 
 def distance(v, a, b, normalised=True):
-    """|v - b|^2 (eq. 5), normalised: / |a - b|^2; else late pairs of checkpoints, which
-    lie close together, have no say.
+    """|v - b|^2 (eq. 5), normalised: / |a - b|^2.
+
+    Without that, late pairs of checkpoints, which lie close together, count for
+    nothing.
     """
     return sqdist(v, b) / (sqdist(a, b) if normalised else 1)
 
 
-def condense(
-    net,
-    trail,
-    rounds,
-    S,
-    outer,
-    J,
-    gap,
-    batch=None,
-    fixed=None,
-    lr_x=0.01,
-    lr_q=0.1,
-    lr_step=0.02,
-    step=0.3,
-    normalised=True,
-    seed=0,
-):
-    """Algorithm 1: (synthetic set {"x", "q"}, losses [outer]) from a start S, by
-    `outer` steps of Adam.
+@dataclass(frozen=True)
+class Matching:
+    """How `condense` matches: Algorithm 1's sizes and rates.
 
-        p ~ U{0 .. c-2},  q ~ U{p+1 .. min(c-1, p+gap)},
-            step = e^alpha (rounds_q - rounds_p) / J
-        v = J steps of gradient descent on S from w^p;
-            minimise |v - w^q|^2 / |w^p - w^q|^2                                   eq. 5
+    The paper has the plain distance (normalised = False), plain gradient descent in
+    place of Adam, and no learnable step. ValueError for outer below 0, and for J, gap
+    or batch below 1.
+    """
 
-    over rows (rate lr_x), label logits (lr_q) and alpha (lr_step, from log `step`).
-    One alpha serves all gaps: it is a rate per round. The paper has the plain distance
-    (normalised=False), plain gradient descent, and no learnable step. batch: rows of
-    an inner step, drawn anew, or None for all. fixed: a column of x, or several, that
-    stays. outer = 0 returns the start: the control without matching. Draws depend on
-    `seed` alone. Memory: one graph (`walk`) at a time, so it grows with J and batch and
-    neither with outer nor with c.
+    outer: int  # outer steps, of Adam; 0 returns the start: a control
+    J: int  # inner steps, of gradient descent
+    gap: int  # largest number of checkpoints from p to q
+    batch: int | None = None  # rows of an inner step, drawn anew; None: all
+    fixed: Any = None  # a column of x, or several, that stays
+    lr_x: float = 0.01  # Adam's rate for the rows x
+    lr_q: float = 0.1  # ... for the label logits
+    lr_step: float = 0.02  # ... for alpha, the logarithm of the step size
+    step: float = 0.3  # e^alpha at first: step size per round of the trail
+    normalised: bool = True  # see `distance`
+
+    def __post_init__(self):
+        for name, least in (("outer", 0), ("J", 1), ("gap", 1), ("batch", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"condense: {name} = {value}; give {least} or more")
+
+    def pair(self, c, g):
+        """p ~ U{0 .. c-2} and q ~ U{p+1 .. min(c-1, p+gap)}."""
+        p = int(torch.randint(c - 1, (1,), generator=g))
+        q = int(torch.randint(p + 1, min(c - 1, p + self.gap) + 1, (1,), generator=g))
+        return p, q
+
+    def batches(self, n, g, device):
+        """The row numbers [batch] of J inner steps; None: all n rows."""
+        if self.batch is None or self.batch >= n:
+            return [None] * self.J
+        draw = lambda: torch.randperm(n, generator=g)[: self.batch].to(device)
+        return [draw() for _ in range(self.J)]
+
+
+def adam_step(f, d, m, v, lr, k):
+    """Step k = 1, 2, ... of Adam on f along the gradient d, in place; m, v: moments.
+
+    Kingma, Ba, ICLR 2015, with beta = 0.9 and 0.999. (`torch.optim.Adam` rounds in
+    another order, and stored numbers would move.)
+    """
+    m.lerp_(d, 0.1)
+    v.lerp_(d * d, 0.001)
+    f.sub_(lr / (1 - 0.9**k) * m / ((v / (1 - 0.999**k)).sqrt() + 1e-8))
+
+
+def condense(net, trail, rounds, S, how, seed=0):
+    """Algorithm 1: (synthetic set {"x", "q"}, losses [outer]) from a start S.
+
+        draw checkpoints p < q                                    (`Matching.pair`)
+        v = J steps of gradient descent on S from w^p             (`walk`)
+        minimise |v - w^q|^2 / |w^p - w^q|^2                      (`distance`)    eq. 5
+
+    by `outer` steps of Adam over rows, label logits and alpha; the step size of the
+    descent is e^alpha (rounds_q - rounds_p) / J. One alpha serves all gaps: it is a
+    rate per round. how: a Matching. Draws depend on `seed` alone. Memory: one graph
+    (`walk`) at a time, so it grows with J and batch and neither with outer nor with c.
 
     ValueError for fewer than two checkpoints, a trail of another network, two equal
-    checkpoints, J, gap or batch below 1, outer below 0, and a loss or gradient that is
-    not finite.
+    checkpoints, and a loss or gradient that is not finite.
     """
     trail, rounds = without(trail, net.buffers), torch.as_tensor(rounds).tolist()
-    c, n, x = len(rounds), len(S["x"]), S["x"]
-    batch = n if batch is None else batch
-    refuse(net, trail, rounds, outer, J, gap, batch)
+    refuse(net, trail, rounds)
+    c, n, device = len(rounds), len(S["x"]), S["x"].device
     g = torch.Generator().manual_seed(seed_of(seed, tag("condense")))
-    free = [x.detach().clone(), S["logits"].detach().clone(), x.new_tensor(step).log()]
-    m, s, losses = (
-        [torch.zeros_like(f) for f in free],
-        [torch.zeros_like(f) for f in free],
-        [],
-    )
-    for k in range(1, outer + 1):
-        p = int(torch.randint(c - 1, (1,), generator=g))
-        q = int(torch.randint(p + 1, min(c - 1, p + gap) + 1, (1,), generator=g))
-        a, b = pick(trail, p), pick(trail, q)
-        batches = [
-            None if batch >= n else torch.randperm(n, generator=g)[:batch].to(x.device)
-            for _ in range(J)
-        ]
+    x, logits = (S[k].detach().clone() for k in ("x", "logits"))
+    alpha, rates = x.new_tensor(how.step).log(), (how.lr_x, how.lr_q, how.lr_step)
+    free, losses = [x, logits, alpha], []
+    moments = [(torch.zeros_like(f), torch.zeros_like(f)) for f in free]
+    for k in range(1, how.outer + 1):
+        p, q = how.pair(c, g)
+        w_p, w_q, batches = pick(trail, p), pick(trail, q), how.batches(n, g, device)
         with torch.enable_grad():
             x, logits, alpha = (f.requires_grad_() for f in free)
-            v = walk(
-                net,
-                a,
-                x,
-                logits.softmax(1),
-                alpha.exp() * ((rounds[q] - rounds[p]) / J),
-                batches,
-            )
-            loss = distance(v, a, b, normalised)
-            d, loss = torch.autograd.grad(loss, free), loss.detach()
-        if not all(t.isfinite().all() for t in (loss, *d)):
+            step = alpha.exp() * ((rounds[q] - rounds[p]) / how.J)
+            v = walk(net, w_p, x, logits.softmax(1), step, batches)
+            loss = distance(v, w_p, w_q, how.normalised)
+            ds, loss = torch.autograd.grad(loss, free), loss.detach()
+        if not all(t.isfinite().all() for t in (loss, *ds)):
             raise ValueError(
                 f"condense: outer step {k}, rounds {rounds[p]} to {rounds[q]}: loss "
                 f"{float(loss):g}, and it or its gradient is not finite; use a smaller "
-                f"step than {step:g}"
+                f"step than {how.step:g}"
             )
         with torch.no_grad():
-            if fixed is not None:
-                d[0][:, fixed] = 0
-            for f, df, mf, sf, lr in zip(free, d, m, s, (lr_x, lr_q, lr_step)):  # Adam
-                mf.lerp_(df, 0.1)
-                sf.lerp_(df * df, 0.001)
-                f.sub_(lr / (1 - 0.9**k) * mf / ((sf / (1 - 0.999**k)).sqrt() + 1e-8))
+            if how.fixed is not None:
+                ds[0][:, how.fixed] = 0
+            for f, d, (m, s), lr in zip(free, ds, moments, rates):
+                adam_step(f, d, m, s, lr, k)
         losses.append(loss)
     x, logits, _ = (f.detach() for f in free)
-    return {"x": x, "q": logits.softmax(1)}, torch.stack(
-        losses
-    ) if losses else x.new_zeros(0)
+    losses = torch.stack(losses) if losses else x.new_zeros(0)
+    return {"x": x, "q": logits.softmax(1)}, losses
 
 
-def refuse(net, trail, rounds, outer, J, gap, batch):
-    """ValueError for what `condense` cannot do."""
-    c, shapes = (
-        len(rounds),
-        {k: v.shape for k, v in without(net.init(0), net.buffers).items()},
-    )
+def refuse(net, trail, rounds):
+    """ValueError for a trail that `condense` cannot match."""
+    c, w = len(rounds), without(net.init(0), net.buffers)
     if c < 2:
         raise ValueError(
             f"condense: {c} checkpoints make no trajectory; collect at least two"
         )
-    if {k: v.shape[1:] for k, v in trail.items()} != shapes or any(
-        len(v) != c for v in trail.values()
-    ):
+    have = {k: v.shape for k, v in trail.items()}
+    if have != {k: (c, *v.shape) for k, v in w.items()}:
         raise ValueError(
             f"condense: the trail is not {c} checkpoints of {net}; give one round per "
             "checkpoint, and for another network than the clients' build the trail "
@@ -379,14 +372,6 @@ def refuse(net, trail, rounds, outer, J, gap, batch):
         raise ValueError(
             f"condense: rounds = {rounds}: sort the checkpoints, one per round"
         )
-    for name, value, least in (
-        ("outer", outer, 0),
-        ("J", J, 1),
-        ("gap", gap, 1),
-        ("batch", batch, 1),
-    ):
-        if value < least:
-            raise ValueError(f"condense: {name} = {value}; give {least} or more")
     moved = sum((v[1:] - v[:-1]).abs().flatten(1).sum(1) for v in trail.values())
     if not (moved > 0).all():
         i = int((moved > 0).int().argmin())

@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 import warnings
 
-ORDERS = [
-    1.02,
-    1.05,
-    *(1 + i / 10 for i in range(1, 100)),
-    *range(11, 65),
-    128,
-    256,
-    512,
-]
+TENTHS = [1 + i / 10 for i in range(1, 100)]
+ORDERS = [1.02, 1.05, *TENTHS, *range(11, 65), 128, 256, 512]  # of Renyi divergences
 
 
 def epsilon(sigma, batch, n, steps, delta=1e-5):
-    """The epsilon of (epsilon, delta)-differential privacy after `steps` steps of
-    DP-SGD on the n rows of one client.
+    """The epsilon of (epsilon, delta)-differential privacy of DP-SGD.
 
-    Each row joins a batch with probability batch / n (Poisson sampling); sigma is the
-    noise in units of the clipping norm; data sets are neighbours if one has one row
-    more. Renyi accounting (Mironov, Talwar, Zhang, arXiv 1908.10530, 2019): an upper
-    bound. sigma = 0 gives infinity, no step 0.
+    After `steps` steps on the n rows of one client. Each row joins a batch with
+    probability batch / n (Poisson sampling); sigma is the noise in units of the
+    clipping norm; data sets are neighbours if one has one row more. Renyi accounting
+    (Mironov, Talwar, Zhang, arXiv 1908.10530, 2019): an upper bound. sigma = 0 gives
+    infinity, no step 0.
     """
     if not sigma >= 0 or not 0 < delta < 1:
         raise ValueError(
-            f"sigma = {sigma}, delta = {delta}: give sigma >= 0 and delta "
-            "between 0 and 1"
+            f"sigma = {sigma}, delta = {delta}: give sigma >= 0 and delta between 0 "
+            "and 1"
         )
     if not 0 < batch <= n:
         raise ValueError(
@@ -51,6 +44,5 @@ def epsilon(sigma, batch, n, steps, delta=1e-5):
     # at the first or last order the bound is loose, but it is one
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order")
-        return max(
-            0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)[0])
-        )
+        bound, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
+    return max(0.0, float(bound))

@@ -1,5 +1,4 @@
-"""Aggregation rules that put up with bad updates: trimmed mean, Multi-Krum and
-DeepSight, beside the mean and the median.
+"""Robust aggregation rules: trimmed mean, Multi-Krum and DeepSight.
 
 A rule maps updates G [M, P] with rows g_i = w - w_i, weights p [M], the model w (a
 flat dict, parameters only) and the task to one update [P]. All rules but Mean ignore
@@ -29,8 +28,9 @@ def floor_of(x, M):
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of each coordinate without its floor(trim M) largest and smallest values
-    (Yin et al., ICML 2018); ignores p.
+    """The mean of each coordinate without its floor(trim M) largest and smallest.
+
+    Yin et al., ICML 2018. Ignores p.
     """
 
     trim: float = 0.1
@@ -50,12 +50,11 @@ class TrimmedMean:
 
 @dataclass(frozen=True)
 class MultiKrum:
-    """The mean of the m = M - f - 2 updates that lie closest to others (Blanchard et
-    al., NeurIPS 2017); ignores p.
+    """The mean of the m = M - f - 2 updates that lie closest to others.
 
-    Up to f = floor(bad M) updates may be anything. Score of an update: the sum of its
-    squared distances to the M - f - 2 nearest others; the m lowest are kept. A cohort
-    with M <= 2 f + 2 is a ValueError.
+    Blanchard et al., NeurIPS 2017. Ignores p. Up to f = floor(bad M) updates may be
+    anything. Score of an update: the sum of its squared distances to the M - f - 2
+    nearest others; the m lowest are kept. A cohort with M <= 2 f + 2 is a ValueError.
     """
 
     bad: float = 0.1
@@ -85,22 +84,21 @@ class MultiKrum:
 
 @dataclass(frozen=True)
 class DeepSight:
-    """Drop clusters of updates that train suspiciously few outputs, clip the rest,
-    average (Rieger et al., NDSS 2022); ignores p.
+    """Drop clusters of updates that train suspiciously few outputs; clip, average.
 
-    Simplified: of the layers only the output layer (W, b) is inspected, and the random
-    inputs are `inputs` per seed, not 20,000.
+    Rieger et al., NDSS 2022. Ignores p. Simplified: of the layers only the output layer
+    (W, b) is inspected, and the random inputs are `inputs` per seed, not 20,000.
 
-        E_k = |db_k| + sum_h |dW_kh|,   NEUP_k = E_k^2 / sum_j E_j^2  energy of output k
-        TE  = #{k: NEUP_k > max(0.01, 1 / K) max_j NEUP_j}  suspicious:
-            TE <= median(TE) / 2
-        DDif_k = mean_x softmax(f_i(x))_k / softmax(f(x))_k
-                x ~ N(0, I), three seeds; f_i = f at w - g_i
+        E_k    = |db_k| + sum_h |dW_kh|                       energy of output k
+        NEUP_k = E_k^2 / sum_j E_j^2
+        TE     = #{k: NEUP_k > max(0.01, 1 / K) max_j NEUP_j}
+        DDif_k = mean_x softmax(f_i(x))_k / softmax(f(x))_k   f_i = f at w - g_i
 
-    HDBSCAN clusters the clients by the cosine distance of db, by NEUP and by DDif, each
-    seed apart. The distance of two clients is then the share of clusterings that part
-    them, seeds averaged first, and HDBSCAN on it gives the clusters. One with a third
-    or more of suspicious members is dropped, and so is a suspicious client outside all
+    A client with TE <= median(TE) / 2 is suspicious. x ~ N(0, I), three seeds. HDBSCAN
+    clusters the clients by the cosine distance of db, by NEUP and by DDif, each seed
+    apart. The distance of two clients is then the share of clusterings that part them,
+    seeds averaged first, and HDBSCAN on it gives the clusters. One with a third or more
+    of suspicious members is dropped, and so is a suspicious client outside all
     clusters. The others are clipped to the median norm of all and averaged; if none is
     left, all are.
 
@@ -121,23 +119,19 @@ class DeepSight:
     def __call__(self, G, p, w, task):
         # HDBSCAN breaks ties by order: let it not be the clients' order
         G = G[G.sum(1).argsort()]
-        norm = G.norm(dim=1)
-        S = Median()(norm, p, w, task)
-        G, keep = (
-            G * (S / norm.clamp(min=torch.finfo(G.dtype).tiny)).clamp(max=1)[:, None],
-            self.accept(G, w, task),
-        )
+        keep, norm = self.accept(G, w, task), G.norm(dim=1)
+        median = Median()(norm, p, w, task)
+        clip = (median / norm.clamp(min=torch.finfo(G.dtype).tiny)).clamp(max=1)
+        G = G * clip[:, None]
         return G[keep].mean(0) if keep.any() else G.mean(0)
 
     def accept(self, G, w, task):
         """Which of the updates to keep, [M] of bool."""
         dW, db = outputs(G, w, task)
         N = neups(dW, db)
-        bias = db / db.norm(dim=1, keepdim=True).clamp(min=torch.finfo(db.dtype).tiny)
-        a, b = (
-            parted(clusters(distances(bias) ** 2 / 2)),
-            parted(clusters(distances(N))),
-        )
+        unit = db / db.norm(dim=1, keepdim=True).clamp(min=torch.finfo(db.dtype).tiny)
+        a = parted(clusters(distances(unit) ** 2 / 2))  # by 1 - cosine
+        b = parted(clusters(distances(N)))
         c = sum(parted(clusters(distances(D))) for D in ddifs(G, w, task, self.inputs))
         # sums of integers: equal distances stay equal
         labels = clusters((len(SEEDS) * (a + b) + c) / (3 * len(SEEDS)))
@@ -168,36 +162,27 @@ def outputs(G, w, task):
 
 
 def neups(dW, db):
-    """Normalised energy of each output's update [M, K];
-    a client that sends zeros has none.
-    """
+    """Normalised energy of each output's update [M, K]; 0 for an update of zeros."""
     E = (db.abs() + dW.abs().sum(2)).square()
     return E / E.sum(1, keepdim=True).clamp(min=torch.finfo(E.dtype).tiny)
 
 
 def suspicious(N):
-    """Clients that train at most half as many outputs as the median client;
-    N [M, K] -> [M] of bool.
-    """
+    """Clients [M] that train at most half as many outputs as the median; N [M, K]."""
     TE = (N > max(0.01, 1 / N.shape[1]) * N.amax(1, keepdim=True)).sum(1).cpu().numpy()
     return TE <= np.median(TE) / 2
 
 
 def ddifs(G, w, task, n):
-    """For each seed, how the clients' mean predictions on n random inputs compare with
-    the server's, [M, K] in float64.
-    """
+    """DDif [M, K] in float64, on n random inputs, for each seed."""
+    log_p = lambda w, x: task.logits(w, x).double().log_softmax(1)
     for seed in SEEDS:
         g = torch.Generator().manual_seed(seed)
         x = torch.randn(n, *task.x.shape[1:], generator=g, dtype=torch.float64).to(G)
-        base = task.logits(w, x).double().log_softmax(1)
-        each = (
-            task.logits(sub(w, unrow(gi, w)), x).double().log_softmax(1) for gi in G
-        )
+        server = log_p(w, x)
+        log_ratio = (log_p(sub(w, unrow(g_i, w)), x) - server for g_i in G)
         # e^100: large and finite
-        yield torch.stack(
-            [(log_p - base).clamp(max=100).exp().mean(0) for log_p in each]
-        )
+        yield torch.stack([r.clamp(max=100).exp().mean(0) for r in log_ratio])
 
 
 def distances(v):
@@ -206,8 +191,9 @@ def distances(v):
 
 
 def clusters(D):
-    """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on distances [M, M]: a label per
-    client, -1 outside all clusters.
+    """HDBSCAN on distances [M, M]: a label per client, -1 outside all clusters.
+
+    Campello, Moulavi, Sander, PAKDD 2013.
     """
     from sklearn.cluster import HDBSCAN  # seconds: only for those who use it
 
@@ -219,18 +205,14 @@ def clusters(D):
 
 
 def parted(labels):
-    """1 where two clients are not in one cluster, 0 where they are, [M, M];
-    an outlier is alone.
-    """
+    """[M, M]: 1 where two clients are in different clusters, or one in none, else 0."""
     D = ((labels[:, None] != labels) | (labels[:, None] < 0)).astype(int)
     np.fill_diagonal(D, 0)
     return D
 
 
 def accepted(labels, bad):
-    """Clients to keep, [M] of bool: those of clusters with less than a third of bad
-    members, and outliers that are not bad.
-    """
+    """Clients [M] to keep: clusters less than a third bad, outliers if not bad."""
     keep = ~bad
     for c in set(labels[labels >= 0]):
         keep[labels == c] = 3 * bad[labels == c].sum() < (labels == c).sum()

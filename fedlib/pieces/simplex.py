@@ -1,5 +1,4 @@
-"""Moves on the simplex {a >= 0, sum a = 1}: how aggregation weights change when gaps
-are reported.
+"""Steps of aggregation weights on the simplex {a >= 0, sum a = 1}.
 
 a [C] weights, z [C] a direction (positive: this client should count more), eta a
 step size.
@@ -13,8 +12,9 @@ from ..core.tree import normalize
 
 
 def mirror(a, z, eta):
-    """a_i exp(eta z_i) / Z: the step of mirror descent with the entropy (Beck, Teboulle
-    2003). Stays inside for any eta.
+    """a_i exp(eta z_i) / Z: mirror descent with the entropy (Beck, Teboulle 2003).
+
+    Stays inside for any eta.
     """
     s = eta * z
     return normalize(a * (s - s.max()).exp())
@@ -29,8 +29,9 @@ def additive(a, z, eta):
 
 
 def bounded(a, low, high):
-    """a clipped to [low / C, high / C], over its sum,
-    which may carry a weight slightly over a bound.
+    """a clipped to [low / C, high / C], over its sum.
+
+    The division may carry a weight slightly over a bound.
     """
     return normalize(a.clamp(low / len(a), high / len(a)))
 

@@ -1,5 +1,4 @@
-"""Bias that can be differentiated: losses of a model on rows with soft labels, and
-several such gradients in one direction.
+"""Differentiable bias of a model on rows with soft labels, and MGDA for several.
 
 EquFL, eqs 8 and 13 to 15. A surrogate is called F(odds, omega, near, form) -> scalar:
 
@@ -52,9 +51,7 @@ def eo(odds, omega, near=None, form="ce"):
 
 
 def dp(odds, omega, near=None, form="ce"):
-    """max_{a,a'} |M[l_1; omega(a)] - M[l_1; omega(a')]| (eq. 13): every row's
-    cross-entropy towards the positive outcome.
-    """
+    """max_{a,a'} |M[l_1; omega(a)] - M[l_1; omega(a')]| (eq. 13), over all rows."""
     return _gap(_value(odds, 1, form), omega.sum(2))
 
 
@@ -66,12 +63,10 @@ def cal(odds, omega, near=None, form="ce"):
 
 
 def con(odds, omega, near=None, form="ce"):
-    """M[|p_i - mean of p over i's neighbours|; omega_i(.,.)]
+    """M[|p_i - mean of p over i's neighbours|; omega_i(.,.)] (eq. 15).
 
-    (eq. 15), in probabilities whatever the form.
-
-    A row's weight is its total membership; near = -1 stands for no neighbour, and a row
-    without any has no difference.
+    In probabilities whatever the form. A row's weight is its total membership; near =
+    -1 stands for no neighbour, and a row without any has no difference.
     """
     if near is None:
         raise ValueError(
@@ -79,12 +74,10 @@ def con(odds, omega, near=None, form="ce"):
             "neighbours(x)"
         )
     p, there = _value(odds, 1, "prob"), near >= 0
-    around = torch.where(there, p[near.clamp(min=0)], 0.0).sum(1) / there.sum(1).clamp(
-        min=1
-    )
-    return _mean(torch.where(there.any(1), (p - around).abs(), 0.0), omega.sum((1, 2)))[
-        0
-    ]
+    p_near = torch.where(there, p[near.clamp(min=0)], 0.0)  # [n, k]
+    mean = p_near.sum(1) / there.sum(1).clamp(min=1)
+    difference = torch.where(there.any(1), (p - mean).abs(), 0.0)
+    return _mean(difference, omega.sum((1, 2)))[0]
 
 
 SURROGATES = {"EO": eo, "DP": dp, "CAL": cal, "CON": con}
@@ -108,27 +101,24 @@ def _surrogate(target, task):
 
 
 def neighbours(x, k=5, m=None):
-    """Rows [n, k] of the k nearest other rows of x [n, ...], in Euclidean distance;
-    n - 1 of them if n <= k.
+    """Rows [n, k] of the k nearest other rows of x [n, ...], in Euclidean distance.
 
-    m [n]: a row with m = 0 is nobody's neighbour; where too few are left, -1 fills up.
+    n - 1 of them if n <= k. m [n]: a row with m = 0 is no neighbour; where too few are
+    left, -1 fills up.
     """
-    x = x.flatten(1)
+    x, k = x.flatten(1), max(0, min(k, len(x) - 1))
     d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-    away = torch.eye(len(x), dtype=torch.bool, device=x.device)
-    away = away if m is None else away | (m == 0)
-    near = d.masked_fill(away, torch.inf).topk(
-        max(0, min(k, len(x) - 1)), largest=False
-    )
+    left_out = torch.eye(len(x), dtype=torch.bool, device=x.device)
+    left_out = left_out if m is None else left_out | (m == 0)
+    near = d.masked_fill(left_out, torch.inf).topk(k, largest=False)
     return torch.where(near.values < torch.inf, near.indices, -1)
 
 
 def fairness(target, task, S, form="ce", k=5):
-    """w -> F_target(w; S), a scalar, for the synthetic set
-    S = {"x": [n, ...], "q": [n, K]}; w a dict of parameters.
+    """w -> F_target(w; S), a scalar, for the synthetic set S {"x", "q"}.
 
-    Memberships and neighbours are found once. Batch norm and dropout are in
-    evaluation mode.
+    x [n, ...], q [n, K]; w a dict of parameters. Memberships and neighbours are found
+    once. Batch norm and dropout are in evaluation mode.
     """
     F, x, q = _surrogate(target, task), S["x"], S["q"]
     if q.shape != (len(x), task.K):
@@ -136,15 +126,16 @@ def fairness(target, task, S, form="ce", k=5):
             f"S has q of shape {list(q.shape)}: give a probability of each of {task.K} "
             f"classes for {len(x)} rows"
         )
-    omega, near = task.groups.cells(q, x), neighbours(x, k) if target == "CON" else None
+    omega = task.groups.cells(q, x)
+    near = neighbours(x, k) if target == "CON" else None
     return lambda w: F(task.groups.odds(task.logits(w, x)), omega, near, form)
 
 
 def penalty(target, task, w, b, form="ce", k=5):
-    """F_target on a batch b with its hard labels, a term of a client's loss; 0 for a
-    batch that lacks a cell F needs.
+    """F_target on a batch b with its hard labels, a term of a client's loss.
 
-    The network is in training mode, as in the loss beside it.
+    0 for a batch that lacks a cell F needs. The network is in training mode, as in the
+    loss beside it.
     """
     F, odds = _surrogate(target, task), task.groups.odds(task.logits(w, b.x, b))
     omega = task.groups.cells(onehot(b.y, task.K, odds, b.m), b.x, b.a)
@@ -154,19 +145,19 @@ def penalty(target, task, w, b, form="ce", k=5):
 
 
 def min_norm(grads, normalise="l2", losses=None):
-    """(direction, c): the shortest vector sum_m c_m g_m / s_m, c [n] in the simplex, of
-    n gradient trees (MGDA; Desideri 2012).
+    """MGDA (Desideri 2012): the shortest vector sum_m c_m g_m / s_m, and c [n].
 
-    Its product with no g_m is negative: to first order nothing gets worse. normalise:
-    s_m = 1 ("none"), |g_m| ("l2"), or the loss F_m ("loss"; losses [n]). With "l2" the
-    direction is multiplied by the mean of the |g_m|. Shorter than 1e-8: zero.
+    c lies in the simplex, the g_m are n gradient trees. Its product with no g_m is
+    negative: to first order nothing gets worse. normalise: s_m = 1 ("none"), |g_m|
+    ("l2"), or the loss F_m ("loss"; losses [n]). With "l2" the direction is multiplied
+    by the mean of the |g_m|. Shorter than 1e-8: zero.
     """
     G = rows(stack(grads)).double()  # [n, P]
     norm = G.norm(dim=1)
     if normalise == "loss" and losses is None:
         raise ValueError(
-            "normalise = 'loss' divides by the losses: give losses [n], one "
-            "per gradient"
+            "normalise = 'loss' divides by the losses: give losses [n], one per "
+            "gradient"
         )
     scales = {
         "none": lambda: torch.ones_like(norm),
@@ -178,5 +169,6 @@ def min_norm(grads, normalise="l2", losses=None):
     U = G / scales[normalise]().clamp(min=1e-12)[:, None]
     c = simplex_qp((U @ U.T)[None])[0]
     v = c @ U
-    v = torch.where(v.norm() < 1e-8, 0.0, v) * (norm.mean() if normalise == "l2" else 1)
+    v = torch.where(v.norm() < 1e-8, 0.0, v)
+    v = v * (norm.mean() if normalise == "l2" else 1)
     return tmap(lambda d, g: d.to(g), unrow(v, grads[0]), grads[0]), c

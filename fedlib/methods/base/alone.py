@@ -9,13 +9,12 @@ from ...core.method import Card, Method
 
 @dataclass(frozen=True)
 class Local(Method):
-    """Every client trains its own model, in the rounds in which it is online, and
-    nothing is shared.
+    """Every client trains its own model when it is online; nothing is shared.
 
         w_i <- local training of w_i on F_i                                     eq:local
 
-    The control for every personalised method: what does federation add? Nothing travels
-    but an empty hello.
+    The control for every personalised method: what does federation add? The messages
+    are empty.
     """
 
     card = Card(
@@ -38,7 +37,8 @@ class Local(Method):
         return {"w": w}
 
     def local(self, down, mine, shard):
-        return {"w": self.fit(self.loss, mine["w"], shard)}, {"n": shard.n}  # eq:local
+        w = self.fit(self.loss, mine["w"], shard)  # eq:local
+        return {"w": w}, {"n": shard.n}
 
     def aggregate(self, server, up, r):
         return {}

@@ -33,8 +33,8 @@ class FedAvg(Method):
 
     def aggregate(self, server, up, r):
         p = self.weights(up)
-        # eq:fedavg
-        return {"w": self.combine(server["w"], up["w"], p), "log": {"weight": p}}
+        w = self.combine(server["w"], up["w"], p)  # eq:fedavg
+        return {"w": w, "log": {"weight": p}}
 
     def weights(self, up):
         """Aggregation weights [M] that sum to one."""
@@ -43,7 +43,8 @@ class FedAvg(Method):
 
 @dataclass(frozen=True)
 class Uniform(FedAvg):
-    """FedAvg in which every client counts the same: p_i = 1/M.
+    """FedAvg in which every client counts the same, p_i = 1/M.
+
     The control for every fair weighting.
     """
 

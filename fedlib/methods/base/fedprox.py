@@ -42,6 +42,6 @@ class FedProx(FedAvg):
     )
 
     def local(self, down, mine, shard):
-        # eq:fedprox
-        w = self.fit(self.loss, down["w"], shard, pull=(self.mu, down["w"]))
+        pull = self.mu, down["w"]
+        w = self.fit(self.loss, down["w"], shard, pull=pull)  # eq:fedprox
         return mine, {"w": w, "n": shard.n}

@@ -13,13 +13,12 @@ from .tuned import tuned
 
 @dataclass(frozen=True)
 class FedAvgFT(FedAvg):
-    """FedAvg, and a copy of the global model that each client trains a little before
-    it uses it.
+    """FedAvg whose clients fine-tune a copy of the global model before they use it.
 
     The federation is plain FedAvg (McMahan et al., AISTATS 2017). View "tuned" of
     client i, online or not:
 
-        v_i = `tune` passes of SGD on F_i, starting from w_t  then thrown away  eq:tuned
+        v_i = `tune` passes of SGD on F_i from w_t, then thrown away            eq:tuned
 
     The plainest personalised model there is; what the text of FedAS (CVPR 2024)
     describes under the name FedAvg-P, though its code does otherwise (`FedAvgP`).
@@ -50,22 +49,19 @@ class FedAvgFT(FedAvg):
         return super().plans() | {"tune": self.plan(self.tune)}
 
     def views(self, down, mine, shard):
-        return super().views(down, mine, shard) | {
-            "tuned": tuned(self, down["w"], shard, self.tune_lr or self.lr)
-        }
+        v = tuned(self, down["w"], shard, self.tune_lr or self.lr)  # eq:tuned
+        return super().views(down, mine, shard) | {"tuned": v}
 
 
 @dataclass(frozen=True)
 class FedProxFT(FedAvgFT, FedProx):
-    """FedProx, and a copy of the global model that each client fine-tunes as in
-    `FedAvgFT`.
+    """FedProx whose clients fine-tune a copy of the global model, as in `FedAvgFT`.
 
     Only the federation is pulled towards the global model; fine-tuning minimises F_i
     alone. mu = 0 is FedAvg-FT.
     """
 
     card = FedProx.card._replace(
-        line=(
-            "FedProx, and every client fine-tunes a copy of the global model before use"
-        )
+        line="FedProx, and every client fine-tunes a copy of the global model "
+        "before use"
     )

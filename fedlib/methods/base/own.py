@@ -10,15 +10,13 @@ from .fedprox import FedProx
 
 @dataclass(frozen=True)
 class FedAvgP(FedAvg):
-    """FedAvg whose client is scored with the model it holds, just trained or just
-    downloaded.
+    """FedAvg, scored on the model a client holds: just trained, or just downloaded.
 
     Yang, Huang, Ye. FedAS: Bridging Inconsistency in Personalized Federated Learning.
     CVPR 2024, the rival "FedAvg-P" of Tables 2 and 3.
 
-        v_i <- w_t                   every client, at the download  eq:fedavg-p-download
-        v_i <- epochs passes of SGD on F_i, from w_t       the clients online in round t
-                                                                    eq:fedavg-p
+        v_i <- w_t                                          for all eq:fedavg-p-download
+        v_i <- epochs passes of SGD on F_i from w_t      for online eq:fedavg-p
 
     The server runs plain FedAvg. View "personal" is v_i: at `post` the trained model
     of a client that was online and the download of one that was not, at `pre` the
@@ -29,10 +27,8 @@ class FedAvgP(FedAvg):
     """
 
     card = FedAvg.card._replace(
-        line=(
-            "FedAvg, scored on the model a client holds: trained if online, "
-            "downloaded if not"
-        )
+        line="FedAvg, scored on the model a client holds: trained if online, "
+        "downloaded if not"
     )
     download = "all"
     post = ("personal",)
@@ -53,16 +49,13 @@ class FedAvgP(FedAvg):
 
 @dataclass(frozen=True)
 class FedProxP(FedAvgP, FedProx):
-    """FedProx whose client is scored with the model it holds, as in `FedAvgP`: the
-    rival "FedProx-P" of the same tables.
+    """FedProx, scored on the model a client holds, as in `FedAvgP`.
 
-    The pull is towards the model downloaded in this round. mu = 0 is FedAvg-P, and is
-    what a library gets whose default is 0.
+    The rival "FedProx-P" of the same tables. The pull is towards the model downloaded
+    in this round. mu = 0 is FedAvg-P, and is what a library gets whose default is 0.
     """
 
     card = FedProx.card._replace(
-        line=(
-            "FedProx, scored on the model a client holds: trained if online, "
-            "downloaded if not"
-        )
+        line="FedProx, scored on the model a client holds: trained if online, "
+        "downloaded if not"
     )

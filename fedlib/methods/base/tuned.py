@@ -9,24 +9,24 @@ from ...core.method import Wrap, hp
 
 
 def tuned(method, w, shard, lr):
-    """View x -> logits [n, K] of a copy of w after the passes of plan "tune" over the
-    client's rows, at step size lr.
+    """View x -> logits [n, K] of a copy of w that is fine-tuned on the client's rows.
 
-    The work is done when the view is called, and nothing of it is kept.
+    The passes are those of plan "tune", at step size lr. The work is done when the view
+    is called, and nothing of it is kept.
     """
-    # eq:tuned
-    return lambda x: method.task.net(method.fit(method.loss, w, shard.on("tune"), lr))(
-        x
-    )
+
+    def view(x):
+        v = method.fit(method.loss, w, shard.on("tune"), lr)  # eq:tuned
+        return method.task.net(v)(x)
+
+    return view
 
 
 @dataclass(frozen=True)
 class Tuned(Wrap):
-    """A method and one more view: what a client gets that trains its model for a few
-    passes before it uses it.
+    """Any method, and one more view: the client's model after some fine-tuning.
 
-        tuned_i = `tune` passes of SGD on F_i,
-            starting from the model that client i would use                     eq:tuned
+        v_i = `tune` passes of SGD on F_i from the model client i would use     eq:tuned
 
     The copy is thrown away, so the federation is untouched. The start is the model
     "w" that the client keeps after the download (FedPer), or else the one downloaded
@@ -34,6 +34,7 @@ class Tuned(Wrap):
     what papers call FedAvg-FT, and has a class of its own, `FedAvgFT`.
     """
 
+    around = "FedAvg"  # the method inside, where none is named
     tune: int = hp(
         5,
         "passes of fine-tuning, over batches of their own",
@@ -60,6 +61,5 @@ class Tuned(Wrap):
                 f"{', '.join(missing)} is neither downloaded nor kept under 'w', so "
                 "there is nothing to fine-tune"
             )
-        return super().views(down, mine, shard) | {
-            "tuned": tuned(self, start, shard, self.tune_lr or self.inner.lr)
-        }
+        v = tuned(self, start, shard, self.tune_lr or self.inner.lr)
+        return super().views(down, mine, shard) | {"tuned": v}

@@ -1,6 +1,4 @@
-"""A local step that learns the client's task and keeps its features close to
-the global model's.
-"""
+"""A local step that learns the task and keeps features close to the global model's."""
 
 from __future__ import annotations
 
@@ -16,25 +14,23 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Aligned(FedAvg):
-    """FedAvg whose clients descend by meta-learning: a step for the task has to leave
-    the features aligned.
+    """FedAvg with meta-learning: a step for the task has to leave features aligned.
 
     A batch is cut in two halves B1 and B2. f(v, B): features of B under v; w_t: the
     model as downloaded, frozen, in evaluation.
 
-        g1 = grad_w F(w; B1),   v = w - ahead g1           a virtual step  eq:meta-train
-        g2 = grad_v [ rho F(v; B2) + lam A(f(v, B2), f(w_t, B2)) ]
-            is it good there, and aligned?                                 eq:meta-test
-        w <- w - lr (g1 + g2)                                              eq:meta-step
+        g1 = grad_w F(w; B1),   v = w - ahead g1                      eq:meta-train
+        g2 = grad_v [rho F(v; B2) + lam A(f(v, B2), f(w_t, B2))]      eq:meta-test
+        w <- w - lr (g1 + g2)                                         eq:meta-step
 
-    A: a distance of two clouds of features (`fedlib.pieces.align`). meta: "mldg" is the
-    above (after Li et al., AAAI 2018); "grace" applies g2 alone (the authors' code of
-    GRACE); "joint" has no virtual step, g = grad_w [F(w; B) + lam A]; "none" is plain
-    SGD. second_order differentiates through v as well. Momentum and decay act on the
-    real step only; running statistics of batch norm are refreshed once, at w. A batch
-    of one row makes no step. Two gradients on half a batch and one more forward pass
-    per step; with rho = 1 the task counts twice, so a step is about twice as long as
-    plain SGD's at the same lr.
+    v is a virtual step. A: a distance of two clouds of features
+    (`fedlib.pieces.align`). meta: "mldg" is the above (after Li et al., AAAI 2018);
+    "grace" applies g2 alone (the authors' code of GRACE); "joint" has no virtual step,
+    g = grad_w [F(w; B) + lam A]; "none" is plain SGD. second_order differentiates
+    through v as well. Momentum and decay act on the real step only; running statistics
+    of batch norm are refreshed once, at w. A batch of one row makes no step. Two
+    gradients on half a batch and one more forward pass per step; with rho = 1 the task
+    counts twice, so a step is about twice as long as plain SGD's at the same lr.
     """
 
     meta: str = hp(
@@ -85,51 +81,38 @@ class Aligned(FedAvg):
             )
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        return sgd(
-            self.direction(loss, w),
-            w,
-            shard,
-            self.lr if lr is None else lr,
-            self.momentum,
-            self.decay,
-            pull,
-        )
+        step, lr = self.direction(loss, w), self.lr if lr is None else lr
+        return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
 
     def direction(self, loss, start):
-        """(w, batch) -> a tree, with the features of the model `start` as the ones
-        to stay close to.
-        """
-        g, h, net = self.step(loss), self.ahead or self.lr, self.task.network
+        """(w, batch) -> a tree; features stay close to those of the model `start`."""
+        g, ahead, net = self.step(loss), self.ahead or self.lr, self.task.network
         # a network may say what is compared, and whether it has rows
         features = getattr(net, "aligned", net.feat)
+        per_row = getattr(net, "per_row", True)
 
-        def apart(v, b):
-            rows = b.m if getattr(net, "per_row", True) else None
-            return (
-                align.LOSSES[self.align](
-                    features(v, b.x, b), features(start, b.x).detach(), rows
-                )
-                if self.lam
-                else 0.0
-            )
+        def A(v, b):
+            if not self.lam:
+                return 0.0
+            z, z_t = features(v, b.x, b), features(start, b.x).detach()
+            return align.LOSSES[self.align](z, z_t, b.m if per_row else None)
 
-        def goal(v, b):
-            return self.rho * loss(v, b) + self.lam * apart(v, b)
+        def test(v, b):
+            return self.rho * loss(v, b) + self.lam * A(v, b)
 
         def joint(w, b):
-            return loss(w, b) + self.lam * apart(w, b)
+            return loss(w, b) + self.lam * A(w, b)
 
-        def after(w, first, second):
-            return goal(add(w, g(w, first), -h), second)
+        def through(w, B1, B2):  # second order: v depends on w
+            return test(add(w, g(w, B1), -ahead), B2)
 
-        def step(w, first, second):
-            g1 = g(w, first)  # eq:meta-train
-            # eq:meta-test
-            g2 = (
-                grad(after)(w, first, second)
-                if self.second_order
-                else grad(goal)(add(w, g1, -h), second)
-            )
+        def step(w, B1, B2):
+            g1 = g(w, B1)
+            v = add(w, g1, -ahead)  # eq:meta-train
+            if self.second_order:
+                g2 = grad(through)(w, B1, B2)
+            else:
+                g2 = grad(test)(v, B2)  # eq:meta-test
             return g2 if self.meta == "grace" else add(g1, g2)  # eq:meta-step
 
         return {"none": g, "joint": grad(joint)}.get(self.meta, in_parts(step, 2))

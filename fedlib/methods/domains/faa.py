@@ -1,4 +1,4 @@
-"""Weights that make the generalisation gaps of the clients alike."""
+"""Weights that make the generalisation gaps of the clients equal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Gapped(FedAvg):
-    """What GA and FAA share: clients report how much averaging costs them, the server
-    keeps one weight per client.
+    """What GA and FAA share: clients report what averaging costs; one weight for each.
 
         G_i = cost_i(w) - cost_i(w_i)    w_i: client i's model, w: the average    eq:gap
 
@@ -38,12 +37,11 @@ class Gapped(FedAvg):
     needs_val = True
 
     def cost(self, w, shard):
+        """Loss, or 1 - accuracy, of model w on the client's validation rows, []."""
         b = shard.all("val")
-        return (
-            self.loss(w, b)
-            if self.metric == "loss"
-            else 1 - self.accuracy(self.task.net(w), b)
-        )
+        if self.metric == "loss":
+            return self.loss(w, b)
+        return 1 - self.accuracy(self.task.net(w), b)
 
     def server(self, w, r):
         a = normalize(self.task.x.new_ones(self.task.C))
@@ -53,18 +51,15 @@ class Gapped(FedAvg):
         return {"cost": shard.n * 0}
 
     def local(self, down, mine, shard):
-        # eq:gap, one round late
-        gap = (
-            self.cost(down["w"], shard) - mine["cost"] if shard.t else mine["cost"] * 0
-        )
+        last = mine["cost"]  # of the model uploaded in the round before: eq:gap
+        gap = self.cost(down["w"], shard) - last if shard.t else last * 0
         _, up = super().local(down, mine, shard)
         return {"cost": self.cost(up["w"], shard)}, up | {"gap": gap}
 
 
 @dataclass(frozen=True)
 class FAA(Gapped):
-    """Fairness-aware aggregation: weights that minimise the variance of the
-    generalisation gaps.
+    """Fairness-aware aggregation: weights that minimise the variance of the gaps.
 
     Zhang, Fan, Yao, Zhang, Wang. Fairness-guided federated training for generalization
     and personalization in cross-silo federated learning. FITEE 26(1), 2025. The text at
@@ -72,18 +67,17 @@ class FAA(Gapped):
     w towards w_i and lowers G_i, so descent on Var(G) raises the weight of a client
     whose gap is above the mean:
 
-        z_i = clip((G_i - mean G) / mean |G|, -1, 1)                         eq:faa-z
-        a_i <- a_i exp(eta z_i) / Z, clipped to [floor, ceiling] / C, over its sum
-                                                                             eq:faa-step
+        z_i  = clip((G_i - mean G) / mean |G|, -1, 1)                        eq:faa-z
+        a_i <- a_i exp(eta z_i) / Z                                          eq:faa-step
 
-    timing "probe": with the models w_i of this round fixed, from uniform weights,
-    `trials` times: average, send the trial out, get its gaps at once, step with eta
-    0.7^q; the weights with the smallest Var(G) are used, so it never exceeds that of
-    uniform weights on these rows. Costs `trials` more downloads per round. "lagged":
-    one step per round from the gaps of eq:gap, smoothed G <- beta G + (1 - beta) G_new,
-    with eta (1 - t/R), as GA has it.
-    form: "mirror" is eq:faa-z; "mirror_std" divides by the deviation instead (a step
-    of constant length); "additive" adds eta z_i / C with z over max |z|, GA's step,
+    then clipped to [floor, ceiling] / C, over its sum. timing "probe": with the models
+    w_i of this round fixed, from uniform weights, `trials` times: average, send the
+    trial out, get its gaps at once, step with eta 0.7^q; the weights with the smallest
+    Var(G) are used, so it never exceeds that of uniform weights on these rows. Costs
+    `trials` more downloads per round. "lagged": one step per round from the gaps of
+    eq:gap, smoothed G <- beta G + (1 - beta) G_new, with eta (1 - t/R), as GA has it.
+    form: "mirror" is eq:faa-z; "mirror_std" divides by the deviation instead (a step of
+    constant length); "additive" adds eta z_i / C with z over max |z|, GA's step,
     centred; "closed" a_i ~ a_i G_i, which would equalise gaps that fall as 1 / a_i.
     """
 
@@ -137,64 +131,50 @@ class FAA(Gapped):
 
     def aggregate(self, server, up, r):
         if self.timing == "lagged":
-            first, last = r.t <= 1, server["smooth"]
-            G = up["gap"] if first else self.beta * last + (1 - self.beta) * up["gap"]
-            a = (
-                self.moved(server["a"], G, self.eta * (1 - r.t / r.R))
-                if r.t
-                else server["a"]
-            )
-            return {
-                "w": self.combine(server["w"], up["w"], a),
-                "a": a,
-                "smooth": G,
-                "log": {"weight": a, "gap": up["gap"]},
-            }
-        a, best = normalize(torch.ones_like(server["a"])), None
+            return self.lagged(server, up, r)
+        a, best, least = normalize(torch.ones_like(server["a"])), None, None
         for q in range(self.trials):
             w = self.combine(server["w"], up["w"], a)
             G = r.ask(self.report, {"w": w})["gap"]
-            this = {"w": w, "a": a, "smooth": G}
-            if best is None or G.var(unbiased=False) < best["smooth"].var(
-                unbiased=False
-            ):
-                best = this
+            var = G.var(unbiased=False)
+            if best is None or var < least:
+                best, least = {"w": w, "a": a, "smooth": G}, var
             a = self.moved(a, G, self.eta * 0.7**q)
         return best | {"log": {"weight": best["a"], "gap": best["smooth"]}}
 
+    def lagged(self, server, up, r):
+        """timing "lagged": one step from the smoothed gaps of the last average."""
+        G, a = up["gap"], server["a"]
+        if r.t > 1:
+            G = self.beta * server["smooth"] + (1 - self.beta) * G
+        if r.t:
+            a = self.moved(a, G, self.eta * (1 - r.t / r.R))
+        w, log = self.combine(server["w"], up["w"], a), {"weight": a, "gap": up["gap"]}
+        return {"w": w, "a": a, "smooth": G, "log": log}
+
     def report(self, trial, mine, shard):
-        """The gap of a trial average, against the model that this client
-        has just uploaded.
-        """
+        """The gap of a trial average, against the model this client just uploaded."""
         return {"gap": self.cost(trial["w"], shard) - mine["cost"]}
 
     def moved(self, a, G, eta):
-        """Weights [C] after one step against gaps G [C];
-        gaps that are all but zero move nothing.
-        """
+        """Weights [C] after one step against gaps G [C]; tiny gaps move nothing."""
         size, c = G.abs().mean(), G - G.mean()
         if self.form == "closed":
             new = (1 - eta) * a + eta * normalize((a * G).clamp(min=1e-8))
         elif self.form == "additive":
             new = simplex.additive(a, c / c.abs().max().clamp(min=1e-6), eta)
         else:
-            scale = (
-                size + 1e-8
-                if self.form == "mirror"
-                else c.square().mean().sqrt().clamp(min=1e-6)
-            )
-            # eq:faa-z, eq:faa-step
-            new = simplex.mirror(a, (c / scale).clamp(-1, 1), eta)
-        return torch.where(
-            size < 1e-6, a, simplex.bounded(new, self.floor, self.ceiling)
-        )
+            std = c.square().mean().sqrt().clamp(min=1e-6)
+            z = c / (size + 1e-8 if self.form == "mirror" else std)
+            z = z.clamp(-1, 1)  # eq:faa-z
+            new = simplex.mirror(a, z, eta)  # eq:faa-step
+        new = simplex.bounded(new, self.floor, self.ceiling)
+        return torch.where(size < 1e-6, a, new)
 
 
 @dataclass(frozen=True)
 class FAALagged(FAA):
-    """FAA without extra traffic: one step per round,
-    from the gaps that travel with the uploads.
-    """
+    """FAA without extra traffic: the gaps travel with the uploads, one step a round."""
 
     card = FAA.card._replace(
         line="the same from gaps that are one round old, without extra traffic"

@@ -16,26 +16,24 @@ from ..base.fedavg import Uniform
 
 @dataclass(frozen=True)
 class FedCLIP(Uniform):
-    """Averaging of a small adapter beside a frozen CLIP; the towers stay where they are
-    and are never sent.
+    """Averaging of a small adapter beside a frozen CLIP, whose towers are never sent.
 
     Lu, Hu, Wang, Xie. FedCLIP: Fast Generalization and Personalization for CLIP in
     Federated Learning. IEEE Data Engineering Bulletin, 2023.
 
-        u_i = z_i * A(z_i), normalised        A: the network Adapter  eq:fedclip-adapter
-        S_ij = s u_i' t_(y_j)                  images and sentences of a batch of B rows
-        L = -1/(2B) sum_i (log softmax_j(S_ij)[i] + log softmax_j(S_ji)[i])
-                                                                      eq:fedclip-loss
-        A <- 1/M sum_i A_i                     every client the same  eq:fedclip-average
+        u_i  = z_i * A(z_i), normalised                               eq:fedclip-adapter
+        S_ij = s u_i' t_(y_j),    P = softmax of a row, Q of a column of S
+        L    = -1/(2B) sum_i (log P_ii + log Q_ii)                    eq:fedclip-loss
+        A   <- 1/M sum_i A_i                                          eq:fedclip-average
 
-    Adam with new moments in every round. In S two rows of one class count as a mismatch
-    although their sentences are the same: so it is published, and with few classes
-    nearly every batch has such rows. fedclip_loss = "class_ce" is cross-entropy over
-    the K classes instead. A row alone has nothing to be told from, so a batch of one
-    row is left out.
-
-    The paper sends images through the tower in every pass; here their features are
-    computed once, without augmentation.
+    A: the network Adapter. z_i, t_(y_i): features of image i of a batch of B rows, and
+    of the sentence of its class; s: CLIP's logit scale. Adam with new moments in every
+    round. In S two rows of one class count as a mismatch although their sentences are
+    the same: so it is published, and with few classes nearly every batch has such rows.
+    fedclip_loss = "class_ce" is cross-entropy over the K classes instead. A row alone
+    has nothing to be told from, so a batch of one row is left out. The paper sends
+    images through the tower in every pass; here their features are computed once,
+    without augmentation.
     """
 
     card = Card(
@@ -91,8 +89,7 @@ class FedCLIP(Uniform):
         if isinstance(self.step, Private) and self.fedclip_loss == "contrastive":
             raise ValueError(
                 "FedCLIP.step is Private, which clips the gradient of each row; the "
-                "contrastive loss has none: take "
-                'fedclip_loss="class_ce"'
+                'contrastive loss has none: take fedclip_loss="class_ce"'
             )
         if self.momentum:
             raise ValueError(
@@ -106,34 +103,24 @@ class FedCLIP(Uniform):
             )
 
     def local(self, down, mine, shard):
-        loss, shard_ = (
-            (self.loss, shard)
-            if self.fedclip_loss == "class_ce"
-            else (self.contrastive, shard.altered(paired))
-        )
-        w = adam(
-            self.step(loss),
-            down["w"],
-            shard_,
-            self.lr,
-            (self.beta1, self.beta2),
-            self.eps,
-            self.decay,
-        )
+        loss, batches = self.contrastive, shard.altered(paired)
+        if self.fedclip_loss == "class_ce":
+            loss, batches = self.loss, shard
+        step, betas = self.step(loss), (self.beta1, self.beta2)
+        w = adam(step, down["w"], batches, self.lr, betas, self.eps, self.decay)
         return mine, {"w": w, "n": shard.n}
 
     def contrastive(self, w, b):
-        """eq:fedclip-loss over the rows of a batch that count."""
+        """The contrastive loss [] over the rows of a batch that count."""
         net = self.task.network
         S = net.cosines(net.feat(w, b.x, b), net.text.to(b.x)[b.y])  # [B, B]
         i = torch.arange(len(S), device=S.device)
-        # padding is nobody's mismatch; its own diagonal keeps it finite
-        if b.m is not None:
-            out = (b.m == 0) & (i[:, None] != i)
-            both = S.masked_fill(out, -math.inf), S.T.masked_fill(out, -math.inf)
-        else:
-            both = S, S.T
-        return b.avg(sum(F.cross_entropy(s, i, reduction="none") for s in both)) / 2
+        both = S, S.T
+        if b.m is not None:  # padding is no mismatch; its diagonal keeps it finite
+            padding = (b.m == 0) & (i[:, None] != i)
+            both = [s.masked_fill(padding, -math.inf) for s in both]
+        loss = sum(F.cross_entropy(s, i, reduction="none") for s in both)
+        return b.avg(loss) / 2  # eq:fedclip-loss
 
 
 def paired(batches):

@@ -1,6 +1,4 @@
-"""Generalise and personalise at once:
-aligned local steps, and weights that make the gaps alike.
-"""
+"""Generalise and personalise at once: aligned local steps, weights that even gaps."""
 
 from __future__ import annotations
 
@@ -15,15 +13,14 @@ from .faa import FAA, Gapped
 
 @dataclass(frozen=True)
 class FFTGP(Aligned, FAA):
-    """Each round: broadcast, local meta-learning that keeps features aligned, weights
-    that even out the gaps, average.
+    """Broadcast, align features by meta-learning, weigh to even out gaps, average.
 
     Zhang, Fan, Yao, Zhang, Wang. FFT-GP. FITEE 26(1), 2025. The text at hand states the
     four steps and prints no formula; local step (`Aligned`) and weights (`FAA`) are our
     reading, after the same authors' code of GA and GRACE.
 
-        w_i from w_t by eq:meta-step;   a by eq:faa-step from the gaps eq:gap;
-            w_{t+1} = sum_i a_i w_i                                             eq:fftgp
+        w_i from w_t by eq:meta-step,   a by eq:faa-step from the gaps eq:gap
+        w_{t+1} = sum_i a_i w_i                                                 eq:fftgp
 
     What generalises is w; what a client uses on its own domain is w_i, after its
     training and before the average. meta = "none" is FAA, and with eta = 0 as well it
@@ -37,9 +34,7 @@ class FFTGP(Aligned, FAA):
 
 @dataclass(frozen=True)
 class FFTGPLagged(FFTGP):
-    """FFT-GP without extra traffic: the weights follow gaps that are one round
-    old (`FAALagged`).
-    """
+    """FFT-GP without extra traffic: gaps are one round old, as in `FAALagged`."""
 
     card = FFTGP.card._replace(
         line="FFT-GP whose weights follow gaps that are one round old"
@@ -62,13 +57,13 @@ class FFTGPLagged(FFTGP):
 
 @dataclass(frozen=True)
 class FFTGPBeside(FFTGP):
-    """FFT-GP that also asks, every round, how other rules would average the same local
-    models (Figure 6 of the paper).
+    """FFT-GP, and how other rules would average the same local models in every round.
 
-    The rules: FedAvg, GA and FAA with lagged gaps. Each keeps its own weights and
-    the gaps of its own candidate; FAA's alone is used, so the training is FFT-GP's.
-    Logged for a rule, under "<rule> <what>", [C] each: its weights, and the gaps of its
-    candidate in loss and in accuracy, on validation and on test rows.
+    For Figure 6 of the paper. The rules: FedAvg, GA and FAA with lagged gaps. Each
+    keeps its own weights and the gaps of its own candidate; FAA's alone is used, so the
+    training is FFT-GP's. Logged for a rule, under "<rule> <what>", [C] each: its
+    weights, and the gaps of its candidate in loss and in accuracy, on validation and on
+    test rows.
     """
 
     card = FFTGP.card._replace(
@@ -86,12 +81,9 @@ class FFTGPBeside(FFTGP):
 
     def server(self, w, r):
         state = super().server(w, r)
-        fresh = {
-            "a": state["a"],
-            "smooth": state["smooth"],
-            "gap": {"loss": state["smooth"], "accuracy": state["smooth"]},
-        }
-        return state | {"beside": {k: fresh for k in self.others}}
+        a, zero = state["a"], state["smooth"]
+        first = {"a": a, "smooth": zero, "gap": {"loss": zero, "accuracy": zero}}
+        return state | {"beside": {k: first for k in self.others}}
 
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)
@@ -99,34 +91,27 @@ class FFTGPBeside(FFTGP):
 
     def measured(self, model, mine, shard):
         """Loss and accuracy of a model on this client's validation and test rows."""
-        f, rows = self.task.net(model["w"]), {s: shard.all(s) for s in ("val", "test")}
-        return {f"{s} loss": self.loss(model["w"], b) for s, b in rows.items()} | {
-            f"{s} accuracy": self.accuracy(f, b) for s, b in rows.items()
-        }
+        w, rows = model["w"], {s: shard.all(s) for s in ("val", "test")}
+        f = self.task.net(w)
+        loss = {f"{s} loss": self.loss(w, b) for s, b in rows.items()}
+        return loss | {f"{s} accuracy": self.accuracy(f, b) for s, b in rows.items()}
 
     def aggregate(self, server, up, r):
         new = super().aggregate(server, up, r)
         chosen, log, beside = {"FAA": (new["w"], new["a"])}, dict(new.pop("log")), {}
         for name, rule in self.others.items():
-            was = server["beside"][name]
-            seen = (
-                up | {"gap": was["gap"][rule.metric]}
-                if isinstance(rule, Gapped)
-                else up
-            )
-            now = rule.aggregate(was | {"w": server["w"]}, seen, r)
+            last = server["beside"][name]
+            gapped = isinstance(rule, Gapped)
+            gap = {"gap": last["gap"][rule.metric]} if gapped else {}
+            now = rule.aggregate(last | {"w": server["w"]}, up | gap, r)
             chosen[name] = now["w"], now["log"]["weight"]
-            beside[name] = {k: now.get(k, was[k]) for k in ("a", "smooth")}
+            beside[name] = {k: now.get(k, last[k]) for k in ("a", "smooth")}
         for name, (w, a) in chosen.items():
-            got = r.ask(self.measured, {"w": w})
-            gap = {
-                k: (v - up["own"][k]) * (-1 if "accuracy" in k else 1)
-                for k, v in got.items()
-            }
+            measured = r.ask(self.measured, {"w": w})
+            sign = lambda k: -1 if "accuracy" in k else 1
+            gap = {k: (v - up["own"][k]) * sign(k) for k, v in measured.items()}
             log |= {f"{name} {k}": v for k, v in gap.items()} | {f"{name} weight": a}
             if name in beside:
-                beside[name]["gap"] = {
-                    "loss": gap["val loss"],
-                    "accuracy": gap["val accuracy"],
-                }
+                val = {k: gap[f"val {k}"] for k in ("loss", "accuracy")}
+                beside[name]["gap"] = val
         return new | {"beside": beside, "log": log}

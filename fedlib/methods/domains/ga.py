@@ -12,21 +12,20 @@ from .faa import Gapped
 
 @dataclass(frozen=True)
 class GA(Gapped):
-    """Generalisation adjustment: a client whom averaging hurts counts more in the
-    next round.
+    """Generalisation adjustment: a client whom averaging hurts counts more next round.
 
     Zhang, Xu, Yao, Zhang, Tian, Wang. Federated Domain Generalization with
     Generalization Adjustment. CVPR 2023, and its released code. G_i: the gap of the
     model that client i downloads against its own of the round before (`Gapped`).
 
-        a_i <- a_i + step (1 - t/R) / C  G_i / max_j |G_j|,
-            clipped to [0, 1], over its sum                                        eq:ga
+        a_i <- a_i + step (1 - t/R) / C  G_i / max_j |G_j|                         eq:ga
 
-    The released code subtracts no mean: gaps of one sign move all weights the same way
-    and only the last division makes the step relative. centre = True takes G_i - mean
-    G, as the formula of the paper is remembered. 1 / C is a hard-coded 1/3 there, the
-    first step a little above `step`, the last a little above 0. Equal weights stay if
-    all gaps are 0. A weight can reach 0.
+    then clipped to [0, 1], over its sum. The released code subtracts no mean: gaps of
+    one sign move all weights the same way and only the last division makes the step
+    relative. centre = True takes G_i - mean G, as the formula of the paper is
+    remembered. 1 / C is a hard-coded 1/3 there, the first step a little above `step`,
+    the last a little above 0. Equal weights stay if all gaps are 0. A weight can reach
+    0.
     """
 
     card = Card(
@@ -65,13 +64,8 @@ class GA(Gapped):
         simplex.inside(type(self).__name__, "step_size", self.step_size, 1)
 
     def aggregate(self, server, up, r):
-        G = up["gap"] - up["gap"].mean() if self.centre else up["gap"]
-        z = G / G.abs().max().clamp(min=1e-6)
-        # eq:ga
-        a = (
-            simplex.additive(server["a"], z, self.step_size * (1 - r.t / r.R))
-            if r.t
-            else server["a"]
-        )
+        G, a = up["gap"] - up["gap"].mean() if self.centre else up["gap"], server["a"]
+        z, eta = G / G.abs().max().clamp(min=1e-6), self.step_size * (1 - r.t / r.R)
+        a = simplex.additive(a, z, eta) if r.t else a  # eq:ga
         w = self.combine(server["w"], up["w"], a)
         return {"w": w, "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}

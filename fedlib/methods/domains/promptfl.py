@@ -12,25 +12,23 @@ from ..base.fedavg import Uniform
 
 @dataclass(frozen=True)
 class PromptFL(Uniform):
-    """Averaging of the context vectors of a prompt; both towers of CLIP stay where they
-    are and are never sent.
+    """Averaging of a prompt's context vectors; the towers of CLIP are never sent.
 
     Guo, Guo, Wang, Tang, Xu. PromptFL: Let Federated Participants Cooperatively Learn
     Prompts Instead of Models - Federated Learning in Age of Foundation Model. IEEE
     Transactions on Mobile Computing, 2024.
 
-        t_k   = text tower([start] ctx_1 ... ctx_M [class k] . [end])
-            the network Prompts                                      eq:promptfl-prompt
-        F_i   = mean cross-entropy of softmax_k(s cos(z, t_k))       eq:promptfl-loss
-        ctx_i <- ctx_i - lr_t grad F_i(ctx_i),    lr_t = lr (1 + cos(pi t / R)) / 2
-                                                                     eq:promptfl-step
-        ctx   <- 1/M sum_i ctx_i              every client the same  eq:promptfl-average
+        t_k    = text tower([start] ctx_1 ... ctx_M [class k] . [end])
+        eq:promptfl-prompt F_i    = mean cross-entropy of softmax_k(s cos(z, t_k))
+        eq:promptfl-loss lr_t   = lr (1 + cos(pi t / R)) / 2 ctx_i <- ctx_i - lr_t grad
+        F_i(ctx_i)                        eq:promptfl-step ctx   <- 1/M sum_i ctx_i
+        eq:promptfl-average
 
-    The step size falls over all R rounds, once a round. The released code starts its
-    schedule anew in every round, each time with one epoch at 1e-5 that changes next
-    to nothing; and it appends the clients' tensors to a list that is never emptied,
-    so round t averages the models of all rounds so far. Here a round averages its own
-    models only.
+    t_k is made by the text tower, in the network Prompts. The step size falls over all
+    R rounds, once a round. The released code starts its schedule anew in every round,
+    each time with one epoch at 1e-5 that changes next to nothing; and it appends the
+    clients' tensors to a list that is never emptied, so round t averages the models of
+    all rounds so far. Here a round averages its own models only.
     """
 
     card = Card(
@@ -83,13 +81,8 @@ class PromptFL(Uniform):
             )
 
     def local(self, down, mine, shard):
-        falls = (
-            (1 + math.cos(math.pi * shard.t / shard.R)) / 2
-            if self.schedule == "cosine"
-            else 1
-        )
-        # eq:promptfl-step
-        return mine, {
-            "w": self.fit(self.loss, down["w"], shard, self.lr * falls),
-            "n": shard.n,
-        }
+        lr = self.lr
+        if self.schedule == "cosine":
+            lr = lr * ((1 + math.cos(math.pi * shard.t / shard.R)) / 2)
+        w = self.fit(self.loss, down["w"], shard, lr)  # eq:promptfl-step
+        return mine, {"w": w, "n": shard.n}

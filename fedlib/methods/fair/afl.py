@@ -15,12 +15,10 @@ from ..base.fedavg import FedAvg
 class AFL(FedAvg):
     """Learns the model and, against it, the mixture of clients on which it is worst.
 
-    All clients train.
-
     Mohri, Sivek, Suresh. Agnostic Federated Learning. ICML 2019, section 4.
 
-    F_i: loss of the model as sent, on all training rows of client i. lam [C]
-    starts at 1/C.
+    All clients train. F_i: loss of the model as sent, on all training rows of client i.
+    lam [C] starts at 1/C.
 
         min_w  max_lam  sum_i lam_i F_i(w)        lam in the simplex    eq:afl-objective
         w   <- w - sum_i lam_i (w - w_i)                                eq:afl-step
@@ -70,10 +68,10 @@ class AFL(FedAvg):
             )
         p = server["lam"][i]
         w = self.combine(server["w"], up["w"], p)  # eq:afl-step
-        # eq:afl-mixture
-        lam = project(server["lam"].index_add(0, i, self.gamma * up["loss"]))
-        # eq:afl-average
-        avg = add(scale(server["avg"], r.t / (r.t + 1)), w, 1 / (r.t + 1))
+        ascent = server["lam"].index_add(0, i, self.gamma * up["loss"])
+        lam = project(ascent)  # eq:afl-mixture
+        before = scale(server["avg"], r.t / (r.t + 1))
+        avg = add(before, w, 1 / (r.t + 1))  # eq:afl-average
         return {"w": w, "avg": avg, "lam": lam, "log": {"weight": p}}
 
     def views(self, down, mine, shard):

@@ -13,8 +13,7 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedFa(FedAvg):
-    """Counts clients more that do badly or took part often, with momentum at the client
-    and at the server.
+    """Counts clients more that do badly or took part often; momentum on both sides.
 
     Huang, Li, Wang, Du, Zhang, Huang. Fairness and Accuracy in Horizontal Federated
     Learning. Information Sciences 589, 2022. (Not FedFA, the feature augmentation of
@@ -89,20 +88,18 @@ class FedFa(FedAvg):
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)
         w = down["w"] if self.acc_at == "before" else up["w"]
-        return mine, up | {
-            "acc": self.accuracy(self.task.net(w), shard.all()),
-            "cid": shard.cid,
-        }
+        acc = self.accuracy(self.task.net(w), shard.all())
+        return mine, up | {"acc": acc, "cid": shard.cid}
 
     def aggregate(self, server, up, r):
+        beta, gamma, buffers = self.beta, self.gamma, self.task.buffers
         count = server["count"].index_add(0, up["cid"], torch.ones_like(up["acc"]))
         A = -(normalize(up["acc"] + 1e-10) + 1e-6).log2()  # eq:fedfa-accuracy
         B = -(1 - normalize(count[up["cid"]]) + 1e-5).log2()  # eq:fedfa-frequency
-        p = (1 - self.beta) * normalize(A) + self.beta * normalize(B)  # eq:fedfa-weight
-        avg, buffers = self.combine(server["w"], up["w"], p), self.task.buffers
+        p = (1 - beta) * normalize(A) + beta * normalize(B)  # eq:fedfa-weight
+        avg = self.combine(server["w"], up["w"], p)
         new, old = without(avg, buffers), without(server["w"], buffers)
-        back = sub(old, new) if self.sign == "momentum" else sub(new, old)
-        # eq:fedfa-momentum
-        v = add(scale(server["v"], self.gamma), back, 1 - self.gamma)
+        d = sub(old, new) if self.sign == "momentum" else sub(new, old)
+        v = add(scale(server["v"], gamma), d, 1 - gamma)  # eq:fedfa-momentum
         w = add(new, v, -self.lr) | subset(avg, buffers)  # eq:fedfa-step
         return {"w": w, "v": v, "count": count, "log": {"weight": p}}

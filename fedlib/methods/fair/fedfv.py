@@ -85,28 +85,27 @@ class FedFV(FedAvg):
         p, kept = self.agree(G @ G.T, up["loss"]), {}
         g = p @ G  # eq:fedfv-mean
         if self.tau:
-            kept = {
-                "last": server["last"].index_copy(0, up["cid"], G),
-                "seen": server["seen"].index_fill(0, up["cid"], r.t),
-            }
+            last = server["last"].index_copy(0, up["cid"], G)
+            seen = server["seen"].index_fill(0, up["cid"], r.t)
+            kept = {"last": last, "seen": seen}
             for k in range(self.tau, 0, -1) if r.t >= self.tau else ():
-                against = (kept["seen"] == r.t - k) & (kept["last"] @ g < 0)  # [C]
-                s = against.to(g.dtype) @ kept["last"]
-                # eq:fedfv-external
-                g = g - (g @ s).clamp(max=0) / (s @ s).clamp(min=TINY) * s
+                against = (seen == r.t - k) & (last @ g < 0)  # [C]
+                s = against.to(g.dtype) @ last
+                conflict = (g @ s).clamp(max=0)
+                g = g - conflict / (s @ s).clamp(min=TINY) * s  # eq:fedfv-external
         g = g * (G.mean(0).norm() / g.norm().clamp(min=TINY))  # eq:fedfv-step
-        return kept | {
-            "w": self.move(w, up["w"], g, uniform_weights(p)),
-            "log": {"weight": normalize(p)},
-        }
+        w = self.move(w, up["w"], g, uniform_weights(p))
+        return kept | {"w": w, "log": {"weight": normalize(p)}}
 
     def agree(self, K, loss):
         """The coefficients [M] of the mean of the P_i; K = G G' [M, M], loss [M]."""
         M, order = len(loss), loss.argsort(stable=True)
         K, A = K[order][:, order], torch.eye(M, dtype=K.dtype, device=K.device)
-        free = 1 - A  # i gives way to j != i
-        free[math.ceil((M - 1) * (1 - self.alpha) - 1e-9) if self.alpha else M :] = 0
-        free = free / K.diagonal().clamp(min=TINY)
+        # 1 where client i gives way to j; the largest losses, from place m on, do not
+        m = math.ceil((M - 1) * (1 - self.alpha) - 1e-9) if self.alpha else M
+        yields = 1 - A
+        yields[m:] = 0
+        yields = yields / K.diagonal().clamp(min=TINY)
         for j in range(M):
-            A[:, j] -= (A @ K[:, j]).clamp(max=0) * free[:, j]  # eq:fedfv-internal
+            A[:, j] -= (A @ K[:, j]).clamp(max=0) * yields[:, j]  # eq:fedfv-internal
         return torch.empty_like(loss).index_copy(0, order, A.mean(0))

@@ -13,12 +13,11 @@ from .fedgini import Delayed
 
 
 def gini(a):
-    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m]: the double sum of
-    the paper, O(m^2).
+    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m], in O(m^2).
 
     The denominator is m - 1, which FedGA's Table 6 forces; 1e-10 is added to every
     accuracy; one client alone gives 0. `fedlib.metrics.gini` finds the same number by
-    sorting, O(m log m); the trigger's timing wants this.
+    sorting, O(m log m); here the paper's double sum runs on tensors.
     """
     a = a + 1e-10
     return (a[:, None] - a).abs().sum() / (2 * max(len(a) - 1, 1) * a.sum())
@@ -26,8 +25,7 @@ def gini(a):
 
 @dataclass(frozen=True)
 class FedGA(Delayed):
-    """FedAvg until accuracies stop growing more equal by themselves; then weights that
-    grow with the error.
+    """FedAvg until accuracies stop growing more equal; then weights by the error.
 
     Liu. FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient.
     arXiv 2507.12983, 2025. In the text at hand its formulas are lost: eq:trigger,
@@ -35,16 +33,15 @@ class FedGA(Delayed):
 
     a_i: accuracy of the model as sent, on client i's validation rows.
 
-        G   = sum_ij |a_i - a_j| / (2 (M - 1) sum_i a_i)        the x of eq:trigger
-                                                                         eq:gini
+        G   = sum_ij |a_i - a_j| / (2 (M - 1) sum_i a_i)                 eq:gini
         e_i = 1 - a_i                                                    eq:fedga-error
-        p_i = alpha^e_i / sum_j alpha^e_j        once on; before that n_i / n
-                                                                         eq:fedga-weight
+        p_i = alpha^e_i / sum_j alpha^e_j                                eq:fedga-weight
 
-    alpha = 1 gives 1/M, the uniform average (not FedAvg). With alpha > 1 the client
-    with the lowest accuracy weighs more than 1/M and the one with the highest less.
-    weight_norm = "sum" first divides e_i by sum_j e_j, as later code of the author
-    does: closer to 1/M the larger the cohort. One more number per client goes up.
+    G is the x of eq:trigger; until it passes, p_i = n_i / n. alpha = 1 gives 1/M, the
+    uniform average (not FedAvg). With alpha > 1 the client with the lowest accuracy
+    weighs more than 1/M and the one with the highest less. weight_norm = "sum" first
+    divides e_i by sum_j e_j, as later code of the author does: closer to 1/M the larger
+    the cohort. One more number per client goes up.
     """
 
     card = Card(

@@ -15,16 +15,14 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Delayed(FedAvg):
-    """What FedGini and FedGA share: watch one number x_t per round, and begin once it
-    has stopped falling.
+    """What FedGini and FedGA share: fairness begins once a number x_t stops falling.
 
         rolling:  mean(x[t-W-1 .. t-2]) - mean(x[t-W .. t-1]) < theta    eq:trigger
-        half:     mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta,   h = W // 2
-                                                                         eq:trigger-half
+        half:     mean(x[t-W .. t-h-1]) - mean(x[t-h .. t-1]) < theta    eq:trigger-half
 
-    asked in every round t > W, and in every h-th round from t = W on. The rolling
-    difference is (x[t-W-1] - x[t-1]) / W. The test is one-sided: a rising x passes. The
-    server keeps W + 1 values.
+    with h = W // 2. The first is asked in every round t > W, the second in every h-th
+    round from t = W on. The rolling difference is (x[t-W-1] - x[t-1]) / W. The test is
+    one-sided: a rising x passes. The server keeps W + 1 values.
     """
 
     W: int = hp(
@@ -61,39 +59,34 @@ class Delayed(FedAvg):
         return {"w": w, "past": x.new_zeros(self.W + 1), "on": off}
 
     def watch(self, server, x, t):
-        """What the server keeps after x [] of round t:
-        the values so far, and whether fairness is on in it.
-        """
-        past, h = server["past"], self.W // 2  # x[t-W-1] .. x[t-1]
+        """What the server keeps after x [] of round t: past values, and "on" or not."""
+        past, W, h = server["past"], self.W, self.W // 2  # x[t-W-1] .. x[t-1]
         if self.trigger == "rolling":
-            early, late, ask = past[:-1], past[1:], t > self.W  # eq:trigger
+            early, late, ask = past[:-1], past[1:], t > W  # eq:trigger
         else:
-            # eq:trigger-half
-            early, late, ask = past[1:-h], past[-h:], t >= self.W and t % h == 0
+            early, late = past[1:-h], past[-h:]  # eq:trigger-half
+            ask = t >= W and t % h == 0
         on = (early.mean() - late.mean() < self.theta) & ask
-        return {
-            "past": torch.cat([past[1:], x[None]]),
-            "on": on | server["on"] if self.sticky else on,
-        }
+        past = torch.cat([past[1:], x[None]])
+        return {"past": past, "on": on | server["on"] if self.sticky else on}
 
 
 @dataclass(frozen=True)
 class FedGini(Delayed):
-    """Uniform averaging until the updates stop shrinking; then weights by the rank of
-    the training loss.
+    """Uniform averaging until updates stop shrinking; then weights by rank of the loss.
 
     Li, Zhao, Chen, Zheng. Heterogeneity-aware Fair Federated Learning. Information
     Sciences 619, 2023. The text was not at hand: rebuilt from FedGA's description and
     from later code of FedGA's author.
 
-        U_t = 1/P |1/M sum_i (w_i - w)|^2        the x of eq:trigger   eq:update-scale
-        q_k = epsilon / M + (1 - epsilon) k (k + 1) / D,   D = (M - 1) M (M + 1) / 3
-                                                                       eq:fedgini-weight
+        U_t = 1/P |1/M sum_i (w_i - w)|^2                              eq:update-scale
+        q_k = epsilon / M + (1 - epsilon) k (k + 1) / D                eq:fedgini-weight
 
-    for the client with the k-th smallest loss, k = 0 .. M-1; the q_k sum to 1. Loss:
-    its mean over the batches of local training. epsilon = 1, or a trigger that never
-    passes, is the uniform average. order = "released" gives the largest weight to the
-    smallest loss, as that code does.
+    U_t is the x of eq:trigger. q_k weighs the client with the k-th smallest loss, k = 0
+    .. M-1; with D = (M - 1) M (M + 1) / 3 the q_k sum to 1. Loss: its mean over the
+    batches of local training. epsilon = 1, or a trigger that never passes, is the
+    uniform average. order = "released" gives the largest weight to the smallest loss,
+    as that code does.
     """
 
     card = Card(
@@ -145,35 +138,28 @@ class FedGini(Delayed):
         # two scalars that sgd adds up beside w
         sums = {"(loss)": zero, "(batches)": zero}
 
-        def both(v, b):
+        def with_sums(v, b):
             w = without(v, sums)
             return step(w, b) | {"(loss)": -self.loss(w, b), "(batches)": zero - 1}
 
-        v = sgd(both, down["w"] | sums, shard, self.lr, self.momentum, self.decay)
-        return mine, {
-            "w": without(v, sums),
-            "n": shard.n,
-            "loss": v["(loss)"] / v["(batches)"],
-        }
+        v = sgd(with_sums, down["w"] | sums, shard, self.lr, self.momentum, self.decay)
+        loss = v["(loss)"] / v["(batches)"]
+        return mine, {"w": without(v, sums), "n": shard.n, "loss": loss}
 
     def aggregate(self, server, up, r):
-        # eq:update-scale
-        U = self.progress(server["w"], up["w"]).mean(0).square().mean()
+        g = self.progress(server["w"], up["w"])  # [M, P]
+        U = g.mean(0).square().mean()  # eq:update-scale
         state = self.watch(server, U, r.t)
-        p = torch.where(state["on"], self.ranked(up["loss"]), uniform_weights(up["n"]))
+        on = state["on"]
+        p = torch.where(on, self.ranked(up["loss"]), uniform_weights(up["n"]))
         w = self.combine(server["w"], up["w"], p)
-        return state | {
-            "w": w,
-            "log": {"weight": p, "update_scale": U, "on": state["on"].int()},
-        }
+        return state | {"w": w, "log": {"weight": p, "update_scale": U, "on": on.int()}}
 
     def ranked(self, loss):
         """Weights [M] by the rank of the loss [M]; one client alone weighs 1."""
         M = len(loss)
-        k, D = (
-            torch.arange(M, dtype=loss.dtype, device=loss.device),
-            (M - 1) * M * (M + 1) / 3,
-        )
+        k = torch.arange(M, dtype=loss.dtype, device=loss.device)
+        D = (M - 1) * M * (M + 1) / 3
         rank = k * (k + 1) / D if M > 1 else torch.ones_like(loss)
         q = self.epsilon / M + (1 - self.epsilon) * rank  # eq:fedgini-weight
         order = loss.argsort(stable=True, descending=self.order == "released")

@@ -14,15 +14,14 @@ from ..base.fedavg import FedAvg
 
 
 def min_norm(K, lo, hi, steps=200, rho=2.0, relax=1.6):
-    """argmin of p' K p over {lo <= p <= hi, sum p = 1}; K [M, M] products of unit
-    vectors, bounds [M].
+    """argmin of p' K p over {lo <= p <= hi, sum p = 1}; K [M, M], bounds [M].
 
-    Two easy halves take turns: the nearest point z of the box, a clamp; and on the
-    plane sum p = 1 the best point near y, A y + b. (Douglas-Rachford splitting: Boyd et
-    al., Distributed Optimization and Statistical Learning via the Alternating Direction
-    Method of Multipliers, 2011, sections 3.4.3 and 5.2.) A turn costs two products,
-    where projected gradient pays for a projection on both at once. The answer lies
-    in the set.
+    Douglas-Rachford splitting (Boyd et al., Distributed Optimization and Statistical
+    Learning via the Alternating Direction Method of Multipliers, 2011, sections 3.4.3
+    and 5.2). Two easy problems take turns: the nearest point z of the box, a clamp; and
+    on the plane sum p = 1 the best point near y, A y + b. An iteration costs two
+    products, where projected gradient pays for a projection on both sets at once. The
+    answer lies in the set.
     """
     I = torch.eye(len(K), dtype=K.dtype, device=K.device)
     R = torch.linalg.inv(2 * K + rho * I)
@@ -30,28 +29,27 @@ def min_norm(K, lo, hi, steps=200, rho=2.0, relax=1.6):
     A = rho * (R - torch.outer(b, R.sum(1)))
     B, V, c = relax * (2 * A - I), I - relax * A, relax * b
     v = (lo + hi) / 2
-    for _ in range(steps):  # v <- v + relax (A (2 z - v) + b - z) with z = clamp(v)
-        v = torch.addmv(torch.addmv(c, B, v.clamp(lo, hi)), V, v)
+    for _ in range(steps):  # v <- v + relax (A (2 z - v) + b - z)
+        z = v.clamp(lo, hi)
+        v = torch.addmv(torch.addmv(c, B, z), V, v)
     return project_box(v.clamp(lo, hi), lo, hi)
 
 
 @dataclass(frozen=True)
 class FedMGDA(FedAvg):
-    """Weighs updates of unit length so that their sum is as short as possible: downhill
-    for everyone.
+    """Weighs unit updates so that their sum is as short as possible: it helps everyone.
 
     Hu, Shaloudegi, Zhang, Yu. Federated Learning Meets Multi-Objective Optimization.
     IEEE Transactions on Network Science and Engineering 9(4), 2022 (FedMGDA+).
 
         u_i = g_i / |g_i|,   g_i = w - w_i                            eq:fedmgda-unit
-        p   = argmin |sum_i p_i u_i|^2  on the simplex, |p_i - n_i / n| <= epsilon
-                                                                      eq:fedmgda-weights
+        p   = argmin |sum_i p_i u_i|^2,  |p_i - n_i / n| <= epsilon   eq:fedmgda-weights
         w  <- w - eta sum_i p_i u_i                                   eq:fedmgda-step
 
-    epsilon = 0 keeps p_i = n_i / n. epsilon = 1 frees p: then d = sum_i p_i u_i has
-    <u_i, d> >= |d|^2 for every i, so that no client gets worse, to first order. A step
-    is at most eta long, whatever the updates: with eta = lr, the released choice,
-    R rounds move the model by at most R lr.
+    p lies in the simplex. epsilon = 0 keeps p_i = n_i / n. epsilon = 1 frees p: then d
+    = sum_i p_i u_i has <u_i, d> >= |d|^2 for every i, so that no client gets worse, to
+    first order. A step is at most eta long, whatever the updates: with eta = lr, the
+    released choice, R rounds move the model by at most R lr.
     """
 
     card = Card(

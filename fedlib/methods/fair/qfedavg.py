@@ -12,8 +12,7 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class QFedAvg(FedAvg):
-    """Counts a client the more the higher its loss, and shortens the step where the
-    objective is steep.
+    """Counts a client the more the higher its loss; where that is steep, short steps.
 
     Li, Sanjabi, Beirami, Smith. Fair Resource Allocation in Federated Learning. ICLR
     2020, Algorithm 2.
@@ -67,5 +66,5 @@ class QFedAvg(FedAvg):
         D = (L * F**q) @ g  # eq:qfed-direction (sum)
         h = q * F ** (q - 1) * (L * g).square().sum(1) + L * F**q  # eq:qfed-curvature
         p = normalize(F**q)
-        # eq:qfed-step
-        return {"w": self.move(w, up["w"], D / h.sum(), p), "log": {"weight": p}}
+        w = self.move(w, up["w"], D / h.sum(), p)  # eq:qfed-step
+        return {"w": w, "log": {"weight": p}}

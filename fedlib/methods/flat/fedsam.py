@@ -12,20 +12,19 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedSAM(FedAvg):
-    """FedAvg whose clients descend along the gradient at the worst point near the
-    model: sharpness-aware minimisation.
+    """FedAvg whose clients take sharpness-aware steps.
 
     Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware
     Minimization. ICML 2022, Algorithm 1.
 
-        e   = rho g / |g|       g the gradient at w_i, |g| over all its tensors together
-                                                                       eq:fedsam-perturb
+        e   = rho g / |g|,   g = grad F_i(w_i)                         eq:fedsam-perturb
         w_i <- w_i - lr grad F_i(w_i + e)      on the same batch as g  eq:fedsam-step
 
-    Two gradients a batch. The model itself never moves to w_i + e and back, so nothing
-    is lost to rounding; running statistics of batch norm are those at w_i. Decay and
-    momentum act on w_i, outside the perturbation. The same as FedAvg with the piece
-    SAM(rho) as its step. rho -> 0 is FedAvg; so is a vanishing gradient, for then
+    w_i + e is the worst point near w_i, to first order; |g| is over all tensors
+    together. Two gradients a batch. The model itself never moves to w_i + e and back,
+    so nothing is lost to rounding; running statistics of batch norm are those at w_i.
+    Decay and momentum act on w_i, outside the perturbation. The same as FedAvg with the
+    piece SAM(rho) as its step. rho -> 0 is FedAvg; so is a vanishing gradient, for then
     e = 0. The name also stands for a method of Caldarola, Caputo and Ciccone (ECCV
     2022), which adds an average over rounds; this is not that one, nor MoFedSAM.
     """
@@ -51,16 +50,10 @@ class FedSAM(FedAvg):
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.rho < math.inf:
+            none = "; rho = 0 perturbs nothing: that is FedAvg"
             raise ValueError(
-                (
-                    f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
-                    "finite number above 0"
-                )
-                + (
-                    "; rho = 0 perturbs nothing: that is FedAvg"
-                    if self.rho == 0
-                    else ""
-                )
+                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
+                f"finite number above 0{none if self.rho == 0 else ''}"
             )
         if self.step != Plain():
             raise ValueError(
@@ -69,14 +62,5 @@ class FedSAM(FedAvg):
             )
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        step = SAM(self.rho)(loss)  # eq:fedsam-perturb
-        # eq:fedsam-step
-        return sgd(
-            step,
-            w,
-            shard,
-            self.lr if lr is None else lr,
-            self.momentum,
-            self.decay,
-            pull,
-        )
+        g, lr = SAM(self.rho)(loss), self.lr if lr is None else lr  # eq:fedsam-perturb
+        return sgd(g, w, shard, lr, self.momentum, self.decay, pull)  # eq:fedsam-step

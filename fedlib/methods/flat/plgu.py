@@ -21,17 +21,16 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class LayerWise:
-    """How far has each layer of a client moved from the common model, and how hard is
-    each shaken while it trains?
+    """Each layer's personalisation score, and a perturbation in proportion to it.
 
     A part of a method: it stands before a Method among the bases.
 
-        xi_l = |theta_l - w_l| / dim_l,   then divided by their sum
-            the personalisation score                                    eq:plgu-score
-        e_l  = rho  L xi_l  g_l / |g|     g the gradient, |g| of all layers
-            the perturbation                                             eq:plgu-perturb
+        m_l  = |theta_l - w_l| / dim_l            movement from the common model w
+        xi_l = m_l / sum_l m_l                    personalisation score  eq:plgu-score
+        e_l  = rho  L xi_l  g_l / |g|             perturbation           eq:plgu-perturb
 
-    Equal scores, L xi_l = 1, give exactly SAM's perturbation of length rho; the
+    g: the gradient, |g| over all layers. In the code s_l = L xi_l, scores with mean 1.
+    Equal ones, s_l = 1, give exactly SAM's perturbation of length rho; the
     paper's sum-one scores would shrink it L-fold. Its equation 4 has ordinary SAM as
     its solution; equation 5, which is the algorithm, has an exponent that would let
     e grow as g vanishes. This is the reading of p = q = 2. At one movement per weight
@@ -82,86 +81,67 @@ class LayerWise:
             # a network without proper layers is refused here
             self.units(self.task.shapes)
         if not (isinstance(self.rho, (int, float)) and 0 < self.rho < math.inf):
+            none = "; for training without a perturbation give perturb='none'"
             raise ValueError(
-                (
-                    f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
-                    "finite number above 0"
-                )
-                + (
-                    "; for training without a perturbation give perturb='none'"
-                    if self.rho == 0
-                    else ""
-                )
+                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
+                f"finite number above 0{none if self.rho == 0 else ''}"
             )
 
     def units(self, w):
-        """One tuple of names per layer, of the tensors that w holds:
-        a body lacks the head.
-        """
-        units = (
-            self.task.layers
-            if self.layer == "tensor"
-            else getattr(self.task.network, "units", self.task.layers)
-        )
-        units = (
-            units
-            if self.layer == "module"
-            else tuple((k,) for names in units for k in names)
-        )
-        return tuple(
-            filter(None, (tuple(k for k in names if k in w) for names in units))
-        )
+        """One tuple of names per layer, of the tensors in w (a body lacks the head)."""
+        layers, network = self.task.layers, self.task.network
+        if self.layer == "module":
+            units = getattr(network, "units", layers)
+        else:
+            units = [(k,) for names in layers for k in names]
+        inside = (tuple(k for k in names if k in w) for names in units)
+        return tuple(names for names in inside if names)
 
     def movement(self, a, b):
         """How far model a is from model b, layer by layer [L]: |a_l - b_l| / dim_l."""
         power = {"dim": 1.0, "root": 0.5}[self.by]
-        return torch.stack(
-            [
-                sqnorm({k: a[k] - b[k] for k in names}).sqrt()
-                / sum(a[k].numel() for k in names) ** power
-                for names in self.units(b)
-            ]
-        )
 
-    def scores(self, raw):
-        """Movements [L] -> scores [L] with mean 1;
-        all 1 where nothing has moved (their sum is 1e-12 or less).
-        """
-        total = raw.sum()
-        # eq:plgu-score
-        return torch.where(
-            total > TINY, len(raw) * raw / total.clamp(min=TINY), torch.ones_like(raw)
-        )
+        def moved(names):
+            dim = sum(a[k].numel() for k in names)
+            return sqnorm({k: a[k] - b[k] for k in names}).sqrt() / dim**power
+
+        return torch.stack([moved(names) for names in self.units(b)])
+
+    def scores(self, m):
+        """Movements m [L] -> scores [L] with mean 1; all 1 where nothing has moved."""
+        total, L = m.sum(), len(m)
+        s = L * m / total.clamp(min=TINY)  # eq:plgu-score
+        return torch.where(total > TINY, s, torch.ones_like(m))
 
     def perturbation(self, g, s, part=None):
-        """e, a tree like the gradient g, from scores s [L] of mean 1; part [L]: 1 for
-        layers that are perturbed, None: all.
+        """e, a tree like the gradient g, from scores s [L] of mean 1.
+
+        part [L]: 1 for layers that are perturbed, 0 for the others; None: all.
         """
         if self.perturb == "none":
             return tmap(torch.zeros_like, g)
-        units = self.units(g)
-        s = s / len(s) if self.scale == "sum1" else s
+        units, s = self.units(g), s / len(s) if self.scale == "sum1" else s
         s = s if part is None else s * part
-        weight = {"mean1": part, "sum1": part, "renorm": s, "exact": s}[self.scale]
+        # |g| of the perturbed layers, or of g as the scores weigh it
+        weight = s if self.scale in ("renorm", "exact") else part
         length = sqnorm(g if weight is None else spread(weight, g, units)).sqrt() + TINY
-        # eq:plgu-perturb
-        return spread(
-            self.rho / length * (s * s if self.scale == "exact" else s), g, units
-        )
+        factor = s * s if self.scale == "exact" else s
+        return spread(self.rho / length * factor, g, units)  # eq:plgu-perturb
 
-    def twice(self, d, lr, s, fresh=False):
-        """Two steps on one batch as one direction: g, then the gradient at the
-        perturbed point; s: g -> scores [L].
+    def twice(self, gradient, lr, s, fresh=False):
+        """Two steps on one batch as one direction (w, batch) -> tree.
 
-        Without momentum and decay exactly two steps; these, and running statistics, see
-        the pair as one.
+        The first is along g, the second along the gradient at the perturbed point; s: g
+        -> scores [L]. fresh: the perturbation follows a gradient taken after the first
+        step. Without momentum and decay exactly two steps; these, and running
+        statistics, see the pair as one.
         """
 
         def direction(w, b):
-            g = d(w, b)
+            g = gradient(w, b)
             after = {k: w[k] - lr * g[k] for k in w}
-            e = self.perturbation(d(after, b) if fresh else g, s(g))
-            return tmap(torch.add, g, d(tmap(torch.add, after, e), b))
+            e = self.perturbation(gradient(after, b) if fresh else g, s(g))
+            return tmap(torch.add, g, gradient(tmap(torch.add, after, e), b))
 
         return direction
 
@@ -181,10 +161,9 @@ def mix(own, a, b, units):
     return {k: torch.where(own[at[k]], a[k], b[k]) if k in at else b[k] for k in b}
 
 
-def largest(raw, D):
-    """Truth values [L]: the D largest of raw [L]; of equal ones the earlier layer."""
-    i = torch.arange(len(raw), device=raw.device)
-    ahead = (raw[None] > raw[:, None]) | (
-        (raw[None] == raw[:, None]) & (i[None] < i[:, None])
-    )
-    return ahead.sum(1) < D
+def largest(m, D):
+    """Truth values [L]: the D largest of m [L]; of equal ones the earlier layer."""
+    i = torch.arange(len(m), device=m.device)
+    earlier = (m[None] == m[:, None]) & (i[None] < i[:, None])
+    before = (m[None] > m[:, None]) | earlier  # [L, L]: column before row
+    return before.sum(1) < D

@@ -8,21 +8,20 @@ from torch.func import vmap
 
 from ...core.local import sgd
 from ...core.method import Card
-from ...core.tree import sub, subset, without
+from ...core.tree import without
 from ..personal.pfedhn import PFedHN
 from .plgu import LayerWise
 
 
 @dataclass(frozen=True)
 class PLGUGHN(LayerWise, PFedHN):
-    """pFedHN whose clients take two steps on each batch, the second at a point
-    perturbed layer by layer. Derived, not printed.
+    """pFedHN whose clients take pairs of steps, the second at a perturbed point.
 
-    Named in Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance
-    Clients for Personalized Federated Learning. CVPR 2023, whose supplement holds the
-    procedure. This one follows from pFedHN and from PLGU-GRep:
+    Derived, not printed: named in Qu, Li, Han, Duan, Shen, Chen. How to Prevent the
+    Poor Performance Clients for Personalized Federated Learning. CVPR 2023, whose
+    supplement holds the procedure. This one follows from pFedHN and from PLGU-GRep:
 
-        theta <- theta - lr g,   then   theta <- theta - lr grad F_i(theta + e)
+        theta <- theta - lr g,  then  theta <- theta - lr grad F_i(theta + e)
                                                                              eq:ghn-pair
 
     The server scores (LayerWise) the model it writes for client i against the mean
@@ -46,19 +45,11 @@ class PLGUGHN(LayerWise, PFedHN):
 
     def send(self, server, ids):
         down, middle = super().send(server, ids), self.reference(server)
-        return down | {
-            "s": vmap(lambda w: self.scores(self.movement(w, middle)))(
-                without(down["w"], self.task.buffers)
-            )
-        }
+        scores = vmap(lambda w: self.scores(self.movement(w, middle)))
+        return down | {"s": scores(without(down["w"], self.task.buffers))}
 
     def local(self, down, mine, shard):
-        both = self.twice(self.step(self.loss), self.lr, lambda g: down["s"])
-        # eq:ghn-pair
-        w = sgd(both, down["w"], shard, self.lr, self.momentum, self.decay)
-        gap = sub(*(without(t, self.task.buffers) for t in (down["w"], w)))
-        return mine, {
-            "gap": gap,
-            "buffers": subset(w, self.task.buffers),
-            "cid": shard.cid,
-        }
+        w, lr = down["w"], self.lr
+        pair = self.twice(self.step(self.loss), lr, lambda g: down["s"])
+        trained = sgd(pair, w, shard, lr, self.momentum, self.decay)  # eq:ghn-pair
+        return mine, self.change(w, trained, shard)

@@ -15,26 +15,24 @@ from .plgu import LayerWise
 
 @dataclass(frozen=True)
 class PLGUGRep(LayerWise, FedRep):
-    """FedRep whose body takes two steps on each batch, the second at a point perturbed
-    layer by layer.
+    """FedRep whose body takes pairs of steps, the second at a perturbed point.
 
     Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for
     Personalized Federated Learning. CVPR 2023, Algorithm 3.
 
-        h_i <- head_epochs passes of SGD on F_i(phi, .)             with phi as received
-                                                                            eq:grep-head
-        phi_i <- phi_i - lr g,   then   phi_i <- phi_i - lr grad F_i(phi_i + e, h_i)
-                                                                            eq:grep-body
-        phi <- sum_i n_i / n  phi_i
+        h_i   <- head_epochs passes of SGD on F_i(phi, .)                   eq:grep-head
+        phi_i <- phi_i - lr g                                on each batch, and then
+        phi_i <- phi_i - lr grad F_i(phi_i + e, h_i)         on the same    eq:grep-body
+        phi   <- sum_i n_i / n  phi_i
 
-    e comes from g, with scores of how far this client's body was from phi when it last
-    trained: the two bodies that equation 10 compares are equal after the download,
-    0 / 0 (`against` = "drift" compares after the first of the two steps instead).
-    A first training has equal scores. The equations write one batch a round; FedRep
-    makes one pass (`steps` = 1 is literal). perturb = "none" leaves two plain steps per
-    batch, FedRep-2x: the control without which a gain says nothing. The personal model
-    is the own head on the body of the day, also after training, where FedRep is scored
-    on its own trained body.
+    h_i is fitted to phi as received. e comes from g, with scores of how far this
+    client's body was from phi when it last trained: the two bodies that equation 10
+    compares are equal after the download, 0 / 0 (`against` = "drift" compares after the
+    first of the two steps instead). A first training has equal scores. The equations
+    write one batch a round; FedRep makes one pass (`steps` = 1 is literal). perturb =
+    "none" leaves two plain steps per batch, FedRep-2x: the control without which a gain
+    says nothing. The personal model is the own head on the newest shared body, also
+    after training, where FedRep is scored on its own trained body.
     """
 
     head_epochs: int = hp(
@@ -74,43 +72,35 @@ class PLGUGRep(LayerWise, FedRep):
         "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
         "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
     )
-    # nothing to do on download: views put the own head on the body of the day
+    # nothing to do on download: views put the own head on the newest shared body
     download = "cohort"
     receive = Method.receive
 
     def plans(self):
-        return super().plans() | (
-            {"train": self.plan(1, steps=self.steps)} if self.steps else {}
-        )
+        train = {"train": self.plan(1, steps=self.steps)} if self.steps else {}
+        return super().plans() | train
 
     def client(self, w, shard):
         body, head = self.task.split(w)
-        return {
-            "head": head,
-            "body": body,
-            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
-        }
+        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
+        return {"head": head, "body": body, "seen": seen}
 
     def local(self, down, mine, shard):
-        phi = down["w"]
-        # eq:grep-head
-        h = self.fit(lambda h, b: self.loss(phi | h, b), mine["head"], shard.on("head"))
-        known = torch.where(
-            mine["seen"], self.scores(self.movement(mine["body"], phi)), 1.0
-        )
+        phi, seen, lr = down["w"], mine["seen"], self.lr
+        of_head = lambda h, b: self.loss(phi | h, b)
+        h = self.fit(of_head, mine["head"], shard.on("head"))  # eq:grep-head
+        last = self.scores(self.movement(mine["body"], phi))
+        last = torch.where(seen, last, 1.0)
 
         def s(g):
-            moved = self.movement(scale(g, self.lr), tmap(torch.zeros_like, g))
-            return known if self.against == "last" else self.scores(moved)
+            drift = self.movement(scale(g, lr), tmap(torch.zeros_like, g))
+            return last if self.against == "last" else self.scores(drift)
 
-        both = self.twice(
-            self.step(lambda v, b: self.loss(v | h, b)), self.lr, s, self.fresh
-        )
-        phi = sgd(both, phi, shard, self.lr, self.momentum, self.decay)  # eq:grep-body
-        return {"head": h, "body": phi, "seen": torch.ones_like(mine["seen"])}, {
-            "w": phi,
-            "n": shard.n,
-        }
+        gradient = self.step(lambda v, b: self.loss(v | h, b))
+        pair = self.twice(gradient, lr, s, self.fresh)
+        body = sgd(pair, phi, shard, lr, self.momentum, self.decay)  # eq:grep-body
+        mine = {"head": h, "body": body, "seen": torch.ones_like(seen)}
+        return mine, {"w": body, "n": shard.n}
 
     def views(self, down, mine, shard):
         return {"personal": self.task.net(down["w"] | mine["head"])}

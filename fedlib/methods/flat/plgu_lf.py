@@ -16,30 +16,28 @@ from .plgu import TINY, LayerWise, largest, mix, spread
 
 @dataclass(frozen=True)
 class PLGULF(LayerWise, FedAvg):
-    """Each client trains two models at once: its own, and a perturbed copy of the
-    common one. Only the copy is averaged.
+    """Each client trains its own model, and a perturbed copy of the common one.
 
     Qu, Li, Han, Duan, Shen, Chen. How to Prevent the Poor Performance Clients for
     Personalized Federated Learning. CVPR 2023, Algorithms 1 and 2.
 
-        theta_i <- theta_i on the D layers with the largest scores xi_i, w on the others
-                                                                            eq:plgu-mix
-        theta_i <- theta_i - lr g,   u <- u - lr grad F(u + e),   u starts at w
-                                                                            eq:plgu-pair
+        theta_i <- theta_i on the D layers of the largest xi_i, else w      eq:plgu-mix
+        theta_i <- theta_i - lr g,   u <- u - lr grad F(u + e)              eq:plgu-pair
         w       <- sum_i n_i / n  u_i                                       eq:fedavg
 
-    g is the gradient at theta_i, e the perturbation it gives (LayerWise), both from
-    the same batch: two gradients a batch, as for any method with a common and an own
-    model. As printed, Algorithm 1 moves u by gradients of theta_i; `at` = "theta" does.
-    "Frozen" layers are not overwritten by the download, but train: never trained, they
-    would lag ever further and be chosen for ever (`freeze`). A client that trains for
-    the first time has nothing of its own: it takes w, and every score is 1. One that
-    never trained is served by w. Views: personal is theta_i as its last training left
-    it; refreshed is eq:plgu-mix applied to it now.
-    Running statistics of batch norm belong to no layer: a download overwrites them all.
-    Limits, with equal scores, direction w and D = 0: w is FedSAM's if universal layers
-    are perturbed and FedAvg's if personal ones are; with D = L the other way round,
-    from a client's second training on. The paper claims both (4.1 and 6.3).
+    u starts at w; only these copies are averaged. g is the gradient at theta_i, e the
+    perturbation it gives (LayerWise), both from the same batch: two gradients a batch,
+    as for any method with a common and an own model. As printed, Algorithm 1 moves u by
+    gradients of theta_i; `at` = "theta" does. "Frozen" layers are not overwritten by
+    the download, but train: never trained, they would lag ever further and be chosen
+    for ever (`freeze`). A client that trains for the first time has nothing of its own:
+    it takes w, and every score is 1. One that never trained is served by w. Views:
+    personal is theta_i as its last training left it; refreshed is eq:plgu-mix applied
+    to it now. Running statistics of batch norm belong to no layer: a download
+    overwrites them all. Limits, with equal scores, direction w and D = 0: w is FedSAM's
+    if universal layers are perturbed and FedAvg's if personal ones are; with D = L the
+    other way round, from a client's second training on. The paper claims both (4.1 and
+    6.3).
     """
 
     D: int = hp(
@@ -117,59 +115,42 @@ class PLGULF(LayerWise, FedAvg):
         return len(self.units(self.task.shapes))
 
     def client(self, w, shard):
-        return {
-            "w": w,
-            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
-        }
+        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
+        return {"w": w, "seen": seen}
 
     def start(self, w, mine):
-        """(theta_i at the start of a round, scores [L],
-        truth values [L] of its personal layers).
-        """
-        raw, seen = (
-            self.movement(mine["w"], w),
-            mine["seen"] | (self.first == "initial"),
-        )
+        """(theta_i at the start of a round, scores s [L], personal layers [L])."""
+        m, seen = self.movement(mine["w"], w), mine["seen"] | (self.first == "initial")
         D = self.D if self.D >= 0 else min(5, max(1, self.L // 4))
-        own = largest(raw, D) & seen & (raw.sum() > TINY)
-        s = torch.where(
-            seen & (not self.uniform), self.scores(raw), torch.ones_like(raw)
-        )
+        own = largest(m, D) & seen & (m.sum() > TINY)
+        equal = torch.ones_like(m)
+        s = torch.where(seen & (not self.uniform), self.scores(m), equal)
         return mix(own, mine["w"], w, self.units(w)), s, own  # eq:plgu-mix
 
     def local(self, down, mine, shard):
         theta, s, own = self.start(down["w"], mine)
-        mine_, rest = own.to(s.dtype), 1 - own.to(s.dtype)
-        part = {"all": None, "none": None, "personal": mine_, "universal": rest}[
-            self.perturb
-        ]
-        units, d = self.units(theta), self.step(self.loss)
+        personal = own.to(s.dtype)  # [L], 1 for a personal layer
+        universal = 1 - personal
+        part = {"personal": personal, "universal": universal}.get(self.perturb)
+        units, gradient = self.units(theta), self.step(self.loss)
 
-        def step(m, b):
-            g = d(m["theta"], b)
-            e = self.perturbation(
-                g if self.direction == "theta" else d(m["w"], b), s, part
-            )
-            if self.freeze:  # frozen: neither the gradient nor the decay moves them
-                g = add(
-                    spread(rest, g, units),
-                    spread(mine_, m["theta"], units),
-                    -self.decay,
-                )
-            return {"theta": g, "w": d(add(m[self.at], e), b)}  # eq:plgu-pair
+        def frozen(g, theta):  # neither gradient nor decay moves personal layers
+            kept = spread(personal, theta, units)
+            return add(spread(universal, g, units), kept, -self.decay)
 
-        m = sgd(
-            step,
-            {"theta": theta, "w": down["w"]},
-            shard,
-            self.lr,
-            self.momentum,
-            self.decay,
-        )
-        return {"w": m["theta"], "seen": torch.ones_like(mine["seen"])}, {
-            "w": m["w"],
-            "n": shard.n,
-        }
+        def direction(models, b):
+            theta, u = models["theta"], models["w"]
+            g = gradient(theta, b)
+            along = g if self.direction == "theta" else gradient(u, b)
+            e = self.perturbation(along, s, part)
+            g_u = gradient(add(models[self.at], e), b)
+            g = frozen(g, theta) if self.freeze else g
+            return {"theta": g, "w": g_u}  # eq:plgu-pair
+
+        models = {"theta": theta, "w": down["w"]}
+        models = sgd(direction, models, shard, self.lr, self.momentum, self.decay)
+        mine = {"w": models["theta"], "seen": torch.ones_like(mine["seen"])}
+        return mine, {"w": models["w"], "n": shard.n}
 
     def views(self, down, mine, shard):
         net, w = self.task.net, down["w"]

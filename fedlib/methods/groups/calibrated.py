@@ -1,6 +1,4 @@
-"""A server that adds an update of its own to the aggregated one, around any method; and
-updates that are only noise.
-"""
+"""A server that adds an update of its own, around any method; two that are noise."""
 
 from __future__ import annotations
 
@@ -14,17 +12,15 @@ from ...core.tree import add, leaves, scale, tmap, unrow, without
 
 @dataclass(frozen=True)
 class Calibrated(Wrap):
-    """From round T0 = floor(R (1 - rho)) on the server adds lam g_s to what the method
-    inside has aggregated.
+    """From round T0 = floor(R (1 - rho)) on the server adds an update of its own.
 
         w <- w - lr (AR(g_1 .. g_M) + lam g_s)            eq:calibrated   (EquFL, eq. 6)
 
-    A subclass says what g_s is: `update(server, w, new, r)` -> (server, g_s, what to
-    log), with w the model that the clients downloaded and `new` the aggregated one. The
-    method inside keeps its model in its server state under "w".
+    AR is the aggregation of the method inside, which keeps its model in its server
+    state under "w". A subclass says what g_s is: `update`.
     """
 
-    around = "FedAvg"
+    around = "FedAvg"  # the method inside, where none is named
 
     lam: float = hp(
         1.0,
@@ -42,46 +38,46 @@ class Calibrated(Wrap):
     )
 
     def phases(self, R):
-        """(rounds before the calibrated ones,
-        first calibrated round of the model's own clock).
+        """(rounds of the run before the calibrated ones, rounds of training in them).
+
+        They differ for a server that goes back to an earlier model.
         """
         T0 = math.floor(R * (1 - self.rho) + 1e-9)
         return T0, T0
 
     def server(self, w, r):
         state = super().server(w, r)
-        missing = [
-            k
-            for layer in self.task.layers
-            for k in layer
-            if k not in state["in"].get("w", {})
-        ]
-        if missing:
-            raise ValueError(
-                f"{type(self).__name__} around {type(self.inner).__name__}: the server "
-                f"holds no whole model under 'w' ({missing[0]} is missing), so nothing "
-                "can be calibrated; take a method with a global model"
-            )
+        have = state["in"].get("w", {})
+        for k in (k for layer in self.task.layers for k in layer):
+            if k not in have:
+                raise self.no_model(f"{k} is missing")
         return state
+
+    def no_model(self, why):
+        """The ValueError for a method inside that has no global model."""
+        return ValueError(
+            f"{type(self).__name__} around {type(self.inner).__name__}: the server "
+            f"holds no whole model under 'w' ({why}), so nothing can be calibrated; "
+            "take a method with a global model"
+        )
 
     def aggregate(self, server, up, r):
         w, out = server["in"]["w"], super().aggregate(server, up, r)
         for k, v in out["in"]["w"].items():
             if v.shape != w[k].shape:
-                raise ValueError(
-                    f"{type(self).__name__} around {type(self.inner).__name__}: the "
-                    f"server holds no whole model under 'w' ({k} is cut), so nothing "
-                    "can be calibrated; take a method with a global model"
-                )
+                raise self.no_model(f"{k} is cut")
         if r.t < self.phases(r.R)[0]:
             return out
-        out, g, log = self.update(out, w, out["in"]["w"], r)
-        new = out["in"]["w"]
-        # eq:calibrated
-        new = new | add(without(new, self.task.buffers), g, -self.inner.lr * self.lam)
+        out, g_s, log = self.update(out, w, out["in"]["w"], r)
+        new, step = out["in"]["w"], self.inner.lr * self.lam
+        new = new | add(without(new, self.task.buffers), g_s, -step)  # eq:calibrated
         return out | {"in": out["in"] | {"w": new}, "log": out["log"] | log}
 
     def update(self, server, w, new, r):
+        """(server, g_s, what to log), g_s a tree of parameters.
+
+        w: the model that the clients downloaded; new: the aggregated one.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
 
@@ -107,21 +103,13 @@ class GaussianUpdate(Calibrated):
     )
 
     def update(self, server, w, new, r):
-        return (
-            server,
-            scale(
-                normal(fold(r.key, tag("update")), without(w, self.task.buffers)),
-                self.std,
-            ),
-            {},
-        )
+        key, like = fold(r.key, tag("update")), without(w, self.task.buffers)
+        return server, scale(normal(key, like), self.std), {}
 
 
 @dataclass(frozen=True)
 class UniformUpdate(Calibrated):
-    """A control: the server's update is noise,
-    each coordinate uniform in [-bound, bound].
-    """
+    """A control: the server's update is noise, uniform in [-bound, bound]^P."""
 
     bound: float = hp(
         1.0,
@@ -135,10 +123,7 @@ class UniformUpdate(Calibrated):
     )
 
     def update(self, server, w, new, r):
-        like = without(w, self.task.buffers)
-        u = uniform(
-            fold(r.key, tag("update")),
-            (sum(x.numel() for x in leaves(like)),),
-            leaves(like)[0].dtype,
-        )
-        return server, tmap(lambda v: self.bound * (2 * v - 1), unrow(u, like)), {}
+        key, like = fold(r.key, tag("update")), without(w, self.task.buffers)
+        P, dtype = sum(x.numel() for x in leaves(like)), leaves(like)[0].dtype
+        u = unrow(uniform(key, (P,), dtype), like)  # in [0, 1]
+        return server, tmap(lambda v: self.bound * (2 * v - 1), u), {}

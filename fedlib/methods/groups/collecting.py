@@ -15,13 +15,14 @@ from .calibrated import Calibrated
 
 @dataclass(frozen=True)
 class Collecting(Calibrated):
-    """Keeps a trail of global models in its state: "trail", every leaf [c, ...], of the
-    rounds "window" [c].
+    """Keeps c global models as checkpoints in its state.
+
+    "trail": the models, every leaf [c, ...]; "window" [c]: their rounds; "met" [c]: was
+    there a model in that round? With an empty cohort there was none.
 
     `collect` "continuous" takes the first `count` rounds, "discrete" as many at random,
     both before T0; with `rewind` from a rehearsal of all T rounds, after which the
-    server goes back to round T0 (give the run T + T - T0 rounds). A round in which
-    nobody was online leaves no model ("met" [c]).
+    server goes back to round T0 (give the run T + T - T0 rounds).
     """
 
     collect: str = hp(
@@ -53,12 +54,8 @@ class Collecting(Calibrated):
         count = min(self.count or T0, last)
         if self.collect == "continuous":
             return torch.arange(count)
-        return (
-            uniform(fold(r.key, tag("window")), (last,))
-            .argsort()[:count]
-            .sort()
-            .values.cpu()
-        )
+        order = uniform(fold(r.key, tag("window")), (last,)).argsort()
+        return order[:count].sort().values.cpu()
 
     def server(self, w, r):
         state, window = super().server(w, r), self.window(r)
@@ -70,24 +67,21 @@ class Collecting(Calibrated):
                 "more rounds"
             )
         trail = tmap(lambda x: x.new_zeros(c, *x.shape), state["in"]["w"])
-        return state | {
-            "trail": trail,
-            "window": window,
-            "met": torch.zeros(c, dtype=torch.bool),
-        }
+        met = torch.zeros(c, dtype=torch.bool)
+        return state | {"trail": trail, "window": window, "met": met}
 
     def aggregate(self, server, up, r):
         first, T0 = self.phases(r.R)
-        # this round's place in the trail, if it has one
-        at = (server["window"] == r.t).nonzero()[:, 0]
-        put = lambda a, x: a.index_copy(
-            0, at.to(x.device), x[None].expand(len(at), *x.shape)
-        )
-        server = server | {
-            "trail": tmap(put, server["trail"], server["in"]["w"]),
-            "met": server["met"] | (server["window"] == r.t),
-        }
+        now = server["window"] == r.t
+        i = now.nonzero()[:, 0]  # this round's place in the trail, or none
+
+        def put(trail, w):
+            return trail.index_copy(0, i.to(w.device), w.expand(len(i), *w.shape))
+
+        trail = tmap(put, server["trail"], server["in"]["w"])
+        server = server | {"trail": trail, "met": server["met"] | now}
         if self.rewind and r.t == T0:
             server = server | {"back": server["in"]}
         out = super().aggregate(server, up, r)
-        return out | {"in": out["back"]} if "back" in out and r.t == first - 1 else out
+        goes_back = "back" in out and r.t == first - 1
+        return out | {"in": out["back"]} if goes_back else out

@@ -1,6 +1,4 @@
-"""EquFL: the server learns rows that explain its own trail of models,
-and steers by their bias.
-"""
+"""EquFL: the server condenses its own models into rows, and corrects their bias."""
 
 from __future__ import annotations
 
@@ -21,23 +19,26 @@ METRICS = ("EO", "DP", "CAL", "CON")
 
 @dataclass(frozen=True)
 class EquFL(Collecting):
-    """Collect the global models of the first rounds, condense them into rows S, then go
-    down the bias that S shows.
+    """Collect the first global models, condense them to rows S, descend on S's bias.
 
     When the Server Steps In: Calibrated Updates for Fair Federated Learning,
-    Algorithms 1 and 2.
+    Algorithms 1 and 2. F: the surrogate of EO, DP, CAL or CON; p < q: two rounds.
 
-        S      = argmin E_{p<q} |train(w^p; S) - w^q|^2 / |w^p - w^q|^2
-                                                            eq:equfl-condense   (eq. 5)
-        g_s    = grad F(w^t; S),  F the surrogate of EO, DP, CAL or CON
-                                                            eq:equfl-update     (eq. 12)
-        w     <- w - lr (AR(g_1 .. g_M) + lam g_s)          eq:calibrated       (eq. 6)
+        S    = argmin E |train(w^p; S) - w^q|^2 / |w^p - w^q|^2     eq:equfl-condense
+        g_s  = grad F(w^t; S)                                       eq:equfl-update
+        w   <- w - lr (AR(g_1 .. g_M) + lam g_s)                    eq:calibrated
 
-    Clients do what they did before and send nothing more. target "Multi" takes the
-    shortest vector in the hull of the four gradients (MGDA), "Sum" their plain sum.
-    `source`: "condensed", or two controls: "start" leaves the rows as they were before
-    matching, "real" asks the clients for rows, which no server should. Which models are
-    collected: `Collecting`.
+    These are its equations 5, 12 and 6. Clients do what they did before and send
+    nothing more.
+
+    The paper's own: the metrics of `target`, with "Multi" for the shortest vector in
+    the hull of the four gradients (MGDA) and "Sum" for their plain sum; size; net;
+    source = "condensed"; form = "ce"; at = "start"; and of `Collecting` which models.
+    Readings, where the paper is silent or can be read in two ways: start, labels,
+    scale, normalise, and how the matching runs (outer, J, reach, rows, pool: see
+    `condense.Matching` and `condense.proxy`). Controls: source = "start" leaves the
+    rows as they were before matching, "real" asks the clients for rows, which no server
+    should.
     """
 
     target: str = hp(
@@ -123,99 +124,85 @@ class EquFL(Collecting):
     )
 
     card = GaussianUpdate.card._replace(
-        line=(
-            "the server condenses its trail of models and steps against the bias it "
-            "finds there"
-        )
+        line="the server condenses its trail of models and steps against the bias it "
+        "finds there"
     )
     needs_groups = True
 
     def server(self, w, r):
-        state = super().server(w, r)
+        state, task = super().server(w, r), self.task
         # what cannot be made at T0 is refused now
-        two = condense.start(
-            self.task, state["in"]["w"], self.task.groups.A, 0, self.start
-        )
-        surrogates.fairness(
-            "EO", self.task, condense.finish(self.task, two["x"], two["logits"])
-        )
+        two = condense.start(task, state["in"]["w"], task.groups.A, 0, self.start)
+        S = condense.finish(task, two["x"], two["logits"])
+        surrogates.fairness("EO", task, S)
         return state
 
     def update(self, server, w, new, r):
         log = {}
         if "S" not in server:
-            met = server["met"]  # nobody online: no model was sent
-            S, log = self.synthetic(
-                pick(server["trail"], met), server["window"][met], r
-            )
+            met = server["met"]  # an empty cohort leaves no model
+            trail, window = pick(server["trail"], met), server["window"][met]
+            S, log = self.synthetic(trail, window, r)
             server = server | {"S": S}
-        g, log_g = self.direction(w if self.at == "start" else new, server["S"])
-        if self.scale == "aggregate":
-            moved = sub(*(without(v, self.task.buffers) for v in (w, new)))
-            g = scale(
-                g,
-                sqnorm(moved).sqrt()
-                / self.inner.lr
-                / sqnorm(g).sqrt().clamp(min=1e-12),
-            )
-        if self.scale == "steps":
-            g = scale(g, self.local_steps())
-        return server, g, log | log_g
+        g, values = self.direction(w if self.at == "start" else new, server["S"])
+        return server, self.scaled(g, w, new), log | values
 
     def direction(self, w, S):
         """grad F(w; S), and for several metrics one direction for all."""
         targets = METRICS if self.target in ("Multi", "Sum") else (self.target,)
         F = [surrogates.fairness(m, self.task, S, self.form) for m in targets]
-        values = torch.stack([f(w) for f in F])
-        # eq:equfl-update
-        gs = [grad(lambda v, f=f: f(w | v))(without(w, self.task.buffers)) for f in F]
+        values, v = torch.stack([f(w) for f in F]), without(w, self.task.buffers)
+        gs = [grad(lambda v, f=f: f(w | v))(v) for f in F]  # eq:equfl-update
         if self.target == "Multi":
             g, c = surrogates.min_norm(gs, self.normalise, values)
             return g, {"surrogate": values, "mgda": c}
         return tmap(lambda *x: sum(x), *gs), {"surrogate": values}
 
+    def scaled(self, g, w, new):
+        """g in the length that `scale` names; w -> new is what was aggregated."""
+        if self.scale == "aggregate":
+            moved = sub(*(without(v, self.task.buffers) for v in (w, new)))
+            aggregate = sqnorm(moved).sqrt() / self.inner.lr  # |AR(g_1 .. g_M)|
+            return scale(g, aggregate / sqnorm(g).sqrt().clamp(min=1e-12))
+        return scale(g, self.local_steps()) if self.scale == "steps" else g
+
+    def local_steps(self):
+        """Batches of a client per round, mean over clients."""
+        inner, task = self.inner, self.task
+        batches = lambda rows: -(-len(rows) // task.batch)
+        passes = sum(inner.epochs * batches(rows) for rows in task.train)
+        return inner.batches or passes / task.C
+
+    # the rows S
     def synthetic(self, trail, window, r):
         """The rows S from the trail of the rounds `window`, and how well they match."""
-        task, seed = self.task, int(r.key) % 2**31
         if self.source == "real":
             return self.collected(r), {}
-        last, log = tmap(lambda x: x[-1], trail), {}
-        S = condense.start(
-            task,
-            last,
-            self.size,
-            seed,
-            self.start,
-            "balanced" if self.labels == "balanced" else "soft",
-        )
+        task, seed, log = self.task, int(r.key) % 2**31, {}
+        last, labels = tmap(lambda x: x[-1], trail), self.labels
+        first = "balanced" if labels == "balanced" else "soft"
+        S = condense.start(task, last, self.size, seed, self.start, first)
         if self.source == "condensed":
-            net = condense.server_net(self.net, task)
-            if self.net != "same":
-                trail, agreement = condense.proxy(net, task, trail, seed, self.pool)
-                log["agreement"] = torch.tensor(agreement)
-            S, losses = condense.condense(
-                net,
-                trail,
-                window,
-                S,
-                self.outer,
-                self.J,
-                self.reach,
-                self.rows or None,
-                task.groups.column,
-                seed=seed,
-            )
-            log["matching"] = losses[-20:].mean()
+            S, log = self.condensed(trail, window, S, seed)
         else:
             S = condense.finish(task, S["x"], S["logits"])
-        return S | {
-            "q": onehot(S["q"].argmax(1), task.K, S["q"])
-        } if self.labels == "hard" else S, log
+        hard = {"q": onehot(S["q"].argmax(1), task.K, S["q"])}
+        return S | hard if labels == "hard" else S, log
+
+    def condensed(self, trail, window, S, seed):
+        """The rows that retrace the trail best, from the start S, and what to log."""
+        task, log = self.task, {}
+        net = condense.server_net(self.net, task)
+        if self.net != "same":
+            trail, agreement = condense.proxy(net, task, trail, seed, self.pool)
+            log["agreement"] = torch.tensor(agreement)
+        batch, column = self.rows or None, task.groups.column
+        how = condense.Matching(self.outer, self.J, self.reach, batch, column)
+        S, losses = condense.condense(net, trail, window, S, how, seed)
+        return S, log | {"matching": losses[-20:].mean()}  # eq:equfl-condense
 
     def collected(self, r):
-        """Rows of the clients themselves, equally many of each:
-        a control that no server should have.
-        """
+        """Rows of the clients themselves, equally many of each (a control)."""
         k = -(-self.size // len(r.ids))
         got = r.ask(self.own_rows, {"rows": torch.zeros(k)})
         x, y = (v.flatten(0, 1)[: self.size] for v in (got["x"], got["y"]))
@@ -224,18 +211,6 @@ class EquFL(Collecting):
     def own_rows(self, q, mine, shard):
         """As many training rows as q has entries, drawn with replacement."""
         b = shard.all("all")
-        i = (
-            (uniform(fold(shard.key, tag("own rows")), q["rows"].shape) * shard.n)
-            .long()
-            .clamp(max=len(b.y) - 1)
-        )
+        u = uniform(fold(shard.key, tag("own rows")), q["rows"].shape)
+        i = (u * shard.n).long().clamp(max=len(b.y) - 1)
         return {"x": b.x[i], "y": b.y[i].to(b.x.dtype)}
-
-    def local_steps(self):
-        """Batches of a client per round, mean over clients."""
-        m = self.inner
-        return (
-            m.batches
-            or sum(m.epochs * -(-len(r) // self.task.batch) for r in self.task.train)
-            / self.task.C
-        )

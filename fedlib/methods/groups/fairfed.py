@@ -14,33 +14,29 @@ from .reweight import Reweight
 
 @dataclass(frozen=True)
 class FairFed(Reweight):
-    """Counts a client the less the further the model's gap between the groups on its
-    rows is from the gap on the rows of all.
+    """Counts a client the less, the further its gap between groups is from that of all.
 
     Ezzeldin, Yan, He, Ferrara, Avestimehr. FairFed: Enabling Group Fairness in
     Federated Learning. AAAI 2023. For two groups.
 
     By the model as sent, on training rows: P_i probabilities over client i, P over all
-    clients at hand, Acc_i and Acc accuracies.
+    clients at hand, Acc_i and Acc accuracies. With metric "EOD", or "DP":
 
-        F_i = P_i(yhat=1 | a=0, y=1) - P_i(yhat=1 | a=1, y=1)        metric "EOD"
-                                                                     eq:fairfed-eod
-        F_i = P_i(yhat=1 | a=0) - P_i(yhat=1 | a=1)     metric "DP"  eq:fairfed-dp
-        F   = sum_i n_i/n (P_i(yhat=1 | a=0, y=1) P_i(a=0, y=1) / P(a=0,
-            y=1) - the same for a=1)
-            = the gap on all rows                                    eq:fairfed-global
-        D_i = |F - F_i|, or |Acc - Acc_i| at a client on whose rows F_i is not defined
-                                                                     eq:fairfed-distance
-        q_i <- q_i - beta (D_i - mean_j D_j),   q_i = n_i / n at first
-                                                                     eq:fairfed-budget
+        F_i = P_i(yhat=1 | a=0, y=1) - P_i(yhat=1 | a=1, y=1)        eq:fairfed-eod
+        F_i = P_i(yhat=1 | a=0) - P_i(yhat=1 | a=1)                  eq:fairfed-dp
+        F   = sum_i n_i/n (g_i(a=0) - g_i(a=1)),  the gap on all rows
+        g_i(a) = P_i(yhat=1 | a, y=1) P_i(a, y=1) / P(a, y=1)        eq:fairfed-global
+        D_i = |F - F_i|, or |Acc - Acc_i|                            eq:fairfed-distance
+        q_i <- q_i - beta (D_i - mean_j D_j)                         eq:fairfed-budget
         p_i = max(q_i, 0) / sum_j max(q_j, 0)                        eq:fairfed-weight
 
-    beta = 0 is FedAvg; with debias its clients descend on the loss of Reweight. While
-    all take part the q_i sum to one; they have no bounds, so a client may drop out
-    and recover. Where no q_i at hand is positive, sizes decide. weighting = "exp" is
-    the rule of the preprint, without memory: p_i proportional to n_i exp(-beta D_i).
-    Clients send counts [A, 2, 2] and their accuracy with the model; the paper hides the
-    terms of eq:fairfed-global by secure aggregation.
+    D_i is a difference of accuracies where F_i is not defined on the client's rows; q_i
+    = n_i / n at first. beta = 0 is FedAvg; with debias its clients descend on the loss
+    of Reweight. While all take part the q_i sum to one; they have no bounds, so a
+    client may drop out and recover. Where no q_i at hand is positive, sizes decide.
+    weighting = "exp" is the rule of the preprint, without memory: p_i proportional to
+    n_i exp(-beta D_i). Clients send counts [A, 2, 2] and their accuracy with the model;
+    the paper hides the terms of eq:fairfed-global by secure aggregation.
     """
 
     card = Card(
@@ -58,10 +54,8 @@ class FairFed(Reweight):
         "fairness budget; 0 gives weights by size",
         range=(0, math.inf),
         grid=(0.05, 0.5, 1, 5),
-        source=(
-            "working choice: public re-implementations use 0.3, 1 and 5; exp: "
-            "0.02, 1, 50"
-        ),
+        source="working choice: public re-implementations use 0.3, 1 and 5; exp: "
+        "0.02, 1, 50",
     )
     metric: str = hp(
         "EOD",
@@ -100,37 +94,30 @@ class FairFed(Reweight):
     def local(self, down, mine, shard):
         b = shard.all()
         z = self.task.net(down["w"])(b.x)  # before training
+        counts, acc = self.task.groups.tally(z, b), b.avg(self.hits(z, b.y))
         mine, up = super().local(down, mine, shard)
-        return mine, up | {
-            "counts": self.task.groups.tally(z, b),
-            "acc": b.avg(self.hits(z, b.y)),
-        }
+        return mine, up | {"counts": counts, "acc": acc}
 
     def aggregate(self, server, up, r):
-        i, n = r.ids.to(up["n"].device), normalize(up["n"])
-        # eq:fairfed-global
-        (F, _), (F_i, defined) = self.gap(up["counts"].sum(0)), self.gap(up["counts"])
-        # eq:fairfed-distance
-        D = torch.where(defined, (F - F_i).abs(), (n @ up["acc"] - up["acc"]).abs())
+        i, n, acc = r.ids.to(up["n"].device), normalize(up["n"]), up["acc"]
+        F_i, defined = self.gap(up["counts"])
+        F, _ = self.gap(up["counts"].sum(0))  # eq:fairfed-global
+        apart = (n @ acc - acc).abs()
+        D = torch.where(defined, (F - F_i).abs(), apart)  # eq:fairfed-distance
+        q = server["q"][i]
         if self.weighting == "exp":
-            q, p = server["q"][i], normalize(n * (-self.beta * (D - D.min())).exp())
+            p = normalize(n * (-self.beta * (D - D.min())).exp())
         else:
-            q = server["q"][i] - self.beta * (D - D.mean())  # eq:fairfed-budget
-            # eq:fairfed-weight
-            p = normalize(torch.where((q > 0).any(), q.clamp(min=0), n))
-        w = self.combine(server["w"], up["w"], p)
-        return {
-            "w": w,
-            "q": server["q"].index_copy(0, i, q),
-            "log": {"weight": p, "F": F, "distance": D},
-        }
+            q = q - self.beta * (D - D.mean())  # eq:fairfed-budget
+            positive = torch.where((q > 0).any(), q.clamp(min=0), n)
+            p = normalize(positive)  # eq:fairfed-weight
+        w, q = self.combine(server["w"], up["w"], p), server["q"].index_copy(0, i, q)
+        return {"w": w, "q": q, "log": {"weight": p, "F": F, "distance": D}}
 
     def gap(self, n):
-        """Counts [..., 2, 2, 2] -> (difference of the groups,
-        is it defined), both [...].
-        """
+        """Counts [..., 2, 2, 2] -> (gap F between the groups, is it defined), [...]."""
         n = n[..., 1, :] if self.metric == "EOD" else n.sum(-2)  # [..., A, yhat]
         rows = n.sum(-1)
         rate = n[..., 1] / rows.clamp(min=1)
-        # eq:fairfed-eod, eq:fairfed-dp
-        return rate[..., 0] - rate[..., 1], (rows > 0).all(-1)
+        F = rate[..., 0] - rate[..., 1]  # eq:fairfed-eod, eq:fairfed-dp
+        return F, (rows > 0).all(-1)

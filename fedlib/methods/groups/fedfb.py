@@ -18,30 +18,30 @@ TINY = 1e-12  # in place of a sum of weights that is zero
 
 @dataclass(frozen=True)
 class FedFB(FedAvg):
-    """One weight per group and outcome for all clients, raised after every round where
-    the global model treats a group worse.
+    """Weights per group and outcome, raised where the global model treats one worse.
 
     Zeng, Chen, Lee. Improving Fairness via Federated Learning. arXiv 2110.15545, 2021;
     FairBatch (Roh et al., ICLR 2021) at the server. m_az: rows of all clients in group
     a with outcome z; a dot, or no index, sums. After round t, s = alpha / sqrt(t + 1):
 
-        v_az = lam_az m / m_az                               version "EO"  eq:fedfb-eo
-        d_z  = L_1z - L_0z,    L_az the mean loss in the cell,
-            lam_az = m_az / m at first
-        lam_1z <- lam_1z + s d_z in [0, m_.z / m],   lam_0z = m_.z / m - lam_1z
-        v_az = lam_az m / m_a.                               version "DP"  eq:fedfb-dp
-        d_a  = P_a - P_0,      P_a the mean positive probability in the group,
-            lam_az = m_a. / m at first
-        lam_a0 <- lam_a0 + s d_a (a > 0), lam_00 - s sum_a d_a, in [0, 2 m_a. / m],
-            lam_a1 = 2 m_a. / m - lam_a0
-        F_i(w) = sum_s v_s loss_s / sum_s v_s,
-            and  p_i proportional to sum_s v_s over the client's rows      eq:fedfb-loss
+        version "EO"                                                       eq:fedfb-eo
+            v_az    = lam_az m / m_az,            lam_az = m_az / m at first
+            d_z     = L_1z - L_0z
+            lam_1z <- lam_1z + s d_z  in [0, m_.z / m]
+            lam_0z  = m_.z / m - lam_1z
+        version "DP"                                                       eq:fedfb-dp
+            v_az    = lam_az m / m_a.,            lam_az = m_a. / m at first
+            d_a     = P_a - P_0,                  d_0 = - sum_{a > 0} d_a
+            lam_a0 <- lam_a0 + s d_a  in [0, 2 m_a. / m]
+            lam_a1  = 2 m_a. / m - lam_a0
+        F_i(w) = sum_r v_r loss_r / sum_r v_r,    p_i ~ sum_r v_r          eq:fedfb-loss
 
-    alpha = 0 is FedAvg. One step with full batches of everybody descends, in version
-    "EO", on sum_az lam_az L_az. The divisor of F_i sums over all rows of the client (in
-    the released code over the batch). L and P are those of the new model on the rows of
-    the clients at hand; a cell without rows among them moves nothing. A round costs one
-    more message down and one up.
+    with L_az the mean loss in the cell, P_a the mean positive probability in the group,
+    and sums over the client's rows r. alpha = 0 is FedAvg. One step with full batches
+    of everybody descends, in version "EO", on sum_az lam_az L_az. The divisor of F_i
+    sums over all rows of the client (in the released code over the batch). L and P are
+    those of the new model on the rows of the clients at hand; a cell without rows among
+    them moves nothing. A round costs one more message down and one up.
     """
 
     card = Card(
@@ -85,9 +85,8 @@ class FedFB(FedAvg):
 
     def send(self, server, ids):
         m, lam = server["m"], server["lam"]
-        return broadcast(
-            {"w": server["w"], "v": lam * m.sum() / self.rows(m).clamp(min=1)}, ids
-        )
+        v = lam * m.sum() / self.rows(m).clamp(min=1)
+        return broadcast({"w": server["w"], "v": v}, ids)
 
     def count(self, question, mine, shard):
         return {"m": cells(self.task, shard.all()).sum(0)}
@@ -102,41 +101,33 @@ class FedFB(FedAvg):
         return normalize(up["total"].clamp(min=TINY))
 
     def aggregate(self, server, up, r):
-        p = self.weights(up)
+        p, step = self.weights(up), self.alpha / math.sqrt(r.t + 1)
         w = self.combine(server["w"], up["w"], p)
         answer = r.ask(self.sums, {"w": w})
-        lam, d = self.raised(
-            server,
-            answer["sum"].sum(0),
-            answer["n"].sum(0),
-            self.alpha / math.sqrt(r.t + 1),
-        )
+        lam, d = self.raised(server, answer["sum"].sum(0), answer["n"].sum(0), step)
         return server | {"w": w, "lam": lam, "log": {"weight": p, "d": d}}
 
     def sums(self, question, mine, shard):
-        """Per cell: the sum of the losses, or of the positive probabilities,
-        and the number of rows [A, 2].
-        """
+        """Per cell [A, 2]: the sum of losses or positive probabilities, and of rows."""
         b = shard.all()
-        at, z = cells(self.task, b), self.task.net(question["w"])(b.x)
-        s = (
-            F.cross_entropy(z, b.y, reduction="none")
-            if self.version == "EO"
-            else self.task.groups.odds(z)[:, 1].exp()
-        )
-        return {"sum": torch.einsum("baz,b->az", at, s), "n": at.sum(0)}
+        cell, z = cells(self.task, b), self.task.net(question["w"])(b.x)
+        if self.version == "EO":
+            v = F.cross_entropy(z, b.y, reduction="none")
+        else:
+            v = self.task.groups.odds(z)[:, 1].exp()
+        return {"sum": torch.einsum("baz,b->az", cell, v), "n": cell.sum(0)}
 
     def raised(self, server, s, n, step):
-        """The next lam [A, 2] and the differences d; s, n [A, 2]."""
+        """The next lam [A, 2] and the differences d, from sums s and rows n [A, 2]."""
         m, lam = server["m"] / server["m"].sum(), server["lam"]
         if self.version == "EO":  # eq:fedfb-eo
-            L, top = s / n.clamp(min=1), m.sum(0)
+            L, most = s / n.clamp(min=1), m.sum(0)
             d = torch.where((n > 0).all(0), L[1] - L[0], 0)
-            one = torch.minimum((lam[1] + step * d).clamp(min=0), top)
-            return torch.stack([top - one, one]), d
-        s, n, top = s.sum(1), n.sum(1), 2 * m.sum(1)  # eq:fedfb-dp
+            lam_1 = torch.minimum((lam[1] + step * d).clamp(min=0), most)
+            return torch.stack([most - lam_1, lam_1]), d
+        s, n, most = s.sum(1), n.sum(1), 2 * m.sum(1)  # eq:fedfb-dp
         P = s / n.clamp(min=1)
         d = torch.where((n > 0) & (n[0] > 0), P - P[0], 0)
         d = torch.cat([-d[1:].sum()[None], d[1:]])
-        zero = torch.minimum((lam[:, 0] + step * d).clamp(min=0), top)
-        return torch.stack([zero, top - zero], 1), d
+        lam_0 = torch.minimum((lam[:, 0] + step * d).clamp(min=0), most)
+        return torch.stack([lam_0, most - lam_0], 1), d

@@ -13,25 +13,23 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FLinear(FedAvg):
-    """FedAvg on inputs without the differences between the groups' means: fair linear
-    representations, fitted at each client.
+    """FedAvg on inputs without the differences between the groups' means.
 
     He, Burghardt, Lerman. A Geometric Solution to Fair Representations. AIES 2020:
-    every column loses its projection on the centred protected columns. Where these say
-    "is in group a", the mean of every group becomes that of all:
+    every column loses its projection on the centred protected columns, at each client.
+    Where these say "is in group a", the mean of every group becomes that of all:
 
-        d_a = mean of x over the client's training rows of group a,
-            minus that over all of them
-        x  <- x - (1 - tau) d_a    eq:flinear
+        d_a = mean of x over the rows of group a - mean of x over all rows
+        x  <- x - (1 - tau) d_a                                               eq:flinear
 
-    With two groups that is a regression on the group's code. tau = 0 leaves no
-    correlation with the group on the training rows, tau = 1 is FedAvg. Where a column
-    of x holds the group's code it becomes constant for tau = 0; it tells a new row's
-    group, and test rows are moved by the same d. A group without training rows at a
-    client has d_a = 0, but for that column. Where there is no such column the group
-    follows from the label, which a test row must not tell: test rows stay as they are,
-    and a client with one group only, as where every client holds one label, trains as
-    in FedAvg.
+    The means are over the client's training rows. With two groups that is a regression
+    on the group's code. tau = 0 leaves no correlation with the group on the training
+    rows, tau = 1 is FedAvg. Where a column of x holds the group's code it becomes
+    constant for tau = 0; it tells a new row's group, and test rows are moved by the
+    same d. A group without training rows at a client has d_a = 0, but for that column.
+    Where there is no such column the group follows from the label, which a test row
+    must not tell: test rows stay as they are, and a client with one group only, as
+    where every client holds one label, trains as in FedAvg.
     """
 
     card = Card(
@@ -59,36 +57,31 @@ class FLinear(FedAvg):
     def differences(self, b):
         """d_a for every group [A, ...]."""
         groups = self.task.groups
-        at = onehot(b.a, groups.A, b.x, b.m)  # [B, A]
-        n, sums = at.sum(0), torch.einsum("ba,b...->a...", at, b.x)
-        has = (n > 0).view(-1, *[1] * (b.x.dim() - 1))
-        d = torch.where(
-            has,
-            sums / n.clamp(min=1).view(has.shape) - sums.sum(0) / n.sum().clamp(min=1),
-            0,
-        )
+        member = onehot(b.a, groups.A, b.x, b.m)  # [B, A]
+        n, sums = member.sum(0), torch.einsum("ba,b...->a...", member, b.x)
+        N, total = n.sum(), sums.sum(0)
+        n_a = n.view(-1, *[1] * (b.x.dim() - 1))
+        d = sums / n_a.clamp(min=1) - total / N.clamp(min=1)
+        d = torch.where(n_a > 0, d, 0)
         if groups.column is None:
             return d
+        # the column of the group's code: known for groups without rows, too
         code = torch.arange(groups.A, dtype=d.dtype, device=d.device)
-        middle = torch.where(n.sum() > 0, n @ code / n.sum().clamp(min=1), code.mean())
-        here = torch.arange(d.shape[1], device=d.device) == groups.column
-        return torch.where(here, (code - middle)[:, None], d)
+        mean = torch.where(N > 0, n @ code / N.clamp(min=1), code.mean())
+        column = torch.arange(d.shape[1], device=d.device) == groups.column
+        return torch.where(column, (code - mean)[:, None], d)
 
     def moved(self, x, a, d):
         return x - (1 - self.tau) * d[a]  # eq:flinear
 
     def local(self, down, mine, shard):
-        move = lambda b: b._replace(x=self.moved(b.x, b.a, mine["d"]))
-        return super().local(
-            down, mine, shard.altered(lambda batches: map(move, batches))
-        )
+        fair = lambda b: b._replace(x=self.moved(b.x, b.a, mine["d"]))
+        moved = shard.altered(lambda batches: map(fair, batches))
+        return super().local(down, mine, moved)
 
     def views(self, down, mine, shard):
         net, groups = self.task.net(down["w"]), self.task.groups
         if groups.column is None:
             return {"global": net}
-        return {
-            "global": lambda x: net(
-                self.moved(x, x[:, groups.column].round().long(), mine["d"])
-            )
-        }
+        group = lambda x: x[:, groups.column].round().long()
+        return {"global": lambda x: net(self.moved(x, group(x), mine["d"]))}

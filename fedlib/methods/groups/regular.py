@@ -12,15 +12,14 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Regular(FedAvg):
-    """FedAvg whose clients add a differentiable bias of their own mini-batch to the
-    loss: a regulariser, EquFL's Table IX.
+    """FedAvg whose clients add a bias penalty on their own mini-batch to the loss.
 
         F_i(w) = 1/B sum_s loss_s(w) + mu bias(w; batch)                      eq:regular
 
-    bias: the surrogate of the target metric with the batch's own labels,
-    `surrogates.penalty`. A batch in which a cell that it needs is empty pays nothing:
-    a client with one label trains as in FedAvg, unless the target is CON. mu = 0
-    is FedAvg.
+    A rival of EquFL, in its Table IX. bias: the surrogate of the target metric with the
+    batch's own labels, `surrogates.penalty`. A batch in which a cell that it needs is
+    empty pays nothing: a client with one label trains as in FedAvg, unless the target
+    is CON. mu = 0 is FedAvg.
     """
 
     card = Card(
@@ -49,13 +48,6 @@ class Regular(FedAvg):
     )
 
     def local(self, down, mine, shard):
-        w = self.fit(
-            # eq:regular
-            lambda w, b: (
-                self.loss(w, b)
-                + self.mu * surrogates.penalty(self.target, self.task, w, b)
-            ),
-            down["w"],
-            shard,
-        )
-        return mine, {"w": w, "n": shard.n}
+        bias = lambda w, b: surrogates.penalty(self.target, self.task, w, b)
+        loss = lambda w, b: self.loss(w, b) + self.mu * bias(w, b)  # eq:regular
+        return mine, {"w": self.fit(loss, down["w"], shard), "n": shard.n}

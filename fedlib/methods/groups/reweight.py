@@ -10,30 +10,23 @@ from ..base.fedavg import FedAvg
 
 
 def cells(task, b):
-    """1 where a row of the batch is in group a and has outcome y,
-    0 elsewhere and for padding [B, A, 2].
-    """
+    """Group and outcome of each row as a one-hot [B, A, 2]; 0 for padding."""
     return task.groups.cells(onehot(b.y, task.K, b.x, b.m), a=b.a)
 
 
 def weighted(task, v):
-    """The mean loss (w, batch) -> [] in which a row of group a with outcome y counts
-    v[a, y]; v [A, 2].
-    """
+    """The mean loss (w, batch) -> [] with row weights v_ay by group and outcome."""
     return lambda w, b: b.avg(v[b.a, task.groups.outcome(b.y)] * task.each(w, b))
 
 
 @dataclass(frozen=True)
 class Reweight(FedAvg):
-    """FedAvg whose clients weigh their rows so that, by weight, group and outcome are
-    independent at each of them.
+    """FedAvg with row weights under which group and outcome are independent.
 
     Kamiran, Calders. Data Preprocessing Techniques for Classification without
     Discrimination. Knowledge and Information Systems 33(1), 2012, Algorithm 3
-    (reweighing), at every client on its own training rows.
-
-    n, n_a, n_y, n_ay: the client's rows in all, in group a, with outcome y, and
-    with both.
+    (reweighing), at every client on its own training rows: n in all, n_a in group a,
+    n_y with outcome y, n_ay with both.
 
         v_ay = n_a n_y / (n n_ay)                                       eq:reweight
         F_i(w) = 1/n sum_s v_{a_s y_s} loss_s(w)                        eq:reweight-loss
@@ -60,7 +53,7 @@ class Reweight(FedAvg):
 
     def fair(self, shard):
         """The loss on which this client descends."""
-        n = cells(self.task, shard.all()).sum(0)  # [A, 2]
-        # eq:reweight
-        v = n.sum(1, keepdim=True) * n.sum(0) / (n.sum() * n).clamp(min=1)
+        n_ay = cells(self.task, shard.all()).sum(0)  # [A, 2]
+        n, n_a, n_y = n_ay.sum(), n_ay.sum(1, keepdim=True), n_ay.sum(0)
+        v = n_a * n_y / (n * n_ay).clamp(min=1)  # eq:reweight
         return weighted(self.task, v)  # eq:reweight-loss

@@ -16,8 +16,7 @@ from .fedas import alignment
 
 @dataclass(frozen=True)
 class CD2pFed(FedAvg):
-    """FedAvg on the first filters of each layer; a growing share of filters stays on
-    the device; the two halves teach each other.
+    """FedAvg on the first filters of each layer; the other filters stay on the device.
 
     Shen, Zhou, Yu. CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model
     Personalization in Federated Learning. CVPR 2022. Written without their code, which
@@ -26,23 +25,25 @@ class CD2pFed(FedAvg):
         p_t = p min(1, t / (grow R))                                      eq:cd2-share
         filter j of C is private  <=>  j >= ceil((1 - p_t) C)             eq:cd2-private
         L = CE(w) + lam / 2 mean_s [KL(s||l) + KL(l||s)]                  eq:cd2-loss
-        w <- b w' + (1 - b) w     after every pass, w' the pass's result  eq:cd2-average
+        w <- b w' + (1 - b) w   after every pass, w' its result           eq:cd2-average
         shared entries <- sum_i n_i / n of the clients'                   eq:cd2-server
 
-    A filter is a row of a layer: its incoming weights, bias, norm gain, norm bias and
-    running statistics. In the head the columns of private features are private; its
-    bias is shared. So shared entries are the leading slices of all tensors, and only
-    they travel (recorded bytes are those of round 0, the most). A filter that turns
-    private starts from the last download. s, l: softmax outputs of the network with
-    only its shared, only its private filters; the head is whole in both. A half is the
-    same network with the other rows set to 0: such a filter gives 0 before and after
-    any norm, relu, tanh or pool, which is the activation multiplied by 0; who reads it,
-    needs no change. (A group norm over both halves sees those zeros.) While a layer has
-    no filter of one kind there is nothing to distil, and L = CE. All clients download.
-    p = 0, lam = 0 is FedAvg; p = 1, grow = 0, lam = 0 local training, but for the
-    head's bias. The paper lets b grow over the rounds. align: FedAS's alignment before
-    training. Class means of the client's last trained model are the targets; shared
-    entries of the body move, running statistics do not (FedAS, CVPR 2024, Figure 6b).
+    The share p_t of private filters grows over the rounds, and the two halves of the
+    network, shared (s) and private (l), teach each other. A filter is a row of a layer:
+    its incoming weights, bias, norm gain, norm bias and running statistics. In the head
+    the columns of private features are private; its bias is shared. So shared entries
+    are the leading slices of all tensors, and only they travel (recorded bytes are
+    those of round 0, the most). A filter that turns private starts from the last
+    download. s, l: softmax outputs of the network with only its shared, only its
+    private filters; the head is whole in both. A half is the same network with the
+    other rows set to 0: such a filter gives 0 before and after any norm, relu, tanh or
+    pool, which is the activation multiplied by 0; who reads it, needs no change. (A
+    group norm over both halves sees those zeros.) While a layer has no filter of one
+    kind there is nothing to distil, and L = CE. All clients download. p = 0, lam = 0 is
+    FedAvg; p = 1, grow = 0, lam = 0 local training, but for the head's bias. The paper
+    lets b grow over the rounds. align: FedAS's alignment before training. Class means
+    of the client's last trained model are the targets; shared entries of the body move,
+    running statistics do not (FedAS, CVPR 2024, Figure 6b).
     """
 
     p: float = hp(
@@ -98,12 +99,9 @@ class CD2pFed(FedAvg):
     post = ("personal",)
 
     def plans(self):
-        train = (
-            super().plans()
-            if self.b == 1
-            else {f"pass{e}": self.plan(1) for e in range(self.epochs)}
-        )
-        return train | ({"align": self.plan(self.align_epochs)} if self.align else {})
+        passes = {f"pass{e}": self.plan(1) for e in range(self.epochs)}
+        align = {"align": self.plan(self.align_epochs)} if self.align else {}
+        return (super().plans() if self.b == 1 else passes) | align
 
     # which entries are shared: all functions of the round alone
     def private(self, t, R):
@@ -113,58 +111,50 @@ class CD2pFed(FedAvg):
 
     def kept(self, C, p):
         """How many of C filters are shared."""
-        # eq:cd2-private; 1e-9: (1 - 0.7) 10 is a little above 3
-        return math.ceil((1 - p) * C - 1e-9)
+        rounding = 1e-9  # (1 - 0.7) 10 is a little above 3
+        return math.ceil((1 - p) * C - rounding)  # eq:cd2-private
 
     def cut(self, w, p):
         """The shared entries of a model: leading slices."""
         body, (W, c) = self.task.split(w)[0], self.task.head
+        shared = {k: v[: self.kept(len(v), p)] for k, v in body.items()}
         # channels of the features, each of D / C columns
         C = len(w[self.task.layers[-2][0]])
         columns = self.kept(C, p) * (w[W].shape[1] // C)
-        return {k: v[: self.kept(len(v), p)] for k, v in body.items()} | {
-            W: w[W][:, :columns],
-            c: w[c],
-        }
+        return shared | {W: w[W][:, :columns], c: w[c]}
 
     def paste(self, w, shared):
         """A model whose shared entries are replaced."""
-        dim = {k: int(k == self.task.head[0]) for k in shared}
-        rest = {
-            k: w[k].narrow(d, shared[k].shape[d], w[k].shape[d] - shared[k].shape[d])
-            for k, d in dim.items()
-        }
-        return w | {
-            k: torch.cat([v, rest[k]], dim[k]) if rest[k].numel() else v
-            for k, v in shared.items()
-        }
+
+        def joined(k, s):
+            dim = int(k == self.task.head[0])  # the head is cut by columns
+            start, end = s.shape[dim], w[k].shape[dim]
+            private = w[k].narrow(dim, start, end - start)
+            return torch.cat([s, private], dim) if private.numel() else s
+
+        return w | {k: joined(k, s) for k, s in shared.items()}
 
     def half(self, w, p, own):
-        """The network with only its private (own) or only its shared filters:
-        the other rows of the body are 0.
+        """The network with only its private (own) or only its shared filters.
+
+        The other rows of the body are 0.
         """
 
         def rows(v):
-            s, l = v.split([self.kept(len(v), p), len(v) - self.kept(len(v), p)])
-            return torch.cat(
-                [torch.zeros_like(s), l] if own else [s, torch.zeros_like(l)]
-            )
+            s, l = v.tensor_split([self.kept(len(v), p)])
+            halves = [torch.zeros_like(s), l] if own else [s, torch.zeros_like(l)]
+            return torch.cat(halves)
 
-        return {
-            k: v if k in (*self.task.head, *self.task.buffers) else rows(v)
-            for k, v in w.items()
-        }
+        whole = (*self.task.head, *self.task.buffers)
+        return {k: v if k in whole else rows(v) for k, v in w.items()}
 
     def empty(self, w, p):
-        """The first layer that has no shared or no private filter:
-        (name, shared, all), or None.
-        """
-        sizes = (
-            (k, self.kept(len(w[k]), p), len(w[k]))
-            for layer in self.task.layers[:-1]
-            for k in layer
-        )
-        return next((s for s in sizes if s[1] in (0, s[2])), None)
+        """(name, shared, all) of the first layer without shared or private filters."""
+        for k in (k for layer in self.task.layers[:-1] for k in layer):
+            shared, C = self.kept(len(w[k]), p), len(w[k])
+            if shared in (0, C):
+                return k, shared, C
+        return None
 
     # ------------------------------------------------------------
     def server(self, w, r):
@@ -191,51 +181,45 @@ class CD2pFed(FedAvg):
 
     def local(self, down, mine, shard):
         w, p = mine["w"], self.private(shard.t, shard.R)
-        w = self.aligned(w, mine["old"], p, shard.on("align")) if self.align else w
+        if self.align:
+            w = self.aligned(w, mine["old"], p, shard.on("align"))
         if self.b == 1:
             w = self.fit(self.objective(w, p), w, shard)
         else:
             for e in range(self.epochs):
                 new = self.fit(self.objective(w, p), w, shard.on(f"pass{e}"))
                 w = add(scale(w, 1 - self.b), new, self.b)  # eq:cd2-average
-        return {"w": w} | ({"old": w} if self.align else {}), {
-            "shared": self.cut(w, p),
-            "n": shard.n,
-        }
+        mine = {"w": w} | ({"old": w} if self.align else {})
+        return mine, {"shared": self.cut(w, p), "n": shard.n}
 
     def objective(self, w, p):
-        """The loss (w, batch) -> [] of a round whose private share is p; of the first
-        argument only shapes matter.
+        """The loss (w, batch) -> [] of a round whose private share is p.
+
+        Of the model w given here only shapes matter.
         """
         if not self.lam or self.empty(w, p):
             return self.loss
 
+        def log_p(w, b, own):
+            return self.task.logits(self.half(w, p, own), b.x, b).log_softmax(1)
+
         def loss(w, b):
-            s, l = (
-                self.task.logits(self.half(w, p, own), b.x, b).log_softmax(1)
-                for own in (False, True)
-            )
-            both = ((s.exp() - l.exp()) * (s - l)).sum(1)  # KL(s||l) + KL(l||s)
-            return self.loss(w, b) + self.lam / 2 * b.avg(both)  # eq:cd2-loss
+            s, l = log_p(w, b, own=False), log_p(w, b, own=True)
+            kl = ((s.exp() - l.exp()) * (s - l)).sum(1)  # KL(s||l) + KL(l||s)
+            return self.loss(w, b) + self.lam / 2 * b.avg(kl)  # eq:cd2-loss
 
         return loss
 
     def aligned(self, w, old, p, shard):
-        """w with its shared body moved so that features come nearer to the class means
-        of the old model.
-        """
-        apart = alignment(self.task, old, shard)
+        """w with its shared body moved towards the class means of the old model."""
+        distance = alignment(self.task, old, shard)
+        loss = lambda v, b: distance(self.paste(w, v), b)
         v = without(self.cut(w, p), (*self.task.head, *self.task.buffers))
-        return self.paste(
-            w,
-            sgd(grad(lambda v, b: apart(self.paste(w, v), b)), v, shard, self.align_lr),
-        )
+        return self.paste(w, sgd(grad(loss), v, shard, self.align_lr))
 
     def aggregate(self, server, up, r):
-        shared, p = up["shared"], self.weights(up)
-        before = {
-            k: server["w"][k][tuple(map(slice, v.shape[1:]))] for k, v in shared.items()
-        }
+        shared, p, w = up["shared"], self.weights(up), server["w"]
+        before = {k: w[k][tuple(map(slice, v.shape[1:]))] for k, v in shared.items()}
         log = {"weight": p, "private": p.new_tensor(self.private(r.t, r.R))}
         return {"w": self.combine(before, shared, p), "log": log}  # eq:cd2-server
 

@@ -22,9 +22,8 @@ class Ditto(FedAvg):
     The anchor w_t is the model as downloaded, not as trained in this round. v_i
     stays on the device for ever and continues from round to round; the server runs
     plain FedAvg and never notices. lam = 0 is purely local training, lam -> infinity
-    the global model. On F_i(v) = |v - b_i|^2 / 2 the personal model is (b_i + lam
-    w) / (1 + lam).
-    Stable while lr (lam + curvature of F_i) < 2.
+    the global model. On F_i(v) = |v - b_i|^2 / 2 the personal model is
+    (b_i + lam w) / (1 + lam). Stable while lr (lam + curvature of F_i) < 2.
     """
 
     lam: float = hp(
@@ -60,9 +59,8 @@ class Ditto(FedAvg):
         return {"v": w}
 
     def local(self, down, mine, shard):
-        batches = shard.on("own") if self.own else shard
-        # eq:ditto-step
-        v = self.fit(self.loss, mine["v"], batches, pull=(self.lam, down["w"]))
+        batches, pull = shard.on("own") if self.own else shard, (self.lam, down["w"])
+        v = self.fit(self.loss, mine["v"], batches, pull=pull)  # eq:ditto-step
         _, up = super().local(down, mine, shard)
         return {"v": v}, up
 

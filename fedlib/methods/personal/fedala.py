@@ -15,7 +15,7 @@ from ..base.fedavg import FedAvg
 
 
 def some(c):
-    """Does c hold for any client at hand?
+    """Does c hold for any client, also inside vmap?
 
     (Private calls; if they ever go, return True: slower, never wrong.)
     """
@@ -26,19 +26,17 @@ def some(c):
 
 @dataclass(frozen=True)
 class FedALA(FedAvg):
-    """Each client starts from the downloaded body and a mixture of its own head and the
-    downloaded one, and learns the mixture.
+    """Each client learns how much of the downloaded head to mix into its own.
 
     Zhang, Hua, Wang, Song, Xue, Ma, Guan. FedALA: Adaptive Local Aggregation for
     Personalized Federated Learning. AAAI 2023, Algorithm 1 (one layer, the head), and
     its released code.
 
-    l: the client's head of before, g: the downloaded head (K D + K numbers each), A_i:
-    as many weights in [0, 1], at first 1.
+    theta: the body as downloaded. l: the client's last head, g: the downloaded head
+    (K D + K numbers each), A_i: as many weights in [0, 1], at first 1.
 
-        h_i  = l + A_i * (g - l)                                          eq:fedala-mix
-        A_i <- clip(A_i - eta dF_i/dh (theta, h_i) * (g - l), 0, 1)
-            theta as downloaded                                           eq:fedala-step
+        h_i  = l + A_i * (g - l)                                        eq:fedala-mix
+        A_i <- clip(A_i - eta dF_i/dh (theta, h_i) * (g - l), 0, 1)     eq:fedala-step
 
     The weights are learned on a random contiguous `share` of the client's rows, batches
     in fixed order, by every client in every round, trained or not; l and g stay put
@@ -49,8 +47,8 @@ class FedALA(FedAvg):
     while A is learned, so the features z [B, D] of the rows are computed once, and the
     rest is linear:
 
-        e = (softmax(z h_W' + h_c) - onehot(y)) / B      [B, K]     dF/dh_W = e' z
-            dF/dh_c = 1' e                                              eq:fedala-linear
+        e = (softmax(z h_W' + h_c) - onehot(y)) / B      [B, K]
+        dF/dh_W = e' z,   dF/dh_c = 1' e                                eq:fedala-linear
 
     The incomplete batch is dropped, as in FedAS's copy of the code; the released code
     keeps it and has no `cap`. The loss is the cross-entropy, whatever `step` and `rule`
@@ -99,9 +97,8 @@ class FedALA(FedAvg):
     post = ("personal",)
 
     def plans(self):
-        return super().plans() | {
-            "ala": self.plan(1, last="drop", shuffle=False, block=self.share)
-        }
+        ala = self.plan(1, last="drop", shuffle=False, block=self.share)
+        return super().plans() | {"ala": ala}
 
     def server(self, w, r):
         _, head = self.task.split(w)
@@ -114,57 +111,47 @@ class FedALA(FedAvg):
         return super().server(w, r)
 
     def client(self, w, shard):
-        return {
-            "w": w,
-            "A": tmap(torch.ones_like, self.task.split(w)[1]),
-            "met": shard.n * 0,
-        }
+        A = tmap(torch.ones_like, self.task.split(w)[1])
+        return {"w": w, "A": A, "met": shard.n * 0}
 
     def receive(self, down, mine, shard):
         (theta, g), (_, l) = self.task.split(down["w"]), self.task.split(mine["w"])
-        A, d, rows, losses = mine["A"], sub(g, l), None, []
-        differ = on = sqnorm(d) > 0
-        while len(losses) < self.cap and some(on):
-            rows = rows or [self.features(theta, b) for b in shard.on("ala")]
-            new, loss = self.learn(A, l, d, rows, shard.n * 0)
-            A, losses = where(on, new, A), [*losses, loss]
-            calm = torch.stack(losses[-self.window :]).std(correction=0) < self.tol
-            on = on & (mine["met"] == 0) & ~(calm & (len(losses) > self.window))
+        A, d, met, batches, losses = mine["A"], sub(g, l), mine["met"], None, []
+        differ = learns = sqnorm(d) > 0
+        while len(losses) < self.cap and some(learns):
+            batches = batches or [self.features(theta, b) for b in shard.on("ala")]
+            new, loss = self.learn(A, l, d, batches, shard.n * 0)
+            A, losses = where(learns, new, A), [*losses, loss]
+            spread = torch.stack(losses[-self.window :]).std(correction=0)
+            converged = (spread < self.tol) & (len(losses) > self.window)
+            learns = learns & (met == 0) & ~converged
         head = add(l, tmap(torch.mul, A, d))  # eq:fedala-mix
-        return {
-            "w": mine["w"] | theta | head,
-            "A": A,
-            "met": torch.where(differ, 1.0, mine["met"]).to(mine["met"].dtype),
-        }
+        met = torch.where(differ, 1.0, met).to(met.dtype)
+        return {"w": mine["w"] | theta | head, "A": A, "met": met}
 
     def features(self, theta, b):
-        """What learning needs of a batch: z [B, D], labels [B, K] and the share of each
-        row in a mean [B, 1], 0 for padding.
+        """Features z [B, D] and labels y [B, K] of a batch, and each row's weight m.
+
+        m [B, 1] sums to one; it is 0 for padding.
         """
         z = self.task.feat(theta, b.x, b)
-        y = onehot(b.y, self.task.K, z)
-        return (
-            z,
-            y,
-            torch.full_like(z[:, :1], 1 / len(z))
-            if b.m is None
-            else b.m[:, None] / b.m.sum().clamp(min=1),
-        )
+        m = torch.full_like(z[:, :1], 1 / len(z))
+        if b.m is not None:
+            m = b.m[:, None] / b.m.sum().clamp(min=1)
+        return z, onehot(b.y, self.task.K, z), m
 
-    def learn(self, A, l, d, rows, loss):
-        """One pass over rows (see `features`) -> the weights,
-        and the loss of the last batch before its step.
-        """
+    def learn(self, A, l, d, batches, loss):
+        """One pass over batches (see `features`) -> (A, loss of the last batch)."""
         W, c = self.task.head
-        for z, y, m in rows:
+        for z, y, m in batches:
             h = add(l, tmap(torch.mul, A, d))
-            p = F.log_softmax(F.linear(z, h[W], h[c]), 1)  # [B, K]
-            e = (p.exp() - y) * m  # eq:fedala-linear
-            s = {W: e.T @ z, c: e.sum(0)}
-            # eq:fedala-step
-            A = {k: (A[k] - self.eta * s[k] * d[k]).clamp(0, 1) for k in A}
-            # padding is no batch
-            loss = torch.where(m.sum() > 0, -(p * y * m).sum(), loss)
+            log_p = F.log_softmax(F.linear(z, h[W], h[c]), 1)  # [B, K]
+            e = (log_p.exp() - y) * m  # eq:fedala-linear
+            g = {W: e.T @ z, c: e.sum(0)}
+            moved = {k: A[k] - self.eta * g[k] * d[k] for k in A}
+            A = {k: v.clamp(0, 1) for k, v in moved.items()}  # eq:fedala-step
+            not_padding = m.sum() > 0
+            loss = torch.where(not_padding, -(log_p * y * m).sum(), loss)
         return A, loss
 
     def local(self, down, mine, shard):

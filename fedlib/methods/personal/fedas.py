@@ -1,6 +1,4 @@
-"""A downloaded body that first learns to speak like the old one, and clients weighted
-by how much they have learned.
-"""
+"""Bodies aligned with the old one on download, and averaged by Fisher traces."""
 
 from __future__ import annotations
 
@@ -15,27 +13,45 @@ from ...core.tree import normalize, onehot, sqdist, sqnorm, where
 from .fedper import FedPer
 
 
+def minmax(a, n):
+    """Traces a [M] less their minimum, over their sum; equal ones weigh the same."""
+    above = a - a.min()
+    return torch.where(above.sum() > 0, normalize(above), uniform_weights(a))
+
+
+# other weights [M] than the paper's, from traces a [M] and shares of the rows n [M]
+READINGS = {
+    "softmax": lambda a, n: a.softmax(0),
+    "softmax_scaled": lambda a, n: (a / a.mean()).softmax(0),
+    "minmax": minmax,
+    "size": lambda a, n: n,
+}
+
+
 @dataclass(frozen=True)
 class FedAS(FedPer):
-    """FedPer for clients that are often offline: alignment on download, Fisher weights
-    on upload.
+    """FedPer for clients that are often offline: align on download, weigh on upload.
 
     Yang, Huang, Ye. FedAS: Bridging Inconsistency in Personalized Federated Learning.
     CVPR 2024, and its released code. theta_i, h_i are the client's body and head as
-    last trained, theta the body that it downloads, f the features [D].
+    last trained, theta the body that it downloads, f the features [D], b batches.
 
-        mu_c   = mean over the client's rows of class c of f(theta_i, x)  eq:fedas-means
-        theta <- theta - align_lr grad sum_c mean_{x of class c}
-            |f(theta, x) - mu_c|^2 / D                                  eq:fedas-align
+        mu_c   = mean of f(theta_i, x) over its rows of class c         eq:fedas-means
+        A      = sum_c mean_{x of class c} |f(theta, x) - mu_c|^2 / D
+        theta <- theta - align_lr grad A(theta)                         eq:fedas-align
         (theta_i, h_i) <- local training, from (theta, h_i)
-        a_i    = sum over batches b of |grad mean_{(x, y) in b} -log p(y | x)|^2
-                                                                        eq:fedas-trace
+        a_i    = sum_b |grad mean_{(x, y) in b} -log p(y | x)|^2        eq:fedas-trace
         theta <- sum_i a_i theta_i / sum_j a_j                          eq:fedas-weights
 
-    Who does not train does not download: body and head stay a pair. The paper pulls
-    each row to its own old feature in one step (align = "sample") and takes one
-    gradient of the whole log-likelihood (trace = "full"); the defaults are the code's.
-    align = "none", by = "size", download = "all" is FedPer.
+    Who does not train does not download: body and head stay a pair.
+
+    The defaults are the released code's. The paper's own: align = "sample" pulls each
+    row to its own old feature, reduction = "sum" takes the squared norm (equation 4),
+    trace = "full" one gradient of the whole log-likelihood (equation 5); by = "trace"
+    is both. Readings of Figure 6a: by = "softmax", "softmax_scaled", "minmax".
+    Ablations and controls: align = "none", by = "size", skip_first, download = "all",
+    and the traces "batch_mean" and "sample_mean"; watch only records. align = "none",
+    by = "size", download = "all" is FedPer.
     """
 
     card = Card(
@@ -99,37 +115,34 @@ class FedAS(FedPer):
     )
 
     def plans(self):
+        # "full": one batch of all rows
         size = {"sample_mean": 1, "full": 10**9}.get(self.trace)
-        rows = {"rows": self.plan(1, batch=1, shuffle=False)} if self.watch else {}
-        return (
-            super().plans()
-            | {
-                "align": self.plan(self.align_epochs),
-                "fisher": self.plan(1, batch=size, shuffle=False),
-            }
-            | rows
-        )
+        plans = super().plans() | {
+            "align": self.plan(self.align_epochs),
+            "fisher": self.plan(1, batch=size, shuffle=False),
+        }
+        rows = {"rows": self.plan(1, batch=1, shuffle=False)}
+        return plans | (rows if self.watch else {})
 
     def client(self, w, shard):
         zero = shard.n * 0
-        return (
-            {"w": w}
-            | ({"met": zero} if self.skip_first else {})
-            | ({"aligned": zero} if self.watch else {})
-        )
+        trainings = {"met": zero} if self.skip_first else {}
+        return {"w": w} | trainings | ({"aligned": zero} if self.watch else {})
 
     def receive(self, down, mine, shard):
         body, head = down["w"], self.task.split(mine["w"])[1]
         if self.align != "none":
-            apart = alignment(
-                self.task, mine["w"], shard.on("align"), self.align, self.reduction
-            )
-            # eq:fedas-align
-            body = sgd(grad(apart), body, shard.on("align"), self.align_lr)
+            A, batches = self.feature_loss(mine["w"], shard), shard.on("align")
+            body = sgd(grad(A), body, batches, self.align_lr)  # eq:fedas-align
         if self.skip_first:
             body = where(mine["met"] > 0, body, down["w"])
         moved = {"aligned": sqdist(body, down["w"]).sqrt()} if self.watch else {}
         return mine | {"w": body | head} | moved
+
+    def feature_loss(self, old, shard, means=None):
+        """The loss A(v, batch) of the alignment with the client's old model."""
+        batches = shard.on("align")
+        return alignment(self.task, old, batches, self.align, self.reduction, means)
 
     def local(self, down, mine, shard):
         new, up = super().local(down, mine, shard)
@@ -137,15 +150,7 @@ class FedAS(FedPer):
         if self.skip_first:
             new["met"] = mine["met"] + 1
         if self.watch:
-            trained = sqdist(up["w"], self.task.split(mine["w"])[0]).sqrt()
-            total, rows = traces(self.loss, new["w"], shard.on("rows"))
-            batches = scan(lambda n, b: n + 1, shard.n * 0, shard.on("fisher"))
-            up |= {
-                "aligned": mine["aligned"],
-                "trained": trained,
-                "trace_rows": total / rows,
-                "batches": batches,
-            }
+            up |= self.watched(mine, new["w"], shard)
         return mine | new, up
 
     def fisher(self, w, shard):
@@ -155,64 +160,68 @@ class FedAS(FedPer):
             return shard.n**2 * total  # of the sum over rows, not their mean
         return total if self.trace == "batch_sum" else total / batches
 
+    def watched(self, mine, w, shard):
+        """Four numbers for the record, each [].
+
+        How far the body moved in alignment and in training, the mean trace of single
+        rows, and the number of batches.
+        """
+        body = lambda w: self.task.split(w)[0]
+        total, rows = traces(self.loss, w, shard.on("rows"))
+        return {
+            "aligned": mine["aligned"],
+            "trained": sqdist(body(w), body(mine["w"])).sqrt(),
+            "trace_rows": total / rows,
+            "batches": scan(lambda n, b: n + 1, shard.n * 0, shard.on("fisher")),
+        }
+
     def aggregate(self, server, up, r):
         new = super().aggregate(server, up, r)  # eq:fedas-weights
-        new["log"] |= {
-            k: up[k]
-            for k in ("trace", "aligned", "trained", "trace_rows", "batches")
-            if k in up
-        }
+        numbers = ("trace", "aligned", "trained", "trace_rows", "batches")
+        new["log"] |= {k: up[k] for k in numbers if k in up}
         return new
 
     def weights(self, up):
         a, n = up["trace"], normalize(up["n"])
-        above = a - a.min()
-        p = {
-            "trace": normalize(a),
-            "softmax": a.softmax(0),
-            "softmax_scaled": (a / a.mean()).softmax(0),
-            "size": n,
-            "minmax": torch.where(
-                above.sum() > 0, normalize(above), uniform_weights(a)
-            ),
-        }[self.by]
+        p = normalize(a) if self.by == "trace" else READINGS[self.by](a, n)
         # no trace at all, or one too large: by size
         return torch.where(p.isfinite().all(), p, n)
 
 
 def alignment(task, old, shard, target="class_mean", reduction="mean", means=None):
-    """The loss (v, b) -> [] that pulls the features of v to those of the client's old
-    model on the shard's batches.
+    """The loss A(v, b) -> [] between the features of v and of the client's old model.
 
     Squared distances are averaged over the rows of each class in the batch and summed
-    over its classes. target: the old mean of the row's class, or the old feature of the
-    row itself. means: (mu [K, D], count [K]) to take instead of the old ones.
+    over its classes. target: the old mean of the row's class over the shard's batches,
+    or the old feature of the row itself. means: (mu [K, D], count [K]) to take instead
+    of the old ones.
     """
-    # eq:fedas-means
-    mu, count = means or (
-        class_means(task, old, shard) if target == "class_mean" else (None, None)
-    )
+    mu, count = means or (None, None)
+    if means is None and target == "class_mean":
+        mu, count = class_means(task, old, shard)  # eq:fedas-means
 
-    def apart(v, b):
+    def A(v, b):
         goal = task.feat(old, b.x) if mu is None else mu[b.y]  # [B, D]
         d = (task.feat(v, b.x, b) - goal) ** 2
-        d = d.mean(1) if reduction == "mean" else d.sum(1)
-        one = onehot(b.y, task.K, d, b.m)  # [B, K]
-        one = one if mu is None else one * (count > 0)
-        return (d * (one / one.sum(0).clamp(min=1)).sum(1)).sum()
+        d = d.mean(1) if reduction == "mean" else d.sum(1)  # [B]
+        y = onehot(b.y, task.K, d, b.m)  # [B, K]
+        y = y if mu is None else y * (count > 0)
+        share = y / y.sum(0).clamp(min=1)  # of a row in the mean of its class
+        return (d * share.sum(1)).sum()
 
-    return apart
+    return A
 
 
 def class_means(task, w, shard):
-    """Mean feature [K, D] and number [K] of the rows of each class in the shard's
-    batches; an absent class has mean 0.
+    """Mean feature [K, D] and number [K] of the rows of each class in the batches.
+
+    An absent class has mean 0.
     """
 
     def add(s, b):
         z = task.feat(w, b.x)
-        one = onehot(b.y, task.K, z, b.m)
-        return {"z": s["z"] + one.T @ z, "n": s["n"] + one.sum(0)}
+        y = onehot(b.y, task.K, z, b.m)
+        return {"z": s["z"] + y.T @ z, "n": s["n"] + y.sum(0)}
 
     zero = shard.n.new_zeros(task.K)
     s = scan(add, {"z": zero[:, None].expand(-1, task.network.D), "n": zero}, shard)
@@ -220,9 +229,7 @@ def class_means(task, w, shard):
 
 
 def traces(loss, w, shard):
-    """Sum over the shard's batches of the squared gradient of the batch's mean loss,
-    and the number of batches.
-    """
+    """Sum of the squared gradients of the batches' mean losses; number of batches."""
 
     def add(s, b):
         return {"sum": s["sum"] + sqnorm(grad(loss)(w, b)), "batches": s["batches"] + 1}

@@ -1,6 +1,4 @@
-"""Other ways to align: what FedAS compares itself with in Figure 4b, and what its
-released code does by accident.
-"""
+"""Other alignments: those of FedAS's Figure 4b, and that of its first release."""
 
 from __future__ import annotations
 
@@ -12,14 +10,12 @@ import torch
 from ...core.local import grad, sgd
 from ...core.method import hp
 from ...core.tree import broadcast, pick, put, stack, subset
-from .fedas import FedAS, alignment, class_means
+from .fedas import FedAS, class_means
 
 
 @dataclass(frozen=True)
 class Aligned(FedAS):
-    """What the variants share: they always align, and have no use for FedAS's other
-    switches of the alignment.
-    """
+    """What the variants share: they always align, without FedAS's other switches."""
 
     align: str = hp(
         "class_mean",
@@ -33,8 +29,7 @@ class Aligned(FedAS):
 
 @dataclass(frozen=True)
 class FedASParallel(Aligned):
-    """FedAS that aligns while it trains: local training descends on F_i + lam
-    (alignment of eq:fedas-align).
+    """FedAS that aligns while it trains: descent on F_i + lam A, A of eq:fedas-align.
 
     Yang et al., CVPR 2024, Figure 4b, which gives no formula: the target is FedAS's,
     from the client's old body.
@@ -57,29 +52,22 @@ class FedASParallel(Aligned):
         return mine | {"w": mine["w"] | down["w"], "old": mine["w"]}
 
     def local(self, down, mine, shard):
-        apart = alignment(
-            self.task, mine["old"], shard.on("align"), self.align, self.reduction
-        )
-        w = self.fit(
-            lambda v, b: self.loss(v, b) + self.lam * apart(v, b), mine["w"], shard
-        )
-        return mine | {"w": w}, {
-            "w": self.task.split(w)[0],
-            "n": shard.n,
-            "trace": self.fisher(w, shard),
-        }
+        A = self.feature_loss(mine["old"], shard)
+        loss = lambda v, b: self.loss(v, b) + self.lam * A(v, b)
+        w = self.fit(loss, mine["w"], shard)
+        body, trace = self.task.split(w)[0], self.fisher(w, shard)
+        return mine | {"w": w}, {"w": body, "n": shard.n, "trace": trace}
 
 
 @dataclass(frozen=True)
 class FedASGlobal(Aligned):
     """FedAS that aligns to everybody's class means, not to its own.
 
-        mu_c <- mean over the clients of the cohort that hold class c of their mean of
-            f(theta_i, x)                                                eq:fedas-global
+        mu_c <- mean_i mu_ic over the cohort's clients with class c      eq:fedas-global
 
-    with the trained bodies. A class that no client of the cohort holds keeps its mean;
-    one that never had any does not pull. Yang et al., CVPR 2024, Figure 4b, which gives
-    no formula.
+    mu_ic is eq:fedas-means of client i's trained body. A class that no client of the
+    cohort holds keeps its mean; one that never had any does not pull. Yang et al., CVPR
+    2024, Figure 4b, which gives no formula.
     """
 
     card = FedAS.card._replace(
@@ -103,14 +91,9 @@ class FedASGlobal(Aligned):
         return broadcast(subset(server, ("w", "mu", "seen")), ids)
 
     def receive(self, down, mine, shard):
-        goal = down["mu"], down["seen"]
-        apart = alignment(
-            self.task, mine["w"], shard.on("align"), self.align, self.reduction, goal
-        )
-        return mine | {
-            "w": mine["w"]
-            | sgd(grad(apart), down["w"], shard.on("align"), self.align_lr)
-        }
+        A = self.feature_loss(mine["w"], shard, means=(down["mu"], down["seen"]))
+        body = sgd(grad(A), down["w"], shard.on("align"), self.align_lr)
+        return mine | {"w": mine["w"] | body}
 
     def local(self, down, mine, shard):
         new, up = super().local(down, mine, shard)
@@ -119,8 +102,8 @@ class FedASGlobal(Aligned):
 
     def aggregate(self, server, up, r):
         held, n = up["held"], up["held"].sum(0)  # [M, K], [K]
-        # eq:fedas-global
-        mu = torch.einsum("mk,mkd->kd", held, up["mu"]) / n.clamp(min=1)[:, None]
+        total = torch.einsum("mk,mkd->kd", held, up["mu"])
+        mu = total / n.clamp(min=1)[:, None]  # eq:fedas-global
         return super().aggregate(server, up, r) | {
             "mu": torch.where(n[:, None] > 0, mu, server["mu"]),
             "seen": torch.maximum(server["seen"], held.amax(0)),
@@ -129,11 +112,10 @@ class FedASGlobal(Aligned):
 
 @dataclass(frozen=True)
 class FedASChained(Aligned):
-    """FedAS as first released: the clients of a round align one and the same body, one
-    after another.
+    """FedAS as first released: a round's clients align one and the same body in turn.
 
-        theta^(0) = theta,   theta^(k) = theta^(k-1) aligned by the k-th client of the
-                             cohort,  client k trains from theta^(k)
+        theta^(0) = theta
+        theta^(k) = theta^(k-1) aligned by the k-th client, which trains from it
 
     There the aligned module was the server's own; a later release copies it. Only a
     simulation can do this: the server reaches for the clients' rows and their last
@@ -158,18 +140,11 @@ class FedASChained(Aligned):
     def send(self, server, ids):
         body, aligned = server["w"], {}
         order = ids.sort().values  # by client number, as the code does
-        for c, shard in zip(
-            order.tolist(), self.task.shards(0, 0, 1, order, self.plans())
-        ):
+        shards = self.task.shards(0, 0, 1, order, self.plans())
+        for c, shard in zip(order.tolist(), shards):
             if c >= 0:
-                apart = alignment(
-                    self.task,
-                    pick(server["old"], c),
-                    shard.on("align"),
-                    self.align,
-                    self.reduction,
-                )
-                body = sgd(grad(apart), body, shard.on("align"), self.align_lr)
+                A = self.feature_loss(pick(server["old"], c), shard)
+                body = sgd(grad(A), body, shard.on("align"), self.align_lr)
             aligned[c] = body
         return {"w": stack([aligned[c] for c in ids.tolist()])}
 
@@ -181,7 +156,5 @@ class FedASChained(Aligned):
         return new, up | {"cid": shard.cid}
 
     def aggregate(self, server, up, r):
-        bodies = subset(server["old"], up["w"])
-        return super().aggregate(server, up, r) | {
-            "old": server["old"] | put(bodies, up["cid"], up["w"])
-        }
+        bodies = put(subset(server["old"], up["w"]), up["cid"], up["w"])
+        return super().aggregate(server, up, r) | {"old": server["old"] | bodies}

@@ -11,24 +11,22 @@ from .fedper import two_parts
 
 @dataclass(frozen=True)
 class FedBABU(FedAvgFT):
-    """Train and average the body under one random head that never moves; each client
-    fine-tunes both before use.
+    """Average bodies trained under one random, frozen head; fine-tune both before use.
 
     Oh, Kim, Yun. FedBABU: Toward Enhanced Representation for Federated Image
-    Classification. ICLR 2022.
+    Classification. ICLR 2022. h0: the head of the common start.
 
-        theta_i <- epochs passes of SGD on F_i(., h0)
-            h0: the head of the common start                          eq:fedbabu
+        theta_i <- epochs passes of SGD on F_i(., h0)                 eq:fedbabu
         theta   <- sum_i n_i / n  theta_i                             eq:fedbabu-average
-        (v_i, h_i) = `tune` passes of SGD on F_i, starting from (theta, h0),
-            then thrown away                                          eq:tuned
+        (v_i, h_i) = `tune` passes of SGD on F_i from (theta, h0)     eq:tuned
 
-    The head is no argument of the descent, so momentum, decay and gradient leave
-    it alone, and it is never sent: a client keeps h0 from the start. View "tuned"
-    starts at the aggregated body for every client, online or not, and is the method;
-    "global" is the shared body under the random head. The authors average uniformly and
-    fine-tune 5 passes at a step size of their own; 10 passes at the common one follow
-    PFLlib. Each evaluation costs every client `tune` passes.
+    (v_i, h_i) are thrown away after use. The head is no argument of the descent, so
+    momentum, decay and gradient leave it alone, and it is never sent: a client keeps h0
+    from the start. View "tuned" starts at the aggregated body for every client, online
+    or not, and is the method; "global" is the shared body under the random head. The
+    authors average uniformly and fine-tune 5 passes at a step size of their own; 10
+    passes at the common one follow PFLlib. Each evaluation costs every client `tune`
+    passes.
     """
 
     tune: int = hp(
@@ -56,8 +54,8 @@ class FedBABU(FedAvgFT):
         return {"w": self.task.split(w)[1]}  # h0
 
     def local(self, down, mine, shard):
-        # eq:fedbabu
-        body = self.fit(lambda v, b: self.loss(v | mine["w"], b), down["w"], shard)
+        loss = lambda v, b: self.loss(v | mine["w"], b)
+        body = self.fit(loss, down["w"], shard)  # eq:fedbabu
         return mine, {"w": body, "n": shard.n}  # averaged: eq:fedbabu-average
 
     def views(self, down, mine, shard):

@@ -1,6 +1,4 @@
-"""A shared body whose features agree on class means,
-and heads mixed from everybody's.
-"""
+"""A shared body whose features agree on class means, and mixtures of all heads."""
 
 from __future__ import annotations
 
@@ -13,17 +11,17 @@ import torch.nn.functional as F
 from ...core.local import scan
 from ...core.method import Card, hp
 from ...core.server import simplex_qp
-from ...core.tree import broadcast, normalize, onehot, pick, put, tmap
+from ...core.tree import add, broadcast, normalize, onehot, put, tmap
 from .fedper import FedPer, two_parts
 
 TINY = 1e-3  # smaller weights of a mixture are cut off (released code)
 STEPS = 300  # of the solver: twenty clients to about 1e-6
+MEMORY = 256  # rows of a batch whose features are held at once
 
 
 @dataclass(frozen=True)
 class FedPAC(FedPer):
-    """Bodies are averaged; features are drawn to global class means; every online
-    client gets its own mixture of all heads.
+    """Average bodies, draw features to global class means, mix heads for each client.
 
     Xu, Tong, Huang. Personalized Federated Learning with Feature Alignment and
     Classifier Collaboration. ICLR 2023, Algorithm 1, and its released code.
@@ -31,22 +29,21 @@ class FedPAC(FedPer):
     class k at client i, m_ik its mean feature there, both with theta as downloaded.
 
         w_i     <- head_epochs passes on F_i(theta, .)                  eq:fedpac-head
-        theta_i <- epochs passes on F_i(., w_i) + lam mean_s |z_s - c_{y_s}|^2 / D
-                                                                        eq:fedpac-pull
+        theta_i <- epochs passes on F_i(., w_i) + lam R_i               eq:fedpac-pull
+                   R_i = mean over rows s of |z_s - c_{y_s}|^2 / D
         h_i = (pi_ik m_ik)_k                                    [K, D]  eq:fedpac-stats
         V_i = 1/n_i sum_k (pi_ik E_k|z|^2 - pi_ik^2 |m_ik|^2)           eq:fedpac-var
-        theta <- sum_i n_i / n theta_i,   c_k <- sum_i n_ik m_ik / sum_i n_ik
-            m_ik after training                                         eq:fedpac-server
-        a_i = argmin over the simplex of sum_j a_j^2 V_j + |h_i - sum_j a_j h_j|^2
-                                                                        eq:fedpac-qp
+        theta <- sum_i n_i / n theta_i                                  eq:fedpac-server
+        c_k <- sum_i n_ik m_ik / sum_i n_ik,   m_ik after training
+        a_i = argmin_a  sum_j a_j^2 V_j + |h_i - sum_j a_j h_j|^2       eq:fedpac-qp
         w_i <- sum_j a_ij w_j                                           eq:fedpac-mix
 
-    The programs in Gram form, G = H H', D_i[p, q] = <h_i - h_p, h_i - h_q> = G_ii -
-    G_iq - G_pi + G_pq: all M at once, in float64. Weights below 1e-3 become 0 and the
-    rest is rescaled. All mixtures are of heads as uploaded. A class that no online
-    client holds has no c_k and pulls nobody until somebody brings it back (the released
-    code fails); no class pulls in round 0. An absent client keeps its head under the
-    new body. A guest gets the plain mean of all clients' heads.
+    a lies in the simplex: M quadratic programs (`mixtures`), solved at once. Weights
+    below 1e-3 become 0 and the rest is rescaled. All mixtures are of heads as uploaded.
+    A class that no online client holds has no c_k and pulls nobody until somebody
+    brings it back (the released code fails); no class pulls in round 0. An absent
+    client keeps its head under the new body. A guest gets the plain mean of all
+    clients' heads.
     V_i falls with 1 / n_i, so a_ii is often close to 1. The record's log: weight [M],
     and self_weight [M], the a_ii. Released code: head_lr 0.1, lr 0.02, momentum
     0.5, decay 5e-4; here one lr for head and body unless told.
@@ -85,10 +82,11 @@ class FedPAC(FedPer):
     )
 
     def plans(self):
+        statistics = self.plan(1, batch=MEMORY, last="keep", shuffle=False)
         return super().plans() | {
             "head": self.plan(self.head_epochs),
-            "look": self.plan(1, batch=256, last="keep", shuffle=False),
-        }  # 256: memory only
+            "statistics": statistics,
+        }
 
     def server(self, w, r):
         state, (_, head) = super().server(w, r), two_parts(self, w, "mixes heads")
@@ -100,19 +98,14 @@ class FedPAC(FedPer):
         }
 
     def send(self, server, ids):
-        ids = ids.to(server["seen"].device)
-        own, all_ = (
-            pick(server["head"], ids.clamp(min=0)),
-            tmap(lambda h: h.mean(0), server["head"]),
-        )
-        head = tmap(
-            lambda o, a: torch.where((ids < 0).view(-1, *[1] * a.dim()), a, o),
-            own,
-            all_,
-        )
-        return broadcast({k: server[k] for k in ("w", "c", "seen")}, ids) | {
-            "head": head
-        }
+        guest = ids.to(server["seen"].device) < 0  # gets the mean of all heads
+
+        def head(h):  # [C, ...] -> [M, ...]
+            own, mean = h[ids.clamp(min=0)], h.mean(0)
+            return torch.where(guest.view(-1, *[1] * mean.dim()), mean, own)
+
+        same = broadcast({k: server[k] for k in ("w", "c", "seen")}, ids)
+        return same | {"head": tmap(head, server["head"])}
 
     def receive(self, down, mine, shard):
         return {"w": mine["w"] | down["w"] | down["head"]}
@@ -121,68 +114,49 @@ class FedPAC(FedPer):
         body, head = self.task.split(mine["w"])
         n, m, q = self.classes(body | head, shard)
         pi = n / n.sum().clamp(min=1)
-        # eq:fedpac-var
-        V = (pi * q - pi**2 * m.square().sum(1)).sum().clamp(min=0) / shard.n.clamp(
-            min=1
-        )
-        # eq:fedpac-head
-        head = self.fit(
-            lambda h, b: self.loss(body | h, b),
-            head,
-            shard.on("head"),
-            self.head_lr or None,
-        )
-        body = self.fit(
-            lambda v, b: self.pull(v | head, b, down["c"], down["seen"]), body, shard
-        )
-        # eq:fedpac-stats
-        up = {
-            "w": body,
-            "head": head,
-            "n": shard.n,
-            "cid": shard.cid,
-            "V": V,
-            "h": pi[:, None] * m,
-        }
-        n, m, _ = self.classes(body | head, shard)
-        return {"w": body | head}, up | {"classes": n, "means": m}
+        h = pi[:, None] * m  # eq:fedpac-stats
+        var = (pi * q - pi**2 * m.square().sum(1)).sum().clamp(min=0)
+        V = var / shard.n.clamp(min=1)  # eq:fedpac-var
+        loss, lr = lambda head, b: self.loss(body | head, b), self.head_lr or None
+        head = self.fit(loss, head, shard.on("head"), lr)  # eq:fedpac-head
+        c, seen = down["c"], down["seen"]
+        body = self.fit(lambda v, b: self.pull(v | head, b, c, seen), body, shard)
+        n, m, _ = self.classes(body | head, shard)  # after training
+        up = {"w": body, "head": head, "n": shard.n, "cid": shard.cid}
+        return {"w": body | head}, up | {"V": V, "h": h, "classes": n, "means": m}
 
     def pull(self, w, b, c, seen):
+        """The loss [] of a batch for the body, with global class means c [K, D]."""
         z = self.task.feat(w, b.x, b)
-        loss = F.cross_entropy(self.task.network.out(w, z), b.y, reduction="none")
-        # eq:fedpac-pull
-        return b.avg(loss + self.lam * seen[b.y] * (z - c[b.y]).square().mean(1))
+        ce = F.cross_entropy(self.task.network.out(w, z), b.y, reduction="none")
+        R = seen[b.y] * (z - c[b.y]).square().mean(1)  # [B]
+        return b.avg(ce + self.lam * R)  # eq:fedpac-pull
 
     def classes(self, w, shard):
-        """Per class over all training rows: how many [K], mean feature [K, D], mean
-        |feature|^2 [K]; 0 for an absent class.
+        """Per class: number of rows [K], mean feature [K, D] and mean |feature|^2 [K].
+
+        Over all training rows; 0 for an absent class.
         """
-        zero = shard.n.new_zeros
+        K, D, zero = self.task.K, self.task.network.D, shard.n.new_zeros
 
-        def look(c, b):
+        def add_batch(s, b):
             z = self.task.feat(w, b.x)
-            y = onehot(b.y, self.task.K, z, b.m)
-            return {
-                "n": c["n"] + y.sum(0),
-                "z": c["z"] + y.T @ z,
-                "q": c["q"] + y.T @ z.square().sum(1),
-            }
+            y = onehot(b.y, K, z, b.m)
+            new = {"n": y.sum(0), "z": y.T @ z, "q": y.T @ z.square().sum(1)}
+            return add(s, new)
 
-        K, D = self.task.K, self.task.network.D
-        s = scan(look, {"n": zero(K), "z": zero(K, D), "q": zero(K)}, shard.on("look"))
-        n = s["n"].clamp(min=1)
-        return s["n"], s["z"] / n[:, None], s["q"] / n
+        sums = {"n": zero(K), "z": zero(K, D), "q": zero(K)}
+        sums = scan(add_batch, sums, shard.on("statistics"))
+        n = sums["n"].clamp(min=1)
+        return sums["n"], sums["z"] / n[:, None], sums["q"] / n
 
     def aggregate(self, server, up, r):
         p, A = normalize(up["n"]), self.mixtures(up["h"], up["V"])
-        # eq:fedpac-mix
-        heads = tmap(lambda h: torch.tensordot(A.to(h.dtype), h, 1), up["head"])
+        mix = lambda h: torch.tensordot(A.to(h.dtype), h, 1)  # sum_j a_ij w_j
+        heads = tmap(mix, up["head"])  # eq:fedpac-mix
         n = up["classes"].sum(0)  # [K]
-        # eq:fedpac-server
-        c = (
-            torch.einsum("ik,ikd->kd", up["classes"], up["means"])
-            / n.clamp(min=1)[:, None]
-        )
+        total = torch.einsum("ik,ikd->kd", up["classes"], up["means"])
+        c = total / n.clamp(min=1)[:, None]  # eq:fedpac-server
         return {
             "w": self.combine(server["w"], up["w"], p),
             "head": put(server["head"], up["cid"], heads),
@@ -192,11 +166,17 @@ class FedPAC(FedPer):
         }
 
     def mixtures(self, h, V):
-        """Mixing weights [M, M], row i for client i; h [M, K, D], V [M]."""
+        """Mixing weights A [M, M], row i for client i, of h [M, K, D] and V [M].
+
+        On the simplex h_i = sum_p a_p h_i, so |h_i - sum_p a_p h_p|^2 = a' D_i a with
+        D_i[p, q] = <h_i - h_p, h_i - h_q>, and client i minimises a' (D_i + diag V) a.
+        All products come from one Gram matrix, in float64.
+        """
         H = h.double().flatten(1)
         H = H - H.mean(0)  # differences are the same, rounding is less
-        G = H @ H.T
-        D = G.diagonal()[:, None, None] - G[:, None, :] - G[:, :, None] + G  # [M, M, M]
+        G = H @ H.T  # <h_p, h_q>
+        ii, iq, pi = G.diagonal()[:, None, None], G[:, None, :], G[:, :, None]
+        D = ii - iq - pi + G  # [i, p, q]
         A = simplex_qp(D + V.double().diag(), STEPS)  # eq:fedpac-qp
         A = torch.where(A < TINY, 0.0, A)
         return A / A.sum(1, keepdim=True)

@@ -9,14 +9,12 @@ from ..base.fedavg import FedAvg
 
 
 def two_parts(method, w, does, bare=False):
-    """Body and head of the model w. A network whose head is everything, misnamed or,
-    unless bare, nothing is refused.
+    """Body and head of the model w; ValueError for a network that has not both.
+
+    bare: a network whose head is empty will do.
     """
-    (body, head), network, names = (
-        method.task.split(w),
-        method.task.network,
-        method.task.head,
-    )
+    (body, head), network = method.task.split(w), method.task.network
+    names = method.task.head
     if len(head) < len(names) or not (names or bare):
         raise ValueError(
             f"{type(method).__name__} {does}, and the head of {network} names no "
@@ -38,13 +36,13 @@ class FedPer(FedAvg):
     Arivazhagan, Aggarwal, Singh, Choudhary. Federated Learning with Personalization
     Layers. arXiv 1912.00818, 2019, Algorithm 1.
 
-        min over body theta and heads h_1 .. h_C of  sum_i n_i / n  F_i(theta, h_i)
-                                                                               eq:fedper
+        min  sum_i n_i / n  F_i(theta, h_i)   over theta, h_1 .. h_C           eq:fedper
 
-    Body and head are trained together, then only theta is averaged. Every client
-    receives the new body, trained or not, so an absent client combines a fresh body
-    with its old head. A network whose head is everything is trained purely locally by
-    this rule, and refused; one whose head is empty gives FedAvg.
+    theta: the body, h_i: the heads. Body and head are trained together, then only theta
+    is averaged. Every client receives the new body, trained or not, so an absent client
+    combines a fresh body with its old head. A network whose head is everything is
+    trained purely locally by this rule, and refused; one whose head is empty gives
+    FedAvg.
     """
 
     card = Card(
@@ -78,11 +76,10 @@ class FedPer(FedAvg):
 
 @dataclass(frozen=True)
 class FedPerOnline(FedPer):
-    """FedPer in which only the clients that train receive the body: an absent client
-    keeps body and head together.
+    """FedPer in which only the clients that train receive the body.
 
-    Not in the paper: the control that shows how much of a method's gain is merely who
-    downloads when.
+    So an absent client keeps body and head together. Not in the paper: the control that
+    shows how much of a method's gain is merely who downloads when.
     """
 
     card = FedPer.card._replace(

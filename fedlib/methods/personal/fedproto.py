@@ -16,23 +16,21 @@ from .fedper import two_parts
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Clients exchange the mean feature of each class and nothing else; every model is
-    private for ever.
+    """Clients exchange the mean feature of each class only; every model is private.
 
     Tan, Long, Liu, Zhou, Lu, Jiang, Zhang. FedProto: Federated Prototype Learning
     across Heterogeneous Clients. AAAI 2022. With features z = f(theta_i, x) [D], global
     prototypes c_k [D], and H the clients online that hold class k:
 
-        loss_i = CE + lam mean over rows and the D entries of (z - c_y)^2,
-            a row without c_y counting 0                              eq:fedproto-loss
-        c_ik   = mean of z over all rows of class k,
-            as seen at every step of the training                     eq:fedproto-own
-        c_k    = 1/|H| sum over H of c_ik;  no client online holds k: there is no c_k
-                                                                      eq:fedproto-server
+        loss_i = CE + lam mean over rows of |z - c_y|^2 / D           eq:fedproto-loss
+        c_ik   = mean of z over all rows of class k                   eq:fedproto-own
+        c_k    = 1/|H| sum over H of c_ik                             eq:fedproto-server
         y(x)   = argmin_k |f(theta_i, x) - c_k|^2                     eq:fedproto-view
 
-    The table is replaced every round, so a class that only absent clients hold is lost
-    for that round: nobody is pulled towards it and nobody predicts it. Before the first
+    The rows of c_ik are those of all batches, each with z at that step of training. No
+    client online holds k: there is no c_k, and its rows count 0 in loss_i. The table is
+    replaced every round, so a class that only absent clients hold is lost for that
+    round: nobody is pulled towards it and nobody predicts it. Before the first
     aggregation no row is right. A client without a class sends count 0 for it. The
     paper weighs c_ik by class counts and divides by |H| once more, which would shrink
     prototypes; the plain mean, means over moving features, and the mean over D (the
@@ -96,21 +94,19 @@ class FedProto(Method):
 
         def step(w, b):
             nonlocal total, count
-            one = onehot(b.y, self.task.K, proto, b.m)  # [B, K]; padding is in no class
-            total, count = total + one.T @ self.task.feat(w, b.x, b), count + one.sum(0)
+            y = onehot(b.y, self.task.K, proto, b.m)  # [B, K]; padding is in no class
+            total = total + y.T @ self.task.feat(w, b.x, b)
+            count = count + y.sum(0)
             return direction(w, b)
 
         w = sgd(step, mine["w"], shard, self.lr, self.momentum, self.decay)
-        # eq:fedproto-own
-        return {"w": w}, {"proto": total / count.clamp(min=1)[:, None], "count": count}
+        own = total / count.clamp(min=1)[:, None]  # eq:fedproto-own
+        return {"w": w}, {"proto": own, "count": count}
 
     def aggregate(self, server, up, r):
         has = (up["count"] > 0).to(up["proto"].dtype)  # [M, K]
-        held = has.sum(0)
-        # eq:fedproto-server
-        proto = (
-            torch.einsum("mk,mkd->kd", has, up["proto"]) / held.clamp(min=1)[:, None]
-        )
+        held, total = has.sum(0), torch.einsum("mk,mkd->kd", has, up["proto"])
+        proto = total / held.clamp(min=1)[:, None]  # eq:fedproto-server
         return {"proto": proto, "held": held, "log": {"held": held}}
 
     def views(self, down, mine, shard):
@@ -119,8 +115,8 @@ class FedProto(Method):
             if self.candidates == "own":
                 b = shard.all()
                 may = may & (onehot(b.y, self.task.K, z, b.m).sum(0) > 0)
-            # [n, K]
-            far = z.square().sum(1, keepdim=True) - 2 * z @ c.T + c.square().sum(1)
-            return (-far).masked_fill(~may, -math.inf)  # eq:fedproto-view
+            z2, c2 = z.square().sum(1, keepdim=True), c.square().sum(1)
+            distance = z2 - 2 * z @ c.T + c2  # [n, K]
+            return (-distance).masked_fill(~may, -math.inf)  # eq:fedproto-view
 
         return {"prototype": prototype, "personal": self.task.net(mine["w"])}

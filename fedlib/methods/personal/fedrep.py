@@ -12,21 +12,19 @@ from .fedper import FedPer
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    """Each client fits its head to the shared body, then moves the body a little; only
-    bodies are averaged.
+    """Each client fits its head to the shared body, then moves the body a little.
 
     Collins, Hassani, Mokhtari, Shakkottai. Exploiting Shared Representations for
-    Personalized Federated Learning. ICML 2021, Algorithm 1.
+    Personalized Federated Learning. ICML 2021, Algorithm 1. Only bodies are averaged.
 
-        h_i     <- head_epochs passes of SGD on F_i(theta, .)    with theta as received
-                                                                          eq:fedrep-head
-        theta_i <- epochs passes of SGD on F_i(., h_i)           with h_i as just fitted
-                                                                          eq:fedrep-body
+        h_i     <- head_epochs passes of SGD on F_i(theta, .)             eq:fedrep-head
+        theta_i <- epochs passes of SGD on F_i(., h_i)                    eq:fedrep-body
         theta   <- sum_i n_i / n  theta_i
 
-    The two descents are separate: neither the momentum nor the decay of one moves the
-    other's tensors. A frozen body is frozen, running statistics of batch norm included.
-    The paper averages uniformly over clients of equal size.
+    with theta as received and h_i as just fitted. The two descents are separate:
+    neither the momentum nor the decay of one moves the other's tensors. A frozen body
+    is frozen, running statistics of batch norm included. The paper averages uniformly
+    over clients of equal size.
     """
 
     head_epochs: int = hp(
@@ -52,34 +50,33 @@ class FedRep(FedPer):
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        # eq:fedrep-head
-        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))
-        # eq:fedrep-body
-        body = self.fit(lambda v, b: self.loss(v | head, b), body, shard)
+        of_head = lambda h, b: self.loss(body | h, b)
+        head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
+        of_body = lambda v, b: self.loss(v | head, b)
+        body = self.fit(of_body, body, shard)  # eq:fedrep-body
         return {"w": body | head}, {"w": body, "n": shard.n}
 
 
 @dataclass(frozen=True)
 class FedRep2x(FedRep):
-    """FedRep whose body takes two plain steps on every batch.
+    """FedRep whose body takes two plain steps on every batch (a control).
 
-    Not in the paper: a control.
+        g = grad F_i(theta, h_i)
+        theta <- theta - lr (g + grad F_i(theta - lr g, h_i))           eq:fedrep-twice
 
-        g = grad F_i(theta, h_i),
-            theta <- theta - lr (g + grad F_i(theta - lr g, h_i))        eq:fedrep-twice
-
-    Sharpness-aware variants of FedRep move the body twice per batch, the second time
-    along a perturbed gradient. What they gain over FedRep is partly the second step;
-    what they gain over this is the perturbation. Without momentum and decay the pair is
-    exactly two steps; momentum, decay and running statistics see it as one.
+    Not in the paper. Sharpness-aware variants of FedRep move the body twice per batch,
+    the second time along a perturbed gradient. What they gain over FedRep is partly the
+    second step; what they gain over this is the perturbation. Without momentum and
+    decay the pair is exactly two steps; momentum, decay and running statistics see it
+    as one.
     """
 
     card = FedRep.card._replace(line="FedRep with two body steps per batch (a control)")
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        # eq:fedrep-head
-        head = self.fit(lambda h, b: self.loss(body | h, b), head, shard.on("head"))
+        of_head = lambda h, b: self.loss(body | h, b)
+        head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
         d = self.step(lambda v, b: self.loss(v | head, b))
 
         def twice(v, b):

@@ -12,23 +12,21 @@ from .fedper import FedPer, two_parts
 class LGFedAvg(FedPer):
     """Average the head of the network; the body never leaves the device.
 
-    FedPer turned round.
+    FedPer the other way round. Liang, Liu, Ziyin, Allen, Auerbach, Brent,
+    Salakhutdinov, Morency. Think Locally, Act Globally: Federated Learning with Local
+    and Global Representations. arXiv 2001.01523, 2020.
 
-    Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency. Think Locally,
-    Act Globally: Federated Learning with Local and Global Representations. arXiv
-    2001.01523, 2020.
-
-        min over a head h and bodies theta_1 .. theta_C of  sum_i n_i / n
-            F_i(theta_i, h)                                            eq:lg-fedavg
+        min  sum_i n_i / n  F_i(theta_i, h)                            eq:lg-fedavg
         h <- sum_i n_i / n  h_i                                        eq:lg-fedavg-head
 
-    Body and head are trained together, then only h is averaged, and every client
-    receives it, trained or not. Running statistics of batch norm are part of the body.
-    The authors' code differs: it starts from a model trained by FedAvg, takes the plain
-    average, and shares the last two layers on CIFAR-10. Here, as in the comparison
-    of FedAS (CVPR 2024), training starts from scratch and the head is the last layer.
-    A body learns from its own rows alone, so a client gains little from the others, and
-    one that has never trained combines a trained head with random features.
+    over the head h and the bodies theta_1 .. theta_C. Body and head are trained
+    together, then only h is averaged, and every client receives it, trained or not.
+    Running statistics of batch norm are part of the body. The authors' code differs: it
+    starts from a model trained by FedAvg, takes the plain average, and shares the last
+    two layers on CIFAR-10. Here, as in the comparison of FedAS (CVPR 2024), training
+    starts from scratch and the head is the last layer. A body learns from its own rows
+    alone, so a client gains little from the others, and one that has never trained
+    combines a trained head with random features.
     """
 
     card = Card(

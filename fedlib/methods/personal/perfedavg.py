@@ -13,7 +13,7 @@ from ..base.fedavg import Uniform
 
 @dataclass(frozen=True)
 class PerFedAvg(Uniform):
-    """Looks for a model that becomes good at each client after one gradient step there.
+    """Looks for a model that is good at each client after one gradient step there.
 
     Fallah, Mokhtari, Ozdaglar. Personalized Federated Learning with Theoretical
     Guarantees: A Model-Agnostic Meta-Learning Approach. NeurIPS 2020, Algorithm 1.
@@ -77,15 +77,8 @@ class PerFedAvg(Uniform):
         return super().plans() | {"adapt": self.plan(1, steps=1), "tune": self.plan(1)}
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        return sgd(
-            self.direction(loss),
-            w,
-            shard,
-            self.lr if lr is None else lr,
-            self.momentum,
-            self.decay,
-            pull,
-        )
+        step, lr = self.direction(loss), self.lr if lr is None else lr
+        return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
 
     def direction(self, loss):
         """(w, batch) -> a tree."""
@@ -100,18 +93,18 @@ class PerFedAvg(Uniform):
             g2 = g(add(w, g(w, first), -self.alpha), second)  # eq:perfedavg-ahead
             if self.order == "FO":
                 return g2
-            d = self.delta / sqnorm(g2).sqrt().clamp(min=1e-12)
-            bend = sub(g(add(w, g2, d), third[0]), g(add(w, g2, -d), third[0]))
-            return add(g2, bend, -self.alpha / (2 * d))  # eq:perfedavg-hf
+            d, (third,) = self.delta / sqnorm(g2).sqrt().clamp(min=1e-12), third
+            change = sub(g(add(w, g2, d), third), g(add(w, g2, -d), third))
+            return add(g2, change, -self.alpha / (2 * d))  # eq:perfedavg-hf
 
         return in_parts(step, 3 if self.order == "HF" else 2)
 
     def views(self, down, mine, shard):
         def adapted(plan):
-            return lambda x: self.task.net(
-                sgd(self.step(self.loss), down["w"], shard.on(plan), self.alpha)
-            )(x)
+            fit = lambda: sgd(g, down["w"], shard.on(plan), self.alpha)
+            return lambda x: self.task.net(fit())(x)
 
+        g = self.step(self.loss)
         return super().views(down, mine, shard) | {
             "personal": adapted("adapt"),
             "tuned": adapted("tune"),

@@ -16,26 +16,24 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class PFedHN(FedAvg):
-    """The server keeps one vector per client, and a hypernetwork that turns the vector
-    into the client's model.
+    """A hypernetwork on the server turns one vector per client into the client's model.
 
     Shamsian, Navon, Fetaya, Chechik. Personalized Federated Learning using
     Hypernetworks. ICML 2021, Algorithm 1.
 
-        z_i = relu(.. relu(e_i H_1 + c_1) ..) / sqrt(width),     w_i = b + z_i A
-                                                                         eq:pfedhn-model
-        phi <- phi - server_lr / M  sum_i (d w_i / d phi)' (w_i - w_i~)
-            phi = (e, H, c, A, b)                                        eq:pfedhn-step
+        z_i  = relu(.. relu(e_i H_1 + c_1) ..) / sqrt(width)
+        w_i  = b + z_i A                                                 eq:pfedhn-model
+        phi <- phi - server_lr / M  sum_i (d w_i / d phi)' (w_i - w_i~)  eq:pfedhn-step
 
-    w_i~ is w_i after training at client i; one vector-Jacobian product gives the whole
-    sum. Clients keep nothing. b starts at the usual initial model and A small, so that
-    first models are close to task.init. If only b moved, server_lr = 1 would be the
-    plain average of the models.
-    A guest gets the model of the mean vector. Unlike the paper: one server step per
-    round on the mean of a cohort, without momentum; the paper takes one client per
-    step. Batch-norm statistics are averaged, not generated.
-    Memory of the server: (width + 1) P numbers, for a ResNet-18 with 11.2 million
-    parameters 1.13 billion; the subclass PFedHNChunked needs 12 million.
+    phi = (e, H, c, A, b). w_i~ is w_i after training at client i; one vector-Jacobian
+    product gives the whole sum. Clients keep nothing. b starts at the usual initial
+    model and A small, so that first models are close to task.init. If only b moved,
+    server_lr = 1 would be the plain average of the models. A guest gets the model of
+    the mean vector. Unlike the paper: one server step per round on the mean of a
+    cohort, without momentum; the paper takes one client per step. Batch-norm statistics
+    are averaged, not generated. Memory of the server: (width + 1) P numbers, for a
+    ResNet-18 with 11.2 million parameters 1.13 billion; the subclass PFedHNChunked
+    needs 12 million.
     """
 
     server_lr: float = hp(
@@ -91,18 +89,15 @@ class PFedHN(FedAvg):
         }
 
     def blank(self, w):
-        """What is drawn at the start, without values: vectors e [C, size], hidden
-        layers, and A [width, ...].
+        """What is drawn at the start, without values.
+
+        Vectors e [C, size], hidden layers H, and A [width, ...].
         """
         new = next(iter(w.values())).new_empty
         n = self.size or 1 + self.task.C // 4
-        return {
-            "e": new(self.task.C, n),
-            "H": self.hidden(new, n),
-            "A": {
-                k: new(self.width if self.depth else n, *v.shape) for k, v in w.items()
-            },
-        }
+        width = self.width if self.depth else n
+        A = {k: new(width, *v.shape) for k, v in w.items()}
+        return {"e": new(self.task.C, n), "H": self.hidden(new, n), "A": A}
 
     def hidden(self, new, n):
         """Hidden layers [n, width], [width, width], ... without values."""
@@ -116,43 +111,34 @@ class PFedHN(FedAvg):
     def vectors(self, phi, ids):
         """The vectors of clients ids [M, size]; a guest's is the mean."""
         self.check(phi)
-        ids = ids.to(phi["e"].device)
-        return torch.where(
-            (ids < 0)[:, None], phi["e"].mean(0), phi["e"][ids.clamp(min=0)]
-        )
+        ids, e = ids.to(phi["e"].device), phi["e"]
+        return torch.where((ids < 0)[:, None], e.mean(0), e[ids.clamp(min=0)])
 
     def codes(self, phi, z):
-        """Vectors [..., size] -> z [..., width]:
-        all of a model that is not linear in it.
-        """
+        """Vectors [..., size] -> codes z [..., width], in which models are linear."""
         for k in phi["H"]:
             z = (z @ phi["H"][k] + phi["c"][k]).relu()
         return z / math.sqrt(z.shape[-1])
 
     def models(self, phi, z):
         """Codes [..., width] -> parameters, every leaf [..., its shape]."""
-        # eq:pfedhn-model
-        return tmap(lambda b, a: b + torch.tensordot(z, a, 1), phi["b"], phi["A"])
+        w = lambda b, A: b + torch.tensordot(z, A, 1)  # eq:pfedhn-model
+        return tmap(w, phi["b"], phi["A"])
 
     def write(self, phi, ids):
         """The models of clients ids [M], parameters only; every leaf [M, ...]."""
         return self.models(phi, self.codes(phi, self.vectors(phi, ids)))
 
     def reference(self, server):
-        """The mean of all C clients' models: the model of their mean code,
-        because only codes are not linear.
-        """
+        """The mean of all C clients' models: the model of their mean code."""
         z = self.codes(server, self.vectors(server, torch.arange(len(server["e"]))))
         return self.models(server, z.mean(0)) | server["buffers"]
 
     def check(self, phi):
         """Refuse a state that was trained for another network or for other clients."""
-        have = {k: list(v.shape) for k, v in phi["b"].items()} | {
-            "the clients' vectors": len(phi["e"])
-        }
-        want = {
-            k: list(s) for k, s in without(self.task.shapes, self.task.buffers).items()
-        } | {"the clients' vectors": self.task.C}
+        shapes, e = without(self.task.shapes, self.task.buffers), "the clients' vectors"
+        have = {k: list(v.shape) for k, v in phi["b"].items()} | {e: len(phi["e"])}
+        want = {k: list(s) for k, s in shapes.items()} | {e: self.task.C}
         for k in {**want, **have}:
             if have.get(k) != want.get(k):
                 raise ValueError(
@@ -168,23 +154,21 @@ class PFedHN(FedAvg):
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, down["w"], shard)
-        gap = sub(*(without(t, self.task.buffers) for t in (down["w"], w)))
-        return mine, {
-            "gap": gap,
-            "buffers": subset(w, self.task.buffers),
-            "cid": shard.cid,
-        }
+        return mine, self.change(down["w"], w, shard)
+
+    def change(self, w, trained, shard):
+        """What a client uploads: w_i - w_i~, the trained buffers, its number."""
+        buffers = self.task.buffers
+        gap = sub(without(w, buffers), without(trained, buffers))
+        return {"gap": gap, "buffers": subset(trained, buffers), "cid": shard.cid}
 
     def aggregate(self, server, up, r):
-        phi = without(server, ("buffers",))
-        _, back = vjp(lambda phi: self.write(phi, up["cid"]), phi)
-        # eq:pfedhn-step
-        phi = add(phi, back(up["gap"])[0], -self.server_lr / len(up["cid"]))
-        return phi | {
-            "buffers": mean(
-                up["buffers"], uniform_weights(up["cid"].to(server["e"].dtype))
-            )
-        }
+        phi, M = without(server, ("buffers",)), len(up["cid"])
+        _, product = vjp(lambda phi: self.write(phi, up["cid"]), phi)
+        (g,) = product(up["gap"])  # sum_i (d w_i / d phi)' (w_i - w_i~)
+        phi = add(phi, g, -self.server_lr / M)  # eq:pfedhn-step
+        p = uniform_weights(up["cid"].to(server["e"].dtype))
+        return phi | {"buffers": mean(up["buffers"], p)}
 
     def views(self, down, mine, shard):
         return {"personal": self.task.net(down["w"])}

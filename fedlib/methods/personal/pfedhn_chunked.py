@@ -1,4 +1,4 @@
-"""A network that writes large networks, piece by piece."""
+"""A network that writes large networks, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from .pfedhn import PFedHN
 
 @dataclass(frozen=True)
 class PFedHNChunked(PFedHN):
-    """pFedHN with one output layer for all pieces of the model, which are told apart by
-    vectors of their own.
+    """pFedHN with one output layer for all chunks of the model, each with a vector.
 
-    The model, as one row of P numbers, is cut into Q = P / chunk pieces, rounded up.
-    Piece q of client i's model is
+    The model, as one row of P numbers, is cut into Q = P / chunk chunks, rounded up.
+    Chunk q, with the vector u_q, of client i's model is
 
-        z_iq = relu(.. relu([e_i, u_q] H_1 + c_1) ..) / sqrt(width),
-            w_iq = b_q + z_iq A                                          eq:pfedhn-chunk
+        z_iq = relu(.. relu([e_i, u_q] H_1 + c_1) ..) / sqrt(width)
+        w_iq = b_q + z_iq A                                              eq:pfedhn-chunk
 
-    with A [width, chunk] the same for all pieces; the learning rule is that of pFedHN.
+    with A [width, chunk] the same for all chunks; the learning rule is that of pFedHN.
     Chunks are an idea of von Oswald, Henning, Grewe and Sacramento (Continual Learning
     with Hypernetworks, ICLR 2020); the code of pFedHN has one output layer per tensor.
     b keeps all P numbers, so that first models are close to task.init.
@@ -44,37 +43,29 @@ class PFedHNChunked(PFedHN):
 
     def blank(self, w):
         new, n = next(iter(w.values())).new_empty, self.size or 1 + self.task.C // 4
-        P = sum(v.numel() for v in w.values())
+        P, width = sum(v.numel() for v in w.values()), self.width
         return {
             "e": new(self.task.C, n),
             "u": new(math.ceil(P / self.chunk), n),
             "H": self.hidden(new, 2 * n),
-            "A": new(self.width if self.depth else 2 * n, min(self.chunk, P)),
+            "A": new(width if self.depth else 2 * n, min(self.chunk, P)),
         }
 
     def deviation(self, w):
         """One number: the standard deviation within tensors, over the whole model."""
-        return (
-            torch.cat([(v - v.mean()).flatten() for v in w.values()])
-            .square()
-            .mean()
-            .sqrt()
-        )
+        centred = torch.cat([(v - v.mean()).flatten() for v in w.values()])
+        return centred.square().mean().sqrt()
 
     def codes(self, phi, z):
-        """Vectors [M, size] -> codes of the pieces [M, Q, width]."""
+        """Vectors [M, size] -> codes of the chunks [M, Q, width]."""
         u, M = phi["u"], len(z)
-        return super().codes(
-            phi, torch.cat([z[:, None].expand(M, *u.shape), u.expand(M, *u.shape)], 2)
-        )
+        pairs = [z[:, None].expand(M, *u.shape), u.expand(M, *u.shape)]  # e_i, u_q
+        return super().codes(phi, torch.cat(pairs, 2))
 
     def models(self, phi, z):
         """Codes [..., Q, width] -> parameters, every leaf [..., its shape]."""
         b = leaves(phi["b"])
-        flat = (z @ phi["A"]).flatten(-2)[..., : sum(v.numel() for v in b)]  # [..., P]
-        pieces = flat.split([v.numel() for v in b], -1)
-        # eq:pfedhn-chunk
-        return build(
-            phi["b"],
-            [v + p.reshape(*p.shape[:-1], *v.shape) for v, p in zip(b, pieces)],
-        )
+        sizes = [v.numel() for v in b]
+        zA = (z @ phi["A"]).flatten(-2)[..., : sum(sizes)].split(sizes, -1)
+        w = [v + p.reshape(*p.shape[:-1], *v.shape) for v, p in zip(b, zA)]
+        return build(phi["b"], w)  # eq:pfedhn-chunk

@@ -1,6 +1,4 @@
-"""A model of one's own, held near the common one by a spring;
-the common one follows.
-"""
+"""An own model that is tied to the common one, and a common one that follows it."""
 
 from __future__ import annotations
 
@@ -17,28 +15,27 @@ from ..base.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class PFedMe(FedAvg):
-    """Federated averaging of Moreau envelopes: client i descends on min_theta
-    F_i(theta) + lam/2 |theta - w|^2 instead of F_i.
+    """Federated averaging of Moreau envelopes.
 
     T. Dinh, Tran, Nguyen. Personalized Federated Learning with Moreau Envelopes.
-    NeurIPS 2020, Algorithm 1. On each batch:
+    NeurIPS 2020, Algorithm 1. Client i descends on the envelope
+    min_theta F_i(theta) + lam/2 |theta - w|^2 instead of F_i. On each batch:
 
-        theta_i <- theta_i - inner_lr (grad F_i(theta_i) + lam (theta_i - w_i))
-            inner_steps times                                           eq:pfedme-inner
-        w_i     <- w_i - outer_lr lam (w_i - theta_i)       the envelope's gradient
-                                                                        eq:pfedme-outer
+        inner_steps times, with g_i = grad F_i(theta_i),
+        theta_i <- theta_i - inner_lr (g_i + lam (theta_i - w_i))       eq:pfedme-inner
+        w_i     <- w_i - outer_lr lam (w_i - theta_i)                   eq:pfedme-outer
         w       <- (1 - beta) w + beta sum_i n_i / n  w_i               eq:pfedme-server
 
-    Both start from the downloaded w; theta_i goes on from batch to batch, as in the
-    authors' code. theta_i is the personal model; that code, by a shared tensor, scores
-    w_i in its place. Its weight decay of theta is `decay`. Only the cohort trains;
-    the paper and the code let everybody. A client that never trained is served by
-    the present w. Batch norm: w_i never sees a row, so it carries the statistics
-    of theta_i, refreshed once a batch; the server averages them without beta. Cost:
-    inner_steps gradients a batch. The common step size `lr` is not used: it would be
-    far too long for lam = 15.
-    Limits: lam -> infinity gives theta_i = w_i and FedAvg with step outer_lr. inner_lr
-    lam < 2 is needed on any convex F_i (with curvature h: inner_lr (lam + h) < 2);
+    lam (w_i - theta_i) is the envelope's gradient. Both start from the downloaded w;
+    theta_i goes on from batch to batch, as in the authors' code. theta_i is the
+    personal model; that code, by a shared tensor, scores w_i in its place. Its weight
+    decay of theta is `decay`. Only the cohort trains; the paper and the code let
+    everybody. A client that never trained is served by the present w. Batch norm: w_i
+    never sees a row, so it carries the statistics of theta_i, refreshed once a batch;
+    the server averages them without beta. Cost: inner_steps gradients a batch. The
+    common step size `lr` is not used: it would be far too long for lam = 15. Limits:
+    lam -> infinity gives theta_i = w_i and FedAvg with step outer_lr. On any convex F_i
+    the inner descent needs inner_lr lam < 2 (with curvature h: inner_lr (lam + h) < 2);
     outer_lr lam < 2 keeps the descent on the envelope, whose curvature stays below lam,
     from diverging, and from 1 on w_i overshoots theta_i.
     """
@@ -108,37 +105,26 @@ class PFedMe(FedAvg):
                 )
 
     def client(self, w, shard):
-        return {
-            "w": w,
-            "seen": torch.zeros((), dtype=torch.bool, device=shard.n.device),
-        }
+        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
+        return {"w": w, "seen": seen}
 
     def local(self, down, mine, shard):
-        d = self.step(self.loss)
+        gradient, lam = self.step(self.loss), self.lam
 
         def batch(c, b):
             theta, w, v = c["theta"], c["w"], c["v"]
             stats = self.task.refresh(theta, b) if self.task.buffers else {}
             for _ in range(self.inner_steps):
-                g = add(add(d(theta, b), sub(theta, w), self.lam), theta, self.decay)
-                v = add(g, v, self.momentum)
+                g = add(gradient(theta, b), sub(theta, w), lam)
+                v = add(add(g, theta, self.decay), v, self.momentum)
                 theta = add(theta, v, -self.inner_lr)  # eq:pfedme-inner
-            w = add(w, sub(w, theta), -self.outer_lr * self.lam)  # eq:pfedme-outer
+            w = add(w, sub(w, theta), -self.outer_lr * lam)  # eq:pfedme-outer
             return {"theta": theta | stats, "w": w | stats, "v": v}
 
-        c = scan(
-            batch,
-            {
-                "theta": down["w"],
-                "w": down["w"],
-                "v": tmap(torch.zeros_like, down["w"]),
-            },
-            shard,
-        )
-        return {"w": c["theta"], "seen": torch.ones_like(mine["seen"])}, {
-            "w": c["w"],
-            "n": shard.n,
-        }
+        w = down["w"]
+        c = scan(batch, {"theta": w, "w": w, "v": tmap(torch.zeros_like, w)}, shard)
+        mine = {"w": c["theta"], "seen": torch.ones_like(mine["seen"])}
+        return mine, {"w": c["w"], "n": shard.n}
 
     def aggregate(self, server, up, r):
         new = super().aggregate(server, up, r)

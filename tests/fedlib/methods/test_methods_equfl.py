@@ -688,7 +688,12 @@ def test_the_condensed_rows_are_those_of_condense():
     first = condense.start(task, model(plain(upto=T0 - 1)), 12, seed_of_S())
     trail = stack([model(plain(upto=t)) for t in range(T0)])
     want, losses = condense.condense(
-        task.network, trail, range(T0), first, 3, 2, 1, 5, 0, seed=seed_of_S()
+        task.network,
+        trail,
+        range(T0),
+        first,
+        condense.Matching(3, 2, 1, 5, 0),
+        seed=seed_of_S(),
     )
     assert same(server(done)["S"], want) and torch.equal(
         want["x"][:, 0], first["x"][:, 0]
@@ -719,11 +724,7 @@ def test_another_network_condenses_its_own_trail(net):
         theirs,
         range(T0),
         first,
-        2,
-        2,
-        10,
-        None,
-        0,
+        condense.Matching(2, 2, 10, None, 0),
         seed=seed_of_S(),
     )
     assert same(server(done)["S"], want) and done.logs["agreement"][

@@ -168,7 +168,7 @@ def test_the_first_outer_step_is_adam_on_that_gradient():
     The inner step is 0.3 per round, here 3 rounds in one step.
     """
     net, trail, rounds, S = regression()
-    new, losses = C.condense(net, trail, rounds, S, 1, 1, 10)
+    new, losses = C.condense(net, trail, rounds, S, C.Matching(1, 1, 10))
     loss, dx, da, _ = by_hand(*arrays(trail, S), 0.3 * 3)
     assert np.allclose(losses, [loss], rtol=1e-12)
     assert np.allclose(
@@ -232,7 +232,7 @@ def test_the_loop_equals_another_one_with_torch_func_and_torch_optim():
         loss.backward()
         adam.step()
         seen.append(float(loss.detach()))
-    new, losses = C.condense(task.network, trail, [1, 5], S, 6, 3, 10)
+    new, losses = C.condense(task.network, trail, [1, 5], S, C.Matching(6, 3, 10))
     assert np.allclose(losses, seen, rtol=1e-10)
     assert np.allclose(new["x"], x.detach(), atol=1e-10) and np.allclose(
         new["q"], a.detach().softmax(1), atol=1e-10
@@ -248,7 +248,7 @@ def test_plain_and_normalised_distance_by_hand():
     net, trail, rounds, S = regression()
     size = sum(float((t[0] - t[1]).square().sum()) for t in trail.values())
     plain, normal = (
-        float(C.condense(net, trail, rounds, S, 1, 2, 1, normalised=n)[1])
+        float(C.condense(net, trail, rounds, S, C.Matching(1, 2, 1, normalised=n))[1])
         for n in (False, True)
     )
     assert plain == pytest.approx(size * normal, rel=1e-12)
@@ -265,7 +265,7 @@ def test_a_real_trajectory_is_matched_and_the_sensitive_column_stays():
     )
     with torch.no_grad():
         new, losses = C.condense(
-            task.network, trail, torch.arange(8), S, 150, 5, 10, fixed=0
+            task.network, trail, torch.arange(8), S, C.Matching(150, 5, 10, fixed=0)
         )
     assert losses.shape == (150,) and not losses.requires_grad
     assert losses[-40:].mean() < 0.5 < losses[:10].mean()
@@ -283,7 +283,7 @@ def test_a_real_trajectory_is_matched_and_the_sensitive_column_stays():
 
 def test_without_outer_steps_the_start_comes_back():
     net, trail, rounds, S = regression()
-    new, losses = C.condense(net, trail, rounds, S, 0, 5, 10)
+    new, losses = C.condense(net, trail, rounds, S, C.Matching(0, 5, 10))
     assert same(new, {"x": S["x"], "q": S["logits"].softmax(1)}) and losses.shape == (
         0,
     )
@@ -291,13 +291,14 @@ def test_without_outer_steps_the_start_comes_back():
 
 def test_a_mini_batch_moves_its_rows_alone():
     net, trail, rounds, S = regression()
-    new, _ = C.condense(net, trail, rounds, S, 1, 1, 10, 3)
+    new, _ = C.condense(net, trail, rounds, S, C.Matching(1, 1, 10, 3))
     assert int((new["x"] != S["x"]).any(1).sum()) == 3
-    new, _ = C.condense(net, trail, rounds, S, 1, 3, 10, 3)  # every step draws its own
+    # every step draws its own
+    new, _ = C.condense(net, trail, rounds, S, C.Matching(1, 3, 10, 3))
     assert int((new["x"] != S["x"]).any(1).sum()) > 3
     assert same(
-        C.condense(net, trail, rounds, S, 3, 2, 10, 7)[0],
-        C.condense(net, trail, rounds, S, 3, 2, 10)[0],
+        C.condense(net, trail, rounds, S, C.Matching(3, 2, 10, 7))[0],
+        C.condense(net, trail, rounds, S, C.Matching(3, 2, 10))[0],
     )
 
 
@@ -318,12 +319,7 @@ def test_pairs_lie_at_most_gap_checkpoints_apart():
             trail,
             range(c),
             S,
-            150,
-            1,
-            most,
-            step=1e-9,
-            lr_step=0,
-            normalised=False,
+            C.Matching(150, 1, most, step=1e-9, lr_step=0, normalised=False),
         )[1]
         want = {
             round(float((at[q] - at[p]) ** 2))
@@ -337,7 +333,7 @@ def test_seeds():
     task = people()
     trail, S = trained(task, 5), C.start(task, task.init(2), 20, 0)
     one, two, other = (
-        C.condense(task.network, trail, range(5), S, 5, 2, 3, 8, seed=s)[0]
+        C.condense(task.network, trail, range(5), S, C.Matching(5, 2, 3, 8), seed=s)[0]
         for s in (0, 0, 1)
     )
     assert same(one, two) and gap(one, other) > 0
@@ -351,7 +347,10 @@ def test_batch_norm_uses_the_statistics_of_the_synthetic_rows():
     task = people(network=Normed(5, 4, 3))
     trail, S = trained(task, 3), C.start(task, task.init(2), 20, 0)
     wrong = trail | {k: v + 7 for k, v in trail.items() if k in task.buffers}
-    a, b = (C.condense(task.network, t, range(3), S, 3, 2, 3) for t in (trail, wrong))
+    a, b = (
+        C.condense(task.network, t, range(3), S, C.Matching(3, 2, 3))
+        for t in (trail, wrong)
+    )
     assert same(a[0], b[0]) and same({"l": a[1]}, {"l": b[1]})
 
 
@@ -360,7 +359,11 @@ def test_images_of_a_convolutional_network(device):
     w, far = task.init(1), task.init(2)
     trail = stack([w, {k: 0.9 * w[k] + 0.1 * far[k] for k in w}])
     new, losses = C.condense(
-        task.network, trail, [0, 1], C.start(task, w, 12, 0), 8, 2, 1, 6, step=0.02
+        task.network,
+        trail,
+        [0, 1],
+        C.start(task, w, 12, 0),
+        C.Matching(8, 2, 1, 6, step=0.02),
     )
     assert (
         new["x"].shape == (12, 1, 12, 12)
@@ -392,7 +395,9 @@ def test_another_network_follows_the_trajectory(name, sizes):
         assert (
             told == task.logits(pick(trail, i), x).argmax(1)
         ).double().mean() > least
-    C.condense(net, theta, range(4), C.start(task, pick(trail, -1), 20, 0), 1, 2, 2)
+    C.condense(
+        net, theta, range(4), C.start(task, pick(trail, -1), 20, 0), C.Matching(1, 2, 2)
+    )
 
 
 def test_the_proxy_is_warm_started_gradient_descent(monkeypatch):
@@ -547,16 +552,11 @@ def test_the_end_may_be_hard_or_projected():
 # ---------------------------------------------------------------- refusals
 def _condense(**more):
     net, trail, rounds, S = regression()
-    at = {
-        "net": net,
-        "trail": trail,
-        "rounds": rounds,
-        "S": S,
-        "outer": 1,
-        "J": 1,
-        "gap": 1,
-    } | more
-    return C.condense(**at)
+    at = {"net": net, "trail": trail, "rounds": rounds, "S": S}
+    how = {"outer": 1, "J": 1, "gap": 1} | {k: more[k] for k in more if k not in at}
+    return C.condense(
+        **at | {k: more[k] for k in more if k in at}, how=C.Matching(**how)
+    )
 
 
 @pytest.mark.parametrize(
