@@ -310,7 +310,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from repro.warm import ask
+    from repro.ask import ask
 
     status = ask(sys.argv[1:])
     sys.exit(main() if status is None else status)

@@ -1,9 +1,9 @@
 """One process that has imported everything, and forks for each notebook; started by
-repro.pipeline, asked by repro.run_notebook.
+repro.pipeline, asked by repro.run_notebook through repro.ask.
 
 The pipeline starts it and names its socket in FEDLIB_WARM. ``python -m
 repro.run_notebook`` then hands over its arguments, its environment and its terminal
-(`ask`), and waits for the exit status:
+(`repro.ask`), and waits for the exit status:
 
     server     imports, and from then on only forks: one thread, no zmq context,
                no tensor
@@ -36,8 +36,10 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
-SOCKET = "FEDLIB_WARM"
-TAKEN = b"y"
+from repro import ask
+from repro.ask import SOCKET, TAKEN
+from repro.run_notebook import KERNEL_ENVIRONMENT
+
 IMPORTS = (
     "papermill",
     "ipykernel.kernelapp",
@@ -56,41 +58,6 @@ IMPORTS = (
 )
 
 
-# ------------------------------- the side of run_notebook; imports nothing that is slow
-def ask(argv: list[str]) -> int | None:
-    """Exit status of ``python -m repro.run_notebook *argv``, done by the warm process;
-    None if it does not serve.
-    """
-    if SOCKET not in os.environ:
-        return None
-    request = {
-        "argv": argv,
-        "cwd": os.getcwd(),
-        "environ": dict(os.environ),
-        "package": __file__,
-    }
-    text = json.dumps(request).encode()
-    with socket.socket(socket.AF_UNIX) as line:
-        try:
-            line.connect(os.environ[SOCKET])
-            socket.send_fds(line, [len(text).to_bytes(8, "big")], [1, 2])
-            line.sendall(text)
-            if line.recv(1) != TAKEN:
-                return None
-            status = line.recv(1)
-        except OSError:
-            return None
-        except KeyboardInterrupt:  # the runner sees that we are gone, and stops
-            return 130
-    if not status:
-        print(
-            "repro.run_notebook: the process that ran the notebook has been killed",
-            file=sys.stderr,
-        )
-        return 1
-    return status[0]
-
-
 # ------------------------------------------------------- the side of repro.pipeline
 @contextmanager
 def server(lifeline: int, log):
@@ -100,8 +67,6 @@ def server(lifeline: int, log):
     lifeline: the end to read of a pipe. The process ends when nobody holds the other
     end any more.
     """
-    from repro.run_notebook import KERNEL_ENVIRONMENT
-
     with (
         tempfile.TemporaryDirectory(prefix="fedlib-") as folder,
         socket.socket(socket.AF_UNIX) as listener,
@@ -203,7 +168,7 @@ def work(line: socket.socket, lifeline: int) -> None:
     size, fds, _, _ = socket.recv_fds(line, 8, 2)
     with line.makefile("rb") as pipe:
         request = json.loads(pipe.read(int.from_bytes(size, "big")))
-    if request["package"] != __file__:  # another copy of fedlib
+    if request["package"] != ask.__file__:  # another copy of fedlib
         os._exit(0)
     os.setsid()
     for fd, standard in zip(fds, (1, 2)):

@@ -1,4 +1,4 @@
-"""`python -m repro.claims`; called by the stage results of dvc.yaml."""
+"""Writes claims, deviations and effects; called by the stage results of dvc.yaml."""
 
 from repro.claims import main
 

@@ -103,7 +103,8 @@ def test_the_machinery_names_no_paper():
     for path, text in sources("repro"):
         words = {n.value for n in ast.walk(ast.parse(text)) if type(n) is ast.Constant}
         words = {w for w in words if isinstance(w, str)}
-        assert not words & set(papers.found()), path
+        if path.name != "house.py":  # whose example is a study of a paper
+            assert not words & set(papers.found()), path
 
 
 def imports(path, text):
