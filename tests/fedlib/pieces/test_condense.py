@@ -370,7 +370,6 @@ def test_images_of_a_convolutional_network(device):
         and new["x"].device == task.x.device
         and losses.isfinite().all()
     )
-    assert C.finish(task, new["x"], new["q"].log(), "hard", True)["q"].sum() == 12
 
 
 # ---------------------------------------------------------------- the proxy
@@ -525,28 +524,12 @@ def test_labels_start_at_the_model_or_balanced():
     assert np.allclose(S["logits"].softmax(1), want)
 
 
-def test_the_end_may_be_hard_or_projected():
-    x = tensor(
-        [
-            [0.2, 0.6, 0.5, 2.0, 0.1, 0.4, 0.3, -1.0],
-            [-3.0, 1.4, 0.51, 0.0, 0.0, 0.0, 2.0, 1.9],
-        ]
-    )
-    logits, task = tensor([[1.0, 2.0], [5.0, 0.0]]), census()
-    S = C.finish(task, x, logits)
+def test_a_start_without_matching_is_a_synthetic_set():
+    x, logits = torch.randn(2, 8), tensor([[1.0, 2.0], [5.0, 0.0]])
+    S = C.finish({"x": x, "logits": logits})
     assert torch.equal(S["x"], x) and torch.allclose(S["q"], logits.softmax(1))
     # log-probabilities are logits
-    assert torch.allclose(C.finish(task, x, S["q"].log())["q"], S["q"])
-    S = C.finish(task, x, logits, "hard", True)
-    assert S["q"].tolist() == [[0, 1], [1, 0]]
-    assert S["x"].tolist() == [
-        [0, 1, 0, 2, 0, 1, 0, 0],
-        [0, 1, 1, 0, 0, 0, 1, 0],
-    ] and x[0, 1] == tensor(0.6)
-    own = C.finish(census(groups=replace(WIDE, column=0)), x, logits, "hard", True)
-    assert torch.equal(own["x"][:, 0], x[:, 0]) and torch.equal(
-        own["x"][:, 1:], S["x"][:, 1:]
-    )
+    assert torch.allclose(C.finish({"x": x, "logits": S["q"].log()})["q"], S["q"])
 
 
 # ---------------------------------------------------------------- refusals
@@ -609,10 +592,6 @@ ODD = replace(WIDE, schema=(WIDE.schema[0]._replace(kind="text"), *WIDE.schema[1
         (
             lambda: C.start(people(), people().init(0), 9, 0, labels="none"),
             'labels = .none.; use "soft" or "balanced"',
-        ),
-        (
-            lambda: C.finish(people(), torch.zeros(1, 5), torch.zeros(1, 3), "none"),
-            'labels = .none.; use "soft" or "hard"',
         ),
         (
             lambda: C.server_net("tiny", people()),
