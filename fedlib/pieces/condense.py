@@ -5,7 +5,8 @@ of the first rounds of a federated run, in the manner of Cazenavette et al. (Dat
 Distillation by Matching Training Trajectories, CVPR 2022). No row of a client is looked
 at: rows start from the task's public schema and labels from a global model.
 
-    start -> condense -> finish, and proxy for a network that is not the clients'
+    start -> condense, and proxy for a network that is not the clients'
+    start -> finish, the control without matching
 
 A trail is a stacked tree of a model's parameters, {name: [c, ...]}: c checkpoints,
 taken in `rounds` [c]. A start is {"x": [n, ...], "logits": [n, K]}; a synthetic set is
@@ -123,26 +124,9 @@ def start(task, w, n, seed, how="schema", labels="soft"):
         return {"x": x, "logits": log_p}
 
 
-def finish(task, x, logits, labels="soft", project=False):
-    """Rows and label logits (or log-probabilities) as a synthetic set {"x", "q"}.
-
-    labels: "soft" softmax; "hard" all on the largest. project: flags become 0 or 1 and
-    a one-hot block gets a single 1, by the schema; the sensitive column stays.
-    """
-    if labels not in ("soft", "hard"):
-        raise ValueError(f'condense.finish: labels = {labels!r}; use "soft" or "hard"')
-    hard = onehot(logits.argmax(1), logits.shape[1], logits)
-    q = logits.softmax(1) if labels == "soft" else hard
-    projected, column = x.clone(), task.groups.column
-    for block in task.groups.schema if project else ():
-        cut = projected[:, block.start : block.stop]  # a view
-        if block.kind == "onehot":
-            cut.copy_(onehot(cut.argmax(1), cut.shape[1], x))
-        elif block.kind == "flag":
-            cut.copy_(cut > 0.5)
-    if column is not None:
-        projected[:, column] = x[:, column]
-    return {"x": projected, "q": q}
+def finish(S):
+    """A start {"x", "logits"} as a synthetic set {"x", "q"}, without matching."""
+    return {"x": S["x"], "q": S["logits"].softmax(1)}
 
 
 # ------------------------------------------------------ a trajectory of another network
@@ -351,7 +335,7 @@ def condense(net, trail, rounds, S, how, seed=0):
         losses.append(loss)
     x, logits, _ = (f.detach() for f in free)
     losses = torch.stack(losses) if losses else x.new_zeros(0)
-    return {"x": x, "q": logits.softmax(1)}, losses
+    return finish({"x": x, "logits": logits}), losses
 
 
 def refuse(net, trail, rounds):

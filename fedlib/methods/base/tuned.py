@@ -35,6 +35,7 @@ class Tuned(Wrap):
     """
 
     around = "FedAvg"  # the method inside, where none is named
+
     tune: int = hp(
         5,
         "passes of fine-tuning, over batches of their own",

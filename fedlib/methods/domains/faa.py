@@ -70,12 +70,15 @@ class FAA(Gapped):
         z_i  = clip((G_i - mean G) / mean |G|, -1, 1)                        eq:faa-z
         a_i <- a_i exp(eta z_i) / Z                                          eq:faa-step
 
-    then clipped to [floor, ceiling] / C, over its sum. timing "probe": with the models
-    w_i of this round fixed, from uniform weights, `trials` times: average, send the
-    trial out, get its gaps at once, step with eta 0.7^q; the weights with the smallest
-    Var(G) are used, so it never exceeds that of uniform weights on these rows. Costs
-    `trials` more downloads per round. "lagged": one step per round from the gaps of
-    eq:gap, smoothed G <- beta G + (1 - beta) G_new, with eta (1 - t/R), as GA has it.
+    then clipped to [floor, ceiling] / C, over its sum.
+
+    timing "probe": with the models w_i of this round fixed, from uniform weights,
+    `trials` times: average, send the trial out, get its gaps at once, step with eta
+    0.7^q; the weights with the smallest Var(G) are used, so it never exceeds that of
+    uniform weights on these rows. Costs `trials` more downloads per round. "lagged":
+    one step per round from the gaps of eq:gap, smoothed G <- beta G + (1 - beta) G_new,
+    with eta (1 - t/R), as GA has it.
+
     form: "mirror" is eq:faa-z; "mirror_std" divides by the deviation instead (a step of
     constant length); "additive" adds eta z_i / C with z over max |z|, GA's step,
     centred; "closed" a_i ~ a_i G_i, which would equalise gaps that fall as 1 / a_i.

@@ -23,8 +23,8 @@ class FedFV(FedAvg):
 
     g_i = w - w_i, clients in ascending order of F_i, the loss of the model as sent on
     all training rows. From place ceil((M - 1) (1 - alpha)) on, counted from 0, clients
-    keep P_i = g_i (none if alpha = 0). The others start there and give way to everybody
-    else in turn:
+    keep P_i = g_i (none if alpha = 0). The others start there and are projected against
+    all other clients in turn:
 
         for j = 0 .. M-1, j != i:
             P_i <- P_i - min(0, <P_i, g_j>) g_j / |g_j|^2    eq:fedfv-internal
@@ -101,11 +101,11 @@ class FedFV(FedAvg):
         """The coefficients [M] of the mean of the P_i; K = G G' [M, M], loss [M]."""
         M, order = len(loss), loss.argsort(stable=True)
         K, A = K[order][:, order], torch.eye(M, dtype=K.dtype, device=K.device)
-        # 1 where client i gives way to j; the largest losses, from place m on, do not
+        # which P_i is projected against g_j: all but those from place m on
         m = math.ceil((M - 1) * (1 - self.alpha) - 1e-9) if self.alpha else M
-        yields = 1 - A
-        yields[m:] = 0
-        yields = yields / K.diagonal().clamp(min=TINY)
+        project = 1 - A
+        project[m:] = 0
+        project = project / K.diagonal().clamp(min=TINY)
         for j in range(M):
-            A[:, j] -= (A @ K[:, j]).clamp(max=0) * yields[:, j]  # eq:fedfv-internal
+            A[:, j] -= (A @ K[:, j]).clamp(max=0) * project[:, j]  # eq:fedfv-internal
         return torch.empty_like(loss).index_copy(0, order, A.mean(0))

@@ -16,7 +16,7 @@ def gini(a):
     """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m], in O(m^2).
 
     The denominator is m - 1, which FedGA's Table 6 forces; 1e-10 is added to every
-    accuracy; one client alone gives 0. `fedlib.metrics.gini` finds the same number by
+    accuracy; one client alone gives 0. `measures.metrics.gini` finds the same number by
     sorting, O(m log m); here the paper's double sum runs on tensors.
     """
     a = a + 1e-10

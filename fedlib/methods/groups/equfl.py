@@ -133,8 +133,7 @@ class EquFL(Collecting):
         state, task = super().server(w, r), self.task
         # what cannot be made at T0 is refused now
         two = condense.start(task, state["in"]["w"], task.groups.A, 0, self.start)
-        S = condense.finish(task, two["x"], two["logits"])
-        surrogates.fairness("EO", task, S)
+        surrogates.fairness("EO", task, condense.finish(two))
         return state
 
     def update(self, server, w, new, r):
@@ -185,7 +184,7 @@ class EquFL(Collecting):
         if self.source == "condensed":
             S, log = self.condensed(trail, window, S, seed)
         else:
-            S = condense.finish(task, S["x"], S["logits"])
+            S = condense.finish(S)
         hard = {"q": onehot(S["q"].argmax(1), task.K, S["q"])}
         return S | hard if labels == "hard" else S, log
 

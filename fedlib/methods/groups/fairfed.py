@@ -20,7 +20,7 @@ class FairFed(Reweight):
     Federated Learning. AAAI 2023. For two groups.
 
     By the model as sent, on training rows: P_i probabilities over client i, P over all
-    clients at hand, Acc_i and Acc accuracies. With metric "EOD", or "DP":
+    clients of the cohort, Acc_i and Acc accuracies. With metric "EOD", or "DP":
 
         F_i = P_i(yhat=1 | a=0, y=1) - P_i(yhat=1 | a=1, y=1)        eq:fairfed-eod
         F_i = P_i(yhat=1 | a=0) - P_i(yhat=1 | a=1)                  eq:fairfed-dp
@@ -33,7 +33,8 @@ class FairFed(Reweight):
     D_i is a difference of accuracies where F_i is not defined on the client's rows; q_i
     = n_i / n at first. beta = 0 is FedAvg; with debias its clients descend on the loss
     of Reweight. While all take part the q_i sum to one; they have no bounds, so a
-    client may drop out and recover. Where no q_i at hand is positive, sizes decide.
+    client may drop out and recover. Where no q_i of the cohort is positive, sizes
+    decide.
     weighting = "exp" is the rule of the preprint, without memory: p_i proportional to
     n_i exp(-beta D_i). Clients send counts [A, 2, 2] and their accuracy with the model;
     the paper hides the terms of eq:fairfed-global by secure aggregation.

@@ -24,14 +24,14 @@ class FedFB(FedAvg):
     FairBatch (Roh et al., ICLR 2021) at the server. m_az: rows of all clients in group
     a with outcome z; a dot, or no index, sums. After round t, s = alpha / sqrt(t + 1):
 
-        version "EO"                                                       eq:fedfb-eo
-            v_az    = lam_az m / m_az,            lam_az = m_az / m at first
+        version "EO", with lam_az = m_az / m at first
+            v_az    = lam_az m / m_az                                      eq:fedfb-eo
             d_z     = L_1z - L_0z
             lam_1z <- lam_1z + s d_z  in [0, m_.z / m]
             lam_0z  = m_.z / m - lam_1z
-        version "DP"                                                       eq:fedfb-dp
-            v_az    = lam_az m / m_a.,            lam_az = m_a. / m at first
-            d_a     = P_a - P_0,                  d_0 = - sum_{a > 0} d_a
+        version "DP", with lam_az = m_a. / m at first
+            v_az    = lam_az m / m_a.                                      eq:fedfb-dp
+            d_a     = P_a - P_0,   d_0 = - sum_{a > 0} d_a
             lam_a0 <- lam_a0 + s d_a  in [0, 2 m_a. / m]
             lam_a1  = 2 m_a. / m - lam_a0
         F_i(w) = sum_r v_r loss_r / sum_r v_r,    p_i ~ sum_r v_r          eq:fedfb-loss
@@ -40,7 +40,7 @@ class FedFB(FedAvg):
     and sums over the client's rows r. alpha = 0 is FedAvg. One step with full batches
     of everybody descends, in version "EO", on sum_az lam_az L_az. The divisor of F_i
     sums over all rows of the client (in the released code over the batch). L and P are
-    those of the new model on the rows of the clients at hand; a cell without rows among
+    those of the new model on the rows of the cohort; a cell without rows among
     them moves nothing. A round costs one more message down and one up.
     """
 

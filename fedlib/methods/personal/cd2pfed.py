@@ -20,7 +20,7 @@ class CD2pFed(FedAvg):
 
     Shen, Zhou, Yu. CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model
     Personalization in Federated Learning. CVPR 2022. Written without their code, which
-    is not public; where the summary above leaves a choice, it is ours.
+    is not public; where the paper leaves a choice, it is ours.
 
         p_t = p min(1, t / (grow R))                                      eq:cd2-share
         filter j of C is private  <=>  j >= ceil((1 - p_t) C)             eq:cd2-private
@@ -41,9 +41,11 @@ class CD2pFed(FedAvg):
     group norm over both halves sees those zeros.) While a layer has no filter of one
     kind there is nothing to distil, and L = CE. All clients download. p = 0, lam = 0 is
     FedAvg; p = 1, grow = 0, lam = 0 local training, but for the head's bias. The paper
-    lets b grow over the rounds. align: FedAS's alignment before training. Class means
-    of the client's last trained model are the targets; shared entries of the body move,
-    running statistics do not (FedAS, CVPR 2024, Figure 6b).
+    lets b grow over the rounds.
+
+    align: FedAS's alignment before training. Class means of the client's last trained
+    model are the targets; shared entries of the body move, running statistics do not
+    (FedAS, CVPR 2024, Figure 6b).
     """
 
     p: float = hp(

@@ -364,13 +364,8 @@ def test_functions_are_pure(name, monkeypatch):
 def test_looking_changes_nothing(name):
     often, seldom = ran(name), go(name, every=3, guests=False)
     assert same(state(often), state(seldom))
-    assert seldom.rounds.tolist() == [0, 3, 4] and often.rounds.tolist() == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    assert seldom.rounds.tolist() == [0, 3, 4]
+    assert often.rounds.tolist() == [0, 1, 2, 3, 4]
     for key in seldom.views:
         rounds = [r for r in seldom.rounds if r < R or key[0] != "post"]
         at = [often.rounds.tolist().index(r) for r in rounds]
@@ -444,15 +439,12 @@ def test_views_are_logits_of_every_client(name):
     with pytest.MonkeyPatch.context() as m:
         m.setattr(engine, "score", look)
         run(method, rounds=0, seed=SEED, cohort=M, how="loop")
-    assert shapes and all(
-        shape == (n, task.K) for v in shapes.values() for shape, n in v
-    )
+    assert shapes
+    assert all(shape == (n, task.K) for v in shapes.values() for shape, n in v)
     assert {v for m, v, _ in rec.views if m == "pre"} == set(shapes)
     for (moment, _, _), a in rec.views.items():
-        assert (
-            a.shape[1] == (len(task.guests) if moment == "guest" else task.C)
-            and ((a >= 0) & (a <= 1)).all()
-        )
+        assert a.shape[1] == (len(task.guests) if moment == "guest" else task.C)
+        assert ((a >= 0) & (a <= 1)).all()
 
 
 @each_method

@@ -134,11 +134,9 @@ def test_a_rehearsal_of_T_rounds_takes_T_and_the_calibrated_ones():
 def test_no_calibrated_round_is_the_method_inside(name):
     task = task_of()
     a, b = run(make(name, task, **ALL[name], rho=0)), plain(task)
-    assert (
-        same(server(a)["in"], server(b))
-        and same(a.state["clients"], b.state["clients"])
-        and same(seen(a), seen(b))
-    )
+    assert same(server(a)["in"], server(b))
+    assert same(a.state["clients"], b.state["clients"])
+    assert same(seen(a), seen(b))
 
 
 def test_a_rehearsal_without_a_calibrated_round_is_the_method_inside():
@@ -160,9 +158,8 @@ def test_before_the_calibrated_rounds_it_is_the_method_inside(name):
     a, b = run(make(name, task, **ALL[name]), upto=T0), plain(task, upto=T0)
     assert same(server(a)["in"], server(b)) and same(seen(a), seen(b))
     a, b = run(make(name, task, **ALL[name]), upto=T0 + 1), plain(task, upto=T0 + 1)
-    assert not same(server(a)["in"], server(b)) and same(
-        a.state["clients"], b.state["clients"]
-    )
+    assert not same(server(a)["in"], server(b))
+    assert same(a.state["clients"], b.state["clients"])
 
 
 # -------------------------------------------------- the first calibrated round, by hand
@@ -203,11 +200,9 @@ def test_every_calibrated_round_starts_where_the_clients_started(monkeypatch):
     calls = calls[-(R - T0) :]
     assert [c[0] for c in calls] == list(range(T0, R))
     for (_, w, new, S, g), sent, after in zip(calls, models, models[1:]):
-        assert (
-            same(w, sent)
-            and same(S, calls[0][3])
-            and gap(add(new, g, -LR * 0.7), after) < 1e-15
-        )
+        assert same(w, sent)
+        assert same(S, calls[0][3])
+        assert gap(add(new, g, -LR * 0.7), after) < 1e-15
         assert gap(g, slope(lambda v, S=S: eo_by_hand(m.task, S, v), sent)) < 1e-12
 
 
@@ -276,9 +271,8 @@ def test_four_targets_at_once(normalise):
         for gi in gs
     )
     logs = run(m, upto=T0 + 1).logs
-    assert np.allclose(logs["surrogate"][T0], values) and np.allclose(
-        logs["mgda"][T0], c
-    )
+    assert np.allclose(logs["surrogate"][T0], values)
+    assert np.allclose(logs["mgda"][T0], c)
     assert logs["mgda"][T0].sum() == pytest.approx(1)
 
 
@@ -312,9 +306,8 @@ def drawn(m, seed=0, t=0, n=200_001):
 def test_the_noise_has_its_distribution(make_, law):
     g = drawn(make_(task_of())).numpy()
     assert stats.kstest(g, law.cdf).pvalue > 1e-3
-    assert abs(g.mean()) < 5 * law.std() / math.sqrt(
-        len(g)
-    ) and g.std() == pytest.approx(law.std(), rel=0.01)
+    assert abs(g.mean()) < 5 * law.std() / math.sqrt(len(g))
+    assert g.std() == pytest.approx(law.std(), rel=0.01)
     assert abs(np.corrcoef(g[:-1], g[1:])[0, 1]) < 0.01
 
 
@@ -361,16 +354,14 @@ def test_around_other_methods(name):
     inner = make(name, task, lr=LR)
     m = EquFL(task, inner=inner, **{k: v for k, v in QUICK.items() if k != "lr"})
     a, b = run(m, upto=T0), run(inner, upto=T0)
-    assert same(server(a)["in"], server(b)) and same(
-        a.state["clients"], b.state["clients"]
-    )
+    assert same(server(a)["in"], server(b))
+    assert same(a.state["clients"], b.state["clients"])
     w, new, got, S = first_step(m, inner)
     g = slope(lambda v: eo_by_hand(task, S, v), w)
     assert gap(got, add(new, g, -LR)) < 1e-12
     done = run(m)
-    assert all(
-        v.isfinite().all() for v in leaves(state(done)) if v.is_floating_point()
-    ) and set(done.views) == set(b.views)
+    assert all(v.isfinite().all() for v in leaves(state(done)) if v.is_floating_point())
+    assert set(done.views) == set(b.views)
 
 
 def test_the_logs_of_both_are_kept():
@@ -464,9 +455,8 @@ def test_the_trail_is_the_global_models_of_a_plain_run(network):
     assert server(done)["window"].tolist() == [0, 1, 2, 3]
     names = list(trail_of(done))
     want = stack([subset(model(plain(task, upto=t)), names) for t in range(4)])
-    assert same(trail_of(done), {k: want[k] for k in names}) and set(names) >= set(
-        without(task.init(0), task.buffers)
-    )
+    assert same(trail_of(done), {k: want[k] for k in names})
+    assert set(names) >= set(without(task.init(0), task.buffers))
 
 
 def window(m, rounds=100, seed=1):
@@ -480,12 +470,10 @@ def test_windows():
         == window(EquFL(count=90))
         == window(EquFL(count=50))
     )
-    assert window(EquFL(count=30)) == list(range(30)) and window(
-        EquFL(rho=0.2), 10
-    ) == list(range(8))
-    assert window(EquFL(rewind=True), 150) == list(range(50)) and window(
-        EquFL(rewind=True, count=80), 150
-    ) == list(range(80))
+    assert window(EquFL(count=30)) == list(range(30))
+    assert window(EquFL(rho=0.2), 10) == list(range(8))
+    assert window(EquFL(rewind=True), 150) == list(range(50))
+    assert window(EquFL(rewind=True, count=80), 150) == list(range(80))
     for rewind, last, rounds in ((False, 50, 100), (True, 100, 150)):
         m = EquFL(collect="discrete", count=30, rewind=rewind)
         got = [window(m, rounds, seed) for seed in range(40)]
@@ -500,9 +488,8 @@ def test_windows():
         # every round is as likely as any other
         seen_ = np.bincount(np.concatenate(got), minlength=last)
         p = 30 / last
-        assert (
-            abs(seen_ - 40 * p) < 5 * math.sqrt(40 * p * (1 - p))
-        ).all() and seen_.min() > 0
+        assert (abs(seen_ - 40 * p) < 5 * math.sqrt(40 * p * (1 - p))).all()
+        assert seen_.min() > 0
 
 
 def test_the_discrete_trail_holds_its_rounds():
@@ -524,15 +511,12 @@ def test_after_the_rehearsal_the_server_is_where_it_was():
             server(run(m, rounds=9, upto=t))["in"], server(plain(rounds=9, upto=t))
         ), t
     back = run(m, rounds=9, upto=6)
-    assert same(
-        server(back)["in"], server(plain(rounds=9, upto=3))
-    ) and "S" not in server(back)
+    assert same(server(back)["in"], server(plain(rounds=9, upto=3)))
+    assert "S" not in server(back)
     logs = run(m, rounds=9).logs
-    assert (
-        np.isnan(logs["surrogate"][:6]).all()
-        and np.isfinite(logs["surrogate"][6:]).all()
-        and len(logs["surrogate"]) == 9
-    )
+    assert np.isnan(logs["surrogate"][:6]).all()
+    assert np.isfinite(logs["surrogate"][6:]).all()
+    assert len(logs["surrogate"]) == 9
     want = eo_by_hand(m.task, server(run(m, rounds=9))["S"], model(back))
     # the first step is at the model of round T0
     assert logs["surrogate"][6] == pytest.approx(float(want))
@@ -635,13 +619,10 @@ def test_real_rows_are_training_rows_of_those_who_were_asked():
         hit = own[(task.x[own] == x).all(1)]
         assert len(hit) == 1 and q.tolist() == onehot(task.y[hit[0]], 3, q).tolist()
     told = rec.meta["bytes"]["answer"]
-    assert told["own_rows.x"]["bytes"] == 3 * 5 * 8 and told["own_rows.x"]["shape"] == [
-        3,
-        5,
-    ]
-    assert {"own_rows.x", "own_rows.y"} == set(told) and not run(
-        equfl(task), cohort=4
-    ).meta["bytes"].get("answer")
+    assert told["own_rows.x"]["bytes"] == 3 * 5 * 8
+    assert told["own_rows.x"]["shape"] == [3, 5]
+    assert {"own_rows.x", "own_rows.y"} == set(told)
+    assert not run(equfl(task), cohort=4).meta["bytes"].get("answer")
     assert gap(S, server(run(m, cohort=4, how="vmap"))["S"]) == 0
     many = server(run(equfl(task, source="real", size=4000)))["S"]["x"]
     # every training row can be drawn
@@ -669,9 +650,8 @@ def test_the_unmatched_rows_are_the_start(start, labels):
     S = server(run(equfl(task, source="start", start=start, labels=labels)))["S"]
     last = model(plain(task, upto=T0 - 1))
     want = condense.start(task, last, 12, seed_of_S(), start, labels)
-    assert torch.equal(S["x"], want["x"]) and torch.allclose(
-        S["q"], want["logits"].softmax(1), atol=1e-15
-    )
+    assert torch.equal(S["x"], want["x"])
+    assert torch.allclose(S["q"], want["logits"].softmax(1), atol=1e-15)
     hard = (
         server(run(equfl(task, source="start", start=start, labels="hard")))["S"]["q"]
         if labels == "soft"
@@ -695,17 +675,13 @@ def test_the_condensed_rows_are_those_of_condense():
         condense.Matching(3, 2, 1, 5, 0),
         seed=seed_of_S(),
     )
-    assert same(server(done)["S"], want) and torch.equal(
-        want["x"][:, 0], first["x"][:, 0]
-    )
-    assert (
-        done.logs["matching"][T0] == pytest.approx(float(losses.mean()))
-        and np.isnan(done.logs["matching"][T0 + 1 :]).all()
-    )
+    assert same(server(done)["S"], want)
+    assert torch.equal(want["x"][:, 0], first["x"][:, 0])
+    assert done.logs["matching"][T0] == pytest.approx(float(losses.mean()))
+    assert np.isnan(done.logs["matching"][T0 + 1 :]).all()
     hard = server(run(equfl(rows=5, reach=1, labels="hard")))["S"]
-    assert torch.equal(hard["x"], want["x"]) and torch.equal(
-        hard["q"], onehot(want["q"].argmax(1), 3, want["q"])
-    )
+    assert torch.equal(hard["x"], want["x"])
+    assert torch.equal(hard["q"], onehot(want["q"].argmax(1), 3, want["q"]))
 
 
 @pytest.mark.parametrize("net", ["standard", "deep", "wide"])
@@ -727,9 +703,8 @@ def test_another_network_condenses_its_own_trail(net):
         condense.Matching(2, 2, 10, None, 0),
         seed=seed_of_S(),
     )
-    assert same(server(done)["S"], want) and done.logs["agreement"][
-        T0
-    ] == pytest.approx(agreement)
+    assert same(server(done)["S"], want)
+    assert done.logs["agreement"][T0] == pytest.approx(agreement)
 
 
 def test_seeds_change_the_rows():
@@ -789,13 +764,10 @@ def test_a_private_inner_method_is_still_private():
 
 def test_guests_and_small_cohorts():
     rec = run(equfl(), cohort=1, guests=True)
-    assert ("guest", "global", "test") in rec.views and rec.cells[
-        "guest", "global", "test"
-    ].shape == (2, 2, 2, 2, 2)
-    assert (
-        same(state(rec), state(run(equfl(), cohort=1)))
-        and rec.cells["guest", "global", "test"].sum((2, 3, 4)).tolist() == [[6, 6]] * 2
-    )
+    assert ("guest", "global", "test") in rec.views
+    assert rec.cells["guest", "global", "test"].shape == (2, 2, 2, 2, 2)
+    assert same(state(rec), state(run(equfl(), cohort=1)))
+    assert rec.cells["guest", "global", "test"].sum((2, 3, 4)).tolist() == [[6, 6]] * 2
 
 
 def test_like_unrow():

@@ -212,12 +212,8 @@ def test_fedfa_weights_by_hand(beta):
     out = serve(m, W0, B, server=s, acc=tensor(acc))
     p = fedfa_by_hand(acc, [1, 5, 2, 3], beta)
     assert np.allclose(out["log"]["weight"], p) and abs(p.sum() - 1) < 1e-12
-    assert np.allclose(out["w"]["w"], p @ np.array(B)) and out["count"].tolist() == [
-        1,
-        5,
-        2,
-        3,
-    ]
+    assert np.allclose(out["w"]["w"], p @ np.array(B))
+    assert out["count"].tolist() == [1, 5, 2, 3]
     assert p.argmax() == (2 if beta == 0 else 1)  # least accurate; most often present
 
 
@@ -332,11 +328,9 @@ def test_fedmgda_weights_stay_in_their_box(case, epsilon):
         -G,
         n=n,
     )["log"]["weight"]
-    assert (
-        p.min() >= 0
-        and abs(float(p.sum()) - 1) < 1e-9
-        and (p - n).abs().max() <= epsilon + 1e-9
-    )
+    assert p.min() >= 0
+    assert abs(float(p.sum()) - 1) < 1e-9
+    assert (p - n).abs().max() <= epsilon + 1e-9
 
 
 def test_fedmgda_with_epsilon_0_takes_size_weights_and_every_step_is_short():
@@ -603,10 +597,8 @@ def test_the_trigger_never_passes_before_its_window_is_full(x, W, trigger):
 def test_gini_of_the_extremes_and_by_sorting():
     for f in (gini, lambda a: metrics.gini(a.numpy())):
         assert abs(float(f(tensor([1, 0, 0, 0]))) - 1) < 1e-8
-        assert (
-            abs(float(f(tensor([0.3] * 5)))) < 1e-12
-            and abs(float(f(tensor([0.0] * 3)))) < 1e-12
-        )
+        assert abs(float(f(tensor([0.3] * 5)))) < 1e-12
+        assert abs(float(f(tensor([0.0] * 3)))) < 1e-12
         assert abs(float(f(tensor([1, 2, 3]))) - 8 / (2 * 2 * 6)) < 1e-9
     assert float(gini(tensor([0.7]))) == 0
 
@@ -676,10 +668,8 @@ def test_fedga_weights_by_hand_and_their_limits(weight_norm):
 def test_fedga_alpha_1_is_uniform_and_not_fedavg():
     task = toy()
     w = end("FedGA_ablation", task, 3, 4, alpha=1.0)
-    assert (
-        gap(w, end("Uniform", task, 3, 4)) < 1e-12
-        and gap(w, end("FedAvg", task, 3, 4)) > 1e-4
-    )
+    assert gap(w, end("Uniform", task, 3, 4)) < 1e-12
+    assert gap(w, end("FedAvg", task, 3, 4)) > 1e-4
 
 
 def test_fedga_is_fedavg_until_it_fires_and_its_ablation_afterwards():
@@ -690,10 +680,8 @@ def test_fedga_is_fedavg_until_it_fires_and_its_ablation_afterwards():
     n = np.array([len(r) for r in task.train])[rec.logs["cohort"]]
     assert np.allclose(rec.logs["weight"][:3], (n / n.sum(1, keepdims=True))[:3])
     on = run(make("FedGA_ablation", task), rounds=6, cohort=4)
-    assert (
-        on.logs["on"].all()
-        and gap(on.state["server"]["w"], end("FedGA", task, 6, 4, delayed=False)) == 0
-    )
+    assert on.logs["on"].all()
+    assert gap(on.state["server"]["w"], end("FedGA", task, 6, 4, delayed=False)) == 0
 
 
 def test_fedga_measures_the_model_it_was_sent_on_validation_rows():

@@ -84,10 +84,8 @@ def test_alignment_is_one_pass_of_descent_to_the_old_class_means():
     want = by_hand(theta, plain(old), b.x.numpy(), b.y.numpy(), 0.3, task.batch)
     assert all(np.allclose(got[k].numpy(), want[k], atol=1e-12) for k in want)
     # the head stays
-    assert (
-        same({k: got[k] for k in head}, head)
-        and gap({k: got[k] for k in theta}, theta) > 1e-3
-    )
+    assert same({k: got[k] for k in head}, head)
+    assert gap({k: got[k] for k in theta}, theta) > 1e-3
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -365,32 +363,27 @@ def test_a_round_with_everybody_offline_changes_nothing():
         )
         assert same(state(one), state(two))
         assert rec.logs["cohort"].tolist() == [[0, 3], [-1, -1], [0, 3]]
-        assert (
-            np.isnan(rec.logs["trace"][1]).all()
-            and np.isfinite(rec.logs["trace"][[0, 2]]).all()
-        )
+        assert np.isnan(rec.logs["trace"][1]).all()
+        assert np.isfinite(rec.logs["trace"][[0, 2]]).all()
         assert len(rec["post", "personal", "test"]) == R
 
 
 def test_a_last_round_with_everybody_offline_is_recorded():
     rec = go(FedAS(toy(), **FIXED), cohort=lambda t: [0, 1] if t < R - 1 else [])
-    assert (
-        len(rec.logs["trace"]) == R == len(rec.logs["cohort"])
-        and np.isnan(rec.logs["trace"][-1]).all()
-    )
+    assert len(rec.logs["trace"]) == R == len(rec.logs["cohort"])
+    assert np.isnan(rec.logs["trace"][-1]).all()
 
 
 def test_watched_numbers_do_not_change_the_run():
     a, b = (go(FedAS(toy(), watch=w, **FIXED)) for w in (False, True))
-    assert same(a.state["server"], b.state["server"]) and same(
+    assert same(a.state["server"], b.state["server"])
+    assert same(
         {"v": torch.as_tensor(a["post", "personal", "test"])},
         {"v": torch.as_tensor(b["post", "personal", "test"])},
     )
-    assert (
-        (b.logs["aligned"] > 0).all()
-        and (b.logs["trained"] > 0).all()
-        and (b.logs["trace_rows"] > 0).all()
-    )
+    assert (b.logs["aligned"] > 0).all()
+    assert (b.logs["trained"] > 0).all()
+    assert (b.logs["trace_rows"] > 0).all()
     n = np.array(b.meta["n"]["train"])[b.logs["cohort"]]
     # batches of 4, tail dropped
     assert (b.logs["batches"] == np.maximum(1, n // 4)).all()
@@ -422,11 +415,8 @@ def test_global_means_skip_clients_without_the_class_and_keep_a_lost_class():
         "mu": torch.stack([torch.full((3, 6), v, dtype=f64) for v in (1.0, 3.0, 9.0)]),
     }
     new = m.aggregate(server, up, None)
-    assert new["mu"][:, 0].tolist() == [2.0, 3.0, 7.0] and new["seen"].tolist() == [
-        1,
-        1,
-        1,
-    ]
+    assert new["mu"][:, 0].tolist() == [2.0, 3.0, 7.0]
+    assert new["seen"].tolist() == [1, 1, 1]
 
 
 def test_global_first_round_aligns_to_nothing():
@@ -565,10 +555,8 @@ def test_the_worked_example_of_the_book():
         w = m.receive({"w": {"u": model(-1.0)["u"]}}, {"w": model(1.0)}, shard)["w"]
         assert float(w["u"]) == pytest.approx(want)
         right[how, lr] = int((task.logits(w, x[:3]).argmax(1) == y[:3]).sum())
-    assert (
-        list(right.values()) == [0, 3, 3, 0]
-        and int((task.logits(model(1.0), x[:3]).argmax(1) == y[:3]).sum()) == 3
-    )
+    assert list(right.values()) == [0, 3, 3, 0]
+    assert int((task.logits(model(1.0), x[:3]).argmax(1) == y[:3]).sum()) == 3
     means, count = class_means(task, model(1.0), shard.on("align"))
     assert means.flatten().tolist() == [-1, 2] and count.tolist() == [1, 2]
     pull = grad(alignment(task, model(1.0), shard.on("align")))
@@ -609,7 +597,6 @@ def test_the_papers_gap_on_cifar100_with_few_online_is_not_to_the_best_rival(
         float(table.pop("FedAS")),
         table.drop("FedAS minus best rival (delta row)").astype(float),
     )
-    assert table["FedAS minus best rival (delta row)"] == printed and own - others[
-        "FedALA"
-    ] == pytest.approx(float(printed))
+    assert table["FedAS minus best rival (delta row)"] == printed
+    assert own - others["FedALA"] == pytest.approx(float(printed))
     assert others.idxmax() == rival and own - others.max() == pytest.approx(true)

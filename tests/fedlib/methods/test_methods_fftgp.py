@@ -251,9 +251,8 @@ def test_a_gap_that_is_not_finite_leaves_uniform_weights():
     task, r, up, _ = corners()
     r.ask = lambda question, trial: {"gap": tensor([1.0, math.nan, 2.0])}
     new = chosen(FAA(task), r, up)
-    assert gap([new["a"]], [tensor([1 / 3] * 3)]) < 1e-15 and bool(
-        new["w"]["u"].isfinite().all()
-    )
+    assert gap([new["a"]], [tensor([1 / 3] * 3)]) < 1e-15
+    assert bool(new["w"]["u"].isfinite().all())
 
 
 # ---------------------------------------------- FAA and GA: whole runs against a replay
@@ -356,10 +355,8 @@ def test_probing_faa_is_its_replay(form):
 
 def test_the_probe_counts_its_traffic():
     rec = run(FAA(toy(), trials=3), rounds=1)
-    assert (
-        "report.w" in rec.meta["bytes"]["ask"]
-        and rec.meta["bytes"]["answer"]["report.gap"]["values"] == 1
-    )
+    assert "report.w" in rec.meta["bytes"]["ask"]
+    assert rec.meta["bytes"]["answer"]["report.gap"]["values"] == 1
     assert "ask" not in run(FAALagged(toy()), rounds=1).meta["bytes"]
 
 
@@ -699,11 +696,9 @@ def updates(seed, apart, M=4):
 def test_consistency_by_brute_force(kind, shifted, seed):
     D = updates(seed, shifted)
     got, want = GRACE(toy(), cosine=kind).consistency(D, SIZED), brute(kind, D, SIZED)
-    assert (
-        gap([got], [tensor(want)]) < 1e-12
-        and bool((got > 0).all())
-        and float(got.max()) <= 1
-    )
+    assert gap([got], [tensor(want)]) < 1e-12
+    assert bool((got > 0).all())
+    assert float(got.max()) <= 1
     assert bool(got.min() < 0.01) == shifted, (
         "these updates do not test what they should"
     )
@@ -756,10 +751,8 @@ def test_grace_with_equal_updates_is_fedavg(kind, size):
         m.aggregate({"w": w}, up, None)
         for m in (GRACE(task, cosine=kind), FedAvg(task))
     )
-    assert (
-        gap(a["w"], b["w"]) < 1e-12
-        and gap([a["log"]["weight"]], [normalize(tensor(n))]) < 1e-12
-    )
+    assert gap(a["w"], b["w"]) < 1e-12
+    assert gap([a["log"]["weight"]], [normalize(tensor(n))]) < 1e-12
 
 
 def test_the_client_that_points_the_other_way_counts_least():
@@ -844,10 +837,8 @@ def test_perfedavg_exact_is_the_gradient_of_the_adapted_loss():
         }
         slope = (goal(add(w, d, 1e-5)) - goal(add(w, d, -1e-5))) / 2e-5
         along = {o: float(sum((g[o][k] * d[k]).sum() for k in d)) for o in g}
-        assert (
-            along["exact"] == pytest.approx(slope, abs=1e-7)
-            and abs(along["FO"] - slope) > 1e-4
-        )
+        assert along["exact"] == pytest.approx(slope, abs=1e-7)
+        assert abs(along["FO"] - slope) > 1e-4
 
 
 def test_hf_comes_close_to_exact_on_a_network():
@@ -915,9 +906,8 @@ def beside(R=4, cls=FFTGPBeside, **kw):
 def test_the_instrument_does_not_touch_the_training():
     task, rec = beside()
     plain = run(FFTGP(task, lr=0.5), rounds=4)
-    assert same(model(rec), model(plain)) and same(
-        rec.state["clients"], plain.state["clients"]
-    )
+    assert same(model(rec), model(plain))
+    assert same(rec.state["clients"], plain.state["clients"])
     assert all(np.array_equal(rec.views[k], plain.views[k]) for k in plain.views)
     assert all(np.array_equal(rec.logs[k], plain.logs[k]) for k in plain.logs)
 
@@ -926,9 +916,8 @@ def test_all_rules_but_faa_coincide_in_round_0():
     _, rec = beside()
     for k in ("weight", "val loss", "val accuracy", "test loss", "test accuracy"):
         first = rec.logs[f"FedAvg {k}"][0]
-        assert np.array_equal(first, rec.logs[f"GA {k}"][0]) and np.array_equal(
-            first, rec.logs[f"FAA-lagged {k}"][0]
-        )
+        assert np.array_equal(first, rec.logs[f"GA {k}"][0])
+        assert np.array_equal(first, rec.logs[f"FAA-lagged {k}"][0])
     assert (
         np.abs(rec.logs["GA val loss"][1:] - rec.logs["FedAvg val loss"][1:]).max() > 0
     )
@@ -996,9 +985,8 @@ def test_one_rule_fewer_changes_no_other_number():
     assert set(all_.logs) - set(fewer.logs) == {
         k for k in all_.logs if k.startswith("GA ")
     }
-    assert all(
-        np.array_equal(all_.logs[k], fewer.logs[k]) for k in fewer.logs
-    ) and same(model(all_), model(fewer))
+    assert all(np.array_equal(all_.logs[k], fewer.logs[k]) for k in fewer.logs)
+    assert same(model(all_), model(fewer))
 
 
 # ---------------------------------------------------------------- what is refused

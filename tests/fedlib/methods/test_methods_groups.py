@@ -194,10 +194,8 @@ def test_flinear_is_a_correlation_remover(tau, c):
         )
     x, a = m.moved(task.x[train], task.a[train], d), task.a[train].double()
     if tau == 0:
-        assert (
-            torch.allclose(x[:, 0], a.mean())
-            and ((x * (a - a.mean())[:, None]).mean(0).abs() < 1e-12).all()
-        )
+        assert torch.allclose(x[:, 0], a.mean())
+        assert ((x * (a - a.mean())[:, None]).mean(0).abs() < 1e-12).all()
     assert torch.allclose(x.mean(0), task.x[train].mean(0))
 
 
@@ -245,11 +243,9 @@ def test_flinear_of_a_guest_without_rows_knows_no_group():
     d = m.client(task.init(0), guest)["d"]
     b = guest.all("test")
     x = m.moved(b.x, b.a, d)
-    assert (
-        len(guest.all().y) == 0
-        and (x[:, 0] == 0.5).all()
-        and torch.equal(x[:, 1:], b.x[:, 1:])
-    )
+    assert len(guest.all().y) == 0
+    assert (x[:, 0] == 0.5).all()
+    assert torch.equal(x[:, 1:], b.x[:, 1:])
 
 
 def test_flinear_of_images_moves_training_rows_only():
@@ -277,10 +273,8 @@ def test_flinear_of_images_moves_training_rows_only():
     d = m.client(task.init(0), shard_of(m, 0))["d"]
     r = task.train[0]
     moved = m.moved(x[r], a[r], d)
-    assert (
-        d.shape == (2, 1, 8, 8)
-        and gap([moved[a[r] == 0].mean(0)], [moved[a[r] == 1].mean(0)]) < 1e-12
-    )
+    assert d.shape == (2, 1, 8, 8)
+    assert gap([moved[a[r] == 0].mean(0)], [moved[a[r] == 1].mean(0)]) < 1e-12
     w, shard = task.init(1), shard_of(m, 0)
     view = m.views({"w": w}, {"d": d}, shard)["global"]
     assert gap([view(x[task.test[0]])], [task.logits(w, x[task.test[0]])]) == 0
@@ -363,9 +357,8 @@ def test_fairfed_three_rounds_by_hand(metric):
         D = np.where(np.isnan(Fi), abs(acc - (n / n.sum()) @ acc), abs(Fi - Fg))
         q = q - 0.3 * (D - D.mean())
         p = q.clip(0) / q.clip(0).sum()
-        assert np.allclose(rec.logs["weight"][t], p, atol=1e-12) and rec.logs["F"][
-            t
-        ] == pytest.approx(Fg)
+        assert np.allclose(rec.logs["weight"][t], p, atol=1e-12)
+        assert rec.logs["F"][t] == pytest.approx(Fg)
         gaps += [D]
     assert np.isnan(Fi).sum() >= 1 and np.ptp(gaps[0]) > 0.01
 
@@ -381,14 +374,16 @@ def test_fairfed_assembles_the_pooled_gap(metric, seed):
     m = FairFed(task, metric=metric)
     ups = stack([m.local({"w": w}, {}, shard_of(m, c))[1] for c in range(task.C)])
     F_, defined = m.gap(ups["counts"].sum(0))
-    assert bool(defined) and float(F_) == pytest.approx(
-        pooled(task, w, metric)
-    ) == pytest.approx(assembled(task, w, metric)[1])
+    assert bool(defined)
+    assert (
+        float(F_)
+        == pytest.approx(pooled(task, w, metric))
+        == pytest.approx(assembled(task, w, metric)[1])
+    )
     Fi, ok = m.gap(ups["counts"])
     want = assembled(task, w, metric)
-    assert ok.tolist() == (~np.isnan(want[0])).tolist() and np.allclose(
-        Fi[ok], want[0][ok.numpy()]
-    )
+    assert ok.tolist() == (~np.isnan(want[0])).tolist()
+    assert np.allclose(Fi[ok], want[0][ok.numpy()])
     assert np.allclose(ups["acc"], want[2])
 
 
@@ -445,9 +440,8 @@ def test_fairfed_by_hand():
         p, np.array([np.exp(-0.12), 1, np.exp(-0.12)]) / (1 + 2 * np.exp(-0.12))
     )
     p, q = served(replace(m, beta=6.0), n, [0.5] * 3, [1 / 3] * 4, [3, 0, 1])
-    assert np.allclose(p, [0, 1, 0]) and np.allclose(
-        q, [1 / 3 + 0.8, 1 / 3 - 0.4, 1 / 3, 1 / 3 - 0.4]
-    )
+    assert np.allclose(p, [0, 1, 0])
+    assert np.allclose(q, [1 / 3 + 0.8, 1 / 3 - 0.4, 1 / 3, 1 / 3 - 0.4])
     # nobody at hand has a positive weight
     p, _ = served(m, n, [0.5] * 3, [-1.0, -1.0, 0.5, -1.0], [3, 0, 1])
     assert np.allclose(p, [1 / 3] * 3)
@@ -531,9 +525,8 @@ def test_fedfb_three_rounds_by_hand(version, alpha):
         assert gap(got["w"], w) < 1e-12 and np.allclose(got["lam"], lam, atol=1e-12)
         edge |= bool((lam < 1e-12).any())
         top = m.sum(0) / m.sum() if version == "EO" else 2 * m.sum(1)[:, None] / m.sum()
-        assert (got["lam"].numpy() >= 0).all() and (
-            got["lam"].numpy() <= top + 1e-12
-        ).all()
+        assert (got["lam"].numpy() >= 0).all()
+        assert (got["lam"].numpy() <= top + 1e-12).all()
     assert edge == (alpha == 30.0)  # the box was reached, or it was not
     assert not np.allclose(lam, per / m.sum(), atol=1e-3)
 
@@ -555,9 +548,8 @@ def test_fedfb_measures_the_cohort_and_a_missing_cell_moves_nothing(version):
             upto=t + 1,
         ).state["server"]
         new = fair_batch(task, now["w"], lam, 0.5, t, version, ids[t])
-        assert np.allclose(now["lam"], new, atol=1e-12) and (
-            np.allclose(new, lam) == (ids[t] == [2])
-        )
+        assert np.allclose(now["lam"], new, atol=1e-12)
+        assert np.allclose(new, lam) == (ids[t] == [2])
         lam = new
     assert rec.logs["d"].shape == (4, 2)
 
@@ -569,9 +561,8 @@ def test_fedfb_without_steps_is_fedavg(version):
         run(m, rounds=4, cohort=3)
         for m in (FedFB(task, alpha=0.0, version=version, **kw), FedAvg(task, **kw))
     )
-    assert gap(a.state["server"]["w"], b.state["server"]["w"]) < 1e-12 and np.allclose(
-        a.logs["weight"], b.logs["weight"]
-    )
+    assert gap(a.state["server"]["w"], b.state["server"]["w"]) < 1e-12
+    assert np.allclose(a.logs["weight"], b.logs["weight"])
 
 
 def test_fedfb_weighs_a_client_by_its_rows_weights():
@@ -584,18 +575,16 @@ def test_fedfb_weighs_a_client_by_its_rows_weights():
         ]
     )
     total = [float((v * torch.tensor(t)).sum()) for t in ALL]
-    assert np.allclose(up["total"], total) and np.allclose(
-        m.weights(up), np.array(total) / sum(total)
-    )
+    assert np.allclose(up["total"], total)
+    assert np.allclose(m.weights(up), np.array(total) / sum(total))
     up = stack(
         [
             m.local({"w": task.init(0), "v": 0 * v}, {}, shard_of(m, c))[1]
             for c in range(task.C)
         ]
     )
-    assert gap(pick(up["w"], 0), task.init(0)) == 0 and np.allclose(
-        m.weights(up), 1 / task.C
-    )
+    assert gap(pick(up["w"], 0), task.init(0)) == 0
+    assert np.allclose(m.weights(up), 1 / task.C)
 
 
 def test_fedfb_of_three_groups_moves_the_first_against_the_others():
@@ -613,9 +602,8 @@ def test_fedfb_of_three_groups_moves_the_first_against_the_others():
     d = np.array([p[a == i].mean() for i in range(3)])
     d = d - d[0]
     d[0] = -d.sum()
-    assert np.allclose(got["lam"][:, 0] - before[:, 0], alpha * d) and np.allclose(
-        got["lam"].sum(1), before.sum(1)
-    )
+    assert np.allclose(got["lam"][:, 0] - before[:, 0], alpha * d)
+    assert np.allclose(got["lam"].sum(1), before.sum(1))
 
 
 # ---------------------------------------------------------------- Regular
@@ -630,10 +618,8 @@ def test_regular_is_one_step_on_the_loss_and_the_surrogate(target):
     got = server_of(Regular(task, lr=0.3, mu=0.7, target=target), cohort=lambda t: [0])[
         "w"
     ]
-    assert (
-        gap(got, want) < 1e-12
-        and gap(got, server_of(FedAvg(task, lr=0.3), cohort=lambda t: [0])["w"]) > 1e-3
-    )
+    assert gap(got, want) < 1e-12
+    assert gap(got, server_of(FedAvg(task, lr=0.3), cohort=lambda t: [0])["w"]) > 1e-3
 
 
 @pytest.mark.parametrize("target", ["EO", "DP", "CAL", "CON"])

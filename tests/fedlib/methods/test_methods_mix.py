@@ -254,10 +254,8 @@ def test_fedpac_cuts_tiny_weights():
         simplex_qp(torch.tensor(outer(h.numpy(), V.numpy())), STEPS),
     )
     assert 0 < float(whole[0, 2]) < 1e-3 and A[0, 2] == 0
-    assert (
-        gap([A], [mixed(whole.numpy())]) < 1e-10
-        and gap([A.sum(1)], [torch.ones(3)]) < 1e-14
-    )
+    assert gap([A], [mixed(whole.numpy())]) < 1e-10
+    assert gap([A.sum(1)], [torch.ones(3)]) < 1e-14
 
 
 def test_fedpac_round_on_the_server():
@@ -343,11 +341,9 @@ def test_fedpac_a_client_that_lacks_a_class():
         {"w": task.init(0)},
         one(task, m, 1),
     )
-    assert (
-        up["classes"].tolist() == [0, 0, 14]
-        and (up["h"][:2] == 0).all()
-        and (up["means"][:2] == 0).all()
-    )
+    assert up["classes"].tolist() == [0, 0, 14]
+    assert (up["h"][:2] == 0).all()
+    assert (up["means"][:2] == 0).all()
     z = task.feat(task.init(0), task.x[task.train[1]])
     assert float(up["V"]) == pytest.approx(
         float(z.var(0, correction=0).sum()) / 14, rel=1e-12
@@ -453,10 +449,8 @@ def test_fedala_on_cached_features_is_the_full_model_procedure(
             passes.clear()
             want, A_, count = by_full_models(task, m, w, old, A, met == 0, shard)
             new = m.receive({"w": w}, {"w": old, "A": A, "met": met}, shard)
-            assert (
-                gap({k: new["w"][k] for k in want}, want) < 1e-11
-                and gap({k: new["A"][k] for k in A_}, A_) < 1e-11
-            )
+            assert gap({k: new["w"][k] for k in want}, want) < 1e-11
+            assert gap({k: new["A"][k] for k in A_}, A_) < 1e-11
             assert len(passes) == count and float(new["met"]) == 1
             A, met = new["A"], new["met"]
             seen += [v.flatten() for v in A.values()]
@@ -621,10 +615,8 @@ def test_cd2_a_half_is_the_network_with_the_other_activations_zero(net, p):
         got, want = task.net(m.half(w, p, own))(x), forward(net, w, x, p, own)
         assert gap([got], [want]) < 1e-12
         halves.append(got)
-    assert (
-        gap([halves[0]], [halves[1]]) > 1e-2
-        and gap([halves[0]], [task.net(w)(x)]) > 1e-2
-    )
+    assert gap([halves[0]], [halves[1]]) > 1e-2
+    assert gap([halves[0]], [task.net(w)(x)]) > 1e-2
 
 
 @pytest.mark.parametrize("net", [*NETS, MiniResNet(1, 3, (8, 12))])
@@ -639,11 +631,9 @@ def test_cd2_shared_entries_do_not_read_the_private_columns_of_the_head(net):
     )
     columns = m.cut(w, 0.5)[task.head[0]].shape[1]
     s, l = (task.feat(m.half(w, 0.5, own), task.x[:9]) for own in (False, True))
-    assert (
-        (s[:, columns:] == 0).all()
-        and (l[:, :columns] == 0).all()
-        and 0 < columns < task.network.D
-    )
+    assert (s[:, columns:] == 0).all()
+    assert (l[:, :columns] == 0).all()
+    assert 0 < columns < task.network.D
     assert s.abs().max() > 1e-3 < l.abs().max()
 
 
@@ -669,13 +659,8 @@ def test_cd2_share_of_a_round():
     m = CD2pFed(toy())
     assert [m.private(t, 4) for t in range(5)] == [0, 0.125, 0.25, 0.375, 0.5]
     half = replace(m, grow=0.5)
-    assert [half.private(t, 4) for t in range(5)] == [
-        0,
-        0.25,
-        0.5,
-        0.5,
-        0.5,
-    ] and replace(m, grow=0.0).private(0, 4) == 0.5
+    assert [half.private(t, 4) for t in range(5)] == [0, 0.25, 0.5, 0.5, 0.5]
+    assert replace(m, grow=0.0).private(0, 4) == 0.5
     # (1 - 0.7) 10 > 3 in doubles
     assert [m.kept(10, p) for p in (0, 0.1, 0.3, 0.7, 0.95, 1.0)] == [10, 9, 7, 3, 1, 0]
     assert [m.kept(7, p) for p in (0.1, 0.5)] == [7, 4]
@@ -692,10 +677,8 @@ def test_cd2_loss_by_hand():
     )
     kl = ((s * np.log(s / l)).sum(1) + (l * np.log(l / s)).sum(1)) / 2
     want = float(F.cross_entropy(task.net(w)(b.x), b.y)) + 0.6 * kl.mean()
-    assert (
-        float(m.objective(w, 0.5)(w, b)) == pytest.approx(want, rel=1e-12)
-        and kl.mean() > 1e-4
-    )
+    assert float(m.objective(w, 0.5)(w, b)) == pytest.approx(want, rel=1e-12)
+    assert kl.mean() > 1e-4
     for p in (0.0, 0.1, 1.0):  # a half is empty: 0.1 leaves 6 of 6 shared
         assert m.objective(w, p)(w, b) == m.loss(w, b)
 
@@ -753,9 +736,8 @@ def test_cd2_private_entries_persist_and_shared_ones_are_the_servers():
     for c in absent:
         before, after = (pick(s["clients"]["w"], c) for s in (one_, two))
         assert same(after, m.paste(before, one_["server"]["w"]))
-        assert same(
-            m.cut(after, 0.5), {k: one_["server"]["w"][k] for k in after}
-        ) and torch.equal(after["fc1.bias"][3:], before["fc1.bias"][3:])
+        assert same(m.cut(after, 0.5), {k: one_["server"]["w"][k] for k in after})
+        assert torch.equal(after["fc1.bias"][3:], before["fc1.bias"][3:])
     private = two["clients"]["w"]["fc1.weight"][:, 3:]
     assert len(private.flatten(1).unique(dim=0)) == 1 + len(
         {int(c) for t in (0, 1) for c in cohort_of(m, task, 1, t, 2)}
@@ -788,10 +770,8 @@ def test_cd2_a_filter_that_turns_private_starts_from_the_last_download():
         assert torch.equal(
             start["fc1.weight"][5:], early["clients"]["w"]["fc1.weight"][c, 5:]
         )
-        assert (
-            len(shared["fc1.weight"]) == 3 == shared["fc.weight"].shape[1]
-            and len(shared["fc.bias"]) == 3
-        )
+        assert len(shared["fc1.weight"]) == 3 == shared["fc.weight"].shape[1]
+        assert len(shared["fc.bias"]) == 3
 
 
 def test_cd2_moving_average_after_every_pass():
@@ -833,11 +813,9 @@ def test_cd2_alignment_moves_shared_entries_of_the_body_towards_old_class_means(
         k: (got[k] != w[k]).flatten(1).any(1) if got[k].dim() > 1 else got[k] != w[k]
         for k in w
     }
-    assert (
-        moved["fc1.weight"][:3].any()
-        and not moved["fc1.weight"][3:].any()
-        and not moved["fc1.bias"][3:].any()
-    )
+    assert moved["fc1.weight"][:3].any()
+    assert not moved["fc1.weight"][3:].any()
+    assert not moved["fc1.bias"][3:].any()
     assert not moved["fc.weight"].any() and not moved["fc.bias"].any()
     assert sum(float(apart(got, b)) for b in shard) < sum(
         float(apart(w, b)) for b in shard

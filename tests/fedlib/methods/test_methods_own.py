@@ -188,10 +188,8 @@ def test_own_is_trained_if_online_and_the_download_if_not(method, kw):
 def test_the_federation_is_the_plain_one(method, plain):
     task = toy(Normed(5, 6, 3))
     a, b = (run(m(task, momentum=0.5), rounds=3, cohort=3) for m in (method, plain))
-    assert (
-        same(a.state["server"], b.state["server"])
-        and a.meta["bytes"] == b.meta["bytes"]
-    )
+    assert same(a.state["server"], b.state["server"])
+    assert a.meta["bytes"] == b.meta["bytes"]
     assert np.array_equal(a["pre", "global", "test"], b["pre", "global", "test"])
 
 
@@ -255,9 +253,8 @@ def test_finetuning_walks_batches_as_training_does():
         FedAvgFT(task, tune=2, last="drop", shuffle=False),
         Tuned(task, inner=FedAvg(task, last="drop", shuffle=False), tune=2),
     ):
-        assert m.plans()["tune"] == want and m.plans()["train"] == want._replace(
-            epochs=1
-        )
+        assert m.plans()["tune"] == want
+        assert m.plans()["train"] == want._replace(epochs=1)
 
 
 @pytest.mark.parametrize("method", [FedAvgFT, FedProxFT, FedBABU])
@@ -292,10 +289,8 @@ def test_lgfedavg_on_bowls():
         u[ids] = optima()[ids] + (1 - lr) * (u[ids] - optima()[ids])
         v = p @ (optima()[ids] + (1 - lr) * (v - optima()[ids]))
         times[ids] += 1
-    assert (
-        gap([rec.state["server"]["w"]["v"]], [v]) < 1e-13
-        and gap([rec.state["clients"]["w"]["u"]], [u]) < 1e-13
-    )
+    assert gap([rec.state["server"]["w"]["v"]], [v]) < 1e-13
+    assert gap([rec.state["clients"]["w"]["u"]], [u]) < 1e-13
     assert len(set(times)) > 1
 
 
@@ -308,18 +303,15 @@ def test_lgfedavg_bodies_never_leave():
     rec = run(m, rounds=3, cohort=3, seed=seed)
     head = task.split(task.init(0))[1]
     size = sum(v.numel() for v in head.values())
-    assert set(rec.state["server"]["w"]) == set(head) and set(
-        rec.meta["bytes"]["up"]
-    ) == {"w", "n"}
+    assert set(rec.state["server"]["w"]) == set(head)
+    assert set(rec.meta["bytes"]["up"]) == {"w", "n"}
     assert (
         rec.meta["bytes"]["up"]["w"]["values"]
         == rec.meta["bytes"]["down"]["w"]["values"]
         == size
     )
-    assert (
-        rec.meta["bytes"]["up"]["w"]["bytes"] == size * 8
-        and rec.meta["bytes"]["up"]["n"]["values"] == 1
-    )
+    assert rec.meta["bytes"]["up"]["w"]["bytes"] == size * 8
+    assert rec.meta["bytes"]["up"]["n"]["values"] == 1
     one, two = (run(m, rounds=3, cohort=3, seed=seed, upto=t).state for t in (1, 2))
     ids = cohort_of(m, task, seed, 1, 3).tolist()
     for c in range(task.C):
@@ -456,10 +448,8 @@ def test_fedproto_by_plain_torch(how):
         assert gap(mine["w"], weights(body, head)) < 1e-13
         got = m.views(server, mine, shard_of(m, task, c))
         want = torch.stack([-(body(x) - table[k]).square().sum(1) for k in range(3)], 1)
-        assert (
-            gap([got["prototype"](x)[:, :3]], [want]) < 1e-12
-            and gap([got["personal"](x)], [head(body(x))]) < 1e-12
-        )
+        assert gap([got["prototype"](x)[:, :3]], [want]) < 1e-12
+        assert gap([got["personal"](x)], [head(body(x))]) < 1e-12
         assert rec["pre", "prototype", "test"][-1, c] == pytest.approx(
             right(task, c, want), abs=1e-15
         )
@@ -504,11 +494,9 @@ def test_fedproto_an_absent_class_is_never_predicted():
         met.append(torch.stack([v["prototype"](task.x) for v in views]))  # [C, N, K]
     assert met[0].isfinite().all() and (met[0].argmax(2) == 3).any()
     for z in met[1:]:
-        assert (
-            (z[..., 3] == -torch.inf).all()
-            and z[..., :3].isfinite().all()
-            and not (z.argmax(2) == 3).any()
-        )
+        assert (z[..., 3] == -torch.inf).all()
+        assert z[..., :3].isfinite().all()
+        assert not (z.argmax(2) == 3).any()
 
 
 def test_fedproto_a_class_without_prototype_does_not_pull():
@@ -591,21 +579,16 @@ def test_fedproto_without_pull_is_ditto_without_tie(how):
         run(m(task, **pieces), rounds=3, cohort=3, how=how).state["clients"]
         for m in (FedProto, Ditto)
     )
-    assert (
-        gap(a["w"], b["v"]) < 1e-13
-        and gap(a["w"], broadcast(task.init(0), range(task.C))) > 1e-2
-    )
+    assert gap(a["w"], b["v"]) < 1e-13
+    assert gap(a["w"], broadcast(task.init(0), range(task.C))) > 1e-2
 
 
 def test_fedproto_before_the_first_aggregation_nobody_is_right():
     rec = run(FedProto(skewed()), rounds=2)
-    assert (rec["pre", "prototype", "test"][0] == 0).all() and rec[
-        "pre", "prototype", "test"
-    ][1:].any()
-    assert (
-        rec["pre", "personal", "test"][0].any()
-        and ("post", "personal", "test") in rec.views
-    )
+    assert (rec["pre", "prototype", "test"][0] == 0).all()
+    assert rec["pre", "prototype", "test"][1:].any()
+    assert rec["pre", "personal", "test"][0].any()
+    assert ("post", "personal", "test") in rec.views
 
 
 @pytest.mark.parametrize("how", ["loop", "vmap"])
@@ -617,7 +600,8 @@ def test_fedproto_own_candidates(how):
     a, b = (
         run(FedProto(task, candidates=c), rounds=3, how=how) for c in ("all", "own")
     )
-    assert same(state(a), state(b)) and not np.array_equal(
+    assert same(state(a), state(b))
+    assert not np.array_equal(
         a["pre", "prototype", "test"], b["pre", "prototype", "test"]
     )
     m, s = FedProto(task, candidates="own"), b.state
@@ -681,9 +665,7 @@ def test_lgfedavg_shares_what_fedbabu_freezes():
     head, body = (
         set(run(m(task), rounds=1).state["server"]["w"]) for m in (LGFedAvg, FedBABU)
     )
-    assert (
-        head == set(task.head)
-        and body
-        and head | body == set(task.init(0))
-        and not head & body
-    )
+    assert head == set(task.head)
+    assert body
+    assert head | body == set(task.init(0))
+    assert not head & body

@@ -171,10 +171,8 @@ def test_fedrep_on_bowls():
         p = normalize(torch.tensor(N, dtype=torch.float64)[ids])
         v[ids] = optima()[ids] + (1 - lr) ** H * (v[ids] - optima()[ids])
         u = p @ (optima()[ids] + (1 - lr) ** 2 * (u - optima()[ids]))
-    assert (
-        gap([rec.state["server"]["w"]["u"]], [u]) < 1e-13
-        and gap([rec.state["clients"]["w"]["v"]], [v]) < 1e-13
-    )
+    assert gap([rec.state["server"]["w"]["u"]], [u]) < 1e-13
+    assert gap([rec.state["clients"]["w"]["v"]], [v]) < 1e-13
 
 
 def test_fedrep_fits_the_head_before_the_body():
@@ -203,9 +201,8 @@ def test_fedrep_the_head_never_leaves_the_device():
     task = toy(Normed(5, 6, 3))
     rec = run(FedRep(task, head_epochs=2), rounds=2, cohort=3)
     body, head = task.split(task.init(0))
-    assert set(rec.meta["bytes"]["up"]) == {"w", "n"} and set(
-        rec.meta["bytes"]["down"]
-    ) == {"w"}
+    assert set(rec.meta["bytes"]["up"]) == {"w", "n"}
+    assert set(rec.meta["bytes"]["down"]) == {"w"}
     assert rec.meta["bytes"]["up"]["w"]["values"] == sum(
         v.numel() for v in body.values()
     )
@@ -457,9 +454,10 @@ def test_pfedhn_sizes_and_guest():
         (100, 100),
     ]
     m, server = hyper(task, size=5, depth=1)
-    assert server["e"].shape == (6, 5) and {
-        k: a.shape[0] for k, a in server["A"].items()
-    } == dict.fromkeys(server["b"], 7)
+    assert server["e"].shape == (6, 5)
+    assert {k: a.shape[0] for k, a in server["A"].items()} == dict.fromkeys(
+        server["b"], 7
+    )
     guest = m.send(server, torch.tensor([-1]))["w"]
     mean = m.send(
         server | {"e": server["e"].mean(0, keepdim=True).expand(6, 5)},
@@ -494,9 +492,8 @@ def test_tuned_leaves_the_federation_untouched(inner):
         run(inner(task), rounds=3, cohort=3),
         run(Tuned(task, inner=inner(task), tune=2), rounds=3, cohort=3),
     )
-    assert same(more.state["server"]["in"], plain.state["server"]) and same(
-        more.state["clients"], plain.state["clients"]
-    )
+    assert same(more.state["server"]["in"], plain.state["server"])
+    assert same(more.state["clients"], plain.state["clients"])
     assert all(np.array_equal(more.views[k], plain.views[k]) for k in plain.views)
     assert {k for k in more.views if k not in plain.views} == {
         ("pre", "tuned", s) for s in ("test", "val")

@@ -384,20 +384,17 @@ def test_scores_have_mean_one_and_shares_sum_one():
     assert np.allclose(raw, [moved(a, b, layer) for layer in units], atol=NEAR)
     s = m.scores(raw)
     assert len(s) == m.L == 4 and float(s.mean()) == pytest.approx(1, abs=NEAR)
-    assert float((s / m.L).sum()) == pytest.approx(1, abs=NEAR) and np.allclose(
-        s / m.L, raw / raw.sum(), atol=NEAR
-    )
+    assert float((s / m.L).sum()) == pytest.approx(1, abs=NEAR)
+    assert np.allclose(s / m.L, raw / raw.sum(), atol=NEAR)
 
 
 def test_equal_models_have_equal_scores_and_no_layer_of_their_own():
     m = PLGULF(toy(), D=2)
     w = m.task.init(0)
     start, s, own = m.start(w, {"w": w, "seen": torch.tensor(True)})
-    assert (
-        torch.equal(s, torch.ones(2, dtype=s.dtype))
-        and not own.any()
-        and same(start, w)
-    )
+    assert torch.equal(s, torch.ones(2, dtype=s.dtype))
+    assert not own.any()
+    assert same(start, w)
     other = tree(1, w)
     start, s, own = m.start(w, {"w": other, "seen": torch.tensor(True)})
     assert own.all() and same(start, other) and abs(float(s[0]) - 1) > 1e-3
@@ -412,12 +409,12 @@ def test_at_equal_movement_per_weight_the_small_layer_has_the_large_score():
     v = {k: x + 0.5 for k, x in w.items()}
     sizes = np.array([5 * 6 + 6, 6 * 3 + 3])
     dim, root = (PLGULF(task, by=by).movement(v, w) for by in ("dim", "root"))
-    assert np.allclose(dim, 0.5 / np.sqrt(sizes), atol=NEAR) and np.allclose(
-        root, 0.5, atol=NEAR
-    )
+    assert np.allclose(dim, 0.5 / np.sqrt(sizes), atol=NEAR)
+    assert np.allclose(root, 0.5, atol=NEAR)
     assert int(dim.argmax()) == 1
     tensors = PLGULF(task, layer="tensor")
-    assert tensors.L == 4 and tensors.units(w) == (
+    assert tensors.L == 4
+    assert tensors.units(w) == (
         ("fc1.weight",),
         ("fc1.bias",),
         ("fc.weight",),
@@ -444,10 +441,9 @@ def test_default_number_of_personal_layers():
     for widths, D in (((6,), 1), ((4,) * 8, 2), ((3,) * 20, 5), ((3,) * 29, 5)):
         m = PLGULF(toy(MLP(5, widths, 3)))
         w = m.task.init(0)
+        assert m.L == len(widths) + 1
         assert (
-            m.L == len(widths) + 1
-            and int(m.start(w, {"w": tree(2, w), "seen": torch.tensor(True)})[2].sum())
-            == D
+            int(m.start(w, {"w": tree(2, w), "seen": torch.tensor(True)})[2].sum()) == D
         )
 
 
@@ -963,11 +959,9 @@ def test_a_network_without_units_falls_back_on_its_layers():
     task = bowls([centre.tolist()])
     m = PLGULF(task, lr=lr, rho=rho, D=1)
     w = task.init(SEED)
-    assert (
-        m.units(w) == (("u",), ("v",))
-        and PLGULF(task, layer="tensor").units(w) == m.units(w)
-        and m.L == 2
-    )
+    assert m.units(w) == (("u",), ("v",))
+    assert PLGULF(task, layer="tensor").units(w) == m.units(w)
+    assert m.L == 2
     rec = run(m, 1)
     g = {k: w[k] - centre for k in w}
     length = math.sqrt(sum(float((v**2).sum()) for v in g.values()))

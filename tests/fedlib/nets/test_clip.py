@@ -90,11 +90,9 @@ def test_tokens():
         ".",
         "<end>",
     ]
-    assert (
-        model.end(got).tolist() == [9, 3]
-        and got[0, 10:].sum() == 0
-        and model.words[0] == "<pad>"
-    )
+    assert model.end(got).tolist() == [9, 3]
+    assert got[0, 10:].sum() == 0
+    assert model.words[0] == "<pad>"
     assert len(vocabulary()) == len(set(vocabulary())) and "empty" in vocabulary()
     names = [standin.name_of(c) for c in ALPHABET]
     assert len(
@@ -121,16 +119,13 @@ def test_stand_in_is_its_towers():
     one = model.encode_text_from_embeddings(
         model.token_embedding(t[:1]), model.end(t[:1])
     )
-    assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6) and one.shape == (
-        1,
-        model.d,
-    )
+    assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6)
+    assert one.shape == (1, model.d)
     double = model.encode_text_from_embeddings(
         model.token_embedding(t).double(), model.end(t)
     )
-    assert double.dtype == torch.float64 and torch.allclose(
-        double.float(), model.encode_text(t), atol=1e-5
-    )
+    assert double.dtype == torch.float64
+    assert torch.allclose(double.float(), model.encode_text(t), atol=1e-5)
     assert model.logit_scale == pytest.approx(5) and model.kind == "stand-in"
 
 
@@ -141,15 +136,11 @@ def test_training_is_a_function_of_the_recipe(trained, tmp_path):
         tmp_path / "b.pt"
     ).read_bytes()
     got = load(tmp_path / "b.pt")
-    assert (
-        got is load(str(tmp_path / "b.pt"))
-        and got.words == trained.words
-        and got.recipe == trained.recipe
-    )
-    assert (
-        all(torch.equal(v, trained.weights[k]) for k, v in got.weights.items())
-        and got.zero_shot == trained.zero_shot
-    )
+    assert got is load(str(tmp_path / "b.pt"))
+    assert got.words == trained.words
+    assert got.recipe == trained.recipe
+    assert all(torch.equal(v, trained.weights[k]) for k, v in got.weights.items())
+    assert got.zero_shot == trained.zero_shot
     assert set(got.zero_shot) == {
         "photo",
         "cartoon",
@@ -165,9 +156,8 @@ def test_training_is_a_function_of_the_recipe(trained, tmp_path):
     assert load(trained) is trained
     other = train(replace(QUICK, images=130))
     other.save(tmp_path / "b.pt")
-    assert load(tmp_path / "b.pt") is not got and torch.equal(
-        load(tmp_path / "b.pt").weights["scale"], other.weights["scale"]
-    )
+    assert load(tmp_path / "b.pt") is not got
+    assert torch.equal(load(tmp_path / "b.pt").weights["scale"], other.weights["scale"])
 
 
 def test_towers_learn():
@@ -277,9 +267,8 @@ def test_open_clip_is_the_oracle(open_clip, folder):
     path, theirs = folder
     ours, sentences = load(path), ["a photo of a cat", "two dogs and a very long horse"]
     t = ours.tokenize(sentences)
-    assert torch.equal(
-        t, open_clip.get_tokenizer(f"local-dir:{path}")(sentences)
-    ) and t.shape == (2, 24)
+    assert torch.equal(t, open_clip.get_tokenizer(f"local-dir:{path}")(sentences))
+    assert t.shape == (2, 24)
     want = theirs.encode_text(t).detach()
     assert torch.allclose(ours.encode_text(t), want, atol=1e-6)
     assert torch.allclose(
@@ -295,19 +284,15 @@ def test_open_clip_is_the_oracle(open_clip, folder):
     assert torch.allclose(
         ours.encode_image(seen), theirs.encode_image(seen).detach(), atol=1e-6
     )
-    assert (
-        ours.d == 8
-        and ours.width == 16
-        and ours.image_size == 32
-        and ours.context_length == 24
-        and ours.kind == "real"
-    )
+    assert ours.d == 8
+    assert ours.width == 16
+    assert ours.image_size == 32
+    assert ours.context_length == 24
+    assert ours.kind == "real"
     assert ours.logit_scale == pytest.approx(theirs.logit_scale.exp().item())
-    assert (
-        ours is load(path)
-        and not any(v.requires_grad for v in ours.model.parameters())
-        and not ours.model.training
-    )
+    assert ours is load(path)
+    assert not any(v.requires_grad for v in ours.model.parameters())
+    assert not ours.model.training
     with pytest.raises(ValueError, match="reads 24"):
         ours.tokenize(["cat " * 30])
 
@@ -384,9 +369,8 @@ def test_without_open_clip(monkeypatch, tmp_path):
 
 def test_square():
     x = torch.rand(2, 3, 20, 30)
-    assert torch.equal(
-        square(x, 20, "bicubic")[..., :5, :], x[..., :5, 5:25]
-    ) and square(x, 8, "bilinear").shape[-2:] == (8, 8)
+    assert torch.equal(square(x, 20, "bicubic")[..., :5, :], x[..., :5, 5:25])
+    assert square(x, 8, "bilinear").shape[-2:] == (8, 8)
     assert torch.allclose(
         square(torch.full((1, 3, 7, 7), 0.3), 16, "bicubic"), torch.tensor(0.3)
     )
@@ -398,16 +382,12 @@ def test_features(trained, tmp_path):
     pool, images = features(spec, trained, chunk=7), glyphs(30, 5, size=20)
     shrunk = F.interpolate(images.x, size=(16, 16), mode="bilinear", antialias=True)
     want = trained.encode_image((shrunk.clamp(0, 1) - 0.5) / 0.25)
-    assert (
-        torch.allclose(pool.x, want, atol=1e-5)
-        and pool.x.dtype == torch.float32
-        and not pool.x.requires_grad
-    )
-    assert (
-        torch.equal(pool.y, images.y)
-        and torch.equal(pool.owner, images.owner)
-        and pool.owners == images.owners
-    )
+    assert torch.allclose(pool.x, want, atol=1e-5)
+    assert pool.x.dtype == torch.float32
+    assert not pool.x.requires_grad
+    assert torch.equal(pool.y, images.y)
+    assert torch.equal(pool.owner, images.owner)
+    assert pool.owners == images.owners
     assert pool.name == "glyphs-5 (CLIP features)" and pool.kind == "stand-in"
     trained.save(tmp_path / "m.pt")
     assert torch.equal(features(images, str(tmp_path / "m.pt"), chunk=7).x, pool.x)
@@ -447,17 +427,14 @@ def test_network(net):
         torch.randn(5, 6, generator=g, dtype=torch.float64),
     )
     y = torch.tensor([0, 2, 1, 1, 0])
-    assert (
-        net.head == ()
-        and net.buffers == ()
-        and [n for layer in net.layers for n in layer] == list(w)
-    )
+    assert net.head == ()
+    assert net.buffers == ()
+    assert [n for layer in net.layers for n in layer] == list(w)
     assert [n for unit in net.units for n in unit] == list(w)
     assert torch.equal(net.init(2)[net.layers[0][0]].double(), w[net.layers[0][0]])
     z = net.feat(w, x)
-    assert z.shape == (5, net.D) and torch.allclose(
-        z.norm(dim=1), torch.ones(5).double()
-    )
+    assert z.shape == (5, net.D)
+    assert torch.allclose(z.norm(dim=1), torch.ones(5).double())
     t = net.texts(w) if isinstance(net, Prompts) else net.text.double()
     assert torch.allclose(
         net.out(w, z), 5 * F.cosine_similarity(z[:, None], t[None], dim=-1), atol=1e-6
@@ -483,9 +460,8 @@ def test_network(net):
         else 3 * 8 * (3 if net.class_specific else 1)
     )
     want = torch.func.grad(lambda w: net.aligned(w, x).square().sum(0).max())(w)
-    assert net.aligned(w, x).shape == (
-        (5, 6) if isinstance(net, Adapter) else (3, 6)
-    ) and set(want) == set(w)
+    assert net.aligned(w, x).shape == ((5, 6) if isinstance(net, Adapter) else (3, 6))
+    assert set(want) == set(w)
 
 
 def test_adapter_without_second_layer_is_zero_shot():
@@ -515,9 +491,8 @@ def test_prompt_of_a_sentence_is_that_sentence(own):
         model.tokenize([f"a photo of the {c}." for c in NAMES[:2]])
     )
     w = net.init(0)
-    assert w["ctx"].shape == ((2, 4, 8) if own else (4, 8)) and torch.allclose(
-        net.texts(w), F.normalize(want, dim=-1), atol=1e-6
-    )
+    assert w["ctx"].shape == ((2, 4, 8) if own else (4, 8))
+    assert torch.allclose(net.texts(w), F.normalize(want, dim=-1), atol=1e-6)
     w["ctx"] += 1
     # a fresh copy, never the towers' own tensor
     assert torch.equal(net.init(1)["ctx"] + 1, w["ctx"])

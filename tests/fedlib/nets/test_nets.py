@@ -108,18 +108,14 @@ def parameters(net):
 def test_names_and_shapes(net, shape):
     w, b = net.init(3, torch.float64), batch(shape, 5)
     named = [n for layer in net.layers for n in layer]
-    assert (
-        len(named) == len(set(named))
-        and set(named) | set(net.buffers) == set(w)
-        and not set(named) & set(net.buffers)
-    )
+    assert len(named) == len(set(named))
+    assert set(named) | set(net.buffers) == set(w)
+    assert not set(named) & set(net.buffers)
     assert net.layers[-1] == net.head
     z = net.feat(w, b.x, b)
     assert z.shape == (5, net.D) and net.out(w, z).shape == (5, net.K)
-    assert (
-        all(v.dtype == torch.float64 for v in w.values())
-        and net.out(w, net.feat(w, b.x)).isfinite().all()
-    )
+    assert all(v.dtype == torch.float64 for v in w.values())
+    assert net.out(w, net.feat(w, b.x)).isfinite().all()
 
 
 @pytest.mark.parametrize("net, shape", SMALL, ids=IDS)
@@ -241,9 +237,8 @@ def test_closed_form_gradient_equals_autograd(net, n, real):
     expected = (
         slopes(net, w, b) if n else {k: torch.zeros_like(v) for k, v in w.items()}
     )
-    assert far(g, expected) < 1e-14 and (
-        real == 0 or n == 0 or float(g["fc.weight"].abs().max()) > 1e-3
-    )
+    assert far(g, expected) < 1e-14
+    assert real == 0 or n == 0 or float(g["fc.weight"].abs().max()) > 1e-3
 
 
 @CLOSED
@@ -257,10 +252,8 @@ def test_closed_form_gradient_keeps_order_and_makes_no_graph(net):
 
 
 def test_norm_layers_have_no_closed_form():
-    assert (
-        MLP(12, 7, 4, norm="group").gradient is None
-        and MLP(12, 7, 4, norm="batch").descend is None
-    )
+    assert MLP(12, 7, 4, norm="group").gradient is None
+    assert MLP(12, 7, 4, norm="batch").descend is None
 
 
 def test_linear_starts_as_in_the_synthetic_experiments():
@@ -555,40 +548,32 @@ def test_wide_28_10_has_the_number_of_parameters_of_its_formula():
 def test_units_are_modules_with_their_norm_layer(net, units, count):
     named = [n for u in net.units for n in u]
     assert len(net.units) == units and parameters(net) == count
-    assert sorted(named) == sorted(
-        n for layer in net.layers for n in layer
-    ) and named == [n for n in net.init(0) if n in named]
+    assert sorted(named) == sorted(n for layer in net.layers for n in layer)
+    assert named == [n for n in net.init(0) if n in named]
     shapes = {k: v.shape for k, v in net.init(0).items()}
     for u in net.units:  # one weight that is not a norm layer's, at most one norm layer
-        assert (
-            sum(len(shapes[n]) > 1 for n in u) == 1
-            and sum(len(shapes[n]) == 1 and n.endswith("weight") for n in u) <= 1
-        )
+        assert sum(len(shapes[n]) > 1 for n in u) == 1
+        assert sum(len(shapes[n]) == 1 and n.endswith("weight") for n in u) <= 1
 
 
 def test_a_norm_layer_is_in_the_unit_of_its_layer():
     post = ResNet18(10).units
-    assert post[0] == ("conv1.weight", "bn1.weight", "bn1.bias") and post[-1] == (
-        "fc.weight",
-        "fc.bias",
-    )
+    assert post[0] == ("conv1.weight", "bn1.weight", "bn1.bias")
+    assert post[-1] == ("fc.weight", "fc.bias")
     assert (
         "layer2.0.downsample.0.weight",
         "layer2.0.downsample.1.weight",
         "layer2.0.downsample.1.bias",
     ) in post
     pre = WideResNet(10, depth=10, width=2).units
-    assert pre[0] == ("conv1.weight",) and pre[1] == (
+    assert pre[0] == ("conv1.weight",)
+    assert pre[1] == (
         "layer1.0.bn1.weight",
         "layer1.0.bn1.bias",
         "layer1.0.conv1.weight",
     )
-    assert pre[3] == ("layer1.0.shortcut.weight",) and pre[-1] == (
-        "bn.weight",
-        "bn.bias",
-        "fc.weight",
-        "fc.bias",
-    )
+    assert pre[3] == ("layer1.0.shortcut.weight",)
+    assert pre[-1] == ("bn.weight", "bn.bias", "fc.weight", "fc.bias")
     assert MLP(3, 8, 2, norm="batch").units[0] == (
         "fc1.weight",
         "fc1.bias",
@@ -643,10 +628,8 @@ def test_the_same_layers_with_the_norm_layer_first_or_last():
         ("l0.weight", "l0.bias"),
         ("l2.weight", "l2.bias"),
     )
-    assert Listed("lnl").units == (l0 + n, l2) and Listed("lnl", True).units == (
-        l0,
-        n + l2,
-    )
+    assert Listed("lnl").units == (l0 + n, l2)
+    assert Listed("lnl", True).units == (l0, n + l2)
 
 
 # ---------------------------------------------------------------- norm layers
@@ -815,10 +798,8 @@ def test_fedavg_cnn_is_torchs_sequential(net):
 
 
 def test_group_norm_leaves_no_buffers():
-    assert (
-        ResNet18(10, norm="group").buffers == ()
-        and parameters(ResNet18(10, norm="group")) == 11_181_642
-    )
+    assert ResNet18(10, norm="group").buffers == ()
+    assert parameters(ResNet18(10, norm="group")) == 11_181_642
     assert (
         MiniResNet(3, 10).buffers
         == MiniAlexNet(3, 10).buffers

@@ -55,9 +55,8 @@ def test_coral_by_hand():
     )
     # means (1, 0) and (0, 1): (1 + 1) / 2; covariances diag(2, 0) and 0: 4 / 4
     assert float(coral(z, z0)) == pytest.approx(2.0)
-    assert float(moments(z, z0)) == pytest.approx(1.0) and float(
-        l2(z, z0)
-    ) == pytest.approx((0 + 1 + 4 + 1) / 4)
+    assert float(moments(z, z0)) == pytest.approx(1.0)
+    assert float(l2(z, z0)) == pytest.approx((0 + 1 + 4 + 1) / 4)
 
 
 def test_coral_of_fewer_than_two_rows_compares_means():
@@ -134,9 +133,8 @@ def test_no_row_at_all_costs_nothing(name):
         LOSSES[name](z, cloud(4, 3, 2), torch.zeros(4, dtype=torch.float64)),
         LOSSES[name](z[:0], z[:0].detach()),
     ):
-        assert float(v.detach()) == 0 and bool(
-            torch.autograd.grad(v, z, allow_unused=True)[0].isfinite().all()
-        )
+        assert float(v.detach()) == 0
+        assert bool(torch.autograd.grad(v, z, allow_unused=True)[0].isfinite().all())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -154,9 +152,8 @@ def test_spread_is_the_share_between_domains():
     # sum over rows of (mean of the domain - mean)^2
     between = 2 * float(np.var([0, 3, 9]) * 3)
     assert spread(z, own) == pytest.approx(between / (between + 6))
-    assert spread(means.double(), own) == pytest.approx(1) and spread(
-        noise.double(), own
-    ) == pytest.approx(0)
+    assert spread(means.double(), own) == pytest.approx(1)
+    assert spread(noise.double(), own) == pytest.approx(0)
     a = cloud(12, 3)
     assert spread(a, torch.arange(12) % 3) == pytest.approx(
         spread(5 * a - 2, torch.arange(12) % 3)

@@ -265,10 +265,8 @@ def test_ddif_is_one_for_an_unchanged_model_and_moves_with_the_bias():
 def test_clusters_and_the_votes_of_clusterings():
     line = np.array([0, 0.1, 0.2, 5, 5.1, 5.2, 40.0])
     labels = robust.clusters(abs(line[:, None] - line))
-    assert (
-        labels[0] == labels[1] == labels[2] != labels[3] == labels[4] == labels[5]
-        and labels[6] == -1
-    )
+    assert labels[0] == labels[1] == labels[2] != labels[3] == labels[4] == labels[5]
+    assert labels[6] == -1
     assert robust.parted(np.array([0, 0, 1, -1, -1])).tolist() == [
         [0, 0, 1, 1, 1],
         [0, 0, 1, 1, 1],
@@ -355,14 +353,11 @@ def test_deepsight_takes_all_when_nothing_is_left():
         == [False] * 4 + [True] * 2
     )
     assert not DeepSight(50).accept(G, w, task).any()  # two of six are a third
-    assert (
-        torch.allclose(call(DeepSight(50), G), G.mean(0), atol=1e-7)
-        and G.mean(0).norm() > 1
-    )
+    assert torch.allclose(call(DeepSight(50), G), G.mean(0), atol=1e-7)
+    assert G.mean(0).norm() > 1
     zero = torch.zeros_like(G)  # no output is trained: all are suspicious
-    assert not DeepSight(50).accept(zero, w, task).any() and torch.equal(
-        call(DeepSight(50), zero), zero[0]
-    )
+    assert not DeepSight(50).accept(zero, w, task).any()
+    assert torch.equal(call(DeepSight(50), zero), zero[0])
 
 
 def test_with_two_outputs_the_energies_say_nothing():
@@ -410,9 +405,8 @@ def test_the_order_of_clients_does_not_matter(rule):
 def test_weights_do_not_matter_but_to_the_mean(rule):
     G = updates(9)
     p = torch.arange(9).double() / 36
-    assert torch.equal(call(rule, G, p=p), call(rule, G)) and not torch.allclose(
-        call(Mean(), G, p=p), call(Mean(), G)
-    )
+    assert torch.equal(call(rule, G, p=p), call(rule, G))
+    assert not torch.allclose(call(Mean(), G, p=p), call(Mean(), G))
 
 
 @pytest.mark.parametrize("rule", ALL, ids=repr)
@@ -490,7 +484,8 @@ def test_rules_other_than_deepsight_leave_buffers_to_the_mean():
     new = method.aggregate({"w": w}, {"w": ws, "n": p}, Round(0, 1, None, None, None))[
         "w"
     ]
-    assert task.buffers and all(
+    assert task.buffers
+    assert all(
         torch.allclose(new[k], torch.tensordot(p, ws[k], 1)) for k in task.buffers
     )
     kept = naive_krum(rows(without(ws, task.buffers)).numpy(), 0)[0]
@@ -501,9 +496,8 @@ def test_rules_other_than_deepsight_leave_buffers_to_the_mean():
 
 # ----------------------------------------------------------- names, and what is refused
 def test_rules_by_name():
-    assert piece("rule", "Median") == Median() and piece(
-        "rule", {"name": "TrimmedMean", "trim": 0.2}
-    ) == TrimmedMean(0.2)
+    assert piece("rule", "Median") == Median()
+    assert piece("rule", {"name": "TrimmedMean", "trim": 0.2}) == TrimmedMean(0.2)
     assert {k: type(piece("rule", k)) for k in RULES} == RULES
     task = toy()
     assert make(

@@ -146,10 +146,8 @@ def test_masked_rows_do_not_count(name):
     value = F(
         z.log_softmax(-1), torch.zeros(40, 2, 2, dtype=torch.float64), neighbours(x)
     )
-    assert (
-        float(value.detach()) == 0
-        and float(torch.autograd.grad(value, z)[0].abs().max()) == 0
-    )
+    assert float(value.detach()) == 0
+    assert float(torch.autograd.grad(value, z)[0].abs().max()) == 0
 
 
 @pytest.mark.parametrize("name", ["EO", "DP", "CAL"])
@@ -193,10 +191,8 @@ def test_neighbours_are_scikit_learns():
 
 
 def test_few_rows_have_few_neighbours():
-    assert neighbours(f64(4, 2), 5).shape == (4, 3) and neighbours(f64(1, 2)).shape == (
-        1,
-        0,
-    )
+    assert neighbours(f64(4, 2), 5).shape == (4, 3)
+    assert neighbours(f64(1, 2)).shape == (1, 0)
     near = neighbours(
         torch.tensor([[0.0], [1.0], [3.0], [3.1]]),
         2,
@@ -233,9 +229,8 @@ def test_bias_falls_along_the_negative_gradient(name, form):
     w, F = task.init(3), fairness(name, task, synthetic(task), form)
     g = torch.func.grad(F)(w)
     sq, h = sum(float((v * v).sum()) for v in leaves(g)), 1e-6
-    assert (
-        float(F(w) - F(add(w, g, -h))) == pytest.approx(h * sq, rel=1e-3) and sq > 1e-6
-    )
+    assert float(F(w) - F(add(w, g, -h))) == pytest.approx(h * sq, rel=1e-3)
+    assert sq > 1e-6
     start = float(F(w))
     for _ in range(60):
         w = add(w, torch.func.grad(F)(w), -0.05)
@@ -288,10 +283,10 @@ def test_the_penalty_is_the_surrogate_with_hard_labels(name):
     w, r = task.init(0), torch.arange(40)
     S = {"x": task.x[r], "q": torch.eye(3, dtype=torch.float64)[task.y[r]]}
     want = float(fairness(name, task, S)(w))
-    assert (
-        float(penalty(name, task, w, batch(task, r))) == pytest.approx(want, rel=1e-12)
-        and want > 0
+    assert float(penalty(name, task, w, batch(task, r))) == pytest.approx(
+        want, rel=1e-12
     )
+    assert want > 0
 
 
 def test_the_penalty_is_in_training_mode():
@@ -335,9 +330,8 @@ def test_a_batch_without_a_needed_cell_pays_nothing(name, cells):
         needs = cell in cells or len(cell) == 1 and name in ("EO", "CAL")
         b = batch(task, (~gone).nonzero()[:, 0])
         g, value = torch.func.grad_and_value(lambda w: penalty(name, task, w, b))(w)  # noqa: B023
-        assert (float(value) == 0) == needs and (
-            max(float(v.abs().max()) for v in leaves(g)) == 0
-        ) == needs
+        assert (float(value) == 0) == needs
+        assert (max(float(v.abs().max()) for v in leaves(g)) == 0) == needs
 
 
 @pytest.mark.parametrize("name", SURROGATES)
@@ -395,9 +389,8 @@ def test_two_gradients_have_a_closed_form(u, v):
     d, c = min_norm(trees(u, v), "none")
     u, v = torch.tensor(u).double(), torch.tensor(v).double()
     want = float((((v - u) @ v) / ((u - v) @ (u - v))).clamp(0, 1))
-    assert float(c[0]) == pytest.approx(want, abs=1e-9) and float(
-        c.sum()
-    ) == pytest.approx(1)
+    assert float(c[0]) == pytest.approx(want, abs=1e-9)
+    assert float(c.sum()) == pytest.approx(1)
     assert torch.allclose(flat(d), want * u + (1 - want) * v, atol=1e-8)
 
 
@@ -447,9 +440,8 @@ def test_l2_makes_lengths_irrelevant_for_the_weights_and_keeps_the_scale():
 
 def test_opposite_gradients_cancel_and_types_stay():
     d, c = min_norm(trees([1.0, 2, 3], [-2.0, -4, -6]))
-    assert torch.equal(flat(d), torch.zeros(3).double()) and torch.allclose(
-        c, torch.full((2,), 0.5).double()
-    )
+    assert torch.equal(flat(d), torch.zeros(3).double())
+    assert torch.allclose(c, torch.full((2,), 0.5).double())
     tiny, _ = min_norm(trees([1e-9, 0, 0], [0, 1e-9, 0]), "none")
     assert torch.equal(flat(tiny), torch.zeros(3).double())
     d, _ = min_norm(
