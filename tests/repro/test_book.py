@@ -3,6 +3,7 @@ and the checks of a built book.
 """
 
 import csv
+import importlib
 import re
 import shutil
 import subprocess
@@ -773,3 +774,22 @@ def test_no_book_no_verdict(tmp_path, capsys):
         bookcheck.main([str(tmp_path)]) == 1
         and "build the book first" in capsys.readouterr().err
     )
+
+
+PROSE = [*sorted(BOOK.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.name)
+def test_what_a_page_imports_is_there(page):
+    """In examples of code: `from fedlib.x import y`."""
+    found = re.findall(
+        r"^(?:>>> )?from ((?:fedlib|repro)[\w.]*) import ([\w, ]+)$",
+        page.read_text(encoding="utf-8"),
+        re.M,
+    )
+    for module, names in found:
+        for name in names.split(", "):
+            name = name.split(" as ")[0]
+            known = importlib.import_module(module)
+            if not hasattr(known, name):
+                importlib.import_module(f"{module}.{name}")
