@@ -1,6 +1,4 @@
-"""The figure style: palette, one look per method, saving,
-and what the standard plots draw.
-"""
+"""The figure style: palette, one look per method, saving, standard plots."""
 
 import inspect
 import json
@@ -317,7 +315,6 @@ DRAWN = {
     "scatter": lambda ax: plots.scatter_labelled(
         {m: (v.mean(), v.std()) for m, v in SEVERAL.items()}, ax
     ),
-    "lorenz": lambda ax: plots.lorenz(SEVERAL, ax),
     "ranks": lambda ax: plots.critical_difference(
         {m: i + 1.0 for i, m in enumerate(SEVERAL)}, 1.5, ax
     ),

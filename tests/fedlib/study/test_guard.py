@@ -167,7 +167,7 @@ def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
     } <= files
     assert (
         not {
-            "plots/charts.py",
+            "plots/theme.py",
             "study/evidence.py",
             "study/experiment.py",
             "study/compare.py",
