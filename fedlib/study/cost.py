@@ -15,7 +15,7 @@ from ..core.method import Round
 from ..core.random import fold
 from ..core.tree import pick
 from ..methods.make import make
-from . import experiment
+from . import compute, studies
 from .compare import one_thread
 
 # rounds of a short and of a long run: their difference evaluates nothing
@@ -47,7 +47,7 @@ def gradients(cell):
     """Gradients of one batch that the first client computes in a round, counted while
     it trains; of a head or body alone, too.
     """
-    task, seen = experiment.task_of(cell.task, cell.seed, cell.dataset), []
+    task, seen = compute.task_of(cell.task, cell.seed, cell.dataset), []
     task = dataclasses.replace(task)  # a copy of its own, whose loss counts
 
     class Counting(type(task.loss)):
@@ -80,12 +80,12 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
     """
     cells = [
         c
-        for c in experiment.cells(paper, study)[0]
+        for c in studies.cells(paper, study)[0]
         if c.dataset == dataset and c.seed == 0
     ]
     entries = {c.method: json.loads(c.kwargs) for c in reversed(cells)}
     task, common = (
-        experiment.task_of(cells[0].task, 0, dataset),
+        compute.task_of(cells[0].task, 0, dataset),
         {"lr", "epochs", "momentum", "decay", "last", "shuffle"},
     )
     usual = {k: v for k, v in json.loads(cells[0].kwargs).items() if k in common}

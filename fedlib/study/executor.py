@@ -143,7 +143,7 @@ def processes(n):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context(start_method())
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["fedlib.study.experiment"])
+        context.set_forkserver_preload(["fedlib.study.compute"])
     with ProcessPoolExecutor(
         n, mp_context=context, initializer=begin, initargs=(dict(os.environ),)
     ) as pool:

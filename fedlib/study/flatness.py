@@ -17,7 +17,7 @@ import torch
 
 from ..core.tree import pick, where
 from ..measures import landscape, sharpness
-from . import experiment
+from . import compute
 
 GLOBAL, ALONE, OWN = (
     "global model",
@@ -80,7 +80,7 @@ def places(accuracy):
 
 def measure_all(cells, workers=None, **size):
     """[measure(cell, **size)] of every cell, in order; on processes of this machine."""
-    return experiment.over(partial(measure, **size), cells, workers)
+    return compute.map_cells(partial(measure, **size), cells, workers)
 
 
 def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
@@ -93,7 +93,7 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
     {place: client}. rows: a fixed class-balanced subset for the global model.
     """
     torch.set_num_threads(1)
-    _, task, r = experiment.trained(cell, device="cpu")
+    _, task, r = compute.trained(cell, device="cpu")
     w, home = r.state["server"]["w"], cell.method in HOME
     common = landscape.data_loss(
         task, landscape.balanced(task.y, rows, torch.cat(task.train))

@@ -15,7 +15,7 @@ from scipy import stats
 from fedlib import plots
 from fedlib.measures import statistics
 from fedlib.methods import METHODS
-from fedlib.study.experiment import load
+from fedlib.study.studies import load
 
 FIELDS = dict(
     title="Fair methods end higher",

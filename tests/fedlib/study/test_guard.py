@@ -169,6 +169,7 @@ def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
         not {
             "plots/theme.py",
             "study/evidence.py",
+            "study/compute.py",
             "study/experiment.py",
             "study/compare.py",
             "deploy/server.py",
@@ -220,7 +221,7 @@ def test_notes_that_say_nothing(tmp_path, repeated, harm):
 @pytest.mark.full
 def test_two_processes_write_whole_lines(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from fedlib import guard\n"
+        "import sys; from pathlib import Path; from fedlib.study import guard\n"
         "for i in range(200): guard.write(Path(sys.argv[1]), "
         "[f'{sys.argv[2]} {i} ' + 'x' * 50] * 2)"
     )
@@ -293,7 +294,7 @@ def test_a_student_edits_fedas(tmp_path):
     (tmp_path / "runs" / before.id / "done").touch()
     script = (
         (
-            "from fedlib import guard; from fedlib.study.studies import Cell; import "
+            "from fedlib.study import guard; from fedlib.study.studies import Cell; import "
             f"os\nc = {before!r}\n"
             "assert os.path.exists(f'runs/{c.id}/done') and guard.salt() != "
         )

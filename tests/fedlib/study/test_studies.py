@@ -385,12 +385,9 @@ def test_a_stage_depends_on_the_papers_that_its_notebook_reads(name, stage):
         return
     parts = json.loads((ROOT / notebook).read_text())["cells"]
     source = "\n".join("".join(c["source"]) for c in parts if c["cell_type"] == "code")
-    reads = set(
-        re.findall(
-            r"""experiment\.(?:study|cells|declared)\(\s*["']([\w-]+)["']""", source
-        )
-    )
-    reads |= set(re.findall(r"""experiment\.load\(\)\[["']([\w-]+)["']\]""", source))
+    calls = r"(?:experiment\.study|studies\.cells|results\.declared)"
+    reads = set(re.findall(calls + r"""\(\s*["']([\w-]+)["']""", source))
+    reads |= set(re.findall(r"""studies\.load\(\)\[["']([\w-]+)["']\]""", source))
     assert reads <= set(stage.get("params", ())), f"{name} reads {reads}"
     assert {f"papers/{p}" for p in reads} <= set(stage["deps"])
     if "experiment.study(" in source:
