@@ -296,7 +296,7 @@ def test_command_line(kept, capsys):
     disturb(file, "step SAM", 3e-4)
     assert fingerprints.main(["check", "step SAM"]) == 1
     assert (
-        "raise by one the version of step SAM in fedlib/versions.toml"
+        "raise by one the version of step SAM in fedlib/study/versions.toml"
         in capsys.readouterr().out
     )
     with pytest.raises(ValueError, match="'SAN' is no unit; did you mean 'SAM'"):
@@ -378,7 +378,7 @@ def test_words_move_nothing(tmp_path):
             "def unfinite(stacks: list[torch.Tensor]):",
         ),
         (
-            "core/engine.py",
+            "core/errors.py",
             "lower lr, or look at this client's rows",
             "try a smaller lr",
         ),

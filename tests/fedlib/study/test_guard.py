@@ -250,7 +250,7 @@ def test_moved_numbers_stop_a_study(tmp_path, noted, repeated):
         assert repeated == [("method FedProx", DEFAULTS)]
     for remedy in (
         "mine=True",
-        "raise by one the version of method FedProx in fedlib/versions.toml",
+        "raise by one the version of method FedProx in fedlib/study/versions.toml",
         "undo the edit",
     ):
         assert remedy in str(e.value)
@@ -285,7 +285,7 @@ def test_a_student_edits_fedas(tmp_path):
     shutil.copytree(
         HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__")
     )
-    path = tmp_path / "fedlib" / "methods" / "fedas.py"
+    path = tmp_path / "fedlib" / "methods" / "personal" / "fedas.py"
     body, old = path.read_text(), "return (d * (one / one.sum(0)"
     assert body.count(old) == 1
     path.write_text(body.replace(old, "return 2 * (d * (one / one.sum(0)"))

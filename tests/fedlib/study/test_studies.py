@@ -11,7 +11,7 @@ import pytest
 import yaml
 from where import ROOT
 
-from fedlib.study import studies
+from fedlib.study import parameters, studies
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PARAMS = {
@@ -141,7 +141,9 @@ def test_a_task_inherits_all_that_it_does_not_say(repo):
 )
 def test_merging(base, change, want):
     before = json.dumps([base, change])
-    assert studies.merged(base, change) == want and json.dumps([base, change]) == before
+    assert (
+        parameters.merged(base, change) == want and json.dumps([base, change]) == before
+    )
 
 
 def test_knobs_reach_tasks_studies_and_methods(repo):
