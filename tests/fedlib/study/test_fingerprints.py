@@ -310,7 +310,7 @@ CONTROLS = ["FedAvg", "FedProx", "FedPer", "FedRep", "FedProto"]
 SCRIPT = """
 import json, sys, torch
 torch.set_num_threads(1)
-from fedlib import fingerprints, studies
+from fedlib.study import fingerprints, studies
 cells = [studies.Cell("toy", "toy", m, "", 0, "real", '{"data": {"name": "digits"}, "network": {"name": "Linear"}}',
                       "{}", '{"rounds": 2}') for m in sys.argv[1:]]
 some = ("defaults", "align=sample", "align=True")

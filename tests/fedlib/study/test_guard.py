@@ -425,7 +425,7 @@ def test_a_hash_does_not_depend_on_the_process(tmp_path):
     """The order of a set is chance, by PYTHONHASHSEED."""
     (tmp_path / "mine.py").write_text(MINE.replace("{1, 2}", '{"a", "b", "c", "d"}'))
     script = (
-        "import types, sys; from fedlib.study.guard import own; "
+        "import types, sys; from fedlib.study.foreign import own; "
         "m = types.ModuleType('mine'); sys.modules['mine'] = m\n"
         "exec(compile(open('mine.py').read(), '<cell>', 'exec'), vars(m)); "
         "print(own(m.Mine))"
