@@ -26,8 +26,8 @@ def last10_mean(rec, view="global", moment="pre"):
 
 
 def best_val(rec, view="global", moment="pre"):
-    """The round of the highest mean validation accuracy,
-    the first if tied (FedGA's rule).
+    """The round of the highest mean validation accuracy, the first if tied (FedGA's
+    rule).
     """
     return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
 
@@ -41,39 +41,28 @@ def best_round_pooled(rec, view="global", moment="pre"):
     """The round in which most test rows of all clients together are right (FedAS's
     rule): looks at what it reports.
     """
-    return np.array(
-        [
-            int(
-                np.argmax(
-                    metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
-                )
-            )
-        ]
-    )
+    a, n = rec[moment, view, "test"], rec.meta["n"]["test"]
+    return np.array([int(np.argmax(metrics.pooled_acc(a, n)))])
 
 
 def best_val_gini(rec, view="global", moment="pre"):
     """The round of the lowest Gini of the validation accuracies."""
-    return np.array(
-        [int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))]
-    )
+    a = np.nan_to_num(rec[moment, view, "val"])
+    return np.array([int(np.nanargmin(metrics.gini(a)))])
 
 
 RULES = {
-    f.__name__: f
-    for f in (
-        last,
-        last10_mean,
-        best_val,
-        best_val_gini,
-        best_round_test,
-        best_round_pooled,
-    )
+    "last": last,
+    "last10_mean": last10_mean,
+    "best_val": best_val,
+    "best_val_gini": best_val_gini,
+    "best_round_test": best_round_test,
+    "best_round_pooled": best_round_pooled,
 }
 
 
 def select(rec, metric, rule=best_val, view="global", moment="pre", split="test"):
-    """One number: metric [.., C] -> [..] at the rounds a rule picks,
-    averaged over them.
+    """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over
+    them.
     """
     return float(np.mean(metric(rec[moment, view, split][rule(rec, view, moment)])))
