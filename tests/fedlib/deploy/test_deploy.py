@@ -526,11 +526,17 @@ def test_another_version_is_refused_before_round_0(monkeypatch):
 
 def test_the_code_is_its_files(tmp_path):
     (tmp_path / "methods").mkdir()
-    (tmp_path / "engine.py").write_bytes(b"a = 1\n")
+    (tmp_path / "core").mkdir()
+    engine = tmp_path / "core" / "engine.py"
+    engine.write_bytes(b"a = 1\n")
     first = message.code(tmp_path)
     message.code.cache_clear()
-    (tmp_path / "engine.py").write_bytes(b"a = 1\r\n")
+    engine.write_bytes(b"a = 1\r\n")
     assert message.code(tmp_path) == first != message.code()
+    message.code.cache_clear()
+    engine.write_bytes(b"a = 2\n")
+    assert message.code(tmp_path) != first
+    engine.write_bytes(b"a = 1\n")
     message.code.cache_clear()
     (tmp_path / "methods" / "new.py").write_bytes(b"")
     assert message.code(tmp_path) != first
