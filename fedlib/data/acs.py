@@ -47,8 +47,8 @@ CUTS = (440, 960, 1980, 2970, 3550, 4160, 4980, 5950, 7650, 8990)
 
 # ---------------------------------------------------------------- the encoder
 class Code(NamedTuple):
-    """How a column of the survey becomes inputs: f maps its values [N] to
-    [N, width].
+    """How a column of the survey becomes inputs: f maps its values [N] to [N,
+    width].
     """
 
     name: str

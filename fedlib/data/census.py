@@ -77,8 +77,8 @@ class Effects(NamedTuple):
     total: torch.Tensor
 
     def effect(self, path: str = "total") -> float:
-        """Share of yes as women minus share of yes as men, over the same persons;
-        path "direct" or "total".
+        """Share of yes as women minus share of yes as men, over the same persons; path
+        "direct" or "total".
         """
         change = getattr(self, path) - self.y
         return float((change * (1 - 2 * self.s)).double().mean())

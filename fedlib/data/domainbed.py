@@ -37,8 +37,8 @@ SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed
 
 
 class Layout(NamedTuple):
-    """folder; images per domain, sorted by name; number of classes;
-    what goes wrong on the way to this folder.
+    """folder; images per domain, sorted by name; number of classes; what goes wrong on
+    the way to this folder.
     """
 
     folder: str
@@ -106,8 +106,8 @@ def domainbed(
     most: int | None = None,
     unreadable: str = "refuse",
 ) -> Pool:
-    """One of the five data sets as a Pool whose owner is the
-    domain: x [N, 3, size, size] in [0, 1], y [N].
+    """One of the five data sets as a Pool whose owner is the domain: x [N, 3, size,
+    size] in [0, 1], y [N].
 
     which       PACS, VLCS, OfficeHome, TerraIncognita or DomainNet
     root        data folder (default: environment variable FEDLIB_DATA, else `data`)

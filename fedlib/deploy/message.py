@@ -72,8 +72,8 @@ def size(tree):
 
 
 def dumps(tree):
-    """A tree as bytes: the length of the head (8 bytes), the head
-    [[name, type, shape], ...] as json, the numbers.
+    """A tree as bytes: the length of the head (8 bytes), the head [[name, type, shape],
+    ...] as json, the numbers.
     """
     arrays = pack(tree)
     names = [[k, a.dtype.name, list(a.shape)] for k, a in arrays.items()]

@@ -155,8 +155,8 @@ def improvement(b, v):
 
 
 def check(n, names=None):
-    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare;
-    names [A] of the groups, for the message.
+    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare; names
+    [A] of the groups, for the message.
     """
     n = _counts(n)
     n = n.reshape(-1, *n.shape[-3:]).sum((0, -1))  # [A, 2]: by group and true outcome

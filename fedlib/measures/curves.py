@@ -68,8 +68,8 @@ def trigger_round(rec):
 
 
 def highest_from(curves, method):
-    """First index from which `method`'s curve [E] stays above all others of
-    {method: [E]}; None for never.
+    """First index from which `method`'s curve [E] stays above all others of {method:
+    [E]}; None for never.
     """
     others = np.max([v for m, v in curves.items() if m != method], 0)
     below = np.flatnonzero(curves[method] <= others)

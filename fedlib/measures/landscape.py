@@ -28,8 +28,8 @@ CHUNK = 2**20
 
 # ---------------------------------------------------------------- the loss
 class DataLoss:
-    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics,
-    nothing drawn).
+    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics, nothing
+    drawn).
 
     `parts` are functions of w that add up to L: a gradient may be summed over them, in
     the memory of one. `buffers` names what is not a parameter.
@@ -260,8 +260,8 @@ class Surface(NamedTuple):
 
 
 def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
-    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as
-    a Surface.
+    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as a
+    Surface.
 
     buffers: names that are not parameters (None: those the loss names). Surfaces to be
     compared share seeds, radius and points.

@@ -219,8 +219,8 @@ def trace(loss, w, draws=10, seed=0, which="all"):
 
 # ---------------------------------------------------------- the landscape as one number
 def area(z, radius=1.0, within=0.5):
-    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z
-    [..., p, p] on [-radius, radius]^2 -> [...].
+    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z [..., p,
+    p] on [-radius, radius]^2 -> [...].
 
     ValueError if the grid does not reach as far as the disc, or holds a value that is
     not finite.

@@ -115,8 +115,8 @@ class Ranks(NamedTuple):
 
 
 def average_ranks(table, higher_is_better=True, level=0.95):
-    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006):
-    table [N, M] -> Ranks.
+    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006): table [N, M] ->
+    Ranks.
 
         CD = q(level, M) sqrt(M (M + 1) / (6 N))
 

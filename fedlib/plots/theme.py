@@ -44,8 +44,8 @@ SIZE = (4.8, 3.0)  # inches; drawn this small, labels stay readable on a phone
 
 
 class Style(NamedTuple):
-    """How one method looks: palette name, dash, marker, line width in points,
-    marker filled or hollow.
+    """How one method looks: palette name, dash, marker, line width in points, marker
+    filled or hollow.
     """
 
     colour: str

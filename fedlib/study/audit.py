@@ -162,8 +162,8 @@ def packable(paper, name, runs, anew):
 
 
 def kept(r, seed, seeds):
-    """The record without the logs per client that are kept for fewer seeds: seeds
-    {name of a log: how many}.
+    """The record without the logs per client that are kept for fewer seeds: seeds {name
+    of a log: how many}.
     """
     per_client = [k for k, v in r.logs.items() if v.ndim > 1]
     return packing.without(r, [k for k in per_client if seed >= seeds.get(k, math.inf)])

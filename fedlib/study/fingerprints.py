@@ -41,8 +41,8 @@ MANY = 0.8  # of the methods: then what they all stand on has moved
 
 
 class Finding(NamedTuple):
-    """What is wrong with a unit: it moved, its version was raised and nothing noted,
-    or it is incomplete.
+    """What is wrong with a unit: it moved, its version was raised and nothing noted, or
+    it is incomplete.
     """
 
     what: str

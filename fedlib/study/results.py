@@ -134,8 +134,8 @@ class Study:
         return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
 
     def curve(self, dataset, method, setting="", scored=None):
-        """Rounds trained so far [E], and the accuracy over all test rows in percent
-        [S, E]; scored: (moment, view), None: the study's.
+        """Rounds trained so far [E], and the accuracy over all test rows in percent [S,
+        E]; scored: (moment, view), None: the study's.
         """
         moment, view = scored or self.scored(method)
         runs = [r for _, r in self.of(dataset, method, setting)]

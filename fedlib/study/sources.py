@@ -43,8 +43,8 @@ def state():
 
 
 def released():
-    """The state whose fingerprints were all compared last, by
-    `python -m fedlib.study.fingerprints check`; "" where there is none.
+    """The state whose fingerprints were all compared last, by `python -m
+    fedlib.study.fingerprints check`; "" where there is none.
     """
     return CHECKED.read_text().strip() if CHECKED.exists() else ""
 

@@ -42,9 +42,7 @@ def root(tmp_path, monkeypatch):
 
 
 def listed(root, form="lists", protocol=4):
-    """Write the lists; returns the paths of each site:
-    training list, then test list.
-    """
+    """Write the lists; returns the paths of each site: training list, then test list."""
     rng, order = np.random.default_rng(1), {}
     for site in HAVE:
         folder = root / office10.FOLDER

@@ -160,9 +160,7 @@ def views(rec):
 
 
 def agree(deployed, rec, but=()):
-    """The same state and views; but: names of views in which
-    somebody was not scored.
-    """
+    """The same state and views; but: names of views in which somebody was not scored."""
     assert gap(deployed.state(), state(rec)) < NEAR
     mine, theirs = views(deployed.record), views(rec)
     assert list(mine) == list(theirs)
@@ -551,8 +549,8 @@ def test_clients_restart_before_every_message(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["FedRep", "FedFB", "FedAvg"])
 def test_the_server_is_killed_after_every_exchange(name, tmp_path, monkeypatch):
-    """Answers are lost each time; nobody trains twice,
-    and the numbers are those of an uninterrupted run.
+    """Answers are lost each time; nobody trains twice, and the numbers are those of an
+    uninterrupted run.
     """
     method, trained = build(name), []
     honest = client.act

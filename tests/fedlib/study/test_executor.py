@@ -192,8 +192,8 @@ def test_one_run_goes_to_no_cluster(capsys):
 
 # ---------------------------------------------------------------- a cluster
 class Cluster:
-    """A scheduler and its workers as processes on loopback;
-    `log(name)` is what one has written.
+    """A scheduler and its workers as processes on loopback; `log(name)` is what one has
+    written.
     """
 
     def __init__(self, folder):

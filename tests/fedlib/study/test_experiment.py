@@ -692,8 +692,8 @@ def people(tmp_path):
 
 
 def test_a_study_of_groups(people):
-    """Bias of the pooled test rows, in words and numbers;
-    `how` is passed on and part of the run.
+    """Bias of the pooled test rows, in words and numbers; `how` is passed on and part
+    of the run.
     """
     assert {(c.method, c.setting, c.data) for c in people.cells} == {
         ("FedAvg", "rule=Median", "stand-in"),

@@ -76,8 +76,8 @@ def test_defaults(unit):
 @pytest.mark.full
 @pytest.mark.parametrize("unit", UNITS)
 def test_all_settings(unit):
-    """... and every other setting changes something,
-    so that an edit of its code is seen.
+    """... and every other setting changes something, so that an edit of its code is
+    seen.
     """
     now = repeat(unit)
     assert moves(unit, now) == {}
@@ -106,8 +106,8 @@ def test_nobody_touches_the_global_generator():
     ["engine", "method FedProto", "method FedMGDA+", "method PLGU-GHN", "network MLP"],
 )
 def test_rounding_is_far_below_the_tolerance(unit, monkeypatch):
-    """First weights that differ in the twelfth digit stay near:
-    no micro-run is chaotic.
+    """First weights that differ in the twelfth digit stay near: no micro-run is
+    chaotic.
     """
     init = Task.init
 
@@ -220,8 +220,8 @@ def test_advice():
 # ---------------------------------------------------------------- writing
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A copy of fingerprints.json that may be written,
-    and a table of versions that may be changed.
+    """A copy of fingerprints.json that may be written, and a table of versions that may
+    be changed.
     """
     file, versions = tmp_path / "fingerprints.json", {}
     shutil.copy(sources.FILE, file)
@@ -365,9 +365,7 @@ def ids(names):
 
 @pytest.mark.full
 def test_words_move_nothing(tmp_path):
-    """A type hint, a message, a helper pulled out:
-    no number moves, no run is renamed.
-    """
+    """A type hint, a message, a helper pulled out: no number moves, no run is renamed."""
     names = ["FedAS", "CD2-pFed", "FedAvg"]
     moved, now = edited(
         tmp_path,

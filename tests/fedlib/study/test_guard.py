@@ -65,8 +65,8 @@ def repeated(monkeypatch):
 
 @pytest.fixture
 def noted(monkeypatch):
-    """{unit: ...} of fingerprints.json,
-    to be changed as if it had been noted by other code.
+    """{unit: ...} of fingerprints.json, to be changed as if it had been noted by other
+    code.
     """
     tree = json.loads(json.dumps(sources.stored()))
     monkeypatch.setattr(sources, "stored", lambda: tree)
@@ -355,8 +355,8 @@ class Mine(Base):
 
 
 def mine(tmp_path, old="", new="", source=True):
-    """The class of a module MINE, with an edit; source:
-    is there a file that it can be read from?
+    """The class of a module MINE, with an edit; source: is there a file that it can be
+    read from?
     """
     assert old in MINE
     text, name = MINE.replace(old, new) if old else MINE, f"mine{next(number)}"
@@ -445,8 +445,8 @@ def test_a_hash_does_not_depend_on_the_process(tmp_path):
 
 
 def test_a_method_of_the_package_without_a_fingerprint(noted, monkeypatch):
-    """Newly added, and `write` not yet run:
-    until then each edit of its module renames its runs.
+    """Newly added, and `write` not yet run: until then each edit of its module renames
+    its runs.
     """
     known = cell("FedProx").id
     del noted["method FedProx"]

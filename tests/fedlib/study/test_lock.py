@@ -72,8 +72,8 @@ def same(a, b):
 
 # ---------------------------------------------------------- what the other processes do
 def notebook(runs, both, counter, out):
-    """A study of one's own, as in a notebook;
-    every run that is really computed leaves a line.
+    """A study of one's own, as in a notebook; every run that is really computed leaves
+    a line.
     """
     honest, first = compute.trained, [True]
 

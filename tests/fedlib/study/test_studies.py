@@ -76,8 +76,8 @@ FEDAS = {
 
 @pytest.fixture
 def repo(tmp_path):
-    """A folder with params.yaml and papers/*/studies.yaml;
-    `change` may alter the three trees first.
+    """A folder with params.yaml and papers/*/studies.yaml; `change` may alter the three
+    trees first.
     """
 
     def write(change=lambda params, fedga, fedas: None):
@@ -321,9 +321,7 @@ def test_an_error_names_the_value_and_its_place(repo, break_it, says):
 
 # ----------------------------------------------------------- the repository's own files
 def test_the_files_are_short():
-    """dvc exp run -S writes every list with a value a line,
-    so those are not counted.
-    """
+    """dvc exp run -S writes every list with a value a line, so those are not counted."""
     knobs = [
         line
         for line in (ROOT / "params.yaml").read_text().splitlines()
@@ -379,8 +377,8 @@ def stages():
 
 @pytest.mark.parametrize("name, stage", [pytest.param(n, s, id=n) for n, s in stages()])
 def test_a_stage_depends_on_the_papers_that_its_notebook_reads(name, stage):
-    """A section of params.yaml and the paper's folder;
-    the paper's name stands in the notebook's text.
+    """A section of params.yaml and the paper's folder; the paper's name stands in the
+    notebook's text.
     """
     notebook = next((d for d in stage["deps"] if d.endswith(".ipynb")), None)
     if notebook is None:
