@@ -56,7 +56,7 @@ def arrive(folder, n):
     """On a worker: import what runs need,
     and wait until n workers are at this point.
     """
-    import fedlib.study.experiment  # noqa: F401
+    import fedlib.study.compute  # noqa: F401
 
     Path(folder, str(os.getpid())).touch()
     until = time.monotonic() + PATIENCE
@@ -127,9 +127,10 @@ def loopback(n, folder):
 def one(variant, workers, rounds, seeds):
     """Times one variant and prints a json line."""
     cpu, wall = clock.tree_cpu(), time.perf_counter()
-    from fedlib.study import executor, experiment
+    from fedlib.core.record import Record
+    from fedlib.study import compute, executor, studies
 
-    todo = experiment.cells(
+    todo = studies.cells(
         "fedga",
         "synthetic",
         ROOT / "params.yaml",
@@ -160,7 +161,7 @@ def one(variant, workers, rounds, seeds):
                     future.result()
                 started = clock.tree_cpu() - cpu, time.perf_counter() - wall
                 cpu, wall = clock.tree_cpu(), time.perf_counter()
-                folders = experiment.compute_all(
+                folders = compute.compute_all(
                     todo,
                     Path(tmp, "runs"),
                     workers=1,
@@ -169,9 +170,7 @@ def one(variant, workers, rounds, seeds):
                 grid = clock.tree_cpu() - cpu, time.perf_counter() - wall
         numbers = hashlib.sha256(
             b"".join(
-                v.tobytes()
-                for f in folders
-                for v in experiment.record.Record.load(f).views.values()
+                v.tobytes() for f in folders for v in Record.load(f).views.values()
             )
         )
     print(

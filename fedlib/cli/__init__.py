@@ -1,1 +1,6 @@
-"""The command line, `python -m fedlib`."""
+"""The command line, `python -m fedlib`.
+
+main      the commands and their arguments
+text      what a user types, as values, methods and tasks
+report    what a run prints when it is over, and tables of text
+"""

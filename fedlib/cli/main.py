@@ -1,18 +1,15 @@
 """The command line.
 
-python -m fedlib methods
-        all methods, their papers, what they do
-python -m fedlib show FedAvg
-        card, hyper-parameters, source of every value
-python -m fedlib run FedAvg synthetic:alpha=.5,beta=.5  one method on one task
+python -m fedlib methods              all methods, their papers, what they do
+python -m fedlib show FedAvg          card, hyper-parameters, source of every value
+python -m fedlib run FedAvg synthetic:alpha=.5,beta=.5      one method on one task
 python -m fedlib run fedga/synthetic                    a study of params.yaml
-python -m fedlib table fedga "Table 5"
-        what the paper prints, what we got, the verdict
-python -m fedlib cite FedAvg                            BibTeX
-python -m fedlib evidence check
-        the stored runs: compute, pack, check, verify
-python -m fedlib deploy --help
-        a federation over a network: keys, server, clients
+python -m fedlib table fedga "Table 5"    what the paper prints, what we got, the
+                                          verdict
+python -m fedlib cite FedAvg          BibTeX
+python -m fedlib evidence check       the stored runs: compute, pack, check, verify
+python -m fedlib deploy --help        a federation over a network: keys, server,
+                                      clients
 """
 
 from __future__ import annotations
@@ -46,13 +43,9 @@ def methods(args):
     """list all methods"""
     rows = [("method", "paper", "")]
     for name, m in METHODS.items():
-        rows.append(
-            (
-                name,
-                f"{m.card.authors}, {m.card.venue} {m.card.year}" if m.card else "-",
-                m.card.line if m.card else "",
-            )
-        )
+        c = m.card
+        paper = f"{c.authors}, {c.venue} {c.year}" if c else "-"
+        rows.append((name, paper, c.line if c else ""))
     print(columns(rows))
 
 
@@ -60,47 +53,40 @@ def show(args):
     """explain one method"""
     name, m = args.method, known(args.method)
     if m.card:
-        c = m.card
-        print(
-            (
-                f"{name}: {c.line}\n\n"
-                f"{c.authors.rstrip('.')}. {c.title}. {c.venue} {c.year}. {c.url}"
-            ).rstrip()
-            + (
-                "\n"
-                f"{c.status} implementation; BibTeX: python -m fedlib cite "
-                f"{quoted(name)}\n"
-            )
-        )
+        print(card_text(name, m.card))
     print(inspect.getdoc(m) or "", end="\n\n")
-    hps = [f for f in fields(m) if "what" in f.metadata]
-    wide = max(len(f"{f.name} = {plain(f.default)}") for f in hps)
-    for f in hps:
-        d, head = f.metadata, f"{f.name} = {plain(f.default)}"
+    print(hyper_text(m), end="\n\n")
+    who, hear = "the sampled clients train", "those that train receive the model"
+    if m.who == "all":
+        who = "all clients train in every round"
+    if m.download == "all":
+        hear = "all clients receive the model"
+    need = "; clients need validation rows" if m.needs_val else ""
+    print(f"{who}; {hear}{need}")
+    print(f"source: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}")
+
+
+def card_text(name, c):
+    """A method's card: what it is, its paper, and how to cite it."""
+    paper = f"{c.authors.rstrip('.')}. {c.title}. {c.venue} {c.year}. {c.url}".rstrip()
+    cite = f"BibTeX: python -m fedlib cite {quoted(name)}"
+    return f"{name}: {c.line}\n\n{paper}\n{c.status} implementation; {cite}\n"
+
+
+def hyper_text(m):
+    """A method's hyper-parameters, two lines each."""
+    hps = {f"{f.name} = {plain(f.default)}": f.metadata for f in fields(m)}
+    hps = {head: d for head, d in hps.items() if "what" in d}
+    wide, lines = max(map(len, hps)), []
+    for head, d in hps.items():
         facts = {
             "permitted": permitted(d),
             "searched": ", ".join(map(plain, d["grid"] or ())),
             "source": d["source"],
         }
-        print(
-            f"  {head:{wide}}  {d['what']}\n  {'':{wide}}  "
-            + "; ".join(f"{k} {v}" for k, v in facts.items() if v)
-        )
-    who = (
-        "all clients train in every round"
-        if m.who == "all"
-        else "the sampled clients train"
-    )
-    hear = (
-        "all clients receive the model"
-        if m.download == "all"
-        else "those that train receive the model"
-    )
-    print(
-        f"\n{who}; {hear}"
-        + ("; clients need validation rows" if m.needs_val else "")
-        + f"\nsource: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}"
-    )
+        words = "; ".join(f"{k} {v}" for k, v in facts.items() if v)
+        lines += [f"  {head:{wide}}  {d['what']}", f"  {'':{wide}}  {words}"]
+    return "\n".join(lines)
 
 
 def run(args):
@@ -118,6 +104,9 @@ def run(args):
     torch.set_num_threads(1)
     task = parse_task(args.task)
     method = make(args.method, task, **parse_settings(args.set, m))
+    threads = args.threads
+    if threads is None:
+        threads = threads_for(task, device, args.how)
     rec = engine.run(
         method,
         task,
@@ -129,17 +118,32 @@ def run(args):
         how=args.how,
         folder=args.folder,
         device=device,
-        threads=threads_for(task, device, args.how)
-        if args.threads is None
-        else args.threads,
+        threads=threads,
     )
     report(args.method, task, rec)
 
 
 def study(args):
     """Run what is missing of a study, print one table per measure."""
-    from ..study import experiment
+    # here, since the other commands need no tables of results
+    from ..study import experiment, results
 
+    paper, name = paper_and_study(args)
+    given = {k: getattr(args, k) for k in ("rounds", "cohort", "every")}
+    changes = {k: v for k, v in given.items() if v is not None}
+    where = {"path": ROOT / "params.yaml", "runs": ROOT / "runs"}
+    cluster = {"executor": args.scheduler}
+    done = experiment.study(paper, name, args.tier, **where, **cluster, **changes)
+    if args.keep:
+        results.write_seeds(done, args.keep)
+        print(f"kept {args.keep}\n")
+    for measure in results.MEASURES:
+        numbers = done.table(measure).round(3).to_string(na_rep="")
+        print(f"{paper}/{name}, tier {done.tier}: {measure}\n\n{numbers}\n")
+
+
+def paper_and_study(args):
+    """(paper, study) of "paper/study"; Mistake for what a study does not take."""
     paper, _, name = args.method.partition("/")
     if not name and args.method in METHODS:
         raise Mistake(
@@ -157,33 +161,15 @@ def study(args):
                 f"run {args.method} --{flag}: a study has its own; change --tier, "
                 "--rounds, --cohort or --every"
             )
-    changes = {
-        k: getattr(args, k)
-        for k in ("rounds", "cohort", "every")
-        if getattr(args, k) is not None
-    }
-    done = experiment.study(
-        paper,
-        name,
-        args.tier,
-        ROOT / "params.yaml",
-        ROOT / "runs",
-        executor=args.scheduler,
-        **changes,
-    )
-    if args.keep:
-        experiment.keep(done, args.keep)
-        print(f"kept {args.keep}\n")
-    for measure in experiment.MEASURES:
-        print(
-            f"{paper}/{name}, tier {done.tier}: {measure}\n\n"
-            f"{done.table(measure).round(3).to_string(na_rep='')}\n"
-        )
+    return paper, name
+
+
+HEAD = ("data set", "method", "metric", "setting", "reported", "ours", "seeds", "data")
 
 
 def table(args):
     """print a table of a paper: reported, ours, verdict"""
-    import pandas as pd
+    import pandas as pd  # here, so that the other commands start without it
 
     path = ROOT / "results" / "ledger.csv"
     if not path.exists():
@@ -193,43 +179,20 @@ def table(args):
         )
     t = pd.read_csv(path, dtype=str, keep_default_na=False)
     t = t[t.paper == pick(args.paper, t.paper.unique(), "paper")]
-    t = t[
-        t.artefact
-        == pick(args.artefact, t.artefact.unique(), f"artefact of {args.paper}")
-    ]
+    artefacts = t.artefact.unique()
+    t = t[t.artefact == pick(args.artefact, artefacts, f"artefact of {args.paper}")]
     print(f"{args.paper}, {t.artefact.iloc[0]}\n")
-    rows = [
-        (
-            "data set",
-            "method",
-            "metric",
-            "setting",
-            "reported",
-            "ours",
-            "seeds",
-            "data",
-            "tier",
-            "verdict",
-        )
-    ]
-    for r in t.itertuples():
-        spread = f" ± {r.reported_spread}" if r.reported_spread else ""
-        between = f" [{r.ours_lo}, {r.ours_hi}]" if r.ours_lo else ""
-        rows.append(
-            (
-                r.dataset,
-                r.method,
-                r.metric,
-                r.setting,
-                (r.reported or "-") + spread,
-                (r.ours or "-") + between,
-                r.n_seeds or "-",
-                r.data or "-",
-                r.tier or "-",
-                r.verdict,
-            )
-        )
-    print(columns(rows))
+    rows = [ledger_row(r) for r in t.itertuples()]
+    print(columns([(*HEAD, "tier", "verdict"), *rows]))
+
+
+def ledger_row(r):
+    """The cells of one row of the ledger."""
+    spread = f" ± {r.reported_spread}" if r.reported_spread else ""
+    between = f" [{r.ours_lo}, {r.ours_hi}]" if r.ours_lo else ""
+    reported, ours = (r.reported or "-") + spread, (r.ours or "-") + between
+    what = (r.dataset, r.method, r.metric, r.setting, reported, ours)
+    return (*what, r.n_seeds or "-", r.data or "-", r.tier or "-", r.verdict)
 
 
 def bibtex(args):
@@ -239,7 +202,7 @@ def bibtex(args):
 
 def evidence(args):
     """compute, pack, check or verify the stored runs of the studies"""
-    from ..study import audit
+    from ..study import audit  # here, so that the other commands start without it
 
     with contextlib.chdir(ROOT):
         audit.command(args)
@@ -252,6 +215,7 @@ def deploy(args):
 
 
 def device_of(name):
+    """The device of --device; Mistake where there is none."""
     if name == "cuda" and not torch.cuda.is_available():
         raise Mistake(
             f"--device cuda: torch {torch.__version__} finds no CUDA device here; use "
@@ -299,87 +263,62 @@ def parser():
         for name, f in COMMANDS.items()
     }
     at["show"].add_argument("method")
-    r = at["run"]
-    r.add_argument("method", help="a method; or a study of params.yaml, as paper/study")
-    r.add_argument(
-        "task",
-        nargs="?",
-        help="source:key=value,...  as synthetic:alpha=.5,beta=.5 or "
-        "digits:clients=10,dirichlet=.3 or glyphs:n=2000,network=CNN",
-    )
-    r.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a hyper-parameter; repeatable",
-    )
-    r.add_argument("--rounds", type=int, help="50 unless told; a study's own")
-    r.add_argument("--cohort", type=int, help="clients per round (all)")
-    r.add_argument(
-        "--seed", type=int, help="of initial weights, cohorts and batches (0)"
-    )
-    r.add_argument("--every", type=int, help="evaluate every so many rounds (1)")
-    r.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        help="where to compute (cuda if there is one)",
-    )
-    r.add_argument(
-        "--how",
-        choices=("loop", "vmap"),
-        help="clients one after another, or batched; never changes a result",
-    )
-    r.add_argument(
-        "--threads",
-        type=int,
-        help=(
-            "clients trained at once; changes no bit (one per core for "
-            "convolutions, else 1)"
-        ),
-    )
-    r.add_argument(
-        "--tier", choices=TIERS, help="size of a study (the one in params.yaml)"
-    )
-    r.add_argument(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="compute a study on this Dask cluster ($FEDLIB_SCHEDULER)",
-    )
-    r.add_argument(
-        "--folder", help="keep the record there; a killed run continues from it"
-    )
-    r.add_argument(
-        "--keep",
-        metavar="FILE",
-        help="of a study: also write every seed's numbers there, as csv",
-    )
     at["table"].add_argument("paper")
     at["table"].add_argument("artefact", help='as "Table 5"')
     at["cite"].add_argument("methods", nargs="+", metavar="METHOD")
-    e = at["evidence"]
-    e.add_argument("what", choices=("compute", "pack", "check", "verify"))
-    e.add_argument(
-        "names", nargs="*", metavar="PAPER[/STUDY]", help="some papers or studies only"
-    )
-    e.add_argument("--workers", type=int, help="compute: processes (one per core)")
-    e.add_argument(
-        "--anew",
-        action="store_true",
-        help="pack: what runs/ has goes before what is packed already",
-    )
-    e.add_argument("--sample", type=int, default=20, help="verify: how many runs (20)")
-    e.add_argument("--seed", type=int, default=0, help="verify: which ones (0)")
-    e.add_argument(
-        "--write",
-        action="store_true",
-        help="verify: keep the answer in results/audit.csv, which the book prints",
-    )
+    arguments_of_run(at["run"])
+    arguments_of_evidence(at["evidence"])
     command.add(at["deploy"])
     return p
 
 
+def arguments_of_run(p):
+    add = p.add_argument
+    add("method", help="a method; or a study of params.yaml, as paper/study")
+    example = (
+        "source:key=value,...  as synthetic:alpha=.5,beta=.5 or "
+        "digits:clients=10,dirichlet=.3 or glyphs:n=2000,network=CNN"
+    )
+    add("task", nargs="?", help=example)
+    one = "a hyper-parameter; repeatable"
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help=one)
+    add("--rounds", type=int, help="50 unless told; a study's own")
+    add("--cohort", type=int, help="clients per round (all)")
+    add("--seed", type=int, help="of initial weights, cohorts and batches (0)")
+    add("--every", type=int, help="evaluate every so many rounds (1)")
+    where = "where to compute (cuda if there is one)"
+    add("--device", choices=("cpu", "cuda"), help=where)
+    how = "clients one after another, or batched; never changes a result"
+    add("--how", choices=("loop", "vmap"), help=how)
+    many = (
+        "clients trained at once; changes no bit (one per core for convolutions, "
+        "else 1)"
+    )
+    add("--threads", type=int, help=many)
+    add("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
+    cluster = "compute a study on this Dask cluster ($FEDLIB_SCHEDULER)"
+    add("--scheduler", metavar="tcp://HOST:PORT", help=cluster)
+    add("--folder", help="keep the record there; a killed run continues from it")
+    kept = "of a study: also write every seed's numbers there, as csv"
+    add("--keep", metavar="FILE", help=kept)
+
+
+def arguments_of_evidence(p):
+    add = p.add_argument
+    add("what", choices=("compute", "pack", "check", "verify"))
+    some = "some papers or studies only"
+    add("names", nargs="*", metavar="PAPER[/STUDY]", help=some)
+    add("--workers", type=int, help="compute: processes (one per core)")
+    anew = "pack: what runs/ has goes before what is packed already"
+    add("--anew", action="store_true", help=anew)
+    add("--sample", type=int, default=20, help="verify: how many runs (20)")
+    add("--seed", type=int, default=0, help="verify: which ones (0)")
+    kept = "verify: keep the answer in results/audit.csv, which the book prints"
+    add("--write", action="store_true", help=kept)
+
+
 def main(argv=None):
+    """Run a command; the exit status: 0, 1 for a broken pipe, 2 for a mistake."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:

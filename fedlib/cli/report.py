@@ -6,83 +6,75 @@ from ..measures import bias, metrics, selection
 
 
 def report(name, task, rec):
-    """The end of a run: one row per view and selection rule."""
+    """Print the end of a run: one row per view and selection rule, bias where there are
+    groups, bytes.
+    """
+    meta = rec.meta
     print(
-        f"{name} on {task.name}: {task.C} clients, {rec.meta['rounds']} rounds, "
-        f"seed {rec.meta['seed']}, {task.kind} data, {rec.meta['device']}, "
-        f"{rec.meta['seconds']:.1f} s\n"
+        f"{name} on {task.name}: {task.C} clients, {meta['rounds']} rounds, "
+        f"seed {meta['seed']}, {task.kind} data, {meta['device']}, "
+        f"{meta['seconds']:.1f} s\n"
     )
-    rules = {"last": None} | (
-        {"best_val": selection.best_val} if all(map(len, task.val)) else {}
-    )
-    rows = [("model", "moment", "round chosen by", "mean %", "worst 10 %", "Gini")]
-    for moment, view, split in rec.views:
-        for rule, choose in rules.items():
-            if split == "test" and (choose is None or moment == "pre"):
-                a = rec[moment, view, "test"][
-                    -1 if choose is None else choose(rec, view)[0]
-                ]
-                rows.append(
-                    (
-                        view,
-                        moment,
-                        rule,
-                        f"{100 * metrics.mean_acc(a):.1f}",
-                        f"{100 * metrics.worst(a):.1f}",
-                        f"{metrics.gini(a):.3f}" if len(a) > 1 else "-",
-                    )
-                )
-    print(columns(rows))
+    print(columns(score_rows(task, rec)))
     if rec.cells:
-        names = task.groups.names
-        rows = [
-            (
-                "model",
-                "moment",
-                *(f"{k}, %" for k in ("EO", "DP", "CAL", "CON")),
-                *(f"positive {a}, %" for a in names),
-            )
-        ]
-        for (moment, view, split), n in rec.cells.items():
-            if split == "test" and moment != "guest":
-                n, s = bias.pooled(n[-1]), rec.alike[moment, view][-1].sum(0)
-                scores = [
-                    bias.EO(n),
-                    bias.DP(n),
-                    bias.CAL(n),
-                    bias.CON(s),
-                    *(bias.positive_rate(g[None]) for g in n),
-                ]
-                rows.append((view, moment, *(f"{100 * v:.1f}" for v in scores)))
-        print(
-            (
-                f"\nbias between {' and '.join(names)}, last round, all test rows "
-                "together\n\n"
-            )
-            + columns(rows)
-        )
+        names = " and ".join(task.groups.names)
+        print(f"\nbias between {names}, last round, all test rows together\n")
+        print(columns(bias_rows(task, rec)))
     sent = {
         way: sum(e["bytes"] for e in leaves.values())
-        for way, leaves in rec.meta["bytes"].items()
+        for way, leaves in meta["bytes"].items()
     }
-    print(
-        "\nbytes per client and round: "
-        + ", ".join(f"{way} {n:,}" for way, n in sent.items())
-    )
+    total = ", ".join(f"{way} {n:,}" for way, n in sent.items())
+    print(f"\nbytes per client and round: {total}")
+
+
+def score_rows(task, rec):
+    """Mean, worst tenth and Gini of every view, with a head."""
+    rows = [("model", "moment", "round chosen by", "mean %", "worst 10 %", "Gini")]
+    for moment, view, split in rec.views:
+        if split != "test":
+            continue
+        chosen = {"last": -1}
+        if all(map(len, task.val)) and moment == "pre":
+            chosen["best_val"] = selection.best_val(rec, view)[0]
+        for rule, at in chosen.items():
+            a = rec[moment, view, "test"][at]
+            mean, worst = 100 * metrics.mean_acc(a), 100 * metrics.worst(a)
+            gini = f"{metrics.gini(a):.3f}" if len(a) > 1 else "-"
+            rows.append((view, moment, rule, f"{mean:.1f}", f"{worst:.1f}", gini))
+    return rows
+
+
+def bias_rows(task, rec):
+    """Bias metrics and shares of positive predictions of every view, with a head."""
+    biases = (f"{k}, %" for k in ("EO", "DP", "CAL", "CON"))
+    shares = (f"positive {group}, %" for group in task.groups.names)
+    rows = [("model", "moment", *biases, *shares)]
+    for (moment, view, split), counts in rec.cells.items():
+        if split == "test" and moment != "guest":
+            n, s = bias.pooled(counts[-1]), rec.alike[moment, view][-1].sum(0)
+            scores = [bias.EO(n), bias.DP(n), bias.CAL(n), bias.CON(s)]
+            scores += [bias.positive_rate(group[None]) for group in n]
+            rows.append((view, moment, *(f"{100 * v:.1f}" for v in scores)))
+    return rows
 
 
 def plain(v):
+    """A value of a hyper-parameter, in words."""
     return f"{v:g}" if isinstance(v, float) else str(v)
 
 
 def permitted(d):
+    """The values that a hyper-parameter may take, from its metadata."""
     if d.get("choices"):
         return ", ".join(map(plain, d["choices"]))
     return "[{}, {}]".format(*map(plain, d["range"])) if d.get("range") else ""
 
 
 def quoted(name):
-    return name if name.replace("-", "").replace("_", "").isalnum() else f"'{name}'"
+    """A name as a shell wants it."""
+    plain_word = name.replace("-", "").replace("_", "").isalnum()
+    return name if plain_word else f"'{name}'"
 
 
 def columns(rows):

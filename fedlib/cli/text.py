@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 from ..core import local, server
 from ..core.errors import nearest
@@ -21,6 +21,7 @@ class Mistake(ValueError):
 
 
 def known(name):
+    """The class of a method."""
     if name not in METHODS:
         raise Mistake(
             f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
@@ -41,24 +42,22 @@ def pick(word, words, what):
 
 
 def value(text):
-    """A number, True, False, None, a list of these, a piece such as SAM(rho=.05),
-    or the text itself.
+    """A number, True, False, None, a list of these, a piece such as SAM(rho=.05), or
+    the text itself.
     """
     try:
         node = ast.parse(text.strip(), mode="eval").body
-        return literal(node) if not isinstance(node, ast.Call) else piece(node, text)
-    except (SyntaxError, ValueError) as e:
-        if isinstance(e, Mistake):
-            raise
+        return piece(node, text) if isinstance(node, ast.Call) else literal(node)
+    except Mistake:
+        raise
+    except (SyntaxError, ValueError):
         return text
 
 
 def literal(node):
-    return (
-        math.inf
-        if isinstance(node, ast.Name) and node.id == "inf"
-        else ast.literal_eval(node)
-    )
+    """The value of a literal, or of the name inf."""
+    is_inf = isinstance(node, ast.Name) and node.id == "inf"
+    return math.inf if is_inf else ast.literal_eval(node)
 
 
 def piece(node, text):
@@ -70,9 +69,8 @@ def piece(node, text):
             f"{', '.join(pieces)})"
         )
     try:
-        return pieces[name](
-            *map(literal, node.args), **{k.arg: literal(k.value) for k in node.keywords}
-        )
+        given = {k.arg: literal(k.value) for k in node.keywords}
+        return pieces[name](*map(literal, node.args), **given)
     except (TypeError, ValueError) as e:
         raise Mistake(f"{text}: write {name}{inspect.signature(pieces[name])}") from e
 
@@ -83,27 +81,22 @@ def known_pieces():
         n: c
         for module in (local, server, robust)
         for n, c in vars(module).items()
-        if inspect.isclass(c)
-        and c.__module__ == module.__name__
-        and hasattr(c, "__dataclass_fields__")
+        if is_dataclass(c) and c.__module__ == module.__name__
     }
+
+
+def names_of(m):
+    """The hyper-parameters of a method, without the method that it wraps."""
+    return [f.name for f in fields(m) if f.name not in ("task", "inner")]
 
 
 def parse_settings(pairs, m):
     """["mu=.1", ...] -> {"mu": 0.1}."""
-    out, names = {}, [f.name for f in fields(m) if f.name not in ("task", "inner")]
+    out, names = {}, names_of(m)
     if issubclass(m, Wrap):  # what it does not know goes to the method inside
-        inside = next(
-            (p.partition("=")[2] for p in pairs if p.startswith("inner=")), m.around
-        )
-        names += [
-            "inner",
-            *(
-                f.name
-                for f in fields(known(inside))
-                if f.name not in ("task", "inner", *names)
-            ),
-        ]
+        given = (p.partition("=")[2] for p in pairs if p.startswith("inner="))
+        inside = names_of(known(next(given, m.around)))
+        names += ["inner", *(n for n in inside if n not in names)]
     for pair in pairs:
         k, eq, v = pair.partition("=")
         if not eq:
@@ -122,31 +115,36 @@ def parse_settings(pairs, m):
     return out
 
 
+NATURAL = {"name": "natural"}
 DIRICHLET = {"name": "dirichlet", "clients": 10, "alpha": 0.5}
-PARTS = {
+TWENTY = {"name": "dirichlet", "clients": 20, "alpha": 0.1}
+HUNDRED = {"name": "dirichlet", "clients": 100, "alpha": 0.1}
+CNN, SURVEY = {"name": "CNN"}, {"name": "MLP", "hidden": 32}
+PARTS = {  # name on the command line -> partition, and its argument
     "dirichlet": ("dirichlet", "alpha"),
     "labels": ("labels_per_client", "labels"),
     "per_domain": ("by_domain", "per_domain"),
 }
-USUAL = {
-    "synthetic": ({"name": "natural"}, {"name": "Linear"}),
-    "office10": ({"name": "natural"}, {"name": "CNN"}),
+USUAL = {  # source -> partition, network
+    "synthetic": (NATURAL, {"name": "Linear"}),
+    "office10": (NATURAL, CNN),
     "digits": (DIRICHLET, {"name": "MLP", "hidden": 64}),
-    "glyphs": (DIRICHLET, {"name": "CNN"}),
-    "cifar10": (DIRICHLET | {"clients": 100, "alpha": 0.1}, {"name": "CNN"}),
-    "cifar100": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"}),
-    **dict.fromkeys(
-        ("census", "acs"), ({"name": "natural"}, {"name": "MLP", "hidden": 32})
-    ),
-    "mnist": (DIRICHLET, {"name": "CNN"}),
-    **dict.fromkeys(("domains", "domainbed"), ({"name": "natural"}, {"name": "CNN"})),
-    "features": ({"name": "natural"}, {"name": "Adapter"}),
-    "tiny_imagenet": (DIRICHLET | {"clients": 20, "alpha": 0.1}, {"name": "CNN"}),
-}  # source -> partition, network
+    "glyphs": (DIRICHLET, CNN),
+    "cifar10": (HUNDRED, CNN),
+    "cifar100": (TWENTY, CNN),
+    "census": (NATURAL, SURVEY),
+    "acs": (NATURAL, SURVEY),
+    "mnist": (DIRICHLET, CNN),
+    "domains": (NATURAL, CNN),
+    "domainbed": (NATURAL, CNN),
+    "features": (NATURAL, {"name": "Adapter"}),
+    "tiny_imagenet": (TWENTY, CNN),
+}
 
 
 def describe(text):
-    """ "digits:clients=10,dirichlet=.3" -> (description for fedlib.data.tasks, split).
+    """A task from "digits:clients=10,dirichlet=.3" -> (description for
+    fedlib.data.tasks, split).
 
     dirichlet=, labels= and per_domain= choose the partition, network= the network;
     groups=parity compares odd and even labels; guest= leaves an owner out,
@@ -160,6 +158,22 @@ def describe(text):
             f"unknown task {name!r}{nearest(name, tasks.SOURCES)} (known: "
             f"{', '.join(tasks.SOURCES)})"
         )
+    given = entries(text, name, rest)
+    usual, network = map(dict, USUAL.get(name, (DIRICHLET, {"name": "Linear"})))
+    partition = chosen_partition(given, usual)
+    groups = {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
+    if "network" in given:
+        network = {"name": given.pop("network")}
+    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)} | groups
+    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
+    split = given.pop("split", 0)
+    refuse_lacking(text, name, given)
+    place(text, given, spec["data"], partition, network)
+    return spec | {"partition": partition, "network": network}, split
+
+
+def entries(text, name, rest):
+    """{name: value} of "clients=10,dirichlet=.3", the rest of a task's text."""
     given = {}
     # not the commas of a list
     for pair in filter(None, re.split(r",(?![^\[(]*[\])])", rest)):
@@ -170,18 +184,23 @@ def describe(text):
                 f"{name}:name=value,name=value"
             )
         given[k.strip()] = value(v)
-    partition, network = map(dict, USUAL.get(name, (DIRICHLET, {"name": "Linear"})))
-    for k, (how, arg) in PARTS.items():
+    return given
+
+
+def chosen_partition(given, usual):
+    """The description of the partition, whose entry is taken out of `given`; the number
+    of clients stays the usual one.
+    """
+    partition = usual
+    for k, (how, argument) in PARTS.items():
         if k in given:
-            partition = {"name": how, arg: given.pop(k)} | {
-                a: b for a, b in partition.items() if a == "clients"
-            }
-    groups = {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
-    if "network" in given:
-        network = {"name": given.pop("network")}
-    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)} | groups
-    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
-    split = given.pop("split", 0)
+            clients = {a: b for a, b in partition.items() if a == "clients"}
+            partition = {"name": how, argument: given.pop(k)} | clients
+    return partition
+
+
+def refuse_lacking(text, name, given):
+    """Mistake unless all is given that a source needs."""
     takes = inspect.signature(tasks.SOURCES[name]).parameters
     lacks = [k for k, v in takes.items() if v.default is v.empty and k not in given]
     if lacks:
@@ -189,43 +208,31 @@ def describe(text):
             f"task {text!r} needs {' and '.join(lacks)}, as in "
             f"{name}:{','.join(f'{k}=1' for k in lacks)}"
         )
-    sources, cuts = (
-        list(takes),
-        list(inspect.signature(tasks.PARTITIONS[partition["name"]]).parameters),
-    )
-    sizes = [
-        f.name for f in fields(tasks.known(tasks.NETWORKS, "network", network["name"]))
-    ]
+
+
+def place(text, given, data, partition, network):
+    """Put each entry into the first of the three descriptions that takes it."""
+    source, cut = tasks.SOURCES[data["name"]], tasks.PARTITIONS[partition["name"]]
+    net = tasks.known(tasks.NETWORKS, "network", network["name"])
+    sources, cuts = (list(inspect.signature(f).parameters) for f in (source, cut))
+    sizes = [f.name for f in fields(net)]
     for k, v in given.items():
-        where = (
-            spec["data"]
-            if k in sources
-            else partition
-            if k in cuts
-            else network
-            if k in sizes
-            else None
-        )
-        if where is None:
-            words = [
-                *sources,
-                *cuts[1:],
-                *sizes,
-                *PARTS,
-                "network",
-                "guest",
-                "standard",
-                "batch",
-                "split",
-            ]
+        if k in sources:
+            data[k] = v
+        elif k in cuts:
+            partition[k] = v
+        elif k in sizes:
+            network[k] = v
+        else:
+            others = ("network", "guest", "standard", "batch", "split")
+            words = [*sources, *cuts[1:], *sizes, *PARTS, *others]
             raise Mistake(
                 f"task {text!r}: unknown {k!r}{nearest(k, words)} (known: "
                 f"{', '.join(dict.fromkeys(words))})"
             )
-        where[k] = v
-    return spec | {"partition": partition, "network": network}, split
 
 
 def parse_task(text):
+    """The Task that a text such as "digits:clients=10" describes."""
     spec, split = describe(text)
     return tasks.build(spec, split, text)

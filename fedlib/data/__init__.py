@@ -1,6 +1,18 @@
-"""Data: one file per source, and `partition`, which cuts any source into clients.
+"""Data: sources of rows, how they are cut into clients, and tasks made of both.
 
 Every source returns a `fedlib.core.pool.Pool`: plain tensors, no loader object. Where
 the files of a real data set live is the argument `root`; without it the environment
 variable FEDLIB_DATA, without that the folder `data` of the current directory.
+
+tasks          a task from a plain description: source, partition, network
+partition      who holds what: rows of a source as clients
+archive        downloads, checksums, unpacking, pickles read without trust
+
+synthetic      Synthetic(alpha, beta): a linear teacher for every client
+digits         scikit-learn's handwritten digits
+mnist, cifar10, cifar100, tiny_imagenet        images of one domain
+office10, domainbed                            images of several domains
+glyphs         drawn characters, no download; domains: in the domains of domainbed
+acs            the American Community Survey; census: a procedural one
+features       another source, seen by a frozen image tower; standin: a small CLIP
 """

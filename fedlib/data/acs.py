@@ -27,59 +27,17 @@ from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from .archive import DataError, data_root
 
-FIPS = dict(
-    AL=1,
-    AK=2,
-    AZ=4,
-    AR=5,
-    CA=6,
-    CO=8,
-    CT=9,
-    DE=10,
-    FL=12,
-    GA=13,
-    HI=15,
-    ID=16,
-    IL=17,
-    IN=18,
-    IA=19,
-    KS=20,
-    KY=21,
-    LA=22,
-    ME=23,
-    MD=24,
-    MA=25,
-    MI=26,
-    MN=27,
-    MS=28,
-    MO=29,
-    MT=30,
-    NE=31,
-    NV=32,
-    NH=33,
-    NJ=34,
-    NM=35,
-    NY=36,
-    NC=37,
-    ND=38,
-    OH=39,
-    OK=40,
-    OR=41,
-    PA=42,
-    RI=44,
-    SC=45,
-    SD=46,
-    TN=47,
-    TX=48,
-    UT=49,
-    VT=50,
-    VA=51,
-    WA=53,
-    WV=54,
-    WI=55,
-    WY=56,
-    PR=72,
-)  # the 50 states and Puerto Rico: the clients, in this order
+# fmt: off
+FIPS = dict(  # the 50 states and Puerto Rico: the clients, in this order
+    AL=1, AK=2, AZ=4, AR=5, CA=6, CO=8, CT=9, DE=10,
+    FL=12, GA=13, HI=15, ID=16, IL=17, IN=18, IA=19, KS=20,
+    KY=21, LA=22, ME=23, MD=24, MA=25, MI=26, MN=27, MS=28,
+    MO=29, MT=30, NE=31, NV=32, NH=33, NJ=34, NM=35, NY=36,
+    NC=37, ND=38, OH=39, OK=40, OR=41, PA=42, RI=44, SC=45,
+    SD=46, TN=47, TX=48, UT=49, VT=50, VA=51, WA=53, WV=54,
+    WI=55, WY=56, PR=72,
+)
+# fmt: on
 STATES = tuple(FIPS)
 # types that are not left to the reader
 TEXT = dict(RT=str, SERIALNO=str, SOCP=str, NAICSP=str, PINCP=np.float64)
@@ -89,8 +47,8 @@ CUTS = (440, 960, 1980, 2970, 3550, 4160, 4980, 5950, 7650, 8990)
 
 # ---------------------------------------------------------------- the encoder
 class Code(NamedTuple):
-    """How a column of the survey becomes inputs:
-    f maps its values [N] to [N, width].
+    """How a column of the survey becomes inputs: f maps its values [N] to [N,
+    width].
     """
 
     name: str
@@ -115,35 +73,30 @@ def onehot(column, *sets):
     table = np.zeros((max(map(max, sets)) + 2, len(sets)), np.float32)
     for j, s in enumerate(sets):
         table[list(s), j] = 1
-    return Code(
-        column,
-        "onehot",
-        column,
-        len(sets),
-        lambda v: table[np.minimum(v, len(table) - 1).astype(int)],
-    )
+    row = lambda v: table[np.minimum(v, len(table) - 1).astype(int)]
+    return Code(column, "onehot", column, len(sets), row)
 
 
-SEX, RACE = (
-    flag("sex", "SEX", lambda v: v == 2),
-    flag("race", "RAC1P", lambda v: v != 1),
-)
-AGE, SCHOOL, HOURS = (
-    number("AGEP", 45, 17),
-    number("SCHL", 17, 4),
-    number("WKHP", 38, 13),
-)
-AGE2 = Code(
-    "AGEP squared", "number", "AGEP", 1, lambda v: (((v - 45) / 17) ** 2 - 1)[:, None]
-)
-INCOME = Code("PINCP", "number", "PINCP", 1, lambda v: np.arcsinh(v / 10_000)[:, None])
-OCCUPATION = Code(
-    "OCCP",
-    "onehot",
-    "OCCP",
-    11,
-    lambda v: (np.searchsorted(CUTS, v)[:, None] == np.arange(11)) & (v > 0)[:, None],
-)
+def age_squared(v):
+    return (((v - 45) / 17) ** 2 - 1)[:, None]
+
+
+def income(v):
+    return np.arcsinh(v / 10_000)[:, None]
+
+
+def occupation(v):
+    return (np.searchsorted(CUTS, v)[:, None] == np.arange(11)) & (v > 0)[:, None]
+
+
+SEX = flag("sex", "SEX", lambda v: v == 2)
+RACE = flag("race", "RAC1P", lambda v: v != 1)
+AGE = number("AGEP", 45, 17)
+SCHOOL = number("SCHL", 17, 4)
+HOURS = number("WKHP", 38, 13)
+AGE2 = Code("AGEP squared", "number", "AGEP", 1, age_squared)
+INCOME = Code("PINCP", "number", "PINCP", 1, income)
+OCCUPATION = Code("OCCP", "onehot", "OCCP", 11, occupation)
 LISTS = dict(
     MAR=range(1, 6),
     RELP=range(18),
@@ -180,33 +133,39 @@ class Problem(NamedTuple):
     keep: Callable | None = None  # {column: [N]} -> [N] bool; None: everybody
     asked: tuple[str, ...] = ()  # further columns that `keep` reads
 
-    columns = property(
-        lambda self: tuple(
-            dict.fromkeys([c.column for c in self.codes] + [self.target, *self.asked])
-        )
-    )
-    D = property(lambda self: sum(c.width for c in self.codes))
+    @property
+    def columns(self) -> tuple[str, ...]:
+        inputs = [c.column for c in self.codes]
+        return tuple(dict.fromkeys([*inputs, self.target, *self.asked]))
+
+    @property
+    def D(self) -> int:
+        return sum(c.width for c in self.codes)
 
     @property
     def schema(self) -> tuple[Block, ...]:
         edges = np.cumsum([0] + [c.width for c in self.codes]).tolist()
-        return tuple(
-            Block(c.name, c.kind, i, j) for c, i, j in zip(self.codes, edges, edges[1:])
-        )
+        places = zip(self.codes, edges, edges[1:])
+        return tuple(Block(c.name, c.kind, i, j) for c, i, j in places)
 
 
 def _yes(v):
     return v == 1
 
 
+def _earns(t):
+    """The filter of ACSIncome."""
+    adult = (t["AGEP"] > 16) & (t["PINCP"] > 100)
+    return adult & (t["WKHP"] > 0) & (t["PWGTP"] >= 1)
+
+
+PERSON = (SEX, RACE, AGE, AGE2, SCHOOL)
+EMPLOYMENT = listed("MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM")
+COVERAGE = listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER")
 TASKS = {
     "income": Problem(  # ACSIncome: more than 50,000 dollars a year?
         (
-            SEX,
-            RACE,
-            AGE,
-            AGE2,
-            SCHOOL,
+            *PERSON,
             HOURS,
             onehot("MAR", 1, 5, (2, 3, 4)),
             onehot("COW", (1, 2), (3, 4, 5), (6, 7, 8)),
@@ -216,49 +175,21 @@ TASKS = {
         ),
         "PINCP",
         lambda v: v > 50_000,
-        lambda t: (
-            (t["AGEP"] > 16) & (t["PINCP"] > 100) & (t["WKHP"] > 0) & (t["PWGTP"] >= 1)
-        ),
+        _earns,
         ("PWGTP",),
     ),
-    "employment": Problem(  # ACSEmployment: at work?
-        (
-            SEX,
-            RACE,
-            AGE,
-            AGE2,
-            SCHOOL,
-            *listed("MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM"),
-        ),
-        "ESR",
-        _yes,
-    ),
+    # ACSEmployment: at work?
+    "employment": Problem((*PERSON, *EMPLOYMENT), "ESR", _yes),
     # ACSPublicCoverage: people of low income, in public health insurance?
     "health": Problem(
-        (
-            SEX,
-            RACE,
-            AGE,
-            AGE2,
-            SCHOOL,
-            INCOME,
-            *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER"),
-        ),
+        (*PERSON, INCOME, *COVERAGE),
         "PUBCOV",
         _yes,
         lambda t: (t["AGEP"] < 65) & (t["PINCP"] <= 30_000),
     ),
-    "insurance": Problem(  # ACSHealthInsurance: insurance bought directly?
-        (
-            SEX,
-            RACE,
-            AGE,
-            AGE2,
-            SCHOOL,
-            INCOME,
-            *listed("MAR DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM ESR FER"),
-            *(flag(name, name, _yes) for name in ORIGINS),
-        ),
+    # ACSHealthInsurance: insurance bought directly?
+    "insurance": Problem(
+        (*PERSON, INCOME, *COVERAGE, *(flag(name, name, _yes) for name in ORIGINS)),
         "HINS2",
         _yes,
     ),
@@ -272,8 +203,8 @@ def problem(task: str) -> Problem:
 
 
 def groups(group: str, task: str) -> Groups:
-    """The sensitive attribute "sex" or "race" of a task;
-    the positive outcome is the answer yes.
+    """The sensitive attribute "sex" or "race" of a task; the positive outcome is the
+    answer yes.
     """
     _, names = _known("group", group, GROUPS)
     return Groups(
@@ -292,11 +223,9 @@ def keep(frame, task: str) -> np.ndarray:
     """
     p = problem(task)
     _complete(frame, p.columns)
-    return (
-        np.ones(len(frame[p.target]), bool)
-        if p.keep is None
-        else np.asarray(p.keep(frame))
-    )
+    if p.keep is None:
+        return np.ones(len(frame[p.target]), bool)
+    return np.asarray(p.keep(frame))
 
 
 def encode(frame, task: str):
@@ -307,10 +236,8 @@ def encode(frame, task: str):
     """
     p = problem(task)
     _complete(frame, p.columns)
-    v = {
-        name: np.nan_to_num(np.asarray(frame[name], dtype=np.float64))
-        for name in p.columns
-    }
+    numbers = {name: np.asarray(frame[name], dtype=np.float64) for name in p.columns}
+    v = {name: np.nan_to_num(column) for name, column in numbers.items()}
     x = np.empty((len(v[p.target]), p.D), np.float32)
     for code, block in zip(p.codes, p.schema):
         x[:, block.start : block.stop] = code.f(v[code.column])
@@ -326,8 +253,8 @@ def acs(
     states=None,
     rows: int | None = 5000,
 ) -> Pool:
-    """The survey as a Pool whose owner is the state; Pool.a holds the group of
-    each person.
+    """The survey as a Pool whose owner is the state; Pool.a holds the group of each
+    person.
 
     task    "income", "employment", "health" or "insurance" (see TASKS)
     group   "sex" (men 0, women 1) or "race" (white alone 0, all others 1)
@@ -342,13 +269,9 @@ def acs(
         raise ValueError(
             f"rows = {rows}: give a number of persons per state >= 1, or None for all"
         )
-    root, x, y, n, states = (
-        data_root() / "acs" if root is None else Path(root),
-        [],
-        [],
-        [],
-        _states(states),
-    )
+    root = data_root() / "acs" if root is None else Path(root)
+    states = _states(states)
+    x, y, n = [], [], []
     for state in states:
         frame = read(root, state, year, p.columns)
         frame = frame[keep(frame, task)]
@@ -358,60 +281,47 @@ def acs(
                 f"leave {state} out of states"
             )
         if rows is not None and len(frame) > rows:
-            chosen = np.random.default_rng(FIPS[state]).choice(
-                len(frame), rows, replace=False
-            )
+            rng = np.random.default_rng(FIPS[state])
+            chosen = rng.choice(len(frame), rows, replace=False)
             frame = frame.iloc[np.sort(chosen)]
         xs, ys = encode(frame, task)
         x, y, n = x + [xs], y + [ys], n + [len(ys)]
-    return pool(
-        f"ACS {task}",
-        torch.cat(x),
-        torch.cat(y),
-        np.repeat(np.arange(len(n)), n),
-        states,
-        "real",
-        kind,
-    )
+    owner = np.repeat(np.arange(len(n)), n)
+    return pool(f"ACS {task}", torch.cat(x), torch.cat(y), owner, states, "real", kind)
 
 
 def pool(name, x, y, owner, owners, kind, groups, test=None) -> Pool:
-    """Encoded persons as a Pool; ValueError where all are in one group or all
-    have one answer.
+    """Encoded persons as a Pool; ValueError where all are in one group or all have one
+    answer.
     """
     a = x[:, groups.column].long()
-    for what, v, names in (
-        (groups.name, a, groups.names),
-        ("answer", y, ("no", "yes")),
-    ):
+    answers = ("answer", y, ("no", "yes"))
+    for what, v, names in ((groups.name, a, groups.names), answers):
         if len(found := v.unique()) < 2:
             only = ", ".join(names[k] for k in found) or "none"
             raise ValueError(
                 f"{name}: all {len(v):,} persons have the {what} {only!r}, so nothing "
                 "can be compared; use more states or persons"
             )
-    return Pool(
-        name, x, y, 2, kind, torch.from_numpy(owner), tuple(owners), test, a, groups
-    )
+    owner = torch.from_numpy(owner)
+    return Pool(name, x, y, 2, kind, owner, tuple(owners), test, a, groups)
 
 
 def path(root, state: str, year="2018") -> Path:
     """Where the person file of a state lies below `root`."""
     if not str(year).isdigit():
         raise ValueError(f"year = {year!r}: give the year of the survey, such as 2018")
-    name = (
-        f"psam_p{FIPS[state]:02d}.csv"
-        if int(year) >= 2017
-        else f"ss{int(year) % 100:02d}p{state.lower()}.csv"
-    )
+    name = f"psam_p{FIPS[state]:02d}.csv"
+    if int(year) < 2017:
+        name = f"ss{int(year) % 100:02d}p{state.lower()}.csv"
     return Path(root) / str(year) / "1-Year" / name
 
 
 def read(root, state: str, year="2018", columns=None):
-    """The named columns (default: all) of a state's person file as a
-    DataFrame; blanks are NaN.
+    """The named columns (default: all) of a state's person file as a DataFrame; blanks
+    are NaN.
     """
-    import pandas as pd
+    import pandas as pd  # here, so that methods and tasks load without it
 
     (state,) = _states((state,))
     file = path(root, state, year)
@@ -447,13 +357,9 @@ def read(root, state: str, year="2018", columns=None):
 
 
 def _states(states):
-    states = (
-        STATES
-        if states is None
-        else (states,)
-        if isinstance(states, str)
-        else tuple(states)
-    )
+    if states is None:
+        return STATES
+    states = (states,) if isinstance(states, str) else tuple(states)
     for state in states:
         _known("state", state, FIPS)
     if not states or len(set(states)) < len(states):
@@ -466,20 +372,16 @@ def _states(states):
 def _complete(there, columns, where=""):
     gone = [c for c in columns if c not in there]
     if gone:
-        late = "RELP" in gone and "RELSHIPP" in there
-        hint = (
-            "RELSHIPP took the place of RELP in 2019, so use a year up to 2018"
-            if late
-            else "is it a person file of 2018?"
-        )
+        hint = "is it a person file of 2018?"
+        if "RELP" in gone and "RELSHIPP" in there:
+            hint = "RELSHIPP took the place of RELP in 2019, so use a year up to 2018"
         raise DataError(f"{where}no column {', '.join(gone)}; {hint}")
 
 
 def _known(what, name, table):
     if name not in table:
-        near = get_close_matches(
-            str(name).upper() if table is FIPS else str(name), table, 1, 0
-        )
+        word = str(name).upper() if table is FIPS else str(name)
+        near = get_close_matches(word, table, 1, 0)
         raise ValueError(
             f"unknown {what} {name!r}; did you mean {near[0]!r}? Known: "
             f"{', '.join(table)}"

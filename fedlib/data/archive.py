@@ -20,14 +20,14 @@ from pathlib import Path, PurePosixPath
 
 
 class DataError(ValueError):
-    """A file of a data set is missing, damaged or not what it should be;
-    the message says what to do.
+    """A file of a data set is missing, damaged or not what it should be; the message
+    says what to do.
     """
 
 
 def data_root(root=None) -> Path:
-    """The folder of the data sets: `root`,
-    else the environment variable FEDLIB_DATA, else `data`.
+    """The folder of the data sets: `root`, else the environment variable FEDLIB_DATA,
+    else `data`.
     """
     return Path(root if root is not None else os.environ.get("FEDLIB_DATA") or "data")
 
@@ -251,8 +251,8 @@ class _Arrays(pickle.Unpickler):
 
 
 def read_arrays(path, encoding: str = "bytes"):
-    """The content of a pickle that holds nothing but plain containers, strings,
-    numbers and numpy arrays.
+    """The content of a pickle that holds nothing but plain containers, strings, numbers
+    and numpy arrays.
     """
     try:
         with open(path, "rb") as file:

@@ -7,18 +7,19 @@ as it does real ones. Every client (a state) has its own u [6] ~ N(0, shift): ag
 education, race, economy, nativity, mix of occupations. Sex s and race r of a person are
 drawn first. They then act along two kinds of path, each with its own knob:
 
-    direct      bias_sex, bias_race  s, r -> being employed, income, public health cover
-    indirect    indirect_sex  s -> occupation, hours, military service;  s -> all that
-                follows from these
-                indirect_race                  r -> education;  r -> all that
-                                               follows from it
+    path      knob           acts on
+    direct    bias_sex       s -> being employed, income, public health cover
+              bias_race      r -> being employed, income, public health cover
+    indirect  indirect_sex   s -> occupation, hours, military service, and all that
+                             follows from these
+              indirect_race  r -> education, and all that follows from it
 
 With all four at 0, s and r tell nothing about income, employment, cover or any other
 column of a client's people but FER (births, of women aged 15 to 50). Directly bought
 insurance (HINS2) depends on age alone. `draw` chooses the whole data set.
 
-A person is a function of noise: random numbers are drawn per client, then one set
-of equations serves all persons of all clients. So client c is the same however many
+A person is a function of noise: random numbers are drawn per client, then one set of
+equations serves all persons of all clients. So client c is the same however many
 clients there are, and a person can be asked what would be if only the sex differed.
 Letters: N persons, C clients.
 """
@@ -34,35 +35,11 @@ import torch
 from ..core.pool import Pool
 from . import acs
 
-UNIFORM = (
-    "sex",
-    "race",
-    "race_code",
-    "foreign",
-    "citizen",
-    "birthplace",
-    "married",
-    "single",
-    "disabled",
-    "ear",
-    "eye",
-    "memory",
-    "occupation",
-    "occupation_code",
-    "employed",
-    "idle",
-    "worker",
-    "public",
-    "private",
-    "relation",
-    "moved",
-    "military",
-    "ancestry",
-    "birth",
-    "parents",
-    "weight",
-    "area",
-    "poverty",
+UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
+    *("sex", "race", "race_code", "foreign", "citizen", "birthplace", "married"),
+    *("single", "disabled", "ear", "eye", "memory", "occupation", "occupation_code"),
+    *("employed", "idle", "worker", "public", "private", "relation", "moved"),
+    *("military", "ancestry", "birth", "parents", "weight", "area", "poverty"),
 )
 NORMAL = ("education_noise", "hours_noise", "income_noise")
 # RAC1P of those who are not white alone
@@ -100,12 +77,11 @@ class Effects(NamedTuple):
     total: torch.Tensor
 
     def effect(self, path: str = "total") -> float:
-        """Share of yes as women minus share of yes as men, over the same persons;
-        path "direct" or "total".
+        """Share of yes as women minus share of yes as men, over the same persons; path
+        "direct" or "total".
         """
-        return float(
-            ((getattr(self, path) - self.y) * (1 - 2 * self.s)).double().mean()
-        )
+        change = getattr(self, path) - self.y
+        return float((change * (1 - 2 * self.s)).double().mean())
 
 
 def census(
@@ -136,20 +112,11 @@ def census(
     z = _noise(clients, n_mean, n_test, shift, draw)
     people = _people(z, knobs)
     kept = acs.keep(people, task)
-    x, y = acs.encode(
-        {name: people[name][kept] for name in acs.problem(task).columns}, task
-    )
+    asked = {name: people[name][kept] for name in acs.problem(task).columns}
+    x, y = acs.encode(asked, task)
+    owner, states = z["client"][kept], acs.STATES[:clients]
     test = torch.from_numpy(np.flatnonzero(z["test"][kept]))
-    return acs.pool(
-        "procedural census",
-        x,
-        y,
-        z["client"][kept],
-        acs.STATES[:clients],
-        "synthetic",
-        kind,
-        test,
-    )
+    return acs.pool("procedural census", x, y, owner, states, "synthetic", kind, test)
 
 
 def counterfactual(
@@ -169,19 +136,15 @@ def counterfactual(
 
     Who is asked does not change: the filter sees the person as it is.
     """
-    p, knobs = (
-        acs.problem(task),
-        Knobs(bias_sex, bias_race, indirect_sex, indirect_race),
-    )
+    p = acs.problem(task)
+    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
     z = _noise(clients, n_mean, n_test, shift, draw)
     people = _people(z, knobs)
     kept, s = acs.keep(people, task), people["SEX"] == 2
-    worlds = (
-        people,
-        _people(z, knobs, direct=~s),
-        _people(z, knobs, direct=~s, indirect=~s),
-    )
-    y = (p.outcome(np.nan_to_num(w[p.target][kept])) for w in worlds)
+    direct = _people(z, knobs, direct=~s)
+    total = _people(z, knobs, direct=~s, indirect=~s)
+    targets = (w[p.target][kept] for w in (people, direct, total))
+    y = (p.outcome(np.nan_to_num(v)) for v in targets)
     return Effects(*(torch.from_numpy(v).long() for v in (s[kept], *y)))
 
 
@@ -200,20 +163,16 @@ def people(
     """All persons of each client, before any filter, as DataFrames like official person
     files: training or test draw.
     """
-    import pandas as pd
+    import pandas as pd  # here, so that methods and tasks load without it
 
     z = _noise(clients, n_mean, n_test, shift, draw)
-    table = pd.DataFrame(
-        _people(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
-    )
+    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
+    table = pd.DataFrame(_people(z, knobs))
+    serial = np.char.zfill(z["serial"].astype(str), 7)
     table.insert(0, "RT", "P")
-    table.insert(
-        1, "SERIALNO", np.char.add("2018GQ", np.char.zfill(z["serial"].astype(str), 7))
-    )
-    return [
-        table[(z["client"] == c) & (z["test"] == test)].reset_index(drop=True)
-        for c in range(clients)
-    ]
+    table.insert(1, "SERIALNO", np.char.add("2018GQ", serial))
+    drawn = [(z["client"] == c) & (z["test"] == test) for c in range(clients)]
+    return [table[rows].reset_index(drop=True) for rows in drawn]
 
 
 def write_acs_layout(root, year: str = "2018", **arguments) -> list[Path]:
@@ -224,10 +183,9 @@ def write_acs_layout(root, year: str = "2018", **arguments) -> list[Path]:
     for state, frame in zip(acs.STATES, people(**arguments)):
         files.append(acs.path(root, state, year))
         files[-1].parent.mkdir(parents=True, exist_ok=True)
-        # blanks stay blank
-        whole = {
-            c: frame[c].astype("Int64") for c in frame if frame[c].dtype.kind == "f"
-        }
+        # whole numbers, in which blanks stay blank
+        floats = [c for c in frame if frame[c].dtype.kind == "f"]
+        whole = {c: frame[c].astype("Int64") for c in floats}
         frame.assign(**whole).to_csv(files[-1], index=False)
     return files
 
@@ -251,15 +209,11 @@ def _noise(clients, n_mean, n_test, shift, draw) -> dict:
     if not shift >= 0:
         raise ValueError(f"shift = {shift} is a standard deviation: give a number >= 0")
     seeds = [child.spawn(3) for child in np.random.SeedSequence(draw).spawn(clients)]
-    # [C, 7]
-    first = np.stack(
-        [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
-    )
+    first = [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
+    first = np.stack(first)  # [C, 7]
     u, scale = shift * first[:, :6], np.exp(0.6 * first[:, 6])
-    # [2, C]
-    n = np.stack(
-        [np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]
-    ).astype(int)
+    n = [np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]
+    n = np.stack(n).astype(int)  # [2, C]
     beta = 1.6 * np.exp(0.15 * u[:, 0])
     U, Z, age = [], [], []
     for part in range(2):
@@ -293,7 +247,7 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
             raise ValueError(
                 f"{name} = {value}: give a number >= 0, where 0 means no bias"
             )
-    u_age, u_edu, u_race, u_econ, u_nat, u_occ = z["u"]
+    _, u_edu, u_race, u_econ, u_nat, u_occ = z["u"]
     s = z["sex"] < _sigmoid(0.03)
     r = z["race"] < _sigmoid(-1.1 + 0.8 * u_race)
     sd = s if direct is None else direct
@@ -305,9 +259,8 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
     married = z["married"] < 0.75 * _sigmoid((age - 30) / 8)
     disabled = z["disabled"] < _sigmoid(-3.2 + 0.04 * (age - 40))
 
-    o = _occupation(
-        z["occupation"], 0.8 * e + 0.2 * u_occ, knobs.indirect_sex * (2.0 * si - 1)
-    )
+    women = knobs.indirect_sex * (2.0 * si - 1)
+    o = _occupation(z["occupation"], 0.8 * e + 0.2 * u_occ, women)
     employed = z["employed"] < _sigmoid(
         1.2
         + 0.35 * e
@@ -316,9 +269,8 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         - 1.2 * disabled
         + 0.2 * u_econ
     )
-    hours = np.clip(
-        np.round(41 - 4 * knobs.indirect_sex * si + 8 * z["hours_noise"]), 1, 99
-    )
+    hours = np.round(41 - 4 * knobs.indirect_sex * si + 8 * z["hours_noise"])
+    hours = np.clip(hours, 1, 99)
     wage = (
         10.55
         + 0.38 * e
@@ -343,9 +295,18 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
     private = z["private"] < _sigmoid(-2 + 0.03 * (age - 42))
     served = z["military"] < _sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
     mother = si & (age >= 15) & (age <= 50)
+    sector = 1 + _pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02))
+    job = FIRST[o] + _below(z["occupation_code"], LAST[o] - FIRST[o] + 1)
+    unmarried = np.where(age < 35, 5, np.array((2, 3, 5))[_below(z["single"], 3)])
+    relation = np.where(
+        married,
+        _pick(z["relation"], (0.5, 0.48, 0.01, 0.01)),
+        _pick(z["relation"], (0.5, 0, 0.3, 0.2)),
+    )
 
     fips = np.array(list(acs.FIPS.values()))
     home, elsewhere = fips[z["client"]], fips[_below(z["birthplace"], len(fips))]
+    born = np.where(z["citizen"] < 0.6, home, elsewhere)
     rac1p = np.where(r, RACES[_pick(z["race_code"], RACE_SHARES)], 1)
     return dict(
         PUMA=100 * (1 + _below(z["area"], 8)),
@@ -354,11 +315,7 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         AGEP=age.astype(int),
         ANC=1 + _pick(z["ancestry"], (0.55, 0.25, 0.05, 0.15)),
         CIT=np.where(foreign, np.where(z["citizen"] < 0.5, 4, 5), 1),
-        COW=np.where(
-            employed,
-            1 + _pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02)),
-            np.nan,
-        ),
+        COW=np.where(employed, sector, np.nan),
         DEAR=2 - (disabled & (z["ear"] < 0.3)),
         DEYE=2 - (disabled & (z["eye"] < 0.2)),
         DREM=2 - (disabled & (z["memory"] < 0.35)),
@@ -367,25 +324,13 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         ESR=np.where(employed, 1, np.where(z["idle"] < 0.1, 3, 6)),
         FER=np.where(mother, 2 - (z["birth"] < 0.06), np.nan),
         HINS2=2 - private,
-        MAR=np.where(
-            married,
-            1,
-            np.where(age < 35, 5, np.array((2, 3, 5))[_below(z["single"], 3)]),
-        ),
+        MAR=np.where(married, 1, unmarried),
         MIG=1 + _pick(z["moved"], (0.86, 0.01, 0.13)),
         MIL=np.where(served, 2, 4),
         NATIVITY=1 + foreign,
-        OCCP=np.where(
-            employed,
-            FIRST[o] + _below(z["occupation_code"], LAST[o] - FIRST[o] + 1),
-            np.nan,
-        ),
+        OCCP=np.where(employed, job, np.nan),
         PINCP=np.round(np.exp(log_income)),
-        POBP=np.where(
-            foreign,
-            100 + _below(z["birthplace"], 401),
-            np.where(z["citizen"] < 0.6, home, elsewhere),
-        ),
+        POBP=np.where(foreign, 100 + _below(z["birthplace"], 401), born),
         POVPIP=_below(z["poverty"], 502),
         PUBCOV=2 - public,
         RAC1P=rac1p,
@@ -396,13 +341,7 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         RACPI=0 * rac1p,
         RACSOR=1 * (rac1p == 8),
         RACWHT=1 * ((rac1p == 1) | (rac1p == 9)),
-        RELP=np.array((0, 1, 2, 15))[
-            np.where(
-                married,
-                _pick(z["relation"], (0.5, 0.48, 0.01, 0.01)),
-                _pick(z["relation"], (0.5, 0, 0.3, 0.2)),
-            )
-        ],
+        RELP=np.array((0, 1, 2, 15))[relation],
         SCHL=np.clip(np.round(17 + 3.2 * e), 1, 24).astype(int),
         SEX=1 + s,
         WKHP=np.where(employed, hours, np.nan),
@@ -410,8 +349,8 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
 
 
 def _occupation(v, skill, women):
-    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the
-    uniform number v.
+    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the uniform
+    number v.
     """
     logits = skill[:, None] * PI + women[:, None] * SEGREGATION
     p = np.exp(logits - logits.max(1, keepdims=True)).cumsum(1)

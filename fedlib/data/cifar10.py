@@ -22,8 +22,8 @@ from .archive import DataError, check, data_root, extract, read_arrays
 
 
 class Official(NamedTuple):
-    """A data set of the CIFAR page: what its files are called,
-    and the statistics of its training images.
+    """A data set of the CIFAR page: what its files are called, and the statistics of
+    its training images.
     """
 
     name: str
@@ -139,8 +139,8 @@ def refuse(split, normalise):
 
 
 def scale(x, normalise, mean, std):
-    """Images x [N, 3, height, width] in [0, 1], changed in place:
-    see `normalise` of `cifar10`. Returns x.
+    """Images x [N, 3, height, width] in [0, 1], changed in place: see `normalise` of
+    `cifar10`. Returns x.
     """
     if not normalise:
         return x
@@ -151,8 +151,8 @@ def scale(x, normalise, mean, std):
 
 
 def read_batch(path, data: Official = CIFAR10):
-    """One file of the official layout: images [n, 3, 32, 32] uint8 and
-    labels [n] int64.
+    """One file of the official layout: images [n, 3, 32, 32] uint8 and labels [n]
+    int64.
     """
     batch = read_arrays(path)
     try:

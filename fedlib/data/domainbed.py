@@ -4,14 +4,14 @@ or drawn in several domains.
 Files, below the data folder, as the download script of DomainBed (Gulrajani and
 Lopez-Paz, ICLR 2021) leaves them:
 
-    PACS/            art_painting, cartoon, photo, sketch  7 classes  9,991 images
-    VLCS/            Caltech101, LabelMe, SUN09, VOC2007  5 classes  10,729 images
-    office_home/     Art, Clipart, Product, Real World  65 classes  15,588 images
-    terra_incognita/ location_100, location_38, location_43, location_46
-        10 classes
-            24,788 or 24,330 images
-    domain_net/      clipart, infograph, painting, quickdraw, real, sketch  345 classes
-                     586,575 images
+    folder            domains                                    classes   images
+    PACS/             art_painting, cartoon, photo, sketch             7    9,991
+    VLCS/             Caltech101, LabelMe, SUN09, VOC2007              5   10,729
+    office_home/      Art, Clipart, Product, Real World               65   15,588
+    terra_incognita/  location_100, _38, _43, _46                     10   24,788
+                                                                        or 24,330
+    domain_net/       clipart, infograph, painting, quickdraw,       345  586,575
+                      real, sketch
 
 each as <folder>/<domain>/<class>/<image>. Their licences forbid passing the images
 on, and nobody publishes checksums, so the loader verifies what can be verified: the
@@ -37,8 +37,8 @@ SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed
 
 
 class Layout(NamedTuple):
-    """folder; images per domain, sorted by name; number of classes;
-    what goes wrong on the way to this folder.
+    """folder; images per domain, sorted by name; number of classes; what goes wrong on
+    the way to this folder.
     """
 
     folder: str
@@ -106,8 +106,8 @@ def domainbed(
     most: int | None = None,
     unreadable: str = "refuse",
 ) -> Pool:
-    """One of the five data sets as a Pool whose owner is the
-    domain: x [N, 3, size, size] in [0, 1], y [N].
+    """One of the five data sets as a Pool whose owner is the domain: x [N, 3, size,
+    size] in [0, 1], y [N].
 
     which       PACS, VLCS, OfficeHome, TerraIncognita or DomainNet
     root        data folder (default: environment variable FEDLIB_DATA, else `data`)

@@ -228,8 +228,8 @@ def _domains(preset, counts, size, strength, K, split, seed):
 
 
 def chunk(preset, name, number, split, letters, seed, strength, size):
-    """The images [500, 3, S, S], in [0, 1] on 256 levels,
-    and classes [500] of one chunk of one domain.
+    """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
+    chunk of one domain.
     """
     p, n = PRESETS[preset], CHUNK
     d, first, drawn = p.domains[name], int(p.empty), letters.ink.shape[-1] // 2
@@ -277,8 +277,8 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
 
 
 def frequencies(fixed, K, prior):
-    """The shares [K] of the classes in a domain, positive, of sum 1;
-    the same in every split.
+    """The shares [K] of the classes in a domain, positive, of sum 1; the same in every
+    split.
     """
     if prior is None:
         return torch.full((K,), 1 / K)

@@ -68,8 +68,8 @@ FEWEST_FONTS = 8  # a character that fewer fonts can draw is no class
 
 # ---------------------------------------------------------------- step 0: the atlas
 class Atlas(NamedTuple):
-    """Every class in every font that has it, white on black,
-    twice as large as the images.
+    """Every class in every font that has it, white on black, twice as large as the
+    images.
     """
 
     ink: Tensor  # [K, F, 2S, 2S] uint8
@@ -79,8 +79,8 @@ class Atlas(NamedTuple):
 
 @lru_cache(maxsize=8)
 def atlas(classes: int, size: int = 32) -> Atlas:
-    """The first `classes` characters of the alphabet in all fonts of matplotlib
-    that can draw them.
+    """The first `classes` characters of the alphabet in all fonts of matplotlib that
+    can draw them.
     """
     if not 2 <= classes <= len(ALPHABET):
         raise ValueError(f"glyphs has 2 to about 200 classes, not {classes}")
@@ -333,8 +333,8 @@ def cartoon(ink, clutter, hue, dice):
 
 
 def painting(ink, clutter, hue, dice):
-    """Coloured strokes, smeared in one direction, few levels of colour,
-    the weave of the canvas.
+    """Coloured strokes, smeared in one direction, few levels of colour, the weave of
+    the canvas.
     """
     n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, 0.3, dice)
@@ -359,8 +359,8 @@ def painting(ink, clutter, hue, dice):
 
 
 def sketch(ink, clutter, hue, dice):
-    """Pencil on paper: broken outlines, some hatching,
-    no colour (the hue is not used).
+    """Pencil on paper: broken outlines, some hatching, no colour (the hue is not
+    used).
     """
     n, size = len(ink), ink.shape[-1]
     edge, other = (
@@ -439,8 +439,8 @@ STYLES = {
 
 # ---------------------------------------------------------------- all steps
 def hue_table(style, classes, seed):
-    """The hue [K] that each class tends to have in this style:
-    a permutation of the colour circle.
+    """The hue [K] that each class tends to have in this style: a permutation of the
+    colour circle.
     """
     return (
         torch.randperm(classes, generator=Dice(seed, "hue", style).generator) / classes
@@ -448,8 +448,8 @@ def hue_table(style, classes, seed):
 
 
 def chunk(number, style, split, letters, table, seed, spurious, clutter, strength):
-    """The images [500, 3, S, S], in [0, 1] on 256 levels,
-    and classes [500] of one chunk.
+    """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
+    chunk.
     """
     n, classes = CHUNK, len(letters.fonts)
     dice = Dice(seed, style, split, number)
@@ -485,8 +485,8 @@ def glyphs(
     size: int = 32,
     warp: float = 1.0,
 ) -> Pool:
-    """`n` glyph images as a Pool whose owner is the style: x [N, 3, size, size]
-    in [0, 1], y [N].
+    """`n` glyph images as a Pool whose owner is the style: x [N, 3, size, size] in [0,
+    1], y [N].
 
     n         images in all, shared evenly by the styles, or a list with one number
               per style

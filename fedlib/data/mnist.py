@@ -59,8 +59,8 @@ def mnist(root=None, split: str = "both") -> Pool:
 
 
 def read_idx(path, axes: int) -> np.ndarray:
-    """The bytes of an idx file, or of the same file with .gz at its end,
-    as an array with so many axes.
+    """The bytes of an idx file, or of the same file with .gz at its end, as an array
+    with so many axes.
     """
     packed = path.with_name(path.name + ".gz")
     try:

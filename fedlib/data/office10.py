@@ -3,10 +3,10 @@ at four sites. Each site is a client.
 
 Files, below the data folder, as distributed with FedBN (Li et al., ICLR 2021):
 
-    office_caltech_10/<site>/<class>/*.jpg          amazon 958, caltech 1123, dslr
-                                                    157, webcam 295 images
-    office_caltech_10/<site>_train.pkl, <site>_test.pkl
-            the official lists, if present
+    office_caltech_10/<site>/<class>/*.jpg    amazon 958, caltech 1123, dslr 157,
+                                              webcam 295 images
+    office_caltech_10/<site>_train.pkl        the official lists, if present
+    office_caltech_10/<site>_test.pkl
 
 or the archive `office_caltech_10_dataset.zip`, which is then unpacked. No official
 checksum is published for these files, so the loader verifies what can be verified:
@@ -103,37 +103,9 @@ def office10(root=None, size: int = 256) -> Pool:
     )
 
 
-def official_split(pool: Pool, train: float = 0.6):
-    """(train, val, test), each a tuple of row lists, one per site: the first `train` of
-    the official training list, its rest for validation, and the official test list. For
-    the paper's lists: 459 / 538 / 75 / 141 training rows.
-    """
-    if pool.test is None:
-        raise ValueError(
-            f"{pool.name} was read without its official lists: put <site>_train.pkl "
-            f"and <site>_test.pkl into {FOLDER}, or cut the rows of "
-            "data.partition.natural(pool.owner) yourself"
-        )
-    held_out = torch.zeros(len(pool.y), dtype=torch.bool).index_fill_(
-        0, pool.test, True
-    )
-    parts = []
-    for site in range(len(pool.owners)):
-        listed = ((pool.owner == site) & ~held_out).nonzero().flatten()
-        cut = int(train * len(listed))
-        parts.append(
-            (
-                listed[:cut],
-                listed[cut:],
-                ((pool.owner == site) & held_out).nonzero().flatten(),
-            )
-        )
-    return tuple(zip(*parts))
-
-
 def read_image(path, size):
-    """One picture as [3, size, size] float32 in [0, 1];
-    grey ones get three equal channels.
+    """One picture as [3, size, size] float32 in [0, 1]; grey ones get three equal
+    channels.
     """
     try:
         with Image.open(path) as picture:

@@ -1,8 +1,7 @@
 """Who holds what: cut samples into clients.
 
-Each function returns one LongTensor of rows per client, ascending.
-
-Every row goes to exactly one client, and the same arguments give the same clients.
+Each function returns one LongTensor of rows per client, ascending. Every row goes to
+exactly one client, and the same arguments give the same clients.
 Letters: C clients, N samples, K classes.
 """
 
@@ -154,9 +153,8 @@ def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
             "clients or labels"
         )
     turn = holds.cumsum(1) - 1  # position among the holders of the class
-    n = holds * (
-        count[:, None] // holders[:, None] + (turn < (count % holders)[:, None])
-    )
+    one_more = turn < (count % holders)[:, None]
+    n = holds * ((count // holders)[:, None] + one_more)
     return _deal(of_class, n.cumsum(1), np.random.default_rng(seed))
 
 
@@ -188,10 +186,8 @@ def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]
                 f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give "
                 f"1 to {len(rows)}"
             )
-        clients += [
-            _rows(piece)
-            for piece in np.array_split(rng.permutation(rows.numpy()), per_domain)
-        ]
+        pieces = np.array_split(rng.permutation(rows.numpy()), per_domain)
+        clients += [_rows(piece) for piece in pieces]
     return clients
 
 
@@ -208,16 +204,14 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
     picture. With many clients bubbles may reach into neighbouring columns; smaller ones
     are drawn on top.
     """
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt  # here, so that it is imported to draw only
     from matplotlib.collections import EllipseCollection
 
     n = counts(rows, y, K).numpy()
     C = len(n)
     if ax is None:
-        _, ax = plt.subplots(
-            figsize=(min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)),
-            layout="constrained",
-        )
+        inches = min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)
+        _, ax = plt.subplots(figsize=inches, layout="constrained")
     client, cls = np.nonzero(n)
     order = np.argsort(-n[client, cls], kind="stable")
     client, cls = client[order], cls[order]
@@ -286,12 +280,11 @@ def _by_class(y, K):
 
 
 def _deal(of_class, cuts, rng):
-    """Class k, shuffled, is cut at cuts[k] [C];
-    the last cut is the number of its rows.
+    """Class k, shuffled, is cut at cuts[k] [C]; the last cut is the number of its
+    rows.
     """
-    pieces = [
-        np.split(rng.permutation(rows), at[:-1]) for rows, at in zip(of_class, cuts)
-    ]
+    shuffled = (rng.permutation(rows) for rows in of_class)
+    pieces = [np.split(rows, at[:-1]) for rows, at in zip(shuffled, cuts)]
     return [_rows(np.concatenate(client)) for client in zip(*pieces)]
 
 

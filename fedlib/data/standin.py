@@ -196,8 +196,8 @@ def train(recipe: Recipe) -> StandIn:
 
 
 def zero_shot(towers, recipe, classes=10):
-    """{style: share of fresh images of the first classes that the nearest
-    sentence names}.
+    """{style: share of fresh images of the first classes that the nearest sentence
+    names}.
     """
     text = describe(
         towers, tuple(name_of(c) for c in atlas(classes, recipe.size).characters)

@@ -3,16 +3,15 @@ Heterogeneous Networks, MLSys 2020.
 
 Client k has its own linear teacher and its own place in input space:
 
-    u_k ~ N(0, alpha)            how far the teachers differ  (a standard deviation, as
-                                 in the released generator)
-    B_k ~ N(0, beta)             how far the inputs differ  (a standard deviation)
-    v_k ~ N(B_k, 1)              [60]  centre of the client's inputs
-    W_k, b_k ~ N(u_k, 1)         [60, 10], [10]
-    x ~ N(v_k, diag(j^-1.2))     [n_k, 60], j = 1 .. 60
-    y = argmax(x W_k + b_k)      no label noise
+    u_k ~ N(0, alpha)          how far the teachers differ
+    B_k ~ N(0, beta)           how far the inputs differ
+    v_k ~ N(B_k, 1)            [60], the centre of the client's inputs
+    W_k, b_k ~ N(u_k, 1)       [60, 10], [10]
+    x ~ N(v_k, diag(j^-1.2))   [n_k, 60], j = 1 .. 60
+    y = argmax(x W_k + b_k)    no label noise
 
-(0, 0) is not the same task on every client: each client still draws its own W_k,
-b_k and v_k.
+alpha and beta are standard deviations, as in the released generator. (0, 0) is not the
+same task on every client: each client still draws its own W_k, b_k and v_k.
 """
 
 from __future__ import annotations
@@ -27,104 +26,22 @@ INPUTS, K = 60, 10
 # Test rows per client in the files published with FedProx. The files hold a tenth of
 # each client, rounded up, as test rows, so n_k = 10 c_k - 5 recovers the client's size
 # to within 5; no client has fewer than 50 rows.
+# fmt: off
 PUBLISHED = {
     (0.0, 0.0): (
-        58,
-        5,
-        6,
-        6,
-        24,
-        163,
-        18,
-        10,
-        7,
-        9,
-        6,
-        6,
-        12,
-        14,
-        169,
-        55,
-        21,
-        8,
-        21,
-        82,
-        6,
-        56,
-        11,
-        6,
-        8,
-        15,
-        6,
-        72,
-        7,
-        10,
+        58, 5, 6, 6, 24, 163, 18, 10, 7, 9, 6, 6, 12, 14, 169,
+        55, 21, 8, 21, 82, 6, 56, 11, 6, 8, 15, 6, 72, 7, 10,
     ),
     (0.5, 0.5): (
-        5,
-        7,
-        40,
-        11,
-        6,
-        12,
-        8,
-        37,
-        21,
-        20,
-        10,
-        5,
-        33,
-        465,
-        8,
-        9,
-        20,
-        6,
-        11,
-        9,
-        6,
-        6,
-        62,
-        6,
-        15,
-        11,
-        19,
-        18,
-        11,
-        15,
+        5, 7, 40, 11, 6, 12, 8, 37, 21, 20, 10, 5, 33, 465, 8,
+        9, 20, 6, 11, 9, 6, 6, 62, 6, 15, 11, 19, 18, 11, 15,
     ),
     (1.0, 1.0): (
-        8,
-        18,
-        9,
-        17,
-        16,
-        50,
-        14,
-        9,
-        6,
-        19,
-        17,
-        6,
-        9,
-        6,
-        7,
-        662,
-        6,
-        13,
-        7,
-        12,
-        8,
-        5,
-        6,
-        44,
-        6,
-        14,
-        31,
-        45,
-        8,
-        6,
+        8, 18, 9, 17, 16, 50, 14, 9, 6, 19, 17, 6, 9, 6, 7,
+        662, 6, 13, 7, 12, 8, 5, 6, 44, 6, 14, 31, 45, 8, 6,
     ),
 }
+# fmt: on
 CLIENTS = 30
 
 
@@ -135,8 +52,7 @@ def published_sizes(alpha: float, beta: float) -> np.ndarray:
         known = ", ".join(f"({a:g}, {b:g})" for a, b in PUBLISHED)
         raise ValueError(
             f"Synthetic({alpha:g}, {beta:g}) has no published client sizes (known: "
-            f"{known}); "
-            'use sizes="lognormal" or give a list of sizes'
+            f'{known}); use sizes="lognormal" or give a list of sizes'
         )
     return np.maximum(50, 10 * np.array(counts) - 5)
 
@@ -159,22 +75,11 @@ def synthetic(alpha: float, beta: float, sizes="published", draw: int = 0) -> Po
             "numbers >= 0"
         )
     rng = np.random.RandomState(draw)
-    if isinstance(sizes, str) and sizes == "published":
-        n = published_sizes(alpha, beta)
-    elif isinstance(sizes, str) and sizes == "lognormal":
-        n = np.floor(rng.lognormal(4, 2, CLIENTS)).astype(int) + 50
-    elif not isinstance(sizes, str) and len(sizes) and min(sizes) >= 1:
-        n = np.array(sizes, dtype=int)
-    else:
-        raise ValueError(
-            f'sizes = {sizes!r}: use "published", "lognormal" or a list of positive '
-            "numbers of rows"
-        )
+    n = _sizes(sizes, alpha, beta, rng)
     C = len(n)
     u, B = rng.normal(0, alpha, C), rng.normal(0, beta, C)
     v = rng.normal(B[:, None], 1, (C, INPUTS))  # [C, 60]
-    # standard deviations: the variance is j^-1.2
-    spread = np.arange(1, INPUTS + 1) ** -0.6
+    spread = np.arange(1, INPUTS + 1) ** -0.6  # so that the variance is j^-1.2
     x, y = [], []
     for k in range(C):
         W, b = rng.normal(u[k], 1, (INPUTS, K)), rng.normal(u[k], 1, K)
@@ -190,3 +95,17 @@ def synthetic(alpha: float, beta: float, sizes="published", draw: int = 0) -> Po
         owner=torch.from_numpy(np.repeat(np.arange(C), n)),
         owners=tuple(f"client {k}" for k in range(C)),
     )
+
+
+def _sizes(sizes, alpha, beta, rng) -> np.ndarray:
+    """Rows per client, see `synthetic`."""
+    if isinstance(sizes, str) and sizes == "published":
+        return published_sizes(alpha, beta)
+    if isinstance(sizes, str) and sizes == "lognormal":
+        return np.floor(rng.lognormal(4, 2, CLIENTS)).astype(int) + 50
+    if isinstance(sizes, str) or not len(sizes) or min(sizes) < 1:
+        raise ValueError(
+            f'sizes = {sizes!r}: use "published", "lognormal" or a list of positive '
+            "numbers of rows"
+        )
+    return np.array(sizes, dtype=int)

@@ -1,7 +1,8 @@
 """A task from a plain description, as params.yaml and the command line give it.
 
-{data: {name: glyphs, n: 6000}, partition: {name: dirichlet, clients: 100, alpha: 0.1},
-network: {name: CNN}, batch: 64}
+{data: {name: glyphs, n: 6000},
+ partition: {name: dirichlet, clients: 100, alpha: 0.1},
+ network: {name: CNN}, batch: 64}
 """
 
 from __future__ import annotations
@@ -43,26 +44,27 @@ from .synthetic import synthetic
 from .tiny_imagenet import tiny_imagenet
 
 SOURCES = {
-    f.__name__: f
-    for f in (
-        synthetic,
-        digits,
-        glyphs,
-        domains,
-        features,
-        census,
-        cifar10,
-        cifar100,
-        mnist,
-        office10,
-        tiny_imagenet,
-        domainbed,
-        acs,
-    )
+    "synthetic": synthetic,
+    "digits": digits,
+    "glyphs": glyphs,
+    "domains": domains,
+    "features": features,
+    "census": census,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "mnist": mnist,
+    "office10": office10,
+    "tiny_imagenet": tiny_imagenet,
+    "domainbed": domainbed,
+    "acs": acs,
 }
 PARTITIONS = {
-    f.__name__: f
-    for f in (natural, dirichlet, dirichlet_capped, labels_per_client, ring, by_domain)
+    "natural": natural,
+    "dirichlet": dirichlet,
+    "dirichlet_capped": dirichlet_capped,
+    "labels_per_client": labels_per_client,
+    "ring": ring,
+    "by_domain": by_domain,
 }
 NETWORKS = {
     n: c
@@ -71,50 +73,23 @@ NETWORKS = {
 }
 NETWORKS |= {"Adapter": Adapter, "Prompts": Prompts}
 KEYS = (
-    "data",
-    "standard",
-    "groups",
-    "partition",
-    "guest",
-    "network",
-    "batch",
-    "parts",
-    "train",
-    "source",
-    "test",
-    "owners",
+    *("data", "standard", "groups", "partition", "guest", "network", "batch", "parts"),
+    *("train", "source", "test", "owners"),
 )
+# mean and deviation per colour channel
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def build(spec, split=0, name=None):
-    """The task of a description; `split` is the seed of each client's
-    train / test / validation cut.
+    """The Task of a description; `split` is the seed of each client's train / test /
+    validation cut. Raises ValueError for what a description does not have.
     """
-    for k in spec:
-        if k not in KEYS:
-            raise ValueError(
-                f"task {name or spec}: unknown key {k!r}{nearest(k, KEYS)} (known: "
-                f"{', '.join(KEYS)})"
-            )
-    for k in ("data", "network"):
-        if k not in spec:
-            raise ValueError(f"task {name or spec}: no {k!r} given")
-    pool, test = (
-        source(json.dumps(spec["data"]), os.environ.get("FEDLIB_DATA"), os.getcwd()),
-        spec.get("test"),
-    )
+    check(spec, name or spec)
+    where = os.environ.get("FEDLIB_DATA"), os.getcwd()
+    pool = source(json.dumps(spec["data"]), *where)
     out = left_out(pool, spec)
-    if spec.get("standard"):
-        pool = standard(pool, out, spec["standard"])
-    shared = isinstance(test, dict)
-    if shared:
-        pool = hold_out_share(pool, test)
-    elif test is not None:
-        pool = hold_out(pool, test)
-    if "groups" in spec:
-        pool = grouped(pool, spec["groups"])
-    if "owners" in spec:
-        pool = pool._replace(owners=tuple(spec["owners"]))
+    shared = isinstance(spec.get("test"), dict)
+    pool = prepared(pool, spec, out, shared)
     rows = divide(pool, spec.get("partition", {"name": "natural"}), shared)
     name, more = name or pool.name, {}
     if out:
@@ -124,38 +99,71 @@ def build(spec, split=0, name=None):
             "owners": tuple(o for k, o in enumerate(pool.owners) if k not in out),
         }
         rows = [r for k, r in enumerate(rows) if k not in out]
-    network = spec["network"]
-    cls = known(NETWORKS, "network", network["name"])
+    net = network_for(pool, spec["network"])
+    # rows drawn from nothing must know that they are images
+    if "inputs" in names_of(net) and "groups" not in spec:
+        pool = pool._replace(x=pool.x.flatten(1))
+    parts, batch = tuple(spec.get("parts", (0.8, 0.1, 0.1))), spec.get("batch", 32)
+    return Task.from_rows(
+        name, net, pool, rows, split, parts, shared, batch=batch, **more
+    )
+
+
+def check(spec, name):
+    """ValueError for an unknown key of a description, or a missing one."""
+    for k in spec:
+        if k not in KEYS:
+            raise ValueError(
+                f"task {name}: unknown key {k!r}{nearest(k, KEYS)} (known: "
+                f"{', '.join(KEYS)})"
+            )
+    for k in ("data", "network"):
+        if k not in spec:
+            raise ValueError(f"task {name}: no {k!r} given")
+
+
+def prepared(pool, spec, out, shared):
+    """The pool, standardised, with its test rows, groups and names as described.
+
+    out: numbers of the owners that are left out.
+    """
+    if spec.get("standard"):
+        pool = standard(pool, out, spec["standard"])
+    if shared:
+        pool = hold_out_share(pool, spec["test"])
+    elif spec.get("test") is not None:
+        pool = hold_out(pool, spec["test"])
+    if "groups" in spec:
+        pool = grouped(pool, spec["groups"])
+    if "owners" in spec:
+        pool = pool._replace(owners=tuple(spec["owners"]))
+    return pool
+
+
+def names_of(network):
+    """The sizes that a network has."""
+    return [f.name for f in fields(network)]
+
+
+def network_for(pool, spec):
+    """The network of a description, with inputs and outputs as the pool has them."""
+    cls = known(NETWORKS, "network", spec["name"])
     shape = pool.x.shape[1:]
-    given = {
+    seen = {
         "inputs": math.prod(shape),
         "channels": shape[0],
         "K": pool.K,
         "classes": pool.classes,
     }
-    given |= {k: v for k, v in network.items() if k != "name"}
-    names = [f.name for f in fields(cls)]
+    given = seen | {k: v for k, v in spec.items() if k != "name"}
+    names = names_of(cls)
     for k in given:
-        if k not in names and k not in ("inputs", "channels", "K", "classes"):
+        if k not in names and k not in seen:
             raise ValueError(
-                f"network {network['name']} has no size {k!r}{nearest(k, names)} (it "
+                f"network {spec['name']} has no size {k!r}{nearest(k, names)} (it "
                 f"has {', '.join(names)})"
             )
-    net = cls(**{k: v for k, v in given.items() if k in names})
-    # rows drawn from nothing must know that they are images
-    if "inputs" in names and "groups" not in spec:
-        pool = pool._replace(x=pool.x.flatten(1))
-    return Task.from_rows(
-        name,
-        net,
-        pool,
-        rows,
-        split,
-        tuple(spec.get("parts", (0.8, 0.1, 0.1))),
-        shared,
-        batch=spec.get("batch", 32),
-        **more,
-    )
+    return cls(**{k: v for k, v in given.items() if k in names})
 
 
 @functools.lru_cache(maxsize=1)
@@ -168,6 +176,7 @@ def source(spec, *where):
 
 
 def known(table, what, name):
+    """table[name], or a ValueError that says what there is."""
     if name not in table:
         raise ValueError(
             f"unknown {what} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
@@ -195,15 +204,11 @@ def divide(pool, spec, shared=False):
     shared: the test list belongs to nobody and only the other rows are dealt.
     """
     if shared:
-        rest = (
-            torch.ones(len(pool.y), dtype=torch.bool)
-            .index_fill(0, pool.test, False)
-            .nonzero()[:, 0]
-        )
+        dealt = torch.ones(len(pool.y), dtype=torch.bool)
+        rest = dealt.index_fill(0, pool.test, False).nonzero()[:, 0]
         owner = None if pool.owner is None else pool.owner[rest]
-        return [
-            rest[r] for r in divide(pool._replace(y=pool.y[rest], owner=owner), spec)
-        ]
+        pool = pool._replace(y=pool.y[rest], owner=owner)
+        return [rest[r] for r in divide(pool, spec)]
     if spec["name"] in ("natural", "by_domain"):
         if pool.owner is None:
             raise ValueError(
@@ -215,22 +220,20 @@ def divide(pool, spec, shared=False):
 
 
 def left_out(pool, spec):
-    """The numbers of the owners that never take part: guest = an owner's name,
-    or a list of names.
+    """The numbers of the owners that never take part: guest = an owner's name, or a
+    list of names.
     """
     names = spec.get("guest", [])
     names = [names] if isinstance(names, str) else list(names)
     for g in names:
         if g not in pool.owners:
             raise ValueError(
-                f"guest = {g!r}: {pool.name} has no owner of "
-                f"that name{nearest(g, pool.owners)} (it has "
+                f"guest = {g!r}: {pool.name} has no owner of that "
+                f"name{nearest(g, pool.owners)} (it has "
                 f"{', '.join(pool.owners) or 'none'})"
             )
-    if names and (
-        spec.get("partition", {"name": "natural"}) != {"name": "natural"}
-        or "test" in spec
-    ):
+    natural = {"name": "natural"}
+    if names and (spec.get("partition", natural) != natural or "test" in spec):
         raise ValueError(
             f"guest = {names}: a domain can be left out where every client is one "
             "(partition natural, and no test list of its own)"
@@ -257,17 +260,12 @@ def standard(pool, out=(), how=True):
                 f"standard = imagenet: {pool.name} has {pool.x.shape[1]} colour "
                 "channels, it is for three"
             )
-        mean, std = (
-            torch.tensor(v)[:, None, None]
-            for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-        )
+        mean, std = (torch.tensor(v)[:, None, None] for v in IMAGENET)
     else:
         # a domain left out is not looked at
         seen = pool.x if not out else pool.x[~torch.isin(pool.owner, torch.tensor(out))]
-        mean, std = (
-            seen.mean((0, 2, 3), keepdim=True),
-            seen.std((0, 2, 3), keepdim=True),
-        )
+        mean = seen.mean((0, 2, 3), keepdim=True)
+        std = seen.std((0, 2, 3), keepdim=True)
     return pool._replace(x=(pool.x - mean) / std)
 
 
@@ -283,8 +281,8 @@ def grouped(pool, spec):
 
 
 def hold_out(pool, test):
-    """The last test[k] rows of owner k become its fixed test rows,
-    as an official test list would.
+    """The last test[k] rows of owner k become its fixed test rows, as an official test
+    list would.
     """
     mine = [(pool.owner == k).nonzero()[:, 0] for k in range(len(pool.owners))]
     if len(test) != len(mine) or any(not 0 < n < len(r) for n, r in zip(test, mine)):
@@ -319,13 +317,13 @@ def hold_out_share(pool, test):
                 "of every class to hold out"
             )
         return pool
-    if pool.test is not None or not 0 < test["share"] < 1:
-        official = f"{pool.name} has an official test list, leave the share out"
+    share = test["share"]
+    if pool.test is not None:
         raise ValueError(
-            f"test = {test}: "
-            f"{official if pool.test is not None else 'give a share between 0 and 1'}"
+            f"test = {test}: {pool.name} has an official test list, leave the share out"
         )
+    if not 0 < share < 1:
+        raise ValueError(f"test = {test}: give a share between 0 and 1")
     of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]
-    return pool._replace(
-        test=torch.cat([r[len(r) - round(test["share"] * len(r)) :] for r in of_class])
-    )
+    last = [r[len(r) - round(share * len(r)) :] for r in of_class]
+    return pool._replace(test=torch.cat(last))

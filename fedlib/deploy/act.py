@@ -20,11 +20,10 @@ ABOUT = {  # what travels beside a tree, with "code" and "federation" (see Site)
     "done": 0,  # steps of the client's state (see client)
     "kept": False,  # the download is one that this round has brought already
     "question": "",  # of "ask": its name
-    "moment": "",
-    "views": "",
-    # of "score": "pre", "post" or "own"; names with commas between, "": all;
-    "hear": False,
-}  # is the download heard first?
+    "moment": "",  # of "score": "pre", "post" or "own"
+    "views": "",  # of "score": names with commas between, "": all
+    "hear": False,  # of "score": is the download heard first?
+}
 
 
 def act(method, c, fed, kind, about, down, mine, quick=False):
@@ -60,13 +59,10 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     got = scoring.score(
         judge, stack([down]), stack([mine]), run, shards, SCORED, names, receives
     )
-    cells = (
-        {"cells": tmap(lambda n: n.round().int(), got["cells"])}
-        if "cells" in got
-        else {}
-    )
-    # not "alike": it compares rows of different clients
-    return mine, pick({"acc": got["acc"]} | cells, 0)
+    out = {"acc": got["acc"]}  # not "alike": it compares rows of different clients
+    if "cells" in got:
+        out["cells"] = tmap(lambda n: n.round().int(), got["cells"])
+    return mine, pick(out, 0)
 
 
 def question(method, name):
@@ -76,20 +72,13 @@ def question(method, name):
     ValueError for anything else: hooks, private names, functions with other arguments.
     """
     inside, _, rest = name.partition(".")
-    if (
-        rest
-        and inside == "inner"
-        and isinstance(getattr(method, "inner", None), Method)
-    ):
+    wraps = isinstance(getattr(method, "inner", None), Method)
+    if rest and inside == "inner" and wraps:
         return question(method.inner, rest)
     f = inspect.getattr_static(type(method), name, None)
     takes = list(inspect.signature(f).parameters) if inspect.isfunction(f) else []
-    if (
-        hasattr(Method, name)
-        or name.startswith("_")
-        or len(takes) != 4
-        or takes[2:] != ["mine", "shard"]
-    ):
+    asks = len(takes) == 4 and takes[2:] == ["mine", "shard"]
+    if hasattr(Method, name) or name.startswith("_") or not asks:
         raise ValueError(
             f"{name!r} is no question of {type(method).__name__}, so it is not answered"
         )

@@ -1,8 +1,7 @@
 """One device: what it keeps, and what it answers.
 
     site = Site(federation, c, federation.client_task(c, "mine.npz"), "state/1")
-    up = site.answer("local", about, down)
-            the answer to one message of the server, a tree
+    up = site.answer("local", about, down)    # to one message of the server, a tree
 
 What a client keeps changes in numbered steps: 0 before round 0, 2t + 1 by the download
 of round t, 2t + 2 by its training. A message says on which step it builds, and which
@@ -61,13 +60,11 @@ class Site:
             if kind == "client":
                 return self._begin()
             down, mine = self._download(kind, about, tree), self._state(about["on"])
-            self.shelf.forget(
-                lambda k: k < about["done"] or about["done"] < k < 2 * about["t"] + 1
-            )
+            done, now = about["done"], 2 * about["t"] + 1
+            self.shelf.forget(lambda k: k < done or done < k < now)
             if kind in ("ask", "score"):
-                return self._private(
-                    act(self.method, self.c, self.fed, kind, about, down, mine)[1]
-                )
+                _, out = act(self.method, self.c, self.fed, kind, about, down, mine)
+                return self._private(out)
             return self._step(kind, about, down, mine)
 
     def kept(self):
@@ -143,17 +140,14 @@ class Site:
         if known is None or known[0]["of"] != what:
             new, out = act(self.method, self.c, self.fed, kind, about, down, mine)
             new = tmap(lambda x, y: torch.empty_like(x).copy_(y), mine, new)
-            if (
-                engine.first_not_finite([x[None] for x in (*leaves(new), *leaves(out))])
-                is not None
-            ):
+            arrays = [x[None] for x in (*leaves(new), *leaves(out))]
+            if engine.first_not_finite(arrays) is not None:
                 raise ValueError(
                     "the trained model is not finite; lower lr, or look at this "
                     "client's rows"
                 )
-            known = self.shelf.put(
-                name, {"of": what}, {"mine": new, "answer": self._private(out)}
-            )
+            kept = {"mine": new, "answer": self._private(out)}
+            known = self.shelf.put(name, {"of": what}, kept)
         return known[1]["answer"]
 
     def _private(self, out):

@@ -88,8 +88,8 @@ class Federation:
 
     @classmethod
     def of(cls, method, rounds, **more):
-        """The federation of a Method object on the task that it has:
-        what a simulation runs, to be deployed.
+        """The federation of a Method object on the task that it has: what a simulation
+        runs, to be deployed.
         """
         t, net, values = (
             method.task,
@@ -216,8 +216,8 @@ class Federation:
 
     @cached_property
     def digest(self):
-        """Hash of what decides the numbers;
-        server and clients compare it in every message.
+        """Hash of what decides the numbers; server and clients compare it in every
+        message.
         """
         what = [
             self.method,
@@ -280,8 +280,8 @@ class Federation:
 
 
 def spec(m):
-    """A Method object as an entry of the file:
-    its name, and the hyper-parameters that differ from the usual.
+    """A Method object as an entry of the file: its name, and the hyper-parameters that
+    differ from the usual.
     """
     names = [k for k, cls in METHODS.items() if cls is type(m)]
     if not names:
@@ -308,8 +308,8 @@ def spec(m):
 
 
 def refuse(entry, known, needed, at):
-    """ValueError for an entry that is no mapping, has a key that is not known,
-    or lacks one that is needed.
+    """ValueError for an entry that is no mapping, has a key that is not known, or lacks
+    one that is needed.
     """
     if not isinstance(entry, dict):
         raise ValueError(f"{at}: {entry!r:.60} is no mapping; write key: value")

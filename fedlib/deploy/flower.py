@@ -185,8 +185,8 @@ class Link:
         )
 
     def gather(self):
-        """Wait for the clients; ValueError names those who have not come when
-        patience is over.
+        """Wait for the clients; ValueError names those who have not come when patience
+        is over.
         """
         there, end = set(), time.monotonic() + self.patience
         while len(there) < len(self.nodes):
@@ -206,8 +206,8 @@ class Link:
             time.sleep(0.05)
 
     def exchange(self, requests, wait):
-        """requests [(c, kind, about, tree)] -> {c: tree or Exception}, within
-        `wait` seconds.
+        """requests [(c, kind, about, tree)] -> {c: tree or Exception}, within `wait`
+        seconds.
 
         A client that is away has until then to come back; one that was away before, or
         goes with a message in hand, is not waited for. The text of an Exception says
@@ -445,8 +445,8 @@ def refusal(status, address, c, been):
 
 @contextmanager
 def node(address, key, ca):
-    """A place at the server, with signs of life until the end -> (its
-    client, my node).
+    """A place at the server, with signs of life until the end -> (its client, my
+    node).
     """
     trust = None if ca is None else Path(ca).read_bytes()
     sign = [

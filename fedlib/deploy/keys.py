@@ -2,16 +2,16 @@
 proves each client to the server.
 
     make("keys", ["server.example"], clients=3)
-    server("keys", 3)                    -> (certificate file, key file,
-                                         {client: its public key})
+    certificate, key, {client: public key} = server("keys", 3)
     authority("ca.pem"), private("client-0.key")
 
-In the folder:  ca.pem           every client gets it, and trusts what ca.key has signed
-                ca.key           signs certificates; keep it off the network
-                server.pem/.key  stay with the server
-                client-0.key     goes to client 0 by a safe way, and nowhere else
-                client-0.pub     stays with the server: who holds the other half
-                                 is client 0
+In the folder:
+
+    ca.pem           every client gets it, and trusts what ca.key has signed
+    ca.key           signs certificates; keep it off the network
+    server.pem/.key  stay with the server
+    client-0.key     goes to client 0 by a safe way, and nowhere else
+    client-0.pub     stays with the server: who holds the other half is client 0
 """
 
 from __future__ import annotations
@@ -48,14 +48,9 @@ def make(folder, hosts, clients, days=365, now=None):
             "give a new folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    ca, key, issuer = (
-        ec.generate_private_key(CURVE),
-        ec.generate_private_key(CURVE),
-        "fedlib federation",
-    )
-    names = x509.SubjectAlternativeName(
-        [_host(h) for h in dict.fromkeys((*hosts, *HERE))]
-    )
+    ca, key = ec.generate_private_key(CURVE), ec.generate_private_key(CURVE)
+    issuer, every = "fedlib federation", dict.fromkeys((*hosts, *HERE))
+    names = x509.SubjectAlternativeName([_host(h) for h in every])
     # certificates and lists of revoked ones, nothing else
     sign = x509.KeyUsage(*[k in (5, 6) for k in range(9)])
     root = (
@@ -84,9 +79,8 @@ def make(folder, hosts, clients, days=365, now=None):
         pair = ec.generate_private_key(CURVE)
         files |= {f"client-{c}.key": _pem(pair), f"client-{c}.pub": public(pair)}
     for name, content in files.items():
-        with os.fdopen(
-            os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-        ) as f:
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(folder / name, new, 0o600), "wb") as f:
             f.write(content)
 
 
@@ -107,13 +101,11 @@ def server(folder, clients, now=None):
 
 
 def authority(path, now=None):
-    """The certificate in a file; ValueError if there is none,
-    or if it is not valid today.
+    """The certificate in a file; ValueError if there is none, or if it is not valid
+    today.
     """
-    got, now = (
-        _parse(path, "certificate", x509.load_pem_x509_certificate),
-        now or datetime.now(UTC),
-    )
+    got = _parse(path, "certificate", x509.load_pem_x509_certificate)
+    now = now or datetime.now(UTC)
     begin, end = got.not_valid_before_utc, got.not_valid_after_utc
     if not begin <= now <= end:
         raise ValueError(

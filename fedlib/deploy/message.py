@@ -1,13 +1,12 @@
-"""What travels: trees of tensors as named arrays and as bytes.
+"""What travels: trees of tensors as named arrays and as bytes. Nothing is pickled, so
+nothing that arrives can run.
 
-Nothing is pickled, so nothing that arrives can run.
-
-arrays = pack(tree)              {"w/fc.weight": array, ...}      tree = unpack(arrays)
-body = dumps(tree)               length, names, numbers  tree = loads(body, limit)
-tree = check(tree, like, limit)  in the names, shapes and types that are expected, or a
-                                 ValueError that says why not
-code()                           hash of the source: both ends of a message must
-                                 run the same
+    arrays = pack(tree)               {"w/fc.weight": array, ...}; unpack(arrays) back
+    body = dumps(tree)                length, names, numbers; loads(body, limit) back
+    tree = check(tree, like, limit)   in the names, shapes and types that are expected,
+                                      or a ValueError that says why not
+    code()                            hash of the source: both ends of a message must
+                                      run the same
 """
 
 from __future__ import annotations
@@ -25,32 +24,13 @@ from ..core.provenance import sources
 
 TYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool")
 EMPTY = np.zeros(0, np.uint8)  # stands for a dict without entries, under "name/"
-CORE = (
-    "tree",
-    "random",
-    "groups",
-    "local",
-    "task",
-    "server",
-    "method",
-    "engine",
-    "record",
-    "robust",
-    "align",
-    "simplex",
-    "surrogates",
-    "condense",
-    "clip",
-    "methods/*",
-    "nets/*",
-    "deploy/*",
-)
+# the sources that decide what is computed and sent
+CORE = ("core/*", "pieces/*", "methods/**/*", "nets/*", "deploy/*")
 
 
 def pack(tree, at=""):
-    """A tree -> {"w/fc.weight": array, ...}, in order.
-
-    An empty dict inside is {"buffers/": no bytes}.
+    """A tree -> {"w/fc.weight": array, ...}, in order; an empty dict inside is
+    {"buffers/": no bytes}.
     """
     out = {}
     for k, v in tree.items():
@@ -59,14 +39,11 @@ def pack(tree, at=""):
         if isinstance(v, dict):
             out |= pack(v, f"{at}{k}/") if v else {f"{at}{k}/": EMPTY}
             continue
-        if (
-            not isinstance(v, torch.Tensor)
-            or str(v.dtype).removeprefix("torch.") not in TYPES
-        ):
+        is_tensor = isinstance(v, torch.Tensor)
+        kind = v.dtype if is_tensor else type(v).__name__
+        if not is_tensor or str(kind).removeprefix("torch.") not in TYPES:
             raise ValueError(
-                f"{at + k!r} is "
-                f"{v.dtype if isinstance(v, torch.Tensor) else type(v).__name__}: give "
-                f"tensors of {', '.join(TYPES)}"
+                f"{at + k!r} is {kind}: give tensors of {', '.join(TYPES)}"
             )
         out[at + k] = v.detach().cpu().contiguous().numpy()
     return out
@@ -95,18 +72,15 @@ def size(tree):
 
 
 def dumps(tree):
-    """A tree as bytes: the length of the head (8 bytes), the head
-    [[name, type, shape], ...] as json, the numbers.
+    """A tree as bytes: the length of the head (8 bytes), the head [[name, type, shape],
+    ...] as json, the numbers.
     """
     arrays = pack(tree)
-    head = json.dumps(
-        [[k, a.dtype.name, list(a.shape)] for k, a in arrays.items()]
-    ).encode()
-    little = (
-        a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes()
-        for a in arrays.values()
-    )
-    return b"".join([len(head).to_bytes(8, "little"), head, *little])
+    names = [[k, a.dtype.name, list(a.shape)] for k, a in arrays.items()]
+    head = json.dumps(names).encode()
+    little = (a.astype(a.dtype.newbyteorder("<"), copy=False) for a in arrays.values())
+    body = (a.tobytes() for a in little)
+    return b"".join([len(head).to_bytes(8, "little"), head, *body])
 
 
 def loads(body, limit=None):

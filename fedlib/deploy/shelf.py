@@ -23,11 +23,8 @@ class Shelf:
     """
 
     def __init__(self, folder, owner):
-        self.folder, self.owner, self._held = (
-            None if folder is None else Path(folder),
-            owner,
-            {},
-        )
+        self.folder = None if folder is None else Path(folder)
+        self.owner, self._held = owner, {}
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -35,12 +32,8 @@ class Shelf:
         """Keep (about, tree); about a flat dict."""
         if self.folder is not None:
             body = json.dumps(about | self.owner).encode() + b"\n" + message.dumps(tree)
-            whole(
-                self.folder / name,
-                lambda f: f.writelines(
-                    (hashlib.sha256(body).hexdigest().encode(), b"\n", body)
-                ),
-            )
+            mark = hashlib.sha256(body).hexdigest().encode()
+            whole(self.folder / name, lambda f: f.writelines((mark, b"\n", body)))
         self._held[name] = about, tree
         return about, tree
 
@@ -70,12 +63,9 @@ class Shelf:
 
     def steps(self):
         """The steps k kept as "step-k", ascending."""
-        there = (
-            [] if self.folder is None else [p.name for p in self.folder.glob("step-*")]
-        )
-        return sorted(
-            int(k[5:]) for k in {*self._held, *there} if k.startswith("step-")
-        )
+        files = [] if self.folder is None else self.folder.glob("step-*")
+        names = {*self._held, *(p.name for p in files)}
+        return sorted(int(k[5:]) for k in names if k.startswith("step-"))
 
     def forget(self, dead):
         """Drop the steps k with dead(k)."""

@@ -1,5 +1,5 @@
-"""The server's conversation with its clients in one round,
-and how it knows what an answer must look like.
+"""The server's conversation with its clients in one round, and how it knows what an
+answer must look like.
 """
 
 from __future__ import annotations
@@ -83,39 +83,31 @@ def key(fed, t):
 
 @dataclass
 class Talk:
-    """Round t. done, at: per client the step that counts and the one it has reached
-    (see client); out: who is left out, why; sent: what a client has downloaded in this
-    round, so that it is sent once.
-    """
+    """The conversation of round t."""
 
     fed: object
     example: Example
     exchange: object
     log: object
     t: int
-    done: list
+    done: list  # per client the step that counts (see client)
     n: dict | None = None
-    out: dict = field(default_factory=dict)
+    out: dict = field(default_factory=dict)  # {client left out: why}
+    # {client: what it has downloaded in this round}, so that it is sent once
     sent: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self.at = list(self.done)
+        self.at = list(self.done)  # per client the step that it has reached
 
     def send(self, kind, ids, downs=None, hear=(), **about):
         """One message to each of ids that is not left out; downs [M, ...].
 
         {c: answer} of those whose answer is in order.
         """
-        base = (
-            ABOUT
-            | about
-            | {"code": message.code(), "federation": self.fed.digest, "t": self.t}
-        )
-        rows = {
-            c: d
-            for c, d in zip(ids.tolist(), unstack(downs or {}, len(ids)))
-            if c not in self.out
-        }
+        parties = {"code": message.code(), "federation": self.fed.digest}
+        base = ABOUT | about | parties | {"t": self.t}
+        all_ = zip(ids.tolist(), unstack(downs or {}, len(ids)))
+        rows = {c: d for c, d in all_ if c not in self.out}
         requests = []
         for c, down in rows.items():
             own = about.get("moment") == "own"  # its own upload: it has that
@@ -134,29 +126,20 @@ class Talk:
             requests.append((c, kind, base | more, {} if kept else down))
         if not requests:
             return {}
-        got, like, good = (
-            self.exchange(requests, self.fed.wait),
-            self.example.answer(kind, base, next(iter(rows.values()))),
-            {},
-        )
+        got = self.exchange(requests, self.fed.wait)
+        like = self.example.answer(kind, base, next(iter(rows.values())))
+        late = TimeoutError(f"no answer within {self.fed.wait:g} s")
+        stage = filter(None, (kind, about.get("question"), about.get("moment")))
+        stage, good = " ".join(stage), {}
         for c, down in rows.items():
             try:
-                answer = got.get(
-                    c, TimeoutError(f"no answer within {self.fed.wait:g} s")
-                )
+                answer = got.get(c, late)
                 if isinstance(answer, Exception):
                     raise answer
-                good[c] = self.honest(
-                    kind, c, message.check(answer, like, self.fed.limit)
-                )
+                answer = message.check(answer, like, self.fed.limit)
+                good[c] = self.honest(kind, c, answer)
             except Exception as e:  # whatever a client does, it is its own problem
-                self.leave(
-                    c,
-                    " ".join(
-                        filter(None, (kind, about.get("question"), about.get("moment")))
-                    ),
-                    e,
-                )
+                self.leave(c, stage, e)
                 continue
             if kind in ("receive", "score") and about.get("moment") != "own":
                 self.sent[c] = down

@@ -1,1 +1,11 @@
-"""."""
+"""Measures: from accuracies, counts, curves and models to the numbers of a table.
+
+metrics      from clients' accuracies to one number: mean, worst tenth, Gini
+bias         from counts of groups and outcomes to bias: EO, DP, CAL, CON
+selection    which evaluations count: the last, the best validation, ...
+curves       numbers of a whole run, from its curves
+statistics   how sure a number is: intervals, paired differences, ranks, densities
+landscape    the loss around a model, along lines and on planes
+sharpness    how sharp a minimum is: rise, largest eigenvalue, trace, area
+fisher       which parameters of a model matter
+"""

@@ -1,12 +1,11 @@
-"""From counts of groups, outcomes and predictions to bias.
-
-Lower is fairer; 0 is parity.
+"""From counts of groups, outcomes and predictions to bias. Lower is fairer; 0 is
+parity.
 
 Every function takes counts n [..., A, 2, 2]: rows in group a with true outcome y and
 predicted outcome yhat (last axis), and returns [...]. Works on numpy arrays. Formulas
-as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer
-than two groups are left for is NaN, and so is what is made from it. `empty` counts
-the cells.
+as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer than
+two groups are left for is NaN, and so is what is made from it. `empty` counts the
+cells.
 """
 
 from __future__ import annotations
@@ -26,12 +25,8 @@ def _counts(n):
 
 def _ratio(part, whole):
     """part / whole, NaN where the whole is empty."""
-    return np.divide(
-        part,
-        whole,
-        out=np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan),
-        where=whole > 0,
-    )[()]
+    nothing = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    return np.divide(part, whole, out=nothing, where=whole > 0)[()]
 
 
 def _max(v, r):
@@ -39,7 +34,8 @@ def _max(v, r):
     those are fewer than two.
     """
     there = ~np.isnan(r)
-    return np.where(there.sum(-1) < 2, np.nan, np.where(there, v, -np.inf).max(-1))[()]
+    largest = np.where(there, v, -np.inf).max(-1)
+    return np.where(there.sum(-1) < 2, np.nan, largest)[()]
 
 
 def _gap(r):
@@ -55,30 +51,32 @@ def _gaps(n):
 
 
 def EO(n):
-    """Equalised odds: max over y and pairs of groups of |P(yhat=1 | a,
-    y) - P(yhat=1 | a', y)|, in [0, 1] (eq. 1).
+    """Equalised odds, in [0, 1] (eq. 1); max over y and pairs of groups a, a':
+
+    |P(yhat=1 | a, y) - P(yhat=1 | a', y)|
     """
     return np.maximum(*_gaps(n))
 
 
 def EO_sum(n):
-    """The false-positive gap plus the true-positive gap, in [0, 2];
-    EO takes the larger one.
+    """The false-positive gap plus the true-positive gap, in [0, 2]; EO takes the larger
+    one.
     """
     return np.add(*_gaps(n))
 
 
 def DP(n):
-    """Demographic parity: max over pairs of groups of
-    |P(yhat=1 | a) - P(yhat=1 | a')| (eq. 2).
+    """Demographic parity (eq. 2); max over pairs of groups a, a':
+
+    |P(yhat=1 | a) - P(yhat=1 | a')|
     """
     n = _counts(n)
     return _gap(_ratio(n[..., 1].sum(-1), n.sum((-2, -1))))
 
 
 def CAL(n):
-    """Calibration in the paper's sense: max_a |TPR_a - TPR|, a group's true-positive
-    rate against everybody's (eq. 3).
+    """Calibration in the paper's sense (eq. 3): max_a |TPR_a - TPR|, a group's
+    true-positive rate against everybody's.
     """
     n = _counts(n)
     r = _ratio(n[..., 1, 1], n[..., 1, :].sum(-1))
@@ -125,8 +123,8 @@ def positive_rate(n):
 
 
 def accuracy(n):
-    """P(yhat=y), of the outcome: with more than two classes it exceeds the
-    accuracy of the class.
+    """P(yhat=y), of the outcome: with more than two classes it exceeds the accuracy of
+    the class.
     """
     n = _counts(n).sum(-3)
     return _ratio(n[..., 0, 0] + n[..., 1, 1], n.sum((-2, -1)))
@@ -149,24 +147,23 @@ def pooled(n):
 
 
 def improvement(b, v):
-    """100 (b - v) / b: by how many percent v lies below the baseline b;
-    NaN where the baseline is 0 or below.
+    """100 (b - v) / b: by how many percent v lies below the baseline b; NaN where the
+    baseline is 0 or below.
     """
     b, v = np.asarray(b, dtype=np.float64), np.asarray(v, dtype=np.float64)
     return _ratio(100 * (b - v), b)
 
 
 def check(n, names=None):
-    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare;
-    names [A] of the groups, for the message.
+    """Refuse counts [..., A, 2, 2] that, all together, leave nothing to compare; names
+    [A] of the groups, for the message.
     """
     n = _counts(n)
     n = n.reshape(-1, *n.shape[-3:]).sum((0, -1))  # [A, 2]: by group and true outcome
-    names = (
-        [f"number {a}" for a in range(len(n))]
-        if names is None
-        else [repr(a) for a in names]
-    )
+    if names is None:
+        names = [f"number {a}" for a in range(len(n))]
+    else:
+        names = [repr(a) for a in names]
     there = [a for a, rows in zip(names, n.sum(1)) if rows > 0]
     if len(there) < 2:
         raise ValueError(

@@ -1,6 +1,5 @@
-"""Numbers of a whole run, from its curves: areas, plateaus, first rounds.
-
-Accuracies in percent, Gini as a fraction.
+"""Numbers of a whole run, from its curves: areas, plateaus, first rounds. Accuracies in
+percent, Gini as a fraction.
 
 Letters: E evaluated rounds, R rounds, C clients.
 """
@@ -20,13 +19,8 @@ WINDOW = 10  # rounds; the papers smooth without saying how
 
 def window(rec, rounds=WINDOW):
     """`rounds` rounds as a number of evaluations."""
-    return max(
-        1,
-        round(
-            rounds
-            / max(1, int(np.diff(rec.rounds[:2])[0]) if len(rec.rounds) > 1 else 1)
-        ),
-    )
+    every = int(np.diff(rec.rounds[:2])[0]) if len(rec.rounds) > 1 else 1
+    return max(1, round(rounds / max(1, every)))
 
 
 def accuracy(rec, split="test"):
@@ -56,8 +50,8 @@ def between(rec, values, first, last=math.inf):
 
 
 def plateau(rec):
-    """Lowest, mean and highest smoothed test accuracy over the last
-    quarter of the rounds.
+    """Lowest, mean and highest smoothed test accuracy over the last quarter of the
+    rounds.
     """
     a = accuracy(rec)[rec.rounds >= 0.75 * rec.rounds[-1]]
     return {
@@ -74,8 +68,8 @@ def trigger_round(rec):
 
 
 def highest_from(curves, method):
-    """First index from which `method`'s curve [E] stays above all others of
-    {method: [E]}; None for never.
+    """First index from which `method`'s curve [E] stays above all others of {method:
+    [E]}; None for never.
     """
     others = np.max([v for m, v in curves.items() if m != method], 0)
     below = np.flatnonzero(curves[method] <= others)
@@ -88,10 +82,8 @@ def scale_and_gini(rec):
     and the validation Gini.
     """
     at = rec.rounds < len(rec.logs["update_scale"])
-    u, g = (
-        rec.logs["update_scale"][rec.rounds[at]],
-        metrics.gini(rec["pre", "global", "val"][at]),
-    )
+    u = rec.logs["update_scale"][rec.rounds[at]]
+    g = metrics.gini(rec["pre", "global", "val"][at])
     return {
         "us_gini_pearson": float(np.corrcoef(u, g)[0, 1]),
         "us_gini_spearman": float(spearmanr(u, g).statistic),
@@ -137,15 +129,13 @@ def held(rec, name, start):
 
 
 def trend(rec, name):
-    """Rank correlation of the round and the cohort's mean of a logged quantity:
-    1 where it only rises.
+    """Rank correlation of the round and the cohort's mean of a logged quantity: 1 where
+    it only rises; NaN for a constant, or fewer than three rounds.
     """
     v = np.nanmean(rec.logs[name], 1)
-    return (
-        float(spearmanr(np.arange(len(v)), v).statistic)
-        if len(v) > 2 and np.ptp(v) > 0
-        else math.nan
-    )
+    if len(v) < 3 or not np.ptp(v) > 0:
+        return math.nan
+    return float(spearmanr(np.arange(len(v)), v).statistic)
 
 
 def late_over_online(values, late, first=0):

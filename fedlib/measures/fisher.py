@@ -1,6 +1,5 @@
-"""Which parameters of a trained model matter?
-
-FedAS, Figure 3a: replace a few of them and look at the accuracy.
+"""Which parameters of a trained model matter? Replace a few of them and look at the
+accuracy (FedAS, Figure 3a).
 
 A model is a tree with P parameters; its scores are a tree of the same shape.
 """
@@ -24,9 +23,8 @@ def diagonal(task, w, shard):
     rest = {k: w[k] for k in w if k not in params}
 
     def batch(s, b):
-        return add(
-            s, tmap(torch.square, grad(lambda v: task.loss(v | rest, b))(params))
-        )
+        g = grad(lambda v: task.loss(v | rest, b))(params)
+        return add(s, tmap(torch.square, g))
 
     return scan(batch, tmap(torch.zeros_like, params), shard)
 
@@ -43,17 +41,14 @@ def chosen(score, share, seed=None):
             "0 and below 1"
         )
     flat = torch.cat([x.flatten() for x in leaves(score)])
-    k = max(1, int(share * len(flat)))
+    P, k = len(flat), max(1, int(share * len(flat)))
     if seed is None:
         at = flat.topk(k).indices
     else:
-        at = torch.randperm(
-            len(flat), generator=torch.Generator().manual_seed(seed_of(seed, 77))
-        )[:k].to(flat.device)
-    mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device).index_fill(
-        0, at, True
-    )
-    return unrow(mask, score)
+        g = torch.Generator().manual_seed(seed_of(seed, 77))
+        at = torch.randperm(P, generator=g)[:k].to(flat.device)
+    none = torch.zeros(P, dtype=torch.bool, device=flat.device)
+    return unrow(none.index_fill(0, at, True), score)
 
 
 def replaced(task, w, mask, how="fresh", seed=0, other=None):
@@ -79,7 +74,6 @@ def by_layer(task, mask):
     out = {}
     for names in task.layers:
         if some := [mask[k].flatten() for k in names if k in mask]:
-            out[names[0].rpartition(".")[0] or names[0]] = float(
-                torch.cat(some).double().mean()
-            )
+            layer = names[0].rpartition(".")[0] or names[0]
+            out[layer] = float(torch.cat(some).double().mean())
     return out

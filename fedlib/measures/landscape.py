@@ -28,8 +28,8 @@ CHUNK = 2**20
 
 # ---------------------------------------------------------------- the loss
 class DataLoss:
-    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics,
-    nothing drawn).
+    """L(w): mean loss over fixed rows in evaluation mode (no batch statistics, nothing
+    drawn).
 
     `parts` are functions of w that add up to L: a gradient may be summed over them, in
     the memory of one. `buffers` names what is not a parameter.
@@ -55,11 +55,8 @@ def data_loss(task, rows, size=None):
         x, y = rows.x[keep], rows.y[keep]
     else:
         rows = torch.as_tensor(rows, device=task.x.device)
-        if (
-            rows.dim() != 1
-            or rows.is_floating_point()
-            or not ((rows >= 0) & (rows < len(task.x))).all()
-        ):
+        whole = rows.dim() == 1 and not rows.is_floating_point()
+        if not whole or not ((rows >= 0) & (rows < len(task.x))).all():
             raise ValueError(
                 f"{at}: rows are {rows.dtype} of shape {tuple(rows.shape)}; "
                 f"give one vector of row numbers from 0 to {len(task.x) - 1}, as "
@@ -69,19 +66,14 @@ def data_loss(task, rows, size=None):
     if not len(y):
         raise ValueError(f"{at}: no rows; a mean needs one at least")
     if size is None:
-        size = max(
-            1,
-            (CHUNK if x.device.type == "cpu" else 64 * CHUNK)
-            // (x[0].numel() * x.element_size()),
-        )
+        room = CHUNK if x.device.type == "cpu" else 64 * CHUNK
+        size = max(1, room // (x[0].numel() * x.element_size()))
     if size < 1:
         raise ValueError(
             f"{at}: size = {size}; give a positive number of rows per chunk"
         )
-    return DataLoss(
-        [part(task, a, b, len(y)) for a, b in zip(x.split(size), y.split(size))],
-        task.buffers,
-    )
+    chunks = zip(x.split(size), y.split(size))
+    return DataLoss([part(task, a, b, len(y)) for a, b in chunks], task.buffers)
 
 
 def part(task, x, y, N):
@@ -114,36 +106,30 @@ def balanced(y, n, rows=None):
             f"balanced: n = {n} rows for {len(classes)} classes; give "
             f"{len(classes)} or more"
         )
-    return (
-        torch.cat([rows[y[rows] == k][: n // len(classes)] for k in classes])
-        .sort()
-        .values
-    )
+    first = [rows[y[rows] == k][: n // len(classes)] for k in classes]
+    return torch.cat(first).sort().values
 
 
 # ---------------------------------------------------------------- directions
 def direction(w, seed, buffers=()):
     """A random direction at w, filter by filter as long as w: a tree like w.
 
-        d_f <- |w_f| g_f / |g_f|,  g ~ N(0, 1)  f a slice along dim 0: a filter, a row
-                                   of a linear layer
+        d_f <- |w_f| g_f / |g_f|,    g ~ N(0, 1)
 
-    Tensors with one dimension (biases, scales of norm layers) and buffers do not move.
-    The draw g depends on the seed and the names and shapes alone: all models of one
-    network see the same g, in float32 as in float64.
+    where f is a slice along dim 0: a filter, or a row of a linear layer. Tensors with
+    one dimension (biases, scales of norm layers) and buffers do not move. The draw g
+    depends on the seed and the names and shapes alone: all models of one network see
+    the same g, in float32 as in float64.
     """
     key = torch.tensor(int(seed), device=leaves(w)[0].device)
 
     def one(name, x):
         if x.dim() < 2 or name in buffers:
             return torch.zeros_like(x)
-        g = normal(
-            fold(key, tag(name)), {name: x.new_empty(x.shape, dtype=torch.float64)}
-        )[name].to(x.dtype)
-        long = (-1, *(1 for _ in x.shape[1:]))
-        return g * (x.flatten(1).norm(dim=1) / (g.flatten(1).norm(dim=1) + 1e-10)).view(
-            long
-        )
+        like = {name: x.new_empty(x.shape, dtype=torch.float64)}
+        g = normal(fold(key, tag(name)), like)[name].to(x.dtype)
+        ratio = x.flatten(1).norm(dim=1) / (g.flatten(1).norm(dim=1) + 1e-10)
+        return g * ratio.view(-1, *(1 for _ in x.shape[1:]))
 
     return {name: one(name, x.detach()) for name, x in w.items()}
 
@@ -166,8 +152,8 @@ def norm(w, buffers=()):
 
 # ---------------------------------------------------------------- lines and planes
 def axis(radius=1.0, points=41):
-    """Coordinates [p] from -radius to radius, symmetric;
-    the middle one is exactly 0.
+    """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly
+    0.
     """
     if not (0 < radius < math.inf):
         raise ValueError(
@@ -210,11 +196,9 @@ def losses_at(loss, w, directions, at, how=None, chunk=32):
         return loss(v)
 
     with torch.no_grad():
-        return (
-            torch.stack([f(s.tolist()) for s in at])
-            if how == "loop"
-            else torch.func.vmap(f, chunk_size=chunk)(at)
-        )
+        if how == "loop":
+            return torch.stack([f(s.tolist()) for s in at])
+        return torch.func.vmap(f, chunk_size=chunk)(at)
 
 
 def finite(z, at, radius):
@@ -246,8 +230,8 @@ def line(loss, w, d, radius=1.0, points=41, **more):
 
 
 def grid(radius=1.0, points=41):
-    """Places (x, y) [p p, 2] of a plane;
-    viewed as [p, p, 2] the first index is y, the second x.
+    """Places (x, y) [p p, 2] of a plane; viewed as [p, p, 2] the first index is y, the
+    second x.
     """
     x = axis(radius, points)
     return torch.stack([x.repeat(points), x.repeat_interleave(points)], 1)
@@ -260,15 +244,13 @@ def plane(loss, w, d1, d2, radius=1.0, points=41, **more):
     x = y = axis(radius, points); more: see `losses_at`.
     """
     at = grid(radius, points)
-    return finite(losses_at(loss, w, (d1, d2), at, **more), at, radius).view(
-        points, points
-    )
+    z = losses_at(loss, w, (d1, d2), at, **more)
+    return finite(z, at, radius).view(points, points)
 
 
 class Surface(NamedTuple):
-    """A landscape and what it depends on.
-
-    With models stacked every field but `radius` has a leading [M].
+    """A landscape and what it depends on; with models stacked every field but `radius`
+    has a leading [M].
     """
 
     z: Tensor  # [p, p] losses, [y, x]; z[p // 2, p // 2] is the model's own
@@ -278,8 +260,8 @@ class Surface(NamedTuple):
 
 
 def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
-    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as
-    a Surface.
+    """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as a
+    Surface.
 
     buffers: names that are not parameters (None: those the loss names). Surfaces to be
     compared share seeds, radius and points.
@@ -290,11 +272,9 @@ def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
         )
     buffers = getattr(loss, "buffers", ()) if buffers is None else buffers
     d1, d2 = (direction(w, s, buffers) for s in seeds)
-    return Surface(
-        plane(loss, w, d1, d2, radius, points, **more),
-        radius,
-        *torch.tensor([cosine(d1, d2), norm(w, buffers)], dtype=torch.float64),
-    )
+    z = plane(loss, w, d1, d2, radius, points, **more)
+    sizes = torch.tensor([cosine(d1, d2), norm(w, buffers)], dtype=torch.float64)
+    return Surface(z, radius, *sizes)
 
 
 def surfaces(losses, ws, *args, **more):
@@ -317,8 +297,5 @@ def surfaces(losses, ws, *args, **more):
             out.append(surface(loss, pick(ws, i), *args, **more)._asdict())
         except ValueError as e:
             raise ValueError(f"model {i} of {M}: {e}") from e
-    radius = out[0]["radius"]
-    return Surface(
-        **stack([{k: v for k, v in s.items() if k != "radius"} for s in out]),
-        radius=radius,
-    )
+    radius = [s.pop("radius") for s in out][0]
+    return Surface(**stack(out), radius=radius)

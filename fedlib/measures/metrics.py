@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 
 
 def mean_acc(a: ArrayLike) -> Any:
+    """Mean over clients."""
     return np.mean(a, -1)
 
 
 def pooled_acc(a: ArrayLike, n: ArrayLike) -> Any:
     """Share of all clients' rows together that are right; n [C] rows of each client.
-
     The exception: here size counts.
     """
     return np.asarray(a) @ (np.asarray(n) / np.sum(n))
@@ -53,11 +53,13 @@ def gap(a: ArrayLike, part: float = 0.1) -> Any:
 
 
 def gini(a: ArrayLike) -> Any:
-    """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i): 0 when all are equal, 1 when one
-    client has everything (FedGA 4).
+    """Gini coefficient of m clients: 0 when all are equal, 1 when one client has
+    everything (FedGA 4).
+
+        sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i)
 
     By sorting, O(m log m). The denominator is m - 1, not m; 1e-10 is added to every
-    accuracy.
+    accuracy. Raises ValueError for one client.
     """
     a = np.sort(np.asarray(a, dtype=np.float64), -1) + 1e-10
     m = a.shape[-1]
@@ -73,8 +75,8 @@ def avg_diff(a: ArrayLike) -> Any:
 
 
 def jain(a: ArrayLike) -> Any:
-    """(sum a)^2 / (m sum a^2): 1 when all are equal,
-    1/m when one client has everything (Jain et al. 1984).
+    """Jain's index (sum a)^2 / (m sum a^2): 1 when all are equal, 1/m when one client
+    has everything (Jain et al. 1984).
     """
     a = np.asarray(a)
     return a.sum(-1) ** 2 / np.maximum(a.shape[-1] * (a * a).sum(-1), 1e-300)

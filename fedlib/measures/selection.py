@@ -32,8 +32,8 @@ def last10_mean(rec: Record, view: str = "global", moment: str = "pre") -> np.nd
 
 
 def best_val(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
-    """The round of the highest mean validation accuracy,
-    the first if tied (FedGA's rule).
+    """The round of the highest mean validation accuracy, the first if tied (FedGA's
+    rule).
     """
     return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
 
@@ -51,34 +51,23 @@ def best_round_pooled(
     """The round in which most test rows of all clients together are right (FedAS's
     rule): looks at what it reports.
     """
-    return np.array(
-        [
-            int(
-                np.argmax(
-                    metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
-                )
-            )
-        ]
-    )
+    a, n = rec[moment, view, "test"], rec.meta["n"]["test"]
+    return np.array([int(np.argmax(metrics.pooled_acc(a, n)))])
 
 
 def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
     """The round of the lowest Gini of the validation accuracies."""
-    return np.array(
-        [int(np.nanargmin(metrics.gini(np.nan_to_num(rec[moment, view, "val"]))))]
-    )
+    a = np.nan_to_num(rec[moment, view, "val"])
+    return np.array([int(np.nanargmin(metrics.gini(a)))])
 
 
 RULES: dict[str, Rule] = {
-    f.__name__: f
-    for f in (
-        last,
-        last10_mean,
-        best_val,
-        best_val_gini,
-        best_round_test,
-        best_round_pooled,
-    )
+    "last": last,
+    "last10_mean": last10_mean,
+    "best_val": best_val,
+    "best_val_gini": best_val_gini,
+    "best_round_test": best_round_test,
+    "best_round_pooled": best_round_pooled,
 }
 
 
@@ -90,7 +79,7 @@ def select(
     moment: str = "pre",
     split: str = "test",
 ) -> float:
-    """One number: metric [.., C] -> [..] at the rounds a rule picks,
-    averaged over them.
+    """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over
+    them.
     """
     return float(np.mean(metric(rec[moment, view, split][rule(rec, view, moment)])))

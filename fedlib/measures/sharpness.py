@@ -28,12 +28,10 @@ WHICH = ("all", "matrix")
 
 
 class Rise(NamedTuple):
-    """Growth of the loss, in its own unit: `asc` after one step along the gradient,
-    `pga` the largest on the way of an ascent.
-    """
+    """Growth of the loss, in its own unit."""
 
-    asc: float
-    pga: float
+    asc: float  # after one step along the gradient
+    pga: float  # the largest on the way of a projected gradient ascent
 
 
 class Eigenvalue(NamedTuple):
@@ -65,11 +63,8 @@ def apart(loss, w, which="all"):
             "or more dimensions"
         )
     buffers = getattr(loss, "buffers", ())
-    p = {
-        k: x.detach()
-        for k, x in w.items()
-        if k not in buffers and (which == "all" or x.dim() > 1)
-    }
+    varies = lambda k, x: k not in buffers and (which == "all" or x.dim() > 1)
+    p = {k: x.detach() for k, x in w.items() if varies(k, x)}
     if not p:
         raise ValueError(
             f"which = {which!r}: none of {', '.join(w)} is such a parameter"
@@ -97,11 +92,13 @@ def hvp(parts, p, v):
 
 
 def value(parts, p):
+    """The loss."""
     with torch.no_grad():
         return float(sum(f(p) for f in parts))
 
 
 def length(v):
+    """The 2-norm of a tree."""
     return float(inner(v, v).sqrt())
 
 
@@ -110,9 +107,9 @@ def rise(loss, w, rho=0.05, steps=10):
     """Growth of the loss in the ball of radius rho around w, in the 2-norm over all
     parameters.
 
-        asc = L(w + rho g / |g|) - L(w)                      g the gradient at w
-        pga: `steps` ascent steps of length rho / 4, projected to the ball; the largest
-            L(w + e) - L(w) seen, at least 0
+        asc = L(w + rho g / |g|) - L(w),    g the gradient at w
+        pga = max(0, L(w + e) - L(w)),      e on the way of `steps` ascent steps of
+                                            length rho / 4, projected to the ball
 
     It takes four steps to reach the rim. Where the gradient vanishes there is nowhere
     to go: both are 0. ValueError for a bad rho or a loss that is not finite.
@@ -143,8 +140,8 @@ def rise(loss, w, rho=0.05, steps=10):
 
 # ---------------------------------------------------------------- the Hessian
 def power(product, v, shift, iterations, tol):
-    """Power iteration on H + shift I from v: (Eigenvalue of H, |(H + shift I) v|,
-    the last v).
+    """Power iteration on H + shift I from v: (Eigenvalue of H, |(H + shift I) v|, the
+    last v).
 
         v <- (H + shift I) v / |(H + shift I) v|,    q = v' H v
 
@@ -161,11 +158,8 @@ def power(product, v, shift, iterations, tol):
         u = add(h, v, shift)
         # the largest may be 0, where nothing is relative
         size, scope = length(u), max(abs(q), 1e-3 * shift)
-        if (
-            size == 0
-            or abs(q - last) <= tol * scope
-            and length(add(h, v, -q)) <= math.sqrt(tol) * scope
-        ):
+        still = abs(q - last) <= tol * scope
+        if size == 0 or still and length(add(h, v, -q)) <= math.sqrt(tol) * scope:
             return Eigenvalue(q, True, k), size, v
         v, last = scale(u, 1 / size), q
     return Eigenvalue(q, False, iterations), size, v
@@ -187,9 +181,8 @@ def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
             "tolerance between 0 and 1"
         )
     p, parts = apart(loss, w, which)
-    start = normal(
-        fold(torch.tensor(int(seed), device=leaves(p)[0].device), tag("power")), p
-    )
+    key = torch.tensor(int(seed), device=leaves(p)[0].device)
+    start = normal(fold(key, tag("power")), p)
 
     def product(v):
         return hvp(parts, p, v)
@@ -197,9 +190,8 @@ def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
     first, size, v = power(product, start, 0.0, iterations, tol)
     if first.converged and first.value >= 0:
         return first
-    second, _, _ = power(
-        product, add(v, start, 1 / length(start)), size, iterations, tol
-    )
+    again = add(v, start, 1 / length(start))
+    second, _, _ = power(product, again, size, iterations, tol)
     best = max(second, first, key=lambda e: e.value)
     return best._replace(products=first.products + second.products)
 
@@ -216,12 +208,8 @@ def trace(loss, w, draws=10, seed=0, which="all"):
     P, like = sum(x.numel() for x in leaves(p)), leaves(p)[0]
     key, out = torch.tensor(int(seed), device=like.device), []
     for k in range(draws):
-        v = unrow(
-            torch.where(uniform(fold(key, tag("trace"), k), (P,)) < 0.5, -1.0, 1.0).to(
-                like.dtype
-            ),
-            p,
-        )
+        heads = uniform(fold(key, tag("trace"), k), (P,)) < 0.5
+        v = unrow(torch.where(heads, -1.0, 1.0).to(like.dtype), p)
         out.append(float(inner(v, hvp(parts, p, v))))
     t = torch.tensor(out, dtype=torch.float64)
     if not t.isfinite().all():
@@ -231,8 +219,8 @@ def trace(loss, w, draws=10, seed=0, which="all"):
 
 # ---------------------------------------------------------- the landscape as one number
 def area(z, radius=1.0, within=0.5):
-    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z
-    [..., p, p] on [-radius, radius]^2 -> [...].
+    """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z [..., p,
+    p] on [-radius, radius]^2 -> [...].
 
     ValueError if the grid does not reach as far as the disc, or holds a value that is
     not finite.

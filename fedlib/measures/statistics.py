@@ -16,8 +16,8 @@ from scipy import stats
 
 
 class Interval(NamedTuple):
-    """A mean over n values with the ends of its interval;
-    one value has no interval (lo and hi are nan).
+    """A mean over n values with the ends of its interval; one value has no interval (lo
+    and hi are nan).
     """
 
     mean: float
@@ -33,12 +33,9 @@ class Interval(NamedTuple):
         return (self.hi - self.lo) / 2
 
     def __str__(self):
-        many = (
-            f"[{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds"
-            if self.n > 1
-            else "one seed, no interval"
-        )
-        return f"{self.mean:.4g} ({many})"
+        if self.n == 1:
+            return f"{self.mean:.4g} (one seed, no interval)"
+        return f"{self.mean:.4g} ([{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds)"
 
 
 def interval(x, level=0.95, how="t", draws=10_000, seed=0):
@@ -118,16 +115,16 @@ class Ranks(NamedTuple):
 
 
 def average_ranks(table, higher_is_better=True, level=0.95):
-    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006):
-    table [N, M] -> Ranks.
+    """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006): table [N, M] ->
+    Ranks.
 
-        CD = q(level, M) sqrt(M (M + 1) / (6 N)),  q = quantile of the studentised range
-                                                   (df inf) / sqrt(2)
+        CD = q(level, M) sqrt(M (M + 1) / (6 N))
 
-    Ties share their average rank. Raises ValueError for fewer than three methods or two
-    settings, and for gaps in the table.
+    where q is the quantile of the studentised range (df inf) over sqrt(2). Ties share
+    their average rank. Raises ValueError for fewer than three methods or two settings,
+    and for gaps in the table.
     """
-    import scikit_posthocs
+    import scikit_posthocs  # here, since it takes a second to load
 
     table = pd.DataFrame(table).astype(float)
     n, m = table.shape
@@ -145,11 +142,8 @@ def average_ranks(table, higher_is_better=True, level=0.95):
         )
     ranks = table.rank(axis=1, ascending=not higher_is_better)
     p = float(stats.friedmanchisquare(*(table[c] for c in table)).pvalue)
-    cd = (
-        stats.studentized_range.ppf(level, m, np.inf)
-        / math.sqrt(2)
-        * math.sqrt(m * (m + 1) / (6 * n))
-    )
+    q = stats.studentized_range.ppf(level, m, np.inf) / math.sqrt(2)
+    cd = q * math.sqrt(m * (m + 1) / (6 * n))
     pairs = scikit_posthocs.posthoc_nemenyi_friedman(ranks.to_numpy())
     pairs.index = pairs.columns = table.columns
     return Ranks(ranks.mean().sort_values(kind="stable"), float(cd), p, pairs, n, level)
@@ -164,10 +158,8 @@ def smooth(values, window: int) -> np.ndarray:
         raise ValueError(f"smooth: window is {window}; use 1 (no smoothing) or more")
     total = np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1)
     i = np.arange(v.shape[-1])
-    low, high = (
-        np.maximum(i - (window - 1) // 2, 0),
-        np.minimum(i + window // 2 + 1, v.shape[-1]),
-    )
+    low = np.maximum(i - (window - 1) // 2, 0)
+    high = np.minimum(i + window // 2 + 1, v.shape[-1])
     return (total[..., high] - total[..., low]) / (high - low)
 
 
@@ -177,12 +169,10 @@ def kde(values, grid, bounds=(0, 100)) -> np.ndarray:
     """
     v = np.asarray(values, float).ravel()
     iqr = np.subtract(*np.percentile(v, [75, 25])) / 1.349
-    spread_ = min(s for s in (v.std(), iqr, np.inf) if s > 0)
-    width = (
-        0.9
-        * (spread_ if np.isfinite(spread_) else (bounds[1] - bounds[0]) / 50)
-        * len(v) ** -0.2
-    )
+    spread = min(s for s in (v.std(), iqr, np.inf) if s > 0)
+    if not np.isfinite(spread):  # all values are equal
+        spread = (bounds[1] - bounds[0]) / 50
+    width = 0.9 * spread * len(v) ** -0.2
     v = np.concatenate([v, 2 * bounds[0] - v, 2 * bounds[1] - v])
     z = (np.asarray(grid)[:, None] - v) / width
     return np.exp(-z * z / 2).sum(1) / (width * np.sqrt(2 * np.pi) * len(v) / 3)

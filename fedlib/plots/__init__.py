@@ -1,3 +1,61 @@
-"""One style for every figure, and the standard charts of the book."""
+"""One look for every figure of the book, its standard charts, and figures saved with
+where they come from.
 
-from .charts import *  # noqa: F403
+    from fedlib import plots
+    plots.use()
+
+theme          palette, styles of the methods, matplotlib's settings
+files          figures on disk: SVG, provenance
+place          the repository that figures belong to
+labels         where names stand in a figure
+curves         charts over rounds, and the client x round heat map
+distributions  charts of one number per client or seed
+comparisons    charts that set methods against each other
+surfaces       the loss around a model, flat and for the book's 3-D views
+"""
+
+from .comparisons import (  # noqa: F401
+    critical_difference,
+    outside_better,
+    radar,
+    scatter_labelled,
+    vectors,
+)
+from .curves import (  # noqa: F401
+    band,
+    by_client,
+    curves_with_interval,
+    gini_curves,
+    interval,
+    microscope,
+    series,
+    staleness,
+)
+from .distributions import bars_with_error, densities, dots, violins  # noqa: F401
+from .files import Saved, inline, origin, save, svg  # noqa: F401
+from .labels import label_ends, label_points, spread  # noqa: F401
+from .place import root  # noqa: F401
+from .surfaces import above, ladder, landscapes, save_cloud, save_surface  # noqa: F401
+from .theme import (  # noqa: F401
+    DASHES,
+    GRID,
+    HEAT,
+    INK,
+    LABELS,
+    MARKERS,
+    METHOD_STYLE,
+    PALETTE,
+    PAPER,
+    RC,
+    SIDES,
+    SIZE,
+    SOFT,
+    STRONG,
+    Style,
+    colour,
+    label,
+    look,
+    style,
+    text_colour,
+    use,
+)

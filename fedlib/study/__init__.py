@@ -1,7 +1,24 @@
 """Studies: grids of runs, named, computed once, stored, read many times.
 
-from fedlib.study.experiment import study
-study("fedga", "synthetic").table("mean_acc")
+    from fedlib.study.experiment import study
+    study("fedga", "synthetic").table("mean_acc")
+
+experiment    study(): a study's cells with their records, wherever these come from
+parameters    params.yaml and papers/*/studies.yaml, read and checked
+studies       the parameters of a study as cells, each of them one run
+compute       cells are computed, on this machine or another
+executor      where they are computed; cluster: a Dask cluster
+lock          a run is computed by one process at a time
+results       tables and arrays of a study; table: the csv that is written
+evidence      finished runs as Parquet files; packing: how these are written
+once          what a notebook measures once and keeps
+audit         evidence of all studies: compute, pack, check, verify
+identity      what names a run; foreign: a notebook's own method in that name
+fingerprints  whether an edit moved numbers; microruns, toys: on what that is seen
+guard         no stored run is taken for edited code; sources: which code counts
+compare       methods side by side on one task
+cost          time and bytes of a round
+flatness      how flat the minima are in which runs end
 """
 
 TIERS = ("tiny", "small", "paper")  # sizes of a study, from seconds to the papers' own

@@ -1,15 +1,13 @@
 """Evidence of all studies: compute it, pack it, check that it is whole, verify that it
 comes out again.
 
-    python -m fedlib evidence compute [PAPER[/STUDY] ...]
-            every run into runs/; says how long, can be killed
-    python -m fedlib evidence pack [PAPER[/STUDY] ...]     finished runs into evidence/
-    python -m fedlib evidence check
-            are all runs of all studies there and readable?
-    python -m fedlib evidence verify --sample 20
-            runs drawn at random, computed again and compared
+    python -m fedlib evidence compute [PAPER[/STUDY] ...]   every run into runs/
+    python -m fedlib evidence pack [PAPER[/STUDY] ...]      finished runs into evidence/
+    python -m fedlib evidence check                         is every run there?
+    python -m fedlib evidence verify --sample 20            do some come out again?
 
-`make evidence` is compute, then pack. All of it is about the tier that
+`compute` says how long it will take and can be killed; `verify` draws its runs at
+random. `make evidence` is compute, then pack. All of it is about the tier that
 params.yaml names.
 """
 
@@ -28,10 +26,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.errors import nearest
+from ..core.errors import Diverged, nearest
 from ..core.record import Record
 from ..core.task import Task
-from . import evidence, experiment, guard, identity, once, studies
+from . import evidence, guard, identity, once, packing, studies
+from .compute import compute_all, describe_cell, trained
 from .executor import cores
 
 STORE, AUDIT = Path("evidence"), Path("results/audit.csv")
@@ -41,12 +40,8 @@ def chosen(names=(), path="params.yaml"):
     """[(paper, study)] of "paper" and "paper/study", in the order of the files; all of
     them without names. Raises ValueError.
     """
-    there = [
-        (p, s)
-        for p, v in studies.load(path).items()
-        if isinstance(v, dict)
-        for s in v["studies"]
-    ]
+    papers = {p: v for p, v in studies.load(path).items() if isinstance(v, dict)}
+    there = [(p, name) for p, v in papers.items() for name in v["studies"]]
     known = [*dict.fromkeys(p for p, _ in there), *map("/".join, there)]
     for name in names:
         if name not in known:
@@ -62,7 +57,7 @@ def compute(names=(), runs="runs", workers=None):
 
     What is done stays when it is stopped.
     """
-    wanted = {ps: experiment.cells(*ps)[0] for ps in chosen(names)}
+    wanted = {ps: studies.cells(*ps)[0] for ps in chosen(names)}
     guard.check([c for todo in wanted.values() for c in todo], runs)
     missing = {ps: lacking(todo, runs) for ps, todo in wanted.items()}
     left, n = estimate(missing), workers or cores()
@@ -80,19 +75,19 @@ def compute(names=(), runs="runs", workers=None):
                 f"{minutes(time.time() - began)} so far, about {minutes(rest)} left",
                 flush=True,
             )
-            experiment.compute_all(todo, runs, workers)
+            compute_all(todo, runs, workers)
     print(f"All runs are there, after {minutes(time.time() - began)}.")
 
 
-def count(studies_):
-    return sum(map(len, studies_.values()))
+def count(cells_of):
+    """How many cells {study: [cell]} has."""
+    return sum(map(len, cells_of.values()))
 
 
 def lacking(todo, runs):
     """The cells whose run is not finished in the folder runs, each once."""
-    return list(
-        {c.id: c for c in todo if not Path(runs, c.id, "done").exists()}.values()
-    )
+    missing = {c.id: c for c in todo if not Path(runs, c.id, "done").exists()}
+    return list(missing.values())
 
 
 def estimate(missing):
@@ -108,20 +103,16 @@ def estimate(missing):
     out = {}
     for ps, todo in missing.items():
         known = [times[c.id] for c in todo if c.id in times]
-        out[ps] = sum(known) + (len(todo) - len(known)) * (
-            np.mean(known) if known else usual
-        )
+        each = np.mean(known) if known else usual
+        out[ps] = sum(known) + (len(todo) - len(known)) * each
     return out
 
 
 def minutes(seconds):
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    """A duration in words: "45 s", "12 min", "3.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # ---------------------------------------------------------------- pack
@@ -134,12 +125,10 @@ def pack(names=(), runs="runs", anew=False):
     total = 0
     for paper, name in chosen(names):
         items = packable(paper, name, runs, anew)
-        size = evidence.pack(items, STORE / f"{paper}-{name}")
+        folder = STORE / f"{paper}-{name}"
+        size = packing.pack(items, folder)
         total += size
-        print(
-            f"{STORE}/{paper}-{name}: {len(items)} runs, {size / 1e3:,.0f} kB",
-            flush=True,
-        )
+        print(f"{folder}: {len(items)} runs, {size / 1e3:,.0f} kB", flush=True)
     if not names:
         for path in once.pack(studies.load()["tier"]):
             total += path.stat().st_size
@@ -152,7 +141,7 @@ def packable(paper, name, runs, anew):
 
     Raises ValueError where that cannot be.
     """
-    todo, spec, _ = experiment.cells(paper, name)
+    todo, spec, _ = studies.cells(paper, name)
     guard.check(todo, runs)
     folder = STORE / f"{paper}-{name}"
     old = evidence.read(folder) if evidence.listed(folder, ("id",)) else {}
@@ -165,20 +154,19 @@ def packable(paper, name, runs, anew):
         )
     for c, r in found.values():
         refuse(c, r)
+    logs = spec.get("logs", {})
     return [
-        (i, described(paper, name, c), kept(r, c.seed, spec.get("logs", {})))
+        (i, described(paper, name, c), kept(r, c.seed, logs))
         for i, (c, r) in found.items()
     ]
 
 
 def kept(r, seed, seeds):
-    """The record without logs per client that are kept for fewer seeds: seeds
-    {name of a log: how many}.
+    """The record without the logs per client that are kept for fewer seeds: seeds {name
+    of a log: how many}.
     """
-    return evidence.without(
-        r,
-        [k for k, v in r.logs.items() if v.ndim > 1 and seed >= seeds.get(k, math.inf)],
-    )
+    per_client = [k for k, v in r.logs.items() if v.ndim > 1]
+    return packing.without(r, [k for k in per_client if seed >= seeds.get(k, math.inf)])
 
 
 def described(paper, name, cell):
@@ -189,8 +177,9 @@ def described(paper, name, cell):
 
 
 def record_of(cell, old, runs, anew):
-    """A cell's record, from what is packed or from runs/;
-    None where it is in neither.
+    """A cell's record, from what is packed or from runs/; None where it is in neither.
+
+    anew: runs/ goes first.
     """
     done = Path(runs, cell.id, "done").exists()
     if cell.id in old and not (anew and done):
@@ -200,16 +189,15 @@ def record_of(cell, old, runs, anew):
 
 def refuse(cell, r):
     """Raise ValueError for a run that nobody could make again."""
-    remedy = f"delete runs/{cell.id} and compute it again"
-    if r.meta["commit"].endswith("+") or r.meta["commit"] == "unknown":
+    commit, remedy = r.meta["commit"], f"delete runs/{cell.id} and compute it again"
+    if commit.endswith("+") or commit == "unknown":
         raise ValueError(
-            f"{experiment.called(cell)} was made by sources that are in no commit "
-            f"({r.meta['commit']}), so that nobody can make it again: commit "
-            f"them, {remedy}"
+            f"{describe_cell(cell)} was made by sources that are in no commit "
+            f"({commit}), so that nobody can make it again: commit them, {remedy}"
         )
     if "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]:
         raise ValueError(
-            f"{experiment.called(cell)} ends in round {r.rounds[-1]} of "
+            f"{describe_cell(cell)} ends in round {r.rounds[-1]} of "
             f"{r.meta['rounds']} and is not marked as diverged: {remedy}"
         )
 
@@ -217,34 +205,16 @@ def refuse(cell, r):
 # ---------------------------------------------------------------- check
 def check(limit=40e6):
     """[what is wrong] with evidence/: studies without their runs, runs that no study
-    wants, damaged files, too many bytes.
+    wants, damaged files, more than `limit` bytes. Prints how much is there.
     """
-    wrong, folders = [], {f for f in STORE.glob("*") if f.is_dir() and f != once.STORE}
-    n, size = 0, sum(f.stat().st_size for f in once.STORE.glob("*"))
-    for paper, name in chosen():
-        folder = STORE / f"{paper}-{name}"
-        folders.discard(folder)
-        want = {c.id: c for c in experiment.cells(paper, name)[0]}
-        try:
-            have = {row["id"]: row for row in evidence.listed(folder)}
-            missing, more = (
-                [want[i] for i in want if i not in have],
-                [have[i] for i in have if i not in want],
-            )
-            if missing or more:
-                wrong.append(
-                    f"{folder}: "
-                    + "; ".join(
-                        filter(None, (lost(missing, len(want)), idle(more, missing)))
-                    )
-                )
-            evidence.read(folder, ()) if have else None
-        except evidence.Damaged as e:
-            wrong.append(str(e))
-            continue
-        n += len(have)
-        size += sum(f.stat().st_size for f in folder.glob("*"))
-    wrong += [f"{f}: belongs to no study; delete it" for f in sorted(folders)]
+    wrong, wanted = [], {STORE / f"{p}-{s}": (p, s) for p, s in chosen()}
+    n, size = 0, bytes_in(once.STORE)
+    for folder, ps in wanted.items():
+        runs, taken, faults = check_study(folder, studies.cells(*ps)[0])
+        n, size, wrong = n + runs, size + taken, wrong + faults
+    folders = {f for f in STORE.glob("*") if f.is_dir() and f != once.STORE}
+    extra = sorted(folders - wanted.keys())
+    wrong += [f"{f}: belongs to no study; delete it" for f in extra]
     if size > limit:
         wrong.append(
             f"{STORE} has {size / 1e6:.1f} MB, more than {limit / 1e6:.0f} MB: let "
@@ -254,78 +224,111 @@ def check(limit=40e6):
     return wrong
 
 
-def lost(missing, n):
-    """What is missing, in words."""
-    return (
-        (
-            f"{len(missing)} of {n} runs are missing, the first is "
-            f"{experiment.called(missing[0])}"
-        )
-        if missing
-        else ""
-    )
-
-
-def idle(more, missing):
-    """Stored runs that no study wants, and by which versions they were
-    made, if that is why.
+def check_study(folder, cells):
+    """(runs, bytes, [what is wrong]) of the folder of a study with these cells; a
+    damaged one counts nothing.
     """
-    if not more:
+    want, wrong = {c.id: c for c in cells}, []
+    try:
+        have = {row["id"]: row for row in evidence.listed(folder)}
+        missing = [c for i, c in want.items() if i not in have]
+        extra = [row for i, row in have.items() if i not in want]
+        faults = [*filter(None, (lost(missing, len(want)), idle(extra, missing)))]
+        if faults:
+            wrong.append(f"{folder}: {'; '.join(faults)}")
+        if have:
+            evidence.read(folder, ())
+    except evidence.Damaged as e:
+        return 0, 0, [*wrong, str(e)]
+    return len(have), bytes_in(folder), wrong
+
+
+def bytes_in(folder):
+    return sum(f.stat().st_size for f in folder.glob("*"))
+
+
+def lost(missing, n):
+    """Which of n runs are missing, in words; "" where none is."""
+    if not missing:
+        return ""
+    first = describe_cell(missing[0])
+    return f"{len(missing)} of {n} runs are missing, the first is {first}"
+
+
+def idle(extra, missing):
+    """Stored runs that no study wants, in words, with the versions by which they were
+    made, if that is why; "" where there are none.
+    """
+    if not extra:
         return ""
     now = {(c.dataset, c.method, c.setting, c.seed): c for c in missing}
-    for row in more:
+    for row in extra:
         c = now.get((row["dataset"], row["method"], row["setting"], row["seed"]))
         if c:
-            old, new = json.loads(row["versions"]), identity.raised(identity.units(c))
-            moved = [
-                f"{u} {old.get(u, 1)}, now {new.get(u, 1)}"
-                for u in {**old, **new}
-                if old.get(u) != new.get(u)
-            ]
+            moved = version_changes(json.loads(row["versions"]), c)
             what = f"versions ({'; '.join(moved)})" if moved else "settings"
-            return f"{len(more)} are of other {what}: compute and pack again"
-    return f"{len(more)} are of settings that the study does not have: pack again"
+            return f"{len(extra)} are of other {what}: compute and pack again"
+    return f"{len(extra)} are of settings that the study does not have: pack again"
+
+
+def version_changes(old, cell):
+    """["method FedAS 1, now 2"] of a cell's units; old {unit: version then}."""
+    new = identity.raised(identity.units(cell))
+    then_and_now = [(u, old.get(u, 1), new.get(u, 1)) for u in {**old, **new}]
+    return [f"{u} {a}, now {b}" for u, a, b in then_and_now if a != b]
 
 
 # ---------------------------------------------------------------- verify
 def verify(sample, seed=0, names=()):
     """Compute `sample` stored runs again, drawn at random, and compare -> table, one
-    row per run.
-
-    verdict: "same" to the last hit; "rounding", where nothing differs in round 0 and no
-    mean accuracy is further off than three times what starting weights times (1 + 1e-7)
-    make of it, at least 0.6 points; else "DIFFERS".
+    row per run; its verdicts are those of `compare`.
     """
     torch.set_num_threads(1)
     rows, have = [], []
     for ps in chosen(names):
         stored = {row["id"] for row in evidence.listed(STORE / "-".join(ps), ("id",))}
-        have += [(ps, c) for c in experiment.cells(*ps)[0] if c.id in stored]
+        have += [(ps, c) for c in studies.cells(*ps)[0] if c.id in stored]
     for (paper, name), c in random.Random(seed).sample(have, min(sample, len(have))):
-        old, began = evidence.find({c.id}, paper, name, STORE)[c.id], time.time()
-        new = again(c)
-        share, first, points = apart(old, new)
-        verdict = "same"
-        if share:
-            allowed = max(0.6, 3 * apart(new, again(c, 1e-7))[2])
-            verdict = "rounding" if first > 0 and points <= allowed else "DIFFERS"
-        rows.append(
-            {
-                "study": f"{paper}/{name}",
-                "data set": c.dataset,
-                "method": c.method,
-                "setting": c.setting,
-                "seed": c.seed,
-            }
-            | {"verdict": verdict, "hits that differ, %": 100 * share, "points": points}
-            | {"commit then": old.meta["commit"], "now": new.meta["commit"]}
-        )
+        began = time.time()
+        old = evidence.find({c.id}, paper, name, STORE)[c.id]
+        found = compare(c, old)
+        cell = {
+            "study": f"{paper}/{name}",
+            "data set": c.dataset,
+            "method": c.method,
+            "setting": c.setting,
+            "seed": c.seed,
+        }
+        rows.append(cell | found)
         print(
-            f"{verdict:9} {paper}/{name} {experiment.called(c)}: {100 * share:.2g} % "
-            f"of the hits, {points:.2g} points, {time.time() - began:.1f} s",
+            f"{found['verdict']:9} {paper}/{name} {describe_cell(c)}: "
+            f"{found['hits that differ, %']:.2g} % of the hits, "
+            f"{found['points']:.2g} points, {time.time() - began:.1f} s",
             flush=True,
         )
     return pd.DataFrame(rows)
+
+
+def compare(cell, old):
+    """The columns of a verification: a cell computed again, beside its stored record.
+
+    verdict: "same" to the last hit; "rounding", where nothing differs in round 0 and no
+    mean accuracy is further off than three times what starting weights times (1 + 1e-7)
+    make of it, at least 0.6 points; else "DIFFERS".
+    """
+    new = again(cell)
+    share, first, points = apart(old, new)
+    verdict = "same"
+    if share:
+        allowed = max(0.6, 3 * apart(new, again(cell, 1e-7))[2])
+        verdict = "rounding" if first > 0 and points <= allowed else "DIFFERS"
+    return {
+        "verdict": verdict,
+        "hits that differ, %": 100 * share,
+        "points": points,
+        "commit then": old.meta["commit"],
+        "now": new.meta["commit"],
+    }
 
 
 def again(cell, noise=0.0):
@@ -343,8 +346,8 @@ def again(cell, noise=0.0):
 
     with patch.object(Task, "init", shaken if noise else init):
         try:
-            return experiment.trained(replace(cell), device="cpu")[2]
-        except experiment.engine.Diverged as e:
+            return trained(replace(cell), device="cpu")[2]
+        except Diverged as e:
             return e.record
 
 
@@ -353,22 +356,16 @@ def apart(a, b):
     largest difference of a mean in points).
     """
     share, first, points = 0.0, math.inf, 0.0
-    for k in a.views:
-        if a.views[k].shape != b.views[k].shape:
+    for k, x in a.views.items():
+        y = b.views[k]
+        if x.shape != y.shape:
             return 1.0, 0, math.inf
-        differs = ~(
-            (a.views[k] == b.views[k]) | (np.isnan(a.views[k]) & np.isnan(b.views[k]))
-        )
+        differs = ~((x == y) | (np.isnan(x) & np.isnan(y)))
         share = max(share, float(differs.mean()))
         if differs.any():
             first = min(first, int(a.rounds[np.flatnonzero(differs.any(1))[0]]))
-        points = max(
-            points,
-            float(
-                100
-                * np.abs(np.nanmean(a.views[k], 1) - np.nanmean(b.views[k], 1)).max()
-            ),
-        )
+        off = 100 * np.abs(np.nanmean(x, 1) - np.nanmean(y, 1)).max()
+        points = max(points, float(off))
     return share, first, points
 
 
@@ -385,14 +382,21 @@ def command(args):
         if wrong:
             raise ValueError(f"{len(wrong)} faults in {STORE}, see above")
     else:
-        found = verify(args.sample, args.seed, args.names)
-        if args.write:
-            found.to_csv(AUDIT, index=False, float_format="%.3g")
-        counts = found.verdict.value_counts()
-        print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
-        if "DIFFERS" in counts:
-            raise ValueError(
-                "stored runs do not come out again: either the code has changed "
-                "without a new version (python -m fedlib.study.fingerprints check says "
-                "where), or this machine computes otherwise"
-            )
+        print_verdicts(verify(args.sample, args.seed, args.names), args.write)
+
+
+def print_verdicts(found, write):
+    """How many runs came out the same; ValueError where one differs.
+
+    write: keep the table in AUDIT.
+    """
+    if write:
+        found.to_csv(AUDIT, index=False, float_format="%.3g")
+    counts = found.verdict.value_counts()
+    print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
+    if "DIFFERS" in counts:
+        raise ValueError(
+            "stored runs do not come out again: either the code has changed "
+            "without a new version (python -m fedlib.study.fingerprints check says "
+            "where), or this machine computes otherwise"
+        )

@@ -1,22 +1,26 @@
-"""A Dask cluster for studies: how to start one, and that its workers compute
-our numbers.
+"""A Dask cluster for studies: how to start one, and that its workers compute our
+numbers.
 
-On every machine `pip install 'fedlib[cluster]'` and the same commit of this
-package, then
+On every machine `pip install 'fedlib[cluster]'` and the same commit of this package.
+Then, on one machine, the scheduler, which prints its address:
 
     dask scheduler --host 10.0.0.5
-            on one machine; it prints the address
+
+On every machine, in the folder of the repository, the workers:
+
     dask worker tcp://10.0.0.5:8786 --nthreads 1 --nworkers 8
-            on every machine, in the folder of the repository
+
+And a study:
+
     python -m fedlib run fedga/synthetic --scheduler tcp://10.0.0.5:8786
 
-Under Slurm dask-jobqueue starts the workers as jobs; under PBS it is PBSCluster:
+Under Slurm dask-jobqueue starts the workers as jobs; under PBS it is PBSCluster. Here
+are 4 jobs of 8 workers, each of one thread:
 
     from dask_jobqueue import SLURMCluster
-    slurm = SLURMCluster(queue="short", walltime="04:00:00", cores=8, processes=8,
-        memory="32GB")
+    size = dict(walltime="04:00:00", cores=8, processes=8, memory="32GB")
+    slurm = SLURMCluster(queue="short", **size)
     slurm.scale(jobs=4)
-            4 jobs of 8 workers, each of one thread
     study("fedga", "synthetic", executor=slurm.scheduler_address)
 
 Finished runs end up in the caller's folder `runs`. Where the workers see that folder
@@ -48,7 +52,7 @@ class CodeError(ValueError):
 
 
 def connect(address, where="the address"):
-    """A Dask client.
+    """A Dask client of the scheduler at an address, "tcp://host:port".
 
     where: what the user has to correct if there is no scheduler. Raises ValueError.
     """
@@ -59,7 +63,7 @@ def connect(address, where="the address"):
             "`dask scheduler` prints it"
         )
     try:
-        from distributed import Client
+        from distributed import Client  # here, since Dask is optional
     except ImportError as e:
         raise ValueError(
             f"scheduler {address}: Dask is not installed here; pip install "
@@ -76,34 +80,31 @@ def connect(address, where="the address"):
 
 
 def listens(protocol, host, port):
-    """Raises OSError unless something is there that may be a scheduler; a client by
-    itself would wait for ever.
+    """OSError unless something is there that may be a scheduler; a client by itself
+    would wait for ever.
     """
-    from distributed import Security
+    if protocol == "tls":
+        from distributed import Security  # here, since Dask is optional
 
-    if (
-        protocol == "tls"
-        and Security().get_connection_args("client").get("ssl_context") is None
-    ):
-        raise OSError(
-            "Dask's configuration names no certificates, see distributed.comm.tls"
-        )
+        if Security().get_connection_args("client").get("ssl_context") is None:
+            raise OSError(
+                "Dask's configuration names no certificates, see distributed.comm.tls"
+            )
     with socket.create_connection((host, port), PATIENCE) as s:
         if protocol == "tcp" and not s.recv(1):  # a scheduler speaks first
             raise OSError("what is there hangs up")
 
 
 def check(client):
-    """Refuse workers that run other code, before anything is submitted."""
+    """Refuse workers that run other code, before anything is submitted.
+
+    Raises CodeError.
+    """
     at, mine = client.scheduler.address, version()
     found = client.run(first, on_error="return")
     if not found:
-        log.warning(
-            "%s has no workers yet; runs begin when one comes: dask worker %s "
-            "--nthreads 1",
-            at,
-            at,
-        )
+        start = f"dask worker {at} --nthreads 1"
+        log.warning("%s has no workers yet; runs begin when one comes: %s", at, start)
     for worker, theirs in sorted(found.items()):
         if isinstance(theirs, Exception):
             raise CodeError(
@@ -117,16 +118,15 @@ def check(client):
 
 def call(expected, f, *args):
     """f(*args) on a worker that may have come after the check, with one thread."""
-    mine = first()
+    mine, me = first(), f"worker {os.getpid()} on {socket.gethostname()}"
     if mine != expected:
-        raise CodeError(
-            other(f"worker {os.getpid()} on {socket.gethostname()}", mine, expected)
-        )
+        raise CodeError(other(me, mine, expected))
     torch.set_num_threads(1)
     return f(*args)
 
 
 def other(who, theirs, mine):
+    """What to do about a worker that has other code."""
     return (
         f"{who} has {theirs}, the caller has {mine}: bring both to the same commit and "
         "the same torch, then start workers and notebook again"
@@ -137,10 +137,8 @@ def version():
     """The code that decides numbers: a digest of fedlib's sources as they are on disk,
     and the release of torch.
     """
-    return (
-        # a build for a GPU is the same
-        f"fedlib {sources('**/*.py')[:12]}, torch {torch.__version__.partition('+')[0]}"
-    )
+    release = torch.__version__.partition("+")[0]  # a build for a GPU is the same
+    return f"fedlib {sources('**/*.py')[:12]}, torch {release}"
 
 
 @functools.cache

@@ -39,20 +39,16 @@ VIEWS = ("personal", "tuned", "global")
 
 @dataclass
 class Comparison:
-    """records: {name: [Record of every seed]}.
+    """Methods side by side, S seeds of each."""
 
-    `rule` chooses the round that counts (a function of fedlib.core.record).
-    """
-
-    records: dict[str, list[Record]]
-    rule: Rule
-    view: str | None = None
+    records: dict[str, list[Record]]  # {name: [Record of every seed]}
+    rule: Rule  # chooses the round that counts, see fedlib.measures.selection
+    view: str | None = None  # the model that is scored; None: the first of VIEWS
 
     def seen(self, name: str) -> str:
         """The view that is scored."""
-        have = [
-            v for moment, v, split in self.records[name][0].views if moment == "pre"
-        ]
+        views = self.records[name][0].views
+        have = [view for moment, view, _ in views if moment == "pre"]
         if self.view is None:
             return next((v for v in VIEWS if v in have), have[0])
         if self.view not in have:
@@ -65,58 +61,38 @@ class Comparison:
         """A metric of the clients' test accuracies [.., C] at the round that counts,
         for every seed -> [S].
         """
-        view = self.seen(name)
-        return np.array(
-            [
-                np.mean(metric(r["pre", view, "test"][self.rule(r, view)]))
-                for r in self.records[name]
-            ]
-        )
+        each = self._counting(name)
+        return np.array([np.mean(metric(r[key][at])) for r, key, at in each])
 
     def bias(self, name: str, metric: Metric) -> np.ndarray:
         """A bias (a function of counts, see fedlib.measures.bias) over all clients'
         test rows together, for every seed -> [S].
         """
-        view = self.seen(name)
-        return np.array(
-            [
-                np.mean(
-                    metric(
-                        bias.pooled(r.cells["pre", view, "test"][self.rule(r, view)])
-                    )
-                )
-                for r in self.records[name]
-            ]
-        )
+        each = self._counting(name)
+        counts = [bias.pooled(r.cells[key][at]) for r, key, at in each]
+        return np.array([np.mean(metric(n)) for n in counts])
 
     def accuracies(self, name: str) -> np.ndarray:
         """Test accuracy of every client at the round that counts [S, C], fractions."""
-        view = self.seen(name)
-        return np.stack(
-            [
-                r["pre", view, "test"][self.rule(r, view)].mean(0)
-                for r in self.records[name]
-            ]
-        )
+        return np.stack([r[key][at].mean(0) for r, key, at in self._counting(name)])
 
     def left_out(self, name: str) -> np.ndarray:
         """Accuracy of the global model on the rows of clients that never took part,
         percent, for every seed -> [S].
         """
-        view = (
-            "global"
-            if ("guest", "global", "test") in self.records[name][0].views
-            else self.seen(name)
-        )
+        views = self.records[name][0].views
+        has_global = ("guest", "global", "test") in views
+        key = "guest", "global" if has_global else self.seen(name), "test"
+        each = self._counting(name)
         return np.array(
-            [
-                100
-                * metrics.mean_acc(
-                    r["guest", view, "test"][self.rule(r, self.seen(name))]
-                ).mean()
-                for r in self.records[name]
-            ]
+            [100 * metrics.mean_acc(r[key][at]).mean() for r, _, at in each]
         )
+
+    def _counting(self, name):
+        """[(record, key of its test accuracies, evaluations that count)]."""
+        view = self.seen(name)
+        recs = self.records[name]
+        return [(r, ("pre", view, "test"), self.rule(r, view)) for r in recs]
 
     @property
     def table(self) -> DataFrame:
@@ -126,51 +102,46 @@ class Comparison:
         """
         import pandas as pd  # here, so that `import fedlib` stays quick
 
+        rows = {name: self._row(name) for name in self.records}
+        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+        names = {c: c.removeprefix("± ") for c in frame if c != "model"}
+        fractions = ("Gini", *BIAS)
+        digits = {c: 3 if name in fractions else 1 for c, name in names.items()}
+        all_global = (frame.model == "global").all()
+        return frame.round(digits).drop(columns="model" if all_global else [])
+
+    def _row(self, name):
+        """{column: value} of one method."""
+        # here, so that `import fedlib` stays quick
         from ..measures.statistics import interval
 
-        rows = {}
-        for name, recs in self.records.items():
-            row = rows[name] = {}
-            found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
-            if any(moment == "guest" for moment, *_ in recs[0].views):
-                found["left out %"] = self.left_out(name)
-            found |= (
-                {c: self.bias(name, f) for c, f in BIAS.items()}
-                if recs[0].cells
-                else {}
-            )
-            for column, values in found.items():
-                i = interval(values)
-                row[column] = i.mean
-                if len(recs) > 1:
-                    row[f"± {column}"] = i.half
-            row["model"] = self.seen(name)
-        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
-        digits = {
-            c: 3 if c.removeprefix("± ") in ("Gini", *BIAS) else 1
-            for c in frame
-            if c != "model"
-        }
-        return frame.round(digits).drop(
-            columns="model" if (frame.model == "global").all() else []
-        )
+        row, recs = {}, self.records[name]
+        found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
+        if any(moment == "guest" for moment, *_ in recs[0].views):
+            found["left out %"] = self.left_out(name)
+        if recs[0].cells:
+            found |= {c: self.bias(name, f) for c, f in BIAS.items()}
+        for column, values in found.items():
+            i = interval(values)
+            row[column] = i.mean
+            if len(recs) > 1:
+                row[f"± {column}"] = i.half
+        return row | {"model": self.seen(name)}
 
     def violin(self, ax: Axes | None = None) -> Axes:
         """The distribution of client accuracies, in percent, all seeds together; bar:
         median, triangle: worst tenth.
         """
-        import matplotlib.pyplot as plt
+        import matplotlib.pyplot as plt  # here, so that it is imported to draw only
 
         from .. import plots
 
+        values = {name: 100 * self.accuracies(name) for name in self.records}
         with plt.rc_context(plots.RC):
             if ax is None:
-                _, ax = plt.subplots(
-                    figsize=(plots.SIZE[0], 0.9 + 0.5 * len(self.records))
-                )
-            plots.violins(
-                {name: 100 * self.accuracies(name) for name in self.records}, ax
-            )
+                size = plots.SIZE[0], 0.9 + 0.5 * len(values)
+                _, ax = plt.subplots(figsize=size)
+            plots.violins(values, ax)
             ax.set_xlabel("test accuracy of a client, %")
         return ax
 
@@ -233,8 +204,8 @@ def compare(
 
 @contextmanager
 def one_thread():
-    """Small models on a CPU: a second thread costs more than it brings,
-    far more when the machine is busy.
+    """Small models on a CPU: a second thread costs more than it brings, far more when
+    the machine is busy.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -247,9 +218,8 @@ def one_thread():
 def named(entry, task):
     """(name in the table, Method)."""
     if isinstance(entry, Method):
-        return next(
-            (n for n, c in METHODS.items() if c is type(entry)), type(entry).__name__
-        ), entry
+        cls = type(entry)
+        return next((n for n, c in METHODS.items() if c is cls), cls.__name__), entry
     name, given = (entry, {}) if isinstance(entry, str) else entry
     told = ", ".join(f"{k}={v}" for k, v in given.items())
     return f"{name}({told})" if told else name, make(name, task, **given)

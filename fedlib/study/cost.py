@@ -15,11 +15,12 @@ from ..core.method import Round
 from ..core.random import fold
 from ..core.tree import pick
 from ..methods.make import make
-from . import experiment
+from . import compute, studies
 from .compare import one_thread
 
 # rounds of a short and of a long run: their difference evaluates nothing
 FEW, MANY = 1, 3
+COMMON = {"lr", "epochs", "momentum", "decay", "last", "shuffle"}  # all methods' own
 
 
 def seconds_per_round(method):
@@ -29,15 +30,8 @@ def seconds_per_round(method):
 
     def spent(rounds):
         began = time.process_time()
-        engine.run(
-            method,
-            method.task,
-            rounds,
-            every=rounds,
-            splits=("test",),
-            progress=False,
-            device="cpu",
-        )
+        how = {"every": rounds, "splits": ("test",), "progress": False}
+        engine.run(method, method.task, rounds, device="cpu", **how)
         return time.process_time() - began
 
     return (spent(MANY) - spent(FEW)) / (MANY - FEW)
@@ -47,8 +41,9 @@ def gradients(cell):
     """Gradients of one batch that the first client computes in a round, counted while
     it trains; of a head or body alone, too.
     """
-    task, seen = experiment.task_of(cell.task, cell.seed, cell.dataset), []
-    task = dataclasses.replace(task)  # a copy of its own, whose loss counts
+    seen = []
+    # a copy of its own, whose loss counts
+    task = dataclasses.replace(compute.task_of(cell.task, cell.seed, cell.dataset))
 
     class Counting(type(task.loss)):
         def __call__(self, w, b):
@@ -56,15 +51,13 @@ def gradients(cell):
             return super().__call__(w, b)
 
     task.__dict__["loss"] = Counting(task)
-    m, w, ids = (
-        make(cell.method, task, **json.loads(cell.kwargs)),
-        task.init(cell.seed),
-        torch.arange(1),
-    )
+    m = make(cell.method, task, **json.loads(cell.kwargs))
+    w, ids = task.init(cell.seed), torch.arange(1)
     shard = task.shards(cell.seed, 0, 1, ids, m.plans())[0]
     with torch.no_grad():
         r = Round(0, 1, fold(torch.tensor(cell.seed), 0, -999), None, ids)
-        down, mine = pick(m.send(m.server(w, r), ids), 0), m.client(w, shard)
+        down = pick(m.send(m.server(w, r), ids), 0)
+        mine = m.client(w, shard)
         mine, before = m.receive(down, mine, shard), len(seen)
         m.local(down, mine, shard)
     return sum(seen[before:])
@@ -78,48 +71,51 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
     has them. Every repetition times the reference and then each method. Bytes are those
     of a client and round, an `ask` counted on both ways.
     """
-    cells = [
-        c
-        for c in experiment.cells(paper, study)[0]
-        if c.dataset == dataset and c.seed == 0
-    ]
+    cells = studies.cells(paper, study)[0]
+    cells = [c for c in cells if c.dataset == dataset and c.seed == 0]
     entries = {c.method: json.loads(c.kwargs) for c in reversed(cells)}
-    task, common = (
-        experiment.task_of(cells[0].task, 0, dataset),
-        {"lr", "epochs", "momentum", "decay", "last", "shuffle"},
-    )
-    usual = {k: v for k, v in json.loads(cells[0].kwargs).items() if k in common}
-    made = {
-        n: make(n, task, **(usual | entries.get(n, {})))
-        for n in (methods or list(dict.fromkeys(c.method for c in cells)))
-    }
-    ratios, base = {n: [] for n in made}, make(reference, task, **usual)
-    with one_thread(), torch.no_grad():
-        for _ in range(repeats):
-            unit = seconds_per_round(base)
-            for n, m in made.items():
-                ratios[n].append(seconds_per_round(m) / unit)
-    out = {}
-    for n, m in made.items():
-        sent = engine.run(
-            m, task, 1, progress=False, device="cpu", splits=("test",)
-        ).meta["bytes"]
-        total = {
-            way: sum(x["bytes"] for x in sent.get(way, {}).values())
-            for way in ("down", "ask", "up", "answer")
-        }
-        out[n] = {
+    task = compute.task_of(cells[0].task, 0, dataset)
+    first = json.loads(cells[0].kwargs)
+    usual = {k: v for k, v in first.items() if k in COMMON}
+    names = methods or list(dict.fromkeys(c.method for c in cells))
+    made = {n: make(n, task, **(usual | entries.get(n, {}))) for n in names}
+    ratios = time_ratios(make(reference, task, **usual), made, repeats)
+    out = {
+        n: {
             "seconds_over_fedavg": float(np.median(ratios[n])),
-            "bytes_up": total["up"] + total["answer"],
-            "bytes_down": total["down"] + total["ask"],
+            **bytes_per_round(m),
             "ratios": ratios[n],
         }
+        for n, m in made.items()
+    }
     return pd.DataFrame.from_dict(out, orient="index").rename_axis("method")
 
 
+def time_ratios(reference, methods, repeats):
+    """{name: [seconds of a round over the reference's, one a repetition]}."""
+    ratios = {n: [] for n in methods}
+    with one_thread(), torch.no_grad():
+        for _ in range(repeats):
+            unit = seconds_per_round(reference)
+            for n, m in methods.items():
+                ratios[n].append(seconds_per_round(m) / unit)
+    return ratios
+
+
+def bytes_per_round(method):
+    """{bytes_up, bytes_down} of a client in a round."""
+    how = {"progress": False, "device": "cpu", "splits": ("test",)}
+    sent = engine.run(method, method.task, 1, **how).meta["bytes"]
+    total = lambda way: sum(x["bytes"] for x in sent.get(way, {}).values())
+    return {
+        "bytes_up": total("up") + total("answer"),
+        "bytes_down": total("down") + total("ask"),
+    }
+
+
 def rows(table, paper, dataset, data, tier):
-    """The table as rows of results/seeds: one per repetition of the timing,
-    one for each number of bytes.
+    """The table as rows of results/seeds: one per repetition of the timing, one for
+    each number of bytes.
     """
     base = dict(
         paper=paper,

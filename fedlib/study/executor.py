@@ -1,18 +1,16 @@
 """Where runs are computed: one argument of `experiment.study`, or the environment
 variable FEDLIB_SCHEDULER.
 
-    study("fedga", "synthetic")
-            processes of this machine, one thread each
-    study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")  a Dask cluster
-    study("fedga", "synthetic", executor=ThreadPoolExecutor(2))
-            whatever has submit(f, *args) -> Future
+    study("fedga", "synthetic")                                  # processes, one a core
+    study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")  # a Dask cluster
+    study("fedga", "synthetic", executor=ThreadPoolExecutor(2))  # whatever has submit
 
     python -m fedlib run fedga/synthetic --scheduler tcp://10.0.0.5:8786
     FEDLIB_SCHEDULER=tcp://10.0.0.5:8786 dvc repro
-            all notebooks, no line of them changed
 
-Where nothing is said, FEDLIB_SCHEDULER counts; an argument `executor` or `workers` goes
-before it.
+An executor of one's own has submit(f, *args) -> Future. With FEDLIB_SCHEDULER all
+notebooks run on a cluster, no line of them changed; it counts where nothing is said,
+an argument `executor` or `workers` goes before it.
 
 How to start a cluster, also under Slurm and PBS: fedlib.study.cluster.
 """
@@ -49,7 +47,7 @@ def opened(executor=None, workers=None, most=None, device=None):
         executor = os.environ.get(VARIABLE) or None
     if executor is None:
         workers = workers or cores(device)
-        with processes(min(workers, workers if most is None else most)) as submit:
+        with processes(workers if most is None else min(workers, most)) as submit:
             yield submit
     elif isinstance(executor, str):
         client = cluster.connect(executor, f"--scheduler, executor= or {VARIABLE}")
@@ -66,24 +64,21 @@ def opened(executor=None, workers=None, most=None, device=None):
         yield functools.partial(executor.submit, cluster.call, version(), attempt)
     else:
         raise ValueError(
-            f"executor = {executor!r}: give the address of a scheduler, "
-            "as tcp://10.0.0.5:8786, an object with submit(f, "
-            "*args) -> concurrent.futures.Future, or None"
+            f"executor = {executor!r}: give the address of a scheduler, as "
+            "tcp://10.0.0.5:8786, an object with submit(f, *args) -> "
+            "concurrent.futures.Future, or None"
         )
 
 
 def cores(device=None):
     """How many runs at once: one per core that we may use, one where there is a GPU."""
-    return (
-        1
-        if torch.cuda.is_available() and device != "cpu"
-        else len(os.sched_getaffinity(0))
-    )
+    on_gpu = torch.cuda.is_available() and device != "cpu"
+    return 1 if on_gpu else len(os.sched_getaffinity(0))
 
 
 def results(submit, f, items, *args):
     """(i, f(items[i], *args), None) or (i, None, the exception), in the order in which
-    they end. Raises CodeError at once.
+    they end; submit None: in this process. Raises CodeError at once.
     """
     if submit is None:
         for i, item in enumerate(items):
@@ -124,11 +119,9 @@ def reason(error):
     """An exception in one line, wherever it was raised."""
     if isinstance(error, CancelledError):
         return "cancelled: the scheduler has gone, or was told to stop it"
-    return (
-        str(error)
-        if isinstance(error, WorkerError)
-        else f"{type(error).__name__}: {error}"
-    )
+    if isinstance(error, WorkerError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 # ---------------------------------------------------------------- this machine
@@ -143,10 +136,9 @@ def processes(n):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context(start_method())
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["fedlib.study.experiment"])
-    with ProcessPoolExecutor(
-        n, mp_context=context, initializer=begin, initargs=(dict(os.environ),)
-    ) as pool:
+        context.set_forkserver_preload(["fedlib.study.compute"])
+    start = {"initializer": begin, "initargs": (dict(os.environ),)}
+    with ProcessPoolExecutor(n, mp_context=context, **start) as pool:
         try:
             yield functools.partial(pool.submit, attempt)
         except BaseException:  # interrupted: do not wait for what has not begun
@@ -158,9 +150,8 @@ def start_method():
     """forkserver, or spawn where that is not safe: off Linux, and after an edit, as the
     server keeps the code of its start.
     """
-    return (
-        "forkserver" if sys.platform == "linux" and version() == served() else "spawn"
-    )
+    safe = sys.platform == "linux" and version() == served()
+    return "forkserver" if safe else "spawn"
 
 
 @functools.cache
@@ -179,5 +170,6 @@ def begin(environment):
 
 
 def end_with_caller():
+    """Wait for the caller's end, and end this process."""
     multiprocessing.parent_process().join()
     os._exit(1)

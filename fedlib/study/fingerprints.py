@@ -1,11 +1,11 @@
 """Fingerprints of every unit's micro-runs: they say when an edit moved numbers.
 
     python -m fedlib.study.fingerprints check
-            repeat all micro-runs and compare
     python -m fedlib.study.fingerprints check --defaults FedAS data
-            of some units, only those at default settings
     python -m fedlib.study.fingerprints write "method FedAS"
-            note new numbers, after its version was raised
+
+The first repeats all micro-runs and compares; the second those of some units, only at
+default settings; the third notes new numbers, after a version was raised.
 
 A run is named by its specification and the versions of the units that it uses
 (fedlib.study.identity), never by source text. So a comment, a type hint or a faster
@@ -36,13 +36,13 @@ FILE = sources.FILE
 TOLERANCE = 1e-6  # of the size of the numbers; rounding moves 1e-9 or less
 PIXELS = 1e-3  # the same of drawn images: rounding flips some of 256 levels
 DRAWN = ("data glyphs", "data domains", "data features")
-DIGITS = 10
+DIGITS = 10  # of a number that is noted
 MANY = 0.8  # of the methods: then what they all stand on has moved
 
 
 class Finding(NamedTuple):
-    """What is wrong with a unit: it moved, its version was raised and nothing noted,
-    or it is incomplete.
+    """What is wrong with a unit: it moved, its version was raised and nothing noted, or
+    it is incomplete.
     """
 
     what: str
@@ -56,14 +56,12 @@ class Finding(NamedTuple):
 
 # ---------------------------------------------------------------- comparing
 def apart(a, b):
-    """How far two micro-runs {what: numbers} are apart, relative to their size;
-    inf where shapes differ.
+    """How far two micro-runs {what: numbers} are apart, relative to their size; inf
+    where shapes differ.
     """
-    return (
-        max((distance(a[k], b[k]) for k in a), default=0.0)
-        if a.keys() == b.keys()
-        else math.inf
-    )
+    if a.keys() != b.keys():
+        return math.inf
+    return max((distance(a[k], b[k]) for k in a), default=0.0)
 
 
 def distance(a, b):
@@ -75,20 +73,18 @@ def distance(a, b):
 
 
 def moves(unit, now):
-    """{label: by how much} of the micro-runs {label: numbers} that are not as
-    stored, rounding aside.
+    """{label: by how much} of the micro-runs {label: numbers} that are not as stored,
+    rounding aside.
     """
-    kept, tolerance = (
-        sources.stored()[unit]["runs"],
-        PIXELS if unit in DRAWN else TOLERANCE,
-    )
+    kept = sources.stored()[unit]["runs"]
+    tolerance = PIXELS if unit in DRAWN else TOLERANCE
     by = {label: apart(kept[label], got) for label, got in now.items() if label in kept}
     return {label: d for label, d in by.items() if d > tolerance}
 
 
 def repeat(unit, labels=None):
-    """{label: numbers} of a unit's micro-runs; labels:
-    of these, where it still has them.
+    """{label: numbers} of a unit's micro-runs; labels: of these, where it still has
+    them.
     """
     return {
         label: run()
@@ -98,8 +94,8 @@ def repeat(unit, labels=None):
 
 
 def moved(unit, now):
-    """The Finding of a unit whose version is as it was and whose numbers
-    are not, or None.
+    """The Finding of a unit whose version is as it was and whose numbers are not, or
+    None.
     """
     version, by = sources.stored()[unit]["version"], moves(unit, now)
     if not by or identity.versions().get(unit, 1) != version:
@@ -111,9 +107,8 @@ def moved(unit, now):
 
 def listed(labels):
     """The first labels, and how many more there are."""
-    return ", ".join([*labels][:4]) + (
-        f" and {len(labels) - 4} more" if len(labels) > 4 else ""
-    )
+    more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
+    return ", ".join([*labels][:4]) + more
 
 
 def pending(unit):
@@ -121,32 +116,28 @@ def pending(unit):
     now, noted = identity.versions().get(unit, 1), sources.stored()[unit]["version"]
     if now == noted:
         return None
-    todo = (
-        f'run python -m fedlib.study.fingerprints write "{unit}"'
-        if now > noted
-        else "a version never goes back"
-    )
-    return Finding(
-        "raised", unit, now, f"its numbers were noted at version {noted}; {todo}"
-    )
+    todo = to_write(unit) if now > noted else "a version never goes back"
+    why = f"its numbers were noted at version {noted}; {todo}"
+    return Finding("raised", unit, now, why)
+
+
+def to_write(unit):
+    """How to note a unit's numbers."""
+    return f'run python -m fedlib.study.fingerprints write "{unit}"'
 
 
 def incomplete(unit):
     """The Finding of a unit that has other micro-runs than were noted, as after a new
     hyper-parameter, or None.
     """
-    there, noted = (
-        set(microruns.runs(unit)),
-        set(sources.stored().get(unit, {"runs": ()})["runs"]),
-    )
+    there = set(microruns.runs(unit))
+    noted = set(sources.stored().get(unit, {"runs": ()})["runs"])
     if there == noted:
         return None
     both = (("new: ", sorted(there - noted)), ("gone: ", sorted(noted - there)))
     why = "; ".join(word + listed(labels) for word, labels in both if labels)
-    todo = f'run python -m fedlib.study.fingerprints write "{unit}"'
-    return Finding(
-        "incomplete", unit, identity.versions().get(unit, 1), f"{why}; {todo}"
-    )
+    version = identity.versions().get(unit, 1)
+    return Finding("incomplete", unit, version, f"{why}; {to_write(unit)}")
 
 
 def findings(unit, defaults=False):
@@ -162,19 +153,15 @@ def advice(found):
     units = [f.unit for f in found if f.what == "moved"]
     if not units:
         return ""
-    below = "engine" in units or sum(
-        u.startswith("method ") for u in units
-    ) > MANY * len(METHODS)
-    why = (
-        " (what the methods stand on moved, so one version says it for all)"
-        if below
-        else ""
-    )
+    methods = sum(u.startswith("method ") for u in units)
+    raised, why = ", ".join(units), ""
+    if "engine" in units or methods > MANY * len(METHODS):
+        raised = "engine"
+        why = " (what the methods stand on moved, so one version says it for all)"
     return (
-        "If this was meant, raise by one the version of "
-        f"{'engine' if below else ', '.join(units)} in fedlib/versions.toml, with a "
-        f"line why{why}, and run python -m fedlib.study.fingerprints write. If it was "
-        "not meant, undo the edit."
+        f"If this was meant, raise by one the version of {raised} in "
+        f"fedlib/study/versions.toml, with a line why{why}, and run "
+        "python -m fedlib.study.fingerprints write. If it was not meant, undo the edit."
     )
 
 
@@ -183,22 +170,18 @@ def checked(table):
     """The table of versions.toml, or a ValueError that names what is wrong with it."""
     known = microruns.units()
     for unit, bumps in table.items():
-        at = f"fedlib/versions.toml: {unit!r}"
+        at = f"fedlib/study/versions.toml: {unit!r}"
         if unit not in known:
             kinds = ", ".join(microruns.KINDS)
             raise ValueError(
                 f"{at} is no unit{nearest(unit, known)} (a unit is engine, or a name "
                 f"after one of {kinds})"
             )
-        if (
-            not isinstance(bumps, list)
-            or not bumps
-            or not all(isinstance(b, dict) for b in bumps)
-        ):
+        is_list = isinstance(bumps, list) and all(isinstance(b, dict) for b in bumps)
+        if not is_list or not bumps:
             raise ValueError(
                 f"{at} = {bumps!r}: give a list with one entry for each time that it "
-                "was raised, "
-                '[{v = 2, why = "...", date = 2026-11-22}]'
+                'was raised, [{v = 2, why = "...", date = 2026-11-22}]'
             )
         for v, bump in enumerate(bumps, 2):
             refuse(bump, v, f"{at}, entry {v - 1}")
@@ -206,8 +189,8 @@ def checked(table):
 
 
 def refuse(bump, v, at):
-    """ValueError for an entry that does not raise a version to v and
-    say why and when.
+    """ValueError for an entry that does not raise a version to v and say why and
+    when.
     """
     if bump.get("v") != v:
         raise ValueError(
@@ -233,11 +216,8 @@ def line(unit, version, runs):
         label: {k: [*map(short, v)] for k, v in now.items()}
         for label, now in runs.items()
     }
-    return (
-        json.dumps(unit)
-        + ": "
-        + json.dumps({"version": version, "runs": runs}, separators=(",", ":"))
-    )
+    noted = {"version": version, "runs": runs}
+    return f"{json.dumps(unit)}: {json.dumps(noted, separators=(',', ':'))}"
 
 
 def short(x):
@@ -249,12 +229,12 @@ def short(x):
 def write(units, path=FILE):
     """Note the numbers of these units; all other lines stay as they are.
 
-    Returns the Findings of what it refuses.
-
-    Refused: a unit whose numbers moved while its version did not, or whose version went
-    back. What is within rounding of the stored numbers is left as it is.
+    Returns the Findings of what it refuses: a unit whose numbers moved while its
+    version did not, or whose version went back. What is within rounding of the stored
+    numbers is left as it is.
     """
-    kept, refused, new = sources.stored(path) if path.exists() else {}, [], {}
+    kept = sources.stored(path) if path.exists() else {}
+    refused, new = [], {}
     for unit in units:
         version, now = identity.versions().get(unit, 1), repeat(unit)
         found = moved(unit, now) if unit in kept else None
@@ -262,10 +242,8 @@ def write(units, path=FILE):
             refused.append(found or pending(unit))
         elif unit not in kept or version != kept[unit]["version"] or incomplete(unit):
             same = {} if unit not in kept or moves(unit, now) else kept[unit]["runs"]
-            new[unit] = {
-                "version": version,
-                "runs": {label: same.get(label, n) for label, n in now.items()},
-            }
+            runs = {label: same.get(label, n) for label, n in now.items()}
+            new[unit] = {"version": version, "runs": runs}
     kept = kept | new
     text = ",\n".join(line(u, **kept[u]) for u in microruns.units() if u in kept)
     whole(path, lambda f: f.write(f"{{\n{text}\n}}\n".encode()))
@@ -276,59 +254,43 @@ def write(units, path=FILE):
 # ---------------------------------------------------------------- command line
 def chosen(words):
     """The units that some words name: a unit, its name, or a kind; no words: all."""
-    units = microruns.units()
-    out = [
-        u
-        for u in units
-        if not words or {u, u.partition(" ")[0], u.partition(" ")[2]} & set(words)
-    ]
-    for w in words:
-        if not any(w in (u, *u.split(" ", 1)) for u in units):
-            raise ValueError(
-                f"{w!r} is no "
-                f"unit{nearest(w, [*units, *(u.partition(' ')[2] for u in units)])}"
-            )
-    return out
+    names = {u: {u, *u.split(" ", 1)} for u in microruns.units()}
+    known = [*names, *(u.partition(" ")[2] for u in names)]
+    for word in words:
+        if not any(word in called for called in names.values()):
+            raise ValueError(f"{word!r} is no unit{nearest(word, known)}")
+    return [u for u, called in names.items() if not words or called & set(words)]
 
 
 def main(argv=None):
     """Check or write; the exit status is 1 where something is wrong."""
-    title = __doc__.partition("\n")[0]
-    cli = argparse.ArgumentParser(
-        prog="python -m fedlib.study.fingerprints", description=title
-    )
-    cli.add_argument("what", choices=("check", "write"))
-    cli.add_argument(
-        "unit",
-        nargs="*",
-        help="a unit (method FedAS), a name (FedAS), a kind (data); default: all",
-    )
-    cli.add_argument(
-        "--defaults",
-        action="store_true",
-        help="check only the micro-runs at default settings",
-    )
-    args = cli.parse_intermixed_args(argv)
+    args = parser().parse_intermixed_args(argv)
     torch.set_num_threads(1)
     checked(tomllib.loads(identity.VERSIONS.read_text()))
     units, began = chosen(args.unit), time.process_time()
-    found = (
-        write(units)
-        if args.what == "write"
-        else [f for u in units for f in findings(u, args.defaults)]
-    )
+    if args.what == "write":
+        found = write(units)
+    else:
+        found = [f for u in units for f in findings(u, args.defaults)]
     for f in found:
         print(f)
     if args.what == "check" and not (args.unit or args.defaults or found):
         whole(sources.CHECKED, lambda f: f.write(f"{sources.state()}\n".encode()))
-    print(
-        advice(found)
-        or (
-            f"{len(units)} units, {len(found)} findings, "
-            f"{time.process_time() - began:.0f} s of CPU time"
-        )
-    )
+    seconds = time.process_time() - began
+    done = f"{len(units)} units, {len(found)} findings, {seconds:.0f} s of CPU time"
+    print(advice(found) or done)
     return int(bool(found))
+
+
+def parser():
+    title, name = __doc__.partition("\n")[0], "python -m fedlib.study.fingerprints"
+    cli = argparse.ArgumentParser(prog=name, description=title)
+    cli.add_argument("what", choices=("check", "write"))
+    some = "a unit (method FedAS), a name (FedAS), a kind (data); default: all"
+    cli.add_argument("unit", nargs="*", help=some)
+    few = "check only the micro-runs at default settings"
+    cli.add_argument("--defaults", action="store_true", help=few)
+    return cli
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""How flat are the models that a run ends with?
-
-What the study `flatness` measures, cell by cell (PLGU, Figure 7).
+"""How flat are the models that a run ends with? What the study `flatness` measures,
+cell by cell (PLGU, Figure 7).
 
 Every model is measured three ways: the global model on the rows of all clients, the
 global model on the rows of one client, and that client's own model on the same rows.
@@ -17,13 +16,11 @@ import torch
 
 from ..core.tree import pick, where
 from ..measures import landscape, sharpness
-from . import experiment
+from . import compute
 
-GLOBAL, ALONE, OWN = (
-    "global model",
-    "global model on one client's data",
-    "personalised model",
-)
+GLOBAL = "global model"
+ALONE = "global model on one client's data"
+OWN = "personalised model"
 HOME = {"Ditto": "v", "PLGU-LF": "w"}  # method -> where a client keeps its own model
 RHO = (0.05, 0.1, 0.5)
 METRICS = ("lambda_max", *(f"rise_{r:g}" for r in RHO), "landscape_area", "weight_norm")
@@ -33,18 +30,17 @@ PLACES = ("worst", "median", "best")
 
 
 def own(name, state, i):
-    """The model that serves client i: its own,
-    or the server's where it has never trained one.
+    """The model that serves client i: its own, or the server's where it has never
+    trained one.
     """
     mine, w = pick(state["clients"], i), state["server"]["w"]
-    return (
-        where(mine["seen"], mine[HOME[name]], w) if "seen" in mine else mine[HOME[name]]
-    )
+    model = mine[HOME[name]]
+    return where(mine["seen"], model, w) if "seen" in mine else model
 
 
 def numbers(loss, w):
-    """{metric: value} of one model on one loss; `loss` is the value at the
-    model itself.
+    """{metric: value} of one model on one loss; `loss` is the value at the model
+    itself.
 
     A rise is the largest of one step and of an ascent; the area is that of the disc of
     radius 0.5, on 9 points an axis.
@@ -52,17 +48,15 @@ def numbers(loss, w):
     e = sharpness.lambda_max(loss, w)
     s = landscape.surface(loss, w, 0.5, 9, SEEDS)
     middle = s.z.flatten()[s.z.numel() // 2]
-    return (
-        {"lambda_max": e.value}
-        | {f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO}
-        | {
-            "landscape_area": float(sharpness.area(s.z, 0.5)),
-            "weight_norm": float(s.norm),
-            "loss": float(middle),
-            "converged": float(e.converged),
-            "cosine": float(s.cosine),
-        }
-    )
+    return {
+        "lambda_max": e.value,
+        **{f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO},
+        "landscape_area": float(sharpness.area(s.z, 0.5)),
+        "weight_norm": float(s.norm),
+        "loss": float(middle),
+        "converged": float(e.converged),
+        "cosine": float(s.cosine),
+    }
 
 
 def some(C, c):
@@ -71,8 +65,8 @@ def some(C, c):
 
 
 def places(accuracy):
-    """{"worst", "median", "best": client} of accuracies [C];
-    of equal ones the first.
+    """{"worst", "median", "best": client} of accuracies [C]; of equal ones the
+    first.
     """
     order = np.argsort(accuracy, kind="stable")
     return dict(zip(PLACES, order[[0, (len(order) - 1) // 2, -1]].tolist()))
@@ -80,7 +74,7 @@ def places(accuracy):
 
 def measure_all(cells, workers=None, **size):
     """[measure(cell, **size)] of every cell, in order; on processes of this machine."""
-    return experiment.over(partial(measure, **size), cells, workers)
+    return compute.map_cells(partial(measure, **size), cells, workers)
 
 
 def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
@@ -93,11 +87,10 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
     {place: client}. rows: a fixed class-balanced subset for the global model.
     """
     torch.set_num_threads(1)
-    _, task, r = experiment.trained(cell, device="cpu")
+    _, task, r = compute.trained(cell, device="cpu")
     w, home = r.state["server"]["w"], cell.method in HOME
-    common = landscape.data_loss(
-        task, landscape.balanced(task.y, rows, torch.cat(task.train))
-    )
+    subset = landscape.balanced(task.y, rows, torch.cat(task.train))
+    common = landscape.data_loss(task, subset)
     loss = [landscape.data_loss(task, at) for at in task.train]
     mine = [own(cell.method, r.state, i) for i in range(task.C)] if home else []
     views = {ALONE: lambda i: w, OWN: mine.__getitem__} if home else {}
@@ -107,17 +100,16 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
         found[view] = {k: float(np.mean([e[k] for e in each])) for k in each[0]}
     surfaces, who = {}, {}
     if cell.seed in draw:
-
-        def z(f, v, p):
-            return landscape.surface(f, v, 1.0, p, SEEDS).z.numpy()
-
-        surfaces[GLOBAL, ""] = z(common, w, points)
+        surfaces[GLOBAL, ""] = losses_around(common, w, points)
         who = places(r["pre", "personal", "test"][-1]) if home else {}
         for view, model in views.items():
-            surfaces |= {
-                (view, k): z(loss[i], model(i), points) for k, i in who.items()
-            }
-            surfaces[view, "mean"] = np.mean(
-                [z(loss[i], model(i), coarse) for i in range(task.C)], 0
-            )
+            for place, i in who.items():
+                surfaces[view, place] = losses_around(loss[i], model(i), points)
+            all_ = [losses_around(loss[i], model(i), coarse) for i in range(task.C)]
+            surfaces[view, "mean"] = np.mean(all_, 0)
     return {"sharpness": found, "surfaces": surfaces, "who": who}
+
+
+def losses_around(loss, w, points):
+    """Losses [p, p] of the plane around a model."""
+    return landscape.surface(loss, w, 1.0, points, SEEDS).z.numpy()

@@ -1,6 +1,4 @@
-"""Units without a fingerprint, as a notebook's own method:
-they are named by their source.
-"""
+"""Units without a fingerprint, as a notebook's own method: named by their source."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ PLAIN = (bool, int, float, str, tuple, type(None))
 
 
 def unknown(units):
-    """{unit: hash of its source} of those units that have no fingerprint,
-    as a notebook's own method.
-    """
+    """{unit: hash of its source} of those units that have no fingerprint."""
     stored = sources.stored()
     return {u: own(made(u)) for u in sorted(units) if u not in stored}
 
@@ -35,14 +31,10 @@ def own(thing):
     Followed are functions, classes and plain values of the same modules; comments and
     docstrings do not count.
     """
-    bases = (
-        {c.__module__ for c in inspect.getmro(thing)}
-        if inspect.isclass(thing)
-        else set()
-    )
-    homes = {thing.__module__} | {
-        m for m in bases if m.partition(".")[0] not in ("fedlib", "builtins")
-    }
+    bases = inspect.getmro(thing) if inspect.isclass(thing) else ()
+    modules = {c.__module__ for c in bases}
+    outside = {m for m in modules if m.partition(".")[0] not in ("fedlib", "builtins")}
+    homes = {thing.__module__} | outside
     said, seen = [], set()
 
     def visit(name, x):
@@ -64,25 +56,29 @@ def own(thing):
 
 
 def members(cls):
-    """{name: function or value} of a class's own body,
-    without its card and without what dataclass writes.
+    """{name: function or value} of a class's own body, without its card and without
+    what dataclass writes.
     """
-    inside = lambda v: (
-        getattr(v, "__func__", None)
-        or getattr(v, "fget", None)
-        or getattr(v, "func", None)
-        or v
-    )
-    body = {k: inspect.unwrap(inside(v)) for k, v in vars(cls).items() if k != "card"}
-    written = lambda v: (
-        isinstance(v, FunctionType) and v.__code__.co_filename != "<string>"
-    )
+    body = {k: plain_function(v) for k, v in vars(cls).items() if k != "card"}
     return {k: v for k, v in body.items() if not k.startswith("__") or written(v)}
 
 
+def plain_function(v):
+    """The function inside a method, a property or a cached property; else v."""
+    for inside in ("__func__", "fget", "func"):
+        if found := getattr(v, inside, None):
+            return inspect.unwrap(found)
+    return inspect.unwrap(v)
+
+
+def written(v):
+    """Whether a function stands in a file, and is not made by dataclass."""
+    return isinstance(v, FunctionType) and v.__code__.co_filename != "<string>"
+
+
 def text(f):
-    """The source of a function without comments and docstrings;
-    its code where there is no source.
+    """The source of a function without comments and docstrings; its code where there is
+    no source.
     """
     try:
         return sources.bare(textwrap.dedent(inspect.getsource(f)))
@@ -91,8 +87,8 @@ def text(f):
 
 
 def code(c):
-    """The same of a code object, as words:
-    instructions, names, constants and the code inside.
+    """The same of a code object, as words: instructions, names, constants and the code
+    inside.
     """
     inside = [code(x) for x in c.co_consts if isinstance(x, CodeType)]
     # their order is chance
@@ -103,6 +99,5 @@ def code(c):
 
 def names(c):
     """The names that a code object and the code inside it look up."""
-    return set(c.co_names).union(
-        *(names(x) for x in c.co_consts if isinstance(x, CodeType))
-    )
+    inside = [names(x) for x in c.co_consts if isinstance(x, CodeType)]
+    return set(c.co_names).union(*inside)

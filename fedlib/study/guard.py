@@ -1,7 +1,7 @@
-"""The guard: no stored run is taken where the code as it is now would give
-other numbers.
+"""The guard: no stored run is taken where the code as it is now would give other
+numbers.
 
-    check(cells)         nothing; or Moved, which says what moved and what can be done
+    check(cells)    nothing; or Moved, which says what moved and what can be done
 
 A run's name holds no source text. So somebody who edits a method and asks for a study
 would be given the runs of the code before the edit. Hence the micro-runs of the units
@@ -19,7 +19,6 @@ from ..core import provenance
 from . import fingerprints, identity, microruns, sources
 
 NOTES = ".checked"
-PLAIN = (bool, int, float, str, tuple, type(None))
 
 
 class Moved(ValueError):
@@ -62,35 +61,28 @@ def wrong(unit, labels):
 
 def message(found):
     """What moved, and the two ways on."""
-    return "\n".join(
-        (
-            "the stored runs, those of the book, were made by other code than this:",
-            *(f"  {f}" for f in found),
-            (
-                "To see what your code gives, ask for study(..., mine=True): it is "
-                "computed anew, under names of its own, kept in runs/ and never packed."
-            ),
-            fingerprints.advice(found),
-        )
-    ).rstrip()
+    lines = [
+        "the stored runs, those of the book, were made by other code than this:",
+        *(f"  {f}" for f in found),
+        "To see what your code gives, ask for study(..., mine=True): it is computed "
+        "anew, under names of its own, kept in runs/ and never packed.",
+        fingerprints.advice(found),
+    ]
+    return "\n".join(lines).rstrip()
 
 
 def wanted(cells):
-    """{unit: labels of the micro-runs that concern these cells}:
-    the defaults, and what the cells set.
+    """{unit: labels of the micro-runs that concern these cells}: the defaults, and what
+    the cells set.
     """
-    out = {}
+    out, stored = {}, sources.stored()
     for cell in {(c.method, c.kwargs, c.task, c.engine): c for c in cells}.values():
-        values = dict(
-            settings(
-                {k: json.loads(getattr(cell, k)) for k in ("kwargs", "task", "engine")}
-            )
-        )
+        texts = {"kwargs": cell.kwargs, "task": cell.task, "engine": cell.engine}
+        values = dict(settings({k: json.loads(text) for k, text in texts.items()}))
         for unit in identity.units(cell):
-            if unit in sources.stored():
-                out.setdefault(unit, {}).update(
-                    dict.fromkeys(asked(labels(unit), values))
-                )
+            if unit in stored:
+                concerned = dict.fromkeys(asked(labels(unit), values))
+                out.setdefault(unit, {}).update(concerned)
     return {unit: list(some) for unit, some in sorted(out.items())}
 
 
@@ -101,8 +93,8 @@ def labels(unit):
 
 
 def settings(tree):
-    """(name, value) of all that a cell sets, at every depth:
-    pieces and the method inside are dicts.
+    """(name, value) of all that a cell sets, at every depth: pieces and the method
+    inside are dictionaries.
     """
     for k, v in tree.items():
         yield k, v
@@ -111,8 +103,8 @@ def settings(tree):
 
 
 def asked(known, values):
-    """The labels of `known` that settings {name: value} concern;
-    of a number, whatever number is tried.
+    """The labels of `known` that settings {name: value} concern; of a number, whatever
+    number is tried.
     """
     for label in known:
         name, given, _ = label.partition("=")
@@ -122,16 +114,16 @@ def asked(known, values):
 
 
 def salt():
-    """Hash of all sources, 16 hex digits:
-    what names a run that is of these sources only.
+    """Hash of all sources, 16 hex digits: what names a run that is of these sources
+    only.
     """
     return provenance.source()
 
 
 # ---------------------------------------------------------------- notes
 def entry(unit, label):
-    """The line that notes a comparison;
-    the hash at its end, so that half a line says nothing.
+    """The line that notes a comparison; the hash at its end, so that half a line says
+    nothing.
     """
     return f"{unit}: {label} {sources.state()}"
 
@@ -157,6 +149,3 @@ def write(notes, lines):
             f.write("\n".join(["", *lines, ""]).encode())
     except OSError:
         pass
-
-
-# --------------------------------------------------------------- units of somebody else

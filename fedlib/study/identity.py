@@ -34,9 +34,7 @@ FILES = ("model", "weights")
 
 def run_id(cell):
     """The name of a run, 16 hex digits. cell: a fedlib.study.studies.Cell."""
-    what, used, files = parts(
-        METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine
-    )
+    what, used, files = parts_of(cell)
     more = {
         "versions": raised(used),
         "files": sorted(map(content, files)),
@@ -49,9 +47,13 @@ def run_id(cell):
 
 def units(cell):
     """The units that make the numbers of a cell, in the order of their names."""
-    return list(
-        parts(METHODS[cell.method], cell.method, cell.kwargs, cell.task, cell.engine)[1]
-    )
+    return list(parts_of(cell)[1])
+
+
+def parts_of(cell):
+    """(the specification that is hashed, the units, the files) of a cell."""
+    cls = METHODS[cell.method]
+    return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
 
 
 def raised(used):
@@ -63,35 +65,21 @@ def raised(used):
 @functools.cache
 def versions(path=VERSIONS):
     """{unit: its version now} of every unit that versions.toml lists."""
-    return {
-        unit: bumps[-1]["v"]
-        for unit, bumps in tomllib.loads(Path(path).read_text()).items()
-    }
+    table = tomllib.loads(Path(path).read_text())
+    return {unit: bumps[-1]["v"] for unit, bumps in table.items()}
 
 
 @functools.cache
 def parts(cls, name, kwargs, task, settings):
-    """(the specification that is hashed, the units, the files) of a cell given by its
-    json texts; cls: its method's class now.
-    """
-    hyper, task, settings = (
-        resolved(name, json.loads(kwargs)),
-        described(json.loads(task)),
-        json.loads(settings),
-    )
-    run = {k: plain(v) for k, v in settings.items() if plain(v) != ENGINE.get(k, "")}
+    """The same of json texts; cls: the method's class now."""
+    hyper, task = resolved(name, json.loads(kwargs)), described(json.loads(task))
+    run = {k: plain(v) for k, v in json.loads(settings).items()}
+    run = {k: v for k, v in run.items() if v != ENGINE.get(k, "")}
     files = tuple(sorted(task.pop("files")))
-    used = {
-        "engine",
-        f"method {name}",
-        *pieces(hyper),
-        *(f"{k} {v['name']}" for k, v in nested(task)),
-    }
-    return (
-        {"task": task, "method": name, "hyper": hyper, "engine": run},
-        tuple(sorted(used)),
-        files,
-    )
+    sources = (f"{kind} {v['name']}" for kind, v in nested(task))
+    used = {"engine", f"method {name}", *pieces(hyper), *sources}
+    what = {"task": task, "method": name, "hyper": hyper, "engine": run}
+    return what, tuple(sorted(used)), files
 
 
 # ---------------------------------------------------- a method and its hyper-parameters
@@ -103,11 +91,8 @@ def resolved(name, kwargs):
     behaviour), and is left out at that value.
     """
     cls = METHODS[name]
-    others = (
-        "task",
-        "inner",
-        *(BASE if issubclass(cls, Wrap) else ()),
-    )  # what a wrapper inherits, the one inside is given
+    # what a wrapper inherits, the one inside is given
+    others = ("task", "inner", *(BASE if issubclass(cls, Wrap) else ()))
     own = [f for f in dataclasses.fields(cls) if f.name not in others]
     out = {}
     for f in own:
@@ -119,11 +104,8 @@ def resolved(name, kwargs):
     if issubclass(cls, Wrap):
         inside = kwargs.get("inner", cls.around)
         inside = {"name": inside} if isinstance(inside, str) else inside
-        given = {
-            k: v
-            for k, v in kwargs.items()
-            if k not in ("inner", *(f.name for f in own))
-        } | inside
+        taken = {"inner", *(f.name for f in own)}
+        given = {k: v for k, v in kwargs.items() if k not in taken} | inside
         out["inner"] = {"name": given.pop("name")} | resolved(inside["name"], given)
     return out
 
@@ -143,11 +125,8 @@ def plain(v):
     its class and its fields.
     """
     if dataclasses.is_dataclass(v):
-        return {"name": type(v).__name__} | {
-            f.name: plain(getattr(v, f.name))
-            for f in dataclasses.fields(v)
-            if f.name != "task"
-        }
+        names = [f.name for f in dataclasses.fields(v) if f.name != "task"]
+        return {"name": type(v).__name__} | {n: plain(getattr(v, n)) for n in names}
     if isinstance(v, dict):
         return {k: plain(x) for k, x in sorted(v.items())}
     if isinstance(v, (list, tuple)):
@@ -159,12 +138,17 @@ def plain(v):
 ENGINE = {
     k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()
 }
-TASK = {
+TASK = {  # where nothing is said
     "partition": {"name": "natural"},
     "batch": 32.0,
     "parts": [0.8, 0.1, 0.1],
     "standard": False,
-}  # where nothing is said
+}
+TABLES = {
+    "data": tasks.SOURCES,
+    "partition": tasks.PARTITIONS,
+    "network": tasks.NETWORKS,
+}
 
 
 def described(spec):
@@ -177,8 +161,8 @@ def described(spec):
 
 
 def described_part(kind, v, files):
-    """One entry of a description; arguments at their default are left out,
-    paths go to the set `files`.
+    """One entry of a description; arguments at their default are left out, paths go to
+    the set `files`.
     """
     if not isinstance(v, dict) or "name" not in v:
         return plain(v)
@@ -194,18 +178,11 @@ def described_part(kind, v, files):
 
 def defaults(kind, name):
     """{argument: default} of a source of data, a partition or a network."""
-    table = {
-        "data": tasks.SOURCES,
-        "partition": tasks.PARTITIONS,
-        "network": tasks.NETWORKS,
-    }.get(kind, {})
+    table = TABLES.get(kind, {})
     if name not in table:
         return {}
-    return {
-        k: plain(p.default)
-        for k, p in inspect.signature(table[name]).parameters.items()
-        if p.default is not p.empty
-    }
+    arguments = inspect.signature(table[name]).parameters.items()
+    return {k: plain(p.default) for k, p in arguments if p.default is not p.empty}
 
 
 def nested(task):
@@ -213,10 +190,8 @@ def nested(task):
     are features of other data.
     """
     out = [("network", task["network"])] if "network" in task else []
-    out, data = (
-        [*out, ("partition", task.get("partition", TASK["partition"]))],
-        task["data"],
-    )
+    out.append(("partition", task.get("partition", TASK["partition"])))
+    data = task["data"]
     while data:
         out.append(("data", data))
         data = data.get("data")

@@ -55,9 +55,8 @@ def alone(folder, wait=True):
 
 
 def taken(lease, path, wait):
-    """Get the lock, from a living holder only when it lets go.
-
-    False: it has not, and wait is False.
+    """Get the lock, from a living holder only when it lets go; False: it has not, and
+    wait is False.
     """
     seen, since, told = None, time.monotonic(), False
     while True:
@@ -70,30 +69,26 @@ def taken(lease, path, wait):
             lease.acquire(blocking=False)
         except Timeout:
             if silent > 1.2 * LEASE:
-                log.warning(
-                    "%s: no sign of life of %s for %.0f s, taking over",
-                    path,
-                    named(holder),
-                    silent,
-                )
+                gone = "%s: no sign of life of %s for %.0f s, taking over"
+                log.warning(gone, path, named(holder), silent)
                 lease.force_break()
                 continue
             if not wait:
                 return False
             if not told:
-                log.warning(
-                    "%s: waiting for %s, which computes this run", path, named(holder)
-                )
+                waiting = "%s: waiting for %s, which computes this run"
+                log.warning(waiting, path, named(holder))
                 told = True
             time.sleep(POLL)
             continue
-        if holder is not None and (
-            silent >= LEASE
-            or holder.hostname == lease.owner.hostname
-            and dead(holder.pid)
-        ):
+        if holder is not None and (silent >= LEASE or died_here(holder, lease.owner)):
             log.warning("%s: taken over from %s, which is gone", path, named(holder))
         return True
+
+
+def died_here(holder, me):
+    """Whether a holder was a process of this host that is no more."""
+    return holder.hostname == me.hostname and dead(holder.pid)
 
 
 def stamp(path):
@@ -117,18 +112,15 @@ def dead(pid):
 
 
 def named(holder):
-    return (
-        f"process {holder.pid} on {holder.hostname}" if holder else "an unnamed process"
-    )
+    """A lock's holder in a message."""
+    if not holder:
+        return "an unnamed process"
+    return f"process {holder.pid} on {holder.hostname}"
 
 
 def lost(claim):
-    """The holder slept longer than LEASE, or its lock was deleted.
-
-    It goes on: see above.
+    """The holder slept longer than LEASE, or its lock was deleted; it goes on, see
+    above.
     """
-    log.warning(
-        "%s: the lock is lost (%s); another process may compute the same run",
-        claim.lock_file,
-        claim.reason,
-    )
+    lost_it = "%s: the lock is lost (%s); another process may compute the same run"
+    log.warning(lost_it, claim.lock_file, claim.reason)

@@ -1,8 +1,8 @@
 """Micro-runs: the small experiment of every unit that makes numbers, at its defaults
 and at other settings.
 
-    runs("method FedAS")["align=sample"]()  # {"server": [count, norm, projection],
-                                            "view personal": ...}
+    runs("method FedAS")["align=sample"]()
+        {"server": [count, norm, projection], "view personal": ...}
 
 A method runs four rounds of six clients in float64; engine, steps and rules do so under
 a method with nothing of its own; data and partitions are small; a network trains for
@@ -125,12 +125,8 @@ SIZES = {
     "AlexNetBN": {"hidden": 16},
     "WideResNet": {"depth": 10, "width": 2},
 }
-BATCH, GROUP, DRAW, SEEDED = (
-    {"norm": "batch"},
-    {"norm": "group"},
-    {"draw": 1},
-    {"seed": 1},
-)
+BATCH, GROUP = {"norm": "batch"}, {"norm": "group"}
+DRAW, SEEDED = {"draw": 1}, {"seed": 1}
 PICTURES = [SEEDED, {"split": "test"}, {"warp": 0.25}, {"classes": 5}]
 CHANGES = {
     "synthetic": [DRAW, {"sizes": "lognormal"}, {"alpha": 0.5, "beta": 0.5}],
@@ -190,8 +186,8 @@ CHANGES = {
 
 # ---------------------------------------------------------------- a micro-run
 def numbers(xs):
-    """[count, norm, projection] of the finite values of arrays:
-    no permutation and no sign goes unseen.
+    """[count, norm, projection] of the finite values of arrays: no permutation and no
+    sign goes unseen.
     """
     flat = [torch.as_tensor(x).detach().double().flatten() for x in xs]
     v = torch.cat([torch.zeros(0, dtype=torch.float64), *flat])
@@ -201,8 +197,8 @@ def numbers(xs):
 
 
 def played(method, **more):
-    """The Record of four rounds of a method on its task,
-    clients one after another on the CPU.
+    """The Record of four rounds of a method on its task, clients one after another on
+    the CPU.
     """
     how = {
         "seed": SEED,
@@ -219,26 +215,25 @@ def played(method, **more):
 
 
 def left(method, rec):
-    """{what: numbers} of what a run leaves: server, clients, logs, bytes,
-    and what every view says.
+    """{what: numbers} of what a run leaves: server, clients, logs, bytes, and what
+    every view says.
     """
     floats = lambda tree: [x for x in leaves(tree) if x.is_floating_point()]
     ways = [way for _, way in sorted(rec.meta["bytes"].items())]
+    sent = [[t["bytes"] for _, t in sorted(way.items())] for way in ways]
     out = {
         "server": numbers(floats(rec.state["server"])),
         "clients": numbers(floats(rec.state["clients"])),
         "logs": numbers(v for k, v in sorted(rec.logs.items()) if k != "cohort"),
-        "bytes": numbers(
-            [[t["bytes"] for _, t in sorted(way.items())] for way in ways]
-        ),
+        "bytes": numbers(sent),
     }
     return out | {f"view {k}": numbers([v]) for k, v in said(method, rec).items()}
 
 
 @torch.no_grad()
 def said(method, rec):
-    """{view: log-probabilities [C, n, K]} of every client's test rows;
-    accuracies hide a small change.
+    """{view: log-probabilities [C, n, K]} of every client's test rows; accuracies hide
+    a small change.
     """
     ids = torch.arange(method.task.C)
     down = method.send(rec.state["server"], ids)
@@ -274,69 +269,59 @@ def variants(cls, known=(*BASE, "task", "inner")):
         if f.name not in known:
             values = f.metadata.get("choices") or [another(f)]
             out += [{f.name: v} for v in values if v not in (f.default, None)]
-    return {
-        called(h): h
-        | NEEDS.get(f"{cls.__name__} {called(h)}", NEEDS.get(called(h), {}))
-        for h in out
-    }
+    return {called(h): h | needed(cls, called(h)) for h in out}
+
+
+def needed(cls, label):
+    """What else must be set for a setting to matter."""
+    return NEEDS.get(f"{cls.__name__} {label}", NEEDS.get(label, {}))
 
 
 def another(f):
-    """Another value of a number: one that the paper searches, else half of it,
-    or one more. Else None.
+    """Another value of a number: one that the paper searches, else half of it, or one
+    more. Else None.
     """
-    base, (lo, hi) = (
-        QUICK.get(f.name, f.default),
-        f.metadata.get("range") or (-math.inf, math.inf),
-    )
+    base = QUICK.get(f.name, f.default)
+    low, high = f.metadata.get("range") or (-math.inf, math.inf)
     if f.name in OTHER or not isinstance(base, (int, float)):
         return OTHER.get(f.name)
     near = (base + 1, base - 1) if isinstance(base, int) else (base / 2, 0.5)
-    return next(
-        v
-        for v in (*(f.metadata.get("grid") or ()), *near)
-        if lo <= v <= hi and v != base
-    )
+    searched = f.metadata.get("grid") or ()
+    return next(v for v in (*searched, *near) if low <= v <= high and v != base)
 
 
 # ------------------------------------------------- {label: function -> {what: numbers}}
 def of_engine():
-    """What no method decides: who trains, on which rows, in which batches;
-    descent, evaluation, records.
+    """What no method decides: who trains, on which rows, in which batches; descent,
+    evaluation, records.
     """
     task = toy_of(None)
 
     def go(task, hyper, **more):
         method = toys.Probe(task, **hyper)
         rec = played(method, **more)
-        scores = [
-            v for d in (rec.views, rec.cells, rec.alike) for _, v in sorted(d.items())
-        ]
+        kinds = rec.views, rec.cells, rec.alike
+        scores = [v for kind in kinds for _, v in sorted(kind.items())]
         return left(method, rec) | {"scores": numbers(scores)}
 
     normed = toys.toy(toys.Normed(5, 6, 3), groups=toys.GROUPS)
-    engine = {called(e): partial(go, task, {}, **e) for e in CHANGES["run"]}
-    return (
-        tried(partial(go, task), "Probe")
-        | engine
-        | {
-            "batch norm": partial(go, normed, {}),
-            "cohorts": partial(cohorts, task),
-            "rows": partial(rows, task),
-        }
-    )
+    return {
+        **tried(partial(go, task), "Probe"),
+        **{called(e): partial(go, task, {}, **e) for e in CHANGES["run"]},
+        "batch norm": partial(go, normed, {}),
+        "cohorts": partial(cohorts, task),
+        "rows": partial(rows, task),
+    }
 
 
 def cohorts(task):
     """Who trains: drawn, by online ratio, and all but the stragglers."""
-    absent = online.stragglers(9, 0.4, 3)
+    method, absent = toys.Probe(task), online.stragglers(9, 0.4, 3)
+    seeds_and_rounds = [(s, t) for s in range(3) for t in range(20)]
+    sizes = [online.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]
     return {
-        "drawn": numbers(
-            cohort_of(toys.Probe(task), task, s, t, 3)
-            for s in range(3)
-            for t in range(20)
-        ),
-        "online": numbers([[online.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]]),
+        "drawn": numbers(cohort_of(method, task, s, t, 3) for s, t in seeds_and_rounds),
+        "online": numbers([sizes]),
         "stragglers": numbers(absent(t) for t in range(6)),
     }
 
@@ -345,17 +330,13 @@ def rows(task):
     """How a pool becomes a task: cut, with test rows of its own, held out or shared;
     standardised; grouped.
     """
-    owner = torch.arange(len(task.y)) % 4
-    pool = Pool(
-        "toy", task.x, task.y, task.K, "synthetic", owner, tuple("abcd"), a=task.a
-    )
-    mine = lambda keep: [((owner == c) & keep).nonzero()[:, 0] for c in range(4)]
+    names, owner = tuple("abcd"), torch.arange(len(task.y)) % 4
+    pool = Pool("toy", task.x, task.y, task.K, "synthetic", owner, names, a=task.a)
+    held = tasks.hold_out(pool, [3] * 4)
+    common = tasks.hold_out_share(pool, {"by": "labels", "share": 0.3})
     keep = torch.ones(len(owner), dtype=torch.bool)
-    held, common = (
-        tasks.hold_out(pool, [3] * 4),
-        tasks.hold_out_share(pool, {"by": "labels", "share": 0.3}),
-    )
     rest = keep.index_fill(0, common.test, False)
+    mine = lambda keep: [((owner == c) & keep).nonzero()[:, 0] for c in range(4)]
     cut = lambda pool, keep, **more: Task.from_rows(
         "toy", task.network, pool, mine(keep), SEED, **more
     )
@@ -365,18 +346,15 @@ def rows(task):
         "held out": cut(held, keep),
         "shared": cut(common, rest, shared=True),
     }
-    images, parity = (
-        pool._replace(x=task.x[:, :3, None, None]),
-        tasks.grouped(pool, {"by": "parity"}),
-    )
+    images = pool._replace(x=task.x[:, :3, None, None])
     standard = [
         tasks.standard(images),
         tasks.standard(images, (1,)),
         tasks.standard(images, (), "imagenet"),
     ]
+    parity = tasks.grouped(pool, {"by": "parity"})
     return {
-        k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()
-    } | {
+        **{k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()},
         "standard": numbers(p.x for p in standard),
         "parity": numbers([parity.a, parity.groups.of_class, parity.groups.positive]),
     }
@@ -384,17 +362,14 @@ def rows(task):
 
 def of_method(name):
     """A method on the toy task; those beside a frozen CLIP on toy towers."""
-    quick = {
-        k: v for k, v in QUICK.items() if k in {f.name for f in fields(METHODS[name])}
-    }
+    known = {f.name for f in fields(METHODS[name])}
+    quick = {k: v for k, v in QUICK.items() if k in known}
 
     def go(hyper):
         method = make(name, toy_of(CLIP.get(name)), **quick | hyper)
         return left(method, played(method))
 
-    return {
-        label: partial(go, hyper) for label, hyper in variants(METHODS[name]).items()
-    }
+    return {label: partial(go, h) for label, h in variants(METHODS[name]).items()}
 
 
 @cache
@@ -412,14 +387,12 @@ def of_piece(kind, table, name):
         method = toys.Probe(toy_of(None), **{kind: table[name](**hyper)})
         return left(method, played(method, cohort=None))
 
-    return {
-        label: partial(go, hyper) for label, hyper in variants(table[name], ()).items()
-    }
+    return {label: partial(go, h) for label, h in variants(table[name], ()).items()}
 
 
 def of_data(name):
-    """A source: its rows, classes, owners and groups; of one that reads files,
-    how it reads a small one.
+    """A source: its rows, classes, owners and groups; of one that reads files, how it
+    reads a small one.
     """
     if name in READ:
         return {label: partial(read, name, label) for label in READ[name]}
@@ -457,18 +430,15 @@ def survey(folder, **what):
 def digits(folder):
     """Two pictures in the format of MNIST."""
     path = folder / "images"
-    path.write_bytes(
-        bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
-        + bytes(range(196)) * 8
-    )
+    head = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
+    path.write_bytes(head + bytes(range(196)) * 8)
     return [mnist.read_idx(path, 3).copy()]
 
 
 def scaled(folder, how, mean, std):
     """A picture, normalised as the archives of small photographs are."""
-    return [
-        cifar10.scale(tiny_imagenet.read_image(picture(folder))[None], how, mean, std)
-    ]
+    image = tiny_imagenet.read_image(picture(folder))
+    return [cifar10.scale(image[None], how, mean, std)]
 
 
 READ = {
@@ -494,9 +464,8 @@ def of_partition(name):
     """A partition of 400 labels, or owners, that follow from their numbers."""
 
     def go(changes):
-        y = (torch.arange(400) ** 2 // 7) % (
-            4 if name in ("natural", "by_domain") else 10
-        )
+        K = 4 if name in ("natural", "by_domain") else 10
+        y = (torch.arange(400) ** 2 // 7) % K
         out = tasks.PARTITIONS[name](y, **CUTS.get(name, {}) | changes)
         return {"rows": numbers(out), "sizes": numbers([[len(r) for r in out]])}
 
@@ -504,8 +473,8 @@ def of_partition(name):
 
 
 def of_network(name):
-    """A network: first weights, logits, and weights after two batches,
-    running statistics included.
+    """A network: first weights, logits, and weights after two batches, running
+    statistics included.
     """
 
     def go(changes):
@@ -526,14 +495,15 @@ def of_network(name):
 
 
 def exact(w):
-    """Other weights of these shapes, the same bits on every machine:
-    normal numbers in float32 are not.
+    """Other weights of these shapes, the same bits on every machine: normal numbers in
+    float32 are not.
     """
     g = torch.Generator().manual_seed(SEED)
-    draw = lambda v: (
-        (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1)
-        / math.sqrt(v[0].numel() / 3)
-    )
+
+    def draw(v):
+        u = torch.rand(v.shape, generator=g, dtype=torch.float64)
+        return (2 * u - 1) / math.sqrt(v[0].numel() / 3)
+
     return {k: v if v.dim() < 2 else draw(v) for k, v in w.items()}
 
 
@@ -541,17 +511,13 @@ def seen_by(name, sizes):
     """A task with one client, whose rows are what a network of these sizes sees."""
     if name in CLIP.values():
         return toys.toy_towers(3, 5, network=name, **sizes)[1]
-    known, side = (
-        [f.name for f in fields(tasks.NETWORKS[name])],
-        64 if name in LARGE else 32,
-    )
-    given = {
-        k: v for k, v in {"inputs": 27, "channels": 3, "K": 4}.items() if k in known
-    }
+    known = [f.name for f in fields(tasks.NETWORKS[name])]
+    given = {"inputs": 27, "channels": 3, "K": 4}
+    given = {k: v for k, v in given.items() if k in known}
+    side = 64 if name in LARGE else 32
     shape = (27,) if "inputs" in known else (3, side, side)
-    x = torch.randn(
-        8, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(8, *shape, generator=g, dtype=torch.float64)
     train, val, test = (toys.rows([n], start) for n, start in ((6, 0), (1, 6), (1, 7)))
     net, y = tasks.NETWORKS[name](**given | sizes), torch.arange(8) % 4
     return Task("toy", net, x, y, train, val, test, K=4, batch=3)
@@ -570,10 +536,8 @@ KINDS = {  # kind -> its members, and name -> micro-runs
 
 def units():
     """All units that make numbers, by the names that identity.units gives them."""
-    return [
-        "engine",
-        *(f"{kind} {name}" for kind, (table, _) in KINDS.items() for name in table),
-    ]
+    members = [(kind, name) for kind, (table, _) in KINDS.items() for name in table]
+    return ["engine", *(f"{kind} {name}" for kind, name in members)]
 
 
 def runs(unit):

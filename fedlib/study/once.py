@@ -1,14 +1,14 @@
 """What a notebook measures once and keeps: sharpness of trained models, times of
 rounds, whatever takes long or never comes out twice.
 
-    found = once("plgu-flatness", tier, flatness.measured, cells)
-            # f(*args, **more), a tree of numbers, texts, arrays
+    found = once("plgu-flatness", tier, flatness.measure_all, cells)
 
-The answer lies in evidence/kept/<name>.parquet, from where the book is drawn, else
-in runs/kept/, else f computes it. It is named like a run: by what f is given, runs by
-their names, and by the versions of f and of the `units` it uses. A function that is no
-part of this package, as one written in a notebook, counts by its source and by what it
-names there.
+The third argument is a function, the others go to it; it returns a tree of numbers,
+texts and arrays. The answer lies in evidence/kept/<name>.parquet, from where the book
+is drawn, else in runs/kept/, else the function computes it. It is named like a run: by
+what the function is given, runs by their names, and by the versions of the function and
+of the `units` it uses. A function that is no part of this package, as one written in a
+notebook, counts by its source and by what it names there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ from .evidence import FORMAT, Damaged
 from .studies import Cell
 
 STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
+COLUMNS = {
+    "path": pa.string(),
+    "kind": pa.string(),
+    "shape": pa.list_(pa.int32()),
+    "numbers": pa.list_(pa.float64()),
+    "text": pa.string(),
+}
 
 
 def once(name, tier, f, *args, units=(), **more):
@@ -41,17 +48,13 @@ def once(name, tier, f, *args, units=(), **more):
             kept, about = read(path)
             if about["key"] == key:
                 return kept
-    about = {
-        "key": key,
-        "tier": tier,
-        "commit": provenance.commit(),
-        "source": provenance.source(),
-    }
+    made_by = {"commit": provenance.commit(), "source": provenance.source()}
+    about = {"key": key, "tier": tier} | made_by
     return write(RUNS / f"{name}-{key}.parquet", f(*args, **more), about)
 
 
 def key_of(name, tier, f, args, more, units=()):
-    """16 hex digits."""
+    """The name of an answer, 16 hex digits."""
     while isinstance(f, functools.partial):
         f, args, more = f.func, (*f.args, *args), f.keywords | more
     package, _, module = f.__module__.partition(".")
@@ -63,8 +66,8 @@ def key_of(name, tier, f, args, more, units=()):
         "tier": tier,
         "measure": unit if ours else foreign.own(f),
         "given": given([args, more]),
+        "versions": identity.raised([unit, *units]),
     }
-    what["versions"] = identity.raised([unit, *units])
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -81,7 +84,7 @@ def given(v):
 
 def pack(tier):
     """Copy the newest answer of each name at this tier from runs/kept into
-    evidence/kept; the paths that changed.
+    evidence/kept -> the paths that changed.
 
     Raises ValueError for one that was measured by sources that are in no commit.
     """
@@ -110,25 +113,11 @@ def pack(tier):
 def write(path, tree, about):
     """Write a tree, and return it as it will be read."""
     rows = [row(at, leaf) for at, leaf in leaves(tree)]
-    columns = ("path", "kind", "shape", "numbers", "text")
-    types = (
-        pa.string(),
-        pa.string(),
-        pa.list_(pa.int32()),
-        pa.list_(pa.float64()),
-        pa.string(),
-    )
-    t = pa.table(
-        {k: pa.array([r[k] for r in rows], kind) for k, kind in zip(columns, types)}
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {k: pa.array([r[k] for r in rows], kind) for k, kind in COLUMNS.items()}
     meta = {"fedlib": FORMAT, "about": json.dumps(about, sort_keys=True)}
-    files.whole(
-        path,
-        lambda f: pq.write_table(
-            t.replace_schema_metadata(meta), f, compression="zstd"
-        ),
-    )
+    t = pa.table(columns).replace_schema_metadata(meta)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.whole(path, lambda f: pq.write_table(t, f, compression="zstd"))
     return read(path)[0]
 
 
@@ -136,9 +125,8 @@ def leaves(tree, at=()):
     """[(path, leaf)], the path a tuple of keys and of positions in lists."""
     if isinstance(tree, dict) and tree:
         return [x for k, v in tree.items() for x in leaves(v, (*at, plain_key(k)))]
-    if isinstance(tree, (list, tuple)) and not all(
-        isinstance(v, (int, float)) for v in tree
-    ):
+    is_list = isinstance(tree, (list, tuple))
+    if is_list and not all(isinstance(v, (int, float)) for v in tree):
         return [x for i, v in enumerate(tree) for x in leaves(v, (*at, [i]))]
     return [(at, tree)]
 
@@ -149,46 +137,34 @@ def plain_key(k):
 
 
 def row(at, leaf):
-    """One leaf: numbers with their kind and shape,
-    or a text (json for None and for what is empty).
+    """One leaf: numbers with their kind and shape, or a text (json for None and for
+    what is empty).
     """
-    out = {
-        "path": json.dumps(at),
-        "kind": "text",
-        "shape": None,
-        "numbers": None,
-        "text": None,
-    }
+    out = dict.fromkeys(COLUMNS) | {"path": json.dumps(at), "kind": "text"}
     if isinstance(leaf, str):
         return out | {"text": leaf}
     # leaves() leaves no other dictionary than an empty one
     if leaf is None or isinstance(leaf, dict):
         return out | {"kind": "json", "text": json.dumps(leaf)}
     if isinstance(leaf, pd.DataFrame):
-        named = [k for k in leaf.index.names if k is not None]
-        data = (leaf.reset_index() if named else leaf).to_dict("list")
-        return out | {
-            "kind": "frame",
-            "text": json.dumps(
-                {"index": named, "data": data}, default=lambda v: v.item()
-            ),
-        }
+        return out | {"kind": "frame", "text": frame_text(leaf)}
     a = np.asarray(leaf)
     if a.dtype.kind not in "fiub":
         raise TypeError(
             f"once: {json.dumps(at)} is {type(leaf).__name__}; keep numbers, texts, "
             "arrays, frames, lists, dicts"
         )
-    kind = (
-        type(leaf).__name__
-        if isinstance(leaf, (bool, int, float, list))
-        else str(a.dtype)
-    )
-    return out | {
-        "kind": kind,
-        "shape": list(a.shape),
-        "numbers": a.ravel().astype(float).tolist(),
-    }
+    plain = isinstance(leaf, (bool, int, float, list))
+    kind = type(leaf).__name__ if plain else str(a.dtype)
+    numbers = a.ravel().astype(float).tolist()
+    return out | {"kind": kind, "shape": list(a.shape), "numbers": numbers}
+
+
+def frame_text(frame):
+    """A data frame as json: the names of its index, and its columns."""
+    named = [k for k in frame.index.names if k is not None]
+    data = (frame.reset_index() if named else frame).to_dict("list")
+    return json.dumps({"index": named, "data": data}, default=lambda v: v.item())
 
 
 def read(path):
@@ -224,12 +200,11 @@ def value(r):
 
 
 def place(tree, path, leaf):
-    """Put a leaf at its path; positions of lists are keys
-    (position,) until `listed`.
+    """Put a leaf at its path; positions of lists are keys (position,) until
+    `listed`.
     """
-    key, *rest = [
-        (k[0],) if isinstance(k, list) else tuple_key(k) for k in path[:1]
-    ] + path[1:]
+    key, *rest = path
+    key = (key[0],) if isinstance(key, list) else tuple_key(key)
     if rest:
         place(tree.setdefault(key, {}), rest, leaf)
     else:
@@ -237,6 +212,7 @@ def place(tree, path, leaf):
 
 
 def tuple_key(k):
+    """A key that was a tuple, marked as one; see `plain_key`."""
     return ("tuple", *k["tuple"]) if isinstance(k, dict) else k
 
 

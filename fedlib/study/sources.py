@@ -16,6 +16,16 @@ HOME = Path(__file__).parent
 PACKAGE = HOME.parent
 CHECKED = HOME / "checked.txt"
 FILE = HOME / "fingerprints.json"
+# the modules that make numbers, with all that they import when they are loaded
+ROOTS = (
+    "core/engine",
+    "data/tasks",
+    "methods/make",
+    "core/online",
+    "study/microruns",
+)
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @functools.cache
@@ -25,36 +35,23 @@ def state():
     """
     h = hashlib.sha256()
     for path in modules():
-        h.update(
-            path.relative_to(PACKAGE).as_posix().encode()
-            + b"\0"
-            + bare(path.read_text()).encode()
-            + b"\0"
-        )
+        name = path.relative_to(PACKAGE).as_posix()
+        h.update(f"{name}\0{bare(path.read_text())}\0".encode())
     for name in ("versions.toml", "fingerprints.json"):
         h.update((HOME / name).read_bytes().replace(b"\r\n", b"\n"))
     return h.hexdigest()[:16]
 
 
 def released():
-    """The state whose fingerprints were all compared last, by
-    `python -m fedlib.study.fingerprints check`; "" where there is none.
+    """The state whose fingerprints were all compared last, by `python -m
+    fedlib.study.fingerprints check`; "" where there is none.
     """
     return CHECKED.read_text().strip() if CHECKED.exists() else ""
 
 
-def modules(
-    home=PACKAGE,
-    roots=(
-        "core/engine",
-        "data/tasks",
-        "methods/make",
-        "core/online",
-        "study/microruns",
-    ),
-):
-    """The files of this package that make numbers:
-    the roots, and what they import when they are loaded.
+def modules(home=PACKAGE, roots=ROOTS):
+    """The files of this package that make numbers: the roots, and what they import when
+    they are loaded.
     """
     found, todo = set(), [home / f"{r}.py" for r in roots]
     while todo:
@@ -86,20 +83,18 @@ def bare(source):
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(tree):
-        if isinstance(
-            node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        ) and ast.get_docstring(node):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             doc = node.body[0]
-            for row in range(doc.lineno - 1, doc.end_lineno):
-                lines[row] = (
-                    lines[row][: doc.col_offset] if row == doc.lineno - 1 else ""
-                )
+            first = doc.lineno - 1
+            lines[first] = lines[first][: doc.col_offset]
+            for row in range(first + 1, doc.end_lineno):
+                lines[row] = ""
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 @functools.cache
 def stored(path=FILE):
-    """{unit: {"version": int, "runs": {label: {what: [count, norm, projection]}}}} as
-    it was last noted.
+    """{unit: {"version": int, "runs": {label: {what: numbers}}}} as it was last noted;
+    numbers: [count, norm, projection].
     """
     return json.loads(path.read_text())

@@ -16,8 +16,8 @@ def shown(value):
 
 
 def write(table, path):
-    """csv with six significant digits, "\\n" line ends and no index:
-    the same table gives the same bytes.
+    """csv with six significant digits, "\\n" line ends and no index: the same table
+    gives the same bytes.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,6 @@
 """Toy tasks: small enough for four rounds in a tenth of a second, and with all that a
-method may meet.
-
-Clients of unequal size, one shorter than a batch; groups; guests; batch norm; two
-towers with random weights.
+method may meet: clients of unequal size, one shorter than a batch; groups; guests;
+batch norm; two towers with random weights.
 """
 
 from __future__ import annotations

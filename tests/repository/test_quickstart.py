@@ -84,9 +84,9 @@ def test_the_commands_of_the_readme_are_commands():
         if args.command == "run" and args.task:
             assert cli.parse_task(args.task).C > 1
         if args.command == "run" and not args.task:
-            from fedlib.study import experiment
+            from fedlib.study import studies
 
-            assert experiment.cells(
+            assert studies.cells(
                 *args.method.split("/"), ROOT / "params.yaml", args.tier
             )[0]
         if args.command == "table":

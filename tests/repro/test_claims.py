@@ -712,7 +712,7 @@ def planned():
     """Invented numbers for every run that params.yaml plans at tier paper,
     and for theory and timing.
     """
-    from fedlib.study import experiment
+    from fedlib.study import studies
 
     plans = yaml.safe_load(
         (ROOT / "papers/fedga/studies.yaml").read_text(encoding="utf-8")
@@ -720,7 +720,7 @@ def planned():
     tables = []
     for notebook, group in plans["studies"].items():
         for study in group if notebook != "grid" else ():
-            todo = experiment.cells("fedga", study, ROOT / "params.yaml", "paper")[0]
+            todo = studies.cells("fedga", study, ROOT / "params.yaml", "paper")[0]
             base = pd.DataFrame(
                 [
                     {

@@ -14,7 +14,7 @@ from where import ROOT
 from fedlib import plots
 from fedlib.measures import selection
 from fedlib.measures.statistics import interval
-from fedlib.study import experiment
+from fedlib.study import results
 from repro import artefacts, ledger, papers
 from repro.ledger import METRICS, ResultError
 
@@ -141,10 +141,10 @@ def test_names_agree_with_the_rest_of_the_package():
 
     assert set(selection.RULES) <= set(ledger.RULES)
     assert {
-        *experiment.MEASURES,
-        *experiment.CURVES,
-        *experiment.TOP1,
-        *experiment.TAILS,
+        *results.MEASURES,
+        *results.CURVES,
+        *results.TOP1,
+        *results.TAILS,
     } <= set(METRICS)
     # a row has a look at least
     assert {m for own in papers.each("controls").values() for m in own} <= {

@@ -266,8 +266,8 @@ def test_a_piece_is_used(capsys, tmp_path):
 
 
 def test_run_of_a_study(capsys, monkeypatch, tmp_path):
-    """paper/study runs what params.yaml says, in the repository's runs/;
-    the folder is a scratch one here.
+    """paper/study runs what params.yaml says, in the repository's runs/; the folder is
+    a scratch one here.
     """
     (tmp_path / "params.yaml").write_text("""
 tier: tiny
@@ -500,8 +500,8 @@ def test_no_ledger(capsys, monkeypatch, tmp_path):
 
 
 def test_as_a_program():
-    """The exit status reaches the shell,
-    and the heavy packages stay out of `import fedlib`.
+    """The exit status reaches the shell, and the heavy packages stay out of `import
+    fedlib`.
     """
     done = subprocess.run(
         [sys.executable, "-m", "fedlib", "show", "FedAvgg"],

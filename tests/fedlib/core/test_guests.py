@@ -23,7 +23,7 @@ from fedlib.methods.base.own import FedAvgP
 from fedlib.methods.domains.faa import FAA
 from fedlib.methods.make import make
 from fedlib.nets import MLP, ResNet18
-from fedlib.study import experiment, identity
+from fedlib.study import identity, studies
 
 OWNERS, SIZES = ("art", "photo", "quick", "sketch"), (20, 30, 25, 15)
 
@@ -452,7 +452,7 @@ def test_weights_of_batch_norm_do_not_fit_group_norm(network, pretrained):
 # ---------------------------------------------------------------- what decides a run
 def cell(data, network, method="FedAvg"):
     spec = {"data": data, "network": network}
-    return experiment.Cell(
+    return studies.Cell(
         "d", "d", method, "", 0, "synthetic", json.dumps(spec), "{}", "{}"
     )
 

@@ -29,8 +29,8 @@ N = 60
 
 
 def fabricate(state, n=N):
-    """A person file with children, whose ESR, COW, WKHP and PINCP are blank,
-    and edge values of every filter.
+    """A person file with children, whose ESR, COW, WKHP and PINCP are blank, and edge
+    values of every filter.
     """
     rng = np.random.default_rng(FIPS[state])
     pick = lambda *codes: rng.choice(codes, n)
@@ -145,8 +145,8 @@ def test_rows_answers_and_groups_are_those_of_folktables(root, task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_encoder_reads_the_features_of_folktables(task):
-    """All of their features but the state,
-    and beyond them only the race for "insurance".
+    """All of their features but the state, and beyond them only the race for
+    "insurance".
     """
     ours = {c.column for c in TASKS[task].codes}
     assert ours == set(ORACLE[task].features) - {"ST"} | {"RAC1P"}

@@ -192,8 +192,8 @@ EO = {
 
 @functools.cache
 def regression(task, *v):
-    """Predictions, answers and sexes of the test rows by a logistic regression on
-    the training rows.
+    """Predictions, answers and sexes of the test rows by a logistic regression on the
+    training rows.
     """
     pool = make(task, "sex", *v)
     train = torch.ones(len(pool.y), dtype=torch.bool).index_fill(0, pool.test, False)
@@ -230,8 +230,8 @@ def test_equalized_odds_reference(task, v):
 @pytest.mark.parametrize("task", A.TASKS)
 @pytest.mark.parametrize("group", ["sex", "race"])
 def test_no_knob_no_bias(task, group):
-    """Within clients, where nobody is confounded:
-    race and answer both vary over clients.
+    """Within clients, where nobody is confounded: race and answer both vary over
+    clients.
     """
     pool = make(task, group, 0, 0, 0, 0)
     gaps = [

@@ -21,8 +21,8 @@ ROWS = 4  # per file; the official files have 10,000
 
 
 def python2_pickle(data, labels):
-    """A batch as Python 2 and an old numpy wrote it:
-    byte strings, protocol 2, module numpy.core.multiarray.
+    """A batch as Python 2 and an old numpy wrote it: byte strings, protocol 2, module
+    numpy.core.multiarray.
     """
 
     def string(s):
@@ -61,8 +61,8 @@ def python2_pickle(data, labels):
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """A data folder with all six files,
-    and their checksums in place of the official ones.
+    """A data folder with all six files, and their checksums in place of the official
+    ones.
     """
     folder = tmp_path / CIFAR10.folder
     folder.mkdir()

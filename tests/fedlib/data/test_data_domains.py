@@ -138,9 +138,7 @@ def test_manners_of_drawing():
 
 
 def test_photographs_of_vlcs():
-    """Pixel noise and clutter: the roughness of the most and of the
-    least noisy domain.
-    """
+    """Pixel noise and clutter: the roughness of the most and of the least noisy domain."""
     pool = large("VLCS")
     x = {owner: of(pool, owner)[0].mean(1) for owner in pool.owners}
     rough = {
@@ -218,8 +216,8 @@ def test_the_scene_is_the_same_at_every_size():
 
 
 def test_nothing_is_there():
-    """Without clutter the middle of an empty picture varies less than that of a
-    picture with a glyph.
+    """Without clutter the middle of an empty picture varies less than that of a picture
+    with a glyph.
     """
     pool = large("TerraIncognita")
     x, y = of(pool, "location_46")
@@ -277,8 +275,8 @@ def test_small_pictures_are_large_ones_shrunk():
 
 
 def test_arguments_of_glyphs():
-    """Zoom, shift, contrast and noise do what they say,
-    and their defaults are the glyphs of before.
+    """Zoom, shift, contrast and noise do what they say, and their defaults are the
+    glyphs of before.
     """
     ink = atlas(4).ink[:, 0][:, None].float() / 255
     size = {

@@ -89,8 +89,8 @@ def test_other_splits_seeds_and_styles_are_other_images():
 
 
 def test_spurious_hue():
-    """The class decides the hue by a table that is different in each style;
-    a sketch has no hue.
+    """The class decides the hue by a table that is different in each style; a sketch
+    has no hue.
     """
     tables = [hue_table(s, 10, 0) for s in ALL]
     assert all(
@@ -126,8 +126,8 @@ def test_clutter():
 
 
 def test_warp():
-    """Less warp, and the images of a class look more alike;
-    the default is full strength.
+    """Less warp, and the images of a class look more alike; the default is full
+    strength.
     """
 
     def spread(**more):

@@ -42,9 +42,7 @@ def root(tmp_path, monkeypatch):
 
 
 def listed(root, form="lists", protocol=4):
-    """Write the lists; returns the paths of each site:
-    training list, then test list.
-    """
+    """Write the lists; returns the paths of each site: training list, then test list."""
     rng, order = np.random.default_rng(1), {}
     for site in HAVE:
         folder = root / office10.FOLDER
@@ -94,8 +92,7 @@ def test_without_lists(root):
             mean = np.asarray(picture.convert("RGB"), dtype=float).mean((0, 1)) / 255
         # the right picture, red first, in [0, 1]
         assert np.allclose(x.mean((1, 2)), mean, atol=0.01)
-    with pytest.raises(ValueError, match="without its official lists"):
-        office10.official_split(pool)
+    assert pool.test is None
 
 
 @pytest.mark.parametrize(
@@ -108,18 +105,13 @@ def test_official_lists(root, form, protocol):
     pool = office10.office10(root, size=8)
     paths = [p for site in office10.SITES for p in order[site]]
     assert pool.y.tolist() == [office10.CLASSES.index(p.split("/")[1]) for p in paths]
-    train, val, test = office10.official_split(pool)
-    assert torch.equal(torch.cat(test), pool.test)
+    held_out = torch.zeros(len(pool.y), dtype=torch.bool)
+    held_out[pool.test] = True
     for s, site in enumerate(HAVE):
+        own = (pool.owner == s).nonzero().flatten()
+        # the training list, then the test list
         left = HAVE[site] - KEEP[site]
-        assert [len(part[s]) for part in (train, val, test)] == [
-            int(0.6 * left),
-            left - int(0.6 * left),
-            KEEP[site],
-        ]
-        own = torch.cat([train[s], val[s], test[s]])
-        # in the order of the lists
-        assert torch.equal(own, (pool.owner == s).nonzero().flatten())
+        assert held_out[own].tolist() == [False] * left + [True] * KEEP[site]
         mine, theirs = pool.x[own].flatten(1), plain.x[plain.owner == s].flatten(1)
         # the same pictures
         assert torch.equal(mine.unique(dim=0), theirs.unique(dim=0))
@@ -136,39 +128,6 @@ def sorted_rows(plain, root, i):
     folder = root / office10.FOLDER / "amazon"
     by_class = [p for c in office10.CLASSES for p in sorted((folder / c).glob("*.jpg"))]
     return by_class.index(sorted(by_class)[i])
-
-
-def test_the_papers_sizes():
-    """The lists of the paper: the split of its released sibling,
-    from its sizes alone.
-    """
-    listed_ = {"amazon": 766, "caltech": 898, "dslr": 125, "webcam": 236}
-    held = {"amazon": 192, "caltech": 225, "dslr": 32, "webcam": 59}
-    assert {s: listed_[s] + held[s] for s in listed_} == office10.IMAGES
-    owner = torch.arange(4).repeat_interleave(
-        torch.tensor(list(office10.IMAGES.values()))
-    )
-    test = torch.cat(
-        [
-            (owner == s).nonzero().flatten()[listed_[name] :]
-            for s, name in enumerate(listed_)
-        ]
-    )
-    pool = office10.Pool(
-        "sizes",
-        torch.zeros(len(owner), 1),
-        torch.zeros_like(owner),
-        10,
-        "real",
-        owner,
-        office10.SITES,
-        test,
-    )
-    assert [[len(r) for r in part] for part in office10.official_split(pool)] == [
-        [459, 538, 75, 141],
-        [307, 360, 50, 95],
-        [192, 225, 32, 59],
-    ]
 
 
 def test_archive(root, tmp_path_factory):

@@ -11,9 +11,7 @@ from fedlib.data.synthetic import PUBLISHED, published_sizes, synthetic
 
 
 def by_definition(alpha, beta, sizes, draw):
-    """Synthetic(alpha, beta), one number after another,
-    in the declared order of draws.
-    """
+    """Synthetic(alpha, beta), one number after another, in the declared order of draws."""
     rng = np.random.RandomState(draw)
     u = [rng.normal(0, alpha) for _ in sizes]
     B = [rng.normal(0, beta) for _ in sizes]

@@ -98,8 +98,8 @@ def test_the_cap_does_not_bound_a_client():
 
 
 def test_shares_before_the_cap_follow_dirichlet():
-    """The first class of all is dealt before any client can be closed: variance
-    (1/C)(1 - 1/C)/(alpha C + 1).
+    """The first class of all is dealt before any client can be closed: variance (1/C)(1
+    - 1/C)/(alpha C + 1).
     """
     C, y = 4, torch.arange(20).repeat_interleave(500)
     share = (
@@ -126,8 +126,8 @@ def test_one_client_and_missing_classes():
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_every_coordinate_of_dirichlet_is_alpha(alpha):
-    """Shares have mean 1/C and variance (1/C)(1 - 1/C)/(alpha C + 1),
-    whatever the number of classes.
+    """Shares have mean 1/C and variance (1/C)(1 - 1/C)/(alpha C + 1), whatever the
+    number of classes.
     """
     C, y = 4, torch.arange(20).repeat_interleave(500)
     # [C, classes]

@@ -161,9 +161,7 @@ def views(rec):
 
 
 def agree(deployed, rec, but=()):
-    """The same state and views; but: names of views in which
-    somebody was not scored.
-    """
+    """The same state and views; but: names of views in which somebody was not scored."""
     assert gap(deployed.state(), state(rec)) < NEAR
     mine, theirs = views(deployed.record), views(rec)
     assert list(mine) == list(theirs)
@@ -527,11 +525,17 @@ def test_another_version_is_refused_before_round_0(monkeypatch):
 
 def test_the_code_is_its_files(tmp_path):
     (tmp_path / "methods").mkdir()
-    (tmp_path / "engine.py").write_bytes(b"a = 1\n")
+    (tmp_path / "core").mkdir()
+    engine = tmp_path / "core" / "engine.py"
+    engine.write_bytes(b"a = 1\n")
     first = message.code(tmp_path)
     message.code.cache_clear()
-    (tmp_path / "engine.py").write_bytes(b"a = 1\r\n")
+    engine.write_bytes(b"a = 1\r\n")
     assert message.code(tmp_path) == first != message.code()
+    message.code.cache_clear()
+    engine.write_bytes(b"a = 2\n")
+    assert message.code(tmp_path) != first
+    engine.write_bytes(b"a = 1\n")
     message.code.cache_clear()
     (tmp_path / "methods" / "new.py").write_bytes(b"")
     assert message.code(tmp_path) != first
@@ -546,8 +550,8 @@ def test_clients_restart_before_every_message(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["FedRep", "FedFB", "FedAvg"])
 def test_the_server_is_killed_after_every_exchange(name, tmp_path, monkeypatch):
-    """Answers are lost each time; nobody trains twice,
-    and the numbers are those of an uninterrupted run.
+    """Answers are lost each time; nobody trains twice, and the numbers are those of an
+    uninterrupted run.
     """
     method, trained = build(name), []
     honest = client.act

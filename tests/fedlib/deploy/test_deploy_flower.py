@@ -43,8 +43,8 @@ CTX.set_forkserver_preload(
 
 @pytest.fixture
 def calm(monkeypatch):
-    """The command line in this process must not touch its signals,
-    nor leave its environment changed.
+    """The command line in this process must not touch its signals, nor leave its
+    environment changed.
     """
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)

@@ -229,8 +229,8 @@ def test_the_axis_is_symmetric_with_the_model_in_the_middle():
 
 
 def test_the_plane_of_a_quadratic_is_its_formula():
-    """F(w) = |w - c|^2 / 2 up to a constant;
-    w is a vector, so its direction is given, not drawn.
+    """F(w) = |w - c|^2 / 2 up to a constant; w is a vector, so its direction is given,
+    not drawn.
     """
     task = quadratic([[0.0, 0.0, 0.0]])
     w, e = {"w": torch.tensor([1.0, 2.0, 0.0], dtype=T)}, torch.eye(3, dtype=T)

@@ -105,8 +105,8 @@ def test_products_are_those_of_the_explicit_hessian_whatever_the_parts(size):
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
 def test_lambda_max_is_the_largest_eigenvalue_of_a_model_with_20_parameters(sign):
-    """With the sign turned the eigenvalue largest in magnitude is negative,
-    and the largest is another one.
+    """With the sign turned the eigenvalue largest in magnitude is negative, and the
+    largest is another one.
     """
     task, w = tiny_net()
     plain = ls.data_loss(task, torch.cat(task.train), 7)

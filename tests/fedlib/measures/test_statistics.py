@@ -89,8 +89,8 @@ def test_bad_input_is_explained(call, word):
 
 
 def test_critical_differences_of_the_published_table():
-    """q of Demsar (2006), Table 5(a), 2.343 for 3 methods to 3.164 for
-    10, at level 0.95.
+    """q of Demsar (2006), Table 5(a), 2.343 for 3 methods to 3.164 for 10, at level
+    0.95.
     """
     for m, q in ((3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)):
         table = np.random.default_rng(m).normal(size=(14, m))

@@ -1,6 +1,4 @@
-"""The figure style: palette, one look per method, saving,
-and what the standard plots draw.
-"""
+"""The figure style: palette, one look per method, saving, standard plots."""
 
 import inspect
 import json
@@ -17,7 +15,7 @@ from scipy import stats
 from fedlib import plots
 from fedlib.measures import statistics
 from fedlib.methods import METHODS
-from fedlib.study.experiment import load
+from fedlib.study.studies import load
 
 FIELDS = dict(
     title="Fair methods end higher",
@@ -317,7 +315,6 @@ DRAWN = {
     "scatter": lambda ax: plots.scatter_labelled(
         {m: (v.mean(), v.std()) for m, v in SEVERAL.items()}, ax
     ),
-    "lorenz": lambda ax: plots.lorenz(SEVERAL, ax),
     "ranks": lambda ax: plots.critical_difference(
         {m: i + 1.0 for i, m in enumerate(SEVERAL)}, 1.5, ax
     ),

@@ -11,7 +11,16 @@ import pytest
 import yaml
 
 from fedlib.core import record
-from fedlib.study import audit, evidence, experiment, guard, identity, sources
+from fedlib.study import (
+    audit,
+    evidence,
+    experiment,
+    guard,
+    identity,
+    packing,
+    sources,
+    studies,
+)
 
 TREE = {
     "tier": "small",
@@ -85,7 +94,7 @@ def test_from_nothing_to_evidence_that_the_study_reads(repo, capsys):
     stored = experiment.study("fedga", "main", workers=1)
     assert not list(Path("runs").glob("*/done"))  # nothing was computed again
     assert stored.seeds().equals(fresh.seeds()) and all(
-        map(evidence.same, fresh.records, stored.records)
+        map(packing.same, fresh.records, stored.records)
     )
     audit.compute(workers=1)
     # `make evidence` takes nothing from evidence/
@@ -141,7 +150,7 @@ def test_an_incomplete_study_is_not_packed(repo):
     assert {f: f.read_bytes() for f in Path("evidence").rglob("*.parquet")} == before
     audit.compute(["fedga/main"], workers=1)
     # what is packed need not lie in runs/
-    shutil.rmtree(Path("runs", experiment.cells("fedga", "main")[0][0].id))
+    shutil.rmtree(Path("runs", studies.cells("fedga", "main")[0][0].id))
     audit.pack(["fedga/main"])
     assert audit.check() == []
 
@@ -165,7 +174,7 @@ def test_an_incomplete_study_is_not_packed(repo):
 )
 def test_a_run_that_nobody_could_make_again_is_not_packed(repo, spoil, says):
     audit.compute(workers=1)
-    at = Path("runs", experiment.cells("fedga", "main")[0][0].id, "record.json")
+    at = Path("runs", studies.cells("fedga", "main")[0][0].id, "record.json")
     meta = json.loads(at.read_text())
     spoil(meta)
     at.write_text(json.dumps(meta))
@@ -216,7 +225,7 @@ def test_verify_says_same_rounding_or_differs(repo, monkeypatch):
     audit.pack()
     found = audit.verify(3)
     assert found.verdict.tolist() == ["same"] * 3 and (found.points == 0).all()
-    cell = experiment.cells("fedga", "main")[0][0]
+    cell = studies.cells("fedga", "main")[0][0]
     old = evidence.find({cell.id}, "fedga", "main")[cell.id]
     assert audit.apart(old, old) == (0, np.inf, 0)
     honest = audit.again
@@ -245,9 +254,9 @@ def shifted(r, by, first):
 
 
 def test_noise_on_the_starting_weights_moves_a_run_and_is_taken_back(repo):
-    cell = experiment.cells("fedga", "main")[0][0]
+    cell = studies.cells("fedga", "main")[0][0]
     a, b = audit.again(cell), audit.again(cell)
-    assert evidence.same(
+    assert packing.same(
         record.Record({}, a.rounds, a.views), record.Record({}, b.rounds, b.views)
     )
     assert (

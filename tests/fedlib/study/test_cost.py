@@ -2,7 +2,7 @@
 takes longer than nothing.
 """
 
-from fedlib.study import cost, experiment
+from fedlib.study import cost, studies
 
 
 def test_bytes_of_a_round_on_the_digits():
@@ -39,7 +39,7 @@ def test_rows_carry_every_repetition():
 
 
 def test_gradients_are_counted_where_they_are_taken():
-    cells, _, _ = experiment.cells("plgu", "tables", tier="small")
+    cells, _, _ = studies.cells("plgu", "tables", tier="small")
     n = {
         c.method: cost.gradients(c)
         for c in cells

@@ -15,7 +15,7 @@ from fedlib.core.engine import run
 from fedlib.core.errors import Diverged
 from fedlib.core.record import Record
 from fedlib.methods.make import make
-from fedlib.study import evidence
+from fedlib.study import evidence, packing
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def items(made, *names):
 
 
 def test_what_is_packed_comes_back_to_the_bit(made, tmp_path):
-    size = evidence.pack(items(made), tmp_path / "p-s")
+    size = packing.pack(items(made), tmp_path / "p-s")
     back = evidence.read(tmp_path / "p-s")
     assert back.keys() == made.keys() and size == sum(
         f.stat().st_size for f in (tmp_path / "p-s").iterdir()
     )
     for k, (_, r) in made.items():
-        assert evidence.same(r, back[k])
+        assert packing.same(r, back[k])
         # a mean's last digit depends on the layout in memory
         for key, a in r.views.items():
             assert back[k].views[key].mean(1).tobytes() == a.mean(1).tobytes()
@@ -95,8 +95,8 @@ def test_same_notices_every_kind_of_difference(made):
             **{p: getattr(r, p) for p in ("views", "cells", "alike", "logs")},
             part: old | {k: new},
         }
-        assert not evidence.same(r, Record(r.meta, r.rounds, **other))
-        assert not evidence.same(
+        assert not packing.same(r, Record(r.meta, r.rounds, **other))
+        assert not packing.same(
             r,
             Record(
                 r.meta,
@@ -104,15 +104,15 @@ def test_same_notices_every_kind_of_difference(made):
                 **other | {part: {j: v for j, v in old.items() if j != k}},
             ),
         )
-    assert not evidence.same(
+    assert not packing.same(
         r,
         Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike),
     )
 
 
 def test_bytes_depend_on_the_runs_alone(made, tmp_path):
-    evidence.pack(items(made), tmp_path / "a")
-    evidence.pack(items(made)[::-1], tmp_path / "b")
+    packing.pack(items(made), tmp_path / "a")
+    packing.pack(items(made)[::-1], tmp_path / "b")
     for f in (tmp_path / "a").iterdir():
         assert f.read_bytes() == (tmp_path / "b" / f.name).read_bytes()
 
@@ -122,7 +122,7 @@ def test_pandas_alone_can_read_it(made, tmp_path):
 
     Answered without fedlib's code.
     """
-    evidence.pack(items(made, "plain"), tmp_path / "p-s")
+    packing.pack(items(made, "plain"), tmp_path / "p-s")
     hits, runs = (
         pd.read_parquet(tmp_path / "p-s" / f"{f}.parquet") for f in ("hits", "runs")
     )
@@ -154,11 +154,11 @@ def test_accuracies_that_are_no_counts_are_refused(made, tmp_path):
         r.cells,
         r.alike,
     )
-    evidence.pack(items(made, "plain"), tmp_path / "p-s")
+    packing.pack(items(made, "plain"), tmp_path / "p-s")
     with pytest.raises(ValueError, match="not counts over its clients' rows"):
-        evidence.pack([("x", s, bad)], tmp_path / "p-s")
+        packing.pack([("x", s, bad)], tmp_path / "p-s")
     # nothing was lost
-    assert evidence.same(evidence.read(tmp_path / "p-s")["plain"], r)
+    assert packing.same(evidence.read(tmp_path / "p-s")["plain"], r)
 
 
 def truncate(path):
@@ -170,7 +170,7 @@ def foreign(path):
 
 
 def other_study(path, made, tmp_path):
-    evidence.pack(items(made, "plain", "personal", "bias"), tmp_path / "other")
+    packing.pack(items(made, "plain", "personal", "bias"), tmp_path / "other")
     shutil.copy(tmp_path / "other" / path.name, path)
 
 
@@ -180,7 +180,7 @@ def other_study(path, made, tmp_path):
     [(truncate, "cannot be read"), (foreign, "not evidence of this format")],
 )
 def test_a_damaged_file_is_named_with_its_remedy(made, tmp_path, file, spoil, says):
-    evidence.pack(items(made, "bias"), tmp_path / "p-s")
+    packing.pack(items(made, "bias"), tmp_path / "p-s")
     spoil(tmp_path / "p-s" / f"{file}.parquet")
     with pytest.raises(
         evidence.Damaged, match=f"{file}.parquet .*{says}.*git checkout"
@@ -189,14 +189,14 @@ def test_a_damaged_file_is_named_with_its_remedy(made, tmp_path, file, spoil, sa
 
 
 def test_a_missing_or_swapped_file_is_noticed(made, tmp_path):
-    evidence.pack(items(made, "plain"), tmp_path / "p-s")
+    packing.pack(items(made, "plain"), tmp_path / "p-s")
     other_study(tmp_path / "p-s" / "hits.parquet", made, tmp_path)
     with pytest.raises(
         evidence.Damaged, match="hits.parquet does not belong to the runs beside it"
     ):
         evidence.read(tmp_path / "p-s")
     for name in ("hits", "logs"):
-        evidence.pack(items(made, "plain"), tmp_path / "p-s")
+        packing.pack(items(made, "plain"), tmp_path / "p-s")
         (tmp_path / "p-s" / f"{name}.parquet").unlink()
         with pytest.raises(evidence.Damaged, match=f"{name}.parquet"):
             evidence.read(tmp_path / "p-s")
@@ -219,29 +219,29 @@ def test_a_kill_between_two_renames_loses_nothing(made, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         rename(a, b)
 
-    evidence.pack(items(made, "plain"), folder)
+    packing.pack(items(made, "plain"), folder)
     monkeypatch.setattr(os, "rename", dying)
     with pytest.raises(KeyboardInterrupt):
-        evidence.pack(items(made, "plain", "ga"), folder)
+        packing.pack(items(made, "plain", "ga"), folder)
     monkeypatch.undo()
     assert died and not folder.exists()
     # what was there is read
     assert set(evidence.find({"plain", "ga"}, "p", "s", tmp_path)) == {"plain"}
-    evidence.pack(items(made, "plain", "ga"), folder)
+    packing.pack(items(made, "plain", "ga"), folder)
     assert set(evidence.read(folder)) == {"plain", "ga"} and os.listdir(tmp_path) == [
         "p-s"
     ]
 
 
-def packing(items, folder):
+def pack_often(items, folder):
     for _ in range(3):
-        evidence.pack(items, folder)
+        packing.pack(items, folder)
 
 
 def test_two_packs_at_once_leave_one_whole_answer(made, tmp_path):
     many = [
         multiprocessing.get_context("fork").Process(
-            target=packing, args=(items(made, *names), tmp_path / "p-s")
+            target=pack_often, args=(items(made, *names), tmp_path / "p-s")
         )
         for names in (("plain", "ga"), ("plain", "personal"))
     ]
@@ -257,14 +257,14 @@ def test_two_packs_at_once_leave_one_whole_answer(made, tmp_path):
 
 
 def test_find_looks_into_the_study_then_into_the_papers_others(made, tmp_path):
-    evidence.pack(items(made, "plain"), tmp_path / "p-s")
-    evidence.pack(items(made, "plain", "ga"), tmp_path / "p-t")
-    evidence.pack(items(made, "personal"), tmp_path / "q-s")
+    packing.pack(items(made, "plain"), tmp_path / "p-s")
+    packing.pack(items(made, "plain", "ga"), tmp_path / "p-t")
+    packing.pack(items(made, "personal"), tmp_path / "q-s")
     assert set(
         evidence.find({"plain", "ga", "personal", "none"}, "p", "s", tmp_path)
     ) == {"plain", "ga"}
     # a file that changed is read anew
-    evidence.pack(items(made, "ga"), tmp_path / "p-t")
+    packing.pack(items(made, "ga"), tmp_path / "p-t")
     assert set(evidence.find({"plain", "ga"}, "p", "t", tmp_path)) == {"plain", "ga"}
     listed = evidence.listed(tmp_path / "p-t")
     assert [row["id"] for row in listed] == ["ga"] and listed[0]["commit"] == made[

@@ -23,7 +23,7 @@ from where import ROOT
 
 from fedlib.cli import main as cli
 from fedlib.core import errors
-from fedlib.study import cluster, executor, experiment, lock
+from fedlib.study import cluster, compute, executor, experiment, lock
 
 METHODS = {
     "FedAvg": {},
@@ -79,7 +79,7 @@ def test_workers_that_do_not_see_the_folder_send_the_runs(alone, tmp_path):
 def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path, capsys):
     bad = {"methods": {"FedAvg": {}, "FedProx": {"mu": [-1, 0.1]}}, "rounds": 2}
     for workers in (1, 2):
-        with pytest.raises(experiment.RunError) as e:
+        with pytest.raises(compute.RunError) as e:
             study(tmp_path / str(workers), workers=workers, **bad)
         assert str(e.value).startswith(
             "synthetic_0_0 FedProx mu=-1 seed 0: ValueError: "
@@ -192,8 +192,8 @@ def test_one_run_goes_to_no_cluster(capsys):
 
 # ---------------------------------------------------------------- a cluster
 class Cluster:
-    """A scheduler and its workers as processes on loopback;
-    `log(name)` is what one has written.
+    """A scheduler and its workers as processes on loopback; `log(name)` is what one has
+    written.
     """
 
     def __init__(self, folder):

@@ -8,11 +8,11 @@ import yaml
 
 from fedlib import study
 from fedlib.core import local, record
-from fedlib.measures import selection
+from fedlib.measures import metrics, selection
 from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.pieces import robust
-from fedlib.study import experiment, studies
+from fedlib.study import compute, experiment, results, studies
 from repro import facts, papers
 
 THEORY = papers.module("fedga", "theory")
@@ -67,7 +67,7 @@ def params(tmp_path):
 
 
 def test_a_list_spans_a_grid_and_a_list_of_entries_is_variants(params):
-    cells, _, tier = experiment.cells("fedga", "main", params())
+    cells, _, tier = studies.cells("fedga", "main", params())
     assert tier == "tiny" and len(cells) == 2 * (1 + 2 + 2)
     named = {(c.method, c.setting): json.loads(c.kwargs).get("alpha") for c in cells}
     assert named == {
@@ -81,13 +81,12 @@ def test_a_list_spans_a_grid_and_a_list_of_entries_is_variants(params):
 
 def test_tiers_change_sizes_and_ids(params):
     tiny, paper = (
-        experiment.cells("fedga", "main", params(), tier)[0]
-        for tier in ("tiny", "paper")
+        studies.cells("fedga", "main", params(), tier)[0] for tier in ("tiny", "paper")
     )
     assert [json.loads(c.engine)["rounds"] for c in (tiny[0], paper[0])] == [4, 6]
     assert len({c.id for c in tiny + paper}) == len(tiny + paper)
     assert [c.id for c in tiny] == [
-        c.id for c in experiment.cells("fedga", "main", params())[0]
+        c.id for c in studies.cells("fedga", "main", params())[0]
     ]
 
 
@@ -127,7 +126,7 @@ def test_tiers_change_sizes_and_ids(params):
 )
 def test_a_misspelt_parameter_is_named(params, break_it, says):
     with pytest.raises(ValueError) as e:
-        experiment.cells("fedga", "main", params(break_it))
+        studies.cells("fedga", "main", params(break_it))
     assert says in str(e.value)
 
 
@@ -135,18 +134,18 @@ def test_yaml_that_is_none_and_a_study_that_is_none(params, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("tier: [small\n")
     with pytest.raises(ValueError, match="bad.yaml is not valid YAML"):
-        experiment.load(bad)
+        studies.load(bad)
     with pytest.raises(ValueError, match="has no 'mian'; did you mean 'main'"):
-        experiment.cells("fedga", "mian", params())
+        studies.cells("fedga", "mian", params())
 
 
 def test_every_study_of_the_repository_can_be_built_at_every_tier(monkeypatch):
-    loaded = experiment.load()
+    loaded = studies.load()
     monkeypatch.setattr(studies, "load", lambda *path: loaded)  # it is read once
     for paper in ("fedga", "fedas", "equfl"):
-        for name in experiment.load()[paper]["studies"]:
+        for name in studies.load()[paper]["studies"]:
             for tier in study.TIERS:
-                cells, _, _ = experiment.cells(paper, name, tier=tier)
+                cells, _, _ = studies.cells(paper, name, tier=tier)
                 assert cells and len(set(cells)) == len(cells)
                 for c in cells:
                     # every name and value is permitted
@@ -158,9 +157,7 @@ def test_a_finished_study_is_read_not_run(params, tmp_path, monkeypatch):
     first = experiment.study(
         "fedga", "main", path=path, runs=tmp_path / "runs", workers=1
     )
-    monkeypatch.setattr(
-        experiment.engine, "run", lambda *a, **k: pytest.fail("ran again")
-    )
+    monkeypatch.setattr(compute.engine, "run", lambda *a, **k: pytest.fail("ran again"))
     again = experiment.study(
         "fedga", "main", path=path, runs=tmp_path / "runs", workers=1
     )
@@ -205,7 +202,7 @@ def test_cells_with_the_papers_sizes_say_so(params, tmp_path):
 
 
 def test_settings_of_the_paper_are_declared_not_measured():
-    table = experiment.declared("fedga").set_index(["dataset", "metric"]).value
+    table = results.declared("fedga").set_index(["dataset", "metric"]).value
     assert (
         table["synthetic_05_05", "rounds"] == 200
         and table["office10_resnet18", "learning_rate"] == 0.1
@@ -250,8 +247,7 @@ def test_selection_rules_pick_the_rounds_they_name():
     # Gini needs two clients
     rules = {n: rule for n, rule in selection.RULES.items() if n != "best_val_gini"}
     value = {
-        n: selection.select(r, experiment.metrics.mean_acc, rule)
-        for n, rule in rules.items()
+        n: selection.select(r, metrics.mean_acc, rule) for n, rule in rules.items()
     }
     assert value == {
         "last": 0.8,
@@ -300,7 +296,7 @@ def test_the_pooled_rule_counts_rows_and_the_other_counts_clients():
     assert selection.best_round_test(r) == [0] and selection.best_round_pooled(r) == [0]
     r.views["pre", "global", "test"] = np.array([[0.9, 0.1], [0.4, 0.8]])
     assert selection.best_round_test(r) == [1] and selection.best_round_pooled(r) == [0]
-    assert experiment.metrics.pooled_acc(
+    assert metrics.pooled_acc(
         r["pre", "global", "test"], [90, 10]
     ).tolist() == pytest.approx([0.82, 0.44])
 
@@ -317,7 +313,7 @@ def gridded(t):
 
 
 def test_entries_of_one_axis_advance_together(params):
-    cells, _, _ = experiment.cells("fedga", "main", params(gridded))
+    cells, _, _ = studies.cells("fedga", "main", params(gridded))
     at = {
         c.setting: (
             json.loads(c.task)["batch"],
@@ -346,11 +342,11 @@ def test_axes_of_different_length_are_named(params):
             r"advance together"
         ),
     ):
-        experiment.cells("fedga", "main", params(uneven))
+        studies.cells("fedga", "main", params(uneven))
     with pytest.raises(
         ValueError, match="batch: unknown key 'gird'; did you mean 'grid'"
     ):
-        experiment.cells(
+        studies.cells(
             "fedga",
             "main",
             params(
@@ -390,17 +386,17 @@ def test_a_share_of_clients_is_online_and_how_often_to_look_may_depend_on_the_me
 
 def test_data_that_a_paper_did_not_use_stand_in_for_its_own():
     assert (
-        experiment.kind_of("digits") == "real"
-        and experiment.kind_of("digits", "cifar10") == "stand-in"
+        studies.kind_of("digits") == "real"
+        and studies.kind_of("digits", "cifar10") == "stand-in"
     )
     assert (
-        experiment.kind_of("synthetic", "synthetic") == "synthetic"
-        and experiment.kind_of("cifar10", "cifar10") == "real"
+        studies.kind_of("synthetic", "synthetic") == "synthetic"
+        and studies.kind_of("cifar10", "cifar10") == "real"
     )
-    assert {c.data for c in experiment.cells("fedas", "grid", tier="small")[0]} == {
+    assert {c.data for c in studies.cells("fedas", "grid", tier="small")[0]} == {
         "stand-in"
     }
-    assert {c.data for c in experiment.cells("fedas", "digits", tier="small")[0]} == {
+    assert {c.data for c in studies.cells("fedas", "digits", tier="small")[0]} == {
         "real"
     }
 
@@ -420,7 +416,7 @@ def test_each_method_is_judged_as_the_study_says(params, tmp_path):
     done = experiment.study(
         "fedga", "main", path=params(change), runs=tmp_path / "runs", workers=1
     )
-    top = lambda a, n: 100 * experiment.metrics.pooled_acc(a, n)  # noqa: E731
+    top = lambda a, n: 100 * metrics.pooled_acc(a, n)  # noqa: E731
     rows = done.seeds({"top1_acc_pct": top}, ("last",)).set_index("method").value
     (_, avg), (_, per) = done.of(method="FedAvg")[0], done.of(method="FedPer")[0]
     assert rows["FedAvg"] == pytest.approx(
@@ -445,9 +441,12 @@ def test_an_axis_may_be_called_by_the_papers_number(params):
             "called": [200, 100]
         }
 
-    assert {
-        c.setting for c in experiment.cells("fedga", "main", params(called))[0]
-    } == {"B=200;P=0.5", "B=200;P=1", "B=100;P=0.5", "B=100;P=1"}
+    assert {c.setting for c in studies.cells("fedga", "main", params(called))[0]} == {
+        "B=200;P=0.5",
+        "B=200;P=1",
+        "B=100;P=0.5",
+        "B=100;P=1",
+    }
 
 
 def test_a_value_may_depend_on_the_tier(params):
@@ -460,7 +459,7 @@ def test_a_value_may_depend_on_the_tier(params):
         del t["fedga"]["alpha"]
 
     got = {
-        tier: experiment.cells("fedga", "main", params(by_tier), tier)[0][0]
+        tier: studies.cells("fedga", "main", params(by_tier), tier)[0][0]
         for tier in ("tiny", "paper")
     }
     assert [json.loads(c.kwargs)["alpha"] for c in got.values()] == [2, 7] and {
@@ -468,7 +467,7 @@ def test_a_value_may_depend_on_the_tier(params):
     } == {""}
     variants = {
         c.setting
-        for c in experiment.cells("fedga", "main", params(by_tier), "tiny")[0]
+        for c in studies.cells("fedga", "main", params(by_tier), "tiny")[0]
         if c.method == "FedGA_ablation"
     }
     assert variants == {"", "lr=1"}  # what the tier sets is no variant
@@ -479,7 +478,7 @@ def test_a_value_may_depend_on_the_tier(params):
             "small, paper"
         ),
     ):
-        experiment.cells("fedga", "main", params(by_tier), "small")
+        studies.cells("fedga", "main", params(by_tier), "small")
 
 
 def test_views_are_named_as_the_paper_names_them(params, tmp_path):
@@ -495,7 +494,7 @@ def test_views_are_named_as_the_paper_names_them(params, tmp_path):
     )
     names, measure = (
         {"global": "global model", "personal": "own model"},
-        {"acc_mean_pct": experiment.TAILS["acc_mean_pct"]},
+        {"acc_mean_pct": results.TAILS["acc_mean_pct"]},
     )
     s = done.views(names, measure, ("last",))
     assert set(s.setting[s.method == "FedAvg"]) == {"global model"}  # it has no other
@@ -518,8 +517,8 @@ def test_views_are_named_as_the_paper_names_them(params, tmp_path):
 
 def test_the_lowest_twentieth_is_a_mean_of_a_group():
     a = np.arange(40)[None] / 40
-    assert experiment.TAILS["acc_lowest5_pct"](a) == pytest.approx(100 * 0.5 / 40)
-    assert experiment.TAILS["acc_top5_pct"](a) == pytest.approx(100 * 38.5 / 40)
+    assert results.TAILS["acc_lowest5_pct"](a) == pytest.approx(100 * 0.5 / 40)
+    assert results.TAILS["acc_top5_pct"](a) == pytest.approx(100 * 38.5 / 40)
 
 
 # ------------------------------------------------ pieces, wrappers and what they change
@@ -574,7 +573,7 @@ def test_pieces_and_wrapped_methods_may_be_given_by_name():
 
 
 def test_settings_in_words():
-    word, settings = experiment.word, experiment.settings
+    word, settings = studies.word, studies.settings
     assert word("alpha", 5) == "alpha=5" and word("rule", "Median") == "rule=Median"
     assert (
         word("rule", {"name": "DeepSight", "inputs": 200}) == "rule=DeepSight"
@@ -604,7 +603,7 @@ def test_every_setting_has_a_name_of_its_own():
     """A step without values of its own goes by its name."""
     names = [
         n
-        for n, _ in experiment.settings(
+        for n, _ in studies.settings(
             {"step": [{"name": "Plain"}, {"name": "SAM"}, {"name": "SAM", "rho": 0.1}]},
             {},
         )
@@ -615,14 +614,14 @@ def test_every_setting_has_a_name_of_its_own():
 def test_a_constant_may_depend_on_the_tier():
     paper = {"size": {"tiny": 60, "small": 100, "paper": 1000}, "J": 5}
     for tier in study.TIERS:
-        got = experiment.settings(
+        got = studies.settings(
             {"target": ["EO", "DP"], "size": "$size", "J": "$J"}, paper, tier
         )
         assert got == [
             (f"target={t}", {"target": t, "size": paper["size"][tier], "J": 5})
             for t in ("EO", "DP")
         ]
-    variants = experiment.settings(
+    variants = studies.settings(
         [{"size": "$size", "J": 7}, {"size": 30}], paper, "small"
     )
     assert variants == [("J=7", {"size": 100, "J": 7}), ("size=30", {"size": 30})]
@@ -634,7 +633,7 @@ def test_a_piece_alone_is_no_value_by_tier():
         ("inner", {"name": "FedProx", "mu": 0.1}),
         ("step", {"name": "Private", "sigma": 0.5}),
     ):
-        assert experiment.settings({k: v}, {}, "small") == [("", {k: v})]
+        assert studies.settings({k: v}, {}, "small") == [("", {k: v})]
 
 
 PEOPLE = {
@@ -694,8 +693,8 @@ def people(tmp_path):
 
 
 def test_a_study_of_groups(people):
-    """Bias of the pooled test rows, in words and numbers;
-    `how` is passed on and part of the run.
+    """Bias of the pooled test rows, in words and numbers; `how` is passed on and part
+    of the run.
     """
     assert {(c.method, c.setting, c.data) for c in people.cells} == {
         ("FedAvg", "rule=Median", "stand-in"),
@@ -710,7 +709,7 @@ def test_a_study_of_groups(people):
         json.loads(c.kwargs)["size"] == 12 for c in people.cells if c.method == "EquFL"
     )
     rows = people.biases(("last", "last10_mean"))
-    assert set(rows.metric) == {*experiment.BIAS, "CON", "accuracy"} and set(
+    assert set(rows.metric) == {*results.BIAS, "CON", "accuracy"} and set(
         rows.rule
     ) == {"last", "last10_mean"}
     ((_, rec),) = people.of(method="FedAvg")
@@ -747,7 +746,7 @@ def test_a_study_of_groups(people):
 
 
 def test_a_study_of_groups_has_a_table_of_its_hyper_parameters(people):
-    table = experiment.hyper_table(people.cells).set_index("setting").used
+    table = results.hyper_table(people.cells).set_index("setting").used
     assert (
         "target = EO" in table["target=EO"]
         and "size = 12" in table["target=EO"]

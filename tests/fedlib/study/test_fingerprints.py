@@ -76,8 +76,8 @@ def test_defaults(unit):
 @pytest.mark.full
 @pytest.mark.parametrize("unit", UNITS)
 def test_all_settings(unit):
-    """... and every other setting changes something,
-    so that an edit of its code is seen.
+    """... and every other setting changes something, so that an edit of its code is
+    seen.
     """
     now = repeat(unit)
     assert moves(unit, now) == {}
@@ -106,8 +106,8 @@ def test_nobody_touches_the_global_generator():
     ["engine", "method FedProto", "method FedMGDA+", "method PLGU-GHN", "network MLP"],
 )
 def test_rounding_is_far_below_the_tolerance(unit, monkeypatch):
-    """First weights that differ in the twelfth digit stay near:
-    no micro-run is chaotic.
+    """First weights that differ in the twelfth digit stay near: no micro-run is
+    chaotic.
     """
     init = Task.init
 
@@ -220,8 +220,8 @@ def test_advice():
 # ---------------------------------------------------------------- writing
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A copy of fingerprints.json that may be written,
-    and a table of versions that may be changed.
+    """A copy of fingerprints.json that may be written, and a table of versions that may
+    be changed.
     """
     file, versions = tmp_path / "fingerprints.json", {}
     shutil.copy(sources.FILE, file)
@@ -296,7 +296,7 @@ def test_command_line(kept, capsys):
     disturb(file, "step SAM", 3e-4)
     assert fingerprints.main(["check", "step SAM"]) == 1
     assert (
-        "raise by one the version of step SAM in fedlib/versions.toml"
+        "raise by one the version of step SAM in fedlib/study/versions.toml"
         in capsys.readouterr().out
     )
     with pytest.raises(ValueError, match="'SAN' is no unit; did you mean 'SAM'"):
@@ -310,7 +310,7 @@ CONTROLS = ["FedAvg", "FedProx", "FedPer", "FedRep", "FedProto"]
 SCRIPT = """
 import json, sys, torch
 torch.set_num_threads(1)
-from fedlib import fingerprints, studies
+from fedlib.study import fingerprints, studies
 cells = [studies.Cell("toy", "toy", m, "", 0, "real", '{"data": {"name": "digits"}, "network": {"name": "Linear"}}',
                       "{}", '{"rounds": 2}') for m in sys.argv[1:]]
 some = ("defaults", "align=sample", "align=True")
@@ -365,9 +365,7 @@ def ids(names):
 
 @pytest.mark.full
 def test_words_move_nothing(tmp_path):
-    """A type hint, a message, a helper pulled out:
-    no number moves, no run is renamed.
-    """
+    """A type hint, a message, a helper pulled out: no number moves, no run is renamed."""
     names = ["FedAS", "CD2-pFed", "FedAvg"]
     moved, now = edited(
         tmp_path,
@@ -378,7 +376,7 @@ def test_words_move_nothing(tmp_path):
             "def unfinite(stacks: list[torch.Tensor]):",
         ),
         (
-            "core/engine.py",
+            "core/errors.py",
             "lower lr, or look at this client's rows",
             "try a smaller lr",
         ),

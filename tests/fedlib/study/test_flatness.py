@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlib.study import experiment, flatness
+from fedlib.study import compute, flatness, studies
 
 TINY = dict(clients=3, rows=60, points=5, coarse=3)
 
@@ -50,7 +50,7 @@ def test_a_client_that_never_trained_is_served_by_the_server():
 @pytest.fixture(scope="module")
 def cells():
     some = {"tasks": ["digits"], "methods": {"FedAvg": {}, "PLGU-LF": {}}}
-    return experiment.cells("plgu", "flatness", tier="tiny", **some)[0]
+    return studies.cells("plgu", "flatness", tier="tiny", **some)[0]
 
 
 @pytest.fixture(scope="module")
@@ -84,4 +84,4 @@ def test_no_surface_for_a_seed_that_is_not_drawn(cells, found):
 
 
 def test_over_keeps_the_order_in_several_processes():
-    assert experiment.over(str.upper, ["b", "a", "c"], workers=2) == ["B", "A", "C"]
+    assert compute.map_cells(str.upper, ["b", "a", "c"], workers=2) == ["B", "A", "C"]

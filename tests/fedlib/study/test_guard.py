@@ -65,8 +65,8 @@ def repeated(monkeypatch):
 
 @pytest.fixture
 def noted(monkeypatch):
-    """{unit: ...} of fingerprints.json,
-    to be changed as if it had been noted by other code.
+    """{unit: ...} of fingerprints.json, to be changed as if it had been noted by other
+    code.
     """
     tree = json.loads(json.dumps(sources.stored()))
     monkeypatch.setattr(sources, "stored", lambda: tree)
@@ -167,8 +167,9 @@ def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
     } <= files
     assert (
         not {
-            "plots/charts.py",
+            "plots/theme.py",
             "study/evidence.py",
+            "study/compute.py",
             "study/experiment.py",
             "study/compare.py",
             "deploy/server.py",
@@ -220,7 +221,7 @@ def test_notes_that_say_nothing(tmp_path, repeated, harm):
 @pytest.mark.full
 def test_two_processes_write_whole_lines(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from fedlib import guard\n"
+        "import sys; from pathlib import Path; from fedlib.study import guard\n"
         "for i in range(200): guard.write(Path(sys.argv[1]), "
         "[f'{sys.argv[2]} {i} ' + 'x' * 50] * 2)"
     )
@@ -249,7 +250,7 @@ def test_moved_numbers_stop_a_study(tmp_path, noted, repeated):
         assert repeated == [("method FedProx", DEFAULTS)]
     for remedy in (
         "mine=True",
-        "raise by one the version of method FedProx in fedlib/versions.toml",
+        "raise by one the version of method FedProx in fedlib/study/versions.toml",
         "undo the edit",
     ):
         assert remedy in str(e.value)
@@ -284,7 +285,7 @@ def test_a_student_edits_fedas(tmp_path):
     shutil.copytree(
         HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__")
     )
-    path = tmp_path / "fedlib" / "methods" / "fedas.py"
+    path = tmp_path / "fedlib" / "methods" / "personal" / "fedas.py"
     body, old = path.read_text(), "return (d * (one / one.sum(0)"
     assert body.count(old) == 1
     path.write_text(body.replace(old, "return 2 * (d * (one / one.sum(0)"))
@@ -293,7 +294,7 @@ def test_a_student_edits_fedas(tmp_path):
     (tmp_path / "runs" / before.id / "done").touch()
     script = (
         (
-            "from fedlib import guard; from fedlib.study.studies import Cell; import "
+            "from fedlib.study import guard; from fedlib.study.studies import Cell; import "
             f"os\nc = {before!r}\n"
             "assert os.path.exists(f'runs/{c.id}/done') and guard.salt() != "
         )
@@ -354,8 +355,8 @@ class Mine(Base):
 
 
 def mine(tmp_path, old="", new="", source=True):
-    """The class of a module MINE, with an edit; source:
-    is there a file that it can be read from?
+    """The class of a module MINE, with an edit; source: is there a file that it can be
+    read from?
     """
     assert old in MINE
     text, name = MINE.replace(old, new) if old else MINE, f"mine{next(number)}"
@@ -424,7 +425,7 @@ def test_a_hash_does_not_depend_on_the_process(tmp_path):
     """The order of a set is chance, by PYTHONHASHSEED."""
     (tmp_path / "mine.py").write_text(MINE.replace("{1, 2}", '{"a", "b", "c", "d"}'))
     script = (
-        "import types, sys; from fedlib.study.guard import own; "
+        "import types, sys; from fedlib.study.foreign import own; "
         "m = types.ModuleType('mine'); sys.modules['mine'] = m\n"
         "exec(compile(open('mine.py').read(), '<cell>', 'exec'), vars(m)); "
         "print(own(m.Mine))"
@@ -444,8 +445,8 @@ def test_a_hash_does_not_depend_on_the_process(tmp_path):
 
 
 def test_a_method_of_the_package_without_a_fingerprint(noted, monkeypatch):
-    """Newly added, and `write` not yet run:
-    until then each edit of its module renames its runs.
+    """Newly added, and `write` not yet run: until then each edit of its module renames
+    its runs.
     """
     known = cell("FedProx").id
     del noted["method FedProx"]

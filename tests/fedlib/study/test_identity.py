@@ -105,8 +105,8 @@ DIFFERENT = [
 
 
 def test_different_runs_have_different_names():
-    """Among them options that a wrapper inherits from its parent,
-    as EquFL's rho and FedAvg-FT's tune.
+    """Among them options that a wrapper inherits from its parent, as EquFL's rho and
+    FedAvg-FT's tune.
     """
     assert len({c.id for c in DIFFERENT}) == len(DIFFERENT)
 

@@ -16,7 +16,7 @@ from where import ROOT
 
 from fedlib.core import checkpoint, engine
 from fedlib.core.record import Record
-from fedlib.study import experiment, lock
+from fedlib.study import compute, experiment, lock, studies
 
 GRID = {
     "tasks": ["synthetic_0_0"],
@@ -29,7 +29,7 @@ PATIENCE = 60  # seconds until a test gives up
 def fork():
     """Processes that need not import everything again, as the pool's."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedlib.study.experiment"])
+    context.set_forkserver_preload(["fedlib.study.compute"])
     return context
 
 
@@ -55,7 +55,7 @@ def until(true, what):
 
 
 def cells(**change):
-    return experiment.cells(
+    return studies.cells(
         "fedga", "synthetic", ROOT / "params.yaml", "tiny", **GRID | change
     )[0]
 
@@ -72,10 +72,10 @@ def same(a, b):
 
 # ---------------------------------------------------------- what the other processes do
 def notebook(runs, both, counter, out):
-    """A study of one's own, as in a notebook;
-    every run that is really computed leaves a line.
+    """A study of one's own, as in a notebook; every run that is really computed leaves
+    a line.
     """
-    honest, first = experiment.trained, [True]
+    honest, first = compute.trained, [True]
 
     def trained(cell, *args, **kw):
         with open(counter, "a") as f:
@@ -85,7 +85,7 @@ def notebook(runs, both, counter, out):
             both.wait(PATIENCE)  # each has a run in its hands
         return honest(cell, *args, **kw)
 
-    experiment.trained = trained
+    compute.trained = trained
     both.wait(PATIENCE)
     done = experiment.study(
         "fedga", "synthetic", "tiny", ROOT / "params.yaml", runs, workers=1, **GRID
@@ -109,7 +109,7 @@ def slow(cell, runs):
             time.sleep(PATIENCE)
 
     engine.save, engine.run = save, lambda *a, **kw: run(*a, checkpoint_every=0.0, **kw)
-    experiment.compute(cell, runs)
+    compute.compute_cell(cell, runs)
 
 
 # ---------------------------------------------------------------- tests
@@ -131,10 +131,11 @@ def test_who_finds_a_run_taken_waits_and_computes_other_runs(tmp_path, caplog):
     held, let_go, got = fork().Event(), fork().Event(), threading.Event()
     with started(hold, tmp_path / here.id, held, let_go) as (other,):
         assert held.wait(PATIENCE)
-        assert experiment.compute(here, tmp_path, wait=False) is None
-        assert (experiment.compute(there, tmp_path, wait=False) / "done").exists()
+        assert compute.compute_cell(here, tmp_path, wait=False) is None
+        assert (compute.compute_cell(there, tmp_path, wait=False) / "done").exists()
         waiting = threading.Thread(
-            target=lambda: experiment.compute(here, tmp_path) and got.set(), daemon=True
+            target=lambda: compute.compute_cell(here, tmp_path) and got.set(),
+            daemon=True,
         )
         waiting.start()
         until(lambda: "waiting for" in caplog.text, "who waits says so")
@@ -145,7 +146,7 @@ def test_who_finds_a_run_taken_waits_and_computes_other_runs(tmp_path, caplog):
 
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, caplog, monkeypatch):
     cell, restored = cells()[0], []
-    whole = Record.load(experiment.compute(cell, tmp_path / "whole"))
+    whole = Record.load(compute.compute_cell(cell, tmp_path / "whole"))
     with started(slow, cell, tmp_path) as (other,):
         at = tmp_path / cell.id / "checkpoint"
         until(
@@ -159,7 +160,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, caplog, monkeypatch)
         monkeypatch.setattr(
             engine, "restore", lambda *a: restored.append(a[0]) or honest(*a)
         )
-        folder = experiment.compute(cell, tmp_path, wait=False)  # at once
+        folder = compute.compute_cell(cell, tmp_path, wait=False)  # at once
     assert f"taken over from process {other.pid} " in caplog.text and restored == [at]
     assert (
         same(Record.load(folder), whole)

@@ -6,7 +6,7 @@ import pytest
 from where import ROOT
 
 from fedlib.core import record
-from fedlib.study import experiment, identity, once
+from fedlib.study import compute, identity, once, studies
 
 TREE = {
     "numbers": [1.0, 2.5, np.inf],
@@ -88,15 +88,15 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(here, monkeypatch)
 def test_a_run_counts_by_its_name_and_a_function_of_the_package_by_its_version(
     here, monkeypatch
 ):
-    cell = experiment.cells("fedas", "beside", ROOT / "params.yaml", "tiny")[0][0]
+    cell = studies.cells("fedas", "beside", ROOT / "params.yaml", "tiny")[0][0]
 
     def key(v):
-        return once.key_of("n", "small", experiment.called, (v,), {})
+        return once.key_of("n", "small", compute.describe_cell, (v,), {})
 
     before = key(cell)
     assert before == key(cell) != key("x")
     monkeypatch.setattr(
-        identity, "versions", lambda: {"measure fedlib.experiment.called": 2}
+        identity, "versions", lambda: {"measure fedlib.compute.describe_cell": 2}
     )
     assert before != key(cell) and key(cell) == key(cell)
     monkeypatch.setattr(identity, "versions", lambda: {"engine": 2})

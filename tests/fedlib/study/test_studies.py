@@ -11,7 +11,7 @@ import pytest
 import yaml
 from where import ROOT
 
-from fedlib.study import studies
+from fedlib.study import parameters, studies
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PARAMS = {
@@ -76,8 +76,8 @@ FEDAS = {
 
 @pytest.fixture
 def repo(tmp_path):
-    """A folder with params.yaml and papers/*/studies.yaml;
-    `change` may alter the three trees first.
+    """A folder with params.yaml and papers/*/studies.yaml; `change` may alter the three
+    trees first.
     """
 
     def write(change=lambda params, fedga, fedas: None):
@@ -141,7 +141,9 @@ def test_a_task_inherits_all_that_it_does_not_say(repo):
 )
 def test_merging(base, change, want):
     before = json.dumps([base, change])
-    assert studies.merged(base, change) == want and json.dumps([base, change]) == before
+    assert (
+        parameters.merged(base, change) == want and json.dumps([base, change]) == before
+    )
 
 
 def test_knobs_reach_tasks_studies_and_methods(repo):
@@ -319,9 +321,7 @@ def test_an_error_names_the_value_and_its_place(repo, break_it, says):
 
 # ----------------------------------------------------------- the repository's own files
 def test_the_files_are_short():
-    """dvc exp run -S writes every list with a value a line,
-    so those are not counted.
-    """
+    """dvc exp run -S writes every list with a value a line, so those are not counted."""
     knobs = [
         line
         for line in (ROOT / "params.yaml").read_text().splitlines()
@@ -377,20 +377,17 @@ def stages():
 
 @pytest.mark.parametrize("name, stage", [pytest.param(n, s, id=n) for n, s in stages()])
 def test_a_stage_depends_on_the_papers_that_its_notebook_reads(name, stage):
-    """A section of params.yaml and the paper's folder;
-    the paper's name stands in the notebook's text.
+    """A section of params.yaml and the paper's folder; the paper's name stands in the
+    notebook's text.
     """
     notebook = next((d for d in stage["deps"] if d.endswith(".ipynb")), None)
     if notebook is None:
         return
     parts = json.loads((ROOT / notebook).read_text())["cells"]
     source = "\n".join("".join(c["source"]) for c in parts if c["cell_type"] == "code")
-    reads = set(
-        re.findall(
-            r"""experiment\.(?:study|cells|declared)\(\s*["']([\w-]+)["']""", source
-        )
-    )
-    reads |= set(re.findall(r"""experiment\.load\(\)\[["']([\w-]+)["']\]""", source))
+    calls = r"(?:experiment\.study|studies\.cells|results\.declared)"
+    reads = set(re.findall(calls + r"""\(\s*["']([\w-]+)["']""", source))
+    reads |= set(re.findall(r"""studies\.load\(\)\[["']([\w-]+)["']\]""", source))
     assert reads <= set(stage.get("params", ())), f"{name} reads {reads}"
     assert {f"papers/{p}" for p in reads} <= set(stage["deps"])
     if "experiment.study(" in source:

@@ -10,7 +10,7 @@ import pytest
 from where import ROOT
 
 from fedlib.measures import bias
-from fedlib.study import experiment
+from fedlib.study import studies
 from repro import artefacts, claims, ledger, papers
 from repro.claims import NotRun, check_claims
 
@@ -980,10 +980,8 @@ def planned(request):
     notebooks measure besides.
     """
     out = []
-    for study in experiment.load(ROOT / "params.yaml")["equfl"]["studies"]:
-        for c in experiment.cells("equfl", study, ROOT / "params.yaml", request.param)[
-            0
-        ]:
+    for study in studies.load(ROOT / "params.yaml")["equfl"]["studies"]:
+        for c in studies.cells("equfl", study, ROOT / "params.yaml", request.param)[0]:
             base = {
                 "dataset": c.dataset,
                 "method": c.method,

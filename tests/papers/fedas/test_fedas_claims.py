@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from where import ROOT
 
-from fedlib.study import experiment
+from fedlib.study import studies
 from repro import artefacts, claims, ledger, papers
 from repro.claims import check_claims
 
@@ -391,10 +391,10 @@ def planned():
     and for the substitution test.
     """
     tables = []
-    studies = experiment.load(ROOT / "params.yaml")["fedas"]["studies"]
+    entries = studies.load(ROOT / "params.yaml")["fedas"]["studies"]
     # which chapters read, and nothing publishes
-    for study in [s for s in studies if s != "beside"]:
-        todo = experiment.cells("fedas", study, ROOT / "params.yaml", "paper")[0]
+    for study in [s for s in entries if s != "beside"]:
+        todo = studies.cells("fedas", study, ROOT / "params.yaml", "paper")[0]
         base = pd.DataFrame(
             [
                 {

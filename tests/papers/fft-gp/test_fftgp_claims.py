@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from where import ROOT
 
-from fedlib.study import experiment
+from fedlib.study import studies
 from repro import artefacts, claims, ledger, papers
 from repro.claims import Finding, NotRun, Values, check_claims
 from repro.ledger import METRICS, slug
@@ -32,7 +32,7 @@ step = OURS.step
 REPORTED = ledger.read_reported()
 MINE = REPORTED[REPORTED.paper == "fft-gp"]
 NAMED = {c.key.removeprefix("fft-gp-"): c for c in CLAIMS}
-PARAMS = experiment.load(ROOT / "params.yaml")
+PARAMS = studies.load(ROOT / "params.yaml")
 PLAN = PARAMS["fft-gp"]["studies"]
 GUESTS = {p: t["guest"]["grid"] for p, t in PLAN["general"]["tasks"].items()}
 ENTRIES = [d for d in claims.read_deviations() if d["id"].startswith("FFT-GP-")]
@@ -587,9 +587,9 @@ def published(tier):
     """
     out, base = [], {"paper": "fft-gp", "tier": tier, "data": "stand-in"}
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(experiment, "load", lambda path: PARAMS)  # once is enough
+        m.setattr(studies, "load", lambda path: PARAMS)  # once is enough
         planned = {
-            study: experiment.cells("fft-gp", study, tier=tier)[0] for study in PLAN
+            study: studies.cells("fft-gp", study, tier=tier)[0] for study in PLAN
         }
     for study, found in planned.items():
         for c in found:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from where import ROOT
 
-from fedlib.study import experiment
+from fedlib.study import studies
 from repro import artefacts, claims, ledger, papers
 from repro.claims import check_claims
 from repro.ledger import ResultError
@@ -749,10 +749,8 @@ def ends(c, study):
 def planned(request):
     """Invented numbers for every run that params.yaml plans at a tier."""
     out = []
-    for study in experiment.load(ROOT / "params.yaml")["plgu"]["studies"]:
-        for c in experiment.cells("plgu", study, ROOT / "params.yaml", request.param)[
-            0
-        ]:
+    for study in studies.load(ROOT / "params.yaml")["plgu"]["studies"]:
+        for c in studies.cells("plgu", study, ROOT / "params.yaml", request.param)[0]:
             views = VIEWS.get(c.method, (OWN,))
             for view in (
                 (*views, ALONE) if study == "flatness" and c.method == LF else views

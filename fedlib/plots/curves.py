@@ -1,0 +1,181 @@
+"""Charts over rounds: curves with intervals, and the client x round heat map.
+
+Letters: C clients, R rounds, E evaluated rounds, S seeds, M clients of a cohort.
+Accuracies are drawn in the unit they come in.
+"""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+from scipy.special import stdtrit
+
+from ..measures.statistics import smooth
+from .labels import check, label_ends
+from .theme import DASHES, HEAT, MARKERS, SIDES, STRONG, colour, style
+
+
+# ---------------------------------------------------------------- numbers to draw
+def interval(values, level: float = 0.95):
+    """Mean and half-width [...] over the seeds of values [S, ...], Student's t;
+    half-width 0 for one seed.
+    """
+    v = np.asarray(values, float)
+    n = len(v)
+    if n < 2:
+        return v.mean(0), np.zeros(v.shape[1:])
+    return v.mean(0), stdtrit(n - 1, 0.5 + level / 2) * v.std(0, ddof=1) / np.sqrt(n)
+
+
+def band(values, level: float = 0.95):
+    """Mean and half-width to draw: `interval` from three seeds on; two seeds are drawn
+    as their range, one as a line.
+    """
+    v = np.asarray(values, float)
+    return (v.mean(0), (v.max(0) - v.min(0)) / 2) if len(v) == 2 else interval(v, level)
+
+
+def by_client(cohort, values, C: int) -> np.ndarray:
+    """Values [R, M] of the cohorts [R, M] as a matrix [C, R]; nan where a client was
+    absent. A client below 0 is nobody.
+    """
+    cohort, values = np.asarray(cohort, int), np.asarray(values, float)
+    if cohort.shape != values.shape:
+        raise ValueError(
+            f"by_client: cohort {cohort.shape} and values {values.shape} differ; give "
+            "one value per client"
+        )
+    out = np.full((C, len(cohort)), np.nan)
+    there = cohort >= 0
+    rounds = np.broadcast_to(np.arange(len(cohort))[:, None], cohort.shape)
+    out[cohort[there], rounds[there]] = values[there]
+    return out
+
+
+def staleness(cohort, C: int) -> np.ndarray:
+    """Rounds since each client was last online [C, R], from the cohorts [R, M]; 0 when
+    it is, counted from the start at first.
+    """
+    online = np.isfinite(by_client(cohort, np.zeros(np.shape(cohort)), C))
+    out = np.zeros(online.shape)
+    for t in range(online.shape[1]):
+        before = out[:, t - 1] if t else 0
+        out[:, t] = np.where(online[:, t], 0, before + 1)
+    return out
+
+
+# ---------------------------------------------------------------- curves
+def curves_with_interval(
+    rounds, curves: dict, ax, *, level=0.95, window=1, direct=True, notes=None
+):
+    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], with the
+    interval of the mean as a band (see `band`).
+
+    rounds: one array, or {method: [E]} where methods were evaluated in different
+    rounds. window: centred moving average over that many evaluations, before the
+    interval is taken. direct: names stand at the lines' ends, with notes {method: text}
+    after them; else in a legend.
+    """
+    at = "curves_with_interval"
+    if not isinstance(rounds, dict):
+        rounds = dict.fromkeys(check(at, curves, len(rounds)), rounds)
+    rounds = {m: np.asarray(rounds[m]) for m in curves}
+    curves = {m: check(at, {m: v}, len(rounds[m]))[m] for m, v in curves.items()}
+    curves = {m: smooth(np.atleast_2d(v), window) for m, v in curves.items()}
+    for i, (m, v) in enumerate(curves.items()):
+        mean, half = band(v, level)
+        step = max(1, len(rounds[m]) // 7)  # evaluations from marker to marker
+        start = (i * step) // len(curves)  # so that markers of two curves do not meet
+        ax.plot(rounds[m], mean, markevery=(start, step), **style(m))
+        if len(v) > 1:
+            shade(ax, rounds[m], mean, half, colour(m))
+    ax.set_xlabel("round")
+    whole_numbers(ax.xaxis, *rounds.values())
+    ax.margins(x=0.01)
+    if direct:
+        ends = {m: (rounds[m][-1], v.mean(0)[-1]) for m, v in curves.items()}
+        label_ends(ax, ends, notes)
+    else:
+        ax.legend(ncols=2)
+    return ax
+
+
+def shade(ax, x, mean, half, c):
+    """The band mean ± half of a curve of colour c."""
+    ax.fill_between(x, mean - half, mean + half, color=c, alpha=0.16, linewidth=0)
+
+
+def whole_numbers(axis, *values):
+    """Ticks of an axis; at whole numbers where all values are whole."""
+    whole = all(np.all(np.asarray(x) == np.round(x)) for x in values)
+    axis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
+
+
+def series(x, values, ax, *, i=0, level=0.95, **more):
+    """One quantity that belongs to no method: mean over seeds of values [S, E] against
+    x [E], with a band; i chooses colour, dash and marker.
+    """
+    v = np.atleast_2d(values)
+    mean, half = band(v, level)
+    c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
+    ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)
+    if len(v) > 1:
+        shade(ax, x, mean, half, c)
+    whole_numbers(ax.xaxis, x)
+    return ax
+
+
+def gini_curves(rounds, curves: dict, ax, *, window=10, level=0.95):
+    """Gini coefficient per round, smoothed; the number after each name is the area
+    under the unsmoothed mean curve.
+    """
+    rounds = np.asarray(rounds, float)
+    means = {m: np.atleast_2d(v).mean(0) for m, v in curves.items()}
+    area = {m: f"{np.trapezoid(v, rounds):.1f}" for m, v in means.items()}
+    curves_with_interval(rounds, curves, ax, window=window, level=level, notes=area)
+    ax.set_ylabel("Gini coefficient")
+    return ax
+
+
+# ---------------------------------------------------------------- heat map
+def microscope(
+    rounds, values, ax, *, order=None, name="accuracy", centre=None, bounds=None
+):
+    """Client x round heat map of values [C, R]; nan (absent) stays blank; returns the
+    image.
+
+    order [C]: sort clients by it, largest on top (size, or final accuracy).  centre:
+    middle of a two-sided scale.
+    """
+    v = np.asarray(values, float)
+    rounds = np.asarray(rounds)
+    if v.ndim != 2 or v.shape[1] != len(rounds):
+        raise ValueError(
+            f"microscope: values have shape {v.shape}; give [C, {len(rounds)}], one "
+            "column per round"
+        )
+    if order is not None:
+        v = v[np.argsort(-np.asarray(order, float), kind="stable")]
+    low, high = bounds or (np.nanmin(v), np.nanmax(v))
+    if centre is not None:
+        reach = max(high - centre, centre - low)
+        low, high = centre - reach, centre + reach
+    step = (rounds[-1] - rounds[0]) / max(1, len(rounds) - 1) or 1
+    image = ax.imshow(
+        np.ma.masked_invalid(v),
+        aspect="auto",
+        interpolation="none",
+        vmin=low,
+        vmax=high,
+        cmap=HEAT if centre is None else SIDES,
+        extent=(rounds[0] - step / 2, rounds[-1] + step / 2, len(v) + 0.5, 0.5),
+    )
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.set(xlabel="round", ylabel="client, in order" if order is not None else "client")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=True))
+    bar = ax.get_figure().colorbar(image, ax=ax, pad=0.02, aspect=28)
+    bar.set_label(name)
+    bar.outline.set_visible(False)
+    return image
