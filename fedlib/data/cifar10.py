@@ -61,16 +61,8 @@ CIFAR10 = Official(
 )
 SPLITS = ("train", "test", "all", "both")
 CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 
 
@@ -99,27 +91,20 @@ def cifar10(
 def load(data: Official, root, split, normalise, download) -> Pool:
     """The split of a data set of the CIFAR page; arguments as in `cifar10`."""
     refuse(split, normalise)
-    folder, x, y, held_out = _folder(data, data_root(root), download), [], [], []
-    for part, name, md5 in [
-        (s, *file)
-        for s in data.files
-        if split in (s, "all", "both")
-        for file in data.files[s].items()
-    ]:
+    folder = _folder(data, data_root(root), download)
+    parts = [s for s in data.files if split in (s, "all", "both")]
+    files = [(s, *file) for s in parts for file in data.files[s].items()]
+    x, y, held_out = [], [], []
+    for part, name, md5 in files:
         check(folder / name, md5)
         images, labels = read_batch(folder / name, data)
         x.append(images)
         y.append(labels)
         held_out += [part == "test"] * len(labels)
-    x = scale(
-        torch.from_numpy(np.concatenate(x)).float().div_(255),
-        normalise,
-        data.mean,
-        data.std,
-    )
+    x = torch.from_numpy(np.concatenate(x)).float().div_(255)
     return Pool(
         name=data.name,
-        x=x,
+        x=scale(x, normalise, data.mean, data.std),
         y=torch.from_numpy(np.concatenate(y)),
         K=data.K,
         kind="real",
@@ -145,9 +130,8 @@ def scale(x, normalise, mean, std):
     if not normalise:
         return x
     mean, std = ((0.5,) * 3, (0.5,) * 3) if normalise == "half" else (mean, std)
-    return x.sub_(torch.tensor(mean)[:, None, None]).div_(
-        torch.tensor(std)[:, None, None]
-    )
+    mean, std = (torch.tensor(v)[:, None, None] for v in (mean, std))
+    return x.sub_(mean).div_(std)
 
 
 def read_batch(path, data: Official = CIFAR10):
@@ -157,11 +141,8 @@ def read_batch(path, data: Official = CIFAR10):
     batch = read_arrays(path)
     try:
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[data.labels])
-        if (
-            images.dtype != np.uint8
-            or labels.dtype.kind != "i"
-            or images.shape != (len(labels), 3072)
-        ):
+        kinds = images.dtype == np.uint8 and labels.dtype.kind == "i"
+        if not kinds or images.shape != (len(labels), 3072):
             raise TypeError(
                 f"data {images.dtype} {images.shape}, labels {labels.dtype} "
                 f"{labels.shape}"

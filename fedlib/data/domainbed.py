@@ -144,11 +144,8 @@ def domainbed(
         for path in _images(folder / name)[:most]
     ]
     if classes is None and most is None:
-        _count(
-            which,
-            [sum(d == e for e, *_ in found) for d in range(len(folders))],
-            len(names),
-        )
+        counts = [sum(d == e for e, *_ in found) for d in range(len(folders))]
+        _count(which, counts, len(names))
     if (need := len(found) * 3 * size * size * 4) > MEMORY:
         raise ValueError(
             f"{which}: {len(found):,} images of {size} x {size} need {need / 1e9:.0f} "
@@ -197,21 +194,17 @@ def read_image(path, size):
     DataError when it cannot be opened.
     """
     for whole in (True, False):
-        kept, ImageFile.LOAD_TRUNCATED_IMAGES = (
-            ImageFile.LOAD_TRUNCATED_IMAGES,
-            not whole,
-        )
+        kept = ImageFile.LOAD_TRUNCATED_IMAGES
+        ImageFile.LOAD_TRUNCATED_IMAGES = not whole
         try:
             with Image.open(path) as picture:
                 # dropped once colours are looked up
                 if picture.mode == "P" and "transparency" in picture.info:
                     picture = picture.convert("RGBA")
-                picture = picture.convert("RGB").resize(
-                    (size, size), Image.Resampling.BILINEAR
-                )
-            return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(
-                255
-            ), whole
+                picture = picture.convert("RGB")
+                picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+            x = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+            return x.float().div_(255), whole
         except Exception as error:  # a damaged image can raise nearly anything
             if not whole:
                 raise DataError(

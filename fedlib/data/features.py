@@ -43,11 +43,7 @@ def features(data, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     if chunk < 1:
         raise ValueError(f"chunk = {chunk}: give a number of images >= 1")
     towers = load(model, arch)
-    x = torch.cat(
-        [
-            towers.encode_image(towers.preprocess(x.expand(-1, 3, -1, -1)))
-            for x in pool.x.split(chunk)
-        ]
-    )
+    images = (x.expand(-1, 3, -1, -1) for x in pool.x.split(chunk))
+    x = torch.cat([towers.encode_image(towers.preprocess(x)) for x in images])
     kind = pool.kind if towers.kind == "real" else towers.kind
     return pool._replace(name=f"{pool.name} (CLIP features)", x=x, kind=kind)

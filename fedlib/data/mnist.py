@@ -64,11 +64,10 @@ def read_idx(path, axes: int) -> np.ndarray:
     """
     packed = path.with_name(path.name + ".gz")
     try:
-        content = (
-            path.read_bytes()
-            if path.is_file()
-            else gzip.decompress(packed.read_bytes())
-        )
+        if path.is_file():
+            content = path.read_bytes()
+        else:
+            content = gzip.decompress(packed.read_bytes())
     except FileNotFoundError:
         raise DataError(
             f"neither {path} nor {packed.name} beside it exists: "
@@ -84,9 +83,8 @@ def read_idx(path, axes: int) -> np.ndarray:
             f"{path} starts with {content[:4].hex(' ') or 'nothing'} and not with 00 "
             f"00 08 0{axes}: it is no idx file of bytes with {axes} axes; get it again"
         )
-    shape = [
-        int.from_bytes(content[i : i + 4], "big") for i in range(4, 4 + 4 * axes, 4)
-    ]
+    starts = range(4, 4 + 4 * axes, 4)
+    shape = [int.from_bytes(content[i : i + 4], "big") for i in starts]
     if len(content) != 4 + 4 * axes + math.prod(shape):
         raise DataError(
             f"{path} is damaged or cut short: {len(content):,} bytes for an array "

@@ -6,8 +6,7 @@ Files, below the data folder, as distributed:
     tiny-imagenet-200/wnids.txt                   the classes, one WordNet number a line
     tiny-imagenet-200/train/<wnid>/images/*.JPEG  500 training images of each class
     tiny-imagenet-200/val/images/*.JPEG           10,000 validation images
-    tiny-imagenet-200/val/val_annotations.txt     the class of each, 50 images of
-                                                  every class
+    tiny-imagenet-200/val/val_annotations.txt     the class of each, 50 of every class
 
 or the archive `tiny-imagenet-200.zip` (248 MB), which is then unpacked. The labels of
 its 10,000 test images were never published, so the folder `test` is not read and the
@@ -30,10 +29,8 @@ from . import archive
 from .archive import DataError, check, data_root, extract
 from .cifar10 import refuse, scale
 
-URL, MD5 = (
-    "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    "90528d7ca1a48142e341f4ef8d21d0de",
-)
+URL = "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
+MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 FOLDER, ARCHIVE = "tiny-imagenet-200", "tiny-imagenet-200.zip"
 AGAIN = f"delete the folder {FOLDER} and unpack {ARCHIVE} again ({URL})"
 K, PER_CLASS = 200, {"train": 500, "val": 50}  # images of each class
@@ -158,11 +155,8 @@ def _train(folder, classes):
 
 def _val(folder, classes):
     """(path, class) of the validation images, in the order of the annotations."""
-    at, images, rows = (
-        folder / "val" / "val_annotations.txt",
-        folder / "val" / "images",
-        [],
-    )
+    at, images = folder / "val" / "val_annotations.txt", folder / "val" / "images"
+    rows = []
     left = {p.name for p in images.glob("*.JPEG")}
     for i, line in enumerate(_lines(folder, "val/val_annotations.txt"), 1):
         if len(line) < 2:
