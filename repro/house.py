@@ -287,8 +287,6 @@ def trace():
         folder = Path(tmp)
         (folder / "params.yaml").write_text(STUDY)
         (folder / "results").mkdir()
-        reported = (ROOT / "results/reported.csv").read_bytes()
-        (folder / "results/reported.csv").write_bytes(reported)
         sys.setprofile(enter)
         try:
             cell(folder)

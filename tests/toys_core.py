@@ -141,7 +141,7 @@ def seen(rec):
     all_ = (
         ("", rec.views),
         ("cells ", rec.cells),
-        ("alike ", rec.alike),
+        ("alike ", rec.consistency),
         ("", rec.logs),
     )
     return {

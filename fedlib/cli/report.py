@@ -52,7 +52,7 @@ def bias_rows(task, rec):
     rows = [("model", "moment", *biases, *shares)]
     for (moment, view, split), counts in rec.cells.items():
         if split == "test" and moment != "guest":
-            n, s = bias.pooled(counts[-1]), rec.alike[moment, view][-1].sum(0)
+            n, s = bias.pooled(counts[-1]), rec.consistency[moment, view][-1].sum(0)
             scores = [bias.EO(n), bias.DP(n), bias.CAL(n), bias.CON(s)]
             scores += [bias.positive_rate(group[None]) for group in n]
             rows.append((view, moment, *(f"{100 * v:.1f}" for v in scores)))

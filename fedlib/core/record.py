@@ -23,6 +23,8 @@ from .provenance import commit, source
 from .types import Key, Look, Metric, Tree
 
 CPU = f"cpu {platform.machine()}"
+# in record.npz: the beginning of an array's name -> the part of the record
+KINDS = {"view": "views", "cells": "cells", "alike": "consistency"}
 UNREADABLE = OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
 
 
@@ -30,15 +32,14 @@ UNREADABLE = OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.e
 class Record:
     """Numbers of one run, each of every client at the scored rounds [E].
 
-    meta    provenance
-    rounds  [E]
-    views   {(moment, view, split): [E, C]}, accuracies as fractions
-    logs    {name: [R, ...]}, what the server logs
-    cells   {(moment, view, split): [E, C, A, 2, 2]}, counts of group, outcome and
-            prediction, and
-    alike   {(moment, view): [E, C, 2]}, consistency with the neighbours, where a task
-            has groups; see `scoring.score`
-    state   what server and clients hold at the end, in memory only
+    meta         provenance
+    rounds       [E]
+    views        {(moment, view, split): [E, C]}, accuracies as fractions
+    logs         {name: [R, ...]}, what the server logs
+    cells        {(moment, view, split): [E, C, A, 2, 2]}, counts of group, outcome and
+                 prediction, where a task has groups
+    consistency  {(moment, view): [E, C, 2]}, with the neighbours, see `scoring.score`
+    state        what server and clients hold at the end, in memory only
 
     Moments: "pre" (after download, before training), "post" (after training), "own" (as
     uploaded), "guest" (clients that never take part).
@@ -49,7 +50,7 @@ class Record:
     views: dict[Key, np.ndarray] = field(default_factory=dict)
     logs: dict[str, np.ndarray] = field(default_factory=dict)
     cells: dict[Key, np.ndarray] = field(default_factory=dict)
-    alike: dict[Look, np.ndarray] = field(default_factory=dict)
+    consistency: dict[Look, np.ndarray] = field(default_factory=dict)
     state: Tree | None = None
 
     @classmethod
@@ -88,8 +89,8 @@ class Record:
             for split, n in splits.items():
                 n = n.cpu().numpy().round().astype(np.int32)
                 self.cells.setdefault((moment, view, split), []).append(n)
-        for view, s in scores.get("alike", {}).items():
-            self.alike.setdefault((moment, view), []).append(s.cpu().numpy())
+        for view, s in scores.get("consistency", {}).items():
+            self.consistency.setdefault((moment, view), []).append(s.cpu().numpy())
         for view, splits in scores["acc"].items():
             for split, a in splits.items():
                 a = self.where_rows(moment, split, a.cpu().numpy())
@@ -135,7 +136,7 @@ class Record:
         """Lists become arrays; the record can be read."""
         self.add_time(seconds)
         self.rounds = np.asarray(self.rounds, int)
-        for part in ("views", "cells", "alike"):
+        for part in ("views", "cells", "consistency"):
             kept = {k: np.asarray(v) for k, v in getattr(self, part).items()}
             setattr(self, part, kept)
         # a round in which nobody was online has an entry, too
@@ -178,7 +179,7 @@ class Record:
             "rounds": list(map(int, self.rounds)),
             "views": tensors(self.views),
             "cells": tensors(self.cells),
-            "alike": tensors(self.alike),
+            "alike": tensors(self.consistency),
             "logs": {k: list(map(torch.as_tensor, v)) for k, v in self.logs.items()},
         }
 
@@ -201,7 +202,7 @@ class Record:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"rounds": self.rounds}
-        for kind, part in (("view", "views"), ("cells", "cells"), ("alike", "alike")):
+        for kind, part in KINDS.items():
             kept = getattr(self, part)
             arrays |= {"|".join((kind, *k)): v for k, v in kept.items()}
         arrays |= {f"log|{k}": v for k, v in self.logs.items()}
@@ -236,8 +237,8 @@ class Record:
             if kind in parts:
                 parts[kind][tuple(key)] = v
         logs = {"|".join(k): v for k, v in parts["log"].items()}
-        views, cells, alike = parts["view"], parts["cells"], parts["alike"]
-        return cls(meta, arrays["rounds"], views, logs, cells, alike)
+        views, cells = parts["view"], parts["cells"]
+        return cls(meta, arrays["rounds"], views, logs, cells, parts["alike"])
 
 
 def describe(method):

@@ -20,7 +20,7 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
     dropped, so that it is never held twice.
 
     A task with groups also gives "cells" {view: {split: [M, A, 2, 2]}}, the counts of
-    `Groups.tally`, and "alike" {view: [M, 2]}, see `inconsistency`.
+    `Groups.tally`, and "consistency" {view: [M, 2]}, see `inconsistency`.
     """
 
     def at_client(down, mine, *rest):
@@ -49,7 +49,7 @@ def score_client(method, down, mine, shard, splits, views=None):
         own, near = next_door(method.task, shard)
         blocks += [own.x, method.task.x[near].flatten(0, 1)]
     x, sizes = joined(blocks), [len(b) for b in blocks]
-    out = {"acc": {}} | ({"cells": {}, "alike": {}} if groups else {})
+    out = {"acc": {}} | ({"cells": {}, "consistency": {}} if groups else {})
     for name, view in method.views(down, mine, shard).items():
         if views is None or name in views:
             z = view(x)
@@ -60,7 +60,8 @@ def score_client(method, down, mine, shard, splits, views=None):
                     s: groups.tally(logits[s], b) for s, b in batches.items()
                 }
                 theirs = logits["neighbours"].view(*near.shape, z.shape[-1])
-                out["alike"][name] = inconsistency(groups, own, logits["own"], theirs)
+                apart = inconsistency(groups, own, logits["own"], theirs)
+                out["consistency"][name] = apart
     return out
 
 

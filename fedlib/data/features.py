@@ -11,12 +11,12 @@ from ..nets.towers import load
 
 
 @torch.no_grad()
-def features(data, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
+def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     """The images of another source, seen once by the image tower: x [N, d] float32, not
     normalised; the rest as it was.
 
-    data   description of that source, {"name": "domains", "preset": "PACS", ...}, or a
-           Pool of images [N, 1 or 3, H, W] in [0, 1]
+    data   a Pool of images [N, 1 or 3, H, W] in [0, 1]; in the description of a task
+           that of their source, {"name": "domains", "preset": "PACS", ...}
     model  two towers, or what `fedlib.nets.towers.load` reads: the stand-in's file, a
            weight file or folder for open_clip
     arch   architecture of a weight file
@@ -26,15 +26,11 @@ def features(data, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     a stand-in of CLIP the pool is one, too.
     """
     pool = data
-    if not isinstance(data, Pool):
-        from .tasks import SOURCES, call  # here, because tasks lists this source, too
-
-        if not isinstance(data, dict) or "name" not in data:
-            raise ValueError(
-                f"data = {data!r}: describe the source of the images, data: "
-                '{"name": "domains", ...}'
-            )
-        pool = call(SOURCES, "data", data)
+    if not isinstance(pool, Pool):
+        raise ValueError(
+            f"data = {data!r}: describe the source of the images, data: "
+            '{"name": "domains", ...}, or give a Pool'
+        )
     if pool.x.dim() != 4 or pool.x.shape[1] not in (1, 3):
         raise ValueError(
             f"{pool.name} has rows of shape {list(pool.x.shape[1:])}: the image tower "

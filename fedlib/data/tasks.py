@@ -172,7 +172,18 @@ def source(spec, *where):
 
     where: what else decides which files it reads.
     """
-    return call(SOURCES, "data", json.loads(spec))
+    return pool_of(json.loads(spec))
+
+
+def pool_of(spec):
+    """The samples of a description {"name": ..., ...}.
+
+    Features are of images that have a description of their own, under "data".
+    """
+    images = spec.get("data")
+    if isinstance(images, dict) and "name" in images:
+        spec = spec | {"data": pool_of(images)}
+    return call(SOURCES, "data", spec)
 
 
 def known(table, what, name):

@@ -59,7 +59,8 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     got = scoring.score(
         judge, stack([down]), stack([mine]), run, shards, SCORED, names, receives
     )
-    out = {"acc": got["acc"]}  # not "alike": it compares rows of different clients
+    # no consistency: it compares rows of different clients
+    out = {"acc": got["acc"]}
     if "cells" in got:
         out["cells"] = tmap(lambda n: n.round().int(), got["cells"])
     return mine, pick(out, 0)

@@ -215,7 +215,8 @@ class Talk:
         )
         out = stack([got.get(c, blank) for c in range(self.fed.C)])
         if "cells" in out:  # consistency of no row: nobody has the rows to compare with
-            out["alike"] = {view: torch.zeros(self.fed.C, 2) for view in out["acc"]}
+            none = torch.zeros(self.fed.C, 2)
+            out["consistency"] = dict.fromkeys(out["acc"], none)
         return out
 
 

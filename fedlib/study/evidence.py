@@ -37,7 +37,7 @@ from ..core.record import Record
 FORMAT = b"1"
 FILES = ("runs", "hits", "logs", "groups", "alike")
 # file -> part of a Record
-PART = {"hits": "views", "logs": "logs", "groups": "cells", "alike": "alike"}
+PART = {"hits": "views", "logs": "logs", "groups": "cells", "alike": "consistency"}
 # file -> the column that is not a key
 VALUE = {"hits": "hits", "logs": "value", "groups": "count", "alike": "value"}
 SPEC = (  # columns that say what was run

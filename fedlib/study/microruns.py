@@ -300,7 +300,7 @@ def of_engine():
     def go(task, hyper, **more):
         method = toys.Probe(task, **hyper)
         rec = played(method, **more)
-        kinds = rec.views, rec.cells, rec.alike
+        kinds = rec.views, rec.cells, rec.consistency
         scores = [v for kind in kinds for _, v in sorted(kind.items())]
         return left(method, rec) | {"scores": numbers(scores)}
 
@@ -399,7 +399,7 @@ def of_data(name):
 
     def go(changes):
         model = {"model": toys.towers()} if name == "features" else {}
-        pool = tasks.SOURCES[name](**DATA.get(name, {}) | model | changes)
+        pool = tasks.pool_of({"name": name} | DATA.get(name, {}) | model | changes)
         there = {k: getattr(pool, k) for k in ("x", "y", "owner", "test", "a")}
         return {k: numbers([v]) for k, v in there.items() if v is not None}
 

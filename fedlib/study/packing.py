@@ -87,7 +87,7 @@ def group_blocks(run, r):
 def alike_blocks(run, r):
     """[columns of alike.parquet], a block for each view."""
     out = []
-    for (moment, view), s in r.alike.items():
+    for (moment, view), s in r.consistency.items():
         keys = block(run, s.shape, r.rounds, moment=moment, view=view)
         kind = np.tile(np.arange(s.shape[2], dtype=np.int8), s[..., 0].size)
         out.append(keys | {"kind": kind, "value": flat(s)})
@@ -234,7 +234,7 @@ def recover(folder):
 def without(rec, names):
     """The record without some of its logs."""
     logs = {k: v for k, v in rec.logs.items() if k not in names}
-    return Record(rec.meta, rec.rounds, rec.views, logs, rec.cells, rec.alike)
+    return Record(rec.meta, rec.rounds, rec.views, logs, rec.cells, rec.consistency)
 
 
 def same(a, b):
@@ -250,7 +250,7 @@ def same(a, b):
 
 def arrays(r):
     """{(part, key): array} of a record, and its rounds."""
-    parts = ("views", "cells", "alike", "logs")
+    parts = ("views", "cells", "consistency", "logs")
     found = {(part, k): v for part in parts for k, v in getattr(r, part).items()}
     return found | {"rounds": np.asarray(r.rounds)}
 

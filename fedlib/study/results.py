@@ -370,7 +370,7 @@ def bias_of(r, measures, at, moment, view):
     """{measure: mean over the evaluations `at`}, with CON and the accuracy."""
     n = bias.pooled(r.cells[moment, view, "test"][at])
     values = {k: f(n) for k, f in measures.items()}
-    values["CON"] = bias.CON(r.alike[moment, view][at].sum(1))
+    values["CON"] = bias.CON(r.consistency[moment, view][at].sum(1))
     accuracies = r[moment, view, "test"][at]
     values["accuracy"] = metrics.pooled_acc(accuracies, r.meta["n"]["test"])
     return {k: float(v.mean()) for k, v in values.items()}

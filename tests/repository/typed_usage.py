@@ -9,7 +9,8 @@ from pandas import DataFrame
 import fedlib
 from fedlib.core.method import Method, Round
 from fedlib.core.record import Record
-from fedlib.core.shards import Shard, Task
+from fedlib.core.shards import Shard
+from fedlib.core.task import Task
 from fedlib.core.types import Tree, View
 from fedlib.measures.selection import best_val, last, select
 from fedlib.methods.base.fedavg import FedAvg

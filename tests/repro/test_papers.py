@@ -16,6 +16,7 @@ import pytest
 from where import ROOT
 
 from fedlib import plots
+from fedlib.plots import theme
 from repro import artefacts, claims, ledger, metrics, papers
 from repro.papers import PaperError
 
@@ -161,7 +162,7 @@ def test_a_paper_fewer_in_this_process(without, monkeypatch, capsys):
     assert {c.paper for c in claims.listed()} == set(LEFT)
     assert not any(d["id"].startswith("FedAS") for d in claims.read_deviations())
     assert "FedAS" not in plots.METHOD_STYLE and "FedGA" in plots.METHOD_STYLE
-    assert plots.look("FedAS") in plots.SPARE
+    assert plots.look("FedAS") in theme.SPARE
 
 
 def test_a_method_of_two_papers_is_drawn_as_the_first_one_says(tmp_path):
@@ -172,9 +173,9 @@ def test_a_method_of_two_papers_is_drawn_as_the_first_one_says(tmp_path):
         (folder / "style.yaml").write_text(
             f"Mine: {{colour: {colour}, dash: [0, [3, 1]], marker: o, label: {paper}}}"
         )
-    styles, names = plots.drawn(tmp_path)
+    styles, names = theme.drawn(tmp_path)
     assert styles == {"Mine": plots.Style("c2", (0, (3, 1)), "o")}
-    assert names == {"Mine": "b"} and plots.drawn(tmp_path / "papers") == ({}, {})
+    assert names == {"Mine": "b"} and theme.drawn(tmp_path / "papers") == ({}, {})
 
 
 def test_a_misspelt_paper_is_no_paper_that_is_gone(tmp_path):

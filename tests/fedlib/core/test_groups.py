@@ -176,7 +176,7 @@ def test_a_run_counts_groups_outcomes_and_predictions(how):
                 assert np.array_equal(
                     rec.cells["pre", "global", split][t, c], counts(task, w, rows)
                 ), (t, c, split)
-            assert rec.alike["pre", "global"][t, c] == pytest.approx(
+            assert rec.consistency["pre", "global"][t, c] == pytest.approx(
                 apart(task, w, task.test[c])
             )
         for i, (_, _, rows) in enumerate(task.guests):
@@ -186,7 +186,7 @@ def test_a_run_counts_groups_outcomes_and_predictions(how):
     # no neighbours
     assert (
         rec.cells["pre", "global", "test"].dtype == np.int32
-        and (rec.alike["guest", "global"] == 0).all()
+        and (rec.consistency["guest", "global"] == 0).all()
     )
     assert rec.cells["pre", "global", "test"].shape == (
         4,
@@ -194,7 +194,7 @@ def test_a_run_counts_groups_outcomes_and_predictions(how):
         2,
         2,
         2,
-    ) and rec.alike["pre", "global"].shape == (4, task.C, 2)
+    ) and rec.consistency["pre", "global"].shape == (4, task.C, 2)
 
 
 def test_both_views_and_both_moments_are_counted():
@@ -206,7 +206,7 @@ def test_both_views_and_both_moments_are_counted():
         == {("pre", v, s) for v in ("global", "personal") for s in ("test", "val")}
         | {("post", "personal", s) for s in ("test", "val")}
     )
-    assert set(rec.alike) == {
+    assert set(rec.consistency) == {
         ("pre", "global"),
         ("pre", "personal"),
         ("post", "personal"),
@@ -218,7 +218,7 @@ def test_both_views_and_both_moments_are_counted():
             rec.cells["pre", "personal", "test"][-1, c], counts(task, w, task.test[c])
         )
         # neighbours by this view
-        assert rec.alike["pre", "personal"][-1, c] == pytest.approx(
+        assert rec.consistency["pre", "personal"][-1, c] == pytest.approx(
             apart(task, w, task.test[c])
         )
 
@@ -240,7 +240,7 @@ def test_counts_are_saved_loaded_and_survive_a_stop(tmp_path):
     again = Record.load(tmp_path / "saved")
     assert (
         again.cells.keys() == first.cells.keys()
-        and again.alike.keys() == first.alike.keys()
+        and again.consistency.keys() == first.consistency.keys()
         and first.cells
     )
     assert same(seen(first), seen(again)) and all(
@@ -265,7 +265,7 @@ def test_groups_change_no_other_number(how):
         run(Ditto(t, lr=0.3), rounds=3, how=how, cohort=4, guests=True)
         for t in (people(), toy())
     )
-    assert same(state(a), state(b)) and not b.cells and not b.alike and a.cells
+    assert same(state(a), state(b)) and not b.cells and not b.consistency and a.cells
     assert (
         all(np.array_equal(a.views[k], b.views[k]) for k in b.views)
         and a.views.keys() == b.views.keys()
@@ -303,8 +303,8 @@ def test_neighbours_of_a_sample_lie_in_the_sample(monkeypatch):
         again.neighbours["near"], near
     )
     rec = run(FedAvg(task, lr=0.3), rounds=1)
-    assert rec.alike["pre", "global"][..., 1].sum(1).tolist() == [12, 12]
-    assert rec.alike["pre", "global"][0, :, 1].tolist() == [
+    assert rec.consistency["pre", "global"][..., 1].sum(1).tolist() == [12, 12]
+    assert rec.consistency["pre", "global"][0, :, 1].tolist() == [
         int(torch.isin(r, rows).sum()) for r in task.test
     ]
     assert gap(seen(rec), seen(run(FedAvg(task, lr=0.3), rounds=1, how="vmap"))) < 1e-9
@@ -330,8 +330,10 @@ def test_shared_test_rows_count_once_as_neighbours():
     both = replace(task, test=tuple(torch.cat(task.test) for _ in task.test))
     assert torch.equal(both.neighbours["rows"], task.neighbours["rows"])
     rec = run(FedAvg(both, lr=0.3), rounds=0)
-    assert (rec.alike["pre", "global"][0] == rec.alike["pre", "global"][0, 0]).all()
-    assert rec.alike["pre", "global"][0, 0, 1] == len(task.neighbours["rows"])
+    assert (
+        rec.consistency["pre", "global"][0] == rec.consistency["pre", "global"][0, 0]
+    ).all()
+    assert rec.consistency["pre", "global"][0, 0, 1] == len(task.neighbours["rows"])
 
 
 # ---------------------------------------------------------------- tasks with groups

@@ -13,7 +13,7 @@ from toys_clip import NAMES, towers, toy_towers
 
 from fedlib.core.pool import Pool
 from fedlib.core.tree import tmap
-from fedlib.data import standin
+from fedlib.data import standin, tasks
 from fedlib.data.features import features
 from fedlib.data.glyphs import ALPHABET, atlas, glyphs
 from fedlib.data.standin import train, vocabulary
@@ -379,7 +379,10 @@ def test_square():
 # ---------------------------------------------------------------- features
 def test_features(trained, tmp_path):
     spec = {"name": "glyphs", "n": 30, "classes": 5, "size": 20}
-    pool, images = features(spec, trained, chunk=7), glyphs(30, 5, size=20)
+    pool, images = (
+        tasks.pool_of({"name": "features", "data": spec, "model": trained, "chunk": 7}),
+        glyphs(30, 5, size=20),
+    )
     shrunk = F.interpolate(images.x, size=(16, 16), mode="bilinear", antialias=True)
     want = trained.encode_image((shrunk.clamp(0, 1) - 0.5) / 0.25)
     assert torch.allclose(pool.x, want, atol=1e-5)
@@ -404,7 +407,7 @@ def test_features(trained, tmp_path):
     with pytest.raises(ValueError, match="describe the source"):
         features("domains", trained)
     with pytest.raises(ValueError, match="did you mean 'glyphs'"):
-        features({"name": "glyph"}, trained)
+        tasks.pool_of({"name": "features", "data": {"name": "glyph"}, "model": trained})
     with pytest.raises(ValueError, match="chunk = 0"):
         features(grey, trained, chunk=0)
 

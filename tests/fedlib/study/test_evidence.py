@@ -79,20 +79,20 @@ def test_what_is_packed_comes_back_to_the_bit(made, tmp_path):
         {k[0] for r in back.values() for k in r.views}
         >= {"pre", "post", "guest", "own"}
         and back["bias"].cells
-        and back["bias"].alike
+        and back["bias"].consistency
     )
     assert list(os.listdir(tmp_path)) == ["p-s"]  # no lock, no half-written neighbour
 
 
 def test_same_notices_every_kind_of_difference(made):
     _, r = made["bias"]
-    for part in ("views", "cells", "alike", "logs"):
+    for part in ("views", "cells", "consistency", "logs"):
         old = getattr(r, part)
         k = next(iter(old))
         new = old[k].copy()
         new.reshape(-1)[-1] += 1
         other = {
-            **{p: getattr(r, p) for p in ("views", "cells", "alike", "logs")},
+            **{p: getattr(r, p) for p in ("views", "cells", "consistency", "logs")},
             part: old | {k: new},
         }
         assert not packing.same(r, Record(r.meta, r.rounds, **other))
@@ -106,7 +106,9 @@ def test_same_notices_every_kind_of_difference(made):
         )
     assert not packing.same(
         r,
-        Record(r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.alike),
+        Record(
+            r.meta | {"seconds": 0.0}, r.rounds, r.views, r.logs, r.cells, r.consistency
+        ),
     )
 
 
@@ -152,7 +154,7 @@ def test_accuracies_that_are_no_counts_are_refused(made, tmp_path):
         r.views | {key: r.views[key] * np.float32(0.99)},
         r.logs,
         r.cells,
-        r.alike,
+        r.consistency,
     )
     packing.pack(items(made, "plain"), tmp_path / "p-s")
     with pytest.raises(ValueError, match="not counts over its clients' rows"):

@@ -720,7 +720,7 @@ def test_a_study_of_groups(people):
     )
     n, s = (
         rec.cells["pre", "global", "test"][-1].sum(0),
-        rec.alike["pre", "global"][-1].sum(0),
+        rec.consistency["pre", "global"][-1].sum(0),
     )
     rate = n[..., 1] / n.sum(-1)  # P(yhat = 1 | a, y)
     gaps = abs(rate[0] - rate[1])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from where import ROOT
 
-from fedlib.core import record
+from fedlib.core import provenance
 from fedlib.study import compute, identity, once, studies
 
 TREE = {
@@ -122,7 +122,7 @@ def test_evidence_goes_before_runs_and_what_is_damaged_says_so(here):
 
 def test_what_was_measured_is_packed_once_and_by_a_commit_only(here, monkeypatch):
     f = counted([])
-    monkeypatch.setattr(record, "commit", lambda: "0123456789+")
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789+")
     once.once("toy", "small", f, 3)
     with pytest.raises(
         ValueError,
@@ -133,7 +133,7 @@ def test_what_was_measured_is_packed_once_and_by_a_commit_only(here, monkeypatch
         once.pack("small")
     assert once.pack("tiny") == []
     next((here / "runs/kept").iterdir()).unlink()
-    monkeypatch.setattr(record, "commit", lambda: "0123456789")
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789")
     once.once("toy", "small", f, 3)
     assert (
         once.pack("small") == [once.STORE / "toy.parquet"] and once.pack("small") == []
