@@ -41,11 +41,8 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
     shards = run.shards(torch.tensor([c]))
     shard = shards[1][0]
     if kind == "client":
-        mine = (
-            method.client(method.task.init(fed.seed), shard)
-            if keeps_state(method)
-            else {}
-        )
+        w = method.task.init(fed.seed)
+        mine = method.client(w, shard) if keeps_state(method) else {}
         return tmap(lambda x: x.clone(memory_format=torch.contiguous_format), mine), {}
     if kind == "receive":
         return method.receive(down, tmap(torch.clone, mine), shard), {}
