@@ -372,8 +372,8 @@ def test_words_move_nothing(tmp_path):
         names,
         (
             "core/engine.py",
-            "def unfinite(stacks):",
-            "def unfinite(stacks: list[torch.Tensor]):",
+            "def first_not_finite(stacks):",
+            "def first_not_finite(stacks: list[torch.Tensor]):",
         ),
         (
             "core/errors.py",
@@ -382,11 +382,8 @@ def test_words_move_nothing(tmp_path):
         ),
         (
             "methods/personal/fedas.py",
-            (
-                '    d = d.mean(1) if reduction == "mean" else d.sum(1)\n        '
-                "one = onehot"
-            ),
-            "    d = reduced(d, reduction)\n        one = onehot",
+            '    d = d.mean(1) if reduction == "mean" else d.sum(1)',
+            "    d = reduced(d, reduction)",
         ),
         (
             "methods/personal/fedas.py",
@@ -405,8 +402,8 @@ def test_a_doubled_alignment_moves_all_that_aligns(tmp_path):
         ALIGNED + CONTROLS,
         (
             "methods/personal/fedas.py",
-            "return (d * (one / one.sum(0).clamp(min=1)).sum(1)).sum()",
-            "return 2 * (d * (one / one.sum(0).clamp(min=1)).sum(1)).sum()",
+            "return (d * share.sum(1)).sum()",
+            "return 2 * (d * share.sum(1)).sum()",
         ),
     )
     assert {m for m in moved if moved[m]} == set(ALIGNED)
@@ -422,8 +419,8 @@ def test_a_longer_step_moves_all_that_fine_tunes(tmp_path):
         TUNED + CONTROLS,
         (
             "methods/base/tuned.py",
-            'shard.on("tune"), lr))(x)',
-            'shard.on("tune"), 1.1 * lr))(x)',
+            'shard.on("tune"), lr)  # eq:tuned',
+            'shard.on("tune"), 1.1 * lr)  # eq:tuned',
         ),
     )
     assert {m for m in moved if moved[m]} == set(TUNED)

@@ -286,9 +286,9 @@ def test_a_student_edits_fedas(tmp_path):
         HOME, tmp_path / "fedlib", ignore=shutil.ignore_patterns("__pycache__")
     )
     path = tmp_path / "fedlib" / "methods" / "personal" / "fedas.py"
-    body, old = path.read_text(), "return (d * (one / one.sum(0)"
+    body, old = path.read_text(), "return (d * share.sum(1)"
     assert body.count(old) == 1
-    path.write_text(body.replace(old, "return 2 * (d * (one / one.sum(0)"))
+    path.write_text(body.replace(old, "return 2 * (d * share.sum(1)"))
     before = cell("FedAS")
     (tmp_path / "runs" / before.id).mkdir(parents=True)
     (tmp_path / "runs" / before.id / "done").touch()
