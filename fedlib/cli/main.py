@@ -56,13 +56,13 @@ def show(args):
         print(card_text(name, m.card))
     print(inspect.getdoc(m) or "", end="\n\n")
     print(hyper_text(m), end="\n\n")
-    who, hear = "the sampled clients train", "those that train receive the model"
+    who, receivers = "the sampled clients train", "those that train receive the model"
     if m.who == "all":
         who = "all clients train in every round"
     if m.download == "all":
-        hear = "all clients receive the model"
+        receivers = "all clients receive the model"
     need = "; clients need validation rows" if m.needs_val else ""
-    print(f"{who}; {hear}{need}")
+    print(f"{who}; {receivers}{need}")
     print(f"source: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}")
 
 

@@ -22,7 +22,7 @@ ABOUT = {  # what travels beside a tree, with "code" and "federation" (see Site)
     "question": "",  # of "ask": its name
     "moment": "",  # of "score": "pre", "post" or "own"
     "views": "",  # of "score": names with commas between, "": all
-    "hear": False,  # of "score": is the download heard first?
+    "receives": False,  # of "score": is the download received first?
 }
 
 
@@ -50,7 +50,7 @@ def act(method, c, fed, kind, about, down, mine, quick=False):
         return method.local(down, tmap(torch.clone, mine), shard)
     if kind == "ask":
         return mine, question(method, about["question"])(down, mine, shard)
-    receives = torch.tensor([True]) if about["hear"] else None
+    receives = torch.tensor([True]) if about["receives"] else None
     judge = Method(method.task) if about["moment"] == "own" else method
     names = about["views"].split(",") if about["views"] else None
     got = scoring.score(

@@ -12,18 +12,24 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ..core import checkpoint, clients
+from ..core import checkpoint
 from ..core.check_run import check_run
+from ..core.clients import cohort_of
+from ..core.engine import BEFORE
 from ..core.files import whole
 from ..core.method import Round, acts_on_download
 from ..core.record import Record
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, put, stack, subset, without
 from .act import ABOUT
+from .federation import Federation
 from .rows import server_task
 from .talk import Example, Left, Talk, key
 
@@ -40,113 +46,144 @@ def serve(federation, exchange, folder=None, log=print):
     """
     folder = None if folder is None else Path(folder)
     with torch.no_grad():
-        return _serve(federation, exchange, folder, log)
+        d = Deployment(federation, Example(federation), exchange, log)
+        return rounds_of(d, folder)
 
 
-def _serve(fed, exchange, folder, log):
-    R, everybody, example, began = (
-        fed.rounds,
-        torch.arange(fed.C),
-        Example(fed),
-        time.time(),
-    )
-    example.rehearse()
-    steps = [0] * fed.C
-    n = known(folder, fed) or introduced(
-        Talk(fed, example, exchange, log, -1, steps), folder
-    )
-    task = server_task(fed, n)
-    method = fed.make(task)
-    check_run(
-        method, task, R, fed.cohort, fed.every, None, None, ("test", "val"), fed.own
-    )
-    record, hears = (
-        Record.new(method, task, R, fed.seed, fed.cohort, fed.every, "deployed"),
-        acts_on_download(method),
-    )
+@dataclass(frozen=True)
+class Deployment:
+    """What stays the same in all rounds; see `serve`."""
+
+    fed: Federation
+    example: Example
+    exchange: Any
+    log: Any
+    n: dict | None = None  # {split: [C]}, how many rows the clients say they have
+
+    @property
+    def everybody(self):
+        return torch.arange(self.fed.C)
+
+    @cached_property
+    def method(self):
+        return self.fed.make(server_task(self.fed, self.n))
+
+    def talk(self, t, steps):
+        """The conversation of round t; steps [C] that clients have reached."""
+        return Talk(self.fed, self.example, self.exchange, self.log, t, steps, self.n)
+
+    def cohort(self, t):
+        """The clients that train in round t [M]."""
+        fed, method = self.fed, self.method
+        return cohort_of(method, method.task, fed.seed, t, fed.cohort)
+
+    def scores_in(self, t):
+        """Are all clients scored in round t?"""
+        return t % self.fed.every == 0 or t == self.fed.rounds
+
+
+def rounds_of(d, folder):
+    """All rounds, from a checkpoint where there is one -> Record."""
+    fed, began = d.fed, time.time()
+    d.example.rehearse()
+    introduction = d.talk(BEFORE, [0] * fed.C)
+    d = replace(d, n=known(folder, fed) or introduced(introduction, folder))
+    method, scored = d.method, ("test", "val")
+    args = fed.rounds, fed.cohort, fed.every, None, None, scored, fed.own
+    check_run(method, method.task, *args)
+    told = fed.rounds, fed.seed, fed.cohort, fed.every, "deployed"
+    record = Record.new(method, method.task, *told)
     if folder is not None and (folder / "done").exists():
         return checkpoint.same_run(Record.load(folder), record, folder)
-    if folder is not None and (folder / "checkpoint").exists():
-        state, record = checkpoint.restore(folder / "checkpoint", task.x.device, record)
-        log(f"going on with round {state['t']} of {R}")
-    else:
-        first = Talk(fed, example, exchange, log, -1, steps, n)
-        r = Round(
-            -1, R, key(fed, -1), first.asking(method, everybody, record), everybody
-        )
-        state = {
-            "server": method.server(task.init(fed.seed), r),
-            "steps": steps,
-            "t": 0,
-        }
-
+    state, record = begin(d, folder, record)
     while True:
-        t, server, steps = state["t"], state["server"], list(state["steps"])
-        last, look = t == R, t % fed.every == 0 or t == R
-        talk, ids = (
-            Talk(fed, example, exchange, log, t, steps, n),
-            clients.cohort_of(method, task, fed.seed, t, fed.cohort),
-        )
-        who = everybody if method.download == "all" else ids
-        heard = (
-            talk.send("receive", who, method.send(server, who))
-            if hears and len(who) and not last
-            else ()
-        )
-        if look:
-            down = method.send(server, everybody)
-            one = pick(down, 0)
-            pre = talk.score(
-                "pre", everybody, down, one, hear=who.tolist() if hears and last else ()
-            )
-            record.score(t, "pre", pre)
-        if last:
+        talk = d.talk(state["t"], list(state["steps"]))
+        scores = before_training(d, talk, state["server"], record)
+        if talk.t == fed.rounds:
             break
-        ids = talk.left(ids)
-        down = method.send(server, ids)
-        up = talk.send("local", ids, down)
-        if method.post and look:  # who was absent has the same model as before
-            here = talk.left(ids)
-            post = talk.score(
-                "post",
-                here,
-                method.send(server, here) if len(here) else {},
-                one,
-                method.post,
-            )
-            record.score(
-                t,
-                "post",
-                put(
-                    {k: subset(v, method.post) for k, v in pre.items()},
-                    here,
-                    pick(post, here),
-                ),
-            )
-        if fed.own and look:
-            own(talk, record, task, up, one)
-        ids, new = aggregated(talk, method, server, ids, down, up, record)
-        record.log(t, ids, new.pop("log", {}))
-        if method.download == "all":
-            steps = [2 * t + 1 if c in heard else s for c, s in enumerate(steps)]
-        state = {
-            "server": new,
-            "steps": [
-                2 * t + 2 if c in ids.tolist() else s for c, s in enumerate(steps)
-            ],
-            "t": t + 1,
-        }
+        state, trained = one_round(d, talk, state, record, scores)
         record.add_time(time.time() - began)
         began = time.time()
         if folder is not None:
             checkpoint.save(folder / "checkpoint", state, record)
-        log(f"round {t} of {R}: {len(ids)} clients")
+        d.log(f"round {talk.t} of {fed.rounds}: {len(trained)} clients")
     record.finish(time.time() - began)
     record.state = state
     if folder is not None:
         record.save(folder)
         (folder / "checkpoint").unlink(missing_ok=True)
     return record
+
+
+def begin(d, folder, record):
+    """(state, record): of the checkpoint, or before round 0."""
+    fed, method = d.fed, d.method
+    if folder is not None and (folder / "checkpoint").exists():
+        path, device = folder / "checkpoint", method.task.x.device
+        state, record = checkpoint.restore(path, device, record)
+        d.log(f"going on with round {state['t']} of {fed.rounds}")
+        return state, record
+    steps, everybody = [0] * fed.C, d.everybody
+    ask = d.talk(BEFORE, steps).asking(method, everybody, record)
+    r = Round(BEFORE, fed.rounds, key(fed, BEFORE), ask, everybody)
+    server = method.server(method.task.init(fed.seed), r)
+    return {"server": server, "steps": steps, "t": 0}, record
+
+
+def before_training(d, talk, server, record):
+    """The clients receive, and all are scored -> the scores, or None.
+
+    After the last round nobody keeps what it would receive: it is scored as if it had.
+    """
+    method, last = d.method, talk.t == d.fed.rounds
+    listeners = d.everybody if method.download == "all" else d.cohort(talk.t)
+    receives = acts_on_download(method) and len(listeners) > 0
+    if receives and not last:
+        talk.send("receive", listeners, method.send(server, listeners))
+    if not d.scores_in(talk.t):
+        return None
+    as_if = listeners.tolist() if receives and last else ()
+    down = method.send(server, d.everybody)
+    scores = talk.score("pre", d.everybody, down, pick(down, 0), receives=as_if)
+    record.score(talk.t, "pre", scores)
+    return scores
+
+
+def one_round(d, talk, state, record, scores):
+    """Local training and aggregation -> (the next state, the clients that trained)."""
+    method, server, t = d.method, state["server"], talk.t
+    ids = talk.left(d.cohort(t))
+    down = method.send(server, ids)
+    up = talk.send("local", ids, down)
+    if scores:
+        after_training(d, talk, server, ids, up, record, scores)
+    ids, new = aggregated(talk, method, server, ids, down, up, record)
+    record.log(t, ids, new.pop("log", {}))
+    steps = next_steps(d, talk, state["steps"], ids.tolist())
+    return {"server": new, "steps": steps, "t": t + 1}, ids
+
+
+def next_steps(d, talk, steps, trained):
+    """[C]: the step that every client has reached: 2t + 1 after the download of round
+    t, where absent clients get one, too; 2t + 2 after its training."""
+    t = talk.t
+    if d.method.download == "all":
+        steps = [2 * t + 1 if c in talk.received else s for c, s in enumerate(steps)]
+    return [2 * t + 2 if c in trained else s for c, s in enumerate(steps)]
+
+
+def after_training(d, talk, server, ids, up, record, before):
+    """Views that are scored after training, and models as they were uploaded."""
+    method, one = d.method, pick(d.method.send(server, d.everybody), 0)
+    if method.post:
+        # who was absent has the same model as before
+        after = {kind: subset(v, method.post) for kind, v in before.items()}
+        here = talk.left(ids)
+        down = method.send(server, here) if len(here) else {}
+        trained = talk.score("post", here, down, one, method.post)
+        record.score(talk.t, "post", put(after, here, pick(trained, here)))
+    if d.fed.own:
+        own(talk, record, method.task, up, one)
 
 
 def aggregated(talk, method, server, ids, down, up, record):

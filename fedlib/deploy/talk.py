@@ -95,11 +95,12 @@ class Talk:
     out: dict = field(default_factory=dict)  # {client left out: why}
     # {client: what it has downloaded in this round}, so that it is sent once
     sent: dict = field(default_factory=dict)
+    received: set = field(default_factory=set)  # clients that have received
 
     def __post_init__(self):
         self.at = list(self.done)  # per client the step that it has reached
 
-    def send(self, kind, ids, downs=None, hear=(), **about):
+    def send(self, kind, ids, downs=None, receives=(), **about):
         """One message to each of ids that is not left out; downs [M, ...].
 
         {c: answer} of those whose answer is in order.
@@ -121,7 +122,7 @@ class Talk:
                 "on": self.at[c],
                 "done": self.done[c],
                 "kept": kept,
-                "hear": c in hear,
+                "receives": c in receives,
             }
             requests.append((c, kind, base | more, {} if kept else down))
         if not requests:
@@ -145,6 +146,8 @@ class Talk:
                 self.sent[c] = down
             if kind in ("receive", "local"):
                 self.at[c] = 2 * self.t + 1 + (kind == "local")
+            if kind == "receive":
+                self.received.add(c)
         return good
 
     def honest(self, kind, c, answer):
@@ -195,13 +198,13 @@ class Talk:
 
         return ask
 
-    def score(self, moment, ids, downs, one, views=(), hear=()):
+    def score(self, moment, ids, downs, one, views=(), receives=()):
         """What engine.score gives, for all C clients: accuracies of those that were not
         asked or did not answer are NaN, their counts 0. one: some client's download, to
         learn how the answer looks.
         """
         names = ",".join(views)
-        got = self.send("score", ids, downs, hear, moment=moment, views=names)
+        got = self.send("score", ids, downs, receives, moment=moment, views=names)
         like = self.example.answer(
             "score", ABOUT | {"t": self.t, "moment": moment, "views": names}, one
         )

@@ -86,9 +86,9 @@ def CAL(n):
 def CAL_ppv(n):
     """Calibration in the usual sense: max_a |P(y=1 | yhat=1, a) - P(y=1 | yhat=1)|."""
     n = _counts(n)
-    hit, said = n[..., 1, 1], n[..., 1].sum(-1)
-    r = _ratio(hit, said)
-    return _max(abs(r - _ratio(hit.sum(-1), said.sum(-1))[..., None]), r)
+    hit, predicted = n[..., 1, 1], n[..., 1].sum(-1)
+    r = _ratio(hit, predicted)
+    return _max(abs(r - _ratio(hit.sum(-1), predicted.sum(-1))[..., None]), r)
 
 
 def CON(s):
