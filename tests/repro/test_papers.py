@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from graphlib import TopologicalSorter
 from multiprocessing import get_context
 
 import pandas as pd
@@ -106,24 +105,6 @@ def test_the_machinery_names_no_paper():
         words = {w for w in words if isinstance(w, str)}
         if path.name != "house.py":  # whose example is a study of a paper
             assert not words & set(papers.found()), path
-
-
-def imports(path, text):
-    """The modules of repro that a file of repro names when it is imported."""
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("repro"):
-            yield node.module
-            yield from (f"{node.module}.{n.name}" for n in node.names)
-
-
-def test_no_two_modules_import_each_other():
-    graph = {}
-    for path, text in sources("repro", "papers"):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        graph[name.removesuffix(".__init__")] = set(imports(path, text))
-    graph = {m: {n for n in of if n in graph} - {m} for m, of in graph.items()}
-    order = [*TopologicalSorter(graph).static_order()]
-    assert order.index("repro.ledger") < order.index("repro.claims.values")
 
 
 # ------------------------------------------------------------------ one paper fewer
