@@ -59,16 +59,25 @@ class Clients:
 
     def shards(self, ids):
         """The clients ids [M] and what each of them holds in this round."""
-        make = self.task.stacked if self.how == "vmap" else self.task.shards
-        return ids, make(self.seed, self.t, self.R, ids, self.plans)
+        made = self.seed, self.t, self.R
+        if self.how == "loop":
+            return ids, self.task.shards(*made, ids, self.plans)
+        return ids, [self.task.stacked(*made, i, self.plans) for i in self._cut(ids)]
+
+    def _cut(self, x):
+        """x [M, ...] in chunks of clients that are batched together."""
+        return x.split(self.chunk or max(1, len(x)))
 
     def each(self, f, trees, shards, stage):
         """f(*rows, shard) for every client; trees and result [M, ...]."""
         ids, S = shards
         if self.how == "vmap":
-            data, shard_of = S
-            f_rows = vmap(lambda d, *ts: f(*ts, shard_of(d)), chunk_size=self.chunk)
-            return self._call(f_rows, [data, *trees], ALL_AT_ONCE, stage)
+            out = []
+            for k, (data, shard_of) in enumerate(S):
+                rows = [tmap(lambda x, k=k: self._cut(x)[k], t) for t in trees]
+                f_rows = vmap(lambda d, *ts, one=shard_of: f(*ts, one(d)))
+                out.append(self._call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
+            return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
         args = zip(*[unstack(t, len(S)) for t in trees], S)
         calls = zip(ids.tolist(), args)
         return stack(self._map(lambda c, a: self._call(f, a, c, stage), calls))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from . import abreast
 from .random import fold, normal, tag
 from .tree import add, build, leaves, scale, sqnorm, tmap, where
 
@@ -28,6 +29,15 @@ def transformed():
     (One private call; if it ever goes, return True: slower, never wrong.)
     """
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def differentiated():
+    """Does somebody differentiate through what is computed here, or is it more than
+    one client's, or many clients', computation?
+
+    Closed forms build no graph, and know no transform but one vmap over clients.
+    """
+    return _depth() > 0 or abreast.deep()
 
 
 def mixed():
@@ -54,11 +64,11 @@ class Gradient:
         self.descend = getattr(loss, "descend", None)
 
     def __call__(self, w, *args):
+        if self.exact is not None and not mixed() and not differentiated():
+            return self.exact(w, *args)
         if transformed():
             return torch.func.grad(self.loss)(w, *args)
         nested = _depth() > 0  # somebody differentiates through us: keep the graph
-        if self.exact is not None and not nested and not mixed():
-            return self.exact(w, *args)
         p = [as_variable(x, nested) for x in leaves(w)]
         _here.depth = _depth() + 1
         try:
@@ -107,13 +117,13 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     of models that move together, {"a": model, "b": model}; then the step gives a
     direction for each.
     """
+    closed = getattr(step, "descend", None)
+    if closed and shard.known and not mixed() and not differentiated():
+        return closed(w, shard, lr, momentum, decay, pull)
     mu, anchor = pull if pull else (0.0, None)
     anchor = leaves(tmap(lambda _, a: a, w, anchor)) if mu else None  # in w's order
     if transformed() or _depth():
         return functional_sgd(step, w, shard, lr, (momentum, decay, mu, anchor))
-    closed = getattr(step, "descend", None)
-    if closed and shard.in_pieces and not mixed():
-        return closed(w, shard, lr, momentum, decay, pull)
     return sgd_in_place(step, w, shard, lr, (momentum, decay, mu, anchor))
 
 

@@ -51,10 +51,13 @@ class LazyKey:
     def __init__(self, key, *tags):
         self.key, self.tags = key, tags
 
+    def __int__(self):
+        return int(fold(self))
+
 
 def fold(key, *tags):
     """A new key from a key and integers or integer tensors."""
-    if isinstance(key, LazyKey):
+    while isinstance(key, LazyKey):
         key, tags = key.key, key.tags + tags
     for g in tags:
         key = _mix(key + (torch.as_tensor(g, device=key.device) + 1) * GOLDEN)

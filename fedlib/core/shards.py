@@ -6,14 +6,15 @@ Letters: M clients, N rows, T local steps, B batch, R rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .abreast import abreast
 from .batches import Batch, Plan, draw
-from .random import LazyKey, fold, seed_of, tag
+from .random import LazyKey, seed_of, tag
 
 GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
 EVERY_ROW = 10**9  # a batch size
@@ -33,14 +34,14 @@ WHOLE = {
 class Shard:
     """What ONE client holds in one round: iterating yields the batches of a plan.
 
-    n [] training rows; cid [] client number, negative for a guest; key [] the client's
+    n [] training rows; cid [] client number, negative for a guest; key: the client's
     key of this round; t of R rounds. The plan is "train" unless `on` names another.
     """
 
     task: Any
     n: Tensor
     cid: Tensor
-    key: Tensor
+    key: LazyKey
     t: int
     R: int
     rows: Any  # RowsOfOne, RowsOfMany or Altered
@@ -63,17 +64,14 @@ class Shard:
         return self.rows.full(self.plan)
 
     @property
-    def in_pieces(self):
-        """Can its rows be had many batches at a time?
+    def known(self):
+        """Are its rows known beforehand? Not where a method alters every batch."""
+        return not isinstance(self.rows, Altered)
 
-        Not under vmap, nor where a method alters every batch.
-        """
-        return isinstance(self.rows, RowsOfOne)
-
-    def pieces(self):
-        """The rows, many batches at a time: x [n, ...], y [n], lengths of batches."""
-        for r, lengths in self.rows.pieces(self.plan):
-            yield self.task.x[r], self.task.y[r], lengths
+    def plans(self):
+        """[(row numbers, lengths of batches)] along the plan: of this client, or under
+        vmap of all that are abreast."""
+        return self.rows.drawn(self.plan)
 
     def altered(self, f):
         """The same shard with f(batches) in place of its batches, on every plan."""
@@ -122,10 +120,14 @@ class RowsOfOne:
                 yield Batch(xj, yj, aj, None, rj, k, size)
                 j += 1
 
+    def drawn(self, name):
+        """[(row numbers, lengths of batches)] of the client alone."""
+        return [drawn(self.task, self.seed, self.t, self.c, name, self.plans)]
+
     def pieces(self, name):
         """Row numbers of many batches at a time, and the batches' lengths."""
         x, size = self.task.x, nominal_size(self.task, self.plans, name)
-        rows, lengths = drawn(self.task, self.seed, self.t, self.c, name, self.plans)
+        ((rows, lengths),) = self.drawn(name)
         many = max(1, GATHER // max(1, x[0].numel() * x.element_size() * size))
         cuts = [lengths[i : i + many] for i in range(0, len(lengths), many)]
         for r, cut in zip(rows.split([sum(g) for g in cuts]), cuts):
@@ -135,19 +137,57 @@ class RowsOfOne:
         return True
 
 
-@dataclass(frozen=True)
-class RowsOfMany:
-    """One client's slice of padded plans {name: {"i": rows [T, B], "m": mask}}, for
-    execution at many clients at once."""
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """What the clients `who` draw in a round; a plan is drawn, and padded, when it is
+    first walked."""
 
     task: Any
+    seed: int
+    t: int
+    who: tuple
     plans: dict
-    padded: dict
-    no_empty_batch: dict  # {name: is no batch padding only, for any client?}
+    kept: dict = field(default_factory=dict)
+
+    def drawn(self, name):
+        """[(row numbers, lengths of batches)] of the clients."""
+        if name not in self.kept:
+            one = lambda c: drawn(self.task, self.seed, self.t, c, name, self.plans)
+            self.kept[name] = [one(c) for c in self.who]
+        return self.kept[name]
+
+    def padded(self, name):
+        """The same as one tensor, see `pad`."""
+        kept, key = self.kept, ("padded", name)
+        if name in WHOLE and len(self.who) == self.task.C:
+            # all rows of a split, at all clients: the same in every round
+            kept, key = self.task.kept, (self.who, name)
+        if key not in kept:
+            kept[key] = pad(self.task, self.drawn(name), self.who)
+        return kept[key]
+
+
+@dataclass(frozen=True)
+class RowsOfMany:
+    """The rows of the client at place `at` [] of many, for execution under vmap."""
+
+    draws: Draws
+    at: Tensor
+
+    def drawn(self, name):
+        return self.draws.drawn(name)
+
+    def padded(self, name):
+        """All clients' batches, and whether none is empty; drawn outside the vmap,
+        inside which nothing random is allowed."""
+        if name not in self.draws.kept:
+            abreast(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
+        return self.draws.padded(name)
 
     def batches(self, name, key):
-        task, size = self.task, nominal_size(self.task, self.plans, name)
-        i, m = self.padded[name]["i"], self.padded[name]["m"]
+        task, padded = self.draws.task, self.padded(name)[0]
+        i, m = padded["i"][self.at], padded["m"][self.at]  # [T, B]
+        size = nominal_size(task, self.draws.plans, name)
         for j in range(len(i)):
             r = i[j]
             a = None if task.a is None else task.a[r]
@@ -155,48 +195,51 @@ class RowsOfMany:
             yield Batch(task.x[r], task.y[r], a, m[j], r, k, size)
 
     def full(self, name):
-        return self.no_empty_batch[name]
+        return self.padded(name)[1]
 
 
 # ---------------------------------------------------------------- making them
 def shards(task, seed, t, R, ids, plans):
     """[M shards] of the clients ids [M]."""
-    n, key = sizes(task, ids), fold(torch.tensor(seed, device=task.x.device), t, ids)
-    clients = zip(n.unbind(), ids.to(n.device).unbind(), key.unbind(), ids.tolist())
+    n, device = sizes(task, ids), task.x.device
+    seed_, clients = torch.tensor(seed, device=device), ids.tolist()
+    numbers = zip(n.unbind(), ids.to(device).unbind(), clients)
     return [
-        Shard(task, n, cid, key, t, R, RowsOfOne(task, seed, t, c, plans))
-        for n, cid, key, c in clients
+        Shard(
+            task,
+            n,
+            cid,
+            LazyKey(seed_, t, cid),
+            t,
+            R,
+            RowsOfOne(task, seed, t, c, plans),
+        )
+        for n, cid, c in numbers
     ]
 
 
 def stacked(task, seed, t, R, ids, plans):
-    """The same shards for vmap: (tree of padded plans [M, T, B], its row -> shard)."""
+    """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
     device, who = task.x.device, tuple(ids.tolist())
-    padded, no_empty_batch = {}, {}
-    for name in (*plans, *WHOLE):
-        # all rows of a split, at all clients: the same in every round
-        again = (who, name) if name in WHOLE and len(who) == task.C else None
-        got = task.kept.get(again)
-        if got is None:
-            each = [drawn(task, seed, t, c, name, plans) for c in who]
-            got = pad(task, each, who)
-        if again:
-            task.kept[again] = got
-        padded[name], no_empty_batch[name] = got
-    key = fold(torch.tensor(seed, device=device), t, ids.to(device))
-    data = {"plans": padded, "n": sizes(task, ids), "cid": ids.to(device), "key": key}
+    draws = Draws(task, seed, t, who, plans)
+    at = torch.arange(len(who), device=device)
+    data = {"at": at, "n": sizes(task, ids), "cid": ids.to(device)}
+    seed_ = torch.tensor(seed, device=device)
 
     def shard_of(d):
-        rows = RowsOfMany(task, plans, d["plans"], no_empty_batch)
-        return Shard(task, d["n"], d["cid"], d["key"], t, R, rows)
+        rows, key = RowsOfMany(draws, d["at"]), LazyKey(seed_, t, d["cid"])
+        return Shard(task, d["n"], d["cid"], key, t, R, rows)
 
     return data, shard_of
 
 
 def sizes(task, ids):
     """Training rows of the clients [M], in the type of x."""
-    n = [len(task.rows_of(c, "train")) for c in ids.tolist()]
-    return torch.tensor(n, dtype=task.x.dtype, device=task.x.device)
+    if "sizes" not in task.kept:
+        known = [*task.train, *(guest[0] for guest in reversed(task.guests))]
+        n = [len(rows) for rows in known]  # a guest's number counts from the end
+        task.kept["sizes"] = torch.tensor(n, dtype=task.x.dtype, device=task.x.device)
+    return task.kept["sizes"][ids.to(task.x.device)]
 
 
 def drawn(task, seed, t, c, name, plans):

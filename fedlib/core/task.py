@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -47,6 +47,23 @@ class Loss:
         if b.m is None and len(b.y) and not hasattr(self.task.network, "each"):
             return F.cross_entropy(self.task.logits(w, b.x, b), b.y)
         return b.avg(self.task.each(w, b))
+
+    def beside(self, rest):
+        """The loss of a part of the model; `rest`, the other part, stays as it is."""
+        return Beside(self, rest)
+
+
+class Beside:
+    """L(v, batch) of the model v | rest; v: a part of its tensors, as the head."""
+
+    def __init__(self, loss, rest):
+        self.loss, self.rest = loss, rest
+        closed = loss.gradient and not loss.task.network.splits(rest)
+        self.gradient = partial(loss.gradient, rest=rest) if closed else None
+        self.descend = partial(loss.descend, rest=rest) if closed else None
+
+    def __call__(self, v, b):
+        return self.loss(self.rest | v, b)
 
 
 @dataclass(frozen=True, eq=False)

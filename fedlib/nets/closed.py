@@ -1,11 +1,16 @@
 """Linear layers with relu between them: gradient and descent in closed form.
 
-forward     z_0 = x,   z_l = relu(z_{l-1} W_l' + c_l),   l = 1 .. L-1
-            p = softmax(z_{L-1} W_L' + c_L)                              [B, K]
-backward    d_L = p - onehot(y),   d_{l-1} = (d_l W_l) [z_{l-1} > 0]
-            dF/dW_l = d_l' z_{l-1} / B,   dF/dc_l = d_l' 1 / B
+forward     z_0 = x,   z_l = relu(W_l z_{l-1} + c_l),   l = 1 .. L-1
+            p = softmax(W_L z_{L-1} + c_L)                              [K, B]
+backward    d_L = (p - onehot(y)) s,   d_{l-1} = (W_l' d_l) [z_{l-1} > 0]
+            dF/dW_l = d_l z_{l-1}',   dF/dc_l = d_l 1
 update      V <- momentum V + dF/dW + decay W + mu (W - anchor)
             W <- W - lr V
+
+A column is a row of the data, s [B] its share of the mean (1/B): softmax down a column
+takes a sixth of the time that it takes along a row. Weights with their biases are one
+matrix [W_l | c_l], a bias being the weight of an input that is always 1.
+Letters: M clients, B batch, K classes, L layers.
 """
 
 from __future__ import annotations
@@ -13,7 +18,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from ..core.abreast import abreast, by_steps, portions, timetable
+from ..core.tree import onehot, pick, tmap
 from .layers import Net
+
+ABREAST = 2**20  # bytes of weights that move together: what a cache holds
+FETCHED = 2**21  # bytes of rows that are fetched in one go
+KEPT = 2**28  # bytes of rows that are kept with a 1 beside them
 
 
 class Closed(Net):
@@ -23,10 +34,11 @@ class Closed(Net):
 
     @property
     def gradient(self):
-        """(w, batch) -> the gradient of the mean cross-entropy; None: no closed form.
+        """(w, batch, rest) -> the gradient of the mean cross-entropy; None: no closed
+        form.
 
-        The mean is over the rows that count. Half the time of autograd: no graph, few
-        operations. Needs tensors that no transform follows.
+        The mean is over the rows that count. w: the tensors of some layers; rest: those
+        of the others. Half the time of autograd: no graph, few operations.
         """
         return self._gradient if self.dense else None
 
@@ -34,105 +46,187 @@ class Closed(Net):
     def descend(self):
         """`local.sgd` along the gradient; None: no closed form.
 
-        (w, shard, lr, momentum, decay, pull) -> w. A weight is moved by the product
-        that makes its gradient, W <- W - lr/B d' z, so no gradient is ever stored.
+        (w, shard, lr, momentum, decay, pull, rest) -> w, at one client or, under vmap,
+        at all of them together. A weight is moved by the product that makes its
+        gradient, W <- W - lr/B d z', so no gradient is ever stored.
         """
         return self._descend if self.dense else None
 
-    def _gradient(self, w, b):
-        W = [w[f"{name}.weight"].detach() for name in self.dense]
-        c = [w[f"{name}.bias"].detach() for name in self.dense]
-        z = [b.x.flatten(1)]
-        for W_l, c_l in zip(W[:-1], c[:-1]):
-            z.append(F.linear(z[-1], W_l, c_l).relu_())
-        d = F.linear(z[-1], W[-1], c[-1]).softmax(1)
-        d.scatter_(1, b.y.unsqueeze(1), -1.0, reduce="add")  # p - onehot(y)
-        if b.m is None:
-            d.div_(len(d) or 1)
-        else:
-            d.mul_((b.m / b.m.sum().clamp(min=1)).unsqueeze(1))
+    def splits(self, rest):
+        """Has `rest` some tensors of a layer, but not all?"""
+        return any((f"{k}.weight" in rest) != (f"{k}.bias" in rest) for k in self.dense)
+
+    def moving(self, w):
+        """The numbers of the layers whose tensors are in w."""
+        return [l for l, name in enumerate(self.dense) if f"{name}.weight" in w]
+
+    def _gradient(self, w, b, rest=None):
+        W = self._joined((rest or {}) | w)
+        z, p = forward(W, with_one(b.x.flatten(1)).t(), rectified)
+        d = p - onehot(b.y, self.K, p).t()
+        d = d / (len(b.y) or 1) if b.m is None else d * (b.m / b.m.sum().clamp(min=1))
         g = {}
-        for l, d_l in backward(W, z, d):
-            g[f"{self.dense[l]}.weight"] = d_l.t().mm(z[l])
-            g[f"{self.dense[l]}.bias"] = d_l.sum(0)
+        for l, d_l in backward(W, z, d, self.moving(w)):
+            g[f"{self.dense[l]}.weight"] = d_l.mm(z[l][:-1].t())
+            g[f"{self.dense[l]}.bias"] = d_l.sum(1)
         return {k: g[k] for k in w}
 
-    def _descend(self, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
-        mu, anchor = pull or (0.0, None)
-        W = self._joined(w)
-        move = mover(W, lr, momentum, decay, mu, self._joined(anchor) if mu else None)
-        for x, y, sizes in shard.pieces():
-            onehot = x.new_zeros(len(y), self.K).scatter_(1, y.unsqueeze(1), 1.0)
-            batches = with_one(x.flatten(1)).split(sizes), onehot.split(sizes), sizes
-            for x_b, y_b, B in zip(*batches):
-                z, p = forward(W, x_b)
-                for l, d in backward(W, z, p.sub_(y_b)):
-                    move(l, d, z[l], B)
-        return self._parted(W, w)
+    def _descend(self, w, shard, lr, momentum=0.0, decay=0.0, pull=None, rest=None):
+        mu, anchor = pull or (0.0, {})
+        trees = {"w": w, "rest": rest or {}, "anchor": anchor if mu else {}}
+        how = lr, momentum, decay, mu
+        # n is there for a client whose trees are everybody's
+        f = lambda trees, n: self._descent(shard.task, shard.plans(), how, **trees)
+        return abreast(f, trees, shard.n)
+
+    def _descent(self, task, plans, how, w, rest, anchor):
+        """The models w [M, ...] of M clients after their batches.
+
+        plans: [(rows, lengths of batches)], one per client. Clients of like numbers of
+        steps move together, so many as a cache holds.
+        """
+        new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
+        many = max(1, ABREAST // size)
+        for ids in torch.tensor(by_steps(plans), device=task.x.device).split(many):
+            W = self._joined(pick(rest | w, ids))
+            to = self._joined(pick(rest | anchor, ids)) if anchor else []
+            walk(task, [plans[i] for i in ids.tolist()], W, to, self.moving(w), how)
+            tmap(
+                lambda x, y, ids=ids: x.index_copy_(0, ids, y), new, self._parted(W, w)
+            )
+        return new
 
     def _joined(self, w):
         """[W_l | c_l] per layer: a bias is the weight of an input that is always 1."""
         weight = lambda name: w[f"{name}.weight"].detach()
-        bias = lambda name: w[f"{name}.bias"].detach()[:, None]
-        return [torch.cat([weight(k), bias(k)], 1) for k in self.dense]
+        bias = lambda name: w[f"{name}.bias"].detach().unsqueeze(-1)
+        return [torch.cat([weight(k), bias(k)], -1) for k in self.dense]
 
     def _parted(self, W, like):
         """The inverse of `_joined`, in the order of the model `like`."""
-        w = {f"{k}.weight": W_l[:, :-1] for k, W_l in zip(self.dense, W)}
-        w |= {f"{k}.bias": W_l[:, -1] for k, W_l in zip(self.dense, W)}
-        return {k: w[k].contiguous() for k in like}
+        w = {f"{k}.weight": W_l[..., :-1] for k, W_l in zip(self.dense, W)}
+        w |= {f"{k}.bias": W_l[..., -1] for k, W_l in zip(self.dense, W)}
+        return {k: w[k] for k in like}
 
 
-def with_one(z):
-    """Rows z [B, D] with a 1 at the end, [B, D + 1]."""
-    return F.pad(z, (0, 1), value=1.0)
+def walk(task, plans, W, to, moves, how):
+    """Move the layers `moves` of the stacks W [M, out, in + 1] in place along the
+    clients' batches; those with most steps come first.
 
-
-def forward(W, x):
-    """Inputs z_l of all layers, each with a 1, and probabilities p [B, K].
-
-    W: weights with biases; x [B, D + 1].
+    to: where the pull of `how` = (lr, momentum, decay, mu) leads, stacks like W.
     """
-    z = [x]
-    for W_l in W[:-1]:
-        z.append(with_one(z[-1].mm(W_l.t()).relu_()))
-    return z, z[-1].mm(W[-1].t()).softmax(1)
+    V = [torch.zeros_like(x) for x in W] if how[1] else []
+    rows, n, stretches = timetable(plans)
+    batch, begin = rows.shape[1] * W[0].shape[2] * W[0].element_size(), 0
+    for some in portions(stretches, max(1, FETCHED // max(1, batch))):
+        end = begin + sum(s.J * s.k for s in some)
+        x, onehot, share = fetched(task, rows[begin:end], n[begin:end])
+        begin, at = end, 0
+        for J, k, B, full in some:
+            cut = slice(at, at := at + J * k)
+            steps = [
+                v[cut, ..., :B].unflatten(0, (J, k)).unbind()
+                for v in (x, onehot, share)
+            ]
+            active = [v[:k] for v in W]
+            hidden = [x.new_ones(k, v.shape[1] + 1, B) for v in active[:-1]]
+            keep = lambda l, a, hidden=hidden: rectified_into(hidden[l], a)
+            scale = 1 / B if full else 1.0
+            move = mover(active, [v[:k] for v in V], [v[:k] for v in to], scale, *how)
+            for x_t, y_t, share_t in zip(*steps):
+                z, p = forward(active, x_t, keep)
+                d = p.sub_(y_t)
+                if not full:
+                    d.mul_(share_t)
+                for l, d_l in backward(active, z, d, moves):
+                    move(l, d_l, z[l])
 
 
-def backward(W, z, d):
-    """(l, d_l) for each layer from the last to the first; d: that of the last.
+def fetched(task, rows, n):
+    """Columns of batches: x [S, D + 1, B], one-hot labels [S, K, B], and each column's
+    share of its batch's mean [S, 1, B]; rows [S, B], of which n [S] are real."""
+    S, B = rows.shape
+    real = torch.arange(B) < n[:, None]
+    rows, share = rows.to(task.x.device), real.double() / n[:, None]
+    x, y = inputs(task, rows.flatten()).view(S, B, -1), task.y[rows]
+    onehot = x.new_zeros(S, task.K, B).scatter_(1, y[:, None], 1.0)
+    return x.mT, onehot, share.to(x)[:, None]
+
+
+def inputs(task, rows):
+    """x [n, D + 1] of these rows of a task, with a 1 at the end of each."""
+    x, size = task.x, task.x.numel() * task.x.element_size()
+    if size > KEPT:
+        return with_one(x.index_select(0, rows).flatten(1))
+    if "with one" not in task.kept:
+        task.kept["with one"] = with_one(x.flatten(1))
+    return task.kept["with one"].index_select(0, rows)
+
+
+def with_one(x):
+    """Rows x [B, D] with a 1 at the end, [B, D + 1]."""
+    return F.pad(x, (0, 1), value=1.0)
+
+
+def rectified(l, a):
+    """relu(a) of columns a [D, B], with a row of ones below, [D + 1, B]."""
+    return F.pad(a.relu(), (0, 0, 0, 1), value=1.0)
+
+
+def rectified_into(z, a):
+    """The same, written into z, whose last row is 1 already."""
+    torch.clamp_min(a, 0, out=z[:, :-1])
+    return z
+
+
+def forward(W, x, relu):
+    """Inputs z_l of all layers, each with a row of ones, and probabilities p.
+
+    W: weights with biases; x [D + 1, B]; z_l = relu(l, W_l z_{l-1}); or all of them
+    with a dimension of clients in front.
+    """
+    product, z = torch.bmm if x.dim() == 3 else torch.mm, [x]
+    for l, W_l in enumerate(W[:-1]):
+        z.append(relu(l, product(W_l, z[-1])))
+    return z, product(W[-1], z[-1]).softmax(-2)
+
+
+def backward(W, z, d, moves):
+    """(l, d_l) of the layers `moves`, from the last to the first; d: that of the last.
 
     The next d is taken before layer l is handed out, so layer l may be moved then.
     """
-    for l in range(len(W) - 1, 0, -1):
-        # the 1 beside z has no layer below it
-        before = d.mm(W[l]).mul_(z[l] > 0)[:, : len(W[l - 1])]
-        yield l, d
+    product = torch.bmm if d.dim() == 3 else torch.mm
+    for l in range(len(W) - 1, min(moves) - 1, -1):
+        before = None
+        if l > min(moves):  # the row of ones has no layer below it
+            below = z[l][..., :-1, :].sign()  # relu' is 1 where relu is not 0
+            before = product(W[l][..., :-1].mT, d).mul_(below)
+        if l in moves:
+            yield l, d
         d = before
-    yield 0, d
 
 
-def mover(W, lr, momentum=0.0, decay=0.0, mu=0.0, anchor=None):
-    """move(l, d, z, B): the update of layer l after a batch of B rows, in place on W.
+def mover(W, V, to, scale, lr, momentum=0.0, decay=0.0, mu=0.0):
+    """move(l, d, z): the update of layer l by the gradient `scale` d z', in place.
 
-        V <- momentum V + d' z / B + decay W + mu (W - anchor),   W <- W - lr V
+        V <- momentum V + scale d z' + decay W + mu (W - to),   W <- W - lr V
 
-    Without momentum the same without V: W <- shrink W - lr/B d' z + lr mu anchor with
+    Without momentum the same without V: W <- shrink W - lr scale d z' + lr mu to with
     shrink = 1 - lr (decay + mu).
     """
-    V = [torch.zeros_like(W_l) for W_l in W] if momentum else None
     shrink = 1 - lr * (decay + mu)
 
-    def with_velocity(l, d, z, B):
-        v = V[l].addmm_(d.t(), z, beta=momentum, alpha=1 / B)
+    def with_velocity(l, d, z):
+        v = V[l].baddbmm_(d, z.mT, beta=momentum, alpha=scale)
         v.add_(W[l], alpha=decay + mu)
         if mu:
-            v.sub_(anchor[l], alpha=mu)
+            v.sub_(to[l], alpha=mu)
         W[l].sub_(v, alpha=lr)
 
-    def plain(l, d, z, B):
-        W[l].addmm_(d.t(), z, beta=shrink, alpha=-lr / B)
+    def plain(l, d, z):
+        W[l].baddbmm_(d, z.mT, beta=shrink, alpha=-lr * scale)
         if mu:
-            W[l].add_(anchor[l], alpha=lr * mu)
+            W[l].add_(to[l], alpha=lr * mu)
 
     return with_velocity if momentum else plain

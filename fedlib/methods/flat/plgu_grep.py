@@ -87,7 +87,7 @@ class PLGUGRep(LayerWise, FedRep):
 
     def local(self, down, mine, shard):
         phi, seen, lr = down["w"], mine["seen"], self.lr
-        of_head = lambda h, b: self.loss(phi | h, b)
+        of_head = self.loss.beside(phi)
         h = self.fit(of_head, mine["head"], shard.on("head"))  # eq:grep-head
         last = self.scores(self.movement(mine["body"], phi))
         last = torch.where(seen, last, 1.0)
@@ -96,7 +96,7 @@ class PLGUGRep(LayerWise, FedRep):
             drift = self.movement(scale(g, lr), tmap(torch.zeros_like, g))
             return last if self.against == "last" else self.scores(drift)
 
-        gradient = self.step(lambda v, b: self.loss(v | h, b))
+        gradient = self.step(self.loss.beside(h))
         pair = self.twice(gradient, lr, s, self.fresh)
         body = sgd(pair, phi, shard, lr, self.momentum, self.decay)  # eq:grep-body
         mine = {"head": h, "body": body, "seen": torch.ones_like(seen)}

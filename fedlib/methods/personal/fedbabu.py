@@ -54,7 +54,7 @@ class FedBABU(FedAvgFT):
         return {"w": self.task.split(w)[1]}  # h0
 
     def local(self, down, mine, shard):
-        loss = lambda v, b: self.loss(v | mine["w"], b)
+        loss = self.loss.beside(mine["w"])
         body = self.fit(loss, down["w"], shard)  # eq:fedbabu
         return mine, {"w": body, "n": shard.n}  # averaged: eq:fedbabu-average
 

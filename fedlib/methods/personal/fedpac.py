@@ -117,8 +117,8 @@ class FedPAC(FedPer):
         h = pi[:, None] * m  # eq:fedpac-stats
         var = (pi * q - pi**2 * m.square().sum(1)).sum().clamp(min=0)
         V = var / shard.n.clamp(min=1)  # eq:fedpac-var
-        loss, lr = lambda head, b: self.loss(body | head, b), self.head_lr or None
-        head = self.fit(loss, head, shard.on("head"), lr)  # eq:fedpac-head
+        of_head, lr = self.loss.beside(body), self.head_lr or None
+        head = self.fit(of_head, head, shard.on("head"), lr)  # eq:fedpac-head
         c, seen = down["c"], down["seen"]
         body = self.fit(lambda v, b: self.pull(v | head, b, c, seen), body, shard)
         n, m, _ = self.classes(body | head, shard)  # after training

@@ -50,9 +50,9 @@ class FedRep(FedPer):
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        of_head = lambda h, b: self.loss(body | h, b)
+        of_head = self.loss.beside(body)
         head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
-        of_body = lambda v, b: self.loss(v | head, b)
+        of_body = self.loss.beside(head)
         body = self.fit(of_body, body, shard)  # eq:fedrep-body
         return {"w": body | head}, {"w": body, "n": shard.n}
 
@@ -75,9 +75,9 @@ class FedRep2x(FedRep):
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        of_head = lambda h, b: self.loss(body | h, b)
+        of_head = self.loss.beside(body)
         head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
-        d = self.step(lambda v, b: self.loss(v | head, b))
+        d = self.step(self.loss.beside(head))
 
         def twice(v, b):
             g = d(v, b)
