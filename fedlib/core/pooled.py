@@ -100,8 +100,8 @@ class Rows:
         """One view's scores, see `scoring.score`; right [N] 1 or 0, yhat [N] the
         outcome that is predicted, with groups."""
         n, S = self.lengths, len(self.splits)
-        hits = sums(right, n.flatten()).view_as(n)[:, :S]
-        acc = hits / n[:, :S].clamp(min=1)
+        hits = torch.segment_reduce(right, "sum", lengths=n.flatten(), unsafe=True)
+        acc = hits.view_as(n)[:, :S] / n[:, :S].clamp(min=1)
         out = {"acc": dict(zip(self.splits, acc.unbind(1)))}
         if yhat is None:
             return out
@@ -110,9 +110,10 @@ class Rows:
         cells = cells.view(shape)[:, :S].to(right.dtype)
         out["cells"] = dict(zip(self.splits, cells.unbind(1)))
         (own, near), yhat = self.next_door, yhat.to(right.dtype)
-        apart = sums((yhat[own] - yhat[near].mean(1)).abs(), n[:, S])
-        both = torch.stack([apart, n[:, S].to(apart.dtype)], 1)
-        return out | {"consistency": both}
+        apart = (yhat[own] - yhat[near].mean(1)).abs().split(self.n[:, S].tolist())
+        # fractions: summed as for one client, so that they round alike
+        both = torch.stack([v.sum() for v in apart]), n[:, S].to(right.dtype)
+        return out | {"consistency": torch.stack(both, 1)}
 
     @cached_property
     def lengths(self):
@@ -157,11 +158,6 @@ def rows_of(task, ids, splits):
     if len(who) == task.C or who[0] < 0:
         task.kept["scored", who, splits] = rows
     return rows
-
-
-def sums(v, lengths):
-    """Sums over segments of v that follow one another."""
-    return torch.segment_reduce(v, "sum", lengths=lengths, unsafe=True)
 
 
 def bytes_of(x):
