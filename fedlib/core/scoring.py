@@ -1,14 +1,22 @@
 """Scoring: what a model gets right at every client, group by group, and next door.
 
-Letters: M clients, A groups, n rows, K classes.
+A model that all clients have runs once over the rows of them all. Models of their own,
+linear layers with relu between them, run side by side, one product per layer. Whatever
+else a client would use runs at that client.
+Letters: M clients, A groups, n rows, N rows of all clients, b clients of a block, L
+rows of the longest of them, K classes.
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
-from .task import NEIGHBOURS
-from .tree import where
+from .pooled import rows_of
+from .task import NEIGHBOURS, Model
+from .tree import leaves, unstack, where
+
+TOGETHER = "(many together)"
 
 
 def score(method, down, clients, run, shards, splits, views=None, receives=None):
@@ -22,6 +30,89 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
     A task with groups also gives "cells" {view: {split: [M, A, 2, 2]}}, the counts of
     `Groups.tally`, and "consistency" {view: [M, 2]}, see `inconsistency`.
     """
+    if receives is not None:
+        stacks = (down, clients, {"receives": receives})
+        return each_alone(method, stacks, run, shards, splits, views)
+    asked = ask(method, down, clients, run, shards, views)
+    rows = rows_of(method.task, shards[0], tuple(splits))
+    scores = {k: pooled(method, [of[k] for of in asked], run, rows) for k in asked[0]}
+    rest = [k for k, got in scores.items() if got is None]
+    if rest:
+        alone = each_alone(method, (down, clients), run, shards, splits, rest)
+        scores |= {k: {kind: of[k] for kind, of in alone.items()} for k in rest}
+    kinds = ("acc", "cells", "consistency") if method.task.groups else ("acc",)
+    return {kind: {k: got[kind] for k, got in scores.items()} for kind in kinds}
+
+
+def ask(method, down, clients, run, shards, names):
+    """[{name: view}], which views every client has; nothing runs yet."""
+    (ids, S), M = shards, len(shards[0])
+    if run.how == "vmap":
+        S = run.task.shards(run.seed, run.t, run.R, ids, run.plans)
+
+    def one(*args):
+        views = method.views(*args).items()
+        return {k: v for k, v in views if names is None or k in names}
+
+    calls = zip(ids.tolist(), zip(unstack(down, M), unstack(clients, M), S))
+    return [run._call(one, args, c, "views") for c, args in calls]
+
+
+# ---------------------------------------------------------------- many clients at once
+def pooled(method, views, run, rows):
+    """The scores of one view at all clients, views [M]: as `Rows.scores`, or None where
+    every client has to run its own."""
+    task, way = method.task, together(method.task.network, views, rows)
+    if way is None:
+        return None
+    walk, forward = way
+
+    def marks(who, r):
+        """Of a block's rows: which are right and, with groups, the outcomes."""
+        z, y = forward(who, task.x[r]).flatten(0, -2), task.y[r].flatten()
+        hits = (method.hits(z, y),)
+        return (*hits, task.groups.outcome(z.argmax(-1))) if task.groups else hits
+
+    one = lambda *block: run._call(marks, block, "(many at once)", "views")
+    said = zip(*run._map(one, walk.blocks))
+    return rows.scores(*[torch.cat(v)[walk.at] for v in said])
+
+
+def together(network, views, rows):
+    """(walk, (clients, x) -> logits) of views that can be run together, else None."""
+    dense = getattr(network, "dense", None)
+    if not all(isinstance(view, Model) for view in views):
+        return None
+    if all(same(m.w, views[0].w) for m in views):
+        return rows.once, lambda who, x: views[0](x)
+    if dense:
+        ws = [m.w for m in views]
+        return rows.apart, lambda who, x: side_by_side(dense, [ws[i] for i in who], x)
+    return None
+
+
+def same(w, v):
+    """Are these the very same tensors?"""
+    return w is v or all(a is b for a, b in zip(leaves(w), leaves(v)))
+
+
+def side_by_side(dense, ws, x):
+    """Logits [b, L, K] of b models ws, linear layers with relu between them; x [b, L,
+    ...]. A layer that is the same in all of them is not copied."""
+    z = x.flatten(2)
+    for name in dense:
+        z = z if name == dense[0] else z.relu_()
+        W, c = ([w[f"{name}.{leaf}"] for w in ws] for leaf in ("weight", "bias"))
+        if all(a is W[0] for a in W) and all(a is c[0] for a in c):
+            z = F.linear(z, W[0], c[0])
+        else:
+            z = torch.baddbmm(torch.stack(c)[:, None], z, torch.stack(W).mT)
+    return z
+
+
+# ---------------------------------------------------------------- one client at a time
+def each_alone(method, stacks, run, shards, splits, views=None):
+    """The scores of every client's own run; stacks: as `score` has them."""
 
     def at_client(down, mine, *rest):
         *received, shard = rest
@@ -30,9 +121,6 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
             mine = where(received[0]["receives"], new, mine)
         return score_client(method, down, mine, shard, splits, views)
 
-    stacks = (down, clients)
-    if receives is not None:
-        stacks = (down, clients, {"receives": receives})
     return run.each(at_client, stacks, shards, "views")
 
 

@@ -66,6 +66,19 @@ class Beside:
         return self.loss(self.rest | v, b)
 
 
+class Model:
+    """The model with weights w: x -> logits [B, K].
+
+    It shows its weights, so that scoring can run many models together.
+    """
+
+    def __init__(self, task, w):
+        self.task, self.w = task, w
+
+    def __call__(self, x):
+        return self.task.logits(self.w, x)
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """Network, flat data [N, ...] and, per client, the rows of its splits.
@@ -261,7 +274,7 @@ class Task:
 
     def net(self, w):
         """The model with weights w: x -> logits [B, K]."""
-        return lambda x: self.logits(w, x)
+        return Model(self, w)
 
     def each(self, w, b):
         """Loss of every row of a batch [B]."""

@@ -92,10 +92,15 @@ def stack(trees):
 
 
 def unstack(stack_, M):
-    """The M rows of a stack as trees (views); the inverse of `stack`."""
-    if not leaves(stack_):
-        return [stack_] * M
-    return [build(stack_, row) for row in zip(*[x.unbind() for x in leaves(stack_)])]
+    """The M rows of a stack as trees (views); the inverse of `stack`.
+
+    The rows of what was `broadcast` are the very same tensors.
+    """
+    tensors = leaves(stack_)
+    if M and not any(x.stride(0) for x in tensors):
+        return [pick(stack_, 0)] * M
+    rows_ = [x.unbind() if x.stride(0) else x[:1].unbind() * M for x in tensors]
+    return [build(stack_, row) for row in zip(*rows_)]
 
 
 def broadcast(tree, ids):
