@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch.func import vmap
@@ -16,6 +17,7 @@ from .errors import ClientError
 from .random import seed_of, tag
 from .tree import pick, stack, tmap, unstack
 
+FEW = 4  # clients: batching fewer saves nothing
 ALL_AT_ONCE = "(all at once; how='loop' says which)"
 
 
@@ -43,42 +45,87 @@ def checked(ids, t, C):
     return ids
 
 
+def way(task, device, threads, precision):
+    """How clients are executed where nobody says: "vmap" on a GPU; on a processor
+    "auto" where a network has its descent in closed form, else "loop".
+
+    Measured by `benchmarks.rounds` and `benchmarks.methods`: products of a stack of
+    small matrices are quicker than one after another, grouped convolutions are not.
+    """
+    if device.type != "cpu":
+        return "vmap"
+    closed = getattr(task.network, "descend", None)
+    return "auto" if closed and threads == 1 and precision == "float32" else "loop"
+
+
+class AtHand:
+    """What the clients ids [M] hold in a round: a sequence of shards, and `stacked`,
+    the same for vmap; made when they are asked for."""
+
+    def __init__(self, run, ids):
+        self.run, self.ids = run, ids
+
+    def __iter__(self):
+        return iter(self.shards)
+
+    def __getitem__(self, i):
+        return self.shards[i]
+
+    def __len__(self):
+        return len(self.ids)
+
+    @cached_property
+    def shards(self):
+        run = self.run
+        return run.task.shards(run.seed, run.t, run.R, self.ids, run.plans)
+
+    @cached_property
+    def stacked(self):
+        """[(tree of M shards, its row -> shard)], one per chunk."""
+        run = self.run
+        made = (run.seed, run.t, run.R), (run.plans, run.how == "vmap")
+        return [run.task.stacked(*made[0], i, *made[1]) for i in run.cut(self.ids)]
+
+
 class Clients:
     """How functions of one client are executed in one round.
 
-    `each` maps a function over clients, `keep` also writes what they keep.
+    `each` maps a function over clients, `keep` also writes what they keep. how: "loop",
+    one after another; "vmap", all at once; "auto": all at once, but for fewer than FEW
+    clients, and for the stages in `single`. A stage that cannot be batched is added
+    there: a function that vmap refuses, or clients so unequal that most of their
+    padded batches would be padding (`shards.Unequal`).
     """
 
     def __init__(
-        self, method, task, seed, t, R, how, chunk, threads=1, precision="float32"
+        self,
+        method,
+        task,
+        seed,
+        t,
+        R,
+        how,
+        chunk,
+        threads=1,
+        precision="float32",
+        single=None,
     ):
         self.task, self.seed, self.t, self.R = task, seed, t, R
         self.how, self.chunk = how, chunk
         self.threads, self.precision = threads, precision
+        self.single = set() if single is None else single
         self.plans = method.plans()
 
     def shards(self, ids):
         """The clients ids [M] and what each of them holds in this round."""
-        made = self.seed, self.t, self.R
-        if self.how == "loop":
-            return ids, self.task.shards(*made, ids, self.plans)
-        return ids, [self.task.stacked(*made, i, self.plans) for i in self._cut(ids)]
-
-    def _cut(self, x):
-        """x [M, ...] in chunks of clients that are batched together."""
-        return x.split(self.chunk or max(1, len(x)))
+        return ids, AtHand(self, ids)
 
     def each(self, f, trees, shards, stage):
         """f(*rows, shard) for every client; trees and result [M, ...]."""
         ids, S = shards
-        if self.how == "vmap":
-            out = []
-            for k, (data, shard_of) in enumerate(S):
-                rows = [tmap(lambda x, k=k: self._cut(x)[k], t) for t in trees]
-                f_rows = vmap(lambda d, *ts, one=shard_of: f(*ts, one(d)))
-                out.append(self._call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
-            return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
-        args = zip(*[unstack(t, len(S)) for t in trees], S)
+        if (out := self._batched(f, trees, shards, stage)) is not None:
+            return out
+        args = zip(*[unstack(t, len(ids)) for t in trees], S)
         calls = zip(ids.tolist(), args)
         return stack(self._map(lambda c, a: self._call(f, a, c, stage), calls))
 
@@ -88,9 +135,9 @@ class Clients:
         Rows of `clients` [C, ...] change in place, so C models are held once.
         """
         ids, S = shards
-        if self.how == "vmap":
-            g = lambda *args: dict(zip(("mine", "up"), f(*args)))
-            out = self.each(g, (down, pick(clients, ids)), shards, stage)
+        g = lambda *args: dict(zip(("mine", "up"), f(*args)))
+        trees = lambda: (down, pick(clients, ids))
+        if (out := self._batched(g, trees, shards, stage)) is not None:
             write = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
             tmap(write, clients, out["mine"])
             return out["up"]
@@ -102,7 +149,34 @@ class Clients:
             tmap(lambda x, y: x.copy_(y), row, new)
             return up
 
-        return stack(self._map(one, zip(ids.tolist(), unstack(down, len(S)), S)))
+        return stack(self._map(one, zip(ids.tolist(), unstack(down, len(ids)), S)))
+
+    def _batched(self, f, trees, shards, stage):
+        """The result [M, ...] of all clients at once; None: one after another."""
+        ids, S = shards
+        if self.how == "loop":
+            return None
+        if self.how == "auto" and (stage in self.single or len(ids) < FEW):
+            return None
+        try:
+            return self._at_once(f, trees() if callable(trees) else trees, S, stage)
+        except ClientError:
+            if self.how == "vmap":
+                raise
+            self.single.add(stage)  # if it is a mistake, it is met again
+            return None
+
+    def _at_once(self, f, trees, S, stage):
+        out = []
+        for k, (data, shard_of) in enumerate(S.stacked):
+            rows = [tmap(lambda x, k=k: self.cut(x)[k], t) for t in trees]
+            f_rows = vmap(lambda d, *ts, one=shard_of: f(*ts, one(d)))
+            out.append(self._call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
+        return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
+
+    def cut(self, x):
+        """x [M, ...] in chunks of clients that are batched together."""
+        return x.split(self.chunk or max(1, len(x)))
 
     def _map(self, f, calls):
         """[f(*args)] in order, here or in threads.

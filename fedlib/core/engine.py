@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from .check_run import check_run
 from .checkpoint import restore, same_run, save
-from .clients import Clients, cohort_of
+from .clients import Clients, cohort_of, way
 from .errors import Diverged
 from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
@@ -56,6 +56,8 @@ class Federation:
     microscope: bool = False
     threads: int = 1
     precision: str = "float32"
+    # the stages in which clients run one after another although how = "auto"
+    single: set = field(default_factory=set)
 
     @property
     def everybody(self):
@@ -73,6 +75,7 @@ class Federation:
             self.chunk,
             self.threads,
             self.precision,
+            self.single,
         )
 
     def record(self):
@@ -138,8 +141,8 @@ def run(
 
     cohort: clients per round (None: all). every: evaluation period in rounds.
 
-    how: "loop" or "vmap", which never changes a number beyond rounding (None: loop on
-    a CPU, vmap on a GPU). threads: so many clients at once in the loop, which pays
+    how: "loop", clients one after another, or "vmap", all at once, which never changes
+    a number beyond rounding (None: see `clients.way`). threads: so many clients at once in the loop, which pays
     where a client is convolutions, and changes no bit. precision: of local training,
     "float32", "tf32" (on a GPU) or "bf16"; the last two are quicker and change the
     numbers.
@@ -175,7 +178,7 @@ def run(
             f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give "
             "'float32' or 'bf16'"
         )
-    how = how or ("loop" if device.type == "cpu" else "vmap")
+    how = how or way(task, device, threads, precision)
     task = task.to(device)
     fed = Federation(
         bind(method, task),
@@ -236,6 +239,7 @@ def rounds_of(fed, folder, checkpoint_every, progress, upto):
         if folder is not None and time.time() - saved >= checkpoint_every:
             record.add_time(time.time() - since)
             since = saved = time.time()
+            remember(fed, record)
             save(folder / "checkpoint", state, record)
         bar.update()
         if scores and not bar.disable:
@@ -243,6 +247,7 @@ def rounds_of(fed, folder, checkpoint_every, progress, upto):
     else:
         record.meta["unfinished"] = True
     bar.close()
+    remember(fed, record)
     record.finish(time.time() - since)
     record.state = state
     if folder is not None and "unfinished" in record.meta:
@@ -259,6 +264,7 @@ def begin(fed, folder):
         path = folder / "checkpoint"
         state, record = restore(path, fed.task.x.device, record)
         record.meta.pop("unfinished", None)
+        fed.single.update(record.meta.pop("single", []))
         return state, record
     method, w = fed.method, fed.task.init(fed.seed)
     run = fed.clients(BEFORE)
@@ -347,8 +353,9 @@ def asking(run, shards, clients, record):
     def ask(question, tree=None):
         tree = {} if tree is None else tree
         kept = pick(clients, shards[0])
-        answers = run.each(lambda m, s: question(tree, m, s), (kept,), shards, "ask")
         name = question.__name__
+        answer = lambda m, s: question(tree, m, s)
+        answers = run.each(answer, (kept,), shards, f"ask {name}")
         named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
         record.count("ask", named(tree), once=True)
         record.count("answer", named(answers))
@@ -434,6 +441,12 @@ def first_not_finite(stacks):
     sums = [x.reshape(len(x), -1).sum(1) for x in stacks if x.is_floating_point()]
     ok = torch.stack(sums).isfinite().all(0) if sums else torch.tensor(True)
     return None if bool(ok.all()) else int((~ok).nonzero()[0])
+
+
+def remember(fed, record):
+    """Which stages could not be batched: who continues goes the same way."""
+    if fed.single:
+        record.meta["single"] = sorted(fed.single)
 
 
 def keep_record(record, folder):

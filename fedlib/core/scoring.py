@@ -47,8 +47,6 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
 def ask(method, down, clients, run, shards, names):
     """[{name: view}], which views every client has; nothing runs yet."""
     (ids, S), M = shards, len(shards[0])
-    if run.how == "vmap":
-        S = run.task.shards(run.seed, run.t, run.R, ids, run.plans)
 
     def one(*args):
         views = method.views(*args).items()

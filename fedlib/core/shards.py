@@ -147,6 +147,7 @@ class Draws:
     t: int
     who: tuple
     plans: dict
+    anyhow: bool  # pad however unequal the clients are
     kept: dict = field(default_factory=dict)
 
     def drawn(self, name):
@@ -162,6 +163,8 @@ class Draws:
         if name in WHOLE and len(self.who) == self.task.C:
             # all rows of a split, at all clients: the same in every round
             kept, key = self.task.kept, (self.who, name)
+        if not self.anyhow and unequal(self.task):
+            raise Unequal(f"{self.task.name}: most of {name!r} would be padding")
         if key not in kept:
             kept[key] = pad(self.task, self.drawn(name), self.who)
         return kept[key]
@@ -218,10 +221,14 @@ def shards(task, seed, t, R, ids, plans):
     ]
 
 
-def stacked(task, seed, t, R, ids, plans):
-    """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
+def stacked(task, seed, t, R, ids, plans, anyhow=True):
+    """The same shards for vmap: (a tree [M, ...], its row -> shard).
+
+    anyhow: where False, `Unequal` is raised if batches are asked for that are mostly
+    padding.
+    """
     device, who = task.x.device, tuple(ids.tolist())
-    draws = Draws(task, seed, t, who, plans)
+    draws = Draws(task, seed, t, who, plans, anyhow)
     at = torch.arange(len(who), device=device)
     data = {"at": at, "n": sizes(task, ids), "cid": ids.to(device)}
     seed_ = torch.tensor(seed, device=device)
@@ -249,6 +256,16 @@ def drawn(task, seed, t, c, name, plans):
     if name in WHOLE:
         return rows, [len(rows)]
     return draw(rows, plan, seed_of(seed, t, c, tag(name)), task.batch)
+
+
+class Unequal(Exception):
+    """Clients differ so much in size that padded batches would be mostly padding."""
+
+
+def unequal(task):
+    """Has the largest client more than twice as many training rows as the mean?"""
+    n = sizes(task, torch.arange(task.C))
+    return bool(n.max() > 2 * n.mean())
 
 
 def nominal_size(task, plans, name):

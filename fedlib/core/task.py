@@ -323,9 +323,9 @@ class Task:
         """One shard per client of ids [M], for execution one after another."""
         return shards.shards(self, seed, t, R, ids, plans)
 
-    def stacked(self, seed, t, R, ids, plans):
-        """The same under vmap: (tree of plans [M, T, B], row of it -> shard)."""
-        return shards.stacked(self, seed, t, R, ids, plans)
+    def stacked(self, seed, t, R, ids, plans, anyhow=True):
+        """The same under vmap: (a tree [M, ...], row of it -> shard)."""
+        return shards.stacked(self, seed, t, R, ids, plans, anyhow)
 
     @cached_property
     def kept(self):
