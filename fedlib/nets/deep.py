@@ -18,7 +18,6 @@ from .layers import (
     linear_part,
     norm_part,
     normalise,
-    pixels,
 )
 
 STEMS = {  # kernel, stride, padding of the first convolution; max pool after it
@@ -225,7 +224,7 @@ class ResNet(Net):
 
     def feat(self, w, x, b=None, stats=None):
         _, stride, padding, pooled = STEMS[self.stem]
-        z = conv(w, "conv1", pixels(x), stride, padding)
+        z = conv(w, "conv1", x, stride, padding)
         z = normalise(self, w, "bn1", z, b, stats).relu()
         z = F.max_pool2d(z, 3, 2, 1) if pooled else z
         for name, _, _, stride in self.blocks:
@@ -304,7 +303,7 @@ class WideResNet(Net):
         )
 
     def feat(self, w, x, b=None, stats=None):
-        z = conv(w, "conv1", pixels(x), 1, 1)
+        z = conv(w, "conv1", x, 1, 1)
         for name, _, _, stride in self.blocks:
             z = wide_block(self, w, name, z, stride, b, stats)
         return normalise(self, w, "bn", z, b, stats).relu().mean((2, 3))
@@ -357,7 +356,7 @@ class AlexNetBN(Net):
                 f"AlexNetBN got images of {x.shape[-2]} x {x.shape[-1]} pixels; it "
                 "needs at least 63 x 63: resize them, or use MiniAlexNet"
             )
-        z = pixels(x)
+        z = x
         for i, (_, _, stride, padding, pooled) in enumerate(self.convolutions, 1):
             z = conv(w, f"conv{i}", z, stride, padding)
             z = batch_norm(w, f"bn{i}", z, b, stats).relu()

@@ -130,7 +130,25 @@ def dense(w, name, z):
 
 
 def conv(w, name, z, stride=1, padding=0):
-    return F.conv2d(z, w[name + ".weight"], w.get(name + ".bias"), stride, padding)
+    kernel, bias = w[name + ".weight"], w.get(name + ".bias")
+    return pixels(F.conv2d(pixels(z), kernel, bias, stride, padding))
+
+
+def pixels(z):
+    """Images with all channels of a pixel side by side in memory.
+
+    That is the quickest order on a CPU for convolution and pool together; the values
+    are the same.
+    """
+    return z if transformed() else z.contiguous(memory_format=torch.channels_last)
+
+
+def mean_pool(z, side):
+    """Means over windows, [B, channels, ...] -> [B, channels, side, side]."""
+    window = z.shape[-1] // side
+    if z.shape[-2:] != (side * window, side * window):
+        return F.adaptive_avg_pool2d(z, side)
+    return F.avg_pool2d(z, window)  # the same means, quicker
 
 
 def group_norm(w, name, z):
@@ -182,8 +200,3 @@ def normalise(net, w, name, z, b, stats):
     if net.norm == "group":
         return group_norm(w, name, z)
     return batch_norm(w, name, z, b, stats)
-
-
-def pixels(x):
-    """Images in the memory order that is quickest on a CPU; the values are the same."""
-    return x if transformed() else x.contiguous(memory_format=torch.channels_last)

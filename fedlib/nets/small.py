@@ -1,4 +1,7 @@
-"""Networks for vectors and small images."""
+"""Networks for vectors and small images.
+
+A pool comes before its relu: as relu and then pool, and a quarter of the work.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from .layers import (
     conv_part,
     dense,
     linear_part,
+    mean_pool,
     norm_part,
     normalise,
-    pixels,
 )
 
 
@@ -122,11 +125,11 @@ class CNN(Net):
         )
 
     def trunk(self, w, x, b, stats):
-        z = conv(w, "conv1", pixels(x), 2, 2)
-        z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats).relu(), 2)
+        z = conv(w, "conv1", x, 2, 2)
+        z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats), 2).relu()
         z = conv(w, "conv2", z, 1, 1)
         z = normalise(self, w, "norm2", z, b, stats).relu()
-        return F.adaptive_avg_pool2d(z, 4).flatten(1)
+        return mean_pool(z, 4).flatten(1)
 
     def feat(self, w, x, b=None, stats=None):
         return self.trunk(w, x, b, stats)
@@ -185,11 +188,11 @@ class MiniResNet(Net):
         )
 
     def feat(self, w, x, b=None, stats=None):
-        z = conv(w, "conv1", pixels(x), 2, 2)
-        z = F.max_pool2d(normalise(self, w, "bn1", z, b, stats).relu(), 2)
+        z = conv(w, "conv1", x, 2, 2)
+        z = F.max_pool2d(normalise(self, w, "bn1", z, b, stats), 2).relu()
         z = block(self, w, "block1", z, 1, b, stats)
         z = block(self, w, "block2", z, 2, b, stats)
-        return F.adaptive_avg_pool2d(z, 2).flatten(1)
+        return mean_pool(z, 2).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -243,7 +246,6 @@ class FedAvgCNN(Net):
                 f"{x.shape[-2]} x {x.shape[-1]} pixels: give the network the size of "
                 "the images, or resize them"
             )
-        z = pixels(x)
         for name in ("conv1", "conv2"):
-            z = F.max_pool2d(conv(w, name, z).relu(), 2)
-        return dense(w, "fc1", z.flatten(1)).relu()
+            x = F.max_pool2d(conv(w, name, x), 2).relu()
+        return dense(w, "fc1", x.flatten(1)).relu()

@@ -24,10 +24,11 @@ from fedlib.nets import (
     ResNet50,
     WideResNet,
     group_norm,
+    layers,
     linear_part,
     norm_part,
 )
-from fedlib.nets.layers import groups
+from fedlib.nets.layers import groups, mean_pool
 from fedlib.nets.vision import BACKEND, ensure_torchvision
 
 IMAGE = (3, 16, 16)
@@ -220,6 +221,47 @@ def test_no_rows_give_no_logits(net, shape):
     assert net.out(
         w, net.feat(w, torch.zeros(0, *shape, dtype=torch.float64))
     ).shape == (0, net.K)
+
+
+# ---------------------------------------------------------------- memory and pools
+@pytest.mark.parametrize("shape", [IMAGE, (1, 14, 14)], ids=["colour", "grey"])
+def test_convolutions_keep_the_channels_of_a_pixel_together(shape):
+    net, x = CNN(shape[0], 4), batch(shape, 3).x
+    w = net.init(0, torch.float64)
+    z = layers.conv(w, "conv1", x, 2, 2)
+    assert z.is_contiguous(memory_format=torch.channels_last)
+    assert torch.allclose(z, F.conv2d(x, w["conv1.weight"], None, 2, 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("pixels", [(8, 8), (7, 7), (8, 4), (3, 3)], ids=str)
+def test_mean_pool_is_torchs_for_any_size(pixels):
+    z = batch((5, *pixels), 3).x
+    assert torch.allclose(mean_pool(z, 4), F.adaptive_avg_pool2d(z, 4), atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [IMAGE, (1, 14, 14)], ids=["colour", "grey"])
+def test_cnn_is_the_textbooks(shape):
+    """relu, then pool, as papers write it: the same features, gradient and its slope
+    along itself.
+    """
+    net, b = CNN(shape[0], 4), batch(shape, 5)
+
+    def textbook(w, x):
+        z = F.conv2d(x, w["conv1.weight"], None, 2, 2)
+        z = F.group_norm(z, 4, w["norm1.weight"], w["norm1.bias"]).relu()
+        z = F.conv2d(F.max_pool2d(z, 2), w["conv2.weight"], None, 1, 1)
+        z = F.group_norm(z, 8, w["norm2.weight"], w["norm2.bias"]).relu()
+        return F.adaptive_avg_pool2d(z, 4).flatten(1)
+
+    def derivatives(feat):
+        p = {k: v.requires_grad_() for k, v in net.init(0, torch.float64).items()}
+        value = F.cross_entropy(net.out(p, feat(p, b.x)), b.y)
+        g = torch.autograd.grad(value, list(p.values()), create_graph=True)
+        length = sum(v.square().sum() for v in g)
+        return [value, *g, *torch.autograd.grad(length, list(p.values()))]
+
+    for ours, theirs in zip(derivatives(net.feat), derivatives(textbook), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 # ---------------------------------------------------------------- closed forms
