@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from ..core.pool import Pool
 
@@ -13,9 +16,15 @@ from ..core.pool import Pool
 def digits() -> Pool:
     """All 1,797 images as x [N, 1, 8, 8] in [0, 1] (the files hold 17 grey levels) with
     their digit y [N].
+
+    The file is read here as `sklearn.datasets.load_digits` reads it: to import that
+    takes a second, in every process that builds a task. ImportError without
+    scikit-learn.
     """
-    files = load_digits()
-    x = torch.from_numpy(files.images).float().div(16)[:, None]
-    return Pool(
-        name="digits", x=x, y=torch.from_numpy(files.target).long(), K=10, kind="real"
-    )
+    package = find_spec("sklearn")
+    if package is None:
+        raise ImportError("digits come with scikit-learn: pip install scikit-learn")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    rows = torch.from_numpy(np.loadtxt(file, delimiter=","))
+    x, y = rows[:, :-1].float().div(16).reshape(-1, 1, 8, 8), rows[:, -1].long()
+    return Pool(name="digits", x=x, y=y, K=10, kind="real")

@@ -29,11 +29,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -82,6 +80,9 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     """The first `classes` characters of the alphabet in all fonts of matplotlib that
     can draw them.
     """
+    import matplotlib  # here, so that methods and tasks load without it
+    from matplotlib.ft2font import FT2Font
+
     if not 2 <= classes <= len(ALPHABET):
         raise ValueError(f"glyphs has 2 to about 200 classes, not {classes}")
     folder, side = Path(matplotlib.get_data_path()) / "fonts" / "ttf", 2 * size

@@ -8,6 +8,9 @@ at: rows start from the task's public schema and labels from a global model.
     start -> condense, and proxy for a network that is not the clients'
     start -> finish, the control without matching
 
+Runs that differ only in what the server does later have the same trail; what is made of
+it is `shared`.
+
 A trail is a stacked tree of a model's parameters, {name: [c, ...]}: c checkpoints,
 taken in `rounds` [c]. A start is {"x": [n, ...], "logits": [n, K]}; a synthetic set is
 {"x": [n, ...], "q": [n, K]}, the rows of q being probabilities.
@@ -16,6 +19,8 @@ Letters: n rows, K classes, A groups, c checkpoints, J inner steps.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 import warnings
 from dataclasses import dataclass
@@ -30,6 +35,7 @@ from ..core.tree import leaves, onehot, pick, sqdist, stack, tmap, unstack, with
 from ..nets import MLP
 
 HELD = 1000  # rows of the held-out pool, at most
+KEPT = 8  # answers of `shared`, the newest
 WIDTHS = {"standard": 64, "deep": (64, 32), "wide": 128}
 
 
@@ -363,3 +369,48 @@ def refuse(net, trail, rounds):
             f"condense: the checkpoints of rounds {rounds[i]} and {rounds[i + 1]} are "
             "equal or hold NaN; drop one"
         )
+
+
+# ---------------------------------------------------------------- once for the same
+answers: dict[str, dict] = {}  # of this process, the newest last
+
+
+def shared(given, make):
+    """make(), a tree of tensors, unless it was made before of what is `given`.
+
+    `make` must depend on `given` alone. Equal is what holds the same numbers, bit for
+    bit, so an answer has the bits that make() would have; it is a copy of one's own.
+    """
+    try:
+        name = content(given)
+    except TypeError:  # as of a network built around a module: make it anew
+        return make()
+    answer = answers.pop(name, None) or make()
+    answers[name] = answer
+    for old in list(answers)[:-KEPT]:
+        answers.pop(old, None)  # another thread may have been here
+    return tmap(torch.clone, answer)
+
+
+def content(v):
+    """A hash of a value by what it holds: tensors, numbers, texts, and dictionaries,
+    sequences and dataclasses of these. TypeError for anything else.
+    """
+    if isinstance(v, torch.Tensor):
+        body = v.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        parts = [repr((v.dtype, v.device, tuple(v.shape))).encode(), body]
+    elif isinstance(v, dict):
+        parts = [content(x).encode() for item in v.items() for x in item]
+    elif isinstance(v, (list, tuple)):
+        parts = [content(x).encode() for x in v]
+    elif dataclasses.is_dataclass(v):
+        own = [getattr(v, f.name) for f in dataclasses.fields(v)]
+        parts = [content(x).encode() for x in (type(v).__qualname__, *own)]
+    elif v is None or isinstance(v, (bool, int, float, str)):
+        parts = [repr(v).encode()]
+    else:
+        raise TypeError(f"no content is known of a {type(v).__qualname__}")
+    digest = hashlib.sha256(type(v).__name__.encode())
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

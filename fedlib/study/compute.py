@@ -132,13 +132,14 @@ def compute_all(cells, runs="runs", workers=None, device=None, executor=None):
                         failed.append((cell, error))
                     else:
                         store_files(at / name, files)
+    failed.sort(key=lambda bad: cells.index(bad[0]))  # whoever was quicker
     raise_first(failed, "; the other runs are kept")
     return [Path(runs, c.id) for c in cells]
 
 
 def unfinished(cells, runs):
     """{id: cell} of those that are not done in the folder runs, those of one task after
-    one another, so that a worker keeps its task.
+    one another, so that a worker keeps its task and what runs on it share.
     """
     by_task = sorted(cells, key=lambda c: (c.task, c.seed))
     by_id = {c.id: c for c in by_task}

@@ -189,16 +189,27 @@ class EquFL(Collecting):
         return S | hard if labels == "hard" else S, log
 
     def condensed(self, trail, window, S, seed):
-        """The rows that retrace the trail best, from the start S, and what to log."""
-        task, log = self.task, {}
+        """The rows that retrace the trail best, from the start S, and what to log.
+
+        Runs with another target, lam, form, at or scale have the same: made once.
+        """
+        task, batch, column = self.task, self.rows or None, self.task.groups.column
         net = condense.server_net(self.net, task)
-        if self.net != "same":
-            trail, agreement = condense.proxy(net, task, trail, seed, self.pool)
-            log["agreement"] = torch.tensor(agreement)
-        batch, column = self.rows or None, task.groups.column
         how = condense.Matching(self.outer, self.J, self.reach, batch, column)
-        S, losses = condense.condense(net, trail, window, S, how, seed)
-        return S, log | {"matching": losses[-20:].mean()}  # eq:equfl-condense
+
+        def make():
+            path, log = trail, {}
+            if self.net != "same":
+                path, agreement = condense.proxy(net, task, trail, seed, self.pool)
+                log["agreement"] = torch.tensor(agreement)
+            rows, losses = condense.condense(net, path, window, S, how, seed)
+            log["matching"] = losses[-20:].mean()  # eq:equfl-condense
+            return {"S": rows, "log": log}
+
+        # all that proxy sees of the task, S has the shape and kind of its rows
+        seen = task.network, task.groups, self.pool
+        made = condense.shared((net, trail, window, S, how, seed, seen), make)
+        return made["S"], made["log"]
 
     def collected(self, r):
         """Rows of the clients themselves, equally many of each (a control)."""

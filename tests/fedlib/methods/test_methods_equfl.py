@@ -530,6 +530,7 @@ def test_a_round_without_clients_leaves_no_checkpoint(monkeypatch):
         calls.append((trail, torch.as_tensor(rounds).tolist()))
         return honest(net, trail, rounds, *rest, **more)
 
+    monkeypatch.setattr(condense, "answers", {})
     monkeypatch.setattr(condense, "condense", spy)
     task, cohort = task_of(), lambda t: [] if t == 1 else [0, 1]
     run(equfl(task), cohort=cohort)
@@ -705,6 +706,45 @@ def test_another_network_condenses_its_own_trail(net):
     )
     assert same(server(done)["S"], want)
     assert done.logs["agreement"][T0] == pytest.approx(agreement)
+
+
+@pytest.mark.filterwarnings("ignore:the server's network agrees")
+@pytest.mark.parametrize("net", ["same", "wide"])
+def test_runs_with_one_trail_condense_it_once(net, monkeypatch):
+    """And have every bit that they have alone."""
+    monkeypatch.setattr(condense, "answers", {})
+    count = {"condense": 0, "proxy": 0}
+
+    def spy(name, honest):
+        def f(*args, **more):
+            count[name] += 1
+            return honest(*args, **more)
+
+        return f
+
+    for name in count:
+        monkeypatch.setattr(condense, name, spy(name, getattr(condense, name)))
+    settings = [{"target": k} for k in ("EO", "DP", "CAL", "CON", "Multi", "Sum")]
+    settings += [{"lam": 3.0}, {"form": "prob"}, {"at": "aggregated"}]
+    methods = [equfl(net=net, pool=60, **kw) for kw in [*settings, {"scale": "steps"}]]
+    together = [run(m) for m in methods]
+    assert count == {"condense": 1, "proxy": int(net != "same")}
+    for m, done in zip(methods, together):
+        condense.answers.clear()
+        alone = run(m)
+        assert same(server(alone), server(done))
+        for k, log in alone.logs.items():
+            np.testing.assert_array_equal(log, done.logs[k])
+    models = {bytes(leaves(model(done))[0].numpy().tobytes()) for done in together}
+    assert len(models) > len(methods) - 2  # they do end elsewhere
+    # what changes the trail, or how it is condensed, is condensed anew
+    condense.answers.clear()
+    before = count["condense"]
+    for kw in ({}, {"lr": 0.11}, {"J": 3}, {"size": 13}, {"rho": 0.2}):
+        run(equfl(net=net, pool=60, **kw))
+    run(equfl(net=net, pool=60), seed=2)
+    run(equfl(net=net, pool=60))
+    assert count["condense"] == before + 6
 
 
 def test_seeds_change_the_rows():

@@ -603,3 +603,82 @@ def test_server_networks():
     ]
     assert C.server_net("wide", task).inputs == 144
     assert C.server_net("wide", task).K == 4
+
+
+# ---------------------------------------------------------------- once for the same
+@pytest.fixture
+def made(monkeypatch):
+    """What `shared` had to make, and nothing of other tests."""
+    monkeypatch.setattr(C, "answers", {})
+    return []
+
+
+def ask(made, *given):
+    def make():
+        made.append(given)
+        return {"S": {"x": torch.ones(2)}, "log": {"n": tensor(len(made))}}
+
+    return C.shared(given, make)
+
+
+def test_the_same_is_made_once(made):
+    """Also from other objects that hold the same; and nobody spoils another's copy."""
+    given = lambda: ({"w": torch.arange(3.0)}, [0, 1], C.Matching(1, 2, 3), "same")
+    first = ask(made, *given())
+    first["S"]["x"].zero_()
+    again = ask(made, *given())
+    assert len(made) == 1 and again["log"]["n"] == 1
+    assert torch.equal(again["S"]["x"], torch.ones(2))
+
+
+def test_whatever_differs_is_made_anew(made):
+    some = [
+        (torch.zeros(4), C.Matching(1, 2, 3)),
+        (torch.zeros(4), C.Matching(1, 2, 3, lr_x=0.02)),
+        (torch.zeros(4, dtype=torch.float64), C.Matching(1, 2, 3)),
+        (torch.zeros(2, 2), C.Matching(1, 2, 3)),
+        (-torch.zeros(4), C.Matching(1, 2, 3)),
+        ([torch.zeros(2), torch.zeros(2)], C.Matching(1, 2, 3)),
+        ({"w": torch.zeros(4)}, C.Matching(1, 2, 3)),
+        ({"v": torch.zeros(4)}, C.Matching(1, 2, 3)),
+        (torch.zeros(4), 1, MLP(4, 2, 3)),
+        (torch.zeros(4), 1.0, MLP(4, 2, 3)),
+        (torch.zeros(4), True, MLP(4, 2, 3)),
+        (torch.zeros(4), 1, MLP(4, (2, 2), 3)),
+        (torch.zeros(4), 1, SEX),
+        (torch.zeros(4), 1, replace(SEX, schema=SEX.schema[:1])),
+    ]
+    names = [C.content(given) for given in some]
+    assert len(set(names)) == len(some)
+    assert names == [C.content(given) for given in some]
+    for given in some[: C.KEPT]:
+        ask(made, *given)
+    assert len(made) == C.KEPT == len(C.answers)
+
+
+def test_only_the_last_few_are_kept(made):
+    for seed in range(C.KEPT + 1):
+        ask(made, seed)
+    ask(made, 1)  # now the newest
+    ask(made, 0)  # was forgotten, and 2 goes in its place
+    assert [given for (given,) in made] == [*range(C.KEPT + 1), 0]
+    ask(made, 1)
+    ask(made, 2)
+    assert len(made) == C.KEPT + 3 and len(C.answers) == C.KEPT
+
+
+def test_what_has_no_known_content_is_made_every_time(made):
+    for _ in range(2):
+        ask(made, MLP(4, 2, 3), torch.nn.Linear(1, 1))
+    assert len(made) == 2 and not C.answers
+    with pytest.raises(TypeError, match="no content is known of a Linear"):
+        C.content({"net": torch.nn.Linear(1, 1)})
+
+
+def test_nothing_is_kept_of_what_failed(made):
+    def make():
+        raise ValueError("diverged")
+
+    with pytest.raises(ValueError, match="diverged"):
+        C.shared("trail", make)
+    assert not C.answers

@@ -24,6 +24,7 @@ from where import ROOT
 from fedlib.cli import main as cli
 from fedlib.core import errors
 from fedlib.study import cluster, compute, executor, experiment, lock
+from fedlib.study.studies import Cell
 
 METHODS = {
     "FedAvg": {},
@@ -114,6 +115,37 @@ def test_a_pool_is_quick_to_start_and_yet_up_to_date(monkeypatch):
         assert submit(torch.get_num_threads).result() == 1
     monkeypatch.setattr(executor, "version", lambda: "edited")
     assert executor.start_method() == "spawn"  # the server would have the old code
+
+
+def test_a_worker_loads_nothing_that_only_some_tasks_need():
+    """A pool would start later, and every process be larger."""
+    heavy = "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "torchvision", "dask"
+    ask = (
+        "import sys, fedlib.study.compute; "
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    got = subprocess.run(
+        [sys.executable, "-c", ask], capture_output=True, text=True, env=env
+    )
+    assert (got.returncode, got.stdout.strip()) == (0, "[]"), got.stderr
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 4, 4), (5,), (1, 4, 2), ()])
+def test_a_worker_builds_no_task_twice(counts, monkeypatch, tmp_path):
+    """Whichever cells it gets, they come in the order of their tasks."""
+    some = [
+        Cell("d", "d", f"m{i}", "", seed, "real", "{}", "{}", "{}")
+        for i in range(max(counts, default=0))
+        for seed, n in enumerate(counts)
+        if i < n
+    ]
+    monkeypatch.setattr(Cell, "id", property(repr))
+    order = list(compute.unfinished(some, tmp_path).values())
+    assert len(order) == len(some) and set(order) == set(some)
+    for mine in (order, order[::2], order[1::3]):
+        seeds = [c.seed for c in mine]
+        assert seeds == sorted(seeds)
 
 
 def notebook(out):
