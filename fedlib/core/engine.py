@@ -353,9 +353,8 @@ def asking(run, shards, clients, record):
     def ask(question, tree=None):
         tree = {} if tree is None else tree
         kept = pick(clients, shards[0])
+        answers = run.each(lambda m, s: question(tree, m, s), (kept,), shards, "ask")
         name = question.__name__
-        answer = lambda m, s: question(tree, m, s)
-        answers = run.each(answer, (kept,), shards, f"ask {name}")
         named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
         record.count("ask", named(tree), once=True)
         record.count("answer", named(answers))

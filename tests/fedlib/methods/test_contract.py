@@ -20,12 +20,12 @@ from fedlib.core.local import SAM, Private
 from fedlib.core.method import Method, Round, acts_on_download
 from fedlib.core.random import fold
 from fedlib.core.server import Median
-from fedlib.core.task import Task
+from fedlib.core.shards import Draws
 from fedlib.core.tree import leaves, pick, stack, tmap
 from fedlib.methods import METHODS
 from fedlib.methods.base.tuned import Tuned
 from fedlib.methods.make import make
-from fedlib.nets import Linear
+from fedlib.nets import Linear, closed
 
 R, M, SEED, NEAR = 4, 4, 1, 1e-9
 HOOKS = ("server", "send", "aggregate", "client", "receive", "local", "views")
@@ -283,12 +283,13 @@ def test_padding_is_irrelevant(name):
     assert gap(pick(pair, torch.tensor([0])), alone) < NEAR
 
 
-@pytest.mark.parametrize("damage", ["masks", "steps"])
+@pytest.mark.parametrize("damage", ["masks", "steps", "shares"])
 def test_forgotten_masks_are_noticed(damage, monkeypatch):
-    """If padded rows, or padded steps, counted,
-    then `test_vmap_is_loop` would fail: it can.
+    """If padded rows, or padded steps, counted, step by step or in a descent of all
+    clients, then `test_vmap_is_loop` would fail: it can.
     """
-    method = METHODS["FedAvg"](task_of(), momentum=0.5, decay=0.1)
+    step = {} if damage == "shares" else {"step": SAM()}  # SAM goes step by step
+    method = METHODS["FedAvg"](task_of(), momentum=0.5, decay=0.1, **step)
 
     def twice():
         return [
@@ -299,16 +300,22 @@ def test_forgotten_masks_are_noticed(damage, monkeypatch):
     assert near(*twice())
     if damage == "steps":
         monkeypatch.setattr(local, "where", lambda c, new, old: new)
+    elif damage == "masks":
+        padded = Draws.padded
+
+        def unmasked(self, name):
+            batches, full = padded(self, name)
+            return batches | {"m": torch.ones_like(batches["m"])}, full
+
+        monkeypatch.setattr(Draws, "padded", unmasked)
     else:
-        honest = Task.stacked
+        fetched = closed.fetched
 
-        def stacked(self, *a):
-            data, make = honest(self, *a)
-            for p in data["plans"].values():
-                p["m"] = torch.ones_like(p["m"])
-            return data, make
+        def equal_shares(task, rows, n):
+            x, onehot, share = fetched(task, rows, n)
+            return x, onehot, torch.full_like(share, 1 / rows.shape[1])
 
-        monkeypatch.setattr(Task, "stacked", stacked)
+        monkeypatch.setattr(closed, "fetched", equal_shares)
     assert not near(*twice())
 
 
