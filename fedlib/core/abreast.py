@@ -78,11 +78,10 @@ def by_steps(plans):
     return sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
 
 
-class Stretch(NamedTuple):
-    """J steps in a row that the first k clients take together, on batches of at most B
-    rows; full: all of them have B."""
+class Step(NamedTuple):
+    """A local step of the first k clients, on batches of at most B rows; full: all of
+    them have B."""
 
-    J: int
     k: int
     B: int
     full: bool
@@ -92,12 +91,12 @@ class Timetable(NamedTuple):
     """The batches of many clients, step by step, and in a step client by client.
 
     rows [S, B] row numbers, S batches in all; n [S] how many of them are real: padding
-    repeats the first. stretches: how the S batches follow one another.
+    repeats the first. steps [T]: which of the S batches go together.
     """
 
     rows: Tensor
     n: Tensor
-    stretches: list[Stretch]
+    steps: list[Step]
 
 
 def timetable(plans):
@@ -113,47 +112,30 @@ def timetable(plans):
     i = torch.arange(max(known, default=0))
     place = torch.where(i < n[:, None], first + i, first)
     rows = torch.cat([r for r, _ in plans])[place]
-    return Timetable(rows, n, alike(active(lengths), known))
+    return Timetable(rows, n, steps_of(lengths, known))
 
 
-def active(lengths):
-    """How many clients take step t, [T]; lengths of their batches, most steps first."""
-    steps = [len(client) for client in lengths]
-    k, out = len(steps), []
-    for t in range(steps[0]):
-        while steps[k - 1] <= t:
+def steps_of(lengths, n):
+    """The Steps of clients with these lengths of batches, most steps first; n: the
+    lengths step by step."""
+    k, begin, out = len(lengths), 0, []
+    for t in range(len(lengths[0])):
+        while len(lengths[k - 1]) <= t:
             k -= 1
-        out.append(k)
+        now = n[begin : begin + k]
+        begin += k
+        out.append(Step(k, max(now), min(now) == max(now)))
     return out
 
 
-def alike(active, n):
-    """The Stretches of steps in a row that are alike; n: the lengths of all batches."""
-    out, i = [], 0
-    for k in active:
-        now = n[i : i + k]
-        B, least = max(now), min(now)
-        i += k
-        step = (k, B, B == least)
-        if out and out[-1][1:] == step:
-            out[-1] = Stretch(out[-1].J + 1, *step)
-        else:
-            out.append(Stretch(1, *step))
-    return out
-
-
-def portions(stretches, most):
-    """The stretches in lists of at most `most` batches; a long one is divided."""
+def portions(steps, most):
+    """The steps in lists of at most `most` batches each, or of one step."""
     now, left = [], most
-    for J, *alike in stretches:
-        k = alike[0]
-        while J:
-            if k > left and now:
-                yield now
-                now, left = [], most
-            some = min(J, max(1, left // k))
-            now.append(Stretch(some, *alike))
-            left -= some * k
-            J -= some
+    for step in steps:
+        if now and step.k > left:
+            yield now
+            now, left = [], most
+        now.append(step)
+        left -= step.k
     if now:
         yield now

@@ -142,10 +142,10 @@ def run(
     cohort: clients per round (None: all). every: evaluation period in rounds.
 
     how: "loop", clients one after another, or "vmap", all at once, which never changes
-    a number beyond rounding (None: see `clients.way`). threads: so many clients at once in the loop, which pays
-    where a client is convolutions, and changes no bit. precision: of local training,
-    "float32", "tf32" (on a GPU) or "bf16"; the last two are quicker and change the
-    numbers.
+    a number beyond rounding (None: see `clients.way`). threads: so many clients at once
+    in the loop, which pays where a client is convolutions, and changes no bit.
+    precision: of local training, "float32", "tf32" (on a GPU) or "bf16"; the last two
+    are quicker and change the numbers.
 
     folder: where checkpoint and record are kept; an unfinished run there is continued
     to the same bits, a finished one is returned, one that diverged raises again.

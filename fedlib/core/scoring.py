@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from .pooled import rows_of
-from .task import NEIGHBOURS, Model
+from .task import NEIGHBOURS, Fitted, Model
 from .tree import leaves, unstack, where
 
 TOGETHER = "(many together)"
@@ -34,8 +34,12 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
         stacks = (down, clients, {"receives": receives})
         return each_alone(method, stacks, run, shards, splits, views)
     asked = ask(method, down, clients, run, shards, views)
-    rows = rows_of(method.task, shards[0], tuple(splits))
-    scores = {k: pooled(method, [of[k] for of in asked], run, rows) for k in asked[0]}
+    rows, scores = rows_of(method.task, shards[0], tuple(splits)), {}
+    for k in asked[0]:
+        of = [client[k] for client in asked]
+        if isinstance(of[0], Fitted) and getattr(method.task.network, "dense", None):
+            of = fitted(method, k, (down, clients), run, shards)
+        scores[k] = pooled(method, of, run, rows)
     rest = [k for k, got in scores.items() if got is None]
     if rest:
         alone = each_alone(method, (down, clients), run, shards, splits, rest)
@@ -54,6 +58,16 @@ def ask(method, down, clients, run, shards, names):
 
     calls = zip(ids.tolist(), zip(unstack(down, M), unstack(clients, M), S))
     return [run._call(one, args, c, "views") for c, args in calls]
+
+
+def fitted(method, name, stacks, run, shards):
+    """The view `name` of all clients, fitted together: [M models]."""
+
+    def weights(down, mine, shard):
+        return method.views(down, mine, shard)[name].w
+
+    ws = run.each(weights, stacks, shards, f"view {name}")
+    return [Model(method.task, w) for w in unstack(ws, len(shards[0]))]
 
 
 # ---------------------------------------------------------------- many clients at once
@@ -80,6 +94,8 @@ def together(network, views, rows):
     """(walk, (clients, x) -> logits) of views that can be run together, else None."""
     dense = getattr(network, "dense", None)
     if not all(isinstance(view, Model) for view in views):
+        return None
+    if isinstance(views[0], Fitted):
         return None
     if all(same(m.w, views[0].w) for m in views):
         return rows.once, lambda who, x: views[0](x)

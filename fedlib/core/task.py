@@ -79,6 +79,15 @@ class Model:
         return self.task.logits(self.w, x)
 
 
+class Fitted(Model):
+    """A model whose weights, fit(), are made when they are asked for, and not kept."""
+
+    def __init__(self, task, fit):
+        self.task, self.fit = task, fit
+
+    w = property(lambda self: self.fit())
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """Network, flat data [N, ...] and, per client, the rows of its splits.

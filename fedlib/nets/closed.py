@@ -62,7 +62,7 @@ class Closed(Net):
 
     def _gradient(self, w, b, rest=None):
         W = self._joined((rest or {}) | w)
-        z, p = forward(W, with_one(b.x.flatten(1)).t(), rectified)
+        z, p = forward(W, with_one(b.x.flatten(1)).t())
         d = p - onehot(b.y, self.K, p).t()
         d = d / (len(b.y) or 1) if b.m is None else d * (b.m / b.m.sum().clamp(min=1))
         g = {}
@@ -116,30 +116,25 @@ def walk(task, plans, W, to, moves, how):
     to: where the pull of `how` = (lr, momentum, decay, mu) leads, stacks like W.
     """
     V = [torch.zeros_like(x) for x in W] if how[1] else []
-    rows, n, stretches = timetable(plans)
-    batch, begin = rows.shape[1] * W[0].shape[2] * W[0].element_size(), 0
-    for some in portions(stretches, max(1, FETCHED // max(1, batch))):
-        end = begin + sum(s.J * s.k for s in some)
-        x, onehot, share = fetched(task, rows[begin:end], n[begin:end])
-        begin, at = end, 0
-        for J, k, B, full in some:
-            cut = slice(at, at := at + J * k)
-            steps = [
-                v[cut, ..., :B].unflatten(0, (J, k)).unbind()
-                for v in (x, onehot, share)
-            ]
-            active = [v[:k] for v in W]
-            hidden = [x.new_ones(k, v.shape[1] + 1, B) for v in active[:-1]]
-            keep = lambda l, a, hidden=hidden: rectified_into(hidden[l], a)
-            scale = 1 / B if full else 1.0
-            move = mover(active, [v[:k] for v in V], [v[:k] for v in to], scale, *how)
-            for x_t, y_t, share_t in zip(*steps):
-                z, p = forward(active, x_t, keep)
-                d = p.sub_(y_t)
-                if not full:
-                    d.mul_(share_t)
-                for l, d_l in backward(active, z, d, moves):
-                    move(l, d_l, z[l])
+    rows, n, steps = timetable(plans)
+    batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
+    begin, active, hidden = 0, [], []
+    for some in portions(steps, max(1, FETCHED // max(1, batch))):
+        sizes = [step.k for step in some]
+        end = begin + sum(sizes)
+        columns = fetched(task, rows[begin:end], n[begin:end])
+        begin = end
+        for (k, B, full), *now in zip(some, *(v.split(sizes) for v in columns)):
+            x, onehot, share = (v[:, :, :B] for v in now) if B < rows.shape[1] else now
+            if not active or k < len(active[0]):  # others have finished
+                active, hidden = [v[:k] for v in W], []
+                move = mover(active, [v[:k] for v in V], [v[:k] for v in to], *how)
+            if not hidden or hidden[0].shape[2] != B:
+                hidden = [x.new_ones(k, v.shape[1] + 1, B) for v in active[:-1]]
+            z, p = forward(active, x, hidden)
+            d = p.sub_(onehot) if full else p.sub_(onehot).mul_(share)
+            for l, d_l in backward(active, z, d, moves):
+                move(l, d_l, z[l], 1 / B if full else 1.0)
 
 
 def fetched(task, rows, n):
@@ -168,26 +163,26 @@ def with_one(x):
     return F.pad(x, (0, 1), value=1.0)
 
 
-def rectified(l, a):
-    """relu(a) of columns a [D, B], with a row of ones below, [D + 1, B]."""
-    return F.pad(a.relu(), (0, 0, 0, 1), value=1.0)
+def rectified(a, z=None):
+    """relu(a) of columns a [..., D, B] with a row of ones below, [..., D + 1, B].
 
-
-def rectified_into(z, a):
-    """The same, written into z, whose last row is 1 already."""
-    torch.clamp_min(a, 0, out=z[:, :-1])
+    z: where it is written, whose last row is 1 already.
+    """
+    if z is None:
+        return F.pad(a.relu(), (0, 0, 0, 1), value=1.0)
+    torch.clamp_min(a, 0, out=z[..., :-1, :])
     return z
 
 
-def forward(W, x, relu):
+def forward(W, x, hidden=None):
     """Inputs z_l of all layers, each with a row of ones, and probabilities p.
 
-    W: weights with biases; x [D + 1, B]; z_l = relu(l, W_l z_{l-1}); or all of them
-    with a dimension of clients in front.
+    W: weights with biases; x [D + 1, B]; or both with a dimension of clients in front.
+    hidden: where z_1, z_2, ... are written.
     """
     product, z = torch.bmm if x.dim() == 3 else torch.mm, [x]
     for l, W_l in enumerate(W[:-1]):
-        z.append(relu(l, product(W_l, z[-1])))
+        z.append(rectified(product(W_l, z[-1]), hidden and hidden[l]))
     return z, product(W[-1], z[-1]).softmax(-2)
 
 
@@ -196,10 +191,10 @@ def backward(W, z, d, moves):
 
     The next d is taken before layer l is handed out, so layer l may be moved then.
     """
-    product = torch.bmm if d.dim() == 3 else torch.mm
-    for l in range(len(W) - 1, min(moves) - 1, -1):
+    product, lowest = torch.bmm if d.dim() == 3 else torch.mm, min(moves)
+    for l in range(len(W) - 1, lowest - 1, -1):
         before = None
-        if l > min(moves):  # the row of ones has no layer below it
+        if l > lowest:  # the row of ones has no layer below it
             below = z[l][..., :-1, :].sign()  # relu' is 1 where relu is not 0
             before = product(W[l][..., :-1].mT, d).mul_(below)
         if l in moves:
@@ -207,25 +202,25 @@ def backward(W, z, d, moves):
         d = before
 
 
-def mover(W, V, to, scale, lr, momentum=0.0, decay=0.0, mu=0.0):
-    """move(l, d, z): the update of layer l by the gradient `scale` d z', in place.
+def mover(W, V, to, lr, momentum=0.0, decay=0.0, mu=0.0):
+    """move(l, d, z, s): the update of layer l by the gradient s d z', in place.
 
-        V <- momentum V + scale d z' + decay W + mu (W - to),   W <- W - lr V
+        V <- momentum V + s d z' + decay W + mu (W - to),   W <- W - lr V
 
-    Without momentum the same without V: W <- shrink W - lr scale d z' + lr mu to with
+    Without momentum the same without V: W <- shrink W - lr s d z' + lr mu to with
     shrink = 1 - lr (decay + mu).
     """
     shrink = 1 - lr * (decay + mu)
 
-    def with_velocity(l, d, z):
-        v = V[l].baddbmm_(d, z.mT, beta=momentum, alpha=scale)
+    def with_velocity(l, d, z, s):
+        v = V[l].baddbmm_(d, z.mT, beta=momentum, alpha=s)
         v.add_(W[l], alpha=decay + mu)
         if mu:
             v.sub_(to[l], alpha=mu)
         W[l].sub_(v, alpha=lr)
 
-    def plain(l, d, z):
-        W[l].baddbmm_(d, z.mT, beta=shrink, alpha=-lr * scale)
+    def plain(l, d, z, s):
+        W[l].baddbmm_(d, z.mT, beta=shrink, alpha=-lr * s)
         if mu:
             W[l].add_(to[l], alpha=lr * mu)
 

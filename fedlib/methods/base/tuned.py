@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...core.method import Wrap, hp
+from ...core.task import Fitted
 
 
 def tuned(method, w, shard, lr):
@@ -14,12 +15,8 @@ def tuned(method, w, shard, lr):
     The passes are those of plan "tune", at step size lr. The work is done when the view
     is called, and nothing of it is kept.
     """
-
-    def view(x):
-        v = method.fit(method.loss, w, shard.on("tune"), lr)  # eq:tuned
-        return method.task.net(v)(x)
-
-    return view
+    tune = lambda: method.fit(method.loss, w, shard.on("tune"), lr)  # eq:tuned
+    return Fitted(method.task, tune)
 
 
 @dataclass(frozen=True)

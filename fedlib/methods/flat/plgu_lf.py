@@ -9,6 +9,7 @@ import torch
 
 from ...core.local import sgd
 from ...core.method import Card, hp
+from ...core.task import Fitted
 from ...core.tree import add, where
 from ..base.fedavg import FedAvg
 from .plgu import TINY, LayerWise, largest, mix, spread
@@ -153,9 +154,9 @@ class PLGULF(LayerWise, FedAvg):
         return mine, {"w": models["w"], "n": shard.n}
 
     def views(self, down, mine, shard):
-        net, w = self.task.net, down["w"]
+        task, w = self.task, down["w"]
         return {
-            "global": net(w),
-            "personal": lambda x: net(where(mine["seen"], mine["w"], w))(x),
-            "refreshed": lambda x: net(self.start(w, mine)[0])(x),
+            "global": task.net(w),
+            "personal": Fitted(task, lambda: where(mine["seen"], mine["w"], w)),
+            "refreshed": Fitted(task, lambda: self.start(w, mine)[0]),
         }

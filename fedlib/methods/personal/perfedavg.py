@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import Card, hp
+from ...core.task import Fitted
 from ...core.tree import add, sqnorm, sub
 from ..base.fedavg import Uniform
 
@@ -102,7 +103,7 @@ class PerFedAvg(Uniform):
     def views(self, down, mine, shard):
         def adapted(plan):
             fit = lambda: sgd(g, down["w"], shard.on(plan), self.alpha)
-            return lambda x: self.task.net(fit())(x)
+            return Fitted(self.task, fit)
 
         g = self.step(self.loss)
         return super().views(down, mine, shard) | {
