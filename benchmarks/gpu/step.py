@@ -10,11 +10,10 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-import fedlib.nets.deep
-import fedlib.nets.small
 from fedlib.core.batches import Batch
 from fedlib.core.clients import arithmetic
 from fedlib.core.tree import broadcast, mean, tmap, where
+from fedlib.nets import layers
 
 from .graph import WARM, eager
 from .setups import SEEN, padded, sent
@@ -30,8 +29,7 @@ def options(precision="float32", pixels="as fedlib"):
     """
     with contextlib.ExitStack() as stack:
         if pixels == "nchw":
-            for module in (fedlib.nets.small, fedlib.nets.deep):
-                stack.enter_context(patch.object(module, "pixels", lambda x: x))
+            stack.enter_context(patch.object(layers, "pixels", lambda x: x))
         stack.enter_context(
             arithmetic(
                 "tf32" if precision == "tf32" else "float32", torch.device("cuda")

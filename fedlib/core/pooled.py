@@ -137,7 +137,7 @@ class Rows:
         """Where the rows with neighbours are [n], and these neighbours [n, NEAR]."""
         kind, S = self.segment % self.n.shape[1], len(self.splits)
         own, near = ((kind == k).nonzero()[:, 0] for k in (S, S + 1))
-        near = near.view(-1, self.task.neighbours["near"].shape[1])
+        near = near.view(len(own), self.task.neighbours["near"].shape[1])
         return self.on_device(own), self.on_device(near)
 
 

@@ -30,6 +30,7 @@ from benchmarks.growth import figure, fits, needed, points, seeds  # noqa: E402
 from benchmarks.growth.ask import Asked  # noqa: E402
 from benchmarks.growth.fit import Curve, curve  # noqa: E402
 from fedlib.core.clients import cohort_of  # noqa: E402
+from fedlib.nets import layers
 from repro import facts  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -446,15 +447,13 @@ def test_the_floor_is_the_longer_of_arithmetic_and_traffic():
 
 
 def test_options_are_undone_and_tf32_is_off_unless_declared():
-    import fedlib.nets.small as small
-
-    before, pixels = torch.backends.cudnn.allow_tf32, small.pixels
+    before, pixels = torch.backends.cudnn.allow_tf32, layers.pixels
     with options():
         assert not torch.backends.cudnn.allow_tf32
     with pytest.raises(KeyError), options("tf32", "nchw"):
-        assert torch.backends.cuda.matmul.allow_tf32 and small.pixels is not pixels
+        assert torch.backends.cuda.matmul.allow_tf32 and layers.pixels is not pixels
         raise KeyError
-    assert torch.backends.cudnn.allow_tf32 == before and small.pixels is pixels
+    assert torch.backends.cudnn.allow_tf32 == before and layers.pixels is pixels
 
 
 def test_on_a_cpu_nothing_is_written_without_out(tmp_path, monkeypatch, capsys):
