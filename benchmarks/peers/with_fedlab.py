@@ -4,6 +4,7 @@ which averages clients uniformly.
 
 import contextlib  # noqa: I001
 import time
+from importlib.metadata import version
 
 # FedLab imports torchvision, which needs this first beside a CPU build of torch
 import fedlib.nets.vision  # noqa: F401
@@ -50,4 +51,10 @@ def federation(case, batch, cohort, rounds):
 
 
 if __name__ == "__main__":
-    race("FedLab", "fedlab", federation, note="averages clients uniformly")
+    race(
+        "fedlab",
+        "FedLab",
+        f"fedlab {version('fedlab')}",
+        federation,
+        note=lambda *_: "averages clients uniformly",
+    )

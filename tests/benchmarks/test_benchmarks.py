@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import clock, floor, rounds, server  # noqa: E402
 from benchmarks.cases import NAMES, case  # noqa: E402
-from benchmarks.ours import after_one, ours  # noqa: E402
+from benchmarks.ours import after, ours  # noqa: E402
 from benchmarks.usual import Usual  # noqa: E402
 
 
@@ -45,7 +45,7 @@ def test_one_round_of_the_usual_loop_and_of_fedlib_is_the_same(name):
     # five percent off is noticed
     usual = Usual(replace(c, lr=1.05 * c.lr), batch=10**6)
     usual.round(torch.arange(2))
-    assert rounds.difference(after_one(c, "loop", 2), usual.model) > 1e-4
+    assert rounds.difference(after(c, "loop", 2), usual.model) > 1e-4
 
 
 @pytest.mark.parametrize(
