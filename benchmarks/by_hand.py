@@ -5,6 +5,7 @@ write first with PyTorch and the paper beside it.
 from __future__ import annotations
 
 import copy
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ class FedProx(Usual):
 
     def local(self, c):
         model = copy.deepcopy(self.model)
-        fit(model, self.loaders[c], self.lr, pull=(self.mu, self.model))
+        fit(model, self.loaders[c], self.lr, self.epochs, pull=(self.mu, self.model))
         return model.state_dict()
 
 
@@ -43,7 +44,8 @@ class Ditto(Own):
         self.lam = lam
 
     def local(self, c):
-        fit(self.mine(c), self.loaders[c], self.lr, pull=(self.lam, self.model))
+        pull = (self.lam, self.model)
+        fit(self.mine(c), self.loaders[c], self.lr, self.epochs, pull=pull)
         return super().local(c)
 
 
@@ -67,7 +69,7 @@ class FedPer(Own):
 
     def local(self, c):
         model = self.receive(c)
-        fit(model, self.loaders[c], self.lr)
+        fit(model, self.loaders[c], self.lr, self.epochs)
         return copy.deepcopy(self.body(model))
 
 
@@ -90,7 +92,7 @@ class FedRep(FedPer):
         body, head = self.parts(model)
         for p in head:
             p.requires_grad_(False)
-        fit(model, self.loaders[c], self.lr, 1, body)
+        fit(model, self.loaders[c], self.lr, self.epochs, body)
         for p in head:
             p.requires_grad_(True)
         return copy.deepcopy(self.body(model))
@@ -152,7 +154,7 @@ class PLGUGRep(FedRep):
         s = self.score(c, phi)
         self.fit_head(model, c)
         body = [p for layer in self.layers(model) for p in layer]
-        for x, y in self.loaders[c]:
+        for x, y in itertools.chain(*[self.loaders[c]] * self.epochs):
             g = torch.autograd.grad(F.cross_entropy(model(x), y), body)
             length = sum((v**2).sum() for v in g).sqrt() + 1e-12
             e = [self.rho / length * s[i // 2] * v for i, v in enumerate(g)]
@@ -192,7 +194,9 @@ class FedGA(Usual):
 
     def local(self, c):
         with torch.no_grad():
-            hits = [(self.model(x).argmax(1) == y).double().mean() for x, y in self.val[c]]
+            hits = [
+                (self.model(x).argmax(1) == y).double().mean() for x, y in self.val[c]
+            ]
         self.acc[c] = torch.stack(hits).mean().item()
         return super().local(c)
 

@@ -175,4 +175,8 @@ def case(name):
 
 
 NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")
-SMALL = ("synthetic-30", "synthetic-mlp", "mlp")  # for the methods, one beside the other
+SMALL = (
+    "synthetic-30",
+    "synthetic-mlp",
+    "mlp",
+)  # for the methods, one beside the other

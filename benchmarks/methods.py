@@ -7,8 +7,9 @@ with code of their own for the method.
 
 Writes results/benchmarks-methods.csv and its provenance as json. Training and averaging
 only; one torch thread. The usual loop here is that of the same method (by_hand.py).
-Before anything is timed, two rounds with full batches must give the same model in it
-and in fedlib; for peers the difference after one is in the row's note.
+Before anything is timed, two rounds of two passes over the same batches must give the
+same models in it and in fedlib; for peers the difference of the global model after two
+such rounds with full batches is in the row's note.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from torch.utils.data import DataLoader
 
 from fedlib.methods import METHODS as ALL
 
 from . import by_hand, clock
 from .cases import SMALL, case
-from .ours import after, ours, version
-from .peers.ask import NAMES, PEERS, ROOT, ask, given
+from .ours import ours, state, version
+from .peers.ask import NAMES, ROOT, ask, given
 from .rounds import COLUMNS as ROUNDS
 from .rows import keep
 from .usual import Usual, difference
@@ -48,13 +50,17 @@ class Setting:
     body: bool = False
 
     def usual(self, case, batch=None):
-        return self.loop(case, batch, **self.hp if self.loop_hp is None else self.loop_hp)
+        return self.loop(
+            case, batch, **self.hp if self.loop_hp is None else self.loop_hp
+        )
 
 
 METHODS = {
     "FedAvg": Setting(Usual, theirs={"pfllib": {}, "flgo": {}}),
     "FedProx": Setting(
-        by_hand.FedProx, {"mu": 0.1}, theirs={"pfllib": {"mu": 0.1}, "flgo": {"mu": 0.1}}
+        by_hand.FedProx,
+        {"mu": 0.1},
+        theirs={"pfllib": {"mu": 0.1}, "flgo": {"mu": 0.1}},
     ),
     "Ditto": Setting(
         by_hand.Ditto, {"lam": 1.0}, theirs={"pfllib": {"mu": 1.0}, "flgo": {"mu": 1.0}}
@@ -78,14 +84,27 @@ def suits(name, c):
     return not METHODS[name].body or len(list(c.module().children())) > 0
 
 
-def agree(c, name, clients=2, rounds=2, tolerance=1e-6):
-    """Refuse to time loops that do not compute the same, in float64."""
+def kept(clients, i):
+    """The tensors of client i's own model, body before head."""
+    names = [k for k in ("v", "w", "body", "head") if k in clients]
+    return [x[i] for k in names for x in clients[k].values()]
+
+
+def agree(c, name, clients=5, rounds=2, tolerance=1e-6):
+    """Refuse to time loops that do not compute the same, in float64: the global model,
+    and those that clients keep.
+    """
     c, s = replace(c, task=c.task.double()), METHODS[name]
-    usual = s.usual(c, 10**6)
+    usual = s.usual(c)
+    usual.epochs = 2  # a pull does nothing in the first step
+    usual.loaders = [DataLoader(one.dataset, c.task.batch) for one in usual.loaders]
     for _ in range(rounds):
         usual.round(torch.arange(clients))
-    w = after(c, None, clients, rounds, ALL[name], s.hp)
-    d = difference(w.values(), usual.model.parameters())
+    method = ALL[name](c.task, lr=c.lr, epochs=2, shuffle=False, **s.hp)
+    ours = state(method, None, clients, rounds)
+    d = difference(ours["server"]["w"].values(), usual.model.parameters())
+    for i, model in getattr(usual, "own", {}).items():
+        d = max(d, difference(kept(ours["clients"], i), model.parameters()))
     if not d < tolerance:
         raise SystemExit(
             f"{c.name}: after {rounds} rounds of {name} fedlib and the loop of "
@@ -110,12 +129,12 @@ def here(c, name, reps, seconds):
     return [same | {"version": versions[r["variant"]]} | r for r in rows]
 
 
-def there(c, name, peers):
+def there(c, name, peers, reps, seconds):
     """Rows of the peers: what they measure, or why there is nothing."""
     rows = []
     for who, python in peers:
         if who in METHODS[name].theirs:
-            rows += ask(who, python, c.name, name)
+            rows += ask(who, python, c.name, reps, seconds, name)
         elif who in WITH_METHODS:
             row = {"case": c.name, "method": name, "variant": NAMES[who]}
             rows.append(row | {"note": f"{NAMES[who]} has no {name}"})
@@ -154,7 +173,8 @@ def main():
         new = []
         for name in args.methods:
             if suits(name, c):
-                new += here(c, name, args.reps, args.seconds) + there(c, name, peers)
+                new += here(c, name, args.reps, args.seconds)
+                new += there(c, name, peers, args.reps, args.seconds)
         table = pd.DataFrame(new, columns=COLUMNS)
         print(table.round(3).to_string(index=False, na_rep=""), flush=True)
         keep(

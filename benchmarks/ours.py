@@ -54,13 +54,18 @@ def ours(case, how=None, method=FedAvg, hp=None, **more):
     return f
 
 
-def after(case, how, clients, rounds=1, method=FedAvg, hp=None):
-    """The global model after some rounds of the first clients, one full batch each:
-    what every other loop must give, too.
+def after(case, how, clients):
+    """The global model after one round of the first clients, one full batch each: what
+    every other loop must give, too.
     """
-    task = replace(case.task, batch=10**6)
+    full = FedAvg(replace(case.task, batch=10**6), lr=case.lr)
+    return state(full, how, clients, 1)["server"]["w"]
+
+
+def state(method, how, clients, rounds):
+    """What server and clients hold after some rounds of the first clients."""
     return fedlib.run(
-        method(task, lr=case.lr, **hp or {}),
+        method,
         rounds=rounds,
         every=rounds + 1,
         cohort=lambda t: torch.arange(clients),
@@ -69,7 +74,7 @@ def after(case, how, clients, rounds=1, method=FedAvg, hp=None):
         device="cpu",
         progress=False,
         splits=("test",),
-    ).state["server"]["w"]
+    ).state
 
 
 def version():

@@ -77,9 +77,7 @@ def here(name, reps, seconds):
         for _ in range(n):
             usual.round(next(draw))
 
-    variants = {"DataLoader loop": loop} | {
-        named(how): ours(c, how) for how in ways(c)
-    }
+    variants = {"DataLoader loop": loop} | {named(how): ours(c, how) for how in ways(c)}
     rows = clock.summary(clock.interleave(variants, reps, seconds), "DataLoader loop")
     return [
         {
@@ -122,14 +120,21 @@ def main():
     for name in args.cases:
         new = [] if args.only_peers else here(name, args.reps, args.seconds)
         for who, python in peers:
-            new += ask(who, python, name)
+            new += ask(who, python, name, args.reps, args.seconds)
         print(
             pd.DataFrame(new, columns=COLUMNS)
             .round(3)
             .to_string(index=False, na_rep=""),
             flush=True,
         )
-        keep(new, args.out, COLUMNS, ("case", "variant"), NAMES, "python -m benchmarks.rounds")
+        keep(
+            new,
+            args.out,
+            COLUMNS,
+            ("case", "variant"),
+            NAMES,
+            "python -m benchmarks.rounds",
+        )
 
 
 if __name__ == "__main__":

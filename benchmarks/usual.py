@@ -45,6 +45,8 @@ class Usual:
     One call of `round` trains the clients ids [M] and averages them by size.
     """
 
+    epochs = 1  # passes over a client's rows
+
     def __init__(self, case, batch=None, seed=0):
         self.case, self.model, self.lr = case, case.model(seed), case.lr
         # a list of (x, y): quicker than TensorDataset
@@ -63,7 +65,7 @@ class Usual:
     def local(self, c):
         """What client c uploads."""
         model = copy.deepcopy(self.model)
-        fit(model, self.loaders[c], self.lr)
+        fit(model, self.loaders[c], self.lr, self.epochs)
         return model.state_dict()
 
     def weights(self, ids):

@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# name -> module, repetitions, CPU seconds of each; starting Flower costs half a
-# minute a time
+# name -> module, repetitions at most, CPU seconds of each at least; starting Flower
+# costs half a minute a time
 PEERS = {
-    "pfl": ("with_pfl", 7, 1),
-    "fedlab": ("with_fedlab", 7, 1),
-    "pfllib": ("with_pfllib", 7, 1),
-    "flgo": ("with_flgo", 7, 1),
+    "pfl": ("with_pfl", 7, 0),
+    "fedlab": ("with_fedlab", 7, 0),
+    "pfllib": ("with_pfllib", 7, 0),
+    "flgo": ("with_flgo", 7, 0),
     "flower": ("with_flower", 3, 4),
 }
 NAMES = {
@@ -37,9 +37,10 @@ def given(entries, parser):
     return pairs
 
 
-def ask(name, python, case, method=None, limit=900):
+def ask(name, python, case, reps=7, seconds=1.0, method=None, limit=900):
     """Rows of one peer, run by its own interpreter beside the DataLoader loop; a
-    failure is a row with its reason.
+    failure is a row with its reason. reps, seconds: at most so many repetitions, and at
+    least so many CPU seconds of each.
     """
     env = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -48,8 +49,9 @@ def ask(name, python, case, method=None, limit=900):
     }
     same = {"case": case} | ({"method": method} if method else {})
     empty = same | {"variant": NAMES[name]}
-    module, *much = PEERS[name]
-    what = [case, *map(str, much), *([method] if method else [])]
+    module, most, least = PEERS[name]
+    much = str(min(reps, most)), str(max(seconds, least))
+    what = [case, *much, *([method] if method else [])]
     try:
         done = subprocess.run(
             [python, "-m", f"benchmarks.peers.{module}", *what],

@@ -31,18 +31,23 @@ def race(
 
     federation(case, batch, cohort, rounds, method, **hyperparameters) trains from the
     case's initial weights and returns (CPU seconds of the rounds after the first, the
-    final Module). key: of the peer in METHODS; release: what version it is. Arguments
-    of the command: case, repetitions, CPU seconds per repetition, and the method unless
-    it is FedAvg.
+    final Module); it is given epochs, too, if the method is not FedAvg. key: of the
+    peer in METHODS; release: what version it is. Arguments of the command: case,
+    repetitions, CPU seconds per repetition, and the method unless it is FedAvg.
     """
     torch.set_num_threads(1)
     c, reps, seconds = case(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     method = sys.argv[4] if len(sys.argv) > 4 else "FedAvg"
     setting = METHODS[method]
-    more = {"method": method} | setting.theirs.get(key, {}) if method != "FedAvg" else {}
+    more, passes, times = {}, 1, 1
+    if method != "FedAvg":  # a pull does nothing in the first step
+        more, passes, times = {"method": method} | setting.theirs[key], 2, 2
     one = setting.usual(c, 10**6)
-    one.round(torch.arange(c.task.C))
-    _, theirs = federation(c, 10**6, c.task.C, 1, **more)
+    one.epochs = passes
+    for _ in range(times):
+        one.round(torch.arange(c.task.C))
+    again = {"epochs": passes} if passes > 1 else {}
+    _, theirs = federation(c, 10**6, c.task.C, times, **more, **again)
     apart = difference(theirs.parameters(), one.model.parameters())
     usual, draw = setting.usual(c), c.cohorts()
 
@@ -60,7 +65,12 @@ def race(
         cpu,
     )
     row = clock.summary(rates, "DataLoader loop")[1]
-    said = [f"one full-batch round differs from the loop's by {apart:.0e}"]
+    what = (
+        "one round of a full batch:"
+        if times == 1
+        else "two rounds of two full batches:"
+    )
+    said = [f"{what} the model differs from the loop's by {apart:.0e}"]
     print(
         json.dumps(
             {

@@ -13,11 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import fedlib.nets.vision  # noqa: F401  before torchvision, see with_fedlab
-
 import flgo
 from flgo.benchmark.base import BasicTaskPipe
 from flgo.benchmark.toolkits.cv.classification import GeneralCalculator
+
+import fedlib.nets.vision  # noqa: F401  before torchvision, see with_fedlab
 
 from .harness import loaded, race
 
@@ -26,7 +26,6 @@ QUIET = {
     "learning_rate_decay": 1.0,
     "lr_scheduler": "-1",
     "eval_interval": 0,
-    "num_epochs": 1,
     "gpu": [],
     "no_log_console": True,
     "no_tqdm": True,
@@ -77,10 +76,11 @@ def benchmark_of(case):
     return "fedlib_case"
 
 
-def federation(case, batch, cohort, rounds, method="FedAvg", **more):
+def federation(case, batch, cohort, rounds, method="FedAvg", epochs=1, **more):
     """more: FLGo's name and value of one hyperparameter (mu)."""
     option = QUIET | {
         "num_rounds": rounds,
+        "num_epochs": epochs,
         "learning_rate": case.lr,
         "batch_size": batch,
         # int(clients x proportion) must be the cohort

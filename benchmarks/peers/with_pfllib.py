@@ -104,11 +104,12 @@ def server_of(method):
     return Clocked
 
 
-def federation(case, batch, cohort, rounds, method="FedAvg", **more):
+def federation(case, batch, cohort, rounds, method="FedAvg", epochs=1, **more):
     """more: PFLlib's own names of hyperparameters (mu, plocal_epochs)."""
     Server = server_of(method)
-    data = import_module("flcore.servers.serverbase"), import_module(
-        "flcore.clients.clientbase"
+    data = (
+        import_module("flcore.servers.serverbase"),
+        import_module("flcore.clients.clientbase"),
     )
     pairs = loaded(case.name)[1]
     for module in data:
@@ -122,8 +123,8 @@ def federation(case, batch, cohort, rounds, method="FedAvg", **more):
             global_rounds=rounds,
             rounds=rounds,
             draw=replace(case, cohort=cohort).cohorts(),
-            local_epochs=1,
-            plocal_epochs=1,
+            local_epochs=epochs,
+            plocal_epochs=epochs,
             mu=0.0,
             batch_size=batch,
             local_learning_rate=case.lr,
