@@ -134,7 +134,7 @@ class FedAS(FedPer):
         return up
 
     def weights(self, ids):
-        a = torch.tensor([self.traces[c] for c in ids.tolist()])
+        a = torch.tensor([self.traces[c] for c in ids.tolist()], dtype=torch.double)
         return a / a.sum()
 
 
@@ -178,7 +178,7 @@ class PLGUGRep(FedRep):
             / sum(p.numel() for p in a)
             for a, b in zip(self.layers(self.scores[c]), self.layers(phi))
         ]
-        m = torch.tensor(moved)
+        m = torch.tensor(moved, dtype=torch.double)
         return L * m / m.sum() if m.sum() > 1e-12 else torch.ones(L)
 
 

@@ -90,7 +90,7 @@ def kept(clients, i):
     return [x[i] for k in names for x in clients[k].values()]
 
 
-def agree(c, name, clients=5, rounds=2, tolerance=1e-6):
+def agree(c, name, clients=5, rounds=2, tolerance=1e-9):
     """Refuse to time loops that do not compute the same, in float64: the global model,
     and those that clients keep.
     """

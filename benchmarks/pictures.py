@@ -19,12 +19,8 @@ ORDER = (
     "Flower simulation",
 )
 ROW = 0.2  # inches
-# variant -> palette name, marker, how far above the middle of its row
-MARKS = {
-    "fedlib": ("c1", "o", 0.2),
-    "PFLlib": ("c2", "s", 0),
-    "FLGo": ("c3", "^", -0.2),
-}
+# variant -> palette name, marker
+MARKS = {"fedlib": ("c1", "o"), "PFLlib": ("c2", "s"), "FLGo": ("c3", "^")}
 
 
 def ratios(csv):
@@ -60,7 +56,7 @@ def numbers(ax, low, high, one=True):
     from fedlib import plots
 
     ax.set_xlim(low, high)
-    subs = (1,) if high / low > 200 else (1, 3) if high / low > 20 else (1, 2, 5)
+    subs = (1,) if high / low > 200 else (1, 3) if high / low > 60 else (1, 2, 5)
     ax.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=subs, numticks=12))
     ax.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda v, _: f"{v:g}"))
     ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
@@ -140,9 +136,9 @@ def by_method(csv):
     ]
     at, heads, rows = grouped(groups)
     fig, ax = empty(rows, "times the rounds of the same method in the usual loop")
-    for name, (tone, mark, up) in MARKS.items():
+    for name, (tone, mark) in MARKS.items():
         g = t[(t.variant == name) & t.times_loader.notna()]
-        y = np.array([at[k] + up for k in zip(g.case, g.method)])
+        y = np.array([at[k] for k in zip(g.case, g.method)])
         colour = plots.PALETTE[tone][0]
         ax.hlines(y, g.least, g.most, color=colour, lw=1.2)
         ax.plot(

@@ -54,7 +54,7 @@ class Usual:
         self.loaders = [
             DataLoader(p, batch or case.task.batch, shuffle=True) for p in pairs
         ]
-        self.sizes = torch.tensor([len(p) for p in pairs])
+        self.sizes = torch.tensor([len(p) for p in pairs], dtype=torch.double)
 
     def round(self, ids):
         models = [self.local(c) for c in ids.tolist()]
