@@ -3,6 +3,7 @@
     synthetic-30    softmax regression, Synthetic(0.5, 0.5) with the published sizes,
                     30 clients, 10 per round
     synthetic-100   the same with 100 clients of log-normal sizes, all in every round
+    synthetic-mlp   the clients of synthetic-30 and a hidden layer, 60-32-10
     mlp             784-64-10, 51 clients x 200 rows, all in every round
     cnn             two convolutions, GroupNorm, one linear layer; 20 clients x 250
                     images of 3 x 32 x 32, all in every round
@@ -48,7 +49,7 @@ class Case:
         with torch.no_grad():
             for p, v in zip(m.parameters(), self.task.init(seed).values(), strict=True):
                 p.copy_(v)
-        return m
+        return m.to(self.task.x.dtype)
 
     def rows(self, c):
         """x [n, ...], y [n] of one client's training rows."""
@@ -60,10 +61,16 @@ class Case:
         return [self.rows(c) for c in range(self.task.C)]
 
     def cohorts(self, seed=0):
-        """Cohorts [M] without end, the same for every variant."""
-        g = torch.Generator().manual_seed(seed)
+        """Cohorts [M] without end, the same for every variant.
+
+        Clients take turns: all are drawn once before one is drawn again, so that few
+        rounds are as much work as many.
+        """
+        g, M = torch.Generator().manual_seed(seed), self.cohort
         while True:
-            yield torch.randperm(self.task.C, generator=g)[: self.cohort].sort().values
+            order = torch.randperm(self.task.C, generator=g)
+            for ids in order[: len(order) // M * M].split(M):
+                yield ids.sort().values
 
 
 def noise(name, network, shape, clients, n, batch):
@@ -124,6 +131,15 @@ def case(name):
             0.01,
             10,
         )
+    if name == "synthetic-mlp":
+        pool = synthetic(0.5, 0.5)
+        return Case(
+            name,
+            Task.from_rows(name, MLP(60, 32, 10), pool, by_owner(pool)),
+            lambda: nn.Sequential(nn.Linear(60, 32), nn.ReLU(), nn.Linear(32, 10)),
+            0.01,
+            10,
+        )
     if name == "synthetic-100":
         sizes = np.minimum(
             5000, np.random.default_rng(0).lognormal(4, 2, 100).astype(int) + 50
@@ -154,7 +170,13 @@ def case(name):
             name, ResNet18(10, norm="group", stem="cifar"), (3, 32, 32), 2, 50, 50
         )
         return Case(name, task, resnet18, 0.05, 2)
-    raise ValueError(f"unknown case {name!r} (known: {', '.join(NAMES)})")
+    known = dict.fromkeys((*NAMES, *SMALL))
+    raise ValueError(f"unknown case {name!r} (known: {', '.join(known)})")
 
 
 NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")
+SMALL = (
+    "synthetic-30",
+    "synthetic-mlp",
+    "mlp",
+)  # for the methods, one beside the other

@@ -126,9 +126,8 @@ def speeds(root="results"):
     per CPU second (times the usual loop)".
     """
     b = pd.read_csv(Path(root) / "benchmarks.csv", keep_default_na=False)
-    b = b[b.rounds_per_cpu_s != ""]
     b["cell"] = [
-        f"{float(r):.3g} (x{float(t):.2g})"
+        f"{float(r):.3g} (x{float(t):.2g})" if r else "failed"
         for r, t in zip(b.rounds_per_cpu_s, b.times_loader)
     ]
     table = b.pivot_table(
@@ -147,6 +146,25 @@ def speeds(root="results"):
     return (
         table.fillna("").reset_index().sort_values("variant", key=rank, kind="stable")
     )
+
+
+def methods(root="results"):
+    """benchmarks-methods.csv for the page: one row per case and method, one column per
+    program, "rounds per CPU second (times the loop of that method)".
+    """
+    b = pd.read_csv(Path(root) / "benchmarks-methods.csv")
+    b["cell"] = [
+        f"{r:.3g} (x{t:.2g})" if r > 0 else "none" if " has no " in note else "failed"
+        for r, t, note in zip(b.rounds_per_cpu_s, b.times_loader, b.note.fillna(""))
+    ]
+    table = b.pivot_table(
+        index=["case", "method"],
+        columns="variant",
+        values="cell",
+        aggfunc="first",
+        sort=False,
+    )
+    return table.fillna("").reset_index()
 
 
 def servers(root="results"):
@@ -201,6 +219,8 @@ def main():
         table.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():
         table.write(speeds(root), root / "benchmarks-table.csv")
+    if (root / "benchmarks-methods.csv").exists():
+        table.write(methods(root), root / "benchmarks-methods-table.csv")
     table.write(messages(), root / "bytes.csv")
     table.write(durations(root), root / "facts.csv")
 

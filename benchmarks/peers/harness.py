@@ -8,13 +8,13 @@ import json
 import sys
 import time
 from functools import cache
-from importlib.metadata import version
 
 import torch
 
 from .. import clock
 from ..cases import case
-from ..usual import Usual
+from ..methods import METHODS
+from ..usual import difference
 
 
 @cache
@@ -24,27 +24,32 @@ def loaded(name):
     return c, [list(zip(x, y)) for x, y in c.clients]
 
 
-def difference(a, b):
-    """Largest difference of two models' parameters, in units of the largest one."""
-    pairs = zip(a.parameters(), b.parameters(), strict=True)
-    return max(
-        ((p - q).abs().max() / q.abs().max().clamp(min=1e-12)).item() for p, q in pairs
-    )
-
-
-def race(name, package, federation, cpu=time.process_time, note=""):
+def race(
+    key, name, release, federation, cpu=time.process_time, note=lambda case, method: ""
+):
     """Time a peer and print one json line.
 
-    federation(case, batch, cohort, rounds) trains from the case's initial weights and
-    returns (CPU seconds of the rounds after the first, the final Module). Arguments of
-    the command: case, repetitions, CPU seconds per repetition.
+    federation(case, batch, cohort, rounds, method, **hyperparameters) trains from the
+    case's initial weights and returns (CPU seconds of the rounds after the first, the
+    final Module); it is given epochs, too, if the method is not FedAvg. key: of the
+    peer in METHODS; release: what version it is. Arguments of the command: case,
+    repetitions, CPU seconds per repetition, and the method unless it is FedAvg.
     """
     torch.set_num_threads(1)
     c, reps, seconds = case(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    one = Usual(c, batch=10**6)
-    one.round(torch.arange(c.task.C))
-    apart = difference(federation(c, 10**6, c.task.C, 1)[1], one.model)
-    usual, draw = Usual(c), c.cohorts()
+    method = sys.argv[4] if len(sys.argv) > 4 else "FedAvg"
+    setting = METHODS[method]
+    more, passes, times = {}, 1, 1
+    if method != "FedAvg":  # a pull does nothing in the first step
+        more, passes, times = {"method": method} | setting.theirs[key], 2, 2
+    one = setting.usual(c, 10**6)
+    one.epochs = passes
+    for _ in range(times):
+        one.round(torch.arange(c.task.C))
+    again = {"epochs": passes} if passes > 1 else {}
+    _, theirs = federation(c, 10**6, c.task.C, times, **more, **again)
+    apart = difference(theirs.parameters(), one.model.parameters())
+    usual, draw = setting.usual(c), c.cohorts()
 
     def loop(n):
         for _ in range(n):
@@ -53,23 +58,26 @@ def race(name, package, federation, cpu=time.process_time, note=""):
     rates = clock.interleave(
         {
             "DataLoader loop": loop,
-            name: lambda n: federation(c, c.task.batch, c.cohort, n + 1)[0],
+            name: lambda n: federation(c, c.task.batch, c.cohort, n + 1, **more)[0],
         },
         reps,
         seconds,
         cpu,
     )
     row = clock.summary(rates, "DataLoader loop")[1]
-    said = f"one full-batch round differs from the loop's by {apart:.0e}" + (
-        f"; {note}" if note else ""
+    what = (
+        "one round of a full batch:"
+        if times == 1
+        else "two rounds of two full batches:"
     )
+    said = [f"{what} the model differs from the loop's by {apart:.0e}"]
     print(
         json.dumps(
             {
                 "variant": name,
-                "version": f"{package} {version(package)}, torch {torch.__version__}",
+                "version": f"{release}, torch {torch.__version__}",
                 **row,
-                "note": said,
+                "note": "; ".join(filter(None, [*said, note(c, method)])),
             }
         ),
         flush=True,

@@ -4,6 +4,8 @@ which averages clients uniformly.
 
 import contextlib  # noqa: I001
 import time
+from dataclasses import replace
+from importlib.metadata import version
 
 # FedLab imports torchvision, which needs this first beside a CPU build of torch
 import fedlib.nets.vision  # noqa: F401
@@ -39,6 +41,8 @@ def federation(case, batch, cohort, rounds):
     handler = SyncServerHandler(
         case.model(), rounds, cohort / case.task.C, logger=Quiet
     )
+    draw = replace(case, cohort=cohort).cohorts()
+    handler.sample_clients = lambda: next(draw).tolist()
     trainer = SGDSerialClientTrainer(case.model(), case.task.C, logger=Quiet)
     trainer.setup_dataset(Data(case))
     trainer.setup_optim(1, batch, case.lr)
@@ -50,4 +54,10 @@ def federation(case, batch, cohort, rounds):
 
 
 if __name__ == "__main__":
-    race("FedLab", "fedlab", federation, note="averages clients uniformly")
+    race(
+        "fedlab",
+        "FedLab",
+        f"fedlab {version('fedlab')}",
+        federation,
+        note=lambda *_: "averages clients uniformly",
+    )

@@ -3,6 +3,7 @@ process. It does not shuffle rows.
 """
 
 import time
+from importlib.metadata import version
 
 import torch
 import torch.nn.functional as F
@@ -66,4 +67,10 @@ def federation(case, batch, cohort, rounds):
 
 
 if __name__ == "__main__":
-    race("pfl-research", "pfl", federation, note="rows are not shuffled")
+    race(
+        "pfl",
+        "pfl-research",
+        f"pfl {version('pfl')}",
+        federation,
+        note=lambda *_: "rows are not shuffled",
+    )

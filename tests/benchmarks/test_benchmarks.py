@@ -18,10 +18,20 @@ from where import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import clock, floor, rounds, server  # noqa: E402
-from benchmarks.cases import NAMES, case  # noqa: E402
-from benchmarks.ours import after_one, ours  # noqa: E402
-from benchmarks.usual import Usual  # noqa: E402
+from benchmarks import all as everything  # noqa: E402
+from benchmarks import (  # noqa: E402
+    clock,
+    floor,
+    methods,
+    pictures,
+    rounds,
+    rows,
+    server,
+)
+from benchmarks.cases import NAMES, SMALL, case  # noqa: E402
+from benchmarks.ours import after, ours  # noqa: E402
+from benchmarks.peers.ask import PEERS, ask  # noqa: E402
+from benchmarks.usual import Usual, difference  # noqa: E402
 
 
 def smaller(c, most=10):
@@ -45,7 +55,7 @@ def test_one_round_of_the_usual_loop_and_of_fedlib_is_the_same(name):
     # five percent off is noticed
     usual = Usual(replace(c, lr=1.05 * c.lr), batch=10**6)
     usual.round(torch.arange(2))
-    assert rounds.difference(after_one(c, "loop", 2), usual.model) > 1e-4
+    assert difference(after(c, "loop", 2).values(), usual.model.parameters()) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -167,16 +177,20 @@ def test_the_floor_of_images_is_their_convolutions(monkeypatch):
     assert floor.convolutions(case("cnn"), reps=3) == 2 and asked == [1] * 3 + [2] * 3
 
 
+def keep(new, out):
+    rows.keep(new, out, rounds.COLUMNS, ("case", "variant"), NAMES, "a command")
+
+
 def test_rows_of_another_day_are_kept(tmp_path):
     out = tmp_path / "benchmarks.csv"
-    rounds.keep(
+    keep(
         [
             {"case": "mlp", "variant": "a", "rounds_per_cpu_s": 1.0},
             {"case": "cnn", "variant": "a"},
         ],
         out,
     )
-    rounds.keep(
+    keep(
         [
             {"case": "mlp", "variant": "a", "rounds_per_cpu_s": 2.0},
             {"case": "synthetic-30", "variant": "b"},
@@ -201,15 +215,146 @@ def test_a_peer_that_fails_is_a_row_with_its_reason(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'ImportError: no such peer' >&2\nexit 1\n")
     python.chmod(0o755)
-    (row,) = rounds.peer("pfl", str(python), "mlp")
+    (row,) = ask("pfl", str(python), "mlp")
     assert row == {
         "case": "mlp",
-        "variant": "pfl",
+        "variant": "pfl-research",
         "note": "failed: ImportError: no such peer",
     }
-    assert rounds.peer("pfl", str(tmp_path / "none"), "mlp")[0]["note"].startswith(
-        "no interpreter"
+    (row,) = ask("pfllib", str(tmp_path / "none"), "mlp", method="Ditto")
+    assert row["note"].startswith("no interpreter") and row["method"] == "Ditto"
+
+
+def test_a_peer_is_asked_for_no_more_than_the_others(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nshift 2\necho "{\\"variant\\": \\"$*\\"}"\n')
+    python.chmod(0o755)
+    (row,) = ask("flgo", str(python), "mlp", 2, 0.5, "Ditto")
+    assert row == {"case": "mlp", "method": "Ditto", "variant": "mlp 2 0.5 Ditto"}
+    (row,) = ask("flower", str(python), "mlp", 7, 0.5)
+    assert row == {"case": "mlp", "variant": "mlp 3 4"}
+
+
+def test_environments_are_found_by_their_names(tmp_path):
+    for name in ("flgo", "stranger"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").touch()
+    python = tmp_path / "flgo" / "bin" / "python"
+    assert everything.found(tmp_path) == ["--peer", f"flgo={python}"]
+    with pytest.raises(SystemExit):
+        everything.main([str(tmp_path / "stranger")])
+    assert set(PEERS) >= set(methods.WITH_METHODS)
+
+
+def test_clients_take_turns():
+    """Every client is drawn once before one is drawn again."""
+    c = case("synthetic-30")
+    turn = [next(draw) for draw in [c.cohorts()] for _ in range(6)]
+    for three in (turn[:3], turn[3:]):
+        assert torch.cat(three).sort().values.tolist() == list(range(30))
+    assert not torch.equal(turn[0], turn[3])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_methods_by_hand_compute_what_fedlib_does(name):
+    c = smaller(case(name), 25)
+    done = [m for m in methods.METHODS if methods.suits(m, c)]
+    for method in done:
+        methods.agree(c, method)
+    assert len(done) == (4 if name == "synthetic-30" else len(methods.METHODS))
+
+
+@pytest.mark.parametrize(
+    "method", ["FedProx", "Ditto", "FedRep", "FedAS", "PLGU-GRep", "FedGA"]
+)
+def test_a_method_by_hand_that_is_a_little_off_is_refused(method, monkeypatch):
+    own = methods.METHODS[method]
+    change = {
+        "FedProx": {"mu": 0.2},
+        "Ditto": {"lam": 0.5},
+        "FedRep": {"head_epochs": 4},
+        "FedAS": {"align_lr": 0.02},
+        "PLGU-GRep": {"head_epochs": 5, "rho": 0.2},
+        "FedGA": {"alpha": 2.0},
+    }[method]
+    monkeypatch.setitem(methods.METHODS, method, replace(own, loop_hp=change))
+    with pytest.raises(SystemExit, match=f"2 rounds of {method}"):
+        methods.agree(smaller(case("synthetic-mlp"), 25), method)
+
+
+def test_a_method_that_no_peer_has_is_a_row_that_says_so():
+    c, peers = case("synthetic-30"), [("pfllib", "none"), ("pfl", "none")]
+    assert methods.there(c, "FedGA", peers, 1, 0.1) == [
+        {
+            "case": "synthetic-30",
+            "method": "FedGA",
+            "variant": "PFLlib",
+            "note": "PFLlib has no FedGA",
+        }
+    ]
+    (row,) = methods.there(c, "Ditto", peers, 1, 0.1)
+    assert row["note"] == "no interpreter none"
+
+
+# ---------------------------------------------------------------- pictures
+def bars(fig):
+    return [(p.get_x(), p.get_width()) for p in fig.axes[0].patches]
+
+
+def test_bars_begin_at_the_usual_loop(tmp_path):
+    csv = tmp_path / "rounds.csv"
+    csv.write_text(
+        "case,variant,rounds_per_cpu_s,low,high,times_loader\n"
+        "mlp,DataLoader loop,10,9,11,1\nmlp,PFLlib,5,4,6,0.5\n"
+        "mlp,FLGo,,,,\nmlp,fedlib,40,30,50,4\n"
     )
+    fig = pictures.side_by_side(csv)
+    assert bars(fig) == [(1, 3), (1, -0.5)]
+    assert [t.get_text() for t in fig.axes[0].texts] == ["4.0", "0.50", "no result"]
+    assert [t.get_text() for t in fig.axes[0].get_yticklabels()] == [
+        "mlp",
+        "fedlib",
+        "PFLlib",
+        "FLGo",
+    ]
+    t = pictures.ratios(csv).set_index("variant")
+    assert (t.least["fedlib"], t.most["fedlib"]) == (3, 5)
+
+
+def test_a_program_without_the_method_has_no_mark(tmp_path):
+    csv = tmp_path / "methods.csv"
+    csv.write_text(
+        "case,method,variant,rounds_per_cpu_s,low,high,times_loader\n"
+        "mlp,FedGA,fedlib,40,30,50,4\nmlp,FedGA,PFLlib,,,,\n"
+        "mlp,Ditto,fedlib,40,30,50,4\nmlp,Ditto,PFLlib,20,20,20,2\n"
+    )
+    lines = {
+        line.get_label(): line for line in pictures.by_method(csv).axes[0].get_lines()
+    }
+    assert list(lines["fedlib"].get_xdata()) == [4, 4]
+    assert list(lines["PFLlib"].get_xdata()) == [2]
+
+
+def test_the_evidence_is_drawn_when_it_was_measured(tmp_path):
+    csv = tmp_path / "evidence.csv"
+    assert pictures.evidence(csv) is None
+    csv.write_text("study,before_min,after_min\na,3,1\nb,30,6\n")
+    fig = pictures.evidence(csv)
+    before, after = fig.axes[0].get_lines()
+    assert list(before.get_xdata()) == [30, 3] and list(after.get_xdata()) == [6, 1]
+
+
+def test_the_plan_in_the_picture_is_a_plan(tmp_path):
+    fig = pictures.stacked_plan()
+    (cells,) = fig.axes[0].collections
+    rows_ = [path.vertices[:, 1].mean().round() for path in cells.get_paths()]
+    steps = [rows_.count(-k) for k in range(10)]
+    c = case("synthetic-100")
+    most = max(
+        -(-len(c.task.train[int(t.get_text().split()[1])]) // c.task.batch)
+        for t in fig.axes[0].get_yticklabels()
+    )
+    assert steps == sorted(steps, reverse=True) and steps[0] == most
 
 
 def test_server_splits_a_run_into_parts_that_are_counted(tmp_path, monkeypatch):

@@ -1,0 +1,252 @@
+"""The figures of the page How fast is a round?, drawn from the tables of results/."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+ORDER = (
+    "fedlib",
+    "fedlib loop",
+    "fedlib vmap",
+    "PFLlib",
+    "FLGo",
+    "pfl-research",
+    "FedLab",
+    "Flower simulation",
+)
+ROW = 0.2  # inches
+# variant -> palette name, marker
+MARKS = {"fedlib": ("c1", "o"), "PFLlib": ("c2", "s"), "FLGo": ("c3", "^")}
+
+
+def ratios(csv):
+    """The table with what is drawn: times, and its low and high, in rounds of the
+    usual loop beside it.
+    """
+    t = pd.read_csv(Path(csv))
+    t = t[t.variant != "DataLoader loop"].copy()
+    unit = t.times_loader / t.rounds_per_cpu_s
+    return t.assign(least=t.low * unit, most=t.high * unit)
+
+
+def empty(rows, below, width=None):
+    """(figure, axes) with room for so many rows, the first one at the top."""
+    import matplotlib.pyplot as plt
+
+    from fedlib import plots
+
+    with plt.rc_context(plots.RC):
+        fig, ax = plt.subplots(figsize=(width or plots.SIZE[0], 0.65 + ROW * rows))
+        ax.set(xscale="log", xlabel=below, ylim=(-rows + 0.4, 0.6))
+        ax.grid(axis="x")
+        ax.grid(visible=False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+    return fig, ax
+
+
+def numbers(ax, low, high, one=True):
+    """Few plain numbers on the logarithmic axis, and a line at 1."""
+    import matplotlib as mpl
+
+    from fedlib import plots
+
+    ax.set_xlim(low, high)
+    subs = (1,) if high / low > 200 else (1, 3) if high / low > 60 else (1, 2, 5)
+    ax.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=subs, numticks=12))
+    ax.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    if one:
+        ax.axvline(1, color=plots.INK, lw=1, ls="-", marker="")
+
+
+def grouped(groups):
+    """[(group, [names])] -> ({(group, name): y}, {group: y of its title}, rows), top
+    down.
+    """
+    at, heads, y = {}, {}, 0
+    for group, names in groups:
+        heads[group], y = y, y - 1
+        for name in names:
+            at[group, name], y = y, y - 1
+    return at, heads, -y
+
+
+def label_rows(ax, at, heads):
+    """Names beside the rows; those of the groups are bold."""
+    ax.set_yticks([*heads.values(), *at.values()], [*heads, *(name for _, name in at)])
+    for label in ax.get_yticklabels()[: len(heads)]:
+        label.set_fontweight("bold")
+
+
+def short(v):
+    """135, 5.2, 0.27."""
+    return f"{v:.0f}" if v >= 10 else f"{v:.1f}" if v >= 0.95 else f"{v:.2f}"
+
+
+def side_by_side(csv):
+    """Bars from 1, where the usual loop is: to the right is quicker."""
+    from fedlib import plots
+
+    t = ratios(csv).set_index(["case", "variant"])
+    cases = list(dict.fromkeys(k[0] for k in t.index))
+    groups = [(c, [v for v in ORDER if (c, v) in t.index]) for c in cases]
+    at, heads, rows = grouped(groups)
+    fig, ax = empty(rows, "times the rounds of the usual loop, same processor time")
+    for key, y in at.items():
+        r = t.loc[key]
+        tone = {"fedlib": "c1", "fedlib loop": "c1", "fedlib vmap": "c1"}
+        own, colour = key[1] == "fedlib", plots.PALETTE[tone.get(key[1], "g1")][0]
+        if np.isnan(r.times_loader):
+            ax.text(1.04, y, "no result", va="center", fontsize=8.5, color=plots.SOFT)
+            continue
+        ax.barh(
+            y,
+            r.times_loader - 1,
+            left=1,
+            height=0.62,
+            facecolor=colour if own or key[1] not in tone else plots.PAPER,
+            edgecolor=colour,
+        )
+        ax.hlines(y, r.least, r.most, color=plots.INK, lw=1)
+        ax.text(
+            max(r.most, 1) * 1.06,
+            y,
+            short(r.times_loader),
+            va="center",
+            fontsize=8.5,
+            fontweight="bold" if own else "normal",
+        )
+    label_rows(ax, at, heads)
+    numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.6)
+    return fig
+
+
+def by_method(csv):
+    """A row per method; a mark per program, the usual loop of that method at 1."""
+    from fedlib import plots
+
+    t = ratios(csv)
+    groups = [
+        (c, list(dict.fromkeys(g.method))) for c, g in t.groupby("case", sort=False)
+    ]
+    at, heads, rows = grouped(groups)
+    fig, ax = empty(rows, "times the rounds of the same method in the usual loop")
+    for name, (tone, mark) in MARKS.items():
+        g = t[(t.variant == name) & t.times_loader.notna()]
+        y = np.array([at[k] for k in zip(g.case, g.method)])
+        colour = plots.PALETTE[tone][0]
+        ax.hlines(y, g.least, g.most, color=colour, lw=1.2)
+        ax.plot(
+            g.times_loader, y, color=colour, marker=mark, ls="none", ms=5.5, label=name
+        )
+    label_rows(ax, at, heads)
+    numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.15)
+    fig.legend(loc="outside upper center", ncols=3, handletextpad=0.2)
+    return fig
+
+
+def above_the_floor(csv):
+    """How many times the time of its arithmetic a round takes; 1 is the floor."""
+    from fedlib import plots
+
+    t = pd.read_csv(Path(csv))
+    fig, ax = empty(1.5 * len(t) + 1, "times the floor (1: nothing but arithmetic)")
+    ax.set_ylim(-len(t) + 0.4, 0.6)
+    colour, soft = plots.PALETTE["c1"][0], plots.PALETTE["g1"][0]
+    for y, r in zip(range(0, -len(t), -1), t.itertuples()):
+        ax.barh(y, r.times_floor - 1, left=1, height=0.5, color=colour)
+        ax.text(r.times_floor * 1.07, y, short(r.times_floor), va="center", fontsize=9)
+    y = -np.arange(len(t))
+    marks = {"color": plots.INK, "ls": "none", "markersize": 6}
+    if "loop_times_floor" in t:
+        ax.plot(
+            t.loop_times_floor,
+            y + 0.36,
+            **marks | {"color": soft},
+            marker="v",
+            label="one client after another",
+        )
+    if "times_own_convolutions" in t:
+        own = t.times_floor / t.times_own_convolutions
+        ax.plot(own, y, **marks, marker="|", mew=2, label="its own convolutions alone")
+    ax.set_yticks(y, t.case)
+    numbers(ax, 0.9, t.times_floor.max() * 2)
+    fig.legend(loc="outside upper center", ncols=2, handletextpad=0.2)
+    return fig
+
+
+def evidence(csv):
+    """CPU minutes of every study before and after; None if nobody has measured them."""
+    if not Path(csv).exists():
+        return None
+    from fedlib import plots
+
+    t = pd.read_csv(Path(csv)).sort_values("before_min", ascending=False)
+    fig, ax = empty(len(t), "CPU minutes of all runs of the study")
+    y = -np.arange(len(t))
+    old, new = plots.PALETTE["g1"][0], plots.PALETTE["c1"][0]
+    ax.hlines(y, t.after_min, t.before_min, color=plots.GRID, lw=3)
+    point = {"ls": "none", "ms": 5.5}
+    ax.plot(
+        t.before_min, y, color=old, mfc=plots.PAPER, marker="o", label="before", **point
+    )
+    ax.plot(t.after_min, y, color=new, marker="o", label="after", **point)
+    ax.set_yticks(y, t.study)
+    both = t[["before_min", "after_min"]].to_numpy()
+    numbers(ax, both.min() * 0.8, both.max() * 1.25, one=False)
+    fig.legend(loc="outside upper center", ncols=2, handletextpad=0.2)
+    return fig
+
+
+def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
+    """What one cohort does when it is stacked: a row per client, longest first, a cell
+    per step; a step is one product of all clients that are not done. From the plan of a
+    real round.
+    """
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    from fedlib import plots
+    from fedlib.core.batches import Plan, draw
+
+    from .cases import case
+
+    c = replace(case(case_name), cohort=cohort)
+    ids = next(c.cohorts(seed)).tolist()
+    lengths = {
+        i: len(draw(c.task.train[i], Plan(), seed, c.task.batch)[1]) for i in ids
+    }
+    ids = sorted(ids, key=lambda i: (-lengths[i], i))
+    steps = np.array([lengths[i] for i in ids])
+    fig, ax = empty(len(ids) + 1.5, "step")
+    ax.set(xscale="linear", ylim=(-len(ids) + 0.3, 1.9))
+    cells = [
+        Rectangle((s + 0.08, -k - 0.36), 0.84, 0.72)
+        for k, n in enumerate(steps)
+        for s in range(n)
+    ]
+    colour = plots.PALETTE["c1"][0]
+    ax.add_collection(PatchCollection(cells, facecolor=colour, edgecolor="none"))
+    for k, n in enumerate(steps[1:], 1):
+        ax.text(n + 0.5, -k, "done", fontsize=8, va="center", color=plots.SOFT)
+    now = int(steps[len(steps) // 2])  # the last step of the client in the middle
+    alive = int((steps >= now).sum())
+    box = (now - 1, -alive + 0.5), 1, alive
+    ax.add_patch(Rectangle(*box, fill=False, ec=plots.PALETTE["c2"][0], lw=1.8))
+    ax.annotate(
+        f"one product: the {alive} clients that still train",
+        (now - 0.5, 0.5),
+        (now + 0.04 * steps[0], 1.4),
+        fontsize=9,
+        va="center",
+        color=plots.PALETTE["c2"][0],
+        arrowprops={"arrowstyle": "-", "color": plots.PALETTE["c2"][0]},
+    )
+    ax.set_yticks(-np.arange(len(ids)), [f"client {i}" for i in ids])
+    ax.set_xlim(0, steps[0] + 0.5)
+    return fig
