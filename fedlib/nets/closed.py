@@ -122,7 +122,7 @@ def walk(task, plans, W, to, moves, how):
     for some in portions(steps, max(1, FETCHED // max(1, batch))):
         sizes = [step.k for step in some]
         end = begin + sum(sizes)
-        columns = fetched(task, rows[begin:end], n[begin:end])
+        columns = fetched(task, rows[begin:end], n[begin:end], W[-1].shape[1])
         begin = end
         for (k, B, full), *now in zip(some, *(v.split(sizes) for v in columns)):
             x, onehot, share = (v[:, :, :B] for v in now) if B < rows.shape[1] else now
@@ -137,14 +137,14 @@ def walk(task, plans, W, to, moves, how):
                 move(l, d_l, z[l], 1 / B if full else 1.0)
 
 
-def fetched(task, rows, n):
+def fetched(task, rows, n, K):
     """Columns of batches: x [S, D + 1, B], one-hot labels [S, K, B], and each column's
     share of its batch's mean [S, 1, B]; rows [S, B], of which n [S] are real."""
     S, B = rows.shape
     real = torch.arange(B) < n[:, None]
     rows, share = rows.to(task.x.device), real.double() / n[:, None]
     x, y = inputs(task, rows.flatten()).view(S, B, -1), task.y[rows]
-    onehot = x.new_zeros(S, task.K, B).scatter_(1, y[:, None], 1.0)
+    onehot = x.new_zeros(S, K, B).scatter_(1, y[:, None], 1.0)
     return x.mT, onehot, share.to(x)[:, None]
 
 

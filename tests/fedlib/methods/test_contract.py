@@ -311,8 +311,8 @@ def test_forgotten_masks_are_noticed(damage, monkeypatch):
     else:
         fetched = closed.fetched
 
-        def equal_shares(task, rows, n):
-            x, onehot, share = fetched(task, rows, n)
+        def equal_shares(task, rows, *more):
+            x, onehot, share = fetched(task, rows, *more)
             return x, onehot, torch.full_like(share, 1 / rows.shape[1])
 
         monkeypatch.setattr(closed, "fetched", equal_shares)

@@ -13,6 +13,7 @@ from toys_core import gap, toy
 from fedlib.core.batches import Batch
 from fedlib.core.engine import run
 from fedlib.core.local import Private
+from fedlib.core.tree import pick
 from fedlib.methods.base.fedavg import FedAvg, Uniform
 from fedlib.methods.domains.fedclip import FedCLIP, paired
 from fedlib.methods.domains.promptfl import PromptFL
@@ -82,14 +83,7 @@ def test_batches_of_one_row_are_left_out():
         assert [len(b.y) for b in shard] == ([4, 1] if ids == 0 else [4, 4, 1])
         assert [len(b.y) for b in paired(shard)] == ([4] if ids == 0 else [4, 4])
     padded, make = task.stacked(0, 0, 1, torch.tensor([0, 1]), method.plans())
-    row = {
-        "plans": {
-            k: {n: v[0] for n, v in p.items()} for k, p in padded["plans"].items()
-        },
-        "n": padded["n"][0],
-        "cid": padded["cid"][0],
-        "key": padded["key"][0],
-    }
+    row = pick(padded, 0)
     assert [float(b.m.sum()) for b in paired(make(row))] == [4, 0, 0]
     one = toy_towers(sizes=(1, 1))[1]
     assert gap(server(FedCLIP(one), one), one.init(0)) == 0

@@ -327,7 +327,7 @@ def test_the_files_are_short():
         for line in (ROOT / "params.yaml").read_text().splitlines()
         if not re.match(r"\s*- ", line)
     ]
-    assert len(knobs) <= 80 and len((ROOT / "dvc.yaml").read_text().splitlines()) <= 200
+    assert len(knobs) <= 80 and len((ROOT / "dvc.yaml").read_text().splitlines()) <= 220
 
 
 def test_the_lock_is_small():
