@@ -167,6 +167,21 @@ def methods(root="results"):
     return table.fillna("").reset_index()
 
 
+def convolutions(root="results"):
+    """benchmarks-convolutions.csv for the page: one row per part of a step, one column
+    per way, CPU microseconds forward + backward.
+    """
+    b = pd.read_csv(Path(root) / "benchmarks-convolutions.csv")
+    b["cell"] = [
+        f"{there:.0f} + {back:.0f}" if back else f"{there:.0f}"
+        for there, back in zip(b.forward_us, b.backward_us)
+    ]
+    names = {"module": "torch.nn", "fedlib": "fedlib", "floor": "floor"}
+    table = b.pivot_table("cell", "part", "way", aggfunc="first")[list(names)]
+    order = b[b.way == "fedlib"].part.tolist()
+    return table.rename(columns=names).fillna("").reindex(order).reset_index()
+
+
 def servers(root="results"):
     """benchmarks-server.csv for the page: seconds of a whole run, and where they go."""
     b = pd.read_csv(Path(root) / "benchmarks-server.csv")
@@ -219,6 +234,9 @@ def main():
         table.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():
         table.write(speeds(root), root / "benchmarks-table.csv")
+    if (root / "benchmarks-convolutions.csv").exists():
+        to = root / "benchmarks-convolutions-table.csv"
+        table.write(convolutions(root), to)
     if (root / "benchmarks-methods.csv").exists():
         table.write(methods(root), root / "benchmarks-methods-table.csv")
     table.write(messages(), root / "bytes.csv")

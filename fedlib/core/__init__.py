@@ -7,12 +7,14 @@ pool         samples before they are dealt to clients
 task         a network, and data divided among clients
 batches      plans: which rows, in which batch
 shards       what one client holds in one round
+abreast      many clients at once: stacks under vmap, the order of their steps
 local        the gradient, a step, descent
 server       pieces of a server: the mean, the simplex
 method       what a method may do
 clients      who takes part, and how client functions run at many
 online       who is online
 scoring      what a model gets right at every client
+pooled       the rows of many clients that are scored together
 engine       run: the rounds
 record       what a run leaves behind
 checkpoint   the state of a run in one file

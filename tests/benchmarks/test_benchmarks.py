@@ -16,6 +16,8 @@ import pytest
 import torch
 from where import ROOT
 
+from repro import facts
+
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import all as everything  # noqa: E402
@@ -419,3 +421,27 @@ def test_server_leaves_fedlib_as_it_was():
     with server.stopwatches():
         assert EquFL.direction is not before[0]
     assert (EquFL.direction, EquFL.aggregate) == before
+
+
+def test_the_parts_of_a_step_are_one_row_each(tmp_path):
+    (tmp_path / "benchmarks-convolutions.csv").write_text(
+        "way,part,forward_us,backward_us,share,times_floor\n"
+        "module,conv1,10.4,20.6,0.5,\n"
+        "module,step,62,0,1,2.5\n"
+        "fedlib,conv1,8,9,0.5,\n"
+        "fedlib,step,34,0,1,1.4\n"
+        "floor,conv1,8,9,1,\n"
+        "floor,step,25,0,1,1\n"
+    )
+    table = facts.convolutions(tmp_path).set_index("part")
+    assert list(table.index) == ["conv1", "step"]
+    assert table.loc["conv1"].to_dict() == {
+        "torch.nn": "10 + 21",
+        "fedlib": "8 + 9",
+        "floor": "8 + 9",
+    }
+    assert table.loc["step"].to_dict() == {
+        "torch.nn": "62",
+        "fedlib": "34",
+        "floor": "25",
+    }
