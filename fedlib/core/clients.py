@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch.func import vmap
@@ -83,8 +83,8 @@ class AtHand:
     def stacked(self):
         """[(tree of M shards, its row -> shard)], one per chunk."""
         run = self.run
-        made = (run.seed, run.t, run.R), (run.plans, run.how == "vmap")
-        return [run.task.stacked(*made[0], i, *made[1]) for i in run.cut(self.ids)]
+        make = partial(run.task.stacked, run.seed, run.t, run.R)
+        return [make(i, run.plans, run.how == "vmap") for i in run.cut(self.ids)]
 
 
 class Clients:
@@ -93,8 +93,8 @@ class Clients:
     `each` maps a function over clients, `keep` also writes what they keep. how: "loop",
     one after another; "vmap", all at once; "auto": all at once, but for fewer than FEW
     clients, and for the stages in `single`. A stage that cannot be batched is added
-    there: a function that vmap refuses, or clients so unequal that most of their
-    padded batches would be padding (`shards.Unequal`).
+    there: a function that vmap refuses, or clients so unequal that their batches would
+    be mostly padding (`shards.unequal`).
     """
 
     def __init__(
@@ -123,21 +123,26 @@ class Clients:
     def each(self, f, trees, shards, stage):
         """f(*rows, shard) for every client; trees and result [M, ...]."""
         ids, S = shards
-        if (out := self._batched(f, trees, shards, stage)) is not None:
-            return out
-        args = zip(*[unstack(t, len(ids)) for t in trees], S)
-        calls = zip(ids.tolist(), args)
-        return stack(self._map(lambda c, a: self._call(f, a, c, stage), calls))
+        if self.how == "vmap":
+            return self._at_once(f, trees, S, stage)
+        if self.how == "loop" or len(ids) < FEW or stage in self.single:
+            return self._one_by_one(f, trees, shards, stage)
+        try:
+            return self._at_once(f, trees, S, stage)
+        except ClientError:
+            self.single.add(stage)  # if it is a mistake, it is met again
+            return self._one_by_one(f, trees, shards, stage)
 
     def keep(self, f, down, clients, shards, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...].
 
-        Rows of `clients` [C, ...] change in place, so C models are held once.
+        Rows of `clients` [C, ...] change in place, in the loop one by one, so that C
+        models are held once.
         """
         ids, S = shards
-        g = lambda *args: dict(zip(("mine", "up"), f(*args)))
-        trees = lambda: (down, pick(clients, ids))
-        if (out := self._batched(g, trees, shards, stage)) is not None:
+        if self.how != "loop":
+            g = lambda *args: dict(zip(("mine", "up"), f(*args)))
+            out = self.each(g, (down, pick(clients, ids)), shards, stage)
             write = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
             tmap(write, clients, out["mine"])
             return out["up"]
@@ -151,20 +156,11 @@ class Clients:
 
         return stack(self._map(one, zip(ids.tolist(), unstack(down, len(ids)), S)))
 
-    def _batched(self, f, trees, shards, stage):
-        """The result [M, ...] of all clients at once; None: one after another."""
+    def _one_by_one(self, f, trees, shards, stage):
         ids, S = shards
-        if self.how == "loop":
-            return None
-        if self.how == "auto" and (stage in self.single or len(ids) < FEW):
-            return None
-        try:
-            return self._at_once(f, trees() if callable(trees) else trees, S, stage)
-        except ClientError:
-            if self.how == "vmap":
-                raise
-            self.single.add(stage)  # if it is a mistake, it is met again
-            return None
+        args = zip(*[unstack(t, len(ids)) for t in trees], S)
+        calls = zip(ids.tolist(), args)
+        return stack(self._map(lambda c, a: self._call(f, a, c, stage), calls))
 
     def _at_once(self, f, trees, S, stage):
         out = []

@@ -56,7 +56,7 @@ class Federation:
     microscope: bool = False
     threads: int = 1
     precision: str = "float32"
-    # the stages in which clients run one after another although how = "auto"
+    # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
 
     @property

@@ -17,6 +17,7 @@ from .batches import Batch, Plan, draw
 from .random import LazyKey, seed_of, tag
 
 GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
+PADDED = 2**17  # bytes of a client's rows that may be padded in one batch
 EVERY_ROW = 10**9  # a batch size
 NEIGHBOURS = "neighbours"  # the test rows whose nearest others are known
 WHOLE = {
@@ -163,7 +164,7 @@ class Draws:
         if name in WHOLE and len(self.who) == self.task.C:
             # all rows of a split, at all clients: the same in every round
             kept, key = self.task.kept, (self.who, name)
-        if not self.anyhow and unequal(self.task):
+        if not self.anyhow and unequal(self.task, name):
             raise Unequal(f"{self.task.name}: most of {name!r} would be padding")
         if key not in kept:
             kept[key] = pad(self.task, self.drawn(name), self.who)
@@ -262,10 +263,19 @@ class Unequal(Exception):
     """Clients differ so much in size that padded batches would be mostly padding."""
 
 
-def unequal(task):
-    """Has the largest client more than twice as many training rows as the mean?"""
-    n = sizes(task, torch.arange(task.C))
-    return bool(n.max() > 2 * n.mean())
+def unequal(task, name):
+    """Would most of plan `name`, padded to the largest client, be padding?
+
+    So where it has more than twice the mean number of rows. A split in one batch may be
+    padded anyhow while the largest has at most PADDED bytes of it.
+    """
+    if ("unequal", name) not in task.kept:
+        split = WHOLE[name].split if name in WHOLE else "train"
+        n = torch.tensor([float(len(task.rows_of(c, split))) for c in range(task.C)])
+        row = task.x[0].numel() * task.x.element_size()
+        dear = name not in WHOLE or n.max() * row > PADDED
+        task.kept["unequal", name] = bool(dear and n.max() > 2 * n.mean())
+    return task.kept["unequal", name]
 
 
 def nominal_size(task, plans, name):

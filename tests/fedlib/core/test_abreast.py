@@ -183,12 +183,12 @@ def test_the_way_changes_nothing_but_rounding(name):
 
 
 def spied(monkeypatch):
-    """The stages that were batched, as they go."""
+    """[(stage, how many clients)] of what was batched, as it goes."""
     seen, at_once = [], clients.Clients._at_once
 
     def spy(self, f, trees, S, stage):
         out = at_once(self, f, trees, S, stage)
-        seen.append(stage)
+        seen.append((stage, len(S)))
         return out
 
     monkeypatch.setattr(clients.Clients, "_at_once", spy)
@@ -198,9 +198,9 @@ def spied(monkeypatch):
 def test_fewer_than_few_go_one_after_another(monkeypatch):
     seen = spied(monkeypatch)
     run(FedAvg(toy(), lr=0.2), rounds=2, cohort=clients.FEW - 1, device="cpu")
-    assert "local" not in seen
+    assert "local" not in dict(seen)
     run(FedAvg(toy(), lr=0.2), rounds=2, cohort=clients.FEW, device="cpu")
-    assert seen.count("local") == 2
+    assert seen.count(("local", clients.FEW)) == 2
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def test_what_vmap_refuses_goes_one_after_another_and_so_it_stays(
     task, seen = toy(), spied(monkeypatch)
     whole = run(Looks(task, lr=0.2), rounds=4, device="cpu")
     plain = run(FedAvg(task, lr=0.2), rounds=4, how="loop", device="cpu")
-    assert "local" not in seen and whole.meta["single"] == ["local"]
+    assert "local" not in dict(seen) and whole.meta["single"] == ["local"]
     assert same(whole.state["server"], plain.state["server"])
     half = run(Looks(task, lr=0.2), rounds=4, device="cpu", upto=2, folder=tmp_path)
     assert half.meta["unfinished"]
@@ -229,9 +229,22 @@ def test_what_vmap_refuses_goes_one_after_another_and_so_it_stays(
 
 
 def test_unequal_clients_are_not_padded(monkeypatch):
-    seen, task = spied(monkeypatch), unequal(MLP(4, 6, 3))
-    run(FedAvg(task, lr=0.2), rounds=1, device="cpu")
-    assert "local" in seen  # a descent in closed form needs no padding
+    seen, task = spied(monkeypatch), unequal(MLP(4, 6, 3))  # 3 to 41 rows
+    plain, sam = FedAvg(task, lr=0.2), FedAvg(task, lr=0.2, step=SAM())
+    run(plain, rounds=1, device="cpu")
+    assert seen.count(("local", 5)) == 1  # a descent in closed form needs no padding
     seen.clear()
-    got = run(FedAvg(task, lr=0.2, step=SAM()), rounds=1, device="cpu")
-    assert "local" not in seen and got.meta["single"] == ["local"]
+    auto, loop = (run(sam, rounds=2, device="cpu", how=h) for h in (None, "loop"))
+    assert "local" not in dict(seen) and auto.meta["single"] == ["local"]
+    assert gap(state(auto), state(loop)) < 1e-9
+
+
+def test_few_rows_are_padded_in_one_batch(monkeypatch):
+    """q-FedAvg looks at all rows before it trains."""
+    seen, task = spied(monkeypatch), unequal(MLP(4, 6, 3))
+    run(make("q-FedAvg", task, lr=0.2), rounds=1, device="cpu")
+    assert ("local", 5) in seen
+    monkeypatch.setattr("fedlib.core.shards.PADDED", 40 * 4 * 8)  # bytes of 40 rows
+    seen.clear()
+    run(make("q-FedAvg", unequal(MLP(4, 6, 3)), lr=0.2), rounds=1, device="cpu")
+    assert "local" not in dict(seen)
