@@ -22,8 +22,10 @@ from ..core.abreast import abreast, by_steps, portions, timetable
 from ..core.tree import onehot, pick, tmap
 from .layers import Net
 
-ABREAST = 2**20  # bytes of weights that move together: what a cache holds
-FETCHED = 2**21  # bytes of rows that are fetched in one go
+# bytes of weights that move together, on a processor what its cache holds; bytes of
+# rows that are fetched in one go
+ABREAST = {"cpu": 2**20, "cuda": 2**28}
+FETCHED = {"cpu": 2**21, "cuda": 2**28}
 KEPT = 2**28  # bytes of rows that are kept with a 1 beside them
 
 
@@ -86,14 +88,14 @@ class Closed(Net):
         steps move together, so many as a cache holds.
         """
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
-        many = max(1, ABREAST // size)
-        for ids in torch.tensor(by_steps(plans), device=task.x.device).split(many):
+        device = task.x.device
+        many = max(1, ABREAST[device.type] // size)
+        for ids in torch.tensor(by_steps(plans), device=device).split(many):
             W = self._joined(pick(rest | w, ids))
             to = self._joined(pick(rest | anchor, ids)) if anchor else []
             walk(task, [plans[i] for i in ids.tolist()], W, to, self.moving(w), how)
-            tmap(
-                lambda x, y, ids=ids: x.index_copy_(0, ids, y), new, self._parted(W, w)
-            )
+            write = lambda x, y, ids=ids: x.index_copy_(0, ids, y)
+            tmap(write, new, self._parted(W, w))
         return new
 
     def _joined(self, w):
@@ -118,8 +120,9 @@ def walk(task, plans, W, to, moves, how):
     V = [torch.zeros_like(x) for x in W] if how[1] else []
     rows, n, steps = timetable(plans)
     batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
+    most = FETCHED[task.x.device.type] // max(1, batch)
     begin, active, hidden = 0, [], []
-    for some in portions(steps, max(1, FETCHED // max(1, batch))):
+    for some in portions(steps, most):
         sizes = [step.k for step in some]
         end = begin + sum(sizes)
         columns = fetched(task, rows[begin:end], n[begin:end], W[-1].shape[1])

@@ -128,8 +128,8 @@ def test_a_descent_of_all_is_the_descent_of_each(
     if part == "body" and isinstance(net, Linear):
         pytest.skip("softmax regression is all head")
     if memory == "one at a time":
-        monkeypatch.setattr(closed, "ABREAST", 1)
-        monkeypatch.setattr(closed, "FETCHED", 1)
+        monkeypatch.setattr(closed, "ABREAST", {"cpu": 1})
+        monkeypatch.setattr(closed, "FETCHED", {"cpu": 1})
         monkeypatch.setattr(closed, "KEPT", 0)
     task = unequal(net)
     method = FedAvg(task, epochs=2)
