@@ -230,6 +230,10 @@ class Method:
         """Share of a batch's rows that f: x -> logits gets right."""
         return b.avg(self.hits(f(b.x), b.y))
 
+    def share_right(self, w, b):
+        """The same of the model w."""
+        return self.accuracy(self.task.net(w), b)
+
 
 @dataclass(frozen=True)
 class Wrap(Method):

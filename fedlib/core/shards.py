@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .abreast import abreast
+from .abreast import abreast, deep
 from .batches import Batch, Plan, draw
 from .random import LazyKey, seed_of, tag
+from .tree import unstack
 
 GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
 PADDED = 2**17  # bytes of a client's rows that may be padded in one batch
@@ -59,6 +60,14 @@ class Shard:
         """One batch with every row of a split: "all" (train), "val" or "test"."""
         return next(self.rows.batches(name, None))
 
+    def over(self, f, w, name="all"):
+        """f(w, batch) -> [] of one batch with every row of a split, as `all` has it.
+
+        f: names no tensor of this client but w. Clients too unequal to be padded are
+        looked at one after another.
+        """
+        return self.rows.over(f, w, name)
+
     @property
     def full(self):
         """No batch of this plan is padding only, for any client at hand."""
@@ -92,6 +101,9 @@ class Altered:
     def full(self, name):
         return False
 
+    def over(self, f, w, name):
+        return f(w, next(self.batches(name, None)))
+
 
 @dataclass(frozen=True)
 class RowsOfOne:
@@ -120,6 +132,9 @@ class RowsOfOne:
                 k = None if key is None else LazyKey(key, what, j)
                 yield Batch(xj, yj, aj, None, rj, k, size)
                 j += 1
+
+    def over(self, f, w, name):
+        return f(w, whole_split(self.task, self.c, name))
 
     def drawn(self, name):
         """[(row numbers, lengths of batches)] of the client alone."""
@@ -197,6 +212,18 @@ class RowsOfMany:
             a = None if task.a is None else task.a[r]
             k = None if key is None else LazyKey(key, tag(name), j)
             yield Batch(task.x[r], task.y[r], a, m[j], r, k, size)
+
+    def over(self, f, w, name):
+        task, who = self.draws.task, self.draws.who
+        if self.draws.anyhow or deep() or not unequal(task, name):
+            return f(w, next(self.batches(name, None)))
+
+        def one_by_one(tree):
+            clients = zip(who, unstack(tree["w"], len(who)))
+            each = [f(w, whole_split(task, c, name)) for c, w in clients]
+            return {"out": torch.stack(each)}
+
+        return abreast(one_by_one, {"w": w, "at": self.at})["out"]
 
     def full(self, name):
         return self.padded(name)[1]

@@ -55,7 +55,7 @@ class AFL(FedAvg):
         return broadcast(subset(server, ("w", "avg")), ids)
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())  # before training
+        F = shard.over(self.loss, down["w"])  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F, "cid": shard.cid}
 

@@ -88,7 +88,7 @@ class FedFa(FedAvg):
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)
         w = down["w"] if self.acc_at == "before" else up["w"]
-        acc = self.accuracy(self.task.net(w), shard.all())
+        acc = shard.over(self.share_right, w)
         return mine, up | {"acc": acc, "cid": shard.cid}
 
     def aggregate(self, server, up, r):

@@ -76,7 +76,7 @@ class FedFV(FedAvg):
         }
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())  # before training
+        F = shard.over(self.loss, down["w"])  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F, "cid": shard.cid}
 

@@ -96,7 +96,7 @@ class FedGA(Delayed):
     )
 
     def local(self, down, mine, shard):
-        a = self.accuracy(self.task.net(down["w"]), shard.all("val"))  # before training
+        a = shard.over(self.share_right, down["w"], "val")  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"acc": a}
 

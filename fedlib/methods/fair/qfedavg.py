@@ -56,7 +56,7 @@ class QFedAvg(FedAvg):
             )
 
     def local(self, down, mine, shard):
-        F = self.loss(down["w"], shard.all())  # before training
+        F = shard.over(self.loss, down["w"])  # before training
         mine, up = super().local(down, mine, shard)
         return mine, up | {"loss": F}
 

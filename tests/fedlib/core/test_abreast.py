@@ -2,7 +2,7 @@
 engine picks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -239,12 +239,32 @@ def test_unequal_clients_are_not_padded(monkeypatch):
     assert gap(state(auto), state(loop)) < 1e-9
 
 
-def test_few_rows_are_padded_in_one_batch(monkeypatch):
-    """q-FedAvg looks at all rows before it trains."""
-    seen, task = spied(monkeypatch), unequal(MLP(4, 6, 3))
-    run(make("q-FedAvg", task, lr=0.2), rounds=1, device="cpu")
+@dataclass(frozen=True)
+class LooksFirst(FedAvg):
+    """Looks at all its rows before it trains, as one padded batch."""
+
+    def local(self, down, mine, shard):
+        mine, up = super().local(down, mine, shard)
+        return mine, up | {"F": self.loss(down["w"], shard.all())}
+
+
+def test_few_rows_are_padded_in_one_batch_and_many_are_not(monkeypatch):
+    seen = spied(monkeypatch)
+    run(LooksFirst(unequal(MLP(4, 6, 3)), lr=0.2), rounds=1, device="cpu")
     assert ("local", 5) in seen
     monkeypatch.setattr("fedlib.core.shards.PADDED", 40 * 4 * 8)  # bytes of 40 rows
     seen.clear()
-    run(make("q-FedAvg", unequal(MLP(4, 6, 3)), lr=0.2), rounds=1, device="cpu")
+    run(LooksFirst(unequal(MLP(4, 6, 3)), lr=0.2), rounds=1, device="cpu")
     assert "local" not in dict(seen)
+
+
+@pytest.mark.parametrize("name", ["q-FedAvg", "AFL", "FedFV", "FedFa", "FedGA"])
+def test_all_rows_of_a_client_need_no_padding(name, monkeypatch):
+    seen, task = spied(monkeypatch), unequal(MLP(4, 6, 3))
+    train, test = (tuple(r[cut] for r in task.train) for cut in (slice(1, None), [0]))
+    task = replace(task, train=train, val=task.test, test=test)  # FedGA asks for val
+    monkeypatch.setattr("fedlib.core.shards.PADDED", 0)
+    method = make(name, task, lr=0.2)
+    auto, loop = (run(method, rounds=3, device="cpu", how=h) for h in (None, "loop"))
+    assert ("local", 5) in seen and "single" not in auto.meta
+    assert gap(state(auto), state(loop)) < 1e-9
