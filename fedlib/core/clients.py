@@ -13,6 +13,7 @@ from functools import cached_property, partial
 import torch
 from torch.func import vmap
 
+from . import shards
 from .errors import ClientError
 from .random import seed_of, tag
 from .tree import pick, stack, tmap, unstack
@@ -59,25 +60,21 @@ def way(task, device, threads, precision):
 
 
 class AtHand:
-    """What the clients ids [M] hold in a round: a sequence of shards, and `stacked`,
-    the same for vmap; made when they are asked for."""
+    """What the clients ids [M] hold in a round: their shards, one after another, and
+    `stacked`, the same for vmap; made when they are asked for."""
 
     def __init__(self, run, ids):
         self.run, self.ids = run, ids
 
     def __iter__(self):
-        return iter(self.shards)
+        run = self.run
+        return shards.shards(run.task, run.seed, run.t, run.R, self.ids, run.plans)
 
     def __getitem__(self, i):
-        return self.shards[i]
+        return next(iter(AtHand(self.run, self.ids[i : i + 1])))
 
     def __len__(self):
         return len(self.ids)
-
-    @cached_property
-    def shards(self):
-        run = self.run
-        return run.task.shards(run.seed, run.t, run.R, self.ids, run.plans)
 
     @cached_property
     def stacked(self):

@@ -231,22 +231,12 @@ class RowsOfMany:
 
 # ---------------------------------------------------------------- making them
 def shards(task, seed, t, R, ids, plans):
-    """[M shards] of the clients ids [M]."""
+    """The shards of the clients ids [M], one after another."""
     n, device = sizes(task, ids), task.x.device
     seed_, clients = torch.tensor(seed, device=device), ids.tolist()
-    numbers = zip(n.unbind(), ids.to(device).unbind(), clients)
-    return [
-        Shard(
-            task,
-            n,
-            cid,
-            LazyKey(seed_, t, cid),
-            t,
-            R,
-            RowsOfOne(task, seed, t, c, plans),
-        )
-        for n, cid, c in numbers
-    ]
+    for n_c, cid, c in zip(n.unbind(), ids.to(device).unbind(), clients):
+        key, rows = LazyKey(seed_, t, cid), RowsOfOne(task, seed, t, c, plans)
+        yield Shard(task, n_c, cid, key, t, R, rows)
 
 
 def stacked(task, seed, t, R, ids, plans, anyhow=True):

@@ -329,8 +329,8 @@ class Task:
 
     # -------------------------- what a round draws: a function of seed, t, client, plan
     def shards(self, seed, t, R, ids, plans):
-        """One shard per client of ids [M], for execution one after another."""
-        return shards.shards(self, seed, t, R, ids, plans)
+        """[M shards] of the clients ids [M], for execution one after another."""
+        return list(shards.shards(self, seed, t, R, ids, plans))
 
     def stacked(self, seed, t, R, ids, plans, anyhow=True):
         """The same under vmap: (a tree [M, ...], row of it -> shard)."""
