@@ -2,9 +2,9 @@
 
 `vmap` runs a function of one client at many. Where the whole of a computation is
 better written for a stack of clients, as products of matrices are, it is left to
-`abreast`, which hands over the stacks. `stretches` orders the batches of clients that
+`abreast`, which hands over the stacks. `timetable` orders the batches of clients that
 differ in size, so that nobody waits for the largest.
-Letters: M clients, T local steps, B batch.
+Letters: M clients, T local steps, S batches of all clients, B batch.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from .pooled import rows_of
 from .task import NEIGHBOURS, Fitted, Model
 from .tree import leaves, unstack, where
 
-TOGETHER = "(many together)"
-
 
 def score(method, down, clients, run, shards, splits, views=None, receives=None):
     """{"acc": {view: {split: [M]}}}: each client's accuracy on its own rows.
