@@ -19,28 +19,7 @@ A part called <name>.<tier>.csv is a kept copy from an earlier run at that tier.
 fills in what <name>.csv does not hold at that tier itself. For each key the ledger
 takes the best tier there is.
 
-Verdicts, d = ours - reported; the first that applies:
-
-    not run         we have no number
-    no comparison   the paper's number is lost or was never printed, or a stand-in
-                    stands alone in its group
-    match           d is 0 at the printed digits; or, from MANY seeds on, our 95%
-                    interval contains the reported value or meets reported +- spread;
-                    or, with fewer seeds, |d| <= spread. A printed bound matches
-                    when it holds
-    close           |d| is within the tolerance (2 points for accuracies, else 5% of the
-                    reported value), or, from MANY seeds on, within two half-widths of
-                    our interval
-    ordering holds  among the methods of the same artefact, data set, model, setting
-                    (but the paper's switches) and metric that we ran at the same
-                    tier: Spearman's correlation of reported and ours is at least RHO,
-                    and this method is on the reported side of the paper's reference
-                    and of the best reported method (a reported difference within the
-                    larger of the two printed spreads may fall either way)
-    differs         none of these
-
-Digits are compared on real and synthetic data only; on a stand-in, and at tier tiny,
-only the ordering is.
+The verdicts are those of repro.judge.
 """
 
 from __future__ import annotations
@@ -49,7 +28,6 @@ import argparse
 import difflib
 import math
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
@@ -57,6 +35,7 @@ import pandas as pd
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
+from repro.judge import by_seed, judge
 from repro.metrics import METRICS
 
 TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
@@ -71,7 +50,6 @@ RULES = (
     "best_round_pooled",
     "run",
 )
-MANY, RHO = 3, 0.6
 
 CELL = ["paper", "artefact", "dataset", "method", "setting", "metric"]
 NAMES = ["paper", "artefact", "dataset", "model", "method", "setting", "metric"]
@@ -114,6 +92,7 @@ LEDGER = [
     "data",
     "tier",
     "verdict",
+    "pairs",
     *PROVENANCE,
 ]
 OPTIONAL = {"setting", *PROVENANCE}
@@ -121,9 +100,6 @@ OPTIONAL = {"setting", *PROVENANCE}
 
 class ResultError(ValueError):
     """A results file, or a row of one, that cannot be used."""
-
-
-TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 
 
 # keys
@@ -763,83 +739,15 @@ def beside(ours, paper, artefact):
     return table.round(3)
 
 
-# verdicts
+# the ledger
 
 
-def _float(text):
-    return float(text) if str(text).strip() else math.nan
-
-
-def digits(row):
-    """Do our digits agree with the printed ones?
-
-    row: relation, reported, reported_spread, ours, ours_lo, ours_hi, n_seeds,
-    metric -> "match", "close" or None; see the head of this file.
-    """
-    r, s, d = (
-        _float(row.reported),
-        _float(row.reported_spread),
-        row.ours - _float(row.reported),
-    )
-    if row.relation == ">=" and d >= 0 or row.relation == "<=" and d <= 0:
-        return "match"
-    printed = Decimal(row.reported)
-    if (
-        math.isfinite(row.ours)
-        and round(Decimal(repr(row.ours)), -printed.as_tuple().exponent) == printed
-    ):
-        return "match"
-    many = row.n_seeds >= MANY and not math.isnan(row.ours_lo)
-    around = 0 if math.isnan(s) else s
-    if (
-        many
-        and row.ours_lo <= r + around
-        and r - around <= row.ours_hi
-        or not many
-        and abs(d) <= around
-    ):
-        return "match"
-    tolerance = TOLERANCE.get(METRICS[row.metric].unit, 0.05 * abs(r))
-    if abs(d) <= tolerance + 1e-12 or many and abs(d) <= row.ours_hi - row.ours_lo:
-        return "close"
-    return None
-
-
-def ordering(group, reference="FedAvg"):
-    """Does the order of the methods hold?
-
-    group: rows of one artefact, data set, model, setting, metric and tier, with columns
-    method, metric, reported, reported_spread, ours -> dict method -> bool; empty when
-    fewer than two can be compared or the metric is no score.
-    """
-    better = METRICS[group.metric.iloc[0]].better
-    group = group[(group.reported != "") & group.ours.map(math.isfinite)]
-    if len(group) < 2 or not better:
-        return {}
-    r = dict(zip(group.method, group.reported.astype(float)))
-    s = {
-        m: 0.0 if math.isnan(v) else v
-        for m, v in zip(group.method, group.reported_spread.map(_float))
-    }
-    ours = dict(zip(group.method, group.ours))
-    constant = 1 in (len(set(ours.values())), len(set(r.values())))
-    rho = math.nan if constant else pd.Series(ours).rank().corr(pd.Series(r).rank())
-    best = (max if better == "high" else min)(r, key=lambda m: r[m])
-
-    def side(m, other):
-        if other not in r or abs(r[m] - r[other]) <= max(s[m], s[other]):
-            return True
-        return (r[m] - r[other]) * (ours[m] - ours[other]) > 0
-
-    return {m: bool(rho >= RHO) and side(m, reference) and side(m, best) for m in r}
-
-
-def join(reported, ours):
+def join(reported, ours, seeds):
     """The ledger: reported.csv and ours side by side, one row per key, with the
-    verdict. Paper's order, ours-only last."""
-    ours = best_tier(ours, ["key"]).rename(
-        columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"}
-    )
+    verdict. Paper's order, ours-only last. seeds: what ours was made of."""
+    ours = best_tier(ours, ["key"])
+    values = by_seed(ours, seeds)
+    ours = ours.rename(columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"})
     both = reported.merge(ours.drop(columns=CELL), on="key", how="left")
     extra = ours[~ours.key.isin(set(reported.key))]
     first = {
@@ -866,39 +774,13 @@ def join(reported, ours):
     for c in ("ours", "ours_lo", "ours_hi", "n_seeds"):
         table[c] = table[c].astype(float)
 
-    order, switches = {}, papers.each("switches")
-    ran = table[table.ours.notna() & (table.reported != "")]
-    ran = ran.assign(
-        setting=[
-            ";".join(x for x in _pieces(s) if x.split("=")[0] not in switches[p])
-            for p, s in zip(ran.paper, ran.setting)
-        ]
-    )
-    for at, g in ran.groupby(
-        ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
-    ):
-        held = ordering(g, papers.about(at[0])["reference"])
-        order.update({k: held[m] for k, m in zip(g.key, g.method) if m in held})
-
-    def verdict(row):
-        if math.isnan(row.ours):
-            return "not run"
-        if row.reported == "":
-            return "no comparison"
-        comparable = row.data != "stand-in" and row.tier != "tiny"
-        if comparable and (found := digits(row)):
-            return found
-        if order.get(row.key):
-            return "ordering holds"
-        return "differs" if comparable or row.key in order else "no comparison"
-
     models = reported[reported.model != ""].groupby(["paper", "dataset"]).model.unique()
     alone = {at: m[0] for at, m in models.items() if len(m) == 1}
     table["model"] = [
         alone.get((r.paper, r.dataset), "") if pd.isna(r.model) else r.model
         for r in table.itertuples()
     ]
-    table["verdict"] = [verdict(row) for row in table.itertuples()]
+    table = judge(table, values)
     table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
     return table[LEDGER].fillna(
         {c: "" for c in ("rule", "data", "tier", "device", "run_ids", "commit")}
@@ -948,7 +830,7 @@ def main(argv=None):
             print(f"kept {path}")
     root, reported = Path(args.results), read_reported()
     ours = best_tier(parts(root, "ours", reported), ["key"])
-    table = join(reported, ours)
+    table = join(reported, ours, parts(root, "seeds", reported))
     write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
     write(table, root / "ledger.csv")
     write(artefacts.table(reported, ours, root), root / "artefacts.csv")
