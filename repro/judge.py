@@ -41,6 +41,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.measures import verdicts
+from fedlib.study.studies import PILOT
 from repro import papers
 from repro.metrics import METRICS
 
@@ -109,9 +110,12 @@ def keeps(row, low, high):
 
 
 def agrees(row):
-    """Is a number that has no chance in it the reported one? A constant by its digits,
-    a quantity within the tolerance."""
-    wide = tolerance(row) if METRICS[row.metric].margin else 0
+    """Is a number without chance in it the reported one? A setting exactly, a worked
+    example by its digits, a quantity within the tolerance."""
+    metric = METRICS[row.metric]
+    if metric.kind == "setting":
+        return math.isclose(row.ours, float(row.reported))
+    wide = tolerance(row) if metric.margin else 0
     return keeps(row, row.ours - wide, row.ours + wide)
 
 
@@ -170,7 +174,8 @@ def agree(a, b, values):
     if a.key not in values or b.key not in values:
         return None
     printed = float(a.reported) - float(b.reported)
-    x, y = pd.concat([values[a.key], values[b.key]], axis=1).dropna().to_numpy().T
+    both = pd.concat([values[a.key], values[b.key]], axis=1).dropna()
+    x, y = both[both.index < PILOT].to_numpy().T
     metric = METRICS[a.metric]
     margin = metric.margin_at((abs(x).mean() + abs(y).mean()) / 2) if len(x) else 0
     found = verdicts.verdict(verdicts.single(np.sign(printed) * (x - y), margin))
