@@ -44,6 +44,7 @@ from fedlib.measures import verdicts
 from fedlib.study.studies import PILOT
 from repro import papers
 from repro.metrics import METRICS
+from repro.names import pieces
 
 VERDICTS = (
     "match",
@@ -145,7 +146,7 @@ def orders(table, values):
     ordered with; table: as for `judge`, rows of both numbers."""
     switches, found = papers.each("switches"), {}
     task = [
-        ";".join(s for s in how.split(";") if s.split("=")[0] not in switches[paper])
+        ";".join(s for s in pieces(how) if s.split("=")[0] not in switches[paper])
         for paper, how in zip(table.paper, table.setting)
     ]
     for _, group in table.assign(setting=task).groupby(GROUP):

@@ -25,7 +25,6 @@ The verdicts are those of repro.judge.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
 from pathlib import Path
@@ -35,8 +34,15 @@ import pandas as pd
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
+from repro.derive import lead as lead
+from repro.derive import lowest as lowest
+from repro.derive import peak as peak
+from repro.derive import renamed as renamed
+from repro.derive import versus as versus
 from repro.judge import by_seed, judge
 from repro.metrics import METRICS
+from repro.names import ResultError, hint, key, pieces
+from repro.names import slug as slug
 
 TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
 KINDS = ("real", "synthetic", "stand-in")
@@ -98,44 +104,7 @@ LEDGER = [
 OPTIONAL = {"setting", *PROVENANCE}
 
 
-class ResultError(ValueError):
-    """A results file, or a row of one, that cannot be used."""
-
-
-# keys
-
-
-def slug(text):
-    """Letters that are safe in an address: "FedMGDA+" -> "fedmgda-plus",
-    "beta=0.1;P=1" -> "beta_0.1-p_1".
-    """
-    text = text.lower().replace("+", "-plus-").replace("=", "_")
-    return re.sub(r"[^a-z0-9_.]+", "-", text).strip("-")
-
-
-def key(paper, artefact, dataset, method, metric, setting=""):
-    """The name of a cell, the same for the paper's number and for ours.
-
-    Of a setting only what stands before a colon is part of it; the setting "default"
-    leaves no trace.
-    """
-    setting = "" if setting == "default" else setting.split(":")[0]
-    return "-".join(
-        slug(s) for s in (paper, artefact, dataset, method, setting, metric) if s
-    )
-
-
 # reading and checking
-
-
-def hint(value, known):
-    """What somebody may have meant, for the end of an error message."""
-    near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
-    return (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"known: {', '.join(sorted(map(str, known)))}"
-    )
 
 
 def read_reported(where=None):
@@ -519,185 +488,11 @@ def _called(seeds, settings):
         [],
     )
     for how in seeds.setting:
-        pieces = _pieces(how)
-        fits = [parts for parts in names if set(_pieces(parts)) <= set(pieces)]
-        rest = [p for p in pieces if p not in _pieces(fits[0])] if fits else ()
-        out.append(";".join([*_pieces(names[fits[0]]), *rest]) if fits else None)
+        own = pieces(how)
+        fits = [parts for parts in names if set(pieces(parts)) <= set(own)]
+        rest = [p for p in own if p not in pieces(fits[0])] if fits else ()
+        out.append(";".join([*pieces(names[fits[0]]), *rest]) if fits else None)
     return seeds.assign(setting=out)[[how is not None for how in out]]
-
-
-def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
-    """The seeds with rows added: each method's metric minus that of `method` at the
-    same seed, called `name`."""
-    by = ["paper", "study", "dataset", "seed", "rule", "tier"]
-    mine = seeds[seeds.metric == metric]
-    base = mine[(mine.method == method) & (mine.setting == "")].set_index(by).value
-    if base.empty:
-        raise ResultError(
-            f"versus: no {metric} of {method} in the seeds; "
-            f"{hint(method, set(seeds.method))}"
-        )
-    other = mine[mine.method != method]
-    delta = (
-        other.value.to_numpy()
-        - base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
-    )
-    other = other.assign(metric=name, value=delta).dropna(subset="value")
-    return pd.concat([seeds, other], ignore_index=True)
-
-
-def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_points"):
-    """The seeds with rows added: the metric of `method` minus that of its best rival,
-    seed by seed, as method `name` and metric `new`.
-
-    The best rival has the best mean over the seeds that are passed, at the same data
-    set, rule, tier and point of the task (axes of the setting, which the added rows
-    keep); so pass one seed alone where a paper has one. Raises ResultError.
-    """
-    mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
-    mine = mine.assign(setting=[";".join(_axes(how)) for how in mine.setting])
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
-    for at, g in mine.groupby(["paper", "study", "dataset", "setting", "rule", "tier"]):
-        if (twice := g.duplicated(["method", "seed"])).any():
-            raise ResultError(
-                f"lead: two runs of {g.method[twice].iloc[0]} with one seed at "
-                f"{at[3]!r}; pass one of them"
-            )
-        own, other = g[g.method == method], g[g.method != method]
-        if len(own) and len(other):
-            best = (sign * other.groupby("method", sort=False).value.mean()).idxmax()
-            value = (
-                other[other.method == best].set_index("seed").value.reindex(own.seed)
-            )
-            out.append(
-                own.assign(
-                    method=name,
-                    metric=new,
-                    value=own.value.to_numpy() - value.to_numpy(),
-                )
-            )
-    if not out:
-        raise ResultError(
-            f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one "
-            "setting, rule and tier"
-        )
-    return pd.concat([seeds, pd.concat(out).dropna(subset="value")], ignore_index=True)
-
-
-def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
-    """The seeds with rows added: the lowest value of several methods, point by point
-    and seed by seed, under all their names, "PLGU-LF, PLGU-GRep". Only where every one
-    of them has one; settings are compared by their axes. Raises ResultError.
-    """
-    mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
-    # no variants of a method
-    mine = mine[[_pieces(how) == _axes(how) for how in mine.setting]].reset_index(
-        drop=True
-    )
-    by, out = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"], []
-    for _, g in mine.groupby(by):
-        if set(g.method) == set(methods):
-            out.append(g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)))
-    if not out:
-        raise ResultError(
-            f"lowest: at no setting and seed there is a {metric} of each of "
-            f"{', '.join(methods)}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
-
-
-def peak(
-    seeds,
-    name="D",
-    metric="acc_mean_pct",
-    new="best_D",
-    largest="largest_D",
-    setting="global and personalised model",
-    views=("global model", "personalised model"),
-):
-    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0",
-    "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
-    seed, and the largest value of the axis. Raises ResultError.
-    """
-    at = [
-        {p.split("=")[0]: p.split("=")[1] for p in _pieces(how) if "=" in p}
-        for how in seeds.setting
-    ]
-    seen = [
-        next((v for v in views if v in _pieces(how)), None) for how in seeds.setting
-    ]
-    mine = seeds.assign(
-        at=[float(a[name]) if name in a else math.nan for a in at], view=seen
-    ).reset_index(drop=True)
-    mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
-    if mine.rule.nunique() > 1:
-        raise ResultError(
-            f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass "
-            "one"
-        )
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
-    for _, g in mine.groupby(["paper", "study", "dataset", "method", "seed", "tier"]):
-        both = (
-            g.pivot_table(index="at", columns="view", values="value")
-            .reindex(columns=views)
-            .dropna()
-            .mean(axis=1)
-        )
-        if len(both) > 1:
-            one = (
-                g.iloc[[0]]
-                .drop(columns=["at", "view"])
-                .assign(setting=setting, rule="run")
-            )
-            out += [
-                one.assign(metric=new, value=(sign * both).idxmax()),
-                one.assign(metric=largest, value=both.index.max()),
-            ]
-    if not out:
-        raise ResultError(
-            f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
-
-
-def renamed(seeds, names):
-    """Some of the seeds under the names of a paper's table.
-
-    names: {(method, part): (name, end)}: of our method, the runs whose setting is
-    `part` ("by=size"; "" for the plain run) and axes of the task; these axes and `end`
-    make the new setting. So {("FedAS", "by=size"): ("FedAS PA only", "PA=1;CS=0")}
-    turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0". Raises
-    ResultError.
-    """
-    out = []
-    for (method, part), (name, end) in names.items():
-        mine = seeds[seeds.method == method]
-        fits = [
-            set(_pieces(how)) - set(_axes(how)) == set(_pieces(part))
-            for how in mine.setting
-        ]
-        if not any(fits):
-            raise ResultError(
-                f"renamed: no seeds of {method} at {part!r}; there are "
-                f"{sorted(set(mine.setting)) or 'none'}"
-            )
-        out.append(
-            mine.assign(
-                method=name,
-                setting=[";".join(_axes(how) + _pieces(end)) for how in mine.setting],
-            )[fits]
-        )
-    return pd.concat(out, ignore_index=True)
-
-
-def _axes(setting):
-    """The parts of a setting that tell of the task, as the papers name them."""
-    known = papers.union("axes", "views")
-    return [s for s in _pieces(setting) if s.split("=")[0] in known]
-
-
-def _pieces(setting):
-    return [s for s in setting.split(";") if s]
 
 
 # for notebooks
