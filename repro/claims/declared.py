@@ -17,6 +17,7 @@ family of claims, one for each case of its grid:
       quote: "FedGA attains ..."       or by: ours
       place: "{dataset}"               whose kind of data stands beside it
       study: ""                        a study that is not the main one
+      family: best                     for a key that says too little without its case
 
 A test is {builder: its arguments}, builders being those of repro.claims.builders; where
 an argument is a test, or a list or mapping of tests, it is written the same way. Words
@@ -41,7 +42,7 @@ from repro.ledger import ResultError, hint, slug
 
 FIELDS = (
     *("key", "for", "artefact", "text", "test", "section", "quote", "by"),
-    *("place", "study", "printed"),
+    *("place", "study", "family", "printed"),
 )
 NEEDED = ("key", "artefact", "text", "test")
 BUILDERS = {
@@ -101,7 +102,7 @@ def family(paper, entry, at):
             said.get("by", "paper"),
             said.get("study", ""),
             bool(said.get("printed")),
-            "-".join(filter(None, (paper, name))),
+            "-".join(filter(None, (paper, slug(said.get("family", name))))),
             str(said.get("section", "")),
             said.get("quote", ""),
         )
