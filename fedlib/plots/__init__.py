@@ -67,6 +67,10 @@ from .theme import (  # noqa: F401
 )
 from .themed import strangers  # noqa: F401
 from .tidy import (  # noqa: F401
+    BAR,
+    CURVE,
+    DENSITY,
+    VIOLIN,
     colours,
     inside,
     looks,

@@ -2,12 +2,14 @@
 seaborn gets wrong for a few seeds and for bounded accuracies.
 
     some, words = plots.smooth(rounds(run), "mean_acc")
-    sns.lineplot(some, x="round", y="mean_acc", errorbar=plots.t95, **plots.looks(M))
+    sns.lineplot(some, x="round", y="mean_acc", **plots.CURVE, **plots.looks(M))
+    ax.set_xlabel(words)
     plots.name_ends(ax, some, "mean_acc")
 
-    sns.violinplot(plots.mirror(clients, "acc"), x="acc", y="method", cut=0,
-                   bw_method=plots.inside, **plots.colours(M))
+    both = plots.mirror(clients, "acc")
+    sns.violinplot(both, x="acc", y="method", **plots.VIOLIN, **plots.colours(M))
     ax.set_xlim(0, 100)
+    plots.name_rows(ax, M)
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import pandas as pd
 from ..measures import statistics
 from .curves import band, capped, over_rounds
 from .labels import dress_rows, label_ends, label_points
-from .theme import colour, face, look
+from .theme import INK, SOFT, colour, look, style
 
 DASHES = {"-": "", "--": (4, 1.5), "-.": (3, 1.25, 1.5, 1.25), ":": (1, 1)}
 ONE_RUN = ("dataset", "method", "setting", "seed", "moment", "view")
@@ -77,6 +79,12 @@ def t95(values) -> tuple[float, float]:
     return float(mean - half), float(mean + half)
 
 
+CURVE = dict(errorbar=t95, err_kws=dict(alpha=0.16, linewidth=0))  # for sns.lineplot
+BAR = dict(  # for sns.barplot
+    errorbar=t95, capsize=0.3, alpha=0.75, err_kws=dict(color=INK, linewidth=1.4)
+)
+
+
 def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
     """The frame with columns smoothed along the rounds of each run (centred moving
     average), and the words for the x axis that say so.
@@ -95,6 +103,7 @@ def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> N
     """
     if ax.get_legend():
         ax.get_legend().remove()
+    ax.margins(x=0.01)
     last = data[data[x] == data.groupby("method")[x].transform("max")]
     ends = last.groupby("method", sort=False)[[x, y]].mean()
     label_ends(ax, {m: tuple(at) for m, at in zip(ends.index, ends.values)}, notes)
@@ -127,20 +136,27 @@ def inside(kde) -> float:
     return statistics.silverman(v) / kde.dataset.std(ddof=1)
 
 
-def name_peaks(ax, methods: Iterable[str]) -> None:
-    """What sns.kdeplot leaves out: each method's dash, a few of its markers, and its
-    name at the peak instead of a legend.
+# for sns.violinplot and sns.kdeplot of mirrored values
+DENSITY = dict(bw_method=inside, cut=0, gridsize=301)
+VIOLIN = DENSITY | dict(inner=None, density_norm="width", alpha=0.4)
+VIOLIN |= dict(linewidth=1, linecolor=SOFT)
+
+
+def name_peaks(ax, methods: Iterable[str], bounds=(0, 100)) -> None:
+    """What sns.kdeplot of mirrored values leaves out: the bounds, each method's dash
+    and some markers, and its name at the peak instead of a legend.
     """
-    methods = list(methods)
     if ax.get_legend():
         ax.get_legend().remove()
     peaks, drawn = {}, []
-    for i, (m, line) in enumerate(zip(methods, ax.lines[::-1])):  # the last is on top
-        s, x, y = look(m), *line.get_data()
-        every = (4 * i + len(x) // 3, 28)
-        line.set(linestyle=s.dash, marker=s.marker, markevery=every, linewidth=s.width)
-        line.set(markersize=5, markerfacecolor=face(m))
+    # seaborn draws the last method first
+    for i, (m, line) in enumerate(zip(methods, ax.lines[::-1])):
+        at, density = line.get_data()
+        within = (at >= bounds[0]) & (at <= bounds[1])
+        x, y = at[within], density[within]
+        line.set(**style(m), data=(x, y), markevery=(2 * i, 14))
         peaks[m] = (x[y.argmax()], y.max())
         drawn.append(np.stack([x, y], 1))
-    ax.set(ylim=(0, 1.12 * max(y for _, y in peaks.values())))
+    ax.set(xlim=bounds, ylim=(0, 1.12 * max(y for _, y in peaks.values())))
+    ax.set(ylabel="share of clients", yticks=[])
     label_points(ax, peaks, avoid=drawn)

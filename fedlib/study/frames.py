@@ -4,7 +4,8 @@
     frame(run, at="best_val")   only the rounds that a rule picks: violins, densities
     scores(run, "best_val")     one row per run and view: tables, bars
     rounds(run)                 one row per run, view and round: curves
-    logs(run, "weight")         one row per run, round and client of the cohort
+    logs(run, "weight")         one row per run, round and client of the cohort, or per
+                                run and round for what is logged once in a round
 
 Every frame begins with dataset, method, setting, seed. Accuracies are in percent.
 `round` counts the rounds trained before the evaluation: after training ("post", "own")
@@ -104,22 +105,17 @@ def scores(
 
 
 def logs(run: Study, *names: str) -> pd.DataFrame:
-    """What the server logged of each client of the cohort, round by round.
+    """What the server logged, round by round.
 
-    Columns: dataset, method, setting, seed, round, client, and the names. Runs that did
-    not keep all of them are left out. ValueError where none did, or where a log has no
-    value for each client.
+    Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
+    a log has one number per round), and the names. Runs that did not keep all of them
+    are left out. ValueError where none did, or where a log has neither one number per
+    round nor one per client.
     """
     blocks = []
     for c, r in zip(run.cells, run.records):
         if all(k in r.logs for k in names):
-            cohort = r.logs["cohort"]
-            R, M = cohort.shape
-            blocks.append(
-                _cell(c)
-                | {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
-                | {k: _of_clients(k, r).ravel() for k in names}
-            )
+            blocks.append(_cell(c) | _logged(names, r))
     if not blocks:
         there = dict.fromkeys(k for r in run.records for k in r.logs)
         raise ValueError(
@@ -127,7 +123,9 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
             f"are: {', '.join(there) or 'none'}"
         )
     out = _joined(blocks)
-    return out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
+    if "client" in out:
+        out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
+    return out
 
 
 # ---------------------------------------------------------------- of one record
@@ -162,16 +160,23 @@ def _trained(r: Record, key: Key) -> np.ndarray:
     return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
 
 
-def _of_clients(name: str, r: Record) -> np.ndarray:
-    """A log [R, M]; ValueError where it is not one number per client of the cohort."""
-    values, cohort = np.asarray(r.logs[name]), r.logs["cohort"]
-    if values.shape != cohort.shape:
+def _logged(names, r: Record) -> dict[str, np.ndarray]:
+    """Logs [R] or [R, M] as columns, with the rounds, and the clients of the cohort."""
+    values = {k: np.asarray(r.logs[k]) for k in names}
+    if all(v.ndim == 1 for v in values.values()):
+        return {"round": np.arange(len(values[names[0]]))} | values
+    cohort = r.logs.get("cohort", np.empty(0))
+    shapes = {v.shape for v in values.values()}
+    if shapes != {cohort.shape}:
         raise ValueError(
-            f"the log {name!r} of {r.meta['method']} has shape {values.shape}, the "
-            f"cohorts have {cohort.shape}: it is not one number per client; read it "
+            f"the logs {', '.join(names)} of {r.meta['method']} have the shapes "
+            f"{sorted(shapes)}, the cohorts {cohort.shape}: these are neither all one "
+            "number per round nor all one per client; ask for them apart, or read them "
             "with Study.log"
         )
-    return values
+    R, M = cohort.shape
+    at = {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
+    return at | {k: v.ravel() for k, v in values.items()}
 
 
 # ---------------------------------------------------------------- frames

@@ -127,6 +127,15 @@ def test_logs_have_a_row_for_each_client_of_the_cohort(run):
     assert rows == [[0, 1, 0.4], [0, 3, 0.6], [1, 2, 1.0]]
 
 
+def test_what_is_logged_once_in_a_round_has_no_client(run):
+    for r in run.records:
+        del r.logs["cohort"]  # not every study keeps it
+    d = frames.logs(run, "on").query("method == 'FedPer'")
+    assert list(d) == [*WHO, "round", "on"]
+    want = run.log("digits", "FedPer", "on")
+    assert np.array_equal(d.on.to_numpy().reshape(want.shape), want)
+
+
 def test_runs_without_a_log_are_left_out(run):
     del run.records[0].logs["weight"]
     assert len(frames.logs(run, "weight")) == 3 * 3
@@ -146,7 +155,7 @@ def test_words_stay_words(run):
         (lambda r: frames.frame(r, at="best"), "'best'.*best_val, best_val_gini"),
         (lambda r: frames.scores(r, "worst"), "'worst'.*last10_mean"),
         (lambda r: frames.logs(r, "drift"), "drift.*cohort, on, weight"),
-        (lambda r: frames.logs(r, "on"), "'on' of FedAvg.*Study.log"),
+        (lambda r: frames.logs(r, "on", "weight"), "on, weight of FedAvg.*Study.log"),
     ],
 )
 def test_an_error_names_what_there_is(run, call, words):
