@@ -89,7 +89,8 @@ def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
     """The frame with columns smoothed along the rounds of each run (centred moving
     average), and the words for the x axis that say so.
 
-    data: as of frames.rounds. window: evaluations, at most a fifth of them all.
+    data: of frames.rounds, in the order of the rounds. window: evaluations, at most a
+    fifth of them all.
     """
     runs = data.groupby([k for k in ONE_RUN if k in data], sort=False)
     window = capped(window, int(runs.size().min()))
