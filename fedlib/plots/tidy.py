@@ -158,6 +158,6 @@ def name_peaks(ax, methods: Iterable[str], bounds=(0, 100)) -> None:
         line.set(**style(m), data=(x, y), markevery=(2 * i, 14))
         peaks[m] = (x[y.argmax()], y.max())
         drawn.append(np.stack([x, y], 1))
-    ax.set(xlim=bounds, ylim=(0, 1.12 * max(y for _, y in peaks.values())))
+    ax.set(xlim=bounds, ylim=(0, 1.18 * max(y for _, y in peaks.values())))
     ax.set(ylabel="share of clients", yticks=[])
     label_points(ax, peaks, avoid=drawn)
