@@ -2,21 +2,34 @@
 results/gates.csv and results/regimes.csv, which python -m repro.regimes writes.
 """
 
-from fedbook import chip, esc, nice, wrap
+from itertools import groupby
+
+from fedbook import chip, esc, nice, raw, wrap
 from fedtables import Table
+
+from repro import papers
 
 SIZES = {  # column -> heading
     "rounds": "rounds",
     "clients": "clients",
     "cohort": "of them in a round",
     "participations": "rounds of a client",
-    "epochs": "passes in each",
+    "epochs": "passes in a round",
     "steps_per_pass": "steps in a pass",
     "steps_per_participation": "steps in a round",
-    "steps_in_all": "steps in all",
-    "last_evaluations": "last evaluations",
+    "steps_in_all": "steps of a client in all",
+    "last_evaluations": "in the mean",
 }
+GATES = "data|testable|gate||chance|alone|federated|all rows".split("|")
+FEW = 3  # settings of a study that are named in a line
+BROAD = ' style="min-width:9.5rem;white-space:normal"'
 WIDE, HIGH = 130, 16  # of a ruler, in pixels
+
+
+def heading(title, n):
+    """A column's heading; numbers, which follow n = 0, stand to the right."""
+    number = ' class="n" style="white-space:normal"' if n else ""
+    return f'<th scope="col"{number}>{title}</th>'
 
 
 def shown(text):
@@ -39,9 +52,12 @@ class Gates(Table):
             return self.fail(
                 "{gates}: no row for %s", " ".join(self.arguments) or "any"
             )
-        titles = "data|chance|alone|federated|all rows|gate||testable".split("|")
-        head = "".join(f'<th scope="col">{t}</th>' for t in titles)
-        body = "".join(map(self.line, table))
+        head = "".join(heading(t, n) for n, t in enumerate(GATES))
+        body = ""
+        for paper, mine in groupby(table, lambda r: r["paper"]):
+            name = esc(nice("paper", paper))
+            part = f'<th scope="rowgroup" colspan="{len(GATES)}">{name}</th>'
+            body += f'<tr class="part">{part}</tr>{"".join(map(self.line, mine))}'
         seeds = ", ".join(sorted({r["n_seeds"] for r in table}))
         tiers = ", ".join(sorted({r["tier"] for r in table}))
         caption = (
@@ -58,15 +74,19 @@ class Gates(Table):
         ]
 
     def line(self, r):
-        names = f"{esc(r['label'])}<small>{esc(nice('paper', r['paper']))}</small>"
+        """One data set: verdict and gate first, so that a phone shows them."""
+        same = r["label"] == nice("dataset", r["dataset"])
+        name = "" if same else f"<small>{esc(nice('dataset', r['dataset']))}</small>"
         other = r["reference_method"] != "FedAvg"
         method = f"<small>{esc(r['reference_method'])}</small>" if other else ""
-        values = [f"{float(r[c]):.1f}" for c in ("chance", "local")]
+        gate = f"{float(r['gate']):.2f}" if r["gate"] else "–"
+        values = [gate, self.ruler(r)]
+        values += [f"{float(r[c]):.1f}" for c in ("chance", "local")]
         values += [f"{float(r['reference']):.1f}{method}"]
         values += [f"{float(r['centralised']):.1f}"]
-        values += [f"{float(r['gate']):.2f}" if r["gate"] else "–", self.ruler(r)]
         cells = "".join(f'<td class="n">{v}</td>' for v in values)
-        return f"<tr><td>{names}</td>{cells}<td>{chip(r['passes'])}</td></tr>"
+        first = f"<td>{esc(r['label'])}{name}</td><td>{chip(r['passes'])}</td>"
+        return f"<tr>{first}{cells}</tr>"
 
     @staticmethod
     def ruler(r):
@@ -107,37 +127,42 @@ class Regimes(Table):
         table = self.rows("regimes", paper=self.arguments[0])
         if not table:
             return self.fail("{regimes}: no row for %s", self.arguments[0])
-        lines = {}
-        for r in table:
-            same = r["dataset"], tuple(map(self.cell, [r] * len(SIZES), SIZES))
-            lines.setdefault(same, {}).setdefault(r["study"], []).append(r["setting"])
-        titles = ["data, studies", *SIZES.values()]
-        head = "".join(f'<th scope="col">{t}</th>' for t in titles)
-        order = list(dict.fromkeys(dataset for dataset, _ in lines))
-        body = "".join(
-            f"<tr><td>{esc(nice('dataset', dataset))}<small>{self.studies(where)}"
-            f"</small></td>{''.join(cells)}</tr>"
-            for (dataset, cells), where in sorted(
-                lines.items(), key=lambda line: order.index(line[0][0])
-            )
-        )
+        main = papers.about(self.arguments[0])["main"]
+        first = [r for r in table if r["study"] in main]
+        rest = [r for r in table if r["study"] not in main]
         caption = (
             '<span class="rep">the paper</span> above, where it says, '
             '<span class="our">ours</span> below; steps are those of the client in the '
-            "middle, “last evaluations” those that a mean over the last rounds has."
+            "middle, “in the mean” how many evaluations the last rounds have."
         )
-        return [
-            wrap(
-                '<table class="plain reported regimes"><thead><tr>'
-                f"{head}</tr></thead><tbody>{body}</tbody></table>",
-                caption,
-            )
-        ]
+        opened = '<details class="group"><summary>The other studies</summary>'
+        folded = f"{opened}{self.lines(rest).astext()}</details>" if rest else ""
+        return [self.lines(first, caption), raw(folded)]
+
+    def lines(self, table, caption=""):
+        """One line for each data set and regime of rows, with where it was so."""
+        lines = {}
+        for r in table:
+            same = r["dataset"], "".join(self.cell(r, column) for column in SIZES)
+            lines.setdefault(same, {}).setdefault(r["study"], []).append(r["setting"])
+        titles = ["data, studies", *SIZES.values()]
+        head = "".join(heading(title, n) for n, title in enumerate(titles))
+        body = "".join(
+            f"<tr><td{BROAD}>{esc(nice('dataset', dataset))}"
+            f"<small>{self.studies(where)}</small></td>{cells}</tr>"
+            for (dataset, cells), where in lines.items()
+        )
+        return wrap(
+            '<table class="plain reported regimes"><thead><tr>'
+            f"{head}</tr></thead><tbody>{body}</tbody></table>",
+            caption,
+        )
 
     @staticmethod
     def cell(r, column):
-        theirs = shown(r.get(f"paper_{column}"))
-        above = f'<span class="rep">{theirs}</span>' if theirs else ""
+        theirs = shown(r.get(f"paper_{column}")) or "–"
+        printed = any(v for k, v in r.items() if k.startswith("paper_"))
+        above = f'<span class="rep">{theirs}</span>' if printed else ""
         return f'<td class="n">{above}{shown(r[column])}</td>'
 
     @staticmethod
@@ -145,7 +170,9 @@ class Regimes(Table):
         """'grid: P=0.2, P=0.4; ablation', of {study: settings}."""
         parts = []
         for study, settings in where.items():
-            named = ", ".join(filter(None, settings))
+            named = ", ".join(filter(None, settings[:FEW]))
+            more = len(settings) - FEW
+            named += f" and {more} more" if more > 0 else ""
             parts.append(f"{study}: {named}" if named else study)
         return esc("; ".join(parts))
 

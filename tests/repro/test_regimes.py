@@ -293,8 +293,8 @@ def page(tmp_path_factory):
 
 def test_the_pages_show_every_gate_and_both_regimes(page):
     gates = pd.read_csv(ROOT / "results/gates.csv")
-    first, second = re.findall(r"<table class=\"plain.*?</table>", page, re.S)
-    assert first.count("<tr>") == 1 + len(gates)
+    first, second, folded = re.findall(r"<table class=\"plain.*?</table>", page, re.S)
+    assert first.count("<tr>") == 1 + len(gates) and "stragglers" in folded
     assert first.count("v-no") == (gates.passes == "no").sum()
     assert "the federation goes 9" in first and "FedAvg-FT" in first
     assert '<span class="rep">5,600</span>' in second and "beta=0.1;P=0.2" in second
