@@ -26,8 +26,7 @@ from .parameters import (
     tiered,
 )
 
-# seeds from here on choose tasks, variants and hyper-parameters, and decide nothing
-PILOT = 1000
+PILOT = 1000  # seeds from here on choose hyper-parameters, and never decide a claim
 
 
 @dataclass(frozen=True)
