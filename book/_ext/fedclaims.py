@@ -1,0 +1,208 @@
+"""{claims} lists the claims of results/claims.csv with verdict, effect and what would
+decide them; {claimsummary} counts them. fedforest.py draws them.
+"""
+
+from docutils.parsers.rst import directives
+from fedbook import CLAIMS, GAINS, chip, esc, filtered, nice, prose, raw, wrap
+from fedeffects import amount, decides, seeds, survives, testable, unit, width
+from fedforest import forests
+from fedtables import Simple, Table, block, legend, origin, place
+
+from fedlib.measures.verdicts import ALPHA
+from repro.ledger import slug
+
+NUMERIC = ("effect", "q", "decided by")
+FACETS = ("paper", "verdict", "by", "gain", "data", "tier", "needs", "survives")
+
+
+# ---- the cells of a row
+
+
+def sentence(_, r):
+    """The claim; below it where the paper says so, and how."""
+    said = " ".join(
+        filter(None, [r["quote"] and f"\u201c{r['quote']}\u201d", r["section"]])
+    )
+    said = "ours, not the paper's" if r["by"] == "ours" else said
+    return esc(prose(r["claim"])) + (f"<small>{esc(said)}</small>" if said else "")
+
+
+def verdict(_, r):
+    gain = chip(f"gain {r['gain']}") if r["gain"] else ""
+    why = f"<small>{esc(prose(r['reason']))}</small>" if r["reason"] else ""
+    return f"{chip(r['holds'])} {gain}{why}"
+
+
+def effect(_, r):
+    """The difference with its interval; below it margin, seeds and the paper's gain."""
+    if not r["effect"]:
+        return ""
+    small = [
+        nice("metric", r["metric"]),
+        f"margin {amount(r, 'margin', '')}" if r["margin"] else "",
+        seeds(r),
+        f"paper {amount(r, 'printed')}" if r["printed"] else "",
+    ]
+    return (
+        f"{esc(amount(r, 'effect'))} {esc(width(r))} {esc(unit(r))}"
+        f"<small>{esc(' · '.join(filter(None, small)))}</small>"
+    )
+
+
+def doubt(_, r):
+    """q, and whether the claim survives so many tests."""
+    if not r["q"]:
+        return ""
+    return f"{float(r['q']):.2g}" + ("<small>survives</small>" if survives(r) else "")
+
+
+def evidence(_, r):
+    return f"{esc(prose(r['evidence']))}{origin(_, r)}"
+
+
+class Claims(Simple):
+    """{claims} fedga [Table 5]: each claim, its verdict and what that hangs on;
+    families of three claims and more are drawn below. Without arguments: every
+    claim, as a table to choose from (ledger.js).
+    """
+
+    file = "claims"
+    columns = (
+        ("where", place),
+        ("sentence", sentence),
+        ("verdict", verdict),
+        ("effect", effect),
+        ("q", doubt),
+        ("decided by", lambda _, r: esc(decides(r))),
+        ("evidence", evidence),
+    )
+
+    def run(self):
+        if not self.arguments:
+            return [self.every(self.rows("claims"))]
+        out, where = super().run(), dict(zip(["paper"], self.arguments))
+        if len(self.arguments) > 1:
+            where["artefact"] = " ".join(self.arguments[1:])
+        marks, drawn = forests(self, self.rows("claims", **where), least=3)
+        if drawn:
+            n = "a family" if len(drawn) == 1 else f"{len(drawn)} families"
+            out.append(
+                raw(
+                    f'{marks}<details class="group"><summary>Effects and intervals, '
+                    f"{n} of claims</summary>{''.join(drawn)}</details>"
+                )
+            )
+        return out
+
+    def every(self, table):
+        """The table of all claims; its rows carry what they can be chosen by."""
+        head = "".join(
+            f'<th scope="col" data-kind="{"num" if t in NUMERIC else "text"}" '
+            f'data-name="{t}">{t}</th>'
+            for t, _ in self.columns
+        )
+        body = "\n".join(
+            f'<tr id="claims-{slug(r["key"])}" {choices(r)}>'
+            + "".join(
+                f'<td class="c-{slug(t)}">{show(self, r)}</td>'
+                for t, show in self.columns
+            )
+            + "</tr>"
+            for r in table
+        )
+        return raw(
+            '<table id="every-claim" class="ledger live claims" data-what="claims" '
+            f'data-facets="{" ".join(FACETS)}"><caption class="visually-hidden">Each '
+            "row: a sentence, its verdict, and the difference that it hangs on."
+            f"</caption><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+            "</table>"
+        )
+
+
+def choices(r):
+    """What a reader can choose rows by, as data of the row."""
+    values = {
+        "paper": nice("paper", r["paper"]),
+        "verdict": r["holds"],
+        "by": r["by"],
+        "gain": r["gain"],
+        "data": r["data"],
+        "tier": r["tier"],
+        "needs": decides(r),
+        "survives": "yes" if survives(r) else "no" if r["holds"] == "yes" else "",
+    }
+    return " ".join(f'data-{k}="{esc(v)}"' for k, v in values.items() if v)
+
+
+# ---- counting
+
+
+class ClaimSummary(Table):
+    """{claimsummary} [fedga]: how many sentences, testable, decided, with which answer;
+    how many "yes" chance alone would give, how many survive. Ours stand apart.
+
+    Option :explain: says below what each verdict means.
+    """
+
+    option_spec = {"explain": directives.flag}
+    columns = ("sentences", "testable", "decided", "yes", "by chance", "survive")
+
+    def run(self):
+        table = self.rows("claims")
+        papers = self.arguments or list(dict.fromkeys(r["paper"] for r in table))
+        body = ""
+        for by, title in (("paper", "Sentences of the papers"), ("ours", "Our own")):
+            lines = [
+                self.line(paper, by, mine)
+                for paper in papers
+                if (mine := [r for r in table if (r["paper"], r["by"]) == (paper, by)])
+            ]
+            span = len(self.columns) + 2
+            part = (
+                f'<tr class="part"><th scope="rowgroup" colspan="{span}">{title}</th>'
+            )
+            body += f"{part}</tr>{''.join(lines)}" if lines else ""
+        if not body:
+            return self.fail("{claimsummary}: no claim of %s", " ".join(papers))
+        head = "".join(f'<th scope="col" class="n">{c}</th>' for c in self.columns)
+        head = f'<th scope="col">paper</th>{head}<th scope="col">verdicts</th>'
+        explained = legend({**CLAIMS, **GAINS}) if "explain" in self.options else ""
+        return [
+            wrap(
+                f'<table class="plain summary"><thead><tr>{head}</tr></thead><tbody>'
+                f"{body}</tbody></table>"
+            ),
+            raw(explained),
+        ]
+
+    def line(self, paper, by, mine):
+        """One paper: counts and a bar, each block linked to its claims."""
+        answers = [r["holds"] for r in mine]
+        tested = sum(map(testable, mine))
+        counts = (
+            len(mine),
+            tested,
+            tested - answers.count("undecided"),
+            answers.count("yes"),
+            f"{tested * ALPHA / 2:.1f}",
+            sum(map(survives, mine)),
+        )
+        where = {"paper": paper, "by": by}
+
+        def shown(**more):
+            return esc(filtered(self.env, self.env.docname, where | more, "claims"))
+
+        bar = "".join(
+            block(v, answers.count(v), shown(holds=v)) for v in CLAIMS if v in answers
+        )
+        cells = "".join(f'<td class="n">{n}</td>' for n in counts)
+        return (
+            f'<tr><th scope="row"><a href="{shown()}">{esc(nice("paper", paper))}</a>'
+            f'</th>{cells}<td><div class="stack">{bar}</div></td></tr>'
+        )
+
+
+def setup(app):
+    app.add_directive("claims", Claims)
+    app.add_directive("claimsummary", ClaimSummary)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,125 @@
+"""{looks}: seeds are drawn until a difference is decided, a picture to play with
+(looks.js). {errors}: how often each verdict errs, as simulated
+(results/verdicts-errors.csv).
+"""
+
+import json
+from itertools import groupby
+
+import numpy as np
+from docutils.parsers.rst import directives
+from fedbook import CLAIMS, chip, esc, raw, wrap
+from fedforest import Axis, markers, picture
+from fedtables import Table
+from scipy import stats
+
+from fedlib.measures import verdicts
+from fedlib.measures.verdicts import LEVEL, LOOKS
+from repro.ledger import slug
+
+SHOWN = tuple(v for v in CLAIMS if v in (*verdicts.DECIDED, "undecided"))
+
+
+class Looks(Table):
+    """{looks}: one experiment, look by look; the body is the caption.
+
+    :difference: :deviation: :margin:   where the sliders stand, in points
+    """
+
+    has_content = True
+    option_spec = dict.fromkeys(("difference", "deviation", "margin"), float)
+
+    def run(self):
+        start = {"difference": 1.0, "deviation": 2.0, "margin": 1.0, **self.options}
+        looks = [{"seeds": n, "t": stats.t.isf(LEVEL / 2, n - 1)} for n in LOOKS]
+        rows = experiment(**start)
+        axis = Axis(rows)
+        labels = [f"{r['n_seeds']} seeds" for r in rows]
+        title = (
+            f"One experiment: the true difference is {start['difference']:g} point, "
+            f"the deviation between seeds {start['deviation']:g}, the margin "
+            f"{start['margin']:g}"
+        )
+        drawn = picture(rows, labels, axis, title)
+        data = json.dumps({"start": start, "looks": looks})
+        return [
+            raw(
+                f'{markers(self)}<figure class="forest looks">{drawn}'
+                f"<figcaption>{esc(title)}. {esc(' '.join(self.content))}</figcaption><script "
+                f'type="application/json">{data}</script></figure>'
+            )
+        ]
+
+
+def experiment(difference, deviation, margin, seed=0):
+    """Normal differences looked at until they are decided -> rows as fedforest draws
+    them.
+    """
+    d = np.random.default_rng(seed).normal(difference, deviation, LOOKS[-1])
+    rows = []
+    for n in LOOKS:
+        mean, lo, hi, _ = verdicts.span(d[:n])
+        holds = verdicts.verdict(verdicts.single(d[:n], margin))
+        values = {"effect": mean, "lo": lo, "hi": hi, "margin": margin, "n_seeds": n}
+        rows.append(
+            {k: str(v) for k, v in values.items()}
+            | {"holds": holds, "metric": "", "printed": "", "claim": f"Look {n}"}
+        )
+        if holds in verdicts.DECIDED:
+            break
+    return rows
+
+
+class Errors(Table):
+    """{errors} [verdict_of ...]: shares of the answers for each kind of sentence and
+    each truth, as bars and as numbers.
+    """
+
+    option_spec = {"shape": directives.unchanged}
+
+    def run(self):
+        rows = self.rows("verdicts-errors")
+        if self.arguments:
+            rows = [r for r in rows if r["verdict_of"] in self.arguments]
+        if "shape" in self.options:
+            rows = [r for r in rows if r["shape"] == self.options["shape"]]
+        if not rows:
+            return self.fail("{errors}: no row for %s", " ".join(self.arguments))
+        heads = ("truth", "differences", *SHOWN, "", "seeds")
+        head = "".join(f'<th scope="col">{h}</th>' for h in heads)
+        body = ""
+        for kind, mine in groupby(rows, lambda r: r["verdict_of"]):
+            span = len(heads)
+            body += (
+                f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}'
+                f"</th></tr>{''.join(map(self.line, mine))}"
+            )
+        return [
+            wrap(
+                f'<table class="plain errors"><thead><tr>{head}</tr></thead><tbody>'
+                f"{body}</tbody></table>",
+                "Shares of the answers in percent, and seeds on average. "
+                + " ".join(map(chip, SHOWN)),
+            )
+        ]
+
+    @staticmethod
+    def line(r):
+        share = {v: 100 * float(r[v]) for v in SHOWN}
+        bar = "".join(
+            f'<span class="v-{slug(v)}" style="flex:{s:g}"></span>'
+            for v, s in share.items()
+            if s
+        )
+        numbers = "".join(f'<td class="n">{s:.1f}</td>' for s in share.values())
+        return (
+            f'<tr><th scope="row">{esc(r["truth"])}</th><td>{esc(r["shape"])}</td>'
+            f'{numbers}<td><div class="shares" aria-hidden="true">{bar}</div></td>'
+            f'<td class="n">{float(r["seeds"]):.1f}</td></tr>'
+        )
+
+
+def setup(app):
+    app.add_directive("looks", Looks)
+    app.add_directive("errors", Errors)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
