@@ -50,6 +50,7 @@ function play(figure) {
   figure.prepend(make("div", { className: "sliders" }, slider("difference", "true difference", -3, 3, 0.25), slider("deviation", "deviation between seeds", 0.25, 5, 0.25),
     slider("margin", "margin", 0.25, 3, 0.25)), make("div", { className: "buttons" }, one, step, again, many), status);
   figure.querySelector("figcaption").before(result);
+  figure.querySelector(".still").remove();                           // it speaks of the experiment that the build has drawn
   const svg = figure.querySelector("svg[role]");
 
   function grow(n) {

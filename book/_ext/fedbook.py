@@ -509,7 +509,7 @@ def lean(app, page, template, context, doctree):
     )
     if "data-kind=" not in body:
         drop.append("ledger.js")
-    if 'class="looks' not in body:
+    if 'looks"' not in body:
         drop.append("looks.js")
     if not re.search(r'class="(?:fig|arrows|pair)|eqlink', body):
         drop.append("figures.js")

@@ -53,7 +53,9 @@ def doubt(_, r):
     """q, and whether the claim survives so many tests."""
     if not r["q"]:
         return ""
-    return f"{float(r['q']):.2g}" + ("<small>survives</small>" if survives(r) else "")
+    q = float(r["q"])
+    shown = "&lt; 0.001" if q < 0.001 else f"{q:.2g}"
+    return shown + ("<small>survives</small>" if survives(r) else "")
 
 
 def evidence(_, r):
@@ -111,7 +113,7 @@ class Claims(Simple):
             for r in table
         )
         return raw(
-            '<table id="every-claim" class="ledger live claims" data-what="claims" '
+            '<table id="all-claims" class="ledger live claims" data-what="claims" '
             f'data-facets="{" ".join(FACETS)}"><caption class="visually-hidden">Each '
             "row: a sentence, its verdict, and the difference that it hangs on."
             f"</caption><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"

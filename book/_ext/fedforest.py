@@ -28,8 +28,11 @@ MARKERS = {
     "yes": '<circle r="5"/>',
     "no": '<path d="M-5,-5L5,5M-5,5L5,-5"/>',
     "alike": '<rect x="-5" y="-5" width="10" height="10"/>',
-    "undecided": '<circle r="4.5" class="open"/>',
-    "printed": '<path d="M0,-6L5,0L0,6L-5,0Z" class="printed"/>',
+    "undecided": '<circle r="4.5" style="fill:var(--fig-paper)"/>',
+    "printed": (
+        '<path d="M0,-6L5,0L0,6L-5,0Z" style="fill:var(--fig-paper);'
+        'stroke:var(--fig-ink)"/>'
+    ),
     "left": '<path d="M-1,0L6,-4V4Z"/>',
     "right": '<path d="M1,0L-6,-4V4Z"/>',
 }
@@ -44,7 +47,11 @@ def markers(directive):
     if directive.env.temp_data.get("fedforest"):
         return ""
     directive.env.temp_data["fedforest"] = True
-    marks = "".join(f'<g id="mark-{k}">{mark}</g>' for k, mark in MARKERS.items())
+    marks = "".join(
+        f'<g id="mark-{k}" fill="currentColor" stroke="currentColor" '
+        f'stroke-width="2">{mark}</g>'
+        for k, mark in MARKERS.items()
+    )
     return (
         '<svg class="marks" aria-hidden="true" width="0" height="0">'
         f"<defs>{marks}</defs></svg>"

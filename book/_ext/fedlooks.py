@@ -45,7 +45,9 @@ class Looks(Table):
         return [
             raw(
                 f'{markers(self)}<figure class="forest looks">{drawn}'
-                f"<figcaption>{esc(title)}. {esc(' '.join(self.content))}</figcaption><script "
+                f'<figcaption><span class="still">{esc(title)}. </span>'
+                f"{esc(' '.join(self.content))}"
+                "</figcaption><script "
                 f'type="application/json">{data}</script></figure>'
             )
         ]
