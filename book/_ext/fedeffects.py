@@ -72,10 +72,11 @@ def families(table):
 
 def told_apart(texts):
     """Sentences of one family -> (what they share, what tells each from the others)."""
+    texts = [t.rstrip(".") for t in texts]
     if len(texts) == 1:
         shared, _, rest = texts[0].rpartition(": ")
         return (shared, [rest]) if shared else (texts[0], [""])
-    split = [t.rstrip(".").split() for t in texts]
+    split = [t.split() for t in texts]
     ahead = common(split)
     behind = common([w[ahead:][::-1] for w in split])
     middle = [" ".join(w[ahead : len(w) - behind]) for w in split]

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 
 FEW = 12  # rows of a family that are shown at once
 LINE, STRIP = 15, 24  # heights of a line of the label, and of effect and interval
-LETTERS = 40  # of a label's line: what fits beside the verdict at 360 pixels
+LETTERS, BESIDE = 44, 20  # of a label's line at 360 pixels; those that the verdict takes
 MARKERS = {
     "yes": '<circle r="5"/>',
     "no": '<path d="M-5,-5L5,5M-5,5L5,-5"/>',
@@ -88,8 +88,9 @@ class Axis:
 
 def row(r, label, y, axis):
     """One claim: label and verdict, below them margin band, interval and effect."""
-    parts, lines = [], textwrap.wrap(label, LETTERS)[:2] or [""]
-    for i, line in enumerate(lines):
+    parts = []
+    lines = textwrap.wrap(label, LETTERS, initial_indent=" " * BESIDE)[:3] or [""]
+    for i, line in enumerate(map(str.strip, lines)):
         parts.append(f'<text x="0" y="{y + 12 + LINE * i}">{esc(line)}</text>')
     shown = f"{r['holds']} {amount(r, 'effect')}"
     parts.append(f'<text class="word" x="100%" y="{y + 12}">{shown}</text>')
