@@ -33,15 +33,15 @@ NUMBERS = {
     "close": (
         "same data and size; within the tolerance, or in an interval that is wider"
     ),
-    "differs": "same data and size; outside",
+    "differs": "same data and size; outside. Or a setting that does not agree",
     "order holds": (
         "other data, so the digits say nothing; the decided pairs of methods stand in "
         "the printed order"
     ),
     "order differs": "other data; a decided pair stands the other way round",
     "order open": "other data; no pair of methods is decided",
-    "setting": "a constant, a count or a worked example: checked, never a result",
-    "no comparison": "the paper prints no number here, or a stand-in stands alone",
+    "setting": "a constant or a worked example, and it agrees; never a result",
+    "no comparison": "the paper prints no number here, or there is nothing to order",
     "not run": "no run yet",
 }
 # of a sentence

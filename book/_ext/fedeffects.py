@@ -1,7 +1,8 @@
 """One claim of results/claims.csv in words: its effect, what would decide it, whether
 it survives the number of tests.
 
-`effect` and `printed` are turned so that a positive one speaks for the sentence.
+`effect` and `printed` are turned so that a positive one speaks for the sentence; where
+its `kind` is "equal", those near zero do.
 """
 
 import math
@@ -10,6 +11,7 @@ from fedlib.measures.verdicts import LEAST, LOOKS
 from repro.metrics import METRICS
 
 TESTABLE = ("yes", "no", "alike", "undecided")
+POINTS = ("accuracy", "tail", "points", "tail points", "spread")  # kinds of metrics
 FALSE = 0.10  # Benjamini and Hochberg: the share of false ones among the survivors
 
 
@@ -40,10 +42,11 @@ def width(r):
 
 
 def unit(r):
-    """points, s, MB ... of an effect; a difference of percentages is in points."""
+    """points, s, MB ... of an effect; a difference of accuracies in % is in points."""
     known = METRICS.get(r["metric"])
-    named = known.unit if known else ""
-    return {"%": "points", "accuracy": "", "bias": ""}.get(named, named)
+    if known and known.kind in POINTS:
+        return "points"
+    return known.unit if known and known.unit not in ("accuracy", "bias") else ""
 
 
 def seeds(r):

@@ -23,7 +23,10 @@ from matplotlib.ticker import MaxNLocator
 
 FEW = 12  # rows of a family that are shown at once
 LINE, STRIP = 15, 24  # heights of a line of the label, and of effect and interval
-LETTERS, BESIDE = 44, 20  # of a label's line at 360 pixels; those that the verdict takes
+LETTERS, BESIDE = (
+    44,
+    20,
+)  # of a label's line at 360 pixels; those that the verdict takes
 MARKERS = {
     "yes": '<circle r="5"/>',
     "no": '<path d="M-5,-5L5,5M-5,5L5,-5"/>',
@@ -163,6 +166,12 @@ def picture(rows, labels, axis, title):
 
 def panel(rows, labels, title, name):
     """One axis: the first rows, the others folded."""
+    equal = rows[0].get("kind") == "equal"
+    speaks = (
+        "in the grey band: for the sentence"
+        if equal
+        else "\u2190 against the sentence \u00b7 for it \u2192"
+    )
     axis = Axis(rows)
     out = picture(rows[:FEW], labels[:FEW], axis, title)
     if rows[FEW:]:
@@ -170,10 +179,7 @@ def panel(rows, labels, title, name):
             f'<details class="more"><summary>{len(rows) - FEW} more</summary>'
             f"{picture(rows[FEW:], labels[FEW:], axis, title)}</details>"
         )
-    return (
-        f'<p class="axis"><span>{esc(name)}</span> <span>\u2190 against the sentence '
-        f"\u00b7 for it \u2192</span></p>{out}"
-    )
+    return f'<p class="axis"><span>{esc(name)}</span> <span>{speaks}</span></p>{out}'
 
 
 def forest(rows):
@@ -183,11 +189,11 @@ def forest(rows):
     title = shared or rows[0]["family"]
     panels = {}
     for r, label in zip(rows, labels):
-        kind = unit(r) if unit(r) == "points" else nice("metric", r["metric"])
-        panels.setdefault(kind, []).append((r, label))
+        name = "points" if unit(r) == "points" else nice("metric", r["metric"])
+        panels.setdefault((name, r.get("kind")), []).append((r, label))
     drawn = "".join(
-        panel([r for r, _ in mine], [x for _, x in mine], title, kind)
-        for kind, mine in panels.items()
+        panel([r for r, _ in mine], [x for _, x in mine], title, name)
+        for (name, _), mine in panels.items()
     )
     return (
         f'<figure class="forest"><figcaption><b>{esc(title)}</b></figcaption>{drawn}'

@@ -1,6 +1,6 @@
 """{looks}: seeds are drawn until a difference is decided, a picture to play with
-(looks.js). {errors}: how often each verdict errs, as simulated
-(results/verdicts-errors.csv).
+(looks.js). {margins}: the margin of each kind of metric. {errors}: how often each
+verdict errs, as simulated (results/verdicts-errors.csv).
 """
 
 import json
@@ -16,6 +16,7 @@ from scipy import stats
 from fedlib.measures import verdicts
 from fedlib.measures.verdicts import LEVEL, LOOKS
 from repro.ledger import slug
+from repro.metrics import KINDS
 
 SHOWN = tuple(v for v in CLAIMS if v in (*verdicts.DECIDED, "undecided"))
 
@@ -72,6 +73,28 @@ def experiment(difference, deviation, margin, seed=0):
     return rows
 
 
+class Margins(Table):
+    """{margins}: the smallest difference that anybody would care about, for each kind
+    of metric, and why; of repro/metrics.py.
+    """
+
+    def run(self):
+        body = "".join(
+            f'<tr><th scope="row">{esc(name)}</th><td class="n">'
+            f"{f'{kind.margin:.0%}' if kind.relative else f'{kind.margin:g}'}</td>"
+            f"<td>{esc(kind.why_margin)}</td></tr>"
+            for name, kind in KINDS.items()
+            if kind.margin
+        )
+        head = "".join(f'<th scope="col">{h}</th>' for h in ("kind", "margin", "why"))
+        return [
+            wrap(
+                f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}'
+                "</tbody></table>"
+            )
+        ]
+
+
 class Errors(Table):
     """{errors} [verdict_of ...]: shares of the answers for each kind of sentence and
     each truth, as bars and as numbers.
@@ -123,5 +146,6 @@ class Errors(Table):
 
 def setup(app):
     app.add_directive("looks", Looks)
+    app.add_directive("margins", Margins)
     app.add_directive("errors", Errors)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
