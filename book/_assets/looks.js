@@ -108,7 +108,7 @@ function play(figure) {
     }
     const found = Object.entries(count).filter(([, n]) => n);
     const bar = make("div", { className: "stack" }, ...found.map(([v, n]) => {
-      const block = make("span", { className: "v-" + v, textContent: `${Math.round((100 * n) / trials)} %` });
+      const block = make("span", { className: "v-" + v, textContent: n < 0.08 * trials ? "" : `${Math.round((100 * n) / trials)} %` });
       block.style.flex = n;
       return block;
     }));

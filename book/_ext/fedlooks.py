@@ -110,8 +110,12 @@ class Errors(Table):
             rows = [r for r in rows if r["shape"] == self.options["shape"]]
         if not rows:
             return self.fail("{errors}: no row for %s", " ".join(self.arguments))
+        numeric = ' class="n"'
         heads = ("truth", "differences", *SHOWN, "", "seeds")
-        head = "".join(f'<th scope="col">{h}</th>' for h in heads)
+        head = "".join(
+            f'<th scope="col"{numeric if h in (*SHOWN, "seeds") else ""}>{h}</th>'
+            for h in heads
+        )
         body = ""
         for kind, mine in groupby(rows, lambda r: r["verdict_of"]):
             span = len(heads)
