@@ -1,14 +1,12 @@
 """{claims} lists the claims of results/claims.csv with verdict, effect and what would
-decide them; {claimsummary} counts them. fedforest.py draws them.
+decide them. fedforest.py draws them, fedsummary.py counts them.
 """
 
-from docutils.parsers.rst import directives
-from fedbook import CLAIMS, GAINS, chip, esc, filtered, nice, prose, raw, wrap
-from fedeffects import amount, decides, seeds, survives, testable, unit, width
+from fedbook import chip, esc, nice, prose, raw
+from fedeffects import amount, decides, seeds, survives, unit, width
 from fedforest import forests
-from fedtables import Simple, Table, block, legend, origin, place
+from fedtables import Simple, origin, place
 
-from fedlib.measures.verdicts import ALPHA
 from repro.ledger import slug
 
 NUMERIC = ("effect", "q", "decided by")
@@ -20,9 +18,8 @@ FACETS = ("paper", "verdict", "by", "gain", "data", "tier", "needs", "survives")
 
 def sentence(_, r):
     """The claim; below it where the paper says so, and how."""
-    said = " ".join(
-        filter(None, [r["quote"] and f"\u201c{r['quote']}\u201d", r["section"]])
-    )
+    quote = f"\u201c{r['quote']}\u201d" if r["quote"] else ""
+    said = " ".join(filter(None, [quote, r["section"]]))
     said = "ours, not the paper's" if r["by"] == "ours" else said
     return esc(prose(r["claim"])) + (f"<small>{esc(said)}</small>" if said else "")
 
@@ -58,8 +55,26 @@ def doubt(_, r):
     return shown + ("<small>survives</small>" if survives(r) else "")
 
 
+def answer(_, r):
+    """The verdict, and what would decide it or whether it survives."""
+    more = f"to decide it: {decides(r)}" if decides(r) else ""
+    more = f"q = {float(r['q']):.2g}, survives" if survives(r) else more
+    return verdict(_, r) + (f"<small>{esc(more)}</small>" if more else "")
+
+
 def evidence(_, r):
     return f"{esc(prose(r['evidence']))}{origin(_, r)}"
+
+
+EVERY = (
+    ("where", place),
+    ("sentence", sentence),
+    ("verdict", verdict),
+    ("effect", effect),
+    ("q", doubt),
+    ("decided by", lambda _, r: esc(decides(r))),
+    ("evidence", evidence),
+)
 
 
 class Claims(Simple):
@@ -70,12 +85,9 @@ class Claims(Simple):
 
     file = "claims"
     columns = (
-        ("where", place),
         ("sentence", sentence),
-        ("verdict", verdict),
+        ("verdict", answer),
         ("effect", effect),
-        ("q", doubt),
-        ("decided by", lambda _, r: esc(decides(r))),
         ("evidence", evidence),
     )
 
@@ -101,13 +113,12 @@ class Claims(Simple):
         head = "".join(
             f'<th scope="col" data-kind="{"num" if t in NUMERIC else "text"}" '
             f'data-name="{t}">{t}</th>'
-            for t, _ in self.columns
+            for t, _ in EVERY
         )
         body = "\n".join(
             f'<tr id="claims-{slug(r["key"])}" {choices(r)}>'
             + "".join(
-                f'<td class="c-{slug(t)}">{show(self, r)}</td>'
-                for t, show in self.columns
+                f'<td class="c-{slug(t)}">{show(self, r)}</td>' for t, show in EVERY
             )
             + "</tr>"
             for r in table
@@ -136,75 +147,6 @@ def choices(r):
     return " ".join(f'data-{k}="{esc(v)}"' for k, v in values.items() if v)
 
 
-# ---- counting
-
-
-class ClaimSummary(Table):
-    """{claimsummary} [fedga]: how many sentences, testable, decided, with which answer;
-    how many "yes" chance alone would give, how many survive. Ours stand apart.
-
-    Option :explain: says below what each verdict means.
-    """
-
-    option_spec = {"explain": directives.flag}
-    columns = ("sentences", "testable", "decided", "yes", "by chance", "survive")
-
-    def run(self):
-        table = self.rows("claims")
-        papers = self.arguments or list(dict.fromkeys(r["paper"] for r in table))
-        body = ""
-        for by, title in (("paper", "Sentences of the papers"), ("ours", "Our own")):
-            lines = [
-                self.line(paper, by, mine)
-                for paper in papers
-                if (mine := [r for r in table if (r["paper"], r["by"]) == (paper, by)])
-            ]
-            span = len(self.columns) + 2
-            part = (
-                f'<tr class="part"><th scope="rowgroup" colspan="{span}">{title}</th>'
-            )
-            body += f"{part}</tr>{''.join(lines)}" if lines else ""
-        if not body:
-            return self.fail("{claimsummary}: no claim of %s", " ".join(papers))
-        head = "".join(f'<th scope="col" class="n">{c}</th>' for c in self.columns)
-        head = f'<th scope="col">paper</th>{head}<th scope="col">verdicts</th>'
-        explained = legend({**CLAIMS, **GAINS}) if "explain" in self.options else ""
-        return [
-            wrap(
-                f'<table class="plain summary"><thead><tr>{head}</tr></thead><tbody>'
-                f"{body}</tbody></table>"
-            ),
-            raw(explained),
-        ]
-
-    def line(self, paper, by, mine):
-        """One paper: counts and a bar, each block linked to its claims."""
-        answers = [r["holds"] for r in mine]
-        tested = sum(map(testable, mine))
-        counts = (
-            len(mine),
-            tested,
-            tested - answers.count("undecided"),
-            answers.count("yes"),
-            f"{tested * ALPHA / 2:.1f}",
-            sum(map(survives, mine)),
-        )
-        where = {"paper": paper, "by": by}
-
-        def shown(**more):
-            return esc(filtered(self.env, self.env.docname, where | more, "claims"))
-
-        bar = "".join(
-            block(v, answers.count(v), shown(holds=v)) for v in CLAIMS if v in answers
-        )
-        cells = "".join(f'<td class="n">{n}</td>' for n in counts)
-        return (
-            f'<tr><th scope="row"><a href="{shown()}">{esc(nice("paper", paper))}</a>'
-            f'</th>{cells}<td><div class="stack">{bar}</div></td></tr>'
-        )
-
-
 def setup(app):
     app.add_directive("claims", Claims)
-    app.add_directive("claimsummary", ClaimSummary)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

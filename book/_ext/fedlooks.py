@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 from docutils.parsers.rst import directives
 from fedbook import CLAIMS, chip, esc, raw, wrap
-from fedforest import Axis, markers, picture
+from fedplot import Axis, markers, picture
 from fedtables import Table
 from scipy import stats
 
