@@ -3,7 +3,7 @@ decide them. fedforest.py draws them, fedsummary.py counts them.
 """
 
 from fedbook import chip, esc, nice, prose, raw
-from fedeffects import amount, decides, seeds, survives, unit, width
+from fedeffects import amount, decides, rarity, seeds, survives, unit, width
 from fedforest import forests
 from fedtables import Simple, origin, place
 
@@ -48,17 +48,14 @@ def effect(_, r):
 
 def doubt(_, r):
     """q, and whether the claim survives so many tests."""
-    if not r["q"]:
-        return ""
-    q = float(r["q"])
-    shown = "&lt; 0.001" if q < 0.001 else f"{q:.2g}"
+    shown = esc(rarity(r)) if r["q"] else ""
     return shown + ("<small>survives</small>" if survives(r) else "")
 
 
 def answer(_, r):
     """The verdict, and what would decide it or whether it survives."""
     more = f"to decide it: {decides(r)}" if decides(r) else ""
-    more = f"q = {float(r['q']):.2g}, survives" if survives(r) else more
+    more = f"survives, q {rarity(r)}" if survives(r) else more
     return verdict(_, r) + (f"<small>{esc(more)}</small>" if more else "")
 
 

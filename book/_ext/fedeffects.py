@@ -24,6 +24,12 @@ def survives(r):
     return r["holds"] == "yes" and bool(r["q"]) and float(r["q"]) <= FALSE
 
 
+def rarity(r):
+    """q as it is printed."""
+    q = float(r["q"] or 1)
+    return "< 0.001" if q < 0.001 else f"{q:.2g}"
+
+
 def amount(r, field, sign="+"):
     """effect, lo, hi, printed or margin, as fine as the margin asks for."""
     if not r[field]:
