@@ -806,6 +806,14 @@ def test_shares_of_errors_are_printed_and_drawn(built):
     assert "gini 0.01 a hundredth of the way" in text_of(built.looks)
 
 
+def test_pages_name_the_looks_that_are_declared():
+    first, *others, last = map(str, verdicts.LOOKS)
+    page = (BOOK / "which_number.md").read_text()
+    assert f"if that is not enough at {', '.join(others)} and {last};" in page
+    words = (BOOK / "glossary.md").read_text()
+    assert f"decided: {', '.join([first, *others])} or {last}, and nowhere" in words
+
+
 def told(built):
     """What the build hands to looks.js."""
     found = re.search(r'<script type="application/json">(.*?)</script>', built.looks)
