@@ -51,6 +51,7 @@ function play(figure) {
     slider("margin", "margin", 0.25, 3, 0.25)), make("div", { className: "buttons" }, one, step, again, many), status);
   figure.querySelector("figcaption").before(result);
   figure.querySelector(".still").remove();                           // it speaks of the experiment that the build has drawn
+  figure.querySelector(".live").hidden = false;
   const svg = figure.querySelector("svg[role]");
 
   function grow(n) {

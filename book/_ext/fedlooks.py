@@ -22,7 +22,8 @@ SHOWN = tuple(v for v in CLAIMS if v in (*verdicts.DECIDED, "undecided"))
 
 
 class Looks(Table):
-    """{looks}: one experiment, look by look; the body is the caption.
+    """{looks}: one experiment, look by look; the body is the caption
+    of the live picture.
 
     :difference: :deviation: :margin:   where the sliders stand, in points
     """
@@ -46,8 +47,8 @@ class Looks(Table):
         return [
             raw(
                 f'{markers(self)}<figure class="forest looks">{drawn}'
-                f'<figcaption><span class="still">{esc(title)}. </span>'
-                f"{esc(' '.join(self.content))}"
+                f'<figcaption><span class="still">{esc(title)}, in points.'
+                f'</span><span class="live" hidden>{esc(" ".join(self.content))}</span>'
                 "</figcaption><script "
                 f'type="application/json">{data}</script></figure>'
             )
