@@ -22,8 +22,8 @@ SHOWN = tuple(v for v in CLAIMS if v in (*verdicts.DECIDED, "undecided"))
 
 
 class Looks(Table):
-    """{looks}: one experiment, look by look; the body is the caption
-    of the live picture.
+    """{looks}: one experiment, look by look; the body is the caption of
+    the live picture.
 
     :difference: :deviation: :margin:   where the sliders stand, in points
     """
@@ -38,7 +38,7 @@ class Looks(Table):
         axis = Axis(rows)
         labels = [f"{r['n_seeds']} seeds" for r in rows]
         title = (
-            f"One experiment: the true difference is {start['difference']:g} point, "
+            f"One experiment: the true difference is {start['difference']:g}, "
             f"the deviation between seeds {start['deviation']:g}, the margin "
             f"{start['margin']:g}"
         )
@@ -56,7 +56,7 @@ class Looks(Table):
 
 
 def experiment(difference, deviation, margin, seed=0):
-    """Normal differences looked at until they are decided -> rows as fedforest draws
+    """Normal differences looked at until they are decided -> rows as fedplot draws
     them.
     """
     d = np.random.default_rng(seed).normal(difference, deviation, LOOKS[-1])
