@@ -40,12 +40,12 @@ class Finding(NamedTuple):
 
 
 # ---------------------------------------------------------------- one difference
-def positive(metric, d, said, margin=None, words=("better", "worse"), beyond=""):
+def positive(metric, d, said, margin=None, words=("better", "worse")):
     """The sentence "d is positive", d a Series over seeds -> Finding.
 
     said: the two sides in words. margin: of the metric, if None; 0 where there is no
     "alike", as for a metric whose margin is relative. words: for a d that is positive
-    and one that is negative. beyond: what was taken off d, in words.
+    and one that is negative.
     """
     margin = METRICS[metric].margin_at(0) if margin is None else margin
     x = d.to_numpy(float)
@@ -53,8 +53,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse"), beyond="")
     p = P(*map(float, p))
     holds = verdicts.verdict(p)
     needs = math.nan if holds != "undecided" else verdicts.needed(x, margin)
-    told = f"{said}: {told_sign(metric, s, holds, margin, words)}{beyond}"
-    told += later(holds, needs)
+    told = f"{said}: {told_sign(metric, s, holds, margin, words)}{later(holds, needs)}"
     return Finding(holds, told, (), "", p, "sign", metric, s, margin, needs)
 
 

@@ -68,7 +68,9 @@ def check_claims(claims, seeds, reported=None, closed=None):
             f, tier, v = at_best_tier(
                 c, {t: at[c.paper, t] for t in tiers if (c.paper, t) in at}
             )
-        rows.append(described(c, f, reported) | where(c, v, tier))
+        at_what = where(c, v, tier)
+        printed = None if "stand-in" in at_what["data"] else reported
+        rows.append(described(c, f, printed) | at_what)
     table = pd.DataFrame(rows, columns=COLUMNS)
     for _, g in table.groupby(["paper", "by"]):
         known = g.p.notna()
@@ -108,7 +110,11 @@ def at_best_tier(c, runs):
 
 
 def described(c, f, reported):
-    """The columns of a claim that say what it is and what was found."""
+    """The columns of a claim that say what it is and what was found.
+
+    reported: as for check_claims, or None on a stand-in, where a printed gain says as
+    little as a printed level.
+    """
     row = {
         "key": c.key,
         "paper": c.paper,
