@@ -1,12 +1,17 @@
-"""What is measured: its unit, and which direction is better; used by the ledger, the
-claims and the book.
+"""What is measured: its unit, which direction is better, the smallest difference that
+anybody would care about, and where it ends; used by the ledger, the claims and the
+book.
 
 Here stands what fedlib measures for any method, and what several papers print. What one
-paper alone measures stands in its metrics.yaml: {name: {better, unit, what}}.
+paper alone measures stands in its metrics.yaml: {name: {better, unit, what}}, with a
+kind of KINDS where the unit does not say it, or with a margin and its why_margin, or
+bounds, of its own.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import yaml
@@ -14,49 +19,139 @@ import yaml
 from repro import papers
 
 
-class Metric(NamedTuple):
-    """better: "high", "low", or "" for a number that is no score; unit: "%" and
-    "accuracy" have a tolerance of 2 points."""
+class Kind(NamedTuple):
+    """A kind of quantity; margin: in the metric's unit, or, where it is relative, a
+    share of the reference; bounds: its floor and its ceiling."""
+
+    margin: float
+    why_margin: str
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    relative: bool = False
+
+
+FROM_0 = (0, math.inf)
+KINDS = {
+    "accuracy": Kind(1, "one test row in a hundred", (0, 100)),
+    "tail": Kind(2, "few clients, so a point is a handful of their rows", (0, 100)),
+    "fraction": Kind(0.01, "one row in a hundred", (0, 1)),
+    "points": Kind(1, "one point of accuracy", (-100, 100)),
+    "tail points": Kind(2, "the margin of a tail's accuracy", (-100, 100)),
+    "spread": Kind(1, "one point of accuracy between clients", FROM_0),
+    "gini": Kind(0.01, "a hundredth of the way from equal to one has all", (0, 1)),
+    "gini gain": Kind(0.01, "the margin of a Gini coefficient", (-1, 1)),
+    "bias": Kind(0.01, "one row in a hundred, treated otherwise by group", (0, 1)),
+    "correlation": Kind(0.1, "a tenth, of a scale from 0 to 1", (-1, 1)),
+    "share": Kind(0.05, "one round, client or parameter in twenty", (0, 1)),
+    "percent": Kind(5, "one in twenty", (0, 100)),
+    "gain": Kind(5, "a bias that is lower by a twentieth", (-math.inf, 100)),
+    "loss": Kind(0.01, "one percent of the probability of a row's label"),
+    "size": Kind(0.05, "a twentieth of the reference", FROM_0, True),
+    "count": Kind(1, "one, the smallest step", FROM_0),
+    "setting": Kind(0, "chosen, not measured"),
+    "exact": Kind(0, "computed without chance"),
+}
+# the kind of a unit, where the metric names none
+BY_UNIT = {
+    "%": "accuracy",
+    "accuracy": "fraction",
+    "points": "points",
+    "bias": "bias",
+    "% of clients": "percent",
+    "nats": "loss",
+    "s": "size",
+    "MB": "size",
+    "bytes": "size",
+    "yes/no": "setting",
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """better: "high", "low", or "" for a number that is no score; margin: the smallest
+    difference that anybody would care about, `relative` to a reference or not."""
 
     better: str
     unit: str
     what: str
+    kind: str
+    margin: float
+    why_margin: str
+    bounds: tuple[float, float]
+    relative: bool
+
+    def margin_at(self, reference: float) -> float:
+        """The margin in the metric's unit, beside a value of the reference."""
+        return self.margin * abs(reference) if self.relative else self.margin
+
+
+def metric(better="", unit="", what="", kind="", **own) -> Metric:
+    """A metric, whose kind (or, without one, whose unit) says what its `own` margin,
+    why_margin and bounds do not. Raises ValueError on an unknown kind, and on a margin
+    that is bad or has no reason."""
+    kind = kind or ("setting" if what == "setting" else BY_UNIT.get(unit, ""))
+    if kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; give one of {', '.join(KINDS)}")
+    if ("margin" in own) != ("why_margin" in own):
+        raise ValueError("a margin of its own needs its why_margin; give both")
+    said = KINDS[kind]._asdict() | own
+    if not 0 <= said["margin"] < math.inf:
+        raise ValueError(f"margin is {said['margin']}; give a finite number from 0 on")
+    low, high = map(float, said.pop("bounds"))
+    return Metric(better, unit, what, kind, bounds=(low, high), **said)
 
 
 SHARED = {
-    "mean_acc": Metric("high", "%", "mean over clients"),
-    "val_acc": Metric("high", "%", "mean over clients, on validation rows"),
-    "std_acc": Metric("low", "points", "population standard deviation over clients"),
-    "worst10_acc": Metric(
-        "high", "%", "mean of the lowest max(1, floor(C/10)) clients"
+    "mean_acc": metric("high", "%", "mean over clients"),
+    "val_acc": metric("high", "%", "mean over clients, on validation rows"),
+    "std_acc": metric(
+        "low", "points", "population standard deviation over clients", "spread"
     ),
-    "top10_acc": Metric("high", "%", "mean of the highest max(1, floor(C/10)) clients"),
-    "top10_minus_bottom10": Metric("low", "points", "top10_acc - worst10_acc"),
-    "best_gini": Metric("low", "", "Gini coefficient over clients, denominator m - 1"),
-    "gini_auc": Metric("low", "", "sum over rounds of the smoothed test Gini"),
-    "gini_level_after_round_50": Metric("low", "", "mean test Gini after round 50"),
-    "early_mean_acc": Metric("high", "%", "mean test accuracy over rounds 1 to 50"),
-    "late_mean_acc": Metric(
+    "worst10_acc": metric(
+        "high", "%", "mean of the lowest max(1, floor(C/10)) clients", "tail"
+    ),
+    "top10_acc": metric(
+        "high", "%", "mean of the highest max(1, floor(C/10)) clients", "tail"
+    ),
+    "top10_minus_bottom10": metric(
+        "low", "points", "top10_acc - worst10_acc", "tail points"
+    ),
+    "best_gini": metric(
+        "low", "", "Gini coefficient over clients, denominator m - 1", "gini"
+    ),
+    "gini_auc": metric("low", "", "sum over rounds of the smoothed test Gini", "size"),
+    "gini_level_after_round_50": metric(
+        "low", "", "mean test Gini after round 50", "gini"
+    ),
+    "early_mean_acc": metric("high", "%", "mean test accuracy over rounds 1 to 50"),
+    "late_mean_acc": metric(
         "high", "%", "mean test accuracy over the rounds after 100"
     ),
-    "learning_rate": Metric("", "", "setting"),
-    "batch_size": Metric("", "", "setting"),
-    "rounds": Metric("", "rounds", "setting"),
-    "clients": Metric("", "count", "setting"),
-    "samples": Metric("", "count", "setting"),
-    "top1_acc_pct": Metric(
+    "learning_rate": metric("", "", "setting"),
+    "batch_size": metric("", "", "setting"),
+    "rounds": metric("", "rounds", "setting"),
+    "clients": metric("", "count", "setting"),
+    "samples": metric("", "count", "setting"),
+    "top1_acc_pct": metric(
         "high",
         "%",
         "over all test rows, of the model and at the moment by which the method "
         "is judged",
     ),
-    "seconds_over_fedavg": Metric("low", "", "time of a run over that of FedAvg"),
-    "bytes_up": Metric("low", "bytes", "uploaded per client and round"),
-    "bytes_down": Metric("low", "bytes", "downloaded per client and round"),
-    "acc_mean_pct": Metric("high", "%", "mean over clients"),
-    "acc_lowest5_pct": Metric("high", "%", "mean of the lowest 5% of the clients"),
-    "acc_top5_pct": Metric("high", "%", "mean of the highest 5% of the clients"),
-    "acc_min_over_clients_pct": Metric("high", "%", "accuracy of the worst client"),
+    "seconds_over_fedavg": metric(
+        "low", "", "time of a run over that of FedAvg", "size"
+    ),
+    "bytes_up": metric("low", "bytes", "uploaded per client and round"),
+    "bytes_down": metric("low", "bytes", "downloaded per client and round"),
+    "acc_mean_pct": metric("high", "%", "mean over clients"),
+    "acc_lowest5_pct": metric(
+        "high", "%", "mean of the lowest 5% of the clients", "tail"
+    ),
+    "acc_top5_pct": metric(
+        "high", "%", "mean of the highest 5% of the clients", "tail"
+    ),
+    "acc_min_over_clients_pct": metric(
+        "high", "%", "accuracy of the worst client", "tail"
+    ),
 }
 
 
@@ -69,7 +164,10 @@ def listed() -> dict[str, Metric]:
         for name, said in yaml.safe_load(text).items():
             if name in found:
                 raise papers.PaperError(f"{path}: {name} is known already; rename it")
-            found[name] = Metric(**{"better": "", "unit": ""} | said)
+            try:
+                found[name] = metric(**said)
+            except (TypeError, ValueError) as error:
+                raise papers.PaperError(f"{path}: {name}: {error}") from None
     return found
 
 

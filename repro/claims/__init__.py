@@ -3,40 +3,49 @@ deviation with its effect; run by the stage results of dvc.yaml.
 
     python -m repro.claims      results/seeds/*.csv, papers/*/deviations.yaml  ->
                                 results/{claims,deviations,effects}.csv, metrics.json
+    python -m repro.claims.errors      how often such verdicts err, by simulation  ->
+                                results/verdicts-errors.csv
 
-The sentences of each paper are in papers/<paper>/claims.py; here is what they are
-tested with: the runs (values), the tests (builders), and the tables that come of it
-(deviations, report).
+The sentences of each paper are in papers/<paper>/claims.yaml (declared) and claims.py;
+here is what they are tested with: the runs (values), verdicts of differences
+(findings), the tests (builders), and the tables that come of it (deviations, report).
 
-A claim's test sees one value per seed and gives "yes", "no" or "undecided". Differences
-are paired by seed, with 95% t intervals. "yes" and "no" both need an interval that
-excludes the contrary; means in the right order inside the noise are "undecided", and so
-are a single seed and all of tier tiny. "not run": a number is missing that the claim is
+A claim's test sees one value per seed, and differences are paired by seed. The verdicts
+yes, no, alike and undecided are those of fedlib.measures.verdicts, with the margin of
+each metric (repro.metrics): so two equal methods are "alike", fewer than five seeds
+never decide, and neither does tier tiny. "not testable": nothing is learnt on the task
+(results/gates.csv), both sides are one computation or lie at a floor or ceiling, or the
+number is about data that are not here. "not run": a number is missing that the claim is
 about. Of the tiers there are, the best one that has all the numbers decides.
 """
 
 from repro.claims.builders import (
     alike,
-    allowed,
     best,
     better,
-    decide_all,
+    both,
+    contrary,
     differ,
+    even,
     every,
     exactly,
     flat,
-    gains_over,
     held,
+    inner,
     lacking,
     larger,
     level,
     near,
+    one_of,
     ranked,
+    rising,
     smaller,
     some,
     steadier,
+    strongest,
     throughout,
 )
+from repro.claims.declared import declared
 from repro.claims.deviations import (
     DEVIATIONS,
     EFFECTS,
@@ -44,18 +53,28 @@ from repro.claims.deviations import (
     effects,
     read_deviations,
 )
+from repro.claims.findings import (
+    Finding,
+    counted,
+    equal,
+    interval,
+    joined,
+    positive,
+    seen,
+    sure,
+    turned,
+)
 from repro.claims.report import COLUMNS, check_claims, headline, listed, main
 from repro.claims.values import (
     Claim,
-    Finding,
     NotRun,
+    NotTestable,
     Values,
     common,
-    decide,
-    gain,
+    keywords,
     name,
+    pair,
     say,
-    span,
 )
 
 __all__ = [
@@ -65,25 +84,31 @@ __all__ = [
     "Claim",
     "Finding",
     "NotRun",
+    "NotTestable",
     "Values",
     "alike",
-    "allowed",
     "best",
     "better",
+    "both",
     "check_claims",
     "common",
-    "decide",
-    "decide_all",
+    "contrary",
+    "counted",
+    "declared",
     "deviations",
     "differ",
     "effects",
+    "equal",
+    "even",
     "every",
     "exactly",
     "flat",
-    "gain",
-    "gains_over",
     "headline",
     "held",
+    "inner",
+    "interval",
+    "joined",
+    "keywords",
     "lacking",
     "larger",
     "level",
@@ -91,12 +116,19 @@ __all__ = [
     "main",
     "name",
     "near",
+    "one_of",
+    "pair",
+    "positive",
     "ranked",
     "read_deviations",
+    "rising",
     "say",
+    "seen",
     "smaller",
     "some",
-    "span",
     "steadier",
+    "strongest",
+    "sure",
     "throughout",
+    "turned",
 ]

@@ -1,9 +1,9 @@
-"""What claims are tested with; used by the claims of papers (papers/<paper>/claims.py).
+"""What claims are tested with; used by the declarations (claims.yaml) and by the claims
+of papers (papers/<paper>/claims.py).
 
-Each function but the first few, which they share, builds a test: a function that sees
-the Values of a paper at one tier and returns a Finding. The most used: `better` (one
-run than another), `best` (one method than all rivals), `throughout` (in all of several
-cases), `near` and `level`.
+Each function builds a test: a function that sees the Values of a paper at one tier and
+returns a Finding. The most used: `better` (one run than another), `best` (one method
+than all rivals), `throughout` (in all of several cases), `near` and `level`.
 """
 
 from __future__ import annotations
@@ -14,237 +14,132 @@ import math
 import numpy as np
 import pandas as pd
 
-from fedlib.measures.statistics import average_ranks, interval
-from repro.claims.values import (
+from fedlib.measures.statistics import average_ranks
+from repro.claims.findings import (
+    REACHED,
     Finding,
-    NotRun,
-    common,
-    decide,
-    gain,
-    name,
-    say,
-    span,
+    counted,
+    equal,
+    joined,
+    later,
+    listed,
+    positive,
+    seen,
+    sure,
+    turned,
 )
-from repro.ledger import METRICS
+from repro.claims.values import (
+    NotRun,
+    NotTestable,
+    common,
+    keywords,
+    name,
+    pair,
+    refuse_bounds,
+    say,
+)
+from repro.metrics import METRICS
 
-# what several tests share
 
+# ---------------------------------------------------------------- two runs
+def better(metric, place, a, b, least=0.0):
+    """Run a is better than run b by more than `least`, paired by seed.
 
-def best(metric, place, rivals, method, margin=0.0, **of):
-    """`method` is better than every rival, by more than -margin.
-
-    of: further keywords of Values.get, the same for all. The evidence gives the gain
-    over the rival that decides.
+    a, b: methods, or keyword arguments of Values.get. A negative `least` is a loss that
+    is allowed, a positive one a gain that is claimed: both leave no room for "alike".
     """
+    a, b = keywords(a), keywords(b)
 
     def test(v):
-        me = v.get(metric, method, place, **of)
-        gains, missing = gains_over(
-            rivals,
-            lambda r: gain(
-                v, metric, {"method": method, **of}, {"method": r, **of}, place
-            ),
-            f"{place} {metric}",
-        )
-        holds, top = decide_all(gains, missing, margin)
-        it = v.get(metric, top, place, **of).mean()
-        text = (
-            f"{method} {say(metric, me.mean())}, strongest of {len(gains)} rivals "
-            f"{top} {say(metric, it)}; better by {span(metric, gains[top])}"
-        )
-        return Finding(holds, text + allowed(margin) + lacking(missing), missing)
+        d, x, y = pair(v, metric, a, b, place)
+        said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
+        margin = 0.0 if least else METRICS[metric].margin_at(y.mean())
+        f = positive(metric, d - least, said + against(metric, least), margin)
+        return f._replace(gain=(metric, place, a, (b,), least))
 
     return test
 
 
-def steadier(metric, place, rivals, method, high, low, **of):
-    """From setting `high` to setting `low` the method loses less than every rival."""
-
-    def loss(v, m):
-        return (
-            v.get(metric, m, place, high, **of)
-            .sub(v.get(metric, m, place, low, **of))
-            .dropna()
-        )
-
-    def test(v):
-        mine = loss(v, method)
-        gains, missing = gains_over(
-            rivals,
-            lambda r: common(loss(v, r), mine),
-            f"{place} {metric} at {high} and {low}",
-        )
-        holds, top = decide_all(gains, missing)
-        text = (
-            f"{method} loses {say(metric, mine.mean())} from {high} to {low}, hardest "
-            f"of {len(gains)} rivals {top} {say(metric, loss(v, top).mean())}; less by "
-            f"{span(metric, gains[top])}"
-        )
-        return Finding(holds, text + lacking(missing), missing)
-
-    return test
-
-
-def gains_over(rivals, gain_over, what):
-    """The gain over each rival -> {rival: Interval}, those not run.
-
-    gain_over: a function of a rival. what: in words, for the error. Raises NotRun when
-    there is no rival at all.
-    """
-    gains, missing = {}, []
-    for r in rivals:
-        try:
-            gains[r] = gain_over(r)
-        except NotRun:
-            missing.append(r)
-    if not gains:
-        raise NotRun(f"{what} of the rivals {', '.join(rivals)}")
-    return gains, tuple(missing)
-
-
-def decide_all(gains, missing, margin=0.0):
-    """The verdict over all rivals, and the rival that decides: the strongest, or of
-    those that refute the strongest.
-    """
-    found = {r: decide(g, margin) for r, g in gains.items()}
-    holds = (
-        "no"
-        if "no" in found.values()
-        else "yes"
-        if set(found.values()) == {"yes"} and not missing
-        else "undecided"
-    )
-    return holds, min(
-        (r for r in gains if holds != "no" or found[r] == "no"),
-        key=lambda r: gains[r].mean,
-    )
-
-
-def lacking(missing):
-    """The end of a sentence of evidence: which rivals were not run."""
-    return f"; not run: {', '.join(missing)}" if missing else ""
-
-
-def allowed(margin):
-    """The end of a sentence of evidence: the margin of the claim."""
-    return (
-        f"; allowed loss {margin:g}"
-        if margin > 0
-        else f"; claimed by {-margin:g} or more"
-        if margin < 0
-        else ""
-    )
-
-
-def better(metric, place, a, b, margin=0.0):
-    """Run a is better than run b by more than -margin, paired by seed.
-
-    a, b: keyword arguments of Values.get. A positive margin is a loss that is allowed,
-    a negative one a gain that is claimed.
-    """
-
-    def test(v):
-        g = gain(v, metric, a, b, place)
-        x, y = (v.get(metric, dataset=place, **r).mean() for r in (a, b))
-        text = (
-            f"{name(a)} {say(metric, x)}, {name(b)} {say(metric, y)}; better by "
-            f"{span(metric, g)}"
-        )
-        return Finding(decide(g, margin), text + allowed(margin))
-
-    return test
-
-
-def _apart(v, metric, place, a, b):
-    """Run a minus run b, methods or keywords of Values.get -> Interval."""
-    a, b = ({"method": x} if isinstance(x, str) else x for x in (a, b))
-    return common(v.get(metric, dataset=place, **a), v.get(metric, dataset=place, **b))
+def against(metric, least):
+    """What a difference was held against, in words; it comes before the difference."""
+    if not least:
+        return ""
+    what = "a claimed gain" if least > 0 else "an allowed loss"
+    return f", against {what} of {say(metric, abs(least))}"
 
 
 def near(metric, place, a, b, margin):
-    """Runs a and b, methods or keywords of Values.get,
-    differ by less than the margin, either way.
-    """
+    """Runs a and b differ by less than the margin, either way."""
+    a, b = keywords(a), keywords(b)
 
     def test(v):
-        d = _apart(v, metric, place, a, b)
-        inside, outside = (
-            -margin < d.lo and d.hi < margin,
-            d.hi < -margin or d.lo > margin,
-        )
-        holds = (
-            "undecided"
-            if d.n < 2
-            else "yes"
-            if inside
-            else "no"
-            if outside
-            else "undecided"
-        )
-        return Finding(
-            holds, f"{name(a)} minus {name(b)}: {span(metric, d)}; allowed +-{margin:g}"
-        )
+        x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
+        if a != b and (x == y).all() and v.same(place, a, b):
+            raise NotTestable(f"{name(a)} and {name(b)} are the same computation")
+        refuse_bounds(metric, x, y)
+        said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
+        return equal(metric, x - y, said, margin)
 
     return test
 
 
 def differ(metric, place, a, b, margin):
-    """Runs a and b differ by more than the margin, either way:
-    the contrary of `near`.
-    """
-
-    def test(v):
-        f = near(metric, place, a, b, margin)(v)
-        return Finding(
-            {"yes": "no", "no": "yes"}.get(f.holds, f.holds),
-            f.evidence.replace("allowed", "claimed beyond"),
-        )
-
-    return test
+    """Runs a and b differ by more than the margin: the contrary of `near`."""
+    return contrary(near(metric, place, a, b, margin))
 
 
 def alike(metric, place, runs, margin):
-    """Each two of several runs (keywords of Values.get) differ by less
-    than the margin.
-    """
-    return every(
-        *(near(metric, place, a, b, margin) for a, b in itertools.combinations(runs, 2))
-    )
+    """Each two of several runs differ by less than the margin."""
+    pairs = itertools.combinations(runs, 2)
+    return every(*(near(metric, place, a, b, margin) for a, b in pairs))
 
 
-def flat(metric, place, method, axis, study, margin):
-    """Along an axis of a study, "E", no value is farther than the margin from their
-    mean, seed by seed.
+# ---------------------------------------------------------------- one run
+def level(metric, place, method, least=None, most=None, anywhere=False, **of):
+    """The mean of a run is at least or at most a number.
+
+    On a stand-in a level says nothing, unless `anywhere`: of a correlation or a
+    difference.
     """
 
     def test(v):
-        # [S, values]
-        x = pd.DataFrame(v.axis(metric, method, place, axis, study)).dropna()
-        if not len(x):
-            raise NotRun(
-                f"{study} {place} {method} {metric} at all values of {axis} "
-                "for one seed"
+        x = v.get(metric, method, place, **of)
+        if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
+            raise NotTestable("the number is about data that are not here")
+        said = f"{method} {say(metric, x.mean())} against"
+        found = [
+            positive(metric, sign * (x - bound), f"{said} {bound:g}", words=words)
+            for sign, bound, words in (
+                (1, least, ("above", "below")),
+                (-1, most, ("below", "above")),
             )
-        at = {how: interval(d) for how, d in x.sub(x.mean(axis=1), axis=0).items()}
-        far = max(at, key=lambda how: abs(at[how].mean))
-        inside = [-margin < i.lo and i.hi < margin for i in at.values()]
-        outside = [i.hi < -margin or i.lo > margin for i in at.values()]
-        holds = (
-            "undecided"
-            if len(x) < 2
-            else "no"
-            if any(outside)
-            else "yes"
-            if all(inside)
-            else "undecided"
-        )
-        return Finding(
-            holds,
-            f"mean {say(metric, x.to_numpy().mean())} over {', '.join(at)}; farthest "
-            f"{far}: {span(metric, at[far])}; allowed +-{margin:g}",
-        )
+            if bound is not None
+        ]
+        return found[0] if len(found) == 1 else both(found)
 
     return test
+
+
+def both(found):
+    """Several findings that must all hold, one after the other in the evidence."""
+    return joined(dict(enumerate(found, 1)), listed(found))
+
+
+def larger(a, b, place, method, **of):
+    """Of one run, metric a is larger than metric b, both in the same unit."""
+
+    def test(v):
+        x, y = common(*(v.get(m, method, place, **of) for m in (a, b)))
+        said = (
+            f"{METRICS[a].what}: {say(a, x.mean())}; {METRICS[b].what}: "
+            f"{say(b, y.mean())}"
+        )
+        return positive(a, x - y, said, words=("larger", "smaller"))
+
+    return test
+
+
+RATIO = 0.05  # a ratio within 5 % of 1 is nothing that anybody would care about
 
 
 def smaller(metric, place, method, **of):
@@ -253,70 +148,13 @@ def smaller(metric, place, method, **of):
     def test(v):
         x = v.get(metric, method, place, **of)
         if not (x > 0).all():
-            return Finding(
-                "undecided",
+            raise NotTestable(
                 f"{METRICS[metric].what} from {x.min():.3g} to {x.max():.3g}: no "
-                "logarithm",
+                "logarithm"
             )
-        i = interval(np.log(x))
-        ends = (
-            f" [{np.exp(i.lo):.3g}, {np.exp(i.hi):.3g}], {i.n} seeds"
-            if i.n > 1
-            else ", one seed"
-        )
-        holds = (
-            "undecided"
-            if i.n < 2
-            else "yes"
-            if i.hi < 0
-            else "no"
-            if i.lo > 0
-            else "undecided"
-        )
-        return Finding(
-            holds,
-            f"{METRICS[metric].what}: {np.exp(i.mean):.3g}{ends}; claimed below 1",
-        )
-
-    return test
-
-
-def larger(a, b, place, method, **of):
-    """Of one run, metric a is larger than metric b, both in the same unit."""
-
-    def test(v):
-        x, y = (v.get(m, method, place, **of) for m in (a, b))
-        i = common(x, y)
-        return Finding(
-            decide(i),
-            f"{METRICS[a].what}: {say(a, x.mean())}; {METRICS[b].what}: "
-            f"{say(b, y.mean())}; larger by {span(a, i)}",
-        )
-
-    return test
-
-
-def level(metric, place, method, least=None, most=None, anywhere=False, **of):
-    """The mean of a run is at least or at most a number.
-
-    On a stand-in a level says nothing: undecided, unless `anywhere`: for a correlation
-    or a difference.
-    """
-
-    def test(v):
-        i = interval(v.get(metric, method, place, **of))
-        low, high = (
-            (-math.inf if least is None else least),
-            (math.inf if most is None else most),
-        )
-        bound = f"at least {least:g}" if most is None else f"at most {most:g}"
-        text = f"{method} {span(metric, i)}, claimed {bound}"
-        if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
-            return Finding(
-                "undecided", f"{text}; a level cannot be judged on a stand-in"
-            )
-        yes, no = low <= i.lo and i.hi <= high, i.hi < low or i.lo > high
-        return Finding("yes" if yes else "no" if no else "undecided", text)
+        log = np.log(x)
+        said = f"{METRICS[metric].what}: {np.exp(log.mean()):.3g}, logarithm"
+        return positive(metric, -log, said, math.log1p(RATIO), ("below 0", "above 0"))
 
     return test
 
@@ -326,56 +164,206 @@ def exactly(metric, value, within=0.0, **of):
 
     def test(v):
         x = v.get(metric, **of)
-        return Finding(
-            "yes" if (abs(x - value) <= within).all() else "no",
-            (
-                f"{len(x)} trial{'s' * (len(x) > 1)}, {metric} from {x.min():.3g} to "
-                f"{x.max():.3g}, claimed {value:g}"
-            )
-            + (f" within {within:g}" if within else ""),
+        allowed = f" within {within:g}" if within else ""
+        said = (
+            f"{len(x)} trial{'s' * (len(x) > 1)}, {metric} from {x.min():.3g} to "
+            f"{x.max():.3g}, claimed {value:g}{allowed}"
         )
+        return sure((abs(x - value) <= within).all(), said)
 
     return test
+
+
+# ---------------------------------------------------------------- against rivals
+def best(metric, place, rivals, method, least=0.0, **of):
+    """`method` is better than every rival, by more than `least` (as for `better`).
+
+    of: further keywords of Values.get, the same for all. The evidence gives the gain
+    over the rival that decides.
+    """
+    me = {"method": method, **of}
+
+    def test(v):
+        v.get(metric, dataset=place, **me)
+        runs = {r: {"method": r, **of} for r in rivals}
+        tests = {r: better(metric, place, me, run, least) for r, run in runs.items()}
+        gain = (metric, place, me, tuple(runs.values()), least)
+        return strongest(v, tests)._replace(gain=gain)
+
+    return test
+
+
+def strongest(v, tests):
+    """All of several comparisons with rivals as one: {rival: test} -> Finding.
+
+    Alike: nowhere worse by the margin, and ahead of some rival by less than it.
+    """
+    found = {r: seen(test, v) for r, test in tests.items()}
+    spans = {r: f for r, f in found.items() if f.span is not None}
+    if not spans:
+        refuse(found, f"one of the rivals {', '.join(tests)}")
+    f = joined(found, "")
+    r = next((r for r in spans if spans[r].span == f.span), next(iter(spans)))
+    lost = [r for r, x in found.items() if x.holds == "not run"]
+    own, whole = (later(x.holds, x.needs) for x in (spans[r], f))
+    said = spans[r].evidence.removesuffix(own) + whole
+    text = f"of {len(found)} rivals {r} decides: {said}"
+    return f._replace(evidence=text + lacking(lost), missing=tuple(lost))
+
+
+def refuse(found, what):
+    """None of several findings was reached: say why. Raises NotTestable or NotRun."""
+    closed = [f.reason for f in found.values() if f.reason]
+    if closed:
+        raise NotTestable(closed[0])
+    raise NotRun(what)
+
+
+def lacking(missing):
+    """The end of a sentence of evidence: what was not run."""
+    return f"; not run: {', '.join(missing)}" if missing else ""
+
+
+def steadier(metric, place, rivals, method, high, low, **of):
+    """From setting `high` to setting `low` the method loses less than every rival."""
+
+    def loss(v, m):
+        x, y = common(*(v.get(metric, m, place, how, **of) for how in (high, low)))
+        return x - y
+
+    def less(rival):
+        def test(v):
+            theirs, mine = common(loss(v, rival), loss(v, method))
+            said = (
+                f"from {high} to {low} {method} loses {say(metric, mine.mean())}, "
+                f"{rival} {say(metric, theirs.mean())}"
+            )
+            return positive(metric, theirs - mine, said, words=("less", "more"))
+
+        return test
+
+    return lambda v: strongest(v, {r: less(r) for r in rivals})
+
+
+def ranked(metric, places, methods, method):
+    """`method` has the best average rank over settings, by more than Nemenyi's critical
+    difference.
+
+    places: data sets, or pairs of a data set and a setting.
+    """
+
+    def test(v):
+        rows, closed = {}, []
+        for place in places:
+            at = place if isinstance(place, (tuple, list)) else (place,)
+            try:
+                rows[" ".join(at)] = {m: v.get(metric, m, *at).mean() for m in methods}
+            except NotRun:
+                pass
+            except NotTestable as e:
+                closed.append(str(e))
+        if len(rows) < 2 and closed:
+            raise NotTestable(closed[0])
+        if len(rows) < 2:
+            raise NotRun(f"{metric} of {', '.join(methods)} on two settings")
+        r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
+        first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
+        ahead = r.ranks[second] - r.ranks[method]
+        holds = "yes" if ahead > r.cd else "no" if ahead < -r.cd else "undecided"
+        said = (
+            f"{r.n} settings, {len(methods)} methods: {method} ranks "
+            f"{r.ranks[method]:.2f} on average, {second} {r.ranks[second]:.2f}; "
+            f"critical difference {r.cd:.2f}, Friedman p = {r.p:.2g}; first: {first}"
+        )
+        names = (" ".join(p if isinstance(p, (tuple, list)) else (p,)) for p in places)
+        return Finding(holds, said, tuple(p for p in names if p not in rows))
+
+    return test
+
+
+# ---------------------------------------------------------------- along an axis
+def flat(metric, place, method, axis, study, margin):
+    """Along an axis of a study, "E", no value is farther than the margin from their
+    mean, seed by seed.
+    """
+    return even(metric, lambda v: v.axis(metric, method, place, axis, study), margin)
+
+
+def even(metric, along, margin):
+    """Along an axis no value is farther than the margin from their mean, seed by seed;
+    as for `rising`.
+    """
+
+    def test(v):
+        x = pd.DataFrame(along(v)).dropna()  # [S, values]
+        if not len(x):
+            raise NotRun(f"{metric} at all values of an axis for one seed")
+        away = x.sub(x.mean(axis=1), axis=0)
+        found = {
+            at: equal(metric, d, f"{at} off the mean", margin) for at, d in away.items()
+        }
+        return joined(found, "; ".join(f.evidence for f in found.values()))
+
+    return test
+
+
+def rising(metric, along, words=("rises", "falls"), margin=None):
+    """Along an axis the metric rises: the least-squares slope of each seed, times the
+    length of the axis, is positive.
+
+    along: function of Values -> {value of the axis: Series over seeds}.
+    """
+
+    def test(v):
+        x = pd.DataFrame(along(v)).dropna()
+        if x.shape[1] < 2 or not len(x):
+            raise NotRun(f"{metric} at two values of an axis for one seed")
+        at = x.columns.to_numpy(float)
+        slopes = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
+        said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"
+        return positive(metric, pd.Series(slopes, x.index), said, margin, words)
+
+    return test
+
+
+def inner(metric, along):
+    """Some value between the ends of an axis is better than both ends (a U shape); as
+    for `rising`.
+    """
+
+    def test(v):
+        x = along(v)
+        ends, between = (min(x), max(x)), sorted(x)[1:-1]
+        if not between:
+            raise NotRun(f"{metric} between {ends[0]:g} and {ends[1]:g}")
+        sign = 1 if METRICS[metric].better == "high" else -1
+        found = {}
+        for k in between:
+            over = []
+            for e in ends:
+                a, b = common(x[k], x[e])
+                mine, end = say(metric, a.mean()), say(metric, b.mean())
+                said = f"{mine} at {k:g}, {end} at {e:g}"
+                over.append(positive(metric, sign * (a - b), said))
+            found[k] = both(over)
+        k = min(found, key=lambda k: (found[k].p.yes, -found[k].span.mean))
+        told = f"of {len(found)} inner values {k:g} comes closest: {found[k].evidence}"
+        return one_of(found)._replace(evidence=told, span=found[k].span)
+
+    return test
+
+
+# ---------------------------------------------------------------- several sentences
+def contrary(test):
+    """What a test denies."""
+    return lambda v: turned(test(v))
 
 
 def every(*tests):
-    """All of several tests hold; one "no" is enough for "no"."""
+    """All of several tests hold; Holm's correction where one that fails decides."""
 
     def test(v):
-        found = [t(v) for t in tests]
-        holds = [f.holds for f in found]
-        return Finding(
-            "no" if "no" in holds else "yes" if set(holds) == {"yes"} else "undecided",
-            " | ".join(f"{f.holds}: {f.evidence}" for f in found),
-            tuple(m for f in found for m in f.missing),
-        )
-
-    return test
-
-
-def some(*tests):
-    """One of several tests holds; "no" where each of them fails."""
-
-    def test(v):
-        found, missing = [], []
-        for t in tests:
-            try:
-                found.append(t(v))
-            except NotRun as e:
-                missing.append(str(e))
-        if not found:
-            raise NotRun(" or ".join(missing))
-        holds = {f.holds for f in found}
-        missing = (*missing, *(m for f in found for m in f.missing))
-        return Finding(
-            "yes"
-            if "yes" in holds
-            else "no"
-            if holds == {"no"} and not missing
-            else "undecided",
-            " | ".join(f"{f.holds}: {f.evidence}" for f in found) + lacking(missing),
-            missing,
-        )
+        return both([t(v) for t in tests])
 
     return test
 
@@ -388,81 +376,41 @@ def throughout(tests):
     """
 
     def test(v):
-        found, missing = {}, []
-        for at, t in tests.items():
-            try:
-                found[at] = t(v)
-            except NotRun:
-                missing.append(at)
-        if not found:
-            raise NotRun(f"one of {', '.join(tests)}")
-        where = {
-            h: [at for at, f in found.items() if f.holds == h]
-            for h in ("no", "yes", "undecided")
-        }
-        part = [
-            f"{h} in {len(at)} of {len(tests)}" + f" ({', '.join(at)})" * (h == "no")
-            for h, at in where.items()
-            if at
-        ]
-        missing = (*missing, *(m for f in found.values() for m in f.missing))
-        holds = (
-            "no"
-            if where["no"]
-            else "yes"
-            if len(where["yes"]) == len(tests)
-            else "undecided"
-        )
-        return Finding(
-            holds, "; ".join(part) + lacking(tuple(dict.fromkeys(missing))), missing
-        )
+        found = {at: seen(t, v) for at, t in tests.items()}
+        if not any(f.holds in REACHED for f in found.values()):
+            refuse(found, f"one of {', '.join(tests)}")
+        return joined(found, counted(found))
 
     return test
 
 
-def ranked(metric, places, methods, method):
-    """`method` has the best average rank over settings, by more than Nemenyi's critical
-    difference.
-
-    places: data sets, or pairs of a data set and a setting.
-    """
+def some(*tests):
+    """One of several tests holds, after Holm's correction; "no" where each fails."""
 
     def test(v):
-        rows = {}
-        for place in places:
-            at = place if isinstance(place, tuple) else (place,)
-            try:
-                rows[" ".join(at)] = {m: v.get(metric, m, *at).mean() for m in methods}
-            except NotRun:
-                pass
-        if len(rows) < 2:
-            raise NotRun(f"{metric} of {', '.join(methods)} on two settings")
-        r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
-        first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
-        ahead = r.ranks[second] - r.ranks[method]
-        holds = "yes" if ahead > r.cd else "no" if ahead < -r.cd else "undecided"
-        return Finding(
-            holds,
-            f"{r.n} settings, {len(methods)} methods: {method} ranks "
-            f"{r.ranks[method]:.2f} on average, {second} {r.ranks[second]:.2f}; "
-            f"critical difference {r.cd:.2f}, Friedman p = {r.p:.2g}; first: {first}",
-            tuple(
-                p
-                for p in places
-                if " ".join(p if isinstance(p, tuple) else (p,)) not in rows
-            ),
-        )
+        found = {k: seen(t, v) for k, t in enumerate(tests, 1)}
+        if not any(f.holds in REACHED for f in found.values()):
+            lost = [f.missing[0] for f in found.values() if f.missing]
+            refuse(found, " or ".join(lost))
+        return one_of(found)
 
     return test
 
 
+def one_of(found):
+    """At least one of several findings holds: {name: Finding} -> Finding."""
+    denied = {k: turned(f) for k, f in found.items()}
+    return turned(joined(denied, listed(found.values())))
+
+
+# ---------------------------------------------------------------- printed numbers
 def held(cases):
     """A sentence about printed numbers from
     {case: (does it hold, numbers in words)} -> Finding.
     """
     bad = {k: said for k, (good, said) in cases.items() if not good}
-    return Finding(
-        "no" if bad else "yes",
+    return sure(
+        not bad,
         f"holds in {len(cases) - len(bad)} of {len(cases)}"
         + "".join(f"; {k}: {said}" for k, said in bad.items()),
     )

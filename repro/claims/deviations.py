@@ -26,8 +26,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from fedlib.measures.statistics import paired
 from repro import papers
-from repro.claims.values import NotRun, Values, common, say, span
+from repro.claims.values import NotRun, Values, common, say
 from repro.ledger import METRICS, TIERS, ResultError, hint
 
 DEVIATIONS = [
@@ -197,16 +198,14 @@ def _effect(v, metric, e):
         v.kind(e["dataset"], e["ours"].get("study", "")),
     )
     try:
-        x, y = v.get(**of | e["ours"]), v.get(**of | e["other"])
-        both = x.index.intersection(y.index)
-        x, y = x.loc[both], y.loc[both]
+        x, y = common(v.get(**of | e["ours"]), v.get(**of | e["other"]))
         if not np.isfinite([*x, *y]).all():  # a round that never comes has no mean
             return {
-                "n_seeds": len(both),
+                "n_seeds": len(x),
                 "data": data,
                 "evidence": f"{metric} {_never(x)} against {_never(y)}",
             }
-        i = common(x, y)
+        i = paired(x, y)
     except NotRun:
         return None
     return {
@@ -262,6 +261,15 @@ def deviations(entries, measured):
             | {c: head[0][c] for c in DEVIATIONS[11:19] if head}
         )
     return pd.DataFrame(rows, columns=DEVIATIONS)
+
+
+def span(metric, i):
+    """An interval in words."""
+    if i.n < 2:
+        return f"{say(metric, i.mean)}, one seed"
+    return (
+        f"{say(metric, i.mean)} [{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds"
+    )
 
 
 def _never(x):

@@ -6,26 +6,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
 
+from fedlib.measures import verdicts
 from fedlib.study.table import write
 from repro import papers
+from repro.claims.declared import declared
 from repro.claims.deviations import deviations, effects, read_deviations
-from repro.claims.values import Finding, NotRun, Values
+from repro.claims.findings import REACHED, Finding, seen
+from repro.claims.printed import printed_gain
+from repro.claims.values import Values, say
 from repro.ledger import TIERS, best_tier, parts, read_reported
 
 COLUMNS = [
-    "key",
-    "paper",
-    "artefact",
-    "claim",
-    "holds",
-    "evidence",
-    "data",
-    "tier",
-    "by",
+    *("key", "paper", "artefact", "family", "claim", "section", "quote", "by"),
+    *("holds", "reason", "gain", "metric", "effect", "lo", "hi", "n_seeds", "margin"),
+    *("printed", "p", "q", "needs", "evidence", "data", "tier", "runs", "kind"),
 ]
 # field of a headline in paper.yaml -> column of the seeds
 HEADLINE = {
@@ -37,76 +36,141 @@ HEADLINE = {
 
 
 def listed():
-    """The claims of all papers that are here, paper by paper."""
-    return tuple(c for p in papers.found() for c in papers.module(p, "claims").CLAIMS)
+    """The claims of all papers that are here, paper by paper: those declared first."""
+    return tuple(
+        c
+        for p in papers.found()
+        for c in (*declared(p), *getattr(papers.module(p, "claims"), "CLAIMS", ()))
+    )
 
 
-def check_claims(claims, seeds, reported=None):
+def check_claims(claims, seeds, reported=None, closed=None):
     """claims.csv: one row per claim -> frame [claims, COLUMNS].
 
     seeds: all parts, any tiers; reported: frame of reported.csv, without which claims
-    about printed numbers are "not run".
+    about printed numbers are "not run"; closed: {(paper, data set): why it fails the
+    gate}.
     """
     tiers = [t for t in reversed(TIERS) if (seeds.tier == t).any()]
-    at = {(p, t): Values.of(g) for (p, t), g in seeds.groupby(["paper", "tier"])}
+    at = {}
+    for (paper, tier), g in seeds.groupby(["paper", "tier"]):
+        shut = {d: why for (p, d), why in (closed or {}).items() if p == paper}
+        at[paper, tier] = Values.of(g, shut)
     rows = []
     for c in claims:
         if c.printed:
-            f = (
-                Finding("not run", "needs the printed numbers")
-                if reported is None
-                else c.test(reported)
+            f, tier, v = (
+                about_print(c, reported),
+                "exact" * (reported is not None),
+                None,
             )
-            rows.append(
-                (
-                    c.key,
-                    c.paper,
-                    c.artefact,
-                    c.text,
-                    f.holds,
-                    f.evidence,
-                    "",
-                    "" if reported is None else "exact",
-                    c.by,
-                )
+        else:
+            f, tier, v = at_best_tier(
+                c, {t: at[c.paper, t] for t in tiers if (c.paper, t) in at}
             )
-            continue
-        found = {}
-        for t in tiers:
-            if (c.paper, t) in at:
-                try:
-                    found[t] = c.test(at[c.paper, t])
-                except NotRun as e:
-                    found[t] = Finding("not run", f"needs {e}", ("all",))
-        tier = next((t for t in found if not found[t].missing), None) or next(
-            (t for t in found if found[t].holds != "not run"), None
+        at_what = where(c, v, tier)
+        printed = None if "stand-in" in at_what["data"] else reported
+        rows.append(described(c, f, printed) | at_what)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    for _, g in table.groupby(["paper", "by"]):
+        known = g.p.notna()
+        table.loc[g.index[known], "q"] = verdicts.survivors(g.p[known].to_numpy(float))
+    return table
+
+
+def about_print(c, reported):
+    """A claim about printed numbers."""
+    if reported is None:
+        return Finding("not run", "needs the printed numbers")
+    return c.test(reported)
+
+
+def at_best_tier(c, runs):
+    """The finding of a claim at the best tier that has all its numbers, or else some
+    -> (Finding, tier, Values); runs: {tier: Values}, the best first.
+    """
+    found = {}
+    for tier, v in runs.items():
+        v = v.watched()
+        found[tier] = seen(c.test, v), v
+    tier = next((t for t, (f, _) in found.items() if not f.missing), None)
+    tier = tier or next(
+        (t for t, (f, _) in found.items() if f.holds != "not run"), None
+    )
+    if tier is None:
+        none = Finding("not run", "no runs of this paper"), None
+        f, v = next(iter(found.values()), none)
+        return f._replace(reason=f.evidence), "", v
+    f, v = found[tier]
+    if tier == "tiny" and f.holds in REACHED:
+        f = f._replace(
+            holds="undecided", evidence=f"{f.evidence}; tier tiny decides nothing"
         )
-        f = (
-            found[tier]
-            if tier
-            else next(iter(found.values()), Finding("not run", "no runs of this paper"))
-        )
-        if tier == "tiny" and f.holds in ("yes", "no"):
-            f = Finding("undecided", f"{f.evidence}; tier tiny decides nothing")
-        places = papers.main_datasets(c.paper) if c.place == "all" else [c.place]
-        kinds = (
-            {at[c.paper, tier].kind(p, c.study) for p in places} - {""} if tier else ()
-        )
-        data = ", ".join(sorted(kinds))
-        rows.append(
-            (
-                c.key,
-                c.paper,
-                c.artefact,
-                c.text,
-                f.holds,
-                f.evidence,
-                data,
-                tier or "",
-                c.by,
+    return f, tier, v
+
+
+def described(c, f, reported):
+    """The columns of a claim that say what it is and what was found.
+
+    reported: as for check_claims, or None on a stand-in, where a printed gain says as
+    little as a printed level.
+    """
+    row = {
+        "key": c.key,
+        "paper": c.paper,
+        "artefact": c.artefact,
+        "family": c.family or c.key,
+        "claim": c.text,
+        "section": c.section,
+        "quote": c.quote,
+        "by": c.by,
+        "holds": f.holds,
+        "reason": f.reason,
+        "evidence": f.evidence,
+        "kind": f.kind,
+    }
+    if f.holds in REACHED and f.p is not None:
+        row["p"] = float(verdicts.over_looks(f.p.yes))
+        row["needs"] = f.needs
+    if f.holds in REACHED and f.span is not None:
+        s = f.span
+        row |= {"metric": f.metric, "effect": s.mean, "lo": s.lo, "hi": s.hi}
+        row |= {"n_seeds": s.n, "margin": f.margin or math.nan}
+        g = printed_gain(f.gain, c, reported)
+        if g is not None and not math.isnan(s.lo):
+            row["printed"] = g
+            above, below = g > s.hi, g < s.lo
+            row["gain"] = "excluded" if above else "exceeded" if below else "contained"
+            row["evidence"] += (
+                f"; the paper's gain of {say(f.metric, g)} is {row['gain']}"
             )
+    return row
+
+
+def where(c, v, tier):
+    """The columns that say what a claim was tested on; v: the Values that it saw."""
+    if v is None:
+        return {"data": "", "tier": tier, "runs": ""}
+    places = papers.main_datasets(c.paper) if c.place == "all" else [c.place]
+    kinds = {v.kind(p, c.study) for p in places} - {""} if tier else ()
+    runs = " ".join(f"{study}:{dataset}" for study, dataset in sorted(v.asked))
+    return {"data": ", ".join(sorted(kinds)), "tier": tier, "runs": runs}
+
+
+def closed_gates(root):
+    """{(paper, data set): why it fails the gate}, of gates.csv in the folder root."""
+    path = Path(root) / "gates.csv"
+    if not path.exists():
+        return {}
+    table = pd.read_csv(path)
+    return {
+        (r.paper, r.dataset): (
+            f"{r.reference_method} gets {r.gate:.0%} of the way from chance "
+            f"({r.chance:.1f} %) to central training ({r.centralised:.1f} %): half is "
+            "the least that tests a claim"
         )
-    return pd.DataFrame(rows, columns=COLUMNS)
+        for r in table[table.passes == "no"].itertuples()
+    }
 
 
 def headline(root, claims, seeds):
@@ -153,7 +217,7 @@ def main(argv=None):
     root = Path(parser.parse_args(argv).results)
     reported = read_reported()
     seeds = parts(root, "seeds", reported)
-    table = check_claims(listed(), seeds, reported)
+    table = check_claims(listed(), seeds, reported, closed_gates(root))
     write(table, root / "claims.csv")
     entries = read_deviations()
     measured = effects(entries, seeds)

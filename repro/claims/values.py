@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
-from fedlib.measures.statistics import paired
+from fedlib.study.studies import PILOT
 from repro import papers
 from repro.ledger import METRICS, ResultError
 
@@ -20,25 +20,29 @@ class NotRun(ResultError):
     """A number that a claim needs is not there."""
 
 
-class Finding(NamedTuple):
-    """What a test found, in one word and in a sentence; missing: what was not run."""
-
-    holds: str  # yes, no, undecided, not run
-    evidence: str
-    missing: tuple = ()
+class NotTestable(ResultError):
+    """What is there cannot test a sentence; says why."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """All runs of one paper at one tier."""
+    """All runs of one paper at one tier; those of pilot seeds are left out."""
 
     runs: dict  # (study, dataset, method, metric) -> {(setting, rule): {seed: value}}
     kinds: dict  # (study, dataset) -> kinds of data, as text
     paper: str
+    closed: dict = field(
+        default_factory=dict
+    )  # data set -> why nothing is learnt there
+    asked: set = field(default_factory=set)  # (study, data set) that were looked at
 
     @classmethod
-    def of(cls, table):
-        """The rows of one paper at one tier, columns of results/seeds -> Values."""
+    def of(cls, table, closed=None):
+        """The rows of one paper at one tier, columns of results/seeds -> Values.
+
+        closed: {data set: reason} of those that fail the gate (repro.regimes).
+        """
+        table = table[table.seed < PILOT]
         runs, by = (
             {},
             [
@@ -64,7 +68,11 @@ class Values:
             at: ", ".join(sorted(set(g.data)))
             for at, g in table.groupby(["study", "dataset"])
         }
-        return cls(runs, kinds, *of)
+        return cls(runs, kinds, *of, closed or {})
+
+    def watched(self):
+        """The same runs, and nothing asked yet."""
+        return replace(self, asked=set())
 
     @functools.cached_property
     def studies(self):
@@ -96,6 +104,9 @@ class Values:
         domains left out, seed by seed.
         """
         study = study or self.main(dataset)
+        self.asked.add((study, dataset))
+        if dataset in self.closed and scored(metric):
+            raise NotTestable(self.closed[dataset])
         rules = (rule,) if rule else (self.rule, "run")
         at = self.runs.get((study, dataset, method, metric), {})
         found = {how: x for (how, by), x in at.items() if by in rules}
@@ -130,6 +141,23 @@ class Values:
             + (f" (one of {' | '.join(nearest)}?)" if nearest else "")
         )
 
+    def same(self, place, a, b):
+        """Do two runs agree in every number that was measured of both, bit for bit?"""
+        metrics = {
+            m for (_, d, who, m) in self.runs if d == place and who == a["method"]
+        }
+        found = 0
+        for m in sorted(metrics):
+            try:
+                x, y = self.get(m, dataset=place, **a), self.get(m, dataset=place, **b)
+            except (NotRun, NotTestable):
+                continue
+            both = x.index.intersection(y.index)
+            found += len(both)
+            if (x.loc[both] != y.loc[both]).any():
+                return False
+        return found > 0
+
     def axis(self, metric, method, dataset, name, study):
         """Along an axis of a study, as "E=1", "E=5": {setting: Series [S]}, in order.
 
@@ -159,18 +187,28 @@ class Claim:
 
     place, study: whose kind of data stands beside it. printed: the test sees
     reported.csv, a frame, in place of Values: of a paper that is held against its
-    own numbers.
+    own numbers. family: what the claim is one case of. section, quote: where the paper
+    says so, in at most a line of its own words; empty for a claim of ours.
     """
 
     key: str
     paper: str
     artefact: str
     text: str
-    test: Callable[[Values | pd.DataFrame], Finding]
+    test: Callable[[Values | pd.DataFrame], Any]  # -> findings.Finding
     place: str = "none"
     by: str = "paper"  # or "ours"
     study: str = ""
     printed: bool = False
+    family: str = ""
+    section: str = ""
+    quote: str = ""
+
+
+def scored(metric):
+    """Does a metric score a model, so that it says nothing where nothing is learnt?"""
+    m = METRICS[metric]
+    return bool(m.better) and m.kind not in ("size", "count", "setting", "exact")
 
 
 def say(metric, x):
@@ -185,39 +223,37 @@ def say(metric, x):
     return format(x, form)
 
 
-def span(metric, i):
-    """An interval in words."""
-    if i.n < 2:
-        return f"{say(metric, i.mean)}, one seed"
-    return (
-        f"{say(metric, i.mean)} [{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds"
-    )
+def pair(v, metric, a, b, place):
+    """How much better a is than b, positive is good, over the seeds that both have, and
+    both sides; a, b: keywords of Values.get -> three Series.
 
-
-def common(a, b):
-    """The interval of a - b over the seeds that both have.
-
-    Raises NotRun when there is none.
-    """
-    both = a.index.intersection(b.index)
-    if not len(both):
-        raise NotRun("no seed in common")
-    return paired(a.loc[both], b.loc[both])
-
-
-def gain(v, metric, a, b, place):
-    """How much better a is than b (positive is good), paired; a, b:
-    keywords of Values.get -> Interval.
+    Raises NotRun, and NotTestable where both sides are one computation, or lie at a
+    bound of the metric.
     """
     x, y = v.get(metric, dataset=place, **a), v.get(metric, dataset=place, **b)
-    return common(x, y) if METRICS[metric].better == "high" else common(y, x)
+    x, y = common(x, y)
+    d = x - y if METRICS[metric].better == "high" else y - x
+    if a != b and (d == 0).all() and v.same(place, a, b):
+        raise NotTestable(f"{name(a)} and {name(b)} are the same computation")
+    refuse_bounds(metric, x, y)
+    return d, x, y
 
 
-def decide(i, margin=0.0):
-    """yes: the interval of a gain lies above -margin; no: below it; else undecided."""
-    if i.n < 2:
-        return "undecided"
-    return "yes" if i.lo > -margin else "no" if i.hi < -margin else "undecided"
+def common(x, y):
+    """Two Series over the seeds that both have. Raises NotRun when there is none."""
+    both = x.index.intersection(y.index)
+    if not len(both):
+        raise NotRun("no seed in common")
+    return x.loc[both], y.loc[both]
+
+
+def refuse_bounds(metric, *sides):
+    """Raise NotTestable where all values lie at one bound of the metric."""
+    for bound, what in zip(METRICS[metric].bounds, ("floor", "ceiling")):
+        if all((x == bound).all() for x in sides):
+            raise NotTestable(
+                f"{METRICS[metric].what}: all sides at the {what}, {say(metric, bound)}"
+            )
 
 
 def name(run):
@@ -227,3 +263,8 @@ def name(run):
         if isinstance(run, str)
         else " ".join(filter(None, (run["method"], run.get("setting", ""))))
     )
+
+
+def keywords(run):
+    """A run as keywords of Values.get; a method's name is enough."""
+    return {"method": run} if isinstance(run, str) else run

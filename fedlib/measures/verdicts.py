@@ -1,0 +1,177 @@
+"""When is a difference decided? Better, worse, alike, or not yet.
+
+d [..., S] are paired differences of two methods, one for each of S seeds, turned so
+that a positive one speaks for the sentence. The smallest difference that anybody would
+care about is its margin. With [lo, hi] the interval of the mean of d at level
+1 - LEVEL:
+
+    yes         lo > 0                         better
+    no          hi < 0                         worse
+    alike       -margin < lo and hi < margin   no difference worth the margin
+    undecided   else
+
+Every verdict is a one-sided test that errs in LEVEL / 2: Student's t against 0, and for
+"alike" two of them against the margins (TOST, Schuirmann 1987). A sentence about
+several differences is put together from their p values (`all_of`, `any_of`): where all
+must hold, the largest counts (Berger 1982); where one is enough, Holm's correction
+makes up for the choice.
+
+Seeds may be added until the verdict falls, at LOOKS and nowhere between. LEVEL is lower
+than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t instead of z):
+repro.claims.errors simulates it, for sentences of each kind.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+LOOKS = (5, 10, 20, 40)  # seeds at which a study is looked at
+LEAST = LOOKS[0]  # fewer never decide
+ALPHA = 0.05  # wrong decisions, yes and no, of all looks together under no difference
+LEVEL = 0.0151  # the same at one look
+DECIDED = ("yes", "no", "alike")
+
+
+class P(NamedTuple):
+    """One-sided p values of four sentences about a difference: it is above 0, below 0,
+    above -margin, below margin. 1 where a sentence cannot be tested.
+    """
+
+    yes: np.ndarray | float
+    no: np.ndarray | float
+    low: np.ndarray | float = 1.0
+    high: np.ndarray | float = 1.0
+
+    @property
+    def alike(self):
+        """p of "it lies between -margin and margin"."""
+        return np.maximum(self.low, self.high)
+
+
+class Span(NamedTuple):
+    """The mean of paired differences, its interval at level 1 - LEVEL (nan for fewer
+    than LEAST seeds), and the number of seeds.
+    """
+
+    mean: float
+    lo: float
+    hi: float
+    n: int
+
+
+# ---------------------------------------------------------------- one difference
+def span(d, width=0.0):
+    """The Span of differences d [S]. Raises ValueError for values that are not finite.
+
+    width: of the interval where d does not vary, because counts of rows coincide.
+    """
+    d = np.asarray(d, float)
+    if not d.size or not np.isfinite(d).all():
+        raise ValueError(f"differences {d.tolist()}: give finite ones, at least one")
+    if d.size < LEAST:
+        return Span(float(d.mean()), math.nan, math.nan, d.size)
+    if constant(d):
+        lo, hi = d[0] - width / 2, d[0] + width / 2
+    else:
+        lo, hi = stats.ttest_1samp(d, 0).confidence_interval(1 - LEVEL)
+    return Span(float(d.mean()), float(lo), float(hi), d.size)
+
+
+def constant(d):
+    """Are differences d [..., S] the same for all seeds? -> [...]"""
+    return np.ptp(d, axis=-1) <= 1e-12 * np.abs(d).max(axis=-1)
+
+
+def single(d, margin, width=0.0):
+    """P of the sentence "d is positive"; d [..., S] -> P [...].
+
+    width: as for `span`; where d does not vary, p is 0 or 1.
+    """
+    low, high = (above(x, -margin, width) if margin else 1.0 for x in (d, -d))
+    return P(above(d, 0, width), above(-d, 0, width), low, high)
+
+
+def within(d, margin, width=0.0):
+    """p of the sentence "d lies between -margin and margin", d [..., S] -> [...]."""
+    return np.maximum(above(d, -margin, width), above(-d, -margin, width))
+
+
+def above(d, least, width=0.0):
+    """p of the sentence "d is larger than least", d [..., S] -> [...]."""
+    if d.shape[-1] < LEAST:
+        return np.ones(d.shape[:-1])
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # values that do not vary
+        p = stats.ttest_1samp(d, least, axis=-1, alternative="greater").pvalue
+    sure = np.where(d[..., 0] - width / 2 > least, 0.0, 1.0)
+    return np.where(constant(d), sure, p)
+
+
+# ---------------------------------------------------------------- several of them
+def holm(p):
+    """The p of "at least one of these holds", p [k, ...] -> [...]: the smallest of
+    Holm's corrected ones, k times the smallest.
+    """
+    p = np.asarray(p, float)
+    return np.minimum(1.0, len(p) * p.min(axis=0))
+
+
+def all_of(parts):
+    """P of "every one of these sentences holds", as of "better than each rival".
+
+    It is alike where none falls below its margin and at least one is not above it.
+    """
+    yes, no, low, high = (np.stack(np.broadcast_arrays(*p)) for p in zip(*parts))
+    return P(yes.max(0), holm(no), low.max(0), holm(high))
+
+
+def any_of(parts):
+    """P of "at least one of these sentences holds"."""
+    return contrary(all_of([contrary(p) for p in parts]))
+
+
+def contrary(p):
+    """P of what a sentence denies."""
+    return P(p.no, p.yes, p.high, p.low)
+
+
+# ---------------------------------------------------------------- what they say
+def verdict(p):
+    """P [...] -> "yes", "no", "alike" or "undecided" [...]."""
+    hits = [np.asarray(x) < LEVEL / 2 for x in (p.yes, p.no, p.alike)]
+    found = np.select(hits, DECIDED, "undecided")
+    return str(found) if found.ndim == 0 else found
+
+
+def over_looks(p):
+    """A p of one look, or several, as that of all looks: LEVEL becomes ALPHA."""
+    return np.minimum(1.0, np.asarray(p) * ALPHA / LEVEL)
+
+
+def survivors(p):
+    """Benjamini and Hochberg's q of the p values [k] of many sentences -> [k]."""
+    return stats.false_discovery_control(p) if len(p) else np.ones(0)
+
+
+def needed(d, margin):
+    """At how many seeds would d [S] decide, if mean and deviation stay what they are?
+
+    The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
+    a single seed, whose deviation is not known.
+    """
+    d = np.asarray(d, float)
+    if d.size < 2:
+        return math.nan
+    mean, sd = abs(d.mean()), d.std(ddof=1)
+    wide = max(mean, margin - mean)  # an interval of less than twice this decides
+    if not wide:
+        return math.inf
+    for n in (*LOOKS, *range(LOOKS[-1] + 1, 2001)):
+        if n >= d.size and stats.t.isf(LEVEL / 2, n - 1) * sd / math.sqrt(n) < wide:
+            return n
+    return math.inf

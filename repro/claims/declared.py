@@ -1,0 +1,175 @@
+"""Claims that follow a pattern, declared in papers/<paper>/claims.yaml; read by
+repro.claims.report.
+
+The file is a mapping {shared: anything, for anchors; claims: [...]}; each entry is a
+family of claims, one for each case of its grid:
+
+    - key: best-{metric}-{dataset}     "fedga-" comes in front, odd letters are replaced
+      for:                             the product of these lists; an element that is a
+        dataset: [synthetic_0_0]       mapping gives several names at once
+        score:
+          - {metric: std_acc, what: the lowest standard deviation, artefact: Table 2}
+      artefact: "{artefact}"
+      text: "FedGA has {what}: {dataset}."
+      test: {best: {metric: "{metric}", place: "{dataset}", method: FedGA,
+                    rivals: [FedAvg, FedProx]}}
+      section: "5.2"                   where the paper says so, and in its own words;
+      quote: "FedGA attains ..."       or by: ours
+      place: "{dataset}"               whose kind of data stands beside it; if not said,
+                                       that of the name `dataset` of the grid
+      study: ""                        a study that is not the main one
+      family: best                     for a key that says too little without its case
+
+A field that an entry does not give is taken from the case, as place: from a grid of
+places. A test is {builder: its arguments}, builders being those of repro.claims.builders; where
+an argument is a test, or a list or mapping of tests, it is written the same way. Words
+in braces are replaced by the case; a value that is one word in braces keeps its type.
+Tests that follow no pattern are functions of papers/<paper>/claims.py: {python: name},
+or {python: {name: arguments}} for a function that builds the test.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from pathlib import Path
+
+import yaml
+
+from repro import papers
+from repro.claims import builders
+from repro.claims.values import Claim
+from repro.ledger import ResultError, hint, slug
+
+FIELDS = (
+    *("key", "for", "artefact", "text", "test", "section", "quote", "by"),
+    *("place", "study", "family", "printed"),
+)
+NEEDED = ("key", "artefact", "text", "test")
+BUILDERS = {
+    f.__name__: f
+    for f in (
+        *(builders.better, builders.near, builders.differ, builders.alike),
+        *(builders.level, builders.larger, builders.smaller, builders.exactly),
+        *(builders.best, builders.steadier, builders.ranked, builders.flat),
+        *(builders.contrary, builders.every, builders.throughout, builders.some),
+    )
+}
+OF_TESTS = ("contrary", "every", "throughout", "some")  # take tests, not numbers
+QUOTE = 160  # letters that a quote may have: a line
+
+
+def declared(paper, where=None):
+    """The claims that papers/<paper>/claims.yaml declares -> list of Claim; none where
+    there is no such file. Raises ResultError, which names file and key.
+    """
+    path = Path(where or papers.folder()) / paper / "claims.yaml"
+    if not path.exists():
+        return []
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as e:
+        raise ResultError(f"{path} is no valid YAML: {e}") from None
+    if odd := set(tree) - {"shared", "claims"}:
+        raise ResultError(f"{path}: unknown part {min(odd)!r}; shared, claims")
+    out, seen = [], set()
+    for entry in tree.get("claims", ()):
+        for claim in family(paper, entry, str(path)):
+            if claim.key in seen:
+                raise ResultError(f"{path}: the key {claim.key} occurs twice")
+            seen.add(claim.key)
+            out.append(claim)
+    return out
+
+
+def family(paper, entry, at):
+    """The claims of one entry -> Claims, one for each case."""
+    at = f"{at}, {entry.get('key', 'entry without key')}"
+    if odd := set(entry) - set(FIELDS):
+        raise ResultError(f"{at}: unknown field {min(odd)!r}; {hint(min(odd), FIELDS)}")
+    name = slug(re.sub(r"[-.]?\{\w+\}", "", entry.get("key", "")))
+    for case in cases(entry.get("for") or {}):
+        said = {k: case[k] for k in FIELDS if k in case}
+        said |= {k: filled(v, case, at) for k, v in entry.items() if k != "for"}
+        if lost := [k for k in NEEDED if not said.get(k)]:
+            raise ResultError(f"{at}: {lost[0]} is missing")
+        where = f"{at} ({', '.join(map(str, case.values()))})"
+        yield Claim(
+            "-".join(filter(None, (paper, *map(slug, said["key"].split("|"))))),
+            paper,
+            said["artefact"],
+            said["text"],
+            test_of(said["test"], paper, where),
+            said.get("place", case.get("dataset", "none")),
+            said.get("by", "paper"),
+            said.get("study", ""),
+            bool(said.get("printed")),
+            "-".join(filter(None, (paper, slug(said.get("family", name))))),
+            str(said.get("section", "")),
+            said.get("quote", ""),
+        )
+
+
+def cases(grid):
+    """The product of the lists of a grid -> mappings of names to values."""
+    spread = (
+        [v if isinstance(v, dict) else {name: v} for v in values]
+        for name, values in grid.items()
+    )
+    for point in itertools.product(*spread):
+        yield {k: v for part in point for k, v in part.items()}
+
+
+def filled(value, case, at):
+    """A value with the words in braces replaced by the case; also inside lists and
+    mappings.
+    """
+    if isinstance(value, dict):
+        return {filled(k, case, at): filled(v, case, at) for k, v in value.items()}
+    if isinstance(value, list):
+        return [filled(v, case, at) for v in value]
+    if not isinstance(value, str):
+        return value
+    words = re.findall(r"\{(\w+)\}", value)
+    if lost := [w for w in words if w not in case]:
+        raise ResultError(
+            f"{at}: {{{lost[0]}}} is no name of the grid; {hint(lost[0], case)}"
+        )
+    if words and value == f"{{{words[0]}}}":
+        return case[words[0]]
+    return re.sub(r"\{(\w+)\}", lambda m: str(case[m[1]]), value)
+
+
+def test_of(said, paper, at):
+    """{builder: arguments} -> the test. Raises ResultError."""
+    if not isinstance(said, dict) or len(said) != 1:
+        raise ResultError(f"{at}: test is {said!r}; give one builder and its arguments")
+    ((name, given),) = said.items()
+    if name == "python":
+        return written(given, paper, at)
+    if name not in BUILDERS:
+        raise ResultError(f"{at}: no test {name!r}; {hint(name, BUILDERS)}")
+    if name == "throughout":
+        return builders.throughout({k: test_of(t, paper, at) for k, t in given.items()})
+    if name in OF_TESTS:
+        tests = given if isinstance(given, list) else [given]
+        return BUILDERS[name](*(test_of(t, paper, at) for t in tests))
+    try:
+        inspect.signature(BUILDERS[name]).bind(**given)
+    except TypeError as e:
+        raise ResultError(f"{at}: {name}: {e}") from None
+    return BUILDERS[name](**given)
+
+
+def written(given, paper, at):
+    """A test of papers/<paper>/claims.py: a name, or {name: arguments}."""
+    module = papers.module(paper, "claims")
+    name, arguments = given, None
+    if isinstance(given, dict):
+        ((name, arguments),) = given.items()
+    if not hasattr(module, name):
+        there = hint(name, vars(module))
+        raise ResultError(f"{at}: papers/{paper}/claims.py has no {name!r}; {there}")
+    found = getattr(module, name)
+    return found if arguments is None else found(**arguments)
