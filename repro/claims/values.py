@@ -108,10 +108,10 @@ class Values:
             return self.average(dataset, metric, method, setting, study, rule)
         study = study or self.main(dataset)
         self.asked.add((study, dataset))
-        if dataset in self.closed and scored(metric):
+        at = self.runs.get((study, dataset, method, metric), {})
+        if at and dataset in self.closed and scored(metric):
             raise NotTestable(self.closed[dataset])
         rules = (rule,) if rule else (self.rule, "run")
-        at = self.runs.get((study, dataset, method, metric), {})
         found = {how: x for (how, by), x in at.items() if by in rules}
         if "guest=*" in _split(setting):
             return self.over_guests(found, study, dataset, method, setting, metric)
@@ -135,11 +135,12 @@ class Values:
 
     def average(self, datasets, metric, *run):
         """The mean over data sets, seed by seed; run: the rest of `get`'s arguments."""
+        each, (method, *how) = [], run
         for d in datasets:
-            if d in self.closed and scored(metric):
-                raise NotTestable(f"{d}, one of {len(datasets)}: {self.closed[d]}")
-        method, *how = run
-        each = [self.get(metric, method, d, *how) for d in datasets]
+            try:
+                each.append(self.get(metric, method, d, *how))
+            except NotTestable as e:
+                raise NotTestable(f"{d}, one of {len(datasets)}: {e}") from None
         return together(each, f"{' '.join(datasets)} {method} {metric}")
 
     def over_guests(self, found, study, dataset, method, setting, metric):
@@ -250,7 +251,7 @@ def scored(metric):
 def say(metric, x):
     """A number in the digits of its metric."""
     form = (
-        ".2f"
+        "z.2f"
         if METRICS[metric].unit in ("%", "points")
         else ".4f"
         if "gini" in metric

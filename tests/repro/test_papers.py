@@ -63,16 +63,16 @@ def test_a_module_is_imported_once_and_its_functions_are_pickled():
     made = papers.module("fft-gp", "claims")
     assert made.__name__ == "papers.fft_gp.claims" in sys.modules
     assert papers.module("fft-gp", "claims") is made
-    assert pickle.loads(pickle.dumps(made.name)) is made.name
+    assert pickle.loads(pickle.dumps(made.below)) is made.below
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["forkserver", "spawn"])
 def test_a_process_of_a_pool_finds_the_functions_of_a_paper(how, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    f = papers.module("fft-gp", "claims").name
+    f = papers.module("equfl", "claims").percent
     with ProcessPoolExecutor(1, mp_context=get_context(how)) as pool:
-        assert pool.submit(f, ("FFT-GP", "eta=0")).result() == "FFT-GP eta=0"
+        assert pool.submit(f, "EO").result() == "EO_improvement_pct"
 
 
 def test_a_metric_is_explained_once(monkeypatch):
