@@ -7,7 +7,7 @@ place of runs.
 
 from __future__ import annotations
 
-from repro.claims import common, held, pair, positive, say, throughout
+from repro.claims import common, held, positive, say, throughout
 from repro.metrics import METRICS
 
 PLACES = ["PACS", "VLCS", "OfficeHome", "TerraInc", "DomainNet"]
@@ -35,20 +35,6 @@ def above(place, method, own, other):
 def each_above(place, methods, own, other):
     """The same for every method."""
     return throughout({m: above(place, m, own, other) for m in methods})
-
-
-def falls_more(place, method, than):
-    """A weight and the gap a round later are correlated more negatively than in the
-    setting `than` of the same runs.
-    """
-    metric, run = "weight_gap_correlation", {"method": method, "study": "fairness"}
-
-    def test(v):
-        _, x, y = pair(v, metric, run, run | {"setting": than}, place)
-        said = f"{method} {say(metric, x.mean())}, with {than} {say(metric, y.mean())}"
-        return positive(metric, y - x, said, words=("lower", "higher"))
-
-    return test
 
 
 # ---------------------------------------------------------------- printed numbers
