@@ -123,14 +123,14 @@ def all_lowered(place, a):
 def conflict(place):
     """EquFL, aimed at one score, raises another one."""
     tests = {
-        f"{aim} raises {m}": better(m, place, "FedAvg", aimed(aim))
+        f"{m} by {aim}": better(m, place, "FedAvg", aimed(aim))
         for aim, m in itertools.permutations(SCORES, 2)
     }
 
     def test(v):
         found = {k: seen(raised, v) for k, raised in tests.items()}
         raised = [k for k, f in found.items() if f.holds == "yes"]
-        told = "; ".join([counted(found), *raised])
+        told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
         return one_of(found)._replace(evidence=told)
 
     return test
