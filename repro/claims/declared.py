@@ -21,11 +21,12 @@ family of claims, one for each case of its grid:
       family: best                     for a key that says too little without its case
 
 A field that an entry does not give is taken from the case, as place: from a grid of
-places. A test is {builder: its arguments}, builders being those of repro.claims.builders; where
-an argument is a test, or a list or mapping of tests, it is written the same way. Words
-in braces are replaced by the case; a value that is one word in braces keeps its type.
-Tests that follow no pattern are functions of papers/<paper>/claims.py: {python: name},
-or {python: {name: arguments}} for a function that builds the test.
+places. A test is {builder: its arguments}, builders being those of
+repro.claims.builders; where an argument is a test, or a list or mapping of tests, it is
+written the same way. Words in braces are replaced by the case; a value that is one word
+in braces keeps its type. Tests that follow no pattern are functions of
+papers/<paper>/claims.py: {python: name}, or {python: {name: arguments}} for a function
+that builds the test.
 """
 
 from __future__ import annotations
