@@ -286,15 +286,18 @@ def flat(metric, place, method, axis, study, margin):
     """Along an axis of a study, "E", no value is farther than the margin from their
     mean, seed by seed.
     """
+    return even(metric, lambda v: v.axis(metric, method, place, axis, study), margin)
+
+
+def even(metric, along, margin):
+    """Along an axis no value is farther than the margin from their mean, seed by seed;
+    as for `rising`.
+    """
 
     def test(v):
-        # [S, values]
-        x = pd.DataFrame(v.axis(metric, method, place, axis, study)).dropna()
+        x = pd.DataFrame(along(v)).dropna()  # [S, values]
         if not len(x):
-            raise NotRun(
-                f"{study} {place} {method} {metric} at all values of {axis} "
-                "for one seed"
-            )
+            raise NotRun(f"{metric} at all values of an axis for one seed")
         away = x.sub(x.mean(axis=1), axis=0)
         found = {
             at: equal(metric, d, f"{at} off the mean", margin) for at, d in away.items()
