@@ -154,7 +154,7 @@ def joined(found, evidence, p=None):
     rest = {f.holds for f in parts} - {"not testable"}
     if holds == "undecided" and blind and rest <= {"yes", "alike"}:
         where = [name for name, f in found.items() if f in blind]
-        reason = f"{blind[0].reason} ({', '.join(where)})"
+        reason = f"{blind[0].reason} ({', '.join(map(str, where))})"
         return Finding("not testable", evidence, missing, reason)
     last = decisive(parts, holds)
     needs = max_needs(parts) if holds == "undecided" and not missing else math.nan
