@@ -189,8 +189,8 @@ def turned(f):
 
 
 def listed(found):
-    """Findings one after the other, each with its verdict."""
-    return " | ".join(f"{f.holds}: {f.evidence}" for f in found)
+    """Findings one after the other, each with its verdict; like ones once."""
+    return " | ".join(dict.fromkeys(f"{f.holds}: {f.evidence}" for f in found))
 
 
 def counted(found):
