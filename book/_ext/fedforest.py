@@ -42,7 +42,7 @@ def forest(rows):
     """A family of claims: a panel for each kind of effect, and the table."""
     rows = sorted(filter(drawable, rows), key=lambda r: -float(r["effect"]))
     shared, labels = told_apart([prose(r["claim"]) for r in rows])
-    title = shared or rows[0]["family"]
+    title = shared or named(rows[0])
     panels = {}
     for r, label in zip(rows, labels):
         name = "points" if unit(r) == "points" else nice("metric", r["metric"])
@@ -56,6 +56,12 @@ def forest(rows):
         f'<details class="more"><summary>As a table</summary>{listed(rows, labels)}'
         "</details></figure>"
     )
+
+
+def named(r):
+    """A family whose sentences share no word: "FedGA: trigger cheaper"."""
+    rest = r["family"].removeprefix(f"{r['paper']}-").replace("-", " ")
+    return f"{nice('paper', r['paper'])}: {rest}"
 
 
 def listed(rows, labels):

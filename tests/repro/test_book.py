@@ -57,11 +57,11 @@ FILES = {
         fedga-lost | fedga-lost | paper | | | not run | no run of it | | | | | | | | | | | It is lost.""",
     ),
     "verdicts-errors": (
-        "verdict_of truth shape looks yes no alike undecided seeds".split(),
+        "verdict_of truth shape looks yes no alike undecided seeds wrong".split(),
         """
-        verdict_of | truth | shape | looks | yes | no | alike | undecided | seeds
-        better | no difference | normal | 5 10 20 40 | 0.024 | 0.025 | 0.6 | 0.351 | 18.2
-        best of nine | 1 sd | skewed | 5 10 20 40 | 0.9 | 0 | 0.02 | 0.08 | 14""",
+        verdict_of | truth | shape | looks | yes | no | alike | undecided | seeds | wrong
+        better | no difference | normal | 5 10 20 40 | 0.024 | 0.025 | 0.6 | 0.351 | 18.2 | 0.049
+        best of nine | 1 sd | skewed | 5 10 20 40 | 0.9 | 0 | 0.02 | 0.08 | 14 | 0""",
     ),
     "artefacts": (
         artefacts.COLUMNS,
@@ -801,7 +801,8 @@ def test_what_verdicts_mean_is_said_for_each_of_them():
 def test_shares_of_errors_are_printed_and_drawn(built):
     table = re.search(r'<table class="plain errors">.*?</table>', built.looks, re.S)[0]
     seen = text_of(table)
-    assert "better no difference normal 2.4 2.5 60.0 35.1 18.2" in seen
+    assert "better no difference normal 2.4 2.5 60.0 35.1 4.9 18.2" in seen
+    assert "at most 4.9 % are wrong" in text_of(built.looks)
     assert '<span class="v-alike" style="flex:60"></span>' in table
     assert "gini 0.01 a hundredth of the way" in text_of(built.looks)
 
