@@ -17,6 +17,8 @@ A paper is a folder of papers/ with a paper.yaml:
     switches    those that tell methods apart and not tables
     rule        the selection rule by which its claims and deviations are judged
     main        {study: the data sets on which it has all methods}
+    gate        what its tasks are held against; regime: what its regimes need; both
+                are explained in repro/regimes.py
     headline    {studies, methods, settings, metrics} of metrics.json
 
 Beside it lie reported.csv (what it prints), deviations.yaml (where we leave it),
@@ -48,6 +50,8 @@ FIELDS = (
     "switches",
     "rule",
     "main",
+    "gate",
+    "regime",
     "headline",
 )
 NEEDED = ("order", "title", "rule", "main", "headline")
@@ -102,7 +106,8 @@ def _read(path: Path) -> dict:
     if lost := set(NEEDED) - set(said):
         raise PaperError(f"{path}: {min(lost)} is missing")
     lists = ("controls", "datasets", "views", "axes", "switches")
-    return dict.fromkeys(lists, ()) | {"reference": "FedAvg"} | said
+    usual = {"reference": "FedAvg", "gate": {}, "regime": {}}
+    return dict.fromkeys(lists, ()) | usual | said
 
 
 def each(field: str) -> dict[str, object]:

@@ -5,6 +5,7 @@ flat, groups, domains. The order of METHODS is that of tables.
 """
 
 from .base.alone import Local
+from .base.centralised import Centralised
 from .base.fedavg import FedAvg, Uniform
 from .base.fedprox import FedProx
 from .base.finetune import FedAvgFT, FedProxFT
@@ -71,6 +72,7 @@ METHODS = {
     "pFedHN": PFedHN,
     # base: controls and fine-tuning
     "Local": Local,
+    "Centralised": Centralised,
     "FedAvg-P": FedAvgP,
     "FedProx-P": FedProxP,
     "FedAvg-FT": FedAvgFT,

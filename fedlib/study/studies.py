@@ -107,9 +107,15 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
                 texts = as_text(spec, method, kw)
                 out += [
                     Cell(*what, method, setting, seed, kind, *texts)
-                    for seed in range(study["seeds"])
+                    for seed in seeds_of(study["seeds"])
                 ]
     return out, study, tier
+
+
+def seeds_of(seeds):
+    """The seeds of a study: 5 are 0 .. 4, {pilot: 3} are 1000 .. 1002."""
+    pilot = isinstance(seeds, dict)
+    return range(PILOT, PILOT + seeds["pilot"]) if pilot else range(seeds)
 
 
 def methods_on(dataset, study, paper, tier, at):
