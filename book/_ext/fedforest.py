@@ -94,7 +94,7 @@ def forests(directive, table, least=1):
     """Every family of a table with at least so many claims to draw."""
     found = families(table).values()
     drawn = [f for f in found if len(list(filter(drawable, f))) >= least]
-    return markers(directive) * bool(drawn), [forest(f) for f in drawn]
+    return markers(directive) if drawn else "", [forest(f) for f in drawn]
 
 
 class Forest(Table):
