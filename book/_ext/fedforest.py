@@ -13,6 +13,8 @@ from fedeffects import (
 from fedplot import Axis, markers, picture
 from fedtables import Table
 
+from repro.metrics import METRICS
+
 FEW = 12  # rows of a family that are shown at once
 
 
@@ -45,8 +47,7 @@ def forest(rows):
     title = shared or named(rows[0])
     panels = {}
     for r, label in zip(rows, labels):
-        name = "points" if unit(r) == "points" else nice("metric", r["metric"])
-        panels.setdefault((name, r.get("kind")), []).append((r, label))
+        panels.setdefault((quantity(r), r.get("kind")), []).append((r, label))
     drawn = "".join(
         panel([r for r, _ in mine], [x for _, x in mine], title, name)
         for (name, _), mine in panels.items()
@@ -56,6 +57,14 @@ def forest(rows):
         f'<details class="more"><summary>As a table</summary>{listed(rows, labels)}'
         "</details></figure>"
     )
+
+
+def quantity(r):
+    """What an axis shows: differences of different quantities have different axes."""
+    known = METRICS.get(r["metric"])
+    if unit(r) == "points" or (known and known.kind == "bias"):
+        return unit(r) or "bias"
+    return nice("metric", r["metric"])
 
 
 def named(r):

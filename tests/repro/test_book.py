@@ -46,7 +46,7 @@ FILES = {
         """
         key | family | by | section | quote | holds | reason | gain | metric | effect | lo | hi | n_seeds | margin | printed | q | needs | claim
         fedga-best | fedga-best | ours | | | yes | | | best_gini | 0.0512 | 0.03 | 0.07 | 10 | 0.01 | | 0.0002 | | FedGA is better, best_gini: cifar01.
-        fedga-best-b | fedga-best | paper | Section 4.2 | It is better. | no | | excluded | mean_acc | -1.5 | -2 | -1 | 5 | 1 | 3 | 0.9 | | FedGA is better, mean_acc: a.
+        fedga-best-b | fedga-best | paper | 4.2 | It is better. | no | | excluded | mean_acc | -1.5 | -2 | -1 | 5 | 1 | 3 | 0.9 | | FedGA is better, mean_acc: a.
         fedga-best-c | fedga-best | paper | Section 4.2 | | alike | | | mean_acc | 0.1 | -0.4 | 0.6 | 20 | 1 | | 0.4 | | FedGA is better, mean_acc: b.
         fedga-best-d | fedga-best | paper | | | undecided | | contained | mean_acc | 2 | -90 | 94 | 5 | 1 | 2.5 | 0.3 | 20 | FedGA is better, mean_acc: c.
         fedga-best-e | fedga-best | paper | | | undecided | | | mean_acc | 0.5 | -1.5 | 2.5 | 40 | 1 | | 0.3 | 57 | FedGA is better, mean_acc: d.
