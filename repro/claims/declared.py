@@ -15,8 +15,7 @@ family of claims, one for each case of its grid:
                     rivals: [FedAvg, FedProx]}}
       section: "5.2"                   where the paper says so, and in its own words;
       quote: "FedGA attains ..."       or by: ours
-      place: "{dataset}"               whose kind of data stands beside it; if not said,
-                                       that of the name `dataset` of the grid
+      place: "{dataset}"               whose kind of data stands beside it
       study: ""                        a study that is not the main one
       family: best                     for a key that says too little without its case
 
@@ -102,7 +101,7 @@ def family(paper, entry, at):
             said["artefact"],
             said["text"],
             test_of(said["test"], paper, where),
-            said.get("place", case.get("dataset", "none")),
+            said.get("place", "none"),
             said.get("by", "paper"),
             said.get("study", ""),
             bool(said.get("printed")),
