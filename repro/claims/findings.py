@@ -168,7 +168,7 @@ def decisive(parts, holds):
         return min(parts, key=lambda f: strength(f).no)
     with_span = [f for f in parts if f.span is not None] or parts
     if holds == "alike":
-        return max(with_span, key=lambda f: min(strength(f).yes, strength(f).alike))
+        return max(with_span, key=lambda f: (f.holds == "alike", strength(f).yes))
     return max(
         with_span, key=lambda f: (strength(f).yes, -f.span.mean if f.span else 0)
     )

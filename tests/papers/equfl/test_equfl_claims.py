@@ -260,7 +260,8 @@ def test_best(place, m):
     got = one(key, mine, *rivals(m, place, 0.2, change={"Reweight": 0.05}))
     assert got.holds == "no" and "Reweight decides" in got.evidence
     near = rivals(m, place, 0.2, change={"FedFB": 0.1003})
-    assert holds(key, mine, *near) == "alike"
+    got = one(key, mine, *near)
+    assert got.holds == "alike" and "FedFB decides" in got.evidence
     some = one(key, mine, *rivals(m, place, 0.2)[:-1])
     assert some.holds == "undecided" and "not run: Uniform-update" in some.evidence
 
