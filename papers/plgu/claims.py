@@ -54,13 +54,13 @@ def one_everywhere(metric, cohorts, methods, view, rivals):
 def ahead(metric, place, run, rivals, setting):
     """A run is better than every rival at another setting."""
     others = {r: {"method": r, "setting": setting} for r in rivals}
-    return over(metric, place, run, others)
+    return over(metric, place, run, others, "rivals")
 
 
-def over(metric, place, run, others, least=0.0):
+def over(metric, place, run, others, what="other values"):
     """A run is better than each of several others, {name: run}."""
-    tests = {at: better(metric, place, run, b, least) for at, b in others.items()}
-    return lambda v: strongest(v, tests)
+    tests = {at: better(metric, place, run, b) for at, b in others.items()}
+    return lambda v: strongest(v, tests, what)
 
 
 # ---------------------------------------------------------------- printed numbers
@@ -159,7 +159,7 @@ def others_kept(place, view, study, least):
         tests = {
             f"D={k}": better(MEAN, place, runs[k], base, least) for k in sorted(between)
         }
-        return strongest(v, tests)
+        return strongest(v, tests, "other values")
 
     return test
 
