@@ -19,7 +19,6 @@ from repro.claims import (
     NotRun,
     NotTestable,
     better,
-    both,
     common,
     counted,
     equal,
@@ -112,19 +111,27 @@ def everywhere(rivals):
 
 def all_lowered(place, a):
     """Run a has all four scores below FedAvg's."""
-    return throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
+    whole = throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
+
+    def test(v):
+        f = whole(v)
+        return f._replace(evidence=f"lower than FedAvg's: {f.evidence}")
+
+    return test
 
 
 def conflict(place):
     """EquFL, aimed at one score, raises another one."""
     tests = {
-        f"{aim} raises {m}": better(m, place, "FedAvg", aimed(aim))
+        f"{m} by {aim}": better(m, place, "FedAvg", aimed(aim))
         for aim, m in itertools.permutations(SCORES, 2)
     }
 
     def test(v):
         found = {k: seen(raised, v) for k, raised in tests.items()}
-        return one_of(found)._replace(evidence=counted(found))
+        raised = [k for k, f in found.items() if f.holds == "yes"]
+        told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
+        return one_of(found)._replace(evidence=told)
 
     return test
 
@@ -210,7 +217,9 @@ def minor(metric, place, regular):
 
     def test(v):
         x = improvement(v, metric, place, regular)
-        said = f"{name(regular)} improves {metric} by {x.mean():.1f}%, bound {MINOR:g}"
+        said = (
+            f"{name(regular)} improves {metric} by {x.mean():.1f}% against {MINOR:g}%"
+        )
         return positive(percent(metric), MINOR - x, said, 0.0, ("less", "more"))
 
     return answering(place, regular, test)
@@ -304,13 +313,18 @@ def swept(v, metric, method, axis):
     return out
 
 
+def means(x):
+    """Improvements along an axis in words, each over its seeds with a FedAvg."""
+    return ", ".join(f"{s.mean():.1f}% at {k:g}" for k, s in x.items())
+
+
 def helps(metric, axis):
     """At every value of an axis EquFL improves on FedAvg."""
 
     def test(v):
         x = swept(v, metric, "EquFL", axis)
         found = {f"{k:g}": positive(percent(metric), s, "") for k, s in x.items()}
-        return joined(found, counted(found))
+        return joined(found, f"{means(x)}; lowered: {counted(found)}")
 
     return test
 
@@ -398,14 +412,13 @@ def grows(metric, axis, method="EquFL"):
     def test(v):
         x = swept(v, metric, method, axis)
         whole = rising(percent(metric), lambda _: x, ("grows", "shrinks"))(v)
-        steps = [ends(x, *two) for two in itertools.pairwise(x)]
-        held_back = [
-            positive(
-                percent(metric), b - a + STEP, f"{said}, beside {STEP:g} points back"
-            )
-            for a, b, said in steps
-        ]
-        return both([whole, *held_back])
+        found = {"as a whole": whole}
+        for at in itertools.pairwise(x):
+            a, b, said = ends(x, *at)
+            step = positive(percent(metric), b - a + STEP, said)
+            found["from {:g} to {:g}".format(*at)] = step
+        told = f"{means(x)}; steady growth: {counted(found)}; {whole.evidence}"
+        return joined(found, told)
 
     return test
 
@@ -420,7 +433,7 @@ def linear(metric, axis):
             raise NotTestable(
                 f"the improvement of {metric} is the same at every {axis}"
             )
-        said = f"correlation {r.mean():.2f}, bound {LINEAR:g}"
+        said = f"correlation {r.mean():.2f} against {LINEAR:g}"
         return positive("linearity", r - LINEAR, said, 0.0, ("above", "below"))
 
     return test

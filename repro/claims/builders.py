@@ -319,6 +319,8 @@ def rising(metric, along, words=("rises", "falls"), margin=None):
         x = pd.DataFrame(along(v)).dropna()
         if x.shape[1] < 2 or not len(x):
             raise NotRun(f"{metric} at two values of an axis for one seed")
+        if (x.max(axis=1) == x.min(axis=1)).all():
+            raise NotTestable(f"{METRICS[metric].what}: the same at every value")
         at = x.columns.to_numpy(float)
         slopes = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
         said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"

@@ -153,8 +153,8 @@ def joined(found, evidence, p=None):
     blind = [f for f in parts if f.holds == "not testable"]
     rest = {f.holds for f in parts} - {"not testable"}
     if holds == "undecided" and blind and rest <= {"yes", "alike"}:
-        where = [name for name, f in found.items() if f in blind]
-        reason = f"{blind[0].reason} ({', '.join(where)})"
+        where = ", ".join(str(name) for name, f in found.items() if f in blind)
+        reason = f"{blind[0].reason} ({where})"
         return Finding("not testable", evidence, missing, reason)
     last = decisive(parts, holds)
     needs = max_needs(parts) if holds == "undecided" and not missing else math.nan

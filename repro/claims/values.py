@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlib.study.studies import PILOT
+from fedlib.study.seeds import PILOT
 from repro import papers
 from repro.ledger import METRICS, ResultError
 
