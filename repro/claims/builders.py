@@ -196,8 +196,8 @@ def best(metric, place, rivals, method, least=0.0, **of):
 def strongest(v, tests, what="rivals"):
     """All of several comparisons with rivals as one: {rival: test} -> Finding.
 
-    what: the rivals in words, as "other values". Alike: nowhere worse by the margin, and
-    ahead of some rival by less than it.
+    what: the rivals, in words. Alike: nowhere worse by the margin, and ahead of some
+    rival by less than it.
     """
     found = {r: seen(test, v) for r, test in tests.items()}
     spans = {r: f for r, f in found.items() if f.span is not None}
