@@ -193,10 +193,11 @@ def best(metric, place, rivals, method, least=0.0, **of):
     return test
 
 
-def strongest(v, tests):
+def strongest(v, tests, what="rivals"):
     """All of several comparisons with rivals as one: {rival: test} -> Finding.
 
-    Alike: nowhere worse by the margin, and ahead of some rival by less than it.
+    what: the rivals, in words. Alike: nowhere worse by the margin, and ahead of some
+    rival by less than it.
     """
     found = {r: seen(test, v) for r, test in tests.items()}
     spans = {r: f for r, f in found.items() if f.span is not None}
@@ -207,7 +208,7 @@ def strongest(v, tests):
     lost = [r for r, x in found.items() if x.holds == "not run"]
     own, whole = (later(x.holds, x.needs) for x in (spans[r], f))
     said = spans[r].evidence.removesuffix(own) + whole
-    text = f"of {len(found)} rivals {r} decides: {said}"
+    text = f"of {len(found)} {what} {r} decides: {said}" if len(found) > 1 else said
     return f._replace(evidence=text + lacking(lost), missing=tuple(lost))
 
 
