@@ -154,19 +154,21 @@ def packable(paper, name, runs, anew):
         )
     for c, r in found.values():
         refuse(c, r)
-    logs = spec.get("logs", {})
+    logs, order = spec.get("logs", {}), sorted({c.seed for c in todo})
     return [
-        (i, described(paper, name, c), kept(r, c.seed, logs))
+        (i, described(paper, name, c), kept(r, order.index(c.seed), logs))
         for i, (c, r) in found.items()
     ]
 
 
-def kept(r, seed, seeds):
+def kept(r, place, seeds):
     """The record without the logs per client that are kept for fewer seeds: seeds {name
-    of a log: how many}.
+    of a log: how many}; place: of its seed among the study's.
     """
     per_client = [k for k, v in r.logs.items() if v.ndim > 1]
-    return packing.without(r, [k for k in per_client if seed >= seeds.get(k, math.inf)])
+    return packing.without(
+        r, [k for k in per_client if place >= seeds.get(k, math.inf)]
+    )
 
 
 def described(paper, name, cell):

@@ -42,7 +42,8 @@ def study(
     not theirs.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
-    full = {c.id for c in cells(paper, name, path, "paper", **changes)[0]}
+    same = changes | {"seeds": sorted({c.seed for c in todo})}
+    full = {c.id for c in cells(paper, name, path, "paper", **same)[0]}
     tiers = ["paper" if c.id in full else tier for c in todo]
     if mine:
         todo = [dataclasses.replace(c, mine=guard.salt()) for c in todo]

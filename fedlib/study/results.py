@@ -22,6 +22,7 @@ from ..core.types import Key, Look, Metric
 from ..measures import bias, curves, metrics, selection
 from ..methods import METHODS
 from . import TIERS, table
+from .seeds import seeds_of
 from .studies import Cell, kind_of, load, root, tiered
 
 MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
@@ -417,7 +418,9 @@ def declared_values(spec, dataset, studies):
     paper.
     """
     runs = (
-        tiered(s, "paper")["seeds"] for s in studies.values() if dataset in s["tasks"]
+        len(seeds_of(tiered(s, "paper")["seeds"], name))
+        for name, s in studies.items()
+        if dataset in s["tasks"]
     )
     return {
         "learning_rate": spec["train"]["lr"],

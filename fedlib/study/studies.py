@@ -14,19 +14,20 @@ from dataclasses import dataclass
 
 from ..core import errors
 from ..methods import METHODS
-from . import identity
+from . import TIERS, identity
+from . import seeds as seeds_
 from .parameters import (
     RUN,
     STUDY,
+    by_tier,
     given,
     load,
     of_tier,
     place,
+    plain,
     refuse,
     tiered,
 )
-
-PILOT = 1000  # seeds from here on choose hyper-parameters, and never decide a claim
 
 
 @dataclass(frozen=True)
@@ -53,24 +54,49 @@ class Cell:
 
 
 # ---------------------------------------------------------------- hyper-parameters
-def settings(kwargs, paper, tier="paper"):
+def settings(kwargs, paper, tier="paper", task="", tasks=(), at=""):
     """One method's entry -> [(setting, hyper-parameters)].
 
     Lists span a grid; a list of entries is variants. A value "$name" is the paper's
-    knob of that name, a value {small: 2, paper: 5} that of the tier; the latter is no
-    variant and not named in the setting, unless it is a list.
+    knob of that name, a value {small: 2, paper: 5} that of the tier, a value
+    {pacs: 0.05, officehome: 0.1} that of the task, one of the study's `tasks`; the
+    latter two are no variants and not named in the setting, unless they are lists.
     """
     out, several = [], isinstance(kwargs, list)
     for entry in kwargs if several else [kwargs]:
         entry = given(entry or {}, paper)
-        tiers = {k for k, v in entry.items() if isinstance(v, dict) and "name" not in v}
-        entry = {k: of_tier(v, tier, k) if k in tiers else v for k, v in entry.items()}
-        axes = [k for k, v in entry.items() if isinstance(v, list)]
-        named = [k for k in entry if k in axes or (several and k not in tiers)]
-        for point in itertools.product(*[entry[k] for k in axes]):
-            full = entry | dict(zip(axes, point))
+        chosen = {k: choose(k, v, tier, task, tasks, at) for k, v in entry.items()}
+        fixed = {k for k in entry if entry[k] is not chosen[k]}
+        axes = [k for k, v in chosen.items() if isinstance(v, list)]
+        named = [k for k in entry if k in axes or (several and k not in fixed)]
+        for point in itertools.product(*[chosen[k] for k in axes]):
+            full = chosen | dict(zip(axes, point))
             out.append((";".join(word(k, full[k]) for k in named), full))
     return out
+
+
+def choose(name, value, tier, task, tasks, at):
+    """What a hyper-parameter by tier or by task is here; others as they are."""
+    if not isinstance(value, dict) or "name" in value:
+        return value
+    at = f"{at}: {name} = {value}".removeprefix(": ")
+    odd = [k for k in value if k not in TIERS and k not in tasks]
+    if odd:
+        raise ValueError(
+            f"{at}: {odd[0]!r} is neither a tier ({', '.join(TIERS)}) nor a task of "
+            f"the study ({', '.join(tasks)}){errors.nearest(str(odd[0]), tasks)}"
+        )
+    if by_tier(value) or not value:
+        inner = of_tier(value, tier, name)
+    elif any(k in TIERS for k in value):
+        raise ValueError(
+            f"{at} mixes tiers with tasks; give values by tier, and by task below one"
+        )
+    elif task not in value:
+        raise ValueError(f"{at} has no value for the task {task!r}; give one")
+    else:
+        inner = value[task]
+    return choose(name, inner, tier, task, tasks, at)
 
 
 def word(k, v):
@@ -92,38 +118,55 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
     tier = tier or tree["tier"]
     at = f"{path}, with papers/*/studies.yaml beside it,"
     p = found(paper, tree, f"{at} has no")
-    study = tiered(found(name, p["studies"], f"{at} has no"), tier) | changes
+    entry = found(name, p["studies"], f"{at} has no")
+    study = tiered(entry, tier) | changes
+    every = [*dict.fromkeys([*names_of(entry), *study["tasks"]])]
     at = f"{place(path, paper)}: studies.{name}"
     refuse(study, STUDY, at)
+    more = {}
+    if tier == "small" and "seeds" not in changes:
+        more = seeds_.added(path, paper, datasets(p)).get(name, {})
+    own_seeds = seeds_.seeds_of(study["seeds"], at)
     out = []
     for dataset in study["tasks"]:
-        entry = found(dataset, p["tasks"], f"{at} names the task")
-        own, papers = tiered(entry, tier), tiered(entry, "paper")
+        task = found(dataset, p["tasks"], f"{at} names the task")
+        own, papers = tiered(task, tier), tiered(task, "paper")
         what = dataset, own.get("label", dataset)
         kind = kind_of(root(own["data"]), root(papers["data"]))
+        seeds = own_seeds
+        if dataset in more:
+            seeds = seeds_.grown(seeds, more[dataset], at)
         for where, spec in points(parts(own, study, dataset)):
-            for method, how, kw in methods_on(dataset, study, p, tier, at):
+            tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in seeds}
+            for method, how, kw in methods_on(dataset, study, p, tier, at, every):
                 setting = ";".join(filter(None, (where, how)))
-                texts = as_text(spec, method, kw)
                 out += [
-                    Cell(*what, method, setting, seed, kind, *texts)
-                    for seed in seeds_of(study["seeds"])
+                    Cell(*what, method, setting, seed, kind, *as_text(t, method, kw))
+                    for seed, t in tasks.items()
                 ]
     return out, study, tier
 
 
-def seeds_of(seeds):
-    """The seeds of a study: 5 are 0 .. 4, {pilot: 3} are 1000 .. 1002."""
-    pilot = isinstance(seeds, dict)
-    return range(PILOT, PILOT + seeds["pilot"]) if pilot else range(seeds)
+def names_of(study):
+    """The names of a study's tasks, at whatever tier."""
+    lists = [study.get("tasks"), *((study.get(t) or {}).get("tasks") for t in TIERS)]
+    lists = [x for v in lists for x in (v.values() if by_tier(v) else [v])]
+    return [*dict.fromkeys(task for x in lists for task in x or ())]
 
 
-def methods_on(dataset, study, paper, tier, at):
+def datasets(paper):
+    """{study: its data sets at tier small} of a paper's tree."""
+    own = lambda s: (s.get("small") or {}).get("tasks", s["tasks"])
+    return {k: [*plain(own(s), "small", k)] for k, s in paper["studies"].items()}
+
+
+def methods_on(dataset, study, paper, tier, at, tasks=()):
     """(method, setting, hyper-parameters) of all that run on a data set."""
     for method, entry in study["methods"].items():
         found(method, METHODS, f"{at} names the method")
         if dataset not in study.get("without", {}).get(method, ()):
-            for setting, kwargs in settings(entry, paper, tier):
+            where = dataset, tasks, f"{at}.methods.{method}"
+            for setting, kwargs in settings(entry, paper, tier, *where):
                 yield method, setting, kwargs
 
 

@@ -19,7 +19,6 @@ from repro.claims import (
     NotRun,
     NotTestable,
     better,
-    both,
     common,
     counted,
     equal,
@@ -112,19 +111,27 @@ def everywhere(rivals):
 
 def all_lowered(place, a):
     """Run a has all four scores below FedAvg's."""
-    return throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
+    whole = throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
+
+    def test(v):
+        f = whole(v)
+        return f._replace(evidence=f"lower than FedAvg's: {f.evidence}")
+
+    return test
 
 
 def conflict(place):
     """EquFL, aimed at one score, raises another one."""
     tests = {
-        f"{aim} raises {m}": better(m, place, "FedAvg", aimed(aim))
+        f"{m} by {aim}": better(m, place, "FedAvg", aimed(aim))
         for aim, m in itertools.permutations(SCORES, 2)
     }
 
     def test(v):
         found = {k: seen(raised, v) for k, raised in tests.items()}
-        return one_of(found)._replace(evidence=counted(found))
+        raised = [k for k, f in found.items() if f.holds == "yes"]
+        told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
+        return one_of(found)._replace(evidence=told)
 
     return test
 
@@ -210,7 +217,9 @@ def minor(metric, place, regular):
 
     def test(v):
         x = improvement(v, metric, place, regular)
-        said = f"{name(regular)} improves {metric} by {x.mean():.1f}%, bound {MINOR:g}"
+        said = (
+            f"{name(regular)} improves {metric} by {x.mean():.1f}% against {MINOR:g}%"
+        )
         return positive(percent(metric), MINOR - x, said, 0.0, ("less", "more"))
 
     return answering(place, regular, test)
@@ -304,13 +313,18 @@ def swept(v, metric, method, axis):
     return out
 
 
+def means(x):
+    """Improvements along an axis in words, each over its seeds with a FedAvg."""
+    return ", ".join(f"{s.mean():.1f}% at {k:g}" for k, s in x.items())
+
+
 def helps(metric, axis):
     """At every value of an axis EquFL improves on FedAvg."""
 
     def test(v):
         x = swept(v, metric, "EquFL", axis)
         found = {f"{k:g}": positive(percent(metric), s, "") for k, s in x.items()}
-        return joined(found, counted(found))
+        return joined(found, f"{means(x)}; lowered: {counted(found)}")
 
     return test
 
@@ -398,14 +412,13 @@ def grows(metric, axis, method="EquFL"):
     def test(v):
         x = swept(v, metric, method, axis)
         whole = rising(percent(metric), lambda _: x, ("grows", "shrinks"))(v)
-        steps = [ends(x, *two) for two in itertools.pairwise(x)]
-        held_back = [
-            positive(
-                percent(metric), b - a + STEP, f"{said}, beside {STEP:g} points back"
-            )
-            for a, b, said in steps
-        ]
-        return both([whole, *held_back])
+        found = {"as a whole": whole}
+        for at in itertools.pairwise(x):
+            a, b, said = ends(x, *at)
+            step = positive(percent(metric), b - a + STEP, said)
+            found["from {:g} to {:g}".format(*at)] = step
+        told = f"{means(x)}; steady growth: {counted(found)}; {whole.evidence}"
+        return joined(found, told)
 
     return test
 
@@ -420,7 +433,7 @@ def linear(metric, axis):
             raise NotTestable(
                 f"the improvement of {metric} is the same at every {axis}"
             )
-        said = f"correlation {r.mean():.2f}, bound {LINEAR:g}"
+        said = f"correlation {r.mean():.2f} against {LINEAR:g}"
         return positive("linearity", r - LINEAR, said, 0.0, ("above", "below"))
 
     return test
@@ -453,46 +466,43 @@ def table(reported, artefacts, index, columns, **where):
     )
 
 
+def each_row(x, good, said):
+    """A sentence about every row of a table, which must be good."""
+    names = [at if isinstance(at, str) else " ".join(at) for at in x.index]
+    return held({n: (good(r), said(r)) for n, (_, r) in zip(names, x.iterrows())})
+
+
 def cal_below_eo(reported):
     """One model's CAL is at most its gap of true positives, and that at most its EO;
     of EquFL Table VI alone has one model in all columns.
     """
-    x = table(
-        reported,
-        r"Table (II|V|VI)(\(.\))?$",
-        ["artefact", "method", "setting"],
-        "metric",
-    )
-    whole = [at for at in x.index if at[0] == "Table VI" or at[1] != "EquFL"]
-    return held(
-        {
-            f"{at[0]} {at[1]}": (r.CAL <= r.EO, f"{r.CAL:g} and {r.EO:g}")
-            for at, r in x.loc[whole].iterrows()
-        }
+    at = ["artefact", "method", "setting"]
+    x = table(reported, r"Table (II|V|VI)(\(.\))?$", at, "metric").droplevel("setting")
+    one_model = [a == "Table VI" or m != "EquFL" for a, m in x.index]
+    return each_row(
+        x[one_model], lambda r: r.CAL <= r.EO, lambda r: f"{r.CAL:g} and {r.EO:g}"
     )
 
 
 def lowest_printed(reported):
     x = table(reported, GROUPED, ["artefact", "metric"], "method")
-    return held(
-        {
-            " ".join(at): (
-                r.idxmin() == "EquFL",
-                f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}",
-            )
-            for at, r in x.iterrows()
-        }
-    )
+    said = lambda r: f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}"
+    return each_row(x, lambda r: r.idxmin() == "EquFL", said)
 
 
 def below_printed(reported):
     x = table(reported, GROUPED, ["artefact", "metric"], "method")
-    return held(
-        {
-            " ".join(at): (r.EquFL < r.FedAvg, f"{r.EquFL:g} against {r.FedAvg:g}")
-            for at, r in x.iterrows()
-        }
-    )
+    return each_row(x, lambda r: r.EquFL < r.FedAvg, beside_fedavg)
+
+
+def accuracy_printed(reported):
+    x = table(reported, r"Table III\(", ["dataset", "setting"], "method")
+    kept = lambda r: round(r.FedAvg - r.EquFL, 4) <= POINT
+    return each_row(x, kept, beside_fedavg)
+
+
+def beside_fedavg(row):
+    return f"{row.EquFL:g} against {row.FedAvg:g}"
 
 
 def percentages(reported):
@@ -544,17 +554,6 @@ def near_perfect(reported):
     )
 
 
-def accuracy_printed(reported):
-    x = table(reported, r"Table III\(", ["dataset", "setting"], "method")
-    lost = (x.FedAvg - x.EquFL).round(4)
-    return held(
-        {
-            " ".join(at): (lost[at] <= POINT, f"{r.EquFL:g} against {r.FedAvg:g}")
-            for at, r in x.iterrows()
-        }
-    )
-
-
 def four_accuracies(reported):
     x = cells(reported, r"Table III\(", method="EquFL")
     return held(
@@ -591,20 +590,12 @@ def both_rows(artefact, method, setting, good):
 def rising_printed(reported):
     x = table(reported, r"Table XII$", "metric", "setting", method="EquFL")
     x = x[["sigma=0", "sigma#1", "sigma#2", "sigma#3"]]
-    return held(
-        {
-            m: (r.is_monotonic_increasing, " ".join(f"{v:g}" for v in r))
-            for m, r in x.iterrows()
-        }
-    )
+    said = lambda r: " ".join(f"{v:g}" for v in r)
+    return each_row(x, lambda r: r.is_monotonic_increasing, said)
 
 
 def sums(reported):
     x = table(reported, r"Table XI$", "dataset", "metric")
-    parts = x.global_models_MB + x.synthetic_dataset_MB
-    return held(
-        {
-            p: (round(parts[p] - total, 6) == 0, f"{parts[p]:g} and {total:g}")
-            for p, total in x.total_MB.items()
-        }
-    )
+    x["sum"] = (x.global_models_MB + x.synthetic_dataset_MB).round(6)
+    said = lambda r: f"{r['sum']:g} and {r.total_MB:g}"
+    return each_row(x, lambda r: r["sum"] == r.total_MB, said)

@@ -193,10 +193,11 @@ def best(metric, place, rivals, method, least=0.0, **of):
     return test
 
 
-def strongest(v, tests):
+def strongest(v, tests, what="rivals"):
     """All of several comparisons with rivals as one: {rival: test} -> Finding.
 
-    Alike: nowhere worse by the margin, and ahead of some rival by less than it.
+    what: the rivals, in words. Alike: nowhere worse by the margin, and ahead of some
+    rival by less than it.
     """
     found = {r: seen(test, v) for r, test in tests.items()}
     spans = {r: f for r, f in found.items() if f.span is not None}
@@ -207,7 +208,7 @@ def strongest(v, tests):
     lost = [r for r, x in found.items() if x.holds == "not run"]
     own, whole = (later(x.holds, x.needs) for x in (spans[r], f))
     said = spans[r].evidence.removesuffix(own) + whole
-    text = f"of {len(found)} rivals {r} decides: {said}"
+    text = f"of {len(found)} {what} {r} decides: {said}" if len(found) > 1 else said
     return f._replace(evidence=text + lacking(lost), missing=tuple(lost))
 
 
@@ -318,6 +319,8 @@ def rising(metric, along, words=("rises", "falls"), margin=None):
         x = pd.DataFrame(along(v)).dropna()
         if x.shape[1] < 2 or not len(x):
             raise NotRun(f"{metric} at two values of an axis for one seed")
+        if (x.max(axis=1) == x.min(axis=1)).all():
+            raise NotTestable(f"{METRICS[metric].what}: the same at every value")
         at = x.columns.to_numpy(float)
         slopes = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
         said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"

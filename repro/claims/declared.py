@@ -15,17 +15,17 @@ family of claims, one for each case of its grid:
                     rivals: [FedAvg, FedProx]}}
       section: "5.2"                   where the paper says so, and in its own words;
       quote: "FedGA attains ..."       or by: ours
-      place: "{dataset}"               whose kind of data stands beside it; if not said,
-                                       that of the name `dataset` of the grid
+      place: "{dataset}"               whose kind of data stands beside it
       study: ""                        a study that is not the main one
       family: best                     for a key that says too little without its case
 
 A field that an entry does not give is taken from the case, as place: from a grid of
-places. A test is {builder: its arguments}, builders being those of repro.claims.builders; where
-an argument is a test, or a list or mapping of tests, it is written the same way. Words
-in braces are replaced by the case; a value that is one word in braces keeps its type.
-Tests that follow no pattern are functions of papers/<paper>/claims.py: {python: name},
-or {python: {name: arguments}} for a function that builds the test.
+places. A test is {builder: its arguments}, builders being those of
+repro.claims.builders; where an argument is a test, or a list or mapping of tests, it is
+written the same way. Words in braces are replaced by the case; a value that is one word
+in braces keeps its type. Tests that follow no pattern are functions of
+papers/<paper>/claims.py: {python: name}, or {python: {name: arguments}} for a function
+that builds the test.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def family(paper, entry, at):
             said["artefact"],
             said["text"],
             test_of(said["test"], paper, where),
-            said.get("place", case.get("dataset", "none")),
+            said.get("place", "none"),
             said.get("by", "paper"),
             said.get("study", ""),
             bool(said.get("printed")),

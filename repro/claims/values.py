@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlib.study.studies import PILOT
+from fedlib.study.seeds import PILOT
 from repro import papers
 from repro.ledger import METRICS, ResultError
 
@@ -109,10 +109,10 @@ class Values:
         study = study or self.main(dataset)
         self.asked.add((study, dataset))
         at = self.runs.get((study, dataset, method, metric), {})
-        if at and dataset in self.closed and scored(metric):
-            raise NotTestable(self.closed[dataset])
         rules = (rule,) if rule else (self.rule, "run")
         found = {how: x for (how, by), x in at.items() if by in rules}
+        if found and dataset in self.closed and scored(metric):
+            raise NotTestable(self.closed[dataset])
         if "guest=*" in _split(setting):
             return self.over_guests(found, study, dataset, method, setting, metric)
         if setting.endswith("=*"):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedlib.measures.verdicts import LEAST
-from fedlib.study.studies import PILOT
+from fedlib.study.seeds import PILOT
 from repro import judge, ledger
 
 NAN = float("nan")

@@ -127,7 +127,7 @@ def test_a_mean_needs_every_data_set_and_names_the_one_where_nothing_is_learnt()
     t = ahead(OWN, 5 + NOISE, "FFT-GP", RIVALS[OWN], SETS)
     c = check("own-best-all", t[t.dataset != "VLCS"])
     assert c.holds == "not run" and "VLCS" in c.evidence
-    shut = {("fft-gp", "DomainNet"): "nothing is learnt"}
+    shut = {("fft-gp", "small", "DomainNet"): "nothing is learnt"}
     c = check("own-best-all", t, closed=shut)
     assert c.reason == "DomainNet, one of 5: nothing is learnt"
     assert c.tier == "small" and c.runs.count("personal:") == 5
@@ -262,7 +262,7 @@ def test_what_is_missing_is_not_run(key):
 @pytest.mark.parametrize("key", PATTERNS)
 def test_below_the_gate_scores_are_not_testable(key):
     table = made(key, margin(key) * (5 + 0.1 * NOISE))
-    shut = {("fft-gp", table.dataset.iloc[-1]): "nothing is learnt"}
+    shut = {("fft-gp", "small", table.dataset.iloc[-1]): "nothing is learnt"}
     c = check(key, table, closed=shut)
     assert c.holds == "not testable" and "nothing is learnt" in c.reason
 

@@ -1,0 +1,138 @@
+"""The seeds of a study: which they are, what the claims have added, and whether a seed
+draws the data, too.
+
+    seeds: 5               0, 1, 2, 3, 4
+    seeds: [0, 3, 7]       these
+    seeds: {pilot: 3}      1000, 1001, 1002
+
+Pilot seeds are those that choose: hyper-parameters, tasks, variants. They never decide
+a claim, since a choice fits the noise of its own seeds.
+
+papers/<paper>/seeds.yaml, beside studies.yaml, has the seeds that open claims asked for
+(`python -m fedlib decide`): {study: {data set: 10}} are ten seeds in all at tier small.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from ..core import errors
+from .parameters import read
+
+PILOT = 1000  # seeds from here on choose, and never decide
+DRAWS = {  # sources that draw their data -> the argument that says which draw
+    "synthetic": "draw",
+    "census": "draw",
+    "glyphs": "seed",
+    "domains": "seed",
+}
+
+
+# ---------------------------------------------------------------- which seeds
+def seeds_of(given, at):
+    """The seeds [int] of a study's entry `seeds`. Raises ValueError, which begins with
+    the place `at`.
+    """
+    if isinstance(given, dict):
+        if [*given] != ["pilot"] or not is_count(given["pilot"]):
+            raise ValueError(f"{at}: seeds = {given}; {HOW}")
+        return [PILOT + i for i in range(given["pilot"])]
+    seeds = given if isinstance(given, list) else None
+    if is_count(given):
+        seeds = [*range(given)]
+    if not seeds or not all(map(is_seed, seeds)):
+        raise ValueError(f"{at}: seeds = {given}; {HOW}")
+    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
+    if twice:
+        raise ValueError(f"{at}: seeds = {given} names seed {twice[0]} twice")
+    if len({s >= PILOT for s in seeds}) > 1:
+        raise ValueError(
+            f"{at}: seeds = {given} mixes pilot seeds, from {PILOT} on, with seeds "
+            "that decide; give each a study of its own"
+        )
+    return seeds
+
+
+HOW = (
+    "give how many (5), which ones ([0, 3, 7], whole numbers >= 0), or pilot seeds "
+    "({pilot: 3})"
+)
+
+
+def is_seed(v):
+    return isinstance(v, int) and not isinstance(v, bool) and v >= 0
+
+
+def is_count(v):
+    return is_seed(v) and v > 0
+
+
+# ---------------------------------------------------------------- seeds of seeds.yaml
+def file_of(path, paper):
+    """seeds.yaml of a paper, beside the params.yaml `path`."""
+    return Path(path).parent / "papers" / paper / "seeds.yaml"
+
+
+def added(path, paper, datasets):
+    """{study: {data set: seeds in all}} of seeds.yaml; nothing where there is none.
+
+    datasets: {study: its data sets at tier small}. Raises ValueError for others, and
+    for what is no number of seeds.
+    """
+    file = file_of(path, paper)
+    tree = read(file) if file.exists() else {}
+    for study, entry in tree.items():
+        known(study, datasets, f"{file}: there is no study")
+        if not isinstance(entry, dict):
+            raise ValueError(f"{file}: {study} is {entry!r}; give {{data set: 10}}")
+        for dataset, n in entry.items():
+            known(dataset, datasets[study], f"{file}: {study} has no data set")
+            if not is_count(n) or n > PILOT:
+                raise ValueError(
+                    f"{file}: {study}: {dataset}: {n!r}; give a number of seeds, 1 to "
+                    f"{PILOT}"
+                )
+    return tree
+
+
+def known(name, table, message):
+    """ValueError unless the table has the name."""
+    if name not in table:
+        near = errors.nearest(str(name), table)
+        raise ValueError(f"{message} {name!r}{near} (there are {', '.join(table)})")
+
+
+def grown(own, n, at):
+    """The study's own seeds, and further ones from 0 on until there are n."""
+    if min(own) >= PILOT:
+        raise ValueError(f"{at} has pilot seeds, which decide nothing; give it no more")
+    fresh = (s for s in itertools.count() if s not in own)
+    return own + [*itertools.islice(fresh, max(0, n - len(own)))]
+
+
+# ---------------------------------------------------------------- a seed draws the data
+def drawn(spec, seed, at):
+    """A task whose data say `draw: seed`, as this seed draws them; others as they
+    are.
+    """
+    data = spec["data"]
+    new = data_of(data, seed, at)
+    return spec if new is data else spec | {"data": new}
+
+
+def data_of(data, seed, at):
+    """The same of its data; features are features of data."""
+    if isinstance(data.get("data"), dict):
+        inner = data_of(data["data"], seed, at)
+        data = data if inner is data["data"] else data | {"data": inner}
+    if data.get("draw") != "seed":
+        return data
+    key = DRAWS.get(data["name"])
+    if key is None or (key != "draw" and key in data):
+        why = f"it has {key} = {data[key]} already" if key else "it is always the same"
+        raise ValueError(
+            f"{at}: data {data['name']!r} cannot have draw: seed, since {why} (sources "
+            f"that draw: {', '.join(DRAWS)})"
+        )
+    return {k: v for k, v in data.items() if k != "draw"} | {key: seed}
