@@ -19,7 +19,8 @@ FACETS = ("paper", "verdict", "by", "gain", "data", "tier", "needs", "survives")
 def sentence(_, r):
     """The claim; below it where the paper says so, and how."""
     quote = f"\u201c{r['quote']}\u201d" if r["quote"] else ""
-    said = " ".join(filter(None, [quote, r["section"]]))
+    at = f"Section {r['section']}" if r["section"][:1].isdigit() else r["section"]
+    said = " ".join(filter(None, [quote, at]))
     said = "ours, not the paper's" if r["by"] == "ours" else said
     return esc(prose(r["claim"])) + (f"<small>{esc(said)}</small>" if said else "")
 
@@ -60,7 +61,8 @@ def answer(_, r):
 
 
 def evidence(_, r):
-    return f"{esc(prose(r['evidence']))}{origin(_, r)}"
+    said = "" if r["evidence"] == r["reason"] else prose(r["evidence"])
+    return esc(said) + origin(_, r)
 
 
 EVERY = (

@@ -88,7 +88,7 @@ def told_apart(texts):
     split = [t.split() for t in texts]
     ahead = common(split)
     behind = common([w[ahead:][::-1] for w in split])
-    middle = [" ".join(w[ahead : len(w) - behind]) for w in split]
+    middle = [" ".join(w[ahead : len(w) - behind]).rstrip(":") for w in split]
     first = split[0]
     shared = first[:ahead] + ["\u2026"] + first[len(first) - behind :]
     return " ".join(shared if behind else shared[:-1]).rstrip(":"), middle

@@ -13,6 +13,8 @@ from fedeffects import (
 from fedplot import Axis, markers, picture
 from fedtables import Table
 
+from repro.metrics import METRICS
+
 FEW = 12  # rows of a family that are shown at once
 
 
@@ -42,11 +44,10 @@ def forest(rows):
     """A family of claims: a panel for each kind of effect, and the table."""
     rows = sorted(filter(drawable, rows), key=lambda r: -float(r["effect"]))
     shared, labels = told_apart([prose(r["claim"]) for r in rows])
-    title = shared or rows[0]["family"]
+    title = shared or named(rows[0])
     panels = {}
     for r, label in zip(rows, labels):
-        name = "points" if unit(r) == "points" else nice("metric", r["metric"])
-        panels.setdefault((name, r.get("kind")), []).append((r, label))
+        panels.setdefault((quantity(r), r.get("kind")), []).append((r, label))
     drawn = "".join(
         panel([r for r, _ in mine], [x for _, x in mine], title, name)
         for (name, _), mine in panels.items()
@@ -56,6 +57,20 @@ def forest(rows):
         f'<details class="more"><summary>As a table</summary>{listed(rows, labels)}'
         "</details></figure>"
     )
+
+
+def quantity(r):
+    """What an axis shows: differences of different quantities have different axes."""
+    known = METRICS.get(r["metric"])
+    if unit(r) == "points" or (known and known.kind == "bias"):
+        return unit(r) or "bias"
+    return nice("metric", r["metric"])
+
+
+def named(r):
+    """A family whose sentences share no word: "FedGA: trigger cheaper"."""
+    rest = r["family"].removeprefix(f"{r['paper']}-").replace("-", " ")
+    return f"{nice('paper', r['paper'])}: {rest}"
 
 
 def listed(rows, labels):
@@ -88,7 +103,7 @@ def forests(directive, table, least=1):
     """Every family of a table with at least so many claims to draw."""
     found = families(table).values()
     drawn = [f for f in found if len(list(filter(drawable, f))) >= least]
-    return markers(directive) * bool(drawn), [forest(f) for f in drawn]
+    return markers(directive) if drawn else "", [forest(f) for f in drawn]
 
 
 class Forest(Table):

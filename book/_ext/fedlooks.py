@@ -4,7 +4,6 @@ verdict errs, as simulated (results/verdicts-errors.csv).
 """
 
 import json
-from itertools import groupby
 
 import numpy as np
 from docutils.parsers.rst import directives
@@ -98,10 +97,13 @@ class Margins(Table):
 
 class Errors(Table):
     """{errors} [verdict_of ...]: shares of the answers for each kind of sentence and
-    each truth, as bars and as numbers.
+    each truth, as bars and as numbers, with the share of wrong ones.
+
+    :shape:   normal: only differences of this shape
     """
 
     option_spec = {"shape": directives.unchanged}
+    numbers = (*SHOWN, "wrong", "seeds")
 
     def run(self):
         rows = self.rows("verdicts-errors")
@@ -111,41 +113,41 @@ class Errors(Table):
             rows = [r for r in rows if r["shape"] == self.options["shape"]]
         if not rows:
             return self.fail("{errors}: no row for %s", " ".join(self.arguments))
-        numeric = ' class="n"'
-        heads = ("truth", "differences", *SHOWN, "", "seeds")
-        head = "".join(
-            f'<th scope="col"{numeric if h in (*SHOWN, "seeds") else ""}>{h}</th>'
-            for h in heads
+        kinds = {}
+        for r in rows:
+            kinds.setdefault(r["verdict_of"], []).append(r)
+        span = len(self.numbers) + 3
+        body = "".join(
+            f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}</th>'
+            f"</tr>{''.join(map(self.line, mine))}"
+            for kind, mine in kinds.items()
         )
-        body = ""
-        for kind, mine in groupby(rows, lambda r: r["verdict_of"]):
-            span = len(heads)
-            body += (
-                f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}'
-                f"</th></tr>{''.join(map(self.line, mine))}"
-            )
+        head = "".join(f'<th scope="col">{h}</th>' for h in ("truth", "differences"))
+        head += "".join(f'<th scope="col" class="n">{h}</th>' for h in self.numbers)
+        worst = 100 * max(float(r["wrong"]) for r in rows)
         return [
             wrap(
-                f'<table class="plain errors"><thead><tr>{head}</tr></thead><tbody>'
-                f"{body}</tbody></table>",
-                "Shares of the answers in percent, and seeds on average. "
+                f'<table class="plain errors"><thead><tr>{head}<th scope="col">answers'
+                f"</th></tr></thead><tbody>{body}</tbody></table>",
+                "Shares of the answers in percent, and seeds on average. Of the "
+                f"answers at most {worst:.1f} % are wrong. "
                 + " ".join(map(chip, SHOWN)),
             )
         ]
 
     @staticmethod
     def line(r):
-        share = {v: 100 * float(r[v]) for v in SHOWN}
+        share = {v: 100 * float(r[v]) for v in (*SHOWN, "wrong")}
         bar = "".join(
-            f'<span class="v-{slug(v)}" style="flex:{s:g}"></span>'
-            for v, s in share.items()
-            if s
+            f'<span class="v-{slug(v)}" style="flex:{share[v]:g}"></span>'
+            for v in SHOWN
+            if share[v]
         )
         numbers = "".join(f'<td class="n">{s:.1f}</td>' for s in share.values())
         return (
             f'<tr><th scope="row">{esc(r["truth"])}</th><td>{esc(r["shape"])}</td>'
-            f'{numbers}<td><div class="shares" aria-hidden="true">{bar}</div></td>'
-            f'<td class="n">{float(r["seeds"]):.1f}</td></tr>'
+            f'{numbers}<td class="n">{float(r["seeds"]):.1f}</td>'
+            f'<td><div class="shares" aria-hidden="true">{bar}</div></td></tr>'
         )
 
 

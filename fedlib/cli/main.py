@@ -20,7 +20,9 @@ import inspect
 import os
 import sys
 import textwrap
+import tomllib
 from dataclasses import fields
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import torch
@@ -239,6 +241,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help explains)\n")
 
 
+GROUP = "fedlib.commands"
 COMMANDS = {
     "methods": methods,
     "show": show,
@@ -248,6 +251,21 @@ COMMANDS = {
     "evidence": evidence,
     "deploy": deploy,
 }
+
+
+def further():
+    """{name: entry point} of the commands that other packages add.
+
+    An entry point is a function add(parser) that returns what the command runs. Of a
+    checkout those of its pyproject.toml count, whenever it was installed.
+    """
+    found, file = entry_points(group=GROUP), ROOT / "pyproject.toml"
+    points = {e.name: e for e in found}
+    if file.is_file():
+        project = tomllib.loads(file.read_text("utf-8")).get("project", {})
+        own = project.get("entry-points", {}).get(GROUP, {})
+        points |= {name: EntryPoint(name, v, GROUP) for name, v in own.items()}
+    return {name: e for name, e in points.items() if name not in COMMANDS}
 
 
 def parser():
@@ -269,6 +287,10 @@ def parser():
     arguments_of_run(at["run"])
     arguments_of_evidence(at["evidence"])
     command.add(at["deploy"])
+    for name, point in further().items():
+        add = point.load()
+        one = sub.add_parser(name, help=add.__doc__, description=add.__doc__)
+        one.set_defaults(act=add(one))
     return p
 
 
@@ -321,13 +343,15 @@ def main(argv=None):
     """Run a command; the exit status: 0, 1 for a broken pipe, 2 for a mistake."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        names = [*COMMANDS, *further()]
+        if argv and not argv[0].startswith("-") and argv[0] not in names:
             raise Mistake(
-                f"unknown command {argv[0]!r}{nearest(argv[0], COMMANDS)} (known: "
-                f"{', '.join(COMMANDS)})"
+                f"unknown command {argv[0]!r}{nearest(argv[0], names)} (known: "
+                f"{', '.join(names)})"
             )
         args = parser().parse_args(argv)
-        COMMANDS[args.command](args)
+        act = COMMANDS.get(args.command) or args.act
+        act(args)
     except BrokenPipeError:  # as in `... | head`
         return 1
     except (ValueError, OSError, errors.ClientError) as e:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -103,11 +105,14 @@ def map_cells(f, cells, workers=None, executor=None):
     return out
 
 
-def compute_all(cells, runs="runs", workers=None, device=None, executor=None):
+def compute_all(
+    cells, runs="runs", workers=None, device=None, executor=None, until=math.inf
+):
     """Every cell's folder, in order.
 
     workers: processes on this machine; executor: somewhere else, see
-    fedlib.study.executor.
+    fedlib.study.executor. until: seconds since the epoch; no run begins later, so that
+    some may be missing (see `unfinished`).
 
     What another process is computing is left for last, then waited for. A cell that
     fails stops no other: RunError at the end.
@@ -119,9 +124,10 @@ def compute_all(cells, runs="runs", workers=None, device=None, executor=None):
         opening = opened(executor, workers, len(missing), device)
         with opening as submit, progress_bar(len(missing)) as bar:
             for wait in (False, True):
-                some, args = list(missing.items()), (str(at), device, wait)
+                some = list(missing.items())
+                args = str(at), device, wait, until
                 for i, files, error in results(submit, compute_files, some, *args):
-                    if not (error or files):  # another process is at it
+                    if not (error or files):  # another process is at it, or late
                         continue
                     name, cell = some[i]
                     del missing[name]
@@ -152,13 +158,15 @@ def progress_bar(n):
     return tqdm(total=n, unit="run", disable=hidden, leave=False)
 
 
-def compute_files(item, runs, device=None, wait=True):
+def compute_files(item, runs, device=None, wait=True, until=math.inf):
     """What a worker does, here or on another machine: `compute_cell`.
 
     item: (id by the caller's sources, cell). Returns the run's files {name: bytes};
-    None: another process is computing it. Without a folder `runs` the files are made
-    in a passing one.
+    None: another process is computing it, or it is later than `until`. Without a folder
+    `runs` the files are made in a passing one.
     """
+    if time.time() >= until:
+        return None
     expected, cell = item
     if cell.id != expected:
         raise ValueError(

@@ -466,46 +466,43 @@ def table(reported, artefacts, index, columns, **where):
     )
 
 
+def each_row(x, good, said):
+    """A sentence about every row of a table, which must be good."""
+    names = [at if isinstance(at, str) else " ".join(at) for at in x.index]
+    return held({n: (good(r), said(r)) for n, (_, r) in zip(names, x.iterrows())})
+
+
 def cal_below_eo(reported):
     """One model's CAL is at most its gap of true positives, and that at most its EO;
     of EquFL Table VI alone has one model in all columns.
     """
-    x = table(
-        reported,
-        r"Table (II|V|VI)(\(.\))?$",
-        ["artefact", "method", "setting"],
-        "metric",
-    )
-    whole = [at for at in x.index if at[0] == "Table VI" or at[1] != "EquFL"]
-    return held(
-        {
-            f"{at[0]} {at[1]}": (r.CAL <= r.EO, f"{r.CAL:g} and {r.EO:g}")
-            for at, r in x.loc[whole].iterrows()
-        }
+    at = ["artefact", "method", "setting"]
+    x = table(reported, r"Table (II|V|VI)(\(.\))?$", at, "metric").droplevel("setting")
+    one_model = [a == "Table VI" or m != "EquFL" for a, m in x.index]
+    return each_row(
+        x[one_model], lambda r: r.CAL <= r.EO, lambda r: f"{r.CAL:g} and {r.EO:g}"
     )
 
 
 def lowest_printed(reported):
     x = table(reported, GROUPED, ["artefact", "metric"], "method")
-    return held(
-        {
-            " ".join(at): (
-                r.idxmin() == "EquFL",
-                f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}",
-            )
-            for at, r in x.iterrows()
-        }
-    )
+    said = lambda r: f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}"
+    return each_row(x, lambda r: r.idxmin() == "EquFL", said)
 
 
 def below_printed(reported):
     x = table(reported, GROUPED, ["artefact", "metric"], "method")
-    return held(
-        {
-            " ".join(at): (r.EquFL < r.FedAvg, f"{r.EquFL:g} against {r.FedAvg:g}")
-            for at, r in x.iterrows()
-        }
-    )
+    return each_row(x, lambda r: r.EquFL < r.FedAvg, beside_fedavg)
+
+
+def accuracy_printed(reported):
+    x = table(reported, r"Table III\(", ["dataset", "setting"], "method")
+    kept = lambda r: round(r.FedAvg - r.EquFL, 4) <= POINT
+    return each_row(x, kept, beside_fedavg)
+
+
+def beside_fedavg(row):
+    return f"{row.EquFL:g} against {row.FedAvg:g}"
 
 
 def percentages(reported):
@@ -557,17 +554,6 @@ def near_perfect(reported):
     )
 
 
-def accuracy_printed(reported):
-    x = table(reported, r"Table III\(", ["dataset", "setting"], "method")
-    lost = (x.FedAvg - x.EquFL).round(4)
-    return held(
-        {
-            " ".join(at): (lost[at] <= POINT, f"{r.EquFL:g} against {r.FedAvg:g}")
-            for at, r in x.iterrows()
-        }
-    )
-
-
 def four_accuracies(reported):
     x = cells(reported, r"Table III\(", method="EquFL")
     return held(
@@ -604,20 +590,12 @@ def both_rows(artefact, method, setting, good):
 def rising_printed(reported):
     x = table(reported, r"Table XII$", "metric", "setting", method="EquFL")
     x = x[["sigma=0", "sigma#1", "sigma#2", "sigma#3"]]
-    return held(
-        {
-            m: (r.is_monotonic_increasing, " ".join(f"{v:g}" for v in r))
-            for m, r in x.iterrows()
-        }
-    )
+    said = lambda r: " ".join(f"{v:g}" for v in r)
+    return each_row(x, lambda r: r.is_monotonic_increasing, said)
 
 
 def sums(reported):
     x = table(reported, r"Table XI$", "dataset", "metric")
-    parts = x.global_models_MB + x.synthetic_dataset_MB
-    return held(
-        {
-            p: (round(parts[p] - total, 6) == 0, f"{parts[p]:g} and {total:g}")
-            for p, total in x.total_MB.items()
-        }
-    )
+    x["sum"] = (x.global_models_MB + x.synthetic_dataset_MB).round(6)
+    said = lambda r: f"{r['sum']:g} and {r.total_MB:g}"
+    return each_row(x, lambda r: r["sum"] == r.total_MB, said)

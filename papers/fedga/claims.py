@@ -12,16 +12,17 @@ from repro.claims import (
     NotRun,
     best,
     better,
-    both,
     common,
     exactly,
     inner,
+    joined,
     level,
     positive,
     say,
     seen,
     strongest,
 )
+from repro.claims.findings import listed as in_words
 from repro.ledger import reported_by
 from repro.metrics import METRICS
 
@@ -57,7 +58,12 @@ def about_printed_or_lower(metric, place):
 # ---------------------------------------------------------------- several metrics
 def best_on_all(metrics, place, rivals):
     """FedGA is better than every rival on every metric."""
-    return lambda v: both([seen(best(m, place, rivals, "FedGA"), v) for m in metrics])
+
+    def test(v):
+        found = {m: seen(best(m, place, rivals, "FedGA"), v) for m in metrics}
+        return joined(found, in_words(found.values()))
+
+    return test
 
 
 # ---------------------------------------------------------------- the trigger

@@ -168,7 +168,7 @@ def decisive(parts, holds):
         return min(parts, key=lambda f: strength(f).no)
     with_span = [f for f in parts if f.span is not None] or parts
     if holds == "alike":
-        return max(with_span, key=lambda f: min(strength(f).yes, strength(f).alike))
+        return max(with_span, key=lambda f: (f.holds == "alike", strength(f).yes))
     return max(
         with_span, key=lambda f: (strength(f).yes, -f.span.mean if f.span else 0)
     )
@@ -189,8 +189,8 @@ def turned(f):
 
 
 def listed(found):
-    """Findings one after the other, each with its verdict."""
-    return " | ".join(f"{f.holds}: {f.evidence}" for f in found)
+    """Findings one after the other, each with its verdict; like ones once."""
+    return " | ".join(dict.fromkeys(f"{f.holds}: {f.evidence}" for f in found))
 
 
 def counted(found):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from repro.metrics import METRICS
 
+AVERAGE = "Avg"  # the data set of a printed mean over several
+
 
 def printed_gain(asked, claim, reported):
     """How much better the paper's method is than the best of its rivals, in the units
@@ -18,6 +20,7 @@ def printed_gain(asked, claim, reported):
     if asked is None or reported is None or claim.by == "ours":
         return None
     metric, place, mine, rivals, least = asked
+    place = place if isinstance(place, str) else AVERAGE
     table = reported[
         (reported.paper == claim.paper)
         & (reported.artefact == claim.artefact)
@@ -45,5 +48,8 @@ def number(table, run):
 
 
 def parts(setting):
-    """A setting as a set of its parts; "default" is none."""
-    return {s.strip() for s in setting.split(";")} - {"", "default"}
+    """A setting as a set of its parts; "default" is none, and neither is what is
+    averaged over ("guest=*").
+    """
+    found = {s.strip() for s in setting.split(";")} - {"", "default"}
+    return {s for s in found if not s.endswith("=*")}

@@ -48,13 +48,15 @@ def check_claims(claims, seeds, reported=None, closed=None):
     """claims.csv: one row per claim -> frame [claims, COLUMNS].
 
     seeds: all parts, any tiers; reported: frame of reported.csv, without which claims
-    about printed numbers are "not run"; closed: {(paper, data set): why it fails the
-    gate}.
+    about printed numbers are "not run"; closed: {(paper, tier, data set): why it
+    fails the gate}.
     """
     tiers = [t for t in reversed(TIERS) if (seeds.tier == t).any()]
     at = {}
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
-        shut = {d: why for (p, d), why in (closed or {}).items() if p == paper}
+        shut = {
+            d: why for (*of, d), why in (closed or {}).items() if of == [paper, tier]
+        }
         at[paper, tier] = Values.of(g, shut)
     rows = []
     for c in claims:
@@ -158,13 +160,13 @@ def where(c, v, tier):
 
 
 def closed_gates(root):
-    """{(paper, data set): why it fails the gate}, of gates.csv in the folder root."""
+    """{(paper, tier, data set): why it fails the gate}, of root/gates.csv."""
     path = Path(root) / "gates.csv"
     if not path.exists():
         return {}
     table = pd.read_csv(path)
     return {
-        (r.paper, r.dataset): (
+        (r.paper, r.tier, r.dataset): (
             f"{r.reference_method} gets {r.gate:.0%} of the way from chance "
             f"({r.chance:.1f} %) to central training ({r.centralised:.1f} %): half is "
             "the least that tests a claim"

@@ -101,28 +101,20 @@ class Values:
         run. setting: as in the seeds, or some of its parts ("theta=0.001"), which must
         single one out: the one with the fewest further parts. "draw=*" takes all of
         "draw=0", "draw=1", ... [draws], one seed each; "guest=*" the mean over the
-        domains left out, seed by seed.
+        domains left out, seed by seed. dataset: or several, for the mean over them,
+        seed by seed.
         """
+        if not isinstance(dataset, str):
+            return self.average(dataset, metric, method, setting, study, rule)
         study = study or self.main(dataset)
         self.asked.add((study, dataset))
-        if dataset in self.closed and scored(metric):
-            raise NotTestable(self.closed[dataset])
         rules = (rule,) if rule else (self.rule, "run")
         at = self.runs.get((study, dataset, method, metric), {})
         found = {how: x for (how, by), x in at.items() if by in rules}
+        if found and dataset in self.closed and scored(metric):
+            raise NotTestable(self.closed[dataset])
         if "guest=*" in _split(setting):
-            guests = sorted(
-                {p for how in found for p in _split(how) if p.startswith("guest=")}
-            )
-            if not guests:
-                raise NotRun(" ".join((study, dataset, method, setting, metric)))
-            each = [
-                self.get(
-                    metric, method, dataset, setting.replace("guest=*", g), study, rule
-                )
-                for g in guests
-            ]
-            return pd.concat(each, axis=1).dropna().mean(axis=1)
+            return self.over_guests(found, study, dataset, method, setting, metric)
         if setting.endswith("=*"):
             many = {how: x for how, x in found.items() if how.startswith(setting[:-1])}
             if many and all(len(x) == 1 for x in many.values()):
@@ -141,10 +133,42 @@ class Values:
             + (f" (one of {' | '.join(nearest)}?)" if nearest else "")
         )
 
+    def average(self, datasets, metric, *run):
+        """The mean over data sets, seed by seed; run: the rest of `get`'s arguments."""
+        for d in datasets:
+            if d in self.closed and scored(metric):
+                raise NotTestable(f"{d}, one of {len(datasets)}: {self.closed[d]}")
+        method, *how = run
+        each = [self.get(metric, method, d, *how) for d in datasets]
+        return together(each, f"{' '.join(datasets)} {method} {metric}")
+
+    def over_guests(self, found, study, dataset, method, setting, metric):
+        """The mean over the domains left out of the runs `found`, seed by seed.
+
+        Raises NotRun where one is missing that another run of the study has.
+        """
+        said = [
+            how
+            for (s, d, _, m), runs in self.runs.items()
+            if (s, d, m) == (study, dataset, metric)
+            for how, _ in runs
+        ]
+        guests = sorted({p for how in said for p in _split(how) if _is_guest(p)})
+        runs = {frozenset(_split(how)): x for how, x in found.items()}
+        rest = frozenset(_split(setting)) - {"guest=*"}
+        each = []
+        for g in guests or ["guest=*"]:
+            if (whole := rest | {g}) not in runs:
+                where = setting.replace("guest=*", g)
+                raise NotRun(" ".join((study, dataset, method, where, metric)))
+            each.append(pd.Series(runs[whole], dtype=float))
+        return together(each, f"{study} {dataset} {method} {setting} {metric}")
+
     def same(self, place, a, b):
         """Do two runs agree in every number that was measured of both, bit for bit?"""
+        places = [place] if isinstance(place, str) else place
         metrics = {
-            m for (_, d, who, m) in self.runs if d == place and who == a["method"]
+            m for (_, d, who, m) in self.runs if d in places and who == a["method"]
         }
         found = 0
         for m in sorted(metrics):
@@ -179,6 +203,18 @@ class Values:
 
 def _split(setting):
     return set(filter(None, setting.split(";")))
+
+
+def _is_guest(part):
+    return part.startswith("guest=")
+
+
+def together(each, what):
+    """The mean of several Series over the seeds that all have. Raises NotRun."""
+    x = pd.concat(each, axis=1).dropna().mean(axis=1)
+    if not len(x):
+        raise NotRun(f"{what}: no seed in common")
+    return x
 
 
 @dataclass(frozen=True)
@@ -257,12 +293,14 @@ def refuse_bounds(metric, *sides):
 
 
 def name(run):
-    """A run, keyword arguments of Values.get or the name of a method, in words."""
-    return (
-        run
-        if isinstance(run, str)
-        else " ".join(filter(None, (run["method"], run.get("setting", ""))))
-    )
+    """A run, keyword arguments of Values.get or the name of a method, in words; parts
+    that are averaged over ("guest=*") go without saying.
+    """
+    if isinstance(run, str):
+        return run
+    parts = run.get("setting", "").split(";")
+    said = ";".join(p for p in parts if p and not p.endswith("=*"))
+    return " ".join(filter(None, (run["method"], said)))
 
 
 def keywords(run):

@@ -161,12 +161,14 @@ def test_the_best_complete_tier_decides():
 
 
 def test_a_gate_closes_its_data_set_alone(tmp_path):
-    row = {"paper": "fedga", "dataset": PLACE, "reference_method": "FedAvg"}
+    row = {"paper": "fedga", "dataset": PLACE, "tier": "small"}
+    row |= {"reference_method": "FedAvg"}
     row |= {"gate": 0.2, "chance": 10.0, "centralised": 90.0, "passes": "no"}
     other = row | {"dataset": "synthetic_0_0", "passes": "yes"}
     pd.DataFrame([row, other]).to_csv(tmp_path / "gates.csv", index=False)
     closed = closed_gates(tmp_path)
-    assert list(closed) == [("fedga", PLACE)] and closed_gates(tmp_path / "no") == {}
+    assert list(closed) == [("fedga", "small", PLACE)]
+    assert closed_gates(tmp_path / "no") == {}
     t = check_claims([claim(BETTER)], world(83), closed=closed)
     assert t.holds.item() == "not testable" and "20%" in t.reason.item()
     assert t.effect.isna().all()

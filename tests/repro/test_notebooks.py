@@ -7,7 +7,12 @@ import pytest
 from where import ROOT
 
 LINES = 15  # of code in a cell; blank lines and comments are free
-REWRITTEN = ["fedga/synthetic"]
+TEACH = """
+add_your_method clients_differ conflict deploy domains engine equfl fisher flat
+groups measuring_fairness one_round own_model personalise prompts query
+which_number
+""".split()
+REWRITTEN = ["fedga/synthetic", *(f"teach/{name}" for name in TEACH)]
 # seaborn's functions -> what each call must say, itself or through a look of plots
 TRAPS = {
     "lineplot": {"errorbar"},

@@ -1,0 +1,388 @@
+"""More seeds where claims are open: python -m fedlib decide [PAPER] --hours 2.
+
+Open are the claims of results/claims.csv that are undecided, and whose seeds in all
+(`needs`) are at most those of the last look. Seeds are added to a study on a data set,
+for all of its methods, so that every pair stays whole; only up to the next of LOOKS,
+since a verdict may fall there and nowhere between. Looks with the most decisions per
+CPU minute come first. After a look its study is packed, its notebook is drawn, the
+claims are tested and the plan is made anew.
+
+Whatever stops it, finished runs are kept: the same command goes on. What it has
+decided to add stands in papers/<paper>/seeds.yaml, to be committed with the evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from repro import papers
+
+CLAIMS = Path("results/claims.csv")
+BEGUN = Path("runs/decide.json")  # {paper, study} of a look that is not yet drawn
+HEAD = """\
+# How many seeds a study has on a data set at tier small, where open claims asked for
+# more than studies.yaml gives. Written by `python -m fedlib decide`, committed by you.
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The next look at a study on a data set.
+
+    runs: that are missing; minutes: of one CPU, for these; claims: that it would decide
+    (of a claim on k data sets, 1 / k at each); open: the same of all looks to come.
+    """
+
+    paper: str
+    study: str
+    dataset: str
+    seeds: int
+    to: int
+    runs: int
+    minutes: float
+    claims: float
+    open: float
+
+    def worth(self) -> tuple[float, float]:
+        """Decisions per CPU minute, now and in the end."""
+        minutes = max(self.minutes, 1e-6)
+        return self.claims / minutes, self.open / minutes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.paper}/{self.study} on {self.dataset}: {self.seeds} -> {self.to} "
+            f"seeds, {self.runs} runs"
+        )
+
+
+# ---------------------------------------------------------------- the plan
+def plan(only: str | None = None) -> list[Look]:
+    """The looks that open claims ask for, of one paper or of all; the best first."""
+    from fedlib.measures.verdicts import LOOKS
+
+    claims = open_claims(only, LOOKS[-1])
+    now = seeds_now({(paper, study) for paper, _, at in claims for study, _ in at})
+    to = {p: min((n for n in LOOKS if n > now[p]), default=0) for p in now}
+    soon: Counter = Counter()
+    later: Counter = Counter()
+    for paper, needs, at in claims:
+        lacks = [p for x in at if now.get(p := (paper, *x), needs) < needs]
+        for p in lacks:
+            soon[p] += (needs <= to[p]) / len(lacks)
+            later[p] += 1 / len(lacks)
+    looks = [
+        Look(*p, now[p], to[p], *cost(*p, to[p]), soon[p], later[p]) for p in later
+    ]
+    return sorted(looks, key=Look.worth, reverse=True)
+
+
+def open_claims(only, last):
+    """[(paper, seeds that it needs, [(study, data set)])] of the claims that more seeds
+    would decide. Raises ValueError.
+    """
+    import pandas as pd
+
+    table = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
+    lost = {"holds", "needs", "runs"} - {*table.columns}
+    if lost:
+        raise ValueError(
+            f"{CLAIMS} has no column {min(lost)!r}: it is of an older version; make it "
+            "again with `make paper`"
+        )
+    table = table[table.holds.eq("undecided") & table.needs.ne("")]
+    table = table[table.needs.astype(float) <= last]
+    return [
+        (r.paper, float(r.needs), [tuple(x.split(":", 1)) for x in r.runs.split()])
+        for r in table.itertuples()
+        if only in (None, r.paper)
+    ]
+
+
+def seeds_now(studies):
+    """{(paper, study, data set): how many seeds it has}, without pilots, which decide
+    nothing, and without what studies.yaml does not have.
+    """
+    from fedlib.study.seeds import PILOT
+
+    out = {}
+    for paper, study in sorted(studies):
+        for dataset, cells in by_dataset(paper, study).items():
+            seeds = {c.seed for c in cells}
+            if min(seeds) < PILOT:
+                out[paper, study, dataset] = len(seeds)
+    return out
+
+
+def by_dataset(paper, study, **changes):
+    """{data set: [Cell]} of a study; empty where studies.yaml does not have it."""
+    from fedlib.study import studies
+
+    tree = studies.load()
+    if study not in tree.get(paper, {"studies": ()})["studies"]:
+        return {}
+    out: dict[str, list] = {}
+    for c in studies.cells(paper, study, **changes)[0]:
+        out.setdefault(c.dataset, []).append(c)
+    return out
+
+
+def cells_at(paper, study, dataset, n):
+    """All cells of a study on a data set with n seeds."""
+    from fedlib.study import seeds
+
+    here = by_dataset(paper, study)[dataset]
+    own = list(dict.fromkeys(c.seed for c in here))
+    more = seeds.grown(own, n, f"{paper}/{study}")
+    return by_dataset(paper, study, seeds=more)[dataset]
+
+
+def cost(paper, study, dataset, n):
+    """(runs that are missing, CPU minutes of these): each as long as the stored runs of
+    its method and setting, else of its study, else as any.
+    """
+    from fedlib.study import audit, compute, evidence
+
+    rows, stored = (
+        evidence.listed(audit.STORE / f"{paper}-{study}"),
+        packed(paper, study),
+    )
+    wanted = [c for c in cells_at(paper, study, dataset, n) if c.id not in stored]
+    missing = compute.unfinished(wanted, Path("runs")).values()
+    seconds = lambda c: mean(
+        [row["seconds"] for row in rows if like(row, c)]
+        or [row["seconds"] for row in rows]
+        or [2.0]
+    )
+    return len(missing), sum(map(seconds, missing)) / 60
+
+
+def like(row, cell):
+    """Whether a stored run differs from a cell in its seed only."""
+    return all(row[k] == getattr(cell, k) for k in ("dataset", "method", "setting"))
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def show(looks: list[Look]) -> None:
+    """Print a plan."""
+    import pandas as pd
+
+    table = pd.DataFrame(map(asdict, looks)).drop(columns="open")
+    table = table.rename(columns={"minutes": "CPU min", "dataset": "data set"})
+    table = table.round({"CPU min": 1, "claims": 1})
+    print(table.to_string(index=False))
+    runs, minutes = sum(x.runs for x in looks), sum(x.minutes for x in looks)
+    print(
+        f"In all {runs:,} runs, {minutes:.1f} CPU min; these looks would decide about "
+        f"{sum(x.claims for x in looks):.0f} claims, later ones more."
+    )
+
+
+# ---------------------------------------------------------------- a look
+def decide(only=None, hours=math.inf, workers=None, dry=False):
+    """Look after look, until nothing is open or the time is over. Raises ValueError."""
+    known(only)
+    until = time.time() + 3600 * hours
+    if not dry:
+        can_be_packed()
+        finish()
+    elif BEGUN.exists():
+        begun = json.loads(BEGUN.read_text())
+        print("First {paper}/{study} would be packed and drawn.".format(**begun))
+    looks = plan(only)
+    if looks:
+        show(looks)
+    while looks and not dry:
+        take(looks, until, workers)
+        if time.time() >= until:
+            print(f"The time is over. {AGAIN}")
+            return
+        looks = plan(only)
+    if not looks:
+        print(f"No claim{of(only)} is open that more seeds would decide.")
+
+
+def take(looks, until, workers):
+    """Take those looks that belong to the study of the first, and test the claims."""
+    first, done = looks[0], {}
+    others = [x for x in looks[1:] if (x.paper, x.study) == (first.paper, first.study)]
+    for look in [first, *(x for x in others if x.claims)]:
+        print(f"{look}, about {look.minutes:.1f} CPU min{time_left(until)}", flush=True)
+        if left := compute(look, until, workers):
+            print(f"{left} of these runs are left.")
+            break
+        done[look.dataset] = look.to
+    if done:
+        settle(first.paper, first.study, done)
+
+
+def compute(look, until, workers):
+    """Compute the runs of a look -> how many are left when the time is over."""
+    from fedlib.study import guard
+    from fedlib.study.compute import compute_all, unfinished
+
+    cells = cells_at(look.paper, look.study, look.dataset, look.to)
+    stored = packed(look.paper, look.study)
+    todo = [c for c in cells if c.id not in stored]
+    guard.check(todo, "runs")
+    compute_all(todo, workers=workers, until=until)
+    return len(unfinished(todo, Path("runs")))
+
+
+AGAIN = "Finished runs are kept; the same command goes on from there."
+
+
+def packed(paper, study):
+    """Names of the runs in a study's evidence."""
+    from fedlib.study import audit, evidence
+
+    rows = evidence.listed(audit.STORE / f"{paper}-{study}", ("id",))
+    return {row["id"] for row in rows}
+
+
+def settle(paper, study, more):
+    """Give a study its seeds {data set: n}, all of whose runs are there, and draw it.
+
+    BEGUN notes it, so that a command that is killed from here on can be finished.
+    """
+    from fedlib.core import files
+
+    BEGUN.parent.mkdir(exist_ok=True)
+    note = json.dumps({"paper": paper, "study": study, "more": more}).encode()
+    files.whole(BEGUN, lambda f: f.write(note))
+    finish()
+
+
+def finish():
+    """What is left of a look whose runs are there: seeds.yaml, evidence, notebook,
+    claims. Nothing where none was begun.
+    """
+    from fedlib.study import audit
+
+    if not BEGUN.exists():
+        return
+    begun = json.loads(BEGUN.read_text())
+    paper, study = begun["paper"], begun["study"]
+    write_seeds(paper, study, begun["more"])
+    audit.pack([f"{paper}/{study}"])
+    for words in drawing(paper, study):
+        call(words)
+    BEGUN.unlink()
+
+
+def write_seeds(paper, study, more):
+    """Enter {data set: seeds} of a study into the paper's seeds.yaml."""
+    import yaml
+
+    from fedlib.core import files
+    from fedlib.study import parameters, seeds
+
+    file = seeds.file_of("params.yaml", paper)
+    tree = parameters.read(file) if file.exists() else {}
+    tree[study] = tree.get(study, {}) | more
+    text = HEAD + yaml.safe_dump(tree, allow_unicode=True)
+    files.whole(file, lambda f: f.write(text.encode()))
+    print(f"{file}: {study}: {', '.join(f'{k} {n}' for k, n in more.items())}")
+
+
+def drawing(paper, study):
+    """The commands that draw a study and test the claims again."""
+    from fedlib.study import parameters
+
+    groups = parameters.read(Path("papers", paper, "studies.yaml"))["studies"]
+    notebook = next(n for n, group in groups.items() if study in group)
+    source = f"notebooks/{paper}/{notebook}.ipynb"
+    yield ["repro.run_notebook", source, f"results/notebooks/{paper}"]
+    yield ["repro.claims"]
+
+
+def call(words):
+    """Run a module of ours with arguments. Raises ValueError where it fails."""
+    print(f"python -m {' '.join(words)}", flush=True)
+    if subprocess.run([sys.executable, "-m", *words]).returncode:
+        raise ValueError(
+            f"python -m {' '.join(words)} failed, see above; mend it, then the same "
+            "command finishes this look"
+        )
+
+
+# ---------------------------------------------------------------- before it begins
+def known(paper):
+    """ValueError for a paper that is not here, or another tier than small."""
+    from fedlib.core import errors
+    from fedlib.study import studies
+
+    tree = studies.load()
+    here = [name for name, v in tree.items() if isinstance(v, dict)]
+    if paper not in (None, *here):
+        raise ValueError(
+            f"no paper {paper!r}{errors.nearest(paper, here)} (there are "
+            f"{', '.join(here)})"
+        )
+    if tree["tier"] != "small":
+        raise ValueError(
+            f"params.yaml: tier = {tree['tier']!r}; seeds are added at tier small only"
+        )
+
+
+def can_be_packed():
+    """ValueError where runs would be made by sources that are in no commit: hours that
+    nobody could pack.
+    """
+    from fedlib.core import record
+
+    if record.commit().endswith("+") or record.commit() == "unknown":
+        raise ValueError(
+            f"fedlib's sources are in no commit ({record.commit()}), so that their "
+            "runs could not be packed: commit them first"
+        )
+
+
+def of(paper):
+    return f" of {paper}" if paper else ""
+
+
+def time_left(until):
+    """The end of a line: what is left of --hours."""
+    left = (until - time.time()) / 60
+    return "" if math.isinf(left) else f"; {max(left, 0):.0f} min left"
+
+
+# ---------------------------------------------------------------- command line
+def hours(text):
+    """A positive number of hours."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of hours above 0")
+    return value
+
+
+def add(p):
+    """add seeds to the studies whose claims are open"""
+    p.add_argument("paper", nargs="?", help="of one paper only")
+    most = "begin no run after so many hours (no limit)"
+    p.add_argument("--hours", type=hours, default=math.inf, metavar="H", help=most)
+    p.add_argument("--dry-run", action="store_true", help="print the plan, no more")
+    p.add_argument("--workers", type=int, metavar="N", help="processes (one per core)")
+    return command
+
+
+def command(args):
+    """What `python -m fedlib decide` runs."""
+    with contextlib.chdir(papers.folder().parent):
+        try:
+            decide(args.paper, args.hours, args.workers, args.dry_run)
+        except KeyboardInterrupt:
+            print(f"\nStopped. {AGAIN}")
+            raise SystemExit(130) from None
