@@ -111,7 +111,7 @@ def seeds_now(studies):
     """{(paper, study, data set): how many seeds it has}, without pilots, which decide
     nothing, and without what studies.yaml does not have.
     """
-    from fedlib.study.studies import PILOT
+    from fedlib.study.seeds import PILOT
 
     out = {}
     for paper, study in sorted(studies):

@@ -19,37 +19,14 @@ A part called <name>.<tier>.csv is a kept copy from an earlier run at that tier.
 fills in what <name>.csv does not hold at that tier itself. For each key the ledger
 takes the best tier there is.
 
-Verdicts, d = ours - reported; the first that applies:
-
-    not run         we have no number
-    no comparison   the paper's number is lost or was never printed, or a stand-in
-                    stands alone in its group
-    match           d is 0 at the printed digits; or, from MANY seeds on, our 95%
-                    interval contains the reported value or meets reported +- spread;
-                    or, with fewer seeds, |d| <= spread. A printed bound matches
-                    when it holds
-    close           |d| is within the tolerance (2 points for accuracies, else 5% of the
-                    reported value), or, from MANY seeds on, within two half-widths of
-                    our interval
-    ordering holds  among the methods of the same artefact, data set, model, setting
-                    (but the paper's switches) and metric that we ran at the same
-                    tier: Spearman's correlation of reported and ours is at least RHO,
-                    and this method is on the reported side of the paper's reference
-                    and of the best reported method (a reported difference within the
-                    larger of the two printed spreads may fall either way)
-    differs         none of these
-
-Digits are compared on real and synthetic data only; on a stand-in, and at tier tiny,
-only the ordering is.
+The verdicts are those of repro.judge.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
@@ -57,7 +34,15 @@ import pandas as pd
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
+from repro.derive import lead as lead
+from repro.derive import lowest as lowest
+from repro.derive import peak as peak
+from repro.derive import renamed as renamed
+from repro.derive import versus as versus
+from repro.judge import by_seed, judge
 from repro.metrics import METRICS
+from repro.names import ResultError, hint, key, pieces
+from repro.names import slug as slug
 
 TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
 KINDS = ("real", "synthetic", "stand-in")
@@ -71,7 +56,6 @@ RULES = (
     "best_round_pooled",
     "run",
 )
-MANY, RHO = 3, 0.6
 
 CELL = ["paper", "artefact", "dataset", "method", "setting", "metric"]
 NAMES = ["paper", "artefact", "dataset", "model", "method", "setting", "metric"]
@@ -114,52 +98,13 @@ LEDGER = [
     "data",
     "tier",
     "verdict",
+    "pairs",
     *PROVENANCE,
 ]
 OPTIONAL = {"setting", *PROVENANCE}
 
 
-class ResultError(ValueError):
-    """A results file, or a row of one, that cannot be used."""
-
-
-TOLERANCE = {"%": 2.0, "accuracy": 0.02}
-
-
-# keys
-
-
-def slug(text):
-    """Letters that are safe in an address: "FedMGDA+" -> "fedmgda-plus",
-    "beta=0.1;P=1" -> "beta_0.1-p_1".
-    """
-    text = text.lower().replace("+", "-plus-").replace("=", "_")
-    return re.sub(r"[^a-z0-9_.]+", "-", text).strip("-")
-
-
-def key(paper, artefact, dataset, method, metric, setting=""):
-    """The name of a cell, the same for the paper's number and for ours.
-
-    Of a setting only what stands before a colon is part of it; the setting "default"
-    leaves no trace.
-    """
-    setting = "" if setting == "default" else setting.split(":")[0]
-    return "-".join(
-        slug(s) for s in (paper, artefact, dataset, method, setting, metric) if s
-    )
-
-
 # reading and checking
-
-
-def hint(value, known):
-    """What somebody may have meant, for the end of an error message."""
-    near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
-    return (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"known: {', '.join(sorted(map(str, known)))}"
-    )
 
 
 def read_reported(where=None):
@@ -543,185 +488,11 @@ def _called(seeds, settings):
         [],
     )
     for how in seeds.setting:
-        pieces = _pieces(how)
-        fits = [parts for parts in names if set(_pieces(parts)) <= set(pieces)]
-        rest = [p for p in pieces if p not in _pieces(fits[0])] if fits else ()
-        out.append(";".join([*_pieces(names[fits[0]]), *rest]) if fits else None)
+        own = pieces(how)
+        fits = [parts for parts in names if set(pieces(parts)) <= set(own)]
+        rest = [p for p in own if p not in pieces(fits[0])] if fits else ()
+        out.append(";".join([*pieces(names[fits[0]]), *rest]) if fits else None)
     return seeds.assign(setting=out)[[how is not None for how in out]]
-
-
-def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
-    """The seeds with rows added: each method's metric minus that of `method` at the
-    same seed, called `name`."""
-    by = ["paper", "study", "dataset", "seed", "rule", "tier"]
-    mine = seeds[seeds.metric == metric]
-    base = mine[(mine.method == method) & (mine.setting == "")].set_index(by).value
-    if base.empty:
-        raise ResultError(
-            f"versus: no {metric} of {method} in the seeds; "
-            f"{hint(method, set(seeds.method))}"
-        )
-    other = mine[mine.method != method]
-    delta = (
-        other.value.to_numpy()
-        - base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
-    )
-    other = other.assign(metric=name, value=delta).dropna(subset="value")
-    return pd.concat([seeds, other], ignore_index=True)
-
-
-def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_points"):
-    """The seeds with rows added: the metric of `method` minus that of its best rival,
-    seed by seed, as method `name` and metric `new`.
-
-    The best rival has the best mean over the seeds that are passed, at the same data
-    set, rule, tier and point of the task (axes of the setting, which the added rows
-    keep); so pass one seed alone where a paper has one. Raises ResultError.
-    """
-    mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
-    mine = mine.assign(setting=[";".join(_axes(how)) for how in mine.setting])
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
-    for at, g in mine.groupby(["paper", "study", "dataset", "setting", "rule", "tier"]):
-        if (twice := g.duplicated(["method", "seed"])).any():
-            raise ResultError(
-                f"lead: two runs of {g.method[twice].iloc[0]} with one seed at "
-                f"{at[3]!r}; pass one of them"
-            )
-        own, other = g[g.method == method], g[g.method != method]
-        if len(own) and len(other):
-            best = (sign * other.groupby("method", sort=False).value.mean()).idxmax()
-            value = (
-                other[other.method == best].set_index("seed").value.reindex(own.seed)
-            )
-            out.append(
-                own.assign(
-                    method=name,
-                    metric=new,
-                    value=own.value.to_numpy() - value.to_numpy(),
-                )
-            )
-    if not out:
-        raise ResultError(
-            f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one "
-            "setting, rule and tier"
-        )
-    return pd.concat([seeds, pd.concat(out).dropna(subset="value")], ignore_index=True)
-
-
-def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
-    """The seeds with rows added: the lowest value of several methods, point by point
-    and seed by seed, under all their names, "PLGU-LF, PLGU-GRep". Only where every one
-    of them has one; settings are compared by their axes. Raises ResultError.
-    """
-    mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
-    # no variants of a method
-    mine = mine[[_pieces(how) == _axes(how) for how in mine.setting]].reset_index(
-        drop=True
-    )
-    by, out = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"], []
-    for _, g in mine.groupby(by):
-        if set(g.method) == set(methods):
-            out.append(g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)))
-    if not out:
-        raise ResultError(
-            f"lowest: at no setting and seed there is a {metric} of each of "
-            f"{', '.join(methods)}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
-
-
-def peak(
-    seeds,
-    name="D",
-    metric="acc_mean_pct",
-    new="best_D",
-    largest="largest_D",
-    setting="global and personalised model",
-    views=("global model", "personalised model"),
-):
-    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0",
-    "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
-    seed, and the largest value of the axis. Raises ResultError.
-    """
-    at = [
-        {p.split("=")[0]: p.split("=")[1] for p in _pieces(how) if "=" in p}
-        for how in seeds.setting
-    ]
-    seen = [
-        next((v for v in views if v in _pieces(how)), None) for how in seeds.setting
-    ]
-    mine = seeds.assign(
-        at=[float(a[name]) if name in a else math.nan for a in at], view=seen
-    ).reset_index(drop=True)
-    mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
-    if mine.rule.nunique() > 1:
-        raise ResultError(
-            f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass "
-            "one"
-        )
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
-    for _, g in mine.groupby(["paper", "study", "dataset", "method", "seed", "tier"]):
-        both = (
-            g.pivot_table(index="at", columns="view", values="value")
-            .reindex(columns=views)
-            .dropna()
-            .mean(axis=1)
-        )
-        if len(both) > 1:
-            one = (
-                g.iloc[[0]]
-                .drop(columns=["at", "view"])
-                .assign(setting=setting, rule="run")
-            )
-            out += [
-                one.assign(metric=new, value=(sign * both).idxmax()),
-                one.assign(metric=largest, value=both.index.max()),
-            ]
-    if not out:
-        raise ResultError(
-            f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
-
-
-def renamed(seeds, names):
-    """Some of the seeds under the names of a paper's table.
-
-    names: {(method, part): (name, end)}: of our method, the runs whose setting is
-    `part` ("by=size"; "" for the plain run) and axes of the task; these axes and `end`
-    make the new setting. So {("FedAS", "by=size"): ("FedAS PA only", "PA=1;CS=0")}
-    turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0". Raises
-    ResultError.
-    """
-    out = []
-    for (method, part), (name, end) in names.items():
-        mine = seeds[seeds.method == method]
-        fits = [
-            set(_pieces(how)) - set(_axes(how)) == set(_pieces(part))
-            for how in mine.setting
-        ]
-        if not any(fits):
-            raise ResultError(
-                f"renamed: no seeds of {method} at {part!r}; there are "
-                f"{sorted(set(mine.setting)) or 'none'}"
-            )
-        out.append(
-            mine.assign(
-                method=name,
-                setting=[";".join(_axes(how) + _pieces(end)) for how in mine.setting],
-            )[fits]
-        )
-    return pd.concat(out, ignore_index=True)
-
-
-def _axes(setting):
-    """The parts of a setting that tell of the task, as the papers name them."""
-    known = papers.union("axes", "views")
-    return [s for s in _pieces(setting) if s.split("=")[0] in known]
-
-
-def _pieces(setting):
-    return [s for s in setting.split(";") if s]
 
 
 # for notebooks
@@ -763,83 +534,15 @@ def beside(ours, paper, artefact):
     return table.round(3)
 
 
-# verdicts
+# the ledger
 
 
-def _float(text):
-    return float(text) if str(text).strip() else math.nan
-
-
-def digits(row):
-    """Do our digits agree with the printed ones?
-
-    row: relation, reported, reported_spread, ours, ours_lo, ours_hi, n_seeds,
-    metric -> "match", "close" or None; see the head of this file.
-    """
-    r, s, d = (
-        _float(row.reported),
-        _float(row.reported_spread),
-        row.ours - _float(row.reported),
-    )
-    if row.relation == ">=" and d >= 0 or row.relation == "<=" and d <= 0:
-        return "match"
-    printed = Decimal(row.reported)
-    if (
-        math.isfinite(row.ours)
-        and round(Decimal(repr(row.ours)), -printed.as_tuple().exponent) == printed
-    ):
-        return "match"
-    many = row.n_seeds >= MANY and not math.isnan(row.ours_lo)
-    around = 0 if math.isnan(s) else s
-    if (
-        many
-        and row.ours_lo <= r + around
-        and r - around <= row.ours_hi
-        or not many
-        and abs(d) <= around
-    ):
-        return "match"
-    tolerance = TOLERANCE.get(METRICS[row.metric].unit, 0.05 * abs(r))
-    if abs(d) <= tolerance + 1e-12 or many and abs(d) <= row.ours_hi - row.ours_lo:
-        return "close"
-    return None
-
-
-def ordering(group, reference="FedAvg"):
-    """Does the order of the methods hold?
-
-    group: rows of one artefact, data set, model, setting, metric and tier, with columns
-    method, metric, reported, reported_spread, ours -> dict method -> bool; empty when
-    fewer than two can be compared or the metric is no score.
-    """
-    better = METRICS[group.metric.iloc[0]].better
-    group = group[(group.reported != "") & group.ours.map(math.isfinite)]
-    if len(group) < 2 or not better:
-        return {}
-    r = dict(zip(group.method, group.reported.astype(float)))
-    s = {
-        m: 0.0 if math.isnan(v) else v
-        for m, v in zip(group.method, group.reported_spread.map(_float))
-    }
-    ours = dict(zip(group.method, group.ours))
-    constant = 1 in (len(set(ours.values())), len(set(r.values())))
-    rho = math.nan if constant else pd.Series(ours).rank().corr(pd.Series(r).rank())
-    best = (max if better == "high" else min)(r, key=lambda m: r[m])
-
-    def side(m, other):
-        if other not in r or abs(r[m] - r[other]) <= max(s[m], s[other]):
-            return True
-        return (r[m] - r[other]) * (ours[m] - ours[other]) > 0
-
-    return {m: bool(rho >= RHO) and side(m, reference) and side(m, best) for m in r}
-
-
-def join(reported, ours):
+def join(reported, ours, seeds):
     """The ledger: reported.csv and ours side by side, one row per key, with the
-    verdict. Paper's order, ours-only last."""
-    ours = best_tier(ours, ["key"]).rename(
-        columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"}
-    )
+    verdict. Paper's order, ours-only last. seeds: what ours was made of."""
+    ours = best_tier(ours, ["key"])
+    values = by_seed(ours, seeds)
+    ours = ours.rename(columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"})
     both = reported.merge(ours.drop(columns=CELL), on="key", how="left")
     extra = ours[~ours.key.isin(set(reported.key))]
     first = {
@@ -866,39 +569,13 @@ def join(reported, ours):
     for c in ("ours", "ours_lo", "ours_hi", "n_seeds"):
         table[c] = table[c].astype(float)
 
-    order, switches = {}, papers.each("switches")
-    ran = table[table.ours.notna() & (table.reported != "")]
-    ran = ran.assign(
-        setting=[
-            ";".join(x for x in _pieces(s) if x.split("=")[0] not in switches[p])
-            for p, s in zip(ran.paper, ran.setting)
-        ]
-    )
-    for at, g in ran.groupby(
-        ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
-    ):
-        held = ordering(g, papers.about(at[0])["reference"])
-        order.update({k: held[m] for k, m in zip(g.key, g.method) if m in held})
-
-    def verdict(row):
-        if math.isnan(row.ours):
-            return "not run"
-        if row.reported == "":
-            return "no comparison"
-        comparable = row.data != "stand-in" and row.tier != "tiny"
-        if comparable and (found := digits(row)):
-            return found
-        if order.get(row.key):
-            return "ordering holds"
-        return "differs" if comparable or row.key in order else "no comparison"
-
     models = reported[reported.model != ""].groupby(["paper", "dataset"]).model.unique()
     alone = {at: m[0] for at, m in models.items() if len(m) == 1}
     table["model"] = [
         alone.get((r.paper, r.dataset), "") if pd.isna(r.model) else r.model
         for r in table.itertuples()
     ]
-    table["verdict"] = [verdict(row) for row in table.itertuples()]
+    table = judge(table, values)
     table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
     return table[LEDGER].fillna(
         {c: "" for c in ("rule", "data", "tier", "device", "run_ids", "commit")}
@@ -948,7 +625,7 @@ def main(argv=None):
             print(f"kept {path}")
     root, reported = Path(args.results), read_reported()
     ours = best_tier(parts(root, "ours", reported), ["key"])
-    table = join(reported, ours)
+    table = join(reported, ours, parts(root, "seeds", reported))
     write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
     write(table, root / "ledger.csv")
     write(artefacts.table(reported, ours, root), root / "artefacts.csv")

@@ -1,25 +1,25 @@
-// The ledger, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
+// The ledger and the claims, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
 // `ledger.html#key` turns to that row. Without this file the page is a plain table.
 document.addEventListener("DOMContentLoaded", () => {
-  const table = document.getElementById("ledger");
+  const table = document.querySelector("table.live");
   if (!table) return;
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const what = table.dataset.what, body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   const collate = new Intl.Collator("en", { numeric: true, sensitivity: "base" }).compare;
   const make = (tag, props = {}, ...kids) => { const e = Object.assign(document.createElement(tag), props); e.append(...kids); return e; };
   const parts = cell => {                                            // text of a cell: [main, small print]
-    const small = cell.querySelector("small");
-    return [(small ? cell.firstChild.nodeType === 3 ? cell.firstChild.data : "" : cell.textContent).trim(), small ? small.textContent.trim() : ""];
+    const first = cell.firstChild, small = cell.querySelector("small");
+    return [first && first.nodeName !== "SMALL" ? first.textContent.trim() : "", small ? small.textContent.trim() : ""];
   };
-
-  // a facet is something to choose from: a column of words, or the small print of one
-  const facets = [];
-  heads.forEach((th, i) => {
-    if (th.dataset.kind === "cat") facets.push({ name: th.dataset.name, i, k: 0 });
-    if (th.dataset.small) facets.push({ name: th.dataset.small.trim(), i, k: 1 });
-  });
   const rows = [...body.rows].map((tr, at) => {
-    const cells = [...tr.cells].map(parts);
-    return { tr, at, cells, text: cells.flat().join(" ").toLowerCase() };
+    const cells = [...tr.cells];
+    return { tr, at, cells: cells.map(parts), text: cells.map(c => c.textContent).join(" ").toLowerCase() };
+  });
+
+  // a facet is something to choose from: a column of words, the small print of one, or what the rows carry as data-...
+  const facets = (table.dataset.facets || "").split(" ").filter(Boolean).map(name => ({ name, of: r => r.tr.dataset[name] || "" }));
+  heads.forEach((th, i) => {
+    if (th.dataset.kind === "cat") facets.push({ name: th.dataset.name, of: r => r.cells[i][0] });
+    if (th.dataset.small) facets.push({ name: th.dataset.small.trim(), of: r => r.cells[i][1] });
   });
   const blank = () => ({ pick: {}, q: "", sort: "", down: false, page: 0, size: 25 });
   let state = blank(), shown = rows;
@@ -27,7 +27,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const read = () => {                                               // the address -> the choice
     const want = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
     state = blank();
-    facets.forEach(f => { if (rows.some(r => r.cells[f.i][f.k] === want.get(f.name))) state.pick[f.name] = want.get(f.name); });
+    facets.forEach(f => { if (rows.some(r => f.of(r) === want.get(f.name))) state.pick[f.name] = want.get(f.name); });
     state.q = want.get("q") || "";
     if (heads.some(h => h.dataset.name === want.get("sort"))) state.sort = want.get("sort");
     state.down = want.has("down");
@@ -43,7 +43,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (state.page) q.set("page", state.page + 1);
     history.replaceState(null, "", String(q) ? "#?" + q : location.pathname + location.search);
   };
-  const fits = (r, except) => facets.every(f => f === except || !state.pick[f.name] || r.cells[f.i][f.k] === state.pick[f.name]);
+  const fits = (r, except) => facets.every(f => f === except || !state.pick[f.name] || f.of(r) === state.pick[f.name]);
   const order = list => {
     const i = heads.findIndex(h => h.dataset.name === state.sort), sign = state.down ? -1 : 1;
     if (i < 0) return list;
@@ -55,7 +55,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // controls
   const selects = facets.map(f => {
-    const values = [...new Set(rows.map(r => r.cells[f.i][f.k]))].filter(Boolean).sort(collate);
+    const values = [...new Set(rows.map(f.of))].filter(Boolean).sort(collate);
     const select = make("select", { name: f.name }, new Option("all", ""), ...values.map(v => new Option(v, v)));
     select.onchange = () => { state.pick = { ...state.pick, [f.name]: select.value }; if (!select.value) delete state.pick[f.name]; state.page = 0; draw(); };
     return select;
@@ -102,7 +102,7 @@ document.addEventListener("DOMContentLoaded", () => {
     body.replaceChildren(...shown.slice(state.page * state.size, (state.page + 1) * state.size).map(r => r.tr));
     selects.forEach((s, i) => {                                      // how many rows each choice would leave
       const count = {};
-      named.forEach(r => { if (fits(r, facets[i])) { const v = r.cells[facets[i].i][facets[i].k]; count[v] = (count[v] || 0) + 1; } });
+      named.forEach(r => { if (fits(r, facets[i])) { const v = facets[i].of(r); count[v] = (count[v] || 0) + 1; } });
       [...s.options].forEach(o => { if (o.value) { o.textContent = `${o.value} (${count[o.value] || 0})`; o.disabled = !count[o.value] && o.value !== state.pick[s.name]; } });
       s.value = state.pick[s.name] || "";
       s.classList.toggle("set", !!s.value);
@@ -111,7 +111,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (document.activeElement !== search) search.value = state.q;
     [sorter.value, sizes.value] = [state.sort, state.size];
     if (sizes.selectedIndex < 0) sizes.value = state.size = 25;
-    info.textContent = shown.length === rows.length ? `${rows.length} numbers` : `${shown.length} of ${rows.length} numbers`;
+    info.textContent = shown.length === rows.length ? `${rows.length} ${what}` : `${shown.length} of ${rows.length} ${what}`;
     where.textContent = shown.length ? `page ${state.page + 1} of ${pages}` : "no row fits: clear a filter";
     [turn[0].disabled, turn[1].disabled] = [state.page === 0, state.page === pages - 1];
     if (!keep) write();

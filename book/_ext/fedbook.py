@@ -24,16 +24,42 @@ from repro.bookbuild import copy_mathjax
 from repro.ledger import slug
 
 log = logging.getLogger(__name__)
-VERDICTS = {
+# of a number that a paper prints, beside ours
+NUMBERS = {
     "match": (
-        "the reported number lies inside our interval, or we print the same digits"
+        "same data and size; the reported number lies in our interval, which is no "
+        "wider than the tolerance"
     ),
-    "close": "the difference is within the tolerance",
-    "ordering holds": "the digits differ, the order of the methods is the paper's",
-    "differs": "neither the digits nor the order",
-    "no comparison": "the paper prints no number here, or a stand-in stands alone",
+    "close": (
+        "same data and size; within the tolerance, or in an interval that is wider"
+    ),
+    "differs": "same data and size; outside. Or a setting that does not agree",
+    "order holds": (
+        "other data, so the digits say nothing; the decided pairs of methods stand in "
+        "the printed order"
+    ),
+    "order differs": "other data; a decided pair stands the other way round",
+    "order open": "other data; no pair of methods is decided",
+    "setting": "a constant or a worked example, and it agrees; never a result",
+    "no comparison": "the paper prints no number here, or there is nothing to order",
     "not run": "no run yet",
 }
+# of a sentence
+CLAIMS = {
+    "yes": "the interval of the difference lies on the sentence's side of zero",
+    "no": "it lies on the other side",
+    "alike": "it lies within the margin: no difference that anybody would care about",
+    "undecided": "it still leaves more than one answer open",
+    "not testable": "our runs cannot tell, however many; the reason stands beside it",
+    "not run": "a number is missing",
+}
+# of the gain that a paper prints with a sentence
+GAINS = {
+    "gain contained": "the gain that the paper prints lies in our interval",
+    "gain excluded": "our interval ends below the gain that the paper prints",
+    "gain exceeded": "our interval begins above the gain that the paper prints",
+}
+VERDICTS = {**NUMBERS, **CLAIMS, **GAINS, "not run": "no run yet"}
 PAPERS = papers.each("title")
 DATASETS = {
     "synthetic_0_0": "Synthetic(0, 0)",
@@ -68,6 +94,12 @@ FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "byt
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
 MARKS = ("verdict", "holds", "status")
+# what a reader can choose on the page of a file
+CHOICES = {
+    "ledger": {"paper", "artefact", "dataset", "method", "metric", "rule", "data"}
+    | {"tier", "verdict"},
+    "claims": {"paper", "artefact", "by", "holds", "gain", "data", "tier"},
+}
 NEEDS = {
     "interval": ["ours_lo", "ours_hi"],
     "both": ["reported", "ours"],
@@ -250,24 +282,27 @@ def tip(name, row):
 
 
 def address(env, name, row, docname):
-    """Link to the row on the ledger page; facts have no page of their own."""
+    """Link to the row on the page that lists its file; facts have no page."""
     if name == "facts":
         return None
     key = identity(name, row)
     return (
-        env.app.builder.get_relative_uri(docname, "ledger")
+        env.app.builder.get_relative_uri(docname, home(name))
         + "#"
         + (key if name == "ledger" else f"{name}-{slug(key)}")
     )
 
 
-def filtered(env, docname, where):
-    """Link to the ledger showing only the rows with these values."""
-    return (
-        env.app.builder.get_relative_uri(docname, "ledger")
-        + "#?"
-        + urlencode({c: nice(c, v) for c, v in where.items()})
-    )
+def home(name):
+    """The page that lists every row of a file."""
+    return "claims" if name == "claims" else "ledger"
+
+
+def filtered(env, docname, where, name="ledger"):
+    """Link to the page of a file, showing only the rows with these values."""
+    where = {"verdict" if c == "holds" else c: nice(c, v) for c, v in where.items()}
+    uri = env.app.builder.get_relative_uri(docname, home(name))
+    return f"{uri}#?{urlencode(where)}"
 
 
 def raw(text):
@@ -393,7 +428,7 @@ class Verdict(Role):
 
 class Count(Role):
     """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
-    values; the ledger's are linked.
+    values; linked to them.
     """
 
     def run(self):
@@ -425,14 +460,10 @@ class Count(Role):
                     "{count}`%s`: no row of %s has %s=%s", self.text, name, c, v
                 )
         n = len(rows(self.env, name, self.get_location(), **where))
-        if name != "ledger":
+        if name not in CHOICES or not where.keys() <= CHOICES[name]:
             return [raw(f'<span class="num">{n}</span>')], []
-        return [
-            raw(
-                '<a class="num" '
-                f'href="{esc(filtered(self.env, self.env.docname, where))}">{n}</a>'
-            )
-        ], []
+        uri = esc(filtered(self.env, self.env.docname, where, name))
+        return [raw(f'<a class="num" href="{uri}">{n}</a>')], []
 
 
 class Rows(Role):
@@ -478,6 +509,8 @@ def lean(app, page, template, context, doctree):
     )
     if "data-kind=" not in body:
         drop.append("ledger.js")
+    if 'looks"' not in body:
+        drop.append("looks.js")
     if not re.search(r'class="(?:fig|arrows|pair)|eqlink', body):
         drop.append("figures.js")
 

@@ -1,5 +1,5 @@
 """Tables that the book makes from results/*.csv: the ledger, reported beside ours,
-claims, artefacts, deviations, messages.
+artefacts, deviations, messages. Claims have a file of their own, fedclaims.py.
 """
 
 import re
@@ -8,12 +8,13 @@ from itertools import groupby
 from docutils import nodes
 from docutils.parsers.rst import directives
 from fedbook import (
-    VERDICTS,
+    NUMBERS,
     address,
     chip,
     esc,
     filtered,
     folder,
+    home,
     identity,
     interval,
     log,
@@ -70,15 +71,16 @@ class Ledger(Table):
     """{ledger}: the whole ledger as a plain table that reads without JavaScript;
     ledger.js makes it live.
 
-    Small print stands in <small>: setting, rule, spread, interval, device and minutes;
-    the rule gets a filter of its own.
+    Small print stands in <small>: setting, rule, spread, interval, device and minutes,
+    how many pairs agree; the rule gets a filter of its own.
     """
 
     @staticmethod
     def cell(r, c):
         main, small = nice(c, r.get(c)), ""
         if c == "verdict":
-            return chip(r[c])
+            pairs = f"<small>{esc(r['pairs'])}</small>" if r.get("pairs") else ""
+            return chip(r[c]) + pairs
         if c == "dataset":
             small = r.get("setting", "").removeprefix("default")
         elif c == "metric":
@@ -112,14 +114,15 @@ class Ledger(Table):
             + "</tr>"
             for r in self.rows("ledger")
         )
-        legend = (
+        what = (
             "Each row: a number of a paper, ours with its 95 % interval, and the "
-            "verdict. Small print: setting, selection rule, spread, device and minutes."
+            "verdict. Small print: setting, selection rule, spread, device, minutes, "
+            "how many decided pairs of methods agree."
         )
         return [
             raw(
-                '<table id="ledger" class="ledger"><caption '
-                f'class="visually-hidden">{legend}</caption>'
+                '<table id="ledger" class="ledger live" data-what="numbers"><caption '
+                f'class="visually-hidden">{what}</caption>'
                 f"<thead><tr>{head}</tr></thead>\n<tbody>\n"
                 f"{body}\n</tbody></table>"
             )
@@ -128,7 +131,7 @@ class Ledger(Table):
 
 class Verdicts(Table):
     """{verdicts} [paper]: how many numbers of each artefact (of each paper, without
-    argument) have which verdict.
+    argument) have which verdict; settings are counted apart, they are no results.
 
     Option :explain: says below what each verdict means.
     """
@@ -142,46 +145,64 @@ class Verdicts(Table):
             return self.fail("no row of the ledger is of paper %r", paper)
         by, body = "artefact" if paper else "paper", ""
         for group in dict.fromkeys(r[by] for r in table):
-            mine = [r["verdict"] for r in table if r[by] == group]
+            found = [r["verdict"] for r in table if r[by] == group]
             where = {"paper": paper, "artefact": group} if paper else {"paper": group}
+            settings = found.count("setting")
             bar = "".join(
-                self.part(v, mine.count(v), where) for v in VERDICTS if v in mine
+                self.part(v, found.count(v), where)
+                for v in NUMBERS
+                if v in found and v != "setting"
             )
             body += (
-                '<tr><th scope="row"><a '
-                f'href="{self.shown(where)}">{esc(nice(by, group))}</a></th><td '
-                f'class="n">{len(mine)}</td><td><div '
-                f'class="stack">{bar}</div></td></tr>'
+                f'<tr><th scope="row"><a href="{self.shown(where)}">'
+                f"{esc(nice(by, group))}</a></th>"
+                f'<td class="n">{len(found) - settings}</td>'
+                f'<td class="n">{self.linked(settings, where)}</td>'
+                f'<td><div class="stack">{bar}</div></td></tr>'
             )
-        used = [v for v in VERDICTS if any(r["verdict"] == v for r in table)]
+        used = [v for v in NUMBERS if any(r["verdict"] == v for r in table)]
         head = (
-            f'<th scope="col">{by}</th><th scope="col" class="n">numbers</th><th '
-            'scope="col">verdicts</th>'
-        )
-        explain = "explain" in self.options
-        key = "".join(
-            f"<div><dt>{chip(v)}</dt><dd>{esc(VERDICTS[v])}</dd></div>" for v in used
+            f'<th scope="col">{by}</th><th scope="col" class="n">results</th>'
+            '<th scope="col" class="n">settings</th><th scope="col">verdicts of the '
+            "results</th>"
         )
         return [
             wrap(
                 f'<table class="plain verdicts"><thead><tr>{head}</tr></thead><tbody>'
                 f"{body}</tbody></table>",
-                "" if explain else " ".join(map(chip, used)),
+                "" if "explain" in self.options else " ".join(map(chip, used)),
             ),
-            raw(f'<dl class="key">{key}</dl>' if explain else ""),
+            raw(legend(NUMBERS, used) if "explain" in self.options else ""),
         ]
 
     def shown(self, where):
         return esc(filtered(self.env, self.env.docname, where))
 
+    def linked(self, n, where):
+        href = self.shown(where | {"verdict": "setting"})
+        return f'<a href="{href}">{n}</a>' if n else "0"
+
     def part(self, verdict, n, where):
-        """One block of a bar: as wide as its count, linked to its rows."""
-        href = self.shown(where | {"verdict": verdict})
-        return (
-            f'<a class="v-{slug(verdict)}" style="flex:{n}" href="{href}" title="{n} '
-            f'{verdict}"><span>{n}</span><span class="visually-hidden"> '
-            f"{verdict}</span></a>"
-        )
+        return block(verdict, n, self.shown(where | {"verdict": verdict}))
+
+
+def legend(meanings, used=None):
+    """What verdicts mean, as a list."""
+    key = "".join(
+        f"<div><dt>{chip(v)}</dt><dd>{esc(means)}</dd></div>"
+        for v, means in meanings.items()
+        if used is None or v in used
+    )
+    return f'<dl class="key">{key}</dl>'
+
+
+def block(verdict, n, href):
+    """One block of a bar: as wide as its count, linked to its rows."""
+    return (
+        f'<a class="v-{slug(verdict)}" style="flex:{n}" href="{href}" title="{n} '
+        f'{verdict}"><span>{n}</span><span class="visually-hidden"> '
+        f"{verdict}</span></a>"
+    )
 
 
 def words(argument):
@@ -300,7 +321,7 @@ class Reported(Table):
             f"<b>{esc(nice('paper', paper))}, "
             f"{esc(artefact)}</b>{' · ' + esc(fixed) if fixed else ''}: {how} with the "
             f"95 % interval over seeds; bold is best. {self.conditions(table)} "
-        ) + " ".join(chip(v) for v in VERDICTS if any(r["verdict"] == v for r in table))
+        ) + " ".join(chip(v) for v in NUMBERS if any(r["verdict"] == v for r in table))
         body = self.turned() if "transpose" in self.options else self.upright()
         anchors, anchor = (
             self.env.temp_data.setdefault("fedtables", set()),
@@ -532,7 +553,7 @@ class Simple(Table):
         head = "".join(
             f'<th scope="col">{esc(title)}</th>' for title, _ in self.columns
         )
-        here = self.env.docname == "ledger"
+        here = self.env.docname == home(self.file)
         body = "".join(
             (
                 f'<tr id="{self.file}-{slug(identity(self.file, r))}">'
@@ -571,26 +592,6 @@ def origin(_, r):
 def place(_, r):
     """Paper and artefact of a row."""
     return f"{esc(nice('paper', r['paper']))}, {esc(r['artefact'])}"
-
-
-class Claims(Simple):
-    """{claims} fedga [Table 5]: each claim of the paper,
-    and whether it held in our runs.
-    """
-
-    file = "claims"
-
-    def claim(self, r):
-        return esc(prose(r["claim"])) + (
-            "<small>a claim of ours</small>" if r.get("by") == "ours" else ""
-        )
-
-    columns = (
-        ("where", place),
-        ("claim", claim),
-        ("holds", lambda _, r: chip(r["holds"])),
-        ("evidence", lambda _, r: esc(prose(r["evidence"])) + origin(_, r)),
-    )
 
 
 class Artefacts(Simple):
@@ -807,6 +808,6 @@ class Sends(Table):
 
 
 def setup(app):
-    for directive in (Ledger, Verdicts, Reported, Claims, Artefacts, Deviations, Sends):
+    for directive in (Ledger, Verdicts, Reported, Artefacts, Deviations, Sends):
         app.add_directive(directive.__name__.lower(), directive)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

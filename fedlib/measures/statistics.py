@@ -163,16 +163,23 @@ def smooth(values, window: int) -> np.ndarray:
     return (total[..., high] - total[..., low]) / (high - low)
 
 
+def silverman(values, bounds=(0, 100)) -> float:
+    """Silverman's width of a Gaussian kernel for values [n]; equal values are spread
+    over a fiftieth of the bounds.
+    """
+    iqr = np.subtract(*np.percentile(values, [75, 25])) / 1.349
+    spread = min((s for s in (np.std(values), iqr) if s > 0), default=np.inf)
+    if not np.isfinite(spread):
+        spread = (bounds[1] - bounds[0]) / 50
+    return 0.9 * spread * len(values) ** -0.2
+
+
 def kde(values, grid, bounds=(0, 100)) -> np.ndarray:
     """Density [G] of values [n] on grid [G]; Gaussian kernel, Silverman's width,
     mirrored at the bounds so mass stays.
     """
     v = np.asarray(values, float).ravel()
-    iqr = np.subtract(*np.percentile(v, [75, 25])) / 1.349
-    spread = min(s for s in (v.std(), iqr, np.inf) if s > 0)
-    if not np.isfinite(spread):  # all values are equal
-        spread = (bounds[1] - bounds[0]) / 50
-    width = 0.9 * spread * len(v) ** -0.2
+    width = silverman(v, bounds)
     v = np.concatenate([v, 2 * bounds[0] - v, 2 * bounds[1] - v])
     z = (np.asarray(grid)[:, None] - v) / width
     return np.exp(-z * z / 2).sum(1) / (width * np.sqrt(2 * np.pi) * len(v) / 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .labels import check, label_points, stroke
+from .labels import check, label_points
 from .theme import (
     GRID,
     INK,
@@ -92,7 +92,7 @@ def critical_difference(ranks: dict, cd: float, ax):
         _ranked(ax, m, rank, y, 0.9 if left else k + 0.1, left)
     for i, (low, high) in enumerate(joined):
         y, bar = -0.14 - 0.16 * i, dict(lw=3.2, solid_capstyle="round")
-        stroke(ax, [low - 0.05, high + 0.05], [y, y], color=INK, **bar)
+        ax.plot([low - 0.05, high + 0.05], [y, y], color=INK, **bar)
     scale = dict(color=INK, lw=1.4, marker="|", markersize=7, ls="-")
     ax.plot([1, 1 + cd], [0.62, 0.62], **scale)
     words, ha = f"critical difference {cd:.2f}", "center" if cd > 1.5 else "left"
@@ -117,16 +117,16 @@ def not_told_apart(ranks, cd):
 
 def _ruler(ax, k):
     """The line of ranks 1 to k."""
-    stroke(ax, [1, k], [0, 0], color=SOFT, lw=1.2)
+    ax.plot([1, k], [0, 0], color=SOFT, lw=1.2)
     for t in range(1, k + 1):
-        stroke(ax, [t, t], [0, 0.09], color=SOFT, lw=1)
+        ax.plot([t, t], [0, 0.09], color=SOFT, lw=1)
         ax.text(t, 0.14, str(t), ha="center", va="bottom", fontsize=9, color=INK)
 
 
 def _ranked(ax, method, rank, y, edge, left):
     """A method's mark on the ruler and its name at the height y beside `edge`."""
     c = colour(method)
-    stroke(ax, [rank, rank, edge], [0, y, y], color=c, lw=1.2, clip_on=False)
+    ax.plot([rank, rank, edge], [0, y, y], color=c, lw=1.2, clip_on=False)
     mark = dict(marker=look(method).marker, markersize=6, markerfacecolor=face(method))
     ax.plot(rank, 0, color=c, ls="", zorder=5, **mark)
     ax.text(

@@ -65,6 +65,18 @@ def staleness(cohort, C: int) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- curves
+def capped(window: int, evaluations: int) -> int:
+    """A smoothing window in evaluations, at most a fifth of them: a wider one shows
+    itself rather than the run.
+    """
+    return max(1, min(window, evaluations // 5))
+
+
+def over_rounds(window: int) -> str:
+    """The name of an axis of rounds, with the smoothing of the curves above it."""
+    return "round" if window == 1 else f"round (mean of {window} evaluations)"
+
+
 def curves_with_interval(
     rounds, curves: dict, ax, *, level=0.95, window=1, direct=True, notes=None
 ):
@@ -72,15 +84,16 @@ def curves_with_interval(
     interval of the mean as a band (see `band`).
 
     rounds: one array, or {method: [E]} where methods were evaluated in different
-    rounds. window: centred moving average over that many evaluations, before the
-    interval is taken. direct: names stand at the lines' ends, with notes {method: text}
-    after them; else in a legend.
+    rounds. window: centred moving average over that many evaluations, at most a fifth
+    of all, before the interval is taken; the x axis says so. direct: names stand at the
+    lines' ends, with notes {method: text} after them; else in a legend.
     """
     at = "curves_with_interval"
     if not isinstance(rounds, dict):
         rounds = dict.fromkeys(check(at, curves, len(rounds)), rounds)
     rounds = {m: np.asarray(rounds[m]) for m in curves}
     curves = {m: check(at, {m: v}, len(rounds[m]))[m] for m, v in curves.items()}
+    window = capped(window, min(map(len, rounds.values())))
     curves = {m: smooth(np.atleast_2d(v), window) for m, v in curves.items()}
     for i, (m, v) in enumerate(curves.items()):
         mean, half = band(v, level)
@@ -89,7 +102,7 @@ def curves_with_interval(
         ax.plot(rounds[m], mean, markevery=(start, step), **style(m))
         if len(v) > 1:
             shade(ax, rounds[m], mean, half, colour(m))
-    ax.set_xlabel("round")
+    ax.set_xlabel(over_rounds(window))
     whole_numbers(ax.xaxis, *rounds.values())
     ax.margins(x=0.01)
     if direct:

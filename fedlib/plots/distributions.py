@@ -10,7 +10,7 @@ import numpy as np
 
 from ..measures.statistics import kde
 from .curves import band
-from .labels import check, label_points, label_rows, stroke
+from .labels import check, label_points, label_rows
 from .theme import INK, PAPER, SOFT, colour, face, look, style, text_colour
 
 
@@ -24,7 +24,7 @@ def violins(values: dict, ax, *, bounds=(0, 100), part=0.1):
         violin(ax, y, grid, kde(v, grid, bounds), colour(m))
         median = [np.median(v)] * 2
         bar = dict(color=INK, lw=2, solid_capstyle="butt", clip_on=False)
-        stroke(ax, median, [y - 0.24, y + 0.24], **bar)
+        ax.plot(median, [y - 0.24, y + 0.24], **bar)
         seeds = np.sort(np.atleast_2d(v), -1)
         worst = seeds[:, : max(1, int(part * seeds.shape[-1]))].mean()
         mark = dict(marker=">", markersize=6, color=INK, markerfacecolor=PAPER)
@@ -39,8 +39,8 @@ def violin(ax, y, grid, density, c):
     keep = half > 0.004
     x, low, high = grid[keep], y - half[keep], y + half[keep]
     ax.fill_between(x, low, high, color=c, alpha=0.32, linewidth=0)
-    stroke(ax, x, high, color=c, lw=1)
-    stroke(ax, x, low, color=c, lw=1)
+    ax.plot(x, high, color=c, lw=1)
+    ax.plot(x, low, color=c, lw=1)
 
 
 def densities(values: dict, ax, *, bounds=(0, 100)):

@@ -33,11 +33,6 @@ def check(where: str, rows: dict, width: int | None = None) -> dict:
     return out
 
 
-def stroke(ax, x, y, **more):
-    """A plain solid line, whatever dash and marker the cycle would give it."""
-    return ax.plot(x, y, marker="", ls="-", **more)
-
-
 def spread(y, gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
     """Positions nearest to y [n] (least squares) that keep their order and lie at least
     `gap` apart.
@@ -71,6 +66,13 @@ def label_rows(ax, names: list[str]) -> np.ndarray:
     Rows, since names are read without turning the head, on a phone too.
     """
     at = np.arange(len(names))[::-1].astype(float)
+    dress_rows(ax, names, at)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    return at
+
+
+def dress_rows(ax, names, at) -> None:
+    """Names of methods at the heights `at` in their colours, lines across only."""
     ax.set_yticks(at, [label(m) for m in names])
     for tick, m in zip(ax.get_yticklabels(), names):
         known = m in METHOD_STYLE
@@ -79,8 +81,6 @@ def label_rows(ax, names: list[str]) -> np.ndarray:
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", visible=True)
     ax.spines["left"].set_visible(False)
-    ax.set_ylim(-0.6, len(names) - 0.4)
-    return at
 
 
 def label_ends(ax, ends: dict, notes: dict | None = None) -> None:

@@ -9,9 +9,7 @@ import numpy as np
 
 from .files import write_view
 from .labels import check
-from .theme import HEAT, label, look
-
-WHITE = "#fefefe"  # white in both themes: not a colour of the palette
+from .theme import HEAT, LIGHT, label, look
 
 
 def above(z, clip=5.0) -> np.ndarray:
@@ -90,9 +88,9 @@ def _panel(ax, z, radius, bands):
     x = radius * np.linspace(-1, 1, len(z))
     drawn = ax.contourf(x, x, z, **bands)
     # also hides the seams of the bands
-    lines = dict(colors=WHITE, linewidths=0.5, alpha=0.55)
+    lines = dict(colors=LIGHT, linewidths=0.5, alpha=0.55)
     ax.contour(x, x, z, levels=bands["levels"][1:], **lines)
-    cross = dict(marker="+", color=WHITE, markersize=9, markeredgewidth=1.4)
+    cross = dict(marker="+", color=LIGHT, markersize=9, markeredgewidth=1.4)
     ax.plot(0, 0, ls="", **cross)
     ax.grid(False)
     ax.spines[:].set_visible(False)

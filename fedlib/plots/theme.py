@@ -2,7 +2,7 @@
 
 A figure is one SVG in the light colours below. The book inlines it and swaps each
 colour for a CSS variable of the same name (`PALETTE`), so one file serves both themes.
-Colour is never the only sign: dash and marker change with it.
+Colour is never the only sign: each method has a dash and a marker of its own.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ HEAT = mpl.colors.ListedColormap(CIVIDIS, "heat")
 SIDES = mpl.colors.LinearSegmentedColormap.from_list(
     "sides", ["#0b5a94", "#5d97c4", "#b9bcc0", "#e08a50", "#b23a00"]
 )
+# Ink that both themes leave as it is: on a heat map's cells, which they leave, too.
+LIGHT, DARK = "#fefefe", "#101418"
 SIZE = (4.8, 3.0)  # inches; drawn this small, labels stay readable on a phone
 
 
@@ -204,7 +206,8 @@ RC = {
     "savefig.transparent": True,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fedlib",  # ids do not change from run to run
-    "axes.prop_cycle": mpl.cycler(color=STRONG, linestyle=DASHES, marker=list(MARKERS)),
+    # colour alone: from a richer cycle seaborn dresses its error bars, too
+    "axes.prop_cycle": mpl.cycler(color=STRONG),
 }
 
 

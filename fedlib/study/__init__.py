@@ -10,6 +10,7 @@ compute       cells are computed, on this machine or another
 executor      where they are computed; cluster: a Dask cluster
 lock          a run is computed by one process at a time
 results       tables and arrays of a study; table: the csv that is written
+frames        a study as tidy frames, for pandas and seaborn
 evidence      finished runs as Parquet files; packing: how these are written
 once          what a notebook measures once and keeps
 audit         evidence of all studies: compute, pack, check, verify

@@ -351,13 +351,19 @@ def evaluations(rule, r, moment, view):
 
 def measured(r, measures, at, moment, view):
     """[(measure, mean over the evaluations `at`)]; a single guest has no spread."""
+    each = at_each(r, measures, at, moment, view)
+    return [(k, float(np.mean(v))) for k, v in each.items()]
+
+
+def at_each(r, measures, at, moment, view):
+    """{measure: its values at the evaluations `at`}; a single guest has no spread."""
     n, a = test_rows(r, moment), r[moment, view, "test"][at]
-    out = []
+    out = {}
     for k, f in measures.items():
         if len(n) == 1 and k in SPREAD:
             continue
         takes_rows = len(inspect.signature(f).parameters) > 1
-        out.append((k, float(np.mean(f(a, n=n) if takes_rows else f(a)))))
+        out[k] = f(a, n=n) if takes_rows else f(a)
     return out
 
 

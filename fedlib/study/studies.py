@@ -28,7 +28,6 @@ from .parameters import (
     refuse,
     tiered,
 )
-from .seeds import PILOT as PILOT
 
 
 @dataclass(frozen=True)

@@ -54,18 +54,18 @@ def better(metric, place, a, b, least=0.0):
         d, x, y = pair(v, metric, a, b, place)
         said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
         margin = 0.0 if least else METRICS[metric].margin_at(y.mean())
-        f = positive(metric, d - least, said, margin, beyond=off(metric, least))
+        f = positive(metric, d - least, said + against(metric, least), margin)
         return f._replace(gain=(metric, place, a, (b,), least))
 
     return test
 
 
-def off(metric, least):
-    """The end of a sentence of evidence: what a difference was held against."""
+def against(metric, least):
+    """What a difference was held against, in words; it comes before the difference."""
     if not least:
         return ""
     what = "a claimed gain" if least > 0 else "an allowed loss"
-    return f", held against {what} of {say(metric, abs(least))}"
+    return f", against {what} of {say(metric, abs(least))}"
 
 
 def near(metric, place, a, b, margin):
@@ -106,12 +106,12 @@ def level(metric, place, method, least=None, most=None, anywhere=False, **of):
         x = v.get(metric, method, place, **of)
         if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
             raise NotTestable("the number is about data that are not here")
-        said = f"{method} {say(metric, x.mean())}"
+        said = f"{method} {say(metric, x.mean())} against"
         found = [
-            positive(metric, sign * (x - bound), said, words=words)
+            positive(metric, sign * (x - bound), f"{said} {bound:g}", words=words)
             for sign, bound, words in (
-                (1, least, (f"above {least}", f"below {least}")),
-                (-1, most, (f"below {most}", f"above {most}")),
+                (1, least, ("above", "below")),
+                (-1, most, ("below", "above")),
             )
             if bound is not None
         ]
@@ -286,15 +286,18 @@ def flat(metric, place, method, axis, study, margin):
     """Along an axis of a study, "E", no value is farther than the margin from their
     mean, seed by seed.
     """
+    return even(metric, lambda v: v.axis(metric, method, place, axis, study), margin)
+
+
+def even(metric, along, margin):
+    """Along an axis no value is farther than the margin from their mean, seed by seed;
+    as for `rising`.
+    """
 
     def test(v):
-        # [S, values]
-        x = pd.DataFrame(v.axis(metric, method, place, axis, study)).dropna()
+        x = pd.DataFrame(along(v)).dropna()  # [S, values]
         if not len(x):
-            raise NotRun(
-                f"{study} {place} {method} {metric} at all values of {axis} "
-                "for one seed"
-            )
+            raise NotRun(f"{metric} at all values of an axis for one seed")
         away = x.sub(x.mean(axis=1), axis=0)
         found = {
             at: equal(metric, d, f"{at} off the mean", margin) for at, d in away.items()
@@ -315,6 +318,8 @@ def rising(metric, along, words=("rises", "falls"), margin=None):
         x = pd.DataFrame(along(v)).dropna()
         if x.shape[1] < 2 or not len(x):
             raise NotRun(f"{metric} at two values of an axis for one seed")
+        if (x.max(axis=1) == x.min(axis=1)).all():
+            raise NotTestable(f"{METRICS[metric].what}: the same at every value")
         at = x.columns.to_numpy(float)
         slopes = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
         said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"
@@ -339,10 +344,13 @@ def inner(metric, along):
             over = []
             for e in ends:
                 a, b = common(x[k], x[e])
-                said = f"{k:g}: {say(metric, a.mean())}, {e:g}: {say(metric, b.mean())}"
+                mine, end = say(metric, a.mean()), say(metric, b.mean())
+                said = f"{mine} at {k:g}, {end} at {e:g}"
                 over.append(positive(metric, sign * (a - b), said))
             found[k] = both(over)
-        return one_of(found)
+        k = min(found, key=lambda k: (found[k].p.yes, -found[k].span.mean))
+        told = f"of {len(found)} inner values {k:g} comes closest: {found[k].evidence}"
+        return one_of(found)._replace(evidence=told, span=found[k].span)
 
     return test
 

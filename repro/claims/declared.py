@@ -17,12 +17,15 @@ family of claims, one for each case of its grid:
       quote: "FedGA attains ..."       or by: ours
       place: "{dataset}"               whose kind of data stands beside it
       study: ""                        a study that is not the main one
+      family: best                     for a key that says too little without its case
 
-A test is {builder: its arguments}, builders being those of repro.claims.builders; where
-an argument is a test, or a list or mapping of tests, it is written the same way. Words
-in braces are replaced by the case; a value that is one word in braces keeps its type.
-Tests that follow no pattern are functions of papers/<paper>/claims.py: {python: name},
-or {python: {name: arguments}} for a function that builds the test.
+A field that an entry does not give is taken from the case, as place: from a grid of
+places. A test is {builder: its arguments}, builders being those of
+repro.claims.builders; where an argument is a test, or a list or mapping of tests, it is
+written the same way. Words in braces are replaced by the case; a value that is one word
+in braces keeps its type. Tests that follow no pattern are functions of
+papers/<paper>/claims.py: {python: name}, or {python: {name: arguments}} for a function
+that builds the test.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from repro.ledger import ResultError, hint, slug
 
 FIELDS = (
     *("key", "for", "artefact", "text", "test", "section", "quote", "by"),
-    *("place", "study", "printed"),
+    *("place", "study", "family", "printed"),
 )
 NEEDED = ("key", "artefact", "text", "test")
 BUILDERS = {
@@ -85,11 +88,12 @@ def family(paper, entry, at):
     at = f"{at}, {entry.get('key', 'entry without key')}"
     if odd := set(entry) - set(FIELDS):
         raise ResultError(f"{at}: unknown field {min(odd)!r}; {hint(min(odd), FIELDS)}")
-    if lost := [k for k in NEEDED if not entry.get(k)]:
-        raise ResultError(f"{at}: {lost[0]} is missing")
-    name = slug(re.sub(r"[-.]?\{\w+\}", "", entry["key"]))
+    name = slug(re.sub(r"[-.]?\{\w+\}", "", entry.get("key", "")))
     for case in cases(entry.get("for") or {}):
-        said = {k: filled(v, case, at) for k, v in entry.items() if k != "for"}
+        said = {k: case[k] for k in FIELDS if k in case}
+        said |= {k: filled(v, case, at) for k, v in entry.items() if k != "for"}
+        if lost := [k for k in NEEDED if not said.get(k)]:
+            raise ResultError(f"{at}: {lost[0]} is missing")
         where = f"{at} ({', '.join(map(str, case.values()))})"
         yield Claim(
             "-".join(filter(None, (paper, *map(slug, said["key"].split("|"))))),
@@ -101,7 +105,7 @@ def family(paper, entry, at):
             said.get("by", "paper"),
             said.get("study", ""),
             bool(said.get("printed")),
-            "-".join(filter(None, (paper, name))),
+            "-".join(filter(None, (paper, slug(said.get("family", name))))),
             str(said.get("section", "")),
             said.get("quote", ""),
         )

@@ -40,12 +40,12 @@ class Finding(NamedTuple):
 
 
 # ---------------------------------------------------------------- one difference
-def positive(metric, d, said, margin=None, words=("better", "worse"), beyond=""):
+def positive(metric, d, said, margin=None, words=("better", "worse")):
     """The sentence "d is positive", d a Series over seeds -> Finding.
 
     said: the two sides in words. margin: of the metric, if None; 0 where there is no
     "alike", as for a metric whose margin is relative. words: for a d that is positive
-    and one that is negative. beyond: what was taken off d, in words.
+    and one that is negative.
     """
     margin = METRICS[metric].margin_at(0) if margin is None else margin
     x = d.to_numpy(float)
@@ -53,8 +53,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse"), beyond="")
     p = P(*map(float, p))
     holds = verdicts.verdict(p)
     needs = math.nan if holds != "undecided" else verdicts.needed(x, margin)
-    told = f"{said}: {told_sign(metric, s, holds, margin, words)}{beyond}"
-    told += later(holds, needs)
+    told = f"{said}: {told_sign(metric, s, holds, margin, words)}{later(holds, needs)}"
     return Finding(holds, told, (), "", p, "sign", metric, s, margin, needs)
 
 
@@ -154,8 +153,8 @@ def joined(found, evidence, p=None):
     blind = [f for f in parts if f.holds == "not testable"]
     rest = {f.holds for f in parts} - {"not testable"}
     if holds == "undecided" and blind and rest <= {"yes", "alike"}:
-        where = [name for name, f in found.items() if f in blind]
-        reason = f"{blind[0].reason} ({', '.join(where)})"
+        where = ", ".join(str(name) for name, f in found.items() if f in blind)
+        reason = f"{blind[0].reason} ({where})"
         return Finding("not testable", evidence, missing, reason)
     last = decisive(parts, holds)
     needs = max_needs(parts) if holds == "undecided" and not missing else math.nan
@@ -169,7 +168,7 @@ def decisive(parts, holds):
         return min(parts, key=lambda f: strength(f).no)
     with_span = [f for f in parts if f.span is not None] or parts
     if holds == "alike":
-        return max(with_span, key=lambda f: min(strength(f).yes, strength(f).alike))
+        return max(with_span, key=lambda f: (f.holds == "alike", strength(f).yes))
     return max(
         with_span, key=lambda f: (strength(f).yes, -f.span.mean if f.span else 0)
     )
@@ -190,8 +189,8 @@ def turned(f):
 
 
 def listed(found):
-    """Findings one after the other, each with its verdict."""
-    return " | ".join(f"{f.holds}: {f.evidence}" for f in found)
+    """Findings one after the other, each with its verdict; like ones once."""
+    return " | ".join(dict.fromkeys(f"{f.holds}: {f.evidence}" for f in found))
 
 
 def counted(found):

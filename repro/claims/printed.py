@@ -33,10 +33,14 @@ def printed_gain(asked, claim, reported):
 
 
 def number(table, run):
-    """The printed number of a run -> float, or None unless there is exactly one."""
-    wanted = parts(run.get("setting", ""))
+    """The printed number of a run -> float, or None unless there is exactly one.
+
+    A setting of None is any: of a run that goes by the names of the paper's table.
+    """
+    wanted = run.get("setting", "")
     mine = table[(table.method == run["method"]) & (table.reported != "")]
-    mine = mine[[parts(s) == wanted for s in mine.setting]]
+    if wanted is not None:
+        mine = mine[[parts(s) == parts(wanted) for s in mine.setting]]
     return float(mine.reported.iloc[0]) if len(mine) == 1 else None
 
 

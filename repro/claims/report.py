@@ -48,13 +48,15 @@ def check_claims(claims, seeds, reported=None, closed=None):
     """claims.csv: one row per claim -> frame [claims, COLUMNS].
 
     seeds: all parts, any tiers; reported: frame of reported.csv, without which claims
-    about printed numbers are "not run"; closed: {(paper, data set): why it fails the
-    gate}.
+    about printed numbers are "not run"; closed: {(paper, tier, data set): why it
+    fails the gate}.
     """
     tiers = [t for t in reversed(TIERS) if (seeds.tier == t).any()]
     at = {}
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
-        shut = {d: why for (p, d), why in (closed or {}).items() if p == paper}
+        shut = {
+            d: why for (*of, d), why in (closed or {}).items() if of == [paper, tier]
+        }
         at[paper, tier] = Values.of(g, shut)
     rows = []
     for c in claims:
@@ -68,7 +70,9 @@ def check_claims(claims, seeds, reported=None, closed=None):
             f, tier, v = at_best_tier(
                 c, {t: at[c.paper, t] for t in tiers if (c.paper, t) in at}
             )
-        rows.append(described(c, f, reported) | where(c, v, tier))
+        at_what = where(c, v, tier)
+        printed = None if "stand-in" in at_what["data"] else reported
+        rows.append(described(c, f, printed) | at_what)
     table = pd.DataFrame(rows, columns=COLUMNS)
     for _, g in table.groupby(["paper", "by"]):
         known = g.p.notna()
@@ -108,7 +112,11 @@ def at_best_tier(c, runs):
 
 
 def described(c, f, reported):
-    """The columns of a claim that say what it is and what was found."""
+    """The columns of a claim that say what it is and what was found.
+
+    reported: as for check_claims, or None on a stand-in, where a printed gain says as
+    little as a printed level.
+    """
     row = {
         "key": c.key,
         "paper": c.paper,
@@ -152,13 +160,13 @@ def where(c, v, tier):
 
 
 def closed_gates(root):
-    """{(paper, data set): why it fails the gate}, of gates.csv in the folder root."""
+    """{(paper, tier, data set): why it fails the gate}, of root/gates.csv."""
     path = Path(root) / "gates.csv"
     if not path.exists():
         return {}
     table = pd.read_csv(path)
     return {
-        (r.paper, r.dataset): (
+        (r.paper, r.tier, r.dataset): (
             f"{r.reference_method} gets {r.gate:.0%} of the way from chance "
             f"({r.chance:.1f} %) to central training ({r.centralised:.1f} %): half is "
             "the least that tests a claim"

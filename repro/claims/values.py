@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlib.study.studies import PILOT
+from fedlib.study.seeds import PILOT
 from repro import papers
 from repro.ledger import METRICS, ResultError
 
@@ -105,11 +105,11 @@ class Values:
         """
         study = study or self.main(dataset)
         self.asked.add((study, dataset))
-        if dataset in self.closed and scored(metric):
-            raise NotTestable(self.closed[dataset])
         rules = (rule,) if rule else (self.rule, "run")
         at = self.runs.get((study, dataset, method, metric), {})
         found = {how: x for (how, by), x in at.items() if by in rules}
+        if found and dataset in self.closed and scored(metric):
+            raise NotTestable(self.closed[dataset])
         if "guest=*" in _split(setting):
             guests = sorted(
                 {p for how in found for p in _split(how) if p.startswith("guest=")}

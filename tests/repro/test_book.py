@@ -4,9 +4,12 @@ and the checks of a built book.
 
 import csv
 import importlib
+import json
+import math
 import re
 import shutil
 import subprocess
+import sys
 from html import unescape
 from types import SimpleNamespace
 
@@ -15,9 +18,11 @@ import nbformat
 import numpy as np
 import pytest
 import yaml
+from scipy import stats
 from where import ROOT
 
 from fedlib import plots
+from fedlib.measures import verdicts
 from fedlib.methods import METHODS
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
 from repro import artefacts, bookcheck, claims, ledger
@@ -39,8 +44,24 @@ FILES = {
     "claims": (
         claims.COLUMNS,
         """
-        key | paper | artefact | claim | holds | evidence | data | tier | by
-        fedga-best | fedga | Table 5 | FedGA has the lowest best_gini: cifar01. | yes | 0.1 < 0.2 | real | tiny | ours""",
+        key | family | by | section | quote | holds | reason | gain | metric | effect | lo | hi | n_seeds | margin | printed | q | needs | claim
+        fedga-best | fedga-best | ours | | | yes | | | best_gini | 0.0512 | 0.03 | 0.07 | 10 | 0.01 | | 0.0002 | | FedGA is better, best_gini: cifar01.
+        fedga-best-b | fedga-best | paper | 4.2 | It is better. | no | | excluded | mean_acc | -1.5 | -2 | -1 | 5 | 1 | 3 | 0.9 | | FedGA is better, mean_acc: a.
+        fedga-best-c | fedga-best | paper | Section 4.2 | | alike | | | mean_acc | 0.1 | -0.4 | 0.6 | 20 | 1 | | 0.4 | | FedGA is better, mean_acc: b.
+        fedga-best-d | fedga-best | paper | | | undecided | | contained | mean_acc | 2 | -90 | 94 | 5 | 1 | 2.5 | 0.3 | 20 | FedGA is better, mean_acc: c.
+        fedga-best-e | fedga-best | paper | | | undecided | | | mean_acc | 0.5 | -1.5 | 2.5 | 40 | 1 | | 0.3 | 57 | FedGA is better, mean_acc: d.
+        fedga-best-f | fedga-best | paper | | | undecided | | | mean_acc | 0.5 | | | 3 | 1 | | | | FedGA is better, mean_acc: e.
+        fedga-best-g | fedga-best | paper | | | undecided | | | | | | | 40 | | | | | FedGA is better, mean_acc: f.
+        fedga-best-h | fedga-best | paper | | | yes | | exceeded | mean_acc | 4 | 3.5 | 4.5 | 5 | 1 | 2 | 0.3 | | FedGA is better, mean_acc: g.
+        fedga-gate | fedga-gate | paper | | | not testable | below the gate | | | | | | | | | | | Nothing is learned.
+        fedga-lost | fedga-lost | paper | | | not run | no run of it | | | | | | | | | | | It is lost.""",
+    ),
+    "verdicts-errors": (
+        "verdict_of truth shape looks yes no alike undecided seeds wrong".split(),
+        """
+        verdict_of | truth | shape | looks | yes | no | alike | undecided | seeds | wrong
+        better | no difference | normal | 5 10 20 40 | 0.024 | 0.025 | 0.6 | 0.351 | 18.2 | 0.049
+        best of nine | 1 sd | skewed | 5 10 20 40 | 0.9 | 0 | 0.02 | 0.08 | 14 | 0""",
     ),
     "artefacts": (
         artefacts.COLUMNS,
@@ -85,9 +106,53 @@ RAN = """
     FedAvg | | best_gini | 0.32495 | 0.3 | 0.2 | 0.4 | 3 | tiny | match
     FedGA | | mean_acc | 84.00 | 84.123 | 83 | 85.2 | 3 | tiny | match
     FedGA | | best_gini | 0.11955 | -0.000001 | | | 3 | tiny | close
-    FedMGDA+ | server_lr=0.01 | mean_acc | 34.06 | 33 | | | 3 | tiny | ordering holds
+    FedMGDA+ | server_lr=0.01 | mean_acc | 34.06 | 33 | | | 3 | tiny | order holds
     FedMGDA+ | | mean_acc | 34.06 | | | | | | not run
     FedGA | rule=last | mean_acc | | 80 | | | 3 | tiny | no comparison"""
+
+NUMBERS = (
+    "match",
+    "close",
+    "differs",
+    "order holds",
+    "order differs",
+    "order open",
+    "setting",
+    "no comparison",
+    "not run",
+)
+CLAIMS = ("yes", "no", "alike", "undecided", "not testable", "not run")
+GAINS = ("gain contained", "gain excluded", "gain exceeded")
+WHERE = dict(
+    paper="fedga", artefact="Table 5", evidence="0.1 < 0.2", data="real", tier="tiny"
+)
+
+
+ALONE = dict(
+    key="fedga-alone",
+    family="fedga-alone",
+    artefact="Table 6",
+    claim="It is lost.",
+    by="ours",
+    holds="not run",
+)
+
+
+def long_family():
+    """Fourteen claims of one family, more than a forest plot shows at once."""
+    known = dict(family="fedga-many", by="ours", holds="yes", metric="mean_acc", q="1")
+    width = dict(lo="1", hi="9", n_seeds="5", margin="1")
+    return [
+        dict(
+            key=f"fedga-many-{i}",
+            claim=f"More is more: place {i}.",
+            effect=str(2 + i / 4),
+        )
+        | known
+        | width
+        for i in range(14)
+    ]
+
 
 AXES = """
     method | setting | reported | ours
@@ -183,6 +248,18 @@ def ledger_rows():
                 )
             )
         )
+    rows += [
+        dict(
+            key=f"plgu-{v}",
+            paper="plgu",
+            artefact="Table 1",
+            method=v,
+            metric="acc_mean_pct",
+            verdict=v,
+            pairs="3 of 4 decided pairs agree" if v == "order holds" else "",
+        )
+        for v in NUMBERS
+    ]
     return rows + [
         dict(
             key=f"fedas-{i}",
@@ -202,9 +279,16 @@ def ledger_rows():
 def results(root):
     """The folder results/ of the small book -> the last figure."""
     (root / "results").mkdir()
-    table(root / "results/ledger.csv", ledger.LEDGER, ledger_rows())
+    table(
+        root / "results/ledger.csv",
+        list(dict.fromkeys([*ledger.LEDGER, "pairs"])),
+        ledger_rows(),
+    )
     for name, (columns, text) in FILES.items():
-        table(root / f"results/{name}.csv", columns, lines(text))
+        rows = lines(text)
+        if name == "claims":
+            rows = [WHERE | r for r in [*rows, *long_family(), ALONE]]
+        table(root / f"results/{name}.csv", columns, rows)
     plots.use()
     about = dict(
         title="Lines rise",
@@ -232,7 +316,7 @@ Ours {num}`KEY`, reported {num}`KEY reported .0f`, both {num}`KEY both`, gap {nu
 from {num}`KEY interval .2f`; {verdict}`KEY`, {verdict}`fedga-best`, {verdict}`match`,
 {num}`fedga-1 status`, {num}`minutes-alpha .1f`, tiny gini {num}`GINI`.
 Of {count}`ledger paper=fedga` numbers {count}`ledger paper=fedga verdict="not run"` was not run;
-{count}`claims holds=no` claims fail.
+{count}`claims holds=no` of {count}`claims family=fedga-best` claims fail.
 {rows}`What differs <method=FedAvg dataset=synthetic_05_05 verdict=differs>` {cite:p}`liu2025fedga`.
 
 EQUATIONS
@@ -272,7 +356,13 @@ Text
 ```
 ```{verdicts} fedga
 ```
+```{verdicts} plgu
+```
+```{claims} fedga Table 6
+```
 ```{claims} fedga Table 5
+```
+```{claimsummary} fedga
 ```
 ```{artefacts} fedga
 ```
@@ -316,6 +406,18 @@ It is so.
 Drag them.
 ```
 """
+OWN_PAGES = ("ledger.md", "claims.md", "bibliography.md")
+LOOKS = """# Which number?
+
+```{looks}
+:difference: 2
+Dots are seeds.
+```
+```{margins}
+```
+```{errors}
+```
+"""
 KEY, GINI, NOT_RUN = (
     key("FedGA", "mean_acc"),
     key("FedGA", "best_gini"),
@@ -345,6 +447,9 @@ WRONG = [
         "no row has all of these options",
     ),
     ("```{claims} nobody\n```", "{claims}: no row for nobody"),
+    ("```{claimsummary} nobody\n```", "{claimsummary}: no claim of nobody"),
+    ("```{forest} nobody\n```", "{forest}: no effect to draw for 'nobody'"),
+    ("```{errors} nothing\n```", "{errors}: no row for nothing"),
     ("```{deviations} fedga FedFV\n```", "{deviations}: no row for fedga FedFV"),
     ("```{sends} FedFV\n```", "bytes.csv has no method 'FedFV'"),
     (
@@ -370,9 +475,10 @@ def small_book(root, page):
     page -> the folder book/.
     """
     saved = results(root)
-    for name in ("_config.yml", "references.bib", "ledger.md", "bibliography.md"):
-        (root / "book").mkdir(exist_ok=True)
+    (root / "book").mkdir()
+    for name in ("_config.yml", "references.bib", *OWN_PAGES):
         shutil.copy(BOOK / name, root / "book" / name)
+    (root / "book/which_number.md").write_text(LOOKS)
     (root / "book/_ext").symlink_to(BOOK / "_ext")
     shutil.copytree(
         BOOK / "_assets", root / "book/_assets", ignore=shutil.ignore_patterns("vendor")
@@ -383,8 +489,8 @@ def small_book(root, page):
                 "format": "jb-book",
                 "root": "intro",
                 "chapters": [
-                    {"file": "ledger"},
-                    {"file": "bibliography"},
+                    *({"file": page.removesuffix(".md")} for page in OWN_PAGES),
+                    {"file": "which_number"},
                     {"glob": "notebooks/fedga/*"},
                 ],
             }
@@ -450,6 +556,8 @@ def built(tmp_path_factory):
         root=html,
         intro=(html / "intro.html").read_text(),
         ledger=(html / "ledger.html").read_text(),
+        claims=(html / "claims.html").read_text(),
+        looks=(html / "which_number.html").read_text(),
     )
 
 
@@ -478,7 +586,7 @@ def test_numbers_come_out_as_they_should(built):
         "from 83.00 to 85.20; match"
     ) in seen
     assert "yes, match, measured, 0.7 min, tiny gini 0.00000." in seen
-    assert "Of 7 numbers 1 was not run; 0 claims fail." in seen
+    assert "Of 7 numbers 1 was not run; 1 of 8 claims fail." in seen
     assert f'<a class="num" href="ledger.html#{KEY}"' in built.intro
     assert (
         'href="ledger.html#?method=FedAvg&amp;dataset=Synthetic%280.5%2C+0.5%29&amp;'
@@ -507,10 +615,8 @@ def test_reported_stands_above_ours_and_the_best_is_bold(built):
 
 
 def test_parts_of_a_setting_make_columns_where_they_vary_within_a_method(built):
-    tables = re.findall(r'<figure class="tab"[^>]*>.*?</figure>', built.intro, re.S)[
-        -9:
-    ]
-    wide, narrow, honest = (text_of(t) for t in tables if "Table 9" in t)
+    tables = re.findall(r'<figure class="tab"[^>]*>.*?</figure>', built.intro, re.S)
+    wide, narrow, honest = (text_of(t) for t in tables if "FedAS, Table 9" in t)
     head = (
         "beta = 0.1 beta = 0.5 P = 0.2 P = 1 P = 0.2 FedPer 88.5170.00 no comparison "
         "89.7971.00 no comparison 73.71"
@@ -586,14 +692,194 @@ def test_deviations_show_their_measured_effect(built):
     seen = text_of(built.intro)
     assert "Gini −0.0325 (−0.04 to −0.02)" in seen and "FedGA against FedGA sum" in seen
     assert "Splits" not in seen  # of another method
-    assert (
-        'id="deviations-fedga-2"' in built.ledger
-        and 'id="claims-fedga-best"' in built.ledger
-    )
+    assert 'id="deviations-fedga-2"' in built.ledger
 
 
 def test_claims_are_printed_with_the_books_names(built):
-    assert "FedGA has the lowest Gini: CIFAR-10, Dir(0.1)." in text_of(built.intro)
+    assert "FedGA is better, Gini: CIFAR-10, Dir(0.1)." in text_of(built.intro)
+    assert 'href="claims.html#claims-fedga-best"' in built.intro
+
+
+def claim_rows(built):
+    """Rows of the page of claims -> {key: (the tag, its text)}."""
+    found = re.findall(
+        r'(<tr id="claims-([\w-]+)"[^>]*>)(.*?)</tr>', built.claims, re.S
+    )
+    return {key: (tag, text_of(inner)) for tag, key, inner in found}
+
+
+@pytest.mark.parametrize(
+    ("key", "says", "carries"),
+    [
+        ("best", "yes +0.0512 [+0.0300, +0.0700]", 'data-survives="yes"'),
+        ("best-b", "no gain excluded −1.50 [−2.00, −1.00]", 'data-gain="excluded"'),
+        ("best-c", "alike +0.10 [−0.40, +0.60]", 'data-verdict="alike"'),
+        ("best-d", "0.3 20 seeds", 'data-needs="20 seeds"'),
+        ("best-e", "more than 40 seeds", 'data-needs="more than 40 seeds"'),
+        ("best-f", "at least 5 seeds", 'data-needs="at least 5 seeds"'),
+        ("best-g", "undecided not by seeds", 'data-needs="not by seeds"'),
+        ("best-h", "yes gain exceeded +4.00", 'data-survives="no"'),
+        ("gate", "not testable below the gate", 'data-verdict="not testable"'),
+        ("lost", "not run no run of it", 'data-verdict="not run"'),
+    ],
+)
+def test_a_claim_says_its_verdict_and_what_would_decide_it(built, key, says, carries):
+    tag, seen = claim_rows(built)[f"fedga-{key}"]
+    assert says in seen and carries in tag
+
+
+def test_a_claim_names_its_sentence_or_that_it_is_ours(built):
+    rows = claim_rows(built)
+    assert "“It is better.” Section 4.2" in rows["fedga-best-b"][1]
+    assert "paper +3.00" in rows["fedga-best-b"][1]
+    assert "ours, not the paper's" in rows["fedga-best"][1]
+
+
+def test_claims_are_counted_apart_from_ours(built):
+    counted = re.search(r'<table class="plain summary">.*?</table>', built.intro, re.S)
+    theirs, ours = text_of(counted[0]).split("Our own")
+    # sentences, testable, decided, yes, by chance, survive
+    assert "FedGA 9 7 3 1 0.2 0 1 yes" in theirs
+    assert "FedGA 16 15 15 15 0.4 1 15 yes1 not run" in ours
+
+
+def test_settings_are_no_results(built):
+    bars = re.findall(r'<table class="plain verdicts">.*?</table>', built.intro, re.S)
+    seen = text_of(bars[1])
+    assert "Table 1 8 1 1 match1 close" in seen and "1 setting" not in seen
+    row = re.search(r'<tr id="plgu-order holds">.*?</tr>', built.ledger, re.S)[0]
+    assert "order holds 3 of 4 decided pairs agree" in text_of(row)
+
+
+def plots_of(page):
+    """Forest plots of a page -> {title: markup}."""
+    found = re.findall(r'<figure class="forest">.*?</figure>', page, re.S)
+    return {re.search(r"<b>(.*?)</b>", f)[1]: f for f in found}
+
+
+def test_points_and_gini_have_axes_of_their_own(built):
+    plot = plots_of(built.intro)["FedGA is better,"]
+    assert (
+        built.intro.count('id="mark-yes"') == built.claims.count('id="mark-yes"') == 1
+    )
+    assert re.findall(r'class="axis"><span>([^<]+)', plot) == ["points", "Gini"]
+    points, gini = re.findall(r"<svg role.*?</svg>", plot, re.S)
+    assert "1 yes, 1 no, 1 alike, 3 undecided" in points and "1 yes" in gini
+    assert points.count('href="#mark-printed"') == 3
+    # -90 to 94 would leave nothing to see of the others
+    assert points.count('href="#mark-left"') == points.count('href="#mark-right"') == 1
+    assert points.count('class="margin"') == 6 and points.count('class="bar"') == 5
+    places = [float(x) for x in re.findall(r' (?:x|x1|x2)="([\d.]+)%"', plot)]
+    assert 0 <= min(places) and max(places) <= 100
+    table = text_of(plot[plot.index("As a table") :])
+    assert "undecided 20 seeds +2.00 points [−90.00, +94.00] 1.00 +2.50 5" in table
+
+
+def test_a_long_family_folds(built):
+    plot = plots_of(built.claims)["More is more: place"]
+    shown, folded, _ = re.split(r'<details class="more">', plot)
+    assert "2 more" in folded and "place 13" in shown
+    assert shown.count('<g class="v-yes">') == 12
+    assert folded.count('<g class="v-yes">') == 2
+
+
+def test_every_verdict_has_a_colour_and_a_sign():
+    """Never by colour alone; what other data says is never red."""
+    css = (BOOK / "_assets/fedbook.css").read_text()
+    colour, sign = {}, {}
+    for selectors, body in re.findall(r"^([^{}\n]*)\{([^{}]*)\}", css, re.M):
+        for name in re.findall(r"\.v-([\w-]+)", selectors):
+            if mark := re.search(r'content: "(\S+) "', body):
+                sign[name] = mark[1]
+            elif (c := re.search(r"--c: var\(--fig-(\w+)\)", body)) and (
+                "data-theme" not in selectors
+            ):
+                colour[name] = c[1]
+    for group in (NUMBERS, CLAIMS, GAINS):
+        names = [ledger.slug(v) for v in group]
+        assert set(names) <= colour.keys()
+        assert len({sign[n] for n in names}) == len(names)
+    red = {n for n, c in colour.items() if c == "c2"}
+    assert red & set(map(ledger.slug, (*NUMBERS, *CLAIMS, *GAINS))) == {"differs", "no"}
+
+
+def test_what_verdicts_mean_is_said_for_each_of_them():
+    sys.path.insert(0, str(BOOK / "_ext"))
+    try:
+        fedbook = importlib.import_module("fedbook")
+    finally:
+        sys.path.pop(0)
+    assert tuple(fedbook.NUMBERS) == NUMBERS
+    assert tuple(fedbook.CLAIMS) == CLAIMS and tuple(fedbook.GAINS) == GAINS
+
+
+def test_shares_of_errors_are_printed_and_drawn(built):
+    table = re.search(r'<table class="plain errors">.*?</table>', built.looks, re.S)[0]
+    seen = text_of(table)
+    assert "better no difference normal 2.4 2.5 60.0 35.1 4.9 18.2" in seen
+    assert "at most 4.9 % are wrong" in text_of(built.looks)
+    assert '<span class="v-alike" style="flex:60"></span>' in table
+    assert "gini 0.01 a hundredth of the way" in text_of(built.looks)
+
+
+def test_pages_name_the_looks_that_are_declared():
+    first, *others, last = map(str, verdicts.LOOKS)
+    page = (BOOK / "which_number.md").read_text()
+    assert f"if that is not enough at {', '.join(others)} and {last};" in page
+    words = (BOOK / "glossary.md").read_text()
+    assert f"decided: {', '.join([first, *others])} or {last}, and nowhere" in words
+
+
+def told(built):
+    """What the build hands to looks.js."""
+    found = re.search(r'<script type="application/json">(.*?)</script>', built.looks)
+    return json.loads(found[1])
+
+
+def test_looks_get_their_quantiles_from_scipy(built):
+    assert [x["seeds"] for x in told(built)["looks"]] == list(verdicts.LOOKS)
+    for x in told(built)["looks"]:
+        want = stats.t.ppf(1 - verdicts.LEVEL / 2, x["seeds"] - 1)
+        assert math.isclose(x["t"], want)
+    still = re.search(
+        r'<svg role="img" aria-label="One experiment.*?</svg>', built.looks
+    )
+    assert "5 seeds" in still[0] and "yes" in still[0]
+
+
+def normal(seed, n):
+    """The numbers that looks.js draws: mulberry32, Box and Muller."""
+
+    def uniform():
+        nonlocal seed
+        seed = (seed + 0x6D2B79F5) % 2**32
+        t = (seed ^ seed >> 15) * (1 | seed) % 2**32
+        t ^= (t + (t ^ t >> 7) * (61 | t)) % 2**32
+        return ((t ^ t >> 14) % 2**32) / 2**32
+
+    return [
+        math.sqrt(-2 * math.log(1 - uniform())) * math.cos(2 * math.pi * uniform())
+        for _ in range(n)
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+def test_looks_says_in_a_browser_what_the_library_says(built):
+    page = subprocess.run(
+        [
+            *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
+            *("--virtual-time-budget=5000", f"file://{built.root}/which_number.html"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    ).stdout
+    d = 2 + 2 * np.array(normal(1, verdicts.LOOKS[0]))
+    s, holds = verdicts.span(d), verdicts.verdict(verdicts.single(d, 1.0))
+    signed = lambda x: f"{x:+.2f}".replace("-", "−")
+    assert f"look at 5: {signed(s.lo)} to {signed(s.hi)}, {holds}" in page
+    assert "Run 200 experiments" in page and "One experiment:" not in page
 
 
 def test_a_figure_says_where_it_comes_from(built):
@@ -636,7 +922,9 @@ def test_the_ledger_page_is_a_plain_table_of_every_row(built):
         "tier",
         "verdict",
     ]
-    assert (built.root / "ledger.html").stat().st_size < bookcheck.HEAVY_LEDGER
+    assert (built.root / "ledger.html").stat().st_size < bookcheck.HEAVY_PAGES[
+        "ledger.html"
+    ]
 
 
 def test_pages_carry_only_the_scripts_they_need(built):
@@ -651,6 +939,8 @@ def test_pages_carry_only_the_scripts_they_need(built):
     assert "ledger.js" in scripts("ledger.html") and "ledger.js" not in scripts(
         "intro.html"
     )
+    assert "ledger.js" in scripts("claims.html")
+    assert "looks.js" in scripts("which_number.html") - scripts("claims.html")
     assert "figures.js" in scripts("intro.html") and "figures.js" not in scripts(
         "bibliography.html"
     )

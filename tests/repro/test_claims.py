@@ -1,488 +1,28 @@
-"""Claims and deviations: each test is shown data in which the claim holds, fails,
-cannot be decided, and is missing.
-"""
+"""Claims: runs are found, declarations are read, and the table says what was found."""
 
-import shutil
+import math
+import re
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from toys_claims import LUCK, OWN, PLACE, table
 from where import ROOT
 
-from fedlib.measures.statistics import paired
+from fedlib.measures.verdicts import ALPHA, LEVEL, LOOKS
 from repro import artefacts, claims, ledger, papers
-from repro.claims import NotRun, Values, check_claims
-from repro.ledger import METRICS, ResultError
+from repro.claims import Claim, NotRun, Values, check_claims, declared
+from repro.claims.declared import QUOTE
+from repro.claims.findings import REACHED
+from repro.claims.printed import printed_gain
+from repro.claims.report import closed_gates
+from repro.ledger import ResultError
 
-FEDGA = papers.module("fedga", "claims")
-CLAIMS = FEDGA.CLAIMS
 REPORTED = ledger.read_reported()
-NOISE = (-0.2, 0.1, 0.0, 0.3, -0.2)  # what seeds share: pairing removes it
-PLACE = "synthetic_05_05"
 
 
-def seeds(values, metric="best_gini", dataset=PLACE, noise=NOISE, **more):
-    """Long rows: {method: value} plus common noise per seed;
-    a value may be a list with its own noise.
-    """
-    base = {
-        "paper": "fedga",
-        "study": papers.main_study("fedga", dataset),
-        "dataset": dataset,
-        "setting": "",
-        "metric": metric,
-        "rule": "best_val",
-        "data": "synthetic",
-        "tier": "small",
-    } | more
-    rows = []
-    for who, v in values.items():
-        method, _, setting = who.partition("|")
-        for s, x in enumerate(v if isinstance(v, list) else [v + n for n in noise]):
-            rows.append(
-                base
-                | {
-                    "method": method,
-                    "seed": s,
-                    "value": x,
-                    "setting": setting or base["setting"],
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def see(test, *tables):
-    return test(Values.of(pd.concat(tables)))
-
-
-# ------------------------------------------------------------------ comparing
-
-GOOD = {"FedGA": 0.1} | dict.fromkeys(FEDGA.RIVALS, 0.2)
-WIDE = {"FedGA": [0.1, 0.3, 0.2], "FedFV": [0.2, 0.1, 0.4]}
-
-
-def test_best_against_all_rivals():
-    test = FEDGA.best("best_gini", PLACE)
-    f = see(test, seeds(GOOD))
-    assert (
-        f.holds == "yes"
-        and f.missing == ()
-        and "strongest of 7 rivals" in f.evidence
-        and "5 seeds" in f.evidence
-    )
-    f = see(test, seeds(GOOD | {"FedFV": 0.05}))
-    assert (
-        f.holds == "no" and "FedFV" in f.evidence and "better by -0.0500" in f.evidence
-    )
-    # there high is good
-    assert see(FEDGA.best("mean_acc", PLACE), seeds(GOOD, "mean_acc")).holds == "no"
-    f = see(test, seeds({m: GOOD[m] for m in ("FedGA", "FedAvg")}))
-    assert (
-        f.holds == "undecided"
-        and "FedFV" in f.missing
-        and "not run: FedProx" in f.evidence
-    )
-    # one rival can refute
-    assert see(test, seeds({"FedGA": 0.3, "FedAvg": 0.1})).holds == "no"
-    assert (
-        see(FEDGA.best("best_gini", PLACE, ("FedFV",)), seeds(WIDE)).holds
-        == "undecided"
-    )
-    assert see(test, seeds(GOOD, noise=(0,))).holds == "undecided"  # one seed
-    with pytest.raises(NotRun, match="of the rivals"):
-        see(test, seeds({"FedGA": 0.1}))
-    with pytest.raises(NotRun, match="synthetic synthetic_05_05 FedGA best_gini"):
-        see(test, seeds({"FedAvg": 0.1}))
-
-
-def test_pairing_sees_through_noise_that_seeds_share():
-    far = tuple(10 * n for n in NOISE)
-    assert see(FEDGA.best("best_gini", PLACE), seeds(GOOD, noise=far)).holds == "yes"
-    own = GOOD | {"FedGA": [0.1 - n for n in far]}
-    assert (
-        see(FEDGA.best("best_gini", PLACE), seeds(own, noise=far)).holds == "undecided"
-    )
-
-
-def test_seeds_in_common():
-    v = Values.of(
-        pd.concat([seeds({"FedGA": [1, 2, 3, 4]}), seeds({"FedAvg": [2, 3, 4.5]})])
-    )
-    g = claims.gain(v, "best_gini", {"method": "FedGA"}, {"method": "FedAvg"}, PLACE)
-    assert g.n == 3 and g.mean == pytest.approx(3.5 / 3)
-    with pytest.raises(NotRun, match="no seed in common"):
-        claims.common(pd.Series({0: 1.0}), pd.Series({1: 1.0}))
-
-
-@pytest.mark.parametrize("x, holds", [(80.5, "yes"), (79.5, "yes"), (78.5, "no")])
-def test_better_by_more_than_a_margin(x, holds):
-    test = claims.better(
-        "mean_acc", PLACE, {"method": "FedGA"}, {"method": "FedAvg"}, 1.0
-    )
-    f = see(test, seeds({"FedAvg": 80.0, "FedGA": x}, "mean_acc"))
-    assert f.holds == holds and "allowed loss 1" in f.evidence
-
-
-@pytest.mark.parametrize(
-    "x, holds",
-    [(80.4, "yes"), (79.4, "yes"), (82, "no"), ([79.0, 82.0, 80.0], "undecided")],
-)
-def test_near(x, holds):
-    values = {
-        "FedAvg": [80.0, 80.0, 80.0],
-        "FedProx": x if isinstance(x, list) else [x] * 3,
-    }
-    assert (
-        see(
-            claims.near("mean_acc", PLACE, "FedProx", "FedAvg", 1.0),
-            seeds(values, "mean_acc"),
-        ).holds
-        == holds
-    )
-
-
-def test_level():
-    least, most = (
-        claims.level("worst10_acc", PLACE, "FedAvg", **k)
-        for k in ({"least": 80}, {"most": 5.0})
-    )
-    for value, a, b in (
-        ([0.0, 1.0, 0.5], "no", "yes"),
-        ([90.0, 91.0, 92.0], "yes", "no"),
-        ([0.0, 9.0, 4.0], "no", "undecided"),
-    ):
-        s = seeds({"FedAvg": value}, "worst10_acc")
-        assert (see(least, s).holds, see(most, s).holds) == (a, b)
-    f = see(least, seeds({"FedAvg": 90}, "worst10_acc", data="stand-in"))
-    assert f.holds == "undecided" and "stand-in" in f.evidence
-
-
-def test_exactly():
-    test = claims.exactly("weight_bound_violations", 0, method="FedGA")
-    made = {"metric": "weight_bound_violations", "dataset": "none", "rule": "run"}
-    assert see(test, seeds({"FedGA": [0]}, **made)).holds == "yes"
-    assert see(test, seeds({"FedGA": [0, 1]}, **made)).holds == "no"
-
-
-@pytest.mark.parametrize(
-    "x, holds",
-    [(80.4, "no"), (82, "yes"), (78, "yes"), ([79.0, 82.0, 80.0], "undecided")],
-)
-def test_differ_is_the_contrary_of_near(x, holds):
-    values = {
-        "FedAvg": [80.0, 80.0, 80.0],
-        "FedProx": x if isinstance(x, list) else [x] * 3,
-    }
-    f = see(
-        claims.differ("mean_acc", PLACE, "FedProx", "FedAvg", 1.0),
-        seeds(values, "mean_acc"),
-    )
-    assert f.holds == holds and "claimed beyond +-1" in f.evidence
-
-
-@pytest.mark.parametrize("x, holds", [(0.4, "yes"), (1.2, "no"), (2.5, "no")])
-def test_alike_compares_each_two(x, holds):
-    runs = [{"method": m} for m in ("FedAvg", "FedProx", "FedFV")]
-    s = seeds({"FedAvg": 80.0, "FedProx": 80.0 + x, "FedFV": 80.0 - x / 2}, "mean_acc")
-    assert see(claims.alike("mean_acc", PLACE, runs, 1.0), s).holds == holds
-    with pytest.raises(NotRun, match="FedFV"):
-        see(claims.alike("mean_acc", PLACE, runs, 1.0), s[s.method != "FedFV"])
-
-
-def test_throughout_counts():
-    tests = {p: FEDGA.best("best_gini", p, ("FedAvg",)) for p in FEDGA.SYNTHETIC}
-    good, bad = {"FedGA": 0.1, "FedAvg": 0.2}, {"FedGA": 0.3, "FedAvg": 0.2}
-    s00, s05, s11 = FEDGA.SYNTHETIC
-    f = see(claims.throughout(tests), *(seeds(good, dataset=p) for p in tests))
-    assert f == ("yes", "yes in 3 of 3", ())
-    f = see(
-        claims.throughout(tests),
-        seeds(good, dataset=s00),
-        seeds(bad, dataset=s05),
-        seeds(good, dataset=s11, noise=(0,)),
-    )
-    assert (
-        f.holds == "no"
-        and f.evidence == f"no in 1 of 3 ({s05}); yes in 1 of 3; undecided in 1 of 3"
-    )
-    f = see(
-        claims.throughout(tests), seeds(good, dataset=s00), seeds(good, dataset=s05)
-    )
-    assert (f.holds, f.missing) == (
-        "undecided",
-        (s11,),
-    ) and f"not run: {s11}" in f.evidence
-    with pytest.raises(NotRun, match="one of"):
-        see(claims.throughout(tests), seeds({"FedFV": 0.1}))
-
-
-def test_steadier():
-    def world(loss):
-        both = [
-            seeds(
-                {m: 80.0 - (x if how == "P=0.2" else 0) for m, x in loss.items()},
-                "mean_acc",
-                setting=how,
-            )
-            for how in ("P=0.2", "P=1")
-        ]
-        return pd.concat(
-            [both[0], both[1].assign(value=both[1].value + both[1].seed % 2 * 0.01)]
-        )
-
-    test = claims.steadier(
-        "mean_acc", PLACE, ("FedAvg", "FedProx"), "FedGA", "P=1", "P=0.2"
-    )
-    f = see(test, world({"FedGA": 1, "FedAvg": 3, "FedProx": 5}))
-    assert (
-        f.holds == "yes"
-        and "FedGA loses 1.00" in f.evidence
-        and "hardest of 2 rivals FedAvg 3.00" in f.evidence
-    )
-    assert "less by 2.00" in f.evidence
-    f = see(test, world({"FedGA": 4, "FedAvg": 3, "FedProx": 5}))
-    assert f.holds == "no" and "FedAvg" in f.evidence
-    f = see(test, world({"FedGA": 1, "FedAvg": 3}))
-    assert f.holds == "undecided" and f.missing == ("FedProx",)
-    with pytest.raises(NotRun, match="of the rivals"):
-        see(test, world({"FedGA": 1}))
-
-
-@pytest.mark.parametrize(
-    "values, holds",
-    [
-        ({1: 80, 5: 80.5, 10: 79.5}, "yes"),
-        ({1: 80, 5: 84, 10: 80}, "no"),
-        ({1: 80, 5: [78.0, 82.5, 81.5, 80.0, 79.0], 10: 80}, "undecided"),
-    ],
-)
-def test_flat_along_an_axis(values, holds):
-    s = seeds(
-        {f"FedGA|E={e}": x for e, x in values.items()}, "mean_acc", study="epochs"
-    )
-    test = claims.flat("mean_acc", PLACE, "FedGA", "E", "epochs", 1.0)
-    f = see(test, s)
-    # in the order of numbers
-    assert f.holds == holds and "over E=1, E=5, E=10; farthest" in f.evidence
-    assert see(test, s[s.seed == 0]).holds == "undecided"  # one seed
-    with pytest.raises(NotRun, match="at two values of E"):
-        see(test, s[s.setting == "E=1"])
-
-
-@pytest.mark.parametrize(
-    "x, holds",
-    [
-        ([0.5, 0.6, 0.4], "yes"),
-        ([2.0, 2.5, 1.8], "no"),
-        ([0.5, 2.0, 1.0], "undecided"),
-        ([0.5], "undecided"),
-        ([0.5, 0.0, 0.4], "undecided"),
-    ],
-)
-def test_smaller_ratio(x, holds):
-    s = seeds({"FedGA": x}, "aligned_over_trained", rule="run")
-    f = see(claims.smaller("aligned_over_trained", PLACE, "FedGA"), s)
-    assert f.holds == holds and ("no logarithm" in f.evidence) == (0.0 in x)
-
-
-@pytest.mark.parametrize(
-    "top, holds", [(30, "yes"), (1, "no"), ([0.0, 9.0, 3.0, 2.5, 1.0], "undecided")]
-)
-def test_larger_of_two_metrics(top, holds):
-    s = [
-        seeds({"FedGA": x}, f"acc_drop_{k}_points", rule="run")
-        for k, x in (("top5", top), ("random5", 2.0))
-    ]
-    f = see(
-        claims.larger(
-            "acc_drop_top5_points", "acc_drop_random5_points", PLACE, "FedGA"
-        ),
-        *s,
-    )
-    assert f.holds == holds and "replaced: 2.00; larger by" in f.evidence
-
-
-def test_levels_of_differences_count_on_stand_ins_too():
-    s = seeds(
-        {"FedGA": [20, 21, 19]}, "acc_drop_top5_points", rule="run", data="stand-in"
-    )
-    assert (
-        see(claims.level("acc_drop_top5_points", PLACE, "FedGA", least=10), s).holds
-        == "undecided"
-    )
-    assert (
-        see(
-            claims.level(
-                "acc_drop_top5_points", PLACE, "FedGA", least=10, anywhere=True
-            ),
-            s,
-        ).holds
-        == "yes"
-    )
-    assert (
-        see(
-            claims.level(
-                "acc_drop_top5_points", PLACE, "FedGA", most=10, anywhere=True
-            ),
-            s,
-        ).holds
-        == "no"
-    )
-
-
-def test_every():
-    both = claims.every(FEDGA.best("best_gini", PLACE), FEDGA.best("mean_acc", PLACE))
-    good, bad = seeds(GOOD), seeds({m: 1 - v for m, v in GOOD.items()}, "mean_acc")
-    assert see(both, good, bad).holds == "yes"
-    assert see(both, good, seeds(GOOD, "mean_acc")).holds == "no"
-    assert see(both, good, seeds(GOOD, "mean_acc", noise=(0,))).holds == "undecided"
-
-
-def test_orders_of_magnitude():
-    t = {
-        "metric": "trigger_time_seconds",
-        "study": "timing",
-        "rule": "run",
-        "dataset": "cifar01",
-    }
-    cost = pd.concat(
-        [
-            seeds({"FedGini": [2.0, 2.1, 1.9], "FedGA": [2e-6, 1e-6, 3e-6]}, **t),
-            seeds({"FedGA": [0.5, 0.5, 0.5]}, **t | {"metric": "validation_seconds"}),
-        ]
-    )
-    f = see(FEDGA.orders("cifar01", "FedGA", "FedGini", "trigger_time_seconds"), cost)
-    assert f.holds == "yes" and "6.04 orders of magnitude" in f.evidence
-    f = see(
-        FEDGA.orders(
-            "cifar01",
-            "FedGA",
-            "FedGini",
-            "trigger_time_seconds",
-            2.0,
-            ("validation_seconds",),
-        ),
-        cost,
-    )
-    assert f.holds == "no" and "0.60 orders" in f.evidence
-
-
-def curve(ginis, **more):
-    return seeds(
-        {
-            f"FedGA|alpha={a}": [g + n for n in (0, 0.001, -0.001)]
-            for a, g in ginis.items()
-        },
-        study="sweep",
-        **more,
-    )
-
-
-def test_alpha_curves():
-    u = {1: 0.3, 2: 0.2, 5: 0.1, 10: 0.2}
-    down = {1: 0.3, 2: 0.2, 5: 0.15, 10: 0.1}
-    flat = {1: 0.2, 2: 0.2, 5: 0.1999, 10: 0.2}
-    valley = FEDGA.valley(PLACE)
-    assert (
-        see(valley, curve(u)).holds == "yes"
-        and "lowest at 5" in see(valley, curve(u)).evidence
-    )
-    assert see(valley, curve(down)).holds == "no"
-    assert (
-        see(
-            valley,
-            seeds({f"FedGA|alpha={a}": [g] for a, g in u.items()}, study="sweep"),
-        ).holds
-        == "undecided"
-    )
-    noisy = seeds(
-        {f"FedGA|alpha={a}": [g, g + 0.1 * a, g - 0.1 * a] for a, g in flat.items()},
-        study="sweep",
-    )
-    assert see(valley, noisy).holds == "undecided"
-    assert (
-        see(FEDGA.slope(PLACE), curve(down)).holds == "yes"
-        and see(FEDGA.slope(PLACE), curve(u)).holds == "no"
-    )
-    for some, word in (
-        ({1: 0.3, 2: 0.2, 3: 0.4}, "alpha=10"),
-        ({1: 0.3, 10: 0.2}, "between 1 and 10"),
-    ):
-        with pytest.raises(NotRun, match=word):
-            see(valley, curve(some))
-
-
-@pytest.mark.parametrize(
-    "middle, holds, share",
-    [(0.15, "yes", "75%"), (0.28, "no", "10%"), (0.2, "undecided", "50%")],
-)
-def test_mostly(middle, holds, share):
-    values = {
-        "FedAvg": [0.3, 0.31, 0.29],
-        "Uniform": [middle, middle + 0.012, middle - 0.012],
-        "FedGA": [0.1, 0.11, 0.09],
-    }
-    f = see(
-        FEDGA.mostly("best_gini", PLACE, "FedAvg", "Uniform", "FedGA"),
-        seeds(values),
-    )
-    assert f.holds == holds and share in f.evidence
-
-
-@pytest.mark.parametrize(
-    "r, holds",
-    [
-        ([0.9, 0.95, 0.92], "yes"),
-        ([0.1, 0.12, 0.11], "no"),
-        ([0.2, 0.9, 0.5], "undecided"),
-    ],
-)
-def test_together(r, holds):
-    two = [
-        seeds({"FedAvg": r}, f"us_gini_{k}", rule="run")
-        for k in ("pearson", "spearman")
-    ]
-    assert see(FEDGA.together(PLACE), *two).holds == holds
-
-
-@pytest.mark.parametrize(
-    "share, below, above",
-    [
-        ([0.8, 0.9, 0.85], "yes", "no"),
-        ([0.2, 0.1, 0.15], "no", "yes"),
-        ([0.4, 0.6, 0.5], "undecided", "undecided"),
-        ([0.9], "undecided", "undecided"),
-    ],
-)
-def test_most_rounds(share, below, above):
-    s = seeds({"FedFV": share}, "share_rounds_gini_below_fedavg", rule="run")
-    assert [
-        see(FEDGA.most_rounds(PLACE, "FedFV", b), s).holds for b in (True, False)
-    ] == [below, above]
-
-
-def test_ranked():
-    methods = ("FedAvg", "FedProx", "FedFV", "FedGA")
-    good = dict(zip(methods, (0.4, 0.3, 0.2, 0.1)))
-    places = (*FEDGA.SYNTHETIC, *FEDGA.IMAGES)
-    test = claims.ranked("best_gini", places, methods, "FedGA")
-
-    def f(values, where=places):
-        return see(test, *(seeds(values, dataset=p) for p in where))
-
-    assert f(good).holds == "undecided"  # one rank ahead of FedFV: not enough
-    assert (
-        "FedGA ranks 1.00" in f(good).evidence
-        and f(good, places[:2]).missing == places[2:]
-    )
-    assert f(dict(zip(methods, (0.1, 0.2, 0.3, 0.4)))).holds == "no"
-    with pytest.raises(NotRun, match="on two settings"):
-        f(good, places[:1])
-
-
-# ------------------------------------------------------------------ finding runs
-
-
+# ---------------------------------------------------------------- finding runs
 def test_settings_are_found_by_their_parts():
     names = (
         "alpha=5;theta=0.01",
@@ -490,17 +30,14 @@ def test_settings_are_found_by_their_parts():
         "alpha=10;theta=0.01;weight_norm=sum",
         "alpha=5;theta=0.001",
     )
-    v = Values.of(
-        seeds({f"FedGA|{n}": [i, i] for i, n in enumerate(names)}, study="readings")
-    )
+    values = {f"FedGA|{n}": [i, i] for i, n in enumerate(names)}
+    v = Values.of(table(values, study="readings"))
 
     def found(setting):
-        return v.get("best_gini", "FedGA", PLACE, setting, "readings").iloc[0]
+        return v.get("mean_acc", "FedGA", PLACE, setting, "readings").iloc[0]
 
-    assert [
-        found(s)
-        for s in ("alpha=10", "weight_norm=sum", "theta=0.001", "theta=0.01;alpha=5")
-    ] == [1, 2, 3, 0]
+    wanted = ("alpha=10", "weight_norm=sum", "theta=0.001", "theta=0.01;alpha=5")
+    assert [found(s) for s in wanted] == [1, 2, 3, 0]
     with pytest.raises(NotRun, match=r"alpha=5;theta=0.001 \| alpha=5;theta=0.01"):
         found("alpha=5")
     with pytest.raises(NotRun):
@@ -508,385 +45,287 @@ def test_settings_are_found_by_their_parts():
 
 
 def test_draws_stand_in_for_seeds():
-    s = pd.concat(
-        [
-            seeds({f"{m}|draw={d}": [x + d] for d in range(4)}, study="draws")
-            for m, x in (("FedGA", 0.1), ("FedFV", 0.2))
-        ]
-    )
+    values = {
+        f"{m}|draw={d}": [x + d + e]
+        for m, x in (("FedGA", 83), ("FedFV", 80))
+        for d, e in enumerate(OWN if m == "FedGA" else 0 * OWN)
+    }
     run = {"setting": "draw=*", "study": "draws"}
-    f = see(
-        claims.better(
-            "best_gini", PLACE, {"method": "FedGA"} | run, {"method": "FedFV"} | run
-        ),
-        s,
-    )
-    assert f.holds == "yes" and "4 seeds" in f.evidence
+    a, b = ({"method": m} | run for m in ("FedGA", "FedFV"))
+    v = Values.of(table(values, study="draws"))
+    f = claims.better("mean_acc", PLACE, a, b)(v)
+    assert f.holds == "yes" and f.span.n == 5 and v.asked == {("draws", PLACE)}
 
 
 def test_each_paper_has_its_rule_and_its_main_studies():
-    fedas = seeds(
-        {"FedAS": [1, 1]},
-        "top1_acc_pct",
-        "CIFAR-10",
-        paper="fedas",
-        study="grid",
-        rule="last10_mean",
-    )
-    both = pd.concat([fedas, fedas.assign(rule="best_round_pooled", value=2.0)])
-    assert Values.of(both).get("top1_acc_pct", "FedAS", "CIFAR-10").iloc[0] == 1
-    assert (
-        Values.of(both)
-        .get("top1_acc_pct", "FedAS", "CIFAR-10", rule="best_round_pooled")
-        .iloc[0]
-        == 2
-    )
+    more = {"paper": "fedas", "study": "grid", "dataset": "CIFAR-10"}
+    fedas = table({"FedAS": [1, 1]}, "top1_acc_pct", rule="last10_mean", **more)
+    v = Values.of(pd.concat([fedas, fedas.assign(rule="best_round_pooled", value=2.0)]))
+    get = lambda **k: v.get("top1_acc_pct", "FedAS", "CIFAR-10", **k).iloc[0]
+    assert (get(), get(rule="best_round_pooled")) == (1, 2)
     with pytest.raises(ResultError, match="fedas, fedga"):
-        Values.of(pd.concat([fedas, seeds({"FedGA": 0.1})]))
+        Values.of(pd.concat([fedas, table({"FedGA": [1.0]})]))
 
 
-def test_the_rule_is_the_papers_unless_asked():
-    v = Values.of(
-        pd.concat(
-            [
-                seeds({"FedGA": [1, 1]}),
-                seeds({"FedGA": [2, 2]}, rule="last"),
-                seeds({"FedGA": [3, 3]}, "gini_auc", rule="run"),
-            ]
-        )
-    )
-    got = [
-        v.get("best_gini", "FedGA", PLACE),
-        v.get("best_gini", "FedGA", PLACE, rule="last"),
-        v.get("gini_auc", "FedGA", PLACE),
-    ]
-    assert [x.iloc[0] for x in got] == [1, 2, 3]
-
-
-# ------------------------------------------------------------------ the list
+# ---------------------------------------------------------------- the list
+ALL = claims.listed()
 
 
 def test_claims_are_well_formed():
-    known, all_ = artefacts.names(REPORTED), claims.listed()
-    assert len({c.key for c in all_}) == len(all_) and {c.paper for c in all_} == set(
-        papers.found()
-    )
-    for c in all_:
-        assert (
-            c.artefact in known[c.paper] | {"Section 5"}
-            and c.text.endswith(".")
-            and c.by in ("paper", "ours")
-        ), c.key
-        assert c.place in {*papers.main_datasets(c.paper), "all"} and c.key.startswith(
-            f"{c.paper}-"
-        ), c.key
+    known = artefacts.names(REPORTED)
+    assert len({c.key for c in ALL}) == len(ALL)
+    assert {c.paper for c in ALL} == set(papers.found())
+    for c in ALL:
+        assert c.artefact in known[c.paper] | {"Section 5"}, c.key
+        assert c.text.endswith(".") and c.by in ("paper", "ours"), c.key
+        assert c.place in {*papers.main_datasets(c.paper), "all"}, c.key
+        assert c.key.startswith(f"{c.paper}-") and c.family.startswith(c.paper), c.key
+
+
+def test_a_claim_of_a_paper_has_its_words_and_one_of_ours_has_none():
+    for c in ALL:
+        said = bool(c.section and c.quote)
+        assert said == (c.by == "paper" and not c.printed) or c.printed, c.key
+        assert len(c.quote) <= QUOTE and "\n" not in c.quote, c.key
 
 
 def test_without_runs_every_claim_is_not_run():
-    t = check_claims(CLAIMS, ledger.parts(ROOT / "no such folder", "seeds", REPORTED))
+    some = [c for c in ALL if c.paper == "fedga" and not c.printed]
+    t = check_claims(some, ledger.parts(ROOT / "no such folder", "seeds", REPORTED))
     assert set(t.holds) == {"not run"} and list(t) == claims.COLUMNS
-    t = check_claims(CLAIMS, seeds({"AFL": 0.1}))
-    assert set(t.holds) == {"not run"} and t.evidence.str.startswith("needs ").all()
+    t = check_claims(some, table({"AFL": 1}))
+    assert set(t.holds) == {"not run"} and t.reason.str.startswith("needs ").all()
 
 
-def everything(sign):
-    """Runs in which FedGA is ahead of all others on every metric (sign 1) or behind
-    (sign -1), everywhere.
-    """
-    methods = ("FedAvg", "Uniform", *FEDGA.OFFICE[1:], "FedGA_ablation", "FedGA")
-    out = []
-    for p in (*FEDGA.SYNTHETIC, *FEDGA.IMAGES):
-        for metric in (
-            "mean_acc",
-            "std_acc",
-            "worst10_acc",
-            "best_gini",
-            "gini_auc",
-            "late_mean_acc",
-            "test_acc_plateau",
-            "top10_minus_bottom10",
-        ):
-            up = sign if METRICS[metric].better == "high" else -sign
-            out.append(
-                seeds({m: 50 + up * 5 * i for i, m in enumerate(methods)}, metric, p)
-            )
-    return pd.concat(out)
+# ---------------------------------------------------------------- the table
+def claim(test, key="fedga-x", **more):
+    return Claim(key, "fedga", "Table 5", "A sentence.", test, PLACE, **more)
 
 
-def test_a_world_in_which_the_paper_is_right_and_one_in_which_it_is_wrong():
-    about = {
-        c.key
-        for c in CLAIMS
-        if c.key.startswith(
-            ("fedga-best-", "fedga-delay-", "fedga-mean-not-", "fedga-fair-")
-        )
-    }
-    for sign, holds in ((1, "yes"), (-1, "no")):
-        t = check_claims(CLAIMS, everything(sign)).set_index("key")
-        assert set(t.holds[list(about)]) == {holds}
-        assert (
-            t.data[list(about)].eq("synthetic").all()
-            and t.evidence[list(about)].str.contains("5 seeds").all()
-        )
-    assert len(about) > 60
+BETTER = claims.better("mean_acc", PLACE, "FedGA", "FedAvg")
+
+
+def world(x, base=80, **more):
+    return table({"FedAvg": base, "FedGA": x}, **more)
+
+
+def test_a_row_says_what_was_found():
+    t = check_claims([claim(BETTER, family="fedga-f", by="ours")], world(83))
+    (row,) = t.to_dict("records")
+    assert (row["holds"], row["metric"], row["n_seeds"]) == ("yes", "mean_acc", 5)
+    assert row["effect"] == pytest.approx(3) and row["lo"] < 3 < row["hi"]
+    assert (row["margin"], row["runs"]) == (1, f"synthetic:{PLACE}")
+    assert row["p"] < 0.025 and row["q"] == pytest.approx(row["p"])
+    assert math.isnan(row["needs"]) and math.isnan(row["printed"])
+
+
+def test_p_is_that_of_all_looks():
+    wide = world(80 + np.array([9, -9, 4, -4, 0.5]))
+    row = check_claims([claim(BETTER)], wide).iloc[0]
+    assert row.p > 0.5 and row.needs > LOOKS[-1]
+    edge = claims.positive("mean_acc", pd.Series(OWN + 1), "x")
+    assert float(edge.p.yes) * ALPHA / LEVEL < ALPHA / 2
+
+
+@pytest.mark.parametrize(
+    "gain, said", [(3.1, "contained"), (9, "excluded"), (0.5, "exceeded")]
+)
+def test_the_gain_that_the_paper_prints(gain, said):
+    reported = REPORTED[:0].copy()
+    for k, (m, x) in enumerate({"FedAvg": 70, "FedGA": 70 + gain}.items()):
+        row = {"key": str(k), "paper": "fedga", "artefact": "Table 5"}
+        row |= {"dataset": PLACE, "method": m, "metric": "mean_acc", "setting": ""}
+        reported.loc[k] = pd.Series(row | {"reported": str(x)})
+    c = claim(BETTER)
+    row = check_claims([c], world(83), reported).iloc[0]
+    assert row.gain == said and row.printed == pytest.approx(gain)
+    assert f"gain of {gain:.2f}" in row.evidence
+    asked = ("mean_acc", PLACE, {"method": "FedGA"}, ({"method": "FedFV"},), 0)
+    assert printed_gain(asked, c, reported) is None  # that rival is not printed
+    mine = claim(BETTER, by="ours")
+    assert check_claims([mine], world(83), reported).printed.isna().all()
 
 
 def test_the_best_complete_tier_decides():
-    c = [c for c in CLAIMS if c.key == f"fedga-best-best_gini-{PLACE}"]
-    whole, bad, part = (
-        seeds(GOOD),
-        seeds(GOOD | {"FedGA": 0.5}),
-        seeds({"FedGA": 0.5, "FedAvg": 0.2}),
-    )
+    c = [claim(claims.best("mean_acc", PLACE, ("FedAvg", "FedFV"), "FedGA"))]
+    whole = table({"FedAvg": 80, "FedGA": 83, "FedFV": 70})
+    bad = table({"FedAvg": 80, "FedGA": 75, "FedFV": 70})
     for tables, holds, tier in (
         ([whole, bad.assign(tier="paper")], "no", "paper"),
-        ([whole, part.assign(tier="paper")], "yes", "small"),
-        ([part.assign(tier="paper")], "no", "paper"),
+        ([whole, world(75).assign(tier="paper")], "yes", "small"),
+        ([world(75).assign(tier="paper")], "no", "paper"),
         ([whole.assign(tier="tiny")], "undecided", "tiny"),
     ):
         t = check_claims(c, pd.concat(tables))
         assert (t.holds.item(), t.tier.item()) == (holds, tier)
 
 
-# ------------------------------------------------------------------ deviations
+def test_a_gate_closes_its_data_set_alone(tmp_path):
+    row = {"paper": "fedga", "dataset": PLACE, "tier": "small"}
+    row |= {"reference_method": "FedAvg"}
+    row |= {"gate": 0.2, "chance": 10.0, "centralised": 90.0, "passes": "no"}
+    other = row | {"dataset": "synthetic_0_0", "passes": "yes"}
+    pd.DataFrame([row, other]).to_csv(tmp_path / "gates.csv", index=False)
+    closed = closed_gates(tmp_path)
+    assert list(closed) == [("fedga", "small", PLACE)]
+    assert closed_gates(tmp_path / "no") == {}
+    t = check_claims([claim(BETTER)], world(83), closed=closed)
+    assert t.holds.item() == "not testable" and "20%" in t.reason.item()
+    assert t.effect.isna().all()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder of papers with FedGA alone."""
-    (tmp_path / "papers/fedga").mkdir(parents=True)
-    shutil.copy(ROOT / "papers/fedga/paper.yaml", tmp_path / "papers/fedga")
-    return tmp_path / "papers"
-
-
-ENTRIES = claims.read_deviations()
-ENTRY = {
-    "id": "FedGA-1",
-    "title": "t",
-    "where": "w",
-    "paper": "p",
-    "code": "c",
-    "ours": "o",
-    "why": "y",
-    "mark": "certain",
-}
-EFFECT = {
-    "dataset": PLACE,
-    "metrics": ["best_gini"],
-    "ours": {"method": "FedGA"},
-    "other": {"method": "FedGA", "rule": "last"},
-}
-
-
-SCORES = (
-    "mean_acc",
-    "std_acc",
-    "worst10_acc",
-    "best_gini",
-    "top10_minus_bottom10",
-    "std_acc_ddof1",
-    "best_gini_m",
-)
-CURVES = (
-    "gini_auc",
-    "late_mean_acc",
-    "early_mean_acc",
-    "test_acc_plateau",
-    "us_gini_pearson",
-    "us_gini_spearman",
-    "share_rounds_gini_below_fedavg",
-    "trigger_round",
-    "gini_level_after_round_50",
-    "train_acc_by_round_40",
-)
-THEORY = (
-    "weight_bound_violations",
-    "alpha_one_deviation",
-    "example_delta_avgdiff",
-    "extra_upload_bytes",
-)
+# ---------------------------------------------------------------- all of ours
+def found():
+    """The claims of this repository on the numbers that it holds."""
+    seeds = ledger.parts(ROOT / "results", "seeds", REPORTED)
+    return check_claims(ALL, seeds, REPORTED, closed_gates(ROOT / "results"))
 
 
 @pytest.fixture(scope="module")
-def planned():
-    """Invented numbers for every run that params.yaml plans at tier paper,
-    and for theory and timing.
-    """
-    from fedlib.study import studies
-
-    plans = yaml.safe_load(
-        (ROOT / "papers/fedga/studies.yaml").read_text(encoding="utf-8")
-    )
-    tables = []
-    for notebook, group in plans["studies"].items():
-        for study in group if notebook != "grid" else ():
-            todo = studies.cells("fedga", study, ROOT / "params.yaml", "paper")[0]
-            base = pd.DataFrame(
-                [
-                    {
-                        "dataset": c.dataset,
-                        "method": c.method,
-                        "setting": c.setting,
-                        "seed": c.seed,
-                        "study": study,
-                        "data": c.data,
-                        "value": float(len(c.method)),
-                    }
-                    for c in todo
-                ]
-            )
-            tables += [base.assign(metric=m, rule="best_val") for m in SCORES]
-            tables += [
-                base.assign(metric=m, rule=r)
-                for m in SCORES[:4]
-                for r in ("last", "best_val_gini")
-            ]
-            tables += [base.assign(metric=m, rule="run") for m in CURVES]
-    for p in ("synthetic_0_0", *FEDGA.IMAGES):
-        tables += [
-            seeds(
-                {"FedGA": 1.0, "FedGini": 2.0},
-                m,
-                p,
-                study="timing",
-                rule="run",
-                noise=(0, 0.1, 0.2),
-            )
-            for m in ("trigger_time_seconds", "validation_seconds")
-        ]
-    tables += [seeds({"FedGA": [0]}, m, "none", rule="run") for m in THEORY]
-    return pd.concat(tables, ignore_index=True).assign(paper="fedga", tier="paper")
+def today():
+    return found()
 
 
-def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
-    t = check_claims(CLAIMS, planned)
-    assert list(t.key[t.holds == "not run"]) == []
+def test_a_verdict_reads_like_its_evidence(today):
+    """The numbers of a row lead to its verdict, and its sentence has these numbers."""
+    assert set(today.holds) <= {*REACHED, "not testable", "not run"}
+    for r in today.itertuples():
+        if r.holds not in REACHED:
+            assert r.reason and r.reason in r.evidence, r.key
+            assert math.isnan(r.effect), r.key
+            continue
+        assert not r.reason, r.key
+        if r.kind != "sign" or math.isnan(r.lo):
+            assert r.kind or math.isnan(r.lo), r.key
+        elif r.holds in ("yes", "no", "alike"):
+            good = {
+                "yes": r.lo > 0,
+                "no": r.hi < 0,
+                "alike": math.isnan(r.margin) or r.hi < r.margin,
+            }
+            assert good[r.holds], (r.key, r.holds, r.lo, r.hi)
+        if r.n_seeds < LOOKS[0]:
+            assert r.holds == "undecided" and math.isnan(r.lo), r.key
 
 
-def test_the_parameters_plan_every_run_that_a_deviation_compares(planned):
-    """What is misspelt in deviations.yaml, or gone from params.yaml,
-    would stay "not run" for ever.
-    """
-    e = claims.effects([d for d in ENTRIES if d["id"].startswith("FedGA-")], planned)
-    assert list(e.key[e.evidence == "not run"]) == []
+def test_a_single_difference_says_its_numbers_and_its_verdict(today):
+    words = {
+        "yes": r"(?!.*would decide)",
+        "no": r"(?!.*would decide)",
+        "alike": r".*(no difference|within|against)",
+        "undecided": r".*(would decide it|undecided)",
+    }
+    single = today[today.holds.isin(REACHED) & today.effect.notna()]
+    for r in single.itertuples():
+        shown = [claims.say(r.metric, abs(x)) for x in (r.effect, r.lo, r.hi)]
+        here = [x for x in shown if x != "nan" and x in r.evidence]
+        simple = " | " not in r.evidence and " in " not in r.evidence
+        if simple and r.kind == "sign":
+            assert here, (r.key, shown, r.evidence)
+            assert re.match(words[r.holds], r.evidence), (r.key, r.holds, r.evidence)
+            n = "one seed" if r.n_seeds == 1 else f"{r.n_seeds:g} seeds"
+            assert n in r.evidence, (r.key, r.evidence)
 
 
-def test_effects_are_ours_minus_other():
-    d = [
-        ENTRY | {"effect": [EFFECT]},
-        ENTRY | {"id": "FedGA-2", "unmeasured": "no data", "methods": ["AFL"]},
+def test_fewer_than_five_seeds_have_decided_nothing(today):
+    chance = today[today.n_seeds < LOOKS[0]]
+    assert set(chance.holds) <= {"undecided"} and len(chance)
+
+
+# ---------------------------------------------------------------- declarations
+ENTRY = {
+    "key": "over-{m}-{dataset}",
+    "for": {
+        "dataset": [PLACE],
+        "who": [{"m": "FedAvg", "name": "averaging"}, {"m": "FedFV"}],
+    },
+    "artefact": "Table 5",
+    "text": "FedGA is better than {m}.",
+    "test": {
+        "better": {"metric": "mean_acc", "place": "{dataset}", "a": "FedGA", "b": "{m}"}
+    },
+    "section": 5,
+    "quote": "FedGA is better.",
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes entries to papers/fedga/claims.yaml below a folder -> the folder."""
+
+    def write(*entries, **more):
+        (tmp_path / "fedga").mkdir(exist_ok=True)
+        text = yaml.safe_dump({"claims": list(entries)} | more)
+        (tmp_path / "fedga/claims.yaml").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def test_a_grid_declares_a_family(file):
+    got = declared("fedga", file(ENTRY))
+    assert [c.key for c in got] == [
+        f"fedga-over-{m}-{PLACE}" for m in ("fedavg", "fedfv")
     ]
-    s = pd.concat(
-        [
-            seeds({"FedGA": [0.1, 0.2, 0.4]}),
-            seeds({"FedGA": [0.2, 0.2, 0.5]}, rule="last"),
-        ]
-    )
-    e = claims.effects(d, s)
-    i = paired([0.1, 0.2, 0.4], [0.2, 0.2, 0.5])
-    assert tuple(
-        e.loc[0, ["effect", "effect_lo", "effect_hi", "n_seeds"]]
-    ) == pytest.approx((i.mean, i.lo, i.hi, 3))
-    t = claims.deviations(d, e).set_index("key")
-    assert list(t.status) == ["measured", "not measured"] and list(t.methods) == [
-        "FedGA",
-        "AFL",
-    ]
-    assert (
-        t.loc["fedga-1", "effect"] == pytest.approx(i.mean)
-        and t.loc["fedga-2", "evidence"] == "no data"
-    )
-    assert (
-        "0.2333 against 0.3000" in t.loc["fedga-1", "evidence"]
-        and t.loc["fedga-1", "data"] == "synthetic"
-    )
+    assert {c.family for c in got} == {"fedga-over"} and got[1].text.endswith("FedFV.")
+    assert {(c.section, c.quote, c.place) for c in got} == {
+        ("5", "FedGA is better.", PLACE)
+    }
+    assert got[0].test(Values.of(world(83))).holds == "yes"
 
 
-def test_effects_without_runs_and_without_end():
-    d = [
-        ENTRY
-        | {
-            "effect": [
-                EFFECT | {"metrics": ["trigger_round"], "other": {"method": "FedGini"}}
-            ]
-        }
-    ]
-    empty = claims.effects(d, seeds({"FedAvg": 0.1}))
-    assert (
-        set(empty.evidence) == {"not run"}
-        and claims.deviations(d, empty).status.item() == "not run"
-    )
-    s = seeds(
-        {"FedGA": [11, 14], "FedGini": [80, float("inf")]}, "trigger_round", rule="run"
-    )
-    t = claims.deviations(d, claims.effects(d, s))
-    assert t.status.item() == "measured" and pd.isna(t.effect.item())
-    assert "11 to 14 against 80 to 80, never in 1 of 2 seeds" in t.evidence.item()
+def test_tests_stand_in_tests(file):
+    inside = {
+        "better": {"metric": "mean_acc", "place": PLACE, "a": "FedGA", "b": "FedAvg"}
+    }
+    for test, holds in (
+        ({"contrary": inside}, "no"),
+        ({"every": [inside, inside]}, "yes"),
+        ({"throughout": {"a": inside, "b": {"contrary": inside}}}, "no"),
+        ({"some": [inside, {"contrary": inside}]}, "yes"),
+    ):
+        entry = {k: v for k, v in ENTRY.items() if k != "for"}
+        entry |= {"key": "x", "text": "A sentence.", "test": test}
+        (c,) = declared("fedga", file(entry))
+        assert c.test(Values.of(world(83))).holds == holds
 
 
 @pytest.mark.parametrize(
     "change, word",
     [
-        ({"effekt": 1}, "unknown field 'effekt'; did you mean 'effect'"),
-        ({"why": ""}, "why is missing"),
-        ({"id": "FedGA-3"}, "here FedGA-1 is due"),
-        ({"id": "FedAS-1"}, "deviations of fedga stand here"),
-        ({"mark": "sure"}, "mark is 'sure'"),
-        ({"unmeasured": None}, "either an effect"),
-        ({"effect": [EFFECT]}, "either an effect"),
-        (
-            {"unmeasured": None, "effect": [EFFECT | {"metrics": ["gini"]}]},
-            "metric is 'gini'; did you mean",
-        ),
-        (
-            {"unmeasured": None, "effect": [EFFECT | {"data": 1}]},
-            "unknown field 'data' in an effect",
-        ),
-        (
-            {"unmeasured": None, "effect": [{"dataset": PLACE}]},
-            "an effect has no metrics",
-        ),
-        (
-            {"unmeasured": None, "effect": [EFFECT | {"ours": {"methods": "FedGA"}}]},
-            "did you mean 'method'",
-        ),
-        (
-            {"unmeasured": None, "effect": [EFFECT | {"ours": {"rule": "last"}}]},
-            "ours has no method",
-        ),
+        ({"txt": "x"}, "unknown field 'txt'; did you mean 'text'"),
+        ({"text": ""}, "text is missing"),
+        ({"test": {"beter": {}}}, "no test 'beter'; did you mean 'better'"),
+        ({"test": {"better": {"metric": "mean_acc"}}}, "better: missing"),
+        ({"test": {"better": {}, "near": {}}}, "give one builder"),
+        ({"test": "better"}, "give one builder"),
+        ({"test": {"python": "nothing_here"}}, "claims.py has no 'nothing_here'"),
+        ({"text": "{who} wins."}, r"\{who\} is no name of the grid"),
+        ({"key": "twice"}, "twice occurs twice"),
     ],
 )
-def test_malformed_deviations_are_refused(folder, change, word):
-    (folder / "fedga/deviations.yaml").write_text(
-        yaml.safe_dump([ENTRY | {"unmeasured": "x"} | change])
-    )
-    with pytest.raises(ResultError, match=word):
-        claims.read_deviations(folder)
+def test_bad_declarations_are_refused_by_name(file, change, word):
+    with pytest.raises(ResultError, match=word) as e:
+        declared("fedga", file(ENTRY | change))
+    assert "claims.yaml" in str(e.value)
 
 
-def test_broken_yaml_is_named(folder):
-    path = folder / "fedga/deviations.yaml"
-    for text, word in (("- [", "no valid YAML"), ("a: 1", "give a list")):
-        path.write_text(text)
-        with pytest.raises(ResultError, match=word):
-            claims.read_deviations(folder)
-    path.unlink()
-    with pytest.raises(ResultError, match="deviations.yaml is missing"):
-        claims.read_deviations(folder)
+def test_a_file_with_other_parts_is_refused(file):
+    with pytest.raises(ResultError, match="unknown part 'klaims'"):
+        declared("fedga", file(ENTRY, klaims=[]))
+    folder = file()
+    (folder / "fedga/claims.yaml").write_text("a: [")
+    with pytest.raises(ResultError, match="no valid YAML"):
+        declared("fedga", folder)
 
 
+# ---------------------------------------------------------------- the command
 def test_main_writes_the_same_bytes_twice(tmp_path):
-    ledger.save(everything(1), "seeds", "fedga-x", tmp_path)
+    ledger.save(table({"FedAvg": 80, "FedGA": 83 + LUCK}), "seeds", "fedga-x", tmp_path)
     made = []
     for _ in range(2):
         claims.main(["--results", str(tmp_path)])
-        made.append(
-            [
-                (tmp_path / f"{f}.csv").read_bytes()
-                for f in ("claims", "deviations", "effects")
-            ]
-        )
-    assert made[0] == made[1] and len(pd.read_csv(tmp_path / "claims.csv")) == len(
-        claims.listed()
-    )
-    assert len(pd.read_csv(tmp_path / "deviations.csv")) == len(ENTRIES)
+        files = ("claims", "deviations", "effects")
+        made.append([(tmp_path / f"{f}.csv").read_bytes() for f in files])
+    assert made[0] == made[1]
+    assert len(pd.read_csv(tmp_path / "claims.csv")) == len(ALL)

@@ -5,7 +5,6 @@ says, bad parts are refused.
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -411,137 +410,45 @@ def test_runs_under_the_names_of_a_table():
 # ------------------------------------------------------------------ verdicts
 
 
-def row(
-    reported,
-    ours,
-    lo=float("nan"),
-    hi=float("nan"),
-    n=1,
-    spread="",
-    metric="mean_acc",
-    relation="=",
-):
-    return SimpleNamespace(
-        reported=reported,
-        reported_spread=spread,
-        ours=ours,
-        ours_lo=lo,
-        ours_hi=hi,
-        n_seeds=n,
-        metric=metric,
-        relation=relation,
-    )
-
-
-@pytest.mark.parametrize(
-    "case, verdict",
-    [
-        (row("64.48", 64.476), "match"),  # the printed digits
-        (row("64.48", 64.5), "close"),
-        (row("64.48", 60, 55, 65, 5), "match"),  # inside our interval
-        (row("64.48", 60, 58, 62, 5), None),
-        (row("64.48", 60, 58, 62, 5, spread="3"), "match"),  # intervals meet
-        (row("64.48", 60, 57.7, 62.3, 5), "close"),  # within two half-widths
-        # two seeds: the interval does not count but the printed spread does
-        (row("64.48", 60, 50, 70, 2), None),
-        (row("64.48", 61, 0, 99, 2, spread="4"), "match"),
-        (row("64.48", 66.48), "close"),  # two points
-        (row("64.48", 66.49), None),
-        (row("18.60", 19.5, metric="std_acc"), "close"),  # 5 %
-        (row("18.60", 19.6, metric="std_acc"), None),
-        (row("0.7386", 0.7580, metric="accuracy"), "close"),  # two points as a fraction
-        (row("80", 91.5, relation=">="), "match"),  # a bound
-        (row("80", 77, relation=">="), None),
-        (row("-0.028", -0.0284, metric="delta_gini_vs_fedavg"), "match"),
-        (row("100", float("inf"), metric="round_from_which_highest_acc"), None),
-    ],
-)
-def test_digits(case, verdict):
-    assert ledger.digits(case) == verdict
-
-
-def group(reported, ours, spread=None, metric="mean_acc"):
-    spread = [str((spread or {}).get(m, "")) for m in reported]
-    return pd.DataFrame(
-        {
-            "method": list(reported),
-            "metric": metric,
-            "reported": [str(v) for v in reported.values()],
-            "reported_spread": spread,
-            "ours": [ours[m] for m in reported],
-        }
-    )
-
-
-def test_ordering():
-    said = {"FedAvg": 10, "A": 20, "B": 30, "C": 40}
-    assert ledger.ordering(
-        group(said, {"FedAvg": 1, "A": 2, "B": 3, "C": 4})
-    ) == dict.fromkeys(said, True)
-    assert not any(
-        ledger.ordering(group(said, {"FedAvg": 4, "A": 3, "B": 2, "C": 1})).values()
-    )
-    # correlation 0.8, but B beats the best
-    swapped = {"FedAvg": 1, "A": 2, "B": 4, "C": 3}
-    assert ledger.ordering(group(said, swapped)) == {
-        "FedAvg": True,
-        "A": True,
-        "B": False,
-        "C": True,
-    }
-    # a reported tie may fall either way
-    assert all(ledger.ordering(group(said, swapped, {"B": 15})).values())
-    low = {m: -v for m, v in said.items()}
-    assert all(
-        ledger.ordering(
-            group(said, {"FedAvg": 1, "A": 2, "B": 3, "C": 4}, metric="best_gini")
-        ).values()
-    )
-    assert not any(ledger.ordering(group(said, low, metric="best_gini")).values())
-
-
-def test_ordering_needs_something_to_order():
-    assert ledger.ordering(group({"FedAvg": 1}, {"FedAvg": 1})) == {}
-    assert (
-        ledger.ordering(group({"A": 1, "B": 2}, {"A": 1, "B": 2}, metric="rounds"))
-        == {}
-    )
-    assert ledger.ordering(group({"A": 1, "B": 2}, {"A": 5, "B": 5})) == {
-        "A": False,
-        "B": False,
-    }
-    assert ledger.ordering(group({"A": 1, "B": 2}, {"A": 5, "B": 6})) == {
-        "A": True,
-        "B": True,
-    }
-
-
 # reported: FedAvg 64.48, q-FedAvg 81.01, FedFV 83.50, FedGA 84.00
-RIGHT = dict(zip(TABLE5, ([64.48] * 3, [81.01] * 3, [83.5] * 3, [84.0] * 3)))
+RIGHT = {
+    m: [x - 0.4, x - 0.2, x, x + 0.1, x + 0.5]
+    for m, x in zip(TABLE5, (64.48, 81.01, 83.5, 84.0))
+}
+WRONG = dict(zip(TABLE5, reversed(RIGHT.values())))
+ONE = {m: x[:1] for m, x in RIGHT.items()}
+
+
+def judged(root, values, **more):
+    """The rows of Table 5's mean accuracy in the ledger made of these values."""
+    rows = seeds(values, **more)
+    rows["run_ids"] = rows.method + rows.seed.astype(str)
+    ledger.publish("fedga-x", rows, {"Table 5": {}}, root)
+    t = run(root)
+    return t[(t.artefact == "Table 5") & (t.metric == "mean_acc")].set_index("method")
 
 
 def verdicts(root, values, **more):
-    ledger.save(part(values, **more), "ours", "fedga-x", root)
-    t = run(root)
-    return (
-        t[(t.artefact == "Table 5") & (t.metric == "mean_acc")]
-        .set_index("method")
-        .verdict
-    )
+    return judged(root, values, **more).verdict
 
 
-def test_ledger_on_real_or_synthetic_data_compares_digits(root):
-    v = verdicts(root, RIGHT)
+def test_ledger_on_the_papers_data_and_size_compares_digits(root):
+    v = verdicts(root, RIGHT, tier="paper")
     assert set(v[list(TABLE5)]) == {"match"} and set(v.drop(list(TABLE5))) == {
         "not run"
     }
+    v = verdicts(root, {m: [x / 2 for x in y] for m, y in RIGHT.items()}, tier="paper")
+    assert set(v[list(TABLE5)]) == {"differs"}
 
 
-@pytest.mark.parametrize("how", [{"data": "stand-in"}, {"tier": "tiny"}])
-def test_stand_ins_and_tiny_runs_never_match(root, how):
-    assert set(verdicts(root, RIGHT, **how)[list(TABLE5)]) == {"ordering holds"}
-    wrong = dict(zip(TABLE5, reversed(RIGHT.values())))
-    assert set(verdicts(root, wrong, **how)[list(TABLE5)]) == {"differs"}
+@pytest.mark.parametrize("how", [{"data": "stand-in", "tier": "paper"}, {}])
+def test_other_data_and_sizes_are_judged_by_their_order(root, how):
+    t = judged(root, RIGHT, **how).loc[list(TABLE5)]
+    assert set(t.verdict) == {"order holds"}
+    # FedFV and FedGA differ by less than their printed spreads
+    assert list(t.pairs) == [f"{n} of {n} decided pairs agree" for n in (3, 3, 2, 2)]
+    assert set(verdicts(root, WRONG, **how)[list(TABLE5)]) == {"order differs"}
+    assert set(verdicts(root, ONE, **how)[list(TABLE5)]) == {"order open"}
 
 
 def test_a_stand_in_alone_is_not_compared(root):
@@ -549,11 +456,6 @@ def test_a_stand_in_alone_is_not_compared(root):
         verdicts(root, {"FedGA": [84.0] * 3}, data="stand-in")["FedGA"]
         == "no comparison"
     )
-
-
-def test_digits_that_differ_may_keep_the_order(root):
-    v = verdicts(root, {m: [x / 2 for x in y] for m, y in RIGHT.items()})
-    assert set(v[list(TABLE5)]) == {"ordering holds"}
 
 
 def test_ours_without_a_printed_number(root):
@@ -959,22 +861,24 @@ def test_rows_that_a_switch_tells_apart_are_ordered_together():
         reported.metric == "top1_acc_pct"
     )
     four = reported[(reported.artefact == "Table 4") & at]
-    for sign, verdict in ((1, "ordering holds"), (-1, "differs")):
-        ours = four[["key", *ledger.CELL]].assign(
-            value=50 + sign * four.reported.astype(float),
-            lo=float("nan"),
-            hi=float("nan"),
-            n_seeds=1,
-            rule="best_round_pooled",
-            data="stand-in",
-            tier="small",
-            device="",
-            minutes=1,
-            run_ids="",
-            commit="",
-        )
-        judged = ledger.join(reported, ours)
-        assert (
-            set(judged[judged.key.isin(four.key)].verdict) == {verdict}
-            and len(four) == 4
-        )
+    for sign, verdict in ((1, "order holds"), (-1, "order differs")):
+        rows = [
+            {
+                "study": "ablation",
+                "seed": seed,
+                "value": 50 + sign * float(r.reported) + 0.1 * (seed * i % 5),
+                "rule": "best_round_pooled",
+                "data": "stand-in",
+                "tier": "small",
+                "run_ids": f"run{i}-{seed}",
+            }
+            | {c: getattr(r, c) for c in ledger.CELL if c != "artefact"}
+            for i, r in enumerate(four.itertuples())
+            for seed in range(5)
+        ]
+        how = dict(rule="best_round_pooled")
+        rows = pd.DataFrame(rows)
+        ours = ledger.cells(rows, "fedas", "Table 4", **how)
+        found = ledger.join(reported, ours, rows)
+        assert set(found[found.key.isin(four.key)].verdict) == {verdict}
+    assert len(four) == 4

@@ -1,0 +1,158 @@
+"""{looks}: seeds are drawn until a difference is decided, a picture to play with
+(looks.js). {margins}: the margin of each kind of metric. {errors}: how often each
+verdict errs, as simulated (results/verdicts-errors.csv).
+"""
+
+import json
+
+import numpy as np
+from docutils.parsers.rst import directives
+from fedbook import CLAIMS, chip, esc, raw, wrap
+from fedplot import Axis, markers, picture
+from fedtables import Table
+from scipy import stats
+
+from fedlib.measures import verdicts
+from fedlib.measures.verdicts import LEVEL, LOOKS
+from repro.ledger import slug
+from repro.metrics import KINDS
+
+SHOWN = tuple(v for v in CLAIMS if v in (*verdicts.DECIDED, "undecided"))
+
+
+class Looks(Table):
+    """{looks}: one experiment, look by look; the body is the caption of
+    the live picture.
+
+    :difference: :deviation: :margin:   where the sliders stand, in points
+    """
+
+    has_content = True
+    option_spec = dict.fromkeys(("difference", "deviation", "margin"), float)
+
+    def run(self):
+        start = {"difference": 1.0, "deviation": 2.0, "margin": 1.0, **self.options}
+        looks = [{"seeds": n, "t": stats.t.isf(LEVEL / 2, n - 1)} for n in LOOKS]
+        rows = experiment(**start)
+        axis = Axis(rows)
+        labels = [f"{r['n_seeds']} seeds" for r in rows]
+        title = (
+            f"One experiment: the true difference is {start['difference']:g}, "
+            f"the deviation between seeds {start['deviation']:g}, the margin "
+            f"{start['margin']:g}"
+        )
+        drawn = picture(rows, labels, axis, title)
+        data = json.dumps({"start": start, "looks": looks})
+        return [
+            raw(
+                f'{markers(self)}<figure class="forest looks">{drawn}'
+                f'<figcaption><span class="still">{esc(title)}, in points.'
+                f'</span><span class="live" hidden>{esc(" ".join(self.content))}</span>'
+                "</figcaption><script "
+                f'type="application/json">{data}</script></figure>'
+            )
+        ]
+
+
+def experiment(difference, deviation, margin, seed=0):
+    """Normal differences looked at until they are decided -> rows as fedplot draws
+    them.
+    """
+    d = np.random.default_rng(seed).normal(difference, deviation, LOOKS[-1])
+    rows = []
+    for n in LOOKS:
+        mean, lo, hi, _ = verdicts.span(d[:n])
+        holds = verdicts.verdict(verdicts.single(d[:n], margin))
+        values = {"effect": mean, "lo": lo, "hi": hi, "margin": margin, "n_seeds": n}
+        rows.append(
+            {k: str(v) for k, v in values.items()}
+            | {"holds": holds, "metric": "", "printed": "", "claim": f"Look {n}"}
+        )
+        if holds in verdicts.DECIDED:
+            break
+    return rows
+
+
+class Margins(Table):
+    """{margins}: the smallest difference that anybody would care about, for each kind
+    of metric, and why; of repro/metrics.py.
+    """
+
+    def run(self):
+        body = "".join(
+            f'<tr><th scope="row">{esc(name)}</th><td class="n">'
+            f"{f'{kind.margin:.0%}' if kind.relative else f'{kind.margin:g}'}</td>"
+            f"<td>{esc(kind.why_margin)}</td></tr>"
+            for name, kind in KINDS.items()
+            if kind.margin
+        )
+        head = "".join(f'<th scope="col">{h}</th>' for h in ("kind", "margin", "why"))
+        return [
+            wrap(
+                f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}'
+                "</tbody></table>"
+            )
+        ]
+
+
+class Errors(Table):
+    """{errors} [verdict_of ...]: shares of the answers for each kind of sentence and
+    each truth, as bars and as numbers, with the share of wrong ones.
+
+    :shape:   normal: only differences of this shape
+    """
+
+    option_spec = {"shape": directives.unchanged}
+    numbers = (*SHOWN, "wrong", "seeds")
+
+    def run(self):
+        rows = self.rows("verdicts-errors")
+        if self.arguments:
+            rows = [r for r in rows if r["verdict_of"] in self.arguments]
+        if "shape" in self.options:
+            rows = [r for r in rows if r["shape"] == self.options["shape"]]
+        if not rows:
+            return self.fail("{errors}: no row for %s", " ".join(self.arguments))
+        kinds = {}
+        for r in rows:
+            kinds.setdefault(r["verdict_of"], []).append(r)
+        span = len(self.numbers) + 3
+        body = "".join(
+            f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}</th>'
+            f"</tr>{''.join(map(self.line, mine))}"
+            for kind, mine in kinds.items()
+        )
+        head = "".join(f'<th scope="col">{h}</th>' for h in ("truth", "differences"))
+        head += "".join(f'<th scope="col" class="n">{h}</th>' for h in self.numbers)
+        worst = 100 * max(float(r["wrong"]) for r in rows)
+        return [
+            wrap(
+                f'<table class="plain errors"><thead><tr>{head}<th scope="col">answers'
+                f"</th></tr></thead><tbody>{body}</tbody></table>",
+                "Shares of the answers in percent, and seeds on average. Of the "
+                f"answers at most {worst:.1f} % are wrong. "
+                + " ".join(map(chip, SHOWN)),
+            )
+        ]
+
+    @staticmethod
+    def line(r):
+        share = {v: 100 * float(r[v]) for v in (*SHOWN, "wrong")}
+        bar = "".join(
+            f'<span class="v-{slug(v)}" style="flex:{share[v]:g}"></span>'
+            for v in SHOWN
+            if share[v]
+        )
+        numbers = "".join(f'<td class="n">{s:.1f}</td>' for s in share.values())
+        return (
+            f'<tr><th scope="row">{esc(r["truth"])}</th><td>{esc(r["shape"])}</td>'
+            f'{numbers}<td class="n">{float(r["seeds"]):.1f}</td>'
+            f'<td><div class="shares" aria-hidden="true">{bar}</div></td></tr>'
+        )
+
+
+def setup(app):
+    app.add_directive("looks", Looks)
+    app.add_directive("margins", Margins)
+    app.add_directive("errors", Errors)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

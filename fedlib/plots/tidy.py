@@ -1,0 +1,163 @@
+"""Tidy frames (fedlib.study.frames) drawn with seaborn: the methods' looks, and what
+seaborn gets wrong for a few seeds and for bounded accuracies.
+
+    some, words = plots.smooth(rounds(run), "mean_acc")
+    sns.lineplot(some, x="round", y="mean_acc", **plots.CURVE, **plots.looks(M))
+    ax.set_xlabel(words)
+    plots.name_ends(ax, some, "mean_acc")
+
+    both = plots.mirror(clients, "acc")
+    sns.violinplot(both, x="acc", y="method", **plots.VIOLIN, **plots.colours(M))
+    ax.set_xlim(0, 100)
+    plots.name_rows(ax, M)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..measures import statistics
+from .curves import band, capped, over_rounds
+from .labels import dress_rows, label_ends, label_points
+from .theme import INK, SOFT, colour, look, style
+
+DASHES = {"-": "", "--": (4, 1.5), "-.": (3, 1.25, 1.5, 1.25), ":": (1, 1)}
+ONE_RUN = ("dataset", "method", "setting", "seed", "moment", "view")
+
+
+# ---------------------------------------------------------------- looks of the methods
+def looks(methods: Iterable[str], lines: bool = True) -> dict[str, Any]:
+    """Keywords for sns.lineplot, or with lines=False for sns.scatterplot: a column
+    "method" has the colour, dash and marker of every other figure.
+    """
+    styles = {m: look(m) for m in methods}
+    known = dict(hue_order=list(styles), palette={m: colour(m) for m in styles})
+    words = dict(hue="method", style="method", **known)
+    if not lines:
+        return words | dict(markers={m: s.marker for m, s in styles.items()})
+    dashes = {m: _dashes(s.dash) for m, s in styles.items()}
+    widths = {m: s.width for m, s in styles.items()}
+    return words | dict(dashes=dashes, size="method", sizes=widths, markers=False)
+
+
+def _dashes(dash) -> tuple | str:
+    """A line's dash as seaborn wants it: on, off, on, off, ... or "" for solid."""
+    return DASHES[dash] if isinstance(dash, str) else dash[1]
+
+
+def colours(methods: Iterable[str]) -> dict[str, Any]:
+    """Keywords for sns.barplot, sns.violinplot and sns.boxplot with a row per method.
+
+    Seaborn would fade each colour (saturation 0.75), and the dark theme would not know
+    it any more.
+    """
+    methods = list(methods)
+    palette = {m: colour(m) for m in methods}
+    order = dict(order=methods, hue="method", hue_order=methods, palette=palette)
+    return order | dict(saturation=1, legend=False)
+
+
+def name_rows(ax, methods: Iterable[str]) -> None:
+    """Rows of a categorical axis as in every other figure: the methods' printed names
+    in their colours, the first on top.
+    """
+    methods = list(methods)
+    dress_rows(ax, methods, range(len(methods)))
+    ax.set(ylabel="", ylim=(len(methods) - 0.4, -0.6))
+
+
+# ---------------------------------------------------------------- curves
+def t95(values) -> tuple[float, float]:
+    """errorbar= of the mean of values [S] over seeds: its 95 % t interval, the range
+    for two. Seaborn's own ("ci", 95) is a bootstrap, too narrow for five seeds.
+    """
+    mean, half = band(np.asarray(values, float))
+    return float(mean - half), float(mean + half)
+
+
+CURVE = dict(errorbar=t95, err_kws=dict(alpha=0.16, linewidth=0))  # for sns.lineplot
+BAR = dict(  # for sns.barplot
+    errorbar=t95, capsize=0.3, alpha=0.75, err_kws=dict(color=INK, linewidth=1.4)
+)
+
+
+def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
+    """The frame with columns smoothed along the rounds of each run (centred moving
+    average), and the words for the x axis that say so.
+
+    data: of frames.rounds, in the order of the rounds. window: evaluations, at most a
+    fifth of them all.
+    """
+    runs = data.groupby([k for k in ONE_RUN if k in data], sort=False)
+    window = capped(window, int(runs.size().min()))
+    moved = runs[list(columns)].transform(lambda v: statistics.smooth(v, window))
+    return data.assign(**moved), over_rounds(window)
+
+
+def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> None:
+    """The methods' names at the ends of their lines instead of a legend, with notes
+    {method: text} after them.
+    """
+    if ax.get_legend():
+        ax.get_legend().remove()
+    ax.margins(x=0.01)
+    last = data[data[x] == data.groupby("method")[x].transform("max")]
+    ends = last.groupby("method", sort=False)[[x, y]].mean()
+    label_ends(ax, {m: tuple(at) for m, at in zip(ends.index, ends.values)}, notes)
+
+
+# ---------------------------------------------------------------- bounded quantities
+def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
+    """The frame with its values mirrored at both bounds; draw its density with
+    bw_method=plots.inside and the axis limited to the bounds.
+
+    Seaborn cuts a density at the bounds (cut=0, clip): where clients pile up at 0 or
+    100 % it falls to the rim as if there were few.
+    """
+    low, high = bounds
+    v = data[column]
+    if not v.between(low, high).all():
+        raise ValueError(
+            f"mirror: {column} runs from {v.min()} to {v.max()}, beyond the bounds "
+            f"{low} and {high}; give the bounds of this quantity, and no NaN"
+        )
+    sides = [data.assign(**{column: 2 * end - v}) for end in bounds]
+    return pd.concat([data, *sides], ignore_index=True)
+
+
+def inside(kde) -> float:
+    """bw_method= for mirrored values: Silverman's width of the real third of them, as
+    the factor of the standard deviation of all that scipy's gaussian_kde wants.
+    """
+    v = kde.dataset[0, : kde.dataset.shape[1] // 3]
+    return statistics.silverman(v) / kde.dataset.std(ddof=1)
+
+
+# for sns.violinplot and sns.kdeplot of mirrored values
+DENSITY = dict(bw_method=inside, cut=0, gridsize=301)
+VIOLIN = DENSITY | dict(inner=None, density_norm="width", alpha=0.4)
+VIOLIN |= dict(linewidth=1, linecolor=SOFT)
+
+
+def name_peaks(ax, methods: Iterable[str], bounds=(0, 100)) -> None:
+    """What sns.kdeplot of mirrored values leaves out: the bounds, each method's dash
+    and some markers, and its name at the peak instead of a legend.
+    """
+    if ax.get_legend():
+        ax.get_legend().remove()
+    peaks, drawn = {}, []
+    # seaborn draws the last method first
+    for i, (m, line) in enumerate(zip(methods, ax.lines[::-1])):
+        at, density = line.get_data()
+        within = (at >= bounds[0]) & (at <= bounds[1])
+        x, y = at[within], density[within]
+        line.set(**style(m), data=(x, y), markevery=(2 * i, 14))
+        peaks[m] = (x[y.argmax()], y.max())
+        drawn.append(np.stack([x, y], 1))
+    ax.set(xlim=bounds, ylim=(0, 1.18 * max(y for _, y in peaks.values())))
+    ax.set(ylabel="share of clients", yticks=[])
+    label_points(ax, peaks, avoid=drawn)

@@ -1,0 +1,191 @@
+"""A study as tidy frames: one row per observation, as pandas and seaborn want them.
+
+    frame(run)                  run x view x split x round x client
+    frame(run, at="best_val")   only the rounds that a rule picks: violins, densities
+    scores(run, "best_val")     one row per run and view: tables, bars
+    rounds(run)                 one row per run, view and round: curves
+    logs(run, "weight")         one row per run, round and client of the cohort, or per
+                                run and round for what is logged once in a round
+
+Every frame begins with dataset, method, setting, seed. Accuracies are in percent.
+`round` counts the rounds trained before the evaluation: after training ("post", "own")
+it is one more than before ("pre").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.record import Record
+from ..core.types import Key
+from ..measures.selection import RULES
+from .evidence import rows_of
+from .results import MEASURES, Study, at_each, evaluations, measured
+from .studies import Cell
+
+SCORED = "scored"  # the moment and the view by which the study judges a method
+Measures = Mapping[str, Callable[..., Any]]
+
+
+def frame(
+    run: Study,
+    at: str | None = None,
+    view: str | None = SCORED,
+    moment: str | None = SCORED,
+    split: str | None = "test",
+) -> pd.DataFrame:
+    """The accuracy of every client at every evaluation.
+
+    Columns: dataset, method, setting, seed, moment, view, split, round, client, n (rows
+    behind the accuracy), acc (percent; NaN for a client without rows).
+    at: keep the evaluations that this rule picks, a name of selection.RULES; None keeps
+    all. view, moment, split: None is every one that the records hold.
+    ValueError where no record holds such a view, or no rule has the name.
+    """
+    blocks = []
+    for c, r, key in _looks(run, view, moment, split):
+        picked = slice(None) if at is None else _evaluations(at, r, key)
+        a = np.asarray(r[key][picked], float)
+        E, C = a.shape
+        blocks.append(
+            _cell(c)
+            | dict(zip(("moment", "view", "split"), key))
+            | {
+                "round": np.repeat(_trained(r, key)[picked], C),
+                "client": np.tile(np.arange(C), E),
+                "n": np.tile(rows_of(r.meta, key[0], key[2]), E),
+                "acc": 100 * a.ravel(),
+            }
+        )
+    return _joined(blocks)
+
+
+def rounds(
+    run: Study,
+    measures: Measures = MEASURES,
+    view: str | None = SCORED,
+    moment: str | None = SCORED,
+) -> pd.DataFrame:
+    """Measures of the clients' test accuracies at every evaluation.
+
+    Columns: dataset, method, setting, seed, moment, view, round, and the measures:
+    {name: function of accuracies [E, C], or of them and n, the test rows [C], to [E]}.
+    view, moment and errors as in `frame`.
+    """
+    blocks = []
+    for c, r, key in _looks(run, view, moment, "test"):
+        at = {"moment": key[0], "view": key[1], "round": _trained(r, key)}
+        blocks.append(_cell(c) | at | at_each(r, measures, slice(None), *key[:2]))
+    return _joined(blocks)
+
+
+def scores(
+    run: Study,
+    at: str = "best_val",
+    measures: Measures = MEASURES,
+    view: str | None = SCORED,
+    moment: str | None = SCORED,
+) -> pd.DataFrame:
+    """Measures at the evaluations that the rule `at` picks, averaged over these: the
+    numbers of `Study.seeds`, one row per run and view.
+
+    Columns: dataset, method, setting, seed, moment, view, rule, and the measures.
+    measures, view, moment and errors as in `rounds`.
+    """
+    rows = []
+    for c, r, key in _looks(run, view, moment, "test"):
+        picked = _evaluations(at, r, key)
+        values = dict(measured(r, measures, picked, *key[:2]))
+        rows.append(_cell(c) | {"moment": key[0], "view": key[1], "rule": at} | values)
+    return pd.DataFrame(rows)
+
+
+def logs(run: Study, *names: str) -> pd.DataFrame:
+    """What the server logged, round by round.
+
+    Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
+    a log has one number per round), and the names. Runs that did not keep all of them
+    are left out. ValueError where none did, or where a log has neither one number per
+    round nor one per client.
+    """
+    blocks = []
+    for c, r in zip(run.cells, run.records):
+        if all(k in r.logs for k in names):
+            blocks.append(_cell(c) | _logged(names, r))
+    if not blocks:
+        there = dict.fromkeys(k for r in run.records for k in r.logs)
+        raise ValueError(
+            f"{run.paper}/{run.name}: no run kept the log {' and '.join(names)}; there "
+            f"are: {', '.join(there) or 'none'}"
+        )
+    out = _joined(blocks)
+    if "client" in out:
+        out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
+    return out
+
+
+# ---------------------------------------------------------------- of one record
+def _looks(run, view, moment, split) -> Iterator[tuple[Cell, Record, Key]]:
+    """(cell, record, key) of every view that was asked for; ValueError if none is."""
+    found = False
+    for c, r in zip(run.cells, run.records):
+        scored = run.scored(c.method)
+        wanted = [scored[0] if moment == SCORED else moment]
+        wanted += [scored[1] if view == SCORED else view, split]
+        for key in r.views:
+            if all(want in (None, part) for want, part in zip(wanted, key)):
+                found = True
+                yield c, r, key
+    if not found:
+        there = sorted({" ".join(key) for r in run.records for key in r.views})
+        raise ValueError(
+            f"{run.paper}/{run.name}: no run has moment {moment!r}, view {view!r}, "
+            f"split {split!r}; there are: {', '.join(there)}"
+        )
+
+
+def _evaluations(rule: str, r: Record, key: Key):
+    """The evaluations that a rule picks by the test accuracies of a view."""
+    if rule not in RULES:
+        raise ValueError(f"no rule {rule!r}; there are: {', '.join(RULES)}")
+    return evaluations(rule, r, *key[:2])
+
+
+def _trained(r: Record, key: Key) -> np.ndarray:
+    """Rounds trained before each evaluation of a view [E]."""
+    return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
+
+
+def _logged(names, r: Record) -> dict[str, np.ndarray]:
+    """Logs [R] or [R, M] as columns, with the rounds, and the clients of the cohort."""
+    values = {k: np.asarray(r.logs[k]) for k in names}
+    if all(v.ndim == 1 for v in values.values()):
+        return {"round": np.arange(len(values[names[0]]))} | values
+    cohort = r.logs.get("cohort", np.empty(0))
+    shapes = {v.shape for v in values.values()}
+    if shapes != {cohort.shape}:
+        raise ValueError(
+            f"the logs {', '.join(names)} of {r.meta['method']} have the shapes "
+            f"{sorted(shapes)}, the cohorts {cohort.shape}: these are neither all one "
+            "number per round nor all one per client; ask for them apart, or read them "
+            "with Study.log"
+        )
+    R, M = cohort.shape
+    at = {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
+    return at | {k: v.ravel() for k, v in values.items()}
+
+
+# ---------------------------------------------------------------- frames
+def _cell(c: Cell) -> dict[str, Any]:
+    return {k: getattr(c, k) for k in ("dataset", "method", "setting", "seed")}
+
+
+def _joined(blocks: Iterable[dict]) -> pd.DataFrame:
+    """Blocks {column: scalar or array} as one frame. Words stay words: categories keep
+    levels that a filter has emptied, and seaborn stumbles over these.
+    """
+    return pd.concat(map(pd.DataFrame, blocks), ignore_index=True)

@@ -1,0 +1,161 @@
+"""How often do the verdicts of claims err? Simulated with the functions that judge the
+claims; called by the stage results of dvc.yaml.
+
+    python -m repro.claims.errors      -> results/verdicts-errors.csv
+
+A trial draws paired differences over forty seeds, looks at the first 5, 10, 20 and 40,
+and stops at the first verdict. Four kinds of sentences, each with a margin of one
+standard deviation, under a true difference of none, half a margin, one and two standard
+deviations, and with differences of several shapes:
+
+    normal        as Student's t assumes
+    counts        of correct rows among fifty, for both methods: few values, many ties
+    skewed        of two methods with a skewness of 1, one of which spreads twice as far
+    very skewed   exponential, a skewness of 2: to see where the declared rate ends
+
+Rival methods share a method's own luck, so their differences are correlated (1/2).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fedlib.measures import verdicts
+from fedlib.measures.verdicts import LOOKS
+from fedlib.study.table import write
+
+TRIALS = 4000
+MARGIN = 1.0  # standard deviations
+TRUTHS = {
+    "none": 0.0,
+    "half a margin": 0.5,
+    "one deviation": 1.0,
+    "two deviations": 2.0,
+}
+# which verdicts are wrong: a difference of half a margin is both better and alike
+WRONG = {
+    "none": ("yes", "no"),
+    "half a margin": ("no",),
+    "one deviation": ("no", "alike"),
+    "two deviations": ("no", "alike"),
+}
+RIVALS, SETTINGS, VALUES = 9, 5, 5
+
+
+# ---------------------------------------------------------------- what is drawn
+def values(shape, size, rng):
+    """Values of a method [size], mean 0."""
+    if shape == "counts":
+        return rng.binomial(50, 0.8, size) - 40.0
+    if shape == "skewed":
+        return rng.gamma(4, size=size) - 4
+    return rng.standard_normal(size)
+
+
+def differences(shape, size, rng):
+    """Paired differences of two methods [size], mean 0 and variance 1."""
+    if shape == "very skewed":
+        return rng.exponential(size=size) - 1
+    a, b = values(shape, size, rng), values(shape, size, rng)
+    return scaled(2 * a - b if shape == "skewed" else a - b)
+
+
+def scaled(d):
+    """Differences with a variance of 1."""
+    return d / d.std()
+
+
+def against(k, shape, trials, rng):
+    """Differences to k rivals that share the method's luck -> [k, trials, seeds]."""
+    own = differences(shape, (trials, LOOKS[-1]), rng)
+    theirs = differences(shape, (k, trials, LOOKS[-1]), rng)
+    return (own + theirs) / np.sqrt(2)
+
+
+# ---------------------------------------------------------------- what is claimed
+def judged(d):
+    """P of one difference d [..., S]; a constant d is as wide as the margin, as for
+    claims.
+    """
+    return verdicts.single(d, MARGIN, MARGIN)
+
+
+def all_judged(d):
+    """P of "in all cases", d [k, ..., S]: also of "better than every rival"."""
+    return verdicts.all_of([judged(x) for x in d])
+
+
+def slope(x):
+    """The least-squares change along an axis, x [k, ..., S] -> [..., S]."""
+    at = np.linspace(-0.5, 0.5, len(x))
+    return np.tensordot(at / (at @ at), x, 1)
+
+
+def sentences(shape, truth, trials, rng):
+    """{sentence: (differences, their P)} under a true difference."""
+    size = trials, LOOKS[-1]
+    one = differences(shape, size, rng) + truth
+    rivals = against(RIVALS, shape, trials, rng) + truth
+    cases = np.stack([differences(shape, size, rng) for _ in range(SETTINGS)]) + truth
+    runs = np.stack([differences(shape, size, rng) for _ in range(VALUES)])
+    trend = scaled(slope(runs)) + truth
+    return {
+        "better": (one, judged),
+        f"best of {RIVALS + 1}": (rivals, all_judged),
+        f"in all of {SETTINGS}": (cases, all_judged),
+        f"trend over {VALUES}": (trend, judged),
+    }
+
+
+def sequential(d, test):
+    """The first verdict at LOOKS, and the seeds it took, d [..., trials, S] ->
+    [trials], [trials].
+    """
+    found = np.full(d.shape[-2], "undecided", dtype="U9")
+    took = np.full(d.shape[-2], LOOKS[-1])
+    for n in LOOKS:
+        now = verdicts.verdict(test(d[..., :n]))
+        new = (found == "undecided") & (now != "undecided")
+        found[new], took[new] = now[new], n
+    return found, took
+
+
+def rates(trials=TRIALS, seed=0, shapes=("normal", "counts", "skewed", "very skewed")):
+    """Shares of verdicts -> frame, a row per sentence, truth and shape."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for shape in shapes:
+        for truth, mean in TRUTHS.items():
+            for sentence, (d, test) in sentences(shape, mean, trials, rng).items():
+                found, took = sequential(d, test)
+                share = {
+                    v: (found == v).mean() for v in (*verdicts.DECIDED, "undecided")
+                }
+                wrong = sum(share[v] for v in WRONG[truth])
+                row = {"verdict_of": sentence, "truth": truth, "shape": shape}
+                row |= {"looks": " ".join(map(str, LOOKS))} | share
+                rows.append(row | {"seeds": took.mean(), "wrong": wrong})
+    return pd.DataFrame(rows)
+
+
+def main(argv=None):
+    """Simulate, and write verdicts-errors.csv."""
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.claims.errors", description=main.__doc__
+    )
+    parser.add_argument(
+        "--results", default="results", help="folder (default: results)"
+    )
+    root = Path(parser.parse_args(argv).results)
+    table = rates()
+    write(table.round(4), root / "verdicts-errors.csv")
+    honest = table[table["shape"] != "very skewed"]
+    print(f"{len(table)} rates; at most {honest.wrong.max():.1%} wrong decisions")
+
+
+if __name__ == "__main__":
+    main()
