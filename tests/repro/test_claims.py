@@ -286,7 +286,7 @@ def test_tests_stand_in_tests(file):
         ({"some": [inside, {"contrary": inside}]}, "yes"),
     ):
         entry = {k: v for k, v in ENTRY.items() if k != "for"}
-        entry |= {"key": "x", "text": "A sentence.", "test": test}
+        entry |= {"key": "x", "text": "A sentence.", "test": test, "place": PLACE}
         (c,) = declared("fedga", file(entry))
         assert c.test(Values.of(world(83))).holds == holds
 
