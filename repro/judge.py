@@ -190,9 +190,16 @@ def counted(votes):
     """(verdict, how many pairs agree) of the votes of one method's pairs."""
     decided = [v for v in votes if v is not None]
     if not decided:
-        return "order open", f"none of {len(votes)} pairs is decided" if votes else ""
+        return "order open", undecided(len(votes))
     verdict = "order holds" if all(decided) else "order differs"
     return verdict, f"{sum(decided)} of {len(decided)} decided pairs agree"
+
+
+def undecided(n):
+    """How many pairs of a method are open, in words."""
+    if not n:
+        return "no pair that the paper tells apart"
+    return "its only pair is undecided" if n == 1 else f"none of {n} pairs is decided"
 
 
 def by_seed(ours, seeds):

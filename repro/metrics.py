@@ -46,6 +46,7 @@ KINDS = {
     "gain": Kind(5, "a bias that is lower by a twentieth", (-math.inf, 100)),
     "loss": Kind(0.01, "one percent of the probability of a row's label"),
     "size": Kind(0.05, "a twentieth of the reference", FROM_0, True),
+    "log ratio": Kind(math.log(1.05), "a ratio within a twentieth of 1"),
     "count": Kind(1, "one, the smallest step", FROM_0),
     "setting": Kind(0, "chosen, not measured"),
     "exact": Kind(0, "computed without chance"),
@@ -126,6 +127,7 @@ SHARED = {
     "late_mean_acc": metric(
         "high", "%", "mean test accuracy over the rounds after 100"
     ),
+    "log_ratio": metric("high", "", "logarithm of a ratio", "log ratio"),
     "learning_rate": metric("", "", "setting"),
     "batch_size": metric("", "", "setting"),
     "rounds": metric("", "rounds", "setting"),

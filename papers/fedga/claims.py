@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 import pandas as pd
@@ -75,7 +74,7 @@ def cheaper(place, orders=0.0, also=()):
 
     also: further costs of FedGA, added to its trigger.
     """
-    margin = 0.0 if orders else math.log10(1 + METRICS[TRIGGER].margin)
+    margin = 0.0 if orders else None
     words = ("more", "fewer") if orders else ("cheaper", "dearer")
     claimed = f" against the {orders:g} claimed" if orders else ""
 
@@ -88,7 +87,8 @@ def cheaper(place, orders=0.0, also=()):
             f"FedGini {other.median():.2g} s, FedGA {mine.median():.2g} s (medians, a "
             f"seed is a repetition); orders of magnitude{claimed}"
         )
-        return positive(TRIGGER, np.log10(other / mine) - orders, said, margin, words)
+        more = np.log10(other / mine) - orders
+        return positive("orders_of_magnitude", more, said, margin, words)
 
     return test
 

@@ -9,7 +9,6 @@ than all rivals), `throughout` (in all of several cases), `near` and `level`.
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pandas as pd
@@ -140,9 +139,6 @@ def larger(a, b, place, method, **of):
     return test
 
 
-RATIO = 0.05  # a ratio within 5 % of 1 is nothing that anybody would care about
-
-
 def smaller(metric, place, method, **of):
     """A ratio is below 1; its logarithm is averaged over seeds."""
 
@@ -155,7 +151,7 @@ def smaller(metric, place, method, **of):
             )
         log = np.log(x)
         said = f"{METRICS[metric].what}: {np.exp(log.mean()):.3g}, logarithm"
-        return positive(metric, -log, said, math.log1p(RATIO), ("below 0", "above 0"))
+        return positive("log_ratio", -log, said, words=("below 0", "above 0"))
 
     return test
 
