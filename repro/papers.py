@@ -22,9 +22,10 @@ A paper is a folder of papers/ with a paper.yaml:
     headline    {studies, methods, settings, metrics} of metrics.json
 
 Beside it lie reported.csv (what it prints), deviations.yaml (where we leave it),
-studies.yaml (what we run), metrics.yaml (what it alone measures), style.yaml (how its
-methods are drawn), and the modules claims.py and artefacts.py. No module of a paper
-imports one of another paper, so that a folder can be taken away.
+studies.yaml (what we run), seeds.yaml (seeds that open claims have added), metrics.yaml
+(what it alone measures), style.yaml (how its methods are drawn), and the modules
+claims.py and artefacts.py. No module of a paper imports one of another paper, so that a
+folder can be taken away.
 """
 
 from __future__ import annotations

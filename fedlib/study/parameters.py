@@ -1,8 +1,9 @@
 """Parameters: params.yaml, with papers/<paper>/studies.yaml beside it, read, checked
 and written out.
 
-A value may depend on the tier, {tiny: ..., small: ..., paper: ...}; "$name" is the knob
-of that name in params.yaml; a task may be `like` another one. Unknown keys are refused.
+A value may depend on the tier, {tiny: ..., small: ..., paper: ...}, that of a method
+also on the task (fedlib.study.studies.settings); "$name" is the knob of that name in
+params.yaml; a task may be `like` another one. Unknown keys are refused.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from repro.claims.values import (
     name,
     pair,
     refuse_bounds,
+    same_numbers,
     say,
 )
 from repro.metrics import METRICS
@@ -75,7 +76,7 @@ def near(metric, place, a, b, margin):
     def test(v):
         x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
         if a != b and (x == y).all() and v.same(place, a, b):
-            raise NotTestable(f"{name(a)} and {name(b)} are the same computation")
+            raise NotTestable(same_numbers(a, b))
         refuse_bounds(metric, x, y)
         said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
         return equal(metric, x - y, said, margin)
@@ -207,7 +208,8 @@ def strongest(v, tests, what="rivals"):
     r = next((r for r in spans if spans[r].span == f.span), next(iter(spans)))
     lost = [r for r, x in found.items() if x.holds == "not run"]
     own, whole = (later(x.holds, x.needs) for x in (spans[r], f))
-    said = spans[r].evidence.removesuffix(own) + whole
+    whole = "; undecided" if lost and whole else whole
+    said = spans[r].evidence.removesuffix(own) + f.evidence + whole
     text = f"of {len(found)} {what} {r} decides: {said}" if len(found) > 1 else said
     return f._replace(evidence=text + lacking(lost), missing=tuple(lost))
 

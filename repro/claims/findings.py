@@ -156,7 +156,7 @@ def joined(found, evidence, p=None):
         where = ", ".join(str(name) for name, f in found.items() if f in blind)
         reason = f"{blind[0].reason} ({where})"
         return Finding("not testable", evidence, missing, reason)
-    last = decisive(parts, holds)
+    last, evidence = decisive(parts, holds), evidence + too_little(parts, holds)
     needs = max_needs(parts) if holds == "undecided" and not missing else math.nan
     told = last._replace(holds=holds, evidence=evidence, missing=missing)
     return told._replace(reason="", p=p, needs=needs, gain=None)
@@ -174,8 +174,18 @@ def decisive(parts, holds):
     )
 
 
+def too_little(parts, holds):
+    """The end of evidence that refutes a part, but not after Holm's correction."""
+    open_still = holds == "undecided" and any(f.holds == "no" for f in parts)
+    return f"; too little for one of {len(parts)}" if open_still else ""
+
+
 def max_needs(parts):
-    """Seeds that would decide all of the open parts."""
+    """Seeds that would decide all of the open parts; at least the next look, where one
+    is refuted, but not after Holm's correction.
+    """
+    if refuted := [f.span.n for f in parts if f.holds == "no" and f.span]:
+        return min((n for n in LOOKS if n > max(refuted)), default=math.inf)
     wanted = [f.needs for f in parts if f.holds == "undecided"]
     return max(wanted, default=math.nan) if not np.isnan(wanted).any() else math.nan
 

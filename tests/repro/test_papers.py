@@ -76,7 +76,8 @@ def test_a_process_of_a_pool_finds_the_functions_of_a_paper(how, monkeypatch):
 
 
 def test_a_metric_is_explained_once(monkeypatch):
-    assert metrics.METRICS["EO"] == ("low", "bias", "equalised odds")
+    eo = metrics.METRICS["EO"]
+    assert (eo.better, eo.unit, eo.what) == ("low", "bias", "equalised odds")
     assert metrics.METRICS["best_D"].better == metrics.METRICS["best_D"].unit == ""
     monkeypatch.setitem(metrics.SHARED, "EO", metrics.METRICS["EO"])
     with pytest.raises(PaperError, match="equfl.metrics.yaml: EO is known already"):
@@ -138,7 +139,9 @@ def test_a_paper_fewer_in_this_process(without, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert said.startswith("left out, since their papers are not here: ours/fedas-")
     assert said.count("\n") == 1
-    assert set(ours.paper) == set(LEFT) == set(ledger.join(reported, ours).paper)
+    seeds = ledger.parts("results", "seeds", reported)
+    joined = ledger.join(reported, ours, seeds)
+    assert set(ours.paper) == set(LEFT) == set(joined.paper)
     assert {a.paper for a in artefacts.listed()} == set(LEFT)
     assert {c.paper for c in claims.listed()} == set(LEFT)
     assert not any(d["id"].startswith("FedAS") for d in claims.read_deviations())
@@ -192,7 +195,7 @@ sys.exit(main.main(["evidence", "check"]))
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("left out, since their papers are not here") == 3
+    assert done.stdout.count("left out, since their papers are not here") == 4
     assert done.stdout.strip().endswith("; complete")
     for name in ("ledger", "claims", "deviations", "effects", "ours"):
         mine = rows(without / f"results/{name}.csv")
