@@ -1,28 +1,28 @@
-"""FedAS's claims and deviations: invented runs in which the paper is right, wrong,
-undecided, and which params.yaml plans.
+"""FedAS's claims and deviations: the list with its quotes, every pattern in each
+verdict, and whatever params.yaml plans.
 """
 
 import json
+from collections import Counter
 
+import numpy as np
 import pandas as pd
 import pytest
 from where import ROOT
 
 from fedlib.study import studies
 from repro import artefacts, claims, ledger, papers
-from repro.claims import check_claims
+from repro.claims import check_claims, declared
 
-OURS = papers.module("fedas", "claims")
-ACC = OURS.ACC
-CLAIMS = OURS.CLAIMS
-RATIOS = OURS.RATIOS
-RIVALS = OURS.RIVALS
-TABLES = OURS.TABLES
-at = OURS.at
+ACC = "top1_acc_pct"
+CLAIMS = {c.key.removeprefix("fedas-"): c for c in declared("fedas")}
 REPORTED = ledger.read_reported()
-NOISE = (-0.2, 0.1, 0.0, 0.3, -0.2)  # what seeds share: pairing removes it
+PRINTED = REPORTED[(REPORTED.paper == "fedas") & (REPORTED.artefact != "Table 4")]
+RIVALS = sorted({m for m in PRINTED.method if not m.startswith("FedAS")})
+FEW, MOST, ALL = (f"beta=0.1;P={P}" for P in (0.2, 0.6, 1))
+NOISE = np.array([-1.0, 0.5, 0.1, 0.8, -0.4])  # of five seeds
 TRACES = ("trace_rank_correlation", "trace_rows_rank_correlation")
-RATIO = (
+RATIOS = (
     "trace_stragglers_over_online",
     "trace_mean_stragglers_over_online",
     "weight_stragglers_over_online",
@@ -30,356 +30,330 @@ RATIO = (
 DROPS = ("acc_drop_top5_points", "acc_drop_random5_points")
 
 
-def rows(
-    method,
-    value,
-    metric=ACC,
-    place="CIFAR-10",
-    setting="",
-    study="",
-    rule="last10_mean",
-    noise=NOISE,
-    **more,
-):
-    """One run's rows, a seed each."""
-    base = {
+def runs(values, place="CIFAR-10", study="", metric=ACC, **more):
+    """Long rows; values: {"method" or "method|setting": one number, or one a seed}."""
+    row = {
         "paper": "fedas",
         "study": study or papers.main_study("fedas", place),
         "dataset": place,
-        "method": method,
-        "setting": setting,
         "metric": metric,
-        "rule": rule,
-        "data": "real",
+        "rule": "last10_mean" if metric in (ACC, "worst10_acc") else "run",
+        "data": "real" if place == "digits" else "stand-in",
         "tier": "small",
     } | more
     return pd.DataFrame(
-        [base | {"seed": s, "value": value + n} for s, n in enumerate(noise)]
+        row | {"method": method, "setting": setting, "seed": seed, "value": float(x)}
+        for who, said in values.items()
+        for method, _, setting in [who.partition("|")]
+        for seed, x in enumerate(np.broadcast_to(said, 5))
     )
 
 
-def verdicts(*tables, like=""):
-    """{key: holds} of the claims whose key holds `like`."""
-    t = check_claims([c for c in CLAIMS if like in c.key], pd.concat(tables))
-    return dict(zip(t.key, t.holds))
+def check(key, *tables, **more):
+    """The row of claims.csv of one claim."""
+    return check_claims([CLAIMS[key]], pd.concat(tables), **more).iloc[0]
 
 
-def one(key, *tables):
-    c = [c for c in CLAIMS if c.key == key]
-    assert len(c) == 1
-    return check_claims(c, pd.concat(tables)).iloc[0]
+# ---------------------------------------------------------------- the list
+SIZES = {
+    **{"best": 28, "best-everywhere": 3, "robust-to-stragglers": 3, "fast": 3},
+    **{"steadier-than-rivals": 3, "fairest": 3, "average-rank": 1, "beats-local": 3},
+    **{"fine-tuning-helps": 3, "beats-fine-tuning": 3, "gain-beyond-download": 3},
+    **{"who-downloads-matters": 3, "rule-flatters": 3, "fedavg-p-rises": 3},
+    **{"fedbabu-flat": 3, "easier-when-skewed": 2, "pa-helps": 8, "cs-helps": 8},
+    **{"both-help": 8, "pa-helps-same-download": 6, "cs-helps-same-download": 6},
+    **{"alignment-moves-less": 2, "serial-beats-parallel": 2, "own-beats-global": 2},
+    **{"aligning-helps": 2, "class-means-or-samples": 2, "top-parameters-matter": 2},
+    **{"top-parameters-catastrophic": 2, "random-parameters-minor": 2},
+    **{"trace-rises": 2, "trace-rises-per-row": 2, "stragglers-lower-trace": 2},
+    **{"stragglers-lower-weight": 2, "stragglers-lower-trace-per-batch": 2},
+    **{"weights-alike": 2, "pa-helps-cd2": 2, "robust-to-epochs": 2},
+    **{"robust-to-batches": 2},
+}
 
 
-def cell(place, P, mine, rivals, beta=0.1, **more):
-    """FedAS and its rivals at one setting."""
-    return pd.concat(
-        [
-            rows(m, v, place=place, setting=at(place, P, beta), **more)
-            for m, v in ({"FedAS": mine} | dict.fromkeys(RIVALS, rivals)).items()
-        ]
-    )
-
-
-# ------------------------------------------------------------------ the list
+def test_no_family_lost_a_case():
+    found = Counter(c.family.removeprefix("fedas-") for c in CLAIMS.values())
+    assert found == SIZES and len(CLAIMS) == 140
+    assert {c.by for c in CLAIMS.values() if c.place == "digits"} == {"ours"}
 
 
 def test_every_cell_of_the_tables_has_its_claim():
-    printed = REPORTED[
-        (REPORTED.paper == "fedas")
-        & (REPORTED.method == "FedAS")
-        & (REPORTED.artefact != "Table 4")
-    ]
+    mine = PRINTED[PRINTED.method == "FedAS"]
     keys = {
-        "-".join(("fedas-best", ledger.slug(r.dataset), ledger.slug(r.setting)))
-        for r in printed.itertuples()
+        f"best-{ledger.slug(f'{p}-{s}')}" for p, s in zip(mine.dataset, mine.setting)
     }
-    assert len(keys) == 24 and keys <= {c.key for c in CLAIMS if c.by == "paper"}
-    assert set(RIVALS) == set(
-        REPORTED[
-            REPORTED.artefact.isin(TABLES.values()) & (REPORTED.paper == "fedas")
-        ].method
-    ) - {"FedAS", "FedAS minus best rival (delta row)"}
-
-
-def test_claims_about_digits_are_ours():
-    assert {c.by for c in CLAIMS if c.place == "digits"} == {"ours"}
-    assert {c.artefact for c in CLAIMS} <= artefacts.names(REPORTED)["fedas"]
-    # one sentence each
-    assert all(c.text[:-1].count(".") == c.text[:-1].count("0.") for c in CLAIMS)
-
-
-def test_figures_3_to_7_and_tables_2_to_4_are_covered():
-    assert {c.artefact for c in CLAIMS if c.by == "paper"} == {
-        "Table 2",
-        "Table 3",
-        "Table 4",
-        *(
-            f"Figure {k}"
-            for k in ("3a", "3b", "4a", "4b", "5a", "5b", "6a", "6b", "7a", "7b")
-        ),
+    ours = {
+        k for k, c in CLAIMS.items() if c.family == "fedas-best" and c.by == "paper"
     }
+    assert keys == ours and len(keys) == 24
 
 
-# ------------------------------------------------------------------ the tables
+def test_the_papers_claims_have_its_words():
+    for c in CLAIMS.values():
+        assert c.artefact in artefacts.names(REPORTED)["fedas"], c.key
+        # one sentence, whose only other points are decimal ones
+        assert c.text.endswith(".") and ". " not in c.text, c.key
+        assert bool(c.quote) == bool(c.section) == (c.by == "paper"), c.key
+        assert not c.quote or c.section in ("3.3", "3.4", "4.2", "4.3", "Figure 4")
+        assert len(c.quote) <= 160 and c.quote == " ".join(c.quote.split()), c.key
+    figures = {f"Figure {k}" for k in "3a 3b 4a 4b 5a 5b 6a 6b 7a 7b".split()}
+    found = {c.artefact for c in CLAIMS.values() if c.by == "paper"}
+    assert found == figures | {"Table 2", "Table 3", "Table 4"}
 
 
-@pytest.mark.parametrize(
-    "mine, noise, holds",
-    [(90, NOISE, "yes"), (70, NOISE, "no"), (90, (0,), "undecided")],
-)
-def test_best_in_a_cell(mine, noise, holds):
-    got = one(
-        "fedas-best-cifar-10-beta_0.3-p_0.4",
-        cell("CIFAR-10", 0.4, mine, 80, 0.3, noise=noise),
+# ---------------------------------------------------------------- every verdict
+def ahead(d, setting, place="CIFAR-10", **more):
+    """FedAS ahead of its rivals by d."""
+    values = {f"FedAS|{setting}": 80 + d} | {f"{r}|{setting}": 80 for r in RIVALS}
+    return runs(values, place, **more)
+
+
+def in_each_cell(d):
+    settings = PRINTED.setting[PRINTED.dataset == "CIFAR-10"].unique()
+    return pd.concat(ahead(d, s) for s in settings)
+
+
+def stragglers(d):
+    """What FedAS loses from all clients online to a fifth, at each skew."""
+    cells = {
+        (b, P): 80 + (P == 0.2) * (d - 5) for b in (0.1, 0.3, 0.5) for P in (0.2, 1)
+    }
+    return runs({f"FedAS|beta={b};P={P}": x for (b, P), x in cells.items()})
+
+
+def losses(d):
+    """What FedAS loses less than its rivals."""
+    few = {f"{m}|P=0.2": 70 + d * (m == "FedAS") for m in (*RIVALS, "FedAS")}
+    return runs(few | {f"{m}|P=1": 80 for m in (*RIVALS, "FedAS")}, "digits")
+
+
+def modules(d):
+    """Both modules ahead of each alone."""
+    alone = {f"FedAS|P=1;{how}": 80 for how in ("by=size", "align=none")}
+    return runs({"FedAS|P=1": 80 + d} | alone, "digits", "ablation")
+
+
+def watched(metric, x, study="watch"):
+    return runs({"FedAS|watch=True": x}, "CIFAR-10", study, metric)
+
+
+def swapped(top, random=3.0):
+    drops = zip(DROPS, (top, random))
+    return pd.concat(
+        runs({"FedAS": x}, study="substitution", metric=m) for m, x in drops
     )
-    assert (
-        got.holds == holds
-        and got.data == "real"
-        and "strongest of 9 rivals" in got.evidence
+
+
+SAME = "FedPer-online|P=0.4"  # FedAS's rule of download
+# claim -> (study, the better run, the other)
+PAIRS = {
+    "fine-tuning-helps-digits-p_0.2": ("", "FedAvg-FT|P=0.2", "FedAvg-P|P=0.2"),
+    "beats-local-digits-p_0.2": ("", "FedAS|P=0.2", "Local|P=0.2"),
+    "beats-fine-tuning-digits-p_0.2": ("", "FedAS|P=0.2", "FedAvg-FT|P=0.2"),
+    "gain-beyond-download-digits-p_0.2": ("", "FedAS|P=0.2", "FedPer-online|P=0.2"),
+    "easier-when-skewed-cifar-10-p_0.2": ("", f"FedAS|{FEW}", "FedAS|beta=0.5;P=0.2"),
+    "pa-helps-digits-p_1": ("ablation", "FedAS|P=1;by=size", "FedPer|P=1"),
+    "cs-helps-digits-p_1": ("ablation", "FedAS|P=1;align=none", "FedPer|P=1"),
+    "pa-helps-same-download-digits-p_0.4": ("ablation", "FedAS|P=0.4;by=size", SAME),
+    "cs-helps-same-download-digits-p_0.4": ("ablation", "FedAS|P=0.4;align=none", SAME),
+    "serial-beats-parallel-digits": ("align", "FedAS", "FedAS-parallel"),
+    "own-beats-global-digits": ("align", "FedAS", "FedAS-global"),
+    "aligning-helps-digits": ("align", "FedAS", "FedAS|align=none"),
+    "class-means-or-samples-digits": ("align", "FedAS", "FedAS|align=sample"),
+    "pa-helps-cd2-digits": ("cd2", "CD2-pFed|align=True", "CD2-pFed"),
+}
+
+
+def paired(key):
+    """A pattern: the first run of a pair is ahead of the other by d."""
+    study, a, b = PAIRS[key]
+    place = "digits" if "digits" in key else "CIFAR-10"
+    return 1, lambda d: runs({a: 80 + d, b: 80}, place, study), b.partition("|")[0]
+
+
+RATIO = np.log(1.05)
+# claim -> (margin, runs in which the effect is d, whose runs it needs)
+PATTERNS = {
+    "best-cifar-10-beta_0.1-p_0.6": (1, lambda d: ahead(d, MOST), "FedAS"),
+    "fast-digits-p_0.6": (
+        1,
+        lambda d: ahead(d, "P=0.6", "digits", metric="early_acc_pct"),
+        "FedAS",
+    ),
+    "fairest-cifar-10-beta_0.1-p_0.2": (
+        2,
+        lambda d: ahead(d, FEW, metric="worst10_acc"),
+        "FedAS",
+    ),
+    "best-everywhere-cifar-10": (1, in_each_cell, "FedAS"),
+    "steadier-than-rivals-digits": (1, losses, "FedAS"),
+    "both-help-digits-p_1": (1, modules, "FedAS"),
+    "rule-flatters-cifar-10-beta_0.1-p_0.2": (
+        1,
+        lambda d: runs({f"FedAS|{FEW}": 0.5 + d}, metric="rule_gain_points"),
+        "FedAS",
+    ),
+    "trace-rises-cifar-10": (0.1, lambda d: watched(TRACES[0], 0.5 + d), "FedAS"),
+    "stragglers-lower-weight-cifar-10": (
+        RATIO,
+        lambda d: watched(RATIOS[2], np.exp(-d), "stragglers"),
+        "FedAS",
+    ),
+    "alignment-moves-less-cifar-10": (
+        RATIO,
+        lambda d: watched("aligned_over_trained", np.exp(-d)),
+        "FedAS",
+    ),
+    "top-parameters-matter-cifar-10": (1, lambda d: swapped(3 + d), "FedAS"),
+    "top-parameters-catastrophic-cifar-10": (1, lambda d: swapped(10 + d), "FedAS"),
+    "random-parameters-minor-cifar-10": (1, lambda d: swapped(9, 2 - d), "FedAS"),
+    # against a bound, which leaves no room for "alike"
+    "robust-to-stragglers-cifar-10": (0, stragglers, "FedAS"),
+    "robust-to-stragglers-digits": (
+        0,
+        lambda d: runs({"FedAS|P=0.2": 75 + d, "FedAS|P=1": 80}, "digits"),
+        "FedAS",
+    ),
+    "fedavg-p-rises-cifar-10": (
+        0,
+        lambda d: runs({f"FedAvg-P|{ALL}": 80 + d, f"FedAvg-P|{FEW}": 75}),
+        "FedAvg-P",
+    ),
+} | {key: paired(key) for key in PAIRS}
+# verdict -> mean and spread of the effect, in margins
+EFFECTS = {"yes": (5, 0.1), "no": (-5, 0.1), "alike": (0, 0.1), "undecided": (0.5, 3)}
+SCORES = {ACC, "worst10_acc", "early_acc_pct"}
+
+
+def made(key, verdict):
+    margin, table, _ = PATTERNS[key]
+    mean, spread = EFFECTS[verdict]
+    return table((margin or 1) * (mean + spread * NOISE))
+
+
+@pytest.mark.parametrize("key", PATTERNS)
+@pytest.mark.parametrize("verdict", EFFECTS)
+def test_a_pattern_reaches_each_verdict(key, verdict):
+    table = made(key, verdict)
+    c = check(key, table)
+    alike = "alike" if PATTERNS[key][0] else "undecided"
+    assert c.holds == (alike if verdict == "alike" else verdict), c.evidence
+    assert verdict not in ("yes", "no") or (c.effect > 0) == (verdict == "yes")
+    assert check(key, table[table.seed < 4]).holds == "undecided"
+
+
+@pytest.mark.parametrize("key", PATTERNS)
+def test_what_is_missing_is_not_run(key):
+    table, who = made(key, "yes"), PATTERNS[key][-1]
+    c = check(key, table[table.method != who], runs({"FedRep": 80}))
+    assert c.holds == "not run" and c.evidence.startswith("needs "), c.evidence
+
+
+@pytest.mark.parametrize("key", PATTERNS)
+def test_below_the_gate_scores_are_not_testable(key):
+    table = made(key, "yes")
+    closed = {("fedas", "small", table.dataset.iloc[0]): "nothing is learnt"}
+    c = check(key, table, closed=closed)
+    scored = set(table.metric) <= SCORES
+    assert c.holds == ("not testable" if scored else "yes"), c.evidence
+
+
+# ---------------------------------------------------------------- within a margin
+def weights(x, study="weights"):
+    others = {"FedAS|by=softmax": 80, "FedAS|by=minmax": 80.2}
+    return runs({"FedAS": 80 + x} | others, "digits", study)
+
+
+def axis(name, study):
+    at = (8, 16, 64)
+    return lambda x: runs(
+        {f"FedAS|{name}={k}": 80 + x * (k == 16) for k in at}, study=study
     )
+
+
+# claim -> (margin, runs that are x apart, what it says of 0 and of 10 margins)
+CLOSE = {
+    "weights-alike-digits": (1, weights, "yes", "no"),
+    "robust-to-epochs-cifar-10": (1, axis("E", "epochs"), "yes", "no"),
+    "robust-to-batches-cifar-10": (1, axis("B", "batches"), "yes", "no"),
+    "fedbabu-flat-digits": (
+        2,
+        lambda x: runs({"FedBABU|P=0.2": 80 + x, "FedBABU|P=1": 80}, "digits"),
+        "yes",
+        "no",
+    ),
+    "who-downloads-matters-digits-p_0.2": (
+        1,
+        lambda x: runs({"FedPer-online|P=0.2": 80 + x, "FedPer|P=0.2": 80}, "digits"),
+        "no",
+        "yes",
+    ),
+}
+
+
+@pytest.mark.parametrize("key", CLOSE)
+def test_within_a_margin(key):
+    margin, table, near, far = CLOSE[key]
+    for x, holds in ((0, near), (10, far), (-10, far), (30 * NOISE, "undecided")):
+        assert check(key, table(margin * (x + 0.1 * NOISE))).holds == holds, x
+    one = table(0.1 * NOISE)
+    assert check(key, one[one.seed == 0]).holds == "undecided"
+    assert check(key, runs({"FedRep": 80})).holds == "not run"
+
+
+@pytest.mark.parametrize("mine, holds", [(1, "yes"), (-1, "no"), (0, "undecided")])
+def test_the_average_rank(mine, holds):
+    """FedAS first, last, or in the middle of what noise has ordered."""
+    luck = np.random.default_rng(0)
+    tables = []
+    for (place, s), _ in PRINTED.groupby(["dataset", "setting"]):
+        values = {f"{r}|{s}": 80 + luck.normal(size=5) for r in (*RIVALS, "FedAS")}
+        tables.append(
+            runs(values | {f"FedAS|{s}": 80 + 20 * mine} if mine else values, place)
+        )
+    c = check("average-rank", *tables)
+    assert c.holds == holds and c.evidence.startswith("24 settings, 10 methods")
+    assert check("average-rank", tables[0]).holds == "not run"
+
+
+# ---------------------------------------------------------------- what is no test
+def test_one_computation_and_a_ceiling_are_no_test():
+    same = {"FedAS|P=0.4;by=size": 80 + NOISE, "FedPer|P=0.4": 80 + NOISE}
+    c = check("pa-helps-digits-p_0.4", runs(same, "digits", "ablation"))
+    assert c.holds == "not testable" and "the same computation" in c.reason
+    top = runs(dict.fromkeys(same, 100), "digits", "ablation")
+    apart = runs({"FedAS|P=0.4;by=size": 1}, "digits", "ablation", "worst10_acc")
+    other = runs({"FedPer|P=0.4": 2}, "digits", "ablation", "worst10_acc")
+    c = check("pa-helps-digits-p_0.4", top, apart, other)
+    assert c.holds == "not testable" and "ceiling" in c.reason
 
 
 def test_the_papers_rule_does_not_count():
-    good = cell("digits", 0.2, 90, 80, rule="best_round_pooled")
-    assert one("fedas-best-digits-p_0.2", good).holds == "not run"
+    good = ahead(5 + NOISE, "P=0.2", "digits", rule="best_round_pooled")
+    assert check("best-digits-p_0.2", good).holds == "not run"
+    bad = ahead(-5 + NOISE, "P=0.2", "digits")
+    assert check("best-digits-p_0.2", good, bad).holds == "no"
+
+
+def test_best_everywhere_counts_its_cells():
+    key, ratios = "best-everywhere-digits", (0.2, 0.4, 0.6, 1)
+    good = [ahead(5 + NOISE, f"P={P}", "digits") for P in ratios]
+    assert check(key, *good).evidence == "yes in 4 of 4"
+    assert check(key, *good[1:], ahead(-9 + NOISE, "P=0.2", "digits")).holds == "no"
+    some = check(key, *good[1:])
+    assert some.holds == "undecided" and "not run in 1 of 4 (P=0.2)" in some.evidence
+
+
+def test_the_printed_gain_stands_beside_real_data_alone():
+    key, close = "best-cifar-10-beta_0.1-p_0.2", ahead(0.5 + NOISE, FEW, data="real")
     assert (
-        one("fedas-best-digits-p_0.2", good, cell("digits", 0.2, 70, 80)).holds == "no"
+        check(key, close.assign(data="stand-in"), reported=REPORTED).gain != "contained"
     )
-
-
-def test_best_everywhere():
-    all_ = [cell("digits", P, 90, 80) for P in RATIOS]
-    key = "fedas-best-everywhere-digits"
-    assert (
-        one(key, *all_).holds == "yes" and one(key, *all_).evidence == "yes in 4 of 4"
-    )
-    assert one(key, *all_[1:], cell("digits", 0.2, 70, 80)).holds == "no"
-    some = one(key, *all_[1:])
-    assert some.holds == "undecided" and "not run: P=0.2" in some.evidence
-
-
-@pytest.mark.parametrize(
-    "few, robust, steadier", [(89, "yes", "yes"), (86, "yes", "no"), (80, "no", "no")]
-)
-def test_robust_to_stragglers(few, robust, steadier):
-    # rivals lose 2 points
-    t = [cell("digits", 1, 90, 85), cell("digits", 0.2, few, 83)]
-    got = verdicts(*t, like="digits")
-    assert (
-        got["fedas-robust-to-stragglers-digits"],
-        got["fedas-steadier-than-rivals-digits"],
-    ) == (robust, steadier)
-    assert (
-        got["fedas-fedavg-p-rises-digits"] == "no"
-        and got["fedas-fedbabu-flat-digits"] != "not run"
-    )
-
-
-@pytest.mark.parametrize(
-    "values, holds",
-    [
-        (
-            {
-                "FedAvg-FT": 70,
-                "FedAvg-P": 60,
-                "FedAS": 80,
-                "FedPer-online": 79,
-                "FedPer": 75,
-                "Local": 70,
-            },
-            "yes",
-        ),
-        (
-            {
-                "FedAvg-FT": 70,
-                "FedAvg-P": 75,
-                "FedAS": 60,
-                "FedPer-online": 79,
-                "FedPer": 78.9,
-                "Local": 65,
-            },
-            "no",
-        ),
-    ],
-)
-def test_what_the_comparison_leaves_out(values, holds):
-    t = [rows(m, v, place="digits", setting="P=0.2") for m, v in values.items()]
-    got = verdicts(*t, like="digits")
-    assert {
-        got[f"fedas-{k}-digits-p_0.2"]
-        for k in (
-            "fine-tuning-helps",
-            "beats-fine-tuning",
-            "gain-beyond-download",
-            "beats-local",
-            "who-downloads-matters",
-        )
-    } == {holds}
-
-
-@pytest.mark.parametrize("gain, holds", [(2, "yes"), (0.0, "no"), (0.5, "undecided")])
-def test_what_the_rule_adds(gain, holds):
-    t = rows("FedAS", gain, "rule_gain_points", "digits", "P=0.2", rule="run")
-    assert one("fedas-rule-flatters-digits-p_0.2", t).holds == holds
-
-
-# ------------------------------------------------------------------ the modules
-
-
-def ablation(pa, cs, both, P="P=0.2", none=70, same=70):
-    runs = (
-        ("FedPer", "", none),
-        ("FedPer-online", "", same),
-        ("FedAS", ";by=size", pa),
-        ("FedAS", ";align=none", cs),
-        ("FedAS", "", both),
-    )
-    return pd.concat(
-        [
-            rows(m, v, place="digits", setting=f"{P}{how}", study="ablation")
-            for m, how, v in runs
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    "table, pa, cs, both, same",
-    [
-        (ablation(75, 74, 80), "yes", "yes", "yes", "yes"),
-        (ablation(65, 74, 70), "no", "yes", "no", "no"),
-        (ablation(75, 65, 80), "yes", "no", "yes", "yes"),
-        (ablation(75, 74, 80, same=78), "yes", "yes", "yes", "no"),
-        (ablation(75, 74, 80)[lambda t: t.seed == 0], *["undecided"] * 4),
-    ],
-)
-def test_modules(table, pa, cs, both, same):
-    got = verdicts(table, like="digits-p_0.2")
-    assert [
-        got[f"fedas-{k}-digits-p_0.2"]
-        for k in ("pa-helps", "cs-helps", "both-help", "pa-helps-same-download")
-    ] == [pa, cs, both, same]
-    assert verdicts(table, like="pa-helps-digits-p_0.4") == {
-        "fedas-pa-helps-digits-p_0.4": "not run"
-    }
-
-
-@pytest.mark.parametrize("x, holds", [(0.5, "yes"), (3, "no")])
-def test_weights_alike(x, holds):
-    t = [
-        rows("FedAS", v, place="digits", setting=how, study="weights")
-        for how, v in (("", 80), ("by=softmax", 80 + x), ("by=minmax", 80))
-    ]
-    assert one("fedas-weights-alike-digits", *t).holds == holds
-    assert one("fedas-weights-alike-digits", *t[:2]).holds == "not run"
-
-
-@pytest.mark.parametrize("x, holds", [(3, "yes"), (-3, "no")])
-def test_alignment_of_others_and_its_forms(x, holds):
-    t = [
-        rows("CD2-pFed", v, place="digits", setting=how, study="cd2")
-        for how, v in (("align=True", 80 + x), ("", 80))
-    ]
-    assert one("fedas-pa-helps-cd2-digits", *t).holds == holds
-    t = [
-        rows(m, v, place="CIFAR-100", setting=how, study="align")
-        for m, how, v in (
-            ("FedAS", "", 50 + x),
-            ("FedAS-parallel", "", 50),
-            ("FedAS-global", "", 50),
-            ("FedAS", "align=none", 50),
-            ("FedAS", "align=sample", 50),
-        )
-    ]
-    keys = (
-        "serial-beats-parallel",
-        "own-beats-global",
-        "aligning-helps",
-        "class-means-or-samples",
-    )
-    assert [one(f"fedas-{k}-cifar-100", *t).holds for k in keys] == [holds] * 4
-
-
-# ------------------------------------------------------------------ the trace
-
-
-@pytest.mark.parametrize(
-    "rise, ratio, moved, holds", [(0.9, 0.5, 0.3, "yes"), (-0.5, 2.0, 3.0, "no")]
-)
-def test_traces(rise, ratio, moved, holds):
-    small = [0.1 * n for n in NOISE]
-    t = [
-        rows("FedAS", rise, m, "digits", "watch=True", "watch", "run", small)
-        for m in TRACES
-    ]
-    t += [
-        rows("FedAS", ratio, m, "digits", "watch=True", "stragglers", "run", small)
-        for m in RATIO
-    ]
-    t += [
-        rows(
-            "FedAS",
-            moved,
-            "aligned_over_trained",
-            "digits",
-            "watch=True",
-            "watch",
-            "run",
-            small,
-        )
-    ]
-    keys = (
-        "trace-rises-digits",
-        "trace-rises-per-row-digits",
-        "stragglers-lower-trace-digits",
-        "stragglers-lower-weight-digits",
-        "stragglers-lower-trace-per-batch-digits",
-        "alignment-moves-less-digits",
-    )
-    assert [one(f"fedas-{k}", *t).holds for k in keys] == [holds] * 6
-
-
-@pytest.mark.parametrize(
-    "top, random, holds",
-    [
-        (40, 1, ("yes", "yes", "yes")),
-        (5, 8, ("no", "no", "no")),
-        (5, 1, ("yes", "no", "yes")),
-    ],
-)
-def test_substitution(top, random, holds):
-    t = [
-        rows("FedAS", v, m, "digits", study="substitution", rule="run", data="stand-in")
-        for m, v in zip(DROPS, (top, random))
-    ]
-    assert (
-        tuple(
-            one(f"fedas-{k}-digits", *t).holds
-            for k in (
-                "top-parameters-matter",
-                "top-parameters-catastrophic",
-                "random-parameters-minor",
-            )
-        )
-        == holds
-    )
-
-
-@pytest.mark.parametrize("axis, study", [("E", "epochs"), ("B", "batches")])
-def test_robust(axis, study):
-    def world(x):
-        return pd.concat(
-            [
-                rows("FedAS", v, place="digits", setting=f"{axis}={k}", study=study)
-                for k, v in ((8, 80), (16, 80 + x), (64, 80))
-            ]
-        )
-
-    key = f"fedas-robust-to-{study}-digits"
-    assert [one(key, world(x)).holds for x in (0.5, 6)] == ["yes", "no"]
-    assert (
-        one(key, world(0)[lambda t: t.seed == 0]).holds == "undecided"
-        and one(key, ablation(1, 1, 1)).holds == "not run"
-    )
+    c = check(key, close, reported=REPORTED)
+    mine = PRINTED[(PRINTED.dataset == "CIFAR-10") & (PRINTED.setting == FEW)]
+    (delta,) = mine.reported[mine.metric == "delta_acc_points"].astype(float)
+    assert c.gain == "contained" and c.printed == pytest.approx(delta)
 
 
 # --------------------------------------------------------------- what params.yaml plans
@@ -426,10 +400,10 @@ def planned():
         if study in ("watch", "stragglers"):
             tables += [
                 base.assign(metric=m, rule="run")
-                for m in (*TRACES, *RATIO, "aligned_over_trained")
+                for m in (*TRACES, *RATIOS, "aligned_over_trained")
             ]
     tables += [
-        rows("FedAS", 1.0, m, p, study="substitution", rule="run")
+        runs({"FedAS": 1.0}, p, "substitution", m)
         for m in DROPS
         for p in ("CIFAR-10", "digits")
     ]
@@ -437,7 +411,7 @@ def planned():
 
 
 def test_the_parameters_plan_every_run_that_a_claim_needs(planned):
-    t = check_claims(CLAIMS, planned)
+    t = check_claims(CLAIMS.values(), planned)
     assert (
         list(t.key[t.holds == "not run"]) == []
         and not t.evidence.str.contains("not run").any()
@@ -460,7 +434,7 @@ def test_headline(planned, tmp_path):
     ledger.save(pd.concat([planned, old]), "seeds", "fedas-x", tmp_path)
     claims.headline(
         tmp_path,
-        check_claims(CLAIMS[:1], planned),
+        check_claims([CLAIMS["average-rank"]], planned),
         ledger.parts(tmp_path, "seeds", REPORTED),
     )
     found = json.loads((tmp_path / "metrics.json").read_text())["fedas"]
