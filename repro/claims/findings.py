@@ -159,7 +159,8 @@ def joined(found, evidence, p=None):
     last, evidence = decisive(parts, holds), evidence + too_little(parts, holds)
     needs = max_needs(parts) if holds == "undecided" and not missing else math.nan
     told = last._replace(holds=holds, evidence=evidence, missing=missing)
-    return told._replace(reason="", p=p, needs=needs, gain=None)
+    chance = any(f.p is not None for f in parts)
+    return told._replace(reason="", p=p if chance else None, needs=needs, gain=None)
 
 
 def decisive(parts, holds):

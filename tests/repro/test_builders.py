@@ -342,3 +342,9 @@ def test_held():
 def test_every_metric_of_a_difference_has_a_margin_to_be_alike_in():
     free = [k for k, m in METRICS.items() if m.better and not m.margin]
     assert not [k for k in free if METRICS[k].kind not in ("setting", "exact")]
+
+
+def test_properties_put_together_are_still_no_matter_of_chance():
+    sure = [claims.exactly("mean_acc", 80, method=m, dataset=PLACE) for m in ("a", "b")]
+    f = see(claims.every(*sure), table({"a": [80], "b": [80]}))
+    assert f.holds == "yes" and f.p is None
