@@ -268,7 +268,7 @@ def finish():
     """What is left of a look whose runs are there: seeds.yaml, evidence, notebook,
     claims. Nothing where none was begun.
     """
-    from fedlib.study import audit
+    from fedlib.study import audit, once
 
     if not BEGUN.exists():
         return
@@ -276,8 +276,10 @@ def finish():
     paper, study = begun["paper"], begun["study"]
     write_seeds(paper, study, begun["more"])
     audit.pack([f"{paper}/{study}"])
-    for words in drawing(paper, study):
-        call(words)
+    call(drawing(paper, study))
+    for path in once.pack("small"):
+        print(f"{path}: what the notebook has measured")
+    call(["repro.claims"])
     BEGUN.unlink()
 
 
@@ -297,14 +299,13 @@ def write_seeds(paper, study, more):
 
 
 def drawing(paper, study):
-    """The commands that draw a study and test the claims again."""
+    """The command that draws a study, in words."""
     from fedlib.study import parameters
 
     groups = parameters.read(Path("papers", paper, "studies.yaml"))["studies"]
     notebook = next(n for n, group in groups.items() if study in group)
     source = f"notebooks/{paper}/{notebook}.ipynb"
-    yield ["repro.run_notebook", source, f"results/notebooks/{paper}"]
-    yield ["repro.claims"]
+    return ["repro.run_notebook", source, f"results/notebooks/{paper}"]
 
 
 def call(words):
