@@ -110,7 +110,7 @@ def test_what_a_target_moves_is_what_the_paper_prints():
     )
     found = {c.key.split("-")[2:5:1] and c.key for c in CLAIMS if "-aim-" in c.key}
     for aim in SCORES:
-        for m in {*SCORES} - {aim}:
+        for m in (x for x in SCORES if x != aim):
             way = "lowers" if t[m][f"EquFL-{aim}"] < t[m]["FedAvg"] else "raises"
             key = f"equfl-aim-{aim.lower()}-{way}-{m.lower()}-income-sex"
             misprint = (aim, m) == ("CAL", "DP")  # an accuracy stands there
@@ -150,7 +150,7 @@ def comparisons():
                 for method, t in (("EquFL", aim), ("FedAvg", ""))
             )
             out.append((f"labels-{k}-{m.lower()}-mnist", m, a, b))
-        for other in {*SCORES} - {m}:
+        for other in (x for x in SCORES if x != m):
             for way, pair in (("lowers", (mine, fed)), ("raises", (fed, mine))):
                 key = f"aim-{m.lower()}-{way}-{other.lower()}-income-sex"
                 out += [(key, other, *pair)] * (f"equfl-{key}" in NAMED)
