@@ -182,7 +182,7 @@ def test_a_paper_fewer_changes_nothing_of_the_others(without):
     code = """
 import runpy, sys
 sys.argv = ["x"]
-for module in ("repro.ledger", "repro.claims", "repro.facts"):
+for module in ("repro.ledger", "repro.regimes", "repro.claims", "repro.facts"):
     runpy.run_module(module, run_name="__main__")
 from fedlib.cli import main
 sys.exit(main.main(["evidence", "check"]))
@@ -197,7 +197,15 @@ sys.exit(main.main(["evidence", "check"]))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("left out, since their papers are not here") == 4
     assert done.stdout.strip().endswith("; complete")
-    for name in ("ledger", "claims", "deviations", "effects", "ours"):
+    for name in (
+        "ledger",
+        "gates",
+        "regimes",
+        "claims",
+        "deviations",
+        "effects",
+        "ours",
+    ):
         mine = rows(without / f"results/{name}.csv")
         pd.testing.assert_frame_equal(mine, rows(ROOT / f"results/{name}.csv"))
     facts = pd.read_csv(without / "results/facts.csv")
