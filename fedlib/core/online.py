@@ -23,9 +23,9 @@ def size(C, P):
     return max(1, int(C * P + 1e-9))
 
 
-def stragglers(C, portion=0.5, every=5):
-    """The last floor(C portion) clients take part in every `every`-th round only, first
-    in round every - 1; the others always.
+def stragglers(C, portion=0.5, every=5, exchanged=False):
+    """The last floor(C portion) clients, or the first if exchanged, take part in every
+    `every`-th round only, first in round every - 1; the others always.
 
     Stragglers are known then, and whether a method tells them apart can be seen.
     """
@@ -34,5 +34,6 @@ def stragglers(C, portion=0.5, every=5):
             f"stragglers(portion={portion}, every={every}): give a portion from 0 to "
             "below 1 and every >= 1"
         )
-    first = C - int(C * portion + 1e-9)
-    return lambda t: torch.arange(C if (t + 1) % every == 0 else first)
+    late = int(C * portion + 1e-9)
+    always = torch.arange(late, C) if exchanged else torch.arange(C - late)
+    return lambda t: torch.arange(C) if (t + 1) % every == 0 else always

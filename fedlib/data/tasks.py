@@ -31,6 +31,7 @@ from .domains import domains
 from .features import features
 from .glyphs import glyphs
 from .mnist import mnist
+from .mnist5k import digit_pairs, digit_sites, mnist5k
 from .office10 import office10
 from .partition import (
     by_domain,
@@ -46,6 +47,9 @@ from .tiny_imagenet import tiny_imagenet
 SOURCES = {
     "synthetic": synthetic,
     "digits": digits,
+    "mnist5k": mnist5k,
+    "digit_sites": digit_sites,
+    "digit_pairs": digit_pairs,
     "glyphs": glyphs,
     "domains": domains,
     "features": features,

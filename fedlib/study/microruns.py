@@ -106,8 +106,12 @@ NEEDS = {  # label -> what else must be set for it to matter
 }
 
 # --------------------------- what is made, and the changes that are tried one at a time
+MANNERS = ["plain", "inverted", "blurred", "turned", "uci"]
 DATA = {
     "synthetic": {"alpha": 1, "beta": 1},
+    "mnist5k": {"pool": 14},
+    "digit_sites": {"n": [4] * 5, "manners": MANNERS, "pool": 4},
+    "digit_pairs": {"n": 60, "pool": 7},
     "glyphs": {"n": 48, "size": 16},
     "domains": {"preset": "PACS", "n": 20, "size": 16},
     "census": {"clients": 4, "n_mean": 60, "n_test": 40},
@@ -129,6 +133,8 @@ BATCH, GROUP = {"norm": "batch"}, {"norm": "group"}
 DRAW, SEEDED = {"draw": 1}, {"seed": 1}
 PICTURES = [SEEDED, {"split": "test"}, {"warp": 0.25}, {"classes": 5}]
 CHANGES = {
+    "mnist5k": [{"noise": 0.3}],
+    "digit_sites": [DRAW],
     "synthetic": [DRAW, {"sizes": "lognormal"}, {"alpha": 0.5, "beta": 0.5}],
     "glyphs": [
         *PICTURES,

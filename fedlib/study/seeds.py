@@ -24,6 +24,7 @@ PILOT = 1000  # seeds from here on choose, and never decide
 DRAWS = {  # sources that draw their data -> the argument that says which draw
     "synthetic": "draw",
     "census": "draw",
+    "digit_sites": "draw",
     "glyphs": "seed",
     "domains": "seed",
 }
