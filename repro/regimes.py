@@ -138,11 +138,10 @@ def points(paper, name, tier):
     """
     p = load()[paper]
     spec, out = tiered(p["studies"][name], tier), {}
-    reference = papers.about(paper)["reference"]
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
-            out[dataset, where] = studies.as_text(point, reference, {})
+            out[dataset, where] = studies.as_text(point, {})
     return out
 
 
