@@ -73,7 +73,12 @@ def best_tuned(metric, place, rivals):
     run = {m: {"method": m, "study": "tuned"} for m in (*rivals, "FedGA")}
     run |= {"FedAvg": {"method": "FedAvg"}}
     tests = {r: better(metric, place, run["FedGA"], run[r]) for r in rivals}
-    return lambda v: strongest(v, tests)
+
+    def test(v):
+        v.get(metric, dataset=place, **run["FedGA"])
+        return strongest(v, tests)
+
+    return test
 
 
 # ---------------------------------------------------------------- the trigger
