@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from repro import papers
+
 PLACE = "synthetic_05_05"
 LUCK = np.array([-2, 1, 0, 3, -2.0])  # what seeds share: pairing removes it
 OWN = np.array([0.2, -0.1, 0.0, 0.1, -0.2])  # of one run
@@ -12,7 +14,8 @@ WIDE = np.array([9, -9, 4, -4, 0.0])
 def table(values, metric="mean_acc", dataset=PLACE, luck=LUCK, **more):
     """Long rows {"method|setting": mean or values}; odd runs get noise of their own."""
     base = {"paper": "fedga", "study": "synthetic", "dataset": dataset}
-    base |= {"metric": metric, "rule": "best_val", "data": "synthetic", "tier": "small"}
+    rule = papers.about("fedga")["rule"]
+    base |= {"metric": metric, "rule": rule, "data": "synthetic", "tier": "small"}
     rows = []
     for k, (who, x) in enumerate(values.items()):
         method, _, setting = who.partition("|")

@@ -100,10 +100,9 @@ class Values:
         study: empty for the main study of the data set. rule: empty for the one by
         which the paper's claims are judged, or "run" for metrics of a whole
         run. setting: as in the seeds, or some of its parts ("theta=0.001"), which must
-        single one out: the one with the fewest further parts. "draw=*" takes all of
-        "draw=0", "draw=1", ... [draws], one seed each; "guest=*" the mean over the
-        domains left out, seed by seed. dataset: or several, for the mean over them,
-        seed by seed.
+        single one out: the one with the fewest further parts; "guest=*" takes the mean
+        over the domains left out, seed by seed. dataset: or several, for the mean over
+        them, seed by seed.
         """
         if not isinstance(dataset, str):
             return self.average(dataset, metric, method, setting, study, rule)
@@ -116,12 +115,6 @@ class Values:
             raise NotTestable(self.closed[dataset])
         if "guest=*" in _split(setting):
             return self.over_guests(found, study, dataset, method, setting, metric)
-        if setting.endswith("=*"):
-            many = {how: x for how, x in found.items() if how.startswith(setting[:-1])}
-            if many and all(len(x) == 1 for x in many.values()):
-                return pd.Series(
-                    {how: v for how, x in many.items() for v in x.values()}
-                )
         want, fits = _split(setting), []
         for how in found:
             if want <= _split(how) and (want or not how):

@@ -44,19 +44,6 @@ def test_settings_are_found_by_their_parts():
         found("")  # no run of that study is the plain one
 
 
-def test_draws_stand_in_for_seeds():
-    values = {
-        f"{m}|draw={d}": [x + d + e]
-        for m, x in (("FedGA", 83), ("FedFV", 80))
-        for d, e in enumerate(OWN if m == "FedGA" else 0 * OWN)
-    }
-    run = {"setting": "draw=*", "study": "draws"}
-    a, b = ({"method": m} | run for m in ("FedGA", "FedFV"))
-    v = Values.of(table(values, study="draws"))
-    f = claims.better("mean_acc", PLACE, a, b)(v)
-    assert f.holds == "yes" and f.span.n == 5 and v.asked == {("draws", PLACE)}
-
-
 def test_each_paper_has_its_rule_and_its_main_studies():
     more = {"paper": "fedas", "study": "grid", "dataset": "CIFAR-10"}
     fedas = table({"FedAS": [1, 1]}, "top1_acc_pct", rule="last10_mean", **more)
