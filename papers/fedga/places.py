@@ -1,5 +1,4 @@
-"""Names of FedGA's data sets that are short enough for an axis; used by its notebooks.
-"""
+"""Names of FedGA's data sets, short enough for an axis; used by its notebooks."""
 
 SYNTHETIC = {
     "synthetic_0_0": "Synthetic(0, 0)",
