@@ -6,7 +6,6 @@
     rounds(run)                 one row per run, view and round: curves
     logs(run, "weight")         one row per run, round and client of the cohort, or per
                                 run and round for what is logged once in a round
-    winners(run)                one row per data set and method of a searched grid
 
 Every frame begins with dataset, method, setting, seed. Accuracies are in percent.
 `round` counts the rounds trained before the evaluation: after training ("post", "own")
@@ -127,28 +126,6 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
     return out
-
-
-def winners(run: Study, at: str = "last10_mean") -> pd.DataFrame:
-    """Of each method and data set the setting with the highest validation accuracy, a
-    mean over clients, the evaluations that the rule `at` picks, and seeds; of equal
-    ones the first.
-
-    Columns: dataset, method, setting, kwargs (all hyper-parameters, json), val_acc
-    (percent). ValueError where a run has no validation rows.
-    """
-    table = run.validation(at)
-    if (lost := table[table.value.isna()]).size:
-        raise ValueError(
-            f"{run.paper}/{run.name}: {lost.method.iloc[0]} on {lost.dataset.iloc[0]} "
-            "has no validation accuracy; give its task validation rows (parts)"
-        )
-    place = ["dataset", "method"]
-    val = table.groupby([*place, "setting"], sort=False).value.mean().rename("val_acc")
-    best = val.loc[val.groupby(place, sort=False).idxmax()].reset_index()
-    known = {(c.dataset, c.method, c.setting): c.kwargs for c in run.cells}
-    kwargs = [known[at] for at in zip(best.dataset, best.method, best.setting)]
-    return best.assign(kwargs=kwargs)[[*place, "setting", "kwargs", "val_acc"]]
 
 
 # ---------------------------------------------------------------- of one record

@@ -161,30 +161,3 @@ def test_words_stay_words(run):
 def test_an_error_names_what_there_is(run, call, words):
     with pytest.raises(ValueError, match=words):
         call(run)
-
-
-def test_the_winner_of_a_grid_is_the_best_on_validation_rows(monkeypatch):
-    monkeypatch.setattr(Cell, "id", "a run")
-    given = [(f"q={q}", s) for q in (1, 2, 5) for s in (0, 1)]
-    cells = [
-        Cell("digits", "digits", "q-FedAvg", how, s, "real", "{}", how, "{}")
-        for how, s in given
-    ]
-    records = [record("q-FedAvg", s, KEYS) for _, s in given]
-    for (how, s), r in zip(given, records):
-        # q = 5 is best in one seed, q = 2 in the mean; test rows say q = 1
-        level = {"q=1": (0, 0), "q=2": (0.7, 0.7), "q=5": (0.9, 0.1)}[how][s]
-        r["pre", "global", "val"][:] = level
-        r["pre", "global", "test"][:] = how == "q=1"
-    grid = results.Study("toy", "grid", "tiny", {}, cells, records, ["tiny"] * 6)
-    (won,) = frames.winners(grid).to_dict("records")
-    assert won == {
-        "dataset": "digits",
-        "method": "q-FedAvg",
-        "setting": "q=2",
-        "kwargs": cells[2].kwargs,
-        "val_acc": pytest.approx(70, abs=1e-4),
-    }
-    records[0]["pre", "global", "val"][:] = np.nan
-    with pytest.raises(ValueError, match="toy/grid: q-FedAvg on digits has no valid"):
-        frames.winners(grid)
