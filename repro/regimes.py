@@ -66,9 +66,9 @@ ONE = "one evaluation under the name of a mean"
 
 
 # ---------------------------------------------------------------- gates
-def gates(paper):
+def gates(paper, tier=None):
     """One row per data set of the paper's study `gate`."""
-    done, said = study(paper, GATE), papers.about(paper)
+    done, said = study(paper, GATE, tier), papers.about(paper)
     any_method = said["gate"].get("reference") == "best"
     own = said["gate"].get("chance") == "own"
     table = done.seeds({"acc": MEASURES["mean_acc"]}, (said["rule"],))

@@ -12,7 +12,11 @@ add_your_method clients_differ conflict deploy domains engine equfl fisher flat
 groups measuring_fairness one_round own_model personalise prompts query
 which_number
 """.split()
-REWRITTEN = ["fedga/synthetic", *(f"teach/{name}" for name in TEACH)]
+FEDGA = "alpha grid images readings synthetic theory".split()
+REWRITTEN = [
+    *(f"fedga/{name}" for name in FEDGA),
+    *(f"teach/{name}" for name in TEACH),
+]
 # seaborn's functions -> what each call must say, itself or through a look of plots
 TRAPS = {
     "lineplot": {"errorbar"},
