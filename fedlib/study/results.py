@@ -8,6 +8,7 @@ rounds, R rounds, C clients, A groups.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -277,6 +278,10 @@ class Study:
         ]
         return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
 
+    @functools.cached_property
+    def _tier_of(self) -> dict[Cell, str]:
+        return dict(zip(self.cells, self.tiers))
+
     def _row(self, c, r, metric, rule, value):
         return dict(
             paper=self.paper,
@@ -289,7 +294,7 @@ class Study:
             rule=rule,
             value=value,
             data=c.data,
-            tier=self.tiers[self.cells.index(c)],
+            tier=self._tier_of[c],
             device=r.meta["device"],
             minutes=round(r.meta["seconds"] / 60, 4),
             run_ids=c.id,

@@ -13,8 +13,10 @@ groups measuring_fairness one_round own_model personalise prompts query
 which_number
 """.split()
 FEDGA = "alpha grid images readings synthetic theory".split()
+FEDAS = "ablation fisher grid robust".split()
 REWRITTEN = [
     *(f"fedga/{name}" for name in FEDGA),
+    *(f"fedas/{name}" for name in FEDAS),
     *(f"teach/{name}" for name in TEACH),
 ]
 # seaborn's functions -> what each call must say, itself or through a look of plots
