@@ -1,13 +1,16 @@
 """The toys that chapters work by hand, and the solutions of their exercises."""
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from toys import quadratic, serve
 from toys_core import toy
+from where import ROOT
 
 import fedlib
 from fedlib.core.engine import run
@@ -16,6 +19,7 @@ from fedlib.core.method import hp
 from fedlib.core.server import project_box
 from fedlib.core.tree import leaves, scale, sqnorm, tmap
 from fedlib.data import tasks
+from fedlib.measures.selection import RULES
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
 from fedlib.methods.fair.fedga import gini
@@ -24,6 +28,7 @@ from fedlib.methods.flat.plgu import TINY, spread
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.methods.groups.equfl import EquFL
 from fedlib.methods.make import make
+from repro import papers
 
 
 def tensor(x):
@@ -220,6 +225,20 @@ def test_an_interval_catches_the_mean_as_often_as_it_says():
         hits += abs(i.mean - 3) <= i.half
         short += abs(x.mean() - 3) <= 1.96 * x.std(ddof=1) / math.sqrt(5)
     assert 0.935 < hits / 2000 < 0.965 and short / 2000 < 0.9
+
+
+def test_the_rules_in_use_are_the_rules_on_the_page():
+    page = (ROOT / "book/which_number.md").read_text("utf-8")
+    line = r"^ *\| (\S+) \| `(\w+)` \| `(\w+)` \|$"
+    said = {title: rest for title, *rest in re.findall(line, page, re.M)}
+    printed = pd.read_csv(ROOT / "results/ledger.csv", dtype=str, keep_default_na=False)
+    ran = printed.query("reported != '' and ours != ''")
+    ran = ran[ran.rule.isin(list(RULES)) & ~ran.setting.str.contains("rule=")]
+    used = ran.groupby("paper").rule
+    known = {p: papers.about(p) for p in papers.found()}
+    assert said == {
+        known[p]["title"]: [*rules.unique(), known[p]["rule"]] for p, rules in used
+    }
 
 
 # add your method
