@@ -123,6 +123,24 @@ def test_trigger_on_a_straight_line(theta, fires):
     assert first == fires
 
 
+def test_slips_are_as_the_record_tells_them():
+    table = pd.read_csv(ROOT / "papers/fedga/reported.csv")
+    where = ["artefact", "dataset", "method", "metric"]
+    table = table.set_index(where).sort_index().reported
+    say = table.astype(str).str.strip().pipe(pd.to_numeric, errors="coerce")
+    here = "synthetic_05_05"
+    gap = say["Figure 13", here].xs("top10_minus_bottom10", level="metric")
+    best = gap + say["Table 5", here].xs("worst10_acc", level="metric")[gap.index]
+    assert best["FedFa"] > 100 and np.allclose(best.drop("FedFa"), 100)
+    assert say["Figure 4", "cifar01", "q-FedAvg", "delta_gini_vs_fedavg"] < 0
+    ours, plain = say["Table 6", "office10_alexnet"].xs("mean_acc", level="metric")[
+        ["FedGA", "FedGA_ablation"]
+    ]
+    assert ours < plain
+    mean = say["Table 5", here].xs("mean_acc", level="metric")
+    assert mean.idxmin() == "FedMGDA+" and mean["FedMGDA+"] < mean["FedAvg"] - 20
+
+
 # conflict
 
 
