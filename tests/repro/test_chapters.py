@@ -1,12 +1,16 @@
 """The toys that chapters work by hand, and the solutions of their exercises."""
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from toys import quadratic, serve
 from toys_core import toy
+from where import ROOT
 
 import fedlib
 from fedlib.core.engine import run
@@ -15,6 +19,7 @@ from fedlib.core.method import hp
 from fedlib.core.server import project_box
 from fedlib.core.tree import leaves, scale, sqnorm, tmap
 from fedlib.data import tasks
+from fedlib.measures.selection import RULES
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
 from fedlib.methods.fair.fedga import gini
@@ -23,6 +28,7 @@ from fedlib.methods.flat.plgu import TINY, spread
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.methods.groups.equfl import EquFL
 from fedlib.methods.make import make
+from repro import papers
 
 
 def tensor(x):
@@ -39,6 +45,62 @@ def test_three_clients_on_a_line():
     assert np.isclose(METHODS["FedAvg"]().weights({"n": n}) @ models, 1 / 2)
     assert np.isclose(METHODS["Uniform"]().weights({"n": n}) @ models, 4 / 3)
     assert np.isclose(gini(acc), 2 / 3) and np.isclose(fedlib.metrics.gini(acc), 2 / 3)
+
+
+LINE = [[0.0], [1.0], [3.0]]  # what the three clients want
+LOSS = tensor([0, 1 / 2, 9 / 2])  # of the model w = 0
+
+
+def one_round(name, t=0, state=None, **kw):
+    """A round of the three clients, who train until they have what they want."""
+    up = {k: kw.pop(k) for k in ("loss", "acc") if k in kw}
+    m = make(name, quadratic(LINE), lr=1.0, **kw)
+    return serve(m, tensor([0.0]), LINE, t, state, **up)
+
+
+@pytest.mark.parametrize(
+    "q, shares, new, rest",
+    [
+        (0.0, [1 / 3, 1 / 3, 1 / 3], 4 / 3, 4 / 3),
+        (1.0, [0, 1 / 10, 9 / 10], 14 / 15, 1.491),
+        (5.0, [0, 1 / 59050, 59049 / 59050], 0.273, 1.5),
+    ],
+)
+def test_the_dial_on_a_line(q, shares, new, rest):
+    out = one_round("q-FedAvg", q=q, loss=LOSS)
+    assert np.allclose(out["log"]["weight"], shares, atol=1e-9)
+    assert abs(float(out["w"]["w"]) - new) < 5e-4
+    m = make("q-FedAvg", quadratic(LINE), q=q, lr=1.0)
+    after = float(run(m, rounds=12, every=12).state["server"]["w"]["w"])
+    assert abs(after - rest) < 5e-4
+    alone = serve(m, tensor([0.0]), LINE[2:], loss=LOSS[2:])  # a client by itself
+    assert np.isclose(float(alone["w"]["w"]), 3 / (2 * q + 1))
+
+
+def test_the_worst_mixture_on_a_line():
+    first = one_round("AFL", gamma=0.1, loss=LOSS)
+    assert np.isclose(float(first["w"]["w"]), 4 / 3)
+    assert np.allclose(first["lam"], tensor([10, 13, 37]) / 60)
+    then = (first["w"]["w"] - tensor(LINE)[:, 0]).square() / 2
+    second = one_round("AFL", 1, first, gamma=0.1, loss=then)
+    assert np.isclose(float(second["w"]["w"]), 31 / 15)
+    assert second["lam"][0] > first["lam"][0]  # client 1 climbs
+    m = make("AFL", quadratic(LINE), gamma=0.1, lr=1.0)
+    end = run(m, rounds=500, every=500).state["server"]
+    assert np.allclose(end["lam"], [0.5, 0, 0.5], atol=1e-3)
+    assert abs(float(end["w"]["w"]) - 1.5) < 1e-3
+
+
+def test_information_and_ranks_on_a_line():
+    bits = -(tensor([2 / 3, 1 / 3, 0]) + 1e-6).log2()
+    assert np.allclose(bits, [0.58, 1.58, 19.9], atol=0.04)
+    out = one_round("FedFa", gamma=1.0, momentum=0.0, acc=tensor([1, 0.5, 0]))
+    assert np.allclose(out["log"]["weight"], [0.18, 0.20, 0.62], atol=0.005)
+    assert abs(float(out["w"]["w"]) - 2.06) < 0.005
+    for loss in (LOSS, 100 * LOSS):
+        p = METHODS["FedGini"](epsilon=0.5).ranked(loss)
+        assert np.allclose(p, tensor([4, 7, 13]) / 24)
+    assert np.isclose(p @ tensor(LINE)[:, 0], 23 / 12)
 
 
 @pytest.mark.parametrize("M", [4, 10, 30])
@@ -61,6 +123,24 @@ def test_trigger_on_a_straight_line(theta, fires):
     assert first == fires
 
 
+def test_slips_are_as_the_record_tells_them():
+    table = pd.read_csv(ROOT / "papers/fedga/reported.csv")
+    where = ["artefact", "dataset", "method", "metric"]
+    table = table.set_index(where).sort_index().reported
+    say = table.astype(str).str.strip().pipe(pd.to_numeric, errors="coerce")
+    here = "synthetic_05_05"
+    gap = say["Figure 13", here].xs("top10_minus_bottom10", level="metric")
+    best = gap + say["Table 5", here].xs("worst10_acc", level="metric")[gap.index]
+    assert best["FedFa"] > 100 and np.allclose(best.drop("FedFa"), 100)
+    assert say["Figure 4", "cifar01", "q-FedAvg", "delta_gini_vs_fedavg"] < 0
+    ours, plain = say["Table 6", "office10_alexnet"].xs("mean_acc", level="metric")[
+        ["FedGA", "FedGA_ablation"]
+    ]
+    assert ours < plain
+    mean = say["Table 5", here].xs("mean_acc", level="metric")
+    assert mean.idxmin() == "FedMGDA+" and mean["FedMGDA+"] < mean["FedAvg"] - 20
+
+
 # conflict
 
 
@@ -78,7 +158,40 @@ def test_two_arrows_by_hand():
         np.allclose(U, [[1, 0], [-0.6, 0.8]])
         and np.allclose(d, [0.2, 0.4])
         and np.allclose(U @ d, [0.2, 0.2])
+        and np.allclose(G @ d, [0.2, 0.1])  # its own arrow is half as long
     )
+
+
+def free(n):
+    """Bounds that leave the weights of n arrows free."""
+    return tensor([0] * n), tensor([1] * n)
+
+
+def test_the_nearest_point_may_be_a_tip_and_leave_an_arrow_out():
+    G = tensor([[1, 0], [3, 1]])
+    d = min_norm(G @ G.T, *free(2)) @ G
+    assert np.allclose(d, G[0], atol=1e-6) and np.allclose(G @ d, [1, 3], atol=1e-5)
+    turn = tensor([0, 1, 2]) * math.pi / 6
+    U = torch.stack([turn.cos(), turn.sin()], 1)
+    p = min_norm(U @ U.T, *free(3))
+    assert np.allclose(p, [0.5, 0, 0.5], atol=1e-6)
+    assert np.allclose(U @ (p @ U), [0.75, 0.866, 0.75], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "epsilon, weight, step, gain",
+    [
+        (0.0, 1 / 3, [0.4, 0.2], -0.2),
+        (0.1, 0.433, [0.22, 0.26], -0.02),
+        (1.0, 1 / 2, [0.1, 0.3], 0.1),
+    ],
+)
+def test_a_narrow_box_lets_a_client_lose(epsilon, weight, step, gain):
+    U = tensor([[1, 0], [1, 0], [-0.8, 0.6]])
+    out = serve(make("FedMGDA+", quadratic(U), epsilon=epsilon), tensor([0, 0]), U)
+    assert abs(float(out["log"]["weight"][2]) - weight) < 5e-4
+    assert np.allclose(out["w"]["w"], step, atol=1e-4)
+    assert abs(float(U[2] @ out["w"]["w"]) - gain) < 1e-4
 
 
 def test_three_arrows_that_agree_on_nothing():
@@ -130,6 +243,20 @@ def test_an_interval_catches_the_mean_as_often_as_it_says():
         hits += abs(i.mean - 3) <= i.half
         short += abs(x.mean() - 3) <= 1.96 * x.std(ddof=1) / math.sqrt(5)
     assert 0.935 < hits / 2000 < 0.965 and short / 2000 < 0.9
+
+
+def test_the_rules_in_use_are_the_rules_on_the_page():
+    page = (ROOT / "book/which_number.md").read_text("utf-8")
+    line = r"^ *\| (\S+) \| `(\w+)` \| `(\w+)` \|$"
+    said = {title: rest for title, *rest in re.findall(line, page, re.M)}
+    printed = pd.read_csv(ROOT / "results/ledger.csv", dtype=str, keep_default_na=False)
+    ran = printed.query("reported != '' and ours != ''")
+    ran = ran[ran.rule.isin(list(RULES)) & ~ran.setting.str.contains("rule=")]
+    used = ran.groupby("paper").rule
+    known = {p: papers.about(p) for p in papers.found()}
+    assert said == {
+        known[p]["title"]: [*rules.unique(), known[p]["rule"]] for p, rules in used
+    }
 
 
 # add your method
