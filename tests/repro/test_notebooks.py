@@ -12,7 +12,8 @@ add_your_method clients_differ conflict deploy domains engine equfl fisher flat
 groups measuring_fairness one_round own_model personalise prompts query
 which_number
 """.split()
-REWRITTEN = ["fedga/synthetic", *(f"teach/{name}" for name in TEACH)]
+FEDAS = [f"fedas/{name}" for name in ("ablation", "fisher", "grid", "robust")]
+REWRITTEN = ["fedga/synthetic", *FEDAS, *(f"teach/{name}" for name in TEACH)]
 # seaborn's functions -> what each call must say, itself or through a look of plots
 TRAPS = {
     "lineplot": {"errorbar"},
