@@ -41,6 +41,7 @@ from fedlib.study import compute, studies
 from fedlib.study.experiment import study
 from fedlib.study.parameters import load, tiered
 from fedlib.study.results import MEASURES, SCORED
+from fedlib.study.seeds import drawn
 from fedlib.study.table import write
 from repro import papers
 
@@ -134,7 +135,7 @@ def regimes(paper, tier=None):
 
 def points(paper, name, tier):
     """{(data set, setting): (task, hyper-parameters, engine)} of a study at a tier, as
-    json; without what only a method has.
+    json; without what only a method has. Where a seed draws the data, those of seed 0.
     """
     p = load()[paper]
     spec, out = tiered(p["studies"][name], tier), {}
@@ -142,7 +143,8 @@ def points(paper, name, tier):
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
-            out[dataset, where] = studies.as_text(point, reference, {})
+            task = drawn(point, 0, f"{paper}/{name}: {dataset}")
+            out[dataset, where] = studies.as_text(task, reference, {})
     return out
 
 

@@ -65,6 +65,22 @@ def best_on_all(metrics, place, rivals):
     return test
 
 
+# ---------------------------------------------------------------- equal grids
+def best_tuned(metric, place, rivals):
+    """FedGA is better than every rival, each at the winner of its grid (study tuned);
+    FedAvg has nothing to tune.
+    """
+    run = {m: {"method": m, "study": "tuned"} for m in (*rivals, "FedGA")}
+    run |= {"FedAvg": {"method": "FedAvg"}}
+    tests = {r: better(metric, place, run["FedGA"], run[r]) for r in rivals}
+
+    def test(v):
+        v.get(metric, dataset=place, **run["FedGA"])
+        return strongest(v, tests)
+
+    return test
+
+
 # ---------------------------------------------------------------- the trigger
 TRIGGER = "trigger_time_seconds"
 

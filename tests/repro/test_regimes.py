@@ -196,13 +196,8 @@ def test_faults_are_found():
     assert regimes.faults([same[0]] * 2, {}, "best_val") == set()
 
 
-KNOWN = {  # at tier small; each is mended with the chapter
+KNOWN = {  # at tier small; PLGU's are mended with its chapter
     regimes.ONE: {
-        "fedas/grid": "CIFAR-10 CIFAR-100",
-        "fedas/digits": "digits",
-        "fedas/readings": "CIFAR-10 digits",
-        "fedas/epochs": "CIFAR-10",
-        "fedas/gate": "CIFAR-10 CIFAR-100 digits",
         "plgu/tables": "CIFAR10 CIFAR100 TinyImageNet digits",
         "plgu/D": "CIFAR10",
         "plgu/D_digits": "digits",
@@ -213,7 +208,7 @@ KNOWN = {  # at tier small; each is mended with the chapter
         "plgu/gate": "CIFAR10 CIFAR100 TinyImageNet digits",
     },
     regimes.SINGLE: {
-        "fedas/batches": "CIFAR-10 digits",
+        "fedas/batches": "CIFAR-10 digits",  # clients of one batch of 64, or of 32
         "plgu/tables": "CIFAR10 CIFAR100 digits",
         "plgu/D": "CIFAR10",
         "plgu/D_digits": "digits",
