@@ -259,6 +259,58 @@ def test_the_rules_in_use_are_the_rules_on_the_page():
     }
 
 
+# fisher
+
+
+PLANE = tensor([[2, 1], [1, 2], [-3, 0], [0, -3]])
+RIGHT, WRONG = tensor([1, 1, 0, 0]), tensor([1, 1, 1, 0])
+
+
+def row_loss(w, x, y):
+    """-log p(y | x) of one row under logistic regression without a bias."""
+    return torch.nn.functional.softplus((1 - 2 * y) * (x @ w))
+
+
+def slopes(w, x, y):
+    """The gradient of every row [N, 2]."""
+    return torch.func.vmap(torch.func.grad(row_loss), (None, 0, 0))(w, x, y)
+
+
+def trained_on(x, y, steps=10_000, lr=0.1):
+    w = tensor([0, 0])
+    for _ in range(steps):
+        w = w - lr * slopes(w, x, y).sum(0)
+    return w
+
+
+def test_four_rows_in_a_plane():
+    zero, sure = tensor([0, 0]), tensor([1, 1]) * math.log(9) / 3
+    for w, y, added_last, added_first in (
+        (zero, RIGHT, 7, 18),
+        (sure, RIGHT, 0.28, 0.72),
+        (zero, WRONG, 7, 9),
+        (sure, WRONG, 7.48, 6.12),
+    ):
+        g = slopes(w, PLANE, y)
+        assert np.isclose(g.square().sum(), added_last)
+        assert np.isclose(g.sum(0).square().sum(), added_first)
+    whole = lambda w: row_loss(w, PLANE, RIGHT).sum()
+    matrix = torch.func.hessian(whole)(zero)
+    assert np.allclose(matrix, [[3.5, 1], [1, 3.5]])
+    assert np.allclose(torch.linalg.eigvalsh(matrix), [2.5, 4.5])
+
+
+def test_a_wrong_label_is_learned_by_heart_unless_the_row_has_both():
+    both = torch.cat([PLANE, PLANE[2:3]]), tensor([1, 1, 0, 0, 1])
+    assert ((PLANE @ tensor([-1, 3]) > 0) == WRONG.bool()).all()
+    for (x, y), end in (((PLANE, WRONG), 0), (both, 4.5)):
+        w = trained_on(x, y)
+        p = torch.sigmoid(x @ w)
+        model = (p * (1 - p)) @ x.square().sum(1)  # labels drawn from the model
+        assert np.isclose(slopes(w, x, y).square().sum(), end, atol=0.01)
+        assert np.isclose(model, end, atol=0.05)
+
+
 # add your method
 
 
