@@ -139,12 +139,11 @@ def points(paper, name, tier):
     """
     p = load()[paper]
     spec, out = tiered(p["studies"][name], tier), {}
-    reference = papers.about(paper)["reference"]
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
             task = drawn(point, 0, f"{paper}/{name}: {dataset}")
-            out[dataset, where] = studies.as_text(task, reference, {})
+            out[dataset, where] = studies.as_text(task, {})
     return out
 
 

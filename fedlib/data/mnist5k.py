@@ -8,6 +8,8 @@ Journal of Open Source Software 2018. Random numbers are numpy's, the same every
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,6 +51,10 @@ def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     pool   a pixel is the mean of pool x pool pixels: 1, 2, 4, 7, 14
     noise  deviation of the normal noise of every pixel, always the same noise
     """
+    if not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
+        raise ValueError(
+            f"mnist5k: noise = {noise!r} is a standard deviation: give a number >= 0"
+        )
     x, y = images()
     x = pooled(x, pool)
     if noise:
@@ -57,16 +63,17 @@ def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     return Pool(name="MNIST-5k", x=x.clone(), y=y.clone(), K=10, kind="real")
 
 
-def digit_sites(n: list, manners: list, pool: int = 1, draw: int = 0) -> Pool:
+def digit_sites(
+    n: Sequence[int] = (1000,) * len(MANNERS),
+    manners: Sequence[str] = tuple(MANNERS),
+    pool: int = 1,
+    draw: int = 0,
+) -> Pool:
     """Sites as owners, n[k] images in the manner manners[k] each; none is used twice.
 
     manners  of MANNERS; pool as for `mnist5k`; draw: which images a site has
     """
-    if len(n) != len(manners):
-        raise ValueError(
-            f"digit_sites: {len(n)} numbers of images and {len(manners)} manners; give "
-            "one of each for every site"
-        )
+    refuse_sites(n, manners)
     rng = np.random.RandomState(draw)
     (x, y), other = images(), digits()
     grown = F.interpolate(other.x, size=(20, 20), mode="bilinear")
@@ -74,17 +81,12 @@ def digit_sites(n: list, manners: list, pool: int = 1, draw: int = 0) -> Pool:
     left = {k: rng.permutation(len(labels)) for k, (_, labels) in sources.items()}
     found = []
     for count, manner in zip(n, manners, strict=True):
-        if manner not in MANNERS:
-            raise ValueError(
-                f"digit_sites: unknown manner {manner!r}{nearest(manner, MANNERS)} "
-                f"(known: {', '.join(MANNERS)})"
-            )
         source = "uci" if manner == "uci" else "mnist"
         rows, left[source] = left[source][:count], left[source][count:]
         if len(rows) < count:
             raise ValueError(
-                f"digit_sites: site {manner} asks for {count} images, {len(rows)} are "
-                "left"
+                f"digit_sites: a site asks for {count} images ({manner}), "
+                f"{len(rows)} are left; give it fewer"
             )
         x, y = (v[torch.from_numpy(rows)] for v in sources[source])
         found.append((pooled(MANNERS[manner](x), pool), y))
@@ -94,7 +96,7 @@ def digit_sites(n: list, manners: list, pool: int = 1, draw: int = 0) -> Pool:
         y=torch.cat([y for _, y in found]),
         K=10,
         kind="real",
-        owner=torch.arange(len(n)).repeat_interleave(torch.tensor(n)),
+        owner=torch.arange(len(n)).repeat_interleave(torch.tensor(list(n))),
         owners=tuple(manners),
     )
 
@@ -104,8 +106,8 @@ def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
     y = 10 times the left digit plus the right one. Of 5,000 pairs every image is one
     left and one right half; of more, of several.
     """
-    if n < 1:
-        raise ValueError(f"digit_pairs: n = {n} pairs; give a positive number")
+    if not counts(n):
+        raise ValueError(f"digit_pairs: n = {n!r} pairs; give a whole number >= 1")
     (x, y), rng = images(), np.random.RandomState(0)
     x = pooled(x, pool)
 
@@ -124,9 +126,36 @@ def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
     )
 
 
+def refuse_sites(n, manners):
+    """ValueError unless there are a number of images and a manner for every site."""
+    if not all(isinstance(v, (list, tuple)) and v for v in (n, manners)):
+        raise ValueError(
+            f"digit_sites: n = {n!r}, manners = {manners!r}; give two lists, as in "
+            "n=[500, 500], manners=['plain', 'turned']"
+        )
+    if len(n) != len(manners):
+        raise ValueError(
+            f"digit_sites: {len(n)} numbers of images and {len(manners)} manners; give "
+            "one of each for every site"
+        )
+    for manner in manners:
+        if manner not in MANNERS:
+            raise ValueError(
+                f"digit_sites: unknown manner {manner!r}{nearest(manner, MANNERS)} "
+                f"(known: {', '.join(MANNERS)})"
+            )
+    if not all(counts(count) for count in n):
+        raise ValueError(f"digit_sites: n = {n}; give whole numbers >= 1 of images")
+
+
+def counts(n):
+    """Whether this is a number of things, at least one."""
+    return isinstance(n, int) and not isinstance(n, bool) and n > 0
+
+
 def pooled(x, pool):
     """Means over pool x pool pixels of x [N, 1, 28, 28]. Raises ValueError."""
-    if not isinstance(pool, int) or pool < 1 or SIDE % pool:
+    if not counts(pool) or SIDE % pool:
         raise ValueError(f"pool = {pool!r}: give a whole number that divides {SIDE}")
     return F.avg_pool2d(x, pool) if pool > 1 else x
 

@@ -42,7 +42,7 @@ from .layers import (
     normalise,
     pixels,
 )
-from .small import CNN, MLP, FedAvgCNN, Linear, MiniAlexNet, MiniResNet
+from .small import CNN, MLP, FedAvgCNN, Linear
 
 __all__ = [
     "Net",
@@ -59,8 +59,6 @@ __all__ = [
     "Linear",
     "MLP",
     "CNN",
-    "MiniAlexNet",
-    "MiniResNet",
     "FedAvgCNN",
     "ResNet18",
     "ResNet50",

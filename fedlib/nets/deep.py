@@ -354,7 +354,7 @@ class AlexNetBN(Net):
         if min(x.shape[-2:]) < 63:
             raise ValueError(
                 f"AlexNetBN got images of {x.shape[-2]} x {x.shape[-1]} pixels; it "
-                "needs at least 63 x 63: resize them, or use MiniAlexNet"
+                "needs at least 63 x 63: resize them, or use CNN"
             )
         z = x
         for i, (_, _, stride, padding, pooled) in enumerate(self.convolutions, 1):

@@ -11,7 +11,6 @@ from functools import cached_property
 import torch.nn.functional as F
 
 from .closed import Closed
-from .deep import block, block_parts
 from .layers import (
     Net,
     conv,
@@ -113,86 +112,21 @@ class CNN(Net):
 
     @cached_property
     def parts(self):
-        return (*self.trunk_parts(), linear_part("fc", self.K, self.D))
-
-    def trunk_parts(self):
         a, b = self.widths
         return (
             conv_part("conv1", a, self.channels, 5),
             norm_part("norm1", a, self.norm),
             conv_part("conv2", b, a, 3),
             norm_part("norm2", b, self.norm),
-        )
-
-    def trunk(self, w, x, b, stats):
-        z = conv(w, "conv1", x, 2, 2)
-        z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats), 2).relu()
-        z = conv(w, "conv2", z, 1, 1)
-        z = normalise(self, w, "norm2", z, b, stats).relu()
-        return mean_pool(z, 4).flatten(1)
-
-    def feat(self, w, x, b=None, stats=None):
-        return self.trunk(w, x, b, stats)
-
-
-@dataclass(frozen=True)
-class MiniAlexNet(CNN):
-    """A small plain relative of AlexNet: the trunk of CNN and a hidden linear layer.
-
-    Stands in for AlexNetBN at small tiers.
-    """
-
-    hidden: int = 64
-
-    D = property(lambda self: self.hidden)
-
-    @cached_property
-    def parts(self):
-        return (
-            *self.trunk_parts(),
-            linear_part("fc1", self.hidden, 16 * self.widths[1]),
-            norm_part("norm3", self.hidden, self.norm),
-            linear_part("fc", self.K, self.hidden),
-        )
-
-    def feat(self, w, x, b=None, stats=None):
-        z = dense(w, "fc1", self.trunk(w, x, b, stats))
-        return normalise(self, w, "norm3", z, b, stats).relu()
-
-
-@dataclass(frozen=True)
-class MiniResNet(Net):
-    """A small residual network for small images.
-
-    A 5 x 5 stem with stride 2 and max pool, a residual block at that size and one at
-    half of it, and the head on 2 x 2 mean pixels. Stands in for ResNet18 at small
-    tiers; GroupNorm by default.
-    """
-
-    channels: int
-    K: int
-    widths: tuple[int, int] = (16, 32)
-    norm: str = "group"
-
-    D = property(lambda self: 4 * self.widths[1])
-
-    @cached_property
-    def parts(self):
-        a, b = self.widths
-        return (
-            conv_part("conv1", a, self.channels, 5),
-            norm_part("bn1", a, self.norm),
-            *block_parts("block1", a, a, 1, self.norm),
-            *block_parts("block2", a, b, 2, self.norm),
             linear_part("fc", self.K, self.D),
         )
 
     def feat(self, w, x, b=None, stats=None):
         z = conv(w, "conv1", x, 2, 2)
-        z = F.max_pool2d(normalise(self, w, "bn1", z, b, stats), 2).relu()
-        z = block(self, w, "block1", z, 1, b, stats)
-        z = block(self, w, "block2", z, 2, b, stats)
-        return mean_pool(z, 2).flatten(1)
+        z = F.max_pool2d(normalise(self, w, "norm1", z, b, stats), 2).relu()
+        z = conv(w, "conv2", z, 1, 1)
+        z = normalise(self, w, "norm2", z, b, stats).relu()
+        return mean_pool(z, 4).flatten(1)
 
 
 @dataclass(frozen=True)

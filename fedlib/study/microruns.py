@@ -167,8 +167,6 @@ CHANGES = {
     "by_domain": [SEEDED],
     "MLP": [BATCH, GROUP, {"hidden": (7, 5)}],
     "CNN": [BATCH],
-    "MiniAlexNet": [BATCH],
-    "MiniResNet": [BATCH],
     "ResNet18": [GROUP, {"stem": "cifar"}],
     "WideResNet": [GROUP],
     "Prompts": [{"class_specific": True}, {"ctx_init": "a picture of a"}],

@@ -141,7 +141,7 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
             for method, how, kw in methods_on(dataset, study, p, tier, at, every):
                 setting = ";".join(filter(None, (where, how)))
                 out += [
-                    Cell(*what, method, setting, seed, kind, *as_text(t, method, kw))
+                    Cell(*what, method, setting, seed, kind, *as_text(t, kw))
                     for seed, t in tasks.items()
                 ]
     return out, study, tier
@@ -192,16 +192,10 @@ def parts(task, study, dataset):
     return out
 
 
-def as_text(spec, name, kwargs):
-    """(task, hyper-parameters, engine) of a cell as json.
-
-    spec: a point of `parts`; name: of the method.
-    """
+def as_text(spec, kwargs):
+    """(task, hyper-parameters, engine) of a cell as json, of a point of `parts`."""
     task = {k: v for k, v in spec.items() if k not in ("train", "run")}
-    every = spec["run"]["every"]
-    every = every if isinstance(every, int) else every.get(name, 1)
-    run = spec["run"] | {"every": every}
-    return json.dumps(task), json.dumps(spec["train"] | kwargs), json.dumps(run)
+    return tuple(map(json.dumps, (task, spec["train"] | kwargs, spec["run"])))
 
 
 # ---------------------------------------------------------------- the grid of a task

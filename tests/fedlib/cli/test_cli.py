@@ -189,6 +189,22 @@ def test_a_task_description_reaches_source_partition_network_and_task():
 
 
 @pytest.mark.parametrize(
+    "task, clients, inputs, classes",
+    [
+        ("mnist5k:clients=6,dirichlet=.3,pool=4", 6, 49, 10),
+        ("digit_sites:pool=4", 5, 49, 10),
+        ("digit_sites:n=[90, 60],manners=['turned','uci'],pool=7,draw=1", 2, 16, 10),
+        ("digit_pairs:pool=7,n=2000", 20, 32, 100),
+    ],
+)
+def test_images_of_mnist_need_no_download(task, clients, inputs, classes, capsys):
+    built = text.parse_task(task)
+    assert (built.C, built.x[0].numel(), built.K) == (clients, inputs, classes)
+    out = right(capsys, "run", "FedAvg", task, "--rounds", "1", "--device", "cpu")
+    assert f"{clients} clients" in out and "real data" in out
+
+
+@pytest.mark.parametrize(
     "task, given, threads",
     [
         ("glyphs:n=200,clients=3", (), 2),
@@ -284,7 +300,7 @@ toy:
 """)
     monkeypatch.setattr(cli, "ROOT", tmp_path)
     out = right(capsys, "run", "toy/plain", "--rounds", "2")
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (f for f in (tmp_path / "runs").iterdir() if f.is_dir())
     done = Record.load(folder)
     assert (done.meta["method"], done.meta["rounds"], done.meta["clients"]) == (
         "Uniform",
@@ -418,6 +434,7 @@ MISTAKES = [
     (("run", "FedAvg", "digts"), "unknown task 'digts'; did you mean 'digits'?"),
     (("run", "FedAvg", "digits:clents=3"), "unknown 'clents'; did you mean 'clients'?"),
     (("run", "FedAvg", "digits:clients"), "'clients' is not name=value"),
+    (("run", "FedAvg", "digit_sites:n=[9],manners=[plain]"), "manners=['plain',"),
     (("run", "FedAvg", "digits:clients=0"), "clients"),
     (
         ("run", "FedAvg", "synthetic"),

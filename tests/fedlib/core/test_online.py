@@ -35,6 +35,20 @@ def test_stragglers_come_every_fifth_round():
         online.stragglers(20, 0.5, 0)
 
 
+def test_stragglers_exchange_roles():
+    """Whoever was late is always there, and the other way round; if their numbers
+    differ, as many are late.
+    """
+    late, early = (online.stragglers(20, 0.5, 5, exchanged=e) for e in (False, True))
+    for t in range(10):
+        a, b = set(late(t).tolist()), set(early(t).tolist())
+        assert a | b == set(range(20)) and len(a) == len(b)
+        assert a & b == (a if t % 5 == 4 else set())
+    assert online.stragglers(7, 0.3, 5, exchanged=True)(0).tolist() == [2, 3, 4, 5, 6]
+    assert online.stragglers(7, 0.3, 5)(0).tolist() == [0, 1, 2, 3, 4]
+    assert online.stragglers(7, 0, 5, exchanged=True)(0).tolist() == list(range(7))
+
+
 def test_all_methods_meet_the_same_cohorts():
     task = toy()
     drawn = [

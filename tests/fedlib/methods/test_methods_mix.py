@@ -22,7 +22,7 @@ from fedlib.methods.personal.cd2pfed import CD2pFed
 from fedlib.methods.personal.fedala import FedALA
 from fedlib.methods.personal.fedpac import STEPS, FedPAC
 from fedlib.methods.personal.fedrep import FedRep
-from fedlib.nets import CNN, MLP, FedAvgCNN, Linear, MiniResNet
+from fedlib.nets import CNN, MLP, FedAvgCNN, Linear
 
 FIXED = {"shuffle": False, "last": "drop"}  # the batches of the chapter
 
@@ -619,7 +619,7 @@ def test_cd2_a_half_is_the_network_with_the_other_activations_zero(net, p):
     assert gap([halves[0]], [task.net(w)(x)]) > 1e-2
 
 
-@pytest.mark.parametrize("net", [*NETS, MiniResNet(1, 3, (8, 12))])
+@pytest.mark.parametrize("net", NETS)
 def test_cd2_shared_entries_do_not_read_the_private_columns_of_the_head(net):
     """Features [B, D]: the shared half's are the columns that travel, the private
     half's the others, whatever the flattening.

@@ -17,8 +17,6 @@ from fedlib.nets import (
     AlexNetBN,
     FedAvgCNN,
     Linear,
-    MiniAlexNet,
-    MiniResNet,
     Net,
     ResNet18,
     ResNet50,
@@ -38,10 +36,6 @@ SMALL = [
     (MLP(12, (7, 5), 4), (3, 2, 2)),
     (CNN(3, 4), IMAGE),
     (CNN(3, 4, widths=(8, 12), norm="batch"), IMAGE),
-    (MiniAlexNet(3, 4), IMAGE),
-    (MiniAlexNet(3, 4, norm="batch"), IMAGE),
-    (MiniResNet(3, 4), IMAGE),
-    (MiniResNet(3, 4, norm="batch"), IMAGE),
     (FedAvgCNN(3, 4, (4, 6), 12, size=16), IMAGE),
     (FedAvgCNN(3, 4, (4, 6), 12, size=16, kernel=3), IMAGE),
     (MLP(12, (32, 8), 4, norm="group"), (12,)),
@@ -326,18 +320,18 @@ def test_layers_start_as_in_torch(name, module):
 
 # ---------------------------------------------------------------- batch norm
 def test_a_lone_row_is_its_own_mean():
-    net = MiniAlexNet(3, 4, norm="batch")
+    net = MLP(12, (7, 5), 4, norm="batch")
     w = net.init(0, torch.float64)
-    w["norm3.bias"] += torch.linspace(-1, 1, net.D, dtype=torch.float64)
-    for b in (batch(IMAGE, 1), batch(IMAGE, 3, 1)):
+    w["norm2.bias"] += torch.linspace(-1, 1, net.D, dtype=torch.float64)
+    for b in (batch((12,), 1), batch((12,), 3, 1)):
         stats = {}
         z = net.feat(w, b.x, b, stats)
-        assert torch.allclose(z[0], w["norm3.bias"].relu(), atol=1e-12)
+        assert torch.allclose(z[0], w["norm2.bias"].relu(), atol=1e-12)
         assert all(v.isfinite().all() for v in stats.values())
 
 
 def test_evaluation_uses_the_buffers_and_training_does_not():
-    net, b = MiniResNet(3, 4, norm="batch"), batch(IMAGE, 5)
+    net, b = CNN(3, 4, norm="batch"), batch(IMAGE, 5)
     w = net.init(0, torch.float64)
     moved = w | {k: w[k] + 0.5 for k in net.buffers}
     assert torch.equal(net.feat(w, b.x, b), net.feat(moved, b.x, b))
@@ -842,12 +836,7 @@ def test_fedavg_cnn_is_torchs_sequential(net):
 def test_group_norm_leaves_no_buffers():
     assert ResNet18(10, norm="group").buffers == ()
     assert parameters(ResNet18(10, norm="group")) == 11_181_642
-    assert (
-        MiniResNet(3, 10).buffers
-        == MiniAlexNet(3, 10).buffers
-        == CNN(3, 10).buffers
-        == ()
-    )
+    assert CNN(3, 10).buffers == ()
 
 
 # -------------------------------------------------------------- bad input, and the shim

@@ -173,6 +173,7 @@ def test_a_seed_draws_the_data_too(repo):
     "data, key",
     [
         ({"name": "census", "draw": "seed"}, "draw"),
+        ({"name": "digit_sites", "n": [5], "draw": "seed"}, "draw"),
         ({"name": "glyphs", "n": 9, "draw": "seed"}, "seed"),
         ({"name": "domains", "preset": "PACS", "draw": "seed"}, "seed"),
     ],
