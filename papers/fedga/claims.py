@@ -43,15 +43,16 @@ def as_printed(metric):
     return exactly(metric, float(said), half, method="FedGA")
 
 
-def at_least_printed(metric, place):
-    """FedGA's mean is at least the printed number."""
-    return level(metric, place, "FedGA", least=float(printed(metric, place)))
+def at_least_printed(metric, place, needs):
+    """FedGA's mean is at least the printed number; needs: the data it is about."""
+    least = float(printed(metric, place))
+    return level(metric, place, "FedGA", least=least, needs=needs)
 
 
-def about_printed_or_lower(metric, place):
+def about_printed_or_lower(metric, place, needs):
     """FedGA's mean exceeds the printed number by no more than the metric's margin."""
     most = float(printed(metric, place)) + METRICS[metric].margin
-    return level(metric, place, "FedGA", most=most)
+    return level(metric, place, "FedGA", most=most, needs=needs)
 
 
 # ---------------------------------------------------------------- several metrics

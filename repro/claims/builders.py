@@ -95,17 +95,18 @@ def alike(metric, place, runs, margin):
 
 
 # ---------------------------------------------------------------- one run
-def level(metric, place, method, least=None, most=None, anywhere=False, **of):
+def level(metric, place, method, least=None, most=None, anywhere=False, needs="", **of):
     """The mean of a run is at least or at most a number.
 
     On a stand-in a level says nothing, unless `anywhere`: of a correlation or a
-    difference.
+    difference. needs: the data that it is about.
     """
 
     def test(v):
         x = v.get(metric, method, place, **of)
         if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
-            raise NotTestable("the number is about data that are not here")
+            why = "the number is about data that are not here"
+            raise NotTestable(f"needs {needs}: {why}" if needs else why)
         said = f"{method} {say(metric, x.mean())} against"
         found = [
             positive(metric, sign * (x - bound), f"{said} {bound:g}", words=words)
