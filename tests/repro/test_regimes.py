@@ -208,7 +208,6 @@ KNOWN = {  # at tier small; PLGU's are mended with its chapter
         "plgu/gate": "CIFAR10 CIFAR100 TinyImageNet digits",
     },
     regimes.SINGLE: {
-        "fedas/batches": "CIFAR-10 digits",  # clients of one batch of 64, or of 32
         "plgu/tables": "CIFAR10 CIFAR100 digits",
         "plgu/D": "CIFAR10",
         "plgu/D_digits": "digits",
