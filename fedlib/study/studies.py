@@ -59,7 +59,7 @@ def settings(kwargs, paper, tier="paper", task="", tasks=(), at=""):
 
     Lists span a grid; a list of entries is variants. A value "$name" is the paper's
     knob of that name, a value {small: 2, paper: 5} that of the tier, a value
-    {pacs: 0.05, officehome: 0.1} that of the task, one of the study's `tasks`; the
+    {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's `tasks`; the
     latter two are no variants and not named in the setting, unless they are lists.
     """
     out, several = [], isinstance(kwargs, list)
@@ -84,7 +84,7 @@ def choose(name, value, tier, task, tasks, at):
     if odd:
         raise ValueError(
             f"{at}: {odd[0]!r} is neither a tier ({', '.join(TIERS)}) nor a task of "
-            f"the study ({', '.join(tasks)}){errors.nearest(str(odd[0]), tasks)}"
+            f"the paper ({', '.join(tasks)}){errors.nearest(str(odd[0]), tasks)}"
         )
     if by_tier(value) or not value:
         inner = of_tier(value, tier, name)
@@ -120,7 +120,7 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
     p = found(paper, tree, f"{at} has no")
     entry = found(name, p["studies"], f"{at} has no")
     study = tiered(entry, tier) | changes
-    every = [*dict.fromkeys([*names_of(entry), *study["tasks"]])]
+    every = [*p["tasks"]]
     at = f"{place(path, paper)}: studies.{name}"
     refuse(study, STUDY, at)
     more = {}
@@ -145,13 +145,6 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
                     for seed, t in tasks.items()
                 ]
     return out, study, tier
-
-
-def names_of(study):
-    """The names of a study's tasks, at whatever tier."""
-    lists = [study.get("tasks"), *((study.get(t) or {}).get("tasks") for t in TIERS)]
-    lists = [x for v in lists for x in (v.values() if by_tier(v) else [v])]
-    return [*dict.fromkeys(task for x in lists for task in x or ())]
 
 
 def datasets(paper):

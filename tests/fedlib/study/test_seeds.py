@@ -251,7 +251,7 @@ def test_a_hyper_parameter_may_depend_on_the_task(repo, mu, want):
         ),
         ({"near": 0.1, "small": 1}, "mixes tiers with tasks"),
         ({"near": 0.1, "fra": 1}, "'fra' is neither a tier (tiny, small, paper) nor a"),
-        ({"near": 0.1, "far": 1, "apart": 1}, "'apart' is neither a tier"),
+        ({"near": 0.1, "far": 1, "apert": 1}, "did you mean 'apart'"),
         ({"tiny": 0.1}, "has no value for tier small"),
     ],
 )
@@ -265,7 +265,8 @@ def test_a_task_without_the_method_needs_no_value_for_it(repo):
     assert hyper(path) == {"near": [("", 1)]}
 
 
-def test_a_task_of_another_tier_may_have_a_value(repo):
-    mu = {"near": 0.1, "far": 1}
+def test_a_task_of_another_study_or_tier_may_have_a_value(repo):
+    """One knob serves all studies of a paper."""
+    mu = {"near": 0.1, "far": 1, "apart": 2}
     path = repo(methods={"FedProx": {"mu": mu}}, tiny={"tasks": ["far"]})
     assert hyper(path, tier="tiny") == {"far": [("", 1)]}
