@@ -13,7 +13,8 @@ def test_bytes_of_a_round_on_the_digits():
         1,
         ("FedAvg", "FedPer", "FedAS", "LG-FedAvg", "Local", "FedProto"),
     )
-    body, head = 4 * (64 * 32 + 32), 4 * (32 * 10 + 10)
+    body = 4 * (64 * 64 + 64 + 64 * 32 + 32)  # two hidden layers
+    head = 4 * (32 * 10 + 10)
     up = t.bytes_up
     # + the number of rows
     assert up["FedAvg"] == body + head + 4 and t.bytes_down["FedAvg"] == body + head
