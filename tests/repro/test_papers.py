@@ -37,8 +37,8 @@ def test_papers_come_in_the_order_that_they_give_themselves():
 @pytest.mark.parametrize(
     "change, word",
     [
-        (("rule: best_val", "rules: best_val"), "unknown field 'rules'"),
-        (("rule: best_val\n", ""), "rule is missing"),
+        (("rule: last10_mean", "rules: last10_mean"), "unknown field 'rules'"),
+        (("rule: last10_mean", "# none"), "rule is missing"),
         (("order: 1", "order: 3"), "same order"),
     ],
 )
