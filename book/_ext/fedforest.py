@@ -115,8 +115,10 @@ class Forest(Table):
         name = " ".join(self.arguments)
         rows = [r for r in self.rows("claims") if name in ("", r["paper"], r["family"])]
         marks, drawn = forests(self, rows)
-        if name and not drawn:
+        if name and not rows:
             return self.fail("{forest}: no effect to draw for %r", name)
+        if name and not drawn:  # at tier tiny
+            return [raw("<p>No interval to draw: too few seeds here.</p>")]
         if name:
             return [raw(marks + "".join(drawn))]
         out = [raw(marks)]
