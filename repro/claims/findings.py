@@ -176,9 +176,13 @@ def decisive(parts, holds):
 
 
 def too_little(parts, holds):
-    """The end of evidence that refutes a part, but not after Holm's correction."""
-    open_still = holds == "undecided" and any(f.holds == "no" for f in parts)
-    return f"; too little for one of {len(parts)}" if open_still else ""
+    """The end of evidence that refutes a part, but not after Holm's correction; where
+    all are alike, by less than the margin.
+    """
+    if holds not in ("undecided", "alike") or all(f.holds != "no" for f in parts):
+        return ""
+    within = "; within the margin" if holds == "alike" else ""
+    return f"{within}; too little for one of {len(parts)}"
 
 
 def max_needs(parts):
