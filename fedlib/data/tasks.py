@@ -32,6 +32,7 @@ from .features import features
 from .glyphs import glyphs
 from .mnist import mnist
 from .mnist5k import digit_pairs, digit_sites, mnist5k
+from .mnist_domains import colored, rotated
 from .office10 import office10
 from .partition import (
     by_domain,
@@ -50,6 +51,8 @@ SOURCES = {
     "mnist5k": mnist5k,
     "digit_sites": digit_sites,
     "digit_pairs": digit_pairs,
+    "rotated": rotated,
+    "colored": colored,
     "glyphs": glyphs,
     "domains": domains,
     "features": features,

@@ -112,6 +112,8 @@ DATA = {
     "mnist5k": {"pool": 14},
     "digit_sites": {"n": [4] * 5, "manners": MANNERS, "pool": 4},
     "digit_pairs": {"n": 60, "pool": 7},
+    "rotated": {"angles": [0, 30], "pool": 14},
+    "colored": {"pool": 14},
     "glyphs": {"n": 48, "size": 16},
     "domains": {"preset": "PACS", "n": 20, "size": 16},
     "census": {"clients": 4, "n_mean": 60, "n_test": 40},
@@ -135,6 +137,8 @@ PICTURES = [SEEDED, {"split": "test"}, {"warp": 0.25}, {"classes": 5}]
 CHANGES = {
     "mnist5k": [{"noise": 0.3}],
     "digit_sites": [DRAW],
+    "rotated": [DRAW],
+    "colored": [DRAW],
     "synthetic": [DRAW, {"sizes": "lognormal"}, {"alpha": 0.5, "beta": 0.5}],
     "glyphs": [
         *PICTURES,

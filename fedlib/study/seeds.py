@@ -25,6 +25,8 @@ DRAWS = {  # sources that draw their data -> the argument that says which draw
     "synthetic": "draw",
     "census": "draw",
     "digit_sites": "draw",
+    "rotated": "draw",
+    "colored": "draw",
     "glyphs": "seed",
     "domains": "seed",
 }

@@ -54,18 +54,21 @@ class Cell:
 
 
 # ---------------------------------------------------------------- hyper-parameters
-def settings(kwargs, paper, tier="paper", task="", tasks=(), at=""):
+def settings(kwargs, paper, tier="paper", task="", tasks=(), at="", point=""):
     """One method's entry -> [(setting, hyper-parameters)].
 
     Lists span a grid; a list of entries is variants. A value "$name" is the paper's
     knob of that name, a value {small: 2, paper: 5} that of the tier, a value
-    {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's `tasks`; the
-    latter two are no variants and not named in the setting, unless they are lists.
+    {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's `tasks`, and a
+    value {guest=photo: 0.05, guest=sketch: 0.1} that of the `point` of the task's grid;
+    the latter three are no variants and not named in the setting, unless they are
+    lists.
     """
     out, several = [], isinstance(kwargs, list)
     for entry in kwargs if several else [kwargs]:
         entry = given(entry or {}, paper)
-        chosen = {k: choose(k, v, tier, task, tasks, at) for k, v in entry.items()}
+        where = tier, task, point, tasks, at
+        chosen = {k: choose(k, v, *where) for k, v in entry.items()}
         fixed = {k for k in entry if entry[k] is not chosen[k]}
         axes = [k for k, v in chosen.items() if isinstance(v, list)]
         named = [k for k in entry if k in axes or (several and k not in fixed)]
@@ -75,11 +78,15 @@ def settings(kwargs, paper, tier="paper", task="", tasks=(), at=""):
     return out
 
 
-def choose(name, value, tier, task, tasks, at):
-    """What a hyper-parameter by tier or by task is here; others as they are."""
+def choose(name, value, tier, task, point, tasks, at):
+    """What a hyper-parameter by tier, task or point is here; others as they are."""
     if not isinstance(value, dict) or "name" in value:
         return value
     at = f"{at}: {name} = {value}".removeprefix(": ")
+    if point and all("=" in str(k) for k in value):
+        if point not in value:
+            raise ValueError(f"{at} has no value for {point!r} of {task}; give one")
+        return choose(name, value[point], tier, task, "", tasks, at)
     odd = [k for k in value if k not in TIERS and k not in tasks]
     if odd:
         raise ValueError(
@@ -96,7 +103,7 @@ def choose(name, value, tier, task, tasks, at):
         raise ValueError(f"{at} has no value for the task {task!r}; give one")
     else:
         inner = value[task]
-    return choose(name, inner, tier, task, tasks, at)
+    return choose(name, inner, tier, task, point, tasks, at)
 
 
 def word(k, v):
@@ -138,7 +145,8 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
             seeds = seeds_.grown(seeds, more[dataset], at)
         for where, spec in points(parts(own, study, dataset)):
             tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in seeds}
-            for method, how, kw in methods_on(dataset, study, p, tier, at, every):
+            here = dataset, where
+            for method, how, kw in methods_on(here, study, p, tier, at, every):
                 setting = ";".join(filter(None, (where, how)))
                 out += [
                     Cell(*what, method, setting, seed, kind, *as_text(t, kw))
@@ -153,12 +161,15 @@ def datasets(paper):
     return {k: [*plain(own(s), "small", k)] for k, s in paper["studies"].items()}
 
 
-def methods_on(dataset, study, paper, tier, at, tasks=()):
-    """(method, setting, hyper-parameters) of all that run on a data set."""
+def methods_on(here, study, paper, tier, at, tasks=()):
+    """(method, setting, hyper-parameters) of all that run here: (data set, point of its
+    grid).
+    """
+    dataset, point = here
     for method, entry in study["methods"].items():
         found(method, METHODS, f"{at} names the method")
         if dataset not in study.get("without", {}).get(method, ()):
-            where = dataset, tasks, f"{at}.methods.{method}"
+            where = dataset, tasks, f"{at}.methods.{method}", point
             for setting, kwargs in settings(entry, paper, tier, *where):
                 yield method, setting, kwargs
 

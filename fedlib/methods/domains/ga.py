@@ -18,14 +18,14 @@ class GA(Gapped):
     Generalization Adjustment. CVPR 2023, and its released code. G_i: the gap of the
     model that client i downloads against its own of the round before (`Gapped`).
 
-        a_i <- a_i + step (1 - t/R) / C  G_i / max_j |G_j|                         eq:ga
+        a_i <- a_i + step (1 - (t - 2)/R) / C  G_i / max_j |G_j|                   eq:ga
 
     then clipped to [0, 1], over its sum. The released code subtracts no mean: gaps of
     one sign move all weights the same way and only the last division makes the step
     relative. centre = True takes G_i - mean G, as the formula of the paper is
-    remembered. 1 / C is a hard-coded 1/3 there, the first step a little above `step`,
-    the last a little above 0. Equal weights stay if all gaps are 0. A weight can reach
-    0.
+    remembered. 1 / C is a hard-coded 1/3 there. Its first step, of round t = 1, is
+    step (1 + 1/R), as released; falling = "to zero" has 1 - t/R. Equal weights
+    stay if all gaps are 0. A weight can reach 0.
     """
 
     card = Card(
@@ -58,6 +58,12 @@ class GA(Gapped):
         choices=(True, False),
         source="released code",
     )
+    falling: str = hp(
+        "released",
+        "how the step of the weights falls: as released, or to 0 after the last round",
+        choices=("released", "to zero"),
+        source="released code",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,7 +71,8 @@ class GA(Gapped):
 
     def aggregate(self, server, up, r):
         G, a = up["gap"] - up["gap"].mean() if self.centre else up["gap"], server["a"]
-        z, eta = G / G.abs().max().clamp(min=1e-6), self.step_size * (1 - r.t / r.R)
+        t = r.t - 2 if self.falling == "released" else r.t
+        z, eta = G / G.abs().max().clamp(min=1e-6), self.step_size * (1 - t / r.R)
         a = simplex.additive(a, z, eta) if r.t else a  # eq:ga
         w = self.combine(server["w"], up["w"], a)
         return {"w": w, "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}

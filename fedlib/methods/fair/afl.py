@@ -25,8 +25,8 @@ class AFL(FedAvg):
         lam <- the point of the simplex nearest to lam + gamma F        eq:afl-mixture
         avg <- (t avg + w) / (t + 1)                                    eq:afl-average
 
-    avg is the model that is scored, and is downloaded for that only. gamma = 0 keeps
-    equal weights.
+    avg is the model that is scored, and is downloaded for that only; after few rounds
+    it lags behind w, which `scored` = "last" scores. gamma = 0 keeps equal weights.
     """
 
     card = Card(
@@ -46,6 +46,13 @@ class AFL(FedAvg):
         range=(0, math.inf),
         grid=(0.01, 0.1, 0.5),
         source="grid behind FedFV's published result records",
+    )
+    scored: str = hp(
+        "average",
+        "the model that is scored: the running average, or the last one",
+        choices=("average", "last"),
+        source="the paper: average",
+        absent="average",
     )
 
     def server(self, w, r):
@@ -75,4 +82,5 @@ class AFL(FedAvg):
         return {"w": w, "avg": avg, "lam": lam, "log": {"weight": p}}
 
     def views(self, down, mine, shard):
-        return {"global": self.task.net(down["avg"])}
+        scored = {"average": "avg", "last": "w"}[self.scored]
+        return {"global": self.task.net(down[scored])}

@@ -9,6 +9,7 @@ import torch
 
 from ...core.local import sgd
 from ...core.method import Card, hp
+from ...core.random import fold, tag, uniform
 from ...core.task import Fitted
 from ...core.tree import add, where
 from ..base.fedavg import FedAvg
@@ -48,6 +49,14 @@ class PLGULF(LayerWise, FedAvg):
         range=(-1, math.inf),
         grid=(0, 1, 5, 10),
         source="the paper, 6.3: 5 of ResNet-18's layers",
+    )
+    keep: str = hp(
+        "moved",
+        "which D layers are personal: those that moved most, the last or the first of "
+        "the network, or others by chance in every training",
+        choices=("moved", "last", "first", "random"),
+        source="equation 6: moved; the others are controls",
+        absent="moved",
     )
     perturb: str = hp(
         "all",
@@ -119,17 +128,27 @@ class PLGULF(LayerWise, FedAvg):
         seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
         return {"w": w, "seen": seen}
 
-    def start(self, w, mine):
-        """(theta_i at the start of a round, scores s [L], personal layers [L])."""
+    def start(self, w, mine, key):
+        """(theta_i at the start of a round, scores s [L], personal layers [L]).
+
+        key: the client's, of this round; of it only keep = "random" makes use.
+        """
         m, seen = self.movement(mine["w"], w), mine["seen"] | (self.first == "initial")
         D = self.D if self.D >= 0 else min(5, max(1, self.L // 4))
-        own = largest(m, D) & seen & (m.sum() > TINY)
+        own = largest(self.order(m, key), D) & seen & (m.sum() > TINY)
         equal = torch.ones_like(m)
         s = torch.where(seen & (not self.uniform), self.scores(m), equal)
         return mix(own, mine["w"], w, self.units(w)), s, own  # eq:plgu-mix
 
+    def order(self, m, key):
+        """[L]: the D layers with the largest values are personal; m: movements [L]."""
+        if self.keep == "random":
+            return uniform(fold(key, tag("keep")), (len(m),))
+        at = torch.arange(len(m), device=m.device)
+        return {"moved": m, "last": at, "first": -at}[self.keep]
+
     def local(self, down, mine, shard):
-        theta, s, own = self.start(down["w"], mine)
+        theta, s, own = self.start(down["w"], mine, shard.key)
         personal = own.to(s.dtype)  # [L], 1 for a personal layer
         universal = 1 - personal
         part = {"personal": personal, "universal": universal}.get(self.perturb)
@@ -158,5 +177,5 @@ class PLGULF(LayerWise, FedAvg):
         return {
             "global": task.net(w),
             "personal": Fitted(task, lambda: where(mine["seen"], mine["w"], w)),
-            "refreshed": Fitted(task, lambda: self.start(w, mine)[0]),
+            "refreshed": Fitted(task, lambda: self.start(w, mine, shard.key)[0]),
         }

@@ -1,0 +1,103 @@
+"""Digits in domains, as DomainBed has them: turned by an angle of the domain's own, or
+coloured by a rule of the domain's own.
+
+RotatedMNIST: Ghifary, Kleijn, Zhang, Balduzzi. Domain Generalization for Object
+Recognition with Multi-Task Autoencoders. ICCV 2015. ColoredMNIST: Arjovsky, Bottou,
+Gulrajani, Lopez-Paz. Invariant Risk Minimization. 2019. Both as in Gulrajani,
+Lopez-Paz. In Search of Lost Domain Generalization. ICLR 2021, whose code is DomainBed;
+ours are 5,000 images of MNIST (`mnist5k`), none of them in two domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..core.pool import Pool
+from ..nets.vision import ensure_torchvision
+from .mnist5k import images, pooled
+
+ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
+FLIPS = (0.1, 0.2, 0.9)  # how often the colour contradicts the label
+WRONG = 0.25  # so many labels of ColoredMNIST are turned round
+
+
+def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> Pool:
+    """RotatedMNIST: a domain for each angle, x [N, 1, 28 / pool, 28 / pool], digit y.
+
+    angles  in degrees, counter-clockwise; corners become black
+    pool    a pixel is the mean of pool x pool pixels, after the turn
+    draw    which image is in which domain; each is in one
+    """
+    refuse(angles, "rotated", "angles", "[0, 45]", -360, 360)
+    ensure_torchvision()  # torchvision is imported after it
+    from torchvision.transforms.functional import InterpolationMode, rotate
+
+    (x, y), parts = images(), dealt(len(angles), draw)
+    bilinear = InterpolationMode.BILINEAR
+    turned = [rotate(x[r], a, bilinear) for a, r in zip(angles, parts, strict=True)]
+    names = [f"{a:g}" for a in angles]
+    return domains("RotatedMNIST", pooled(torch.cat(turned), pool), y, 10, parts, names)
+
+
+def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Pool:
+    """ColoredMNIST: is the digit below five? x [N, 2, 28 / pool, 28 / pool], red and
+    green, one of which is black; y 0 or 1.
+
+    A quarter of the labels is wrong, so a model that goes by the shape is right on 75 %
+    at most. The colour is the label but for a share of the images, flips[k] in domain
+    k, and so a better guide in the first two domains and a misleading one in the third.
+    draw: which image is where, the wrong labels, and the colours.
+    """
+    refuse(flips, "colored", "flips", "[0.1, 0.9]", 0, 1)
+    (x, digit), parts = images(), dealt(len(flips), draw)
+    x, rng = pooled(x, pool), np.random.RandomState([draw, 1])
+    chance = lambda p: torch.from_numpy(rng.random_sample(len(digit)) < p)
+    y = ((digit < 5) ^ chance(WRONG)).long()
+    found = []
+    for p, r in zip(flips, parts, strict=True):
+        colour = y[r] ^ chance(p)[r].long()
+        red, green = (colour == 0), (colour == 1)
+        channels = torch.stack([red, green], 1)[:, :, None, None]
+        found.append(x[r] * channels)
+    names = [f"{100 - 100 * p:+g}%" if p <= 0.5 else f"{-100 * p:+g}%" for p in flips]
+    return domains("ColoredMNIST", torch.cat(found), y, 2, parts, names)
+
+
+def dealt(n, draw):
+    """The 5,000 images dealt to n domains in turn, in an order of this draw's."""
+    order = np.random.RandomState(draw).permutation(len(images()[1]))
+    return [torch.from_numpy(order[k::n].copy()) for k in range(n)]
+
+
+def domains(name, x, y, K, parts, names):
+    """The Pool of domains: x in the order of the parts, y [5000] of all images."""
+    owner = torch.cat([torch.full((len(r),), k) for k, r in enumerate(parts)])
+    return Pool(
+        name=f"{name} of 5,000 digits",
+        x=x,
+        y=y[torch.cat(parts)],
+        K=K,
+        kind="real",
+        owner=owner,
+        owners=tuple(names),
+    )
+
+
+def refuse(values, source, name, example, low, high):
+    """ValueError unless these are two or more different numbers from low to high."""
+    listed = isinstance(values, (list, tuple)) and len(values) > 1
+    numbers = listed and all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) for v in values
+    )
+    if not numbers or not all(low <= v <= high for v in values):
+        raise ValueError(
+            f"{source}: {name} = {values!r}; give two or more numbers from {low} to "
+            f"{high}, one for each domain, as in {name}={example}"
+        )
+    if len(set(values)) < len(values):
+        raise ValueError(
+            f"{source}: {name} = {values}; two domains are the same, give each its own"
+        )
