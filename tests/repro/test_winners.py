@@ -44,5 +44,6 @@ def test_the_mean_over_seeds_wins_on_each_task_and_the_first_of_equals():
         {("a", 0.1): [70, 72], ("a", 1): [60, 90], ("b", 0.1): [5], ("b", 1): [5]}
     )
     won = winners(run)
-    assert won == {"q-FedAvg": {"a": {"q": 1, "W": 10}, "b": {"q": 0.1, "W": 10}}}
+    a, b = {"q": 1, "W": 10}, {"q": 0.1, "W": 10}
+    assert won == {"q-FedAvg": {"a": {"": a}, "b": {"": b}}}
     assert by_task(won) == {"q-FedAvg": {"q": {"a": 1, "b": 0.1}, "W": 10}}

@@ -21,7 +21,7 @@ def test_the_tuned_values_are_the_winners_of_the_grid(tmp_path):
         (method, dataset) for method in won for dataset in won[method]
     }
     for c in tuned:
-        values, best = json.loads(c.kwargs), won[c.method][c.dataset]
+        values, best = json.loads(c.kwargs), won[c.method][c.dataset][""]
         assert {k: values[k] for k in best} == best, (c.method, c.dataset)
 
 
