@@ -22,10 +22,12 @@ from repro.claims import (
     say,
     some,
     strongest,
+    sure,
     throughout,
 )
 from repro.claims.declared import test_of
 from repro.ledger import reported_by
+from repro.metrics import METRICS
 
 MEAN, LOW, TOP = "acc_mean_pct", "acc_lowest5_pct", "acc_top5_pct"
 LF, GREP, GHN = PLGU = ("PLGU-LF", "PLGU-GRep", "PLGU-GHN")
@@ -105,6 +107,20 @@ def over(metric, place, run, others, what="other values"):
     """A run is better than each of several others, {name: run}."""
     tests = {at: better(metric, place, run, b) for at, b in others.items()}
     return lambda v: strongest(v, tests, what)
+
+
+def same_run(place, a, b):
+    """Two runs agree in every number of every seed, bit for bit."""
+
+    def test(v):
+        x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
+        if len(x) < LEAST:
+            raise NotRun(f"{LEAST} seeds of {a['study']} {place}")
+        same = (x == y).sum()
+        said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
+        return sure(v.same(place, a, b), said)
+
+    return test
 
 
 # ---------------------------------------------------------------- printed numbers
