@@ -72,8 +72,8 @@ def settings(kwargs, paper, tier="paper", task="", tasks=(), at="", point=""):
         fixed = {k for k in entry if entry[k] is not chosen[k]}
         axes = [k for k, v in chosen.items() if isinstance(v, list)]
         named = [k for k in entry if k in axes or (several and k not in fixed)]
-        for point in itertools.product(*[chosen[k] for k in axes]):
-            full = chosen | dict(zip(axes, point))
+        for values in itertools.product(*[chosen[k] for k in axes]):
+            full = chosen | dict(zip(axes, values))
             out.append((";".join(word(k, full[k]) for k in named), full))
     return out
 
