@@ -18,7 +18,7 @@ class PromptFL(Uniform):
     Prompts Instead of Models - Federated Learning in Age of Foundation Model. IEEE
     Transactions on Mobile Computing, 2024.
 
-        t_k    = text tower([start] ctx_1 ... ctx_M [class k] . [end])
+        t_k    = text tower([start] ctx_1 ... ctx_V [class k] . [end])
                                                               eq:promptfl-prompt
         F_i    = mean cross-entropy of softmax_k(s cos(z, t_k))
                                                               eq:promptfl-loss
@@ -26,13 +26,13 @@ class PromptFL(Uniform):
         ctx_i <- ctx_i - lr_t grad F_i(ctx_i)                 eq:promptfl-step
         ctx   <- 1/M sum_i ctx_i                              eq:promptfl-average
 
-    t_k is made by the text tower, in the network Prompts. The step size falls over all
-    R rounds, once a round; every client starts each round with no momentum. In the
-    released code one optimiser serves all clients in turn: momentum passes from each to
-    the next, and the cosine, five passes long, falls for one client and rises for the
-    next, which trains at 1/3 of the other's mean step. It also appends the clients'
-    tensors to a list that is never emptied, so round t averages the models of all
-    rounds so far. Here a round averages its own models only.
+    t_k is made by the text tower, in the network Prompts of V vectors. The step size
+    falls over all R rounds, once a round; every client starts each round with no
+    momentum. In the released code one optimiser serves all clients in turn: momentum
+    passes from each to the next, and the cosine, five passes long, falls for one client
+    and rises for the next, whose mean step is a third of the other's. It also appends
+    the clients' tensors to a list that is never emptied, so round t averages the models
+    of all rounds so far. Here a round averages its own models only.
     """
 
     card = Card(
