@@ -153,8 +153,8 @@ def where(c, v, tier):
     """The columns that say what a claim was tested on; v: the Values that it saw."""
     if v is None:
         return {"data": "", "tier": tier, "runs": ""}
-    places = papers.main_datasets(c.paper) if c.place == "all" else [c.place]
-    kinds = {v.kind(p, c.study) for p in places} - {""} if tier else ()
+    at = v.asked if c.place == "all" else [(c.study, c.place)]
+    kinds = {v.kind(place, study) for study, place in at} - {""} if tier else ()
     runs = " ".join(f"{study}:{dataset}" for study, dataset in sorted(v.asked))
     return {"data": ", ".join(sorted(kinds)), "tier": tier, "runs": runs}
 
