@@ -604,3 +604,85 @@ def test_weights_by_rank():
     assert torch.equal(m.moved(a, torch.ones(4), 0.5), a)
     assert torch.equal(m.moved(a, G, 0.5), m.moved(a, 10 * G, 0.5))
     assert m.moved(a, G, 0.5).argmax() == 3
+
+
+# prompts
+
+
+def contrastive(S):
+    """The two halves of the published loss of scaled cosines S [B, B], image to
+    sentence and sentence to image."""
+    cross_entropy, i = torch.nn.functional.cross_entropy, torch.arange(len(S))
+    return cross_entropy(S, i), cross_entropy(S.T, i)
+
+
+def by_sentence(loss, S):
+    """The gradient of a loss of one sentence's scaled cosines S [images]."""
+    S = tensor(S).requires_grad_()
+    loss(S).backward()
+    return S.grad
+
+
+def test_two_pairs_by_hand():
+    for s, want in ((1, 3 / 4), (2, 9 / 10)):
+        halves = contrastive(s * math.log(3) * torch.eye(2, dtype=torch.float64))
+        assert np.allclose(halves, -math.log(want))
+    assert round(-math.log(3 / 4), 2) == 0.29 and round(-math.log(9 / 10), 2) == 0.11
+
+
+def test_the_better_image_is_pushed_away_also_with_equal_shares():
+    S = [math.log(3), 0]  # two images of one sentence
+    published = by_sentence(lambda s: -s.log_softmax(0).sum(), S)
+    shares = by_sentence(lambda s: -s.log_softmax(0).mean(), S)
+    assert np.allclose(published, [1 / 2, -1 / 2])
+    assert np.allclose(shares, [1 / 4, -1 / 4])
+
+
+def test_together_nobody_is_pushed_away():
+    together = lambda s: -s.log_softmax(0)[:2].logsumexp(0)
+    assert np.allclose(by_sentence(together, [math.log(3), 0]), 0)  # no others there
+    g = by_sentence(together, [math.log(3), 0, 0, 0])  # two images of other classes
+    p = tensor([3, 1, 1, 1]) / 6
+    assert np.allclose(g[:2], p[:2] - p[:2] / p[:2].sum())
+    assert (g[:2] < 0).all() and (g[2:] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "y, floor",
+    [([0, 0, 0, 0, 1, 1, 2, 3], 10 / 8 * math.log(2)), ([0] * 8, math.log(8))],
+)
+def test_the_floor_of_a_batch(y, floor):
+    """Perfect features leave the published loss there."""
+    y = torch.tensor(y)
+    same = (y[:, None] == y).double()
+    assert np.allclose(contrastive(1000 * same), floor)
+    assert round(10 / 8 * math.log(2), 2) == 0.87 and round(math.log(8), 2) == 2.08
+
+
+def test_the_merged_loss_on_the_page():
+    page, names = (ROOT / "book" / "prompts.md").read_text(), {}
+    exec(re.search(r"```python\n(import torch.*?)```", page, re.DOTALL)[1], names)
+    [names[k]() for k in list(names) if k.startswith("test_")]
+    assert "merged" in names
+
+
+def test_numbers_of_an_adapter_and_a_prompt():
+    assert 2 * 512**2 + 2 * 512 == 525_312 and 16 * 512 == 8_192
+    adapter, prompt = 2 * 768**2 + 2 * 768, 16 * 768
+    assert (adapter, prompt) == (1_181_184, 12_288)
+    assert min(K for K in range(1, 200) if K * prompt > adapter) == 97
+
+
+def test_a_schedule_of_all_clients_falls_for_one_and_rises_for_the_next():
+    """PromptFL's released loop: one optimiser, a cosine of five passes."""
+    sgd = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.001)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 5.0)
+    steps = []
+    for _ in range(24):  # after the first pass, which takes 0.00001
+        steps.append(sgd.param_groups[0]["lr"])
+        sgd.step()
+        cosine.step()
+    each = np.reshape([1e-5, *steps], (5, 5))  # clients x passes
+    assert (np.diff(each[2]) < 1e-12).sum() == 3 and each[2, -1] < each[2, 0]
+    assert each[1, -1] > each[1, 0] and each[3, -1] > each[3, 0]
+    assert np.isclose(each[3].mean() / each[2].mean(), 0.31, atol=0.005)

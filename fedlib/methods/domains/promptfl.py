@@ -18,17 +18,21 @@ class PromptFL(Uniform):
     Prompts Instead of Models - Federated Learning in Age of Foundation Model. IEEE
     Transactions on Mobile Computing, 2024.
 
-        t_k    = text tower([start] ctx_1 ... ctx_M [class k] . [end])
-        eq:promptfl-prompt F_i    = mean cross-entropy of softmax_k(s cos(z, t_k))
-        eq:promptfl-loss lr_t   = lr (1 + cos(pi t / R)) / 2 ctx_i <- ctx_i - lr_t grad
-        F_i(ctx_i)                        eq:promptfl-step ctx   <- 1/M sum_i ctx_i
-        eq:promptfl-average
+        t_k    = text tower([start] ctx_1 ... ctx_V [class k] . [end])
+                                                              eq:promptfl-prompt
+        F_i    = mean cross-entropy of softmax_k(s cos(z, t_k))
+                                                              eq:promptfl-loss
+        lr_t   = lr (1 + cos(pi t / R)) / 2
+        ctx_i <- ctx_i - lr_t grad F_i(ctx_i)                 eq:promptfl-step
+        ctx   <- 1/M sum_i ctx_i                              eq:promptfl-average
 
-    t_k is made by the text tower, in the network Prompts. The step size falls over all
-    R rounds, once a round. The released code starts its schedule anew in every round,
-    each time with one epoch at 1e-5 that changes next to nothing; and it appends the
-    clients' tensors to a list that is never emptied, so round t averages the models of
-    all rounds so far. Here a round averages its own models only.
+    t_k is made by the text tower, in the network Prompts of V vectors. The step size
+    falls over all R rounds, once a round; every client starts each round with no
+    momentum. In the released code one optimiser serves all clients in turn: momentum
+    passes from each to the next, and the cosine, five passes long, falls for one client
+    and rises for the next, whose mean step is a third of the other's. It also appends
+    the clients' tensors to a list that is never emptied, so round t averages the models
+    of all rounds so far. Here a round averages its own models only.
     """
 
     card = Card(
