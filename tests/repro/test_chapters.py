@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,14 @@ from fedlib.data import tasks
 from fedlib.measures.selection import RULES
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
+from fedlib.methods.domains.faa import FAA
 from fedlib.methods.fair.fedga import gini
 from fedlib.methods.fair.fedmgda import min_norm
 from fedlib.methods.flat.plgu import TINY, spread
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.methods.groups.equfl import EquFL
 from fedlib.methods.make import make
+from fedlib.pieces import simplex
 from repro import papers
 
 
@@ -561,6 +564,128 @@ def test_clients_in_turns_train_as_often():
     turns = lambda t: [(3 * t + k) % 10 for k in range(3)]
     rec = run(METHODS["FedAvg"](task), rounds=10, cohort=turns)
     assert (np.bincount(rec.logs["cohort"].ravel().astype(int)) == 3).all()
+
+
+# domains and FFT-GP
+
+
+def left_of(w, c, meta, lr, ahead=0.0):
+    """What a local step leaves of the weight w, on rows whose loss is c w^2 / 2."""
+    m = make("FFT-GP", toy(), lr=lr, meta=meta, ahead=ahead, lam=0.0)
+    w, loss = {"w": tensor(w)}, lambda w, b: c * w["w"] ** 2 / 2
+    (shard,) = m.task.shards(0, 0, 1, torch.tensor([0]), {})
+    g = m.direction(loss, w)(w, shard.all("all"))
+    return float(w["w"] - lr * g["w"])
+
+
+@pytest.mark.parametrize(
+    ("meta", "lr", "ahead", "flat", "steep"),
+    [
+        ("none", 0.1, 0.01, 0.9, 0.0),
+        ("none", 0.2, 0.01, 0.8, -1.0),
+        ("mldg", 0.1, 0.01, 0.801, -0.9),
+        ("mldg", 0.1, 0.1, 0.81, 0.0),
+    ],
+)
+def test_the_meta_step_is_a_longer_step_that_steep_ground_shortens(
+    meta, lr, ahead, flat, steep
+):
+    assert left_of(1.0, 1, meta, lr, ahead) == pytest.approx(flat)
+    assert left_of(1.0, 10, meta, lr, ahead) == pytest.approx(steep, abs=1e-12)
+
+
+@pytest.mark.parametrize(("meta", "limit"), [("none", 0.2), ("mldg", 2 / 19)])
+def test_the_meta_step_leaves_the_valley_at_half_the_rate(meta, limit):
+    assert abs(left_of(1.0, 10, meta, 0.99 * limit, 0.01)) < 1
+    assert abs(left_of(1.0, 10, meta, 1.01 * limit, 0.01)) > 1
+
+
+def weighed(name, gap, a, t=2, R=10, centres=((0.0,), (1.0,), (3.0,)), **kw):
+    """Weights after round t of a rule of gaps that has the weights a, the clients' own
+    models at the centres; a trial is answered with its gap |w - c_i|^2 / 2.
+    """
+    m, c = make(name, quadratic(centres), **kw), tensor(centres)
+    asked = lambda _, trial: {"gap": (trial["w"]["w"] - c).square().sum(1) / 2}
+    r = SimpleNamespace(t=t, R=R, ask=asked)
+    server = {"w": {"w": c[0]}, "a": tensor(a), "smooth": tensor(gap)}
+    up = {"w": {"w": c}, "gap": tensor(gap), "n": torch.ones(len(c))}
+    return m.aggregate(server, up, r)["a"]
+
+
+THIRDS = [1 / 3] * 3
+
+
+def test_a_mirror_step_by_hand():
+    G, a = tensor([0.8, 0.1, 0.0]), tensor(THIRDS)
+    new = METHODS["FAA"]().moved(a, G, 0.5)
+    factor = tensor([1 / 2, -1 / 3, -1 / 2]).exp()
+    assert torch.allclose(new, factor / factor.sum())
+
+
+def test_the_step_of_ga_by_hand():
+    new = weighed("GA", [0.8, 0.1, 0.0], THIRDS)
+    assert torch.allclose(new, tensor([48, 41, 40]) / 129)
+    alike = [0.3] * 3
+    new = weighed("GA", alike, [0.5, 0.25, 0.25])
+    assert torch.allclose(new, tensor([34, 19, 19]) / 72)
+    new = weighed("GA", alike, [0.6, 0.3, 0.1])
+    assert torch.allclose(new, tensor([0.556, 0.306, 0.139]), atol=5e-4)
+    first = weighed("GA", [0.8, 0.1, 0.0], THIRDS, t=1)  # 0.2 (1 + 1/R)
+    share = 1 / 3 + tensor([1, 1 / 8, 0]) * 0.22 / 3
+    assert torch.allclose(first, share / share.sum())
+
+
+@pytest.mark.parametrize("a", [[0.5, 0.25, 0.25], [0.6, 0.3, 0.1]])
+def test_equal_gaps_leave_lagged_weights_alone_and_probing_starts_anew(a):
+    alike = [0.3] * 3
+    assert torch.allclose(weighed("FAA-lagged", alike, a), tensor(a))
+    assert torch.allclose(weighed("GA", alike, a, centre=True), tensor(a))
+    anew = weighed("FAA", alike, a)
+    assert torch.equal(anew, weighed("FAA", alike, THIRDS))
+    assert not torch.allclose(anew, tensor(a), atol=1e-2)
+
+
+def test_no_mixture_reaches_the_star_of_an_obtuse_triangle():
+    c = tensor([[0, 0], [1, 0], [0.5, 0.35]])
+    a, b = c[1] - c[2], c[0] - c[2]
+    assert a @ b < 0  # the angle at the third corner is obtuse
+    gaps = lambda a: (a @ c - c).square().sum(1) / 2
+    bound, free = METHODS["FAA"](), METHODS["FAA"](floor=0.0, ceiling=1e9)
+    a, b = tensor(THIRDS), tensor(THIRDS)
+    for _ in range(200):
+        assert gaps(a).argmin() == gaps(b).argmin() == 2
+        a, b = bound.moved(a, gaps(a), 0.5), free.moved(b, gaps(b), 0.5)
+    assert torch.allclose(b, tensor([0.5, 0.5, 0]), atol=1e-6)
+    assert 0.08 < a[2] < 0.09  # 1/12, over the sum
+
+
+def test_equal_gaps_are_not_equal_losses():
+    F1, F2 = lambda w: 2 * w**2, lambda w: (w - 1) ** 2 / 2
+    assert F1(1 / 3) == pytest.approx(F2(1 / 3))
+    assert 4 * (1 / 5) == pytest.approx(1 - 1 / 5)
+    afl = (math.sqrt(10) - 1) / 3
+    assert F1(afl) == pytest.approx(F2(afl) + 1)
+    assert 0.72 == pytest.approx(afl, abs=0.005)
+    assert F1(1 / 3) == pytest.approx(2 / 9) and F1(afl) > 1
+
+
+@dataclass(frozen=True)
+class FAARank(FAA):
+    """FAA that looks at the order of the gaps only."""
+
+    def moved(self, a, G, eta):
+        below = (G[None] < G[:, None]).sum(1)
+        above = (G[None] > G[:, None]).sum(1)
+        z = (below - above) / max(len(G) - 1, 1)
+        return simplex.bounded(simplex.mirror(a, z, eta), self.floor, self.ceiling)
+
+
+def test_weights_by_rank():
+    m, a = FAARank(), torch.full((4,), 0.25)
+    G = torch.tensor([0.3, 0.1, 0.2, 0.9])
+    assert torch.equal(m.moved(a, torch.ones(4), 0.5), a)
+    assert torch.equal(m.moved(a, G, 0.5), m.moved(a, 10 * G, 0.5))
+    assert m.moved(a, G, 0.5).argmax() == 3
 
 
 # prompts
