@@ -132,6 +132,8 @@ USUAL = {  # source -> partition, network
     "mnist5k": (DIRICHLET, {"name": "MLP", "hidden": 64}),
     "digit_sites": (NATURAL, {"name": "MLP", "hidden": 64}),
     "digit_pairs": (TWENTY, {"name": "MLP", "hidden": 64}),
+    "rotated": (NATURAL, {"name": "MLP", "hidden": 64}),
+    "colored": (NATURAL, {"name": "MLP", "hidden": 64}),
     "glyphs": (DIRICHLET, CNN),
     "cifar10": (HUNDRED, CNN),
     "cifar100": (TWENTY, CNN),

@@ -11,6 +11,7 @@ archive        downloads, checksums, unpacking, pickles read without trust
 synthetic      Synthetic(alpha, beta): a linear teacher for every client
 digits         scikit-learn's handwritten digits
 mnist5k        5,000 images of MNIST: as they are, as sites, as pairs
+mnist_domains  the same images as domains: turned, or coloured
 mnist, cifar10, cifar100, tiny_imagenet        images of one domain
 office10, domainbed                            images of several domains
 glyphs         drawn characters, no download; domains: in the domains of domainbed

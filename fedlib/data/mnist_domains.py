@@ -20,18 +20,19 @@ from ..nets.vision import ensure_torchvision
 from .mnist5k import images, pooled
 
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
-FLIPS = (0.1, 0.2, 0.9)  # how often the colour contradicts the label
-WRONG = 0.25  # so many labels of ColoredMNIST are turned round
+FLIPS = (0.1, 0.2, 0.9)  # share of a domain's images whose colour is not their label
+WRONG = 0.25  # share of ColoredMNIST's labels that are not their image's
 
 
 def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> Pool:
-    """RotatedMNIST: a domain for each angle, x [N, 1, 28 / pool, 28 / pool], digit y.
+    """RotatedMNIST: a domain for each angle, x [5000, 1, 28 / pool, 28 / pool], y the
+    digit. A turned pixel is bilinear between its four neighbours.
 
-    angles  in degrees, counter-clockwise; corners become black
+    angles  in degrees, counter-clockwise; what comes in at the corners is black
     pool    a pixel is the mean of pool x pool pixels, after the turn
-    draw    which image is in which domain; each is in one
+    draw    which images are in which domain; each is in one
     """
-    refuse(angles, "rotated", "angles", "[0, 45]", -360, 360)
+    refuse(angles, "rotated", "angles", "[0, 45]", 0, 359)
     ensure_torchvision()  # torchvision is imported after it
     from torchvision.transforms.functional import InterpolationMode, rotate
 
@@ -43,13 +44,16 @@ def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> P
 
 
 def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Pool:
-    """ColoredMNIST: is the digit below five? x [N, 2, 28 / pool, 28 / pool], red and
-    green, one of which is black; y 0 or 1.
+    """ColoredMNIST: x [5000, 2, 28 / pool, 28 / pool], red and green, one of them
+    black; label y: 1 for a digit below five, else 0, and wrong for a quarter of them.
 
-    A quarter of the labels is wrong, so a model that goes by the shape is right on 75 %
-    at most. The colour is the label but for a share of the images, flips[k] in domain
-    k, and so a better guide in the first two domains and a misleading one in the third.
-    draw: which image is where, the wrong labels, and the colours.
+    So a model that goes by the shape is right on 75 % at most. The colour, green for 1,
+    is the label but for flips[k] of the images of domain k: a better guide than the
+    shape in the first two domains, and a misleading one in the third.
+
+    flips   one share for each domain
+    pool    a pixel is the mean of pool x pool pixels
+    draw    which images are in which domain, the wrong labels, the colours
     """
     refuse(flips, "colored", "flips", "[0.1, 0.9]", 0, 1)
     (x, digit), parts = images(), dealt(len(flips), draw)
@@ -67,13 +71,17 @@ def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Poo
 
 
 def dealt(n, draw):
-    """The 5,000 images dealt to n domains in turn, in an order of this draw's."""
+    """Numbers of the 5,000 images, dealt in turn to n domains in the order of a draw.
+    Raises ValueError.
+    """
+    if not isinstance(draw, int) or draw < 0:
+        raise ValueError(f"draw = {draw!r}: give a whole number >= 0")
     order = np.random.RandomState(draw).permutation(len(images()[1]))
     return [torch.from_numpy(order[k::n].copy()) for k in range(n)]
 
 
 def domains(name, x, y, K, parts, names):
-    """The Pool of domains: x in the order of the parts, y [5000] of all images."""
+    """The Pool of domains: x as the parts lie, y [5000] as the images lie."""
     owner = torch.cat([torch.full((len(r),), k) for k, r in enumerate(parts)])
     return Pool(
         name=f"{name} of 5,000 digits",
@@ -87,7 +95,9 @@ def domains(name, x, y, K, parts, names):
 
 
 def refuse(values, source, name, example, low, high):
-    """ValueError unless these are two or more different numbers from low to high."""
+    """ValueError unless these are two or more numbers from low to high, and differ
+    where they are written, as the names of domains.
+    """
     listed = isinstance(values, (list, tuple)) and len(values) > 1
     numbers = listed and all(
         isinstance(v, (int, float)) and not isinstance(v, bool) for v in values
@@ -97,7 +107,7 @@ def refuse(values, source, name, example, low, high):
             f"{source}: {name} = {values!r}; give two or more numbers from {low} to "
             f"{high}, one for each domain, as in {name}={example}"
         )
-    if len(set(values)) < len(values):
+    if len({f"{v:g}" for v in values}) < len(values):
         raise ValueError(
             f"{source}: {name} = {values}; two domains are the same, give each its own"
         )

@@ -239,10 +239,11 @@ def divide(pool, spec, shared=False):
 
 def left_out(pool, spec):
     """The numbers of the owners that never take part: guest = an owner's name, or a
-    list of names.
+    list of names; a name may be a number, as an angle of `rotated` is.
     """
     names = spec.get("guest", [])
-    names = [names] if isinstance(names, str) else list(names)
+    names = names if isinstance(names, (list, tuple)) else [names]
+    names = [str(g) for g in names]
     for g in names:
         if g not in pool.owners:
             raise ValueError(

@@ -83,9 +83,10 @@ def choose(name, value, tier, task, point, tasks, at):
     if not isinstance(value, dict) or "name" in value:
         return value
     at = f"{at}: {name} = {value}".removeprefix(": ")
-    if point and all("=" in str(k) for k in value):
+    if value and all("=" in str(k) for k in value):
         if point not in value:
-            raise ValueError(f"{at} has no value for {point!r} of {task}; give one")
+            here = f"{point!r} of {task}" if point else f"{task}, which has no grid"
+            raise ValueError(f"{at} has no value for {here}; give one")
         return choose(name, value[point], tier, task, "", tasks, at)
     odd = [k for k in value if k not in TIERS and k not in tasks]
     if odd:

@@ -364,6 +364,8 @@ Text
 ```
 ```{claimsummary} fedga
 ```
+```{forest} fedga-alone
+```
 ```{artefacts} fedga
 ```
 ```{deviations} fedga FedGA
@@ -781,6 +783,13 @@ def test_a_long_family_folds(built):
     assert "2 more" in folded and "place 13" in shown
     assert shown.count('<g class="v-yes">') == 12
     assert folded.count('<g class="v-yes">') == 2
+
+
+def test_a_family_without_an_interval_is_no_mistake(built):
+    """At tier tiny no family has one; a family that nobody knows stops the build."""
+    assert "fedga-alone" in built.claims
+    assert built.intro.count("No interval to draw: too few seeds here.") == 1
+    assert "It is lost." not in "".join(plots_of(built.claims).values())
 
 
 def test_every_verdict_has_a_colour_and_a_sign():

@@ -23,9 +23,9 @@ class GA(Gapped):
     then clipped to [0, 1], over its sum. The released code subtracts no mean: gaps of
     one sign move all weights the same way and only the last division makes the step
     relative. centre = True takes G_i - mean G, as the formula of the paper is
-    remembered. 1 / C is a hard-coded 1/3 there. Its first step, of round t = 1, is
-    step (1 + 1/R), as released; falling = "to zero" has 1 - t/R. Equal weights
-    stay if all gaps are 0. A weight can reach 0.
+    remembered. 1 / C is a hard-coded 1/3 there. The first step, in round t = 1, is
+    step (1 + 1/R), as released; falling = "to zero" has 1 - t/R in eq:ga, and begins
+    at step (1 - 1/R). Equal weights stay if all gaps are 0. A weight can reach 0.
     """
 
     card = Card(
@@ -47,7 +47,7 @@ class GA(Gapped):
     )
     step_size: float = hp(
         0.2,
-        "first step of the weights, times C; falls to 0 over the run",
+        "step of the weights, times C; falls over the run, see falling",
         range=(0, math.inf),
         grid=(0.05, 0.1, 0.2),
         source="released code",
@@ -60,7 +60,7 @@ class GA(Gapped):
     )
     falling: str = hp(
         "released",
-        "how the step of the weights falls: as released, or to 0 after the last round",
+        "the step falls to 3/R of itself, as released, or to 1/R: to 0 in round R",
         choices=("released", "to zero"),
         source="released code",
     )

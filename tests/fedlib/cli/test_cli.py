@@ -195,6 +195,9 @@ def test_a_task_description_reaches_source_partition_network_and_task():
         ("digit_sites:pool=4", 5, 49, 10),
         ("digit_sites:n=[90, 60],manners=['turned','uci'],pool=7,draw=1", 2, 16, 10),
         ("digit_pairs:pool=7,n=2000", 20, 32, 100),
+        ("rotated:angles=[0,45,90],pool=4", 3, 49, 10),
+        ("rotated:guest=45,angles=[0,45,90],pool=4", 2, 49, 10),
+        ("colored:pool=4,draw=1", 3, 98, 2),
     ],
 )
 def test_images_of_mnist_need_no_download(task, clients, inputs, classes, capsys):

@@ -29,6 +29,7 @@ from fedlib.methods.fair.fedga import FedGA, gini
 from fedlib.methods.fair.fedgini import FedGini
 from fedlib.methods.fair.fedmgda import min_norm
 from fedlib.methods.make import make
+from fedlib.study.identity import resolved
 
 FAIR = [
     "FedAvg",
@@ -176,6 +177,9 @@ def test_afl_scores_the_running_average_and_finds_the_minimax():
     m, x = make("AFL", task), task.x[:1]
     views = m.views({"w": {"w": tensor([9.0])}, "avg": {"w": tensor([0.0])}}, {}, None)
     assert views["global"](x).argmax() == 0  # right at avg, wrong at w
+    last = make("AFL", task, scored="last").views
+    views = last({"w": {"w": tensor([9.0])}, "avg": {"w": tensor([0.0])}}, {}, None)
+    assert views["global"](x).argmax() == 1
     a = [
         float(
             run(make("AFL", task, gamma=0.02, lr=0.3), rounds=r).state["server"]["w"][
@@ -188,6 +192,19 @@ def test_afl_scores_the_running_average_and_finds_the_minimax():
         "w"
     ]
     assert abs(float(avg) - np.mean(a)) < 1e-12
+
+
+def test_afl_trains_alike_whichever_model_is_scored():
+    a, b = (run(make("AFL", toy(), scored=s), rounds=3) for s in ("average", "last"))
+    assert gap(a.state["server"], b.state["server"]) == 0
+    w = a.state["server"]
+    assert gap(w["w"], w["avg"]) > 1e-4
+    assert (a["pre", "global", "test"][0] == b["pre", "global", "test"][0]).all()
+    said = resolved("AFL", {"gamma": 0.1, "scored": "average"})
+    assert said == resolved("AFL", {"gamma": 0.1})
+    assert resolved("AFL", {"scored": "last"})["scored"] == "last"
+    with pytest.raises(ValueError, match="AFL.scored = 'mean' is not one of 'average'"):
+        make("AFL", toy(), scored="mean")
 
 
 def test_afl_without_ascent_is_uniform_and_refuses_a_part_of_the_clients():

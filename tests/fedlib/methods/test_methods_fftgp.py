@@ -272,6 +272,14 @@ def replay(method, R, step):
     return w, torch.stack(log)
 
 
+def ga_step(falling, t, R, step=0.2):
+    """The step of GA's weights in round t of R, from 0. The released code adjusts after
+    round i = t - 1, by step - (i - 1) step / R.
+    """
+    i = t - 1 if falling == "released" else t + 1
+    return step - (i - 1) * step / R
+
+
 def ga(method, R, centre):
     def step(t, w, ws, a, G):
         if t == 0:
@@ -279,9 +287,8 @@ def ga(method, R, centre):
         G = G - G.mean() if centre else G
         if not G.abs().max() > 0:
             return a
-        a = (a + method.step_size * (1 - t / R) / len(a) * G / G.abs().max()).clamp(
-            0, 1
-        )
+        eta = ga_step(method.falling, t, R, method.step_size)
+        a = (a + eta / len(a) * G / G.abs().max()).clamp(0, 1)
         return a / a.sum()
 
     return step
@@ -289,10 +296,12 @@ def ga(method, R, centre):
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
 @pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("falling", ["released", "to zero"])
 @pytest.mark.parametrize("how", ["loop", "vmap"])
-def test_ga_is_its_replay(metric, centre, how):
+def test_ga_is_its_replay(metric, centre, falling, how):
     task, R = toy(), 5
-    method = GA(task, metric=metric, centre=centre, lr=0.5, step_size=0.9)
+    more = {"metric": metric, "centre": centre, "falling": falling}
+    method = GA(task, lr=0.5, step_size=0.9, **more)
     rec = run(method, rounds=R, how=how)
     w, log = replay(method, R, ga(method, R, centre))
     assert gap(model(rec), w) < 1e-10 and gap([rec.logs["weight"]], [log]) < 1e-10
@@ -300,6 +309,28 @@ def test_ga_is_its_replay(metric, centre, how):
         "the weights never moved: this shows nothing"
     )
     assert (rec.logs["gap"][0] == 0).all() and np.abs(rec.logs["gap"][1:]).max() > 0
+
+
+@pytest.mark.parametrize(
+    "falling, first, last",
+    [("released", 0.2 * 8 / 7, 0.2 * 3 / 7), ("to zero", 0.2 * 6 / 7, 0.2 / 7)],
+)
+def test_gas_step_falls_as_released(falling, first, last):
+    """Seven rounds, step 0.2: .229 at first where the released code is followed, .171
+    where the step is to vanish. Of gaps (1, -1, 0) weight 0 gains a third of the step.
+    """
+    method, third = GA(bowls(TRIANGLE), falling=falling), tensor([1 / 3] * 3)
+    up = {"w": {"u": tensor(TRIANGLE)}, "gap": tensor([1, -1, 0])}
+
+    def moved(t):
+        server = {"w": {"u": tensor(TRIANGLE[0])}, "a": third}
+        a = method.aggregate(server, up, SimpleNamespace(t=t, R=7))["a"]
+        return float(3 * (a[0] - third[0]))
+
+    assert moved(0) == 0
+    for t, want in ((1, first), (6, last)):
+        assert moved(t) == pytest.approx(want) == ga_step(falling, t, 7)
+    assert round(first, 3) == {"released": 0.229, "to zero": 0.171}[falling]
 
 
 def test_the_gap_of_a_round_is_one_round_late():
@@ -934,7 +965,8 @@ def test_every_rule_follows_the_gaps_of_its_own_candidate():
     for t in range(1, R):
         G = rec.logs["GA val accuracy"][t - 1]
         if np.abs(G).max() > 0:
-            a = np.clip(a + 0.2 * (1 - t / R) / 3 * G / np.abs(G).max(), 0, 1)
+            eta = ga_step("released", t, R)
+            a = np.clip(a + eta / 3 * G / np.abs(G).max(), 0, 1)
             a = a / a.sum()
         assert rec.logs["GA weight"][t] == pytest.approx(a, abs=1e-12)
         smooth = (

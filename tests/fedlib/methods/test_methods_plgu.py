@@ -25,8 +25,10 @@ from fedlib.methods.flat.plgu_grep import PLGUGRep
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.methods.personal.pfedhn import PFedHN
 from fedlib.nets import MLP, Linear
+from fedlib.study.identity import resolved
 
 SEED, NEAR = 1, 1e-12
+KEY = torch.tensor(7)  # where nothing is drawn from it
 # the two layers of the toy's network
 BODY, HEAD = ("fc1.weight", "fc1.bias"), ("fc.weight", "fc.bias")
 FIXED = {"lr": 0.2, "shuffle": False}  # the same batches in every pass
@@ -133,6 +135,7 @@ def lf(
     perturb="all",
     first="copy",
     uniform=False,
+    keep="moved",
 ):
     """PLGU-LF: server's and clients' models after the rounds whose
     cohorts are given.
@@ -147,7 +150,11 @@ def lf(
         ups = []
         for c in cohort:
             raw = [moved(theta[c], w, layer) for layer in layers]
-            order = sorted(range(2), key=lambda i: (-raw[i], i))
+            order = {
+                "moved": sorted(range(2), key=lambda i: (-raw[i], i)),
+                "first": [0, 1],
+                "last": [1, 0],
+            }[keep]
             own = [met[c] and sum(raw) > 1e-12 and i in order[:D] for i in range(2)]
             s = mean_one(raw) if met[c] and not uniform else [1.0, 1.0]
             a = {
@@ -201,6 +208,8 @@ def lf(
         {"perturb": "personal"},
         {"first": "initial"},
         {"uniform": True},
+        {"keep": "first"},
+        {"keep": "last"},
         {"at": "theta", "direction": "w", "freeze": True},
     ],
     ids=str,
@@ -391,12 +400,12 @@ def test_scores_have_mean_one_and_shares_sum_one():
 def test_equal_models_have_equal_scores_and_no_layer_of_their_own():
     m = PLGULF(toy(), D=2)
     w = m.task.init(0)
-    start, s, own = m.start(w, {"w": w, "seen": torch.tensor(True)})
+    start, s, own = m.start(w, {"w": w, "seen": torch.tensor(True)}, KEY)
     assert torch.equal(s, torch.ones(2, dtype=s.dtype))
     assert not own.any()
     assert same(start, w)
     other = tree(1, w)
-    start, s, own = m.start(w, {"w": other, "seen": torch.tensor(True)})
+    start, s, own = m.start(w, {"w": other, "seen": torch.tensor(True)}, KEY)
     assert own.all() and same(start, other) and abs(float(s[0]) - 1) > 1e-3
 
 
@@ -442,9 +451,71 @@ def test_default_number_of_personal_layers():
         m = PLGULF(toy(MLP(5, widths, 3)))
         w = m.task.init(0)
         assert m.L == len(widths) + 1
-        assert (
-            int(m.start(w, {"w": tree(2, w), "seen": torch.tensor(True)})[2].sum()) == D
-        )
+        mine = {"w": tree(2, w), "seen": torch.tensor(True)}
+        assert int(m.start(w, mine, KEY)[2].sum()) == D
+
+
+# ------------------------------------------------------- which layers are personal
+def test_the_last_the_first_or_the_most_moved_layers_are_kept():
+    task = toy(MLP(5, (6, 4, 7), 3))
+    w = task.init(0)
+    mine = {"w": tree(2, w), "seen": torch.tensor(True)}
+    m = PLGULF(task).movement(mine["w"], w)
+    for D in range(5):
+        one = {k: PLGULF(task, D=D, keep=k) for k in ("moved", "first", "last")}
+        kept = {k: m.start(w, mine, KEY)[2].tolist() for k, m in one.items()}
+        assert kept["first"] == [i < D for i in range(4)]
+        assert kept["last"] == [i >= 4 - D for i in range(4)]
+        assert kept["moved"] == largest(m, D).tolist()
+
+
+@pytest.mark.parametrize("keep", ["first", "last", "random"])
+def test_whatever_is_kept_nothing_is_before_a_first_training(keep):
+    task = toy()
+    w = task.init(0)
+    start = lambda mine, seen: PLGULF(task, D=1, keep=keep).start(
+        w, {"w": mine, "seen": torch.tensor(seen)}, KEY
+    )[2]
+    assert not start(tree(1, w), False).any() and not start(w, True).any()
+    assert start(tree(1, w), True).sum() == 1
+
+
+@pytest.mark.parametrize("how", ["loop", "vmap"])
+def test_a_random_layer_is_another_one_for_each_client_and_round(how):
+    """A frozen layer shows itself: it is the one that a training did not change. It is
+    the one that the client's key of this round says.
+    """
+    task, R = toy(MLP(5, (6, 4), 3)), 6
+    m = PLGULF(task, D=1, keep="random", freeze=True, lr=0.2)
+    own, kept = [client_of(run(m, R, upto=1, how=how), c) for c in range(task.C)], []
+    for t in range(1, R):
+        w = server_of(run(m, R, upto=t, how=how))
+        rec = run(m, R, upto=t + 1, how=how)
+        for c in range(task.C):
+            before, own[c] = own[c], client_of(rec, c)
+            still = [
+                gap(subset(before, u), subset(own[c], u)) < NEAR for u in m.units(w)
+            ]
+            key = m.task.shards(SEED, t, R, torch.tensor([c]), m.plans())[0].key
+            said = m.start(w, {"w": before, "seen": torch.tensor(True)}, key)[2]
+            assert still == said.tolist() and sum(still) == 1
+            kept.append(still.index(True))
+    kept = np.reshape(kept, (R - 1, task.C))
+    assert {0, 1, 2} == set(kept.ravel())
+    assert (kept != kept[0]).any() and (kept != kept[:, :1]).any()
+
+
+def test_random_layers_are_all_as_often():
+    m = PLGULF(toy(MLP(5, (6, 4), 3)), D=2, keep="random")
+    orders = [m.order(torch.zeros(3), fold(KEY, i)) for i in range(600)]
+    often = sum(largest(o, 2).double() for o in orders) / 600
+    assert torch.allclose(often, torch.full((3,), 2 / 3).double(), atol=0.08)
+
+
+def test_what_moved_most_is_the_default_and_its_runs_keep_their_names():
+    said, unsaid = (resolved("PLGU-LF", kw) for kw in ({"keep": "moved"}, {}))
+    assert said == unsaid and "keep" not in said and PLGULF().keep == "moved"
+    assert resolved("PLGU-LF", {"keep": "last"}) == said | {"keep": "last"}
 
 
 # ---------------------------------------------------------------- the perturbation
@@ -733,12 +804,9 @@ def test_a_client_that_never_trained_is_served_by_the_common_model():
         rec = run(m, 2, cohort=lambda t: [0, 1])
         x, w = task.x[:7], server_of(rec)
         for c in range(task.C):
-            logits = {
-                k: f(x)
-                for k, f in m.views(
-                    {"w": w}, pick(rec.state["clients"], c), None
-                ).items()
-            }
+            mine = pick(rec.state["clients"], c)
+            views = m.views({"w": w}, mine, shard_of(m, c))
+            logits = {k: f(x) for k, f in views.items()}
             own = task.logits(client_of(rec, c), x)
             assert torch.equal(logits["global"], task.logits(w, x))
             assert torch.equal(logits["personal"], own if c < 2 else logits["global"])
@@ -774,9 +842,8 @@ def test_refreshed_is_the_model_that_the_next_round_starts_from(first):
         # of a client that never trained
         assert c < 4 or not own or same(subset(want, own), subset(init, own))
         assert same(idle.local({"w": w}, mine, shard_of(idle, c))[0]["w"], want)
-        assert torch.equal(
-            m.views({"w": w}, mine, None)["refreshed"](x), task.logits(want, x)
-        )
+        served = m.views({"w": w}, mine, shard_of(m, c))["refreshed"]
+        assert torch.equal(served(x), task.logits(want, x))
 
 
 def test_a_first_training_scored_against_the_initial_model_keeps_layers_of_it():
@@ -808,7 +875,7 @@ def test_a_first_training_scored_against_the_initial_model_keeps_layers_of_it():
             sum(same(subset(theta, layer), subset(w, layer)) for layer in (BODY, HEAD))
             == 2 - want
         )
-        start, s, own = m.start(w, new)
+        start, s, own = m.start(w, new, KEY)
         assert (s == 1).all() == (first == "copy") and own.sum() == want
 
 
@@ -827,7 +894,8 @@ def test_frozen_layers_stay_still_and_the_others_move(more):
     m = PLGULF(task, D=1)
     for c in range(task.C):
         a, b = client_of(one, c), client_of(three, c)
-        own = m.start(server_of(one), {"w": a, "seen": torch.tensor(True)})[2].tolist()
+        mine = {"w": a, "seen": torch.tensor(True)}
+        own = m.start(server_of(one), mine, KEY)[2].tolist()
         for layer, is_own in zip((BODY, HEAD), own):
             assert (gap(subset(a, layer), subset(b, layer)) < NEAR) == is_own
     both = [
@@ -1009,6 +1077,7 @@ SWITCHES = {
         },
     ),
     "personal": (PLGULF, {"perturb": "personal", "scale": "sum1", "decay": 0.05}),
+    "random": (PLGULF, {"keep": "random", "D": 1, "layer": "tensor"}),
     "drift": (
         PLGUGRep,
         {"against": "drift", "fresh": True, "layer": "tensor", "scale": "renorm"},
@@ -1080,7 +1149,10 @@ def test_a_number_of_personal_layers_that_is_none_is_refused(D, says):
     "cls, name",
     [
         *((c, k) for c in ALL for k in ("perturb", "scale", "by", "layer")),
-        *((PLGULF, k) for k in ("direction", "at", "first", "freeze", "uniform")),
+        *(
+            (PLGULF, k)
+            for k in ("keep", "direction", "at", "first", "freeze", "uniform")
+        ),
         (PLGUGRep, "against"),
         (PLGUGRep, "fresh"),
     ],

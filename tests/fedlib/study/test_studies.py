@@ -191,6 +191,83 @@ def test_a_list_that_depends_on_the_tier_is_an_axis_and_named():
     assert [s for s, _ in both] == ["epochs=1;head_epochs=1", "epochs=1;head_epochs=5"]
 
 
+def by_point(methods):
+    """Cells of a study whose task leaves one owner out: {(guest, setting): lr}."""
+
+    def change(params, fedga, fedas):
+        out = {"guest": {"grid": ["photo", "sketch"]}, "like": "base"}
+        fedga["tasks"]["pacs"] = out
+        main = {"tasks": ["pacs", "base"], "seeds": 1, "methods": methods}
+        fedga["studies"]["book"]["main"] = main
+        del params["fedga"]["alpha"]  # what nothing uses is refused
+
+    return change
+
+
+def test_a_value_by_point_of_the_tasks_grid(repo):
+    """Below the tier and the task, or a list and then an axis; other tasks have their
+    own value.
+    """
+    points = {"guest=photo": 0.1, "guest=sketch": [0.2, 0.3]}
+    by = {t: {"pacs": points, "base": 0.5} for t in ("tiny", "small", "paper")}
+    cells, _, _ = studies.cells("fedga", "main", repo(by_point({"FedAvg": {"lr": by}})))
+    found = {(c.dataset, c.setting): json.loads(c.kwargs)["lr"] for c in cells}
+    assert found == {
+        ("pacs", "guest=photo"): 0.1,
+        ("pacs", "guest=sketch;lr=0.2"): 0.2,
+        ("pacs", "guest=sketch;lr=0.3"): 0.3,
+        ("base", ""): 0.5,
+    }
+    guests = {c.setting: json.loads(c.task).get("guest") for c in cells}
+    assert (
+        guests["guest=photo"] == "photo" and guests["guest=sketch;lr=0.2"] == "sketch"
+    )
+
+
+def test_variants_and_tiers_below_a_point():
+    """Every variant reads the point, not the first one alone."""
+    lr = {"guest=0": {"tiny": 1, "small": 2, "paper": 3}, "guest=45": 4}
+    entry = [{"mu": [0.1, 1], "lr": lr}, {"mu": 2, "lr": lr}]
+    here = {"tier": "small", "task": "turned", "tasks": ("turned",)}
+    for point, want in (("guest=0", 2), ("guest=45", 4)):
+        got = studies.settings(entry, {}, point=point, **here)
+        assert got == [(f"mu={mu}", {"mu": mu, "lr": want}) for mu in (0.1, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "value, says",
+    [
+        (
+            {"pacs": {"guest=photo": 1}, "base": 1},
+            "studies.main.methods.FedAvg: lr = {'pacs': {'guest=photo': 1}, 'base': 1}: "
+            "lr = {'guest=photo': 1} has no value for 'guest=sketch' of pacs; give one",
+        ),
+        (
+            {"guest=photo": 1, "guest=sketch": 1},
+            "has no value for base, which has no grid; give one",
+        ),
+        (
+            {"guest=photo": 1, "pacs": 1},
+            "'guest=photo' is neither a tier (tiny, small, paper) nor a task of the",
+        ),
+        ({"pacs": 1}, "lr = {'pacs': 1} has no value for the task 'base'; give one"),
+        ({"pacs": 1, "tiny": 1}, "mixes tiers with tasks; give values by tier, and by"),
+        (
+            {"pcas": 1},
+            "'pcas' is neither a tier (tiny, small, paper) nor a task of the "
+            "paper (base, same, other, pacs); did you mean 'pacs'?",
+        ),
+        ({"paper": 1}, "lr = {'paper': 1} has no value for tier tiny; give one for"),
+        ({}, "lr = {} has no value for tier tiny; give one for each of"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_missing_where_it_is_needed(repo, value, says):
+    path = repo(by_point({"FedAvg": {"lr": value}}))
+    with pytest.raises(ValueError, match=re.escape(says)):
+        studies.cells("fedga", "main", path)
+
+
 def test_a_paper_whose_folder_is_gone_is_not_there_and_no_error_for_the_others(repo):
     path = repo()
     shutil.rmtree(path.parent / "papers/fedga")
