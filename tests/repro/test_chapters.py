@@ -749,7 +749,6 @@ def test_the_merged_loss_on_the_page():
 
 
 def test_numbers_of_an_adapter_and_a_prompt():
-    assert 2 * 512**2 + 2 * 512 == 525_312 and 16 * 512 == 8_192
     adapter, prompt = 2 * 768**2 + 2 * 768, 16 * 768
     assert (adapter, prompt) == (1_181_184, 12_288)
     assert min(K for K in range(1, 200) if K * prompt > adapter) == 97
