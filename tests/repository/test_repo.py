@@ -204,7 +204,7 @@ def test_nothing_large_or_made_is_kept():
     files = own_files()
     # a study of forty seeds on several data sets is the largest file there is
     kept = lambda f: {"evidence", "seeds"} & {*f.relative_to(ROOT).parts}
-    most = lambda f: 8_000_000 if kept(f) else 2_000_000
+    most = lambda f: 5_000_000 if kept(f) else 2_000_000
     large = [str(f.relative_to(ROOT)) for f in files if f.stat().st_size > most(f)]
     assert large == []
     made = (
