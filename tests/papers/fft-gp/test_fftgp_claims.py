@@ -267,7 +267,7 @@ PATTERNS = {
         *(["FFT-GP|meta=mldg;lam=0;ahead=1e-06"], ["PACS"], "steps_best"),
     ),
     "class-loss-helps-out-pacs": (
-        *("FedCLIP", OUT, "FedCLIP|fedclip_loss=class_ce", ["FedCLIP"]),
+        *("FedCLIP", OUT, "FedCLIP|decay=0;fedclip_loss=class_ce", ["FedCLIP|decay=0"]),
         *(["PACS"], "adapted_out"),
     ),
     "fft-gp-helps-prompts-in-pacs": (
