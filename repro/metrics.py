@@ -148,6 +148,7 @@ SHARED = {
     "acc_lowest5_pct": metric(
         "high", "%", "mean of the lowest 5% of the clients", "tail"
     ),
+    "acc_lowest20_pct": metric("high", "%", "mean of the lowest 20% of the clients"),
     "acc_top5_pct": metric(
         "high", "%", "mean of the highest 5% of the clients", "tail"
     ),

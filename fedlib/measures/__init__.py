@@ -6,6 +6,7 @@ selection    which evaluations count: the last, the best validation, ...
 curves       numbers of a whole run, from its curves
 statistics   how sure a number is: intervals, paired differences, ranks, densities
 landscape    the loss around a model, along lines and on planes
-sharpness    how sharp a minimum is: rise, largest eigenvalue, trace, area
+sharpness    how sharp a minimum is: rise, largest eigenvalue, trace, area; at like loss
+spectrum     the directions in which the loss curves most
 fisher       which parameters of a model matter
 """

@@ -1,4 +1,4 @@
-"""How sharp is a minimum? Four numbers.
+"""How sharp is a minimum? Four numbers, and how two models compare at like losses.
 
     rise        how much the loss grows at the worst place nearby, in the 2-norm
     lambda_max  the largest eigenvalue of the Hessian
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from ..core.local import grad
@@ -245,3 +246,29 @@ def area(z, radius=1.0, within=0.5):
     # a point on the rim counts, whatever its rounding
     disc = x[:, None] ** 2 + x**2 <= within**2 * (1 + 1e-12)
     return (z - z[..., p // 2, p // 2, None, None])[..., disc].mean(-1)
+
+
+# ---------------------------------------------------------------- at like losses
+def like_loss(loss, sharp, other_loss, other_sharp, points=25):
+    """ln(sharp / other_sharp) at equal loss: the mean over the losses that both methods
+    pass, nan where they pass none in common.
+
+    loss, sharp: of one method's models at several ages [A], other_*: of the other's
+    [B]; all positive. Between two ages ln sharp is linear in ln loss. 0: as sharp as
+    the other, negative: flatter. A model that has learned less is often flatter, so
+    that models of one age are compared at different losses.
+    """
+    given = {"loss": loss, "sharp": sharp}
+    given |= {"other_loss": other_loss, "other_sharp": other_sharp}
+    given = {k: np.asarray(v, float) for k, v in given.items()}
+    for k, v in given.items():
+        if not (v > 0).all():
+            raise ValueError(f"like_loss: {k} is {v.tolist()}; give positive numbers")
+    x, s, y, t = (np.log(v) for v in given.values())
+    low, high = max(x.min(), y.min()), min(x.max(), y.max())
+    if low > high:
+        return math.nan
+    at = np.linspace(low, high, points)
+    mine = np.interp(at, np.sort(x), s[x.argsort()])
+    theirs = np.interp(at, np.sort(y), t[y.argsort()])
+    return float((mine - theirs).mean())

@@ -19,7 +19,8 @@ fingerprints  whether an edit moved numbers; microruns, toys: on what that is se
 guard         no stored run is taken for edited code; sources: which code counts
 compare       methods side by side on one task
 cost          time and bytes of a round
-flatness      how flat the minima are in which runs end
+flatness      how flat the minima are in which runs end; paths: how the loss runs
+              between these models
 """
 
 TIERS = ("tiny", "small", "paper")  # sizes of a study, from seconds to the papers' own

@@ -23,7 +23,8 @@ ALONE = "global model on one client's data"
 OWN = "personalised model"
 HOME = {"Ditto": "v", "PLGU-LF": "w"}  # method -> where a client keeps its own model
 RHO = (0.05, 0.1, 0.5)
-METRICS = ("lambda_max", *(f"rise_{r:g}" for r in RHO), "landscape_area", "weight_norm")
+RISES = tuple(f"rise_{r:g}" for r in RHO)
+METRICS = ("train_loss", "lambda_max", *RISES, "landscape_area", "weight_norm")
 SEEDS = (1, 2)  # of the two directions: the same in every plane
 # the clients whose landscapes are drawn, by the accuracy of their model
 PLACES = ("worst", "median", "best")
@@ -39,8 +40,8 @@ def own(name, state, i):
 
 
 def numbers(loss, w):
-    """{metric: value} of one model on one loss; `loss` is the value at the model
-    itself.
+    """{metric: value} of one model on one loss; `train_loss` is the value at the model
+    itself: flat says little of a model that has learned less.
 
     A rise is the largest of one step and of an ascent; the area is that of the disc of
     radius 0.5, on 9 points an axis.
@@ -53,7 +54,7 @@ def numbers(loss, w):
         **{f"rise_{r:g}": max(sharpness.rise(loss, w, r)) for r in RHO},
         "landscape_area": float(sharpness.area(s.z, 0.5)),
         "weight_norm": float(s.norm),
-        "loss": float(middle),
+        "train_loss": float(middle),
         "converged": float(e.converged),
         "cosine": float(s.cosine),
     }

@@ -37,6 +37,7 @@ MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent bu
 SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")
 TAILS = {  # the clients served worst and best, each the mean of a group
     "acc_mean_pct": MEASURES["mean_acc"],
+    "acc_lowest20_pct": lambda a: 100 * metrics.worst(a, 0.2),
     "acc_lowest5_pct": lambda a: 100 * metrics.worst(a, 0.05),
     "acc_top5_pct": lambda a: 100 * metrics.best(a, 0.05),
     "acc_min_over_clients_pct": lambda a: 100 * np.min(a, -1),

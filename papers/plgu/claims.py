@@ -4,23 +4,69 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
+
+from fedlib.measures.verdicts import LEAST
 from repro.claims import (
     NotRun,
     NotTestable,
+    Values,
     best,
     better,
+    common,
     every,
     held,
     inner,
     level,
+    positive,
+    say,
     some,
     strongest,
+    sure,
     throughout,
 )
+from repro.claims.declared import test_of
 from repro.ledger import reported_by
+from repro.metrics import METRICS
 
 MEAN, LOW, TOP = "acc_mean_pct", "acc_lowest5_pct", "acc_top5_pct"
 LF, GREP, GHN = PLGU = ("PLGU-LF", "PLGU-GRep", "PLGU-GHN")
+OWN = "personalised model"
+HYPER = ("pFedHN", GHN)  # hypernetworks, which take one step a round
+BEHIND = 5.0  # points below training alone: five margins, so not one of method
+
+
+# ---------------------------------------------------------------- hypernetworks
+class Trained(Values):
+    """Values in which a hypernetwork that is under-trained cannot be tested."""
+
+    def get(self, metric, method, dataset="none", setting="", study="", rule=""):
+        x = super().get(metric, method, dataset, setting, study, rule)
+        if method in HYPER:
+            self.refuse_untrained(method, dataset, setting, study)
+        return x
+
+    def refuse_untrained(self, method, place, setting, study):
+        """Raise NotTestable where a method is more than BEHIND points below clients
+        that train alone: at its own setting of the main study, or else, in a sweep, at
+        the plain one of its cohort.
+        """
+        C = next((p for p in setting.split(";") if p.startswith("C=")), "C=10")
+        plain = f"{OWN};{C}"
+        at = setting if study in ("", self.main(place)) else plain
+        mine = super().get(MEAN, method, place, at)
+        mine, alone = common(mine, super().get(MEAN, "Local", place, plain))
+        if alone.mean() - mine.mean() > BEHIND:
+            raise NotTestable(
+                f"{method} is under-trained: {say(MEAN, mine.mean())} where clients "
+                f"that train alone get {say(MEAN, alone.mean())} ({place}, {C})"
+            )
+
+
+def trained(**test):
+    """A declared test that is blind for under-trained hypernetworks."""
+    inner_test = test_of(test, "plgu", "trained")
+    return lambda v: inner_test(Trained(v.runs, v.kinds, v.paper, v.closed, v.asked))
 
 
 # ---------------------------------------------------------------- Tables 1 and 2
@@ -61,6 +107,20 @@ def over(metric, place, run, others, what="other values"):
     """A run is better than each of several others, {name: run}."""
     tests = {at: better(metric, place, run, b) for at, b in others.items()}
     return lambda v: strongest(v, tests, what)
+
+
+def same_run(place, a, b):
+    """Two runs agree in every number of every seed, bit for bit."""
+
+    def test(v):
+        x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
+        if len(x) < LEAST:
+            raise NotRun(f"{LEAST} seeds of {a['study']} {place}")
+        same = (x == y).sum()
+        said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
+        return sure(v.same(place, a, b), said)
+
+    return test
 
 
 # ---------------------------------------------------------------- printed numbers
@@ -107,30 +167,48 @@ def changed(run, axis, value):
     return run | {"setting": f"{run['setting']};{axis}={value:g}"}
 
 
-def layers(v, metric, place, view, study):
-    """{number of personal layers: run}, in order, of those that a study sweeps; and the
-    number that PLGU-LF takes for itself: the paper's best one, or a quarter of all if
-    that is fewer. Raises NotRun for fewer than two numbers.
+def along(v, metric, place, run, axis):
+    """{value: run} of the values of an axis that a study sweeps, in order. Raises
+    NotRun for fewer than two.
+    """
+    study, method, view = run["study"], run["method"], run["setting"]
+    found = set()
+    for how, _ in v.runs.get((study, place, method, metric), {}):
+        parts = dict(p.partition("=")[::2] for p in how.split(";"))
+        found |= {float(parts[axis])} if view in parts and axis in parts else set()
+    if len(found) < 2:
+        run = f"{study} {place} {method} {view} {metric}"
+        raise NotRun(f"{run} at two values of {axis}")
+    return {k: changed(run, axis, k) for k in sorted(found)}
+
+
+def inside(metric, place, run, axis):
+    """Some value between the ends of an axis is better than both."""
+
+    def curve(v):
+        runs = along(v, metric, place, run, axis)
+        return {k: v.get(metric, dataset=place, **r) for k, r in runs.items()}
+
+    return inner(metric, curve)
+
+
+def layers(v, place, view, study):
+    """{number of personal layers: run} of a sweep; and the number that PLGU-LF takes
+    for itself: the paper's best one, or a quarter of all if that is fewer.
     """
     run = {"method": LF, "setting": view, "study": study}
-    found = set()
-    for how, _ in v.runs.get((study, place, LF, metric), {}):
-        parts = how.split(";")
-        found |= {int(p[2:]) for p in parts if p.startswith("D=") and view in parts}
-    if len(found) < 2:
-        raise NotRun(f"{study} {place} {LF} {view} {metric} at two values of D")
+    runs = along(v, MEAN, place, run, "D")
     five = printed("Figure 5 text", "best_D", (LF,))
-    default = int(min(five, max(1, max(found) // 4)))
-    return {k: changed(run, "D", k) for k in sorted(found)}, default
+    return runs, min(five, max(1, max(runs) // 4))
 
 
 def default_best(place, view, study, ends=False):
     """The default number of layers is better than all others, or than both ends."""
 
     def test(v):
-        runs, D = layers(v, MEAN, place, view, study)
+        runs, D = layers(v, place, view, study)
         others = (min(runs), max(runs)) if ends else runs
-        rest = {f"D={k}": runs[k] for k in others if k != D}
+        rest = {f"D={k:g}": runs[k] for k in others if k != D}
         return over(MEAN, place, at_default(runs, D), rest)(v)
 
     return test
@@ -139,7 +217,7 @@ def default_best(place, view, study, ends=False):
 def at_default(runs, D):
     """The run at the default number of layers. Raises NotRun."""
     if D not in runs:
-        raise NotRun(f"{LF} at D={D}")
+        raise NotRun(f"{LF} at D={D:g}")
     return runs[D]
 
 
@@ -152,26 +230,57 @@ def others_kept(place, view, study, least):
     """
 
     def test(v):
-        runs, D = layers(v, MEAN, place, view, study)
+        runs, D = layers(v, place, view, study)
         base, between = at_default(runs, D), set(runs) - {min(runs), max(runs), D}
         if not between:
             raise NotRun(f"{study} {place} {LF} {view} between the ends of D")
         tests = {
-            f"D={k}": better(MEAN, place, runs[k], base, least) for k in sorted(between)
+            f"D={k:g}": better(MEAN, place, runs[k], base, least)
+            for k in sorted(between)
         }
         return strongest(v, tests, "other values")
 
     return test
 
 
-def some_above_ends(metric, place, view, study):
-    """Some number of layers between the ends is better than both."""
+# ---------------------------------------------------------------- flatness
+def flatter(metrics, place, a, b):
+    """Run a is flatter than run b by every metric; the evidence names the training
+    losses, without which sharpness says little.
+    """
+    tests = {m: better(m, place, a, b) for m in metrics}
+    test = throughout(tests) if len(tests) > 1 else tests[metrics[0]]
 
-    def along(v):
-        runs, _ = layers(v, metric, place, view, study)
-        return {k: v.get(metric, dataset=place, **run) for k, run in runs.items()}
+    def told(v):
+        f = test(v)
+        x, y = common(*(v.get("train_loss", dataset=place, **r) for r in (a, b)))
+        losses = " and ".join(say("train_loss", z.mean()) for z in (x, y))
+        return f._replace(evidence=f"{f.evidence}; at training losses of {losses}")
 
-    return inner(metric, along)
+    return told
+
+
+def at_like_loss(metric, place, method, setting, sharper=False):
+    """A method is flatter, or `sharper`, than the one that its setting names, where
+    both have the same training loss; metric: the logarithm of a ratio.
+    """
+    view = setting.partition(";")[0]
+    words = ("sharper", "flatter") if sharper else ("flatter", "sharper")
+
+    def test(v):
+        ran = v.get("train_loss", method, place, f"{view};age=whole", "flatness")
+        try:
+            x = v.get(metric, method, place, setting, "flatness")
+        except NotRun:
+            x = ran.iloc[:0]
+        if len(x) < LEAST <= len(ran):
+            raise NotTestable(f"the losses meet for {len(x)} of {len(ran)} seeds")
+        if not len(x):
+            raise NotRun(f"flatness {place} {method} {setting} {metric}")
+        said = f"{np.exp(x.mean()):.3g} times as sharp, logarithm"
+        return positive(metric, x if sharper else -x, said, words=words)
+
+    return test
 
 
 # ---------------------------------------------------------------- the paper's tables

@@ -2,20 +2,21 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from toys import quadratic, serve
 from toys_core import toy
 from where import ROOT
 
 import fedlib
 from fedlib.core.engine import run
-from fedlib.core.local import grad
+from fedlib.core.local import Plain, grad
 from fedlib.core.method import hp
 from fedlib.core.server import project_box
 from fedlib.core.tree import leaves, scale, sqnorm, tmap
@@ -389,8 +390,89 @@ def test_a_capped_weight():
 
 
 @dataclass(frozen=True)
+class ThreeLayers(PLGULF):
+    """PLGU-LF of a network whose tensors are its layers."""
+
+    def units(self, w):
+        return [(name,) for name in w]
+
+
+def with_lengths(lengths, sizes=(8, 4, 2)):
+    """A tree of three layers, of these lengths and numbers of weights."""
+    pairs = zip("abc", lengths, sizes)
+    return {k: torch.full((n,), x / math.sqrt(n)).double() for k, x, n in pairs}
+
+
+def lengths(tree):
+    return [float(v.norm()) for v in tree.values()]
+
+
+def test_three_layers_by_hand():
+    m = ThreeLayers(rho=0.3, D=1)
+    shared, own = with_lengths([0, 0, 0]), with_lengths([0.8, 0.4, 0.8])
+    per_weight = m.movement(own, shared)
+    assert np.allclose(per_weight, [0.1, 0.1, 0.4])
+    assert np.allclose(per_weight / per_weight.sum(), [1 / 6, 1 / 6, 2 / 3])
+    mine = {"w": own, "seen": torch.tensor(True)}
+    mixed, s, kept = m.start(shared, mine, torch.tensor(0))
+    assert np.allclose(s, [0.5, 0.5, 2]) and kept.tolist() == [False, False, True]
+    assert np.allclose(lengths(mixed), [0, 0, 0.8])  # refreshed: only layer 3 is own
+    g = with_lengths([2, 1, 2])
+    assert np.allclose(lengths(m.perturbation(g, s)), [0.1, 0.05, 0.4])
+    assert np.allclose(lengths(m.perturbation(g, torch.ones(3))), [0.2, 0.1, 0.2])
+
+
+@pytest.mark.parametrize(("length", "printed"), [(1.0, 0.05), (0.01, 5.0)])
+def test_the_printed_exponent_lets_the_perturbation_grow(length, printed):
+    rho, p, q = 0.05, 2, 2
+    g = with_lengths([2 * length / 3, length / 3, 2 * length / 3])
+    norm = sum(v.abs().pow(q).sum() for v in g.values())
+    as_printed = {k: rho * v / norm ** (p - 1) for k, v in g.items()}
+    assert np.isclose(sqnorm(as_printed).sqrt(), printed)
+    read = ThreeLayers(rho=rho).perturbation(g, torch.ones(3))
+    assert np.isclose(sqnorm(read).sqrt(), rho)
+
+
+@dataclass(frozen=True)
+class Counted(Plain):
+    """Plain steps that note each gradient."""
+
+    taken: list = field(default_factory=list)
+
+    def __call__(self, loss):
+        gradient = super().__call__(loss)
+
+        def noted(w, b):
+            self.taken.append(None)
+            return gradient(w, b)
+
+        return noted
+
+
+def gradients(name, batches, **kw):
+    """Of one client in one round, whose rows fill so many batches of 4."""
+    step, task = Counted(), toy(sizes=[4 * batches] * 2, batch=4)
+    m = make(name, task, epochs=1, head_epochs=5, step=step, **kw)
+    run(m, rounds=1, cohort=1, how="loop", progress=False)
+    return len(step.taken)
+
+
+def test_seven_rounds_of_fedrep_cost_as_many_gradients_as_six_of_plgu_grep():
+    once, twice = (gradients(name, 4) for name in ("FedRep", "PLGU-GRep"))
+    assert (once, twice) == (24, 28) and 7 * once == 6 * twice
+    assert gradients("FedRep-2x", 4) == twice
+
+
+def test_a_pass_over_the_stand_in_for_cifar10_has_four_batches():
+    text = (ROOT / "papers/plgu/studies.yaml").read_text("utf-8")
+    spec = yaml.safe_load(text)["tasks"]["CIFAR10"]["small"]
+    train = 5000 * (1 - spec["test"]["share"]) / spec["partition"]["clients"]
+    assert train // spec["batch"] == 4 and spec["train"]["last"] == "drop"
+
+
+@dataclass(frozen=True)
 class PLGUOwn(PLGULF):
-    """PLGU-LF whose layers are each pushed by their own score,
+    """PLGU-LF whose layers are each perturbed by their own score,
     whatever their gradients.
     """
 
@@ -401,7 +483,7 @@ class PLGUOwn(PLGULF):
         return spread(self.rho * s / (len(s) ** 0.5 * (size + TINY)), g, units)
 
 
-def test_every_layer_is_pushed_by_its_own_score():
+def test_every_layer_is_perturbed_by_its_own_score():
     task = tasks.build(
         {
             "data": {"name": "digits"},
@@ -667,7 +749,6 @@ def test_the_merged_loss_on_the_page():
 
 
 def test_numbers_of_an_adapter_and_a_prompt():
-    assert 2 * 512**2 + 2 * 512 == 525_312 and 16 * 512 == 8_192
     adapter, prompt = 2 * 768**2 + 2 * 768, 16 * 768
     assert (adapter, prompt) == (1_181_184, 12_288)
     assert min(K for K in range(1, 200) if K * prompt > adapter) == 97

@@ -366,3 +366,27 @@ def test_gradients_agree_with_the_loss_of_the_task():
     assert (
         gap(sh.slope(*sh.apart(loss, w)[::-1]), grad(task.loss)(w, shard.all())) < 1e-14
     )
+
+
+# like losses
+def test_sharpness_is_compared_at_the_losses_that_both_pass():
+    loss, sharp = [0.4, 0.2, 0.1], [2.0, 4.0, 8.0]
+    # the same law, sharp = 0.8 / loss, at other ages; and twice as sharp
+    other = [0.8, 0.16]
+    assert sh.like_loss(loss, sharp, other, [1.0, 5.0]) == pytest.approx(0)
+    twice = sh.like_loss(loss, [2 * s for s in sharp], other, [1.0, 5.0])
+    assert twice == pytest.approx(math.log(2))
+    back = sh.like_loss(other, [1.0, 5.0], loss, [2 * s for s in sharp])
+    assert back == pytest.approx(-math.log(2))
+
+
+def test_an_older_model_is_not_called_sharper_for_its_age():
+    # by age the second is twice as sharp each time, yet only further along one curve
+    young, old = ([0.4, 0.2, 0.1], [2, 4, 8]), ([0.2, 0.1, 0.05], [4, 8, 16])
+    assert sh.like_loss(*young, *old) == pytest.approx(0)
+
+
+def test_no_common_loss_is_no_comparison():
+    assert math.isnan(sh.like_loss([0.4, 0.3], [1, 2], [0.2, 0.1], [1, 2]))
+    with pytest.raises(ValueError, match="other_sharp is .*positive"):
+        sh.like_loss([0.4, 0.3], [1, 2], [0.4, 0.1], [1, 0])

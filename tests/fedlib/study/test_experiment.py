@@ -512,6 +512,7 @@ def test_views_are_named_as_the_paper_names_them(params, tmp_path):
 def test_the_lowest_twentieth_is_a_mean_of_a_group():
     a = np.arange(40)[None] / 40
     assert results.TAILS["acc_lowest5_pct"](a) == pytest.approx(100 * 0.5 / 40)
+    assert results.TAILS["acc_lowest20_pct"](a) == pytest.approx(100 * 3.5 / 40)
     assert results.TAILS["acc_top5_pct"](a) == pytest.approx(100 * 38.5 / 40)
 
 

@@ -14,7 +14,7 @@ TINY = dict(clients=3, rows=60, points=5, coarse=3)
 def test_numbers_of_a_parabola():
     w = {"w": torch.tensor([[2.0]], dtype=torch.float64)}
     got = flatness.numbers(lambda w: 3 * w["w"].square().sum(), w)
-    assert got["loss"] == 12 and got["weight_norm"] == 2 and got["converged"] == 1
+    assert got["train_loss"] == 12 and got["weight_norm"] == 2 and got["converged"] == 1
     assert got["lambda_max"] == pytest.approx(6)
     # uphill is away from 0
     assert got["rise_0.5"] == pytest.approx(3 * (2.5**2 - 2**2), rel=1e-6)
