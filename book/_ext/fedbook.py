@@ -88,6 +88,7 @@ NAMES = {
     "top1_acc_pct": "top-1 accuracy",
     "acc_mean_pct": "mean accuracy",
     "acc_lowest5_pct": "worst 5 %",
+    "acc_lowest20_pct": "worst 20 %",
     "acc_top5_pct": "best 5 %",
 }
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")

@@ -19,15 +19,3 @@ PLGU_GREP = (
     ("clients", "$\\phi_i$ steps again, by\nthe slope at $\\phi_i + e$", 0.16, 0.3),
     ("server", "average the $\\phi_i$;\n$h_i$ stays at home", 0.16, 0.66),
 )
-PLGU_GHN = (
-    ("server", "make $\\theta_i$ from $v_i$", 0.5, 0.9),
-    ("server", "scores of $\\theta_i$ against\nthe mean of all", 0.84, 0.66),
-    ("clients", "each batch: step by $g$,\nthen by the slope at $e$", 0.84, 0.3),
-    ("clients", "send the change $\\Delta_i$", 0.16, 0.3),
-    (
-        "server",
-        "teach $v_i$ and the hyper-\nnetwork to make $\\theta_i + \\Delta_i$",
-        0.16,
-        0.66,
-    ),
-)

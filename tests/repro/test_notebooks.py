@@ -15,10 +15,12 @@ which_number
 FEDGA = "alpha grid images readings synthetic theory".split()
 FEDAS = "ablation fisher grid robust".split()
 PLGU = "flatness readings sweeps tables".split()
+FFTGP = "ablation fairness foundation readings tables tuning".split()
 REWRITTEN = [
     *(f"fedga/{name}" for name in FEDGA),
     *(f"fedas/{name}" for name in FEDAS),
     *(f"plgu/{name}" for name in PLGU),
+    *(f"fft-gp/{name}" for name in FFTGP),
     *(f"teach/{name}" for name in TEACH),
 ]
 # seaborn's functions -> what each call must say, itself or through a look of plots
