@@ -595,4 +595,5 @@ def test_the_planned_runs_can_be_stored(planned, tmp_path):
     claims.headline(tmp_path, some, ledger.parts(tmp_path, "seeds", REPORTED))
     found = json.loads((tmp_path / "metrics.json").read_text())["fft-gp"]
     assert set(found) == {*SETS, *DIGITS, "Avg"}
-    assert {OWN, OUT, GLOBAL} <= set(found["Avg"]["FFT-GP"])
+    assert {OWN, GLOBAL} <= set(found["Avg"]["FFT-GP"])
+    assert {OWN, OUT, GLOBAL} <= set(found["PACS"]["FFT-GP"])
