@@ -135,7 +135,7 @@ def same_run(place, a, b):
     def test(v):
         x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
         if len(x) < LEAST:
-            raise NotRun(f"{LEAST} seeds of {a['study']} {place}")
+            raise NotTestable(f"{len(x)} seeds, and fewer than {LEAST} never decide")
         same = (x == y).sum()
         said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
         return sure(v.same(place, a, b), said)
