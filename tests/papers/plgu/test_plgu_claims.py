@@ -553,7 +553,7 @@ def test_whether_the_layer_that_moved_most_is_the_last():
     assert c.holds == "yes" and "in 5 of 5 seeds" in c.evidence
     c = check(last, table(np.array([0, 0, 0, 1e-3, 0]), 5))
     assert c.holds == "no" and "in 4 of 5 seeds" in c.evidence
-    assert check(last, table(0, 4)).holds == "not run"
+    assert check(last, table(0, 4)).holds == "not testable"
 
 
 def test_where_losses_do_not_meet_sharpness_is_not_compared():
