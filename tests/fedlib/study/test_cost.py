@@ -46,7 +46,7 @@ def test_gradients_are_counted_where_they_are_taken():
         for c in cells
         if c.dataset == "digits" and c.seed == 0 and c.setting == "C=10"
     }
-    batches = 5  # one of thirty rows an epoch
+    batches = 15  # three of ten rows in each of five epochs
     assert n["FedAvg"] == n["Local"] == n["pFedHN"] == batches
     assert (
         n["FedSAM"]
@@ -57,7 +57,7 @@ def test_gradients_are_counted_where_they_are_taken():
         == 2 * batches
     )
     assert (n["FedRep"], n["FedRep-2x"], n["PLGU-GRep"]) == (
-        batches + 1,
-        batches + 2,
-        batches + 2,
+        batches + 3,
+        batches + 6,
+        batches + 6,
     )
