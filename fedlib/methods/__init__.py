@@ -27,6 +27,7 @@ from .flat.fedsam import FedSAM
 from .flat.plgu_ghn import PLGUGHN
 from .flat.plgu_grep import PLGUGRep
 from .flat.plgu_lf import PLGULF
+from .groups.blind import Blind
 from .groups.calibrated import GaussianUpdate, UniformUpdate
 from .groups.equfl import EquFL
 from .groups.fairfed import FairFed
@@ -99,6 +100,7 @@ METHODS = {
     "PLGU-GRep": PLGUGRep,
     "PLGU-GHN": PLGUGHN,
     # groups: between groups of people
+    "Blind": Blind,
     "FLinear": FLinear,
     "FairFed": FairFed,
     "FedFB": FedFB,

@@ -4,6 +4,7 @@ At the clients:
 
 reweight    Reweight: row weights under which group and outcome are independent
 regular     Regular: a bias penalty in the loss
+blind       Blind: the sensitive column hidden, a control
 flinear     FLinear: inputs without linear traces of the group
 
 In the aggregation:

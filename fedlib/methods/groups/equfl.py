@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,11 +35,13 @@ class EquFL(Collecting):
     The paper's own: the metrics of `target`, with "Multi" for the shortest vector in
     the hull of the four gradients (MGDA) and "Sum" for their plain sum; size; net;
     source = "condensed"; form = "ce"; at = "start"; and of `Collecting` which models.
-    Readings, where the paper is silent or can be read in two ways: start, labels,
-    scale, normalise, and how the matching runs (outer, J, reach, rows, pool: see
-    `condense.Matching` and `condense.proxy`). Controls: source = "start" leaves the
-    rows as they were before matching, "real" asks the clients for rows, which no server
-    should.
+    Readings, where the paper is silent or can be read in two ways: start, labels "soft",
+    "hard" and "balanced", scale, normalise, and how the matching runs (lr_q, outer, J,
+    reach, rows, pool: see `condense.Matching` and `condense.proxy`). Variants, whose
+    labels no longer come from the matching: labels "model" and "each"; the surrogates
+    of DP and CON read no labels, so there they change nothing. Controls: source =
+    "start" leaves the rows as they were before matching, "real" asks the clients for
+    rows, which no server should.
     """
 
     target: str = hp(
@@ -71,10 +74,20 @@ class EquFL(Collecting):
     )
     labels: str = hp(
         "soft",
-        "labels before matching, by the last model or balanced, and whether they "
-        "stay soft",
-        choices=("soft", "hard", "balanced"),
-        source="a choice",
+        "soft: the last model's answers, then matched; hard: those, rounded after it; "
+        "balanced: matched from classes in turn; model: matched rows get the last "
+        "model's answers; each: those of every round's model",
+        choices=("soft", "hard", "balanced", "model", "each"),
+        source="soft: EquFL, III-B; the rest: readings and variants",
+    )
+    lr_q: float = hp(
+        0.001,
+        "rate at which the matching learns the labels",
+        range=(0, math.inf),
+        grid=(0, 0.001, 0.01, 0.1),
+        source="not printed; the smallest of the grid that still learns, chosen on "
+        "seeds that decide nothing",
+        absent=0.1,
     )
     form: str = hp(
         "ce",
@@ -149,6 +162,8 @@ class EquFL(Collecting):
     def direction(self, w, S):
         """grad F(w; S), and for several metrics one direction for all."""
         targets = METRICS if self.target in ("Multi", "Sum") else (self.target,)
+        if self.labels == "each":
+            S = S | {"q": self.answers(w, S["x"])}
         F = [surrogates.fairness(m, self.task, S, self.form) for m in targets]
         values, v = torch.stack([f(w) for f in F]), without(w, self.task.buffers)
         gs = [grad(lambda v, f=f: f(w | v))(v) for f in F]  # eq:equfl-update
@@ -185,8 +200,14 @@ class EquFL(Collecting):
             S, log = self.condensed(trail, window, S, seed)
         else:
             S = condense.finish(S)
+        if labels == "model":  # "each" replaces them anew in `direction`
+            S = S | {"q": self.answers(last, S["x"])}
         hard = {"q": onehot(S["q"].argmax(1), task.K, S["q"])}
         return S | hard if labels == "hard" else S, log
+
+    def answers(self, w, x):
+        """What model w says about rows x [n, ...]: probabilities [n, K], as labels."""
+        return self.task.logits(w, x).softmax(1).detach()
 
     def condensed(self, trail, window, S, seed):
         """The rows that retrace the trail best, from the start S, and what to log.
@@ -195,7 +216,9 @@ class EquFL(Collecting):
         """
         task, batch, column = self.task, self.rows or None, self.task.groups.column
         net = condense.server_net(self.net, task)
-        how = condense.Matching(self.outer, self.J, self.reach, batch, column)
+        how = condense.Matching(
+            self.outer, self.J, self.reach, batch, column, lr_q=self.lr_q
+        )
 
         def make():
             path, log = trail, {}
