@@ -6,6 +6,7 @@ prediction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,12 +17,17 @@ from .tree import onehot
 
 class Block(NamedTuple):
     """Columns of x, side by side, that belong together: a "number" (standardised), a
-    "flag" (0 or 1), or "onehot" (one 1)."""
+    "flag" (0 or 1), or "onehot" (one 1).
+
+    low, high: what everybody knows about a number's range, in the units of x.
+    """
 
     name: str
     kind: str
     start: int
     stop: int
+    low: float = -math.inf
+    high: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,18 @@ class Groups:
     schema: tuple = ()
 
     A = property(lambda self: len(self.names))
+
+    def __post_init__(self):
+        """ValueError for a code that is a column of a one-hot block, among others."""
+        for b in self.schema:
+            inside = self.column is not None and b.start <= self.column < b.stop
+            if b.kind == "onehot" and inside and b.stop - b.start > 1 and self.A > 1:
+                raise ValueError(
+                    f"groups {self.name!r}: the code is column {self.column} of x, one "
+                    f"of {b.stop - b.start} in the one-hot block {b.name!r}; rows that "
+                    "are drawn get their code there and would not be one-hot any more: "
+                    "keep this column, as a flag, and leave the others of its block out"
+                )
 
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
@@ -93,11 +111,12 @@ def parity(y, K):
     return y % 2, Groups("parity", ("even", "odd"), upper, None, of_class)
 
 
-def describe(x, a, positive):
+def describe(x, a, positive, schema=None):
     """Codes a [N] and Groups for a sensitive attribute a [N] of any values.
 
-    Where a column of x [N, D] is the code, it is named; a column of zeros and ones is a
-    flag of the schema, any other a number.
+    Where a column of x [N, D] is the code, it is named; of several, the first that is
+    in no one-hot block. schema: Blocks; None: a column of zeros and ones is a flag, any
+    other a number.
     """
     a = [v.item() if hasattr(v, "item") else v for v in a]
     values = sorted(set(a), key=str)
@@ -105,11 +124,14 @@ def describe(x, a, positive):
     a, names = torch.tensor([number[v] for v in a]), tuple(map(str, values))
     if x.dim() != 2:
         return a, Groups("group", names, tuple(positive))
+    if schema is None:
+        flags = ((x == 0) | (x == 1)).all(0).tolist()
+        schema = tuple(
+            Block(f"column {j}", "flag" if f else "number", j, j + 1)
+            for j, f in enumerate(flags)
+        )
+    onehots = [b for b in schema if b.kind == "onehot"]
+    inside = lambda j: any(b.start <= j < b.stop for b in onehots)
     same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
-    flags = ((x == 0) | (x == 1)).all(0).tolist()
-    schema = tuple(
-        Block(f"column {j}", "flag" if f else "number", j, j + 1)
-        for j, f in enumerate(flags)
-    )
-    column = same[0] if same else None
+    column = min(same, key=inside, default=None)
     return a, Groups("group", names, tuple(positive), column, (), schema)

@@ -24,6 +24,7 @@ from .check_task import check_task
 from .groups import Groups, describe
 from .pool import Pool
 from .random import seed_of, tag
+from .schema import blocks
 from .shards import NEIGHBOURS
 from .tree import subset, tmap, without
 
@@ -191,6 +192,7 @@ class Task:
         name: str = "arrays",
         a: ArrayLike | Tensor | None = None,
         positive: Sequence[int] = (1,),
+        schema: list[Any] | None = None,
         **more: Any,
     ) -> Task:
         """Your own data: x [N, ...], integer labels y [N], and whose row it is,
@@ -199,6 +201,16 @@ class Task:
         network: default softmax regression for vectors, a small convolutional network
         for [N, channels, height, width]. a [N]: a sensitive attribute (any values);
         positive: the classes that are good for a person.
+
+        schema: the columns of x [N, D] in words, for those who draw rows without seeing
+        any: a list of name, (name, kind), (name, kind, width) or (name, "number",
+        width, (low, high)), where kind is number (drawn from N(0, 1), so standardise
+        it), flag or onehot; see fedlib.core.schema. None: a column that holds 0 and 1
+        alone is a flag, any other a number, and the columns of a one-hot block are
+        drawn as independent flags.
+
+        ValueError for arrays that do not fit each other, rows that contradict the
+        schema, and a schema without a.
         """
         from ..nets import CNN, Linear
 
@@ -212,6 +224,12 @@ class Task:
             )
         if y.is_floating_point() and not torch.equal(y, y.round()):
             raise ValueError("y holds fractions: labels must be integers 0 .. K-1")
+        if schema is not None and a is None:
+            raise ValueError(
+                "schema is given and a is not: it is for those who draw rows of every "
+                "group; give a, the group of every row, or leave schema out"
+            )
+        described = None if schema is None else blocks(schema, x)
         y, names = y.long(), sorted(set(ids), key=str)
         number = {c: i for i, c in enumerate(names)}
         owner = torch.tensor([number[c] for c in ids])
@@ -228,8 +246,9 @@ class Task:
                     f"a has {len(a)} entries for {len(y)} rows: give the group "
                     "of every row"
                 )
-            a, groups = describe(x, a, positive)
+            a, groups = describe(x, a, positive, described)
             content += a.numpy().tobytes()
+            content += b"" if described is None else repr(described).encode()
         digest = hashlib.sha256(content).hexdigest()[:8]
         pool = Pool(
             name, x, y, K, "real", owner, tuple(map(str, names)), None, a, groups

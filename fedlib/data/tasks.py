@@ -22,6 +22,7 @@ from ..core.errors import nearest
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
 from .acs import acs
+from .adult import adult
 from .census import census
 from .cifar10 import cifar10
 from .cifar100 import cifar100
@@ -57,6 +58,7 @@ SOURCES = {
     "domains": domains,
     "features": features,
     "census": census,
+    "adult": adult,
     "cifar10": cifar10,
     "cifar100": cifar100,
     "mnist": mnist,
@@ -293,7 +295,7 @@ def grouped(pool, spec):
     if spec != {"by": "parity"}:
         raise ValueError(
             f"groups = {spec}: give {{by: parity}}, or data that come with a sensitive "
-            "attribute (census, acs)"
+            "attribute (census, acs, adult)"
         )
     a, groups = groups_.parity(pool.y, pool.K)
     return pool._replace(a=a, groups=groups)

@@ -18,8 +18,9 @@ client read.
 
 Further keys of task: kind (real, synthetic, stand-in), dtype (float32, float64),
 split and parts (how the rows of a file are cut, as in Task.from_rows), groups
-{name, names, positive, column, of_class, schema} (see fedlib.core.groups). classes may
-be a list of names.
+{name, names, positive, column, of_class, schema} (see fedlib.core.groups), with blocks
+[name, kind, start, stop] or, where numbers have a range, [name, kind, start, stop, low,
+high], null for an end that is open. classes may be a list of names.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ..core.check_run import check_run
 from ..core.errors import nearest
 from ..core.groups import Block, Groups
 from ..core.method import Method
+from ..core.schema import span
 from ..data import tasks
 from ..methods import METHODS
 from ..methods.make import make
@@ -107,7 +109,8 @@ class Federation:
             "kind": t.kind,
             "batch": t.batch,
             "dtype": str(t.x.dtype).removeprefix("torch."),
-            "groups": t.groups and values(t.groups),
+            "groups": t.groups
+            and values(t.groups) | {"schema": [*map(plain, t.groups.schema)]},
         }
         return cls(spec(method), task, rounds, **more)
 
@@ -274,9 +277,27 @@ class Federation:
             f"{self.at}: task.groups",
         )
         flat = {k: tuple(v) if isinstance(v, list) else v for k, v in g.items()}
-        return Groups(
-            **flat | {"schema": tuple(Block(*b) for b in flat.get("schema", ()))}
+        at = f"{self.at}: task.groups.schema"
+        schema = [block(b, f"{at}[{i}]") for i, b in enumerate(g.get("schema", ()))]
+        return Groups(**flat | {"schema": tuple(schema)})
+
+
+def plain(block):
+    """A Block as an entry of the file: null is a range's open end, as JSON has no
+    infinity.
+    """
+    return [None if v in (-math.inf, math.inf) else v for v in block]
+
+
+def block(entry, at):
+    """The Block of an entry of the file."""
+    if not isinstance(entry, (list, tuple)) or len(entry) not in (4, 6):
+        raise ValueError(
+            f"{at} = {entry!r:.60}; give [name, kind, start, stop], or with a range "
+            "[name, kind, start, stop, low, high]"
         )
+    ends = [e if v is None else v for v, e in zip(entry[4:], (-math.inf, math.inf))]
+    return Block(*entry[:4], *(span(ends, at) if ends else ()))
 
 
 def spec(m):

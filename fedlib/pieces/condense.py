@@ -43,12 +43,13 @@ WIDTHS = {"standard": 64, "deep": (64, 32), "wide": 128}
 def rows(task, n, seed, how="schema"):
     """Rows x [n, ...] in the form of the task's, drawn without looking at any.
 
-    "schema": numbers N(0, 1), in a one-hot block a uniform category, flags 0 or 1 with
-    equal chance; images are uniform noise, smoothed by a 5 x 5 box and standardised
-    to mean 0 and standard deviation 1 per channel. "noise": N(0, 1) everywhere, the
-    literal reading. In both, the sensitive column holds every group's code equally
-    often, in random order. Drawn in float32 on the CPU, a function of (n, seed, how).
-    ValueError for fewer rows than groups, or a schema that misses columns.
+    "schema": numbers N(0, 1), clipped to their range, in a one-hot block a uniform
+    category, flags 0 or 1 with equal chance; images are uniform noise, smoothed by a
+    5 x 5 box and standardised to mean 0 and standard deviation 1 per channel. "noise":
+    N(0, 1) everywhere, the literal reading. In both, the sensitive column holds every
+    group's code equally often, in random order. Drawn in float32 on the CPU, a function
+    of (n, seed, how). ValueError for fewer rows than groups, or a schema that misses
+    columns.
     """
     groups, shape = task.groups, task.x.shape[1:]
     if groups is None:
@@ -95,7 +96,8 @@ def block_rows(block, n, g):
     """[n, columns of the block], drawn with generator g."""
     size = n, block.stop - block.start
     if block.kind == "number":
-        return torch.randn(size, generator=g)
+        # in float64: in float32 an end such as 0.1 would lie outside of the range
+        return torch.randn(size, generator=g).double().clamp(block.low, block.high)
     if block.kind == "flag":
         return torch.randint(2, size, generator=g).float()
     if block.kind == "onehot":

@@ -87,7 +87,6 @@ class EquFL(Collecting):
         grid=(0, 0.001, 0.01, 0.1),
         source="not printed; the smallest of the grid that still learns, chosen on "
         "seeds that decide nothing",
-        absent=0.1,
     )
     form: str = hp(
         "ce",
