@@ -48,7 +48,7 @@ from repro import papers
 GATE, LEAST = "gate", 0.5
 ALONE = ("Local", "Centralised")  # no federation
 MNIST_5K = ("mnist5k", "digit_sites", "digit_pairs", "rotated", "colored")
-HERE = {*studies.MADE, *MNIST_5K, "digits"}  # data that need no download
+HERE = {*studies.MADE, *MNIST_5K, "digits", "adult"}  # data that need no download
 DEALT = ("data", "partition", "guest", "parts", "test", "owners")  # decide who has what
 SAYS = {  # a number of a regime -> what it hangs on
     "rounds": {"rounds"},

@@ -138,6 +138,7 @@ USUAL = {  # source -> partition, network
     "cifar10": (HUNDRED, CNN),
     "cifar100": (TWENTY, CNN),
     "census": (NATURAL, SURVEY),
+    "adult": (NATURAL, SURVEY),
     "acs": (NATURAL, SURVEY),
     "mnist": (DIRICHLET, CNN),
     "domains": (NATURAL, CNN),

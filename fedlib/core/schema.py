@@ -89,8 +89,8 @@ def parse(entry, start, x, at):
         )
     if ends and kind != "number":
         raise ValueError(
-            f"{at}: a {kind} holds 0 and 1 and takes no range; leave {ends[0]!r:.40} "
-            "out, or call it a number"
+            f"{at}: {kind} means 0 or 1 and takes no range; leave {ends[0]!r:.40} out, "
+            "or use number"
         )
     ends = span(*ends, at) if ends else ()
     return Block(str(name), kind, start, start + int(width), *ends)
@@ -116,9 +116,9 @@ def obeyed(block, v, at):
         rules.append((outside, "clip it, or widen the range"))
     else:
         other = (v != 0) & (v != 1)
-        rules.append((other, f"a {block.kind} is 0 or 1; recode it, or use number"))
+        rules.append((other, f"{block.kind} means 0 or 1; recode it, or use number"))
     if block.kind == "onehot":
-        again = (v == 1) & (v.cumsum(1) > 1)
+        again = v.cumsum(1) > 1
         rules.append((again, "it is the second 1 of this row; leave one, or use flag"))
     for bad, remedy in rules:
         if bad.any():

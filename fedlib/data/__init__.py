@@ -16,5 +16,6 @@ mnist, cifar10, cifar100, tiny_imagenet        images of one domain
 office10, domainbed                            images of several domains
 glyphs         drawn characters, no download; domains: in the domains of domainbed
 acs            the American Community Survey; census: a procedural one
+adult          people of the census of 1994, which come with the package
 features       another source, seen by a frozen image tower; standin: a small CLIP
 """

@@ -4,6 +4,7 @@
     frame(run, at="best_val")   only the rounds that a rule picks: violins, densities
     scores(run, "best_val")     one row per run and view: tables, bars
     rounds(run)                 one row per run, view and round: curves
+    biases(run)                 one row per run and round: how groups are treated
     logs(run, "weight")         one row per run, round and client of the cohort, or per
                                 run and round for what is logged once in a round
 
@@ -22,9 +23,10 @@ import pandas as pd
 
 from ..core.record import Record
 from ..core.types import Key
+from ..measures import bias, metrics
 from ..measures.selection import RULES
 from .evidence import rows_of
-from .results import MEASURES, Study, at_each, evaluations, measured
+from .results import BIAS, MEASURES, Study, at_each, evaluations, measured
 from .studies import Cell
 
 SCORED = "scored"  # the moment and the view by which the study judges a method
@@ -104,6 +106,23 @@ def scores(
     return pd.DataFrame(rows)
 
 
+def biases(run: Study, at: str | None = None) -> pd.DataFrame:
+    """How the scored model treats groups at every evaluation, over the test rows of all
+    clients together.
+
+    Columns: dataset, method, setting, seed, round, EO, DP, CAL, CON, accuracy,
+    positive_rate; all fractions, NaN where a group has no row to compare.
+    at: keep the evaluations that this rule picks, as in `frame`; the mean over them is
+    what `Study.biases` says. ValueError where runs have counted no groups.
+    """
+    blocks = []
+    for c, r, key in _looks(run, SCORED, SCORED, "test"):
+        picked = slice(None) if at is None else _evaluations(at, r, key)
+        where = {"round": _trained(r, key)[picked]}
+        blocks.append(_cell(c) | where | _treated(r, key, picked))
+    return _joined(blocks)
+
+
 def logs(run: Study, *names: str) -> pd.DataFrame:
     """What the server logged, round by round.
 
@@ -158,6 +177,20 @@ def _evaluations(rule: str, r: Record, key: Key):
 def _trained(r: Record, key: Key) -> np.ndarray:
     """Rounds trained before each evaluation of a view [E]."""
     return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
+
+
+def _treated(r: Record, key: Key, picked) -> dict[str, np.ndarray]:
+    """Biases, accuracy and share of yes at the picked evaluations of a view."""
+    if key not in r.cells or key[:2] not in r.consistency:
+        raise ValueError(
+            f"biases: a run of {r.meta['method']} has counted no groups in the view "
+            f"{' '.join(key)}; its task needs `groups`"
+        )
+    n = bias.pooled(r.cells[key][picked])
+    out = {k: BIAS[k](n) for k in ("EO", "DP", "CAL")}
+    out["CON"] = bias.CON(r.consistency[key[:2]][picked].sum(1))
+    out["accuracy"] = metrics.pooled_acc(r[key][picked], rows_of(r.meta, *key[::2]))
+    return out | {"positive_rate": bias.positive_rate(n)}
 
 
 def _logged(names, r: Record) -> dict[str, np.ndarray]:

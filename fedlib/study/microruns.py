@@ -164,6 +164,7 @@ CHANGES = {
         {"indirect_sex": 0.0},
         {"indirect_race": 0.0},
     ],
+    "adult": [{"by": "education"}, {"least": 700}],
     "dirichlet": [SEEDED],
     "dirichlet_capped": [SEEDED],
     "labels_per_client": [SEEDED],

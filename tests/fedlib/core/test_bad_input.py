@@ -393,6 +393,170 @@ def test_from_arrays(change, says):
     assert says in str(e.value)
 
 
+# the columns in words
+AGE, JOB = ("age", "number", 1, (-1, 2)), ("job", "onehot", 3)
+WORDS = ["sex", AGE, JOB, ("born abroad", "flag")]
+
+
+def described(x=None, schema=WORDS, **more):
+    """A task of 40 people with 6 columns; x {(row, column): value} is what they have
+    instead.
+    """
+    i = torch.arange(40)
+    rows = torch.zeros(40, 6)
+    rows[:, 0], rows[:, 1], rows[:, 5] = i % 2, torch.linspace(-1, 2, 40), i % 3 == 0
+    rows[i[:-1], 2 + i[:-1] % 3] = 1  # the last row has no job
+    for place, value in (x or {}).items():
+        rows[place] = value
+    more = {"a": i % 2} | more
+    return Task.from_arrays(rows, i // 2 % 2, i % 4 // 2, schema=schema, **more)
+
+
+def instead(i, entry):
+    """The schema with another entry i."""
+    return {"schema": WORDS[:i] + [entry] + WORDS[i + 1 :]}
+
+
+SCHEMA = [
+    # the list
+    (
+        {"schema": []},
+        "schema = []: give a list with an entry for the columns of x, in their order; "
+        'an entry is name, (name, kind), (name, kind, width) or (name, "number", '
+        "width, (low, high))",
+    ),
+    ({"schema": "age"}, "schema = 'age': give a list"),
+    ({"schema": {"age": "number"}}, "schema = {'age': 'number'}: give a list"),
+    ({"schema": ("age", "number")}, "schema = ('age', 'number'): give a list"),
+    (
+        {"schema": WORDS[:-1]},
+        "schema describes 5 columns, and x has 6; let the widths of its 3 entries sum "
+        "to 6",
+    ),
+    ({"schema": [*WORDS, "more"]}, "schema describes 7 columns, and x has 6; let"),
+    (instead(2, ("job", "onehot", 4)), "schema describes 7 columns, and x has 6"),
+    (instead(2, ("job", "onehot", 10**30)), "and x has 6; let the widths"),
+    (
+        instead(3, "age"),
+        "schema[3] = 'age': columns 1 and 5 both begin a block 'age'; give each block "
+        "a name of its own",
+    ),
+    (
+        {"x": {}, "a": None},
+        "schema is given and a is not: it is for those who draw rows of every group; "
+        "give a, the group of every row, or leave schema out",
+    ),
+    # an entry
+    (instead(1, 3), "schema[1] = 3: give name, (name, kind), (name, kind, width) or"),
+    (instead(1, None), "schema[1] = None: give name, (name, kind)"),
+    (instead(1, ("age",)), "schema[1] = ('age',): give name, (name, kind)"),
+    (instead(1, {"name": "age"}), "schema[1] = {'name': 'age'}: give name, (name,"),
+    (instead(1, (*AGE, 1)), "schema[1] = ('age', 'number', 1, (-1, 2), 1): give name"),
+    (
+        instead(1, (7, "number")),
+        "schema[1] = (7, 'number'): the name is 7; give a text",
+    ),
+    (instead(1, ""), "schema[1] = '': the name is ''; give a text"),
+    (
+        instead(2, ("job", "one-hot", 3)),
+        "schema[2] = ('job', 'one-hot', 3): unknown kind 'one-hot'; did you mean "
+        "'onehot'? (known: number, flag, onehot)",
+    ),
+    (instead(2, ("job", "word", 3)), "unknown kind 'word' (known: number, flag,"),
+    (instead(1, ("age", None)), "unknown kind None"),
+    (instead(1, ("age", ["number"])), "unknown kind ['number']; did you mean"),
+    # a width
+    (
+        instead(1, ("age", "number", 0)),
+        "schema[1] = ('age', 'number', 0): width = 0; give the number of columns, 1 or "
+        "more",
+    ),
+    (instead(1, ("age", "number", -1)), "width = -1; give the number of columns, 1"),
+    (instead(1, ("age", "number", 1.0)), "width = 1.0; give the number of columns"),
+    (instead(1, ("age", "number", True)), "width = True; give the number of columns"),
+    (instead(1, ("age", "number", (-1, 2))), "width = (-1, 2); give the number of"),
+    (instead(1, ("age", "number", "1")), "width = '1'; give the number of columns"),
+    (
+        instead(3, ("born abroad", "onehot")),
+        "schema[3] = ('born abroad', 'onehot'): width = 1; give the number of columns, "
+        "2 or more, or call a single column a flag",
+    ),
+    # a range
+    (
+        instead(1, ("age", "number", 1, (2, -1))),
+        "schema[1] = ('age', 'number', 1, (2, -1)): the range is (2, -1); give two "
+        "numbers (low, high) with low < high; an end may be infinite",
+    ),
+    (instead(1, ("age", "number", 1, (2, 2))), "the range is (2, 2); give two"),
+    (instead(1, ("age", "number", 1, (-1, np.nan))), "the range is (-1, nan); give"),
+    (instead(1, ("age", "number", 1, (np.nan, 2))), "the range is (nan, 2); give"),
+    (instead(1, ("age", "number", 1, (-1,))), "the range is (-1,); give two numbers"),
+    (instead(1, ("age", "number", 1, (-1, 0, 2))), "the range is (-1, 0, 2); give"),
+    (instead(1, ("age", "number", 1, 2)), "the range is 2; give two numbers"),
+    (instead(1, ("age", "number", 1, "02")), "the range is '02'; give two numbers"),
+    (instead(1, ("age", "number", 1, ("a", 2))), "the range is ('a', 2); give two"),
+    (instead(1, ("age", "number", 1, (-1, None))), "the range is (-1, None); give"),
+    (instead(1, ("age", "number", 1, (False, True))), "the range is (False, True);"),
+    (
+        instead(3, ("born abroad", "flag", 1, (0, 1))),
+        "schema[3] = ('born abroad', 'flag', 1, (0, 1)): flag means 0 or 1 and takes "
+        "no range; leave (0, 1) out, or use number",
+    ),
+    # the rows
+    (
+        {"x": {(7, 1): 2.5}},
+        "schema[1] = ('age', 'number', 1, (-1, 2)): row 7 of x holds 2.5 in column 1; "
+        "clip it, or widen the range",
+    ),
+    ({"x": {(7, 1): -1.5}}, "row 7 of x holds -1.5 in column 1; clip it, or widen"),
+    (
+        {"x": {(7, 1): np.nan}},
+        "schema[1] = ('age', 'number', 1, (-1, 2)): row 7 of x holds nan in column 1; "
+        "drop or impute what is not finite",
+    ),
+    ({"x": {(7, 0): np.nan}}, "schema[0] = 'sex': row 7 of x holds nan in column 0;"),
+    ({"x": {(7, 3): np.inf}}, "row 7 of x holds inf in column 3; drop or impute"),
+    (
+        {"x": {(9, 5): 2}},
+        "schema[3] = ('born abroad', 'flag'): row 9 of x holds 2.0 in column 5; flag means "
+        "0 or 1; recode it, or use number",
+    ),
+    (instead(1, ("age", "flag")), "row 0 of x holds -1.0 in column 1; flag means 0"),
+    ({"x": {(9, 3): 0.5}}, "row 9 of x holds 0.5 in column 3; onehot means 0 or 1"),
+    (
+        {"x": {(9, 4): 1}},
+        "schema[2] = ('job', 'onehot', 3): row 9 of x holds 1.0 in column 4; it is the "
+        "second 1 of this row; leave one, or use flag",
+    ),
+    # the code, which is the job's first column
+    (
+        {"a": (torch.arange(40) % 3 == 0)[:39].tolist() + [False]},
+        "groups 'group': the code is column 2 of x, one of 3 in the one-hot block "
+        "'job'; rows that are drawn get their code there and would not be one-hot any "
+        "more: keep this column, as a flag, and leave the others of its block out",
+    ),
+]
+
+
+@pytest.mark.parametrize("change, says", SCHEMA)
+def test_schema(change, says):
+    assert described().groups.column == 0
+    with pytest.raises(ValueError) as e:
+        described(**change)
+    assert says in str(e.value)
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 2, 3), (40, 1, 2, 3)])
+def test_a_schema_is_for_columns(shape):
+    x, i = torch.zeros(shape), torch.arange(40)
+    with pytest.raises(ValueError) as e:
+        Task.from_arrays(x, i % 2, i // 20, a=i % 2, schema=WORDS)
+    assert str(e.value) == (
+        f"schema describes the columns of x [N, D], and x is {list(shape)}; leave "
+        "schema out for images, or give one row of numbers per person"
+    )
+
+
 # ---------------------------------------------------------------- runs
 RUN = [
     (

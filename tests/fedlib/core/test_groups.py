@@ -17,7 +17,7 @@ from toys_core import GROUPS, gap, same, seen, state, toy
 from fedlib.core import batches, engine
 from fedlib.core import task as task_
 from fedlib.core.batches import Batch
-from fedlib.core.groups import Groups, parity
+from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.pool import Pool
 from fedlib.core.record import Record
 from fedlib.core.task import Task
@@ -582,6 +582,87 @@ def test_own_arrays_with_a_sensitive_attribute():
         match="takes only the value woman; two groups or more must have rows",
     ):
         Task.from_arrays(x, y, who, a=["woman"] * len(y))
+
+
+def test_own_arrays_with_a_schema():
+    """The words become blocks side by side; without them every column stands alone."""
+    x, y, who, a = own_arrays()
+    job = torch.arange(240) % 4
+    x = torch.cat([x, onehot(job, 4, x)[:, :3]], 1)  # of the fourth job is no column
+    words = [
+        ("scores", "number", 2),
+        "sex",
+        ["age", "number", np.int64(1), (-9, np.inf)],
+        ("job", "onehot", 3),
+    ]
+    make = lambda schema: Task.from_arrays(x, y, who, a=a, schema=schema)
+    task, plain = make(words), make(None)
+    assert task.groups.schema == (
+        Block("scores", "number", 0, 2),
+        Block("sex", "flag", 2, 3),
+        Block("age", "number", 3, 4, -9, np.inf),
+        Block("job", "onehot", 4, 7),
+    )
+    plain_types = [str, str, int, int, float, float]  # that a file can hold
+    assert [type(v) for v in task.groups.schema[2]] == plain_types
+    assert task.groups == replace(plain.groups, schema=task.groups.schema)
+    kinds = ["number"] * 2 + ["flag", "number"] + ["flag"] * 3
+    assert [(b.kind, b.stop - b.start) for b in plain.groups.schema] == [
+        (kind, 1) for kind in kinds
+    ]
+    assert torch.equal(task.x, plain.x) and torch.equal(task.a, plain.a)
+    # the name is part of a run's: another schema, other drawn rows
+    names = {make(s).name for s in (words, None, [*words[:3], ("job", "flag", 3)])}
+    assert len(names) == 3 and make(list(words)).name in names
+
+
+def test_names_alone_are_flags_and_numbers():
+    """As without a schema, but for the names."""
+    x, y, who, a = own_arrays()
+    task, plain = (
+        Task.from_arrays(x, y, who, a=a, schema=s) for s in (list("abcd"), None)
+    )
+    assert [b._replace(name="") for b in task.groups.schema] == [
+        b._replace(name="") for b in plain.groups.schema
+    ]
+    assert [b.name for b in task.groups.schema] == list("abcd")
+
+
+def test_ends_of_a_range_belong_to_it():
+    """Also where the numbers of x are rounded: 0.1 in float32 is a bit above 0.1."""
+    x, y, who, a = own_arrays()
+    for dtype in (torch.float32, torch.float64):
+        x = x.to(dtype)
+        x[:, 0] = torch.tensor([-0.7, 0.1]).to(dtype)[torch.arange(240) % 2]
+        words = [("age", "number", 1, (-0.7, 0.1)), "b", "sex", "d"]
+        if dtype == torch.float64:  # the numbers of float32 lie outside
+            with pytest.raises(ValueError, match="row 1 of x holds 0.10000000149"):
+                Task.from_arrays(x, y, who, a=a, schema=words)
+            x[:, 0] = x[:, 0].clamp(-0.7, 0.1)
+        task = Task.from_arrays(x, y, who, a=a, schema=words)
+        assert task.groups.schema[0][4:] == (-0.7, 0.1)
+
+
+def test_the_code_is_rather_a_flag_than_part_of_a_block():
+    """In either order; a category that says the same as the code stays one."""
+    x, y, who, a = own_arrays()
+    code = x[:, 2:3]
+    sexes, words = torch.cat([1 - code, code], 1), ("sexes", "onehot", 2)
+    for columns, schema, at in (
+        ([code, sexes], ["sex", words], 0),
+        ([sexes, code], [words, "sex"], 2),
+    ):
+        x = torch.cat(columns, 1)
+        task = Task.from_arrays(x, y, who, a=a, schema=schema)
+        assert task.groups.column == at
+    with pytest.raises(ValueError, match="column 1 of x, one of 2 in the one-hot"):
+        Task.from_arrays(sexes, y, who, a=a, schema=[words])
+    with pytest.raises(ValueError, match="column 4 of x, one of 2 in the one-hot"):
+        replace(task.groups, column=4, schema=(Block("b", "onehot", 3, 5),))
+    replace(task.groups, column=4, schema=(Block("b", "onehot", 4, 5),))  # alone
+    # a category that nobody has is no code where everybody is of one group
+    with pytest.raises(ValueError, match="takes only the value 7"):
+        Task.from_arrays(sexes * 0, y, who, a=[7] * 240, schema=[words])
 
 
 @pytest.mark.filterwarnings("ignore:the server's network")

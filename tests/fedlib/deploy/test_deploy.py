@@ -5,7 +5,7 @@ simulation, and nobody can spoil a round.
 import json
 import math
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -17,6 +17,7 @@ from toys_core import GROUPS, Normed, gap, same, seen, state, toy
 
 from fedlib.core.clients import cohort_of
 from fedlib.core.engine import run
+from fedlib.core.groups import Block
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, stack, tmap
@@ -840,6 +841,56 @@ def test_a_federation_of_a_method_can_be_written_down(name):
         and back.network == fed.network
     )
     assert back.make(task) == fed.make(task)
+
+
+RANGES = (
+    Block("sex", "flag", 0, 1),
+    Block("age", "number", 1, 2, -1.5, 2.0),
+    Block("income", "number", 2, 3, 0.0),
+    Block("debt", "number", 3, 4, high=0.5),
+    Block("score", "number", 4, 5),
+)
+
+
+def test_ranges_of_the_schema_are_written_down(tmp_path):
+    """As JSON, which has no infinity, and as yaml; short blocks are read as well."""
+    groups = replace(GROUPS, schema=RANGES)
+    fed = Federation.of(make("FedAvg", toy(sizes=SIZES, groups=groups)), R)
+    given = {"method": fed.method, "task": fed.task}
+    text = json.dumps(given, allow_nan=False)
+    assert [b[4:] for b in json.loads(text)["task"]["groups"]["schema"]] == [
+        [None, None],
+        [-1.5, 2.0],
+        [0.0, None],
+        [None, 0.5],
+        [None, None],
+    ]
+    path = tmp_path / "federation.yaml"
+    path.write_text(yaml.safe_dump(json.loads(text) | {"rounds": R}))
+    for back in (Federation(**json.loads(text), rounds=R), Federation.load(path)):
+        assert back.groups == groups == fed.groups and back.digest == fed.digest
+    short = json.loads(text)
+    blocks = short["task"]["groups"]["schema"]
+    short["task"]["groups"]["schema"] = [b if any(b[4:]) else b[:4] for b in blocks]
+    assert Federation(**short, rounds=R).groups.schema[0] == RANGES[0]
+
+
+@pytest.mark.parametrize(
+    "entry, why",
+    [
+        (["sex", "flag", 0], r"schema\[0\] = \['sex', 'flag', 0\]; give \[name, kind"),
+        ("sex", r"schema\[0\] = 'sex'; give \[name, kind, start, stop\]"),
+        (["age", "number", 0, 1, 2], r"or with a range \[name, kind, start, stop, low"),
+        (["age", "number", 0, 1, 2, 1], r"the range is \[2, 1\]; give two numbers"),
+        (["age", "number", 0, 1, "a", None], r"the range is \['a', inf\]; give two"),
+        (["job", "onehot", 0, 5], "the code is column 0 of x, one of 5 in the one-hot"),
+    ],
+)
+def test_mistakes_in_the_schema(entry, why):
+    fed = Federation.of(build("FairFed"), R)
+    groups = fed.task["groups"] | {"schema": [entry]}
+    with pytest.raises(ValueError, match=why):
+        Federation(fed.method, fed.task | {"groups": groups}, R)
 
 
 # ---------------------------------------------------------------- messages

@@ -673,7 +673,7 @@ def test_the_condensed_rows_are_those_of_condense():
         trail,
         range(T0),
         first,
-        condense.Matching(3, 2, 1, 5, 0),
+        condense.Matching(3, 2, 1, 5, 0, lr_q=m.lr_q),
         seed=seed_of_S(),
     )
     assert same(server(done)["S"], want)
@@ -683,6 +683,62 @@ def test_the_condensed_rows_are_those_of_condense():
     hard = server(run(equfl(rows=5, reach=1, labels="hard")))["S"]
     assert torch.equal(hard["x"], want["x"])
     assert torch.equal(hard["q"], onehot(want["q"].argmax(1), 3, want["q"]))
+
+
+def test_how_fast_labels_are_learned():
+    """Rate 0 leaves the labels as they were before matching; a faster rate moves them
+    further.
+    """
+    task = task_of()
+    first = condense.start(task, model(plain(upto=T0 - 1)), 12, seed_of_S())
+    q = lambda rate: server(run(equfl(lr_q=rate)))["S"]["q"]
+    moved = [
+        float((q(rate) - condense.finish(first)["q"]).abs().max()) for rate in RATES
+    ]
+    assert moved[0] < 1e-15 and moved == sorted(moved) and moved[1] > 1e-5
+    with pytest.raises(ValueError, match="lr_q = -0.1"):
+        equfl(lr_q=-0.1)
+
+
+RATES = (0, 0.001, 0.1)
+
+
+def test_relabelled_rows_have_the_last_models_answers():
+    """ "model" keeps the matched rows and gives them the answers of the last collected
+    model; "each" gives them those of every round's model, so S itself is the same.
+    """
+    done = {k: server(run(equfl(labels=k))) for k in ("soft", "model", "each")}
+    S = done["model"]["S"]
+    last = model(plain(upto=T0 - 1))
+    assert torch.allclose(S["q"], task_of().logits(last, S["x"]).softmax(1))
+    assert all(torch.equal(s["S"]["x"], S["x"]) for s in done.values())
+    assert not torch.equal(S["q"], done["soft"]["S"]["q"])
+    assert torch.equal(done["each"]["S"]["q"], done["soft"]["S"]["q"])
+
+
+def test_labels_given_anew_each_round_calibrate_on_that_rounds_answers():
+    """One calibrated round by hand, at the model of round T0."""
+    m = equfl(labels="each", rho=1 / 6, lam=0.5)
+    before, done = run(m, upto=5), run(m)
+    w, S = model(plain(upto=5)), server(done)["S"]
+    q = m.task.logits(w, S["x"]).softmax(1).detach()
+    F = surrogates.fairness("EO", m.task, S | {"q": q})
+    w = {k: v.clone().requires_grad_() for k, v in w.items()}
+    g = dict(zip(w, torch.autograd.grad(F(w), list(w.values()))))
+    want = add(model(plain()), g, -LR * 0.5)
+    assert gap(model(done), want) < 1e-10
+    assert model(before).keys() == want.keys()
+
+
+@pytest.mark.parametrize("target", ["DP", "CON"])
+def test_the_surrogates_of_dp_and_con_read_no_labels(target):
+    ends = [model(run(equfl(labels=k, target=target))) for k in LABELS]
+    assert gap(ends[0], ends[1]) < 1e-12 and gap(ends[0], ends[2]) < 1e-12
+    eo = [model(run(equfl(labels=k))) for k in LABELS]
+    assert gap(eo[0], eo[1]) > 1e-7 and gap(eo[1], eo[2]) > 1e-7
+
+
+LABELS = ("soft", "model", "each")
 
 
 @pytest.mark.parametrize("net", ["standard", "deep", "wide"])
@@ -701,7 +757,7 @@ def test_another_network_condenses_its_own_trail(net):
         theirs,
         range(T0),
         first,
-        condense.Matching(2, 2, 10, None, 0),
+        condense.Matching(2, 2, 10, None, 0, lr_q=m.lr_q),
         seed=seed_of_S(),
     )
     assert same(server(done)["S"], want)

@@ -20,6 +20,7 @@ from fedlib.core.method import Round
 from fedlib.core.task import Task
 from fedlib.core.tree import add, broadcast, leaves, pick, stack, tmap
 from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.groups.blind import Blind
 from fedlib.methods.groups.fairfed import FairFed
 from fedlib.methods.groups.fedfb import FedFB
 from fedlib.methods.groups.flinear import FLinear
@@ -171,6 +172,40 @@ def test_weights_survive_gradients_row_by_row(M):
         M(task, shuffle=False, last="drop", step=Private(1e9, 0.0), **kw), rounds=3
     )
     assert gap(state(plain), state(private)) < 1e-9
+
+
+# ---------------------------------------------------------------- Blind
+def test_blind_is_fedavg_on_rows_without_their_group():
+    """As FedAvg does on data in which the code's column is 1/2 for everybody."""
+    task = people((FULL, FULL, NO_CELL), Normed(4, 5, 2), batch=4)
+    x = task.x.clone()
+    x[:, 0] = 0.5
+    got = run(Blind(task, lr=0.2), rounds=3)
+    want = run(FedAvg(replace(task, x=x), lr=0.2), rounds=3)
+    assert gap(got.state["server"], want.state["server"]) < 1e-12
+    assert (got["pre", "global", "test"] == want["pre", "global", "test"]).all()
+    plain = run(FedAvg(task, lr=0.2), rounds=3)
+    assert gap(got.state["server"], plain.state["server"]) > 1e-3
+
+
+def test_blind_gives_two_people_who_differ_in_the_group_alone_one_answer():
+    task = people((FULL, FULL))
+    m = Blind(task, lr=0.2)
+    w = run(m, rounds=2).state["server"]["w"]
+    view = m.views({"w": w}, {}, shard_of(m, 0))["global"]
+    other = task.x.clone()
+    other[:, 0] = 1 - other[:, 0]
+    assert torch.equal(view(task.x), view(other))
+    assert not torch.equal(task.net(w)(task.x), task.net(w)(other))
+
+
+def test_blind_where_no_column_holds_the_group_is_fedavg():
+    task = people((FULL, FULL))
+    apart = replace(task, groups=replace(SEX, column=None))
+    ends = [
+        run(m(apart, lr=0.2), rounds=2).state["server"]["w"] for m in (Blind, FedAvg)
+    ]
+    assert gap(*ends) < 1e-15
 
 
 # ---------------------------------------------------------------- FLinear

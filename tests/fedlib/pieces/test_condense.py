@@ -13,7 +13,9 @@ from torch import tensor
 from torch.autograd import gradcheck
 from toys_core import Normed, gap, same, toy
 
+from fedlib.core import schema
 from fedlib.core.groups import Block, Groups, parity
+from fedlib.core.task import Task
 from fedlib.core.tree import leaves, pick, stack, without
 from fedlib.nets import CNN, MLP, Linear
 from fedlib.pieces import condense as C
@@ -453,6 +455,58 @@ def test_rows_follow_the_schema_and_groups_are_balanced():
     assert torch.equal(
         C.rows(people(dtype=torch.float32), 50, 3), C.rows(people(), 50, 3).float()
     )
+
+
+WORDS = [
+    ("age", "number", 1, (-0.3, 1.1)),
+    ("job", "onehot", 4),
+    "sex",
+    ("habits", "flag", 2),
+    ("region", "onehot", 2),
+    "income",
+]
+
+
+def in_words(dtype):
+    """A task of somebody's own arrays, with their columns in words."""
+    g, i = torch.Generator().manual_seed(5), torch.arange(60)
+    x = torch.zeros(60, 11, dtype=dtype)
+    x[:, 0] = torch.rand(60, generator=g)  # a number from 0 to 1
+    x[i, 1 + i % 4] = (i > 7).to(dtype)  # the first eight have no job
+    x[:, 5] = i % 2  # the code
+    x[:, 6:8] = torch.randint(2, (60, 2), generator=g)
+    x[i, 8 + i // 2 % 2] = 1
+    x[:, 10] = torch.randn(60, generator=g)
+    more = {"a": i % 2, "schema": WORDS}
+    return Task.from_arrays(x, i // 2 % 2, i % 3 // 2, MLP(11, 4, 2), **more)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_obey_a_schema_in_words(dtype):
+    task = in_words(dtype)
+    x = C.rows(task, 2000, 3)
+    assert x.shape == (2000, 11) and x.dtype == dtype
+    low, high = torch.tensor([-0.3, 1.1], dtype=dtype)
+    age = x[:, 0]
+    assert (age.min(), age.max()) == (low, high)  # clipped there, and not beyond
+    assert ((age == low).double().mean() - 0.382).abs() < 0.04  # P(N(0, 1) < -0.3)
+    assert set(x[:, 1:10].unique().tolist()) == {0, 1}
+    for at, k in (((1, 5), 4), ((8, 10), 2)):
+        job = x[:, slice(*at)]
+        assert (job.sum(1) == 1).all()
+        assert (job.mean(0) - 1 / k).abs().max() < 0.04
+    assert x[:, 5].sum() == 1000
+    assert x[:, 10].abs().max() > 2.5
+    # they pass the check that a reader's own rows must pass
+    assert schema.blocks(WORDS, x) == task.groups.schema
+
+
+def test_a_number_without_a_range_is_drawn_as_it_was():
+    """Bit for bit: normal numbers of float32."""
+    block, g = Block("age", "number", 3, 7), torch.Generator()
+    for dtype in (torch.float32, torch.float64):
+        x = C.block_rows(block, 500, g.manual_seed(1)).to(dtype)
+        assert torch.equal(x, torch.randn(500, 4, generator=g.manual_seed(1)).to(dtype))
 
 
 def test_rows_do_not_depend_on_the_data():

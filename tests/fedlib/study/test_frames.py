@@ -120,6 +120,38 @@ def test_guests_have_rows_of_their_own_and_one_has_no_spread(run):
     assert "std_acc" not in got
 
 
+def count_groups(run):
+    """Counts of groups, outcomes and predictions in every record, and neighbours."""
+    rng = np.random.default_rng(0)
+    for r in run.records:
+        for key, a in r.views.items():
+            r.cells[key] = rng.integers(0, 9, (*a.shape, 2, 2, 2))
+            r.consistency[key[:2]] = rng.integers(1, 9, (*a.shape, 2))
+
+
+@pytest.mark.parametrize("rule", ["last", "last10_mean"])
+def test_biases_by_round_average_to_those_of_the_study(run, rule):
+    count_groups(run)
+    run.records[0].cells["pre", "global", "test"][-1, :, 0, 1] = 0  # EO is NaN
+    long = run.biases((rule,)).pivot(index=WHO, columns="metric", values="value")
+    d = frames.biases(run, at=rule).drop(columns="round").set_index(WHO)
+    got = d.groupby(level=WHO).agg(lambda v: v.mean(skipna=False))
+    assert np.allclose(got, long.loc[got.index, got.columns], equal_nan=True)
+    assert got.EO.isna().any()
+
+
+def test_biases_have_a_row_for_each_run_and_evaluation(run):
+    count_groups(run)
+    d = frames.biases(run)
+    scores = ["EO", "DP", "CAL", "CON", "accuracy", "positive_rate"]
+    assert list(d) == [*WHO, "round", *scores]
+    of = d.query("method == 'FedPer' and seed == 1")
+    n = run.of(method="FedPer", seed=1)[0][1].cells["post", "personal", "test"]
+    yes = n.sum((1, 2, 3))  # [E, 2], by prediction
+    assert np.array_equal(of["round"], ROUNDS[:2] + 1)
+    assert np.allclose(of.positive_rate, yes[:, 1] / yes.sum(1))
+
+
 def test_logs_have_a_row_for_each_client_of_the_cohort(run):
     d = frames.logs(run, "weight").query("method == 'FedAvg' and seed == 0")
     assert list(d) == [*WHO, "round", "client", "weight"]
@@ -154,6 +186,7 @@ def test_words_stay_words(run):
         (lambda r: frames.rounds(r, moment="own"), "'own'.*post personal val"),
         (lambda r: frames.frame(r, at="best"), "'best'.*best_val, best_val_gini"),
         (lambda r: frames.scores(r, "worst"), "'worst'.*last10_mean"),
+        (lambda r: frames.biases(r), "FedAvg has counted no groups.*needs `groups`"),
         (lambda r: frames.logs(r, "drift"), "drift.*cohort, on, weight"),
         (lambda r: frames.logs(r, "on", "weight"), "on, weight of FedAvg.*Study.log"),
     ],

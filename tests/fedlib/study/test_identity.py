@@ -191,6 +191,7 @@ def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(
     unit, monkeypatch
 ):
     some = [c for c, _ in UNITS]
+    monkeypatch.setattr(identity, "versions", lambda: {})
     before = [c.id for c in some]
     monkeypatch.setattr(identity, "versions", lambda: {unit: 2})
     assert [c.id != b for c, b in zip(some, before)] == [unit in u for _, u in UNITS]
