@@ -107,7 +107,7 @@ def known(name, table, message):
 
 
 def grown(own, n, at):
-    """The study's own seeds, and the next ones from their least on until there are n."""
+    """The study's own seeds, and the next ones from its least on until there are n."""
     if min(own) >= PILOT:
         raise ValueError(f"{at} has pilot seeds, which decide nothing; give it no more")
     fresh = (s for s in itertools.count(min(own)) if s not in own)

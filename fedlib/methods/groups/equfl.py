@@ -35,13 +35,13 @@ class EquFL(Collecting):
     The paper's own: the metrics of `target`, with "Multi" for the shortest vector in
     the hull of the four gradients (MGDA) and "Sum" for their plain sum; size; net;
     source = "condensed"; form = "ce"; at = "start"; and of `Collecting` which models.
-    Readings, where the paper is silent or can be read in two ways: start, labels "soft",
-    "hard" and "balanced", scale, normalise, and how the matching runs (lr_q, outer, J,
-    reach, rows, pool: see `condense.Matching` and `condense.proxy`). Variants, whose
-    labels no longer come from the matching: labels "model" and "each"; the surrogates
-    of DP and CON read no labels, so there they change nothing. Controls: source =
-    "start" leaves the rows as they were before matching, "real" asks the clients for
-    rows, which no server should.
+    Readings, where the paper is silent or can be read in two ways: start, labels as
+    "soft", "hard" or "balanced", scale, normalise, and how the matching runs (lr_q,
+    outer, J, reach, rows, pool: see `condense.Matching` and `condense.proxy`).
+    Variants, whose labels no longer come from the matching: labels "model" and "each";
+    the surrogates of DP and CON read no labels, so there they change nothing. Controls:
+    source = "start" leaves the rows as they were before matching, "real" asks the
+    clients for rows, which no server should.
     """
 
     target: str = hp(
