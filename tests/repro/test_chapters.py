@@ -19,8 +19,9 @@ from fedlib.core.engine import run
 from fedlib.core.local import Plain, grad
 from fedlib.core.method import hp
 from fedlib.core.server import project_box
-from fedlib.core.tree import leaves, scale, sqnorm, tmap
+from fedlib.core.tree import leaves, scale, sqnorm, tmap, without
 from fedlib.data import tasks
+from fedlib.measures import bias
 from fedlib.measures.selection import RULES
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
@@ -29,9 +30,10 @@ from fedlib.methods.fair.fedga import gini
 from fedlib.methods.fair.fedmgda import min_norm
 from fedlib.methods.flat.plgu import TINY, spread
 from fedlib.methods.flat.plgu_lf import PLGULF
+from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.groups.equfl import EquFL
 from fedlib.methods.make import make
-from fedlib.pieces import simplex
+from fedlib.pieces import simplex, surrogates
 from repro import papers
 
 
@@ -498,7 +500,164 @@ def test_every_layer_is_perturbed_by_its_own_score():
     assert abs(sqnorm(m.perturbation(g, torch.ones(2))).sqrt() - 0.5) < 1e-6
 
 
+# groups
+
+MEN, WOMEN = [[3, 2], [0, 5]], [[5, 1], [2, 2]]  # by label and answer, no before yes
+
+
+def test_two_tables_by_hand():
+    n = np.array([MEN, WOMEN])
+    assert np.isclose(bias.EO(n), 1 / 2) and np.isclose(bias.DP(n), 0.4)
+    assert np.isclose(bias.TPR(n), 7 / 9) and np.isclose(bias.CAL(n), 5 / 18)
+    precision = n[:, 1, 1] / n[:, :, 1].sum(1)
+    assert np.allclose(precision, [5 / 7, 2 / 3])
+    assert np.isclose(bias.CAL_ppv(n), 1 / 30)
+
+
+def test_one_yes_in_a_village_of_noes():
+    place = tensor([0, 1, 2, 3, 4, 5, 20, 21, 22, 23, 24, 25])
+    told = np.array([1] * 6 + [0, 0, 1, 0, 0, 0])
+    near = surrogates.neighbours(place[:, None], 5).numpy()
+    apart = abs(told - told[near].mean(1))
+    assert np.allclose(apart, [0] * 6 + [0.2, 0.2, 1, 0.2, 0.2, 0.2])
+    assert np.isclose(bias.CON([apart.sum(), 12]), 1 / 6)
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_the_same_answer_for_all_has_no_bias(said):
+    n = np.zeros((2, 2, 2))
+    n[:, :, said] = [[5, 5], [6, 4]]
+    assert bias.EO(n) == bias.DP(n) == bias.CAL(n) == 0
+
+
+def test_a_model_that_repeats_biased_records_has_no_eo_by_the_records():
+    records = np.array([[[4, 0], [0, 6]], [[7, 0], [0, 3]]])
+    happened = np.array([[[4, 0], [0, 6]], [[4, 0], [3, 3]]])
+    assert (records.sum(1) == happened.sum(1)).all()  # the same answers
+    assert bias.EO(records) == 0 and bias.EO(happened) == 1 / 2
+
+
+def counts_of(base, tpr, fpr):
+    """Shares by group, label and answer for base rates [A], and one TPR and FPR."""
+    base = np.asarray(base)
+    of = np.array([[1 - fpr, fpr], [1 - tpr, tpr]])
+    return np.stack([1 - base, base], -1)[..., None] * of
+
+
+@pytest.mark.parametrize("tpr, fpr", [(0.8, 0.1), (0.5, 0.5), (1, 0), (0.7, 0), (0, 1)])
+def test_with_equal_odds_dp_is_what_the_base_rates_leave(tpr, fpr):
+    n = counts_of([0.6, 0.3], tpr, fpr)
+    assert np.isclose(bias.EO(n), 0)
+    assert np.isclose(bias.DP(n), abs(tpr - fpr) * 0.3)
+    # predictive parity besides: only if no yes is wrong, or every one
+    assert np.isclose(bias.CAL_ppv(n), 0) == (tpr * fpr == 0)
+
+
+def test_equal_odds_of_unequal_groups():
+    n = np.array([[[3, 1], [1, 5]], [[6, 2], [1, 5]]])
+    assert bias.EO(n) == 0 and np.isclose(bias.DP(n), 1 / 10)
+    assert np.allclose(n[:, :, 1].sum(1), [6, 7])
+    assert np.allclose(n[:, 1, 1] / n[:, :, 1].sum(1), [5 / 6, 5 / 7])
+
+
+def tallied(a, y, told):
+    n = np.zeros((2, 2, 2))
+    np.add.at(n, (a, y, told), 1)
+    return n
+
+
+def by_majority(x, y):
+    """The answers of the best model that sees x alone; a tie is a no."""
+    return np.array([y[x == v].mean() > 1 / 2 for v in x]).astype(int)
+
+
+def test_hiding_the_column_removes_direct_bias_and_leaves_indirect_bias():
+    a, i = np.divmod(np.arange(20), 10)
+    y = (i < np.where(a == 0, 8, 4)).astype(int)  # 8 men and 4 women
+    assert np.isclose(bias.DP(tallied(a, y, y)), 0.4)
+    same_hours = i % 2
+    assert bias.DP(tallied(a, y, by_majority(same_hours, y))) == 0
+    told = by_majority(y, y)  # full time is who has the label yes
+    assert np.isclose(bias.DP(tallied(a, y, told)), 0.4)
+
+
+def test_a_blind_model_has_eo_where_the_records_are_biased():
+    a, years = np.divmod(np.arange(20), 10)
+    years += 1
+    y = (years >= np.where(a == 0, 5, 7)).astype(int)
+    n = tallied(a, y, (years >= 6).astype(int))
+    assert bias.DP(n) == 0 and np.isclose(bias.EO(n), 1 / 6)
+    assert np.allclose(n[:, 1, 1] / n[:, 1].sum(1), [5 / 6, 1])
+
+
+def surrogate_of(z, q):
+    """EO's surrogate for two rows, one of each group: scores z, P(yes) = q."""
+    z, omega = tensor(z), torch.zeros(2, 2, 2, dtype=torch.float64)
+    for g in (0, 1):
+        omega[g, g] = tensor([1 - q[g], q[g]])
+    return float(surrogates.eo(torch.stack([-z, z], 1).sigmoid().log(), omega))
+
+
+def test_a_gap_in_labels_is_neither_needed_nor_enough():
+    assert np.isclose(surrogate_of([1, -1], [0.5, 0.5]), 2)
+    assert np.isclose(surrogate_of([0, 0], [0.9, 0.1]), 0)
+
+
+def accuracy_gap(n):
+    r = (n[..., 0, 0] + n[..., 1, 1]) / n.sum((-1, -2))  # [..., A]
+    return r.max(-1) - r.min(-1)
+
+
+def test_a_gap_in_accuracy_by_hand():
+    forty = np.array([[[0, 0], [0, 20]], [[0, 0], [8, 12]]])
+    n = np.array([MEN, WOMEN])
+    no = np.stack([n.sum(2), 0 * n.sum(2)], 2)
+    assert np.isclose(accuracy_gap(forty), 0.4)
+    assert np.isclose(accuracy_gap(n), 0.1)
+    base = no[:, 1].sum(1) / 10
+    assert np.isclose(accuracy_gap(no), abs(base[0] - base[1]))
+
+
 # equfl
+
+
+@pytest.mark.parametrize("lam, f, eo", [(0, 9, 1), (1, 7, 1), (4, 1, 0), (9, 9, 0)])
+def test_a_calibrated_step_by_hand(lam, f, eo):
+    w, g, rows = tensor([1, -2]), tensor([1 / 2, 1 / 2]), tensor([[1, 0], [1, 1]])
+    F = lambda w: w[1].abs()
+    assert np.isclose(surrogate_of(list(rows @ w), [0.5, 0.5]), F(w))
+    new = w - (g + lam * torch.func.grad(F)(w)) / 2
+    assert np.isclose(F(new), f / 4)
+    assert np.isclose(surrogate_of(list(rows @ new), [0.5, 0.5]), f / 4)
+    yes = (rows @ new > 0).double()
+    assert abs(yes[0] - yes[1]) == eo
+
+
+def test_cal_is_a_part_of_the_equal_opportunity_gap():
+    s, r = 0.3, np.array([0.9, 0.4])
+    yes = np.stack([1 - r, r], 1) * np.array([[1 - s], [s]])
+    n = np.stack([np.full((2, 2), 0.25), yes], 1)
+    assert np.isclose(bias.CAL(n), max(s, 1 - s) * 0.5) and bias.CAL(n) <= bias.EO(n)
+
+
+@dataclass(frozen=True)
+class Pushed(Calibrated):
+    """A server whose own update is 1 in every weight."""
+
+    def update(self, server, w, new, r):
+        return server, tmap(torch.ones_like, without(w, self.task.buffers)), {}
+
+
+def test_a_local_update_is_what_a_client_moved_over_the_step_size():
+    task, lr, lam = toy(sizes=(12,)), 0.1, 2.0
+    plain = make("FedAvg", task, lr=lr)
+    w, w_i = task.init(0), run(plain, rounds=1).state["server"]["w"]
+    m = Pushed(task, inner=plain, lam=lam, rho=1.0)
+    got = run(m, rounds=1).state["server"]["in"]["w"]
+    g_i = tmap(lambda a, b: (a - b) / lr, w, w_i)
+    want = tmap(lambda w, g: w - lr * (g + lam), w, g_i)
+    for a, b in zip(leaves(got), leaves(want)):
+        assert torch.allclose(a, b, atol=1e-6)
 
 
 @dataclass(frozen=True)
