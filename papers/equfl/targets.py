@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from fedlib.measures.statistics import interval
 from repro.ledger import ResultError
 
 METRICS = ("EO", "DP", "CAL", "CON")
@@ -42,10 +43,15 @@ def own(seeds, metrics=METRICS):
     """Every metric from the run that was trained for it;
     from any run without such a target.
     """
-    s = split(seeds)
-    return s[
-        s.metric.isin(metrics) & ((s.target == s.metric) | ~s.target.isin(METRICS))
-    ].drop(columns="target")
+    return judging(split(seeds), metrics).drop(columns="target")
+
+
+def judging(s, metrics=METRICS):
+    """Of a split or named table what its runs are judged by: a run with a target by
+    this metric, any other run by all of them.
+    """
+    own = (s.target == s.metric) | ~s.target.isin(METRICS)
+    return s[s.metric.isin(metrics) & own]
 
 
 def accuracies(seeds):
@@ -107,3 +113,118 @@ def improvements(seeds, reference="FedAvg", at=""):
     return s.assign(value=100 * (b - s.value.to_numpy()) / mean.to_numpy()).dropna(
         subset="value"
     )
+
+
+# ---------------------------------------------------------------- rows of figures
+CHANGED = {  # a part of a setting -> in words
+    "labels=model": "relabelled once",
+    "labels=each": "relabelled each round",
+    "source=start": "unmatched rows",
+    "source=real": "real rows",
+}
+RARE = 0.1  # an answer given at most this share as often as by the reference is lost
+
+
+def rows(seeds):
+    """split(seeds) with a column `row`: the method and what is changed, as in "EquFL,
+    real rows", "Regular, mu 0.1", "EquFL-Multi"; papers/equfl/style.yaml has looks.
+    """
+    s = split(seeds)
+    return s.assign(row=[*map(_row, seeds.method, s.target, s.setting)])
+
+
+def _row(method, target, setting):
+    aim = f"-{target}" if target and target not in METRICS else ""
+    parts = filter(None, setting.split(";"))
+    words = (CHANGED.get(p, p.replace("=", " ")) for p in parts)
+    return ", ".join([method + aim, *words])
+
+
+def aims(scores):
+    """From one row per run to one per run and metric that it is judged by.
+
+    scores: rows(frames.biases(run, at=...)); several evaluations of a run are averaged.
+    Columns: dataset, row, seed, accuracy, positive_rate, metric, bias. A run told to
+    lower a metric is judged by this one, any other run by all four.
+    """
+    by = ["dataset", "row", "target", "seed"]
+    values = [*METRICS, "accuracy", "positive_rate"]
+    means = scores.groupby(by, sort=False)[values].agg(_mean).reset_index()
+    kept = [*by, "accuracy", "positive_rate"]
+    long = means.melt(kept, METRICS, "metric", "bias")
+    return judging(long).drop(columns="target").reset_index(drop=True)
+
+
+def _mean(v):
+    return v.mean(skipna=False)  # as Study.biases has it
+
+
+def against(judged, reference="FedAvg"):
+    """aims() beside the row `reference` of the same data set, metric and seed.
+
+    New columns: gain, by how many percent of the reference's mean bias a run lies below
+    it (the mean of the gains is the gain of the means; NaN where the reference has no
+    bias); points, accuracy minus the reference's, in points; constant, whether one of
+    the two answers is given at most a tenth as often as by the reference.
+    """
+    at = ["dataset", "metric", "seed"]
+    base = judged[judged.row == reference].set_index(at)
+    if base.empty:
+        there = ", ".join(judged.row.unique())
+        raise ResultError(f"against: no row {reference!r}; there are {there}")
+    values = ["bias", "accuracy", "positive_rate"]
+    s = judged.join(base[values].add_suffix("_base"), at)
+    level = base.bias.groupby(level=at[:2]).mean().rename("level")
+    level = judged.join(level, at[:2]).level
+    yes, usual = s.positive_rate, s.positive_rate_base
+    lost = (yes <= RARE * usual) | (1 - yes <= RARE * (1 - usual))
+    return judged.assign(
+        gain=100 * (s.bias_base - s.bias) / level.where(level > 0),
+        points=100 * (s.accuracy - s.accuracy_base),
+        constant=lost,
+    )
+
+
+def summary(compared):
+    """against() by data set, metric and row: means over seeds; low and high, the 95 %
+    t interval of the gain; constant, in how many of the `seeds`.
+    """
+    groups = compared.groupby(["dataset", "metric", "row"], sort=False)
+    means = groups[["bias", "gain", "accuracy", "points", "positive_rate"]].mean()
+    return means.assign(
+        low=groups.gain.agg(lambda v: _ends(v)[0]),
+        high=groups.gain.agg(lambda v: _ends(v)[1]),
+        constant=groups.constant.sum(),
+        seeds=groups.seed.nunique(),
+    )
+
+
+def _ends(v):
+    return interval(v)[1:3] if v.notna().all() else (float("nan"),) * 2
+
+
+def told(means):
+    """summary() in words, for a table: ours, gain with its interval in percent,
+    accuracy and share of yes in percent; "constant" where an answer is lost.
+    """
+    lost = zip(means.constant, means.seeds)
+    return pd.DataFrame(
+        {
+            "ours": means.bias.map("{:.3f}".format),
+            "gain, %": [*map(_gain, means.gain, means.low, means.high)],
+            "accuracy, %": (100 * means.accuracy).map("{:.1f}".format),
+            "yes, %": (100 * means.positive_rate).map("{:.1f}".format),
+            "": [_lost(*of) for of in lost],
+        },
+        index=means.index,
+    )
+
+
+def _gain(mean, low, high):
+    ends = f" [{round(low)}, {round(high)}]" if low < high else ""
+    return f"{round(mean)}{ends}" if mean == mean else ""
+
+
+def _lost(n, seeds):
+    some = f" in {n} of {seeds}" if n < seeds else ""
+    return f"constant{some}" if n else ""

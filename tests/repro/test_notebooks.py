@@ -21,6 +21,13 @@ REWRITTEN = [
     *(f"fedas/{name}" for name in FEDAS),
     *(f"plgu/{name}" for name in PLGU),
     *(f"fft-gp/{name}" for name in FFTGP),
+    "equfl/private",
+    "equfl/readings",
+    "equfl/sweeps",
+    "equfl/adult",
+    "equfl/paths",
+    "equfl/tables",
+    "equfl/rules",
     *(f"teach/{name}" for name in TEACH),
 ]
 # seaborn's functions -> what each call must say, itself or through a look of plots
