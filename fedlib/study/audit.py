@@ -205,7 +205,7 @@ def refuse(cell, r):
 
 
 # ---------------------------------------------------------------- check
-def check(limit=50e6):
+def check(limit=60e6):
     """[what is wrong] with evidence/: studies without their runs, runs that no study
     wants, damaged files, more than `limit` bytes. Prints how much is there.
     """
