@@ -175,6 +175,16 @@ class Talk:
         """Those of ids that are still in the round."""
         return ids[[c not in self.out for c in ids.tolist()]]
 
+    def nobody(self, what):
+        """In words: nobody did it, and why."""
+        return f"nobody {what}; {self.reasons()}"
+
+    def reasons(self):
+        """In words: what the first clients that were left out have said."""
+        said = [f"client {c}: {why}" for c, why in list(self.out.items())[:4]]
+        more = f"; and {len(self.out) - 4} more" if len(self.out) > 4 else ""
+        return f"left out: {'; '.join(said)}{more}"
+
     def asking(self, method, ids, record):
         """`ask` of a Round: a message down to each of ids and one up, counted."""
 
