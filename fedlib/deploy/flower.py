@@ -159,12 +159,11 @@ class Link:
         Where nobody was asked, as it was over before, they have some seconds to come.
         """
         late = time.monotonic() + 1.5 * WAITS[1]
-        while not (self.began or all(map(self.online, self.nodes))):
-            if time.monotonic() > late:
+        while not self.began and time.monotonic() < late:
+            if self.connected() == self.nodes.keys():
                 break
             time.sleep(0.1)
-        here = [c for c in self.nodes if self.online(c)]
-        self._ask([(c, "end", {}, {}) for c in here], 5)
+        self._ask([(c, "end", {}, {}) for c in sorted(self.connected())], 5)
 
     def _claim(self):
         """Flower's run and its task: what all messages belong to."""
@@ -194,20 +193,26 @@ class Link:
                 self._claim()
 
     # ------------------------------------------------------------ who is there
-    def _info(self, c):
-        return self.state.get_node_info(node_ids=[self.nodes[c]])[0]
+    def _nodes(self):
+        """What Flower knows of each client: [(c, its node)]."""
+        return zip(
+            self.nodes, self.state.get_node_info(node_ids=[*self.nodes.values()])
+        )
 
-    def online(self, c):
-        """Is client c connected?
+    def connected(self):
+        """The clients that are connected.
 
         Flower believes so for 2 BEAT after the last sign of life; here it is one.
         """
-        info, now = self._info(c), time.monotonic()
-        sign, since = self.signs.get(c, (None, now))
-        if info.online_until != sign:  # moved by every sign of life
-            since = now
-        self.signs[c] = info.online_until, since
-        return info.status == NodeStatus.ONLINE and now - since <= BEAT
+        here, now = set(), time.monotonic()
+        for c, node in self._nodes():
+            sign, since = self.signs.get(c, (None, now))
+            if node.online_until != sign:  # moved by every sign of life
+                since = now
+            self.signs[c] = node.online_until, since
+            if node.status == NodeStatus.ONLINE and now - since <= BEAT:
+                here.add(c)
+        return here
 
     def gather(self, least):
         """Wait for all clients until patience is over; ValueError names those who have
@@ -215,7 +220,7 @@ class Link:
         """
         there, end = set(), time.monotonic() + self.patience
         while len(there) < len(self.nodes):
-            came = {c for c in self.nodes if self.online(c)}
+            came = self.connected()
             for c in sorted(came - there):
                 self.log(f"client {c} is here")
             there = came
@@ -263,18 +268,17 @@ class Link:
             f"paused: {least - lacking} of {asked} clients answer, and {least} must; "
             f"not connected: {named_all(lost)}"
         )
-        while sum(map(self.online, away)) < min(lacking, len(away)):
+        while len(back := self.connected() & away) < min(lacking, len(away)):
             time.sleep(0.1)
         self.gone -= away  # whoever is not back yet may come: `wait` seconds
-        back = sorted(filter(self.online, away))
-        self.log(f"going on: {named_all(back)} is connected")
+        self.log(f"going on: {named_all(sorted(back))} is connected")
 
     def _ask(self, requests, wait):
         """Send, and collect the answers -> {c: tree or Exception}."""
         out, end, pause = {}, time.monotonic() + wait, 0.01
         what = {r[0]: r for r in requests}
         asked = {c: self._send(*r, wait) for c, r in what.items()}
-        while time.monotonic() < end and not all(map(self._away, asked)):
+        while time.monotonic() < end and asked.keys() - (self.gone - self.connected()):
             for c, sent in list(asked.items()):
                 try:
                     got = self._answer(c, sent)
@@ -288,21 +292,18 @@ class Link:
                     asked[c] = self._send(*what[c], wait)
             time.sleep(pause)
             pause = min(0.2, 1.1 * pause)
+        here = self.connected()
         for c, sent in asked.items():
-            out[c] = self._missing(c, sent, wait)
+            out[c] = self._missing(c in here, sent, wait)
             self._forget(sent)
         self.gone -= what.keys()
         self.gone |= {c for c, a in out.items() if isinstance(a, ConnectionError)}
         return out
 
-    def _away(self, c):
-        """Was a client away before, and is it still?"""
-        return c in self.gone and not self.online(c)
-
-    def _missing(self, c, sent, wait):
+    def _missing(self, connected, sent, wait):
         """Why there is no answer."""
         held = self.state.message_ins_store.get(sent)
-        if self.online(c):
+        if connected:
             return TimeoutError(f"no answer within {wait:g} s")
         if held is not None and held.metadata.delivered_at:
             return ConnectionError("it vanished while it was at work")
@@ -370,7 +371,8 @@ class Link:
         held = self.state.message_ins_store.get(sent)
         if held is None or held.metadata.run_id != self.run:
             return True
-        times = self._info(c).last_activated_at, held.metadata.delivered_at
+        (node,) = self.state.get_node_info(node_ids=[self.nodes[c]])
+        times = node.last_activated_at, held.metadata.delivered_at
         if not all(times):
             return False
         came, taken = map(datetime.fromisoformat, times)
