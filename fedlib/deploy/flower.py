@@ -62,6 +62,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from . import message
 from .keys import public
+from .talk import numbered
 
 BEAT = 10  # seconds without a sign of life, of which there should be two: it is away
 WAITS = (
@@ -230,7 +231,7 @@ class Link:
                 late = [c for c in self.nodes if c not in there]
                 raise ValueError(
                     f"{len(there)} of {len(self.nodes)} clients came within "
-                    f"{self.patience:g} s, {named_all(late)} did not: are they "
+                    f"{self.patience:g} s, {numbered(late)} did not: are they "
                     "running, do they know this address, is the port open to them?"
                 )
             time.sleep(0.05)
@@ -266,19 +267,22 @@ class Link:
         lost = sorted(self.gone & away)
         self.log(
             f"paused: {least - lacking} of {asked} clients answer, and {least} must; "
-            f"not connected: {named_all(lost)}"
+            f"not connected: {numbered(lost)}"
         )
         while len(back := self.connected() & away) < min(lacking, len(away)):
             time.sleep(0.1)
         self.gone -= away  # whoever is not back yet may come: `wait` seconds
-        self.log(f"going on: {named_all(sorted(back))} is connected")
+        self.log(f"going on: {numbered(sorted(back))} is connected")
 
     def _ask(self, requests, wait):
         """Send, and collect the answers -> {c: tree or Exception}."""
         out, end, pause = {}, time.monotonic() + wait, 0.01
         what = {r[0]: r for r in requests}
         asked = {c: self._send(*r, wait) for c, r in what.items()}
-        while time.monotonic() < end and asked.keys() - (self.gone - self.connected()):
+        while time.monotonic() < end:
+            here = self.connected()
+            if asked.keys() <= self.gone - here:
+                break
             for c, sent in list(asked.items()):
                 try:
                     got = self._answer(c, sent)
@@ -287,7 +291,7 @@ class Link:
                 if got is not None:
                     out[c], pause = got, 0.01
                     self._forget(asked.pop(c))
-                elif self._vain(c, sent):
+                elif c in here and self._vain(c, sent):
                     self._forget(sent)
                     asked[c] = self._send(*what[c], wait)
             time.sleep(pause)
@@ -365,8 +369,8 @@ class Link:
         )
 
     def _vain(self, c, sent):
-        """Is a message lost: expired, or taken by a client that has since vanished and
-        come back? It keeps its answers, so it may be asked twice.
+        """Is a message to a client that is there lost: expired, or taken by a life of
+        it that has ended? It keeps its answers, so it may be asked twice.
         """
         held = self.state.message_ins_store.get(sent)
         if held is None or held.metadata.run_id != self.run:
@@ -388,13 +392,6 @@ class Link:
 def answers(out):
     """How many of {c: tree or Exception} are answers?"""
     return sum(not isinstance(a, Exception) for a in out.values())
-
-
-def named_all(clients):
-    """Numbers of clients in words, the first ten."""
-    clients = list(clients)
-    more = f" and {len(clients) - 10} more" if len(clients) > 10 else ""
-    return f"client {', '.join(map(str, clients[:10]))}{more}" if clients else "nobody"
 
 
 def named(m):

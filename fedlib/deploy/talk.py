@@ -180,10 +180,12 @@ class Talk:
         return f"nobody {what}; {self.reasons()}"
 
     def reasons(self):
-        """In words: what the first clients that were left out have said."""
-        said = [f"client {c}: {why}" for c, why in list(self.out.items())[:4]]
-        more = f"; and {len(self.out) - 4} more" if len(self.out) > 4 else ""
-        return f"left out: {'; '.join(said)}{more}"
+        """In words: who was left out and why, the first four reasons."""
+        whose = {}
+        for c, why in self.out.items():
+            whose.setdefault(why, []).append(c)
+        said = [f"{numbered(ids)}: {why}" for why, ids in whose.items()]
+        return f"left out: {'; '.join(said[:4] + ['...'] * (len(said) > 4))}"
 
     def asking(self, method, ids, record):
         """`ask` of a Round: a message down to each of ids and one up, counted."""
@@ -231,6 +233,13 @@ class Talk:
             none = torch.zeros(self.fed.C, 2)
             out["consistency"] = dict.fromkeys(out["acc"], none)
         return out
+
+
+def numbered(clients):
+    """Clients in words, the first ten."""
+    clients = list(clients)
+    more = f" and {len(clients) - 10} more" if len(clients) > 10 else ""
+    return f"client {', '.join(map(str, clients[:10]))}{more}"
 
 
 def same(a, b):

@@ -33,7 +33,7 @@ from .count import Count
 attempts = 60
 ROWS = ("server killed", "one client killed", "all clients killed")
 AT_ONCE = 3  # federations; most of their time they wait
-C, ROUNDS, D, K, N = 3, 4, 6, 3, 80
+C, ROUNDS, D, K, N = 3, 4, 6, 3, 120
 METHOD = {"name": "Ditto", "lam": 0.5, "lr": 0.1}
 ENDS = 240  # seconds after which a federation should have come to its end
 # imports once, then every party is a fork with a life of its own
