@@ -551,7 +551,8 @@ def node(address, key, ca):
 
         def beat():
             while not over.wait(BEAT / 2):
-                with suppress(httpx.HTTPError):  # the next request says what is wrong
+                # the next request says what is wrong; RuntimeError: closed meanwhile
+                with suppress(httpx.HTTPError, RuntimeError):
                     client.SendNodeHeartbeat(
                         SendNodeHeartbeatRequest(node=me, heartbeat_interval=BEAT)
                     )

@@ -69,8 +69,9 @@ def attempt(folder, row, seed, took, truth):
     draw = random.Random(seed)
     names = {"server killed": ["server"], "one client killed": [draw.randrange(C)]}
     names = names.get(row, [*range(C)])
-    moment, pause = draw.uniform(0, took), draw.uniform(0, 2)
-    with Parties(folder) as them:
+    everybody = len(names) == C  # long enough that the server pauses, sometimes
+    moment, pause = draw.uniform(0, took), draw.uniform(0, 25 if everybody else 2)
+    with Parties(folder, wait=20 if everybody else 60) as them:
         them.start("server", *range(C))
         time.sleep(moment)
         killed = them.kill(*names)
