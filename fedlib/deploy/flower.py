@@ -64,11 +64,8 @@ from . import message
 from .keys import public
 from .talk import numbered
 
-BEAT = 10  # seconds without a sign of life, of which there should be two: it is away
-WAITS = (
-    0.5,
-    8.0,
-)  # seconds between a client's attempts to reach the server, at first, at most
+BEAT = 10  # a client gives two signs of life in so many seconds; without, it is away
+SOON, LATE = 0.5, 8.0  # seconds between two attempts to reach the server: first, most
 SLACK = 2**20  # bytes of an answer beside its numbers
 CHANCE = SystemRandom()
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
@@ -159,7 +156,7 @@ class Link:
 
         Where nobody was asked, as it was over before, they have some seconds to come.
         """
-        late = time.monotonic() + 1.5 * WAITS[1]
+        late = time.monotonic() + 1.5 * LATE
         while not self.began and time.monotonic() < late:
             if self.connected() == self.nodes.keys():
                 break
@@ -474,7 +471,7 @@ def join(
     """
     # been: connected; None: it was
     been, began, why = False, time.monotonic(), "nobody answers"
-    leave, pause = leave or threading.Event(), WAITS[0]
+    leave, pause = leave or threading.Event(), SOON
     while not leave.is_set():
         try:
             if knock():
@@ -497,15 +494,15 @@ def join(
         if been and not leave.is_set():
             log(f"lost {address} ({why}); trying again")
             been = None
-            if time.monotonic() - came > WAITS[1]:  # it was no short visit
-                pause = WAITS[0]
+            if time.monotonic() - came > LATE:  # it was no short visit
+                pause = SOON
         if been is False and time.monotonic() - began > patience:
             raise ValueError(
                 f"{address}: {why}, for {patience:g} s: is the server started, is the "
                 "port open?"
             )
         leave.wait(pause * CHANCE.uniform(0.5, 1))  # not all clients at one time
-        pause = min(2 * pause, WAITS[1])
+        pause = min(2 * pause, LATE)
 
 
 def refusal(status, address, c, been):
