@@ -66,7 +66,8 @@ def add(p):
     s.add_argument(
         "--minimum",
         type=int,
-        help="a server that goes on: begin with so many when --patience is over (all)",
+        help="of the clients that a round asks, so many must answer; below that the "
+        "federation waits for them (1; before round 0 all)",
     )
     c = sub.add_parser("client", help="take part: answer the server until stopped")
     c.add_argument(
@@ -85,9 +86,13 @@ def add(p):
     c.add_argument(
         "--once", action="store_true", help="leave when the federation is over"
     )
-    for q, what in (
-        (s, "checkpoint and record; a server that was stopped goes on from there"),
-        (c, "what this client keeps"),
+    for q, what, first in (
+        (
+            s,
+            "checkpoint and record; a server that was stopped goes on from there",
+            "for all clients to come, when it starts",
+        ),
+        (c, "what this client keeps", "for the server, at first; later for ever"),
     ):
         q.add_argument(
             "file", help="federation.yaml, the same at the server and all clients"
@@ -103,7 +108,7 @@ def add(p):
             type=float,
             default=600.0,
             metavar="S",
-            help="seconds to wait for the other side (600)",
+            help=f"seconds to wait {first} (600)",
         )
 
 
@@ -157,11 +162,11 @@ def server(args):
             f"--minimum {args.minimum}: {args.file} has {fed.C} clients, give "
             f"1 to {fed.C}"
         )
+    # a method that needs everybody waits for everybody
+    least = fed.C if fed.make(server_task(fed)).who == "all" else args.minimum
     sock = bind(args.host, args.port)
     flower = part("flower")
-    with flower.Link(
-        sock, known, tls, fed.limit, args.patience, args.minimum, say
-    ) as link:
+    with flower.Link(sock, known, tls, fed.limit, args.patience, least, say) as link:
         say(
             f"listening at {args.host}:{sock.getsockname()[1]} for {fed.C} clients, "
             + ("with TLS and keys" if tls else "this machine only, not encrypted")

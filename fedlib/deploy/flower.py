@@ -29,7 +29,9 @@ import threading
 import time
 from base64 import b64encode
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
+from random import SystemRandom
 
 # read when flwr is imported
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DATABASE=":flwr-in-memory:")
@@ -60,9 +62,12 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from . import message
 from .keys import public
+from .talk import numbered
 
-BEAT = 10  # seconds between signs of life; two are missing: the client is gone
+BEAT = 10  # a client gives two signs of life in so many seconds; without, it is away
+SOON, LATE = 0.5, 8.0  # seconds between two attempts to reach the server: first, most
 SLACK = 2**20  # bytes of an answer beside its numbers
+CHANCE = SystemRandom()
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
@@ -88,20 +93,13 @@ class Link:
         file) or None.
 
         limit: bytes of the largest answer. patience: seconds that the first exchange
-        waits for `minimum` clients (None: all).
+        waits for all clients. minimum: of the clients that are asked, so many must
+        answer (all, where fewer are asked); below that `exchange` pauses. None: 1.
+        Before round 0 all must.
         """
-        self.limit, self.patience, self.minimum, self.log = (
-            limit,
-            patience,
-            minimum or len(known),
-            log,
-        )
-        self.refused, self.gone, self.began, self.over = (
-            {},
-            set(),
-            False,
-            threading.Event(),
-        )
+        self.limit, self.patience, self.log = limit, patience, log
+        self.minimum, self.began, self.over = minimum or 1, False, threading.Event()
+        self.refused, self.gone, self.signs = {}, set(), {}
         app = create_app()
         # nobody registers a key through the network
         app.state.enable_supernode_auth = True
@@ -115,24 +113,7 @@ class Link:
             c: self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, BEAT)
             for c, key in known.items()
         }
-        self.run = self.state.create_run(
-            "fedlib/fedlib",
-            "1",
-            None,
-            {},
-            NOOP_FEDERATION_ID,
-            None,
-            NOOP_FLWR_AID,
-            TaskType.SERVER_APP,
-        )
-        self.task = self.state.get_run_info(run_ids=[self.run])[0].primary_task_id
-        self.state.claim_task(self.task)
-        self.state.activate_task(self.task)
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = (
-            self.run,
-            SUPERLINK_NODE_ID,
-            self.task,
-        )
+        self._claim()
         files = (
             {}
             if tls is None
@@ -171,74 +152,163 @@ class Link:
         self.threads[0].join(3)
 
     def end(self):
-        """Tell the clients that the federation is over."""
-        self.exchange([(c, "end", {}, {}) for c in self.nodes if self.online(c)], 5)
+        """Tell the clients that the federation is over.
+
+        Where nobody was asked, as it was over before, they have some seconds to come.
+        """
+        late = time.monotonic() + 1.5 * LATE
+        while not self.began and time.monotonic() < late:
+            if self.connected() == self.nodes.keys():
+                break
+            time.sleep(0.1)
+        self._ask([(c, "end", {}, {}) for c in sorted(self.connected())], 5)
+
+    def _claim(self):
+        """Flower's run and its task: what all messages belong to."""
+        self.run = self.state.create_run(
+            "fedlib/fedlib",
+            "1",
+            None,
+            {},
+            NOOP_FEDERATION_ID,
+            None,
+            NOOP_FLWR_AID,
+            TaskType.SERVER_APP,
+        )
+        self.task = self.state.get_run_info(run_ids=[self.run])[0].primary_task_id
+        self.state.claim_task(self.task)
+        self.state.activate_task(self.task)
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = (
+            self.run,
+            SUPERLINK_NODE_ID,
+            self.task,
+        )
 
     def _alive(self):
         while not self.over.wait(BEAT):
-            self.state.acknowledge_task_heartbeat(self.task)
+            # Flower ends the run if this machine was asleep: a new one then
+            if not self.state.acknowledge_task_heartbeat(self.task):
+                self._claim()
 
-    def online(self, c):
-        return (
-            self.state.get_node_info(node_ids=[self.nodes[c]])[0].status
-            == NodeStatus.ONLINE
+    # ------------------------------------------------------------ who is there
+    def _nodes(self):
+        """What Flower knows of each client: [(c, its node)]."""
+        return zip(
+            self.nodes, self.state.get_node_info(node_ids=[*self.nodes.values()])
         )
 
-    def gather(self):
-        """Wait for the clients; ValueError names those who have not come when patience
-        is over.
+    def connected(self):
+        """The clients that are connected.
+
+        Flower believes so for 2 BEAT after the last sign of life; here it is one.
+        """
+        here, now = set(), time.monotonic()
+        for c, node in self._nodes():
+            sign, since = self.signs.get(c, (None, now))
+            if node.online_until != sign:  # moved by every sign of life
+                since = now
+            self.signs[c] = node.online_until, since
+            if node.status == NodeStatus.ONLINE and now - since <= BEAT:
+                here.add(c)
+        return here
+
+    def gather(self, least):
+        """Wait for all clients until patience is over; ValueError names those who have
+        not come if there are fewer than `least` then.
         """
         there, end = set(), time.monotonic() + self.patience
         while len(there) < len(self.nodes):
-            came = {c for c in self.nodes if self.online(c)}
+            came = self.connected()
             for c in sorted(came - there):
                 self.log(f"client {c} is here")
             there = came
             if time.monotonic() > end:
-                if len(there) >= self.minimum:
+                if len(there) >= least:
                     break
-                late = ", ".join(str(c) for c in self.nodes if c not in there)
+                late = [c for c in self.nodes if c not in there]
                 raise ValueError(
                     f"{len(there)} of {len(self.nodes)} clients came within "
-                    f"{self.patience:g} s, client {late} did not: are they running, do "
-                    "they know this address, is the port open to them?"
+                    f"{self.patience:g} s, {numbered(late)} did not: are they "
+                    "running, do they know this address, is the port open to them?"
                 )
             time.sleep(0.05)
 
+    # ------------------------------------------------------------ messages
     def exchange(self, requests, wait):
-        """requests [(c, kind, about, tree)] -> {c: tree or Exception}, within `wait`
-        seconds.
+        """requests [(c, kind, about, tree)] -> {c: tree or Exception}.
 
-        A client that is away has until then to come back; one that was away before, or
-        goes with a message in hand, is not waited for. The text of an Exception says
-        why there is no answer.
+        Clients have `wait` seconds to answer, and to come back where they are away; one
+        that was away before is not waited for. Where clients are away and fewer than
+        `minimum` of those that are asked have answered, the federation pauses until so
+        many are connected again, however long that takes; then all that are missing are
+        asked again. The text of an Exception says why there is no answer.
         """
+        before = any(about.get("t", 0) < 0 for _, _, about, _ in requests)
         if not self.began:
-            self.gather()
+            self.gather(len(self.nodes) if before else self.minimum)
             self.began = True
-        out, asked, end, pause = {}, {}, time.monotonic() + wait, 0.01
-        for c, kind, about, tree in requests:
-            asked[c] = self._send(c, kind, about, tree, wait)
-        while asked and time.monotonic() < end:
+        least = len(requests) if before else min(self.minimum, len(requests))
+        out = self._ask(requests, wait)
+        while (lacking := least - answers(out)) > 0 and self.gone & out.keys():
+            away = {
+                c
+                for c, a in out.items()
+                if isinstance(a, (ConnectionError, TimeoutError))
+            }
+            self._pause(away, lacking, least, len(out))
+            out |= self._ask([r for r in requests if r[0] in away], wait)
+        return out
+
+    def _pause(self, away, lacking, least, asked):
+        """Wait until as many of the clients `away` are connected as are lacking."""
+        lost = sorted(self.gone & away)
+        self.log(
+            f"paused: {least - lacking} of {asked} clients answer, and {least} must; "
+            f"not connected: {numbered(lost)}"
+        )
+        while len(back := self.connected() & away) < min(lacking, len(away)):
+            time.sleep(0.1)
+        self.gone -= away  # whoever is not back yet may come: `wait` seconds
+        self.log(f"going on: {numbered(sorted(back))} is connected")
+
+    def _ask(self, requests, wait):
+        """Send, and collect the answers -> {c: tree or Exception}."""
+        out, end, pause = {}, time.monotonic() + wait, 0.01
+        what = {r[0]: r for r in requests}
+        asked = {c: self._send(*r, wait) for c, r in what.items()}
+        while time.monotonic() < end:
+            here = self.connected()
+            if asked.keys() <= self.gone - here:
+                break
             for c, sent in list(asked.items()):
                 try:
                     got = self._answer(c, sent)
                 except Exception as e:  # whatever a client sends, it is its own problem
                     got = e
                 if got is not None:
-                    out[c] = got
+                    out[c], pause = got, 0.01
                     self._forget(asked.pop(c))
-                    self.gone.discard(c)
-                    pause = 0.01
+                elif c in here and self._vain(c, sent):
+                    self._forget(sent)
+                    asked[c] = self._send(*what[c], wait)
             time.sleep(pause)
             pause = min(0.2, 1.1 * pause)
+        here = self.connected()
         for c, sent in asked.items():
-            out[c] = TimeoutError(f"no answer within {wait:g} s")
+            out[c] = self._missing(c in here, sent, wait)
             self._forget(sent)
-        self.gone |= {
-            c for c, a in out.items() if isinstance(a, (ConnectionError, TimeoutError))
-        }
+        self.gone -= what.keys()
+        self.gone |= {c for c, a in out.items() if isinstance(a, ConnectionError)}
         return out
+
+    def _missing(self, connected, sent, wait):
+        """Why there is no answer."""
+        held = self.state.message_ins_store.get(sent)
+        if connected:
+            return TimeoutError(f"no answer within {wait:g} s")
+        if held is not None and held.metadata.delivered_at:
+            return ConnectionError("it vanished while it was at work")
+        return ConnectionError("it is not connected")
 
     def _send(self, c, kind, about, tree, wait):
         record = ConfigRecord(
@@ -272,11 +342,6 @@ class Link:
             self.state.message_ins_id_to_message_res_id.get(sent)
         )
         if reply is None:
-            held = self.state.message_ins_store.get(sent)
-            if not self.online(c) and (held is None or c in self.gone):
-                raise ConnectionError("it is not connected")
-            if not self.online(c) and held.metadata.delivered_at:
-                raise ConnectionError("it vanished while it was at work")
             return None  # at work, or away: it may be back in time
         top, got = reply.metadata.message_id, {}
         todo = [top]
@@ -300,11 +365,30 @@ class Link:
             move.inflate_object_from_contents(top, got).content[""]["tree"], self.limit
         )
 
+    def _vain(self, c, sent):
+        """Is a message to a client that is there lost: expired, or taken by a life of
+        it that has ended? It keeps its answers, so it may be asked twice.
+        """
+        held = self.state.message_ins_store.get(sent)
+        if held is None or held.metadata.run_id != self.run:
+            return True
+        (node,) = self.state.get_node_info(node_ids=[self.nodes[c]])
+        times = node.last_activated_at, held.metadata.delivered_at
+        if not all(times):
+            return False
+        came, taken = map(datetime.fromisoformat, times)
+        return came > taken
+
     def _forget(self, sent):
         reply = self.state.message_ins_id_to_message_res_id.get(sent)
         self.state.delete_messages({sent})  # a late answer finds nothing to answer
         for m in filter(None, (sent, reply)):
             self.state.object_store.delete(m)
+
+
+def answers(out):
+    """How many of {c: tree or Exception} are answers?"""
+    return sum(not isinstance(a, Exception) for a in out.values())
 
 
 def named(m):
@@ -381,21 +465,19 @@ def join(
 
     answer(kind, about, tree) -> tree; what it raises is told to the server. key: a
     private key. ca: a file, or None: no TLS. knock() -> is somebody there? ValueError:
-    it is not who we want. patience: seconds that nobody may be there.
+    it is not who we want. patience: seconds that nobody may be there at first; a
+    server that is lost later is looked for as long as it takes, more and more seldom.
     leave: a threading.Event; the message in hand is answered first.
     """
-    been, since, why, leave = (
-        False,
-        time.monotonic(),
-        "nobody answers",
-        leave or threading.Event(),
-    )
+    # been: connected; None: it was
+    been, began, why = False, time.monotonic(), "nobody answers"
+    leave, pause = leave or threading.Event(), SOON
     while not leave.is_set():
         try:
             if knock():
                 with node(address, key, ca) as (client, me):
                     log(f"client {c} is connected to {address}")
-                    been, why = True, "nobody answers"
+                    been, why, came = True, "nobody answers", time.monotonic()
                     if work(client, me, answer, c, limit, leave, log) and once:
                         return
         except httpx.HTTPStatusError as e:
@@ -410,14 +492,17 @@ def join(
                     f"{address} hangs up: if it speaks TLS, give --ca and --key"
                 ) from e
         if been and not leave.is_set():
-            been, since = None, time.monotonic()
             log(f"lost {address} ({why}); trying again")
-        if time.monotonic() - since > patience:
+            been = None
+            if time.monotonic() - came > LATE:  # it was no short visit
+                pause = SOON
+        if been is False and time.monotonic() - began > patience:
             raise ValueError(
                 f"{address}: {why}, for {patience:g} s: is the server started, is the "
                 "port open?"
             )
-        leave.wait(0.5)
+        leave.wait(pause * CHANCE.uniform(0.5, 1))  # not all clients at one time
+        pause = min(2 * pause, LATE)
 
 
 def refusal(status, address, c, been):
@@ -463,7 +548,8 @@ def node(address, key, ca):
 
         def beat():
             while not over.wait(BEAT / 2):
-                with suppress(httpx.HTTPError):  # the next request says what is wrong
+                # the next request says what is wrong; RuntimeError: closed meanwhile
+                with suppress(httpx.HTTPError, RuntimeError):
                     client.SendNodeHeartbeat(
                         SendNodeHeartbeatRequest(node=me, heartbeat_interval=BEAT)
                     )

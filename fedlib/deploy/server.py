@@ -4,14 +4,16 @@ place of function calls.
     record = serve(federation, exchange, "server")    exchange: who carries the messages
 
 A client that fails, answers too late or answers nonsense is left out of the round, with
-one line in the log; the round completes with the others. The state is saved after every
-round, and serve() on the same folder goes on from there.
+one line in the log; the round completes with the others. A round to which nobody
+contributes does not count: it is tried again, a few times, then an error says why. The
+state is saved after every round, and serve() on the same folder goes on from there.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +35,12 @@ from .federation import Federation
 from .rows import server_task
 from .talk import Example, Left, Talk, key
 
+PAUSES = 1, 2, 4, 8  # seconds before a round that failed is tried again
+
+
+class Failed(Exception):
+    """Nothing came of a round: it does not count."""
+
 
 def serve(federation, exchange, folder=None, log=print):
     """Run the federation and return its Record, as engine.run does.
@@ -40,9 +48,14 @@ def serve(federation, exchange, folder=None, log=print):
     exchange(requests, wait) -> {c: tree or Exception}; requests
     [(c, kind, about, tree)], one per client: tree a tree of tensors, about a flat
     dict of str, int and bool. It returns when all have answered or `wait` seconds have
-    passed: whoever is missing is late. The text of an Exception is the reason that the
-    log gives. Before round 0 every client must answer.
+    passed, or later: while too few clients are there, it may wait for them. Whoever is
+    missing is late. The text of an Exception is the reason that the log gives. Before
+    round 0 every client must answer.
     folder: where state and record are kept, None: nowhere. log: takes one line of text.
+
+    ValueError for a round of which nothing came in len(PAUSES) + 1 tries: nobody's
+    answer was of use, or the aggregate is not finite. The round did not count, and
+    serve() on the same folder begins with it.
     """
     folder = None if folder is None else Path(folder)
     with torch.no_grad():
@@ -96,17 +109,14 @@ def rounds_of(d, folder):
     if folder is not None and (folder / "done").exists():
         return checkpoint.same_run(Record.load(folder), record, folder)
     state, record = begin(d, folder, record)
-    while True:
-        talk = d.talk(state["t"], list(state["steps"]))
-        scores = before_training(d, talk, state["server"], record)
-        if talk.t == fed.rounds:
-            break
-        state, trained = one_round(d, talk, state, record, scores)
+    while (t := state["t"]) < fed.rounds:
+        state, record = tried(d, state, record)
         record.add_time(time.time() - began)
         began = time.time()
         if folder is not None:
             checkpoint.save(folder / "checkpoint", state, record)
-        d.log(f"round {talk.t} of {fed.rounds}: {len(trained)} clients")
+        d.log(f"round {t} of {fed.rounds}: {len(record.logs['cohort'][-1])} clients")
+    state, record = tried(d, state, record)  # the last scores
     record.finish(time.time() - began)
     record.state = state
     if folder is not None:
@@ -130,8 +140,30 @@ def begin(d, folder, record):
     return {"server": server, "steps": steps, "t": 0}, record
 
 
+def tried(d, state, record):
+    """The round at hand, again where nothing came of it -> (the next state, record)."""
+    t, R = state["t"], d.fed.rounds
+    for pause in (*PAUSES, None):
+        talk, anew = d.talk(t, list(state["steps"])), deepcopy(record)
+        try:
+            scores = before_training(d, talk, state["server"], anew)
+            if t == R:
+                return state, anew
+            return one_round(d, talk, state, anew, scores), anew
+        except Failed as e:
+            why = f"round {t} of {R} does not count: {e}"
+        if pause is not None:
+            d.log(f"{why}; it is tried again")
+            time.sleep(pause)
+    raise ValueError(
+        f"{why}. So it went {len(PAUSES) + 1} times; what was done before is kept: put "
+        "this right, then start the server again on the same folder"
+    )
+
+
 def before_training(d, talk, server, record):
-    """The clients receive, and all are scored -> the scores, or None.
+    """The clients receive, and all are scored -> the scores, or None; Failed where
+    nobody answers.
 
     After the last round nobody keeps what it would receive: it is scored as if it had.
     """
@@ -145,22 +177,26 @@ def before_training(d, talk, server, record):
     as_if = listeners.tolist() if receives and last else ()
     down = method.send(server, d.everybody)
     scores = talk.score("pre", d.everybody, down, pick(down, 0), receives=as_if)
+    if not len(talk.left(d.everybody)):
+        raise Failed(talk.nobody("could be scored"))
     record.score(talk.t, "pre", scores)
     return scores
 
 
 def one_round(d, talk, state, record, scores):
-    """Local training and aggregation -> (the next state, the clients that trained)."""
+    """Local training and aggregation -> the next state; Failed where there is none."""
     method, server, t = d.method, state["server"], talk.t
     ids = talk.left(d.cohort(t))
     down = method.send(server, ids)
     up = talk.send("local", ids, down)
+    if not up:
+        raise Failed(talk.nobody("trained"))
     if scores:
         after_training(d, talk, server, ids, up, record, scores)
     ids, new = aggregated(talk, method, server, ids, down, up, record)
     record.log(t, ids, new.pop("log", {}))
     steps = next_steps(d, talk, state["steps"], ids.tolist())
-    return {"server": new, "steps": steps, "t": t + 1}, ids
+    return {"server": new, "steps": steps, "t": t + 1}
 
 
 def next_steps(d, talk, steps, trained):
@@ -189,47 +225,43 @@ def after_training(d, talk, server, ids, up, record, before):
 def aggregated(talk, method, server, ids, down, up, record):
     """(clients that completed the round, the server's next state).
 
-    With nobody left, the state stays as it is.
+    Failed with nobody left, and where there is no finite state.
     """
-    t, ids = talk.t, talk.left(ids)
+    fed, t, name = talk.fed, talk.t, talk.fed.method["name"]
+    ids = talk.left(ids)
     if len(ids):
         record.count("down", down)
         record.count("up", stack([up[c] for c in ids.tolist()]))
     while len(ids):
-        if method.who == "all" and len(ids) < talk.fed.C:
-            talk.log(
-                f"round {t} passes: {talk.fed.method['name']} needs the answers of all "
-                f"{talk.fed.C} clients"
-            )
-            break
+        if method.who == "all" and len(ids) < fed.C:
+            raise Failed(f"{name} needs all {fed.C} clients; {talk.reasons()}")
         try:
-            r = Round(
-                t,
-                talk.fed.rounds,
-                key(talk.fed, t),
-                talk.asking(method, ids, record),
-                ids,
-            )
+            ask = talk.asking(method, ids, record)
+            r = Round(t, fed.rounds, key(fed, t), ask, ids)
             new = method.aggregate(server, stack([up[c] for c in ids.tolist()]), r)
         except Left:  # somebody failed at a question: the same again without it
             ids = talk.left(ids)
             continue
         except RuntimeError as e:  # torch's own: numbers too large for a solver
-            why = " ".join(str(e).split())
-            talk.log(
-                f"round {t} passes: {talk.fed.method['name']} cannot aggregate these "
-                f"answers ({why:.200})"
-            )
-            break
-        if all(
-            bool(x.isfinite().all())
-            for x in leaves(without(new, ("log",)))
-            if x.is_floating_point()
-        ):
+            why = f"{name} cannot aggregate these answers ({' '.join(f'{e}'.split())})"
+            raise Failed(f"{why:.250}; {largest(ids, up)}") from e
+        state = leaves(without(new, ("log",)))
+        if all(x.isfinite().all() for x in state if x.is_floating_point()):
             return ids, dict(new)
-        talk.log(f"round {t} passes: the new state of the server is not finite")
-        break
-    return ids[:0], dict(server)
+        why = "the new state of the server is not finite"
+        raise Failed(f"{why}; {largest(ids, up)}")
+    raise Failed(talk.nobody("completed it"))
+
+
+def largest(ids, up):
+    """In words: whose upload holds the largest number."""
+    numbers = lambda x: x.is_floating_point() and x.numel()
+    size = {
+        c: max([float(x.abs().max()) for x in leaves(up[c]) if numbers(x)], default=0.0)
+        for c in ids.tolist()
+    }
+    c = max(size, key=size.__getitem__)
+    return f"the largest number, {size[c]:.3g}, is in the answer of client {c}"
 
 
 def own(talk, record, task, up, one):

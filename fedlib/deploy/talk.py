@@ -175,6 +175,18 @@ class Talk:
         """Those of ids that are still in the round."""
         return ids[[c not in self.out for c in ids.tolist()]]
 
+    def nobody(self, what):
+        """In words: nobody did it, and why."""
+        return f"nobody {what}; {self.reasons()}"
+
+    def reasons(self):
+        """In words: who was left out and why, the first four reasons."""
+        whose = {}
+        for c, why in self.out.items():
+            whose.setdefault(why, []).append(c)
+        said = [f"{numbered(ids)}: {why}" for why, ids in whose.items()]
+        return f"left out: {'; '.join(said[:4] + ['...'] * (len(said) > 4))}"
+
     def asking(self, method, ids, record):
         """`ask` of a Round: a message down to each of ids and one up, counted."""
 
@@ -221,6 +233,13 @@ class Talk:
             none = torch.zeros(self.fed.C, 2)
             out["consistency"] = dict.fromkeys(out["acc"], none)
         return out
+
+
+def numbered(clients):
+    """Clients in words, the first ten."""
+    clients = list(clients)
+    more = f" and {len(clients) - 10} more" if len(clients) > 10 else ""
+    return f"client {', '.join(map(str, clients[:10]))}{more}"
 
 
 def same(a, b):

@@ -276,7 +276,7 @@ def test_strangers_are_refused_and_clients_that_fail_are_left_out(
     tmp_path, calm, capsys
 ):
     file, big = (
-        federation(tmp_path, {"name": "FedAvg", "lr": 0.1}, 3, 4, limit=10**6),
+        federation(tmp_path, {"name": "FedAvg", "lr": 0.1}, 3, 4, limit=10**6, wait=20),
         tmp_path / "big.yaml",
     )
     big.write_text(file.read_text().replace("limit: 1000000", "limit: 1000000000"))
