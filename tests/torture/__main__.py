@@ -1,9 +1,9 @@
 """Try to break fedlib, and count: every script of this folder, or those that are named.
 
-python -m tests.torture                       all of it, which takes hours
-python -m tests.torture kill_runs params      two scripts
-python -m tests.torture --share .1            a tenth of the attempts of each
-python -m tests.torture --write               the table also to results/reliability.csv
+python tests/torture                       all of it, which takes hours
+python tests/torture kill_runs params      two scripts
+python tests/torture --share .1            a tenth of the attempts of each
+python tests/torture --write               the table also to results/reliability.csv
 
 A script has `attempts`, how many it makes, and `measure(n, seed)`, which makes n of them
 and returns a list of `Count`. A seed draws the same attempts again.
@@ -20,13 +20,14 @@ from pathlib import Path
 
 from fedlib.core.provenance import commit
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # another package is called tests
 HERE, TABLE = Path(__file__).parent, Path("results/reliability.csv")
 SCRIPTS = sorted({p.stem for p in HERE.glob("*.py")} - {"__main__", "count"})
 COLUMNS = ("script", "row", "n", "clean", "accepted", "raw", "silent", "lost", "commit")
 
 
 def main():
-    p = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    p = argparse.ArgumentParser(prog="python tests/torture", description=__doc__)
     p.add_argument("scripts", nargs="*", metavar="script")
     p.add_argument("--share", type=float, default=1.0, help="of the attempts (1)")
     p.add_argument("--seed", type=int, default=0)
@@ -36,7 +37,7 @@ def main():
         p.error(f"{sorted(unknown)[0]} is no script; give some of {', '.join(SCRIPTS)}")
     bad, rows = 0, []
     for name in args.scripts or SCRIPTS:
-        script, began = importlib.import_module(f"tests.torture.{name}"), time.time()
+        script, began = importlib.import_module(f"torture.{name}"), time.time()
         n = max(1, round(args.share * script.attempts))
         for c in script.measure(n, args.seed):
             shown = {k: getattr(c, k) for k in COLUMNS[1:-1]}
