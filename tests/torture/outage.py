@@ -71,7 +71,9 @@ def attempt(folder, row, seed, took, truth):
     names = names.get(row, [*range(C)])
     everybody = len(names) == C  # long enough that the server pauses, sometimes
     moment, pause = draw.uniform(0, took), draw.uniform(0, 25 if everybody else 2)
-    with Parties(folder, wait=20 if everybody else 60) as them:
+    # by default one answer is a round; here all must come
+    more = ("--minimum", str(C)) if everybody else ()
+    with Parties(folder, 20 if everybody else 60, more) as them:
         them.start("server", *range(C))
         time.sleep(moment)
         killed = them.kill(*names)
