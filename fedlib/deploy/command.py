@@ -142,6 +142,7 @@ def keys(args):
 def server(args):
     from ..cli.report import report
     from .federation import Federation
+    from .gate import Gate, caps
     from .rows import server_task
     from .server import serve
 
@@ -157,8 +158,8 @@ def server(args):
             f"--minimum {args.minimum}: {args.file} has {fed.C} clients, give "
             f"1 to {fed.C}"
         )
-    sock = bind(args.host, args.port)
     flower = part("flower")
+    sock = Gate(bind(args.host, args.port), caps(fed.C), say)
     with flower.Link(
         sock, known, tls, fed.limit, args.patience, args.minimum, say
     ) as link:

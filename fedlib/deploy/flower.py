@@ -3,7 +3,7 @@
 The one file that knows it; written for flwr 1.41.0, whose inner parts change between
 releases.
 
-    with Link(socket, {0: public key, ...}, tls, limit) as link:
+    with Link(gate, {0: public key, ...}, tls, limit) as link:
             the server: Flower's SuperLink, in a thread
         serve(federation, link.exchange, folder)
     join(site.answer, c, "host:8000", key, ca, limit)
@@ -27,13 +27,15 @@ import logging
 import os
 import threading
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 # read when flwr is imported
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DATABASE=":flwr-in-memory:")
 
+import h11
 import httpx
 import uvicorn
 from flwr.app import ConfigRecord, Error, Message, RecordDict
@@ -42,6 +44,8 @@ from flwr.common.constant import (
     NOOP_ACCOUNT_NAME,
     NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,
+    SYSTEM_TIME_TOLERANCE,
+    TIMESTAMP_TOLERANCE,
     ErrorCode,
 )
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -49,20 +53,26 @@ from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import NOOP_FEDERATION_ID, NodeStatus, TaskType
+from flwr.supercore.date import now
 from flwr.supercore.inflatable import inflatable_object as parts
 from flwr.supercore.inflatable import inflatable_protobuf_utils as carry
 from flwr.supercore.inflatable import inflatable_utils as move
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.main import create_app
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from . import message
+from .gate import KEEP_ALIVE, Once
 from .keys import public
 
 BEAT = 10  # seconds between signs of life; two are missing: the client is gone
 SLACK = 2**20  # bytes of an answer beside its numbers
+HEADER = 2**16  # bytes of a request's header; also of a stranger's body that are read
+# seconds that a signature counts
+EARLIEST, LATEST = -SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
@@ -82,7 +92,7 @@ class Link:
         minimum=None,
         log=print,
     ):
-        """sock: a bound socket.
+        """sock: a Gate, of a bound socket.
 
         known {c: public key}: nobody else is heard. tls: (certificate file, key
         file) or None.
@@ -106,7 +116,7 @@ class Link:
         # nobody registers a key through the network
         app.state.enable_supernode_auth = True
         app.add_middleware(
-            door, known=known, limit=limit, refused=self.refused, log=log
+            door, known=known, limit=limit, refused=self.refused, gate=sock
         )
         self.state = app.state.linkstate_factory.state()
         # Flower knows accounts, nodes, runs and their tasks: ours are one run with one
@@ -141,6 +151,14 @@ class Link:
         self.web = uvicorn.Server(
             uvicorn.Config(
                 app,
+                loop="asyncio",  # uvloop does not ask the gate
+                http="h11",  # httptools reads headers of any size
+                h11_max_incomplete_event_size=HEADER,
+                callback_notify=sock.sweep,
+                timeout_notify=1,
+                timeout_keep_alive=KEEP_ALIVE,
+                proxy_headers=False,  # an address is where it comes from
+                server_header=False,
                 ws="none",
                 log_level="error",
                 access_log=False,
@@ -148,6 +166,8 @@ class Link:
                 **files,
             )
         )
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(Once())
         self.threads = [
             threading.Thread(target=self.web.run, args=([sock],), daemon=True),
             threading.Thread(target=self._alive, daemon=True),
@@ -313,29 +333,54 @@ def named(m):
     return m
 
 
-def door(app, known, limit, refused, log):
+def signed(head, key):
+    """Does the request carry the time of now, signed with this key?"""
+    try:
+        stamp = head[b"flwr-timestamp"]
+        age = (now() - datetime.fromisoformat(stamp.decode())).total_seconds()
+        return EARLIEST < age < LATEST and verify_signature(
+            bytes_to_public_key(key), stamp, b64decode(head[b"flwr-signature"])
+        )
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def caller(known, gate):
+    """A function of a request's scope and header: which client signed it, a refusal.
+
+    (c, None), or (None, (status, why)). The signature is looked at once a connection,
+    by Flower at every request; a time that was signed counts once.
+    """
+    number, used = {b64encode(k): c for c, k in known.items()}, {}
+
+    def who(scope, head):
+        c = number.get(head.get(b"flwr-public-key"))
+        stamp = head.get(b"flwr-timestamp", b"")[:40]  # as long as one is
+        if not scope["path"].startswith("/v1/fleet/"):
+            return None, (404, "asks for what is not there")
+        if c is None:
+            return None, (403, "has the key of no client")
+        if (c, stamp) in used:
+            return None, (401, f"repeats a request of client {c}")
+        if gate.client(scope) != c and not signed(head, known[c]):
+            return None, (401, f"has a false or old signature of client {c}")
+        used[c, stamp] = time.monotonic()
+        while time.monotonic() - next(iter(used.values())) > 2 * LATEST:
+            del used[next(iter(used))]
+        gate.trust(scope, c)
+        return c, None
+
+    return who
+
+
+def door(app, known, limit, refused, gate):
     """In front of the SuperLink: the Fleet API only, for known keys only, and no more
     bytes than an answer may have.
     """
-    number, sent, strangers = {b64encode(k): c for c, k in known.items()}, {}, set()
+    who, sent = caller(known, gate), {}
 
-    def status(scope):
-        head, path, who = (
-            dict(scope["headers"]),
-            scope["path"],
-            (scope["client"] or ["?"])[0],
-        )
-        c, n = (
-            number.get(head.get(b"flwr-public-key")),
-            int(head.get(b"content-length", 2**60)),
-        )
-        if not path.startswith("/v1/fleet/"):
-            return 404
-        if c is None:
-            if who not in strangers:
-                strangers.add(who)
-                log(f"refused: {who} has the key of no client")
-            return 403
+    def size(c, path, n):
+        """413 if a body of n bytes is more than client c may send, else 0."""
         if not path.endswith(("/push-messages", "/push-object")):
             return 0 if n <= SLACK else 413
         # an answer begins with push-messages
@@ -346,20 +391,50 @@ def door(app, known, limit, refused, log):
             refused[c] = f"its answer is larger than the limit of {limit:,} bytes"
         return 413 if sent[c] > limit + SLACK else 0
 
+    async def admitted(scope, receive):
+        """(0, the body), or the status of a refusal and None."""
+        head = dict(reversed(scope["headers"]))  # of two the first, as Flower has it
+        c, refusal = who(scope, head)
+        if refusal is not None:
+            gate.refuse((scope["client"] or ["?"])[0], refusal[1])
+        if b"content-length" not in head or b"transfer-encoding" in head:
+            return (411 if c is not None else refusal[0]), None
+        n = int(head[b"content-length"])
+        bad = refusal[0] if c is None else size(c, scope["path"], n)
+        if c is None and n > HEADER:
+            return bad, None
+        # also of one that is refused, who else would not hear why
+        body = await gate.body(receive, min(n, limit + SLACK), keep=not bad)
+        return (408 if body is None else bad), body
+
     async def asgi(scope, receive, send):
-        bad = status(scope) if scope["type"] == "http" else 0
-        if not bad:
+        if scope["type"] != "http":
             return await app(scope, receive, send)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": bad,
-                "headers": [(b"content-length", b"0")],
-            }
-        )
-        await send({"type": "http.response.body", "body": b""})
+        with gate.request(scope):
+            bad, body = await admitted(scope, receive)
+            if not bad:
+                return await app(scope, before(body, receive), send)
+            await refuse(send, bad, close=body is None or bad != 413)
 
     return asgi
+
+
+async def refuse(send, status, close):
+    """An answer without a body; close: the last one of its connection."""
+    head = [(b"content-length", b"0")] + close * [(b"connection", b"close")]
+    with suppress(h11.LocalProtocolError):  # what came next was no HTTP, and is refused
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def before(body, receive):
+    """A receive() that begins with a body that was read already."""
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def first():
+        return parts.pop() if parts else await receive()
+
+    return first
 
 
 # ---------------------------------------------------------------- a client
