@@ -140,11 +140,6 @@ class Stranger:
     def key(self, c=0):
         return keys.private(self.folder / f"keys/client-{c}.key")
 
-    def served(self):
-        """What client 0 hears when it comes."""
-        head, body = signature(self.key()), activation(keys.public(self.key()))
-        return self.send(request("/v1/fleet/activate-node", head, body))
-
     def send(self, data, tls=True):
         """Send it and hear the answer: its status, "closed" or "open"."""
         with self.tls() if tls else self.tcp() as s:
@@ -152,10 +147,11 @@ class Stranger:
                 s.sendall(data)
             return heard(s)
 
-    def drip(self, data, tls=True):
-        """The same at a few bytes a second."""
+    def drip(self, data, tls=True, first=b""):
+        """The same at a few bytes a second, after what comes first."""
         with self.tls() if tls else self.tcp() as s:
             end = time.monotonic() + self.patience
+            s.sendall(first)
             s.settimeout(0.3)
             for i in range(len(data)):
                 try:
@@ -200,7 +196,7 @@ def signature(pair, by=None, seconds=0.0):
         f"flwr-public-key: {b64encode(keys.public(pair)).decode()}",
         f"flwr-timestamp: {stamp}",
         f"flwr-signature: {b64encode(signed).decode()}",
-        "content-type: application/x-protobuf",
+        "content-type: application/protobuf",
     )
 
 
@@ -216,12 +212,13 @@ def hello():
         return out.read()
 
 
-def activation(key):
+def activation(pair):
     """The request by which a client takes its place."""
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
-    asked = ActivateNodeRequest(public_key=key, heartbeat_interval=10)
-    return asked.SerializeToString()
+    asked = ActivateNodeRequest(public_key=keys.public(pair), heartbeat_interval=10)
+    body = asked.SerializeToString()
+    return request("/v1/fleet/activate-node", signature(pair), body)
 
 
 def silence(s):
@@ -231,7 +228,7 @@ def silence(s):
 
 def replay(s):
     """A request that was right, and again from another connection."""
-    again = request(head=signature(s.key()))
+    again = activation(s.key(1))
     s.send(again)
     return s.send(again)
 
@@ -286,7 +283,9 @@ KINDS = {
     ),
     "a path of 1 MB": lambda s: s.send(request("/v1/fleet/" + "a" * 10**6)),
     "a slow header": lambda s: s.drip(request(head=["x: " + "a" * 999])),
-    "a slow body": lambda s: s.drip(request(body=bytes(999))),
+    "a slow body": lambda s: s.drip(
+        bytes(999), first=request(head=["content-length: 999"])
+    ),
     "a body that stops": lambda s: s.send(request(head=["content-length: 99"])),
     "an endless body": endless,
     "chunks": lambda s: s.send(
@@ -361,7 +360,8 @@ def strangers(n, seed):
         process, port, log = server(start, folder)
         for kind, answer in visits(n, seed, port, folder):
             count.add(outcome(answer), f"{kind}: {answer}")
-        served = Stranger(port, folder, random.Random(seed)).served()
+        s = Stranger(port, folder, random.Random(seed))
+        served = s.send(activation(s.key()))
         text = log.read_text()
         if process.exitcode is not None or "Traceback" in text:
             count.add("raw", text[-300:])

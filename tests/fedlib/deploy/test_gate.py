@@ -230,7 +230,8 @@ def test_strangers_of_all_kinds_are_refused_and_a_client_is_served(tmp_path):
     to = sock.getsockname()[1]
     with Link(sock, known, (certificate, secret), log=lines.append):
         answers = port.visits(len(port.KINDS), 0, to, tmp_path, patience=8)
-        assert port.Stranger(to, tmp_path, random.Random(0)).served() == "200"
+        client = port.Stranger(to, tmp_path, random.Random(0))
+        assert client.send(port.activation(client.key())) == "200"
     got = dict(answers)
     assert {k: a for k, a in got.items() if port.outcome(a) != "clean"} == {}
     assert got["a header of 30 MB"] == got["100,000 headers"] == "400"
@@ -241,7 +242,7 @@ def test_strangers_of_all_kinds_are_refused_and_a_client_is_served(tmp_path):
         "has the key of no client",
         "asks for what is not there",
         "has a false or old signature of client 0",
-        "repeats a request of client 0",
+        "repeats a request of client 1",
         "sent no request in 0.4 s",
     ):
         assert lines.count(f"refused: 127.0.0.1 {why}") == 1, lines
