@@ -166,14 +166,14 @@ class Link:
                 **files,
             )
         )
-        for name in ("uvicorn.error", "asyncio"):
-            logging.getLogger(name).addFilter(Once())
+        self.once = Once("uvicorn.error", "asyncio")
         self.threads = [
             threading.Thread(target=self.web.run, args=([sock],), daemon=True),
             threading.Thread(target=self._alive, daemon=True),
         ]
 
     def __enter__(self):
+        self.once.begin()
         for t in self.threads:
             t.start()
         while not self.web.started:
@@ -189,6 +189,7 @@ class Link:
         self.over.set()
         self.web.should_exit = True
         self.threads[0].join(3)
+        self.once.end()
 
     def end(self):
         """Tell the clients that the federation is over."""

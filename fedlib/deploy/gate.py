@@ -207,11 +207,19 @@ class Gate(socket.socket):
 
 
 class Once(logging.Filter):
-    """Lets a logger say once what a stranger can make it say at every connection."""
+    """Lets loggers say once what a stranger can make them say at every connection."""
 
-    def __init__(self):
+    def __init__(self, *names):
         super().__init__()
-        self.said = set()
+        self.loggers, self.said = [logging.getLogger(n) for n in names], set()
+
+    def begin(self):
+        for logger in self.loggers:
+            logger.addFilter(self)
+
+    def end(self):
+        for logger in self.loggers:
+            logger.removeFilter(self)
 
     def filter(self, record):
         what = record.getMessage().partition("\n")[0], str(record.exc_info)[:80]

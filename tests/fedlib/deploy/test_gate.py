@@ -3,6 +3,7 @@ crowd of idle and slow connections.
 """
 
 import asyncio
+import inspect
 import logging
 import random
 import resource
@@ -14,6 +15,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from torture import port
+from where import ROOT
 
 from fedlib.deploy import gate, keys
 from fedlib.deploy.gate import Caps, Gate, caps
@@ -60,6 +62,23 @@ def test_a_limit_that_is_too_low_for_the_clients_is_refused(limits):
     limits(256, 256)
     with pytest.raises(ValueError, match="room for 166 .* 100 clients need 216: .* 50"):
         caps(100)
+
+
+def test_the_book_says_the_same_numbers():
+    from fedlib.deploy.flower import HEADER
+
+    page = (ROOT / "book/deploy.md").read_text(encoding="utf-8")
+    for text in (
+        f"{gate.CLIENT} of each client, and {gate.SPARE} of strangers",
+        f"those of all clients and {gate.SPARE // 2}",
+        f"{gate.KEPT} descriptors stay free",
+        f"10 s and one more per {gate.SLOWEST // 1024} KiB",
+        f"{HEADER // 1024} KiB for a header, and for a stranger's body",
+        f"{gate.LINES:,} lines in all",
+    ):
+        assert text in page
+    assert inspect.signature(Gate).parameters["seconds"].default == 10
+    assert len(port.KINDS) == 40
 
 
 # ---------------------------------------------------------------- who gives way
