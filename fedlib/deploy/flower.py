@@ -27,9 +27,8 @@ import logging
 import os
 import threading
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 
 # read when flwr is imported
@@ -44,8 +43,6 @@ from flwr.common.constant import (
     NOOP_ACCOUNT_NAME,
     NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,
-    SYSTEM_TIME_TOLERANCE,
-    TIMESTAMP_TOLERANCE,
     ErrorCode,
 )
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -53,26 +50,21 @@ from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import NOOP_FEDERATION_ID, NodeStatus, TaskType
-from flwr.supercore.date import now
 from flwr.supercore.inflatable import inflatable_object as parts
 from flwr.supercore.inflatable import inflatable_protobuf_utils as carry
 from flwr.supercore.inflatable import inflatable_utils as move
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.main import create_app
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from . import message
-from .gate import KEEP_ALIVE, Once
+from . import keys, message
+from .gate import HEADER, KEEP_ALIVE, Once
 from .keys import public
 
 BEAT = 10  # seconds between signs of life; two are missing: the client is gone
 SLACK = 2**20  # bytes of an answer beside its numbers
-HEADER = 2**16  # bytes of a request's header; also of a stranger's body that are read
-# seconds that a signature counts
-EARLIEST, LATEST = -SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
@@ -334,18 +326,6 @@ def named(m):
     return m
 
 
-def signed(head, key):
-    """Does the request carry the time of now, signed with this key?"""
-    try:
-        stamp = head[b"flwr-timestamp"]
-        age = (now() - datetime.fromisoformat(stamp.decode())).total_seconds()
-        return EARLIEST < age < LATEST and verify_signature(
-            bytes_to_public_key(key), stamp, b64decode(head[b"flwr-signature"])
-        )
-    except (KeyError, ValueError, TypeError):
-        return False
-
-
 def caller(known, gate):
     """A function of a request's scope and header: which client signed it, a refusal.
 
@@ -363,10 +343,11 @@ def caller(known, gate):
             return None, (403, "has the key of no client")
         if (c, stamp) in used:
             return None, (401, f"repeats a request of client {c}")
-        if gate.client(scope) != c and not signed(head, known[c]):
+        signature = head.get(b"flwr-signature", b"")
+        if gate.client(scope) != c and not keys.signed(stamp, signature, known[c]):
             return None, (401, f"has a false or old signature of client {c}")
         used[c, stamp] = time.monotonic()
-        while time.monotonic() - next(iter(used.values())) > 2 * LATEST:
+        while time.monotonic() - next(iter(used.values())) > 2 * keys.SIGNED[1]:
             del used[next(iter(used))]
         gate.trust(scope, c)
         return c, None
@@ -393,29 +374,29 @@ def door(app, known, limit, refused, gate):
         return 413 if sent[c] > limit + SLACK else 0
 
     async def admitted(scope, receive):
-        """(0, the body), or the status of a refusal and None."""
+        """(0, client, body), or (the status of a refusal, client or None, None)."""
         head = dict(reversed(scope["headers"]))  # of two the first, as Flower has it
         c, refusal = who(scope, head)
         if refusal is not None:
             gate.refuse((scope["client"] or ["?"])[0], refusal[1])
         if b"content-length" not in head or b"transfer-encoding" in head:
-            return (411 if c is not None else refusal[0]), None
+            return (411 if refusal is None else refusal[0]), c, None
         n = int(head[b"content-length"])
-        bad = refusal[0] if c is None else size(c, scope["path"], n)
+        bad = size(c, scope["path"], n) if refusal is None else refusal[0]
         if c is None and n > HEADER:
-            return bad, None
+            return bad, c, None
         # also of one that is refused, who else would not hear why
         body = await gate.body(receive, min(n, limit + SLACK), keep=not bad)
-        return (408 if body is None else bad), body
+        return (408 if body is None else bad), c, body
 
     async def asgi(scope, receive, send):
         if scope["type"] != "http":
             return await app(scope, receive, send)
         with gate.request(scope):
-            bad, body = await admitted(scope, receive)
+            bad, c, body = await admitted(scope, receive)
             if not bad:
                 return await app(scope, before(body, receive), send)
-            await refuse(send, bad, close=body is None or bad != 413)
+            await refuse(send, bad, close=bad != 413)
 
     return asgi
 

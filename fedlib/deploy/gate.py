@@ -28,6 +28,7 @@ CLIENT, SPARE = 4, 64  # connections of each client, and of strangers
 KEPT = 64  # descriptors that no connection takes: for checkpoint, record, log
 LEAVING = 16  # connections that are being closed, beside those that stay
 KEEP_ALIVE = 5  # seconds between an answer and the next request, as uvicorn has it
+HEADER = 2**16  # bytes of a request's header; also of a stranger's body that are read
 SLOWEST = 2**14  # bytes a second of a body
 LINES = 1000  # of the log, about refusals
 

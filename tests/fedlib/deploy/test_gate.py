@@ -10,8 +10,12 @@ import resource
 import socket
 import sys
 import time
+from base64 import b64encode
+from datetime import datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 pytest.importorskip("flwr")
 from torture import port
@@ -65,15 +69,13 @@ def test_a_limit_that_is_too_low_for_the_clients_is_refused(limits):
 
 
 def test_the_book_says_the_same_numbers():
-    from fedlib.deploy.flower import HEADER
-
     page = (ROOT / "book/deploy.md").read_text(encoding="utf-8")
     for text in (
         f"{gate.CLIENT} of each client, and {gate.SPARE} of strangers",
         f"those of all clients and {gate.SPARE // 2}",
         f"{gate.KEPT} descriptors stay free",
         f"10 s and one more per {gate.SLOWEST // 1024} KiB",
-        f"{HEADER // 1024} KiB for a header, and for a stranger's body",
+        f"{gate.HEADER // 1024} KiB for a header, and for a stranger's body",
         f"{gate.LINES:,} lines in all",
     ):
         assert text in page
@@ -235,6 +237,26 @@ def test_the_log_has_a_refusal_once_and_ends(visits):
     once, record = gate.Once(), logging.makeLogRecord
     said = [once.filter(record({"msg": m})) for m in ("a\n1", "a\n2", "b")]
     assert said == [True, False, True]
+
+
+# ---------------------------------------------------------------- whose it is
+def test_a_signature_counts_for_its_key_and_its_time():
+    pair, other = keys.stand_in(0), keys.stand_in(1)
+    fields = dict(h.split(": ") for h in port.signature(pair))
+    stamp, signature = (
+        fields[f"flwr-{k}"].encode() for k in ("timestamp", "signature")
+    )
+    now, key = datetime.fromisoformat(stamp.decode()), keys.public(pair)
+    at = lambda s: keys.signed(stamp, signature, key, now + timedelta(seconds=s))
+    assert [at(s) for s in (-6, -4, 0, 304, 306)] == [False, True, True, True, False]
+    assert not keys.signed(stamp, signature, keys.public(other))
+    assert not keys.signed(stamp.replace(b"+00:00", b""), signature, key)
+    for wrong in (b"", b"=", b"AAAA", b"\xff"):
+        assert not keys.signed(stamp, wrong, key)
+        assert not keys.signed(wrong, signature, key)
+    naive = b"2026-01-01T00:00:00"  # signed, but of no time zone
+    sure = b64encode(pair.sign(naive, ec.ECDSA(hashes.SHA256())))
+    assert not keys.signed(naive, sure, key)
 
 
 # ---------------------------------------------------------------- a real server
