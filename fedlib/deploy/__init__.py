@@ -10,5 +10,6 @@ talk         the server's conversation in one round
 server       serve: the round of fedlib.core.engine over an `exchange` of messages
 command      python -m fedlib deploy keys | server | client
 flower       the exchange over a network
+gate         its one port: how many connections, and for how long
 keys         who may join
 """

@@ -147,6 +147,7 @@ def keys(args):
 def server(args):
     from ..cli.report import report
     from .federation import Federation
+    from .gate import Gate, caps
     from .rows import server_task
     from .server import serve
 
@@ -164,8 +165,8 @@ def server(args):
         )
     # a method that needs everybody waits for everybody
     least = fed.C if fed.make(server_task(fed)).who == "all" else args.minimum
-    sock = bind(args.host, args.port)
     flower = part("flower")
+    sock = Gate(bind(args.host, args.port), caps(fed.C), say)
     with flower.Link(sock, known, tls, fed.limit, args.patience, least, say) as link:
         say(
             f"listening at {args.host}:{sock.getsockname()[1]} for {fed.C} clients, "

@@ -3,7 +3,7 @@
 The one file that knows it; written for flwr 1.41.0, whose inner parts change between
 releases.
 
-    with Link(socket, {0: public key, ...}, tls, limit) as link:
+    with Link(gate, {0: public key, ...}, tls, limit) as link:
             the server: Flower's SuperLink, in a thread
         serve(federation, link.exchange, folder)
     join(site.answer, c, "host:8000", key, ca, limit)
@@ -36,6 +36,7 @@ from random import SystemRandom
 # read when flwr is imported
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DATABASE=":flwr-in-memory:")
 
+import h11
 import httpx
 import uvicorn
 from flwr.app import ConfigRecord, Error, Message, RecordDict
@@ -60,7 +61,8 @@ from flwr.superlink.main import create_app
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from . import message
+from . import keys, message
+from .gate import HEADER, KEEP_ALIVE, Once
 from .keys import public
 from .talk import numbered
 
@@ -87,7 +89,7 @@ class Link:
         minimum=None,
         log=print,
     ):
-        """sock: a bound socket.
+        """sock: a Gate, of a bound socket.
 
         known {c: public key}: nobody else is heard. tls: (certificate file, key
         file) or None.
@@ -104,7 +106,7 @@ class Link:
         # nobody registers a key through the network
         app.state.enable_supernode_auth = True
         app.add_middleware(
-            door, known=known, limit=limit, refused=self.refused, log=log
+            door, known=known, limit=limit, refused=self.refused, gate=sock
         )
         self.state = app.state.linkstate_factory.state()
         # Flower knows accounts, nodes, runs and their tasks: ours are one run with one
@@ -122,6 +124,14 @@ class Link:
         self.web = uvicorn.Server(
             uvicorn.Config(
                 app,
+                loop="asyncio",  # uvloop does not ask the gate
+                http="h11",  # httptools reads headers of any size
+                h11_max_incomplete_event_size=HEADER,
+                callback_notify=sock.sweep,
+                timeout_notify=1,
+                timeout_keep_alive=KEEP_ALIVE,
+                proxy_headers=False,  # an address is where it comes from
+                server_header=False,
                 ws="none",
                 log_level="error",
                 access_log=False,
@@ -129,12 +139,14 @@ class Link:
                 **files,
             )
         )
+        self.once = Once("uvicorn.error", "asyncio")
         self.threads = [
             threading.Thread(target=self.web.run, args=([sock],), daemon=True),
             threading.Thread(target=self._alive, daemon=True),
         ]
 
     def __enter__(self):
+        self.once.begin()
         for t in self.threads:
             t.start()
         while not self.web.started:
@@ -150,6 +162,7 @@ class Link:
         self.over.set()
         self.web.should_exit = True
         self.threads[0].join(3)
+        self.once.end()
 
     def end(self):
         """Tell the clients that the federation is over.
@@ -397,29 +410,43 @@ def named(m):
     return m
 
 
-def door(app, known, limit, refused, log):
+def caller(known, gate):
+    """A function of a request's scope and header: which client signed it, a refusal.
+
+    (c, None), or (None, (status, why)). The signature is looked at once a connection,
+    by Flower at every request; a time that was signed counts once.
+    """
+    number, used = {b64encode(k): c for c, k in known.items()}, {}
+
+    def who(scope, head):
+        c = number.get(head.get(b"flwr-public-key"))
+        stamp = head.get(b"flwr-timestamp", b"")[:40]  # as long as one is
+        if not scope["path"].startswith("/v1/fleet/"):
+            return None, (404, "asks for what is not there")
+        if c is None:
+            return None, (403, "has the key of no client")
+        if (c, stamp) in used:
+            return None, (401, f"repeats a request of client {c}")
+        signature = head.get(b"flwr-signature", b"")
+        if gate.client(scope) != c and not keys.signed(stamp, signature, known[c]):
+            return None, (401, f"has a false or old signature of client {c}")
+        used[c, stamp] = time.monotonic()
+        while time.monotonic() - next(iter(used.values())) > 2 * keys.SIGNED[1]:
+            del used[next(iter(used))]
+        gate.trust(scope, c)
+        return c, None
+
+    return who
+
+
+def door(app, known, limit, refused, gate):
     """In front of the SuperLink: the Fleet API only, for known keys only, and no more
     bytes than an answer may have.
     """
-    number, sent, strangers = {b64encode(k): c for c, k in known.items()}, {}, set()
+    who, sent = caller(known, gate), {}
 
-    def status(scope):
-        head, path, who = (
-            dict(scope["headers"]),
-            scope["path"],
-            (scope["client"] or ["?"])[0],
-        )
-        c, n = (
-            number.get(head.get(b"flwr-public-key")),
-            int(head.get(b"content-length", 2**60)),
-        )
-        if not path.startswith("/v1/fleet/"):
-            return 404
-        if c is None:
-            if who not in strangers:
-                strangers.add(who)
-                log(f"refused: {who} has the key of no client")
-            return 403
+    def size(c, path, n):
+        """413 if a body of n bytes is more than client c may send, else 0."""
         if not path.endswith(("/push-messages", "/push-object")):
             return 0 if n <= SLACK else 413
         # an answer begins with push-messages
@@ -430,20 +457,50 @@ def door(app, known, limit, refused, log):
             refused[c] = f"its answer is larger than the limit of {limit:,} bytes"
         return 413 if sent[c] > limit + SLACK else 0
 
+    async def admitted(scope, receive):
+        """(0, client, body), or (the status of a refusal, client or None, None)."""
+        head = dict(reversed(scope["headers"]))  # of two the first, as Flower has it
+        c, refusal = who(scope, head)
+        if refusal is not None:
+            gate.refuse((scope["client"] or ["?"])[0], refusal[1])
+        if b"content-length" not in head or b"transfer-encoding" in head:
+            return (411 if refusal is None else refusal[0]), c, None
+        n = int(head[b"content-length"])
+        bad = size(c, scope["path"], n) if refusal is None else refusal[0]
+        if c is None and n > HEADER:
+            return bad, c, None
+        # also of one that is refused, who else would not hear why
+        body = await gate.body(receive, min(n, limit + SLACK), keep=not bad)
+        return (408 if body is None else bad), c, body
+
     async def asgi(scope, receive, send):
-        bad = status(scope) if scope["type"] == "http" else 0
-        if not bad:
+        if scope["type"] != "http":
             return await app(scope, receive, send)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": bad,
-                "headers": [(b"content-length", b"0")],
-            }
-        )
-        await send({"type": "http.response.body", "body": b""})
+        with gate.request(scope):
+            bad, c, body = await admitted(scope, receive)
+            if not bad:
+                return await app(scope, before(body, receive), send)
+            await refuse(send, bad, close=bad != 413)
 
     return asgi
+
+
+async def refuse(send, status, close):
+    """An answer without a body; close: the last one of its connection."""
+    head = [(b"content-length", b"0")] + close * [(b"connection", b"close")]
+    with suppress(h11.LocalProtocolError):  # what came next was no HTTP, and is refused
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def before(body, receive):
+    """A receive() that begins with a body that was read already."""
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def first():
+        return parts.pop() if parts else await receive()
+
+    return first
 
 
 # ---------------------------------------------------------------- a client

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from ..core.ranges import check_whole, short
 
 CURVE = ec.SECP384R1()
+SIGNED = -5, 305  # seconds of age at which a signed time counts, as Flower has it
 HERE = ("localhost", "127.0.0.1", "::1")
 AGAIN = "make new ones with `python -m fedlib deploy keys`"
 
@@ -128,6 +131,21 @@ def public(key):
     return key.public_key().public_bytes(
         form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
     )
+
+
+def signed(stamp, signature, key, now=None):
+    """Did the holder of this public key sign this time, and is it now?
+
+    stamp: ISO 8601; signature: in base64; all are bytes.
+    """
+    try:
+        form.load_pem_public_key(key).verify(
+            b64decode(signature), stamp, ec.ECDSA(hashes.SHA256())
+        )
+        age = (now or datetime.now(UTC)) - datetime.fromisoformat(stamp.decode())
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return SIGNED[0] < age.total_seconds() < SIGNED[1]
 
 
 def stand_in(c):

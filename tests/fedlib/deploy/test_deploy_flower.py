@@ -397,10 +397,13 @@ def test_strangers_are_refused_and_clients_that_fail_are_left_out(
         )
 
 
-def test_the_door_counts_an_answer_and_refuses_it_once():
+def test_the_door_counts_an_answer_and_refuses_it_once(monkeypatch):
+    from fedlib.deploy import gate
     from fedlib.deploy.flower import SLACK, door
 
+    monkeypatch.setattr(keys, "signed", lambda *_: True)
     passed, codes, refused, key = [], [], {}, keys.public(keys.stand_in(0))
+    times = iter(range(99))
 
     async def app(scope, *_):
         passed.append(scope["path"])
@@ -408,11 +411,16 @@ def test_the_door_counts_an_answer_and_refuses_it_once():
     async def send(event):
         codes.append(event.get("status"))
 
-    asgi = door(app, {0: key}, 100, refused, print)
+    port = gate.Gate(socket.create_server(("127.0.0.1", 0)), gate.Caps(9, 9, 9))
+    asgi = door(app, {0: key}, 100, refused, port)
 
     def knock(path, n, key=key):
+        async def receive():
+            return {"type": "http.request", "body": bytes(n)}
+
         codes.clear()
         head = [(b"content-length", b"%d" % n), (b"flwr-public-key", b64encode(key))]
+        head.append((b"flwr-timestamp", b"%d" % next(times)))
         asyncio.run(
             asgi(
                 {
@@ -421,7 +429,7 @@ def test_the_door_counts_an_answer_and_refuses_it_once():
                     "headers": head,
                     "client": ("10.0.0.9", 1),
                 },
-                None,
+                receive,
                 send,
             )
         )
@@ -443,6 +451,7 @@ def test_the_door_counts_an_answer_and_refuses_it_once():
     # a part of the same answer
     assert knock("fleet/push-object", 10) == 413 and not refused
     assert knock("fleet/push-messages", 10) == 200 and len(passed) == 4  # the next one
+    port.close()
 
 
 # ------------------------------------------ bad input: one line that says what is wrong
