@@ -21,8 +21,8 @@ from fedlib.data.archive import (
     data_root,
     download,
     extract,
-    read_arrays,
 )
+from fedlib.data.pickled import read_arrays
 
 GOOD = {"set/a.txt": b"alpha", "set/deep/b.txt": b"beta"}
 ABC = "900150983cd24fb0d6963f7d28e17f72"  # md5 of "abc", RFC 1321
