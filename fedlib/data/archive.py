@@ -180,6 +180,7 @@ def _members(file, archive):
         headers = Headers(file, DIRECTORY, archive)
         with zipfile.ZipFile(headers) as pack:
             headers.left = sys.maxsize  # what is in front of a file has 192 kB at most
+            _count(len(pack.infolist()), archive)
             yield _of_zip(pack)
         return
     mark = next((m for m in OPENERS if first.startswith(m)), None)
@@ -211,6 +212,11 @@ class Headers:
         if self.left < 0:
             raise DataError(f"{self.archive} holds a header that is too long: refused")
         return block
+
+
+def _count(n, archive):
+    if n > FILES:
+        raise DataError(f"{archive} holds more than {FILES:,} files: refused")
 
 
 def _of_zip(pack):
@@ -265,8 +271,7 @@ def _unpack(members, folder, limit, archive):
             raise DataError(f"{archive} holds {m.name!r}, which is {m.kind}: refused")
         _make(path if m.kind == "folder" else path.parent, made)
         files += m.kind == "file"
-        if files + len(made) > FILES:
-            raise DataError(f"{archive} holds more than {FILES:,} files: refused")
+        _count(files + len(made), archive)
         if m.kind == "folder":
             continue
         total += m.size

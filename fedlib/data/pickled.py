@@ -15,7 +15,8 @@ import numpy as np
 from ..core.ranges import short
 from .archive import DataError
 
-READS = 4 * 10**6  # of CIFAR-100, 50,000 names and 100,000 labels: 600,000
+READS = 1_500_000  # of CIFAR-100, 50,000 names and 100,000 labels: 600,000
+LARGEST = 2**36  # numbers of one array
 NESTED = 20  # lists in lists
 # what a pickle of arrays is made of: values, containers, the memo, and what describes
 # an array
@@ -161,14 +162,19 @@ class _Arrays(pickle._Unpickler):
             raise DataError(
                 f"holds {len(content):,} bytes for an array of shape {short(shape)}"
             )
+        if kind.dtype.kind == "b" and content.strip(b"\0\1"):
+            raise DataError("holds a bool that is neither 0 nor 1: refused")
         self._made(need)
         return np.frombuffer(content, kind.dtype).copy().reshape(shape)
 
     def _array(self, state, inner):
         """The array that a state describes; inner(value) for each object in it."""
         _, shape, kind, fortran, content = state
-        if type(kind) is not Kind or not all(type(n) is int for n in shape):
+        whole = type(shape) is tuple and all(type(n) is int for n in shape)
+        if type(kind) is not Kind or not whole:
             raise DataError("describes no array: refused")
+        if math.prod(n or 1 for n in shape) > LARGEST:
+            raise DataError(f"describes an array of shape {short(shape)}: too large")
         if type(content) is not list:
             flat = self._numbers(kind, (math.prod(shape),), content)
         elif kind.dtype.hasobject:
