@@ -208,6 +208,7 @@ _Arrays.named = {
     ("numpy", "ndarray"): None,
     ("numpy", "dtype"): lambda self, *a: Kind(*a),
     ("_codecs", "encode"): _Arrays._latin1,
+    ("__builtin__", "bytes"): lambda self: b"",  # how Python 3 writes no bytes
     **{(m, "_reconstruct"): lambda self, *a: Array(*a) for m in MULTIARRAY},
     **{(m, "scalar"): _Arrays._scalar for m in MULTIARRAY},
 }
