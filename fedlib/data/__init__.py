@@ -6,7 +6,7 @@ variable FEDLIB_DATA, without that the folder `data` of the current directory.
 
 tasks          a task from a plain description: source, partition, network
 partition      who holds what: rows of a source as clients
-archive        downloads, checksums, unpacking, pickles read without trust
+archive        downloads, checksums, unpacking; pickled: pickles read without trust
 
 synthetic      Synthetic(alpha, beta): a linear teacher for every client
 digits         scikit-learn's handwritten digits

@@ -19,7 +19,8 @@ import torch
 from ..core.pool import Pool
 from ..core.ranges import check_switch, short
 from . import archive
-from .archive import DataError, check, data_root, extract, read_arrays
+from .archive import DataError, check, data_root, extract
+from .pickled import read_arrays
 
 
 class Official(NamedTuple):
@@ -151,7 +152,7 @@ def read_batch(path, data: Official = CIFAR10):
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < data.K:
             raise TypeError(f"labels from {labels.min()} to {labels.max()}")
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, MemoryError) as error:
         raise DataError(
             f"{path} is not a {data.name} batch: {error}; expected data [n, 3072] of "
             f"bytes and {data.labels.decode()} [n] from 0 to {data.K - 1}"

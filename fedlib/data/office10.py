@@ -25,7 +25,8 @@ from PIL import Image
 
 from ..core.pool import Pool
 from ..core.ranges import check_bytes, check_whole
-from .archive import DataError, data_root, extract, read_arrays
+from .archive import DataError, data_root, extract
+from .pickled import read_arrays
 
 FOLDER, ARCHIVE = "office_caltech_10", "office_caltech_10_dataset.zip"
 WHERE = (

@@ -8,6 +8,7 @@ what a simulation would draw for it.
 from __future__ import annotations
 
 import math
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 
 from ..cli.text import parse_task
 from ..core.pool import Pool
+from ..core.ranges import check_bytes, short
 from ..core.task import SPLITS, Task
 
 NONE = torch.zeros(0, dtype=torch.long)
@@ -155,19 +157,25 @@ def cut(fed, c, whole):
 def from_file(fed, c, path):
     """Client c's task from mine.npz."""
     try:
-        with np.load(path, allow_pickle=False) as z:
-            given = {k: torch.as_tensor(z[k]) for k in z.files}
-    except (OSError, ValueError, TypeError, EOFError) as e:
+        given = tensors(path)
+    except FileNotFoundError as e:
+        raise ValueError(f"{path} cannot be read: there is no such file") from e
+    except Exception as e:  # a damaged zip can raise nearly anything
         raise ValueError(
             f"{path} cannot be read ({e}): write it with numpy.savez(path, x=x, y=y)"
         ) from e
     want = {"x", "y"} | ({"a"} if fed.groups else set())
-    if set(given) != want or len({len(v) for v in given.values()}) > 1:
+    lengths = {v.shape[:1] for v in given.values()}
+    if set(given) != want or len(lengths) > 1 or () in lengths:
         raise ValueError(
             f"{path} holds "
             + ", ".join(f"{k} {list(v.shape)}" for k, v in given.items())
             + f": give {', '.join(sorted(want))} of one length"
         )
+    for k in want - {"x"}:
+        v = given[k]
+        if v.is_floating_point() and not torch.equal(v, v.trunc()):
+            raise ValueError(f"{path}: {k} holds a number that is not whole")
     t = fed.task
     x, y, a = (
         shaped(fed, given["x"], path).to(DTYPES[t["dtype"]]),
@@ -185,6 +193,37 @@ def from_file(fed, c, path):
         tuple(t["parts"]),
         batch=t["batch"],
     )
+
+
+def tensors(path):
+    """The arrays of an npz file, as tensors. What their heads claim is compared with
+    the file before memory is taken.
+    """
+    with zipfile.ZipFile(path) as pack:
+        members = pack.infolist()
+        for m in members:
+            with pack.open(m) as f:
+                check_head(f, m)
+        names = [m.filename.removesuffix(".npy") for m in members]
+        if len(names) != len(set(names)):
+            raise ValueError("an array is in it twice")
+        check_bytes("it", sum(m.file_size for m in members))
+    with np.load(path, allow_pickle=False) as z:
+        return {k: torch.as_tensor(z[k]) for k in names}
+
+
+def check_head(f, member):
+    """ValueError unless an array of real numbers fills its file."""
+    if np.lib.format.read_magic(f) != (1, 0):
+        raise ValueError(f"{member.filename} has a head of another kind")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(f)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"{member.filename} is of type {dtype}, not real numbers")
+    have = member.file_size - f.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != have:
+        raise ValueError(
+            f"{member.filename} has {have:,} bytes for {dtype} {short(shape)}"
+        )
 
 
 def shaped(fed, x, at):

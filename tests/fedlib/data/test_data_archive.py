@@ -1,5 +1,6 @@
 """Archives, checksums, downloads and pickles that cannot be trusted."""
 
+import errno
 import io
 import os
 import pickle
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torture import archives
 
 from fedlib.data import archive
 from fedlib.data.archive import (
@@ -21,8 +23,8 @@ from fedlib.data.archive import (
     data_root,
     download,
     extract,
-    read_arrays,
 )
+from fedlib.data.pickled import read_arrays
 
 GOOD = {"set/a.txt": b"alpha", "set/deep/b.txt": b"beta"}
 ABC = "900150983cd24fb0d6963f7d28e17f72"  # md5 of "abc", RFC 1321
@@ -118,6 +120,52 @@ def test_archives_that_are_too_large_or_cut_short(tmp_path, pack):
     with pytest.raises(DataError, match="neither a tar nor a zip"):
         (tmp_path / "text").write_text("hello")
         extract(tmp_path / "text", tmp_path / "into")
+    assert os.listdir(tmp_path / "into") == []
+
+
+def cases(table):
+    """The names of a table of tests/torture; those that take seconds are marked."""
+    full = pytest.mark.full
+    return [pytest.param(k, marks=[full] * (k in archives.SLOW)) for k in table]
+
+
+@pytest.mark.parametrize("name", cases(archives.ARCHIVES))
+def test_archives_that_were_made_up(tmp_path, name):
+    outcome, example = archives.try_archive(name, tmp_path)
+    assert outcome == ("clean" if archives.ARCHIVES[name][1] else "accepted"), example
+
+
+@pytest.mark.parametrize("pack", [tar, zipped])
+def test_archives_of_too_many_files(tmp_path, monkeypatch, pack):
+    """Folders count as well."""
+    monkeypatch.setattr(archive, "FILES", 5)
+    extract(pack(tmp_path / "p", GOOD), tmp_path / "into")
+    with pytest.raises(DataError, match="more than 5 files: refused"):
+        more = {f"more/{i}": b"" for i in range(6)}
+        extract(pack(tmp_path / "q", more), tmp_path / "into")
+    assert os.listdir(tmp_path / "into") == ["set"]
+
+
+@pytest.mark.parametrize("at", range(10, 200, 7))
+def test_a_wrong_bit_changes_nothing_or_is_noticed(tmp_path, at):
+    """In a tar.gz: what is not content is a date, a name or an unused bit."""
+    (tmp_path / "p").write_bytes(archives.flipped(archives.tar(), at))
+    try:
+        extract(tmp_path / "p", tmp_path / "into")
+    except DataError:
+        assert os.listdir(tmp_path / "into") == []
+    else:
+        found = {k: (tmp_path / "into" / k).read_bytes() for k in archives.GOOD}
+        assert found == archives.GOOD
+
+
+def test_a_full_disk_is_no_damage(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive, "_write", full)
+    with pytest.raises(OSError, match="No space left"):
+        extract(tar(tmp_path / "p", GOOD), tmp_path / "into")
     assert os.listdir(tmp_path / "into") == []
 
 
@@ -265,3 +313,29 @@ def test_damaged_pickles(tmp_path):
             read_arrays(tmp_path / "f")
     with pytest.raises(DataError, match="does not exist"):
         read_arrays(tmp_path / "g")
+
+
+@pytest.mark.parametrize("name", cases(archives.PICKLES))
+def test_pickles_that_were_made_up(tmp_path, name):
+    outcome, example = archives.try_pickle(name, tmp_path)
+    refused = isinstance(archives.PICKLES[name][1], str)
+    assert outcome == ("clean" if refused else "accepted"), example
+
+
+def test_a_case_that_kills_its_process_is_counted():
+    die = lambda name, folder: os.kill(os.getpid(), 9)
+    assert archives.in_a_child(die, "x")[0] == "raw"
+    good = archives.in_a_child(archives.try_archive, "good tar")
+    assert good[0] == "accepted"
+
+
+def test_arrays_can_be_changed_and_their_numbers_are_those_of_numpy(tmp_path):
+    wanted = [
+        np.arange(6).reshape(2, 3).astype(k) for k in ("<f8", ">f4", "<i2", "<U3", "S2")
+    ]
+    wanted += [np.asfortranarray(np.ones((2, 3))), np.zeros((0, 4)), np.array(True)]
+    for protocol in range(5):
+        (tmp_path / "f").write_bytes(pickle.dumps(wanted, protocol))
+        for a, b in zip(read_arrays(tmp_path / "f"), wanted, strict=True):
+            assert type(a) is np.ndarray and a.flags.writeable
+            assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all()

@@ -2,9 +2,11 @@
 simulation, and nobody can spoil a round.
 """
 
+import io
 import json
 import math
 import re
+import zipfile
 from dataclasses import fields, replace
 from functools import cache
 
@@ -837,6 +839,10 @@ def test_mistakes_in_the_file(changes, why, tmp_path):
         ({"x": np.full((9, 4), np.nan), "y": np.zeros(9)}, "9 rows of x hold NaN"),
         ({"x": np.zeros((1, 4)), "y": np.zeros(1)}, "0 training and 0 test rows"),
         ({"x": np.array([{}]), "y": np.zeros(1)}, "cannot be read"),
+        ({"x": np.zeros((9, 4), complex), "y": np.zeros(9)}, "not real numbers"),
+        ({"x": np.zeros((9, 4)), "y": np.full(9, 0.5)}, "y holds .* not whole"),
+        ({"x": np.zeros((9, 4)), "y": np.full(9, np.nan)}, "y holds .* not whole"),
+        ({"x": np.float64(1), "y": np.float64(1)}, "give x, y of one length"),
     ],
 )
 def test_mistakes_in_the_rows(arrays, why, tmp_path):
@@ -846,6 +852,44 @@ def test_mistakes_in_the_rows(arrays, why, tmp_path):
         fed.client_task(0, tmp_path / "mine.npz")
     with pytest.raises(ValueError, match="numbered 0 to 2"):
         fed.client_task(3, tmp_path / "mine.npz")
+
+
+def npz(path, x, name="x.npy"):
+    """mine.npz with these bytes as an array."""
+    y = io.BytesIO()
+    np.save(y, np.zeros(9))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.writestr(name, x)
+        pack.writestr("y.npy", y.getvalue())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000, 4)", "(9, -4)", "(10, 4)"])
+def test_a_file_of_rows_that_claims_more_than_it_holds(shape, tmp_path):
+    """Before any memory is taken."""
+    fed = Federation.load(write(tmp_path / "federation.yaml"))
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    x = b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head + bytes(9 * 4 * 8)
+    npz(tmp_path / "mine.npz", x)
+    with pytest.raises(ValueError, match="cannot be read .*288 bytes for float64"):
+        fed.client_task(0, tmp_path / "mine.npz")
+
+
+def test_a_damaged_file_of_rows(tmp_path):
+    fed, path = Federation.load(write(tmp_path / "federation.yaml")), tmp_path / "m.npz"
+    x = io.BytesIO()
+    np.save(x, np.random.default_rng(0).standard_normal((9, 4)))
+    body = npz(path, x.getvalue())
+    fed.client_task(0, path)
+    for damaged in (b"", b"PK", body[:200], body[:-1], body[:150] + b"?" + body[151:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="m.npz cannot be read"):
+            fed.client_task(0, path)
+    npz(path, x.getvalue(), name="y.npy")
+    with pytest.raises(ValueError, match="twice"):
+        fed.client_task(0, path)
+    with pytest.raises(ValueError, match="there is no such file"):
+        fed.client_task(0, tmp_path / "none.npz")
 
 
 def test_both_ends_know_the_same_federation(tmp_path):
