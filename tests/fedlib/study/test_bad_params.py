@@ -73,8 +73,8 @@ def test_the_good_file_plans_its_runs(tmp_path):
 NAN, INF = float("nan"), float("inf")
 VALUES = [  # (place, value, what the message says)
     # files and sections
-    (("tier",), "huge", "tier = 'huge'; give one of tiny"),
-    (("tier",), ["tiny"], "tier = ['tiny']; give one of tiny"),
+    (("tier",), "huge", "tier = 'huge': give one of tiny"),
+    (("tier",), ["tiny"], "tier = ['tiny']: give one of tiny"),
     (("toy",), 5, "unknown key 'toy' (known: tier)"),
     (("toy", "tasks"), [1], "toy: tasks = [1]: give entries, as"),
     (("toy", "tasks"), 0, "toy: tasks = 0: give entries, as"),
@@ -82,7 +82,7 @@ VALUES = [  # (place, value, what the message says)
     (("toy", "studies"), ["main"], "toy: studies = ['main']: give entries, as"),
     (("toy", "studies", "book"), 5, "studies.book = 5: give entries, as"),
     (STUDY, [1], "studies.book.main is [1]; it needs entries"),
-    (TASK, "digits", "tasks.digits is 'digits'; it needs entries"),
+    (TASK, "digits", "tasks.digits = 'digits': give entries, as"),
     ((*TASK, "tiny"), 0, "tasks.digits.tiny is 0; it needs entries"),
     ((*TASK, "tiny"), [1], "tasks.digits.tiny is [1]; it needs entries"),
     ((*TASK, "like"), [1], "like names the task [1]"),
@@ -375,6 +375,36 @@ def test_a_knob_that_is_no_section_is_refused(tmp_path):
     (tmp_path / "papers" / "toy" / "studies.yaml").write_text(yaml.safe_dump(body))
     with pytest.raises(ValueError, match="toy = 5: give the knobs of .*studies.yaml"):
         cells(tmp_path, "tier: tiny\ntoy: 5\n")
+
+
+def test_parts_that_a_tier_hides_are_looked_at(tmp_path):
+    """In a tier, a task and a method that the study at this tier does not have."""
+    hidden = [
+        (("toy", "studies", "book", "main", "without"), {"FedProxx": []}, "'FedProx'?"),
+        ((*STUDY, "paper"), {"methods": {"FedAvg": {"lr": {"tiny": 1}}}}, "tier small"),
+        ((*STUDY, "paper"), {"methods": {"FedGA": {"theta": -1}}}, "theta = -1"),
+        ((*STUDY, "paper"), {"tasks": ["digit"]}, "did you mean 'digits'?"),
+        ((*STUDY, "paper"), {"methods": {"FedAvgg": {}}}, "did you mean 'FedAvg'?"),
+        ((*TASK, "paper"), {"data": {"name": "glyphs", "size": "a"}}, "size = 'a'"),
+        ((*TASK, "paper"), {"data": {"name": "glyphs", "sise": 8}}, "mean 'size'?"),
+        ((*TASK, "paper"), {"data": {"n": 100}}, "give a name and what it takes"),
+        ((*TASK, "paper"), {"run": {"every": 1}}, "run has no rounds"),
+    ]
+    for place, value, says in hidden:
+        with pytest.raises(ValueError) as e:
+            cells(tmp_path, changed(place, value))
+        assert says in str(e.value) and str(tmp_path) in str(e.value)
+
+
+def test_a_mistake_in_a_knob_is_placed_where_the_knob_is(tmp_path):
+    (tmp_path / "papers" / "toy").mkdir(parents=True)
+    body = yaml.safe_load(GOOD)["toy"]
+    body["studies"]["book"]["main"]["seeds"] = "$n"
+    (tmp_path / "papers" / "toy" / "studies.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ValueError, match="params.yaml: toy: n.small = -1; give how"):
+        cells(tmp_path, "tier: tiny\ntoy: {n: {tiny: 1, small: -1, paper: 1}}\n")
+    with pytest.raises(ValueError, match="a knob is no other knob"):
+        cells(tmp_path, "tier: tiny\ntoy: {n: $m}\n")
 
 
 # ---------------------------------------------------------------- fuzz
