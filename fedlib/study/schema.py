@@ -1,7 +1,10 @@
 """What params.yaml and papers/<paper>/studies.yaml may say, declared: a table for each
-part, as RUN below. `python -m fedlib.study.schema` writes schema.json, for editors.
+part, as RUN below. `python -m fedlib.study.schema` writes schema.json, which an editor
+reads where a studies file begins with this line:
 
-    check("study", {"rounds": -1}, "params.yaml: toy: studies.main", tasks=["digits"])
+    # yaml-language-server: $schema=../../fedlib/study/schema.json
+
+    check("study", {"rounds": -1}, "params.yaml: toy: studies.main", names=["digits"])
 
 The tables are schemas of pydantic's core. Hyper-parameters are those of the methods'
 dataclasses, and arguments of data sets, partitions and networks those of their
