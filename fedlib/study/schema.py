@@ -306,8 +306,9 @@ def hypers(cls):
 def shared(cls, f):
     """A hyper-parameter of a method, declared once for those that inherit it."""
     has = lambda c: getattr(c, "__dataclass_fields__", {}).get(f.name) is f
-    first_ = next(c for c in reversed(cls.__mro__) if has(c))
-    return choice(f"{first_.__name__}.{f.name}", hyper(f))
+    owner = next(c for c in reversed(cls.__mro__) if has(c))
+    # two classes may have one name
+    return choice(f"{owner.__module__}.{owner.__name__}.{f.name}", hyper(f))
 
 
 def of_method(name):
