@@ -10,24 +10,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from pathlib import Path
-
-import yaml
 
 from ..core import errors
 from ..core.ranges import short
-from ..data import tasks
-from . import TIERS
-
-RUN = (  # what the engine is told
-    *("rounds", "cohort", "online", "stragglers", "every", "splits", "guests", "own"),
-    *("microscope", "how", "precision"),
-)
-STUDY = (
-    *("title", "tasks", "methods", "without", "look", "seeds"),
-    *(*RUN, "logs", "source", *TIERS),
-)
-TASK = (*tasks.KEYS, "run", "label", *TIERS)
+from ..methods import METHODS
+from . import TIERS, schema
+from .reader import read, text_of, tree_of
+from .schema import by_tier, leaves
 
 
 # ---------------------------------------------------------------- files
@@ -41,10 +32,7 @@ def load(path="params.yaml"):
     """
     path = Path(path)
     tree = read(path)
-    if tree.get("tier") not in TIERS:
-        raise ValueError(
-            f"{path}: tier = {tree.get('tier')!r}; give one of {', '.join(TIERS)}"
-        )
+    schema.check("rest", {"tier": tree.get("tier")}, str(path))
     sections = {name: v for name, v in tree.items() if isinstance(v, dict)}
     found = sorted(path.parent.glob("papers/*/studies.yaml"))
     files = {f.parent.name: f for f in found}
@@ -54,114 +42,52 @@ def load(path="params.yaml"):
                 f"{path}: {k} = {short(tree[k])}: give the knobs of {files[k]}, as "
                 "`name: value`"
             )
-    papers = {
-        k: paper_of(k, sections.get(k, {}), path, files.get(k))
-        for k in sections | files
-    }
+    papers = {}
+    for k in sections | files:
+        knobs, file = json.dumps(sections.get(k, {})), files.get(k)
+        text = text_of(file) if file else ""
+        where = k, str(path), str(file or "")
+        papers[k] = copy.deepcopy(paper_of(*where, knobs, text, (*METHODS.items(),)))
     rest = {k: v for k, v in tree.items() if k not in papers}
-    refuse(rest, ("tier", "seed"), str(path))
+    schema.check("rest", rest, str(path))
     return rest | {k: p for k, p in papers.items() if p["studies"]}
 
 
-def paper_of(name, section, path, file=None):
-    """One paper's knobs, tasks and studies, from its section of the file `path` and its
-    own file.
-    """
-    at = str(file) if file else f"{path}: {name}"
-    kept = {k: section[k] for k in ("tasks", "studies") if k in section}
-    body = read(file) if file else kept
-    refuse(body, ("tasks", "studies"), at)
-    tasks, groups = (
-        {} if body.get(k) is None else body[k] for k in ("tasks", "studies")
-    )
-    check(tasks, TASK, ("like",), f"{at}: tasks")
-    for notebook, group in entries_of(groups, f"{at}: studies"):
-        check(group, STUDY, (), f"{at}: studies.{notebook}")
-    knobs = {k: v for k, v in section.items() if file or k not in body}
-    used = [v[1:] for v in leaves(body) if isinstance(v, str) and v.startswith("$")]
-    if body:
-        check_knobs(knobs, used, name, path, at)
-    tasks = given(tasks, knobs)
-    return knobs | {
-        "tasks": {k: whole(k, tasks, f"{at}: tasks.{k}") for k in tasks},
-        "studies": one_by_one(given(groups, knobs), at),
-    }
-
-
-def read(path):
-    """The dictionary in a YAML file, a copy of one's own."""
-    try:
-        tree = copy.deepcopy(parsed(path.read_text("utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
-        why = " ".join(str(e).split())
-        raise ValueError(f"{path} is not valid YAML: {why}") from e
-    except ValueError as e:
-        raise ValueError(f"{path}: {e}") from e
-    if not isinstance(tree, dict):
-        raise ValueError(f"{path} holds {short(tree)}; it needs lines `key: value`")
-    return tree
-
-
 @functools.lru_cache(maxsize=16)
-def parsed(text):
-    """YAML in C where PyYAML has it: ten times as quick, and every study asks twice."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        check_node(node, {}, ())
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-PLAIN = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "value")
-NODES = 10**6  # entries of a file, aliases written out
-
-
-def check_node(node, sizes, above):
-    """How many entries a node of YAML has; ValueError, with the line, for a key that
-    occurs twice in a dictionary or is no text, a date, an alias of what it is in.
-
-    sizes {id: entries} of the nodes that were seen; above: the nodes it is in.
+def paper_of(name, path, file, section, text, methods):
+    """One paper's knobs, tasks and studies, from its section (json) of the file `path`
+    and the text of its own file, where it has one. methods: METHODS now.
     """
-    line = node.start_mark.line + 1
-    if id(node) in above:
-        raise ValueError(f"line {line}: an alias leads into itself; write it out")
-    if id(node) in sizes:
-        return sizes[id(node)]
-    kind, inside = node.tag.rpartition(":")[2], ()
-    if kind not in PLAIN:
-        raise ValueError(
-            f"line {line}: {short(getattr(node, 'value', kind))} is read as {kind}; "
-            "put a text in quotes"
-        )
-    if isinstance(node, yaml.MappingNode):
-        seen = {}
-        for key, _ in node.value:
-            at = key.start_mark.line + 1
-            if key.tag.rpartition(":")[2] not in ("str", "merge", "value"):
-                raise ValueError(
-                    f"line {at}: the key {short(key.value)} is no text; put it in "
-                    "quotes"
-                )
-            if key.value in seen:
-                raise ValueError(
-                    f"line {at}: the key {key.value!r} is there already, in line "
-                    f"{seen[key.value]}; take one of the two away"
-                )
-            seen[key.value] = at
-        inside = [value for _, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        inside = node.value
-    above = (*above, id(node))
-    sizes[id(node)] = n = 1 + sum(check_node(v, sizes, above) for v in inside)
-    if n > NODES:
-        raise ValueError(
-            f"line {line}: more than {NODES:,} entries, aliases written out"
-        )
-    return n
+    at, section = file or f"{path}: {name}", json.loads(section)
+    body = {k: section[k] for k in ("tasks", "studies") if k in section}
+    if file:
+        body = tree_of(text, file)
+    schema.check("outline", body, at)
+    knobs = {k: v for k, v in section.items() if file or k not in body}
+    schema.check("section", knobs, f"{path}: {name}")
+    if body:
+        used = [v[1:] for v in leaves(body) if isinstance(v, str) and v[:1] == "$"]
+        check_knobs(knobs, used, name, path, at)
+    tasks, groups = (given(body.get(k) or {}, knobs) for k in ("tasks", "studies"))
+    complete = {k: whole(k, tasks, f"{at}: tasks.{k}") for k in tasks}
+    # a mistake is reported where it stands, and not where it is inherited
+    in_order = sorted(complete, key=lambda k: "like" in tasks[k])
+    paper = {"tasks": {k: complete[k] for k in in_order}, "studies": groups}
+    place = functools.partial(origin, body, f"{path}: {name}")
+    schema.check("paper", paper, at, [*tasks], place)
+    return knobs | {"tasks": complete, "studies": one_by_one(groups, at)}
+
+
+def origin(body, section, at, keys):
+    """Where a value of a paper stands: in its file, or among the knobs of a section."""
+    for i in range(len(keys) + 1):
+        if isinstance(body, str) and body.startswith("$"):
+            return schema.dotted(section, [body[1:], *keys[i:]])
+        try:
+            body = body[keys[i]]
+        except (KeyError, IndexError, TypeError):  # inherited
+            break
+    return schema.dotted(at, keys)
 
 
 def place(path, paper):
@@ -188,48 +114,6 @@ def check_knobs(knobs, used, name, path, at):
                 f"{at} uses ${k}, which is not given{errors.nearest(k, knobs)}; "
                 f"give {k} in {path}, section {name}"
             )
-
-
-def check(entries, keys, more, at):
-    """Refuse unknown keys of {name: entry}, also below its tiers.
-
-    more: keys that only an entry may have.
-    """
-    for k, entry in entries_of(entries, at):
-        refuse(entry, (*keys, *more), f"{at}.{k}")
-        for t in TIERS:
-            below = {} if entry.get(t) is None else entry[t]
-            refuse(below, keys, f"{at}.{k}.{t}")
-
-
-def entries_of(entries, at):
-    """The items of a dictionary; ValueError for anything else."""
-    if not isinstance(entries, dict):
-        raise ValueError(f"{at} is {short(entries)}; it needs entries `name: {{...}}`")
-    return entries.items()
-
-
-def refuse(entry, keys, at):
-    """ValueError unless `entry` is a dictionary with no other than these keys."""
-    if not isinstance(entry, dict):
-        raise ValueError(
-            f"{at} is {short(entry)}; it needs entries (known: {', '.join(keys)})"
-        )
-    for k in entry:
-        if k not in keys:
-            raise ValueError(
-                f"{at}: unknown key {k!r}{errors.nearest(k, keys)} (known: "
-                f"{', '.join(keys)})"
-            )
-
-
-def leaves(value):
-    """All values inside dictionaries and lists that are neither."""
-    if isinstance(value, dict):
-        return leaves([*value.values()])
-    if isinstance(value, list):
-        return [leaf for v in value for leaf in leaves(v)]
-    return [value]
 
 
 # ---------------------------------------------------------------- written out
@@ -299,11 +183,6 @@ def changes_inside(old, new):
 
 
 # ---------------------------------------------------------------- tiers
-def by_tier(value):
-    """Whether it is a value for each tier, {tiny: ..., small: ..., paper: ...}."""
-    return isinstance(value, dict) and bool(value) and set(value) <= set(TIERS)
-
-
 def of_tier(value, tier, name):
     """What a value {tiny: ..., small: ..., paper: ...} is at a tier."""
     if tier not in value:

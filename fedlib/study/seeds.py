@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..core import errors
 from ..core.ranges import SEEDS, is_whole, short
-from .parameters import read
+from .reader import read
 
 PILOT = 1000  # seeds from here on choose, and never decide
 DRAWS = {  # sources that draw their data -> the argument that says which draw

@@ -15,20 +15,10 @@ from dataclasses import dataclass
 from ..core import errors
 from ..data import tasks as tasks_
 from ..methods import METHODS
-from . import TIERS, checks, identity
+from . import TIERS, checks, identity, schema
 from . import seeds as seeds_
-from .parameters import (
-    RUN,
-    STUDY,
-    by_tier,
-    given,
-    load,
-    of_tier,
-    place,
-    plain,
-    refuse,
-    tiered,
-)
+from .parameters import given, load, of_tier, place, plain, tiered
+from .schema import RUN, by_tier, located
 
 
 @dataclass(frozen=True)
@@ -131,43 +121,54 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
     papers = {k: v for k, v in tree.items() if isinstance(v, dict)}
     p = found(paper, papers, f"{at} has no")
     entry = found(name, p["studies"], f"{at} has no")
-    every = [*p["tasks"]]
-    at = f"{place(path, paper)}: studies.{name}"
-    refuse(changes, STUDY, at)
-    checks.check_study(entry, every, at)
-    checks.check_level(changes, every, at)
-    study = checks.located(at, tiered, entry, tier) | changes
-    for k in ("tasks", "methods", "seeds"):
-        if k not in study:
-            raise ValueError(f"{at} has no {k}; give it some")
+    file = place(path, paper)
+    at = f"{file}: studies.{name}"
+    place_ = lambda _, keys: schema.dotted(file, ["studies", name, *keys])
+    schema.check("study", changes, at, [*p["tasks"]], place_)
+    for t in TIERS:  # a mistake is found whichever tier is asked for
+        if t != tier:
+            hidden = located(at, tiered, entry, t)
+            planned(p, hidden, t, file, f"{at}, tier {t}", seeds=1)
+    study = located(at, tiered, entry, tier) | changes
     more = {}
     if tier == "small" and "seeds" not in changes:
         more = seeds_.added(path, paper, datasets(p)).get(name, {})
-    own_seeds = seeds_.seeds_of(study["seeds"], at)
-    out = []
+    return planned(p, study, tier, file, at, more), study, tier
+
+
+def planned(paper, study, tier, file, at, more=(), seeds=None):
+    """The cells of a study at its tier.
+
+    file: where the tasks stand; at: where the study does; more: {data set: seeds in
+    all}; seeds: of so many seeds, for a look at what there is.
+    """
+    for k in ("tasks", "methods", "seeds"):
+        if k not in study:
+            raise ValueError(f"{at} has no {k}; give it some")
+    out, every = [], [*paper["tasks"]]
+    own_seeds = seeds_.seeds_of(study["seeds"], at)[:seeds]
     for dataset in study["tasks"]:
-        task = found(dataset, p["tasks"], f"{at} names the task")
-        its = f"{place(path, paper)}: tasks.{dataset}"
-        checks.check_task(task, its)
-        own, papers = (checks.located(its, tiered, task, t) for t in (tier, "paper"))
+        task = found(dataset, paper["tasks"], f"{at} names the task")
+        its = f"{file}: tasks.{dataset}"
+        own, papers = (located(its, tiered, task, t) for t in (tier, "paper"))
         what = dataset, own.get("label", dataset)
         kind = kind_of(
             *(root(t.get("data"), f"{at}: {dataset}") for t in (own, papers))
         )
-        seeds = own_seeds
+        drawn = own_seeds
         if dataset in more:
-            seeds = seeds_.grown(seeds, more[dataset], at)
+            drawn = seeds_.grown(own_seeds, more[dataset], at)
         for where, spec in points(parts(own, study, dataset)):
-            tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in seeds}
+            tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in drawn}
             here = dataset, where
-            for method, how, kw in methods_on(here, study, p, tier, at, every):
+            for method, how, kw in methods_on(here, study, paper, tier, at, every):
                 setting = ";".join(filter(None, (where, how)))
                 out += [
                     Cell(*what, method, setting, seed, kind, *as_text(t, kw))
                     for seed, t in tasks.items()
                 ]
     checks.check_cells(out, at)
-    return out, study, tier
+    return out
 
 
 def datasets(paper):
@@ -248,7 +249,6 @@ def axes_of(spec):
         inside = isinstance(entry, dict) and "grid" not in entry
         for key, v in entry.items() if inside else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
-                refuse(v, ("grid", "as", "called"), dotted(part, key))
                 name = v.get("as", key or part)
                 axes.setdefault(name, []).append((part, key, v["grid"]))
                 if "called" in v or name not in called:

@@ -73,16 +73,16 @@ def test_the_good_file_plans_its_runs(tmp_path):
 NAN, INF = float("nan"), float("inf")
 VALUES = [  # (place, value, what the message says)
     # files and sections
-    (("tier",), "huge", "tier = 'huge'; give one of tiny"),
-    (("tier",), ["tiny"], "tier = ['tiny']; give one of tiny"),
-    (("toy",), 5, "unknown key 'toy' (known: tier, seed)"),
-    (("toy", "tasks"), [1], "toy: tasks is [1]; it needs entries"),
-    (("toy", "tasks"), 0, "toy: tasks is 0; it needs entries"),
-    (("toy", "tasks"), "digits", "toy: tasks is 'digits'; it needs entries"),
-    (("toy", "studies"), ["main"], "toy: studies is ['main']; it needs entries"),
-    (("toy", "studies", "book"), 5, "studies.book is 5; it needs entries"),
+    (("tier",), "huge", "tier = 'huge': give one of tiny"),
+    (("tier",), ["tiny"], "tier = ['tiny']: give one of tiny"),
+    (("toy",), 5, "unknown key 'toy' (known: tier)"),
+    (("toy", "tasks"), [1], "toy: tasks = [1]: give entries, as"),
+    (("toy", "tasks"), 0, "toy: tasks = 0: give entries, as"),
+    (("toy", "tasks"), "digits", "toy: tasks = 'digits': give entries, as"),
+    (("toy", "studies"), ["main"], "toy: studies = ['main']: give entries, as"),
+    (("toy", "studies", "book"), 5, "studies.book = 5: give entries, as"),
     (STUDY, [1], "studies.book.main is [1]; it needs entries"),
-    (TASK, "digits", "tasks.digits is 'digits'; it needs entries"),
+    (TASK, "digits", "tasks.digits = 'digits': give entries, as"),
     ((*TASK, "tiny"), 0, "tasks.digits.tiny is 0; it needs entries"),
     ((*TASK, "tiny"), [1], "tasks.digits.tiny is [1]; it needs entries"),
     ((*TASK, "like"), [1], "like names the task [1]"),
@@ -97,13 +97,13 @@ VALUES = [  # (place, value, what the message says)
     ((*PARTITION, "name"), "diriclet", "did you mean 'dirichlet'?"),
     (NETWORK, "MLP", "network = 'MLP': give entries, as {name:"),
     ((*NETWORK, "name"), "MPL", "unknown network 'MPL'; did you mean 'MLP'?"),
-    ((*TASK, "small", "network"), {"name": 3}, "small.network: unknown network 3"),
+    ((*TASK, "small", "network"), {"name": 3}, "small.network.name: unknown network 3"),
     ((*TASK, "batch"), 0, "batch = 0: give a whole number >= 1 of rows"),
     ((*TASK, "batch"), True, "batch = True: give a whole number >= 1 of rows"),
     ((*TASK, "batch"), 1.5, "batch = 1.5: give a whole number >= 1 of rows"),
-    ((*TASK, "batch"), {"tiny": 8, "small": 0, "paper": 8}, "batch = 0: give a whole"),
+    ((*TASK, "batch"), {"tiny": 8, "small": 0, "paper": 8}, "batch.small = 0: give a"),
     ((*TASK, "parts"), [0.8, NAN, 0.1], "parts = [0.8, nan, 0.1]: give three shares"),
-    ((*TASK, "small", "parts"), [0.8, NAN, 0.1], "small: parts = [0.8, nan, 0.1]"),
+    ((*TASK, "small", "parts"), [0.8, NAN, 0.1], "small.parts = [0.8, nan, 0.1]"),
     ((*TASK, "parts"), [0.8, 0.2], "parts = [0.8, 0.2]: give three shares"),
     ((*TASK, "parts"), 0.8, "parts = 0.8: give three shares"),
     ((*TASK, "parts"), [0.8, True, 0.1], "parts = [0.8, True, 0.1]: give three"),
@@ -120,8 +120,8 @@ VALUES = [  # (place, value, what the message says)
     ((*TASK, "train", "lr"), 1e300, "train.lr = 1e+300 is too large"),
     ((*TASK, "train", "epochs"), 1.5, "train.epochs = 1.5 is not a whole number"),
     ((*TASK, "train", "last"), "some", "is not one of 'keep', 'drop'"),
-    ((*TASK, "small", "train"), {"lr": -1}, "small.train: train.lr = -1 is outside"),
-    ((*TASK, "train", "lrr"), 0.1, "FedAvg has no hyper-parameter 'lrr'; did you mean"),
+    ((*TASK, "small", "train"), {"lr": -1}, "digits.small.train.lr = -1 is outside"),
+    ((*TASK, "train", "lrr"), 0.1, "train: unknown key 'lrr'; did you mean 'lr'?"),
     ((*TASK, "colour"), 1, "tasks.digits: unknown key 'colour'"),
     # what the engine is told
     (RUN, 5, "tasks.digits.run is 5; it needs entries"),
@@ -131,10 +131,10 @@ VALUES = [  # (place, value, what the message says)
     ((*RUN, "rounds"), "ten", "run.rounds = 'ten': give a whole number of rounds"),
     ((*RUN, "rounds"), 1e30, "run.rounds = 1e+30: give a whole number of rounds"),
     ((*RUN, "rounds"), [1, 2], "run.rounds = [1, 2]: give a whole number of rounds"),
-    ((*RUN, "rounds"), {"grid": []}, "run.rounds: grid = []: give a list of one"),
-    ((*RUN, "rounds"), {"grid": 5}, "run.rounds: grid = 5: give a list of one"),
-    ((*RUN, "rounds"), {"grid": [3, "x"]}, "run.rounds = 'x': give a whole number"),
-    ((*RUN, "rounds"), {"grid": [3], "as": 5}, "run.rounds: as = 5: give the name"),
+    ((*RUN, "rounds"), {"grid": []}, "run.rounds.grid = []: give a list of one"),
+    ((*RUN, "rounds"), {"grid": 5}, "run.rounds.grid = 5: give a list of one"),
+    ((*RUN, "rounds"), {"grid": [3, "x"]}, "rounds.grid[1] = 'x': give a whole number"),
+    ((*RUN, "rounds"), {"grid": [3], "as": 5}, "run.rounds.as = 5: give the name"),
     ((*RUN, "rounds"), {"grid": [3], "called": 5}, "called = 5: give a list"),
     ((*RUN, "every"), 0, "run.every = 0: give a whole number of rounds >= 1"),
     ((*RUN, "every"), 1e30, "run.every = 1e+30: give a whole number of rounds >= 1"),
@@ -170,7 +170,7 @@ VALUES = [  # (place, value, what the message says)
     (
         (*STUDY, "tasks"),
         {"digits": {"batch": "x"}},
-        "digits: batch = 'x': give a whole",
+        "digits.batch = 'x': give a whole",
     ),
     ((*STUDY, "tasks"), {"digits": {"run": {"every": 0}}}, "run.every = 0: give"),
     (
@@ -185,9 +185,13 @@ VALUES = [  # (place, value, what the message says)
     ((*STUDY, "seeds"), 1.5, "seeds = 1.5; give how many (5)"),
     ((*STUDY, "seeds"), 10**12, "seeds = 1000000000000; give how many (5)"),
     ((*STUDY, "seeds"), {"pilot": 10**12}, "give how many (5)"),
-    ((*STUDY, "seeds"), {"tiny": 1, "small": -1, "paper": 1}, "seeds = -1; give how"),
-    ((*STUDY, "tiny"), {"seeds": -1}, "tiny: seeds = -1; give how many (5)"),
-    ((*STUDY, "small"), {"seeds": -1}, "small: seeds = -1; give how many (5)"),
+    (
+        (*STUDY, "seeds"),
+        {"tiny": 1, "small": -1, "paper": 1},
+        "seeds.small = -1; give how",
+    ),
+    ((*STUDY, "tiny"), {"seeds": -1}, "tiny.seeds = -1; give how many (5)"),
+    ((*STUDY, "small"), {"seeds": -1}, "small.seeds = -1; give how many (5)"),
     ((*STUDY, "every"), 1e30, "main.every = 1e+30: give a whole number of rounds"),
     ((*STUDY, "small"), {"every": 0}, "small.every = 0: give a whole number of rounds"),
     ((*STUDY, "microscope"), "abc", "main.microscope = 'abc': give true or false"),
@@ -208,7 +212,7 @@ VALUES = [  # (place, value, what the message says)
         [],
         "methods.FedAvg = []: give one variant or more",
     ),
-    ((*STUDY, "methods", "FedAvg"), [1], "methods.FedAvg = 1: give entries"),
+    ((*STUDY, "methods", "FedAvg"), [1], "methods.FedAvg[0] = 1: give entries"),
     (
         (*STUDY, "methods", "FedAvg"),
         [{}, {}],
@@ -217,20 +221,28 @@ VALUES = [  # (place, value, what the message says)
     (
         (*STUDY, "methods", "FedAvgg"),
         {},
-        "the method 'FedAvgg'; did you mean 'FedAvg'?",
+        "methods: unknown key 'FedAvgg'; did you mean 'FedAvg'?",
     ),
     ((*STUDY, "methods", "FedAvg"), {"lr": True}, "FedAvg.lr = True is no number"),
     (
         (*STUDY, "methods", "FedAvg"),
         {"lr": []},
-        "FedAvg: lr = []: give one value or more",
+        "FedAvg.lr = []: give one value or more",
     ),
-    ((*STUDY, "methods", "FedAvg"), {"lr": [0.1, NAN]}, "FedAvg.lr = nan is outside"),
-    ((*STUDY, "methods", "FedAvg"), {"l": 1}, "FedAvg has no hyper-parameter 'l'; did"),
+    (
+        (*STUDY, "methods", "FedAvg"),
+        {"lr": [0.1, NAN]},
+        "FedAvg.lr[1] = nan is outside",
+    ),
+    (
+        (*STUDY, "methods", "FedAvg"),
+        {"l": 1},
+        "FedAvg: unknown key 'l'; did you mean 'lr'?",
+    ),
     (
         (*STUDY, "methods", "FedAvg"),
         {"task": 1},
-        "FedAvg has no hyper-parameter 'task'",
+        "FedAvg: unknown key 'task' (known: lr, ",
     ),
     ((*STUDY, "methods", "FedAvg"), {"rule": 5}, "FedAvg.rule = 5 is no rule"),
     ((*STUDY, "methods", "FedAvg"), {"rule": "Medan"}, "did you mean 'Median'?"),
@@ -242,7 +254,7 @@ VALUES = [  # (place, value, what the message says)
     (
         (*STUDY, "methods", "FedAvg"),
         {"lr": {"tiny": 0.1, "small": -1, "paper": 1}},
-        "FedAvg.lr = -1 is outside",
+        "FedAvg.lr.small = -1 is outside",
     ),
     (
         (*STUDY, "methods", "FedAvg"),
@@ -363,6 +375,36 @@ def test_a_knob_that_is_no_section_is_refused(tmp_path):
     (tmp_path / "papers" / "toy" / "studies.yaml").write_text(yaml.safe_dump(body))
     with pytest.raises(ValueError, match="toy = 5: give the knobs of .*studies.yaml"):
         cells(tmp_path, "tier: tiny\ntoy: 5\n")
+
+
+def test_parts_that_a_tier_hides_are_looked_at(tmp_path):
+    """In a tier, a task and a method that the study at this tier does not have."""
+    hidden = [
+        (("toy", "studies", "book", "main", "without"), {"FedProxx": []}, "'FedProx'?"),
+        ((*STUDY, "paper"), {"methods": {"FedAvg": {"lr": {"tiny": 1}}}}, "tier small"),
+        ((*STUDY, "paper"), {"methods": {"FedGA": {"theta": -1}}}, "theta = -1"),
+        ((*STUDY, "paper"), {"tasks": ["digit"]}, "did you mean 'digits'?"),
+        ((*STUDY, "paper"), {"methods": {"FedAvgg": {}}}, "did you mean 'FedAvg'?"),
+        ((*TASK, "paper"), {"data": {"name": "glyphs", "size": "a"}}, "size = 'a'"),
+        ((*TASK, "paper"), {"data": {"name": "glyphs", "sise": 8}}, "mean 'size'?"),
+        ((*TASK, "paper"), {"data": {"n": 100}}, "give a name and what it takes"),
+        ((*TASK, "paper"), {"run": {"every": 1}}, "run has no rounds"),
+    ]
+    for place, value, says in hidden:
+        with pytest.raises(ValueError) as e:
+            cells(tmp_path, changed(place, value))
+        assert says in str(e.value) and str(tmp_path) in str(e.value)
+
+
+def test_a_mistake_in_a_knob_is_placed_where_the_knob_is(tmp_path):
+    (tmp_path / "papers" / "toy").mkdir(parents=True)
+    body = yaml.safe_load(GOOD)["toy"]
+    body["studies"]["book"]["main"]["seeds"] = "$n"
+    (tmp_path / "papers" / "toy" / "studies.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ValueError, match="params.yaml: toy: n.small = -1; give how"):
+        cells(tmp_path, "tier: tiny\ntoy: {n: {tiny: 1, small: -1, paper: 1}}\n")
+    with pytest.raises(ValueError, match="a knob is no other knob"):
+        cells(tmp_path, "tier: tiny\ntoy: {n: $m}\n")
 
 
 # ---------------------------------------------------------------- fuzz

@@ -348,7 +348,7 @@ def test_what_is_loaded_is_ones_own_copy(repo):
         ),
         (
             lambda p, a, b: a["tasks"].update(base=None),
-            "tasks.base is None; it needs entries",
+            "tasks.base = None: give entries, as {name: {...}}",
         ),
         (
             lambda p, a, b: a["tasks"]["same"].update(like="bsae"),
@@ -377,17 +377,20 @@ def test_what_is_loaded_is_ones_own_copy(repo):
             lambda p, a, b: a["studies"].update(two={"main": {}}),
             "two studies are called 'main'; rename the one of studies.two",
         ),
-        (lambda p, a, b: a["studies"].update(book=None), "studies.book is None"),
+        (
+            lambda p, a, b: a["studies"].update(book=None),
+            "studies.book = None: give entries, as",
+        ),
         (
             lambda p, a, b: a["studies"]["book"]["main"].update(tasks=["bse"]),
             (
-                "fedga/studies.yaml: studies.main names the task 'bse'; did you "
+                "fedga/studies.yaml: studies.book.main.tasks names the task 'bse'; did you "
                 "mean 'base'?"
             ),
         ),
         (
             lambda p, a, b: a["studies"]["book"]["main"]["methods"].update(FedGAA={}),
-            "names the method 'FedGAA'; did you mean 'FedGA'?",
+            "methods: unknown key 'FedGAA'; did you mean 'FedGA'?",
         ),
     ],
 )
