@@ -6,7 +6,7 @@ every file that a system or a Python may take of it.
     make lock UPGRADE=1   takes the newest versions that pyproject.toml admits
 
 constraints.txt     the versions alone, for who installs a part: pip install -c
-lock/build.txt      setuptools and wheel: with them packages that come as source are built
+lock/build.txt      setuptools and wheel, to build packages that come as source
 lock/packages.txt   the rest of `.[dev]`
 lock/cuda.txt       what torch's build for GPUs asks for on Linux
 lock/audit.txt      pip-audit, of `make audit`, in an environment of its own
@@ -133,8 +133,8 @@ def main() -> None:
     before = {f.stem: read(f.read_text()) for f in files}
     known = {versioned(p): p.hashes for pins in before.values() for p in pins}
     old = [line for line in PINS.read_text().splitlines() if "==" in line]
-    old += [versioned(p) for p in before.get("cuda", [])]
-    dev = resolve(["pyproject.toml", "--extra", "dev"], BUILD, old, upgrade)
+    gpu = [versioned(p) for p in before.get("cuda", [])]
+    dev = resolve(["pyproject.toml", "--extra", "dev"], BUILD, old + gpu, upgrade)
     tool = [versioned(p) for p in before.get("audit", [])]
     audit = resolve([], AUDIT, tool, upgrade)
 
