@@ -7,7 +7,7 @@ HASHES  ?= yes
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 AUDIT := $(VENV)-audit
-LOCK  := lock/build.txt lock/packages.txt lock/cuda.txt
+LOCK  := lock/build.txt lock/cpu.txt lock/packages.txt lock/cuda.txt
 
 # Stages of the pipeline call plain `python`, and notebooks start the kernel `python3`: both must be the venv's.
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -65,15 +65,16 @@ lock: $(STAMP) ## write constraints.txt and lock/ anew; UPGRADE=1 takes the newe
 audit: ## ask a public database which pinned packages have known vulnerabilities; ARGS= goes to pip-audit
 	$(PYTHON) -m venv --clear $(AUDIT)
 	$(AUDIT)/bin/python -m pip install -qq --require-hashes --no-deps -r lock/audit.txt
-	$(AUDIT)/bin/pip-audit -s osv --disable-pip --require-hashes $(addprefix -r ,$(LOCK)) $(ARGS)
+	$(AUDIT)/bin/pip-audit -s osv --disable-pip --require-hashes $(addprefix -r ,$(filter-out %cpu.txt,$(LOCK))) $(ARGS)
 
 clean: ## remove .venv, .venv-audit, the built book and caches; runs/, tiers/ and results/ stay
 	rm -rf .venv .venv-audit book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache .mypy_cache *.egg-info
 
-# pip takes only files whose checksum stands in lock/. What comes as source is built with what is locked, too.
+# pip takes only files whose checksum stands in lock/; torch's build for processors where this machine has it. What comes as source is built with what is locked, too.
 LOCKED := $(BIN)/python -m pip install -qq --require-hashes --no-deps
 define INSTALL_LOCKED
 	$(LOCKED) -r lock/build.txt
+	$(LOCKED) -r lock/cpu.txt 2>/dev/null || true
 	$(LOCKED) --no-build-isolation -r lock/packages.txt || { \
 	  echo 'Not installed: see above. Where torch comes from another index on purpose, its files have other checksums: make HASHES=' >&2; exit 1; }
 	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .

@@ -7,14 +7,15 @@ every file that a system or a Python may take of it.
 
 constraints.txt     the versions alone, for who installs a part: pip install -c
 lock/build.txt      setuptools and wheel, to build packages that come as source
+lock/cpu.txt        torch's build for processors, taken by a machine that has this file
 lock/packages.txt   the rest of `.[dev]`
 lock/cuda.txt       what torch's build for GPUs asks for on Linux
 lock/audit.txt      pip-audit, of `make audit`, in an environment of its own
 
 uv resolves for every system and every Python from the oldest of pyproject.toml on, and
-takes the checksums from the package index. Builds of torch come from other places, too:
-the file that pip would install here counts as well, and so does a checksum that lock/
-has for the same version.
+takes the checksums from the package index. torch's build for processors comes from
+another place: the file that pip would install here is locked. A checksum that lock/ has
+for the same version stays.
 """
 
 import json
@@ -100,24 +101,32 @@ def resolve(
         return read(out.read_text())
 
 
-def offered_here(pins: list[Pin]) -> dict[str, str]:
-    """Name to the SHA-256 of the file that pip would install on this machine."""
+def offered_here(pins: list[Pin]) -> list[Pin]:
+    """Those that pip would install on this machine as a build of its own, as 2.13.0+cpu.
+
+    Such a file needs a line of its own: where the index tells checksums and a folder
+    does not, pip prefers what is in the index.
+    """
     with tempfile.TemporaryDirectory() as tmp:
         report = Path(tmp) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "-qq", "--dry-run"]
         command += ["--ignore-installed", "--no-deps", "--report", report]
         subprocess.run([*command, *map(versioned, pins)], check=True)
         found = json.loads(report.read_text())["install"]
-    archive = {i["metadata"]["name"]: i["download_info"]["archive_info"] for i in found}
-    return {name: a["hashes"]["sha256"] for name, a in archive.items()}
+    archive = {
+        (i["metadata"]["name"], i["metadata"]["version"]): i["download_info"]
+        for i in found
+    }
+    return [
+        Pin(name, version, "", frozenset([a["archive_info"]["hashes"]["sha256"]]))
+        for (name, version), a in archive.items()
+        if "+" in version
+    ]
 
 
-def joined(pins: list[Pin], known: dict, here: dict[str, str]) -> list[Pin]:
-    """The pins with the checksums that lock/ has for the same version (known), and of
-    the file that this machine would take (here).
-    """
-    more = [known.get(versioned(p), set()) | {here.get(p.name)} - {None} for p in pins]
-    return [replace(p, hashes=p.hashes | m) for p, m in zip(pins, more)]
+def joined(pins: list[Pin], known: dict[str, frozenset]) -> list[Pin]:
+    """The pins with the checksums, too, that lock/ has for the same version."""
+    return [replace(p, hashes=p.hashes | known.get(versioned(p), set())) for p in pins]
 
 
 def write(path: Path, about: str, entries: list) -> None:
@@ -138,8 +147,11 @@ def main() -> None:
     tool = [versioned(p) for p in before.get("audit", [])]
     audit = resolve([], AUDIT, tool, upgrade)
 
-    here = offered_here([p for p in dev if p.name in BUILDS])
-    dev, audit = joined(dev, known, here), joined(audit, known, {})
+    public = {versioned(p) for p in dev}
+    kept = [p for p in before.get("cpu", []) if versioned(p).split("+")[0] in public]
+    cpu = offered_here([p for p in dev if p.name in BUILDS]) or kept
+
+    dev, audit, cpu = (joined(pins, known) for pins in (dev, audit, cpu))
     build = [p for p in dev if p.name in BUILD]
     cuda = [p for p in dev if p.name.startswith(CUDA)]
     rest = [p for p in dev if p not in build + cuda]
@@ -151,6 +163,7 @@ def main() -> None:
     )
     write(LOCK / "packages.txt", "The rest of `.[dev]`: versions and checksums.", rest)
     write(LOCK / "cuda.txt", "What torch's build for GPUs asks for on Linux.", cuda)
+    write(LOCK / "cpu.txt", "torch's build for processors, where there is one.", cpu)
     write(LOCK / "audit.txt", "pip-audit, for `make audit`.", audit)
     new, gone = set(pins) - set(old), set(old) - set(pins)
     files = sum(len(p.hashes) for p in dev + audit)

@@ -20,7 +20,7 @@ from test_repo import PYTHONS, pins
 from where import ROOT
 
 LOCKS = {path.stem: path for path in sorted((ROOT / "lock").glob("*.txt"))}
-INSTALLED = ("build", "packages", "cuda")
+INSTALLED = ("build", "cpu", "packages", "cuda")
 HASH = r" \\\n    --hash=sha256:[0-9a-f]{64}"
 made_by_make = pytest.mark.skipif(
     not (Path(sys.prefix) / ".installed").exists(),
@@ -59,7 +59,7 @@ def recipe(*args: str) -> list[str]:
 def test_every_line_is_one_version_with_its_checksums(name):
     head, _, body = LOCKS[name].read_text().partition("\n")
     assert head.startswith("#") and "make lock" in head
-    line = r"[a-z0-9-]+==[\w.]+(?: ; [^\\\n]+)?"
+    line = r"[a-z0-9-]+==[\w.+]+(?: ; [^\\\n]+)?"
     assert re.fullmatch(f"(?:{line}(?:{HASH})+\n)+", body)
 
 
@@ -76,6 +76,14 @@ def test_what_torch_needs_for_gpus_is_apart_and_for_linux():
         assert r.name.startswith(("nvidia-", "cuda-", "triton")), r
         systems = [r.marker.evaluate({"sys_platform": s}) for s in ("linux", "darwin")]
         assert systems == [True, False], r
+
+
+def test_a_build_for_processors_is_of_the_locked_version():
+    """It is taken first, and packages.txt finds its torch there."""
+    for name, r in entries("cpu").items():
+        assert "+" in str(r.specifier)
+        public = str(r.specifier).partition("+")[0]
+        assert public == str(entries("packages")[name].specifier)
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
@@ -119,7 +127,7 @@ def test_make_installs_nothing_without_a_checksum(tmp_path):
         assert f"-r lock/{name}.txt" in line
     (own,) = [s for s in lines if "-e ." in s]
     assert "--no-deps --no-build-isolation -e ." in own
-    assert "--no-build-isolation" in packages[1]
+    assert "--no-build-isolation" in packages[2]
 
 
 def test_other_builds_are_installed_on_purpose_only(tmp_path):
@@ -209,13 +217,19 @@ def test_checksums_of_a_version_are_kept_and_those_of_an_old_one_are_not(
     new = [pin("setuptools", "1", "f"), pin("torch", "1", "c"), pin("toy", "2", "d")]
     new += [pin("nvidia-x", "1", "e")]
     monkeypatch.setattr(writer, "resolve", lambda wanted, *_: list(wanted and new))
-    monkeypatch.setattr(writer, "offered_here", lambda pins: {"torch": "9" * 64})
+    here = []
+    monkeypatch.setattr(writer, "offered_here", lambda pins: here)
+    writer.write(tmp_path / "lock/cpu.txt", "Old.", [pin("torch", "1+cpu", "8")])
     writer.main()
     read = lambda name: writer.read((tmp_path / f"lock/{name}.txt").read_text())
-    assert read("packages") == [pin("torch", "1", "9", "a", "c"), new[2]]
+    assert read("packages") == [pin("torch", "1", "a", "c"), new[2]]
+    assert read("cpu") == [pin("torch", "1+cpu", "8")]
     assert read("build") == [new[0]] and read("cuda") == [new[3]]
     said = (tmp_path / "constraints.txt").read_text().splitlines()
     assert said[1:] == ["setuptools==1", "torch==1", "toy==2"]
+    here.append(pin("torch", "1+cpu", "9"))
+    writer.main()
+    assert read("cpu") == [pin("torch", "1+cpu", "8", "9")]
 
 
 # ---------------------------------------------------------------- known vulnerabilities
@@ -226,7 +240,8 @@ def test_the_audit_asks_about_every_file_and_is_locked_itself():
     install, ask = recipe("audit")[-2:]
     assert "--require-hashes" in install and "-r lock/audit.txt" in install
     assert "pip-audit" in entries("audit") and "bin/pip-audit" in ask
-    assert re.findall(r"-r lock/(\w+)\.txt", ask) == list(INSTALLED)
+    asked = re.findall(r"-r lock/(\w+)\.txt", ask)
+    assert asked == [name for name in INSTALLED if name != "cpu"]
     assert "--require-hashes" in ask and "--disable-pip" in ask  # it installs nothing
 
 
