@@ -102,7 +102,7 @@ def resolve(
 
 
 def offered_here(pins: list[Pin]) -> list[Pin]:
-    """Those that pip would install on this machine as a build of its own, as 2.13.0+cpu.
+    """Those that pip would install here as a build of its own, such as 2.13.0+cpu.
 
     Such a file needs a line of its own: where the index tells checksums and a folder
     does not, pip prefers what is in the index.
