@@ -2,9 +2,12 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 WORKERS ?= 2
+HASHES  ?= yes
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
+AUDIT := $(VENV)-audit
+LOCK  := lock/build.txt lock/cpu.txt lock/packages.txt lock/cuda.txt
 
 # Stages of the pipeline call plain `python`, and notebooks start the kernel `python3`: both must be the venv's.
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -12,11 +15,12 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper lab evidence verify test book lint tidy ci lock clean
+.PHONY: help paper lab evidence verify test book lint tidy ci lock audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  TIER=tiny|small|paper makes the paper at another size, in tiers/; PYTHON=python3.12 chooses the interpreter."
+	@echo "  TIER=tiny|small|paper makes the paper at another size, in tiers/; PYTHON=python3.12 chooses the interpreter;"
+	@echo "  HASHES= installs the same versions without comparing checksums, where torch comes from another index."
 	@echo "  Measured on two cores: make paper installs in 3 min (2.5 GB), draws and builds the book in 4 min (0.2 GB);"
 	@echo "  a second time, with nothing to do, it takes 2 s. TIER=tiny computes its runs: 10 min, 0.2 GB more."
 
@@ -55,19 +59,36 @@ tidy: $(STAMP) ## mend and format what ruff can, and empty the notebooks of outp
 ci: ## what the continuous integration does: tests, lint, pipeline at tier tiny
 	.ci/run
 
-lock: $(STAMP) ## write constraints.txt anew; UPGRADE=1 takes the newest versions
+lock: $(STAMP) ## write constraints.txt and lock/ anew; UPGRADE=1 takes the newest versions
 	$(BIN)/python .ci/lock.py $(if $(UPGRADE),--upgrade)
 
-clean: ## remove .venv, the built book and caches; runs/, tiers/ and results/ stay
-	rm -rf .venv book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache .mypy_cache *.egg-info
+audit: ## ask a public database which pinned packages have known vulnerabilities; ARGS= goes to pip-audit
+	$(PYTHON) -m venv --clear $(AUDIT)
+	$(AUDIT)/bin/python -m pip install -qq --require-hashes --no-deps -r lock/audit.txt
+	$(AUDIT)/bin/pip-audit -s osv --disable-pip --require-hashes $(addprefix -r ,$(filter-out %cpu.txt,$(LOCK))) $(ARGS)
+
+clean: ## remove .venv, .venv-audit, the built book and caches; runs/, tiers/ and results/ stay
+	rm -rf .venv .venv-audit book/_build book/notebooks book/_assets/vendor .pytest_cache .ruff_cache .mypy_cache *.egg-info
+
+# pip takes only files whose checksum stands in lock/; torch's build for processors where this machine has it. What comes as source is built with what is locked, too.
+LOCKED := $(BIN)/python -m pip install -qq --require-hashes --no-deps
+define INSTALL_LOCKED
+	$(LOCKED) -r lock/build.txt
+	$(LOCKED) -r lock/cpu.txt 2>/dev/null || true
+	$(LOCKED) --no-build-isolation -r lock/packages.txt || { \
+	  echo 'Not installed: see above. Where torch comes from another index on purpose, its files have other checksums: make HASHES=' >&2; exit 1; }
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	if $(BIN)/python -m pip check | grep -Eq '^torch .* requires (cuda|nvidia|triton)'; then $(LOCKED) -r lock/cuda.txt; fi
+endef
+INSTALL_PINNED = $(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 
 # Debian without python3-venv has no ensurepip: there pip comes from the system's pip.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
 	  echo "fedlib needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip --clear $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -qq pip
 	@echo 'Installing the pinned packages into $(VENV): a few minutes the first time.'
-	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
+	$(if $(HASHES),$(INSTALL_LOCKED),$(INSTALL_PINNED))
 	@touch $@

@@ -17,6 +17,9 @@ JOBS = FLOW["jobs"]
 STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.search(r"\.PHONY: (.*)", MAKEFILE).group(1).split())
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+ACTION = r"actions/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
+EVERY_ACTION = {a for p in WORKFLOWS for a in re.findall(r"uses: *(.+)", p.read_text())}
 ISSUES = sorted(p for p in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml"))
 
 
@@ -61,12 +64,23 @@ def test_the_workflow_may_only_read_and_ends_by_itself():
     assert set(on) == {"push", "pull_request"} and on["push"]["branches"] == ["main"]
 
 
-def test_actions_are_pinned_by_their_major_version():
-    used = [s["uses"] for _, s in STEPS if "uses" in s]
-    assert used and all(re.fullmatch(r"actions/[\w-]+@v\d+", u) for u in used), used
+def test_caches_are_renewed_with_the_lock():
     caches = [s["with"] for _, s in STEPS if "setup-python" in s.get("uses", "")]
     for c in caches:
-        assert (c["cache"], c["cache-dependency-path"]) == ("pip", "constraints.txt")
+        assert (c["cache"], c["cache-dependency-path"]) == ("pip", "lock/*.txt")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_actions_are_pinned_by_their_commit(path):
+    """A tag can be moved. The same action is of one commit everywhere, and the version
+    stands beside it.
+    """
+    used = re.findall(r"uses: *(.+)", path.read_text())
+    assert used
+    for action in used:
+        assert re.fullmatch(ACTION, action), f"{action}: name its commit and version"
+        name = action.partition("@")[0]
+        assert len({a for a in EVERY_ACTION if a.partition("@")[0] == name}) == 1, name
 
 
 def test_the_book_is_kept_from_where_it_is_built():
@@ -151,10 +165,6 @@ def test_the_site_is_the_book_that_is_built():
     steps = [s for job in PAGES["jobs"].values() for s in job["steps"]]
     (command,) = [s["run"] for s in steps if "run" in s]
     assert command.split()[0] == "make" and command.split()[1] in TARGETS
-    used = [s["uses"] for s in steps if "uses" in s]
-    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", u) for u in used), used
-    here = {u.partition("@")[0]: u for _, s in STEPS if (u := s.get("uses"))}
-    assert all(here.get(u.partition("@")[0], u) == u for u in used)
     (site,) = [s["with"] for s in steps if "upload-pages" in s.get("uses", "")]
     assert site["path"] == "book/_build/html"
     assert all(5 <= job["timeout-minutes"] <= 90 for job in PAGES["jobs"].values())
