@@ -29,6 +29,7 @@ import threading
 import time
 from base64 import b64encode
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 # read when flwr is imported
@@ -63,6 +64,7 @@ from .keys import public
 
 BEAT = 10  # seconds between signs of life; two are missing: the client is gone
 SLACK = 2**20  # bytes of an answer beside its numbers
+SPEAKER = ContextVar("SPEAKER", default=None)  # the client whose request is at hand
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
@@ -115,6 +117,7 @@ class Link:
             c: self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, BEAT)
             for c, key in known.items()
         }
+        believe_the_key(self.state, self.nodes)
         self.run = self.state.create_run(
             "fedlib/fedlib",
             "1",
@@ -296,15 +299,39 @@ class Link:
             raise ValueError(
                 f"its answer is larger than the limit of {self.limit:,} bytes"
             )
-        return message.loads(
-            move.inflate_object_from_contents(top, got).content[""]["tree"], self.limit
-        )
+        content = move.inflate_object_from_contents(top, got).content
+        return message.loads(body_of(content), self.limit)
 
     def _forget(self, sent):
         reply = self.state.message_ins_id_to_message_res_id.get(sent)
         self.state.delete_messages({sent})  # a late answer finds nothing to answer
         for m in filter(None, (sent, reply)):
             self.state.object_store.delete(m)
+
+
+def body_of(content):
+    """The bytes of an answer's tree."""
+    body = content[""].get("tree") if "" in content else None
+    if not isinstance(body, bytes):
+        raise ValueError("its answer holds no tree")
+    return body
+
+
+def believe_the_key(state, nodes):
+    """Refuse an answer in the name of another client.
+
+    Flower compares the key of a request with the node that sends it, but not with the
+    node that the answer inside says it is from.
+    """
+    store = state.store_message_and_object_tree
+
+    def checked(m, *rest):
+        c = SPEAKER.get()  # None: the server itself
+        if c is not None and m.metadata.src_node_id != nodes[c]:
+            return False, []
+        return store(m, *rest)
+
+    state.store_message_and_object_tree = checked
 
 
 def named(m):
@@ -349,6 +376,8 @@ def door(app, known, limit, refused, log):
     async def asgi(scope, receive, send):
         bad = status(scope) if scope["type"] == "http" else 0
         if not bad:
+            who = dict(scope.get("headers", ())).get(b"flwr-public-key")
+            SPEAKER.set(number.get(who))
             return await app(scope, receive, send)
         await send(
             {
