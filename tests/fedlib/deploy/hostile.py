@@ -152,7 +152,7 @@ def twice(hostile, asked, honest):
 
 
 def endless(hostile, asked, honest):
-    """First a body that has no announced length and never ends."""
+    """First a body that never ends."""
     hostile.stream()
     return honest
 
@@ -291,8 +291,10 @@ class Hostile:
         return said in (self.folder / "server.txt").read_text()
 
     def stream(self):
-        """Zeros without end, or as long as the server takes them."""
+        """Zeros without end, announced as such, or as long as the server takes them."""
         import httpx
+        from flwr.supercore.date import now
+        from flwr.supercore.primitives.asymmetric import sign_message
 
         from fedlib.deploy import keys
 
@@ -300,11 +302,17 @@ class Hostile:
             while not self.is_out():
                 yield bytes(2**16)
 
-        who = b64encode(keys.public(keys.stand_in(self.c))).decode()
+        key, stamp = keys.stand_in(self.c), now().isoformat()
+        head = {
+            "content-length": str(10**15),
+            "flwr-public-key": b64encode(keys.public(key)).decode(),
+            "flwr-timestamp": stamp,
+            "flwr-signature": b64encode(sign_message(key, stamp.encode())).decode(),
+        }
         url = f"http://{self.address}/v1/fleet/push-messages"
         with httpx.Client(trust_env=False, timeout=20) as raw:
             with suppress(httpx.HTTPError):
-                raw.post(url, content=zeros(), headers={"flwr-public-key": who})
+                raw.post(url, content=zeros(), headers=head)
 
 
 class Read:
