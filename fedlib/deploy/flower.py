@@ -29,6 +29,7 @@ import threading
 import time
 from base64 import b64encode
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from random import SystemRandom
@@ -70,6 +71,7 @@ BEAT = 10  # a client gives two signs of life in so many seconds; without, it is
 SOON, LATE = 0.5, 8.0  # seconds between two attempts to reach the server: first, most
 SLACK = 2**20  # bytes of an answer beside its numbers
 CHANCE = SystemRandom()
+SPEAKER = ContextVar("SPEAKER", default=None)  # the client whose request is at hand
 logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what matters, we say ourselves
 
 
@@ -115,6 +117,7 @@ class Link:
             c: self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, BEAT)
             for c, key in known.items()
         }
+        believe_the_key(self.state, self.nodes)
         self._claim()
         files = (
             {}
@@ -374,9 +377,8 @@ class Link:
             raise ValueError(
                 f"its answer is larger than the limit of {self.limit:,} bytes"
             )
-        return message.loads(
-            move.inflate_object_from_contents(top, got).content[""]["tree"], self.limit
-        )
+        content = move.inflate_object_from_contents(top, got).content
+        return message.loads(body_of(content), self.limit)
 
     def _vain(self, c, sent):
         """Is a message to a client that is there lost: expired, or taken by a life of
@@ -402,6 +404,31 @@ class Link:
 def answers(out):
     """How many of {c: tree or Exception} are answers?"""
     return sum(not isinstance(a, Exception) for a in out.values())
+
+
+def body_of(content):
+    """The bytes of an answer's tree."""
+    body = content[""].get("tree") if "" in content else None
+    if not isinstance(body, bytes):
+        raise ValueError("its answer holds no tree")
+    return body
+
+
+def believe_the_key(state, nodes):
+    """Refuse an answer in the name of another client.
+
+    Flower compares the key of a request with the node that sends it, but not with the
+    node that the answer inside says it is from.
+    """
+    store = state.store_message_and_object_tree
+
+    def checked(m, *rest):
+        c = SPEAKER.get()  # None: the server itself
+        if c is not None and m.metadata.src_node_id != nodes[c]:
+            return False, []
+        return store(m, *rest)
+
+    state.store_message_and_object_tree = checked
 
 
 def named(m):
@@ -479,6 +506,7 @@ def door(app, known, limit, refused, gate):
         with gate.request(scope):
             bad, c, body = await admitted(scope, receive)
             if not bad:
+                SPEAKER.set(c)
                 return await app(scope, before(body, receive), send)
             await refuse(send, bad, close=bad != 413)
 

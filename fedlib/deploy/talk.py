@@ -16,6 +16,7 @@ from . import message
 from .act import ABOUT, act, address
 from .rows import NoRows, server_task, stand_in
 
+EPS = 1e-3  # rounding of an accuracy
 INTRODUCTION = {"n": {s: torch.tensor(0) for s in SPLITS}}
 
 
@@ -151,7 +152,13 @@ class Talk:
         return good
 
     def honest(self, kind, c, answer):
-        """Nobody speaks for another client, or for more rows than it has announced."""
+        """Nobody speaks for another client, or for more rows than it has announced; no
+        accuracy is outside 0 to 1.
+        """
+        for x in leaves(answer["acc"]) if kind == "score" else ():
+            wrong = x[(x < -EPS) | (x > 1 + EPS)]
+            if len(wrong):
+                raise ValueError(f"an accuracy of {float(wrong[0]):.6g} is none")
         if kind == "local":
             for name, own in (("cid", c), ("n", self.n["train"][c])):
                 if name in answer and float(answer[name]) != own:
@@ -162,7 +169,8 @@ class Talk:
         return answer
 
     def leave(self, c, stage, why):
-        why = " ".join(f"{why}".split())[:300] or type(why).__name__
+        said = "".join(x for x in " ".join(f"{why}".split()) if x.isprintable())
+        why = said[:300] or type(why).__name__  # one line, whatever a client says
         if self.t < 0:
             raise ValueError(
                 f"client {c} is not ready ({stage}: {why}); before round 0 all "

@@ -79,12 +79,12 @@ def federation(folder, method, clients, rounds=3, **more):
     return path
 
 
-def simulated(method, clients, rounds=3):
+def simulated(method, clients, rounds=3, **more):
     x, y = map(np.concatenate, zip(*map(rows_of, range(clients))))
     task = Task.from_arrays(
         x, y, np.repeat(np.arange(clients), ROWS), MLP(D, 5, K), batch=16
     )
-    return run(make(task=task, **method), rounds=rounds)
+    return run(make(task=task, **method), rounds=rounds, **more)
 
 
 def live(argv, log, trick):
