@@ -1,0 +1,1 @@
+"""The tests; a package, since others bring one of this name, which would hide it."""
