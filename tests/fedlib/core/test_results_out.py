@@ -1,6 +1,5 @@
 """What a run leaves to its user: a tidy table, two lines, the models."""
 
-import json
 import pickle
 from dataclasses import replace
 
