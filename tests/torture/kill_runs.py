@@ -85,24 +85,26 @@ def fork():
 
 def start(f, *args, folder="", last=0):
     """f(*args) in a process of its own, which has begun; see `count_files`."""
-    here, there = fork().Pipe(False)
-    process = fork().Process(target=begin, args=(there, folder, last, f, args))
+    (here, there), (log, prints) = fork().Pipe(False), fork().Pipe(False)
+    process = fork().Process(target=begin, args=(there, prints, folder, last, f, args))
     process.start()
     there.close()
+    prints.close()
     assert here.poll(PATIENCE), "no process has begun"
-    process.log, process.said = Path(here.recv()), here
+    here.recv()
+    process.log, process.said = log, here
+    os.set_blocking(log.fileno(), False)
     return process
 
 
-def begin(pipe, folder, last, f, args):
-    """In the process: what it prints goes into a file, and every round is kept."""
+def begin(pipe, prints, folder, last, f, args):
+    """In the process: what it prints goes into a pipe, and every round is kept."""
     torch.set_num_threads(1)
-    file, log = tempfile.mkstemp(prefix="said-")
     for stream in (1, 2):
-        os.dup2(file, stream)
+        os.dup2(prints.fileno(), stream)
     kept.Kept.due = lambda self: True  # the command line keeps one in 30 s
     record.commit = record.source = lambda: "0123456789"  # quicker than git
-    pipe.send(log)
+    pipe.send(True)
     times = count_files(str(folder), last)
     try:
         f(*args)
@@ -138,8 +140,12 @@ def ended(process):
     if process.is_alive():
         process.kill()
         process.join()
-    said = process.log.read_text()
-    process.log.unlink()
+    try:
+        said = os.read(process.log.fileno(), 2**16).decode()
+    except BlockingIOError:  # a process that it has started still runs
+        said = ""
+    process.log.close()
+    process.said.close()
     return process.exitcode, said
 
 
