@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper lab evidence verify test book lint tidy ci lock audit clean
+.PHONY: help paper lab evidence verify test torture book lint tidy ci lock audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compar
 # A file stays in one process, so that its tests share what they cache; in the order of names the last ones are short.
 test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(FULL),,-m 'not full')
+
+torture: $(STAMP) ## try to break it and count: kills, full disks, damage, strangers; SHARE=.1 makes a tenth of the attempts
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture $(if $(SHARE),--share $(SHARE))
 
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m repro.bookbuild

@@ -53,6 +53,7 @@ if not complete.ASKED:  # a shell that completes a word cannot wait for torch
     from ..methods import METHODS
     from ..methods.cite import cite
     from ..methods.make import make
+    from ..study import lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -127,19 +128,20 @@ def run(args):
     threads = args.threads
     if threads is None:
         threads = threads_for(task, device, args.how)
-    rec = engine.run(
-        method,
-        task,
-        50 if args.rounds is None else args.rounds,
-        seed=0 if args.seed is None else args.seed,
-        cohort=args.cohort,
-        every=1 if args.every is None else args.every,
-        guests=bool(task.guests),
-        how=args.how,
-        folder=args.folder,
-        device=device,
-        threads=threads,
-    )
+    with lock.within(args.folder):
+        rec = engine.run(
+            method,
+            task,
+            50 if args.rounds is None else args.rounds,
+            seed=0 if args.seed is None else args.seed,
+            cohort=args.cohort,
+            every=1 if args.every is None else args.every,
+            guests=bool(task.guests),
+            how=args.how,
+            folder=args.folder,
+            device=device,
+            threads=threads,
+        )
     report(args.method, task, rec)
 
 

@@ -1,22 +1,63 @@
-"""Does a checkpoint that was read fit the run that is to go on from it?"""
+"""Is what was read from a folder a record, and does a checkpoint fit the run that is to
+go on from it?"""
 
 from __future__ import annotations
 
+import numpy as np
+
+from .ranges import is_whole
+
+# what every record knows about its run
+META = {"method": str, "task": str, "clients": int, "rounds": int, "seed": int}
+META |= {"n": dict, "seconds": (int, float), "bytes": dict}
+
+
+def check_sound(record):
+    """ValueError where what was read is no record: the rounds that were scored, and one
+    number for each client at each of them."""
+    for k, kind in META.items():
+        if not isinstance(record.meta.get(k), kind):
+            raise ValueError(f"its {k!r} is missing, or of another type")
+    R, C = record.meta["rounds"], record.meta["clients"]
+    where = record.meta.get("diverged", {"client": 0, "round": 0})
+    if not isinstance(where, dict) or where.keys() != {"client", "round"}:
+        raise ValueError(f"diverged = {where!r} names no client and round")
+    at = list(record.rounds)
+    if not all(map(is_whole, at)) or at != sorted({t for t in at if 0 <= t <= R}):
+        raise ValueError(f"its scored rounds do not ascend from 0 to {R}")
+    for part in ("views", "cells", "consistency"):
+        for (moment, *_), v in getattr(record, part).items():
+            rows = {np.shape(a)[:1] for a in v}
+            if len(v) > len(at) or len(rows) > 1 or () in rows:
+                raise ValueError(f"its {part} are not of {len(at)} scored rounds")
+            if any(np.asarray(a).dtype.kind not in "fiub" for a in v):
+                raise ValueError(f"its {part} are no numbers")
+            if moment in ("pre", "post") and rows - {(C,)}:
+                raise ValueError(f"its {part} are not of {C} clients")
+
 
 def check_shapes(state, fresh, task, path):
-    """ValueError where models or what clients keep have other shapes than here.
+    """ValueError where models or what clients keep have other shapes or types than
+    here.
 
-    fresh: what one client keeps before round 0, [1, ...] each.
+    fresh: the state before round 0, of one client [1, ...] each; of the server {} where
+    it is not known.
     """
     shapes = {k: list(v) for k, v in task.shapes.items()}
+    check_server(state["server"], fresh["server"], shapes, path)
     kept = state["server"].get("w", {})
     kept = kept if isinstance(kept, dict) else {}
     for name, shape in shapes.items():
         there = list(getattr(kept.get(name), "shape", shape))
         if shape not in (there, there[1:]):  # or one for each client
             raise other_shape(path, name, there, shape, task)
-    clients = dict(named(state.get("clients", {})))
-    here = dict(named(fresh))
+    if not isinstance(state.get("clients"), dict):
+        raise ValueError(
+            f"{path} is damaged (it has no state of clients); delete it to start this "
+            "run again"
+        )
+    clients = dict(named(state["clients"]))
+    here = dict(named(fresh["clients"]))
     for name in clients.keys() ^ here.keys():
         where = "there" if name in clients else "here"
         raise ValueError(
@@ -27,6 +68,32 @@ def check_shapes(state, fresh, task, path):
         if x.shape[1:] != here[name].shape[1:]:
             there, shape = (list(v.shape[1:]) for v in (x, here[name]))
             raise other_shape(path, name, there, shape, task)
+        check_type(path, name, x, here[name])
+
+
+def check_server(held, fresh, shapes, path):
+    """ValueError where the server's state lacks a tensor that it had before round 0, or
+    has models of another shape or type."""
+    there = dict(named(held))
+    for name, x in named(fresh):
+        if name.startswith("log."):
+            continue
+        if not isinstance(there.get(name), type(x)):
+            raise ValueError(
+                f"{path} is damaged (the server holds no {name!r} that makes sense); "
+                "delete it to start this run again"
+            )
+        if name.partition(".")[2] in shapes:  # as w.fc.bias: of a model
+            check_type(path, name, there[name], x)
+
+
+def check_type(path, name, there, here):
+    """ValueError where two tensors are of two types."""
+    if there.dtype != here.dtype:
+        raise ValueError(
+            f"{path}: {name} is {there.dtype} there, {here.dtype} here; delete it to "
+            "start this run again"
+        )
 
 
 def other_shape(path, name, there, here, task):

@@ -13,6 +13,7 @@ import pickle
 
 import torch
 
+from .check_state import check_sound
 from .files import whole
 from .schedule import check_extension
 from .tree import leaves
@@ -51,10 +52,12 @@ def restore(path, device, record, method=None):
     ValueError for a truncated or changed file, and for one of another run.
     """
     state, packed = read(path, device)
+    rounds = record.meta["rounds"]
     try:
-        got, rounds = record.unpack(packed), record.meta["rounds"]
-    except (KeyError, AttributeError, TypeError, ValueError) as e:
-        raise damaged(path, "the record in it cannot be read") from e
+        got = record.unpack(packed)
+        check_sound(got)
+    except Exception as e:  # whatever nonsense in its place leads to
+        raise damaged(path, f"the record in it cannot be read: {e!r:.90}") from e
     if method is not None and got.meta["rounds"] < rounds:
         check_extension(method, got.meta["rounds"], rounds)
         got.meta["rounds"] = rounds
@@ -73,7 +76,7 @@ def read(path, device):
         return got["state"], got["record"]
     except pickle.UnpicklingError as e:
         raise damaged(path, "it holds more than tensors and plain values") from e
-    except (RuntimeError, EOFError, KeyError, TypeError) as e:
+    except Exception as e:  # whatever other bytes lead zip and torch to
         raise damaged(path, f"{type(e).__name__} while reading it") from e
 
 
@@ -90,6 +93,9 @@ def check_place(state, record, path):
     rounds, C = record.meta["rounds"], record.meta["clients"]
     if not isinstance(state, dict) or not {"server", "t"} <= state.keys():
         raise damaged(path, "it has no server state and no round t")
+    for who in ("server", "clients"):
+        if not isinstance(state.get(who, {}), dict):
+            raise damaged(path, f"the state of {who} is a {type(state[who]).__name__}")
     t = state["t"]
     if type(t) is not int or not 0 <= t <= rounds:
         raise damaged(path, f"t = {t!r} is no round from 0 to {rounds}")
@@ -110,4 +116,6 @@ def same_run(got, want, path):
                 f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
                 "give each run its own folder"
             )
+    # what is None here may be missing there
+    got.meta = {k: want.meta[k] for k in SAME if k in want.meta} | got.meta
     return got

@@ -334,7 +334,8 @@ def begin(fed, folder):
     if path is not None:
         state, record = restore(path, fed.task.x.device, record, method)
         check_same_scoring(fed, record, path)
-        check_shapes(state, start(fed.everybody[:1])[0], fed.task, path)
+        fresh = {"server": fresh_server(fed), "clients": start(fed.everybody[:1])[0]}
+        check_shapes(state, fresh, fed.task, path)
         record.meta.pop("unfinished", None)
         fed.single.update(record.meta.pop("single", []))
         return state, attached(fed, record, folder)
@@ -342,6 +343,22 @@ def begin(fed, folder):
     ask = asking(run, shards, clients, record)
     server = method.server(fed.w, fed.round(BEFORE, fed.everybody, ask))
     return {"server": server, "clients": clients, "t": 0}, record
+
+
+class Asked(Exception):
+    """A server's first state needs the clients' answers."""
+
+
+def fresh_server(fed):
+    """What the server holds before round 0; {} where it asks the clients for it."""
+
+    def ask(question, tree=None):
+        raise Asked
+
+    try:
+        return fed.method.server(fed.w, fed.round(BEFORE, fed.everybody, ask))
+    except Asked:
+        return {}
 
 
 def clients_before(fed, run, ids):

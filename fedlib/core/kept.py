@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .checkpoint import save
+from .files import sweep
+
+# what a run writes into its folder; `done` comes last
+WRITTEN = ("checkpoint", "record.npz", "record.json", "done")
 
 
 def begun(folder):
@@ -31,7 +36,9 @@ class Kept:
     saved: float = field(default_factory=time.time)
 
     def __post_init__(self):
-        self.folder = None if self.folder is None else Path(self.folder)
+        if self.folder is not None:
+            self.folder = Path(self.folder)
+            sweep(self.folder, *WRITTEN)
 
     def has(self, name):
         """Is there a file of this name?"""
@@ -60,7 +67,8 @@ class Kept:
         checkpoint, state = self.folder / "checkpoint", self.folder / "state"
         (self.folder / "done").unlink(missing_ok=True)  # of a run of fewer rounds
         if self.state and "diverged" not in record.meta:
-            os.replace(checkpoint, state)
+            with suppress(FileNotFoundError):  # another process has ended this run
+                os.replace(checkpoint, state)
         else:
             state.unlink(missing_ok=True)
         record.save(self.folder)

@@ -9,8 +9,6 @@ import hashlib
 import io
 import json
 import platform
-import zipfile
-import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -21,6 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import models, tidy
+from .check_state import check_sound
 from .describe import describe, row_counts
 from .files import whole
 from .provenance import commit, source
@@ -36,7 +35,6 @@ M = TypeVar("M", bound="Module")
 CPU = f"cpu {platform.machine()}"
 # in record.npz: the beginning of an array's name -> the part of the record
 KINDS = {"view": "views", "cells": "cells", "alike": "consistency"}
-UNREADABLE = OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
 
 
 @dataclass
@@ -310,7 +308,7 @@ class Record:
         buf = io.BytesIO()
         np.savez_compressed(buf, **arrays)
         body = buf.getbuffer()
-        meta = self.meta | {"sha256": hashlib.sha256(body).hexdigest()}
+        meta = self.meta | {"sha256": checksum(body, self.meta)}
         text = json.dumps(meta, indent=1, sort_keys=True).encode()
         whole(folder / "record.npz", lambda f: f.write(body))
         whole(folder / "record.json", lambda f: f.write(text))
@@ -325,29 +323,48 @@ class Record:
         """
         folder = Path(folder)
         try:
-            body = (folder / "record.npz").read_bytes()
-            with np.load(io.BytesIO(body), allow_pickle=False) as z:
-                arrays = {k: z[k] for k in z.files}
-            meta = json.loads((folder / "record.json").read_text())
-            if meta.pop("sha256", None) != hashlib.sha256(body).hexdigest():
-                raise ValueError("the checksum of record.npz does not fit")
-        except UNREADABLE as e:
+            record = stored(cls, folder)
+            check_sound(record)
+        except Exception as e:  # whatever a damaged file leads json, zip and numpy to
             raise ValueError(
-                f"record {folder} cannot be read ({e}); delete the folder to "
-                "run it again"
+                f"record {folder} cannot be read ({e or type(e).__name__}); delete the "
+                "folder to run it again"
             ) from e
-        parts = {"view": {}, "cells": {}, "alike": {}, "log": {}}
-        for name, v in arrays.items():
-            kind, *key = name.split("|")
-            if kind in parts:
-                parts[kind][tuple(key)] = v
-        logs = {"|".join(k): v for k, v in parts["log"].items()}
-        views, cells = parts["view"], parts["cells"]
-        alike = parts["alike"]
-        record = cls(meta, arrays["rounds"], views, logs, cells, alike, folder=folder)
         if method is not None:
             record.method = models.same_method(method, record)
         return record
+
+
+# ---------------------------------------------------------------- read and checked
+def stored(cls, folder):
+    """The record in a folder, whose checksum fits; of earlier versions it is that of
+    record.npz alone."""
+    body = (folder / "record.npz").read_bytes()
+    meta = json.loads((folder / "record.json").read_text())
+    if not isinstance(meta, dict):
+        raise ValueError("record.json holds no record")
+    told = meta.pop("sha256", None)
+    if told not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
+        raise ValueError("record.npz or record.json does not fit the checksum")
+    with np.load(io.BytesIO(body), allow_pickle=False) as z:
+        arrays = {k: z[k] for k in z.files}
+    if "rounds" not in arrays:
+        raise ValueError("record.npz has no scored rounds")
+    parts = {"view": {}, "cells": {}, "alike": {}, "log": {}}
+    for name, v in arrays.items():
+        kind, *key = name.split("|")
+        if kind in parts:
+            parts[kind][tuple(key)] = v
+    views, cells, alike, logs = parts.values()
+    logs = {"|".join(k): v for k, v in logs.items()}
+    return cls(meta, arrays["rounds"], views, logs, cells, alike, folder=folder)
+
+
+def checksum(body, meta):
+    """SHA-256 of record.npz and of what the record knows about its run, as json gives
+    it back."""
+    text = json.dumps(json.loads(json.dumps(meta)), sort_keys=True)
+    return hashlib.sha256(b"".join((body, text.encode()))).hexdigest()
 
 
 def size_of(tensors):

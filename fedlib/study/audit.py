@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 
 from ..core.errors import Diverged, nearest
+from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
 from . import evidence, guard, identity, once, packing, studies
@@ -393,7 +394,8 @@ def print_verdicts(found, write):
     write: keep the table in AUDIT.
     """
     if write:
-        found.to_csv(AUDIT, index=False, float_format="%.3g")
+        text = found.to_csv(index=False, float_format="%.3g").encode()
+        whole(AUDIT, lambda f: f.write(text))
     counts = found.verdict.value_counts()
     print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
     if "DIFFERS" in counts:

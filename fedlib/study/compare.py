@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..core.errors import nearest
+from ..core.files import whole
 from ..core.method import Method
 from ..core.record import Record
 from ..core.task import Task
@@ -278,7 +279,8 @@ class Comparison:
 
     def to_csv(self, path: str | Path) -> None:
         """Write `frame` to a file."""
-        self.frame().to_csv(path, index=False)
+        text = self.frame().to_csv(index=False).encode()
+        whole(Path(path), lambda f: f.write(text))
 
     # ------------------------------------------------------------ to look at
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
@@ -296,7 +298,8 @@ class Comparison:
                 f"report({str(path)!r}): give a file in a folder that exists, as in "
                 "report.html"
             )
-        path.write_text(page.page(self, against), encoding="utf-8")
+        text = page.page(self, against).encode()
+        whole(path, lambda f: f.write(text))
         return path
 
     def violin(self, ax: Axes | None = None) -> Axes:

@@ -8,8 +8,9 @@ The lock is a file, runs/0123456789abcdef.lock. It names process and host, and i
 holder touches it every HEARTBEAT seconds, see filelock.SoftFileLease: locks of the
 operating system are not to be relied on where a cluster shares its files.
 
-Left by a process that died on this host, a lock is taken over at once; left by another
-host, after LEASE seconds without a sign of life. Either is logged. Where the file
+Left by a process that died on this host, a lock is taken over at once, and after
+NAMELESS seconds where it died before it had named itself; left by another host, after
+LEASE seconds without a sign of life. Either is logged. Where the file
 system cannot exchange two names (NFS), both take a little more than LEASE. A holder
 that only slept so long goes on beside its successor: both compute the same numbers, and
 a run's files appear whole or not at all.
@@ -20,12 +21,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
+from ..core.check_args import checked_folder
+from ..core.files import dead, remedy
+
 HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
+NAMELESS = 5.0  # seconds until an empty lock counts as left by a kill while it was made
 POLL = 0.2  # seconds between two looks of one who waits
 log = logging.getLogger(__name__)
 
@@ -38,20 +43,40 @@ def alone(folder, wait=True):
     """
     path = Path(folder).absolute()
     path = path.with_name(path.name + ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
     lease = SoftFileLease(
         path,
         lease_duration=LEASE,
         heartbeat_interval=min(HEARTBEAT, LEASE / 3),
         on_compromise=lost,
     )
-    if not taken(lease, path, wait):
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mine = taken(lease, path, wait)
+    except OSError as e:
+        raise OSError(
+            e.errno,
+            f"{e.strerror or e} while writing the lock {path}; {remedy(e.errno)}"
+            "run again",
+        ) from e
+    if not mine:
         yield False
         return
     try:
         yield True
     finally:
         lease.release()
+
+
+def within(folder):
+    """The lock of a folder that is given for one run, kept inside of it: what lies
+    beside it may not be ours. None without a folder, and where it can only be read.
+    """
+    if folder is None:
+        return nullcontext(True)
+    folder = checked_folder(folder)
+    if folder.exists() and not os.access(folder, os.W_OK):
+        return nullcontext(True)
+    return alone(folder / "run")
 
 
 def taken(lease, path, wait):
@@ -68,7 +93,8 @@ def taken(lease, path, wait):
             # takes over what is stale, if the file system lets it
             lease.acquire(blocking=False)
         except Timeout:
-            if silent > 1.2 * LEASE:
+            empty = mark is not None and mark[0] == 0
+            if silent > (NAMELESS if empty else 1.2 * LEASE):
                 gone = "%s: no sign of life of %s for %.0f s, taking over"
                 log.warning(gone, path, named(holder), silent)
                 lease.force_break()
@@ -92,23 +118,12 @@ def died_here(holder, me):
 
 
 def stamp(path):
-    """What every touch of the lock file changes; None without one."""
+    """Size of the lock file, and what every touch of it changes; None without one."""
     try:
         s = os.stat(path)
     except FileNotFoundError:
         return None
-    return s.st_ino, s.st_mtime_ns
-
-
-def dead(pid):
-    """Is there no such process on this host?"""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # somebody else's
-        pass
-    return False
+    return s.st_size, s.st_ino, s.st_mtime_ns
 
 
 def named(holder):

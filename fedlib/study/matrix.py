@@ -282,10 +282,13 @@ def checked_folder(folder, now):
 
 
 def claim(folder, now):
-    """Write what the comparison in a folder is."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write what the comparison in a folder is; ValueError where another process has
+    begun another one meanwhile.
+    """
     text = json.dumps(now, indent=1).encode()
-    whole(folder / IDENTITY, lambda f: f.write(text))
+    with lock.alone(folder / IDENTITY):
+        checked_folder(folder, now)
+        whole(folder / IDENTITY, lambda f: f.write(text))
 
 
 def identity(common):

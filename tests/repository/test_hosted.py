@@ -91,6 +91,26 @@ def test_the_book_is_kept_from_where_it_is_built():
     assert "push" in book["if"] and book["needs"] in JOBS
 
 
+# ---------------------------------------------------------------- every night
+NIGHTLY = yaml.safe_load((GITHUB / "workflows/nightly.yml").read_text())
+
+
+def test_every_night_all_scripts_that_try_to_break_it_run():
+    on, (job,) = NIGHTLY[True], NIGHTLY["jobs"].values()
+    assert set(on) == {"schedule", "workflow_dispatch"}
+    assert NIGHTLY["permissions"] == {"contents": "read"} and "permissions" not in job
+    assert 5 <= job["timeout-minutes"] <= 90
+    (line,) = [s["run"] for s in job["steps"] if "run" in s]
+    assert line == "make torture" and "torture" in TARGETS
+    recipe = re.search(r"^torture:.*\n((?:\t.*\n)+)", MAKEFILE, re.M).group(1)
+    assert (
+        "python tests/torture" in recipe
+        and (ROOT / "tests/torture/__main__.py").exists()
+    )
+    used = {s["uses"] for s in job["steps"] if "uses" in s}
+    assert used <= {s["uses"] for _, s in STEPS if "uses" in s}
+
+
 # ---------------------------------------------------------------- before a commit
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
 

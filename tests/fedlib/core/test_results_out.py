@@ -1,6 +1,5 @@
 """What a run leaves to its user: a tidy table, two lines, the models."""
 
-import json
 import pickle
 from dataclasses import replace
 
@@ -317,8 +316,9 @@ def test_a_function_of_cohorts_is_kept_in_no_folder(tmp_path):
 def test_a_stale_state_is_refused(tmp_path):
     method = make("FedAvg", task())
     run(method, folder=tmp_path)
-    meta = json.loads((tmp_path / "record.json").read_text())
-    (tmp_path / "record.json").write_text(json.dumps(meta | {"rounds": 7}))
+    record = Record.load(tmp_path)
+    record.meta["rounds"] = 7
+    record.save(tmp_path)
     with pytest.raises(ValueError, match="is of round 3, the record of 7"):
         Record.load(tmp_path, method).model()
 

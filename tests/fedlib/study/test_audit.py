@@ -174,19 +174,19 @@ def test_an_incomplete_study_is_not_packed(repo):
 )
 def test_a_run_that_nobody_could_make_again_is_not_packed(repo, spoil, says):
     audit.compute(workers=1)
-    at = Path("runs", studies.cells("fedga", "main")[0][0].id, "record.json")
-    meta = json.loads(at.read_text())
-    spoil(meta)
-    at.write_text(json.dumps(meta))
+    at = Path("runs", studies.cells("fedga", "main")[0][0].id)
+    run = record.Record.load(at)
+    spoil(run.meta)
+    run.save(at)
     with pytest.raises(ValueError) as e:
         audit.pack()
     assert (
         says in str(e.value)
         and "toy FedAvg seed 0" in str(e.value)
-        and f"delete {at.parent}" in str(e.value)
+        and f"delete {at}" in str(e.value)
     )
-    meta |= {"diverged": {"client": 0, "round": 3}, "commit": "0123456789"}
-    at.write_text(json.dumps(meta))
+    run.meta |= {"diverged": {"client": 0, "round": 3}, "commit": "0123456789"}
+    run.save(at)
     audit.pack(["fedga/main"])  # with its mark it is a result
 
 

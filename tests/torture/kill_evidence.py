@@ -1,0 +1,124 @@
+"""SIGKILL while stored runs are packed or verified: each folder of the evidence is the
+old one or the new one, and the same command ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from fedlib.study import audit, evidence, guard, once
+
+from .count import Count
+from .kill_runs import Call, digest, end, ended, start
+
+attempts = 40  # kills
+TASK = {
+    "label": "three clients",
+    "data": {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]},
+    "network": {"name": "Linear"},
+    "train": {"lr": 0.05},
+    "run": {"rounds": 3, "cohort": 2},
+}
+METHODS = {"FedAvg": {}, "FedGA": {"alpha": 3}, "FedProx": {"mu": 0.1}}
+
+
+def params(seeds):
+    """params.yaml with a study of so many seeds."""
+    study = {"tasks": ["toy"], "seeds": seeds, "methods": METHODS}
+    paper = {"tasks": {"toy": TASK}, "studies": {"book": {"main": study}}}
+    return yaml.safe_dump({"tier": "small", "fedga": paper})
+
+
+# ---------------------------------------------------------------- in a process
+def made(folder):
+    """A store: runs of two seeds, of which one is packed, and a kept measurement."""
+    enter(folder)
+    Path("results").mkdir()
+    for seeds in (1, 2):
+        Path("params.yaml").write_text(params(seeds))
+        audit.compute(["fedga/main"], workers=1)
+        if seeds == 1:
+            audit.pack(["fedga/main"])
+    once.once("numbers", "small", measured, 3)
+    audit.AUDIT.write_text("old\n")
+
+
+def measured(n):
+    return {"squares": [float(k * k) for k in range(n)]}
+
+
+def packed(folder):
+    enter(folder)
+    audit.pack(["fedga/main"])
+    once.pack("small")
+
+
+def verified(folder):
+    enter(folder)
+    found = audit.verify(2)
+    audit.print_verdicts(found.drop(columns=["commit then", "now"]), write=True)
+
+
+def enter(folder):
+    os.chdir(folder)
+    guard.check = lambda *_: None  # repeats micro-runs where the sources were edited
+
+
+# ---------------------------------------------------------------- from outside
+@cache
+def template():
+    """The store that every attempt begins with, in a folder that is deleted at exit."""
+    at = tempfile.TemporaryDirectory()
+    folder = Path(at.name, "run")
+    folder.mkdir()
+    status, said = ended(start(made, folder))
+    assert status == 0, said
+    return at
+
+
+class Stored(Call):
+    """A command on a copy of the store."""
+
+    def start(self, folder, last=0):
+        if not folder.exists():
+            shutil.copytree(Path(template().name, "run"), folder)
+        return super().start(folder, last)
+
+
+def sound(folder, call):
+    """Why the evidence is neither the old one nor the new one, or "" where it is."""
+    at = folder / "evidence" / "fedga-main"
+    try:
+        there = evidence.there(at)
+        n = len(evidence.read(at))
+    except ValueError as e:
+        return f"after a kill: {e}"
+    bytes_now = digest([p.read_bytes() for p in sorted(there.glob("*.parquet"))])
+    old = Path(template().name, "run", "evidence", "fedga-main")
+    bytes_then = digest([p.read_bytes() for p in sorted(old.glob("*.parquet"))])
+    new = len(METHODS) * 2
+    if call.f is verified or n != new:
+        return "" if bytes_now == bytes_then else "other bytes after a kill"
+    return ""
+
+
+def measure(n, seed):
+    chance, count = random.Random(seed), Count("pack and verify of the evidence")
+    calls = [Stored(packed), Stored(verified)]
+    for i in range(10 * n):
+        call = calls[i % 3 == 2].measure()
+        with tempfile.TemporaryDirectory() as at:
+            folder = Path(at, "run")
+            if call.killed(folder, chance.uniform(0, 0.95), chance):
+                why = sound(folder, call)
+                outcome = ("lost", why) if why else end(call, folder)
+                count.add(*outcome)
+        if count.n == n:
+            break
+    return [count]
