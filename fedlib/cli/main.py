@@ -284,7 +284,22 @@ def program():
     return "fedlib" if Path(sys.argv[0]).stem == "fedlib" else "python -m fedlib"
 
 
+class Once(argparse.Action):
+    """Store the value of an option; a second one would replace it in silence."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        given = namespace.__dict__.setdefault("given", set())
+        if option_string is not None and self.dest in given:
+            parser.error(f"{option_string} is given twice; give it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.register("action", None, Once)
+
     def error(self, message):
         raise Mistake(f"{message} (`{self.prog} --help` explains)")
 

@@ -10,11 +10,13 @@ for others or need the net is cut short behind the checks of what was asked.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import linecache
 import os
 import random
 import resource
+import runpy
 import shlex
 import signal
 import subprocess
@@ -35,14 +37,14 @@ from fedlib.cli import main as cli
 from fedlib.core import ends, engine
 from fedlib.data import archive, get
 from fedlib.deploy import command, server
-from fedlib.study import audit, experiment, guard
+from fedlib.study import audit, experiment, guard, once
 from repro import decide
-from tests.fedlib.cli import test_bad_commands as table
-from tests.fedlib.cli import test_cli_compare
-from tests.torture.count import Count
+
+from .count import Count
 
 attempts = 600
 ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT / "tests/fedlib/cli"
 LONGEST = 60  # seconds of one line
 MEMORY = 3 * 2**30  # bytes that a line may add
 
@@ -55,7 +57,7 @@ GOOD = [
     f"run FedAvg {DIGITS},dirichlet=1 --rounds 1 --seed 3 --cohort 2 --every 1",
     f"run FedGA {DIGITS} --rounds 1 --set theta=.1 --set alpha=2 --folder new",
     f"run Ditto {DIGITS} --rounds 2 --set lam=.5 --how loop --threads 1 --device cpu",
-    f"run EquFL {DIGITS},groups=parity --rounds 1 --set size=20 --set inner=FedProx",
+    f"run EquFL {DIGITS},groups=parity --rounds 4 --set size=20 --set inner=FedProx",
     "run FedAvg synthetic:alpha=.5,beta=.5 --rounds 1 --set 'step=SAM(rho=.1)'",
     "run FedAvg census:clients=3,n_mean=40 --rounds 1 --set 'rule=Median()'",
     "run fedga/synthetic --tier tiny --rounds 1 --cohort 2 --every 1 --keep all.csv",
@@ -74,6 +76,7 @@ GOOD = [
     " --server 127.0.0.1:9 --patience 1 --insecure",
     "decide fedga --dry-run --hours 1 --workers 1",
 ]
+USUAL = [*("0", "1", "2", "3", "5", ".5", "1.0", "True", "new", "FedAvg", "a=1")]
 WORDS = [
     *("nan", "-1", "0", "1", "1.5", "1e308", "1e999", "-inf", "99999999999999999999"),
     *("True", "None", "abc", "", " ", "\n", "ü", "٣", "\udcff", "\x1b[31m", "x" * 5000),
@@ -117,6 +120,7 @@ def watched(seen):
     """engine.run that notes what it is asked, and ends long runs after a round."""
     real = engine.run
 
+    @functools.wraps(real)
     def run(method, task, rounds, **more):
         seen.runs.append((method, task, rounds, more))
         short = {} if rounds <= 2 else {"upto": 1}
@@ -148,8 +152,6 @@ def cut_short(folder):
             raise Enough
         return []
 
-    kept = SimpleNamespace(pack=lambda *_: 0)
-    once = SimpleNamespace(pack=lambda *_: [], STORE=folder)
     with contextlib.ExitStack() as stack:
         for module, name, new in (
             (ends, "told", note),
@@ -158,8 +160,8 @@ def cut_short(folder):
             (experiment, "compute_all", computed),
             (audit, "compute_all", enough),
             (audit, "check", list),
-            (audit, "packing", kept),
-            (audit, "once", once),
+            (audit, "packable", lambda *_: enough()),
+            (once, "pack", enough),
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
             (server, "serve", enough),
             (command, "part", lambda n: flower if n == "flower" else part(n)),
@@ -358,24 +360,25 @@ def prepare(folder):
 
 def kept():
     """[(line, words of the answer)] of the tables."""
+    bad = runpy.run_path(str(TABLES / "test_bad_commands.py"))
+    compare = runpy.run_path(str(TABLES / "test_cli_compare.py"))["BAD"]
     run = ["run", "FedAvg"]
-    lines = [([*run, task, "--rounds", "1"], says) for task, says in table.TASKS]
-    for method, pair, says in table.SETTINGS:
+    lines = [([*run, task, "--rounds", "1"], says) for task, says in bad["TASKS"]]
+    for method, pair, says in bad["SETTINGS"]:
         line = ["run", method, "census:clients=3", "--rounds", "1", "--set", pair]
         lines.append((line, says))
-    lines += [([*run, "digits", *more.split()], says) for more, says in table.OPTIONS]
-    for text, says in table.OTHERS:
-        lines.append((text.replace("NEW", "new").split(), says))
-    more = [(f"compare {text}", says) for text, says in test_cli_compare.BAD]
-    more += [(text.replace("NEW", "new"), s) for text, s in table.lines_of_numbers()]
-    return lines + [(shlex.split(text), says) for text, says in more + table.LINES]
+    lines += [([*run, "digits", *text.split()], says) for text, says in bad["OPTIONS"]]
+    more = [(f"compare {text}", says) for text, says in compare]
+    more += bad["OTHERS"] + bad["lines_of_numbers"]() + bad["LINES"]
+    return lines + [(shlex.split(t.replace("NEW", "new")), says) for t, says in more]
 
 
 def mutated(draw):
     """A good line with one to three mistakes."""
     argv = shlex.split(draw.choice(GOOD))
-    for _ in range(draw.choice((1, 1, 2, 3))):
-        k, word = draw.randrange(len(argv)), draw.choice(WORDS)
+    for _ in range(draw.choice((1, 1, 1, 2))):
+        k = draw.randrange(len(argv))
+        word = draw.choice(USUAL if draw.random() < 0.3 else WORDS)
         how = draw.randrange(7)
         if how == 0 and len(argv) > 1:
             del argv[k]
