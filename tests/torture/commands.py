@@ -45,7 +45,8 @@ from .count import Count
 attempts = 600
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "tests/fedlib/cli"
-LONGEST = 60  # seconds of one line
+LONGEST, LATE = 60, 900  # seconds of one line, of the processor and of the clock
+SIGNALS = signal.SIGALRM, signal.SIGPROF, signal.SIGTERM
 MEMORY = 3 * 2**30  # bytes that a line may add
 
 DIGITS = "digits:clients=3,hidden=4,batch=16"
@@ -93,7 +94,7 @@ class Enough(BaseException):
 
 
 class Endless(BaseException):
-    """It took longer than LONGEST."""
+    """It took longer than LONGEST or LATE."""
 
 
 @dataclass
@@ -177,24 +178,29 @@ def cut_short(folder):
 
 @contextlib.contextmanager
 def limits():
-    """An end after LONGEST seconds, and of memory; SIGTERM as it was."""
+    """An end after LONGEST seconds of the processor, or LATE of the clock, and of
+    memory; SIGTERM as it was.
+    """
 
     def late(*_):
         raise Endless
 
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     usual = resource.getrlimit(resource.RLIMIT_AS)
-    alarm, term = (signal.getsignal(s) for s in (signal.SIGALRM, signal.SIGTERM))
+    before = {s: signal.getsignal(s) for s in SIGNALS}
     signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_REAL, LATE)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, usual[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, usual)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, alarm)
-        signal.signal(signal.SIGTERM, term)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def called(argv, folder):
@@ -374,27 +380,35 @@ def kept():
 
 
 def mutated(draw):
-    """A good line with one to three mistakes."""
+    """A good line with one or two mistakes, most of them in a value."""
     argv = shlex.split(draw.choice(GOOD))
     for _ in range(draw.choice((1, 1, 1, 2))):
-        k = draw.randrange(len(argv))
-        word = draw.choice(USUAL if draw.random() < 0.3 else WORDS)
-        how = draw.randrange(7)
-        if how == 0 and len(argv) > 1:
-            del argv[k]
-        elif how == 1:
-            argv.insert(k, draw.choice((argv[k], word)))
-        elif how == 2:
-            j = draw.randrange(len(argv))
-            argv[j], argv[k] = argv[k], argv[j]
-        elif how == 3:
-            at = draw.randrange(len(argv[k]) + 1)
-            argv[k] = argv[k][:at] + word + argv[k][at:]
-        elif how == 4 or "=" not in argv[k]:
-            argv[k] = word
+        word = draw.choice(USUAL if draw.random() < 0.4 else WORDS)
+        values = [i for i, w in enumerate(argv) if i and not w.startswith("--")]
+        if values and draw.random() < 0.75:
+            k = draw.choice(values)
+            entry = "=" in argv[k] and draw.random() < 0.8
+            argv[k] = with_entry(argv[k], word, draw) if entry else word
         else:
-            argv[k] = with_entry(argv[k], word, draw)
+            change_words(argv, word, draw)
     return argv
+
+
+def change_words(argv, word, draw):
+    """Drop, double or swap a word, put one in, or letters into one."""
+    j, k = (draw.randrange(len(argv)) for _ in range(2))
+    how = draw.randrange(5)
+    if how == 0 and len(argv) > 1:
+        del argv[k]
+    elif how == 1:
+        argv.insert(k, argv[k])
+    elif how == 2:
+        argv[j], argv[k] = argv[k], argv[j]
+    elif how == 3:
+        argv.insert(k, word)
+    else:
+        at = draw.randrange(len(argv[k]) + 1)
+        argv[k] = argv[k][:at] + word + argv[k][at:]
 
 
 def with_entry(text, word, draw):
@@ -430,9 +444,10 @@ def refused(argv, says, folder):
 
 
 def state():
-    """What git says of the files of the repository."""
-    ask = ["git", "status", "--porcelain"]
-    return subprocess.run(ask, cwd=ROOT, capture_output=True, text=True).stdout
+    """What git says of the files that it tracks, and what else lies in the root."""
+    ask = ["git", "status", "--porcelain", "--untracked-files=no"]
+    told = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True).stdout
+    return told, {p.name for p in ROOT.iterdir() if not p.name.startswith(".")}
 
 
 def measure(n, seed):
