@@ -18,6 +18,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from fedlib.core import ends
+
 BOOK = Path("book")
 HTML = BOOK / "_build/html"
 NOTEBOOKS = Path("results/notebooks")
@@ -150,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ends.program("python -m repro.bookbuild", main, takes_words=False)

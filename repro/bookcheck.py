@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from fedlib.core import ends
+
 HEAVY = 3_000_000  # bytes of one page
 # every number of the papers, some 3,700 rows of about 700 bytes; every claim, some
 # 1,800 rows of about 1,200 bytes, and its forest plots
@@ -208,4 +210,4 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ends.program("python -m repro.bookcheck", main)

@@ -374,13 +374,22 @@ def hours(text):
     return value
 
 
+def processes(text):
+    """A positive number of processes."""
+    value = int(text)
+    if not 1 <= value <= 10**4:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to 10000")
+    return value
+
+
 def add(p):
     """add seeds to the studies whose claims are open"""
     p.add_argument("paper", nargs="?", help="of one paper only")
     most = "begin no run after so many hours (no limit)"
     p.add_argument("--hours", type=hours, default=math.inf, metavar="H", help=most)
     p.add_argument("--dry-run", action="store_true", help="print the plan, no more")
-    p.add_argument("--workers", type=int, metavar="N", help="processes (one per core)")
+    many = "processes (one per core)"
+    p.add_argument("--workers", type=processes, metavar="N", help=many)
     return command
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from fedlib.core import engine
+from fedlib.core import ends, engine
 from fedlib.core.task import Task
 from fedlib.data import tasks
 from fedlib.data.domains import domains
@@ -247,4 +247,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m repro.facts", main, takes_words=False)

@@ -26,6 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from fedlib.core import ends
+
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("fedlib", "repro", "papers")
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -377,11 +379,18 @@ def page(text):
     return put(text, "rooms", rooms(traced()))
 
 
-if __name__ == "__main__":
-    if "--trace" in sys.argv:
+def main(words):
+    """Write the page, or trace."""
+    if words not in ([], ["--trace"]):
+        raise ValueError(f"{' '.join(words)}: give --trace or nothing")
+    if words:
         print(json.dumps(trace()))
-    else:
-        old = PAGE.read_text(encoding="utf-8")
-        new = page(old)
-        PAGE.write_text(new, encoding="utf-8")
-        print(f"{PAGE.name}: {'as it was' if new == old else 'written anew'}")
+        return
+    old = PAGE.read_text(encoding="utf-8")
+    new = page(old)
+    PAGE.write_text(new, encoding="utf-8")
+    print(f"{PAGE.name}: {'as it was' if new == old else 'written anew'}")
+
+
+if __name__ == "__main__":
+    ends.program("python -m repro.house", main)

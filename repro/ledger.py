@@ -31,6 +31,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedlib.core import ends
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
@@ -663,4 +664,4 @@ def publish(name, seeds, artefacts, root="results", **more):
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m repro.ledger", main)

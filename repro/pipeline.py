@@ -31,6 +31,7 @@ from dvc.cli import main as dvc
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
+from fedlib.core import ends
 from repro import warm
 
 LOG = Path("runs/paper.log")
@@ -301,12 +302,12 @@ def main(argv: list[str] | None = None) -> int:
             status = paper(a.jobs)
     except DvcException:
         return dvc(["status"]) or 1  # which tells what is wrong, and where
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt:  # before a stage, or while another pipeline runs
+        raise KeyboardInterrupt("stopped; `make paper` goes on from here") from None
     if not status:
         print(f"The book: {BOOK.resolve()}")
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ends.program("python -m repro.pipeline", main)

@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.core import online
+from fedlib.core import ends, online
 from fedlib.core.batches import Plan, draw
 from fedlib.core.record import Record
 from fedlib.data import tasks
@@ -246,4 +246,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m repro.regimes", main, takes_words=False)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fedlib.core import ends
 from fedlib.study import TIERS
 
 PARAMS = Path("params.yaml")
@@ -110,4 +111,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ends.program("python -m repro.tier", main)

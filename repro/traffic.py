@@ -22,7 +22,7 @@ from collections import Counter
 import pandas as pd
 import torch
 
-from fedlib.core import engine
+from fedlib.core import ends, engine
 from fedlib.core.task import SPLITS
 from fedlib.methods import METHODS
 from fedlib.study.table import write
@@ -138,6 +138,11 @@ def table():
     )
 
 
-if __name__ == "__main__":
+def main():
+    """Write results/traffic.csv."""
     torch.set_num_threads(1)
     write(table(), "results/traffic.csv")
+
+
+if __name__ == "__main__":
+    ends.program("python -m repro.traffic", main, takes_words=False)

@@ -16,6 +16,7 @@ import json
 import pandas as pd
 import yaml
 
+from fedlib.core import ends
 from fedlib.study.experiment import study
 from repro import papers
 
@@ -83,4 +84,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m repro.winners", main)

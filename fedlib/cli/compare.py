@@ -56,6 +56,8 @@ def run(args):
         result.to_csv(args.csv)
         print(f"written: {args.csv}")
     gaps = result.gaps()
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt("; ".join(gaps).replace("folder=", "--folder"))
     if gaps:
         raise Mistake("compare: " + "; ".join(gaps))
 

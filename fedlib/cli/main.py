@@ -21,13 +21,12 @@ import contextlib
 import inspect
 import os
 import sys
-import textwrap
 import tomllib
 from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from ..core import errors
+from ..core import ends
 from ..core.errors import nearest
 from ..core.provenance import version
 from ..core.ranges import DRAWS, SEEDS
@@ -287,10 +286,24 @@ def program():
     return "fedlib" if Path(sys.argv[0]).stem == "fedlib" else "python -m fedlib"
 
 
+class Once(argparse.Action):
+    """Store the value of an option; a second one would replace it in silence."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        given = namespace.__dict__.setdefault("given", set())
+        if option_string is not None and self.dest in given:
+            parser.error(f"{option_string} is given twice; give it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.register("action", None, Once)
+
     def error(self, message):
-        message = textwrap.shorten(message, 600)
-        self.exit(2, f"{self.prog}: {message} (--help explains)\n")
+        raise Mistake(f"{message} (`{self.prog} --help` explains)")
 
 
 GROUP = "fedlib.commands"
@@ -329,7 +342,7 @@ def parser():
         epilog=__doc__.partition("\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole = "show the traceback of a mistake; before the command"
+    whole = "show where a mistake was found, as a traceback; anywhere on the line"
     p.add_argument("--debug", action="store_true", help=whole)
     p.add_argument("--version", action="version", version=f"fedlib {version()}")
     sub = p.add_subparsers(dest="command", metavar="command")
@@ -403,58 +416,61 @@ def arguments_of_evidence(p):
 
 
 def main(argv=None):
-    """Run a command; the exit status: 0, 1 for a broken pipe, 130 for Ctrl-C, 2 for a
-    mistake, which is one line; --debug, before the command, shows the traceback.
+    """Run a command -> its exit status, see fedlib.core.ends; --debug, anywhere among
+    the words, raises what went wrong.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    debug = argv[:1] == ["--debug"]
-    argv = argv[debug:]
-    if not argv:
+    words = sys.argv[1:] if argv is None else list(argv)
+    debug, words = ends.without_debug(words)
+    return ends.ended(program(), lambda: obey(words), debug)
+
+
+def obey(words):
+    """Do what the words say."""
+    if not words:
         parser().print_help()
-        return 0
-    try:
-        names = [*COMMANDS, *further()]
-        if argv and not argv[0].startswith("-") and argv[0] not in names:
-            raise Mistake(
-                f"unknown command {argv[0]!r}{nearest(argv[0], names)} (known: "
-                f"{', '.join(names)})"
-            )
-        p = parser()
-        args = p.parse_args(argv)
-        if args.command is None:
-            p.error("which command?")
-        act = COMMANDS.get(args.command) or args.act
-        act(args)
-    except BrokenPipeError:  # as in `... | head`
-        return 1
-    except (ValueError, OSError, ImportError, errors.ClientError) as e:
-        if debug:
-            raise
-        print(f"{program()}: {textwrap.shorten(str(e), 600)}", file=sys.stderr)
-        return 2
-    except (
-        MemoryError,
-        RuntimeError,
-    ) as e:  # torch's own class of it is a RuntimeError
-        if debug or not (isinstance(e, MemoryError) or "llocate" in str(e)):
-            raise
-        why = textwrap.shorten(str(e).rpartition("] ")[2], 300)
-        print(
-            f"{program()}: too little memory ({why}); take smaller data, a "
-            "smaller network or fewer clients at once",
-            file=sys.stderr,
+        return
+    names = [*COMMANDS, *further()]
+    if not words[0].startswith("-") and words[0] not in names:
+        raise Mistake(
+            f"unknown command {words[0]!r}{nearest(words[0], names)} (known: "
+            f"{', '.join(names)})"
         )
-        return 2
+    p = parser()
+    args = p.parse_args(words)
+    if args.command is None:
+        p.error("which command?")
+    act = COMMANDS.get(args.command) or args.act
+    try:
+        act(args)
     except KeyboardInterrupt as e:
-        if debug:
-            raise
-        print(f"{program()}: {str(e) or 'stopped'}", file=sys.stderr)
-        return 130
-    return 0
+        raise KeyboardInterrupt(str(e) or stopped(args)) from None
+
+
+KEPT = {  # what Ctrl-C leaves of a command that goes on when it is given again
+    "study": "finished runs are kept in runs/",
+    "compute": "finished runs are kept in runs/",
+    "pack": "studies that are packed stay so",
+    "run": "finished rounds are kept in --folder",
+    "compare": "finished rounds are kept in --folder",
+    "data": "what has arrived is kept",
+}
+
+
+def stopped(args):
+    """What to say of a command that was stopped by Ctrl-C."""
+    what = getattr(args, "what", args.command)
+    if what == "run" and args.task is None:
+        what = "study"
+    if what in ("run", "compare") and args.folder is None:
+        return "stopped, and nothing is kept; with --folder the same command goes on"
+    on = f"; {KEPT[what]}, and the same command goes on" if what in KEPT else ""
+    return f"stopped{on}"
 
 
 def entry():
     """The command `fedlib` of an installed package."""
     if complete.ASKED:
         complete.answer(parser())
+    if sys.stdout is not None:  # a terminal may lack the letter of a name
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())

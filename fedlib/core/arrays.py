@@ -28,6 +28,7 @@ from .order import natural
 from .pool import Pool
 from .schema import blocks
 
+UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch cannot compare them
 EXACT = 2**24  # up to here float32 holds every whole number
 
 
@@ -120,9 +121,9 @@ def numbers(x, at="x", remedy="give an array of numbers [N, ...]"):
             ragged(at, shapes)
         x = torch.stack(list(x))
     v = x if torch.is_tensor(x) else torch.from_numpy(array(x, at))
-    if v.layout != torch.strided or v.is_quantized:
-        raise ValueError(f"{at} is a {v.layout} tensor; give {at}.to_dense()")
     v = v.detach().cpu()
+    if v.dtype in UNSIGNED:
+        v = torch.from_numpy(array(v.numpy(), at))
     if v.is_complex():
         raise ValueError(
             f"{at} is complex ({v.dtype}); give its real and imaginary part, or its "
@@ -215,6 +216,10 @@ def plain(v, at, remedy):
             f"{at} is a sparse {type(v).__name__}: give {at}.toarray(), or leave out "
             "columns until it fits in memory"
         )
+    if torch.is_tensor(v) and v.is_meta:
+        raise ValueError(f"{at} is a tensor of the device meta, without data: {remedy}")
+    if torch.is_tensor(v) and (v.layout != torch.strided or v.is_quantized):
+        raise ValueError(f"{at} is a {v.layout} tensor; give {at}.to_dense()")
     lists = isinstance(v, Sequence) and not isinstance(v, (str, bytes))
     if not lists and not hasattr(v, "__array__") and not hasattr(v, "tolist"):
         raise ValueError(f"{at} = {v!r:.80} ({type(v).__name__}): {remedy}")
@@ -263,8 +268,9 @@ def entries(v, at, what):
         raise ValueError(f"{at} has shape {list(shape)}: {remedy}{one}")
     if torch.is_tensor(v):
         v = v.detach().cpu()
+    v = np.asarray(v) if isinstance(v, memoryview) else v
     values = v.tolist() if hasattr(v, "tolist") else list(v)
-    values = [u.item() if hasattr(u, "item") else u for u in map(single, values)]
+    values = [bare(u) for u in map(single, values)]
     for i, u in enumerate(values):
         if missing(u):
             raise ValueError(
@@ -278,12 +284,31 @@ def entries(v, at, what):
             ) from None
         if isinstance(u, complex):
             raise ValueError(f"{at} is complex at row {i} ({u!r}): {remedy}")
+    refuse_mixed(values, at)
     return values
+
+
+def refuse_mixed(values, at):
+    """ValueError for True or False beside numbers: to Python True is 1."""
+    flags = [i for i, u in enumerate(values) if isinstance(u, bool)]
+    numbers = [u for u in values if isinstance(u, Real) and not isinstance(u, bool)]
+    if flags and numbers:
+        raise ValueError(
+            f"{at} holds {values[flags[0]]} at row {flags[0]} and the number "
+            f"{numbers[0]!r}: write all as numbers, or all as True and False"
+        )
 
 
 def single(v):
     """v; a tensor or an array with several entries as a list, which is refused."""
     return v.tolist() if hasattr(v, "tolist") and getattr(v, "ndim", 0) else v
+
+
+def bare(v):
+    """v; of a number of numpy or torch the one of Python."""
+    if getattr(v, "is_meta", False):
+        raise ValueError("a tensor of the device meta holds no data; give numbers")
+    return v.item() if hasattr(v, "item") else v
 
 
 def missing(v):
@@ -405,9 +430,7 @@ def gaps(there):
 def by_list(v, there, classes, at):
     """The same where somebody lists the classes: as labels, or as names of 0 .. K-1."""
     bad = isinstance(classes, (str, bytes)) or not hasattr(classes, "__iter__")
-    classes = (
-        [classes] if bad else [u.item() if hasattr(u, "item") else u for u in classes]
-    )
+    classes = [classes] if bad else [bare(u) for u in classes]
     bad = bad or not all(isinstance(u, (str, Real)) for u in classes)
     if bad or len(classes) < 2 or len(set(map(shown, classes))) < len(classes):
         raise ValueError(
@@ -442,7 +465,7 @@ def positive_classes(positive, classes, at):
     known = {shown(u): i for i, u in enumerate(classes)}
     found = []
     for u in positive:
-        u = u.item() if hasattr(u, "item") else u
+        u = bare(u)
         if shown(u) not in known:
             written = ", ".join(map(repr, classes[:20]))
             raise ValueError(

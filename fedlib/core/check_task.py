@@ -13,7 +13,9 @@ from .ranges import is_whole
 
 
 def check_cut(parts, split):
-    """How each client's rows are divided: three shares, and the seed of the draw."""
+    """How each client's rows are divided: three shares, and the seed of the draw ->
+    the seed, as an int.
+    """
     shares = isinstance(parts, (list, tuple)) or hasattr(parts, "tolist")
     shares = shares and all(
         isinstance(p, Real) and not isinstance(p, bool) and math.isfinite(p)
@@ -28,6 +30,20 @@ def check_cut(parts, split):
             f"split = {split!r:.60}: give a whole number, the seed of the cut into "
             "train, test and validation"
         )
+    return int(split)  # of numpy's own, the mixing of seeds would overflow
+
+
+FURTHER = ("a", "groups", "guests", "batch", "kind", "owners", "classes")
+
+
+def check_fields(more, known=FURTHER):
+    """TypeError for arguments by name that a task does not take."""
+    for name in more:
+        if name not in known:
+            raise TypeError(
+                f"a task takes no argument {name!r}{nearest(name, known)} (further "
+                f"arguments are {', '.join(known)})"
+            )
 
 
 def check_task(task):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .arrays import entries
+from .arrays import bare, entries
 from .errors import nearest, warn
 
 GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes of PIL
@@ -162,13 +162,24 @@ def per_row(role, given, names, column, rows):
         known(names, role, given)
         return [single(v) for v in column(given)]
     if callable(given) and not hasattr(given, "__array__"):
-        return [single(given(i, rows[i])) for i in range(len(rows))]
+        return [single(asked(role, given, i, rows[i])) for i in range(len(rows))]
     values = entries(given, role, f"the {role} of every row")
     if len(values) != len(rows):
         raise ValueError(
             f"{role} has {len(values)} entries for {len(rows)} items: give one per item"
         )
     return values
+
+
+def asked(role, function, i, item):
+    """What a function of somebody's own says of an item; ValueError where it fails."""
+    try:
+        return function(i, item)
+    except Exception as e:
+        raise ValueError(
+            f"{role} is a function that fails at row {i} with {type(e).__name__}: "
+            f"{e!s:.200}; give a function of (row number, item)"
+        ) from e
 
 
 def named(role, given, names):
@@ -179,7 +190,7 @@ def named(role, given, names):
 
 def single(v):
     """A tensor or array of one number as that number."""
-    return v.item() if hasattr(v, "item") and np.size(v) == 1 else v
+    return bare(v) if hasattr(v, "item") and np.size(v) == 1 else v
 
 
 def class_names(ds, label):

@@ -21,7 +21,7 @@ from torch import Tensor
 from . import frame, items, shards
 from .arrays import floating, named, pool_of
 from .check_arrays import warn_clients, warn_columns
-from .check_task import check_cut, check_task
+from .check_task import FURTHER, check_cut, check_fields, check_task
 from .groups import Groups
 from .pool import Pool
 from .random import seed_of, tag
@@ -162,7 +162,8 @@ class Task:
             from ..nets import with_head
 
             network = with_head(network, head)
-        check_cut(parts, split)
+        split = check_cut(parts, split)
+        check_fields(more)
         if shared and (pool.test is None or not len(pool.test)):
             raise ValueError(
                 f"task {name!r}: shared test rows need a test list, {pool.name} "
@@ -305,7 +306,7 @@ class Task:
             network,
         )
         if standardise:
-            check_cut(parts, split)
+            split = check_cut(parts, split)
             train = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
             pool = frame.standardised(pool, table, torch.cat(train))
         else:
@@ -366,6 +367,7 @@ class Task:
         """The task of a pool in which every row has its owner."""
         from ..nets import CNN, Linear
 
+        check_fields(more, (*FURTHER, "shared", "head"))
         pool = named(pool)
         if network is None:
             images = pool.x.dim() == 4

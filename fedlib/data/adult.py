@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -28,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..core import ends
 from ..core.errors import nearest
 from ..core.files import whole
 from ..core.groups import Block, Groups
@@ -279,12 +279,9 @@ def main(argv=None):
     p.add_argument("folder", help=f"where {' and '.join(FILES)} are")
     p.add_argument("--to", default=CARRIED, help="the file to write")
     args = p.parse_args(argv)
-    try:
-        write(args.folder, args.to)
-    except (OSError, ValueError) as e:
-        sys.exit(str(e))
+    write(args.folder, args.to)
     print(f"{args.to}: {ROWS:,} rows, digest {DIGEST}")
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m fedlib.data.adult", main)

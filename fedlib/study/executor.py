@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -107,12 +108,34 @@ class WorkerError(Exception):
 
 def attempt(f, *args):
     """f(*args) in another process."""
+    if pressed:  # what was handed over before
+        raise KeyboardInterrupt
+    idle = signal.getsignal(signal.SIGINT) is note
+    if idle:  # while it runs, Ctrl-C ends the round at hand
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return f(*args)
+    except KeyboardInterrupt:
+        if idle:
+            pressed.append(True)
+        raise
     except Exception as e:
         error = WorkerError(f"{type(e).__name__}: {e}")
         error.add_note(traceback.format_exc())
         raise error from None
+    finally:
+        if idle and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, note)
+
+
+pressed = []  # Ctrl-C, in a process of a pool
+
+
+def note(*_):
+    """Ctrl-C in a process that waits for work: it begins nothing more, and its caller,
+    who has heard it too, ends it.
+    """
+    pressed.append(True)
 
 
 def reason(error):
@@ -165,6 +188,8 @@ def begin(environment):
     no life after the caller's.
     """
     os.environ.update(environment)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
     torch.set_num_threads(1)
     threading.Thread(target=end_with_caller, daemon=True).start()
 

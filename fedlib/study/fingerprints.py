@@ -20,13 +20,13 @@ import argparse
 import datetime
 import json
 import math
-import sys
 import time
 import tomllib
 from typing import NamedTuple
 
 import torch
 
+from ..core import ends
 from ..core.errors import nearest
 from ..core.files import whole
 from ..methods import METHODS
@@ -294,7 +294,4 @@ def parser():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ValueError as e:
-        sys.exit(str(e))
+    ends.program("python -m fedlib.study.fingerprints", main)

@@ -17,6 +17,7 @@ import json
 
 import yaml
 
+from fedlib.core import ends
 from fedlib.study.experiment import study as read
 from repro import papers
 
@@ -74,4 +75,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m papers.equfl.winners", main, takes_words=False)

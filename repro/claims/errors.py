@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fedlib.core import ends
 from fedlib.measures import verdicts
 from fedlib.measures.verdicts import LOOKS
 from fedlib.study.table import write
@@ -158,4 +159,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    ends.program("python -m repro.claims.errors", main)

@@ -5,6 +5,7 @@ instead, exit status 2, no traceback; and a seeded fuzz of commands.
 import contextlib
 import io
 import random
+import shlex
 import tempfile
 
 import pytest
@@ -248,9 +249,64 @@ def test_a_bad_command_is_refused(capsys, tmp_path, command, says):
     assert not (tmp_path / "new").exists()
 
 
-def test_debug_shows_the_traceback(capsys):
+NUMBERS = [  # (line, options that are numbers, what each of them is no number for)
+    ("run FedAvg digits", "rounds cohort seed every threads", "nan 1.5 abc -1 1e3"),
+    ("run fedga/synthetic", "rounds cohort every", "nan 1.5 abc -1"),
+    ("compare FedAvg --task digits", "rounds seeds workers cohort every", "nan x -1 0"),
+    ("compare FedAvg --task digits --grid", "budget", "nan abc -1 0"),
+    ("evidence compute fedga", "workers", "nan abc -1 0 1e3"),
+    ("evidence verify fedga", "sample seed", "nan abc -1 1.5"),
+    ("deploy keys NEW --host a --days 3", "clients", "nan abc -1 0"),
+    ("deploy keys NEW --host a --clients 3", "days", "nan abc -1 0"),
+    ("deploy server x.yaml --folder NEW", "port minimum patience", "abc --x []"),
+    ("deploy client x.yaml --folder NEW --data x", "client patience", "abc --x []"),
+    ("decide fedga --dry-run", "hours workers", "nan abc -1 0"),
+]
+
+
+def lines_of_numbers():
+    """[(line, word of the answer)]"""
+    return [
+        (f"{line} --{name} {value}", name)
+        for line, names, values in NUMBERS
+        for name in names.split()
+        for value in values.split()
+    ]
+
+
+@pytest.mark.parametrize("line, name", lines_of_numbers())
+def test_what_is_no_number_is_refused(capsys, tmp_path, line, name):
+    pytest.importorskip("cryptography")
+    refused(capsys, line.replace("NEW", str(tmp_path / "new")).split(), (name,))
+
+
+LINES: list = []
+
+
+@pytest.mark.parametrize("line, says", LINES)
+def test_a_bad_line_is_refused(capsys, tmp_path, monkeypatch, line, says):
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, shlex.split(line), (says,))
+
+
+# ---------------------------------------------------------------- --debug, and defects
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_debug_anywhere_raises_what_is_wrong(at):
+    line = [*RUN, "digits:dirichlet=nan"]
     with pytest.raises(ValueError, match="alpha = nan"):
-        cli.main(["--debug", *RUN, "digits:dirichlet=nan"])
+        cli.main([*line[:at], "--debug", *line[at:]])
+    with pytest.raises(ValueError, match="--every: '0': give"):
+        cli.main([*line[:at], "--debug", *line[at:], "--every", "0"])
+
+
+def test_a_defect_of_ours_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "parse_task", lambda text: {}[text])
+    status, out, err = call(capsys, *RUN, "digits")
+    assert (status, out, err.count("\n")) == (70, "", 1)
+    assert "this is a defect of fedlib" in err and "KeyError: 'digits'" in err
+    assert "--debug shows where: please report it" in err
+    with pytest.raises(KeyError):
+        cli.main([*RUN, "digits", "--debug"])
 
 
 def test_what_was_valid_still_is(capsys, tmp_path):
@@ -282,7 +338,9 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "parse_task", stop)
-    assert call(capsys, *RUN, "digits") == (130, "", "python -m fedlib: stopped\n")
+    status, out, err = call(capsys, *RUN, "digits")
+    assert (status, out, err.count("\n")) == (130, "", 1)
+    assert "stopped, and nothing is kept; with --folder the same command" in err
 
 
 # ---------------------------------------------------------------- fuzz

@@ -256,7 +256,7 @@ def test_other_official_files_are_refused(data, says, tmp_path):
     with pytest.raises(ValueError, match=re.escape(says)) as refused:
         adult(root=tmp_path)
     assert str(folder) in str(refused.value)
-    with pytest.raises(SystemExit, match=re.escape(says)):
+    with pytest.raises(ValueError, match=re.escape(says)):
         module.main([str(folder), "--to", str(tmp_path / "made.npz")])
     assert not (tmp_path / "made.npz").exists()
 

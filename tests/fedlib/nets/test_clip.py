@@ -185,7 +185,7 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert got.image_size == 20 and got.recipe["seed"] == 3
     with pytest.raises(ValueError, match="images = 10.*batch of 64"):
         train(replace(QUICK, images=10))
-    with pytest.raises(SystemExit, match="size = 8"):
+    with pytest.raises(ValueError, match="size = 8"):
         standin.main([str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "8"])
 
 
