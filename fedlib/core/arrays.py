@@ -278,7 +278,7 @@ def entries(v, at, what):
             )
         try:
             hash(u)
-        except TypeError:
+        except (TypeError, ValueError):  # the latter of a memoryview
             raise ValueError(
                 f"{at} holds a {type(u).__name__} at row {i} ({u!r:.60}): {remedy}"
             ) from None

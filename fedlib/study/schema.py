@@ -283,11 +283,10 @@ def case(v):
 def cases(v, names):
     """ValueError unless these are values by tier, by task or by point."""
     if not v or any(k in TIERS for k in v):
-        mixed = [k for k in v if k not in TIERS]
-        if mixed:
+        if any(k not in TIERS for k in v):
             raise ValueError(
-                f" = {short(v)} mixes tiers with {mixed[0]!r}; give values by tier, "
-                "and by task below one"
+                f" = {short(v)} mixes tiers with tasks; give values by tier, and by "
+                "task below one"
             )
         every_tier(v, names)
     for k in v:
@@ -386,9 +385,12 @@ def described(kind):
     """{name: ..., and what it takes}; without a name, what one of them takes."""
     known = tasks.TABLES[kind]
     each = {k: arguments(kind, k) for k in known}
-    every = {k: PLAIN for table in each.values() for k in table}
+    every = {}  # what all that take an argument agree on
+    for table in each.values():
+        for k, v in table.items():
+            every[k] = v if every.get(k, v) == v else PLAIN
     name = first(functools.partial(is_known, kind), S.str_schema())
-    forms = {k: entries({"name": name} | table) for k, table in each.items()}
+    forms = {f"<{k}>": entries({"name": name} | v) for k, v in each.items()}
     forms["<any>"] = entries(
         {"name": spread(f"{kind}.name", name)} | every,
         f"{{name: {next(iter(known))}, ...}}",
@@ -396,7 +398,7 @@ def described(kind):
 
     def tell(v):
         name = v.get("name") if isinstance(v, dict) else None
-        return name if isinstance(name, str) and name in known else "<any>"
+        return f"<{name}>" if isinstance(name, str) and name in known else "<any>"
 
     return spread(kind, S.tagged_union_schema(forms, tell))
 

@@ -125,15 +125,16 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
     at = f"{file}: studies.{name}"
     place_ = lambda _, keys: schema.dotted(file, ["studies", name, *keys])
     schema.check("study", changes, at, [*p["tasks"]], place_)
-    for t in TIERS:  # a mistake is found whichever tier is asked for
-        if t != tier:
-            hidden = located(at, tiered, entry, t)
-            planned(p, hidden, t, file, f"{at}, tier {t}", seeds=1)
     study = located(at, tiered, entry, tier) | changes
     more = {}
     if tier == "small" and "seeds" not in changes:
         more = seeds_.added(path, paper, datasets(p)).get(name, {})
-    return planned(p, study, tier, file, at, more), study, tier
+    out = planned(p, study, tier, file, at, more)
+    for t in TIERS:  # a mistake is found whichever tier is asked for
+        if t != tier:
+            hidden = located(at, tiered, entry, t)
+            planned(p, hidden, t, file, f"{at}, tier {t}", seeds=1)
+    return out, study, tier
 
 
 def planned(paper, study, tier, file, at, more=(), seeds=None):

@@ -288,11 +288,11 @@ def unlike(argv, seen, folder):
 
 
 def number(text):
-    """The number that a text is, or None."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    """The number that a text is, or None; 0x10 is one."""
+    for read in (float, functools.partial(int, base=0)):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return None
 
 
 def unlike_run(argv, given, seen, folder):

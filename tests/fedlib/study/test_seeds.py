@@ -79,8 +79,8 @@ def seeds(path, tier="small", study="main"):
         (3, [0, 1, 2]),
         ([0, 3, 7], [0, 3, 7]),
         ({"pilot": 3}, [1000, 1001, 1002]),
-        ({"small": {"pilot": 2}, "paper": 5}, [1000, 1001]),
-        ({"small": [4], "paper": 5}, [4]),
+        ({"tiny": 1, "small": {"pilot": 2}, "paper": 5}, [1000, 1001]),
+        ({"tiny": 1, "small": [4], "paper": 5}, [4]),
     ],
 )
 def test_seeds_are_counted_named_or_pilots(repo, given, want):
@@ -233,7 +233,7 @@ def hyper(path, method="FedProx", tier="small"):
             {"near": [("mu=0.1", 0.1), ("mu=1", 1)], "far": [("", 0.5)]},
         ),
         (
-            {"small": {"near": 0.1, "far": 1}, "paper": 2},
+            {"tiny": 1, "small": {"near": 0.1, "far": 1}, "paper": 2},
             {"near": [("", 0.1)], "far": [("", 1)]},
         ),
     ],

@@ -16,14 +16,17 @@ from fedlib.study import parameters, studies
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PARAMS = {
     "tier": "tiny",
-    "fedga": {"alpha": 3, "sizes": {"tiny": [20, 30], "paper": [60, 80]}},
+    "fedga": {
+        "alpha": 3,
+        "sizes": {"tiny": [20, 30], "small": [20, 30], "paper": [60, 80]},
+    },
     "fedas": {"P": [0.5, 1]},
 }
 BASE = {
     "label": "base",
     "data": {"name": "synthetic", "alpha": 0.5, "sizes": "$sizes"},
     "network": {"name": "MLP", "hidden": 8},
-    "train": {"lr": 0.1, "epochs": {"tiny": 1, "paper": 5}},
+    "train": {"lr": 0.1, "epochs": {"tiny": 1, "small": 1, "paper": 5}},
     "run": {"rounds": 4, "cohort": 2},
     "paper": {"run": {"rounds": 9}},
 }
@@ -44,7 +47,7 @@ FEDGA = {
         "book": {
             "main": {
                 "tasks": ["base", "same", "other"],
-                "seeds": {"tiny": 1, "paper": 2},
+                "seeds": {"tiny": 1, "small": 1, "paper": 2},
                 "methods": {
                     "FedAvg": {},
                     "FedGA": {"alpha": "$alpha"},
@@ -105,7 +108,7 @@ def test_a_task_inherits_all_that_it_does_not_say(repo):
         "data": {
             "name": "synthetic",
             "alpha": 1,
-            "sizes": {"tiny": [20, 30], "paper": [60, 80]},
+            "sizes": {"tiny": [20, 30], "small": [20, 30], "paper": [60, 80]},
         },  # changed
         "network": {"name": "Linear"},  # replaced, as it has a name
         "train": BASE["train"],
@@ -171,11 +174,12 @@ def test_a_value_by_tier_may_stand_anywhere(repo):
     )
     rounds = {c.dataset: json.loads(c.engine)["rounds"] for c in cells}
     assert rounds == {"base": 9, "same": 9, "other": 4}
+    two = lambda p, a, b: a["tasks"]["base"]["train"]["epochs"].pop("small")
     with pytest.raises(
         ValueError,
         match=r"has no value for tier small; give one for each of tiny, small, paper",
     ):
-        studies.cells("fedga", "main", repo(), "small")
+        studies.cells("fedga", "main", repo(two), "tiny")
 
 
 def test_a_list_that_depends_on_the_tier_is_an_axis_and_named():
@@ -258,7 +262,7 @@ def test_variants_and_tiers_below_a_point():
             "paper (base, same, other, pacs); did you mean 'pacs'?",
         ),
         ({"paper": 1}, "lr = {'paper': 1} has no value for tier tiny; give one for"),
-        ({}, "FedAvg.lr = {} is no number: step size of the clients; give one in"),
+        ({}, "FedAvg.lr = {} has no value for tier tiny; give one for each of"),
     ],
     ids=str,
 )
