@@ -94,15 +94,16 @@ def test_constraints_install_on_the_oldest_python():
     } == {}
 
 
-def test_environment_yml_leaves_the_packages_to_make():
-    """Which compares checksums; a list for pip could not, beside fedlib itself."""
+def test_environment_yml_leaves_the_packages_to_pyproject():
     env = yaml.safe_load((ROOT / "environment.yml").read_text())
-    conda = env["dependencies"]
+    conda = [d for d in env["dependencies"] if isinstance(d, str)]
+    (pip,) = [d["pip"] for d in env["dependencies"] if isinstance(d, dict)]
     (python,) = [d.removeprefix("python=") for d in conda if d.startswith("python")]
     assert set(conda) == {f"python={python}", "pip", "git", "make"} and env[
         "channels"
     ] == ["conda-forge"]
     assert PYTHONS.contains(python)
+    assert pip == ["-c constraints.txt", "-e .[dev]"]
 
 
 def test_makefile_and_pyproject_admit_the_same_pythons():
