@@ -44,7 +44,7 @@ def check_shapes(state, fresh, task, path):
     it is not known.
     """
     shapes = {k: list(v) for k, v in task.shapes.items()}
-    check_server(state["server"], fresh["server"], shapes, path)
+    check_server(state["server"], fresh["server"], task, path)
     kept = state["server"].get("w", {})
     kept = kept if isinstance(kept, dict) else {}
     for name, shape in shapes.items():
@@ -71,7 +71,7 @@ def check_shapes(state, fresh, task, path):
         check_type(path, name, x, here[name])
 
 
-def check_server(held, fresh, shapes, path):
+def check_server(held, fresh, task, path):
     """ValueError where the server's state lacks a tensor that it had before round 0, or
     has models of another shape or type."""
     there = dict(named(held))
@@ -83,7 +83,10 @@ def check_server(held, fresh, shapes, path):
                 f"{path} is damaged (the server holds no {name!r} that makes sense); "
                 "delete it to start this run again"
             )
-        if name.partition(".")[2] in shapes:  # as w.fc.bias: of a model
+        if name.partition(".")[2] in task.shapes:  # as w.fc.bias: of a model
+            if there[name].shape != x.shape:
+                shapes = list(there[name].shape), list(x.shape)
+                raise other_shape(path, name, *shapes, task)
             check_type(path, name, there[name], x)
 
 
