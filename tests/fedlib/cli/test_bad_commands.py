@@ -301,6 +301,13 @@ def test_a_bad_line_is_refused(capsys, tmp_path, monkeypatch, line, says):
     refused(capsys, shlex.split(line), (says,))
 
 
+def test_a_federation_of_other_bytes_is_refused(capsys, tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_bytes(b"method: [\xff")
+    line = ("deploy", "server", str(file), "--folder", str(tmp_path / "new"))
+    refused(capsys, line, ("x.yaml is not valid YAML", "invalid start byte"))
+
+
 # ---------------------------------------------------------------- --debug, and defects
 @pytest.mark.parametrize("at", [0, 1, 3])
 def test_debug_anywhere_raises_what_is_wrong(at):
