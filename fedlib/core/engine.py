@@ -194,6 +194,9 @@ def run(
     task = method.task if task is None else task
     rounds, seed, every, threads = map(plain, (rounds, seed, every, threads))
     cohort, chunk, upto = map(plain, (cohort, chunk, upto))
+    switches = {"guests": guests, "own": own, "microscope": microscope}
+    switches["keep_state"] = keep_state
+    check_told(seed, checkpoint_every, progress, upto, on_round, **switches)
     check_run(
         method,
         task,
@@ -208,9 +211,6 @@ def run(
         threads,
         precision,
     )
-    switches = {"guests": guests, "own": own, "microscope": microscope}
-    switches["keep_state"] = keep_state
-    check_told(seed, checkpoint_every, progress, upto, on_round, **switches)
     device, folder = checked_device(device), checked_folder(folder)
     if precision == "tf32" and device.type != "cuda":
         raise ValueError(

@@ -81,7 +81,7 @@ class Federation:
         """Read a file; ValueError names the key, the place and the nearest name."""
         try:
             given = yaml.safe_load(Path(path).read_text())
-        except yaml.YAMLError as e:
+        except (yaml.YAMLError, UnicodeError) as e:
             raise ValueError(
                 f"{path} is not valid YAML: {' '.join(str(e).split())}"
             ) from e

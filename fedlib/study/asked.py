@@ -82,6 +82,14 @@ def settings(how, task, rounds, usual, ours):
     return how
 
 
+def bar(progress):
+    """ValueError unless progress is a choice between a bar and none."""
+    if not (progress is None or isinstance(progress, bool)):
+        raise ValueError(
+            f"progress = {progress!r:.60}: give True for a bar, False for none, or None"
+        )
+
+
 def rule(given, task, how):
     """The rule that chooses the round that counts."""
     scored = "val" in how.get("splits", usual_splits())

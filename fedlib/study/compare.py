@@ -406,6 +406,7 @@ def compare(
     asked.check_list(methods, task)
     asked.whole_number("workers", workers, 1)
     asked.whole_number("budget", budget, 1)
+    asked.bar(progress)
     takes = inspect.signature(compare).parameters
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     how = usual | asked.settings(how, task, rounds, usual, takes)

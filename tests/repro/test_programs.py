@@ -40,8 +40,6 @@ def ended(name, words, monkeypatch, capsys):
 @pytest.mark.parametrize("name", programs())
 @pytest.mark.parametrize("word", ["--nonsense", "nowhere/at/all"])
 def test_nonsense_is_refused_without_a_traceback(name, word, monkeypatch, capsys):
-    if name == "repro.bookcheck" and word == "nowhere/at/all":
-        pytest.skip("a folder, which it says is not there")
     pytest.importorskip("dvc" if name == "repro.pipeline" else "torch")
     status, err = ended(name, [word, word], monkeypatch, capsys)
     assert status in (ends.FAILED, ends.MISTAKE) and err.strip()

@@ -280,13 +280,32 @@ def test_what_is_no_number_is_refused(capsys, tmp_path, line, name):
     refused(capsys, line.replace("NEW", str(tmp_path / "new")).split(), (name,))
 
 
-LINES: list = []
+LINES = [  # (line, what the message says)
+    (
+        "run FedAvg digits --rounds 1 --rounds=2",
+        "--rounds is given twice; give it once",
+    ),
+    ("run FedAvg digits --round 1 --rounds 1", "--rounds is given twice; give it once"),
+    ("compare FedAvg --task digits --task glyphs", "--task is given twice"),
+    ("deploy keys new --host a --clients 2 --clients 3", "--clients is given twice"),
+    ("deploy server x.yaml --folder a --folder b", "--folder is given twice"),
+    ("decide --hours 1 --hours 2", "--hours is given twice"),
+    ("run FedAvg digits 'a\nb'", "unrecognized arguments: a b"),
+    ("data get '\x1b[31m'", "unknown data set '\\x1b[31m'"),
+]
 
 
 @pytest.mark.parametrize("line, says", LINES)
 def test_a_bad_line_is_refused(capsys, tmp_path, monkeypatch, line, says):
     monkeypatch.chdir(tmp_path)
     refused(capsys, shlex.split(line), (says,))
+
+
+def test_a_federation_of_other_bytes_is_refused(capsys, tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_bytes(b"method: [\xff")
+    line = ("deploy", "server", str(file), "--folder", str(tmp_path / "new"))
+    refused(capsys, line, ("x.yaml is not valid YAML", "invalid start byte"))
 
 
 # ---------------------------------------------------------------- --debug, and defects

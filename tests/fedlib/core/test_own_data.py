@@ -266,6 +266,16 @@ BAD = {
         "column 'day' of x is datetime64",
         "give the DataFrame to Task.from_frame",
     ),
+    "x without data": (
+        lambda: arrays(x=torch.ones(N, 2, device="meta")),
+        "x is a tensor of the device meta, without data",
+        "give an array",
+    ),
+    "x large unsigned tensor": (
+        lambda: arrays(x=torch.full((N, 1), 2**30, dtype=torch.uint32)),
+        "the whole number 1073741824",
+        "give x as float64",
+    ),
     # ------------------------------------------------------------ rows that fit
     "short x": (
         lambda: arrays(x=X[:-1]),
@@ -316,6 +326,21 @@ BAD = {
         lambda: arrays(y=torch.ones(N) * 1j),
         "complex at row",
         "give",
+    ),
+    "y without data": (
+        lambda: arrays(y=torch.ones(N, device="meta")),
+        "y is a tensor of the device meta, without data",
+        "give the class",
+    ),
+    "y sparse tensor": (
+        lambda: arrays(y=torch.from_numpy(Y).to_sparse()),
+        "y is a torch.sparse_coo tensor",
+        "give y.to_dense()",
+    ),
+    "y yes and numbers": (
+        lambda: arrays(y=listed(Y.tolist(), 4, True)),
+        "y holds True at row 4 and the number 0",
+        "write all as numbers",
     ),
     "y masked": (lambda: arrays(y=masked(Y)), "35 of its entries are", "leave these"),
     "y negative": (lambda: arrays(y=Y - 1), "from -1 to 1", "classes=[-1, 0, 1]"),
@@ -506,7 +531,19 @@ BAD = {
     "positive without a": (lambda: arrays(positive=[1]), "positive = [1]", "give a"),
     "positive none": (lambda: arrays(a=A, positive=[]), "0 of 240 rows", "choose the"),
     "positive all": (lambda: arrays(a=A, positive=[0, 1, 2]), "240 of 240", "choose"),
+    "client yes and numbers": (
+        lambda: arrays(client_id=listed((Y % 2).tolist(), 4, False)),
+        "client_id holds False at row 4 and the number 0",
+        "write all as numbers",
+    ),
     # ------------------------------------------------------------ how it is cut and called
+    "unknown argument": (
+        lambda: arrays(bach=32),
+        "a task takes no argument 'bach'; did you mean 'batch'?",
+        "further arguments are a, groups, guests, batch",
+    ),
+    "unknown argument of a table": (lambda: frame(x=X), "no argument 'x'", "further"),
+    "unknown argument of rows": (lambda: rows(K=3), "no argument 'K'", "further"),
     "kind": (lambda: arrays(kind="banana"), "kind = 'banana'", "give own"),
     "kind nearly": (
         lambda: arrays(kind="standin"),
@@ -767,6 +804,11 @@ BAD = {
         lambda: dataset(client=lambda i, item: None),
         "client_id is missing at row 0",
         "leave such rows out",
+    ),
+    "client function fails": (
+        lambda: dataset(client=lambda item: item),
+        "client is a function that fails at row 0 with TypeError",
+        "give a function of (row number, item)",
     ),
     "sensitive short": (lambda: dataset(sensitive=A[:5]), "5 entries", "give one per"),
     "two inputs": (
@@ -1458,3 +1500,9 @@ def test_the_cut_that_is_standardised_is_the_cut():
     cut = [cut_rows(r, c, 3, (0.8, 0.1, 0.1))[0] for c, r in enumerate(owned(pool))]
     assert torch.equal(task.x[torch.cat(task.train)], pool.x[torch.cat(cut)])
     assert math.isclose(len(torch.cat(cut)), 32)
+
+
+def test_a_seed_of_numpy_cuts_as_one_of_python():
+    a, b = frame(split=3), frame(split=np.int64(3))
+    assert a.name == b.name and torch.equal(a.x, b.x)
+    assert all(map(torch.equal, a.train, b.train))
