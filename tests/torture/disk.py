@@ -33,6 +33,9 @@ FILLER = ".filler"  # beside the folder of a run, takes the room
 def troubled(call, folder, trouble, at, *how):
     """The call, with the trouble before the at-th round is kept, or at once."""
     if trouble is read_only and os.geteuid() == 0:
+        import pandas  # noqa: F401  where Python is root's own, nobody cannot read it
+        import scipy.stats  # noqa: F401
+
         os.setresuid(NOBODY, NOBODY, NOBODY)
     rounds = []
 
@@ -133,6 +136,8 @@ def attempt(call, trouble, at, how, mounted):
         if trouble is read_only or at == 0:
             folder.mkdir()
             folder.chmod(0o777)
+            if os.geteuid() == 0:
+                os.chown(folder, NOBODY, NOBODY)
         process = start(troubled, call, folder, trouble, at, *how)
         status, said = ended(process)
         mend(folder)

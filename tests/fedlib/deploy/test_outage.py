@@ -14,6 +14,7 @@ from torture import outage
 
 from fedlib.deploy import flower, keys
 from fedlib.deploy.flower import Link
+from fedlib.deploy.gate import Gate, caps
 
 SICK = ValueError("its folder is damaged")
 
@@ -242,7 +243,8 @@ def test_the_end_is_told_to_those_who_are_there(link):
 def real():
     """A link of two clients whose threads are not started."""
     known = {c: keys.public(keys.stand_in(c)) for c in range(2)}
-    with socket.create_server(("127.0.0.1", 0)) as s:
+    bound = socket.create_server(("127.0.0.1", 0))
+    with Gate(bound, caps(3)) as s:
         yield Link(s, known)
 
 

@@ -100,7 +100,7 @@ def test_tiers_change_sizes_and_ids(params):
         (lambda t: t["fedga"].pop("alpha"), "uses $alpha, which is not given"),
         (
             lambda t: t.update(tier="huge"),
-            "tier = 'huge'; give one of tiny, small, paper",
+            "tier = 'huge': give one of tiny, small, paper",
         ),
         (
             lambda t: t["fedga"]["studies"]["book"]["main"].update(sedes=3),
@@ -114,7 +114,7 @@ def test_tiers_change_sizes_and_ids(params):
             lambda t: t["fedga"]["studies"]["book"]["main"]["methods"].update(
                 FedGAA={}
             ),
-            "the method 'FedGAA'; did you mean 'FedGA'?",
+            "'FedGAA'; did you mean 'FedGA'?",
         ),
         (
             lambda t: t["fedga"]["studies"]["book"]["main"].update(
@@ -445,9 +445,9 @@ def test_an_axis_may_be_called_by_the_papers_number(params):
 
 def test_a_value_may_depend_on_the_tier(params):
     def by_tier(t):
-        by = {"tiny": 2, "paper": 7}
+        by = {"tiny": 2, "small": 5, "paper": 7}
         t["fedga"]["studies"]["book"]["main"]["methods"] = {
-            "FedGA": {"alpha": by},
+            "FedGA": {"alpha": dict(by)},
             "FedGA_ablation": [{"alpha": by}, {"alpha": by, "lr": 1}],
         }
         del t["fedga"]["alpha"]
@@ -465,6 +465,11 @@ def test_a_value_may_depend_on_the_tier(params):
         if c.method == "FedGA_ablation"
     }
     assert variants == {"", "lr=1"}  # what the tier sets is no variant
+
+    def incomplete(t):
+        by_tier(t)
+        del t["fedga"]["studies"]["book"]["main"]["methods"]["FedGA"]["alpha"]["small"]
+
     with pytest.raises(
         ValueError,
         match=(
@@ -472,7 +477,7 @@ def test_a_value_may_depend_on_the_tier(params):
             "small, paper"
         ),
     ):
-        studies.cells("fedga", "main", params(by_tier), "small")
+        studies.cells("fedga", "main", params(incomplete), "small")
 
 
 def test_views_are_named_as_the_paper_names_them(params, tmp_path):
