@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.core import engine
+from fedlib.core import ends, engine
 from fedlib.core.errors import Diverged
 from fedlib.core.method import hp
 from fedlib.core.random import normal
@@ -160,11 +160,12 @@ def table(each):
 
 
 def main():
+    """Write both tables."""
+    torch.set_num_threads(1)
     each = runs()
     write(each, "results/byzantine.csv")
     write(table(each), "results/byzantine-table.csv")
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()
+    ends.program("python -m repro.byzantine", main, takes_words=False)

@@ -30,6 +30,7 @@ from pathlib import Path
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
 from pydantic_core import core_schema as S
 
+from ..core import ends
 from ..core.errors import nearest
 from ..core.method import PIECES, Method, Wrap, check_value
 from ..core.ranges import COUNT, LARGEST, short
@@ -596,5 +597,10 @@ def for_editor(node):
     return {"anyOf" if k == "oneOf" else k: for_editor(v) for k, v in kept.items()}
 
 
-if __name__ == "__main__":
+def main():
+    """Write the file for editors."""
     FILE.write_text(written(), "utf-8")
+
+
+if __name__ == "__main__":
+    ends.program("python -m fedlib.study.schema", main, takes_words=False)
