@@ -64,7 +64,7 @@ TENSORS = {
     "float64": (lambda x, dice: x.double(), "'w/.*' is float64 .*, expected float32"),
     "integers": (lambda x, dice: x.long(), "'w/.*' is int64 .*, expected float32"),
     "a dict": (lambda x, dice: {"x": x}, "unknown name 'w/.*/x'"),
-    "too large": (lambda x, dice: x.new_zeros(LIMIT // 3), "a payload of .* limit is"),
+    "too large": (lambda x, dice: x.new_zeros(LIMIT // 3), "numbers of .* limit is"),
     "far too large": (lambda x, dice: x.new_zeros(LIMIT), "larger than the limit"),
 }
 # name: (change of the upload, the reason in the log)
@@ -310,9 +310,9 @@ class Hostile:
             "flwr-signature": b64encode(sign_message(key, stamp.encode())).decode(),
         }
         url = f"http://{self.address}/v1/fleet/push-messages"
-        with httpx.Client(trust_env=False, timeout=20) as raw:
-            with suppress(httpx.HTTPError):
-                raw.post(url, content=zeros(), headers=head)
+        # it ends in an error of httpx or of what carries it
+        with suppress(Exception), httpx.Client(trust_env=False, timeout=20) as raw:
+            raw.post(url, content=zeros(), headers=head)
 
 
 class Read:
