@@ -39,6 +39,8 @@ def one_of_two(call, folder, chance):
     """Kill one of two processes, or both -> (kills, name of a count, why)."""
     both = [call.start(folder) for _ in range(2)]
     victims = chance.choice([both[:1], both[1:], both])
+    until_begun(both[0], folder)
+    most = 0.5 * call.seconds / len(victims)
     most = 0.9 * call.seconds / len(victims)
     made = sum(kill(p, chance.uniform(0, most)) for p in victims)
     found = begun(folder)
@@ -53,11 +55,20 @@ def one_of_two(call, folder, chance):
     return made, found, end(call, folder)
 
 
+def until_begun(process, folder):
+    """Wait for something to lose: most of a short study's time goes before it."""
+    for _ in range(100 * PATIENCE):
+        if process.exitcode is not None or begun(folder):
+            return
+        process.join(0.01)
+
+
 # ---------------------------------------------------------------- a pool
 def one_of_a_pool(call, folder, chance):
     """Kill who has a run in its hands, or the caller -> (kills, name of a count, why)."""
-    process = start_pool(folder)
-    process.join(chance.uniform(0, call.seconds))
+    process = Call(pool).start(folder)
+    until_begun(process, folder)
+    process.join(chance.uniform(0, 0.5 * call.seconds))
     worker = None if chance.random() < 0.5 else holder(folder)
     if worker is None:
         made = kill(process, 0)
@@ -65,15 +76,6 @@ def one_of_a_pool(call, folder, chance):
         made = killed_by_number(worker)
         ended(process)  # says that a worker was killed
     return made, begun(folder), end(call, folder)
-
-
-def start_pool(folder):
-    process = Call(pool).start(folder)
-    for _ in range(10 * PATIENCE):  # until its workers have begun
-        if process.exitcode is not None or list(folder.glob("*.lock")):
-            break
-        process.join(0.1)
-    return process
 
 
 def holder(folder):
