@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .batches import Plan
 from .local import Plain, sgd
-from .ranges import LARGEST, is_number, is_whole, short
+from .ranges import LARGEST, SEEDS, is_number, is_whole, short
 from .server import Mean
 from .shards import Shard
 from .task import Task
@@ -300,6 +300,10 @@ def check_value(name, f, v):
         if bounds != (-math.inf, math.inf) and not is_number(v):
             raise ValueError(
                 f"{at} is too large: {what}; give a finite number, up to {LARGEST:g}"
+            )
+        if isinstance(v, int) and abs(v) > SEEDS:  # torch has no larger one
+            raise ValueError(
+                f"{at} is too large: {what}; give a whole number up to {SEEDS}"
             )
     if f.name in PIECES:
         check_piece(at, f.name, v)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -159,7 +160,7 @@ EVEN = 0.2  # so much of every prior is uniform: no class is missing anywhere
 
 def domains(
     preset: str,
-    n=500,
+    n: int | Sequence[int] = 500,
     size: int = 32,
     warp: float = 1.0,
     classes: int | None = None,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -485,9 +486,9 @@ def chunk(number, style, split, letters, table, seed, spurious, clutter, strengt
 
 
 def glyphs(
-    n,
+    n: int | Sequence[int],
     classes: int = 10,
-    styles=("photo", "cartoon", "painting", "sketch"),
+    styles: Sequence[str] = ("photo", "cartoon", "painting", "sketch"),
     split: str = "train",
     seed: int = 0,
     spurious: float = 0.35,

@@ -16,6 +16,8 @@ same task on every client: each client still draws its own W_k, b_k and v_k.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -65,7 +67,12 @@ def published_sizes(alpha: float, beta: float) -> np.ndarray:
     return np.maximum(50, 10 * np.array(counts) - 5)
 
 
-def synthetic(alpha: float, beta: float, sizes="published", draw: int = 0) -> Pool:
+def synthetic(
+    alpha: float,
+    beta: float,
+    sizes: str | Sequence[int] = "published",
+    draw: int = 0,
+) -> Pool:
     """Synthetic(alpha, beta) as a Pool whose owner is the client.
 
     sizes  "published" (30 clients, the sizes of the files published with FedProx),

@@ -24,6 +24,7 @@ import functools
 import inspect
 import json
 import math
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -355,13 +356,38 @@ def variants(name):
 
 # ---------------------------------------------------------------- tasks
 INT = S.int_schema(ge=-(2**63), le=2**64 - 1)
-ARGUMENTS = {
-    "int": spread("a whole number", INT),
-    "float": spread("a number", number()),
-    "str": spread("a text", S.str_schema()),
-    "bool": spread("true or false", S.bool_schema()),
+KINDS = {
+    "int": ("a whole number", INT),
+    "float": ("a number", number()),
+    "str": ("a text", S.str_schema()),
+    "bool": ("true or false", S.bool_schema()),
+    "None": ("null", S.none_schema()),
 }
 PLAIN = spread("a plain value", ANY)
+
+
+@functools.cache
+def argument(annotation):
+    """The schema of an argument by its annotation, as "int | Sequence[int]"."""
+    forms = [form(a) for a in annotation.split(" | ")]
+    if not all(forms):
+        return PLAIN
+    words = " or ".join(words for words, _ in forms)
+    return spread(words, one(words, S.union_schema([schema for _, schema in forms])))
+
+
+def form(annotation):
+    """(words, schema) of one part of an annotation; None for what is not of KINDS."""
+    listed = re.fullmatch(r"(?:Sequence|tuple)\[(\w+).*\]", annotation)
+    if not listed:
+        return KINDS.get(annotation)
+    if listed[1] not in KINDS:
+        return None
+    words, schema = KINDS[listed[1]]
+    each = words.removeprefix("a ") + "s"
+    return f"a list of {each}", S.list_schema(schema, min_length=1)
+
+
 # {draw: seed}: each seed of a study draws its data
 SEED = spread("a draw", S.union_schema([S.literal_schema(["seed"]), INT]))
 
@@ -374,7 +400,8 @@ def arguments(kind, name):
     else:
         every = inspect.signature(made).parameters.values()
         found = {p.name: p.annotation for p in every if p.name not in ("y", "owner")}
-    table = {k: ARGUMENTS.get(v, PLAIN) for k, v in found.items()}
+    known = {k: v if isinstance(v, str) else "" for k, v in found.items()}
+    table = {k: argument(v) for k, v in known.items()}
     if kind == "data" and name in DRAWS:
         table["draw"] = SEED
     if kind == "data" and name == "features":

@@ -159,7 +159,8 @@ def planned(paper, study, tier, file, at, more=(), seeds=None):
         drawn = own_seeds
         if dataset in more:
             drawn = seeds_.grown(own_seeds, more[dataset], at)
-        for where, spec in points(parts(own, study, dataset)):
+        grid = points(parts(own, study, dataset))
+        for where, spec in located(f"{at}: {dataset}", list, grid):
             tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in drawn}
             here = dataset, where
             for method, how, kw in methods_on(here, study, paper, tier, at, every):

@@ -95,6 +95,10 @@ def changed(tree, rng):
     return text, how, at, old, new
 
 
+NO_NUMBERS = ("{}", "[True]", "{'a': 1}", "{'tiny': 1}")
+FREE = {"title", "label", "called", "guest"}  # words; an owner may be a number
+
+
 def hopeless(how, at, old, new):
     """Whether a change is nonsense wherever it is, by what stood there before."""
     number = isinstance(old, (int, float)) and not isinstance(old, bool)
@@ -102,19 +106,14 @@ def hopeless(how, at, old, new):
         return True
     if how != "put":
         return False
-    odd = isinstance(new, float) and (math.isnan(new) or new == -INF)
+    odd = isinstance(new, float) and math.isnan(new)
     if odd or new == [NAN] or new in ([[]], [{}], {"grid": []}, "$x", {"pilot": -1}):
         return True
     if number:
-        return isinstance(new, (bool, str)) or new in (
-            {},
-            [True],
-            {"a": 1},
-            {"tiny": 1},
-        )
+        return isinstance(new, (bool, str)) or repr(new) in NO_NUMBERS
     if isinstance(old, bool):
         return not isinstance(new, bool) and new is not None
-    if isinstance(old, str) and at[-1] not in ("title", "label", "called"):
+    if isinstance(old, str) and not {*at} & FREE:
         return isinstance(new, (int, float)) and not isinstance(new, bool)
     return False
 

@@ -41,6 +41,7 @@ class LayerWise:
     rho: float = hp(
         0.05,
         "radius of the perturbation",
+        range=(0, math.inf),
         grid=(0.05, 0.1, 0.5),
         source="the paper, 6.1 and Table 4",
     )

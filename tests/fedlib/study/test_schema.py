@@ -55,3 +55,33 @@ def test_a_default_of_a_method_is_what_is_declared(name):
                 wrong = {"methods": {name: {f.name: beyond}}}
                 with pytest.raises(ValueError, match=f"{f.name} = .* is outside"):
                     schema.check("study", wrong, "here")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_number_has_a_range_and_is_one(name):
+    """Else `true` would be one."""
+    for f in fields(METHODS[name]):
+        if type(f.default) in (int, float) and not f.metadata.get("choices"):
+            for wrong in (True, "0.1", 2**70):
+                told = {"methods": {name: {f.name: wrong}}}
+                with pytest.raises(ValueError, match=rf"\.{f.name} = "):
+                    schema.check("study", told, "here")
+
+
+@pytest.mark.parametrize(
+    "kind, told, words",
+    [
+        ("data", {"name": "domains", "preset": "PACS", "n": [80, ""]}, "or a list of"),
+        ("data", {"name": "glyphs", "n": 90, "styles": ["photo", 2**70]}, "a list of"),
+        ("data", {"name": "digit_sites", "manners": ["uci", 1.5]}, "a list of texts"),
+        ("data", {"name": "rotated", "angles": [0, "x"]}, "a list of numbers"),
+        ("data", {"name": "synthetic", "sizes": [50, None]}, "a text or a list of"),
+        ("network", {"name": "MLP", "hidden": "a.b"}, "a whole number or a list of"),
+        ("network", {"name": "MLP", "hidden": [64, ""]}, "a whole number or a list of"),
+    ],
+)
+def test_entries_of_a_list_are_looked_at(kind, told, words):
+    task = {"tasks": {"toy": {kind: told}}}
+    wrong = [*told][-1]
+    with pytest.raises(ValueError, match=rf"toy\.{kind}\.{wrong}.*: give .*{words}"):
+        schema.check("paper", task, "here")
