@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .local import Private
 from .method import Method, Wrap
-from .ranges import is_whole
+from .ranges import COUNT, is_whole
 from .task import Task
 
 
@@ -51,10 +51,10 @@ def check_run(
 def check_schedule(method, task, rounds, cohort, every, own):
     """Rounds, evaluations, and who takes part."""
     whole = is_whole(rounds) and is_whole(every)
-    if not whole or rounds < 0 or every < 1:
+    if not whole or not 0 <= rounds <= COUNT or every < 1:
         raise ValueError(
-            f"rounds = {rounds!r}, every = {every!r}: give whole numbers, rounds >= 0 "
-            "and every >= 1"
+            f"rounds = {rounds!r}, every = {every!r}: give whole numbers, rounds from "
+            f"0 to {COUNT:g} and every >= 1"
         )
     size = is_whole(cohort) and 1 <= cohort <= task.C
     if not (cohort is None or callable(cohort) or size):
@@ -71,20 +71,25 @@ def check_schedule(method, task, rounds, cohort, every, own):
 
 def check_execution(how, chunk, threads, precision):
     """How the clients' functions are executed."""
-    if how not in (None, "loop", "vmap"):
+    if not among(how, (None, "loop", "vmap")):
         raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
     if not is_whole(threads) or threads < 1 or (threads > 1 and how == "vmap"):
         raise ValueError(
             f"threads = {threads!r} with how = {how!r}: give a whole number >= 1, more "
             "than 1 only with how 'loop'"
         )
-    if precision not in ("float32", "tf32", "bf16"):
+    if not among(precision, ("float32", "tf32", "bf16")):
         raise ValueError(f"precision = {precision!r}: give 'float32', 'tf32' or 'bf16'")
     if chunk is not None and not (is_whole(chunk) and chunk >= 1):
         raise ValueError(
             f"chunk = {chunk!r}: give a positive number of clients, or None for the "
             "whole cohort"
         )
+
+
+def among(v, known):
+    """Whether a value is one of these; arrays are equal to none."""
+    return any(v is k or isinstance(v, str) and v == k for k in known)
 
 
 def check_method(method, task):

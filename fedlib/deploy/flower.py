@@ -605,7 +605,7 @@ def refusal(status, address, c, been):
     if status == 401 and been is False:
         raise ValueError(
             f"{address} takes our signature for false or out of date: do the two "
-            "clocks agree, to 5 seconds?"
+            "clocks agree? Ours may be a few seconds fast, or minutes slow"
         )
     return {
         401: "it has been started again",

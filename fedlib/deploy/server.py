@@ -27,6 +27,7 @@ from ..core.clients import cohort_of
 from ..core.engine import BEFORE
 from ..core.files import whole
 from ..core.method import Round, acts_on_download
+from ..core.ranges import short
 from ..core.record import Record
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, put, stack, subset, without
@@ -131,6 +132,7 @@ def begin(d, folder, record):
     if folder is not None and (folder / "checkpoint").exists():
         path, device = folder / "checkpoint", method.task.x.device
         state, record = checkpoint.restore(path, device, record)
+        check_steps(state, fed.C, path)
         d.log(f"going on with round {state['t']} of {fed.rounds}")
         return state, record
     steps, everybody = [0] * fed.C, d.everybody
@@ -138,6 +140,15 @@ def begin(d, folder, record):
     r = Round(BEFORE, fed.rounds, key(fed, BEFORE), ask, everybody)
     server = method.server(method.task.init(fed.seed), r)
     return {"server": server, "steps": steps, "t": 0}, record
+
+
+def check_steps(state, C, path):
+    """ValueError unless each client has a step, and none is ahead of the round."""
+    steps, last = state.get("steps"), 2 * state["t"]
+    listed = isinstance(steps, list) and len(steps) == C
+    if not listed or not all(type(s) is int and 0 <= s <= last for s in steps):
+        why = f"steps = {short(steps)}: it needs {C} whole numbers from 0 to {last}"
+        raise checkpoint.damaged(path, why)
 
 
 def tried(d, state, record):
@@ -302,10 +313,19 @@ def known(folder, fed):
     path = folder and folder / "clients.json"
     if not path or not path.exists():
         return None
-    was = json.loads(path.read_text())
-    if was["federation"] != fed.digest:
+    try:
+        was = json.loads(path.read_bytes())
+        federation, n = was["federation"], {s: [*map(int, was["n"][s])] for s in SPLITS}
+        if any(len(n[s]) != fed.C for s in SPLITS) and federation == fed.digest:
+            raise ValueError(f"not {fed.C} clients")
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
         raise ValueError(
-            f"{folder} belongs to another federation ({was['federation']} there, "
+            f"{path} is damaged ({e!r:.90}): bring a copy of it back; without one this "
+            "federation can only start anew, in another folder"
+        ) from e
+    if federation != fed.digest:
+        raise ValueError(
+            f"{folder} belongs to another federation ({short(federation)} there, "
             f"{fed.digest} in {fed.at}): give each federation its own folder"
         )
-    return was["n"]
+    return n

@@ -21,7 +21,7 @@ from .rehearse import rehearse
 
 def check_list(methods, task):
     """A list of methods, and a task."""
-    if isinstance(methods, (str, Method, type)) or not isinstance(methods, Iterable):
+    if isinstance(methods, (str, Method, type)) or not has_entries(methods):
         raise ValueError(
             f"compare(methods={methods!r}): give a list of methods, as in "
             '["FedAvg", "FedGA"]'
@@ -34,15 +34,20 @@ def check_list(methods, task):
         )
 
 
-def whole_number(name, value, least):
-    """The value as an int; ValueError unless it is a whole number >= least."""
-    check_whole(name, value, least, SEEDS)
+def has_entries(given):
+    """Whether it can be gone through; an array or a tensor of no dimension cannot."""
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0
+
+
+def whole_number(name, value, least, most=SEEDS):
+    """The value as an int; ValueError unless it is whole, from least to most."""
+    check_whole(name, value, least, most)
     return int(value)
 
 
 def seeds(given):
     """The seeds, as a list of int."""
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+    if has_entries(given) and not isinstance(given, (str, bytes, Mapping)):
         listed = [whole_number("a seed", s, 0) for s in given]
         twice = [s for i, s in enumerate(listed) if s in listed[:i]]
         if twice or not listed:

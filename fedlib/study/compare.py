@@ -20,6 +20,7 @@ import torch
 from ..core.errors import nearest
 from ..core.files import whole
 from ..core.method import Method
+from ..core.ranges import COUNT
 from ..core.record import Record
 from ..core.task import Task
 from ..core.types import Given, Metric, Rule
@@ -402,7 +403,7 @@ def compare(
     `failed`; Ctrl-C returns what is there, and `missing` says what is not. ValueError
     where every method fails.
     """
-    seeds, rounds = asked.seeds(seeds), asked.whole_number("rounds", rounds, 1)
+    seeds, rounds = asked.seeds(seeds), asked.whole_number("rounds", rounds, 1, COUNT)
     asked.check_list(methods, task)
     asked.whole_number("workers", workers, 1)
     asked.whole_number("budget", budget, 1)

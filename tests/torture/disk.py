@@ -164,6 +164,8 @@ def measure(n, seed, mounting=True):
         call = calls[i % len(calls)].measure()
         trouble = troubles[i // len(calls) % len(troubles)]
         at = chance.choice([0, *range(1, 9)])
+        if trouble is mounted_read_only and call.f is not one_run:
+            at = 0  # later a lock is open, and no system mounts anew beneath one
         how = {limited: [chance.randrange(6000)], filled: [chance.randrange(12_000)]}
         mounted = trouble in (filled, mounted_read_only)
         count.add(*attempt(call, trouble, at, how.get(trouble, []), mounted))

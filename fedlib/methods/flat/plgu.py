@@ -81,11 +81,10 @@ class LayerWise:
         if self.task is not None:
             # a network without proper layers is refused here
             self.units(self.task.shapes)
-        if not (isinstance(self.rho, (int, float)) and 0 < self.rho < math.inf):
-            none = "; for training without a perturbation give perturb='none'"
+        if self.rho == 0:
             raise ValueError(
-                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
-                f"finite number above 0{none if self.rho == 0 else ''}"
+                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a number "
+                "above 0; for training without a perturbation give perturb='none'"
             )
 
     def units(self, w):

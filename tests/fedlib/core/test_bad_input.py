@@ -579,7 +579,10 @@ RUN = [
     ({"cohort": lambda t: [6]}, "cohort(2) = [6]: give different client numbers"),
     ({"rounds": -1}, "rounds = -1, every = 1: give whole numbers"),
     ({"rounds": 2.5}, "rounds = 2.5"),
-    ({"every": 0}, "every = 0: give whole numbers, rounds >= 0 and every >= 1"),
+    ({"every": 0}, "every = 0: give whole numbers, rounds from 0 to 1e+09 and every"),
+    ({"rounds": 10**12}, "rounds = 1000000000000, every = 1: give whole numbers"),
+    ({"precision": np.array([])}, "precision = array"),
+    ({"how": np.array(["loop"])}, "how = array"),
     ({"how": "fast"}, "how = 'fast': give 'loop', 'vmap' or None"),
     (
         {"chunk": 0},

@@ -131,7 +131,7 @@ def test_a_client_comes_back_only_as_itself(tmp_path, keyed):
         assert "belongs to client 1 of federation" in said
         for name, seconds in (("fast", 60), ("slow", -600)):
             said = refused(start, name, *client(2), trick=Clock(seconds))
-            assert "do the two clocks agree, to 5 seconds?" in said
+            assert "do the two clocks agree? Ours may be a few seconds fast" in said
         twin = client(1, tmp_path / "twin", None, "--patience", 1)
         assert "client 1 is connected already" in refused(start, "twin-log", *twin)
 

@@ -2,6 +2,7 @@
 simulation, and nobody can spoil a round.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -17,6 +18,7 @@ import yaml
 from toys_clip import toy_towers
 from toys_core import GROUPS, Normed, gap, same, seen, state, toy
 
+from fedlib.core import checkpoint
 from fedlib.core.clients import cohort_of
 from fedlib.core.engine import run
 from fedlib.core.groups import Block
@@ -661,6 +663,43 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
         other.serve(tmp_path / "server")
     with pytest.raises(ValueError, match="belongs to client 1 of federation"):
         other.site(1)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"n": 5}', '{"federation": 1}', "\0"])
+def test_a_damaged_list_of_clients_is_named(tmp_path, text):
+    d = Deployment(build("FedAvg"), tmp_path, rounds=1).serve(tmp_path / "server")
+    path, known = tmp_path / "server" / "clients.json", tmp_path / "kept"
+    path.rename(known)
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"clients.json is damaged .*bring a copy"):
+        d.serve(tmp_path / "server")
+    n = json.loads(known.read_text())
+    n["n"]["train"].pop()
+    path.write_text(json.dumps(n))
+    with pytest.raises(ValueError, match=r"is damaged .*not \d clients"):
+        d.serve(tmp_path / "server")
+
+
+@pytest.mark.parametrize("steps", [None, {}, [], [2], ["2"], [True], [99], [-1]])
+def test_damaged_steps_in_the_servers_checkpoint_are_named(steps, tmp_path):
+    def stop(c, kind, about, out):
+        if about["t"] == 1:
+            raise KeyboardInterrupt
+        return out
+
+    d = Deployment(build("FedAvg"), spoil=stop)
+    with pytest.raises(KeyboardInterrupt):
+        d.serve(tmp_path)
+    path = tmp_path / "checkpoint"
+    state, record = checkpoint.read(path, "cpu")
+    if steps and steps != [2]:  # else there are too few
+        steps = steps * d.fed.C
+    buf = io.BytesIO()
+    torch.save({"state": state | {"steps": steps}, "record": record}, buf)
+    body = buf.getvalue()
+    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    with pytest.raises(ValueError, match="is damaged .*steps = .*: it needs"):
+        d.serve(tmp_path)
 
 
 def test_a_new_server_does_not_overwrite_what_clients_have_learned(tmp_path):

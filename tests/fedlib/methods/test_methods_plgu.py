@@ -1113,14 +1113,15 @@ def test_at_once_is_one_after_another(name, network):
         (
             0,
             (
-                r"PLGU\w+\.rho = 0 .*finite number above 0; for training without a "
+                r"PLGU\w+\.rho = 0 .*number above 0; for training without a "
                 r"perturbation give perturb='none'"
             ),
         ),
         (0.0, "perturb='none'"),
-        (-0.1, r"PLGU\w+\.rho = -0\.1 .*finite number above 0"),
-        (math.inf, r"\.rho = inf .*finite number above 0"),
-        (math.nan, r"\.rho = nan .*finite number above 0"),
+        (-0.1, r"PLGU\w+\.rho = -0\.1 is outside \[0, inf\]"),
+        (math.inf, r"\.rho = inf .*give a finite number"),
+        (True, r"\.rho = True is no number"),
+        (math.nan, r"\.rho = nan is outside \[0, inf\]"),
         ("wide", r"\.rho = 'wide'"),
     ],
 )
