@@ -49,7 +49,7 @@ def locked(*names: str) -> dict[str, str]:
 
 def recipe(*args: str) -> list[str]:
     """The commands that make would run."""
-    asked = ["make", "-n", "MAKEFLAGS=", *args]
+    asked = ["make", "--no-print-directory", "-n", "MAKEFLAGS=", *args]
     said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
     return said.stdout.replace("\\\n", " ").splitlines()
 

@@ -468,7 +468,7 @@ def test_a_run_goes_on_with_a_state_of_its_own_task_only(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "same_run", lambda got, want, path: got)
     with pytest.raises(
         ValueError,
-        match=r"fc.weight is \[10, 6\] there, \[3, 6\] in task 'toy'.*use the task",
+        match=r"fc.weight is \[100, 10, 6\] there, \[100, 3, 6\] in task 'toy'.*use",
     ):
         run(PFedHN(toy()), rounds=2, folder=tmp_path)
 
