@@ -360,7 +360,7 @@ def test_a_server_that_never_was_there_is_not_waited_for(monkeypatch):
 def test_all_clients_are_killed_in_round_1_and_come_back(tmp_path):
     """No round is lost: record and state are those of the simulation, bit for bit."""
     truth = outage.undisturbed()
-    with outage.Parties(tmp_path / "all", wait=15) as them:
+    with outage.Parties(tmp_path / "all", wait=25) as them:
         them.start("server", 0, 1, 2)
         them.until("round 0 of 4: 3 clients")
         them.kill(0, 1, 2)
