@@ -124,7 +124,7 @@ class Gate(socket.socket):
         return list(self.connections.values())
 
     def make_room(self, here, new):
-        """Close one of those that are here, or the new one, where it is one too many."""
+        """Close one of those here, or the new one, where it is one too many."""
         near = [v for v in here if v.address == new.address]
         if len(near) >= self.caps.address:
             crowd, full = near, f"more than {self.caps.address} from there"

@@ -4,6 +4,7 @@ crowd of idle and slow connections.
 
 import asyncio
 import inspect
+import itertools
 import logging
 import random
 import resource
@@ -128,7 +129,8 @@ def told_to_go(mine):
 
 def minutes():
     """A clock that goes on by one minute with each connection."""
-    return lambda now=iter(range(0, 10**6, 60)): float(next(now))
+    now = itertools.count(0.0, 60.0)
+    return lambda: next(now)
 
 
 def test_the_oldest_that_has_shown_no_key_gives_way(visits):
