@@ -71,10 +71,10 @@ class Fixed:
     # the second term: x / step is a float64, with a relative error of 2^-53
     error = property(lambda self: self.clients * self.step * (1 / 2 + 2**-12))
 
-    def encode(self, tree):
-        """The numbers of a tree as integers [P]."""
+    def encode(self, tree, weight=1.0):
+        """The numbers of a tree as integers [P]; weight: of the tree, from 0 to 1."""
         parts = [self.numbers(name, x) for name, x in named(tree)]
-        ints = np.rint(np.concatenate(parts) / self.step).astype(np.int64)
+        ints = np.rint(np.concatenate(parts) * (weight / self.step)).astype(np.int64)
         return ints.astype(np.uint64) & ones(self.bits)
 
     def numbers(self, name, x):
@@ -211,6 +211,8 @@ class Party:
 
     def share(self, known):
         """{j: Public} -> {j: sealed shares for client j}, my own are open."""
+        if self.known:
+            raise ValueError(f"client {self.me} has dealt out its shares already")
         enough(len(known), self.threshold, "announced keys")
         if 2 * self.threshold <= len(known) or len(known) > 255:
             raise ValueError(
@@ -249,6 +251,8 @@ class Party:
 
     def mask(self, x, sealed):
         """x [P] and {j: what client j sealed for me} -> y_i [P]."""
+        if self.held:
+            raise ValueError(f"client {self.me} has uploaded already")
         enough(len(sealed), self.threshold, "dealt out shares")
         if not {self.me} <= sealed.keys() <= self.known.keys():
             raise ValueError("shares of a client that announced no keys, or mine lack")

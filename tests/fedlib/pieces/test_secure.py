@@ -202,7 +202,8 @@ def test_with_equal_secrets_any_upload_fits_any_number():
     told."""
     code = Fixed(32, HIGH, 3)
     a, b = uploads(1.0, 5, seed=3), uploads(2.0, 5, seed=3)
-    assert ((b - a) & secure.ones(32) == round(1 / code.step)).all()
+    x, y = (code.encode({"x": torch.tensor([v])}) for v in (1.0, 2.0))
+    assert ((b - a) & secure.ones(32) == (y - x) & secure.ones(32)).all()
 
 
 def test_fewer_shares_than_the_threshold_fit_any_secret():
@@ -259,6 +260,15 @@ def test_no_client_gives_both_shares_of_another():
         ps[1].unmask([0, 1, 9])
     with pytest.raises(ValueError, match="1 clients uploaded"):
         ps[1].unmask([1])
+
+
+def test_each_step_is_taken_once():
+    """Two uploads with the same masks would tell the difference."""
+    ps, known, _ = parties()
+    with pytest.raises(ValueError, match="has dealt out its shares"):
+        ps[0].share(known)
+    with pytest.raises(ValueError, match="has uploaded"):
+        ps[0].mask(np.zeros(4, np.uint64), ps[0].held)
 
 
 def test_half_of_the_clients_is_not_enough():
