@@ -74,7 +74,9 @@ class Fixed:
     def encode(self, tree, weight=1.0):
         """The numbers of a tree as integers [P]; weight: of the tree, from 0 to 1."""
         parts = [self.numbers(name, x) for name, x in named(tree)]
-        ints = np.rint(np.concatenate(parts) * (weight / self.step)).astype(np.int64)
+        ints = np.rint(np.concatenate([[], *parts]) * (weight / self.step)).astype(
+            np.int64
+        )
         return ints.astype(np.uint64) & ones(self.bits)
 
     def numbers(self, name, x):
