@@ -1,0 +1,100 @@
+"""What the chapters on conflict and on models of one's own say, computed:
+hand examples, exercises for a class, answers of the quizzes.
+"""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from where import ROOT
+
+from fedlib.methods import METHODS
+from fedlib.methods.fair.fedmgda import min_norm
+
+PAGES = "conflict own_model personalise fisher fedas".split()
+
+
+def tensor(x):
+    return torch.tensor(x, dtype=torch.float64)
+
+
+# conflict
+
+
+def fedfv(G, loss, length=False):
+    """FedFV's direction, the mean of the P_i; with the plain average's length, or not."""
+    d = METHODS["FedFV"](alpha=0).agree(G @ G.T, tensor(loss)) @ G
+    return d * G.mean(0).norm() / d.norm() if length else d
+
+
+def fedmgda(G, epsilon=1.0):
+    """Weights and direction of FedMGDA+ for clients of one size."""
+    U, n = G / G.norm(dim=1, keepdim=True), torch.full((len(G),), 1 / len(G)).double()
+    lo, hi = (n - epsilon).clamp(min=0), (n + epsilon).clamp(max=1)
+    p = min_norm(U @ U.T, lo, hi, steps=5000)
+    return p, p @ U, U @ (p @ U)
+
+
+def arrows(M, D, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(M, D, generator=draw, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_arrows_of_one_length_have_an_average_that_harms_neither(seed):
+    U = torch.nn.functional.normalize(arrows(2, 3, seed), dim=1)
+    assert (U @ U.mean(0) >= -1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fedfv_leaves_two_clients_without_a_conflict(seed):
+    G = arrows(2, 3, seed)
+    assert (G @ fedfv(G, [1, 2]) >= -1e-6).all()
+
+
+@pytest.mark.parametrize("M", [2, 3, 6])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_client_gains_at_least_the_squared_length_of_the_nearest_point(M, seed):
+    """Equal products hold for those who carry weight, an inequality for the others."""
+    G = arrows(M, 4, seed) + 1
+    p, d, gains = fedmgda(G)
+    assert (gains >= d @ d - 1e-6).all()
+    assert np.allclose(gains[p > 1e-4], d @ d, atol=1e-5)
+
+
+def test_three_clients_at_one_table():
+    G = tensor([[0, 0, 1], [1, -1, -1], [-1, 0, -1]])
+    assert np.allclose(G @ G.mean(0), [-1 / 3, 2 / 3, 1 / 3])
+    P2, P3 = tensor([1 / 2, -1, -1 / 2]), tensor([-2 / 3, -1 / 3, -1 / 3])
+    assert np.allclose(P2, G[1] + G[0] + G[2] / 2) and np.isclose(P2 @ G[0], -1 / 2)
+    assert np.allclose(P3, G[2] + G[0] + G[1] / 3) and np.isclose(P3 @ G[0], -1 / 3)
+    P1 = tensor([-1 / 6, -1 / 3, 1 / 6])
+    assert np.allclose(P1, G[0] + G[1] / 3 + G[2] / 2) and np.isclose(P1 @ G[1], 0)
+    d = fedfv(G, [1, 2, 3])
+    assert np.allclose(9 * d, [-1, -5, -2]) and np.allclose((P1 + P2 + P3) / 3, d)
+    assert np.allclose(9 * G @ d, [-2, 6, 3])
+    for last in ([3, 1, 2], [3, 2, 1]):  # client 1 has the largest loss
+        assert np.allclose(G @ fedfv(G, last), [1 / 18, 1 / 3, 0])
+    p, _, gains = fedmgda(G)
+    assert np.allclose(p, [0.41, 0.27, 0.32], atol=0.005)
+    assert np.allclose(gains, 0.03, atol=0.0005)
+    harmed = [e for e in range(101) if fedmgda(G, e / 100)[2].min() < 0]
+    assert harmed == list(range(6))
+    assert np.isclose(fedmgda(G, 0.05)[2].min(), -0.016, atol=0.0005)
+
+
+def test_answers_of_the_quiz_on_conflict():
+    G = tensor([[2, 0], [-1, 1]])
+    assert G.mean(0).tolist() == [0.5, 0.5] and (G @ G.mean(0)).tolist() == [1, 0]
+    assert G[0] @ G[1] == -2
+    I = torch.eye(3, dtype=torch.float64)
+    assert np.allclose(fedfv(I, [1, 2, 3], length=True), I.mean(0))
+
+
+def test_unlike_arrows_120_degrees_apart_harm_somebody_under_fedfv():
+    turn = tensor([0, 2, 4]) * math.pi / 3
+    G = torch.stack([turn.cos(), turn.sin()], 1) * tensor([[3], [1], [1]])
+    d = fedfv(G, [1, 2, 3])
+    assert d.norm() > 0.1 and (G @ d).min() < -0.1
