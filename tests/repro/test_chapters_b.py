@@ -98,3 +98,28 @@ def test_unlike_arrows_120_degrees_apart_harm_somebody_under_fedfv():
     G = torch.stack([turn.cos(), turn.sin()], 1) * tensor([[3], [1], [1]])
     d = fedfv(G, [1, 2, 3])
     assert d.norm() > 0.1 and (G @ d).min() < -0.1
+
+
+# own model
+
+
+def test_three_rows_of_a_table():
+    trained = 82
+    common = (48 - 0.2 * trained) / 0.8
+    assert np.isclose(common, 39.5)
+    middle = 0.6 * trained + 0.4 * common
+    assert np.isclose(middle, 65) and np.isclose((66 - middle) / 0.4, 2.5)
+    body, head = 64 * 64 + 64 + 64 * 32 + 32, 32 * 10 + 10
+    assert (body, head) == (6240, 330)
+    assert round(body / head, 1) == 18.9 and round((body + head) / body, 2) == 1.05
+    for lam, ratio in ((1, 1), (1 / 9, 9)):
+        v = (3 + lam) / (1 + lam)
+        assert np.isclose((v - 1) / (3 - v), ratio)
+
+
+def test_answers_of_the_quiz_on_own_models():
+    assert 0.25 * 80 + 0.75 * 40 == 50
+    v = tensor(5.0)  # descent on (v - 6)^2 / 2 + 2 / 2 (v - 0)^2
+    for _ in range(200):
+        v = v - 0.1 * ((v - 6) + 2 * v)
+    assert np.isclose(v, 2)
