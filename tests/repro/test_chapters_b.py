@@ -6,10 +6,12 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from where import ROOT
 
+from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.methods.fair.fedmgda import min_norm
 
@@ -123,3 +125,59 @@ def test_answers_of_the_quiz_on_own_models():
     for _ in range(200):
         v = v - 0.1 * ((v - 6) + 2 * v)
     assert np.isclose(v, 2)
+
+
+# personalise
+
+
+def shares(h, V):
+    """FedPAC's mixing matrix for clients with one class and one feature."""
+    deal = {"name": "dirichlet", "clients": 3, "alpha": 1.0}
+    network = {"name": "MLP", "hidden": 8}
+    task = tasks.build(
+        {"data": {"name": "digits"}, "partition": deal, "network": network}
+    )
+    pac = METHODS["FedPAC"](task)
+    return pac.mixtures(tensor(h).reshape(-1, 1, 1), tensor(V))
+
+
+def uploaded():
+    """Bytes that a client uploads in a round, by method."""
+    table = pd.read_csv(ROOT / "results/bytes.csv").query("direction == 'up'")
+    return table.groupby("method")["bytes"].sum()
+
+
+def test_five_clients_five_questions():
+    assert np.allclose(shares([0, 1, 3], [1, 1, 1])[0], [2 / 3, 1 / 3, 0], atol=2e-3)
+    alone, clipped = tensor([1, 2]), tensor([1, 3]).clamp(0, 2)
+    assert clipped.tolist() == alone.tolist()
+    assert (clipped - tensor([1, 3])).square().sum() / 2 == 0.5
+    a = torch.linspace(0, 1, 101, dtype=torch.float64)
+    single = ((2 * a - 1) ** 2 + (2 * a - 3) ** 2) / 2
+    assert single.argmin() == 100 and single.min() == 1
+    gap = (0 - tensor([1, 2, 6])).mean()
+    assert (0 - gap, 0 - gap / 2) == (3, 1.5)
+    up = uploaded()
+    assert math.ceil(1e7 / (20 * up["FedPAC"])) == 41
+    assert math.ceil(1e7 / (20 * up["FedProto"])) == 379
+
+
+def test_who_sends_least():
+    page, up = (ROOT / "book/personalise.md").read_text("utf-8"), uploaded()
+    five = up[["FedProto", "FedALA", "FedPAC", "CD2-pFed", "pFedHN"]]
+    assert five.idxmin() == "FedProto" and five.idxmax() == "FedPAC"
+    assert five["FedALA"] == five["CD2-pFed"] == up["FedAvg"]
+    answer = page[page.index("FedProto. With 64 pixels") :].split("\n")[0]
+    said = [int(v.replace(",", "")) for v in re.findall(r"\d+,\d{3}", answer)]
+    want = ("FedProto", "FedALA", "pFedHN", "FedPAC", "FedAvg")
+    assert said == [up[m] for m in want]
+
+
+def test_answers_of_the_quiz_on_personalising():
+    means, n = tensor([[0, 0], [3, 0], [0, 6]]), tensor([1, 1, 10])
+    assert means.mean(0).tolist() == [1, 2]
+    assert (n @ means / n.sum()).tolist() == [0.25, 5]
+    found = shares([0, 0, 1], [1, 1, 1])[0]
+    assert np.allclose(found, [0.4, 0.4, 0.2], atol=2e-3)
+    assert np.allclose(shares([0, 0, 3], [1, 1, 1])[0], tensor([10, 10, 1]) / 21, 1e-2)
+    assert math.ceil(0.6 * 8 - 1e-9) == 5
