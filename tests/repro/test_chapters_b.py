@@ -181,3 +181,59 @@ def test_answers_of_the_quiz_on_personalising():
     assert np.allclose(found, [0.4, 0.4, 0.2], atol=2e-3)
     assert np.allclose(shares([0, 0, 3], [1, 1, 1])[0], tensor([10, 10, 1]) / 21, 1e-2)
     assert math.ceil(0.6 * 8 - 1e-9) == 5
+
+
+# fisher
+
+
+def slopes(w, x, y):
+    """The gradient of every row under logistic regression without a bias [N, 2]."""
+    return (torch.sigmoid(x @ w) - y)[:, None] * x
+
+
+def test_five_rows_and_a_liar():
+    x = tensor([[2, 1], [1, 2], [0, -3], [-4, 0], [-4, 0]])
+    y, w = tensor([1, 1, 0, 0, 1]), tensor([0, 0])
+    matrix = x.T @ x / 4
+    assert matrix.tolist() == [[9.25, 1], [1, 3.5]] and matrix.trace() == 12.75
+    for way, curvature in (([1, 1], 7.375), ([1, -1], 5.375)):
+        v = tensor(way) / math.sqrt(2)
+        assert np.isclose(v @ matrix @ v, curvature)
+    g = slopes(w, x, y)
+    assert g.square().sum() == 12.75
+    assert g.sum(0).tolist() == [-1.5, -3] and g.sum(0).square().sum() == 11.25
+    for _ in range(20_000):
+        w = w - 0.05 * slopes(w, x, y).sum(0)
+    p = torch.sigmoid(x @ w)
+    assert np.isclose(slopes(w, x, y).square().sum(), 8, atol=0.02)
+    assert np.isclose((p * (1 - p)) @ x.square().sum(1), 8, atol=0.02)
+    assert abs(w[0]) < 0.01 < 3 < w[1]
+
+
+def test_answers_of_the_quiz_on_fisher_information():
+    flips = tensor([1] * 8 + [0] * 8) - 0.5
+    assert flips.square().sum() == 4 and flips.sum() == 0
+    turn = tensor([[1, -1], [1, 1]]) / math.sqrt(2)
+    turned = turn.T @ tensor([[3, 0], [0, 1]]) @ turn
+    assert np.allclose(turned.diagonal(), 2)
+    pulls = tensor([1, 1, 1, 0]) - 0.75  # the coin of the page at its best weight
+    assert pulls.sum() == 0 and pulls.square().sum() == 0.75
+    batches = slopes(tensor([0.3, 0.1]), tensor([[2, 1], [0, -3]]), tensor([1, 0]))
+    mean = batches.mean(0).square().sum()
+    assert np.isclose(3 * mean, sum(b.mean(0).square().sum() for b in [batches] * 3))
+
+
+@pytest.mark.parametrize("step", [1, 100, 10_000])
+def test_the_wrong_label_shows_only_while_the_model_contradicts_it(step):
+    """The plane example, trained on: both traces go to 0, so neither is a proof of
+    clean labels.
+    """
+    x, y = tensor([[2, 1], [1, 2], [-3, 0], [0, -3]]), tensor([1, 1, 1, 0])
+    w = tensor([1, 1]) * math.log(9) / 3  # trained on the right labels
+    assert np.isclose(slopes(w, x, y).square().sum(), 7.48)
+    for _ in range(step):
+        w = w - 0.1 * slopes(w, x, y).sum(0)
+    p = torch.sigmoid(x @ w)
+    both = slopes(w, x, y).square().sum(), (p * (1 - p)) @ x.square().sum(1)
+    assert (max(both) < 0.05) == (step == 10_000)
+    assert (step == 1) == (float(p[2]) < 0.5)  # the wrong row, believed or not
