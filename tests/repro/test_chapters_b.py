@@ -237,3 +237,66 @@ def test_the_wrong_label_shows_only_while_the_model_contradicts_it(step):
     both = slopes(w, x, y).square().sum(), (p * (1 - p)) @ x.square().sum(1)
     assert (max(both) < 0.05) == (step == 10_000)
     assert (step == 1) == (float(p[2]) < 0.5)  # the wrong row, believed or not
+
+
+# fedas
+
+
+def align_slope(theta, old):
+    """Of the alignment's loss in the toy: rows -1 | 1, 3, targets the old class means;
+    one feature.
+    """
+    theta = tensor(theta).requires_grad_()
+    a, b = tensor([-1]), tensor([1, 3])
+    A = sum(((theta * x - (old * x).mean()) ** 2).mean() for x in (a, b))
+    return torch.autograd.grad(A, theta)[0].item()
+
+
+def test_back_after_a_holiday():
+    for theta in (-1, 0, 2):
+        assert np.isclose(align_slope(theta, 2), 12 * theta - 20)
+    theta, steps = -1.0, 0
+    while theta <= 0:
+        theta, steps = theta - 0.01 * align_slope(theta, 2), steps + 1
+        if steps == 3:
+            assert np.isclose(theta, -0.15, atol=0.005)
+    assert steps == 4
+    trace, body = tensor([1 / 4, 2 / 2, 5 / 2]), tensor([0, 1, 3])
+    assert np.isclose(trace @ body / trace.sum(), 34 / 15)
+    assert np.isclose(tensor([1, 2, 5]) @ body / 8, 17 / 8)
+
+
+def test_answers_of_the_quiz_on_fedas():
+    assert np.isclose(align_slope(5 / 3, 2), 0)
+    assert np.isclose(tensor([1, 2, 0]) @ tensor([0, 1, 3]) / 3, 2 / 3)
+
+
+def test_what_the_newspaper_may_say():
+    """The teachers' two sentences hold with few clients online (P = 0.2)."""
+    effect = pd.read_csv(ROOT / "results/claims.csv", index_col="key")
+    few = lambda f, d: effect.loc[f"fedas-{f}-{d}"]
+    sets = ["cifar-10-beta_0.1-p_0.2", "cifar-100-beta_0.1-p_0.2", "digits-p_0.2"]
+    ahead = [few("gain-beyond-download", d)["lo"] > 0 for d in sets]
+    assert ahead == [True, False, True]
+    assert all(few("beats-fine-tuning", d)["hi"] < 0 for d in sets)
+
+
+# all of them
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_a_lab_and_an_exercise_whose_solution_is_not_on_it(page):
+    text = (ROOT / f"book/{page}.md").read_text("utf-8")
+    label = re.search(r":label: (ex-\w+-class)", text).group(1)
+    assert f"{{solution}} {label}" not in text
+    assert label in (ROOT / f"book/teachers/{page}.md").read_text("utf-8")
+    assert f"(notebooks/labs/{page}.ipynb)" in text
+
+
+def test_snippets_on_pages_bring_what_they_use():
+    """Code of a solution that defines something starts from imports."""
+    for page in PAGES:
+        text = (ROOT / f"book/{page}.md").read_text("utf-8")
+        for code in re.findall(r"```python\n(.*?)```", text, re.S):
+            if "class " in code or "mixtures" in code or "randn" in code:
+                assert "import" in code, f"{page}: {code[:60]}"
