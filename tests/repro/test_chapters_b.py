@@ -102,6 +102,14 @@ def test_unlike_arrows_120_degrees_apart_harm_somebody_under_fedfv():
     assert d.norm() > 0.1 and (G @ d).min() < -0.1
 
 
+def test_tuned_equally_the_fair_methods_lie_close_together():
+    """By at most three points of mean accuracy, on every data set, against FedGA."""
+    table = pd.read_csv(ROOT / "results/claims.csv")
+    alike = table.query("family == 'fedga-alike' and metric == 'mean_acc'")
+    rivals = alike[alike.key.str.contains("fedfv|fedmgda")]
+    assert len(rivals) >= 8 and rivals.effect.abs().max() < 3
+
+
 # own model
 
 
