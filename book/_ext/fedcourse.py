@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 from repro import course
 
 log = logging.getLogger(__name__)
-NAMED = {"eq": "eq", "fig": "numref"}  # beginning of a label -> role; others: ref
+NAMED = {"eq": "eq", "fig": "numref", "thm": "prf:ref"}  # beginning of a label -> role; others: ref
 
 
 class Frame(SphinxDirective):
@@ -150,8 +150,9 @@ class Quiz(Frame):
         shown, name = course.order(question), f"quiz-{i}"
         return [
             raw(
-                f'<fieldset aria-labelledby="{name}-n {name}-ask"><legend id="{name}-n">'
-                f'Question {i} of {n}</legend><div class="ask" id="{name}-ask">'
+                f'<fieldset aria-labelledby="{name}-n {name}-ask">'
+                f'<legend id="{name}-n">Question {i} of {n}</legend>'
+                f'<div class="ask" id="{name}-ask">'
             ),
             *self.block(question["ask"]),
             raw('</div><div class="choices">'),
@@ -175,7 +176,7 @@ class Quiz(Frame):
         because = self.inline(answer["because"])
         if see:
             role = NAMED.get(see.partition("-")[0], "ref")
-            because += self.inline(f" See {{{role}}}`{see}`.")
+            because += [nodes.Text(" "), *self.inline(f"See {{{role}}}`{see}`.")]
         verdict = ("✓", "Right", "right") if right else ("✗", "Not this one", "wrong")
         sign, word, kind = verdict
         return (
