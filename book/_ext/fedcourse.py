@@ -1,5 +1,6 @@
 """The frame of a chapter, from book/course/<page>.yaml: {opening}, {takeaways}, {quiz},
-{credit}, {onward}; and of the course: {plan}, {slides}. What the file says and what is wrong with it: repro/course.py.
+{credit}, {onward}; and of the course: {plan}, {slides}. What the files may say:
+repro/course.py.
 
 Texts are Markdown of the page that shows them, so that its roles and labels work.
 """
