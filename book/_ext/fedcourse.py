@@ -1,21 +1,30 @@
 """The frame of a chapter, from book/course/<page>.yaml: {opening}, {takeaways}, {quiz},
-{credit}, {onward}. What the file says and what is wrong with it: repro/course.py.
+{credit}, {onward}; and of the course: {plan}, {slides}. What the files may say:
+repro/course.py.
 
 Texts are Markdown of the page that shows them, so that its roles and labels work.
 """
 
+import json
+import re
+import shutil
 from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from fedbook import esc, raw
+from fedbook import esc, folder, raw
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from fedlib.plots import origin
 from repro import course
 
 log = logging.getLogger(__name__)
-NAMED = {"eq": "eq", "fig": "numref"}  # beginning of a label -> role; others: ref
+NAMED = {
+    "eq": "eq",
+    "fig": "numref",
+    "thm": "prf:ref",
+}  # beginning of a label -> role; others: ref
 
 
 class Frame(SphinxDirective):
@@ -150,8 +159,9 @@ class Quiz(Frame):
         shown, name = course.order(question), f"quiz-{i}"
         return [
             raw(
-                f'<fieldset aria-labelledby="{name}-n {name}-ask"><legend id="{name}-n">'
-                f'Question {i} of {n}</legend><div class="ask" id="{name}-ask">'
+                f'<fieldset aria-labelledby="{name}-n {name}-ask">'
+                f'<legend id="{name}-n">Question {i} of {n}</legend>'
+                f'<div class="ask" id="{name}-ask">'
             ),
             *self.block(question["ask"]),
             raw('</div><div class="choices">'),
@@ -175,7 +185,7 @@ class Quiz(Frame):
         because = self.inline(answer["because"])
         if see:
             role = NAMED.get(see.partition("-")[0], "ref")
-            because += self.inline(f" See {{{role}}}`{see}`.")
+            because += [nodes.Text(" "), *self.inline(f"See {{{role}}}`{see}`.")]
         verdict = ("✓", "Right", "right") if right else ("✗", "Not this one", "wrong")
         sign, word, kind = verdict
         return (
@@ -215,17 +225,105 @@ class Onward(Frame):
         return [self.paragraph(text, classes=["onward"])]
 
 
+class Plan(Frame):
+    """{plan}: the weeks of book/course/plan.yaml, a table; minutes are those of the
+    pages. An exercise for a class is named by its label, ex-<page>-class.
+    """
+
+    def run(self):
+        book = Path(self.env.srcdir)
+        self.env.note_dependency(str(book / "course/plan.yaml"))
+        if course.plan_complaints(book):  # warnings already: complain
+            return []
+        return [part for i, w in enumerate(self.weeks(book), 1) for part in w(i)]
+
+    def weeks(self, book):
+        for week in course.load(book, course.PLAN):
+            yield lambda i, week=week: self.week(book, i, week)
+
+    def week(self, book, i, week):
+        for page in week["pages"]:
+            self.env.note_dependency(str(book / f"{page}.md"))
+            self.env.note_dependency(str(book / f"course/{page}.yaml"))
+        pages = " and ".join(f"{{doc}}`/{page}`" for page in week["pages"])
+        total = sum(course.minutes(book, page) for page in week["pages"])
+        lab = f"{{doc}}`/notebooks/labs/{week['lab']}`"
+        parts = {
+            "Read": f"{pages}; about {total} minutes",
+            "In class": lab,
+            "Hand in": f"{{ref}}`ex-{week['class']}-class`",
+            "Project": week["project"],
+        }
+        rows = [row for name, text in parts.items() for row in self.row(name, text)]
+        title = f"Week {i}: {week['title']}"
+        return [
+            self.box(title, f"week-{i}", raw('<dl class="needs">'), *rows, raw("</dl>"))
+        ]
+
+
+def slides(text):
+    """Names of the figures that a page in Markdown shows, at most three of them."""
+    shown = re.findall(r"(?m)^ *[`:]{3,}\{fig\} +(\S+)", text)
+    return list(dict.fromkeys(shown))[:3]
+
+
+class Slides(Frame):
+    """{slides}: up to three figures of each chapter, one to a printed page. A figure is
+    a file beside the page, so that the page stays light.
+    """
+
+    def run(self):
+        book = Path(self.env.srcdir)
+        return [
+            part
+            for page in course.chapters(book)
+            for name in slides((book / f"{page}.md").read_text("utf-8"))
+            for part in self.slide(page, name)
+        ]
+
+    def slide(self, page, name):
+        found = sorted((folder(self.env) / "figures").rglob(f"{name}.svg"))
+        if not found:  # a warning of {fig} already
+            return []
+        self.env.note_dependency(str(found[0]))
+        about = json.loads(found[0].with_suffix(".json").read_text("utf-8"))
+        self.env.fedslides = getattr(self.env, "fedslides", {}) | {name: str(found[0])}
+        picture = (
+            f'<img src="_images/slides/{esc(name)}.svg" alt="{esc(about["alt"])}" '
+            'loading="lazy">'
+        )
+        return [
+            raw(f'<section class="slide"><p class="title">{esc(about["title"])}</p>'),
+            raw(picture),
+            self.paragraph(f"{{doc}}`/{page}`. {origin(about)}", classes=["source"]),
+            raw("</section>"),
+        ]
+
+
+def copy_slides(app, problem):
+    """Put the figures of the slides beside the pages."""
+    to = Path(app.outdir, "_images/slides")
+    for name, source in getattr(app.env, "fedslides", {}).items():
+        if problem is None:
+            to.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, to / f"{name}.svg")
+
+
 def complain(app, env, docnames):
     """A warning for everything that is wrong with the frames of the book's pages."""
     book = Path(app.srcdir)
     strangers = course.framed(book) - {p.stem for p in book.glob("*.md")}
+    if (book / "course/plan.yaml").exists() and "course" in env.found_docs:
+        for told in course.plan_complaints(book):
+            log.warning("%s", told)
     for page in sorted(course.framed(book) & {*env.found_docs} | strangers):
         for told in course.complaints(book, page):
             log.warning("%s", told)
 
 
 def setup(app):
-    for directive in (Opening, Takeaways, Quiz, Credit, Onward):
+    for directive in (Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides):
         app.add_directive(directive.__name__.lower(), directive)
+    app.connect("build-finished", copy_slides)
     app.connect("env-before-read-docs", complain)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
