@@ -33,7 +33,7 @@ LOADS = {
     "formaction",
     "xlink:href",
 }
-OWN = ("_static/figures.js", "_static/ledger.js", "_static/looks.js")
+OWN = tuple(f"_static/{own}.js" for own in ("figures", "ledger", "looks", "quiz"))
 
 
 class Link(NamedTuple):

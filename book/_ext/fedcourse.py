@@ -1,0 +1,231 @@
+"""The frame of a chapter, from book/course/<page>.yaml: {opening}, {takeaways}, {quiz},
+{credit}, {onward}. What the file says and what is wrong with it: repro/course.py.
+
+Texts are Markdown of the page that shows them, so that its roles and labels work.
+"""
+
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from fedbook import esc, raw
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from repro import course
+
+log = logging.getLogger(__name__)
+NAMED = {"eq": "eq", "fig": "numref"}  # beginning of a label -> role; others: ref
+
+
+class Frame(SphinxDirective):
+    """A part of the frame of this page; show(frame) gives its nodes."""
+
+    def run(self):
+        book, page = Path(self.env.srcdir), self.env.docname
+        for name in (f"course/{page}.yaml", "_toc.yml", f"{page}.md"):
+            self.env.note_dependency(str(book / name))
+        if page not in course.framed(book):
+            log.warning(
+                "{%s}: there is no %s: write it, or take the directive out",
+                self.name,
+                course.called(book, page),
+                location=self.get_location(),
+            )
+            return []
+        if course.complaints(book, page):  # each is a warning already: complain
+            return []
+        return self.show(course.load(book, page))
+
+    def inline(self, text):
+        """Markdown of one paragraph as nodes."""
+        return self.parse_inline(" ".join(text.split()), lineno=self.lineno)[0]
+
+    def block(self, text):
+        """Markdown as nodes."""
+        box = nodes.Element()
+        self.state.nested_parse(StringList(text.splitlines(), "course"), 0, box)
+        return box.children
+
+    def paragraph(self, text, **kw):
+        return nodes.paragraph("", "", *self.inline(text), **kw)
+
+    def listed(self, texts, kind=nodes.bullet_list):
+        items = [nodes.list_item("", self.paragraph(t)) for t in texts]
+        return kind("", *items)
+
+    def box(self, title, kind, *kids):
+        """A box as those of MyST, with an id to lead to."""
+        head = nodes.title("", "", *self.inline(title))
+        return nodes.admonition("", head, *kids, classes=["course", kind], ids=[kind])
+
+
+class Opening(Frame):
+    """{opening}: goals, what to read and to know before, how long it takes, letters."""
+
+    def show(self, frame):
+        kids = [
+            self.paragraph("After this page you can"),
+            self.listed(frame["goals"]),
+            raw('<dl class="needs">'),
+            *self.row("Read before", self.before(frame["needs"])),
+            *self.row("Know before", "; ".join(frame["uses"]) or "nothing"),
+            raw(f"<div><dt>Takes</dt><dd>{self.takes(frame)}</dd></div></dl>"),
+        ]
+        return [
+            self.box("On this page", "opening", *kids, *self.letters(frame["letters"]))
+        ]
+
+    def row(self, name, text):
+        words = nodes.inline("", "", *self.inline(text))
+        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
+
+    @staticmethod
+    def before(needs):
+        return ", ".join(f"{{doc}}`/{page}`" for page in needs) or "nothing"
+
+    def takes(self, frame):
+        text = (Path(self.env.srcdir) / f"{self.env.docname}.md").read_text("utf-8")
+        n, read = course.counts(text), course.minutes_of(text, frame)
+        own = "exercise" if n["exercises"] == 1 else "exercises"
+        more = f" and {n['exercises']} {own}" if n["exercises"] else ""
+        return (
+            f"about {read} minute{'s' * (read > 1)} to read, then a "
+            f'<a href="#quiz">quiz</a>{more}'
+        )
+
+    def letters(self, letters):
+        """The folded table of letters."""
+        if not letters:
+            return []
+        rows = [
+            (self.inline(s if "$" in s else f"${s}$"), self.inline(meaning))
+            for s, meaning in letters.items()
+        ]
+        cells = [
+            part
+            for s, meaning in rows
+            for part in (
+                raw('<tr><th scope="row">'),
+                nodes.inline("", "", *s),
+                raw("</th><td>"),
+                nodes.inline("", "", *meaning),
+                raw("</td></tr>"),
+            )
+        ]
+        return [
+            raw(
+                '<details class="letters"><summary>Letters on this page</summary>'
+                '<table class="plain"><tbody>'
+            ),
+            *cells,
+            raw("</tbody></table></details>"),
+        ]
+
+
+class Takeaways(Frame):
+    """{takeaways}: five sentences."""
+
+    def show(self, frame):
+        found = self.listed(frame["takeaways"], nodes.enumerated_list)
+        return [self.box("To take away", "takeaways", found)]
+
+
+class Quiz(Frame):
+    """{quiz}: five questions. Without JavaScript the answers with their reasons are
+    folded below each; quiz.js shows the reason of an answer when it is chosen.
+    """
+
+    def show(self, frame):
+        n = len(frame["quiz"])
+        asked = [
+            part
+            for i, question in enumerate(frame["quiz"], 1)
+            for part in self.question(i, n, question)
+        ]
+        last = raw('<p class="score" aria-live="polite"></p>')
+        return [self.box("Quiz", "quiz", *asked, last)]
+
+    def question(self, i, n, question):
+        shown, name = course.order(question), f"quiz-{i}"
+        return [
+            raw(
+                f'<fieldset aria-labelledby="{name}-n {name}-ask"><legend id="{name}-n">'
+                f'Question {i} of {n}</legend><div class="ask" id="{name}-ask">'
+            ),
+            *self.block(question["ask"]),
+            raw('</div><div class="choices">'),
+            *(part for k, a in enumerate(shown) for part in self.choice(name, k, a)),
+            raw('</div><details class="reasons"><summary>Answers</summary><ul>'),
+            *(part for a in shown for part in self.reason(a, question.get("see"))),
+            raw(
+                '</ul></details><div class="told" aria-live="polite"></div></fieldset>'
+            ),
+        ]
+
+    def choice(self, name, k, answer):
+        says = nodes.inline("", "", *self.inline(answer["says"]))
+        field = f'<input type="radio" name="{name}" value="{k}">'
+        return raw(f"<label>{field}"), says, raw("</label>")
+
+    def reason(self, answer, see):
+        """An answer with what is to be said of it."""
+        right = answer.get("right", False)
+        says = nodes.inline("", "", *self.inline(answer["says"]), classes=["says"])
+        because = self.inline(answer["because"])
+        if see:
+            role = NAMED.get(see.partition("-")[0], "ref")
+            because += self.inline(f" See {{{role}}}`{see}`.")
+        verdict = ("✓", "Right", "right") if right else ("✗", "Not this one", "wrong")
+        sign, word, kind = verdict
+        return (
+            raw(
+                f'<li class="{kind}"><strong class="verdict"><span aria-hidden="true">'
+                f"{sign}</span> {word}.</strong> "
+            ),
+            says,
+            raw(" "),
+            nodes.inline("", "", *because, classes=["because"]),
+            raw("</li>"),
+        )
+
+
+class Credit(Frame):
+    """{credit}: who had the ideas, and what to read next with a reason for each."""
+
+    def show(self, frame):
+        reading = [f"{{cite:t}}`{r['key']}`. {r['why']}" for r in frame["reading"]]
+        return [
+            self.box(
+                "Where this comes from",
+                "credit",
+                *self.block(frame["credit"]),
+                nodes.paragraph("", "", nodes.strong("", "To read")),
+                self.listed(reading),
+            )
+        ]
+
+
+class Onward(Frame):
+    """{onward}: a link to the next chapter."""
+
+    def show(self, frame):
+        page = course.onward(Path(self.env.srcdir), self.env.docname)
+        text = f"Next: {{doc}}`/{page}`" if page else "This was the last chapter."
+        return [self.paragraph(text, classes=["onward"])]
+
+
+def complain(app, env, docnames):
+    """A warning for everything that is wrong with the frames of the book's pages."""
+    book = Path(app.srcdir)
+    strangers = course.framed(book) - {p.stem for p in book.glob("*.md")}
+    for page in sorted(course.framed(book) & {*env.found_docs} | strangers):
+        for told in course.complaints(book, page):
+            log.warning("%s", told)
+
+
+def setup(app):
+    for directive in (Opening, Takeaways, Quiz, Credit, Onward):
+        app.add_directive(directive.__name__.lower(), directive)
+    app.connect("env-before-read-docs", complain)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
