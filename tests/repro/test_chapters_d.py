@@ -5,6 +5,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from where import ROOT
@@ -62,3 +63,31 @@ def test_a_gap_and_not_a_loss_decides():
 def test_equal_gaps_leave_any_weights_alone():
     a = tensor([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     assert torch.allclose(FAA().moved(a, tensor([0.3] * 4), 0.5), a)
+
+
+# deploy
+
+
+@pytest.mark.parametrize("x", [-1e6, 0.0, 2.5, 10.0, 1e6])
+def test_what_one_liar_of_five_can_do(x):
+    ruled = python_of("deploy")["ruled"]
+    assert ruled("mean", 1, 2, 3, 4, x) == pytest.approx(2 + x / 5)
+    assert 2 <= ruled("median", 1, 2, 3, 4, x) <= 3
+    assert 2 <= ruled("trimmed", 1, 2, 3, 4, x) <= 3
+
+
+def test_what_two_liars_of_five_can_do_and_what_a_rule_makes_of_a_minority():
+    ruled = python_of("deploy")["ruled"]
+    assert ruled("median", 1, 2, 3, -1e6, -1e6) == 1
+    assert ruled("median", 1, 2, 3, 1e6, 1e6) == 3
+    assert ruled("trimmed", 1, 2, 3, 1e6, 1e6) == pytest.approx((5 + 1e6) / 3)
+    said = [ruled(k, 0, 0, 0, 10, 10) for k in ("mean", "median", "trimmed")]
+    assert said == pytest.approx([4, 0, 10 / 3])
+
+
+def test_bytes_of_a_million_clients():
+    """Numbers of the first exercise, from the table of all messages."""
+    sent = pd.read_csv(ROOT / "results/traffic.csv").query("method == 'FedGA'")
+    both = sent[sent.way.isin(["down", "up"])]
+    assert (both.bytes * both.messages).sum() == 19_288
+    assert 2 * 4 * 11.2e6 == pytest.approx(90e6, rel=0.01)
