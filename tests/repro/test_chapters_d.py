@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from test_chapters import left_of
 from where import ROOT
 
 from fedlib.methods.domains.faa import FAA
@@ -91,3 +92,67 @@ def test_bytes_of_a_million_clients():
     both = sent[sent.way.isin(["down", "up"])]
     assert (both.bytes * both.messages).sum() == 19_288
     assert 2 * 4 * 11.2e6 == pytest.approx(90e6, rel=0.01)
+
+
+# prompts
+
+
+def floor(*sizes):
+    """The smallest published loss of a batch with so many images of each class."""
+    return sum(n * math.log(n) for n in sizes) / sum(sizes)
+
+
+def test_the_floor_of_two_classes():
+    floors = [floor(m, 8 - m) for m in range(1, 8)]
+    assert np.argmin(floors) == 3 and floors[3] == pytest.approx(math.log(4))
+    assert floor(8) == pytest.approx(math.log(8)) and floor(8) > max(floors)
+    assert floor(*[8] * 4) - floor(*[4] * 4) == pytest.approx(math.log(2))
+    # perfect features reach it, and no less
+    y = torch.tensor([0] * 3 + [1] * 5)
+    S = 1000 * (y[:, None] == y).double()
+    published = torch.nn.functional.cross_entropy(S, torch.arange(8))
+    assert float(published) == pytest.approx(floor(3, 5))
+
+
+def test_the_best_of_three_images_is_pushed_away():
+    S = tensor([2.0, 1.0, 0.0]).requires_grad_()
+    (-S.log_softmax(0).sum()).backward()
+    assert torch.allclose(
+        S.detach().softmax(0), tensor([0.665, 0.245, 0.090]), atol=5e-4
+    )
+    assert torch.allclose(S.grad, tensor([0.996, -0.266, -0.730]), atol=1e-3)
+
+
+def test_a_prompt_for_each_class_beside_an_adapter():
+    d, classes = 768, 50
+    assert classes * 16 * d == 614_400 and 2 * d**2 + 2 * d == 1_181_184
+    assert (2 * 512**2 + 2 * 512) / (16 * 512) == pytest.approx(64, rel=0.01)
+
+
+# FFT-GP
+
+
+def share(eta, c, alpha):
+    """What a meta step leaves of w on c w^2 / 2, by the page's formula."""
+    return 1 - eta * c * (2 - alpha * c)
+
+
+def test_how_far_to_look_ahead():
+    for eta, alpha in ((0.1, 0.1), (0.08, 0.075)):
+        assert share(eta, 10, alpha) == pytest.approx(0, abs=1e-12)
+    for alpha, limit in ((0, 1), (1 / 20, 4 / 3), (1 / 10, 2)):
+        assert share(limit / 10, 10, alpha) == pytest.approx(-1)
+    assert share(0.1, 1, 0.01) == pytest.approx(0.801)
+    assert left_of(1.0, 10, "mldg", 0.08, 0.075) == pytest.approx(0, abs=1e-9)
+
+
+def test_two_curvatures_at_once():
+    etas = np.linspace(0, 0.3, 30_001)
+    meta = np.maximum(abs(share(etas, 1, 0.1)), abs(share(etas, 10, 0.1)))
+    plain = np.maximum(abs(1 - etas), abs(1 - 10 * etas))
+    assert etas[meta.argmin()] == pytest.approx(0.168, abs=5e-4)
+    assert meta.min() == pytest.approx(0.681, abs=5e-4)
+    assert etas[plain.argmin()] == pytest.approx(2 / 11, abs=1e-4)
+    assert plain.min() == pytest.approx(0.818, abs=5e-4)
+    twice = plain.min() ** 2  # two plain steps
+    assert twice == pytest.approx(0.669, abs=5e-4) and twice < meta.min()
