@@ -71,7 +71,7 @@ def test_a_limit_that_is_too_low_for_the_clients_is_refused(limits):
 
 
 def test_the_book_says_the_same_numbers():
-    page = (ROOT / "book/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "book/operate.md").read_text(encoding="utf-8")
     for text in (
         f"{gate.CLIENT} of each client, and {gate.SPARE} of strangers",
         f"those of all clients and {gate.SPARE // 2}",
