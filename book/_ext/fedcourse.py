@@ -63,6 +63,11 @@ class Frame(SphinxDirective):
         items = [nodes.list_item("", self.paragraph(t)) for t in texts]
         return kind("", *items)
 
+    def row(self, name, text):
+        """A line of a list of names and what belongs to them."""
+        words = nodes.inline("", "", *self.inline(text))
+        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
+
     def box(self, title, kind, *kids):
         """A box as those of MyST, with an id to lead to."""
         head = nodes.title("", "", *self.inline(title))
@@ -84,10 +89,6 @@ class Opening(Frame):
         return [
             self.box("On this page", "opening", *kids, *self.letters(frame["letters"]))
         ]
-
-    def row(self, name, text):
-        words = nodes.inline("", "", *self.inline(text))
-        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
 
     @staticmethod
     def before(needs):
