@@ -246,13 +246,13 @@ class Plan(Frame):
         for page in week["pages"]:
             self.env.note_dependency(str(book / f"{page}.md"))
             self.env.note_dependency(str(book / f"course/{page}.yaml"))
-        pages = " and ".join(f"{{doc}}`/{page}`" for page in week["pages"])
+        pages = ", ".join(f"{{doc}}`/{page}`" for page in week["pages"])
         total = sum(course.minutes(book, page) for page in week["pages"])
         lab = f"{{doc}}`/notebooks/labs/{week['lab']}`"
         parts = {
             "Read": f"{pages}; about {total} minutes",
             "In class": lab,
-            "Hand in": f"{{ref}}`ex-{week['class']}-class`",
+            "Hand in": f"{{ref}}`ex-{week['class']}-class` of {{doc}}`/{week['class']}`",
             "Project": week["project"],
         }
         rows = [row for name, text in parts.items() for row in self.row(name, text)]
