@@ -248,11 +248,11 @@ class Plan(Frame):
             self.env.note_dependency(str(book / f"course/{page}.yaml"))
         pages = ", ".join(f"{{doc}}`/{page}`" for page in week["pages"])
         total = sum(course.minutes(book, page) for page in week["pages"])
-        lab = f"{{doc}}`/notebooks/labs/{week['lab']}`"
+        lab, own = f"{{doc}}`/notebooks/labs/{week['lab']}`", week["class"]
         parts = {
             "Read": f"{pages}; about {total} minutes",
             "In class": lab,
-            "Hand in": f"{{ref}}`ex-{week['class']}-class` of {{doc}}`/{week['class']}`",
+            "Hand in": f"{{ref}}`ex-{own}-class` of {{doc}}`/{own}`",
             "Project": week["project"],
         }
         rows = [row for name, text in parts.items() for row in self.row(name, text)]
