@@ -63,6 +63,11 @@ class Frame(SphinxDirective):
         items = [nodes.list_item("", self.paragraph(t)) for t in texts]
         return kind("", *items)
 
+    def row(self, name, text):
+        """A line of a list of names and what belongs to them."""
+        words = nodes.inline("", "", *self.inline(text))
+        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
+
     def box(self, title, kind, *kids):
         """A box as those of MyST, with an id to lead to."""
         head = nodes.title("", "", *self.inline(title))
@@ -84,10 +89,6 @@ class Opening(Frame):
         return [
             self.box("On this page", "opening", *kids, *self.letters(frame["letters"]))
         ]
-
-    def row(self, name, text):
-        words = nodes.inline("", "", *self.inline(text))
-        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
 
     @staticmethod
     def before(needs):
@@ -245,13 +246,13 @@ class Plan(Frame):
         for page in week["pages"]:
             self.env.note_dependency(str(book / f"{page}.md"))
             self.env.note_dependency(str(book / f"course/{page}.yaml"))
-        pages = " and ".join(f"{{doc}}`/{page}`" for page in week["pages"])
+        pages = ", ".join(f"{{doc}}`/{page}`" for page in week["pages"])
         total = sum(course.minutes(book, page) for page in week["pages"])
-        lab = f"{{doc}}`/notebooks/labs/{week['lab']}`"
+        lab, own = f"{{doc}}`/notebooks/labs/{week['lab']}`", week["class"]
         parts = {
             "Read": f"{pages}; about {total} minutes",
             "In class": lab,
-            "Hand in": f"{{ref}}`ex-{week['class']}-class`",
+            "Hand in": f"{{ref}}`ex-{own}-class` of {{doc}}`/{own}`",
             "Project": week["project"],
         }
         rows = [row for name, text in parts.items() for row in self.row(name, text)]

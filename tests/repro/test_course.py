@@ -86,7 +86,9 @@ def small(root, frames, contents=None):
     book = root / "book"
     (book / "course").mkdir(parents=True)
     for page, frame in frames.items():
-        text = frame if isinstance(frame, str) else yaml.safe_dump(frame, sort_keys=False)
+        text = (
+            frame if isinstance(frame, str) else yaml.safe_dump(frame, sort_keys=False)
+        )
         (book / f"course/{page}.yaml").write_text(text)
         (book / f"{page}.md").write_text(PAGE.format(title=page, words=WORDS))
     chapters = [{"file": page} for page in contents or frames]
