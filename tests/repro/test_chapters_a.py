@@ -129,15 +129,19 @@ def test_each_pair_rests_elsewhere_and_not_around_three():
     assert np.allclose([WISH[s].mean() for s in PAIRS], [1, 5, 6])  # Uniform
 
 
-@pytest.mark.parametrize("lr", [0.5, 0.1])
-def test_two_of_three_gather_around_another_point_with_any_step(lr):
-    rounds = 2000
+@pytest.mark.parametrize("lr, rounds", [(0.5, 60), (0.1, 240)])
+def test_pairs_in_turns_gather_around_another_point_with_any_step(lr, rounds):
     m = Watched(three_clients(), lr=lr)
-    at = run(m, rounds=rounds, cohort=2, every=rounds).logs["at"][100:, 0]
+    turns = run(m, rounds=rounds, every=rounds, cohort=lambda t: PAIRS[t % 3])
+    assert np.isclose(turns.logs["at"][-3:].mean(), 89 / 28)
+
+
+def test_pairs_by_chance_gather_around_another_point():
+    m = Watched(three_clients(), lr=0.5)
+    at = run(m, rounds=500, cohort=2, every=500).logs["at"][20:, 0]
     spread = np.std([1.25, 4, 30 / 7])
-    assert abs(at.mean() - 89 / 28) < 4 * spread / np.sqrt(len(at))
-    assert at.mean() - 3 > 0.05
-    assert np.isclose(at.std(), spread * np.sqrt(lr / (2 - lr)), rtol=0.15)
+    assert abs(at.mean() - 89 / 28) < 2 * spread / np.sqrt(len(at)) < 89 / 28 - 3
+    assert np.isclose(at.std(), spread * np.sqrt(1 / 3), rtol=0.15)
 
 
 def test_one_of_three_forgets_the_rows():
