@@ -10,7 +10,7 @@ from where import ROOT
 LINES = 15  # of code in a cell; blank lines and comments are free
 TEACH = """
 add_your_method bring_your_own clients_differ conflict deploy domains drift engine equfl fisher flat
-groups keeping_close measuring_fairness one_round own_model personalise privacy prompts query
+groups keeping_close measuring_fairness one_round own_model personalise play play_more privacy prompts query
 which_number
 """.split()
 FEDGA = "alpha grid images readings synthetic theory".split()
