@@ -68,7 +68,7 @@
       X = scale([0, 1], [10, W - 10]);
       let low = crowd(0, 22, v, W);
       low = crowd(1, low + 40, v, W);
-      axis(v, X, [0, 0.25, 0.5, 0.75, 1], { at: low + 14, text: w => fmt(w), label: "score (filled: the label is yes)" });
+      axis(v, X, [0.25, 0.5, 0.75], { at: low + 14, text: w => fmt(w), label: "score (filled: the label is yes)" });
       // gaps as bars
       const top = low + 66, left = Math.min(150, W * 0.38), B = scale([0, 1], [left, W - 44]), worst = Math.max(...Object.values(m.gaps));
       Object.entries(m.gaps).forEach(([name, gap], i) => {
