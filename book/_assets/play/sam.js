@@ -29,11 +29,11 @@
     const table = ui.table(["", "SGD", "SAM"]), note = ui.line();
 
     return () => {
-      const { g, W, H } = view.clear(), base = H - 58, Y = scale([0, 5], [base, 18]), seen = w => w >= LOW && w <= HIGH && F(w) <= 5.4;
+      const { g, W, H } = view.clear(), base = H - 58, Y = scale([0, 5], [base, 30]), seen = w => w >= LOW && w <= HIGH && F(w) <= 5.4;
       X = scale([LOW, HIGH], [34, W - 12]);
       axis(g, Y, [0, 1, 2, 3, 4, 5], { at: 30, side: "left", text: x => fmt(x, 0), grid: W - 44 });
       axis(g, X, [-1, 0, 1, 2, 3, 4, 5], { at: base, text: x => fmt(x, 0) });
-      add(g, "text", { x: 38, y: 14 }, "loss");
+      add(g, "text", { x: 4, y: 14 }, "loss");
       add(g, "text", { x: W - 12, y: base - 8, "text-anchor": "end" }, "weight w");
       const curve = Array.from({ length: 321 }, (_, k) => LOW + (k / 320) * (HIGH - LOW)).filter(w => F(w) <= 5.4);
       path(g, curve.map(w => [X(w), Y(F(w))]), { stroke: "ink", "stroke-width": 1.8 });

@@ -75,7 +75,7 @@
         [area, dot].forEach(n => { n.setAttribute("cx", x); n.setAttribute("cy", y); });
         node.setAttribute("aria-valuenow", v.c[i][0]);
         node.setAttribute("aria-valuetext", `at ${fmt(v.c[i][0])}, ${fmt(v.c[i][1])}`);
-        add(g, "text", { x: clamp(x, 34, W - 34), y: clamp(y + (y > H / 2 ? -16 : 26), 14, H - 4), "text-anchor": "middle", class: "halo strong" }, `domain ${i + 1}`);
+        add(g, "text", { x: clamp(x, 34, W - 34), y: clamp(y + (y > H / 2 ? 28 : -16), 14, H - 4), "text-anchor": "middle", class: "halo strong" }, `domain ${i + 1}`);
       });
       const line = (name, a) => { const G = gaps(a, v.c); return [name, ...G.map(u => fmt(u, 3)), fmt(variance(G), 4)]; };
       table([...Object.entries(sets).map(([n, a]) => line(n, a)), line("your weights", v.a)]);
