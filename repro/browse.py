@@ -52,9 +52,11 @@ SETTLED = """async () => {
 SIDEWAYS = """() => {
   const root = document.scrollingElement, width = root.clientWidth
   if (root.scrollWidth <= width + 1) return null
+  const drawer = e => getComputedStyle(e).position === "fixed"
   const held = e => {
+    if (drawer(e)) return true
     for (e = e.parentElement; e && e !== document.body; e = e.parentElement)
-      if (getComputedStyle(e).overflowX !== "visible") return true
+      if (getComputedStyle(e).overflowX !== "visible" || drawer(e)) return true
   }
   const wide = [...document.querySelectorAll("body *")].find(e =>
     e.getBoundingClientRect().right + scrollX > width + 1 && !held(e))
