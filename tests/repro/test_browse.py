@@ -10,7 +10,10 @@ FINE = """<!doctype html><html lang="en"><head><title>Fine</title>
 
 # what a page has beside a fine one, and the words that complain about it
 DEFECTS = {
-    "error": ("<script>nowhere()</script>", "a script complains: nowhere is not"),
+    "error": (
+        "<script>nowhere()</script>",
+        "a script complains: ReferenceError: nowhere is not",
+    ),
     "console": ("<script>console.error('lost')</script>", "a script complains: lost"),
     "remote": (
         '<img alt="a" src="https://example.org/a.png">',
@@ -21,6 +24,7 @@ DEFECTS = {
         '<p id="broad" style="width: 500px">wide</p>',
         "px wide on a screen of 390: <p#broad>",
     ),
+    "word": (f"<p>{'x' * 80}</p>", "px wide on a screen of 390: a long word"),
     "alt": ('<img src="dot.svg">', "image-alt (critical, light)"),
     "button": ("<button></button>", "button-name (critical, light)"),
     "contrast": (
@@ -81,6 +85,11 @@ def test_exceptions_hold_for_their_rule_and_place_alone(monkeypatch, tmp_path):
     if lack := browse.lacking():
         pytest.skip(lack)
     theirs = '<button class="theirs"></button>'
+    (known,) = browse.THEIRS
+    script = tmp_path / known
+    script.parent.mkdir(parents=True)
+    script.write_text("nowhere()")
+    theirs += f'<script src="{known}"></script>'
     (tmp_path / "a.html").write_text(FINE.format(theirs))
     (tmp_path / "b.html").write_text(FINE.format(theirs + "<button></button>"))
     excepted = browse.Excepted("button-name", r"\btheirs\b", "the theme's")
