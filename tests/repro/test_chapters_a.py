@@ -15,10 +15,11 @@ from toys import quadratic, serve
 from where import ROOT
 
 from fedlib.core.engine import run
+from fedlib.data.synthetic import synthetic
 from fedlib.methods import FedAvg
 from fedlib.methods.make import make
 
-PAGES = ["one_round"]
+PAGES = ["one_round", "clients_differ"]
 
 
 def page(name):
@@ -200,3 +201,73 @@ def test_the_quiz_of_one_round():
     )
     assert float(out["w"]["w"]) == 6.5
     assert 8 - (8 - 4) / 0.5 == 0  # what the server computes of Ada
+
+
+# clients differ
+
+
+def teachers(clients, rows):
+    """The teachers (W, b) of Synthetic(0, 0) and its inputs, drawn as the page says."""
+    rng = np.random.RandomState(0)
+    rng.normal(0, 0, 2 * clients)  # all u_k and B_k
+    v = rng.normal(0, 1, (clients, 60))
+    spread, found = np.arange(1, 61) ** -0.6, []
+    for k in range(clients):
+        W, b = rng.normal(0, 1, (60, 10)), rng.normal(0, 1, 10)
+        found.append((W, b, v[k] + spread * rng.standard_normal((rows, 60))))
+    return found
+
+
+def test_the_first_number_of_synthetic_changes_no_label():
+    sizes = [100] * 10
+    a, b = synthetic(0, 0.5, sizes), synthetic(1, 0.5, sizes)
+    assert torch.equal(a.x, b.x) and torch.equal(a.y, b.y)
+    assert not torch.equal(a.x, synthetic(0, 1, sizes).x)
+
+
+def test_teachers_of_synthetic_zero_agree_as_chance_would():
+    drawn, pool = teachers(30, 100), synthetic(0, 0, [100] * 30)
+    assert np.allclose(np.concatenate([x for *_, x in drawn]), pool.x, atol=1e-5)
+    y = pool.y.numpy().reshape(30, 100)
+    agree = [
+        ((x @ W + b).argmax(1) == y[k]).mean()
+        for k, (*_, x) in enumerate(drawn)
+        for j, (W, b, _) in enumerate(drawn)
+        if j != k
+    ]
+    assert abs(np.mean(agree) - 0.1) < 0.01
+    own = [((x @ W + b).argmax(1) == y[k]).all() for k, (W, b, x) in enumerate(drawn)]
+    assert all(own)
+
+
+@pytest.mark.parametrize("T, at", [(1, 3), (2, 30 / 11), (3, 2.52), (1000, 2)])
+def test_where_two_clients_on_a_line_rest(T, at):
+    share = 1 - (1 - np.array([1, 3]) / 4) ** T
+    assert np.isclose(share @ [0, 4] / share.sum(), at)
+
+
+def test_a_pull_in_the_limit():
+    for mu, at in ((0, 2), (1, 2.4), (3, 8 / 3), (1e9, 3)):
+        share = np.array([1, 3]) / (np.array([1, 3]) + mu)
+        assert np.isclose(share @ [0, 4] / share.sum(), at)
+
+
+def test_steps_divided_by_their_number_balance_the_pulls():
+    c, b, T, eta = np.array([1, 3]), np.array([0, 4]), np.array([1, 5]), 1e-4
+    share = 1 - (1 - eta * c) ** T
+    assert np.isclose(share / T @ b / (share / T).sum(), 3, atol=1e-3)
+    assert abs(share @ b / share.sum() - 3) > 0.5
+
+
+@pytest.mark.parametrize("T, mu", [(1, 0.0), (7, 0.0), (7, 2.0)])
+def test_clients_that_answer_in_opposite_ways(T, mu):
+    m = make("FedProx", quadratic([[1], [-1]]), mu=mu, lr=0.3, epochs=T)
+    end = float(run(m, rounds=40, every=40).state["server"]["w"]["w"])
+    assert np.isclose(end, 0, atol=1e-6)
+    assert (1 - 0) ** 2 / 2 == (-1 - 0) ** 2 / 2 == 0.5
+
+
+def test_the_snippet_of_the_microscope_runs():
+    assert snippet("clients_differ", "microscope=True")["record"].logs[
+        "drift"
+    ].shape == (5, 5)
