@@ -16,10 +16,11 @@ from where import ROOT
 
 from fedlib.core.engine import run
 from fedlib.data.synthetic import synthetic
+from fedlib.measures import metrics
 from fedlib.methods import FedAvg
 from fedlib.methods.make import make
 
-PAGES = ["one_round", "clients_differ"]
+PAGES = ["one_round", "clients_differ", "measuring_fairness"]
 
 
 def page(name):
@@ -271,3 +272,50 @@ def test_the_snippet_of_the_microscope_runs():
     assert snippet("clients_differ", "microscope=True")["record"].logs[
         "drift"
     ].shape == (5, 5)
+
+
+# measuring fairness
+
+
+def test_averaging_seeds_first_is_more_equal_on_average_not_than_every_run():
+    runs = np.array([[0.5] * 4, [0.2, 0.4, 0.6, 0.8]])
+    each, averaged = metrics.gini(runs), metrics.gini(runs.mean(0))
+    assert np.allclose(each, [0, 1 / 3]) and np.isclose(averaged, 1 / 6)
+    assert averaged > each.min()
+    for runs in np.random.default_rng(0).uniform(size=(200, 3, 5)):
+        same_mean = runs / runs.mean(1, keepdims=True)
+        assert metrics.gini(same_mean.mean(0)) <= metrics.gini(same_mean).mean() + 1e-12
+        weights = runs.mean(1) / runs.mean()
+        allowed = (weights * metrics.gini(runs)).mean()
+        assert metrics.gini(runs.mean(0)) <= allowed + 1e-12
+
+
+def test_the_lorenz_curve_of_four_clients():
+    a = np.array([0.2, 0.4, 0.6, 0.8])
+    held = np.append(0, a.cumsum() / a.sum())
+    assert np.allclose(held, [0, 0.1, 0.3, 0.6, 1])
+    area = np.trapezoid(np.linspace(0, 1, 5) - held, dx=1 / 4)
+    assert np.isclose(area, 1 / 8) and np.isclose(2 * area * 4 / 3, metrics.gini(a))
+
+
+def test_levelling_down_pleases_every_measure_of_equality():
+    before, after = np.array([0.9, 0.6]), np.array([0.6, 0.6])
+    assert metrics.gini(after) == metrics.std_acc(after) == 0 < metrics.gini(before)
+    assert metrics.jain(after) == 1 > metrics.jain(before)
+    assert (after <= before).all()
+    assert np.isclose(metrics.gini(np.array([0, 0.8])), 1)
+
+
+def test_four_models_for_a_class():
+    alone = np.array([0.8, 0.75, 0.3])
+    models = np.array([[0.9, 0.7, 0.5], [0.7, 0.7, 0.6], [0.5] * 3, [0.85, 0.8, 0.5]])
+    assert np.allclose(metrics.mean_acc(models), [0.7, 0.667, 0.5, 0.717], atol=5e-4)
+    assert np.allclose(metrics.gini(models), [0.190, 0.050, 0, 0.163], atol=5e-4)
+    assert models.min(1).tolist() == [0.5, 0.6, 0.5, 0.5]
+    assert (models > alone).sum(1).tolist() == [2, 1, 1, 3]
+    worse = (models <= models[0]).all(1) & (models < models[0]).any(1)
+    assert worse.tolist() == [False, False, True, False]
+
+
+def test_the_snippet_of_a_measure_runs():
+    assert snippet("measuring_fairness", "selection.select")["record"].rounds[-1] == 5
