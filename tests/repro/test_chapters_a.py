@@ -20,7 +20,7 @@ from fedlib.measures import metrics
 from fedlib.methods import FedAvg
 from fedlib.methods.make import make
 
-PAGES = ["one_round", "clients_differ", "measuring_fairness"]
+PAGES = ["one_round", "clients_differ", "drift", "measuring_fairness"]
 
 
 def page(name):
@@ -319,3 +319,32 @@ def test_four_models_for_a_class():
 
 def test_the_snippet_of_a_measure_runs():
     assert snippet("measuring_fairness", "selection.select")["record"].rounds[-1] == 5
+
+
+# drift
+
+
+def test_an_old_control_variate_moves_a_client_away():
+    c, b, eta = np.array([1.0, 3.0]), np.array([0.0, 4.0]), 1 / 4
+
+    def ends(own):
+        v = np.array([3.0, 3.0])
+        for _ in range(2):
+            v = v - eta * (c * (v - b) + own.mean() - own)
+        return v
+
+    now = c * (3 - b)
+    assert now.tolist() == [3, -3] and now.mean() == 0
+    assert np.allclose(ends(now), 3)
+    old = np.array([now[0], c[1] * (2 - 4)])
+    assert old.tolist() == [3, -6] and old.mean() == -1.5
+    assert ends(old).tolist() == [3.65625, 2.53125] and ends(old).mean() == 3.09375
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_momentum_at_the_server_rests_where_fedavg_does(T):
+    def end(name, **kw):
+        m = make(name, quadratic([[0], [4]], [1, 3]), lr=0.2, epochs=T, **kw)
+        return float(run(m, rounds=150, every=150).state["server"]["w"]["w"])
+
+    assert np.isclose(end("FedAvg"), 3) and np.isclose(end("FedAvgM", beta=0.5), 3)
