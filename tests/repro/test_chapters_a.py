@@ -17,10 +17,10 @@ from where import ROOT
 from fedlib.core.engine import run
 from fedlib.data.synthetic import synthetic
 from fedlib.measures import metrics
-from fedlib.methods import FedAvg
+from fedlib.methods import METHODS, FedAvg
 from fedlib.methods.make import make
 
-PAGES = ["one_round", "clients_differ", "drift", "measuring_fairness"]
+PAGES = ["one_round", "clients_differ", "drift", "measuring_fairness", "fedga"]
 
 
 def page(name):
@@ -348,3 +348,32 @@ def test_momentum_at_the_server_rests_where_fedavg_does(T):
         return float(run(m, rounds=150, every=150).state["server"]["w"]["w"])
 
     assert np.isclose(end("FedAvg"), 3) and np.isclose(end("FedAvgM", beta=0.5), 3)
+
+
+# fedga
+
+
+def average(reported, alpha=4.0):
+    p = METHODS["FedGA"](alpha=alpha).fair(tensor(reported))
+    return float(p @ tensor([0, 1, 3])), p.tolist()
+
+
+def test_a_client_that_reports_less_gains_weight():
+    honest, lied = average([1, 0.5, 0]), average([0, 0.5, 0])
+    assert np.isclose(honest[0], 2) and np.isclose(lied[0], 1.4)
+    assert np.allclose(lied[1], [0.4, 0.2, 0.4])
+    # (b): everybody's best answer to (0, 1, 0), found among many reports
+    grid, best = np.linspace(0, 1, 101), [0, 1, 0]
+    for i, wish in enumerate((0, 1, 3)):
+        off = [abs(average([*best[:i], x, *best[i + 1 :]])[0] - wish) for x in grid]
+        assert np.isclose(off[np.abs(grid - best[i]).argmin()], min(off)) == (i != 1)
+    best = [0, 0, 0]
+    assert np.isclose(average(best)[0], 4 / 3)
+    for i, wish in enumerate((0, 1, 3)):
+        off = [abs(average([*best[:i], x, *best[i + 1 :]])[0] - wish) for x in grid]
+        assert np.argmin(off) == 0
+
+
+def test_a_base_of_a_thousand_gives_the_last_client_half():
+    p = METHODS["FedGA"](alpha=1000.0).fair(tensor([0.9, 0.8, 0.7]))
+    assert abs(float(p[2]) - 0.5) < 0.1
