@@ -20,8 +20,8 @@ from fedlib.plots import inline
 PIECES = {
     "lorenz": "press North and South in turn, and say which one is fairer and by which "
     "measure.",
-    "alpha": "move α from 1 to 10 and find the α from which on the worst-off client is "
-    "no longer client 3.",
+    "alpha": "start at α = 1 and find the α from which on the largest loss is no longer "
+    "that of client 3.",
     "driftline": "raise the local steps T and watch the resting point leave the "
     "minimum; then bring it back, once with η and once with μ.",
     "cohort": "draw 100 rounds with pairs, then halve the step: does the mean move "
@@ -39,15 +39,17 @@ PIECES = {
 
 def markup(name, picture, meta):
     """The HTML of a piece inside its <figure>: the picture `picture` (SVG text), which
-    its script replaces; `meta` is what fedlib.plots.save wrote beside it.
+    its script replaces; `meta` is what fedlib.plots.save wrote beside it, with what
+    the script needs to know in meta["play"].
     """
     shown = inline(picture, f"play-{name}", meta["alt"])
     kind = "frame wide" if meta["width"] > 5.6 else "frame"
+    known = json.dumps(meta.get("play", {})).replace("<", "\\u003c")
     return (
         f'<div class="play" data-play="{esc(name)}"><div class="still">'
         f'<div class="{kind}" style="--natural:{meta["width"] / 4.8:.3f}">{shown}</div>'
         '<noscript><p class="hint">With JavaScript on, this picture can be moved.</p>'
-        "</noscript></div></div>"
+        f'</noscript></div><script type="application/json">{known}</script></div>'
     )
 
 
