@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -19,6 +20,7 @@ from fedlib.data.synthetic import synthetic
 from fedlib.measures import metrics
 from fedlib.methods import METHODS, FedAvg
 from fedlib.methods.make import make
+from repro import judge
 
 PAGES = ["one_round", "clients_differ", "drift", "measuring_fairness", "fedga"]
 
@@ -378,3 +380,29 @@ def test_a_base_of_123_gives_the_last_client_half():
     for base, side in ((122, -1), (124, 1)):
         p = METHODS["FedGA"](alpha=float(base)).fair(tensor([0.9, 0.8, 0.7]))
         assert (float(p[2]) - 0.5) * side > 0
+
+
+# intro
+
+
+def test_the_first_page_prints_the_rule_of_the_ledger():
+    said = page("intro")
+    assert judge.TOLERANCE == {"%": 2.0, "accuracy": 0.02}
+    assert "2 points of accuracy, and for other quantities 5 %" in said
+    for verdict in judge.VERDICTS:
+        assert f"| {{verdict}}`{verdict}` |" in said
+    wide = max(
+        len(x) for c in re.findall(r"```.*?```", said, re.S) for x in c.splitlines()
+    )
+    assert wide <= 80  # no line of code runs over the edge
+
+
+def test_the_table_of_the_first_page_leaves_no_row_of_the_ledger_out():
+    ledger = pd.read_csv(ROOT / "results/ledger.csv", dtype=str, keep_default_na=False)
+    rest = ledger[~ledger.verdict.isin(["setting", "not run"])]
+    asked = re.findall(
+        r'`ledger data=(\S+) tier=(\S+) verdict="([^"]+)"`', page("intro")
+    )
+    of_kind = rest[rest.tier != "exact"].groupby(["data", "tier", "verdict"]).size()
+    assert set(of_kind.index) <= set(asked)
+    assert (of_kind.get(("real", "paper", "match"), 0)) == 0  # "a few places" at most
