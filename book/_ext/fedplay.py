@@ -31,7 +31,7 @@ PIECES = {
     "thresholds": "find two thresholds at which both groups have the same share of "
     "positive decisions, and read what the other two measures say.",
     "leak": "add noise until you cannot read the digit any more; then take the noise "
-    "away, and a batch of eight.",
+    "away, and put eight rows into the batch.",
     "triangle": "push domain 3 down until its angle is obtuse: where does the star go, "
     "and can your weights follow?",
     "sam": "lower the step size to 0.04 and let them step: does SAM still leave the "

@@ -45,7 +45,7 @@
     ui.slider({ label: "weight of domain 1", min: 0, max: 1, step: 0.01, get: () => v.a[0], set: x => { const r = v.a[1] + v.a[2]; const s = r > 1e-9 ? v.a[1] / r : 0.5; v.a = [x, (1 - x) * s, (1 - x) * (1 - s)]; } });
     ui.slider({ label: "domain 2’s part of the rest", min: 0, max: 1, step: 0.01, get: () => { const r = v.a[1] + v.a[2]; return r > 1e-9 ? v.a[1] / r : 0.5; }, set: s => { const r = v.a[1] + v.a[2]; v.a = [v.a[0], r * s, r * (1 - s)]; } });
     const view = ui.picture("A triangle of three domains, whose corners can be dragged; inside, the averages by four sets of weights; yours can be dragged, too.", W => W, 280, 400);
-    ui.legend([["ink", "equal weights", "box"], ["c1", "FedAvg: 30, 20 and 10 rows", "box"], ["c2", "FAA", "dot"], ["c3", "your weights, to drag", "dot"], ["c4", "all gaps equal", "dot"]]);
+    ui.legend([["ink", "equal weights", "box"], ["c1", `FedAvg: ${known.rows.slice(0, -1).join(", ")} and ${known.rows[2]} rows`, "box"], ["c2", "FAA", "dot"], ["c3", "your weights, to drag", "dot"], ["c4", "all gaps equal", "dot"]]);
     ui.reset(begin);
     const table = ui.table(["", "gap 1", "gap 2", "gap 3", "variance"]), note = ui.line();
 
