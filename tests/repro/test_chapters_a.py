@@ -392,7 +392,9 @@ def test_the_first_page_prints_the_rule_of_the_ledger():
     for verdict in judge.VERDICTS:
         assert f"| {{verdict}}`{verdict}` |" in said
     wide = max(
-        len(x) for c in re.findall(r"```.*?```", said, re.S) for x in c.splitlines()
+        len(x)
+        for c in re.findall(r"```(?:python|bash)\n.*?```", said, re.S)
+        for x in c.splitlines()
     )
     assert wide <= 80  # no line of code runs over the edge
 
