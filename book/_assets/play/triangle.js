@@ -78,7 +78,7 @@
     const mine = grip("your average", "c3", 8, () => point(v.a, v.c), p => (v.a = weights(p, v.c) || v.a));
 
     return () => {
-      const { g, W, H } = view.clear(), star = centre(v.c);
+      const { g, W, H } = view.clear(), star = centre(v.c), out = !star || Math.min(...weights(star, v.c)) === 0;
       X = scale([LOW, HIGH], [4, W - 4]);
       Y = scale([LOW, HIGH], [H - 4, 4]);
       add(g, "rect", { x: 4, y: 4, width: W - 8, height: H - 8, rx: 6, fill: "none", stroke: "grid" });
@@ -95,12 +95,12 @@
       corners.forEach((move, i) => {
         const [x, y] = at(v.c[i]);
         move([x, y], `at ${fmt(v.c[i][0])}, ${fmt(v.c[i][1])}`);
-        add(g, "text", { x: clamp(x, 34, W - 34), y: clamp(y + (y > H / 2 ? 28 : -16), 14, H - 4), "text-anchor": "middle", class: "halo strong" }, `domain ${i + 1}`);
+        add(g, "text", { x: clamp(x, 34, W - 34), y: clamp(y + (v.c[i][1] <= mean(v.c.map(c => c[1])) ? 28 : -16), 16, H - 8), "text-anchor": "middle", class: "halo strong" }, `domain ${i + 1}`);
       });
       const line = (name, a) => { const G = gaps(a, v.c); return [name, ...G.map(u => fmt(u, 3)), fmt(variance(G), 4)]; };
       table([...Object.entries(sets).map(([n, a]) => line(n, a)), line("your weights", v.a)]);
       const show = a => a.map(u => fmt(u, 3)).join(", ");
-      note(`FAA's weights: ${show(sets.FAA)}. Yours: ${show(v.a)}.`);
+      note(`FAA's weights: ${show(sets.FAA)}. Yours: ${show(v.a)}.${out ? " No weights make all gaps equal: that point lies outside the triangle." : ""}`);
       ui.say(`variance of the gaps: FedAvg ${fmt(variance(gaps(sets.FedAvg, v.c)), 4)}, FAA ${fmt(variance(gaps(sets.FAA, v.c)), 4)}, yours ${fmt(variance(gaps(v.a, v.c)), 4)}`);
     };
   });
