@@ -21,7 +21,7 @@
   play.piece("lorenz", ui => {
     let a = [...START], Y = scale([0, 1], [1, 0]);
     const all = f => () => (a = a.map(f));
-    const view = ui.picture("Left: one bar per client, to drag. Right: their Lorenz curve.", W => (W < 520 ? 0.62 * W + 290 : 0.5 * W));
+    const view = ui.picture("Left: one bar per client, to drag. Right: their Lorenz curve.", W => (W < 520 ? 310 + Math.min(W - 42, 270) : 0.5 * W));
     const handles = START.map((_, i) => view.handle({
       label: `accuracy of client ${i + 1}`, along: "y", min: 0, max: 1, step: 0.01, r: 7,
       get: () => a[i] ?? 0, set: v => (a[i] = v), scale: () => Y, peers: () => handles.slice(0, a.length).map(h => h.node),

@@ -200,7 +200,7 @@ const play = (() => {
     });
     const ends = [s(ticks[0]), s(ticks[ticks.length - 1])];
     if (label && flat) add(g, "text", { x: (ends[0] + ends[1]) / 2, y: at + 33, "text-anchor": "middle" }, label);
-    if (label && !flat) add(g, "text", { x: 2, y: Math.min(...ends) - 10 }, label);
+    if (label && !flat) add(g, "text", { x: Math.max(2, at - 28), y: Math.min(...ends) - 10 }, label);
   };
   const path = (g, points, props) => add(g, "path", { fill: "none", d: points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`).join(""), ...props });
 
