@@ -38,6 +38,7 @@ OWN = (
     "_static/figures.js",
     "_static/ledger.js",
     "_static/looks.js",
+    "_static/quiz.js",
     "_static/play/*.js",
 )
 

@@ -156,9 +156,11 @@ def plain(text):
     return re.sub(r"\s+", " ", text.replace("\u2212", "-")).strip()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window."""
+    """Chromium without a window; closed with the module, since while Playwright is open
+    its event loop runs and no other can.
+    """
     api = pytest.importorskip("playwright.sync_api")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:

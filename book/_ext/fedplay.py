@@ -39,15 +39,17 @@ PIECES = {
 
 def markup(name, picture, meta):
     """The HTML of a piece inside its <figure>: the picture `picture` (SVG text), which
-    its script replaces; `meta` is what fedlib.plots.save wrote beside it.
+    its script replaces; `meta` is what fedlib.plots.save wrote beside it, with what
+    the script needs to know in meta["play"].
     """
     shown = inline(picture, f"play-{name}", meta["alt"])
     kind = "frame wide" if meta["width"] > 5.6 else "frame"
+    known = json.dumps(meta.get("play", {})).replace("<", "\\u003c")
     return (
         f'<div class="play" data-play="{esc(name)}"><div class="still">'
         f'<div class="{kind}" style="--natural:{meta["width"] / 4.8:.3f}">{shown}</div>'
         '<noscript><p class="hint">With JavaScript on, this picture can be moved.</p>'
-        "</noscript></div></div>"
+        f'</noscript></div><script type="application/json">{known}</script></div>'
     )
 
 

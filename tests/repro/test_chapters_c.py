@@ -1,0 +1,169 @@
+"""What the chapters flat, plgu, groups, equfl and which_number state: toys, quizzes,
+exercises and labs.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib.core.local import SAM
+from fedlib.measures import bias, sharpness
+from fedlib.methods.flat.plgu_lf import PLGULF
+
+
+def tensor(x):
+    return torch.tensor(x, dtype=torch.float64)
+
+
+# flat
+
+
+def sam_step(F, w, eta, rho):
+    g = SAM(rho)(lambda w, b: F(w["w"]))({"w": tensor(w)}, None)["w"]
+    return w - eta * float(g)
+
+
+def test_quiz_of_flat_one_step_of_sam():
+    square = lambda w: w**2
+    assert np.isclose(sam_step(square, 1.0, 0.1, 0.5), 0.7)
+    assert np.isclose(sam_step(square, 1.0, 0.1, 0.0), 0.8)  # plain descent
+    assert np.isclose(1.5 - 0.1 * 2 * 1.5, 1.2)  # stepped from the wrong place
+
+
+@pytest.mark.parametrize("k", [1.2, 12.0, 40.0])
+def test_sam_ends_jumping_to_either_side(k, eta=1 / 24, rho=0.5):
+    w = 1.0
+    for _ in range(1000):
+        w, last = sam_step(lambda w: k * w**2 / 2, w, eta, rho), w
+    a = eta * k * rho / (2 - eta * k)
+    assert np.isclose(abs(w), a) and np.isclose(w, -last)
+
+
+def test_the_worst_place_nearby_is_the_loss_of_the_worst_shifted_client():
+    F = lambda w: np.minimum(6 * w**2, 0.6 * (w - 3.5) ** 2 + 0.9)
+    shifts = np.linspace(-0.3, 0.3, 601)
+    for w in (0.0, 1.1, 3.5):
+        nearby = F(w + np.linspace(-0.3, 0.3, 601)).max()
+        assert np.isclose(nearby, F(w - shifts).max())
+
+
+def test_doubled_weights_before_a_norm_layer_change_the_curvature_alone():
+    x, target = tensor([[1.0, 2.0], [-1.0, 0.5]]), tensor([[0.3, -0.9], [1.0, 0.2]])
+
+    def out(w):
+        z = x @ w["w"].reshape(2, 2)
+        z = z - z.mean(1, keepdim=True)
+        return z / z.norm(dim=1, keepdim=True)
+
+    loss = lambda w: ((out(w) - target) ** 2).sum()
+    once = {"w": tensor([0.4, -0.2, 0.7, 0.1])}
+    twice = {"w": 2 * once["w"]}
+    assert torch.allclose(out(once), out(twice))
+    assert np.isclose(loss(once), loss(twice))
+    one, two = (sharpness.lambda_max(loss, w).value for w in (once, twice))
+    assert np.isclose(two, one / 4, rtol=1e-3)
+    # along a direction that is stretched with the filter nothing changes
+    d = tensor([0.3, 0.1, -0.5, 0.2])
+    a, b = loss({"w": once["w"] + d}), loss({"w": twice["w"] + 2 * d})
+    assert np.isclose(a, b)
+
+
+class TwoLayers(PLGULF):
+    def units(self, w):
+        return [(name,) for name in w]
+
+
+def test_quiz_of_flat_shares_of_the_score():
+    own = {"a": torch.full((16,), 0.8 / 4), "b": torch.full((4,), 0.4 / 2)}
+    shared = {k: torch.zeros_like(v) for k, v in own.items()}
+    distance = TwoLayers(rho=0.1, D=1).movement(own, shared)
+    assert np.allclose(distance / distance.sum(), [1 / 3, 2 / 3])
+    length, number = np.array([0.8, 0.4]), np.array([16, 4])
+    assert np.isclose((length / length.sum())[1], 1 / 3)
+    root = length / np.sqrt(number)
+    assert np.isclose((root / root.sum())[1], 1 / 2)
+
+
+def test_class_exercise_of_flat_the_mean_listens_to_the_steep_client():
+    w = np.linspace(-2, 2, 400_001)
+    one, two, wide = 6 * (w + 1) ** 2, 6 * (w - 1) ** 2, 0.6 * (w - 1) ** 2
+    best = (one + two).argmin()
+    assert np.isclose(w[best], 0, atol=1e-4) and np.isclose(one[best], 6, rtol=1e-3)
+    best = (one + wide).argmin()
+    assert np.isclose(w[best], -9 / 11, atol=1e-4)
+    assert np.isclose(one[best], 24 / 121, rtol=1e-2)
+    assert np.isclose(wide[best], 240 / 121, rtol=1e-2)
+    fair = np.maximum(one, wide).argmin()
+    root = math.sqrt(10)
+    assert np.isclose(w[fair], (1 - root) / (1 + root), atol=1e-4)
+    assert round(one[fair], 2) == 1.39
+    assert round(wide[best] - wide[fair], 2) == 0.60
+    rise = (one[fair] + wide[fair] - one[best] - wide[best]) / 2
+    assert round(rise, 2) == 0.29
+
+
+# groups
+
+
+def test_quiz_of_groups():
+    n = np.array([[[7, 3], [2, 8]], [[12, 3], [1, 4]]])
+    assert np.isclose(bias.EO(n), 0.1) and np.isclose(bias.DP(n), 0.2)
+    rates = n[:, 1, 1] / n[:, 1].sum(1)
+    assert np.allclose(rates, 0.8)  # equal opportunity holds
+    tpr, fpr = 0.9, 0.15
+    of = np.array([[1 - fpr, fpr], [1 - tpr, tpr]])
+    base = np.array([[0.4, 0.6], [0.8, 0.2]])
+    n = base[..., None] * of
+    assert np.isclose(bias.EO(n), 0) and np.isclose(bias.DP(n), 0.3)
+
+
+def test_cal_is_the_largest_distance_of_a_true_positive_rate_from_the_overall_one():
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        n = draw.integers(1, 30, (3, 2, 2))
+        rate = n[:, 1, 1] / n[:, 1].sum(1)
+        overall = n[:, 1, 1].sum() / n[:, 1].sum()
+        assert np.isclose(bias.CAL(n), abs(rate - overall).max())
+        # it is an equal-opportunity gap, whoever is told yes wrongly
+        gap = rate.max() - rate.min()
+        assert gap / 2 - 1e-12 <= bias.CAL(n) <= gap + 1e-12
+        other = n.copy()
+        other[:, 0] = other[:, 0, ::-1]
+        assert np.isclose(bias.CAL(other), bias.CAL(n))
+        # predictive parity conditions on the answer
+        yes = n[:, 1, 1] / n[:, :, 1].sum(1)
+        of_all = n[:, 1, 1].sum() / n[:, :, 1].sum()
+        assert np.isclose(bias.CAL_ppv(n), abs(yes - of_all).max())
+
+
+def test_a_calibrated_model_need_not_have_predictive_parity():
+    """Two probabilities, each right as often as it says, in both groups."""
+    p = np.array([0.6, 0.9])
+    people = np.array([[10, 40], [40, 10]])  # by group and probability
+    assert (p > 0.5).all()  # all are told yes
+    right = (people * p).sum(1) / people.sum(1)
+    assert np.allclose(right, [0.84, 0.66])
+
+
+def three_districts(found_in_C):
+    return np.array(
+        [
+            [[48, 12], [10, 30]],
+            [[64, 16], [5, 15]],
+            [[56, 14], [30 - found_in_C, found_in_C]],
+        ]
+    )
+
+
+def test_class_exercise_of_groups_three_districts():
+    n = three_districts(15)
+    assert (n.sum((1, 2)) == 100).all()
+    assert np.isclose(bias.EO(n), 0.25) and np.isclose(bias.DP(n), 0.13)
+    assert np.isclose(bias.CAL(n), 1 / 6) and round(bias.CAL_ppv(n), 3) == 0.126
+    more = next(k for k in range(16) if bias.EO(three_districts(15 + k)) <= 0.1)
+    assert more == 5
+    n = three_districts(20)
+    assert np.isclose(bias.EO(n), 1 / 12) and np.isclose(bias.DP(n), 0.11)
+    assert round(bias.CAL(n), 3) == 0.056 and round(bias.CAL_ppv(n), 3) == 0.123
