@@ -20,8 +20,8 @@ from fedlib.plots import inline
 PIECES = {
     "lorenz": "press North and South in turn, and say which one is fairer and by which "
     "measure.",
-    "alpha": "start at α = 1 and find the α from which on the largest loss is no longer "
-    "that of client 3.",
+    "alpha": "start at α = 1 and find the α from which on the largest loss is no "
+    "longer that of client 3.",
     "driftline": "raise the local steps T and watch the resting point leave the "
     "minimum; then bring it back, once with η and once with μ.",
     "cohort": "draw 1,000 rounds with pairs, then halve the step and draw them again: "
