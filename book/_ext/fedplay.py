@@ -30,10 +30,13 @@ PIECES = {
     "fires earlier or later.",
     "thresholds": "find two thresholds at which both groups have the same share of "
     "positive decisions, and read what the other two measures say.",
-    "leak": "add noise until you cannot read the digit any more.",
-    "triangle": "move one domain away from the two others and watch the average.",
-    "sam": "turn the radius up until the step no longer goes down the slope.",
-    "message": "choose another method and see which part of its message grows.",
+    "leak": "add noise until you cannot read the digit any more; then take the noise "
+    "away, and put eight rows into the batch.",
+    "triangle": "push domain 3 down until its angle is obtuse: where does the star go, "
+    "and can your weights follow?",
+    "sam": "lower the step size to 0.04 and let them step: does SAM still leave the "
+    "sharp valley? Then turn the radius up.",
+    "message": "choose FedProto, then PromptFL: what do they send in place of a model?",
 }
 
 

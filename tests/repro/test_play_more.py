@@ -136,6 +136,13 @@ def test_the_triangle_moves_as_faa(piece, known):  # noqa: F811
     it.drag("domain 3", 40, 30)
     assert it.rows()["FAA"] != expected(c)["FAA"]
     it.press("Reset")
+    c = np.array(data["corners"])
+    start = np.full(3, 1 / 3) @ c
+    it.keys("your average", "ArrowRight", "ArrowUp")
+    gaps = ((start + 0.05 - c) ** 2).sum(1) / 2
+    assert it.rows()["your weights"][:3] == [f"{g:.3f}" for g in gaps]
+    it.drag("your average", -400, 0)  # out of the triangle: the weight of domain 2 is 0
+    assert ", 0.000, " in it.note().split("Yours:")[1]
     it.set("weight of domain 1", 0.5)
     it.set("domain 2’s part of the rest", 1)
     middle = np.array(data["corners"])[:2].mean(0)
@@ -170,11 +177,11 @@ def test_the_balls_step_as_sgd_and_sam(piece, known):  # noqa: F811
     assert it.value("where both begin") > data["start"]
 
 
-@pytest.mark.parametrize("method", ["FedAvg", "SCAFFOLD", "FedGA", "EquFL"])
+@pytest.mark.parametrize("method", ["FedAvg", "SCAFFOLD", "FedProto", "FAA"])
 def test_messages_are_those_that_were_counted(piece, known, method):  # noqa: F811
     known("message")
     it = piece("message")
-    it.choose(method)
+    it.page.get_by_role("combobox", name="method").select_option(method)
     it.choose("32")
     kept = pd.read_csv(ROOT / "results/traffic.csv").query("method == @method")
     assert len(kept)

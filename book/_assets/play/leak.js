@@ -20,7 +20,7 @@
       return v.mine.map((_, i) => (sum(rows().map((x, j) => f[j] * x[i])) / v.B + noise(64 * k + i)) / db);
     }
 
-    ui.choice("rows in the batch", { 1: "1", 2: "2", 4: "4", 8: "8" }, () => v.B, b => (v.B = +b));
+    ui.choice("batch size", { 1: "1", 2: "2", 4: "4", 8: "8" }, () => v.B, b => (v.B = +b));
     ui.choice("model", { new: "new, all zeros", good: "well trained" }, () => v.model, m => (v.model = m));
     ui.slider({ label: "noise σ on every number", min: 0, max: 0.3, step: 0.005, get: () => v.sigma, set: x => (v.sigma = x), text: x => fmt(x, 3) });
     const view = ui.picture("Left: the first row of the batch, to draw on. Right: what is read off the gradient.", W => Math.min(W / 2, 250) + 84, 300, 620);
@@ -68,11 +68,11 @@
       cursor.style.display = document.activeElement === board ? "" : "none";
       board.setAttribute("aria-label", `the row, to draw on: arrow keys move, space paints; row ${Math.floor(at / 8) + 1}, column ${at % 8 + 1} is ${v.mine[at] > 0.5 ? "dark" : "light"}`);
       const small = Math.min(4.5, (wide - 20) / 8 / 4);               // the other rows of the batch
-      if (v.B > 1) add(g, "text", { x: left, y: top + wide + 20 }, `with it in the batch: ${v.B - 1} other${v.B > 2 ? "s" : ""}`);
+      add(g, "text", { x: left, y: top + wide + 20 }, v.B > 1 ? `with it in the batch: ${v.B - 1} other${v.B > 2 ? "s" : ""}` : "alone in the batch");
       rows().slice(1).forEach((x, j) => image(g, left + j * (8 * small + 8), top + wide + 28, small, x));
       const error = Math.sqrt(mean(v.mine.map((x, i) => (x - got[i]) ** 2))), f = factor(v.mine);
       table([["rows in the batch", v.B], ["noise σ", fmt(v.sigma, 3)], ["1 − probability of the row’s own label", fmt(1 - f, 3)], ["root mean square error", fmt(error, 3)]]);
-      const text = error < 1e-6 ? "The row comes back exactly." : `What comes back is off by ${fmt(error, 3)}, where white is 0 and black is 1.`;
+      const text = error < 1e-6 ? "The row comes back exactly." : `What comes back is off by ${fmt(error, 3)}, where empty is 0 and full is 1.`;
       note(text);
       ui.say(text);
     };

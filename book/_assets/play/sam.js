@@ -11,6 +11,9 @@
   play.piece("sam", ui => {
     const known = JSON.parse(document.querySelector('[data-play="sam"] script').textContent), LOW = -1.1, HIGH = 5.3;
     let v, X = scale([LOW, HIGH], [0, 1]);
+    const sort = w => (Math.abs(w) < 0.4 ? "in the sharp valley" : Math.abs(w - 3.5) < 0.8 ? "in the flat valley" : "elsewhere");
+    const end = (w, rho) => { for (let k = 0; k < known.moves; k++) w = clamp(step(w, v.eta, rho), -99, 99); return sort(w); };
+    const SHADE = { "in the sharp valley": ["c5", 1], "in the flat valley": ["c3", 1], elsewhere: ["grid", 1] };
     const from = w => { v.start = w; v.paths = { SGD: [w], SAM: [w] }; };
     const begin = () => { v = { ...known }; from(known.start); };
     const again = () => from(v.start);
@@ -23,13 +26,14 @@
     ui.button("One step", go(1));
     ui.button(`${known.moves} steps`, go(known.moves));
     ui.reset(begin);
-    const view = ui.picture("A loss with a narrow valley at 0 and a wide one at 3.5; two balls, SGD and SAM, and where SAM takes its slope.", () => 310);
+    const view = ui.picture("A loss with a narrow valley at 0 and a wide one at 3.5; two balls, SGD and SAM, and where SAM takes its slope.", () => 366);
     const handle = view.handle({ label: "where both begin", along: "x", min: LOW, max: HIGH, step: 0.05, get: () => v.start, set: from, scale: () => X });
     ui.legend([["c1", "SGD", "box"], ["c2", "SAM", "dot"], ["c4", "where SAM takes its next slope", "4 3"]]);
+    ui.legend(Object.entries(SHADE).map(([words, [c]]) => [c, `ends ${words}`, "box"]));
     const table = ui.table(["", "SGD", "SAM"]), note = ui.line();
 
     return () => {
-      const { g, W, H } = view.clear(), base = H - 58, Y = scale([0, 5], [base, 30]), seen = w => w >= LOW && w <= HIGH && F(w) <= 5.4;
+      const { g, W, H } = view.clear(), base = H - 114, Y = scale([0, 5], [base, 30]), seen = w => w >= LOW && w <= HIGH && F(w) <= 5.4;
       X = scale([LOW, HIGH], [34, W - 12]);
       axis(g, Y, [0, 1, 2, 3, 4, 5], { at: 30, side: "left", text: x => fmt(x, 0), grid: W - 44 });
       axis(g, X, [-1, 0, 1, 2, 3, 4, 5], { at: base, text: x => fmt(x, 0) });
@@ -47,12 +51,21 @@
           add(g, "circle", { cx: X(w), cy: Y(F(w)), r: 8, fill: c });
         } else add(g, "rect", { x: X(w) - 7, y: Y(F(w)) - 7, width: 14, height: 14, fill: c });
       });
-      handle.place(X(v.start), base + 36, "c6");
-      add(g, "text", { x: X(v.start) + (X(v.start) > W - 90 ? -14 : 14), y: base + 41, "text-anchor": X(v.start) > W - 90 ? "end" : "start" }, "start");
+      Object.entries({ SGD: 0, SAM: v.rho }).forEach(([name, rho], k) => {                // from every start: where the ball ends
+        const y = base + 28 + 24 * k, dx = 0.05;
+        for (let w = LOW; w < HIGH - 1e-9; w += dx) {
+          const [c, o] = SHADE[end(w + dx / 2, rho)];
+          add(g, "rect", { x: X(w), y, width: X(w + dx) - X(w) + 0.3, height: 16, fill: c, "fill-opacity": o });
+        }
+        add(g, "text", { x: 30, y: y + 13, "text-anchor": "end", class: "tick" }, name);
+      });
+      path(g, [[X(v.start), base + 24], [X(v.start), base + 84]], { stroke: "ink", "stroke-width": 1.5 });
+      handle.place(X(v.start), base + 92, "c6");
+      add(g, "text", { x: X(v.start) + (X(v.start) > W - 90 ? -14 : 14), y: base + 97, "text-anchor": X(v.start) > W - 90 ? "end" : "start" }, "start");
       const ends = Object.values(v.paths).map(p => p[p.length - 1]), row = (name, f, places = 3) => [name, ...ends.map(w => fmt(f(w), places))];
       table([["steps", ...Object.values(v.paths).map(p => p.length - 1)], row("weight w", w => w), row("loss", F), row("sharpness within ρ", w => sharpness(w, v.rho))]);
       const where = w => (Math.abs(w) > 90 ? "has run away" : Math.abs(w) < 0.4 ? "is in the sharp valley" : Math.abs(w - 3.5) < 0.8 ? "is in the flat valley" : "is on its way");
-      const text = `SGD ${where(ends[0])}, SAM ${where(ends[1])}.`;
+      const text = v.paths.SGD.length < 2 ? "Both balls stand at the start. Let them step." : `SGD ${where(ends[0])}, SAM ${where(ends[1])}.`;
       note(text);
       ui.say(text);
     };

@@ -33,7 +33,7 @@
     const { groups, many, yes, start, best } = known(), steps = many[0].length, tallest = many.map(m => Math.max(...m));
     let t = [...start], X = scale([0, 1], [0, 1]), found = Infinity;
     const view = ui.picture(`${groups.join(" and ")} over their score, with a threshold for each group, to drag; below them five gaps.`,
-      W => 150 + (sum(tallest) + 3) * step(W) * 0.92 + 150, 300, 600);
+      W => 250 + (sum(tallest) + 1) * step(W) * 0.92, 300, 600);
     const step = W => (W - 20) / steps;
     const handles = groups.map((name, g) => view.handle({
       label: `threshold for ${name}`, along: "x", min: 0, max: 1, step: 1 / steps, r: 8,
