@@ -53,18 +53,27 @@ def still(name, folder):
     """(SVG text, meta) of a piece's picture: as the notebook drew it, else a blank."""
     drawn = sorted((ROOT / "results/figures").rglob(f"play-{name}.svg"))
     if not drawn:
-        fig, _ = plt.subplots()
-        about = dict(data="x, synthetic", tier="exact", seeds="none", stage="x")
-        where = dict(notebook="notebooks/teach/play.ipynb", folder=folder)
-        words = dict(title=name, alt=f"The picture of {name}")
-        drawn = [plots.save(fig, f"play-{name}", **words, **about, **where).path]
+        drawn = [picture(folder, name)]
     meta = json.loads(drawn[0].with_suffix(".json").read_text("utf-8"))
     return drawn[0].read_text("utf-8"), meta
 
 
-def write(name, folder, theme="light"):
-    """A page with the piece `name` in `folder`; its path."""
+def picture(folder, name):
+    """A picture of a piece that shows nothing, saved as a notebook saves it; its path."""
+    fig, _ = plt.subplots()
+    about = dict(data="x, synthetic", tier="exact", seeds="none", stage="x")
+    where = dict(notebook="notebooks/teach/play.ipynb", folder=folder)
+    words = dict(title=name, alt=f"The picture of {name}")
+    return plots.save(fig, f"play-{name}", **words, **about, **where).path
+
+
+def write(name, folder, theme="light", known=None):
+    """A page with the piece `name` in `folder`, its path; known: what the notebook
+    would hand to the script.
+    """
     text, meta = still(name, folder)
+    if known is not None:
+        meta["play"] = known
     fedplay = directive()
     path = folder / f"{name}.html"
     parts = dict(
@@ -176,11 +185,11 @@ def piece(browser, tmp_path):
     """name -> the piece, ready; at the end nothing may have been complained about."""
     opened = []
 
-    def make(name, *, width=1000, height=1000, theme="light", **context):
+    def make(name, *, width=1000, height=1000, theme="light", known=None, **context):
         size = {"width": width, "height": height}
         page = browser.new_context(viewport=size, **context).new_page()
         opened.append(Piece(page, name))
-        page.goto(write(name, tmp_path, theme).as_uri())
+        page.goto(write(name, tmp_path, theme, known).as_uri())
         if context.get("java_script_enabled", True):
             page.wait_for_selector(".stage[data-ready]", state="attached")
         return opened[-1]
@@ -191,20 +200,20 @@ def piece(browser, tmp_path):
         one.page.context.close()
 
 
-def behaves(piece, name):
+def behaves(piece, name, known=None):
     """What holds for every piece: the picture gives way to it and comes back in print
     and without scripts; no page scrolls sideways on a phone; every control has a name.
     """
-    shown = piece(name)
+    shown = piece(name, known=known)
     assert shown.page.locator(".stage").is_visible()
     assert not shown.page.locator(".still").is_visible()
     shown.page.emulate_media(media="print")
     assert shown.page.locator(".still svg").is_visible()
     assert not shown.page.locator(".stage").is_visible()
-    bare = piece(name, java_script_enabled=False)
+    bare = piece(name, known=known, java_script_enabled=False)
     assert bare.page.locator(".still svg").is_visible()
     assert bare.page.locator(".stage").count() == 0
-    phone = piece(name, width=390, theme="dark")
+    phone = piece(name, known=known, width=390, theme="dark")
     wide = "document.documentElement.scrollWidth"
     assert phone.page.evaluate(wide) <= 390
     for node in phone.page.get_by_role("slider").all():

@@ -24,8 +24,8 @@ PIECES = {
     "longer that of client 3.",
     "driftline": "raise the local steps T and watch the resting point leave the "
     "minimum; then bring it back, once with η and once with μ.",
-    "cohort": "draw 100 rounds with pairs, then halve the step: does the mean move "
-    "towards 3?",
+    "cohort": "draw 1,000 rounds with pairs, then halve the step and draw them again: "
+    "does the mean move towards 3?",
     "trigger": "lift one point in the middle of the curve and see whether the trigger "
     "fires earlier or later.",
     "thresholds": "find two thresholds at which both groups have the same share of "
@@ -90,10 +90,12 @@ class Play(Fig):
         text = " ".join([*self.content, f"**Try:** {PIECES[name]}"])
         kids, _ = self.parse_inline(text, lineno=self.lineno)
         picture = found[0].read_text(encoding="utf-8")
+        # true of the picture, so it goes with it
+        title = nodes.strong("", meta["title"] + ". ", classes=["at-first"])
         fig = nodes.figure(
             "",
             raw(markup(name, picture, meta)),
-            nodes.caption("", "", nodes.strong("", meta["title"] + ". "), *kids),
+            nodes.caption("", "", title, *kids),
             nodes.legend("", raw(self.provenance(meta, found[0]))),
             classes=["fedfig"],
         )

@@ -10,7 +10,7 @@
       return t >= W && t % h === 0 ? { early: x.slice(t - W, t - h), late: x.slice(t - h, t), from: t - W } : null;
     },
   };
-  const fall = w => mean(w.early) - mean(w.late);
+  const fall = w => +(mean(w.early) - mean(w.late)).toFixed(9);            // a tie stays a tie
 
   play.piece("trigger", ui => {
     const known = JSON.parse(document.querySelector('[data-play="trigger"] script').textContent), TOP = 0.6;
@@ -43,7 +43,7 @@
       // the differences
       const most = Math.max(0.06, ...rounds.map(t => Math.abs(fall(ask(t))))), D = scale([-most, most], [low, 262]);
       add(g, "text", { x: 12, y: 256 }, "fall of the mean");
-      [[0, "soft", ""], [v.theta, "ink", "5 4"]].forEach(([y, c, dash]) => path(g, [[40, D(y)], [W - 12, D(y)]], { stroke: c, "stroke-width": 1.5, "stroke-dasharray": dash }));
+      [[0, "soft", ""], [v.theta, "ink", "5 4"]].forEach(([y, c, dash]) => path(g, [[44, D(y)], [W - 12, D(y)]], { stroke: c, "stroke-width": 1.5, "stroke-dasharray": dash }));
       add(g, "text", { x: 36, y: D(v.theta) + 4, "text-anchor": "end" }, "θ");
       rounds.forEach(t => {
         const d = fall(ask(t)), y = D(clamp(d, -most, most)), wide = Math.max(4, (X(1) - X(0)) * 0.5);
