@@ -29,6 +29,7 @@ PAGE = """<!DOCTYPE html>
 <link rel="stylesheet" href="{assets}/play/play.css">
 <script defer src="{assets}/play/play.js"></script>
 <script defer src="{assets}/play/{name}.js"></script>
+{others}
 <style>.visually-hidden {{ position: absolute; width: 1px; height: 1px;
   overflow: hidden; clip: rect(0 0 0 0); }}
   * {{ box-sizing: border-box; }}
@@ -76,8 +77,12 @@ def write(name, folder, theme="light", known=None):
         meta["play"] = known
     fedplay = directive()
     path = folder / f"{name}.html"
+    # a page may hold a quiz, too: two scripts must not take the same name
+    others = sorted((ROOT / "book/_assets").glob("*.js"))
+    tags = [f'<script defer src="{script.as_uri()}"></script>' for script in others]
     parts = dict(
         name=name,
+        others="\n".join(tags),
         theme=theme,
         assets=(ROOT / "book/_assets").as_uri(),
         markup=fedplay.markup(name, text, meta),

@@ -1,14 +1,14 @@
 // Three clients on a line want 0, 1 and 3, and the server has sent w = 0. FedGA's base alpha turns their errors into weights.
 (() => {
   const WANTS = [0, 1, 3], ROWS = [6, 1, 1], ACC = [1, 0.5, 0];       // accuracies of w = 0
-  const { add, axis, fmt, scale, sum } = play;
+  const { add, axis, fmt, scale, sum } = fedplay;
   const share = x => x.map(v => v / sum(x));
   // p_i = alpha^e_i / sum_j alpha^e_j with e_i = 1 - a_i; every client sends back what it wants, so the new model is sum_i p_i w_i
   const RULES = { FedAvg: () => share(ROWS), Uniform: () => share([1, 1, 1]), FedGA: alpha => share(ACC.map(a => alpha ** (1 - a))) };
   const LOOK = { FedAvg: "c6", Uniform: "c1", FedGA: "c2" };
   const loss = (w, i) => (w - WANTS[i]) ** 2 / 2;                    // F_i(w) = (w - w_i)^2 / 2
 
-  play.piece("alpha", ui => {
+  fedplay.piece("alpha", ui => {
     let alpha = 4;
     ui.slider({ label: "α", min: 1, max: 10, step: 0.1, get: () => alpha, set: v => (alpha = v), text: v => fmt(v, 1) });
     const view = ui.picture("Above: each client's weight under three rules. Below: the line, with what the clients want and the three averages.",

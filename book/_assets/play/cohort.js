@@ -1,7 +1,7 @@
 // Three clients want 0, 2 and 10 and have 3, 5 and 2 rows. In each round only a cohort, drawn at random, trains and is averaged by rows.
 (() => {
   const B = [0, 2, 10], N = [3, 5, 2], NAMES = ["Ada", "Ben", "Cleo"], FIRST = 8;
-  const { add, axis, clamp, fmt, mean, random, scale, sum } = play;
+  const { add, axis, clamp, fmt, mean, random, scale, sum } = fedplay;
 
   // m_S = sum_S n_i b_i / sum_S n_i: where the model would rest if the cohort S trained in every round
   const rest = S => sum(S.map(i => N[i] * B[i])) / sum(S.map(i => N[i]));
@@ -15,7 +15,7 @@
     return { at, sd: Math.sqrt((eta / (2 - eta)) * mean(m.map(v => (v - at) ** 2))) };
   };
 
-  play.piece("cohort", ui => {
+  fedplay.piece("cohort", ui => {
     let M, eta, seed = 1, next, was, last;
     const again = () => { next = random(seed); was = [FIRST]; last = null; };
     const start = () => { M = 2; eta = 0.5; seed = 1; again(); };
@@ -59,14 +59,15 @@
       if (rounds.length) line(mean(rounds), "c2", "");
       const w = was[was.length - 1];
       add(g, "circle", { cx: X(w), cy: base, r: 7, fill: "ink" });
-      add(g, "text", { x: X(w), y: 20, "text-anchor": w > 8.5 ? "end" : w < 1.5 ? "start" : "middle", class: "halo" }, `model ${fmt(w)} after ${rounds.length} round${rounds.length === 1 ? "" : "s"}`);
+      const told = `model ${fmt(w)} after ${rounds.length.toLocaleString("en")} round${rounds.length === 1 ? "" : "s"}`;
+      add(g, "text", { x: clamp(X(w), 90, W - 90), y: 20, "text-anchor": "middle", class: "halo" }, told);
       const l = long(M, eta);
       table([...all.map(S => [S.map(i => NAMES[i]).join(", "), fmt(rest(S), 4)]),
         ["long-run mean of the model", fmt(l.at, 4)], ["its standard deviation", fmt(l.sd, 4)],
         ["mean of the rounds so far", rounds.length ? fmt(mean(rounds), 4) : "–"], ["model now", fmt(w, 4)]]);
       note(M === 3 ? "Everybody is there in every round: nothing is random, and the end is 3." :
         `With ${M === 1 ? "one client" : "two clients"} per round the long-run mean is ${fmt(l.at)}, not 3, for every step size.`);
-      ui.say(`after ${rounds.length} rounds: model ${fmt(w)}, mean so far ${rounds.length ? fmt(mean(rounds)) : "none"}, long-run mean ${fmt(l.at)}`);
+      ui.say(`after ${rounds.length.toLocaleString("en")} rounds: model ${fmt(w)}, mean so far ${rounds.length ? fmt(mean(rounds)) : "none"}, long-run mean ${fmt(l.at)}`);
     };
   });
 })();

@@ -1,7 +1,7 @@
 // Two clients on a line, F_i(w) = c_i (w - b_i)^2 / 2, with as many rows each. T local steps of size eta; FedProx adds mu (v - w) to the gradient.
 (() => {
   const B = [0, 4], NAMES = ["Ada", "Ben"], LOOK = ["c1", "c2"], START = { w: 1, T: 2, eta: 0.25, mu: 0, c1: 1, c2: 3 };
-  const { add, axis, fmt, path, scale, sum, mean } = play;
+  const { add, axis, fmt, path, scale, sum, mean } = fedplay;
 
   // where a client is after each of its steps: v <- v - eta (c (v - b) + mu (v - w)), from v = w
   const walk = (w, c, b, { T, eta, mu }) => {
@@ -16,7 +16,7 @@
   // each round leaves 1 - mean(s) of the distance to that point: it comes to rest if this is below 1 in size
   const settles = s => Math.abs(1 - mean(s)) < 1 - 1e-9;
 
-  play.piece("driftline", ui => {
+  fedplay.piece("driftline", ui => {
     let v = { ...START }, X = scale([-1, 5], [0, 1]);
     const knob = (name, label, min, max, step, places) => ui.slider({ label, min, max, step, get: () => v[name], set: x => (v[name] = x), text: x => fmt(x, places) });
     knob("T", "local steps T", 1, 16, 1, 0);

@@ -1,11 +1,11 @@
 // A row of pixels read off the gradient of softmax regression. In a batch of B rows the gradient of class k is
 //   dW_k = 1/B sum_j (p_jk - [y_j = k]) x_j,   db_k = 1/B sum_j (p_jk - [y_j = k]);   with B = 1, dW_k / db_k is the row.
 (() => {
-  const { add, fmt, mean, sum } = play;
+  const { add, fmt, mean, sum } = fedplay;
   const softmax = z => { const m = Math.max(...z), e = z.map(v => Math.exp(v - m)), s = sum(e); return e.map(v => v / s); };
   const dot = (a, b) => a.reduce((s, v, i) => s + v * b[i], 0);
 
-  play.piece("leak", ui => {
+  fedplay.piece("leak", ui => {
     const known = JSON.parse(document.querySelector('[data-play="leak"] script').textContent);
     const rest = known.digits.map(d => d.map(v => v / 16)), k = known.labels[0];
     const models = { new: { W: known.good.W.map(r => r.map(() => 0)), b: known.good.b.map(() => 0) }, good: known.good };

@@ -2,7 +2,7 @@
 (() => {
   const START = [0.4, 0.25, 0.5, 0.15, 0.45, 0.3, 0.4, 0.35];
   const TOWNS = { North: [0.4, 0.8, 0.8, 0.8], South: [0.5, 0.6, 0.8, 0.9], West: [0.5, 0.5, 0.9, 0.9] };
-  const { add, axis, fmt, mean, path, scale, sum } = play;
+  const { add, axis, fmt, mean, path, scale, sum } = fedplay;
   const sorted = a => [...a].sort((x, y) => x - y);
 
   // C clients; each counts once
@@ -18,7 +18,7 @@
   // area between the diagonal and the curve, by trapezoids
   const area = curve => 0.5 - sum(curve.slice(1).map(([x, y], k) => ((x - curve[k][0]) * (y + curve[k][1])) / 2));
 
-  play.piece("lorenz", ui => {
+  fedplay.piece("lorenz", ui => {
     let a = [...START], Y = scale([0, 1], [1, 0]);
     const all = f => () => (a = a.map(f));
     const view = ui.picture("Left: one bar per client, to drag. Right: their Lorenz curve.", W => (W < 520 ? 310 + Math.min(W - 42, 270) : 0.5 * W));

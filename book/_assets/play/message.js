@@ -1,12 +1,12 @@
 // What one client gets and sends in one round, tensor by tensor, as counted from real messages (results/traffic.csv).
 (() => {
-  const { add, scale, sum } = play;
+  const { add, scale, sum } = fedplay;
   const LOOK = { weights: ["c1", "weights"], number: ["c3", "one number"], groups: ["c4", "by group and label"], labels: ["c2", "by label"] };
   const WAYS = { down: ["down", "ask"], up: ["up", "answer"] };
   const TELLS = { labels: "one part for each label, so the server sees which labels the client has", groups: "of groups and labels" };
   const count = n => n.toLocaleString("en");
 
-  play.piece("message", ui => {
+  fedplay.piece("message", ui => {
     const known = JSON.parse(document.querySelector('[data-play="message"] script').textContent), START = { method: known.start, width: 1 };
     let v = { ...START };
     const field = add(ui.stage, "label", { class: "slider" });

@@ -1,7 +1,7 @@
 // What the interactive pieces share. A piece is a file beside this one that calls
-//   play.piece("name", ui => { build the controls once; return () => { draw the state }; });
+//   fedplay.piece("name", ui => { build the controls once; return () => { draw the state }; });
 // The page holds a picture of the same thing; it stays where scripts are off, in print, and if a piece fails.
-const play = (() => {
+const fedplay = (() => {
   const pieces = {};
   const SVG = ["svg", "g", "line", "path", "circle", "rect", "text", "polyline", "polygon"];
   const COLOUR = /^(ink|soft|grid|paper|c[1-6]|g[12])$/;             // names of the theme's colours, as fill or stroke

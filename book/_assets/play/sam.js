@@ -1,6 +1,6 @@
 // One weight, two valleys, and two balls that step down from the same place: SGD by the slope where it stands, SAM by the slope rho further uphill.
 (() => {
-  const { add, axis, clamp, fmt, path, scale } = play;
+  const { add, axis, clamp, fmt, path, scale } = fedplay;
   const sharp = w => 6 * w * w, flat = w => 0.6 * (w - 3.5) ** 2 + 0.9, F = w => Math.min(sharp(w), flat(w));
   const slope = w => (sharp(w) < flat(w) ? 12 * w : 1.2 * (w - 3.5));
   // SAM: e = rho g / |g|, then w <- w - eta F'(w + e); with rho = 0 it is SGD
@@ -8,7 +8,7 @@
   // max of F(w + e) - F(w) over |e| <= rho, on 4,001 points
   const sharpness = (w, rho) => { let top = -Infinity; for (let k = 0; k <= 4000; k++) top = Math.max(top, F(w - rho + (2 * rho * k) / 4000)); return top - F(w); };
 
-  play.piece("sam", ui => {
+  fedplay.piece("sam", ui => {
     const known = JSON.parse(document.querySelector('[data-play="sam"] script').textContent), LOW = -1.1, HIGH = 5.3;
     let v, X = scale([LOW, HIGH], [0, 1]);
     const sort = w => (Math.abs(w) < 0.4 ? "in the sharp valley" : Math.abs(w - 3.5) < 0.8 ? "in the flat valley" : "elsewhere");

@@ -1,6 +1,6 @@
 // Two groups, a score, and a threshold for each: five gaps and the accuracy at once. fedlib/measures/bias.py has the same formulas.
 (() => {
-  const { add, axis, fmt, scale, sum } = play;
+  const { add, axis, fmt, scale, sum } = fedplay;
   const known = () => JSON.parse(document.querySelector('[data-play="thresholds"] script').textContent);
 
   // n[a][y][z]: people of group a with label y who are told z; yes from the t-th score on
@@ -29,7 +29,7 @@
     return { a, b, all, gaps, far, fpr };
   }
 
-  play.piece("thresholds", ui => {
+  fedplay.piece("thresholds", ui => {
     const { groups, many, yes, start, best } = known(), steps = many[0].length, tallest = many.map(m => Math.max(...m));
     let t = [...start], X = scale([0, 1], [0, 1]), found = Infinity;
     const view = ui.picture(`${groups.join(" and ")} over their score, with a threshold for each group, to drag; below them five gaps.`,

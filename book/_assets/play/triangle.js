@@ -1,6 +1,6 @@
 // Three domains in the plane. A model is a point, domain i's own model is c_i, and its gap is G_i(a) = |sum_j a_j c_j - c_i|^2 / 2.
 (() => {
-  const { add, clamp, fmt, mean, path, scale, sum } = play;
+  const { add, clamp, fmt, mean, path, scale, sum } = fedplay;
   const STAR = Array.from({ length: 10 }, (_, k) => `${k ? "L" : "M"}${[Math.sin, t => -Math.cos(t)].map(f => ((k % 2 ? 4.5 : 11) * f((k * Math.PI) / 5)).toFixed(1))}`).join("") + "Z";
   const norm = x => x.map(v => v / sum(x));
   const point = (a, c) => [0, 1].map(k => sum(a.map((v, i) => v * c[i][k])));
@@ -36,7 +36,7 @@
     return norm([a, b, 1 - a - b].map(u => Math.max(0, u)));
   };
 
-  play.piece("triangle", ui => {
+  fedplay.piece("triangle", ui => {
     const known = JSON.parse(document.querySelector('[data-play="triangle"] script').textContent), LOOK = { equal: "ink", FedAvg: "c1", FAA: "c2" }, [LOW, HIGH] = [-0.25, 1.35];
     let v, X = scale([LOW, HIGH], [0, 1]), Y = scale([LOW, HIGH], [1, 0]);
     const begin = () => (v = { c: known.corners.map(p => [...p]), a: [1, 1, 1].map(x => x / 3) });

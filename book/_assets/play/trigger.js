@@ -1,6 +1,6 @@
 // FedGA waits until the Gini coefficient x_t has stopped falling. Drag x_t; see in which round the trigger fires. Delayed.watch has the same rule.
 (() => {
-  const { add, axis, clamp, fmt, mean, path, scale } = play;
+  const { add, axis, clamp, fmt, mean, path, scale } = fedplay;
 
   // the difference of the two windows' means that is asked in round t, or null where nothing is asked; it fires if it is below theta
   const asked = {
@@ -12,7 +12,7 @@
   };
   const fall = w => +(mean(w.early) - mean(w.late)).toFixed(9);            // a tie stays a tie
 
-  play.piece("trigger", ui => {
+  fedplay.piece("trigger", ui => {
     const known = JSON.parse(document.querySelector('[data-play="trigger"] script').textContent), TOP = 0.6;
     let v = { ...known, x: [...known.x] }, Y = scale([0, TOP], [1, 0]);
     const R = v.x.length;
