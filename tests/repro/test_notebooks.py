@@ -131,6 +131,8 @@ def test_a_lab_is_short_and_has_one_cell_of_knobs(name):
     (knobs,) = [s for c, s in zip(lab(name), sources) if is_knob(c)]
     assert knobs == sources[0] and re.search(r"^tier = ", knobs, re.M)
     assert 2 <= lines(knobs) <= 4
+    folder = f'"results/figures/labs-{name}"'  # what its stage declares
+    assert "plots.save" not in "".join(sources) or folder in "".join(sources)
 
 
 @pytest.mark.parametrize("name", LABS)
