@@ -392,6 +392,8 @@ def test_answers_are_not_printed(page):
 def test_an_answer_can_be_read_out():
     """One of maths alone leaves its button without a name."""
     for path in sorted((BOOK / "course").glob("*.yaml")):
-        quiz = yaml.safe_load(path.read_text("utf-8")).get("quiz", [])
-        for answer in (a for q in quiz for a in q["answers"]):
+        quiz = yaml.safe_load(path.read_text("utf-8"))
+        if path.stem == "plan":
+            continue
+        for answer in (a for q in quiz["quiz"] for a in q["answers"]):
             assert re.sub(r"\$[^$]*\$", "", answer["says"]).strip(), (path.name, answer)
