@@ -1,0 +1,205 @@
+"""{methodsmap}: all methods in one table, made from the methods themselves: which
+functions of the round a class has of its own, what its messages hold by
+results/bytes.csv, and what fedlib/methods/limits.py says of it.
+"""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from fedbook import esc, raw
+from fedcode import methods
+from fedtables import Table, size
+
+from fedlib.core.method import Wrap
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.limits import FAVOURS, LIMITS
+from repro.facts import BESIDE_CLIP, NORMED
+
+FAMILIES = ("base", "drift", "fair", "personal", "flat", "groups", "domains")
+# the functions of a round, in its order: what a reader calls what they do
+LINES = {
+    "what is sent": ("send",),
+    "what a client does with it": ("receive",),
+    "local training": ("local", "fit", "plans"),
+    "the weights": ("weights",),
+    "the average": ("aggregate",),
+    "when it starts": ("watch",),
+    "what a client keeps": ("client",),
+    "what the server keeps": ("server",),
+    "which model is used": ("views",),
+}
+COLUMNS = {
+    "method": "Method",
+    "lines": "Lines of the round that it changes",
+    "up": "What goes up beside the model",
+    "favours": "Whom it favours",
+    "limits": "At these settings it is another method",
+    "where": "Page and paper",
+}
+MODEL, COUNT = ("w", "shared"), "n"  # names of what FedAvg uploads, too
+
+
+def family(cls):
+    """The package of a method of ours, as "fair"; None for one of another package."""
+    found = re.fullmatch(r"fedlib\.methods\.(\w+)\.\w+", cls.__module__)
+    return found[1] if found and found[1] in FAMILIES else None
+
+
+def changed(cls):
+    """Which lines of the round a class changes, in words."""
+    plain = Wrap if issubclass(cls, Wrap) else FedAvg
+
+    def own(name):
+        mine = getattr(cls, name, None)
+        return callable(mine) and mine is not getattr(plain, name, None)
+
+    out = [words for words, names in LINES.items() if any(map(own, names))]
+    everybody = cls.who == "all"  # of a wrapper it is that of the method inside
+    return out + ["who takes part: every client in every round"] * everybody
+
+
+def counted(table, method, way):
+    """{name: bytes} of one client's messages in one round."""
+    out = {}
+    for r in table:
+        if r["method"] == method and r["direction"] == way:
+            out[r["name"]] = out.get(r["name"], 0) + float(r["bytes"])
+    return out
+
+
+def beside(up, plain):
+    """What one client uploads beside a model and the number of its rows, in words."""
+    model = sum(v for k, v in up.items() if k in MODEL)
+    more = [f"{k} ({size(v)})" for k, v in up.items() if k not in (*MODEL, COUNT)]
+    part = ["a part of the model only"] * (0 < model < plain["w"])
+    return part + (more or ["no model"] * (not model))
+
+
+def factor(mine, plain):
+    """Bytes by those of FedAvg, as "0.86 ×"."""
+    return f"{sum(mine.values()) / sum(plain.values()):.2f}\u202f×"
+
+
+def traffic(table, name):
+    """(what goes up beside the model, the bytes against FedAvg's) in words."""
+    up, down = (counted(table, name, way) for way in ("up", "down"))
+    if not up:
+        return [], "not counted"
+    plain = {way: counted(table, "FedAvg", way) for way in ("up", "down")}
+    if name in BESIDE_CLIP:  # a weight of another network goes round
+        return beside(up, {"w": 0}), "a small part beside a large frozen network"
+    if name in NORMED:
+        return beside(up, {"w": 0}), "counted with another network"
+    if (up, down) == (plain["up"], plain["down"]):
+        return [], "as FedAvg"
+    ways = f"{factor(up, plain['up'])} up, {factor(down, plain['down'])} down"
+    return beside(up, plain["up"]), ways
+
+
+def pages(book):
+    """{page: its text}: chapters in the order of the book, then their records."""
+    toc = yaml.safe_load((book / "_toc.yml").read_text("utf-8"))
+    files = [
+        c["file"] for p in toc.get("parts", [toc]) for c in p["chapters"] if "file" in c
+    ]
+    known = [f for f in files if (book / "course" / f"{f}.yaml").exists()]
+    known += [f for f in files if f.endswith("_record")]
+    return {f: (book / f"{f}.md").read_text("utf-8") for f in known}
+
+
+def explained(name, cls, texts):
+    """The page that shows a method's source, or that of the class which it inherits
+    from; else the first that speaks of it.
+    """
+    names = {c: n for n, c in methods().items()}
+    line = [names[c] for c in cls.__mro__ if c in names and c is not FedAvg]
+    for n in [name, *line] if cls is not FedAvg else [name]:
+        for page, text in texts.items():
+            if re.search(rf"^`+\{{source\}} {re.escape(n)}$", text, re.M):
+                return page
+    word = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
+    return next((p for p, text in texts.items() if re.search(word, text)), None)
+
+
+def items(words):
+    return f"<ul>{''.join(f'<li>{esc(w)}</li>' for w in words)}</ul>" if words else ""
+
+
+class MethodsMap(Table):
+    """{methodsmap}: the table."""
+
+    optional_arguments = 0
+
+    def run(self):
+        book, table = Path(self.env.srcdir), self.rows("bytes")
+        texts = pages(book)
+        for page in texts:
+            self.env.note_dependency(str(book / f"{page}.md"))
+        head = "".join(f'<th scope="col">{esc(v)}</th>' for v in COLUMNS.values())
+        out = [
+            raw(
+                '<figure class="tab"><div class="scroll" tabindex="0"><table class="'
+                f'plain methodsmap"><thead><tr>{head}</tr></thead>'
+            )
+        ]
+        for group in (*FAMILIES, None):
+            mine = {n: c for n, c in methods().items() if family(c) == group}
+            if not mine:
+                continue
+            out.append(raw(f"<tbody>{self.heading(group)}"))
+            for name, cls in mine.items():
+                self.env.note_dependency(inspect.getsourcefile(cls))
+                out += self.line(name, cls, table, texts)
+            out.append(raw("</tbody>"))
+        return [*out, raw("</table></div></figure>")]
+
+    @staticmethod
+    def heading(group):
+        """The row above a family: the first sentence of its package."""
+        what = "Methods of other packages"
+        if group:
+            doc = import_module(f"fedlib.methods.{group}").__doc__
+            what = doc.strip().splitlines()[0].rstrip(".")
+        return (
+            f'<tr class="part" id="map-{group or "others"}"><th scope="rowgroup" '
+            f'colspan="{len(COLUMNS)}">{esc(what)}</th></tr>'
+        )
+
+    def line(self, name, cls, table, texts):
+        more, bytes_ = traffic(table, name)
+        limits = [f"{x.said}: {x.gives}" for x in LIMITS if x.method == name]
+        lines = changed(cls)
+        if name == "FedAvg":
+            lines = ["none: all others are compared with it"]
+        elif not lines:
+            lines = ["none"]
+        about = f"<small>{esc(cls.card.line)}</small>" if cls.card else ""
+        cells = {
+            "lines": items(lines),
+            "up": f"{items(more)}<small>{esc(bytes_)}</small>",
+            "favours": esc(FAVOURS.get(name, "")),
+            "limits": items(limits),
+        }
+        row = f'<tr><th scope="row" class="c-map-method">{esc(name)}{about}</th>'
+        row += "".join(f'<td class="c-map-{k}">{v}</td>' for k, v in cells.items())
+        return [raw(f'{row}<td class="c-map-where">'), *self.where(name, cls, texts)]
+
+    def where(self, name, cls, texts):
+        """Links to the page and the paper, and the end of the row."""
+        page, out = explained(name, cls, texts), []
+        if page:
+            out += self.parse_inline(f"{{doc}}`{page}`", lineno=self.lineno)[0]
+        if cls.card and name not in getattr(methods(), "added", ()):
+            cited = f"{{cite:t}}`{cls.card.bibkey}`"
+            out += [raw("<br>")] * bool(out)
+            out += self.parse_inline(cited, lineno=self.lineno)[0]
+        return [nodes.inline("", "", *out), raw("</td></tr>")]
+
+
+def setup(app):
+    app.add_directive("methodsmap", MethodsMap)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
