@@ -113,20 +113,22 @@ def pages(book):
 
 def explained(name, cls, texts):
     """The page that shows a method's source, or that of the class which it inherits
-    from; else the first that speaks of it.
+    from, the one with the most directives about it; else the first that speaks of it.
     """
     names = {c: n for n, c in methods().items()}
     line = [names[c] for c in cls.__mro__ if c in names and c is not FedAvg]
-    for n in [name, *line] if cls is not FedAvg else [name]:
-        for page, text in texts.items():
-            if re.search(rf"^`+\{{source\}} {re.escape(n)}$", text, re.M):
-                return page
+    for n in [name, *line]:
+        about = re.compile(rf"^`+\{{(\w+)\}} {re.escape(n)}$", re.M)
+        found = {p: about.findall(text) for p, text in texts.items()}
+        found = {p: kinds for p, kinds in found.items() if "source" in kinds}
+        if found:
+            return max(found, key=lambda p: len(found[p]))
     word = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
     return next((p for p, text in texts.items() if re.search(word, text)), None)
 
 
-def items(words):
-    return f"<ul>{''.join(f'<li>{esc(w)}</li>' for w in words)}</ul>" if words else ""
+def items(words, between=", "):
+    return between.join(f"<span>{esc(w)}</span>" for w in words)
 
 
 class MethodsMap(Table):
@@ -182,7 +184,7 @@ class MethodsMap(Table):
             "lines": items(lines),
             "up": f"{items(more)}<small>{esc(bytes_)}</small>",
             "favours": esc(FAVOURS.get(name, "")),
-            "limits": items(limits),
+            "limits": items(limits, "<br>"),
         }
         row = f'<tr><th scope="row" class="c-map-method">{esc(name)}{about}</th>'
         row += "".join(f'<td class="c-map-{k}">{v}</td>' for k, v in cells.items())

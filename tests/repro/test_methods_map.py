@@ -2,9 +2,13 @@
 the classes themselves.
 """
 
+import csv
+import importlib
+
 import pytest
 import torch
 from toys_core import GROUPS, gap, toy
+from where import ROOT
 
 from fedlib.core.engine import run
 from fedlib.core.tree import pick
@@ -54,3 +58,61 @@ def test_a_limit_gives_the_other_method_and_other_settings_do_not(limit):
 def test_whom_a_method_favours_is_said_of_all_of_ours_and_of_nothing_else():
     assert set(FAVOURS) == set(METHODS) - METHODS.added
     assert {x.method for x in LIMITS} | {x.gives for x in LIMITS} <= set(FAVOURS)
+
+
+# the rows
+
+
+@pytest.fixture(scope="module")
+def fedmap():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "book/_ext"))
+        yield importlib.import_module("fedmap")
+
+
+def bytes_table():
+    with (ROOT / "results/bytes.csv").open(encoding="utf-8") as f:
+        return list(csv.DictReader(f))
+
+
+def test_the_lines_that_a_class_changes_are_those_it_overrides(fedmap):
+    lines = {n: fedmap.changed(METHODS[n]) for n in METHODS}
+    assert lines["FedAvg"] == [] and lines["Uniform"] == ["the weights"]
+    assert lines["FedProx"] == lines["FedSAM"] == ["local training"]
+    assert "when it starts" in lines["FedGA"] and "what is sent" in lines["SCAFFOLD"]
+    assert lines["FedAvgM"] == ["the average", "what the server keeps"]
+    assert lines["Gaussian-update"] == lines["EquFL"] == lines["FedAvgM"]
+    everybody = [n for n in METHODS if any("every client" in x for x in lines[n])]
+    assert set(everybody) == {n for n in METHODS if METHODS[n].who == "all"}
+
+
+def test_traffic_is_that_of_the_counted_messages(fedmap):
+    table = bytes_table()
+    more = lambda name: fedmap.traffic(table, name)
+    assert more("FedAvg") == more("Ditto") == ([], "as FedAvg")
+    assert more("FedGA") == (["acc (4\u202fbytes)"], "1.00\u202f× up, 1.00\u202f× down")
+    assert more("SCAFFOLD")[1] == "2.00\u202f× up, 2.00\u202f× down"
+    assert more("FedPer")[0] == ["a part of the model only"]
+    assert more("Local")[0] == ["no model"] and more("nobody's") == ([], "not counted")
+    weights = fedmap.counted(table, "FedAvg", "up")["w"] / 4
+    assert f"{weights:,.0f} weights" in (ROOT / "book/methods_map.md").read_text(
+        "utf-8"
+    )
+
+
+def test_a_method_of_another_package_gets_a_row_without_what_is_declared(fedmap):
+    class Stranger(METHODS["FedAvg"]):
+        def weights(self, up):
+            return up["n"]
+
+    Stranger.__module__ = "elsewhere.stranger"
+    assert fedmap.family(Stranger) is None and fedmap.family(METHODS["TERM"]) == "fair"
+    assert fedmap.changed(Stranger) == ["the weights"]
+    assert fedmap.explained("Stranger", Stranger, {"page": "FedAvg alone"}) is None
+
+
+def test_the_page_that_explains_a_method_is_found_by_its_source(fedmap):
+    texts = fedmap.pages(ROOT / "book")
+    at = {n: fedmap.explained(n, c, texts) for n, c in METHODS.items()}
+    assert at["FedAvg"] == "one_round" and at["FedAS"] == "fedas"
+    assert at["FedAdam"] == "drift" and at["FedFV"] == "conflict"
