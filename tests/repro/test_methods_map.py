@@ -55,8 +55,9 @@ def test_a_limit_gives_the_other_method_and_other_settings_do_not(limit):
     assert distance(limit, limit.unlike, {}, 4) > OTHER
 
 
-def test_whom_a_method_favours_is_said_of_all_of_ours_and_of_nothing_else():
-    assert set(FAVOURS) == set(METHODS) - METHODS.added
+def test_what_is_declared_is_of_methods_of_ours_each_limit_once():
+    assert set(FAVOURS) <= set(METHODS) - METHODS.added
+    assert len({(x.method, x.said, x.gives) for x in LIMITS}) == len(LIMITS)
     assert {x.method for x in LIMITS} | {x.gives for x in LIMITS} <= set(FAVOURS)
 
 
