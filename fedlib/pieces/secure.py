@@ -115,6 +115,7 @@ def named(tree, at=""):
 
 
 def ones(bits):
+    """The largest number of so many bits, with which `&` is modulo 2^bits."""
     return np.uint64(2**bits - 1)
 
 
@@ -146,6 +147,7 @@ def agreed(secret, public, info):
 
 
 def public_of(secret):
+    """The public key (bytes) that belongs to a secret one, on the curve X25519."""
     x25519 = crypto()[0]
     return (
         x25519.X25519PrivateKey.from_private_bytes(secret)
@@ -208,11 +210,16 @@ class Party:
         self.known, self.held, self.answered = {}, {}, None
 
     def keys(self):
+        """What this client announces: two public keys, and the hash of its seed."""
         hashed = hashlib.sha256(self.seed).digest()
         return Public(public_of(self.seal), public_of(self.secret), hashed)
 
     def share(self, known):
-        """{j: Public} -> {j: sealed shares for client j}, my own are open."""
+        """{j: Public} -> {j: sealed shares for client j}, my own are open.
+
+        ValueError: a second time, with too few clients, a threshold that is no
+        majority, or another key in my name.
+        """
         if self.known:
             raise ValueError(f"client {self.me} has dealt out its shares already")
         enough(len(known), self.threshold, "announced keys")
@@ -252,7 +259,10 @@ class Party:
         return f"{a} {b} ".encode() + self.label
 
     def mask(self, x, sealed):
-        """x [P] and {j: what client j sealed for me} -> y_i [P]."""
+        """x [P] and {j: what client j sealed for me} -> y_i [P].
+
+        ValueError: a second time, with too few shares, or with a stranger's.
+        """
         if self.held:
             raise ValueError(f"client {self.me} has uploaded already")
         enough(len(sealed), self.threshold, "dealt out shares")
@@ -269,7 +279,11 @@ class Party:
         return pair(self.me, self.secret, j, self.known[j], n, self.bits, self.label)
 
     def unmask(self, came):
-        """The clients whose uploads came -> {j: the share that I hold of client j}."""
+        """The clients whose uploads came -> {j: the share that I hold of client j}.
+
+        ValueError: too few came, or another list than before: two answers could give
+        both shares of one client away.
+        """
         came = frozenset(came)
         enough(len(came), self.threshold, "uploaded")
         if self.answered not in (None, came) or not came <= self.held.keys():
@@ -292,7 +306,7 @@ def total(masked, known, shares, threshold, bits=32, label=b""):
     """The server's part: {i: y_i} -> sum of x_i [P] over these i.
 
     known: {j: Public} of all clients that dealt out shares. shares: {i: what client i's
-    `unmask` gave}.
+    `unmask` gave}. ValueError: too few uploads or shares, or a share that is wrong.
     """
     enough(len(masked), threshold, "uploaded")
     enough(len(shares), threshold, "gave their shares")
