@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlib.core.local import SAM
-from fedlib.measures import sharpness
+from fedlib.measures import bias, sharpness
 from fedlib.methods.flat.plgu_lf import PLGULF
 
 
@@ -102,3 +102,68 @@ def test_class_exercise_of_flat_the_mean_listens_to_the_steep_client():
     assert round(wide[best] - wide[fair], 2) == 0.60
     rise = (one[fair] + wide[fair] - one[best] - wide[best]) / 2
     assert round(rise, 2) == 0.29
+
+
+# groups
+
+
+def test_quiz_of_groups():
+    n = np.array([[[7, 3], [2, 8]], [[12, 3], [1, 4]]])
+    assert np.isclose(bias.EO(n), 0.1) and np.isclose(bias.DP(n), 0.2)
+    rates = n[:, 1, 1] / n[:, 1].sum(1)
+    assert np.allclose(rates, 0.8)  # equal opportunity holds
+    tpr, fpr = 0.9, 0.15
+    of = np.array([[1 - fpr, fpr], [1 - tpr, tpr]])
+    base = np.array([[0.4, 0.6], [0.8, 0.2]])
+    n = base[..., None] * of
+    assert np.isclose(bias.EO(n), 0) and np.isclose(bias.DP(n), 0.3)
+
+
+def test_cal_is_the_largest_distance_of_a_true_positive_rate_from_the_overall_one():
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        n = draw.integers(1, 30, (3, 2, 2))
+        rate = n[:, 1, 1] / n[:, 1].sum(1)
+        overall = n[:, 1, 1].sum() / n[:, 1].sum()
+        assert np.isclose(bias.CAL(n), abs(rate - overall).max())
+        # it is an equal-opportunity gap, whoever is told yes wrongly
+        gap = rate.max() - rate.min()
+        assert gap / 2 - 1e-12 <= bias.CAL(n) <= gap + 1e-12
+        other = n.copy()
+        other[:, 0] = other[:, 0, ::-1]
+        assert np.isclose(bias.CAL(other), bias.CAL(n))
+        # predictive parity conditions on the answer
+        yes = n[:, 1, 1] / n[:, :, 1].sum(1)
+        of_all = n[:, 1, 1].sum() / n[:, :, 1].sum()
+        assert np.isclose(bias.CAL_ppv(n), abs(yes - of_all).max())
+
+
+def test_a_calibrated_model_need_not_have_predictive_parity():
+    """Two probabilities, each right as often as it says, in both groups."""
+    p = np.array([0.6, 0.9])
+    people = np.array([[10, 40], [40, 10]])  # by group and probability
+    assert (p > 0.5).all()  # all are told yes
+    right = (people * p).sum(1) / people.sum(1)
+    assert np.allclose(right, [0.84, 0.66])
+
+
+def three_districts(found_in_C):
+    return np.array(
+        [
+            [[48, 12], [10, 30]],
+            [[64, 16], [5, 15]],
+            [[56, 14], [30 - found_in_C, found_in_C]],
+        ]
+    )
+
+
+def test_class_exercise_of_groups_three_districts():
+    n = three_districts(15)
+    assert (n.sum((1, 2)) == 100).all()
+    assert np.isclose(bias.EO(n), 0.25) and np.isclose(bias.DP(n), 0.13)
+    assert np.isclose(bias.CAL(n), 1 / 6) and round(bias.CAL_ppv(n), 3) == 0.126
+    more = next(k for k in range(16) if bias.EO(three_districts(15 + k)) <= 0.1)
+    assert more == 5
+    n = three_districts(20)
+    assert np.isclose(bias.EO(n), 1 / 12) and np.isclose(bias.DP(n), 0.11)
+    assert round(bias.CAL(n), 3) == 0.056 and round(bias.CAL_ppv(n), 3) == 0.124
