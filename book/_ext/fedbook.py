@@ -512,6 +512,8 @@ def lean(app, page, template, context, doctree):
         drop.append("ledger.js")
     if 'looks"' not in body:
         drop.append("looks.js")
+    if "<fieldset" not in body:
+        drop.append("quiz.js")
     if not re.search(r'class="(?:fig|arrows|pair)|eqlink', body):
         drop.append("figures.js")
 

@@ -6,6 +6,7 @@ rows         the tasks that follow from it: the server's, one client's
 message      trees as named arrays and as bytes, never pickled
 act          what a client makes of one message
 client       Site: one device; shelf: where it keeps its state
+masked       sums of uploads of which the server sees none
 talk         the server's conversation in one round
 server       serve: the round of fedlib.core.engine over an `exchange` of messages
 command      python -m fedlib deploy keys | server | client

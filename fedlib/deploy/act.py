@@ -22,6 +22,7 @@ ABOUT = {  # what travels beside a tree, with "code" and "federation" (see Site)
     "question": "",  # of "ask": its name
     "moment": "",  # of "score": "pre", "post" or "own"
     "views": "",  # of "score": names with commas between, "": all
+    "most": 0,  # of "masked": rows of the largest client, 0: all count alike
     "receives": False,  # of "score": is the download received first?
 }
 

@@ -19,7 +19,7 @@ from ..core import engine
 from ..core.method import keeps_state
 from ..core.task import SPLITS
 from ..core.tree import leaves, tmap
-from . import message
+from . import masked, message
 from .act import ABOUT, KINDS, act
 from .shelf import Shelf
 
@@ -39,6 +39,7 @@ class Site:
 
     def __init__(self, federation, c, task, folder=None):
         self.fed, self.c, self.method = federation, c, federation.make(task)
+        self.turn = None  # in a sum, where the server sees no uploads
         self.shelf = Shelf(folder, {"federation": federation.digest, "client": c})
         self.n = {s: torch.tensor(len(getattr(task, s)[c])) for s in SPLITS}
         self._rows = {
@@ -59,13 +60,30 @@ class Site:
         with torch.no_grad():
             if kind == "client":
                 return self._begin()
+            if kind in masked.KINDS:
+                return self._masked(kind, about, tree)
             down, mine = self._download(kind, about, tree), self._state(about["on"])
             done, now = about["done"], 2 * about["t"] + 1
             self.shelf.forget(lambda k: k < done or done < k < now)
             if kind in ("ask", "score"):
                 _, out = act(self.method, self.c, self.fed, kind, about, down, mine)
                 return self._private(out)
-            return self._step(kind, about, down, mine)
+            out = self._step(kind, about, down, mine)
+            if kind == "local" and self.fed.secure:
+                self.turn = masked.Turn(self.fed, self.c, about["t"])
+                return self.turn.keys()
+            return out
+
+    def _masked(self, kind, about, tree):
+        """A message of a sum; the upload is what the last training gave."""
+        t = about["t"]
+        if self.turn is None or self.turn.t != t:
+            raise ValueError(
+                f"client {self.c} has no secrets for a sum of round {t}: it has been "
+                "started again since, or has not trained"
+            )
+        up = lambda: self.shelf.get(f"step-{2 * t + 2}")[1]["answer"]
+        return self.turn.answer(kind, about, tree, lambda: (up(), int(self.n["train"])))
 
     def kept(self):
         """What this client keeps, as far as the server has said that it counts."""
@@ -78,8 +96,11 @@ class Site:
                     f"the server {OTHER[what]} ({about.get(what)} there, {own} at "
                     f"client {self.c})"
                 )
-        if kind not in KINDS or not all(
-            isinstance(about.get(k), int) for k in ("t", "on", "done")
+        kinds = (*KINDS, *masked.KINDS) if self.fed.secure else KINDS
+        if self.fed.secure and kind == "ask":
+            raise ValueError("with `secure` no question about one client is answered")
+        if kind not in kinds or not all(
+            isinstance(about.get(k), int) for k in ("t", "on", "done", "most")
         ):
             raise ValueError(
                 f"a message of kind {kind!r} with {about!r:.90} is none of fedlib's"

@@ -294,7 +294,8 @@ def bind(host, port):
 
 
 def knock(host, port, ca):
-    """Does somebody listen there?
+    """Does somebody listen there? A server that is full hangs up, and may have room
+    later.
 
     ValueError if it is not the server that `ca` vouches for.
     """
@@ -313,6 +314,8 @@ def knock(host, port, ca):
             f"({e.verify_message}): take the ca.pem of this server's keys; they name "
             f"the hosts and end on a day, see {MAKE}"
         ) from e
+    except ssl.SSLEOFError:
+        return False
     except ssl.SSLError as e:
         raise ValueError(
             f"{host}:{port} does not speak TLS ({e.reason}): start the server "

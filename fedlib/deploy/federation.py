@@ -12,6 +12,10 @@ client read.
     wait: 60             # seconds that the server waits for the answers to one kind
                          of message
     limit: 100000000     # bytes of the largest message
+    secure: {threshold: 2, bits: 32, range: 16}
+                         # the server sees sums of uploads only (see masked): so many
+                         # clients can finish a sum, and numbers lie in [-range, range];
+                         # left out: it sees each upload
 
     fed = Federation.load("federation.yaml")
     task = fed.client_task(1, "mine.npz")
@@ -38,6 +42,7 @@ from ..core.check_run import check_run
 from ..core.errors import nearest
 from ..core.groups import Block, Groups
 from ..core.method import Method
+from ..core.ranges import check_number, check_whole
 from ..core.schema import span
 from ..data import tasks
 from ..methods import METHODS
@@ -53,8 +58,20 @@ USUAL = {
     "split": 0,
     "parts": (0.8, 0.1, 0.1),
 }
+SECURE = {"bits": 32, "range": 16.0}
 NEEDED = ("clients", "classes", "shape", "network")
-KEYS = ("method", "task", "rounds", "cohort", "seed", "every", "own", "wait", "limit")
+KEYS = (
+    "method",
+    "task",
+    "rounds",
+    "cohort",
+    "seed",
+    "every",
+    "own",
+    "wait",
+    "limit",
+    "secure",
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,7 @@ class Federation:
     own: bool = False
     wait: float = 60.0
     limit: int = 10**8
+    secure: dict | None = None
     at: str = field(default="federation", repr=False)  # its file, for error messages
 
     @classmethod
@@ -182,6 +200,8 @@ class Federation:
             if not good:
                 raise ValueError(f"{self.at}: {k} = {v!r}; give {wanted}")
         task = rows.server_task(self)
+        if self.secure is not None:
+            self.check_secure()
         check_run(
             self.make(task),
             task,
@@ -193,6 +213,24 @@ class Federation:
             ("test", "val"),
             self.own,
         )
+
+    def check_secure(self):
+        """Fill in what is usual, and refuse what cannot be."""
+        at = f"{self.at}: secure"
+        refuse(self.secure, ("threshold", *SECURE), ("threshold",), at)
+        object.__setattr__(self, "secure", SECURE | self.secure)
+        everybody = self.make(rows.server_task(self)).who == "all"
+        s, M = self.secure, self.C if everybody else min(self.cohort or self.C, self.C)
+        check_whole(f"{at}: threshold", s["threshold"], 2, M, ", of the cohort")
+        check_whole(f"{at}: bits", s["bits"], 16, 40)
+        check_number(f"{at}: range", s["range"], 0, why=", of a number that is sent")
+        if 2 * s["threshold"] <= M:
+            raise ValueError(
+                f"{at}: threshold = {s['threshold']} of {M} clients; give more than "
+                "half, else a server that tells two stories sees single uploads"
+            )
+        if self.own:
+            raise ValueError(f"{self.at}: own scores single uploads; leave out secure")
 
     # ------------------------------------------------------------ what follows from it
     C = property(lambda self: self.task["clients"])
@@ -230,6 +268,7 @@ class Federation:
             self.seed,
             self.every,
             self.own,
+            *([self.secure] if self.secure else []),
         ]
         return hashlib.sha256(
             json.dumps(what, sort_keys=True, default=repr).encode()

@@ -6,7 +6,8 @@ Every connection takes a file descriptor, and without a free one no checkpoint c
 written. So connections are counted as soon as they are accepted, before a word is said:
 in all, per address, and per client once a signed request has shown whose it is. Where
 it is full, the oldest of those that have shown nothing gives way, so that idle
-connections cannot keep a client out.
+connections cannot keep a client out. Each has `GRACE` seconds first, in which a client
+can show its key on a busy machine, too; as long as all are younger, the new one goes.
 
 A connection has `seconds` for the TLS handshake and the header of its first request,
 as long again for each further header, and `seconds` and one more per 16 KiB for a body.
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 CLIENT, SPARE = 4, 64  # connections of each client, and of strangers
 KEPT = 64  # descriptors that no connection takes: for checkpoint, record, log
 LEAVING = 16  # connections that are being closed, beside those that stay
+GRACE = 3.0  # seconds in which a new connection gives way to nobody
 KEEP_ALIVE = 5  # seconds between an answer and the next request, as uvicorn has it
 HEADER = 2**16  # bytes of a request's header; also of a stranger's body that are read
 SLOWEST = 2**14  # bytes a second of a body
@@ -77,12 +79,13 @@ def descriptors(wanted):
 class Connection:
     """One that was accepted.
 
-    until: when it is closed, unless a request is at work. client: whose it is, once a
-    signed request has come. leaving: it was told to close.
+    since: when. until: when it is closed, unless a request is at work. client: whose it
+    is, once a signed request has come. leaving: it was told to close.
     """
 
     sock: socket.socket
     address: str
+    since: float
     until: float
     client: int | None = None
     asked: bool = False
@@ -107,7 +110,8 @@ class Gate(socket.socket):
         if len(here) >= self.caps.total + LEAVING:
             raise BlockingIOError("those that leave go first")
         sock, peer = super().accept()
-        new = Connection(sock, peer[0], self.clock() + self.seconds)
+        now = self.clock()
+        new = Connection(sock, peer[0], now, now + self.seconds)
         self.make_room([v for v in here if not v.leaving], new)
         self.connections[*peer[:2], *sock.getsockname()[:2]] = new
         return sock, peer
@@ -120,7 +124,7 @@ class Gate(socket.socket):
         return list(self.connections.values())
 
     def make_room(self, here, new):
-        """Close one of those that are here, where the new one is one too many."""
+        """Close one of those here, or the new one, where it is one too many."""
         near = [v for v in here if v.address == new.address]
         if len(near) >= self.caps.address:
             crowd, full = near, f"more than {self.caps.address} from there"
@@ -128,8 +132,9 @@ class Gate(socket.socket):
             crowd, full = here, f"more than {self.caps.total} in all"
         else:
             return
-        self.refuse(new.address, f"connects, which makes {full}: the oldest goes")
-        self.cut(next((v for v in crowd if v.client is None), new))
+        self.refuse(new.address, f"connects, which makes {full}: one gives way")
+        stale = (v for v in crowd if v.client is None and new.since - v.since >= GRACE)
+        self.cut(next(stale, new))
 
     def cut(self, connection):
         """Close it: its transport reads an end, and gives the descriptor back."""

@@ -31,6 +31,7 @@ from ..core.ranges import short
 from ..core.record import Record
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, put, stack, subset, without
+from . import masked
 from .act import ABOUT
 from .federation import Federation
 from .rows import server_task
@@ -73,6 +74,7 @@ class Deployment:
     exchange: Any
     log: Any
     n: dict | None = None  # {split: [C]}, how many rows the clients say they have
+    weights: str | None = None  # of uploads that are only seen in a sum, see masked
 
     @property
     def everybody(self):
@@ -99,7 +101,7 @@ class Deployment:
 def rounds_of(d, folder):
     """All rounds, from a checkpoint where there is one -> Record."""
     fed, began = d.fed, time.time()
-    d.example.rehearse()
+    d = replace(d, weights=d.example.rehearse())
     introduction = d.talk(BEFORE, [0] * fed.C)
     d = replace(d, n=known(folder, fed) or introduced(introduction, folder))
     method, scored = d.method, ("test", "val")
@@ -199,7 +201,7 @@ def one_round(d, talk, state, record, scores):
     method, server, t = d.method, state["server"], talk.t
     ids = talk.left(d.cohort(t))
     down = method.send(server, ids)
-    up = talk.send("local", ids, down)
+    up = uploads(d, talk, ids, down, record)
     if not up:
         raise Failed(talk.nobody("trained"))
     if scores:
@@ -208,6 +210,16 @@ def one_round(d, talk, state, record, scores):
     record.log(t, ids, new.pop("log", {}))
     steps = next_steps(d, talk, state["steps"], ids.tolist())
     return {"server": new, "steps": steps, "t": t + 1}
+
+
+def uploads(d, talk, ids, down, record):
+    """{c: upload}; with `secure` the mean of all in place of each."""
+    if not d.fed.secure:
+        return talk.send("local", ids, down)
+    try:
+        return masked.summed(talk, ids, down, d.weights, record)
+    except ValueError as e:
+        raise Failed(str(e)) from e
 
 
 def next_steps(d, talk, steps, trained):
@@ -240,7 +252,7 @@ def aggregated(talk, method, server, ids, down, up, record):
     """
     fed, t, name = talk.fed, talk.t, talk.fed.method["name"]
     ids = talk.left(ids)
-    if len(ids):
+    if len(ids) and not fed.secure:  # else counted where it was sent
         record.count("down", down)
         record.count("up", stack([up[c] for c in ids.tolist()]))
     while len(ids):
@@ -255,23 +267,25 @@ def aggregated(talk, method, server, ids, down, up, record):
             continue
         except RuntimeError as e:  # torch's own: numbers too large for a solver
             why = f"{name} cannot aggregate these answers ({' '.join(f'{e}'.split())})"
-            raise Failed(f"{why:.250}; {largest(ids, up)}") from e
+            raise Failed(f"{why:.250}; {largest(ids, up, fed.secure)}") from e
         state = leaves(without(new, ("log",)))
         if all(x.isfinite().all() for x in state if x.is_floating_point()):
             return ids, dict(new)
         why = "the new state of the server is not finite"
-        raise Failed(f"{why}; {largest(ids, up)}")
+        raise Failed(f"{why}; {largest(ids, up, fed.secure)}")
     raise Failed(talk.nobody("completed it"))
 
 
-def largest(ids, up):
-    """In words: whose upload holds the largest number."""
+def largest(ids, up, secure=None):
+    """In words: whose upload holds the largest number, where that is known."""
     numbers = lambda x: x.is_floating_point() and x.numel()
     size = {
         c: max([float(x.abs().max()) for x in leaves(up[c]) if numbers(x)], default=0.0)
         for c in ids.tolist()
     }
     c = max(size, key=size.__getitem__)
+    if secure:
+        return f"the largest number of their mean is {size[c]:.3g}"
     return f"the largest number, {size[c]:.3g}, is in the answer of client {c}"
 
 

@@ -12,7 +12,7 @@ from ..core.method import Round
 from ..core.random import fold
 from ..core.task import SPLITS
 from ..core.tree import broadcast, leaves, pick, stack, tmap, unstack
-from . import message
+from . import masked, message
 from .act import ABOUT, act, address
 from .rows import NoRows, server_task, stand_in
 
@@ -46,7 +46,7 @@ class Example:
 
     def rehearse(self):
         """Refuse a method whose server needs rows of clients, and messages above the
-        limit, before anybody is asked.
+        limit, before anybody is asked -> how uploads are weighed, see masked.
         """
         fed, one = self.fed, torch.tensor([0])
         method = fed.make(server_task(fed))
@@ -68,6 +68,7 @@ class Example:
                 "rows of the clients, which stay where they are; only a simulation "
                 "can run it"
             ) from e
+        weights = masked.weighing(fed, self) if fed.secure else None
         up = self.answer("local", ABOUT | {"t": 0}, down)
         for n in (message.size(down), message.size(up)):
             if n > fed.limit:
@@ -75,6 +76,7 @@ class Example:
                     f"{fed.at}: limit = {fed.limit:,}, and {fed.method['name']} sends "
                     f"{n:,} bytes; raise the limit"
                 )
+        return weights
 
 
 def key(fed, t):
@@ -101,8 +103,9 @@ class Talk:
     def __post_init__(self):
         self.at = list(self.done)  # per client the step that it has reached
 
-    def send(self, kind, ids, downs=None, receives=(), **about):
-        """One message to each of ids that is not left out; downs [M, ...].
+    def send(self, kind, ids, downs=None, receives=(), like=None, **about):
+        """One message to each of ids that is not left out; downs [M, ...]. like: how an
+        answer looks, where that does not follow from the method.
 
         {c: answer} of those whose answer is in order.
         """
@@ -129,7 +132,8 @@ class Talk:
         if not requests:
             return {}
         got = self.exchange(requests, self.fed.wait)
-        like = self.example.answer(kind, base, next(iter(rows.values())))
+        if like is None:
+            like = self.example.answer(kind, base, next(iter(rows.values())))
         late = TimeoutError(f"no answer within {self.fed.wait:g} s")
         stage = filter(None, (kind, about.get("question"), about.get("moment")))
         stage, good = " ".join(stage), {}

@@ -50,10 +50,18 @@ ARTEFACTS = (
     Artefact("plgu", "Algorithm 2", "PLGU-LF", "plgu.html", text=True),
     Artefact("plgu", "Algorithm 3", "PLGU-GRep", "plgu.html", text=True),
     Artefact(
-        "plgu", "Theorem 1", "Generalisation gap of PLGU-LF", "plgu.html", text=True
+        "plgu",
+        "Theorem 1",
+        "Generalisation gap of PLGU-LF",
+        "plgu_record.html",
+        text=True,
     ),
     Artefact(
-        "plgu", "Theorem 2", "Generalisation gap of PLGU-GRep", "plgu.html", text=True
+        "plgu",
+        "Theorem 2",
+        "Generalisation gap of PLGU-GRep",
+        "plgu_record.html",
+        text=True,
     ),
     drawn("tables", "Table 1", "Accuracy of the global model"),
     drawn("tables", "Table 2", "Accuracy of the personalised model"),

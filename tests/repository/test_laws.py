@@ -30,7 +30,7 @@ MAY = {
     "plots": {"measures"},
     "methods": {"core", "nets", "pieces"},
     "study": {"core", "data", "measures", "methods", "nets", "pieces", "plots"},
-    "deploy": {"cli", "core", "data", "methods"},
+    "deploy": {"cli", "core", "data", "methods", "pieces"},
     "cli": {"core", "data", "deploy", "measures", "methods", "pieces", "study"},
     "fedlib": {"core", "measures", "methods", "study"},
     "__main__": {"cli"},

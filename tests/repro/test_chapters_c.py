@@ -10,7 +10,9 @@ import torch
 
 from fedlib.core.local import SAM
 from fedlib.measures import bias, sharpness
+from fedlib.measures.statistics import interval
 from fedlib.methods.flat.plgu_lf import PLGULF
+from fedlib.pieces import surrogates
 
 
 def tensor(x):
@@ -167,3 +169,97 @@ def test_class_exercise_of_groups_three_districts():
     n = three_districts(20)
     assert np.isclose(bias.EO(n), 1 / 12) and np.isclose(bias.DP(n), 0.11)
     assert round(bias.CAL(n), 3) == 0.056 and round(bias.CAL_ppv(n), 3) == 0.124
+
+
+# plgu
+
+
+class OwnUnits(PLGULF):
+    def units(self, w):
+        return [(name,) for name in w]
+
+
+def moved(lengths, numbers):
+    """Two models whose layers lie so far apart."""
+    away = {
+        str(i): torch.full((n,), a / math.sqrt(n))
+        for i, (a, n) in enumerate(zip(lengths, numbers))
+    }
+    return away, {k: torch.zeros_like(v) for k, v in away.items()}
+
+
+def lengths(tree):
+    return [float(v.norm()) for v in tree.values()]
+
+
+def test_quiz_of_plgu():
+    m = OwnUnits(rho=0.3, D=1)
+    s = m.scores(m.movement(*moved([1, 1], [10, 5])))
+    assert np.allclose(s / 2, [1 / 3, 2 / 3])
+    g, _ = moved([4, 3], [10, 5])
+    found = lengths(m.perturbation(g, tensor([0.5, 1.5]).float()))
+    assert np.isclose(found[0], 0.12)
+    assert np.isclose(lengths(m.perturbation(g, torch.ones(2)))[0], 0.24)  # SAM
+
+
+def test_class_exercise_of_plgu_a_score_and_its_control():
+    m, numbers = OwnUnits(rho=0.6, D=1), [20, 10, 5]
+    away = moved([1, 0.5, 0.5], numbers)
+    s, (g, _) = m.scores(m.movement(*away)), moved([1, 2, 2], numbers)
+    assert np.allclose(s, [0.75, 0.75, 1.5])
+    found = lengths(m.perturbation(g, s))
+    assert np.allclose(found, [0.15, 0.3, 0.6])
+    assert np.allclose(lengths(m.perturbation(g, torch.ones(3))), [0.2, 0.4, 0.4])
+    assert round(math.hypot(*found), 2) == 0.69
+    root = OwnUnits(rho=0.6, D=1, by="root").movement(*away)
+    assert np.allclose(root, [0.224, 0.158, 0.224], atol=5e-4)
+
+
+# equfl
+
+
+def toy_step(w2, mean, lam, shown=1.0, eta=0.5):
+    """The second weight after a calibrated step; g_s = (0, -shown)."""
+    return w2 - eta * (mean - lam * shown)
+
+
+def test_quiz_of_equfl_a_step_of_strength_two():
+    assert toy_step(-2, 0.5, 2) == -5 / 4
+    assert toy_step(-2, 0.5, 0) == -9 / 4
+    assert toy_step(-2, 0.5, -2) == -13 / 4  # the wrong sign
+
+
+def test_class_exercise_of_equfl_what_the_rows_show():
+    F = lambda lam: abs(toy_step(-3, 1, lam))
+    assert F(0) == 3.5 and F(13.9) < 3.5 < F(14.1)
+    yes = lambda lam, shown=1.0: 0.5 + toy_step(-3, 1, lam, shown) > 0
+    assert not yes(6) and yes(6.1)
+    assert not yes(12, 0.5) and yes(12.1, 0.5)
+
+    def dp(w):
+        z = torch.stack([w[0], w[0] + w[1]])
+        odds = torch.nn.functional.logsigmoid(torch.stack([-z, z], 1))
+        return surrogates.dp(odds, torch.eye(2)[:, :, None] * torch.full((2,), 0.5))
+
+    w = torch.tensor([1.0, -3.0])
+    assert round(float(dp(w)), 3) == 1.814
+    assert np.allclose(torch.func.grad(dp)(w), [-0.612, -0.881], atol=5e-4)
+
+
+# which_number
+
+
+def test_the_best_of_many_by_chance():
+    g = np.random.default_rng(0)
+    top = lambda k: g.normal(size=(20_000, k)).max(1).mean()
+    assert np.isclose(top(200), 2.75, atol=0.02)  # the quiz: 70 + 2 * 2.75
+    assert np.isclose(top(100), 2.51, atol=0.02)
+    assert np.isclose(top(1000), 3.24, atol=0.02)
+    assert round(1 - 0.95**20, 2) == 0.64
+
+
+def test_class_exercise_of_which_number():
+    assert np.isclose(math.sqrt(0.8 * 0.2 / 400), 0.02)
+    i = interval(np.array([0.4, 1.0, 0.2, 0.8, 0.6]))
+    assert np.isclose(i.mean, 0.6) and round(i.half, 2) == 0.39
+    assert 1 - (1 - 0.05 / 20) ** 20 < 0.05

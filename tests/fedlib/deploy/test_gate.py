@@ -4,11 +4,13 @@ crowd of idle and slow connections.
 
 import asyncio
 import inspect
+import itertools
 import logging
 import random
 import resource
 import socket
 import sys
+import threading
 import time
 from base64 import b64encode
 from datetime import datetime, timedelta
@@ -21,7 +23,7 @@ pytest.importorskip("flwr")
 from torture import port
 from where import ROOT
 
-from fedlib.deploy import gate, keys
+from fedlib.deploy import command, gate, keys
 from fedlib.deploy.gate import Caps, Gate, caps
 
 
@@ -69,7 +71,7 @@ def test_a_limit_that_is_too_low_for_the_clients_is_refused(limits):
 
 
 def test_the_book_says_the_same_numbers():
-    page = (ROOT / "book/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "book/operate.md").read_text(encoding="utf-8")
     for text in (
         f"{gate.CLIENT} of each client, and {gate.SPARE} of strangers",
         f"those of all clients and {gate.SPARE // 2}",
@@ -125,8 +127,14 @@ def told_to_go(mine):
         return False
 
 
+def minutes():
+    """A clock that goes on by one minute with each connection."""
+    now = itertools.count(0.0, 60.0)
+    return lambda: next(now)
+
+
 def test_the_oldest_that_has_shown_no_key_gives_way(visits):
-    v = visits(Caps(total=9, address=3, client=4))
+    v = visits(Caps(total=9, address=3, client=4), clock=minutes())
     known, a, b = v.come(client=0), v.come(), v.come()
     c = v.come()
     assert [told_to_go(x[0]) for x in (known, a, b, c)] == [False, True, False, False]
@@ -135,8 +143,20 @@ def test_the_oldest_that_has_shown_no_key_gives_way(visits):
     assert len(v.lines) == 1 and "more than 3 from there" in v.lines[0]  # once
 
 
+def test_a_new_connection_has_time_to_show_its_key(visits):
+    """However fast others come: who connects faster cannot push it out."""
+    now = [0.0]
+    v = visits(Caps(total=9, address=2, client=4), clock=lambda: now[0])
+    first, second = v.come(), v.come()
+    now[0] = gate.GRACE - 0.1
+    assert told_to_go(v.come()[0]) and not told_to_go(first[0])
+    now[0] = gate.GRACE
+    third = v.come()
+    assert [told_to_go(x[0]) for x in (first, second, third)] == [True, False, False]
+
+
 def test_where_all_are_known_the_new_one_goes(visits):
-    v = visits(Caps(total=2, address=9, client=4))
+    v = visits(Caps(total=2, address=9, client=4), clock=minutes())
     a, b, c = v.come(client=0), v.come(client=1), v.come()
     assert [told_to_go(x[0]) for x in (a, b, c)] == [False, False, True]
     assert "more than 2 in all" in v.lines[0]
@@ -154,7 +174,7 @@ def test_a_client_has_its_share_and_loses_its_oldest(visits):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is Linux's")
 def test_one_address_does_not_take_the_places_of_another(visits):
-    v = visits(Caps(total=4, address=3, client=4))
+    v = visits(Caps(total=4, address=3, client=4), clock=minutes())
     there = v.come("127.0.0.2")
     here = [v.come() for _ in range(9)]
     assert not told_to_go(there[0])
@@ -162,7 +182,7 @@ def test_one_address_does_not_take_the_places_of_another(visits):
 
 
 def test_no_more_are_accepted_than_leave(visits):
-    v = visits(Caps(total=2, address=2, client=1))
+    v = visits(Caps(total=2, address=2, client=1), clock=minutes())
     came = [v.come() for _ in range(2 + gate.LEAVING)]
     with pytest.raises(BlockingIOError):
         v.come()
@@ -299,3 +319,29 @@ def test_no_round_is_lost_in_a_crowd():
 def test_no_round_is_lost_in_a_large_crowd():
     count = port.crowd(2000, 50, rounds=20)
     assert count.bad == 0 and count.n == 21, count.examples
+
+
+@pytest.mark.parametrize(
+    ("answer", "hears"),
+    [(b"", "nobody"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak TLS")],
+)
+def test_a_client_tries_again_where_a_full_server_hangs_up(tmp_path, answer, hears):
+    """An end is no proof that the server speaks no TLS; another answer is."""
+    keys.make(tmp_path, ["localhost"], 1)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+
+        def once():
+            line, _ = s.accept()
+            line.recv(9999)
+            line.sendall(answer)
+            line.close()
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        try:
+            told = command.knock("127.0.0.1", s.getsockname()[1], tmp_path / "ca.pem")
+            heard = "somebody" if told else "nobody"
+        except ValueError as e:
+            heard = str(e)
+        thread.join()
+    assert hears in heard

@@ -1,0 +1,330 @@
+"""The frame of a chapter, from book/course/<page>.yaml: {opening}, {takeaways}, {quiz},
+{credit}, {onward}; and of the course: {plan}, {slides}. What the files may say:
+repro/course.py.
+
+Texts are Markdown of the page that shows them, so that its roles and labels work.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from fedbook import esc, folder, raw
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from fedlib.plots import origin
+from repro import course
+
+log = logging.getLogger(__name__)
+NAMED = {
+    "eq": "eq",
+    "fig": "numref",
+    "thm": "prf:ref",
+}  # beginning of a label -> role; others: ref
+
+
+class Frame(SphinxDirective):
+    """A part of the frame of this page; show(frame) gives its nodes."""
+
+    def run(self):
+        book, page = Path(self.env.srcdir), self.env.docname
+        for name in (f"course/{page}.yaml", "_toc.yml", f"{page}.md"):
+            self.env.note_dependency(str(book / name))
+        if page not in course.framed(book):
+            log.warning(
+                "{%s}: there is no %s: write it, or take the directive out",
+                self.name,
+                course.called(book, page),
+                location=self.get_location(),
+            )
+            return []
+        if course.complaints(book, page):  # each is a warning already: complain
+            return []
+        return self.show(course.load(book, page))
+
+    def inline(self, text):
+        """Markdown of one paragraph as nodes."""
+        return self.parse_inline(" ".join(text.split()), lineno=self.lineno)[0]
+
+    def block(self, text):
+        """Markdown as nodes."""
+        box = nodes.Element()
+        self.state.nested_parse(StringList(text.splitlines(), "course"), 0, box)
+        return box.children
+
+    def paragraph(self, text, **kw):
+        return nodes.paragraph("", "", *self.inline(text), **kw)
+
+    def listed(self, texts, kind=nodes.bullet_list):
+        items = [nodes.list_item("", self.paragraph(t)) for t in texts]
+        return kind("", *items)
+
+    def row(self, name, text):
+        """A line of a list of names and what belongs to them."""
+        words = nodes.inline("", "", *self.inline(text))
+        return raw(f"<div><dt>{esc(name)}</dt><dd>"), words, raw("</dd></div>")
+
+    def box(self, title, kind, *kids):
+        """A box as those of MyST, with an id to lead to."""
+        head = nodes.title("", "", *self.inline(title))
+        return nodes.admonition("", head, *kids, classes=["course", kind], ids=[kind])
+
+
+class Opening(Frame):
+    """{opening}: goals, what to read and to know before, how long it takes, letters."""
+
+    def show(self, frame):
+        kids = [
+            self.paragraph("After this page you can"),
+            self.listed(frame["goals"]),
+            raw('<dl class="needs">'),
+            *self.row("Read before", self.before(frame["needs"])),
+            *self.row("Know before", "; ".join(frame["uses"]) or "nothing"),
+            raw(f"<div><dt>Takes</dt><dd>{self.takes(frame)}</dd></div></dl>"),
+        ]
+        return [
+            self.box("On this page", "opening", *kids, *self.letters(frame["letters"]))
+        ]
+
+    @staticmethod
+    def before(needs):
+        return ", ".join(f"{{doc}}`/{page}`" for page in needs) or "nothing"
+
+    def takes(self, frame):
+        text = (Path(self.env.srcdir) / f"{self.env.docname}.md").read_text("utf-8")
+        n, read = course.counts(text), course.minutes_of(text, frame)
+        own = "exercise" if n["exercises"] == 1 else "exercises"
+        more = f" and {n['exercises']} {own}" if n["exercises"] else ""
+        return (
+            f"about {read} minute{'s' * (read > 1)} to read, then a "
+            f'<a href="#quiz">quiz</a>{more}'
+        )
+
+    def letters(self, letters):
+        """The folded table of letters."""
+        if not letters:
+            return []
+        rows = [
+            (self.inline(s if "$" in s else f"${s}$"), self.inline(meaning))
+            for s, meaning in letters.items()
+        ]
+        cells = [
+            part
+            for s, meaning in rows
+            for part in (
+                raw('<tr><th scope="row">'),
+                nodes.inline("", "", *s),
+                raw("</th><td>"),
+                nodes.inline("", "", *meaning),
+                raw("</td></tr>"),
+            )
+        ]
+        return [
+            raw(
+                '<details class="letters"><summary>Letters on this page</summary>'
+                '<table class="plain"><tbody>'
+            ),
+            *cells,
+            raw("</tbody></table></details>"),
+        ]
+
+
+class Takeaways(Frame):
+    """{takeaways}: five sentences."""
+
+    def show(self, frame):
+        found = self.listed(frame["takeaways"], nodes.enumerated_list)
+        return [self.box("To take away", "takeaways", found)]
+
+
+class Quiz(Frame):
+    """{quiz}: five questions. Without JavaScript the answers with their reasons are
+    folded below each; quiz.js shows the reason of an answer when it is chosen.
+    """
+
+    def show(self, frame):
+        n = len(frame["quiz"])
+        asked = [
+            part
+            for i, question in enumerate(frame["quiz"], 1)
+            for part in self.question(i, n, question)
+        ]
+        last = raw('<p class="score" aria-live="polite"></p>')
+        return [self.box("Quiz", "quiz", *asked, last)]
+
+    def question(self, i, n, question):
+        shown, name = course.order(question), f"quiz-{i}"
+        return [
+            raw(
+                f'<fieldset aria-labelledby="{name}-n {name}-ask">'
+                f'<legend id="{name}-n">Question {i} of {n}</legend>'
+                f'<div class="ask" id="{name}-ask">'
+            ),
+            *self.block(question["ask"]),
+            raw('</div><div class="choices">'),
+            *(part for k, a in enumerate(shown) for part in self.choice(name, k, a)),
+            raw('</div><details class="reasons"><summary>Answers</summary><ul>'),
+            *(part for a in shown for part in self.reason(a, question.get("see"))),
+            raw(
+                '</ul></details><div class="told" aria-live="polite"></div></fieldset>'
+            ),
+        ]
+
+    def choice(self, name, k, answer):
+        says = nodes.inline("", "", *self.inline(answer["says"]))
+        field = f'<input type="radio" name="{name}" value="{k}">'
+        return raw(f"<label>{field}"), says, raw("</label>")
+
+    def reason(self, answer, see):
+        """An answer with what is to be said of it."""
+        right = answer.get("right", False)
+        says = nodes.inline("", "", *self.inline(answer["says"]), classes=["says"])
+        because = self.inline(answer["because"])
+        if see:
+            role = NAMED.get(see.partition("-")[0], "ref")
+            because += [nodes.Text(" "), *self.inline(f"See {{{role}}}`{see}`.")]
+        verdict = ("✓", "Right", "right") if right else ("✗", "Not this one", "wrong")
+        sign, word, kind = verdict
+        return (
+            raw(
+                f'<li class="{kind}"><strong class="verdict"><span aria-hidden="true">'
+                f"{sign}</span> {word}.</strong> "
+            ),
+            says,
+            raw(" "),
+            nodes.inline("", "", *because, classes=["because"]),
+            raw("</li>"),
+        )
+
+
+class Credit(Frame):
+    """{credit}: who had the ideas, and what to read next with a reason for each."""
+
+    def show(self, frame):
+        reading = [f"{{cite:t}}`{r['key']}`. {r['why']}" for r in frame["reading"]]
+        return [
+            self.box(
+                "Where this comes from",
+                "credit",
+                *self.block(frame["credit"]),
+                nodes.paragraph("", "", nodes.strong("", "To read")),
+                self.listed(reading),
+            )
+        ]
+
+
+class Onward(Frame):
+    """{onward}: a link to the next chapter."""
+
+    def show(self, frame):
+        page = course.onward(Path(self.env.srcdir), self.env.docname)
+        text = f"Next: {{doc}}`/{page}`" if page else "This was the last chapter."
+        return [self.paragraph(text, classes=["onward"])]
+
+
+class Plan(Frame):
+    """{plan}: the weeks of book/course/plan.yaml, a table; minutes are those of the
+    pages. An exercise for a class is named by its label, ex-<page>-class.
+    """
+
+    def run(self):
+        book = Path(self.env.srcdir)
+        self.env.note_dependency(str(book / "course/plan.yaml"))
+        if course.plan_complaints(book):  # warnings already: complain
+            return []
+        return [part for i, w in enumerate(self.weeks(book), 1) for part in w(i)]
+
+    def weeks(self, book):
+        for week in course.load(book, course.PLAN):
+            yield lambda i, week=week: self.week(book, i, week)
+
+    def week(self, book, i, week):
+        for page in week["pages"]:
+            self.env.note_dependency(str(book / f"{page}.md"))
+            self.env.note_dependency(str(book / f"course/{page}.yaml"))
+        pages = ", ".join(f"{{doc}}`/{page}`" for page in week["pages"])
+        total = sum(course.minutes(book, page) for page in week["pages"])
+        lab, own = f"{{doc}}`/notebooks/labs/{week['lab']}`", week["class"]
+        parts = {
+            "Read": f"{pages}; about {total} minutes",
+            "In class": lab,
+            "Hand in": f"{{ref}}`ex-{own}-class` of {{doc}}`/{own}`",
+            "Project": week["project"],
+        }
+        rows = [row for name, text in parts.items() for row in self.row(name, text)]
+        title = f"Week {i}: {week['title']}"
+        return [
+            self.box(title, f"week-{i}", raw('<dl class="needs">'), *rows, raw("</dl>"))
+        ]
+
+
+def slides(text):
+    """Names of the figures that a page in Markdown shows, at most three of them."""
+    shown = re.findall(r"(?m)^ *[`:]{3,}\{fig\} +(\S+)", text)
+    return list(dict.fromkeys(shown))[:3]
+
+
+class Slides(Frame):
+    """{slides}: up to three figures of each chapter, one to a printed page. A figure is
+    a file beside the page, so that the page stays light.
+    """
+
+    def run(self):
+        book = Path(self.env.srcdir)
+        return [
+            part
+            for page in course.chapters(book)
+            for name in slides((book / f"{page}.md").read_text("utf-8"))
+            for part in self.slide(page, name)
+        ]
+
+    def slide(self, page, name):
+        found = sorted((folder(self.env) / "figures").rglob(f"{name}.svg"))
+        if not found:  # a warning of {fig} already
+            return []
+        self.env.note_dependency(str(found[0]))
+        about = json.loads(found[0].with_suffix(".json").read_text("utf-8"))
+        self.env.fedslides = getattr(self.env, "fedslides", {}) | {name: str(found[0])}
+        picture = (
+            f'<img src="_images/slides/{esc(name)}.svg" alt="{esc(about["alt"])}" '
+            'loading="lazy">'
+        )
+        return [
+            raw(f'<section class="slide"><p class="title">{esc(about["title"])}</p>'),
+            raw(picture),
+            self.paragraph(f"{{doc}}`/{page}`. {origin(about)}", classes=["source"]),
+            raw("</section>"),
+        ]
+
+
+def copy_slides(app, problem):
+    """Put the figures of the slides beside the pages."""
+    to = Path(app.outdir, "_images/slides")
+    for name, source in getattr(app.env, "fedslides", {}).items():
+        if problem is None:
+            to.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, to / f"{name}.svg")
+
+
+def complain(app, env, docnames):
+    """A warning for everything that is wrong with the frames of the book's pages."""
+    book = Path(app.srcdir)
+    strangers = course.framed(book) - {p.stem for p in book.glob("*.md")}
+    if (book / "course/plan.yaml").exists() and "course" in env.found_docs:
+        for told in course.plan_complaints(book):
+            log.warning("%s", told)
+    for page in sorted(course.framed(book) & {*env.found_docs} | strangers):
+        for told in course.complaints(book, page):
+            log.warning("%s", told)
+
+
+def setup(app):
+    for directive in (Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides):
+        app.add_directive(directive.__name__.lower(), directive)
+    app.connect("build-finished", copy_slides)
+    app.connect("env-before-read-docs", complain)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
