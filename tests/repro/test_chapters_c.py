@@ -263,3 +263,11 @@ def test_class_exercise_of_which_number():
     i = interval(np.array([0.4, 1.0, 0.2, 0.8, 0.6]))
     assert np.isclose(i.mean, 0.6) and round(i.half, 2) == 0.39
     assert 1 - (1 - 0.05 / 20) ** 20 < 0.05
+
+
+# labs
+
+
+def test_lab_of_flat_where_sam_rests():
+    rest = lambda k: k / 24 * 0.2 / (2 - k / 24)
+    assert round(rest(1.2), 4) == 0.0051 and round(rest(12), 3) == 0.067
