@@ -3,16 +3,20 @@ exercises and labs.
 """
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
+from where import ROOT
 
 from fedlib.core.local import SAM
 from fedlib.measures import bias, sharpness
 from fedlib.measures.statistics import interval
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.pieces import surrogates
+
+PLAY = ROOT / "book/_assets/play"
 
 
 def tensor(x):
@@ -271,3 +275,16 @@ def test_class_exercise_of_which_number():
 def test_lab_of_flat_where_sam_rests():
     rest = lambda k: k / 24 * 0.2 / (2 - k / 24)
     assert round(rest(1.2), 4) == 0.0051 and round(rest(12), 3) == 0.067
+
+
+# scripts
+
+
+def test_scripts_of_a_page_share_no_global_name():
+    """Which number? has a quiz and a figure that draws seeds: two scripts, one scope."""
+    scripts = [*(ROOT / "book/_assets").glob("*.js"), *PLAY.glob("*.js")]
+    line = r"^(?:async )?(?:function\*?|const|let|var|class) +(\w+)"
+    names = [n for s in scripts for n in re.findall(line, s.read_text("utf-8"), re.M)]
+    assert len(scripts) > 10 and {"startQuiz", "play", "fedplay"} <= set(names)
+    twice = {n for n in names if names.count(n) > 1}
+    assert not twice, f"{sorted(twice)}: a second script overwrites the first"
