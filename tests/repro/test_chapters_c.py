@@ -55,6 +55,23 @@ def test_the_worst_place_nearby_is_the_loss_of_the_worst_shifted_client():
         assert np.isclose(nearby, F(w - shifts).max())
 
 
+@pytest.mark.parametrize("eta, out", [(1 / 24, False), (0.1, False), (0.145, True)])
+def test_sam_leaves_a_sharp_valley_only_over_its_edge(eta, out, rho=0.3):
+    low = lambda w: 0.6 * (w - 3.5) ** 2 + 0.9
+    F = lambda w: torch.minimum(6 * w**2, low(w))
+    edge = (-4.2 + math.sqrt(4.2**2 + 4 * 5.4 * 8.25)) / (2 * 5.4)
+    assert np.isclose(6 * edge**2, low(edge))  # where the two valleys meet
+    assert (eta * 12 * rho / (2 - eta * 12) > edge) == out
+    w = -0.6
+    for _ in range(1000):
+        w = sam_step(F, w, eta, rho)
+    assert (w > edge) == out
+    v = -0.6
+    for _ in range(1000):  # plain descent stays
+        v = sam_step(F, v, eta, 0.0)
+    assert abs(v) < 1e-3
+
+
 def test_doubled_weights_before_a_norm_layer_change_the_curvature_alone():
     x, target = tensor([[1.0, 2.0], [-1.0, 0.5]]), tensor([[0.3, -0.9], [1.0, 0.2]])
 
