@@ -1,8 +1,8 @@
 // A quiz: choosing an answer shows at once what there is to say of it. Without this file the answers are folded below each question. Nothing is stored or
 // sent. Arrow keys move between the answers of a question without choosing, so that a reader at the keyboard sees no reason before the answer; Space chooses.
-document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".admonition.quiz").forEach(play));
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".admonition.quiz").forEach(startQuiz));
 
-function play(quiz) {
+function startQuiz(quiz) {
   const asked = [...quiz.querySelectorAll("fieldset")].map(question);
   const score = quiz.querySelector(".score");
   const make = (tag, props) => Object.assign(document.createElement(tag), props);

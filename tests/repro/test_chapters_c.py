@@ -3,16 +3,20 @@ exercises and labs.
 """
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
+from where import ROOT
 
 from fedlib.core.local import SAM
 from fedlib.measures import bias, sharpness
 from fedlib.measures.statistics import interval
 from fedlib.methods.flat.plgu_lf import PLGULF
 from fedlib.pieces import surrogates
+
+PLAY = ROOT / "book/_assets/play"
 
 
 def tensor(x):
@@ -49,6 +53,23 @@ def test_the_worst_place_nearby_is_the_loss_of_the_worst_shifted_client():
     for w in (0.0, 1.1, 3.5):
         nearby = F(w + np.linspace(-0.3, 0.3, 601)).max()
         assert np.isclose(nearby, F(w - shifts).max())
+
+
+@pytest.mark.parametrize("eta, out", [(1 / 24, False), (0.1, False), (0.145, True)])
+def test_sam_leaves_a_sharp_valley_only_over_its_edge(eta, out, rho=0.3):
+    low = lambda w: 0.6 * (w - 3.5) ** 2 + 0.9
+    F = lambda w: torch.minimum(6 * w**2, low(w))
+    edge = (-4.2 + math.sqrt(4.2**2 + 4 * 5.4 * 8.25)) / (2 * 5.4)
+    assert np.isclose(6 * edge**2, low(edge))  # where the two valleys meet
+    assert (eta * 12 * rho / (2 - eta * 12) > edge) == out
+    w = -0.6
+    for _ in range(1000):
+        w = sam_step(F, w, eta, rho)
+    assert (w > edge) == out
+    v = -0.6
+    for _ in range(1000):  # plain descent stays
+        v = sam_step(F, v, eta, 0.0)
+    assert abs(v) < 1e-3
 
 
 def test_doubled_weights_before_a_norm_layer_change_the_curvature_alone():
@@ -263,3 +284,24 @@ def test_class_exercise_of_which_number():
     i = interval(np.array([0.4, 1.0, 0.2, 0.8, 0.6]))
     assert np.isclose(i.mean, 0.6) and round(i.half, 2) == 0.39
     assert 1 - (1 - 0.05 / 20) ** 20 < 0.05
+
+
+# labs
+
+
+def test_lab_of_flat_where_sam_rests():
+    rest = lambda k: k / 24 * 0.2 / (2 - k / 24)
+    assert round(rest(1.2), 4) == 0.0051 and round(rest(12), 3) == 0.067
+
+
+# scripts
+
+
+def test_scripts_of_a_page_share_no_global_name():
+    """Which number? has a quiz and a figure that draws seeds: two scripts, one scope."""
+    scripts = [*(ROOT / "book/_assets").glob("*.js"), *PLAY.glob("*.js")]
+    line = r"^(?:async )?(?:function\*?|const|let|var|class) +(\w+)"
+    names = [n for s in scripts for n in re.findall(line, s.read_text("utf-8"), re.M)]
+    assert len(scripts) > 10 and {"startQuiz", "play", "fedplay"} <= set(names)
+    twice = {n for n in names if names.count(n) > 1}
+    assert not twice, f"{sorted(twice)}: a second script overwrites the first"

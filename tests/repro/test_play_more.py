@@ -48,7 +48,7 @@ def test_thresholds_print_the_measures_of_fedlib(piece, known):  # noqa: F811
                 n[g, :, z] = (many - yes)[here].sum(), yes[here].sum()
         return {
             "EO: the larger of these gaps": bias.EO(n),
-            "DP: told yes": bias.DP(n),
+            "DemP: told yes": bias.DP(n),
             "CAL: TPR, distance from everybody's": bias.CAL(n),
             "precision of a yes, gap from everybody's": bias.CAL_ppv(n),
         }

@@ -22,7 +22,7 @@
     const gaps = {
       "equal opportunity": tpr,                                      // Delta TPR
       EO: Math.max(tpr, fpr),                                        // max(Delta TPR, Delta FPR)
-      DP: Math.abs(a.told - b.told),                                 // Delta P(told yes)
+      DemP: Math.abs(a.told - b.told),                               // Delta P(told yes)
       CAL: Math.max(...far("tpr")),                                  // max_a |TPR_a - TPR|
       "predictive parity": Math.max(...far("ppv")),                  // max_a |PPV_a - PPV|; with nobody told yes there is none
     };
@@ -84,7 +84,7 @@
         row("TPR: told yes, if the label is yes", "tpr", fmt(m.gaps["equal opportunity"], 3)),
         row("FPR: told yes, if the label is no", "fpr", fmt(m.fpr, 3)),
         ["EO: the larger of these gaps", "", "", fmt(m.gaps.EO, 3)],
-        row("DP: told yes", "told", fmt(m.gaps.DP, 3)),
+        row("DemP: told yes", "told", fmt(m.gaps.DemP, 3)),
         ["CAL: TPR, distance from everybody's", ...m.far("tpr").map(d => fmt(d)), fmt(m.gaps.CAL, 3)],
         row("precision of a yes, gap from everybody's", "ppv", fmt(m.gaps["predictive parity"], 3)),
         ["accuracy", fmt(m.a.right), fmt(m.b.right), fmt(Math.abs(m.a.right - m.b.right), 3)],
