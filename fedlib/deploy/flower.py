@@ -69,6 +69,7 @@ from .talk import numbered
 
 BEAT = 10  # a client gives two signs of life in so many seconds; without, it is away
 SOON, LATE = 0.5, 8.0  # seconds between two attempts to reach the server: first, most
+HUNG = 4  # times that a server hangs up on a client before that means it speaks TLS
 SLACK = 2**20  # bytes of an answer beside its numbers
 CHANCE = SystemRandom()
 SPEAKER = ContextVar("SPEAKER", default=None)  # the client whose request is at hand
@@ -554,8 +555,8 @@ def join(
     server that is lost later is looked for as long as it takes, more and more seldom.
     leave: a threading.Event; the message in hand is answered first.
     """
-    # been: connected; None: it was
-    been, began, why = False, time.monotonic(), "nobody answers"
+    # been: connected; None: it was. hung: how often it has hung up on us since
+    been, began, why, hung = False, time.monotonic(), "nobody answers", 0
     leave, pause = leave or threading.Event(), SOON
     while not leave.is_set():
         try:
@@ -568,11 +569,9 @@ def join(
         except httpx.HTTPStatusError as e:
             why = refusal(e.response.status_code, address, c, been)
         except httpx.TransportError as e:
-            if (
-                been is False
-                and ca is None
-                and isinstance(e, (httpx.RemoteProtocolError, httpx.ReadError))
-            ):
+            # once says nothing: it may have been killed while it answered
+            hung += isinstance(e, (httpx.RemoteProtocolError, httpx.ReadError))
+            if been is False and ca is None and hung == HUNG:
                 raise ValueError(
                     f"{address} hangs up: if it speaks TLS, give --ca and --key"
                 ) from e

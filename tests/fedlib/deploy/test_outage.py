@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -378,3 +379,28 @@ def test_a_share_of_the_torture():
     """One kill of the server, of a client and of all clients, at a random moment."""
     for count in outage.measure(3, 0):
         assert (count.n, count.bad) == (1, 0), count.examples
+
+
+@pytest.mark.parametrize("times", [flower.HUNG - 1, flower.HUNG])
+def test_a_server_that_is_killed_in_its_first_answer_is_tried_again(monkeypatch, times):
+    """It hangs up, as one that speaks TLS does every time; then it is there."""
+    left = [times]
+
+    @contextmanager
+    def node(*_):
+        if left[0]:
+            left[0] -= 1
+            raise httpx.ReadError("the end")
+        yield None, None
+
+    monkeypatch.setattr(flower, "SOON", 0.01)
+    monkeypatch.setattr(flower, "LATE", 0.01)
+    monkeypatch.setattr(flower, "node", node)
+    monkeypatch.setattr(flower, "work", lambda *_: True)
+    told = dict(key=None, once=True, log=lambda _: None)
+    if times == flower.HUNG:
+        with pytest.raises(ValueError, match="hangs up: if it speaks TLS"):
+            flower.join(None, 0, "localhost:1", **told)
+    else:
+        flower.join(None, 0, "localhost:1", **told)
+    assert not left[0]
