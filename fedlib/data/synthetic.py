@@ -3,7 +3,7 @@ Heterogeneous Networks, MLSys 2020.
 
 Client k has its own linear teacher and its own place in input space:
 
-    u_k ~ N(0, alpha)          how far the teachers differ
+    u_k ~ N(0, alpha)          the mean of the teacher's weights; changes no label
     B_k ~ N(0, beta)           how far the inputs differ
     v_k ~ N(B_k, 1)            [60], the centre of the client's inputs
     W_k, b_k ~ N(u_k, 1)       [60, 10], [10]
@@ -11,7 +11,9 @@ Client k has its own linear teacher and its own place in input space:
     y = argmax(x W_k + b_k)    no label noise
 
 alpha and beta are standard deviations, as in the released generator. (0, 0) is not the
-same task on every client: each client still draws its own W_k, b_k and v_k.
+same task on every client: each client still draws its own W_k, b_k and v_k. u_k adds
+the same to all ten scores of a row, so alpha alone, with the sizes and the draw kept,
+changes no label: teachers differ as much at alpha = 0.
 """
 
 from __future__ import annotations
