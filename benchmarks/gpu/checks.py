@@ -22,7 +22,7 @@ def tests(device, seconds):
         return "skipped: pytest is not installed"
     files = [
         str(f)
-        for f in sorted((ROOT / "tests").glob("test_*.py"))
+        for f in sorted((ROOT / "tests").rglob("test_*.py"))
         if re.search(r"def test\w*\(.*\bdevice\b", f.read_text())
     ]
     command = [
