@@ -251,6 +251,7 @@ def evidence(args):
 
     refuse_outside("evidence", "params.yaml")
 
+    device_of(args.device)
     with contextlib.chdir(ROOT):
         audit.command(args)
 
@@ -406,12 +407,14 @@ def arguments_of_evidence(p):
     add("what", choices=("compute", "pack", "check", "verify"))
     some = "some papers or studies only"
     add("names", nargs="*", metavar="PAPER[/STUDY]", help=some)
-    add("--workers", type=count(1, 10**4), help="compute: processes (one per core)")
+    many = "processes; compute: one per core, verify: one"
+    add("--workers", type=count(1, 10**4), help=many)
     anew = "pack: what runs/ has goes before what is packed already"
     add("--anew", action="store_true", help=anew)
     add("--sample", type=count(1), default=20, help="verify: how many runs (20)")
     add("--seed", type=count(0, DRAWS), default=0, help="verify: which ones (0)")
-    kept = "verify: keep the answer in results/audit.csv, which the book prints"
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="verify: on it (cpu)")
+    kept = "verify: keep the answer in results/audit.csv, or audit-gpu.csv"
     add("--write", action="store_true", help=kept)
 
 

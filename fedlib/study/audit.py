@@ -32,9 +32,12 @@ from ..core.record import Record
 from ..core.task import Task
 from . import evidence, guard, identity, once, packing, studies
 from .compute import compute_all, describe_cell, trained
-from .executor import cores
+from .executor import cores, processes
 
-STORE, AUDIT = Path("evidence"), Path("results/audit.csv")
+STORE = Path("evidence")
+AUDITS = {
+    d: Path(f"results/audit{of}.csv") for d, of in (("cpu", ""), ("cuda", "-gpu"))
+}
 
 
 def chosen(names=(), path="params.yaml"):
@@ -282,48 +285,60 @@ def version_changes(old, cell):
 
 
 # ---------------------------------------------------------------- verify
-def verify(sample, seed=0, names=()):
+def verify(sample, seed=0, names=(), device="cpu", workers=1):
     """Compute `sample` stored runs again, drawn at random, and compare -> table, one
     row per run; its verdicts are those of `compare`.
+
+    device: "cpu", where all that is stored was computed, or "cuda".
     """
-    torch.set_num_threads(1)
-    rows, have = [], []
+    have = []
     for ps in chosen(names):
         stored = {row["id"] for row in evidence.listed(STORE / "-".join(ps), ("id",))}
         have += [(ps, c) for c in studies.cells(*ps)[0] if c.id in stored]
-    for (paper, name), c in random.Random(seed).sample(have, min(sample, len(have))):
-        began = time.time()
-        old = evidence.find({c.id}, paper, name, STORE)[c.id]
-        found = compare(c, old)
-        cell = {
-            "study": f"{paper}/{name}",
-            "data set": c.dataset,
-            "method": c.method,
-            "setting": c.setting,
-            "seed": c.seed,
-        }
-        rows.append(cell | found)
-        print(
-            f"{found['verdict']:9} {paper}/{name} {describe_cell(c)}: "
-            f"{found['hits that differ, %']:.2g} % of the hits, "
-            f"{found['points']:.2g} points, {time.time() - began:.1f} s",
-            flush=True,
-        )
-    return pd.DataFrame(rows)
+    drawn = random.Random(seed).sample(have, min(sample, len(have)))
+    with processes(workers) as submit:
+        if submit:
+            running = [submit(verified, *one, device) for one in drawn]
+            rows = (f.result() for f in running)
+        else:
+            rows = (verified(*one, device) for one in drawn)
+        return pd.DataFrame(list(rows))
 
 
-def compare(cell, old):
+def verified(study, cell, device):
+    """The row of one run: which it is, and what `compare` says of it."""
+    torch.set_num_threads(1)
+    began, (paper, name) = time.time(), study
+    old = evidence.find({cell.id}, paper, name, STORE)[cell.id]
+    found = compare(cell, old, device)
+    print(
+        f"{found['verdict']:9} {paper}/{name} {describe_cell(cell)}: "
+        f"{found['hits that differ, %']:.2g} % of the hits, "
+        f"{found['points']:.2g} points, {time.time() - began:.1f} s",
+        flush=True,
+    )
+    return {
+        "study": f"{paper}/{name}",
+        "data set": cell.dataset,
+        "method": cell.method,
+        "setting": cell.setting,
+        "seed": cell.seed,
+        "on": torch.cuda.get_device_name() if device == "cuda" else device,
+    } | found
+
+
+def compare(cell, old, device="cpu"):
     """The columns of a verification: a cell computed again, beside its stored record.
 
     verdict: "same" to the last hit; "rounding", where nothing differs in round 0 and no
     mean accuracy is further off than three times what starting weights times (1 + 1e-7)
     make of it, at least 0.6 points; else "DIFFERS".
     """
-    new = again(cell)
+    new = again(cell, device=device)
     share, first, points = apart(old, new)
     verdict = "same"
     if share:
-        allowed = max(0.6, 3 * apart(new, again(cell, 1e-7))[2])
+        allowed = max(0.6, 3 * apart(new, again(cell, 1e-7, device))[2])
         verdict = "rounding" if first > 0 and points <= allowed else "DIFFERS"
     return {
         "verdict": verdict,
@@ -334,7 +349,7 @@ def compare(cell, old):
     }
 
 
-def again(cell, noise=0.0):
+def again(cell, noise=0.0, device="cpu"):
     """The record of a cell, computed anew; noise: relative, on the starting weights, to
     see what rounding alone may do.
     """
@@ -349,7 +364,7 @@ def again(cell, noise=0.0):
 
     with patch.object(Task, "init", shaken if noise else init):
         try:
-            return trained(replace(cell), device="cpu")[2]
+            return trained(replace(cell), device)[2]
         except Diverged as e:
             return e.record
 
@@ -374,7 +389,8 @@ def apart(a, b):
 
 # ---------------------------------------------------------------- command line
 def command(args):
-    """python -m fedlib evidence: what, names, workers, anew, sample, seed, write."""
+    """python -m fedlib evidence: what, names, workers, anew, sample, seed, device and
+    write."""
     if args.what == "compute":
         compute(args.names, workers=args.workers)
     elif args.what == "pack":
@@ -385,17 +401,19 @@ def command(args):
         if wrong:
             raise ValueError(f"{len(wrong)} faults in {STORE}, see above")
     else:
-        print_verdicts(verify(args.sample, args.seed, args.names), args.write)
+        how = args.names, args.device, args.workers or 1
+        found = verify(args.sample, args.seed, *how)
+        print_verdicts(found, AUDITS[args.device] if args.write else None)
 
 
-def print_verdicts(found, write):
+def print_verdicts(found, to=None):
     """How many runs came out the same; ValueError where one differs.
 
-    write: keep the table in AUDIT.
+    to: keep the table in this file.
     """
-    if write:
+    if to:
         text = found.to_csv(index=False, float_format="%.3g").encode()
-        whole(AUDIT, lambda f: f.write(text))
+        whole(to, lambda f: f.write(text))
     counts = found.verdict.value_counts()
     print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
     if "DIFFERS" in counts:

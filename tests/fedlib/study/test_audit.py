@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -225,21 +226,29 @@ def test_verify_says_same_rounding_or_differs(repo, monkeypatch):
     audit.pack()
     found = audit.verify(3)
     assert found.verdict.tolist() == ["same"] * 3 and (found.points == 0).all()
+    parallel = audit.verify(3, workers=2).drop(columns="now")
+    pd.testing.assert_frame_equal(parallel, found.drop(columns="now"))
     cell = studies.cells("fedga", "main")[0][0]
     old = evidence.find({cell.id}, "fedga", "main")[cell.id]
     assert audit.apart(old, old) == (0, np.inf, 0)
     honest = audit.again
     monkeypatch.setattr(
-        audit, "again", lambda c, noise=0.0: shifted(honest(c), 0.02, first=1)
+        audit,
+        "again",
+        lambda c, noise=0.0, device="cpu": shifted(honest(c), 0.02, first=1),
     )
     # two points, more than rounding may do
     assert audit.verify(1).verdict.tolist() == ["DIFFERS"]
     monkeypatch.setattr(
-        audit, "again", lambda c, noise=0.0: shifted(honest(c), 0.002, first=1)
+        audit,
+        "again",
+        lambda c, noise=0.0, device="cpu": shifted(honest(c), 0.002, first=1),
     )
     assert audit.verify(1).verdict.tolist() == ["rounding"]
     monkeypatch.setattr(
-        audit, "again", lambda c, noise=0.0: shifted(honest(c), 0.002, first=0)
+        audit,
+        "again",
+        lambda c, noise=0.0, device="cpu": shifted(honest(c), 0.002, first=0),
     )
     # before any training: not rounding
     assert audit.verify(1).verdict.tolist() == ["DIFFERS"]
