@@ -357,10 +357,9 @@ def again(cell, noise=0.0, device="cpu"):
 
     def shaken(self, seed):
         g = torch.Generator().manual_seed(0)
-        return {
-            k: w * (1 + noise * torch.randn(w.shape, generator=g, dtype=w.dtype))
-            for k, w in init(self, seed).items()
-        }
+        normal = lambda w: torch.randn(w.shape, generator=g, dtype=w.dtype)
+        w = init(self, seed)
+        return {k: v * (1 + noise * normal(v).to(v.device)) for k, v in w.items()}
 
     with patch.object(Task, "init", shaken if noise else init):
         try:
