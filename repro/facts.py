@@ -202,6 +202,48 @@ def servers(root="results"):
     ).round(2)
 
 
+def gpus(root="results"):
+    """benchmarks-gpu.csv for the page: milliseconds of a round, drawing of the batches
+    included, and beside them one core's of benchmarks.csv, where it has that case.
+    """
+    g = pd.read_csv(Path(root) / "benchmarks-gpu.csv")
+    cpu = pd.read_csv(Path(root) / "benchmarks.csv").query("variant == 'fedlib'")
+    cpu = 1000 / cpu.set_index("case").rounds_per_cpu_s
+    cases = {
+        "linear-10": "synthetic-30",
+        "linear-100": "synthetic-100",
+        "mlp": "mlp",
+        "cnn": "cnn",
+        "resnet": "resnet, 4 x 100",
+    }
+    stacked = "vmap, 5 seeds stacked"
+    rows = []
+    for case in g.case.unique():
+        name = cases.get(case, case)
+        ms = g[g.case == case].set_index(["variant", "precision"]).with_drawing_ms
+        best = g[(g.case == case) & (g.seeds == 1) & (g.precision == "float32")]
+        best = best.loc[best.with_drawing_ms.idxmin()]
+        row = {
+            "case": name,
+            "loop": ms["loop", "float32"],
+            "vmap": ms["vmap", "float32"],
+            "five seeds at once, each": ms.get((stacked, "float32")),
+            "quickest tried": best.with_drawing_ms,
+            "which": best.variant,
+            "floor": best.floor_ms,
+            "one core of a CPU": cpu.get(name),
+        }
+        rows.append({k: short(v) for k, v in row.items()})
+    return pd.DataFrame(rows)
+
+
+def short(v):
+    """Three digits of a number, nothing where there is none; words as they are."""
+    if isinstance(v, str):
+        return v
+    return "" if v is None or pd.isna(v) else f"{float(f'{v:.3g}'):g}"
+
+
 def millions(root="results"):
     """benchmarks-million.csv for the page: what a million clients would need,
     in units that can be read.
@@ -233,6 +275,8 @@ def main():
     root = Path("results")
     if (root / "benchmarks-million.csv").exists():
         table.write(millions(root), root / "benchmarks-million-table.csv")
+    if (root / "benchmarks-gpu.csv").exists():
+        table.write(gpus(root), root / "benchmarks-gpu-table.csv")
     if (root / "benchmarks-server.csv").exists():
         table.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():

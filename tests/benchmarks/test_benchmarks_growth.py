@@ -529,3 +529,21 @@ def test_the_page_shows_every_number_of_the_million_once(tmp_path):
         ["softmax", "data", "2 GB", "3 GB", "computed"],
         ["ResNet18", "data", "4 GB", "5 GB", "guessed"],
     ]
+
+
+def test_the_page_sets_a_gpu_beside_one_core(tmp_path):
+    """What is quickest may batch as it likes, but not change the numbers or the seed."""
+    of = {"case": "cnn", "precision": "float32", "seeds": 1, "floor_ms": 0.9508}
+    rows = [
+        of | {"variant": "loop", "with_drawing_ms": 384.07},
+        of | {"variant": "vmap", "with_drawing_ms": 75.557},
+        of | {"variant": "step, graph", "with_drawing_ms": 31.2},
+        of | {"variant": "step, graph", "with_drawing_ms": 9.0, "precision": "bf16"},
+        of | {"variant": "vmap, 5 seeds stacked", "with_drawing_ms": 27.4, "seeds": 5},
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "benchmarks-gpu.csv", index=False)
+    cpu = {"case": ["cnn"], "variant": ["fedlib"], "rounds_per_cpu_s": [4.0]}
+    pd.DataFrame(cpu).to_csv(tmp_path / "benchmarks.csv", index=False)
+    table = facts.gpus(tmp_path)
+    numbers = ["384", "75.6", "27.4", "31.2", "step, graph", "0.951", "250"]
+    assert table.values.tolist() == [["cnn", *numbers]]
