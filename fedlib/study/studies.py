@@ -174,8 +174,10 @@ def planned(paper, study, tier, file, at, more=(), seeds=None):
 
 
 def datasets(paper):
-    """{study: its data sets at tier small} of a paper's tree."""
-    own = lambda s: (s.get("small") or {}).get("tasks", s["tasks"])
+    """{study: its data sets at tier small} of a paper's tree; none where it names none,
+    which is said once that study is planned.
+    """
+    own = lambda s: (s.get("small") or {}).get("tasks", s.get("tasks", []))
     return {k: [*plain(own(s), "small", k)] for k, s in paper["studies"].items()}
 
 

@@ -113,7 +113,7 @@ def hopeless(how, at, old, new):
         return isinstance(new, (bool, str)) or repr(new) in NO_NUMBERS
     if isinstance(old, bool):
         return not isinstance(new, bool) and new is not None
-    if isinstance(old, str) and not {*at} & FREE:
+    if isinstance(old, str) and old[:1] != "$" and not {*at} & FREE:
         return isinstance(new, (int, float)) and not isinstance(new, bool)
     return False
 

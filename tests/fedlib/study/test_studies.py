@@ -403,6 +403,17 @@ def test_an_error_names_the_value_and_its_place(repo, break_it, says):
         studies.cells("fedga", "main", repo(break_it))
 
 
+def test_a_study_without_tasks_does_not_keep_another_from_being_planned(repo):
+    def change(params, fedga, fedas):
+        book = fedga["studies"]["book"]
+        book["bare"] = {k: v for k, v in book["main"].items() if k != "tasks"}
+
+    path = repo(change)
+    assert studies.cells("fedga", "main", path, tier="small")[0]
+    with pytest.raises(ValueError, match="studies.bare has no tasks; give it some"):
+        studies.cells("fedga", "bare", path, tier="small")
+
+
 # ----------------------------------------------------------- the repository's own files
 def test_the_files_are_short():
     """dvc exp run -S writes every list with a value a line, so those are not counted."""
