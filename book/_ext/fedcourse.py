@@ -268,6 +268,12 @@ def slides(text):
     return list(dict.fromkeys(shown))[:3]
 
 
+def frames(where, name):
+    """The files of a figure, or of all its frames where name is that of the first."""
+    names = f"{name[:-1]}?.svg" if name.endswith("-0") else f"{name}.svg"
+    return sorted(where.rglob(names))
+
+
 class Slides(Frame):
     """{slides}: up to three figures of each chapter, one to a printed page. A figure is
     a file beside the page, so that the page stays light.
@@ -283,12 +289,13 @@ class Slides(Frame):
         ]
 
     def slide(self, page, name):
-        found = sorted((folder(self.env) / "figures").rglob(f"{name}.svg"))
+        found = frames(folder(self.env) / "figures", name)
         if not found:  # a warning of {fig} already
             return []
-        self.env.note_dependency(str(found[0]))
-        about = json.loads(found[0].with_suffix(".json").read_text("utf-8"))
-        self.env.fedslides = getattr(self.env, "fedslides", {}) | {name: str(found[0])}
+        shown = found[-1]  # of frames to slide through the last, which the title is of
+        self.env.note_dependency(str(shown))
+        about = json.loads(shown.with_suffix(".json").read_text("utf-8"))
+        self.env.fedslides = getattr(self.env, "fedslides", {}) | {name: str(shown)}
         picture = (
             f'<img src="_images/slides/{esc(name)}.svg" alt="{esc(about["alt"])}" '
             'loading="lazy">'

@@ -33,12 +33,11 @@ LINES = {
     "which model is used": ("views",),
 }
 COLUMNS = {
-    "method": "Method",
+    "method": "Method, where it is explained, who proposed it",
     "lines": "Lines of the round that it changes",
     "up": "What goes up beside the model",
     "favours": "Whom it favours",
     "limits": "At these settings it is another method",
-    "where": "Page and paper",
 }
 MODEL, COUNT = ("w", "shared"), "n"  # names of what FedAvg uploads, too
 
@@ -186,20 +185,21 @@ class MethodsMap(Table):
             "favours": esc(FAVOURS.get(name, "")),
             "limits": items(limits, "<br>"),
         }
-        row = f'<tr><th scope="row" class="c-map-method">{esc(name)}{about}</th>'
-        row += "".join(f'<td class="c-map-{k}">{v}</td>' for k, v in cells.items())
-        return [raw(f'{row}<td class="c-map-where">'), *self.where(name, cls, texts)]
+        row = f'<tr><th scope="row" class="c-map-method">{esc(name)}{about}<small>'
+        rest = "".join(f'<td class="c-map-{k}">{v}</td>' for k, v in cells.items())
+        where = self.where(name, cls, texts)
+        return [raw(row), *where, raw(f"</small></th>{rest}</tr>")]
 
     def where(self, name, cls, texts):
-        """Links to the page and the paper, and the end of the row."""
+        """Links to the page and the paper."""
         page, out = explained(name, cls, texts), []
         if page:
             out += self.parse_inline(f"{{doc}}`{page}`", lineno=self.lineno)[0]
         if cls.card and name not in getattr(methods(), "added", ()):
             cited = f"{{cite:t}}`{cls.card.bibkey}`"
-            out += [raw("<br>")] * bool(out)
+            out += [nodes.Text("; ")] * bool(out)
             out += self.parse_inline(cited, lineno=self.lineno)[0]
-        return [nodes.inline("", "", *out), raw("</td></tr>")]
+        return [nodes.inline("", "", *out)]
 
 
 def setup(app):

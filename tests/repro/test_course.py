@@ -397,3 +397,16 @@ def test_an_answer_can_be_read_out():
             continue
         for answer in (a for q in quiz["quiz"] for a in q["answers"]):
             assert re.sub(r"\$[^$]*\$", "", answer["says"]).strip(), (path.name, answer)
+
+
+def test_a_slide_shows_the_last_frame_of_a_figure_that_one_slides_through(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(BOOK / "_ext"))
+    from fedcourse import frames
+
+    for name in ("rows-0", "rows-1", "rows-2", "rows-2-wide", "alone"):
+        (tmp_path / f"{name}.svg").write_text("<svg/>")
+    names = lambda name: [p.stem for p in frames(tmp_path, name)]
+    assert names("rows-0") == ["rows-0", "rows-1", "rows-2"]
+    assert names("alone") == ["alone"] and names("none") == []
