@@ -79,26 +79,68 @@ def families(table):
     return found
 
 
+JOINTS = set(
+    "a an the of in on at by to for is are has have with than = \u2264".split()
+)
+
+
 def told_apart(texts):
-    """Sentences of one family -> (what they share, what tells each from the others)."""
-    texts = [t.rstrip(".") for t in texts]
+    """Sentences of one family, as "this beats that: digits" -> (what they share, what
+    tells each from the others)."""
+    cut = [t.rstrip(".").rpartition(": ") for t in texts]
     if len(texts) == 1:
-        shared, _, rest = texts[0].rpartition(": ")
-        return (shared, [rest]) if shared else (texts[0], [""])
-    split = [t.split() for t in texts]
-    ahead = common(split)
-    behind = common([w[ahead:][::-1] for w in split])
-    middle = [" ".join(w[ahead : len(w) - behind]).rstrip(":") for w in split]
-    first = split[0]
-    shared = first[:ahead] + ["\u2026"] + first[len(first) - behind :]
-    return " ".join(shared if behind else shared[:-1]).rstrip(":"), middle
+        what, _, where = cut[0]
+        return (what, [where]) if what else (where, [""])
+    if not all(what for what, _, _ in cut):
+        cut = [("", "", what + colon + where) for what, colon, where in cut]
+    shared, own = [], [[] for _ in texts]
+    for part in (0, 2):
+        runs = aligned([c[part].split() for c in cut])
+        shared.append(" ".join(run[0] if same else "\u2026" for same, run in runs))
+        for i, words in enumerate(own):
+            words += [run[i].strip(" ,") for same, run in runs if not same]
+    title = ": ".join(t for t in shared if t.strip("\u2026 "))
+    labels = [" \u00b7 ".join(filter(None, words)) for words in own]
+    return title.removesuffix("\u2026").rstrip(" :,"), labels
 
 
-def common(split):
-    """How many words do all lists begin with?"""
-    n = 0
-    for words in zip(*split):
-        if len(set(words)) > 1:
-            break
-        n += 1
-    return n
+def aligned(split, ends=(True, True)):
+    """Lists of words as runs, in order: [(do all share it?, its text in each list)].
+
+    A shared run has three words or more, or lies at an end, of all lists: the left,
+    the right one.
+    """
+    if not any(split):
+        return []
+    text = [" ".join(words) for words in split]
+    n, at = max((run for run in shared_runs(split, ends)), default=(0, None))
+    if not n:
+        return [(False, text)]
+    left = [w[:k] for w, k in zip(split, at)]
+    right = [w[k + n :] for w, k in zip(split, at)]
+    same = [" ".join(w[k : k + n]) for w, k in zip(split, at)]
+    before, after = aligned(left, (ends[0], False)), aligned(right, (False, ends[1]))
+    return before + [(True, same)] + after
+
+
+def shared_runs(split, ends):
+    """[(how many words, where they begin in each list)] of what all lists share."""
+    first, out = split[0], []
+    for i in range(len(first)):
+        for j in range(i + 1, len(first) + 1):
+            at = [place(w, first[i:j]) for w in split]
+            if None in at:
+                break
+            if first[j - 1] in JOINTS and j < len(first):
+                continue  # "is better in", and then what?
+            starts = ends[0] and not any(at)
+            stops = ends[1] and all(k + j - i == len(w) for w, k in zip(split, at))
+            if j - i >= 3 or starts or stops:
+                out.append((j - i, at))
+    return out
+
+
+def place(words, run):
+    """Where a run of words begins first, or None."""
+    n = len(run)
+    return next((k for k in range(len(words)) if words[k : k + n] == run), None)
