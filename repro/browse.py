@@ -241,13 +241,15 @@ def look(context, axe, path: Path, at: str) -> Iterator[str]:
         yield f"loads {size:,} bytes, more than {limit:,}"
 
 
-def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> list[str]:
-    """Every complaint about the book built in folder `root`, as "page: what"."""
+def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterator[str]:
+    """Every complaint about the book built in folder `root`, as "page: what", as soon
+    as its page has been looked at.
+    """
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright
 
     root = Path(root).resolve()
-    found, axe, paths = [], Axe(), pages(root, wanted, every)
+    axe, paths = Axe(), pages(root, wanted, every)
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         context = browser.new_context(
@@ -256,9 +258,9 @@ def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> list[st
         context.set_offline(True)
         for path in paths:
             at = path.relative_to(root).as_posix()
-            found += [f"{at}: {what}" for what in look(context, axe, path, at)]
+            for what in look(context, axe, path, at):
+                yield f"{at}: {what}"
         browser.close()
-    return found
 
 
 def main(argv=None) -> int:
@@ -283,16 +285,17 @@ def main(argv=None) -> int:
     if lack := lacking():
         print(f"Not looked at in a browser: {lack}", file=sys.stderr)
         return int(args.must)
+    found = 0
     try:
-        found = browse(args.folder, args.page, args.all)
+        for what in browse(args.folder, args.page, args.all):
+            found += 1
+            print(what, file=sys.stderr, flush=True)
     except FileNotFoundError as problem:
         print(problem, file=sys.stderr)
         return 1
-    print(
-        "\n".join(found) or f"{args.folder}: nothing to complain about",
-        file=sys.stderr if found else sys.stdout,
-    )
-    return bool(found)
+    if not found:
+        print(f"{args.folder}: nothing to complain about")
+    return int(found > 0)
 
 
 if __name__ == "__main__":

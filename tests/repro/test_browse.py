@@ -63,7 +63,7 @@ def found(tmp_path_factory):
     notebooks.mkdir(parents=True)
     for name in "ab":
         (notebooks / f"{name}.html").write_text(FINE.format("<button></button>"))
-    return browse.browse(book)
+    return list(browse.browse(book))
 
 
 @pytest.mark.parametrize("name", DEFECTS)
