@@ -116,13 +116,13 @@ class Errors(Table):
         kinds = {}
         for r in rows:
             kinds.setdefault(r["verdict_of"], []).append(r)
-        span = len(self.numbers) + 3
+        span = len(self.numbers) + len(self.words()) + 1
         body = "".join(
             f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}</th>'
             f"</tr>{''.join(map(self.line, mine))}"
             for kind, mine in kinds.items()
         )
-        head = "".join(f'<th scope="col">{h}</th>' for h in ("truth", "differences"))
+        head = "".join(f'<th scope="col">{h}</th>' for h in self.words().values())
         head += "".join(f'<th scope="col" class="n">{h}</th>' for h in self.numbers)
         worst = 100 * max(float(r["wrong"]) for r in rows)
         return [
@@ -135,8 +135,12 @@ class Errors(Table):
             )
         ]
 
-    @staticmethod
-    def line(r):
+    def words(self):
+        """{column: its heading}; a shape that all rows have needs no column."""
+        shape = {} if "shape" in self.options else {"shape": "differences"}
+        return {"truth": "truth"} | shape
+
+    def line(self, r):
         share = {v: 100 * float(r[v]) for v in (*SHOWN, "wrong")}
         bar = "".join(
             f'<span class="v-{slug(v)}" style="flex:{share[v]:g}"></span>'
@@ -144,9 +148,10 @@ class Errors(Table):
             if share[v]
         )
         numbers = "".join(f'<td class="n">{s:.1f}</td>' for s in share.values())
+        shape = f"<td>{esc(r['shape'])}</td>" if "shape" in self.words() else ""
         return (
-            f'<tr><th scope="row">{esc(r["truth"])}</th><td>{esc(r["shape"])}</td>'
-            f'{numbers}<td class="n">{float(r["seeds"]):.1f}</td>'
+            f'<tr><th scope="row">{esc(r["truth"])}</th>{shape}{numbers}'
+            f'<td class="n">{float(r["seeds"]):.1f}</td>'
             f'<td><div class="shares" aria-hidden="true">{bar}</div></td></tr>'
         )
 
