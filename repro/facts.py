@@ -1,8 +1,9 @@
-"""Facts that pages quote: what one client sends and receives (bytes.csv), and how long
-things took (facts.csv); run by the stage results of dvc.yaml.
+"""Facts that pages quote: what one client sends and receives (bytes.csv), what clients
+hold (clients.csv), and how long things took (facts.csv); run by the stage results of
+dvc.yaml.
 
-    python -m repro.facts        results/seeds/*.csv and one round of every
-                                 method  ->  results/{bytes,facts}.csv
+    python -m repro.facts        results/seeds/*.csv, every data set and one round of
+                                 every method  ->  results/{bytes,clients,facts}.csv
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
-from fedlib.study import table
+from fedlib.study import studies, table
+from fedlib.study.compute import task_of
 from repro import ledger
 
 TASK = {
@@ -103,6 +105,33 @@ def messages():
 def size(net):
     """Trainable parameters P of a network."""
     return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
+
+
+def holdings():
+    """What the clients of each paper's data sets hold, for a run of its gate."""
+    papers = [p for p, v in studies.load("params.yaml").items() if isinstance(v, dict)]
+    out = []
+    for paper in papers:
+        cells = {c.dataset: c for c in reversed(studies.cells(paper, "gate")[0])}
+        for name, cell in reversed(cells.items()):
+            task = task_of(cell.task, cell.seed, name)
+            counts = [torch.bincount(task.y[r], minlength=task.K) for r in task.train]
+            held = torch.stack(counts).double()  # [C, K]
+            n, half = held.sum(1), lambda v: torch.quantile(v.double(), 0.5).item()
+            test = torch.tensor([len(r) for r in task.test])
+            row = {
+                "paper": paper,
+                "data set": cell.label,
+                "clients": task.C,
+                "training rows: fewest": int(n.min()),
+                "median": round(half(n)),
+                "most": int(n.max()),
+                "test rows, median": round(half(test)),
+                "classes, median": f"{half((held > 0).sum(1)):g} of {task.K}",
+                "largest class, %": round(100 * half(held.amax(1) / n)),
+            }
+            out.append(row)
+    return pd.DataFrame(out).drop_duplicates()  # two attributes of the same people
 
 
 def durations(root="results"):
@@ -287,6 +316,7 @@ def main():
     if (root / "benchmarks-methods.csv").exists():
         table.write(methods(root), root / "benchmarks-methods-table.csv")
     table.write(messages(), root / "bytes.csv")
+    table.write(holdings(), root / "clients.csv")
     table.write(durations(root), root / "facts.csv")
 
 
