@@ -90,11 +90,12 @@ class Hyper(Named):
                 )
 
         def line(f):
-            grid = f.metadata.get("grid")
+            grid = [
+                f"{v:.3g}" if isinstance(v, float) else str(v)
+                for v in f.metadata.get("grid") or ()
+            ]
             searched = (
-                f"<small>searched: {esc(', '.join(map(str, grid)))}</small>"
-                if grid
-                else ""
+                f"<small>searched: {esc(', '.join(grid))}</small>" if grid else ""
             )
             return (
                 f"<tr><td><code>{f.name}</code></td><td><code>{esc(f.default)}</code>"
