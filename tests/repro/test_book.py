@@ -762,7 +762,7 @@ def plots_of(page):
 
 
 def test_points_and_gini_have_axes_of_their_own(built):
-    plot = plots_of(built.intro)["FedGA is better,"]
+    plot = plots_of(built.intro)["FedGA is better"]
     assert (
         built.intro.count('id="mark-yes"') == built.claims.count('id="mark-yes"') == 1
     )
