@@ -38,6 +38,7 @@ AT_ONCE = 3  # federations; most of their time they wait
 C, ROUNDS, D, K, N = 3, 4, 6, 3, 120
 METHOD = {"name": "Ditto", "lam": 0.5, "lr": 0.1}
 AWAY = "(?:no answer|it is not connected|it vanished)"  # what the server says
+START = 3  # seconds in which a client may not have connected yet
 ENDS = 240  # seconds after which a federation should have come to its end
 # imports once, then every party is a fork with a life of its own
 CTX = multiprocessing.get_context("forkserver")
@@ -142,7 +143,7 @@ class Parties:
     """
 
     def __init__(self, folder, wait=60, server=(), **more):
-        # began: {name: how long its log was when it was started}
+        # began: {name: when it was started, and how long its log was}
         self.folder, self.living, self.began = Path(folder), {}, {}
         self.folder.mkdir(parents=True)
         self.file, self.port = self.folder / "federation.yaml", free_port()
@@ -170,7 +171,7 @@ class Parties:
         for name in names:
             told = self.command(name), str(self.path(name)), str(self.folder)
             p = CTX.Process(target=live, args=told, daemon=True)
-            self.began[name] = len(self.log(name))
+            self.began[name] = time.time(), len(self.log(name))
             p.start()
             self.living[name] = p
 
@@ -201,18 +202,24 @@ class Parties:
     def ended(self, seconds, again=()):
         """Wait until all have ended in peace.
 
-        again: those who were started again. A client may find that the federation was
-        over by then, and look for the server in vain: it is left to do so.
+        again: those who were started again. A client whose start takes until the
+        federation is over looks for the server in vain, and may.
         """
         end = time.monotonic() + seconds
         for name in sorted(self.living, key=lambda name: name in again):
             p = self.living[name]
             p.join(max(0, end - time.monotonic()))
-            late = name != "server" and name in again
-            if late and "is connected" not in self.log(name)[self.began[name] :]:
+            if name != "server" and name in again and self.too_late(name):
                 continue
             if p.exitcode != 0:
                 raise AssertionError(f"{name}: exit {p.exitcode}\n{self.log(name)}")
+
+    def too_late(self, name):
+        """Did a client never connect, as all was over before it can have started?"""
+        began, said = self.began[name]
+        over = self.folder / "end.pt"  # written once, after the last round
+        in_time = not over.exists() or over.stat().st_mtime > began + START
+        return not in_time and "is connected" not in self.log(name)[said:]
 
     def __enter__(self):
         return self

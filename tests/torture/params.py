@@ -95,6 +95,18 @@ def changed(tree, rng):
     return text, how, at, old, new
 
 
+def meant(old, values):
+    """What stood there: of a reference, "$alpha", what it stands for; of several values
+    the first.
+    """
+    if not (isinstance(old, str) and old[1:] in values and old[0] == "$"):
+        return old
+    old = values[old[1:]]
+    while isinstance(old, (dict, list)) and old:
+        old = next(iter(old.values() if isinstance(old, dict) else old))
+    return old
+
+
 NO_NUMBERS = ("{}", "[True]", "{'a': 1}", "{'tiny': 1}")
 FREE = {"title", "label", "called", "guest"}  # words; an owner may be a number
 
@@ -113,7 +125,7 @@ def hopeless(how, at, old, new):
         return isinstance(new, (bool, str)) or repr(new) in NO_NUMBERS
     if isinstance(old, bool):
         return not isinstance(new, bool) and new is not None
-    if isinstance(old, str) and old[:1] != "$" and not {*at} & FREE:
+    if isinstance(old, str) and not {*at} & FREE:
         return isinstance(new, (int, float)) and not isinstance(new, bool)
     return False
 
@@ -193,12 +205,14 @@ def measure(n, seed):
         for i in range(n):
             rng = random.Random(f"{seed} {i}")
             paper, row = rng.choice(PAPERS), rows[i % 2]
-            tree, file = copied(folder, paper), folder / "params.yaml"
+            tree = values = copied(folder, paper)
+            file = folder / "params.yaml"
             if i % 2:
                 file = folder / "papers" / paper / "studies.yaml"
                 tree = read(file)
-            text, *change = changed(tree, rng)
+            text, how, at, old, new = changed(tree, rng)
             file.write_text(text, "utf-8")
+            change = how, at, meant(old, values[paper]), new
             outcome, words = judged(folder, paper, before, rng, change)
             row.add(outcome, f"{seed} {i}: {paper}: {change}: {words}"[:500])
         for k, text in enumerate(TEXTS[: max(3, n // 100)]):
