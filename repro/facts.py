@@ -2,8 +2,8 @@
 hold (clients.csv), and how long things took (facts.csv); run by the stage results of
 dvc.yaml.
 
-    python -m repro.facts        results/seeds/*.csv, every data set and one round of
-                                 every method  ->  results/{bytes,clients,facts}.csv
+    python -m repro.facts        results/seeds/*.csv, gates.csv and one round of every
+                                 method  ->  results/{bytes,clients,facts}.csv
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
-from fedlib.study import studies, table
-from fedlib.study.compute import task_of
+from fedlib.study import table
 from repro import ledger
 
 TASK = {
@@ -107,31 +106,22 @@ def size(net):
     return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
 
 
-def holdings():
-    """What the clients of each paper's data sets hold, for a run of its gate."""
-    papers = [p for p, v in studies.load("params.yaml").items() if isinstance(v, dict)]
-    out = []
-    for paper in papers:
-        cells = {c.dataset: c for c in reversed(studies.cells(paper, "gate")[0])}
-        for name, cell in reversed(cells.items()):
-            task = task_of(cell.task, cell.seed, name)
-            counts = [torch.bincount(task.y[r], minlength=task.K) for r in task.train]
-            held = torch.stack(counts).double()  # [C, K]
-            n, half = held.sum(1), lambda v: torch.quantile(v.double(), 0.5).item()
-            test = torch.tensor([len(r) for r in task.test])
-            row = {
-                "paper": paper,
-                "data set": cell.label,
-                "clients": task.C,
-                "training rows: fewest": int(n.min()),
-                "median": round(half(n)),
-                "most": int(n.max()),
-                "test rows, median": round(half(test)),
-                "classes, median": f"{half((held > 0).sum(1)):g} of {task.K}",
-                "largest class, %": round(100 * half(held.amax(1) / n)),
-            }
-            out.append(row)
-    return pd.DataFrame(out).drop_duplicates()  # two attributes of the same people
+def clients(root="results"):
+    """gates.csv for the page: what the clients of each paper's data sets hold."""
+    names = {
+        "paper": "paper",
+        "label": "data set",
+        "clients": "clients",
+        "rows_least": "training rows: fewest",
+        "rows_median": "median",
+        "rows_most": "most",
+        "test_median": "test rows, median",
+        "classes": "classes, median",
+        "largest": "largest class, %",
+    }
+    g = pd.read_csv(Path(root) / "gates.csv")
+    g = g.round({k: 0 for k in ("rows_median", "test_median", "largest")})
+    return g[list(names)].rename(columns=names).drop_duplicates()
 
 
 def durations(root="results"):
@@ -316,7 +306,7 @@ def main():
     if (root / "benchmarks-methods.csv").exists():
         table.write(methods(root), root / "benchmarks-methods-table.csv")
     table.write(messages(), root / "bytes.csv")
-    table.write(holdings(), root / "clients.csv")
+    table.write(clients(root), root / "clients.csv")
     table.write(durations(root), root / "facts.csv")
 
 

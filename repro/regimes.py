@@ -77,7 +77,8 @@ def gates(paper, tier=None):
         acc = here.groupby("method", sort=False).value.mean()
         best = acc.drop([*ALONE]).idxmax() if any_method else "FedAvg"
         runs = [c for c, _ in done.of(dataset, "FedAvg")]
-        chance = mean(100 * constant(c, own) for c in runs)
+        made = [compute.task_of(c.task, c.seed, c.dataset) for c in runs]
+        chance = mean(100 * constant(task, own) for task in made)
         room = acc["Centralised"] - chance
         gate = (acc[best] - chance) / room if room > 0 else None
         yield {
@@ -93,15 +94,32 @@ def gates(paper, tier=None):
             "centralised": acc["Centralised"],
             "gate": gate,
             "passes": "yes" if gate is not None and gate >= LEAST else "no",
-        }
+        } | holdings(made[0])
 
 
-def constant(cell, own):
+def holdings(task):
+    """What the clients of a task hold; classes and the share of the largest one are the
+    median client's, of its training rows.
+    """
+    counts = [torch.bincount(task.y[r], minlength=task.K) for r in task.train]
+    held, test = torch.stack(counts).double(), [len(r) for r in task.test]  # [C, K]
+    n = held.sum(1)
+    return {
+        "clients": len(n),
+        "rows_least": int(n.min()),
+        "rows_median": median(n.tolist()),
+        "rows_most": int(n.max()),
+        "test_median": median(test),
+        "classes": f"{median((held > 0).sum(1).tolist()):g} of {task.K}",
+        "largest": 100 * median((held.amax(1) / n).tolist()),
+    }
+
+
+def constant(task, own):
     """Accuracy of the best constant prediction on the test rows, a mean over clients.
 
     own: each client predicts its own most frequent class.
     """
-    task = compute.task_of(cell.task, cell.seed, cell.dataset)
     share = torch.stack(
         [torch.bincount(task.y[r], minlength=task.K) / len(r) for r in task.test]
     )  # [C, K]

@@ -95,6 +95,7 @@ def test_evaluations_in_the_last_rounds(rounds, every, pre, post):
 LABELS = SimpleNamespace(
     y=torch.tensor([0, 0, 1, 0, 1, 1, 2]),
     K=3,
+    train=(torch.arange(3), torch.arange(3, 7)),
     test=(torch.arange(3), torch.arange(3, 7)),
 )
 
@@ -135,6 +136,10 @@ def test_a_gate_is_how_far_the_federation_comes(monkeypatch):
     assert row["chance"] == pytest.approx(chance) and row["n_seeds"] == 2
     assert row["gate"] == pytest.approx((70 - chance) / (85 - chance))
     assert row["reference_method"] == "FedAvg" and row["passes"] == "yes"
+    held = {"clients": 2, "rows_least": 3, "rows_median": 3.5, "rows_most": 4}
+    held |= {"test_median": 3.5, "classes": "2.5 of 3"}  # 0 0 1, and 0 1 1 2
+    assert row.items() >= held.items()
+    assert row["largest"] == pytest.approx(100 * (2 / 3 + 1 / 2) / 2)
     row = gates(monkeypatch, {}, **runs | {"FedAvg": [0.6, 0.6]})
     assert row["gate"] < 0.5 and row["passes"] == "no"
 
