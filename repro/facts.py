@@ -25,7 +25,7 @@ from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
 from fedlib.study import table
-from repro import ledger
+from repro import ledger, papers
 
 TASK = {
     "data": {"name": "digits"},
@@ -121,6 +121,7 @@ def clients(root="results"):
     }
     g = pd.read_csv(Path(root) / "gates.csv")
     g = g.round({k: 0 for k in ("rows_median", "test_median", "largest")})
+    g["paper"] = [papers.about(p)["title"] for p in g.paper]
     return g[list(names)].rename(columns=names).drop_duplicates()
 
 

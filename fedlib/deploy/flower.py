@@ -555,7 +555,7 @@ def join(
     server that is lost later is looked for as long as it takes, more and more seldom.
     leave: a threading.Event; the message in hand is answered first.
     """
-    # been: connected; None: it was. hung: how often it has hung up on us since
+    # been: connected; None: it was. hung: how often the server has hung up on us
     been, began, why, hung = False, time.monotonic(), "nobody answers", 0
     leave, pause = leave or threading.Event(), SOON
     while not leave.is_set():

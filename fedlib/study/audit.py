@@ -36,7 +36,8 @@ from .executor import cores, processes
 
 STORE = Path("evidence")
 AUDITS = {
-    d: Path(f"results/audit{of}.csv") for d, of in (("cpu", ""), ("cuda", "-gpu"))
+    "cpu": Path("results/audit.csv"),
+    "cuda": Path("results/audit-gpu.csv"),
 }
 
 

@@ -15,6 +15,7 @@ from where import ROOT
 from fedlib.core.method import Method
 from fedlib.methods import METHODS, others
 from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.base.fedprox import FedProx
 from fedlib.methods.others import Methods
 
 POINTS = """\
@@ -159,7 +160,7 @@ READINGS = {
     "**": lambda t: "X" in {**t},
     "|": lambda t: "X" in t | {},
     "items": lambda t: "X" in dict(t.items()),
-    "==": lambda t: t == dict(FedAvg=FedAvg, X=METHODS["FedProx"]),
+    "==": lambda t: t == dict(FedAvg=FedAvg, X=FedProx),
 }
 
 

@@ -12,4 +12,4 @@ def test_people_who_are_asked_twice_are_listed_once(tmp_path):
     two = [row | {"dataset": name} for name in ("Income-Sex", "Income-Race")]
     pd.DataFrame(two).to_csv(tmp_path / "gates.csv", index=False)
     (shown,) = facts.clients(tmp_path).values.tolist()
-    assert shown == ["equfl", "census", 51, 28, 139, 537, 133, "2 of 2", 75]
+    assert shown == ["EquFL", "census", 51, 28, 139, 537, 133, "2 of 2", 75]
