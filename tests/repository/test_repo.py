@@ -268,3 +268,5 @@ def test_notebook_is_clean(path):
     assert sum("parameters" in c.metadata.get("tags", []) for c in code) == 1
     assert not [c.source for c in code if c.outputs or c.execution_count is not None]
     assert not [c.source for c in code if statements(c.source) > STATEMENTS]
+    text = "".join(c.source for c in code)  # seaborn jitters with unseeded numbers
+    assert "stripplot(" not in text or "jitter=False" in text
