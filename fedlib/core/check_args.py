@@ -72,7 +72,8 @@ def checked_folder(folder):
     """A Path, or None; ValueError where no folder can be there."""
     if folder is None:
         return None
-    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+    named = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
+    if not named or "\0" in str(folder):
         raise ValueError(f"folder = {folder!r}: give the path of a folder, or None")
     path = Path(folder)
     there = next((p for p in (path, *path.parents) if p.exists()), path)

@@ -80,7 +80,7 @@ def check_execution(how, chunk, threads, precision):
         )
     if not among(precision, ("float32", "tf32", "bf16")):
         raise ValueError(f"precision = {precision!r}: give 'float32', 'tf32' or 'bf16'")
-    if chunk is not None and not (is_whole(chunk) and chunk >= 1):
+    if chunk is not None and not (is_whole(chunk) and 1 <= chunk <= COUNT):
         raise ValueError(
             f"chunk = {chunk!r}: give a positive number of clients, or None for the "
             "whole cohort"

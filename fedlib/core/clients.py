@@ -16,8 +16,10 @@ from torch.func import vmap
 from . import shards
 from .errors import ClientError
 from .random import seed_of, tag
+from .ranges import short
 from .tree import pick, stack, tmap, unstack
 
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FEW = 4  # clients: batching fewer saves nothing
 ALL_AT_ONCE = "(all at once; how='loop' says which)"
 
@@ -30,20 +32,26 @@ def cohort_of(method, task, seed, t, cohort):
     if method.who == "all" or cohort is None:
         return torch.arange(task.C)
     if callable(cohort):
-        return checked(torch.as_tensor(cohort(t), dtype=torch.long), t, task.C)
+        return checked(cohort(t), t, task.C)
     g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
     return torch.randperm(task.C, generator=g)[:cohort].sort().values
 
 
-def checked(ids, t, C):
-    """The ids that a user's function gave, or a ValueError."""
-    twice = len(ids.unique()) < len(ids)
-    if len(ids) and (ids.min() < 0 or ids.max() >= C or twice):
+def checked(given, t, C):
+    """The ids [M] that a user's function gave, or a ValueError."""
+    try:
+        ids = torch.as_tensor(given)
+        ids = ids.long() if not ids.numel() else ids
+        good = ids.ndim == 1 and ids.dtype in WHOLE and len(ids.unique()) == len(ids)
+        good = good and not ((ids < 0) | (ids >= C)).any()
+    except (TypeError, ValueError, RuntimeError):
+        good = False  # no numbers at all
+    if not good:
         raise ValueError(
-            f"cohort({t}) = {ids.tolist()}: give different client numbers from 0 to "
-            f"{C - 1}"
+            f"cohort({t}) = {short(given)}: give a list of different client numbers "
+            f"from 0 to {C - 1}"
         )
-    return ids
+    return ids.long()
 
 
 def way(task, device, threads, precision):

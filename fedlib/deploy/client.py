@@ -148,10 +148,7 @@ class Site:
             if kind in ("receive", "score"):
                 self.shelf.put("down", {"t": about["t"]}, tree)
             return tree
-        known = self.shelf.get("down")
-        if known is None or known[0]["t"] != about["t"]:
-            raise ValueError(f"the download of round {about['t']} is gone")
-        return known[1]
+        return self.shelf.download(about["t"])
 
     def _step(self, kind, about, down, mine):
         """Receive or train, unless this very message has been answered before."""

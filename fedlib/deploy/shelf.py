@@ -87,6 +87,18 @@ class Shelf:
             f"{self.owner['client']} cannot go on"
         )
 
+    def download(self, t):
+        """The tree that round t has brought; ValueError if that of another is kept."""
+        about, tree = self.get("down") or ({"t": None}, {})
+        if about["t"] != t:
+            where = self.folder / "down" if self.folder else "what is kept"
+            of = "" if about["t"] is None else f", {where} is of round {about['t']}"
+            raise ValueError(
+                f"the download of round {t} is gone{of}; the next round brings a new "
+                "one"
+            )
+        return tree
+
     def steps(self):
         """The steps k kept as "step-k", ascending."""
         files = [] if self.folder is None else self.folder.glob("step-*")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.ranges import short
 from . import metrics
 
 if TYPE_CHECKING:
@@ -71,6 +72,27 @@ RULES: dict[str, Rule] = {
 }
 
 
+def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
+    """The evaluations [k] that a rule picks; ValueError where it gives no positions.
+
+    moment: "pre" if none is given, and then the rule need not take one.
+    """
+    given = rule(rec, view, *moment)
+    n = len(rec[moment[0] if moment else "pre", view, "test"])
+    try:
+        at = np.atleast_1d(np.asarray(given))
+    except ValueError:  # lists of unequal length
+        at = np.empty(0)
+    whole = at.ndim == 1 and len(at) and np.issubdtype(at.dtype, np.integer)
+    if not whole or (at < -n).any() or (at >= n).any():
+        raise ValueError(
+            f"rule {getattr(rule, '__name__', rule)} gives {short(given)} for "
+            f"{rec.meta['method']}, seed {rec.meta['seed']}: a rule gives positions of "
+            f"evaluations, whole numbers from 0 to {n - 1}, at least one"
+        )
+    return at
+
+
 def select(
     rec: Record,
     metric: Metric,
@@ -82,4 +104,5 @@ def select(
     """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over
     them.
     """
-    return float(np.mean(metric(rec[moment, view, split][rule(rec, view, moment)])))
+    at = picked(rule, rec, view, moment)
+    return float(np.mean(metric(rec[moment, view, split][at])))

@@ -18,6 +18,8 @@ from ..methods import METHODS
 from ..methods.make import make
 from .rehearse import rehearse
 
+MOST = 10_000  # seeds that nobody lists one by one
+
 
 def check_list(methods, task):
     """A list of methods, and a task."""
@@ -58,11 +60,11 @@ def seeds(given):
             )
         return listed
     try:
-        return list(range(whole_number("seeds", given, 1)))
+        return list(range(whole_number("seeds", given, 1, MOST)))
     except ValueError:
         raise ValueError(
-            f"seeds = {given!r}: give how many, at least one seed, or which, as in "
-            "[0, 1, 2]"
+            f"seeds = {given!r:.80}: give how many, at least one seed and at most "
+            f"{MOST}, or which, as in [0, 1, 2]"
         ) from None
 
 
@@ -95,6 +97,15 @@ def bar(progress):
         )
 
 
+def view(given):
+    """ValueError unless a view can have that name, or None is given."""
+    if not (given is None or isinstance(given, str)):
+        raise ValueError(
+            f"view = {given!r:.60}: give the name of one, as 'global' or 'personal', "
+            "or None"
+        )
+
+
 def rule(given, task, how):
     """The rule that chooses the round that counts."""
     scored = "val" in how.get("splits", usual_splits())
@@ -106,6 +117,15 @@ def rule(given, task, how):
             f"rule = {given!r}: give a function of fedlib.measures.selection, as last "
             f"or best_val{nearest(given, selection.RULES)}"
         )
+    try:
+        inspect.signature(given).bind("a record", "a view")
+    except TypeError as e:
+        raise ValueError(
+            f"rule = {given!r:.60}: a rule takes a record and a view, see "
+            f"fedlib.measures.selection ({e})"
+        ) from None
+    except ValueError:
+        pass  # of a function in C: not known
     if given in (selection.best_val, selection.best_val_gini):
         check_validation(f"rule = {given.__name__}", task, how)
     return given

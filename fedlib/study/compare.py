@@ -24,7 +24,7 @@ from ..core.ranges import COUNT
 from ..core.record import Record
 from ..core.task import Task
 from ..core.types import Given, Metric, Rule
-from ..measures import bias, metrics
+from ..measures import bias, metrics, selection
 from . import asked, matrix, tune
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class Comparison:
         """[(record, key of its test accuracies, evaluations that count)]."""
         view = self.seen(name)
         recs = self.records[name]
-        return [(r, ("pre", view, "test"), self.rule(r, view)) for r in recs]
+        at = [selection.picked(self.rule, r, view) for r in recs]
+        return [(r, ("pre", view, "test"), k) for r, k in zip(recs, at)]
 
     @property
     def table(self) -> DataFrame:
@@ -408,6 +409,7 @@ def compare(
     asked.whole_number("workers", workers, 1)
     asked.whole_number("budget", budget, 1)
     asked.bar(progress)
+    asked.view(view)
     takes = inspect.signature(compare).parameters
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     how = usual | asked.settings(how, task, rounds, usual, takes)
@@ -484,7 +486,7 @@ def choose(plan, done, rule, view):
     for (label, _), record in done.records.items():
         look = Comparison({label: [record]}, rule, view)
         seen = look.seen(label)
-        at = rule(record, seen)
+        at = selection.picked(rule, record, seen)
         scores[label] = float(np.nanmean(record["pre", seen, "val"][at]))
     found = {name: tune.chosen(of, size, scores) for name, (of, size) in plan.items()}
     return {name: best for name, best in found.items() if best and not done.stopped}

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from ..core import engine
+from ..core import check_args, engine
 from ..core.errors import nearest
 from ..core.files import whole
 from ..core.method import Wrap
@@ -249,18 +249,11 @@ def source_of(cls):
 def checked_folder(folder, now):
     """The folder of a comparison with the identity `now` -> Path.
 
-    ValueError where it is a file, or holds a comparison on another task or with other
-    settings.
+    ValueError where no folder can be there, and where it holds a comparison on another
+    task or with other settings.
     """
-    if not isinstance(folder, (str, os.PathLike)) or not str(folder):
-        raise ValueError(f"folder = {folder!r}: give a path, or None to keep nothing")
-    folder = Path(folder)
+    folder = check_args.checked_folder(folder)
     path = folder / IDENTITY
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(
-            f"folder = {str(folder)!r} is a file: give a folder, which is made where "
-            "it does not exist"
-        )
     if not path.exists():
         return folder
     try:

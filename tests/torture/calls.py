@@ -10,9 +10,12 @@ import contextlib
 import random
 import tempfile
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from fedlib.core import engine
@@ -25,7 +28,6 @@ from fedlib.study.compare import compare
 from .commands import Endless, finite, limits, ours
 from .count import Count
 
-attempts = 400
 ODD = [
     *(None, True, False, 0, 1, 2, -1, 1.5, 2.0, float("nan"), float("inf"), 1e300),
     *(10**12, 2**64, "", "a", "FedAvg", "test", "loop", "cpu", "personal", b"x", 1j),
@@ -33,6 +35,9 @@ ODD = [
     *(np.int64(2), np.float32(0.5), np.array(2), np.array([1, 2]), np.array([])),
     *(torch.tensor(1), torch.ones(2), torch.device("cpu"), METHODS["FedAvg"], print),
     *(lambda *a: 0, lambda *a: [0], lambda *a: None, Path("x"), "\0", "/dev/null/x"),
+    *(lambda *a: [0.5], lambda *a: [True], lambda *a: [[0]], lambda *a: [2**70]),
+    *(Fraction(1, 2), Decimal(1), pd.NA, np.bool_(True), np.ones((2, 2)), "x" * 300),
+    *(np.array(["a"]), np.datetime64("now"), pd.Series([0]), [None], [[0]], ["x", 1]),
 ]
 RUN = [
     *("task", "rounds", "seed", "cohort", "every", "how", "chunk", "splits", "guests"),
@@ -43,6 +48,7 @@ COMPARE = [
     *("methods", "task", "rounds", "seeds", "rule", "view", "folder", "workers"),
     *("grid", "budget", "progress", "cohort", "every", "device", "how", "nonsense"),
 ]
+attempts = len(ODD) * len(RUN + COMPARE)  # each value for each argument
 
 
 def called(name, value, on_run):
@@ -53,7 +59,9 @@ def called(name, value, on_run):
         return [engine.run(method, **usual | {name: value})]
     usual = {"methods": ["FedAvg", "Ditto"], "task": toys.toy(), "rounds": 1}
     given = usual | {"seeds": 1, "progress": False} | {name: value}
-    return [r for some in compare(**given).records.values() for r in some]
+    found = compare(**given)
+    assert str(found), "no table"
+    return [r for some in found.records.values() for r in some]
 
 
 def judged(name, value, on_run):

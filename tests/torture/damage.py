@@ -216,10 +216,10 @@ def shelf_of(folder, chance):
 
 
 def taken(folder):
-    """What a client that starts again has."""
+    """What a client that starts again in round 1 has."""
     kept = Shelf(folder, OWNER)
-    got = [kept.get(name) for name in ("step-2", "down")]
-    return [(about, {k: str(v) for k, v in tree.items()}) for about, tree in got]
+    about, step = kept.get("step-2")
+    return about, *({k: str(v) for k, v in x.items()} for x in (step, kept.download(1)))
 
 
 # ---------------------------------------------------------------- counted
@@ -256,7 +256,7 @@ def measure(n, seed):
             cases.append((after, read(after), record_of, read, again))
         kept = Path(at, "kept")
         shelf(kept)
-        own = ("bring a copy back", "give each its own folder")
+        own = ("bring a copy back", "give each its own folder", "the next round brings")
         cases.append((kept, taken(kept), shelf_of, taken, own))
         for i in range(n):
             folder, good, damage, read, remedy = cases[i % len(cases)]

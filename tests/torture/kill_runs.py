@@ -73,6 +73,7 @@ def small_task():
 
 
 ONE = ("run", "Ditto", TASK, "--rounds", "20", "--device", "cpu", "--folder")
+AT_ONCE = (*ONE[:-1], "--how", "loop", "--threads", "2", "--folder")  # two clients
 TWO = ("compare", "FedAvg", "Ditto", "--task", TASK, "--rounds", "10", "--seeds", "2")
 TWO += ("--device", "cpu", "--folder")
 
@@ -292,7 +293,7 @@ def kills(row, calls, n, chance, most=AGAIN):
 def measure(n, seed):
     chance = random.Random(seed)
     runs = [Call(one_run, (name,)) for name in METHODS]
-    commands = [Call(command, ONE), Call(command, TWO)]
+    commands = [Call(command, args) for args in (ONE, TWO, AT_ONCE)]
     some = max(1, round(0.6 * n))
     return [
         kills("runs, SIGKILL and resume", runs, some, chance),

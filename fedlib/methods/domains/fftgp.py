@@ -8,7 +8,8 @@ from ...core.method import hp
 from ..base.fedavg import FedAvg
 from . import ga
 from .aligned import Aligned
-from .faa import FAA, Gapped
+from .faa import FAA
+from .gapped import Gapped
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...core.method import Card, hp
 from ...pieces import simplex
-from .faa import Gapped
+from .gapped import Gapped
 
 
 @dataclass(frozen=True)

@@ -574,9 +574,9 @@ RUN = [
     ({"cohort": [1, 2]}, "or a function from the round"),
     (
         {"cohort": lambda t: [0, 0]},
-        "cohort(2) = [0, 0]: give different client numbers from 0 to 5",
+        "cohort(2) = [0, 0]: give a list of different client numbers from 0 to 5",
     ),
-    ({"cohort": lambda t: [6]}, "cohort(2) = [6]: give different client numbers"),
+    ({"cohort": lambda t: [6]}, "cohort(2) = [6]: give a list of different client"),
     ({"rounds": -1}, "rounds = -1, every = 1: give whole numbers"),
     ({"rounds": 2.5}, "rounds = 2.5"),
     ({"every": 0}, "every = 0: give whole numbers, rounds from 0 to 1e+09 and every"),
@@ -588,6 +588,8 @@ RUN = [
         {"chunk": 0},
         "chunk = 0: give a positive number of clients, or None for the whole cohort",
     ),
+    ({"chunk": 2**64}, "chunk = 18446744073709551616: give a positive number"),
+    ({"folder": "\0"}, "folder = '\\x00': give the path of a folder, or None"),
     (
         {"splits": ("train",)},
         "splits = ('train',): give some of 'test', 'val' and 'all' (the training rows)",

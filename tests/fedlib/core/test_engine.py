@@ -183,6 +183,15 @@ def test_a_cohort_may_be_a_function_of_the_round():
     assert np.isnan(rec.logs["weight"][0, 1:]).all() and rec.logs["weight"][0, 0] == 1
 
 
+@pytest.mark.parametrize(
+    "given", [0, None, [0.5], [True, False], [[0]], [6], [-1], [1, 1], [2**70], "ab"]
+)
+def test_a_function_of_cohorts_gives_numbers_of_clients(given):
+    why = r"^cohort\(0\) = .*: give a list of different client numbers from 0 to 5$"
+    with pytest.raises(ValueError, match=why):
+        run(FedAvg(toy()), rounds=1, cohort=lambda t: given)
+
+
 def test_who_all_overrules_the_cohort():
     @dataclass(frozen=True)
     class All(FedAvg):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torture import damage, disk, kill_evidence, kill_runs, kill_studies
 from toys_core import same, seen, toy
 
@@ -81,6 +82,18 @@ def test_a_shelf_sweeps_what_a_killed_client_left(tmp_path):
     for name in ("step-4", "down"):
         (tmp_path / f".{name}.{dead}@{HOST}").write_text("half")
     assert Shelf(tmp_path, owner).steps() == [2] and names(tmp_path) == ["step-2"]
+
+
+def test_a_download_of_another_round_is_not_taken(tmp_path):
+    """Nor one that does not exist; the file and both rounds are named."""
+    owner = {"federation": "f", "client": 0}
+    with pytest.raises(ValueError, match="^the download of round 0 is gone; the next"):
+        Shelf(tmp_path, owner).download(0)
+    Shelf(tmp_path, owner).put("down", {"t": 3}, {"w": torch.ones(2)})
+    assert Shelf(tmp_path, owner).download(3)["w"].tolist() == [1, 1]
+    why = f"download of round 4 is gone, {tmp_path}/down is of round 3; the next"
+    with pytest.raises(ValueError, match=why):
+        Shelf(tmp_path, owner).download(4)
 
 
 def write_again_and_again(path, begun, over):

@@ -504,6 +504,17 @@ def test_a_line_per_minute_without_a_terminal(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("gives", [None, [], [4], [-5], [0.5], [True], [[0]], "last"])
+def test_a_rule_gives_positions_of_evaluations(gives, three):
+    """Else the table says what it gave, and where; the runs are kept."""
+    other = replace(three, rule=lambda rec, view: gives)
+    why = r"^rule <lambda> gives .* for \w+, seed 0: a rule gives positions"
+    for ask in (str, lambda c: c.accuracies("FedAvg")):
+        with pytest.raises(ValueError, match=why):
+            ask(other)
+    assert len(other.records["FedAvg"]) == 3
+
+
 # ---------------------------------------------------------------- bad input
 NO_VAL = toy(parts=(0.8, 0, 0.2))
 BAD = [
@@ -520,6 +531,7 @@ BAD = [
     (["FedAvg"], {"task": None}, "give a fedlib.Task"),
     (["FedAvg"], {"seeds": -1}, "seeds = -1: give how many"),
     (["FedAvg"], {"seeds": True}, "seeds = True: give how many"),
+    (["FedAvg"], {"seeds": 10**12}, "at most 10000"),
     (["FedAvg"], {"seeds": torch.tensor(1)}, "give how many, at least one seed"),
     (["FedAvg"], {"rounds": 10**12}, "rounds = 1000000000000: give a whole number"),
     (["FedAvg"], {"seeds": "3"}, "seeds = '3': give how many"),
@@ -534,9 +546,12 @@ BAD = [
     (["FedAvg"], {"rounds": 2.5}, "rounds = 2.5"),
     (["FedAvg"], {"rule": "last"}, "rule = 'last': give a function"),
     (["FedAvg"], {"rule": "lasst"}, "did you mean 'last'"),
+    (["FedAvg"], {"rule": fedlib.Task}, "a rule takes a record and a view"),
+    (["FedAvg"], {"rule": lambda: [0]}, "a rule takes a record and a view"),
     (["FedAvg"], {"rule": best_val, "task": NO_VAL}, "rule = best_val chooses on"),
     (["FedAvg", "Ditto"], {"view": "personal"}, "FedAvg has global"),
     (["FedAvg"], {"view": "globl"}, "view = 'globl'"),
+    (["FedAvg"], {"view": np.array([1, 2])}, "give the name of one"),
     (["FedAvg"], {"grid": True}, "none of FedAvg declares values"),
     (["FedAvg"], {"grid": {}}, "give True, or the values"),
     (["FedAvg"], {"grid": 3}, "give True, or the values"),
@@ -554,8 +569,9 @@ BAD = [
     (["FedAvg"], {"workers": 0}, "workers = 0"),
     (["FedAvg"], {"workers": 1.5}, "workers = 1.5"),
     (["FedAvg"], {"workers": True}, "workers = True"),
-    (["FedAvg"], {"folder": 3}, "folder = 3: give a path"),
-    (["FedAvg"], {"folder": ""}, "folder = '': give a path"),
+    (["FedAvg"], {"folder": 3}, "folder = 3: give the path"),
+    (["FedAvg"], {"folder": "\0"}, "give the path of a folder"),
+    (["FedAvg"], {"folder": ""}, "folder = '': give the path"),
     (["FedAvg"], {"chort": 2}, "did you mean 'cohort'"),
     (["FedAvg"], {"worker": 2}, "did you mean 'workers'"),
     (["FedAvg"], {"seed": 2}, "give `seeds`"),
