@@ -476,4 +476,5 @@ def entry():
         complete.answer(parser())
     if sys.stdout is not None:  # a terminal may lack the letter of a name
         sys.stdout.reconfigure(errors="backslashreplace")
+    ends.warn_as(program())
     sys.exit(main())

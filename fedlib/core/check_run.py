@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .local import Private
 from .method import Method, Wrap
-from .ranges import COUNT, is_whole
+from .ranges import COUNT, among, is_whole
 from .task import Task
 
 
@@ -16,11 +16,12 @@ def check_given(method, task):
             f"run needs a method, and was given {what!r:.60}: build one, "
             "fedlib.make(name, task)"
         )
-    if not (task is None or isinstance(task, Task)):
-        raise ValueError(
-            f"task = {task!r:.60}: give a Task, such as fedlib.Task.from_arrays makes "
-            "(rounds comes after it)"
-        )
+    for given in (task, method.task):
+        if not (given is None or isinstance(given, Task)):
+            raise ValueError(
+                f"task = {given!r:.60}: give a Task, such as fedlib.Task.from_arrays "
+                "makes (rounds comes after it)"
+            )
 
 
 def check_run(
@@ -85,11 +86,6 @@ def check_execution(how, chunk, threads, precision):
             f"chunk = {chunk!r}: give a positive number of clients, or None for the "
             "whole cohort"
         )
-
-
-def among(v, known):
-    """Whether a value is one of these; arrays are equal to none."""
-    return any(v is k or isinstance(v, str) and v == k for k in known)
 
 
 def check_method(method, task):

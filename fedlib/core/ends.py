@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, metadata
 
-from .errors import ClientError
+from .errors import ClientError, DataWarning
 
 DONE, FAILED, MISTAKE, DEFECT, STOPPED = 0, 1, 2, 70, 130
 DEBUG = "--debug"
@@ -34,9 +35,24 @@ def program(name, main, takes_words=True):
     takes none -> exit status or None.
     """
     debug, words = without_debug(sys.argv[1:])
+    warn_as(name)
     if takes_words:
         sys.exit(ended(name, lambda: main(words), debug))
     sys.exit(ended(name, lambda: refuse(name, words) or main(), debug))
+
+
+def warn_as(name):
+    """Show a DataWarning as a line that begins with `name`: a program has no line of
+    the caller to point at."""
+    usual = warnings.showwarning
+
+    def shown(message, category, *where, **more):
+        if not issubclass(category, DataWarning):
+            return usual(message, category, *where, **more)
+        with suppress(OSError):  # it may be closed
+            print(f"{name}: warning: {one_line(str(message))}", file=sys.stderr)
+
+    warnings.showwarning = shown
 
 
 def refuse(name, words):

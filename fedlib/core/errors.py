@@ -12,8 +12,9 @@ FEDLIB = str(Path(__file__).parents[1] / "_")[:-1]  # the folder, with its slash
 
 def nearest(word, words):
     """'; did you mean X?' for an error message, or nothing."""
-    close = difflib.get_close_matches(str(word), [str(w) for w in words], 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    small = {str(w).lower(): str(w) for w in words}
+    close = difflib.get_close_matches(str(word).lower(), small, 1)
+    return f"; did you mean {small[close[0]]!r}?" if close else ""
 
 
 class DataWarning(UserWarning):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .batches import Plan
 from .local import Plain, sgd
-from .ranges import LARGEST, SEEDS, is_number, is_whole, short
+from .ranges import LARGEST, SEEDS, among, is_number, is_whole, short
 from .server import Mean
 from .shards import Shard
 from .task import Task
@@ -258,6 +258,16 @@ class Wrap(Method):
     needs_features = property(lambda self: self.inner.needs_features)
     needs_linear_head = property(lambda self: self.inner.needs_linear_head)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.inner is None or isinstance(self.inner, Method)):
+            name = type(self).__name__
+            raise ValueError(
+                f"{name}.inner = {short(self.inner)}: give a method, built on the same "
+                f"task, as {name}(task, inner={self.around}(task)), or let "
+                "fedlib.make build both"
+            )
+
     def plans(self):
         return self.inner.plans()
 
@@ -307,7 +317,7 @@ def check_value(name, f, v):
             )
     if f.name in PIECES:
         check_piece(at, f.name, v)
-    if choices and v not in choices:
+    if choices and not among(v, choices):
         known = ", ".join(map(repr, choices))
         raise ValueError(f"{at} is not one of {known}: {what}")
 

@@ -25,6 +25,13 @@ def short(v) -> str:
     return _short.repr(v)
 
 
+def among(v, known) -> bool:
+    """Whether a value is one of these, and of its type: 1 is not True, and an array is
+    none of them."""
+    alike = lambda k: type(v) is type(k) or (isinstance(v, str) and isinstance(k, str))
+    return any(alike(k) and v == k for k in known)
+
+
 def is_whole(v) -> bool:
     """Whether this is a whole number, and no bool."""
     return isinstance(v, Integral) and not isinstance(v, bool)

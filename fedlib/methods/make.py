@@ -8,6 +8,7 @@ from typing import Any
 from ..core.errors import nearest
 from ..core.local import STEPS
 from ..core.method import BASE, Method, Wrap
+from ..core.ranges import short
 from ..core.task import Task
 from ..pieces.robust import RULES
 from . import METHODS
@@ -21,10 +22,14 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     declare itself goes to that one. ValueError for an unknown name, and for a value
     outside its range.
     """
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
             "methods lists them)"
+        )
+    if not (task is None or isinstance(task, Task)):
+        raise ValueError(
+            f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
         )
     if issubclass(METHODS[name], Wrap):
         return wrapper(name, task, **kw)
@@ -53,7 +58,13 @@ def wrapper(name, task, **kw):
     own = [k for k in hyperparameters(cls) if k not in BASE]
     inner = kw.get("inner", cls.around)
     inner = {"name": inner} if isinstance(inner, str) else inner
-    known = hyperparameters(METHODS.get(inner.get("name"), Method))
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+        raise ValueError(
+            f"{name}.inner = {short(inner)}: give the name of a method, as "
+            f"{cls.around!r}, or {{'name': its name, ...}}; a method that is built "
+            f"already goes into {cls.__name__}(task, inner=...)"
+        )
+    known = hyperparameters(METHODS.get(inner["name"], Method))
     rest = {k: v for k, v in kw.items() if k not in ("inner", *own)}
     for k in rest:
         if k not in known:
@@ -70,7 +81,7 @@ def piece(kind, spec):
     table = {"step": STEPS, "rule": RULES}[kind]
     values = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = values.pop("name", None)
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ValueError(
             f"unknown {kind} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
         )

@@ -177,7 +177,8 @@ def spread(ref, schema):
     schema = define(f"{ref}, one", schema)
     values = tiered(f"{ref}, of a grid", schema)
     values = several("a list of one value or more", values)
-    called = one("a list, as long as the grid", S.list_schema())
+    name = S.union_schema([S.str_schema(pattern=r"^[^;\n]+$"), number()])
+    called = one("a list of names or numbers, as many as values", S.list_schema(name))
     grid = entries(
         {
             "grid": tiered(f"{ref}, grid", values),

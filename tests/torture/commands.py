@@ -428,7 +428,8 @@ def as_process(argv, says, folder):
     how = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "timeout": 300}
     line = [sys.executable, "-m", "fedlib", *argv]
     done = subprocess.run(line, capture_output=True, text=True, **how)
-    if done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr:
+    told = [e for e in done.stderr.split("\n") if ": warning: fewer than" not in e]
+    if done.returncode == 2 and len(told) == 2 and says in told[0] and not told[1]:
         return "clean", ""
     return "raw", f"status {done.returncode}: {done.stderr[-300:]}"
 

@@ -118,11 +118,14 @@ def hopeless(how, at, old, new):
         return True
     if how != "put":
         return False
+    if new == [{}] and at[-2:-1] == ("methods",):
+        return False  # a list of variants, with one: the defaults
     odd = isinstance(new, float) and math.isnan(new)
     if odd or new == [NAN] or new in ([[]], [{}], {"grid": []}, "$x", {"pilot": -1}):
         return True
     if number:
-        return isinstance(new, (bool, str)) or repr(new) in NO_NUMBERS
+        word = isinstance(new, str) and not ("called" in at and new)
+        return isinstance(new, bool) or word or repr(new) in NO_NUMBERS
     if isinstance(old, bool):
         return not isinstance(new, bool) and new is not None
     if isinstance(old, str) and not {*at} & FREE:

@@ -47,6 +47,17 @@ def test_a_full_disk_takes_nothing():
     assert err == "python -m fedlib: No space left on device\n"
 
 
+def test_a_warning_of_data_is_a_line_of_the_program(tmp_path):
+    rows = [f"{c},{i},{i % 2}" for c in "abc" for i in range(20)]
+    Path(tmp_path, "small.csv").write_text("\n".join(["ward,age,ill", *rows]))
+    line = "compare FedAvg --data small.csv --client ward --label ill --rounds 0"
+    with started(*line.split(), cwd=tmp_path) as child:
+        _, err = child.communicate()
+    warned, refused = err.splitlines()
+    assert warned.startswith("python -m fedlib: warning: fewer than 10 test rows at 3")
+    assert child.returncode == 2 and refused.startswith("python -m fedlib: ")
+
+
 def test_a_terminal_without_the_letters(tmp_path):
     plain = ENV | {"PYTHONIOENCODING": "ascii"}
     with started("table", "fedga", "Table 5", env=plain) as child:

@@ -142,7 +142,19 @@ METHOD = [
         {"inner": {"name": "FedProx", "muu": 1}},
         "FedProx has no hyper-parameter 'muu'; did you mean 'mu'?",
     ),
-    ("EquFL", {"inner": {"rule": "Median"}}, "unknown method None"),
+    ("EquFL", {"inner": {"rule": "Median"}}, "EquFL.inner = {'rule': 'Median'}: give"),
+    (
+        "EquFL",
+        {"inner": {"name": ["x"]}},
+        "EquFL.inner = {'name': ['x']}: give the name",
+    ),
+    ("EquFL", {"inner": 3}, "EquFL.inner = 3: give the name of a method, as 'FedAvg'"),
+    ("FedAvg", {"step": {"name": {"a": 1}}}, "unknown step {'a': 1}"),
+    ("FedAvg", {"rule": {"name": ["x"]}}, "unknown rule ['x']"),
+    ("FedAvg", {"poisson": 1}, "FedAvg.poisson = 1 is not one of"),
+    ("FedAvg", {"poisson": np.array([1, 2])}, "FedAvg.poisson = array([1, 2]) is not"),
+    ({"a": 1}, {}, "unknown method {'a': 1}"),
+    ("FedClip", {}, "did you mean 'FedCLIP'"),
     (
         "Gaussian-update",
         {"std": -1},
@@ -197,6 +209,18 @@ def test_method(name, kw, says):
     with pytest.raises(ValueError) as e:
         make(name, toy(), **kw)
     assert says in str(e.value)
+
+
+@pytest.mark.parametrize("task", [3, "digits", [toy()]])
+def test_a_task_is_a_task(task):
+    for act in (lambda: make("FedAvg", task), lambda: run(FedAvg(task), rounds=1)):
+        with pytest.raises(ValueError, match=r"^task = .*: give a Task, such as"):
+            act()
+
+
+def test_what_a_method_is_around_is_a_method():
+    with pytest.raises(ValueError, match=r"^EquFL.inner = 3: give a method, built on"):
+        METHODS["EquFL"](toy(), inner=3)
 
 
 def test_what_is_permitted_is_accepted():

@@ -136,6 +136,8 @@ VALUES = [  # (place, value, what the message says)
     ((*RUN, "rounds"), {"grid": [3, "x"]}, "rounds.grid[1] = 'x': give a whole number"),
     ((*RUN, "rounds"), {"grid": [3], "as": 5}, "run.rounds.as = 5: give the name"),
     ((*RUN, "rounds"), {"grid": [3], "called": 5}, "called = 5: give a list"),
+    ((*RUN, "rounds"), {"grid": [3], "called": [[]]}, "called = [[]]: give a list of"),
+    ((*RUN, "rounds"), {"grid": [3], "called": ["a;b"]}, "give a list of names or"),
     ((*RUN, "every"), 0, "run.every = 0: give a whole number of rounds >= 1"),
     ((*RUN, "every"), 1e30, "run.every = 1e+30: give a whole number of rounds >= 1"),
     ((*RUN, "every"), [1], "run.every = [1]: give a whole number of rounds >= 1"),
