@@ -26,6 +26,7 @@ from .errors import nearest
 from .groups import describe
 from .order import natural
 from .pool import Pool
+from .ranges import listed
 from .schema import blocks
 
 UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch cannot compare them
@@ -429,13 +430,13 @@ def gaps(there):
 
 def by_list(v, there, classes, at):
     """The same where somebody lists the classes: as labels, or as names of 0 .. K-1."""
-    bad = isinstance(classes, (str, bytes)) or not hasattr(classes, "__iter__")
-    classes = [classes] if bad else [bare(u) for u in classes]
-    bad = bad or not all(isinstance(u, (str, Real)) for u in classes)
-    if bad or len(classes) < 2 or len(set(map(shown, classes))) < len(classes):
+    each = [bare(u) for u in listed(classes) or ()]
+    good = len(each) > 1 and all(isinstance(u, (str, Real)) for u in each)
+    if not good or len(set(map(shown, each))) < len(each):
         raise ValueError(
             f"classes = {classes!r:.80}: list all classes, two or more, each once"
         )
+    classes = each
     known = {u: i for i, u in enumerate(classes)}
     if not all(u in known for u in there):
         numbered = all(isinstance(u, int) for u in there)

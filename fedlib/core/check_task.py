@@ -9,19 +9,19 @@ import torch
 
 from .errors import nearest
 from .pool import KINDS
-from .ranges import is_whole
+from .ranges import is_whole, listed
 
 
 def check_cut(parts, split):
     """How each client's rows are divided: three shares, and the seed of the draw ->
     the seed, as an int.
     """
-    shares = isinstance(parts, (list, tuple)) or hasattr(parts, "tolist")
-    shares = shares and all(
+    shares = listed(parts) or []
+    good = len(shares) == 3 and all(
         isinstance(p, Real) and not isinstance(p, bool) and math.isfinite(p)
-        for p in parts
+        for p in shares
     )
-    if not shares or len(parts) != 3 or min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
+    if not good or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(
             f"parts = {parts!r:.80}: give three shares (train, val, test) that sum to 1"
         )

@@ -16,6 +16,7 @@ import torch
 from .arrays import EXACT, pool_of
 from .errors import nearest, warn
 from .order import natural
+from .ranges import listed
 
 MANY = 100  # values of a column of words; more are accepted with a warning
 
@@ -94,13 +95,12 @@ def chosen(df, label, client, sensitive, features):
             f"label and {other} are both the column {label!r}: what is predicted says "
             f"nothing about {other}; choose another column"
         )
+    usual = [c for c in there if c not in (label, client)]
+    told, features = features, usual if features is None else listed(features)
     if features is None:
-        features = [c for c in there if c not in (label, client)]
-    elif isinstance(features, (str, bytes)) or not hasattr(features, "__iter__"):
         raise ValueError(
-            f"features = {features!r:.80}: give a list of columns, [{features!r:.40}]"
+            f"features = {told!r:.80}: give a list of columns, [{told!r:.40}]"
         )
-    features = list(features)
     for c in features:
         known_column("features", c, there)
     if label in features:

@@ -13,6 +13,7 @@ import torch
 
 from .arrays import bare, entries
 from .errors import nearest, warn
+from .ranges import among, is_whole, listed
 
 GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes of PIL
 
@@ -72,7 +73,7 @@ def keys(names, label, features, roles):
     known(names, "label", label)
     if features is None:
         features = [n for n in names if n not in (label, *roles)]
-    features = [features] if isinstance(features, str) else list(features)
+    features = inputs(features)
     for name in features:
         known(names, "features", name)
     return label, features
@@ -81,18 +82,28 @@ def keys(names, label, features, roles):
 def places(n, label, features):
     """(label, [inputs]) among the n places of a tuple."""
     label = 1 if label is None else label
-    features = [0 if label else 1] if features is None else features
-    features = [features] if isinstance(features, (int, str)) else list(features)
+    if features is None:
+        features = 0 if is_whole(label) and label else 1
+    features = inputs(features)
     for role, place, usual in (
         ("label", label, 1),
         *(("features", place, 0) for place in features),
     ):
-        if isinstance(place, bool) or place not in range(n):
+        if not is_whole(place) or place not in range(n):
             raise ValueError(
                 f"{role} = {place!r:.60}: an item is a tuple of {n} parts; give the "
                 f"place of what you mean, 0 to {n - 1} (default {usual})"
             )
     return label, features
+
+
+def inputs(features):
+    """Those that are named or numbered, as a list; one may stand alone."""
+    one = isinstance(features, str) or is_whole(features)
+    found = [features] if one else listed(features)
+    if found is None:
+        raise ValueError(f"features = {features!r:.80}: give a list of inputs")
+    return found
 
 
 def usable(ds):
@@ -142,7 +153,7 @@ def keys_of(items):
 
 
 def known(names, role, name):
-    if name not in names:
+    if not among(name, names):
         raise ValueError(
             f"{role} = {name!r:.60} is not in the data set{nearest(name, names)} (it "
             f"has {', '.join(map(repr, names))})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 LARGEST = 3.4e38  # of float32: what is beyond becomes infinite in a model
@@ -30,6 +31,13 @@ def among(v, known) -> bool:
     none of them."""
     alike = lambda k: type(v) is type(k) or (isinstance(v, str) and isinstance(k, str))
     return any(alike(k) and v == k for k in known)
+
+
+def listed(v) -> list | None:
+    """The entries of a list, or of whatever else has one dimension; None for a text and
+    for what has no entries."""
+    flat = isinstance(v, Iterable) and getattr(v, "ndim", 1) == 1
+    return list(v) if flat and not isinstance(v, (str, bytes)) else None
 
 
 def is_whole(v) -> bool:

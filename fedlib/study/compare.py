@@ -71,7 +71,13 @@ class Comparison:
     call: str = ""  # how to get the same numbers again
 
     def seen(self, name: str) -> str:
-        """The view that is scored. ValueError where the method has no such view."""
+        """The view that is scored. ValueError where there is no such method, or it has
+        no such view."""
+        if not isinstance(name, str) or name not in self.records:
+            raise ValueError(
+                f"{name!r:.60} is no method of this comparison"
+                f"{nearest(name, self.records)} (there are {', '.join(self.records)})"
+            )
         views = self.records[name][0].views
         have = [view for moment, view, _ in views if moment == "pre"]
         if self.view is None:

@@ -419,8 +419,8 @@ BAD = {
         "labels run from 0 to 2, and classes has 2 names",
         "list the names",
     ),
-    "classes text": (lambda: arrays(classes="abc"), "classes = ['abc']", "list all"),
-    "classes number": (lambda: arrays(classes=3), "classes = [3]", "list all classes"),
+    "classes text": (lambda: arrays(classes="abc"), "classes = 'abc'", "list all"),
+    "classes number": (lambda: arrays(classes=3), "classes = 3", "list all classes"),
     "classes one": (lambda: arrays(classes=["a"]), "classes = ['a']", "two or more"),
     "classes twice": (lambda: arrays(classes=[0, 1, 1]), "[0, 1, 1]", "each once"),
     "classes None": (lambda: arrays(classes=[0, 1, None]), "None]", "list all classes"),
@@ -640,6 +640,47 @@ BAD = {
     "label is client": (lambda: frame(label="clinic"), "both the column", "choose ano"),
     "label is sensitive": (lambda: frame(sensitive="ill"), "both the column", "choose"),
     "features text": (lambda: frame(features="age"), "features = 'age'", "['age']"),
+    "inputs 0-d": (
+        lambda: dataset(features=np.array(2)),
+        "features = array(2)",
+        "list",
+    ),
+    "inputs none": (
+        lambda: dataset(features=print),
+        "features = <built-in",
+        "a list of",
+    ),
+    "label array": (
+        lambda: dataset(label=np.array([1])),
+        "label = array([1])",
+        "place",
+    ),
+    "a label of dicts as an array": (
+        lambda: dataset([{"x": 1.0}], label=Y),
+        "label = array",
+        "is not in the data set",
+    ),
+    "features 0-d": (
+        lambda: frame(features=np.array(2)),
+        "features = array(2)",
+        "list",
+    ),
+    "parts 0-d": (lambda: frame(parts=np.array(2)), "parts = array(2)", "three shares"),
+    "parts of numpy": (
+        lambda: frame(parts=np.int64(2)),
+        "parts = np.int64(2)",
+        "three",
+    ),
+    "classes 0-d": (
+        lambda: frame(classes=np.array(2)),
+        "classes = array(2)",
+        "list all",
+    ),
+    "classes 2-d": (
+        lambda: frame(classes=np.ones((2, 2))),
+        "classes = array",
+        "each once",
+    ),
     "features unknown": (
         lambda: frame(features=["agee"]),
         "'agee'",

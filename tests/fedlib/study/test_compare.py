@@ -504,6 +504,11 @@ def test_a_line_per_minute_without_a_terminal(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_a_method_that_was_not_compared_is_named(three):
+    with pytest.raises(ValueError, match=r"'Dito' is no .*; did you mean 'Ditto'\?"):
+        three.accuracies("Dito")
+
+
 @pytest.mark.parametrize("gives", [None, [], [4], [-5], [0.5], [True], [[0]], "last"])
 def test_a_rule_gives_positions_of_evaluations(gives, three):
     """Else the table says what it gave, and where; the runs are kept."""
