@@ -16,7 +16,7 @@ Letters: N persons, D inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -252,7 +252,7 @@ def acs(
     group: str = "sex",
     root=None,
     year: str = "2018",
-    states=None,
+    states: str | Sequence[str] | None = None,
     rows: int | None = 5000,
 ) -> Pool:
     """The survey as a Pool whose owner is the state; Pool.a holds the group of each

@@ -66,7 +66,7 @@ class Knobs(NamedTuple):
         """The knobs; ValueError for one that is no number."""
         for name, v in zip(cls._fields, strengths, strict=True):
             check_number(f"census: {name}", v, why=", 0: not at all")
-        return cls(*strengths)
+        return cls(*map(float, strengths))
 
 
 class Effects(NamedTuple):

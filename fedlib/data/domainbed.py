@@ -21,6 +21,7 @@ domains, that all domains have the same classes, and the number of images.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +104,7 @@ def domainbed(
     which: str,
     root=None,
     size: int = 224,
-    classes=None,
+    classes: int | str | Sequence[str] | None = None,
     most: int | None = None,
     unreadable: str = "refuse",
 ) -> Pool:

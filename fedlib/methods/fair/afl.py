@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
+from ...core.ranges import LARGEST
 from ...core.server import project
 from ...core.tree import add, broadcast, normalize, scale, subset
 from ..base.fedavg import FedAvg
+
+FAR = 1e5  # beyond, float32 rounds away that weights sum to 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,9 @@ class AFL(FedAvg):
         p = server["lam"][i]
         w = self.combine(server["w"], up["w"], p)  # eq:afl-step
         ascent = server["lam"].index_add(0, i, self.gamma * up["loss"])
+        if ascent.max() > FAR:  # a shift of all leaves the nearest point as it is
+            ascent = ascent.clamp(max=LARGEST)
+            ascent = ascent - ascent.max()
         lam = project(ascent)  # eq:afl-mixture
         before = scale(server["avg"], r.t / (r.t + 1))
         avg = add(before, w, 1 / (r.t + 1))  # eq:afl-average

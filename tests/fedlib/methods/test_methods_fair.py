@@ -144,6 +144,16 @@ def test_qfedavg_with_q_0_is_uniform_and_a_large_q_approaches_minimax():
 
 
 # ---------------------------------------------------------------- AFL
+@pytest.mark.parametrize("gamma", [1e4, 1e7, 1e30, 3.4e38])
+def test_however_long_the_step_of_afl_its_mixture_is_one(gamma):
+    """Where float32 cannot hold lam + gamma F beside 1, the worst client gets all."""
+    record = run(make("AFL", toy(), gamma=gamma), rounds=2)
+    lam = record.state["server"]["lam"]
+    assert abs(lam.sum() - 1) < 1e-6 and lam.min() >= 0
+    if gamma < 1e38:  # beyond, several are infinite, and share
+        assert lam.max() == 1
+
+
 @quick
 @given(st.integers(1, 20).flatmap(lambda n: some(n, -9, 9)))
 def test_projection_on_the_simplex(v):
