@@ -739,7 +739,8 @@ def attending(batch_first=True, dropout=0.1):
 NETWORKS = [
     # no network at all
     ("CNN", "network = 'CNN' is a name; did you mean 'CNN'?; give an object"),
-    ("cnnn", "network = 'cnnn' is a name; give an object, as MLP(5, 32, 3)"),
+    ("cnnn", "network = 'cnnn' is a name; did you mean 'CNN'?; give an object"),
+    ("tree", "network = 'tree' is a name; give an object, as MLP(5, 32, 3)"),
     (nn.Linear, "network = 'Linear' is a class; did you mean 'Linear'?"),
     (MLP, "network = 'MLP' is a class"),
     (3, "network = 3 is no network: it has no 'init'; give a torch.nn.Module"),
