@@ -388,3 +388,9 @@ def test_folktables_reads_it_too(tmp_path):
 def test_bad_input(arguments, says):
     with pytest.raises(ValueError, match=says):
         census(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+def test_a_strength_beyond_the_integers_of_a_machine_is_a_number():
+    huge, same = (census(**SMALL, indirect_sex=v) for v in (2**70, float(2**70)))
+    assert torch.equal(huge.x, same.x) and huge.x.isfinite().all()

@@ -75,6 +75,8 @@ def test_a_number_has_a_range_and_is_one(name):
         ("data", {"name": "glyphs", "n": 90, "styles": ["photo", 2**70]}, "a list of"),
         ("data", {"name": "digit_sites", "manners": ["uci", 1.5]}, "a list of texts"),
         ("data", {"name": "rotated", "angles": [0, "x"]}, "a list of numbers"),
+        ("data", {"name": "domainbed", "classes": ["dog", -1]}, "a list of texts"),
+        ("data", {"name": "acs", "states": ["CA", 5]}, "a list of texts"),
         ("data", {"name": "synthetic", "sizes": [50, None]}, "a text or a list of"),
         ("network", {"name": "MLP", "hidden": "a.b"}, "a whole number or a list of"),
         ("network", {"name": "MLP", "hidden": [64, ""]}, "a whole number or a list of"),
