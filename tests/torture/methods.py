@@ -1,8 +1,8 @@
 """Methods from Python: fedlib.make with one hyper-parameter, piece or name that is
 nonsense, of every method.
 
-What is refused must be so by a `raise` of ours; what is accepted must be of a type that
-a hyper-parameter can have, and a finite number where the default is one.
+What is refused must be so by a `raise` of ours; what is accepted must be of the type of
+the default, and no nan. Infinity is a value of some ranges: never, always.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ WHOLE = [
     for v in ODD + PIECES
 ]
 attempts = len(WHOLE)  # each value for each hyper-parameter of each method
-
-
 TASK = toys.toy()
 
 
