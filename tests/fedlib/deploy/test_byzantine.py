@@ -100,6 +100,7 @@ def test_a_client_comes_back_only_as_itself(tmp_path, keyed):
     """
     file, server, client = keyed
     log, state = tmp_path / "server.txt", tmp_path / "state-2"
+    why = "ValueError: this is client 1 with the key of client 2"
 
     def refused(start, name, *argv, trick=None):
         """What a client says that must end by itself."""
@@ -115,7 +116,8 @@ def test_a_client_comes_back_only_as_itself(tmp_path, keyed):
         out = tmp_path / "2.txt"
         two = start(out, *client(2))
         until((tmp_path / "held-score1").exists, "round 1", log=log)
-        until(lambda: said_in(out).count("score: ") == 2, "client 2", log=out)
+        # its scores of round 0, before and after training, and that of round 1
+        until(lambda: said_in(out).count("score: ") == 3, "client 2", log=out)
         two.terminate()
         ended(two, out)
 
@@ -140,6 +142,8 @@ def test_a_client_comes_back_only_as_itself(tmp_path, keyed):
         until(met, "the client with the key of another", log=log)
         (tmp_path / "go-score1").touch()
         until((tmp_path / "held-score2").exists, "round 2", log=log)
+        met = lambda: said_in(tmp_path / "wrong.txt").count(why) == 2
+        until(met, "its answer in round 2", log=tmp_path / "wrong.txt")
         wrong.terminate()
         ended(wrong, tmp_path / "wrong.txt")
         two = start(tmp_path / "2-again.txt", *client(2))
@@ -148,7 +152,7 @@ def test_a_client_comes_back_only_as_itself(tmp_path, keyed):
         (tmp_path / "go-score2").touch()
         code, text = ended(main, log)
     assert code == 0, text
-    why = "it says: ValueError: this is client 1 with the key of client 2"
+    why = f"it says: {why}"
     out = [line for line in text.splitlines() if "left out" in line]
     assert len(out) == 2 and all(why in line for line in out), text
     assert out[0].startswith("client 2 left out of round 1, local: ")
