@@ -96,11 +96,11 @@ def chosen(df, label, client, sensitive, features):
             f"nothing about {other}; choose another column"
         )
     usual = [c for c in there if c not in (label, client)]
-    told, features = features, usual if features is None else listed(features)
-    if features is None:
+    if features is not None and listed(features) is None:
         raise ValueError(
-            f"features = {told!r:.80}: give a list of columns, [{told!r:.40}]"
+            f"features = {features!r:.80}: give a list of columns, [{features!r:.40}]"
         )
+    features = usual if features is None else listed(features)
     for c in features:
         known_column("features", c, there)
     if label in features:

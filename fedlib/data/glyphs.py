@@ -28,7 +28,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -46,6 +46,9 @@ from ..core.ranges import (
     is_whole,
     short,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.ft2font import FT2Font
 
 CHUNK = 500  # a constant of the format: changing it changes every image
 
@@ -85,39 +88,28 @@ class Atlas(NamedTuple):
     characters: tuple[str, ...]  # [K]
 
 
+class Typeface(NamedTuple):
+    """A font of matplotlib: what draws it, what measures it, what it can draw."""
+
+    font: ImageFont.FreeTypeFont
+    outlines: FT2Font
+    characters: set[str]
+
+
 @lru_cache(maxsize=8)
 def atlas(classes: int, size: int = 32) -> Atlas:
     """The first `classes` characters of the alphabet in all fonts of matplotlib that
     can draw them.
     """
-    import matplotlib  # here, so that methods and tasks load without it
-    from matplotlib.ft2font import FT2Font
-
     if not 2 <= classes <= len(ALPHABET):
         raise ValueError(f"glyphs has 2 to about 200 classes, not {classes}")
-    folder, side = Path(matplotlib.get_data_path()) / "fonts" / "ttf", 2 * size
-    fonts = []
-    for name in DEJAVU + STIX + COMPUTER_MODERN:
-        path = str(folder / f"{name}.ttf")
-        fonts.append(
-            (
-                name,
-                set(FT2Font(path).get_charmap()),
-                ImageFont.truetype(path, 3 * side // 4),
-            )
-        )
+    side = 2 * size
+    fonts = [typeface(name, side) for name in DEJAVU + STIX + COMPUTER_MODERN]
     drawn, characters = [], []
     for c in ALPHABET:
         if len(drawn) == classes:
             break
-        faces = [
-            _face(c, font, side)
-            for name, has, font in fonts
-            if ord(c) in has
-            # Computer Modern has other signs at the code points beyond letters
-            # and digits
-            and (name not in COMPUTER_MODERN or (c.isascii() and c.isalnum()))
-        ]
+        faces = [_face(c, font, side) for font in fonts if c in font.characters]
         faces = [face for face in faces if face is not None]
         if len(faces) >= FEWEST_FONTS:
             drawn.append(np.stack(faces))
@@ -134,19 +126,34 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     )
 
 
-def _face(c, font, side):
+def typeface(name, side):
+    """A Typeface, its font three quarters of `side` high."""
+    import matplotlib  # here, so that methods and tasks load without it
+    from matplotlib.ft2font import FT2Font
+
+    path = Path(matplotlib.get_data_path(), "fonts", "ttf", f"{name}.ttf")
+    outlines = FT2Font(path)
+    characters = set(map(chr, outlines.get_charmap()))
+    if name in COMPUTER_MODERN:  # beyond these it has other signs at the code points
+        characters = {c for c in characters if c.isascii() and c.isalnum()}
+    layout = ImageFont.Layout.BASIC  # the one that every machine has
+    font = ImageFont.truetype(str(path), 3 * side // 4, layout_engine=layout)
+    return Typeface(font, outlines, characters)
+
+
+def _face(c, typeface, side):
     """One character [side, side] in one font, its longer side 5/8 of the square; None
     when the font draws next to nothing.
     """
-    image = Image.new("L", (side, side), 0)
-    pen = ImageDraw.Draw(image)
-    left, top, right, bottom = pen.textbbox((0, 0), c, font=font)
+    font, outlines, _ = typeface
+    left, top, right, bottom = _box(c, font, outlines)
     if min(right - left, bottom - top) < side / 16:
         return None
     fit = side * 0.625 / max(right - left, bottom - top)
     font = font.font_variant(size=max(8, round(font.size * fit)))
-    left, top, right, bottom = pen.textbbox((0, 0), c, font=font)
-    pen.text(
+    left, top, right, bottom = _box(c, font, outlines)
+    image = Image.new("L", (side, side), 0)
+    ImageDraw.Draw(image).text(
         ((side - right + left) / 2 - left, (side - bottom + top) / 2 - top),
         c,
         fill=255,
@@ -154,6 +161,24 @@ def _face(c, font, side):
     )
     face = np.asarray(image)
     return face if face.mean() > 1.2 else None
+
+
+def _box(c, font, outlines):
+    """(left, top, right, bottom) of a character's ink and advance, in pixels.
+
+    The advance is that of the outline. In Pillow's own box it is so only with libraqm,
+    which many machines lack; without, it is a hinted one, up to a pixel off.
+    """
+    from matplotlib.ft2font import LoadFlags
+
+    left, top, right, bottom = font.getbbox(c)
+    if right <= font.getlength(c):  # the hinted advance hides where the ink ends
+        image = Image.new("L", (2 * font.size, 2 * font.size))
+        ImageDraw.Draw(image).text((0, 0), c, fill=255, font=font)
+        right = image.getbbox()[2]
+    units = outlines.load_char(ord(c), LoadFlags.NO_SCALE).horiAdvance
+    advance = round(64 * units * font.size / outlines.units_per_EM) / 64
+    return left, top, max(right, math.floor(advance + 0.5)), bottom
 
 
 # ---------------------------------------------------------- random numbers of one chunk

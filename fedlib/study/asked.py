@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ..core import engine
 from ..core.check_run import check_execution, check_schedule, check_scored
 from ..core.errors import nearest
 from ..core.method import Method
-from ..core.ranges import SEEDS, check_whole
+from ..core.ranges import SEEDS, check_whole, listed
 from ..core.task import Task
 from ..measures import selection
 from ..methods import METHODS
@@ -23,22 +23,15 @@ MOST = 10_000  # seeds that nobody lists one by one
 
 def check_list(methods, task):
     """A list of methods, and a task."""
-    if isinstance(methods, (str, Method, type)) or not has_entries(methods):
+    if not listed(methods):
         raise ValueError(
             f"compare(methods={methods!r}): give a list of methods, as in "
             '["FedAvg", "FedGA"]'
         )
-    if not len(list(methods)):
-        raise ValueError(f"compare(methods={methods!r}): give a list of methods")
     if not isinstance(task, Task):
         raise ValueError(
             f"compare(task={task!r:.80}): give a fedlib.Task, as Task.from_arrays makes"
         )
-
-
-def has_entries(given):
-    """Whether it can be gone through; an array or a tensor of no dimension cannot."""
-    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0
 
 
 def whole_number(name, value, least, most=SEEDS):
@@ -49,16 +42,17 @@ def whole_number(name, value, least, most=SEEDS):
 
 def seeds(given):
     """The seeds, as a list of int."""
-    if has_entries(given) and not isinstance(given, (str, bytes, Mapping)):
-        listed = [whole_number("a seed", s, 0) for s in given]
-        twice = [s for i, s in enumerate(listed) if s in listed[:i]]
-        if twice or not listed:
+    which = None if isinstance(given, Mapping) else listed(given)
+    if which is not None:
+        which = [whole_number("a seed", s, 0) for s in which]
+        twice = [s for i, s in enumerate(which) if s in which[:i]]
+        if twice or not which:
             what = f"{twice[0]} twice" if twice else "none"
             raise ValueError(
                 f"seeds = {given!r:.80} holds {what}: give different seeds, at least "
                 "one seed"
             )
-        return listed
+        return which
     try:
         return list(range(whole_number("seeds", given, 1, MOST)))
     except ValueError:
@@ -197,11 +191,11 @@ def refuse(wrong, task):
         many = f"{len(wrong)} methods" if len(wrong) > 1 else "a method"
         raise ValueError(
             f"compare: {many} cannot run on {task.name!r}, so nothing was trained; "
-            f"mend or leave out{listed(wrong)}"
+            f"mend or leave out{as_lines(wrong)}"
         )
 
 
-def listed(reasons):
+def as_lines(reasons):
     """{name: why} as lines."""
     return "".join(f"\n  {name}: {why}" for name, why in reasons.items())
 

@@ -448,7 +448,7 @@ def compare(
             done = matrix.run_all(common, jobs, workers, progress, len(pilots))
     result = gathered(made, seeds, done, lost)
     if not result["records"] and result["failed"] and not done.stopped:
-        some = asked.listed(result["failed"])
+        some = asked.as_lines(result["failed"])
         raise ValueError(f"compare: no method has finished{some}")
     words = [
         matrix.in_words(made[name]) if isinstance(entry, Method) else repr(entry)

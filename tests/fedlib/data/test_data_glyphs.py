@@ -4,11 +4,17 @@ task neither trivial nor hopeless.
 
 import pytest
 import torch
+from PIL import ImageFont, features
 
 from fedlib.data.glyphs import (
+    ALPHABET,
     CHUNK,
+    COMPUTER_MODERN,
+    DEJAVU,
+    STIX,
     STYLES,
     Dice,
+    _box,
     _glyphs,
     atlas,
     blur,
@@ -18,6 +24,7 @@ from fedlib.data.glyphs import (
     over,
     thicken,
     thin,
+    typeface,
 )
 
 ALL = tuple(STYLES)
@@ -158,6 +165,17 @@ def test_atlas():
         used = letters.ink[k].flatten(1).any(1)
         assert used[: letters.fonts[k]].all() and not used[letters.fonts[k] :].any()
     assert atlas(10).characters == letters.characters[:10]
+
+
+@pytest.mark.skipif(not features.check("raqm"), reason="Pillow has no libraqm here")
+@pytest.mark.parametrize("name", DEJAVU + STIX + COMPUTER_MODERN)
+def test_a_character_is_as_large_as_with_libraqm(name):
+    """The stored runs were made with it; many machines have none."""
+    font, outlines, has = typeface(name, 64)
+    raqm = ImageFont.truetype(font.path, font.size, layout_engine=ImageFont.Layout.RAQM)
+    drawn = [c for c in ALPHABET if c in has]
+    boxes = {c: (_box(c, font, outlines), raqm.getbbox(c)) for c in drawn}
+    assert drawn and not {c: two for c, two in boxes.items() if two[0] != two[1]}
 
 
 def test_neither_trivial_nor_hopeless():
