@@ -24,7 +24,7 @@ from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
-from fedlib.study import table
+from fedlib.study import audit, table
 from repro import ledger, papers
 
 TASK = {
@@ -257,6 +257,22 @@ def gpus(root="results"):
     return pd.DataFrame(rows)
 
 
+def audits(root="results"):
+    """audit-gpu.csv for the page: how many of each paper's runs have each verdict, and
+    by how many points a mean is off in a run that is not the same: half of them, all.
+    """
+    a = pd.read_csv(Path(root) / "audit-gpu.csv")
+    rows = []
+    for paper in papers.found():
+        own = a[a.study.str.startswith(f"{paper}/")]
+        counts = {v: int((own.verdict == v).sum()) for v in audit.VERDICTS}
+        row = {"paper": papers.about(paper)["title"], "runs": len(own)} | counts
+        off = own[own.verdict != "same"].points
+        row |= {"points, median": short(off.median()), "points, most": short(off.max())}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def short(v):
     """Three digits of a number, nothing where there is none; words as they are."""
     if isinstance(v, str):
@@ -297,6 +313,8 @@ def main():
         table.write(millions(root), root / "benchmarks-million-table.csv")
     if (root / "benchmarks-gpu.csv").exists():
         table.write(gpus(root), root / "benchmarks-gpu-table.csv")
+    if (root / "audit-gpu.csv").exists():
+        table.write(audits(root), root / "audit-gpu-table.csv")
     if (root / "benchmarks-server.csv").exists():
         table.write(servers(root), root / "benchmarks-server-table.csv")
     if (root / "benchmarks.csv").exists():

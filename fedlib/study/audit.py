@@ -35,6 +35,7 @@ from .compute import compute_all, describe_cell, trained
 from .executor import cores, processes
 
 STORE = Path("evidence")
+VERDICTS = ("same", "rounding", "DIFFERS")
 SHAKEN = 3  # draws of the noise that says what rounding may do
 AUDITS = {
     "cpu": Path("results/audit.csv"),
