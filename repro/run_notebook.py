@@ -29,6 +29,7 @@ from pathlib import Path
 import yaml
 
 from fedlib.study import TIERS
+from fedlib.study.reader import Loader
 
 COMMON = ("tier", "seed")
 FAILED = Path("runs/failed")
@@ -72,7 +73,7 @@ def parameters(
     is given from `file` and the command line.
     """
     with file.open() as text:  # the open file, so that a YAML error names it
-        tree = yaml.safe_load(text) or {}
+        tree = yaml.load(text, Loader) or {}
     if tree.get("tier", TIERS[0]) not in TIERS:
         raise ValueError(
             f"{file}: no such tier: {tree['tier']!r}." + closest(tree["tier"], TIERS)
@@ -96,7 +97,7 @@ def parameters(
         key, sign, value = setting.partition("=")
         if not sign:
             raise ValueError(f"--set {setting}: write --set name=value.")
-        given[key] = yaml.safe_load(value), "--set"
+        given[key] = yaml.load(value, Loader), "--set"
     for key, (_, where) in given.items():
         if key not in names:
             raise ValueError(

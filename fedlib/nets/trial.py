@@ -103,12 +103,15 @@ def check_own(network, x, K):
 def outputs(network, rows):
     """The number of logits that a network gives."""
     if isinstance(network, Net):
-        try:  # without values, where it can do without: nothing is drawn or computed
-            shapes = [
-                (p.name, leaf, s) for p in network.parts for leaf, s in p.shapes.items()
-            ]
-            w = {f"{n}.{leaf}": torch.empty(s, device="meta") for n, leaf, s in shapes}
-            return logits_of(network, w, rows.to("meta", torch.float32)).shape[-1]
+        try:  # zeros that take no memory; torch's device "meta" imports 800 modules
+            zero, x = rows.new_zeros((), dtype=torch.float32), rows.float()
+            shapes = {p.name: p.shapes for p in network.parts}
+            w = {
+                f"{n}.{leaf}": zero.expand(s)
+                for n, leaves in shapes.items()
+                for leaf, s in leaves.items()
+            }
+            return logits_of(network, w, x).shape[-1]
         except Exception:
             pass  # said again, and better, with values
     w = {k: v.to(rows.device) for k, v in network.init(0, rows.dtype).items()}

@@ -6,10 +6,21 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 
 import yaml
 
 from ..core.ranges import short
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """YAML in C where PyYAML has it: ten times as quick, and every study asks twice."""
+
+
+# 1e-05, as DVC writes a small number for `-S`, is a number; for YAML 1.1 it is a word.
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), [*"-+0123456789"]
+)
 
 
 def read(path):
@@ -40,8 +51,8 @@ def tree_of(text, path):
 
 @functools.lru_cache(maxsize=16)
 def parsed(text):
-    """YAML in C where PyYAML has it: ten times as quick, and every study asks twice."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    """The dictionary, list or value of a text."""
+    loader = Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
