@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper lab evidence verify test torture book browse lint tidy ci lock audit clean
+.PHONY: help paper lab evidence verify test mutants nightly torture book browse lint tidy ci lock audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -40,9 +40,15 @@ evidence: $(STAMP) ## compute every stored run anew, which takes hours, and says
 verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compare; the book prints the answer
 	$(BIN)/python -m fedlib evidence verify --sample 20 --seed $$(date +%j) --write
 
-# A file stays in one process, so that its tests share what they cache; in the order of names the last ones are short.
-test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(FULL),,-m 'not full')
+# A file stays in one process, so that its tests share what they cache.
+test: $(STAMP) ## run the tests: two minutes of two cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not nightly'
+
+mutants: $(STAMP) ## break the code in 200 places, one at a time, and see whether the tests notice; ARGS=study: of one group
+	OMP_NUM_THREADS=1 $(BIN)/python mutants --jobs $(WORKERS) $(ARGS)
+
+nightly: ## what is too dear for every change: torture, all notebooks and pages, a network, wheel and locks, mutants; two hours
+	$(PYTHON) .ci/steps.py nightly
 
 torture: $(STAMP) ## try to break it and count: kills, full disks, damage, strangers; SHARE=.1 makes a tenth of the attempts
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture $(if $(SHARE),--share $(SHARE))
@@ -63,7 +69,7 @@ tidy: $(STAMP) ## mend and format what ruff can, and empty the notebooks of outp
 	$(BIN)/ruff format .
 	find notebooks -name '*.ipynb' -exec $(BIN)/nbstripout {} +
 
-ci: ## what the continuous integration does: tests, lint, pipeline at tier tiny
+ci: ## what the continuous integration does: tests, lint, a notebook of each kind, the book, a browser; ten minutes
 	.ci/run
 
 lock: $(STAMP) ## write constraints.txt and lock/ anew; UPGRADE=1 takes the newest versions

@@ -1,6 +1,7 @@
 """Run what is out of date, a line for each stage; called by `make paper`.
 
-    python -m repro.pipeline
+    python -m repro.pipeline                       all of it
+    python -m repro.pipeline labs@fedga results    these stages and no others
 
 DVC decides what is out of date, runs each stage (``dvc repro --single-item``) and
 records it; here they are put in order: a stage begins when the stages before it are
@@ -82,16 +83,19 @@ class Plan:
         )
 
 
-def plan() -> Plan:
-    """The stages that DVC finds out of date, and all that follow from them."""
+def plan(only: list[str] = ()) -> Plan:
+    """The stages that DVC finds out of date, and all that follow from them; of the
+    stages `only`, where these are named.
+    """
     with Repo() as repo:
-        stale = set(repo.status())
+        stale = set(repo.status(list(only) or None))
         commands = {stage.addressing: str(stage.cmd) for stage in repo.index.graph}
         graph = nx.relabel_nodes(
             repo.index.graph, {stage: stage.addressing for stage in repo.index.graph}
         )
     # edges go to what a stage needs
     todo = stale.union(*(nx.ancestors(graph, stage) for stage in stale))
+    todo = todo & set(only) if only else todo
     return Plan(
         {stage: set(nx.descendants(graph, stage)) & todo for stage in sorted(todo)},
         any("repro.run_notebook" in commands[stage] for stage in todo),
@@ -241,10 +245,10 @@ def alone():
         yield
 
 
-def paper(jobs: int) -> int:
+def paper(jobs: int, only: list[str] = ()) -> int:
     """What `make paper` does, after the installation; the exit status."""
     start = time.perf_counter()
-    todo = plan()
+    todo = plan(only)
     if not todo.before:
         print("Nothing to do: everything is up to date.")
         return 0
@@ -285,6 +289,7 @@ def main(argv: list[str] | None = None) -> int:
     ap = argparse.ArgumentParser(
         prog="repro.pipeline", description=__doc__.splitlines()[0]
     )
+    ap.add_argument("only", nargs="*", metavar="stage", help="these stages alone")
     ap.add_argument(
         "--jobs",
         type=int,
@@ -299,12 +304,12 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         with alone():
-            status = paper(a.jobs)
+            status = paper(a.jobs, a.only)
     except DvcException:
         return dvc(["status"]) or 1  # which tells what is wrong, and where
     except KeyboardInterrupt:  # before a stage, or while another pipeline runs
         raise KeyboardInterrupt("stopped; `make paper` goes on from here") from None
-    if not status:
+    if not status and not a.only:
         print(f"The book: {BOOK.resolve()}")
     return status
 
