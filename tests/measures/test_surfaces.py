@@ -1,0 +1,396 @@
+"""Around a model: landscapes, sharpness, the Hessian's top, Fisher's scores. Against
+explicit loops, whole Hessians of twenty parameters, and quadratics.
+"""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from toys import quadratic
+from toys_core import Normed, gap, toy
+
+from fedlib.core.batches import Plan
+from fedlib.core.pool import Pool
+from fedlib.core.task import Task
+from fedlib.core.tree import add, leaves, pick, rows, scale, stack, tmap, unrow
+from fedlib.measures import fisher, spectrum
+from fedlib.measures import landscape as ls
+from fedlib.measures import sharpness as sh
+from fedlib.methods.personal.fedas import traces
+from fedlib.nets import CNN, MLP
+
+T = torch.float64
+
+
+def images(network, N=24, side=12):
+    """Four clients with random pictures of three classes."""
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(N, 2, side, side, generator=g, dtype=T), torch.arange(N) % 3
+    own = torch.arange(N).split(N // 4)
+    pool = Pool("noise", x, y, 3, "synthetic")
+    return Task.from_rows("noise", network, pool, own, parts=(0.7, 0, 0.3))
+
+
+def every_row(task):
+    return torch.cat(task.train)
+
+
+def flat(tree):
+    return rows(stack([tree]))[0]
+
+
+# ---------------------------------------------------------------- directions
+def test_filters_of_a_direction_are_as_long_as_those_of_the_model_and_vectors_stay():
+    task = images(CNN(2, 3, (4, 8), "batch"))
+    w = task.init(0)
+    d = ls.direction(w, 7, task.buffers)
+    assert list(d) == list(w) and {x.dim() for x in d.values()} == {1, 2, 4}
+    for k in w:
+        if w[k].dim() > 1:
+            norms = [v[k].flatten(1).norm(dim=1) for v in (d, w)]
+            assert torch.allclose(*norms, rtol=1e-9)
+            assert (
+                abs(float(F.cosine_similarity(flat({k: d[k]}), flat({k: w[k]}), 0)))
+                < 0.5
+            )
+        else:
+            assert not d[k].any()
+    two = {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}
+    moved = ls.direction(two, 0, ("b",))
+    assert moved["a"].any() and not moved["b"].any()  # a buffer, whatever its shape
+    lone = {"a": torch.stack([torch.zeros(4, dtype=T), torch.ones(4, dtype=T)])}
+    d = ls.direction(lone, 0)["a"]
+    assert not d[0].any() and float(d[1].norm()) == pytest.approx(2)
+
+
+def test_the_draw_depends_on_seed_and_name_alone():
+    task = toy(MLP(5, (6, 6), 3))
+    a, b = task.init(0), task.init(1)
+    unit = lambda d: {k: F.normalize(v, dim=1) for k, v in d.items() if v.dim() > 1}
+    assert gap(unit(ls.direction(a, 3)), unit(ls.direction(b, 3))) < 1e-9
+    assert gap(unit(ls.direction(a, 3)), unit(ls.direction(a, 4))) > 0.1
+    some = {k: a[k] for k in reversed(a) if k != "fc1.weight"}
+    for k, v in ls.direction(some, 3).items():  # order and company do not matter
+        assert torch.equal(v, ls.direction(a, 3)[k])
+    alike = ls.direction({k: torch.ones(4, 4) for k in "uv"}, 0)
+    assert not torch.allclose(alike["u"], alike["v"])
+    one, two = {"x": torch.tensor([3.0, 0]), "y": torch.tensor([4.0])}, None
+    two = {"y": torch.tensor([4.0]), "x": torch.tensor([0.0, 3])}
+    assert ls.cosine(one, two) == pytest.approx(16 / 25)
+    assert ls.norm(one) == 5 and ls.norm(one, ("y",)) == 3
+
+
+# ---------------------------------------------------------------- the loss
+def test_the_loss_is_the_mean_over_the_rows_in_evaluation_mode():
+    for task in (images(CNN(2, 3, (4, 8), "batch")), toy(Normed(5, 6, 3)), toy()):
+        w = {k: v + 0.3 * (k in task.buffers) for k, v in task.init(1).items()}
+        of = every_row(task)
+        want = float(F.cross_entropy(task.logits(w, task.x[of]), task.y[of]))
+        for size in (None, 1, 5, 100):
+            loss = ls.data_loss(task, of, size)
+            assert float(loss(w)) == pytest.approx(want, rel=1e-12)
+            assert len(loss.parts) == (
+                1 if size in (None, 100) else -(-len(of) // size)
+            )
+            assert loss.buffers == tuple(task.buffers)
+    data, make = task.stacked(0, 0, 1, torch.tensor([5, 3]), {"train": Plan()})
+    b = make(pick(data, 0)).all()  # three rows, padded to twenty
+    want = float(ls.data_loss(task, task.train[5])(w))
+    assert len(b.y) == 20 and float(ls.data_loss(task, b)(w)) == pytest.approx(want)
+    own = quadratic([[1.0, 2.0], [3.0, -1.0]])  # a network with a loss of its own
+    at = {"w": torch.tensor([0.0, 1.0], dtype=T)}
+    assert float(ls.data_loss(own, torch.tensor([0, 1]))(at)) == (1 + 1 + 9 + 4) / 4
+
+
+def test_a_balanced_subset_has_every_class_equally_often():
+    y = torch.tensor([0, 0, 0, 1, 2, 1, 2, 2, 0, 1])
+    assert ls.balanced(y, 7).tolist() == [0, 1, 3, 4, 5, 6]
+    assert ls.balanced(y, 4, torch.tensor([9, 8, 7, 6, 5])).tolist() == [5, 6, 8]
+    assert ls.balanced(y, 30).tolist() == list(range(10))
+
+
+# ---------------------------------------------------------------- planes
+def test_a_plane_is_written_y_x_and_equals_the_explicit_loop():
+    for task in (images(CNN(2, 3, (4, 8), "batch")), toy(Normed(5, 6, 3))):
+        w, of = task.init(0), every_row(task)
+        loss = ls.data_loss(task, of, 7)
+        d1, d2 = (ls.direction(w, s, task.buffers) for s in (1, 2))
+        x = [-0.8, -0.4, 0, 0.4, 0.8]
+
+        def at(a, b, task=task, w=w, d1=d1, d2=d2, of=of):
+            z = task.logits(add(add(w, d1, a), d2, b), task.x[of])
+            return float(F.cross_entropy(z, task.y[of]))
+
+        want = torch.tensor([[at(a, b) for a in x] for b in x], dtype=T)
+        assert not torch.allclose(want, want.T, atol=1e-3)
+        for how, chunk in (("loop", 1), ("vmap", 4), ("vmap", 99), (None, 3)):
+            z = ls.plane(loss, w, d1, d2, 0.8, 5, how=how, chunk=chunk)
+            assert float((z - want).abs().max()) < 1e-12, (how, chunk)
+        line = ls.line(loss, w, d1, 0.8, 5)
+        assert float((line - want[2]).abs().max()) < 1e-12
+        line = ls.line(loss, w, d2, 0.8, 5, how="vmap")
+        assert float((line - want[:, 2]).abs().max()) < 1e-12
+    for points in (3, 11, 41):
+        x = ls.axis(0.7, points)
+        assert len(x) == points and x[points // 2] == 0 and x[-1] == 0.7
+        assert torch.equal(x, -x.flip(0))
+
+
+def test_a_stack_of_models_is_each_alone():
+    task = images(CNN(2, 3, (4, 8), "batch"))
+    ws = [task.init(s) for s in range(2)]
+    each = [ls.data_loss(task, task.train[c]) for c in range(2)]
+    for losses in (each, ls.data_loss(task, every_row(task))):
+        s = ls.surfaces(losses, stack(ws), 0.5, 5, seeds=(4, 9))
+        for i, w in enumerate(ws):
+            loss = losses[i] if losses is each else losses
+            alone = ls.surface(loss, w, 0.5, 5, seeds=(4, 9))
+            d1, d2 = (ls.direction(w, k, task.buffers) for k in (4, 9))
+            assert torch.equal(s.z[i], alone.z) and not torch.equal(s.z[0], s.z[1])
+            assert torch.equal(alone.z, ls.plane(loss, w, d1, d2, 0.5, 5))
+            assert float(s.cosine[i]) == pytest.approx(ls.cosine(d1, d2))
+            assert float(s.norm[i]) == pytest.approx(ls.norm(w, task.buffers))
+    p = {k: v.requires_grad_() for k, v in ws[0].items()}
+    assert not ls.surface(each[0], p, 0.5, 3).z.requires_grad
+
+
+# ---------------------------------------------------------------- sharpness
+def bowl(H, centre=None):
+    """w -> (u - c)' H (u - c) / 2 with u all of w in one vector."""
+    H = torch.as_tensor(H, dtype=T)
+    c = torch.as_tensor([0.0] * len(H) if centre is None else centre, dtype=T)
+    return lambda w: (flat(w) - c) @ H @ (flat(w) - c) / 2
+
+
+def at(*v):
+    return {"w": torch.tensor(v, dtype=T)}
+
+
+def rotated(eigenvalues):
+    """A full matrix with these eigenvalues."""
+    g, n = torch.Generator().manual_seed(0), len(eigenvalues)
+    Q = torch.linalg.qr(torch.randn(n, n, generator=g, dtype=T))[0]
+    return Q @ torch.diag(torch.tensor(eigenvalues, dtype=T)) @ Q.T
+
+
+def hessian(loss, p, rest):
+    of = lambda v: loss(rest | unrow(v, p))
+    return torch.autograd.functional.hessian(of, flat(p).detach())
+
+
+def tiny_net():
+    """Twenty parameters, and buffers that stay."""
+    g = torch.Generator().manual_seed(2)
+    x = torch.randn(30, 4, generator=g, dtype=T)
+    y = torch.randint(0, 2, (30,), generator=g)
+    pool, own = Pool("t", x, y, 2, "synthetic"), torch.arange(30).split(10)
+    task = Task.from_rows("t", Normed(4, 2, 2), pool, own, parts=(0.8, 0, 0.2))
+    near = lambda v: v + 0.1 * torch.randn(v.shape, generator=g, dtype=T).abs()
+    return task, {k: near(v) for k, v in task.init(3).items()}
+
+
+def test_products_and_eigenvalues_are_those_of_the_explicit_hessian():
+    task, w = tiny_net()
+    for size in (None, 7, 1):
+        loss = ls.data_loss(task, every_row(task), size)
+        p, parts = sh.apart(loss, w)
+        assert not set(p) & set(task.buffers)
+        g = torch.Generator().manual_seed(0)
+        v = tmap(lambda x, g=g: torch.randn(x.shape, generator=g, dtype=T), p)
+        H = hessian(loss, p, w)
+        assert torch.allclose(flat(sh.hvp(parts, p, v)), H @ flat(v), atol=1e-12)
+        of = lambda u, loss=loss, p=p: loss(w | unrow(u, p))
+        want = torch.autograd.functional.jacobian(of, flat(p))
+        assert torch.allclose(flat(sh.slope(parts, p)), want, atol=1e-12)
+    loss = ls.data_loss(task, every_row(task), 7)
+    e = torch.linalg.eigvalsh(H)
+    for sign in (1, -1):  # turned, the eigenvalue largest in magnitude is negative
+        signed = [lambda v, f=f, sign=sign: sign * f(v) for f in loss.parts]
+        top = sh.lambda_max(ls.DataLoss(signed, loss.buffers), w, 20000, 1e-13)
+        want = float(e[-1]) if sign > 0 else float(-e[0])
+        assert top.converged and top.value == pytest.approx(want, rel=1e-7)
+    q = {k: v for k, v in p.items() if v.dim() > 1}
+    want = float(torch.linalg.eigvalsh(hessian(loss, q, w))[-1])
+    got = sh.lambda_max(loss, w, 20000, 1e-13, which="matrix")
+    assert got.value == pytest.approx(want, rel=1e-6)
+    found = spectrum.eigenpairs(loss, w, k=3)
+    assert found.values == pytest.approx(e.flip(0)[:3].tolist(), rel=1e-3)
+    assert not any(found.vectors[0][name].any() for name in task.buffers)
+    t = sh.trace(loss, w, draws=400)
+    assert abs(t.value - float(H.diagonal().sum())) < 4 * t.error
+
+
+def test_quadratics():
+    for values, want in (
+        ([1, 2, 5], 5),
+        ([-9, 2, 5], 5),
+        ([-9, -4, -1], -1),
+        ([-5, 0, 0], 0),
+        ([-3, 1, 3], 3),  # where power iteration alone stands still
+    ):
+        e = sh.lambda_max(bowl(rotated(values)), at(1, 2, 3), 2000, 1e-12)
+        assert e.converged and e.value == pytest.approx(want, abs=1e-5), values
+    slow = bowl(rotated([0.99, 0.995, 1.0, 0.98, 0.5]))
+    e = sh.lambda_max(slow, at(*range(5)), iterations=2, tol=1e-9)
+    assert not e.converged and e.products == 4 and 0.9 < e.value < 1
+    diagonal = bowl(torch.diag(torch.tensor([1.0, -2, 7, 0.5])))
+    t = sh.trace(diagonal, at(1, 2, 3, 4), draws=2)
+    assert t.value == pytest.approx(6.5) and t.error == pytest.approx(0, abs=1e-12)
+    H = rotated([4, 1, -1, 0.5, 2])
+    t = sh.trace(bowl(H), at(*range(5)), draws=4000)
+    off = H - torch.diag(torch.diag(H))  # var v'Hv = 2 |off-diagonal|^2
+    want = float((2 * off.square().sum() / 4000).sqrt())
+    assert t.error == pytest.approx(want, rel=0.1) and abs(t.value - 6.5) < 4 * t.error
+    H = rotated([5.0, -7.0, 3.0, 1.0, 0.5])
+    found = spectrum.eigenpairs(bowl(H), at(1.0, 2.0, 3.0, 4.0, 5.0))
+    assert found.values == pytest.approx([5, 3])  # the largest, not in magnitude
+    for value, vector in zip(found.values, found.vectors):
+        v = flat(vector)
+        assert v.norm() == pytest.approx(1) and v[v.abs().argmax()] > 0
+        assert torch.allclose(H @ v, value * v, atol=1e-3)
+
+
+def test_rise_is_the_formula_and_stays_in_the_ball():
+    H, x = (
+        torch.diag(torch.tensor([2.0, 0.5], dtype=T)),
+        torch.tensor([0.3, -1], dtype=T),
+    )
+    g = H @ x
+    u = g / g.norm()
+    turn = torch.linspace(0, 2 * math.pi, 20001, dtype=T)
+    for rho in (0.05, 0.5, 3):
+        r = sh.rise(bowl(H), {"w": x}, rho)
+        asc = float(rho * g.norm() + rho**2 / 2 * u @ H @ u)
+        e = x + rho * torch.stack([turn.cos(), turn.sin()], 1)
+        worst = float(((e @ H) * e).sum(1).max() / 2 - x @ H @ x / 2)
+        assert r.asc == pytest.approx(asc, rel=1e-10)
+        assert r.asc - 1e-12 <= r.pga <= worst * (1 + 1e-9)
+        assert r.pga == pytest.approx(worst, rel=0.05)
+    seen, f, w = [], bowl(torch.diag(torch.tensor([1.0, 9.0]))), at(1.0, 0.2)
+    watched = lambda v: (seen.append(v["w"].detach().clone()), f(v))[1]
+    sh.rise(watched, w, 0.1, steps=12)
+    far = max(float((v - w["w"]).norm()) for v in seen)
+    assert 0.0999 < far <= 0.1 * (1 + 1e-9) and w["w"].tolist() == [1, 0.2]
+    assert sh.rise(bowl(torch.eye(2)), at(0.0, 0.0), 0.1) == (0, 0)
+
+
+def test_area_is_the_mean_rise_in_a_disc():
+    x = ls.axis(1, 41)
+    z, v = 3 + 2 * x**2 + 5 * x[:, None] ** 2, x.tolist()
+    inside = [
+        2 * a * a + 5 * b * b for a in v for b in v if a * a + b * b <= 0.25 + 1e-12
+    ]
+    want = sum(inside) / len(inside)
+    assert float(sh.area(z)) == pytest.approx(want, rel=1e-12)
+    many = sh.area(torch.stack([z, 2 * z, z - 9]))
+    assert torch.allclose(many, want * torch.tensor([1, 2, 1], dtype=T))
+    assert float(sh.area(z, radius=2, within=1)) == pytest.approx(want, rel=1e-12)
+
+
+def test_sharpness_is_compared_at_the_losses_that_both_pass():
+    loss, sharp, other = [0.4, 0.2, 0.1], [2.0, 4.0, 8.0], ([0.8, 0.16], [1.0, 5.0])
+    twice = [2 * s for s in sharp]  # the law sharp = 0.8 / loss, and twice as sharp
+    assert sh.like_loss(loss, sharp, *other) == pytest.approx(0)
+    assert sh.like_loss(loss, twice, *other) == pytest.approx(math.log(2))
+    assert sh.like_loss(*other, loss, twice) == pytest.approx(-math.log(2))
+    assert math.isnan(sh.like_loss([0.4, 0.3], [1, 2], [0.2, 0.1], [1, 2]))
+
+
+# ---------------------------------------------------------------- Fisher
+def test_fishers_diagonal_is_the_square_of_a_difference_quotient():
+    task = toy()
+    w, plan = task.init(2), {"train": Plan(1, None, "drop", False)}
+    (shard,) = task.shards(0, 0, 1, torch.tensor([3]), plan)
+    d = fisher.diagonal(task, w, shard)
+    total = float(sum(x.sum() for x in leaves(d)))
+    assert total == pytest.approx(float(traces(task.loss, w, shard)[0]), rel=1e-12)
+    eps, want, unit = 1e-6, 0.0, torch.eye(6, dtype=T)[2]
+    for b in shard:
+        near = [{**w, "fc1.bias": w["fc1.bias"] + s * unit} for s in (eps, -eps)]
+        up, down = (float(task.loss(v, b)) for v in near)
+        want += ((up - down) / (2 * eps)) ** 2
+    assert float(d["fc1.bias"][2]) == pytest.approx(want, rel=1e-6)
+
+
+def test_the_largest_scores_are_chosen_and_replaced():
+    score = {
+        "a": torch.tensor([[5.0, 1.0], [0.0, 4.0]]),
+        "b": torch.tensor([9.0, 2.0, 3.0, 0.5, 0.1, 0.2]),
+    }
+    top = fisher.chosen(score, 0.3)
+    assert top["a"].tolist() == [[True, False], [False, True]]
+    assert top["b"].tolist() == [True] + [False] * 5
+    drawn = {tuple(flat(fisher.chosen(score, 0.3, s)).tolist()) for s in range(20)}
+    assert len(drawn) > 5 and {sum(d) for d in drawn} == {3}
+    task = toy()
+    w, other = task.init(0), task.init(1)
+    mask = fisher.chosen(w, 0.1)
+    count = sum(int(m.sum()) for m in mask.values())
+    for how in fisher.WITH:
+        new = fisher.replaced(task, w, mask, how, other=other)
+        assert all(torch.equal(new[k][~mask[k]], w[k][~mask[k]]) for k in w)
+        assert sum(int((new[k] != w[k]).sum()) for k in w) == count
+        value = {"zero": tmap(torch.zeros_like, w), "other": other}.get(how)
+        assert value is None or all(
+            torch.equal(new[k][mask[k]], value[k][mask[k]]) for k in w
+        )
+    a, b = (fisher.replaced(task, w, mask, seed=s) for s in (1, 2))
+    assert gap(a, b) > 0
+    none = {k: torch.zeros_like(v, dtype=torch.bool) for k, v in w.items()}
+    layers = fisher.by_layer(task, none | {"fc.bias": torch.ones(3, dtype=torch.bool)})
+    assert layers == {"fc1": 0.0, "fc": pytest.approx(3 / 21)}
+
+
+# ---------------------------------------------------------------- bad input
+def test_bad_input_is_refused_by_name():
+    task = toy()
+    w, loss, f, v = (
+        task.init(0),
+        ls.data_loss(task, every_row(task)),
+        bowl(torch.eye(2)),
+        at(1.0, 1.0),
+    )
+    d, z = ls.direction(w, 0), torch.zeros(5, 5)
+    less = {k: x for k, x in d.items() if k != "fc.bias"}
+    nan = stack([w, scale(w, float("nan"))])
+    mask = fisher.chosen(w, 0.1)
+    calls = {
+        "radius = 0": lambda: ls.surface(loss, w, 0, 5),
+        "radius = nan": lambda: ls.line(loss, w, w, float("nan"), 5),
+        r"radius = 1e\+300": lambda: ls.line(loss, w, d, 1e300, 5),
+        "points = 4": lambda: ls.surface(loss, w, 1, 4),
+        "points = 1": lambda: ls.line(loss, w, w, 1, 1),
+        "model 1 of 2": lambda: ls.surfaces(loss, nan, 1, 3),
+        r"seeds = \(3, 3\)": lambda: ls.surface(loss, w, seeds=(3, 3)),
+        "fc.bias": lambda: ls.line(loss, w, less),
+        "how = 'fast'": lambda: ls.line(loss, w, d, how="fast"),
+        "2 losses": lambda: ls.surfaces([loss, loss], stack([w])),
+        "no rows": lambda: ls.data_loss(task, torch.zeros(0, dtype=torch.long)),
+        "row numbers": lambda: ls.data_loss(task, torch.tensor([10**6])),
+        "size = 0": lambda: ls.data_loss(task, torch.tensor([0]), 0),
+        "3 classes": lambda: ls.balanced(task.y, 2),
+        "rho = 0": lambda: sh.rise(f, v, 0),
+        "steps = 0": lambda: sh.rise(f, v, 0.1, 0),
+        "ball": lambda: sh.rise(bowl([[1.0, 0], [0, math.inf]]), v, 0.1),
+        "iterations = 1": lambda: sh.lambda_max(f, v, 1),
+        "tol = 0": lambda: sh.lambda_max(f, v, tol=0),
+        "draws = 1": lambda: sh.trace(f, v, 1),
+        "which = 'some'": lambda: sh.trace(f, v, which="some"),
+        "none of w": lambda: sh.lambda_max(f, v, which="matrix"),
+        "finite": lambda: sh.trace(bowl([[1.0, 0], [0, math.nan]]), v),
+        "within = 0.5": lambda: sh.area(z, 0.3, 0.5),
+        "shape": lambda: sh.area(z[:3]),
+        "25 of 25": lambda: sh.area(z + math.inf),
+        "positive": lambda: sh.like_loss([0.4, 0.3], [1, 2], [0.4, 0.1], [1, 0]),
+        "1 to 2": lambda: spectrum.eigenpairs(f, v, k=9),
+        "share = 1": lambda: fisher.chosen(w, 1),
+        "'noise'": lambda: fisher.replaced(task, w, mask, "noise"),
+        "other": lambda: fisher.replaced(task, w, mask, "other"),
+    }
+    for word, call in calls.items():
+        try:
+            with pytest.raises(ValueError, match=word):
+                call()
+        except BaseException as e:
+            raise AssertionError(word) from e
