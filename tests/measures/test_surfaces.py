@@ -383,7 +383,7 @@ def test_bad_input_is_refused_by_name():
         "shape": lambda: sh.area(z[:3]),
         "25 of 25": lambda: sh.area(z + math.inf),
         "positive": lambda: sh.like_loss([0.4, 0.3], [1, 2], [0.4, 0.1], [1, 0]),
-        "1 to 2": lambda: spectrum.eigenpairs(f, v, k=9),
+        "k = 9": lambda: spectrum.eigenpairs(f, v, k=9),
         "share = 1": lambda: fisher.chosen(w, 1),
         "'noise'": lambda: fisher.replaced(task, w, mask, "noise"),
         "other": lambda: fisher.replaced(task, w, mask, "other"),

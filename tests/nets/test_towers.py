@@ -9,17 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from toys_clip import NAMES, towers, toy_towers
+from toys_clip import NAMES, towers
 
 from fedlib.core.pool import Pool
 from fedlib.core.tree import tmap
 from fedlib.data import standin, tasks
 from fedlib.data.features import features
-from fedlib.data.glyphs import ALPHABET, atlas, glyphs
+from fedlib.data.glyphs import ALPHABET, glyphs
 from fedlib.data.standin import train, vocabulary
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
-from fedlib.nets.towers import FORMAT, StandIn, TextTower, describe, load, square
+from fedlib.nets.towers import TextTower, load, square
 
 QUICK = standin.Recipe(150, 1, classes=20, batch=64, fresh=20)
 
@@ -160,68 +160,6 @@ def test_training_is_a_function_of_the_recipe(trained, tmp_path):
     assert torch.equal(load(tmp_path / "b.pt").weights["scale"], other.weights["scale"])
 
 
-def test_towers_learn():
-    """Four classes in one clean style: far above the chance of a quarter,
-    on images that were not seen.
-    """
-    model = train(standin.Recipe(1200, 6, classes=4, warp=0.0, batch=60, fresh=1))
-    pool = glyphs(400, 4, "neon", "fresh", 5, warp=0.0, size=16)
-    text = describe(model, tuple(map(standin.name_of, atlas(4, 16).characters)))
-    right = (
-        ((model.encode_image(model.preprocess(pool.x)) @ text.T).argmax(1) == pool.y)
-        .float()
-        .mean()
-    )
-    assert right > 0.6
-
-
-def test_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(standin.TIERS, "tiny", QUICK)
-    standin.main(
-        [str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "20", "--seed", "3"]
-    )
-    assert "zero-shot accuracy" in capsys.readouterr().out
-    got = load(tmp_path / "m.pt")
-    assert got.image_size == 20 and got.recipe["seed"] == 3
-    with pytest.raises(ValueError, match="images = 10.*batch of 64"):
-        train(replace(QUICK, images=10))
-    with pytest.raises(ValueError, match="size = 8"):
-        standin.main([str(tmp_path / "m.pt"), "--tier", "tiny", "--size", "8"])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no weights",
-        {"w": torch.zeros(2)},
-        [1, 2],
-        {"format": FORMAT, "words": ["a"]},
-    ],
-)
-def test_no_clip_file(content, tmp_path):
-    path = tmp_path / "model.pt"
-    path.write_bytes(content) if isinstance(content, bytes) else torch.save(
-        content, path
-    )
-    with pytest.raises(ValueError, match="is not a CLIP file"):
-        load(path)
-    with pytest.raises(ValueError, match="no such file.*python -m fedlib.data.standin"):
-        load(tmp_path / "missing.pt")
-
-
-class Evil:
-    def __reduce__(self):
-        return print, ("code of a file was run",)
-
-
-def test_a_file_runs_no_code(tmp_path, capsys):
-    torch.save({"format": FORMAT, "weights": Evil()}, tmp_path / "m.pt")
-    with pytest.raises(ValueError, match="is not a CLIP file"):
-        load(tmp_path / "m.pt")
-    assert "was run" not in capsys.readouterr().out
-
-
 # ---------------------------------------------------------------- open_clip
 SMALL = {
     "embed_dim": 8,
@@ -324,47 +262,6 @@ def test_networks_on_open_clip(folder):
         ours.tokenize(["a picture of a cat", "a picture of a dog"])
     )
     assert torch.allclose(adapter.text, F.normalize(both, dim=-1), atol=1e-5)
-
-
-def test_open_clip_files(open_clip, folder, tmp_path, monkeypatch):
-    path, theirs = folder
-    name = f"tiny-{type(theirs).__name__}"
-    config = json.loads((path / "open_clip_config.json").read_text())["model_cfg"]
-    (tmp_path / f"{name}.json").write_text(json.dumps(config))
-    open_clip.add_model_config(tmp_path / f"{name}.json")
-    weights = path / "open_clip_pytorch_model.bin"
-    t = load(path).tokenize(["a cat"])
-    assert torch.equal(load(weights, name).encode_text(t), load(path).encode_text(t))
-    safetensors = pytest.importorskip("safetensors.torch")
-    safetensors.save_file(theirs.state_dict(), tmp_path / "model.safetensors")
-    assert torch.equal(
-        load(tmp_path / "model.safetensors", name).encode_text(t),
-        load(path).encode_text(t),
-    )
-    (tmp_path / "openai.pt").write_bytes(weights.read_bytes())
-    with pytest.raises(ValueError, match="quick GELU"):
-        load(tmp_path / "openai.pt", name)
-    with pytest.raises(ValueError, match="no architecture of open_clip"):
-        load(weights, "ViT-B-33")
-    (tmp_path / "wider.json").write_text(json.dumps(config | {"embed_dim": 12}))
-    open_clip.add_model_config(tmp_path / "wider.json")
-    with pytest.raises(ValueError, match="does not hold weights of wider"):
-        load(weights, "wider")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no open_clip_config.json"):
-        load(tmp_path / "empty")
-    (tmp_path / "empty" / "open_clip_config.json").write_text(
-        json.dumps({"model_cfg": config})
-    )
-    with pytest.raises(ValueError, match="no weights"):
-        load(tmp_path / "empty")
-
-
-def test_without_open_clip(monkeypatch, tmp_path):
-    torch.save({"visual.proj": torch.zeros(2)}, tmp_path / "m.pt")
-    monkeypatch.setitem(__import__("sys").modules, "open_clip", None)
-    with pytest.raises(ValueError, match=r"pip install fedlib\[clip\]"):
-        load(tmp_path / "m.pt")
 
 
 def test_square():
@@ -499,21 +396,3 @@ def test_prompt_of_a_sentence_is_that_sentence(own):
     w["ctx"] += 1
     # a fresh copy, never the towers' own tensor
     assert torch.equal(net.init(1)["ctx"] + 1, w["ctx"])
-
-
-def test_networks_refuse():
-    model, three = towers(), NAMES[:3]
-    with pytest.raises(ValueError, match="K = 3 and 0 names"):
-        Adapter(6, 3, (), model)
-    with pytest.raises(ValueError, match="no model"):
-        Prompts(6, 3, three)
-    with pytest.raises(ValueError, match="inputs = 5.*6 wide"):
-        Adapter(5, 3, three, model)
-    with pytest.raises(ValueError, match="32.*M"):
-        Prompts(6, 3, three, model, M=26)
-    Prompts(6, 3, three, model, M=25)
-    with pytest.raises(ValueError, match="M = 0"):
-        Prompts(6, 3, three, model, M=0)
-    with pytest.raises(ValueError, match="'cat'"):
-        Prompts(6, 3, ("cat", "dog", "cow"), model)
-    assert isinstance(towers(), StandIn) and toy_towers()[1].K == 3

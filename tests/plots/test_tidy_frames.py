@@ -85,15 +85,6 @@ def test_the_dark_theme_knows_every_colour(ax, name):
     assert plots.strangers(plots.svg(ax.get_figure(), "t", "a")) == []
 
 
-@pytest.mark.parametrize("name", ["violins", "bars"])
-def test_seaborn_on_its_own_fades_the_colours(ax, name):
-    """Else the keyword would be there for nothing."""
-    draw = {"violins": sns.violinplot, "bars": sns.barplot}[name]
-    look = plots.colours(METHODS) | dict(saturation=0.75)
-    draw(CLIENTS, x="acc", y="method", ax=ax, **look)
-    assert plots.strangers(plots.svg(ax.get_figure(), "t", "a"))
-
-
 def test_methods_look_as_in_every_other_figure(ax):
     curves(ax)
     drawn = {line.get_label(): line for line in ax.lines if line.get_label() in METHODS}
@@ -104,15 +95,6 @@ def test_methods_look_as_in_every_other_figure(ax):
     assert set(names) == set(METHODS) and not set(drawn) - set(METHODS)
     plain = [h.get_linestyle() == "-" for h in handles]
     assert plain == [plots.look(m).dash == "-" for m in names]
-
-
-def test_an_error_bar_has_no_dash_and_no_marker(ax):
-    """From a cycle of dashes and markers seaborn would give it both."""
-    bars(ax)
-    assert len(ax.lines) == len(METHODS)  # an interval for each bar
-    for line in ax.lines:
-        assert line.get_linestyle() == "-" and line.get_marker() in ("None", "")
-        assert line.get_color() == plots.INK
 
 
 def test_the_interval_is_students(ax):
@@ -138,17 +120,6 @@ def test_a_density_is_that_of_the_mirrored_kernel(ax, values):
     assert np.allclose(3 * y[within], want, rtol=0.02, atol=1e-5)
 
 
-def test_clients_at_the_rim_are_the_peak(ax):
-    """Cut at the bounds, as seaborn does it, the density falls towards the rim."""
-    clients = pd.DataFrame({"acc": 100 * np.random.default_rng(1).beta(6, 0.9, 300)})
-    sns.kdeplot(clients, x="acc", clip=(0, 100), ax=ax)
-    sns.kdeplot(plots.mirror(clients, "acc"), x="acc", ax=ax, **plots.DENSITY)
-    (x, cut), (wide, mirrored) = (line.get_data() for line in ax.lines)
-    assert x[cut.argmax()] < 97 and cut[-1] < 0.8 * cut.max()
-    inside = (wide >= 0) & (wide <= 100)
-    assert wide[inside][mirrored[inside].argmax()] > 98.5
-
-
 def test_names_stand_at_the_peaks_in_the_methods_looks(ax):
     densities(ax)
     assert {t.get_text() for t in ax.texts} == {plots.label(m) for m in METHODS}
@@ -171,15 +142,6 @@ def test_names_stand_at_the_ends_instead_of_a_legend(ax):
     assert names["FedAvg"] == (29, pytest.approx(last["FedAvg"]))
 
 
-def test_rows_are_named_from_above(ax):
-    bars(ax)
-    ticks = {t.get_text(): t for t in ax.get_yticklabels()}
-    assert list(ticks) == [plots.label(m) for m in METHODS]
-    assert ticks["FedGA"].get_color() == plots.colour("FedGA")
-    low, high = ax.get_ylim()
-    assert low > high
-
-
 @pytest.mark.parametrize(
     "rounds, asked, used", [(30, 10, 6), (30, 4, 4), (200, 10, 10), (4, 10, 1)]
 )
@@ -200,8 +162,3 @@ def test_curves_of_arrays_are_smoothed_no_wider(ax, evaluations, words):
     window = int(words.split()[-1])
     want = statistics.smooth(v, window).mean(0)
     assert np.allclose(ax.lines[0].get_ydata(), want)
-
-
-def test_values_beyond_the_bounds_are_refused():
-    with pytest.raises(ValueError, match="acc runs from .* to 101.0.*bounds"):
-        plots.mirror(pd.DataFrame({"acc": [50.0, 101.0]}), "acc")

@@ -3,7 +3,6 @@ numbers where a paper uses torchvision's.
 """
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -17,17 +16,12 @@ from fedlib.nets import (
     AlexNetBN,
     FedAvgCNN,
     Linear,
-    Net,
     ResNet18,
     ResNet50,
     WideResNet,
     group_norm,
-    layers,
-    linear_part,
-    norm_part,
 )
-from fedlib.nets.layers import groups, mean_pool
-from fedlib.nets.vision import BACKEND, ensure_torchvision
+from fedlib.nets.layers import groups
 
 IMAGE = (3, 16, 16)
 SMALL = [
@@ -126,12 +120,6 @@ def test_stacked_models_equal_single_models(net, shape, real):
     stacked_equals_single(net, shape, real, 3, 6)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("net, shape", LARGE[3:5], ids=LARGE_IDS[3:5])
-def test_stacked_deep_models_equal_single_models(net, shape):
-    stacked_equals_single(net, shape, None, 2, 3)
-
-
 def stacked_equals_single(net, shape, real, models, rows):
     """vmap(grad) over models and batches = autograd on one model after another (which
     may use another memory order).
@@ -160,32 +148,6 @@ def stacked_equals_single(net, shape, real, models, rows):
 
 
 @pytest.mark.parametrize("net, shape", SMALL, ids=IDS)
-def test_evaluation_stacks_and_differentiates(net, shape):
-    """With buffers instead of batch statistics, and every leaf of w asked for its
-    gradient (as FedAS's alignment does).
-    """
-    ws, x = [net.init(s, torch.float64) for s in range(3)], batch(shape, 5).x
-    W = {k: torch.stack([w[k] for w in ws]) for k in ws[0]}
-
-    def size(w):
-        return net.out(w, net.feat(w, x)).square().sum()
-
-    assert torch.allclose(
-        torch.func.vmap(size)(W), torch.stack([size(w) for w in ws]), rtol=1e-12
-    )
-    G = torch.func.vmap(torch.func.grad(size))(W)
-    for i, w in enumerate(ws):
-        p = {k: v.clone().requires_grad_() for k, v in w.items()}
-        g = dict(
-            zip(p, torch.autograd.grad(size(p), list(p.values()), allow_unused=True))
-        )
-        names = [n for layer in net.layers for n in layer]
-        assert far(
-            {k: G[k][i] for k in names}, {k: g[k] for k in names}
-        ) < 1e-9 * float(G[net.head[0]].abs().max())
-
-
-@pytest.mark.parametrize("net, shape", SMALL, ids=IDS)
 def test_padding_changes_nothing(net, shape):
     w, padded = net.init(0, torch.float64), batch(shape, 6, 4)
     exact = padded._replace(x=padded.x[:4], y=padded.y[:4], m=None)
@@ -209,28 +171,7 @@ def test_body_and_head_can_be_apart(net, shape):
     assert torch.equal(net.out(head, net.feat(body, b.x)), net.out(w, net.feat(w, b.x)))
 
 
-@pytest.mark.parametrize("net, shape", SMALL, ids=IDS)
-def test_no_rows_give_no_logits(net, shape):
-    w = net.init(0, torch.float64)
-    assert net.out(
-        w, net.feat(w, torch.zeros(0, *shape, dtype=torch.float64))
-    ).shape == (0, net.K)
-
-
 # ---------------------------------------------------------------- memory and pools
-@pytest.mark.parametrize("shape", [IMAGE, (1, 14, 14)], ids=["colour", "grey"])
-def test_convolutions_keep_the_channels_of_a_pixel_together(shape):
-    net, x = CNN(shape[0], 4), batch(shape, 3).x
-    w = net.init(0, torch.float64)
-    z = layers.conv(w, "conv1", x, 2, 2)
-    assert z.is_contiguous(memory_format=torch.channels_last)
-    assert torch.allclose(z, F.conv2d(x, w["conv1.weight"], None, 2, 2), atol=1e-12)
-
-
-@pytest.mark.parametrize("pixels", [(8, 8), (7, 7), (8, 4), (3, 3)], ids=str)
-def test_mean_pool_is_torchs_for_any_size(pixels):
-    z = batch((5, *pixels), 3).x
-    assert torch.allclose(mean_pool(z, 4), F.adaptive_avg_pool2d(z, 4), atol=1e-14)
 
 
 @pytest.mark.parametrize("shape", [IMAGE, (1, 14, 14)], ids=["colour", "grey"])
@@ -275,21 +216,6 @@ def test_closed_form_gradient_equals_autograd(net, n, real):
     )
     assert far(g, expected) < 1e-14
     assert real == 0 or n == 0 or float(g["fc.weight"].abs().max()) > 1e-3
-
-
-@CLOSED
-def test_closed_form_gradient_keeps_order_and_makes_no_graph(net):
-    b = batch((3, 2, 2), 8)
-    w = {k: v.requires_grad_() for k, v in reversed(net.init(0, torch.float64).items())}
-    before = b.x.clone()
-    g = net.gradient(w, b)
-    assert list(g) == list(w) == list(net.init(0))[::-1]
-    assert not any(v.requires_grad for v in g.values()) and torch.equal(b.x, before)
-
-
-def test_norm_layers_have_no_closed_form():
-    assert MLP(12, 7, 4, norm="group").gradient is None
-    assert MLP(12, 7, 4, norm="batch").descend is None
 
 
 def test_linear_starts_as_in_the_synthetic_experiments():
@@ -412,28 +338,6 @@ def test_small_stems_are_a_3_x_3_convolution_and_no_pool(stem, stride):
     assert_same_model(ResNet18(10, stem=stem), theirs, x, torch.tensor([1, 0, 9, 3]))
 
 
-@pytest.mark.full
-def test_resnet50_is_torchvisions():
-    from torchvision.models import resnet50
-
-    torch.manual_seed(0)
-    theirs = resnet50(weights=None, num_classes=10)
-    w = ResNet50(10).init(0)
-    assert parameters(ResNet50(10)) == sum(p.numel() for p in theirs.parameters())
-    assert list(w) == [
-        k for k in theirs.state_dict() if not k.endswith("num_batches_tracked")
-    ]
-    for k, v in theirs.state_dict().items():
-        if v.dim() == 4:
-            assert abs(float(w[k].std() / v.std()) - 1) < 0.05, k
-    assert_same_model(
-        ResNet50(10),
-        theirs,
-        torch.rand(4, 3, 64, 64, dtype=torch.float64),
-        torch.tensor([1, 0, 9, 3]),
-    )
-
-
 # channels -> groups
 GROUPS = {
     16: 4,
@@ -526,19 +430,6 @@ def test_wide_resnet_is_built_as_said(width):
     )
 
 
-def test_wide_resnet_with_group_norm():
-    torch.manual_seed(0)
-    theirs = TorchWide(10, 10, lambda c: nn.GroupNorm(GROUPS[c], c)).double()
-    net, w, rows = (
-        WideResNet(10, depth=10, norm="group"),
-        copied(theirs),
-        batch((3, 8, 8), 2, K=10),
-    )
-    assert torch.allclose(
-        net.out(w, net.feat(w, rows.x)), theirs(rows.x), rtol=1e-9, atol=1e-10
-    )
-
-
 def test_wide_resnet_starts_as_its_authors_say():
     w = WideResNet(10, depth=10, width=4).init(0)
     assert not w["fc.bias"].any() and w["fc.weight"].abs().max() <= 1 / math.sqrt(256)
@@ -550,21 +441,6 @@ def test_wide_resnet_starts_as_its_authors_say():
         assert (
             abs(float(w[name + ".weight"].std()) / math.sqrt(2 / fan_out) - 1) < 0.03
         ), name
-
-
-def test_wide_28_10_has_the_number_of_parameters_of_its_formula():
-    """Counted stage by stage: 3 x 3 convolutions, 1 x 1 short cuts, two numbers per
-    channel of every norm layer, the head.
-    """
-    count, at = 9 * 3 * 16, 16
-    for channels in (160, 320, 640):
-        # eight convolutions, and the short cut
-        count += 9 * at * channels + 7 * 9 * channels**2 + at * channels
-        count += 2 * at + 7 * 2 * channels  # a norm layer before each of the eight
-        at = channels
-    count += 2 * at + 100 * (at + 1)
-    net = WideResNet(100, norm="group")
-    assert parameters(net) == count == 36_536_884 and net.buffers == ()
 
 
 # ----------------------------------------------------------- layers as PLGU counts them
@@ -590,82 +466,6 @@ def test_units_are_modules_with_their_norm_layer(net, units, count):
     for u in net.units:  # one weight that is not a norm layer's, at most one norm layer
         assert sum(len(shapes[n]) > 1 for n in u) == 1
         assert sum(len(shapes[n]) == 1 and n.endswith("weight") for n in u) <= 1
-
-
-def test_a_norm_layer_is_in_the_unit_of_its_layer():
-    post = ResNet18(10).units
-    assert post[0] == ("conv1.weight", "bn1.weight", "bn1.bias")
-    assert post[-1] == ("fc.weight", "fc.bias")
-    assert (
-        "layer2.0.downsample.0.weight",
-        "layer2.0.downsample.1.weight",
-        "layer2.0.downsample.1.bias",
-    ) in post
-    pre = WideResNet(10, depth=10, width=2).units
-    assert pre[0] == ("conv1.weight",)
-    assert pre[1] == (
-        "layer1.0.bn1.weight",
-        "layer1.0.bn1.bias",
-        "layer1.0.conv1.weight",
-    )
-    assert pre[3] == ("layer1.0.shortcut.weight",)
-    assert pre[-1] == ("bn.weight", "bn.bias", "fc.weight", "fc.bias")
-    assert MLP(3, 8, 2, norm="batch").units[0] == (
-        "fc1.weight",
-        "fc1.bias",
-        "norm1.weight",
-        "norm1.bias",
-    )
-
-
-@dataclass(frozen=True)
-class Listed(Net):
-    """Any order of layers: n a norm layer, l a linear layer."""
-
-    order: str
-    norm_first: bool = False
-
-    @property
-    def parts(self):
-        return tuple(
-            norm_part(f"n{i}", 4, "batch") if c == "n" else linear_part(f"l{i}", 4, 4)
-            for i, c in enumerate(self.order)
-        )
-
-
-@pytest.mark.parametrize(
-    "order, first, name, says",
-    [
-        (
-            "nl",
-            False,
-            "n0",
-            (
-                "right before it in `parts`; list it right after its layer, or set "
-                "norm_first = True"
-            ),
-        ),
-        ("lnnl", False, "n2", "right before it"),
-        ("nnl", True, "n0", "right after it"),
-        ("ln", True, "n1", "right after it.*set norm_first = False"),
-    ],
-)
-def test_a_norm_layer_without_a_layer_is_refused(order, first, name, says):
-    with pytest.raises(
-        ValueError,
-        match=rf"Listed\(order='{order}'.*norm layer '{name}' has no .*{says}",
-    ):
-        len(Listed(order, first).units)
-
-
-def test_the_same_layers_with_the_norm_layer_first_or_last():
-    n, l0, l2 = (
-        ("n1.weight", "n1.bias"),
-        ("l0.weight", "l0.bias"),
-        ("l2.weight", "l2.bias"),
-    )
-    assert Listed("lnl").units == (l0 + n, l2)
-    assert Listed("lnl", True).units == (l0, n + l2)
 
 
 # ---------------------------------------------------------------- norm layers
@@ -771,17 +571,6 @@ def test_alexnet_bn_is_built_as_said():
     )
 
 
-@pytest.mark.parametrize("K, count", [(10, 878_538), (100, 924_708)])
-def test_fedavg_cnn_has_the_stated_number_of_parameters(K, count):
-    net = FedAvgCNN(3, K)
-    assert (parameters(net), net.D, net.side, net.head) == (
-        count,
-        512,
-        5,
-        ("fc.weight", "fc.bias"),
-    )
-
-
 @pytest.mark.parametrize(
     "net",
     [
@@ -833,55 +622,4 @@ def test_fedavg_cnn_is_torchs_sequential(net):
     )
 
 
-def test_group_norm_leaves_no_buffers():
-    assert ResNet18(10, norm="group").buffers == ()
-    assert parameters(ResNet18(10, norm="group")) == 11_181_642
-    assert CNN(3, 10).buffers == ()
-
-
 # -------------------------------------------------------------- bad input, and the shim
-@pytest.mark.parametrize(
-    "make, says",
-    [
-        (lambda: CNN(3, 10, norm="layer").init(0), 'use "batch" or "group"'),
-        (
-            lambda: MLP(3, 4, 2, norm="layer").init(0),
-            'MLP has norm = \'layer\': use "none", "batch" or "group"',
-        ),
-        (lambda: WideResNet(10, norm="none").init(0), 'use "batch" or "group"'),
-        (
-            lambda: ResNet50(10, stem="cifar10").init(0),
-            "ResNet50 has stem = 'cifar10': use one of imagenet, cifar, tiny",
-        ),
-        (lambda: WideResNet(10, depth=26).init(0), "depth = 26: give 10, 16, 22, 28"),
-        (lambda: WideResNet(10, depth=4).init(0), "depth = 4: give 10"),
-        (
-            lambda: FedAvgCNN(3, 10, size=15).init(0),
-            "size = 15 and kernel = 5: .* needs size >= 16 or a smaller kernel",
-        ),
-        (lambda: FedAvgCNN(3, 10, size=9, kernel=3).init(0), "needs size >= 10"),
-        (
-            lambda: FedAvgCNN(3, 10).feat({}, torch.zeros(1, 3, 32, 28)),
-            "has size = 32 and got images of 32 x 28",
-        ),
-        (
-            lambda: AlexNetBN(10, hidden=8).feat(
-                AlexNetBN(10, hidden=8).init(0), torch.zeros(1, 3, 62, 80)
-            ),
-            "at least 63 x 63",
-        ),
-    ],
-)
-def test_bad_input_says_what_to_do(make, says):
-    with pytest.raises(ValueError, match=says):
-        make()
-
-
-def test_torchvision_imports():
-    import torchvision
-
-    assert BACKEND == ensure_torchvision() in ("native", "stub")
-    assert torchvision.models.resnet18(weights=None).fc.out_features == 1000
-    if BACKEND == "stub":
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)

@@ -1,0 +1,158 @@
+"""Forests and landscapes: what stands where; and no colour that a dark page does not
+know.
+"""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlib import plots
+from fedlib.plots.theme import PALETTE
+
+ROW = dict(effect=2.0, lo=1.0, hi=3.0, margin=0.5, printed=4.0, holds="yes")
+NONE = dict(effect="", lo="", hi="", margin="", printed="")
+ROWS = pd.DataFrame(
+    [
+        ROW | dict(claim="it is better"),
+        ROW | dict(claim="worse", effect=-2, lo=-3, hi=-1, printed="", holds="no"),
+        ROW | dict(claim="like", effect=0.1, lo=-0.2, hi=0.4, holds="alike"),
+        ROW | dict(claim="open", lo=-90, hi=94, holds="undecided"),
+        ROW | NONE | dict(claim="at chance", holds="not testable"),
+        ROW | NONE | dict(claim="to come", holds="not run"),
+    ]
+)
+
+
+@pytest.fixture
+def ax():
+    plots.use()
+    yield plt.subplots()[1]
+    plt.close("all")
+
+
+def marks(ax, y):
+    """Lines of a row: [(x, marker)]."""
+    of = [line for line in ax.lines if set(line.get_ydata()) == {y}]
+    return [(list(line.get_xdata()), line.get_marker()) for line in of]
+
+
+def test_a_forest_shows_effects_intervals_margins_and_the_papers_gains(ax):
+    plots.forest(ax, ROWS)
+    drawn = marks(ax, 0)
+    assert ([2], "o") in drawn and any(x == [1, 3] for x, _ in drawn)
+    assert {x[0] for x, m in drawn if m == "|"} == {1, 3}
+    printed = [line for line in ax.lines if line.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in printed] == [4, 4, 4]
+    assert not marks(ax, 4) and not marks(ax, 5)  # neither has an effect
+    bands = [(b.get_x(), b.get_x() + b.get_width()) for b in ax.patches]
+    assert bands == [(-0.5, 0.5)] * 4
+    words = {t.get_text(): t.get_color() for t in ax.texts}
+    assert words == {k: PALETTE[m.colour][0] for k, m in plots.VERDICTS.items()}
+    low, high = ax.get_xlim()  # the wide interval ends in arrows
+    assert -12 < low < -3 and 4 < high < 12
+    assert [m for x, m in marks(ax, 3) if m in "<>|"] == ["<", ">"]
+    assert ax.get_ylim() == (5.5, -0.5)
+    assert [t.get_text() for t in ax.get_yticklabels()] == list(ROWS.claim)
+    assert plots.strangers(plots.svg(ax.get_figure(), "t", "a")) == []
+    wrong = {
+        "0 rows": ROWS[:0],
+        "margin": ROWS.drop(columns="margin"),
+        "perhaps": ROWS.assign(holds="perhaps"),
+        "it is better": ROWS.assign(lo=2.5),
+    }
+    for word, rows in wrong.items():
+        with pytest.raises(ValueError, match=word):
+            plots.forest(ax, rows)
+
+
+def test_a_strange_colour_is_found():
+    plots.use()
+    draws = [
+        lambda ax, c: ax.plot([0, 1], color=c),
+        lambda ax, c: ax.text(0.5, 0.5, "a", color=c),
+        lambda ax, c: ax.fill_between([0, 1], [1, 2], color=c),
+        lambda ax, c: ax.bar([1], [2], color="#ffffff", hatch="/", edgecolor=c),
+        lambda ax, c: ax.scatter([1], [2], color=c),
+    ]
+    for draw in draws:
+        fig, ax = plt.subplots()
+        draw(ax, "#123456")
+        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#123456"]
+    for draw in draws[1:3]:  # black, which matplotlib does not write
+        fig, ax = plt.subplots()
+        draw(ax, "black")
+        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#000000"]
+    fig, ax = plt.subplots()
+    for i, (light, _) in enumerate(plots.PALETTE.values()):
+        ax.plot([i], [i], "o", color=light)
+    ax.contourf(np.add.outer(range(9), range(9)), cmap=plots.HEAT)
+    assert plots.strangers(plots.svg(fig, "t", "a")) == []
+    plt.close("all")
+
+
+# ---------------------------------------------------------------- landscapes
+def paraboloid(x0=0.0, y0=0.0, scale=1.0, base=0.0, p=21):
+    """[y, x]: base + scale ((x - x0)^2 + 4 (y - y0)^2)."""
+    x = np.linspace(-1, 1, p)
+    return base + scale * ((x - x0) ** 2 + 4 * (x[:, None] - y0) ** 2)
+
+
+def test_what_is_drawn_is_the_rise_above_the_model_at_most_the_clip():
+    v = plots.above(paraboloid(scale=10, base=3), 5)
+    assert v[10, 10] == 0 and v.max() == 5 and v[10, 11] == pytest.approx(0.1)
+    assert plots.above(paraboloid(0.5)).min() == pytest.approx(-0.25)
+    for z in (np.zeros((4, 4)), np.zeros((3, 5)), np.zeros(3), np.full((3, 3), np.nan)):
+        with pytest.raises(ValueError, match="shape"):
+            plots.above(z)
+    for top in (5, 4.9):
+        assert plots.ladder(top).tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
+    assert plots.ladder(5.1).tolist() == [0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+
+
+def test_all_panels_share_levels_colours_and_limits(ax):
+    fig, axes = plt.subplots(2, 2)
+    z = {
+        "FedAvg": paraboloid(),
+        "FedGA": paraboloid(0.4, base=7),
+        "a": paraboloid(scale=0.1),
+        "b": paraboloid(scale=9),
+    }
+    levels = plots.landscapes(z, axes, radius=0.5, clip=4, notes={"FedGA": "loss 7"})
+    assert levels.tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4]
+    filled = [next(c for c in a.collections if c.filled) for a in axes.flat]
+    assert all(c.norm is filled[0].norm for c in filled)
+    assert all(c.levels.tolist() == levels.tolist() for c in filled)
+    limits = {(a.get_xlim(), a.get_ylim()) for a in axes.flat}
+    assert limits == {((-0.5, 0.5), (-0.5, 0.5))}
+    titles = [a.get_title("left") for a in axes.flat]
+    assert titles == ["FedAvg", "FedGA\nloss 7", "a", "b"]
+    ticks = [t.get_text() for t in fig.axes[-1].get_yticklabels()]
+    assert ticks == [*"0 0.02 0.05 0.1 0.2 0.5 1 2".split(), "\u2265 4"]
+    assert filled[0].extend == "min"  # FedGA has places below its model
+    plots.landscapes({"a": paraboloid()}, ax)  # the flat direction is x
+    lines = next(c for c in ax.collections if not c.filled)
+    ring = lines.get_paths()[2].get_extents()
+    assert ring.width == pytest.approx(2 * ring.height, rel=0.1)
+
+
+def test_dots_show_seeds_mean_and_interval(ax):
+    values = {"FedAvg": [1.0, 2.0, 3.0], "FedGA, own": [4.0, 4.0, 7.0]}
+    plots.dots(values, ax, of={"FedGA, own": "FedGA"})
+    mean, half = plots.band(np.array([4.0, 4, 7]))
+    whisker, seeds, point = ax.lines[3:]
+    assert whisker.get_xdata() == pytest.approx([mean - half, mean + half])
+    assert seeds.get_xdata().tolist() == [4, 4, 7] and point.get_xdata()[0] == 5
+    assert point.get_color() == plots.colour("FedGA") and ax.get_xlim()[0] == 0
+    log = plt.subplots()[1]
+    plots.dots({"FedAvg": [1.0, 100.0], "FedGA": [3.0]}, log, log=True)
+    assert log.lines[2].get_xdata()[0] == pytest.approx(10)  # a geometric mean
+
+
+def test_the_view_to_turn_takes_the_same_numbers(tmp_path):
+    z = {"FedAvg": plots.above(paraboloid(base=2, p=5))}
+    path = plots.save_surface("s", z, extent=(-0.5, 0.5), folder=tmp_path)
+    data = json.loads(path.read_text())
+    assert data["z"]["FedAvg"][2][2] == 0 and data["extent"] == [-0.5, 0.5]
