@@ -156,22 +156,6 @@ def test_batch_norm_is_torchs_with_its_own_eps_and_momentum():
         assert torch.allclose(stats[k], module.get_buffer(k)), k
 
 
-def test_a_layer_used_twice_moves_its_statistics_twice():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.fc = nn.BatchNorm1d(4), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.fc(self.norm(self.norm(x) + x**2))
-
-    x, module = torch.randn(6, 4, dtype=torch.float64), Twice().double()
-    net, stats = tried(module, x, 3), {}
-    net.feat(net.init(0, torch.float64), x, batch(x), stats)
-    module(x)
-    assert all(torch.allclose(stats[k], module.get_buffer(k)) for k in net.buffers)
-
-
 def test_the_module_is_never_changed_and_later_changes_are_not_seen():
     module = mlp(5, 7, 3, norm=True).double().eval()
     before = copy.deepcopy(module.state_dict())
@@ -187,13 +171,6 @@ def test_the_module_is_never_changed_and_later_changes_are_not_seen():
         )
         or True
     )
-
-
-def test_trying_a_module_draws_nothing_from_the_global_generator():
-    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 3)).double()
-    before = torch.get_rng_state()
-    toy(Module(module, start="fresh"))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # ---------------------------------------------------------------- dropout
@@ -330,18 +307,6 @@ def test_tied_weights_stay_one_tensor():
     go(task, "FedPer", rounds=1)
 
 
-def test_parametrised_weights():
-    module = mlp(5, 6, 3).double()
-    nn.utils.parametrizations.weight_norm(module[0])
-    nn.utils.parametrizations.weight_norm(module[2])
-    task = toy(module)
-    assert len(task.head) == 3 and all(k.startswith("2.") for k in task.head)
-    assert torch.allclose(task.net(task.init(0))(task.x), module(task.x))
-    assert gap(state(go(task)), state(go(task, how="vmap"))) < 1e-12
-    with pytest.raises(ValueError, match="cannot draw the parametrised weight 0.para"):
-        Module(module, start="fresh")
-
-
 class Words(nn.Module):
     def __init__(self, tokens=12, recurrent=nn.LSTM, K=3):
         super().__init__()
@@ -374,18 +339,6 @@ def test_tokens_and_recurrent_layers(recurrent):
     trained, b = go(task, rounds=3, lr=0.3).state["server"]["w"], batch(task.x)
     b = b._replace(y=task.y)
     assert task.loss(trained, b) < task.loss(task.init(0), b) - 0.02
-
-
-def test_outputs_may_be_more_than_labels_occur():
-    task = toy(nn.Linear(5, 8).double())
-    assert task.K == 8 and go(task, rounds=1).rounds.tolist() == [0, 1]
-
-
-def test_no_rows_give_no_logits():
-    task = toy(mlp(5, 6, 3).double())
-    w = task.init(0)
-    assert task.logits(w, task.x[:0]).shape == (0, 3)
-    assert task.feat(w, task.x[:0]).shape == (0, 6)
 
 
 # ---------------------------------------------------------------- the head
@@ -467,14 +420,6 @@ def test_private_steps():
     module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.3), nn.Linear(6, 3)).double()
     runs = [go(toy(module), how=how, step=Private(), poisson=True) for how in HOW]
     assert gap(state(runs[0]), state(runs[1])) < 1e-9
-
-
-def test_two_precisions():
-    task = toy(mlp(5, 6, 3, norm=True), dtype=torch.float32)
-    assert all(v.dtype == torch.float32 for v in task.init(0).values())
-    a, b = go(task), go(task.double())
-    assert all(v.dtype == torch.float64 for v in leaves(b.state["server"]))
-    assert 0 < gap(state(a), state(b)) < 1e-4
 
 
 # ---------------------------------------------------------------- bad input

@@ -19,7 +19,7 @@ from fedlib.data.glyphs import ALPHABET, glyphs
 from fedlib.data.standin import train, vocabulary
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
-from fedlib.nets.towers import TextTower, load, square
+from fedlib.nets.towers import TextTower, load
 
 QUICK = standin.Recipe(150, 1, classes=20, batch=64, fresh=20)
 
@@ -236,41 +236,6 @@ def test_open_clip_is_the_oracle(open_clip, folder):
 
 
 # torch's attention under vmap on a CPU
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_networks_on_open_clip(folder):
-    """The same networks on a real architecture: the prompt of a sentence is that
-    sentence, and ctx gets a gradient.
-    """
-    path, theirs = folder
-    ours = load(path)
-    net = Prompts(8, 2, ("cat", "alarm_clock"), path, ctx_init="a photo of a")
-    w = net.init(0)
-    want = F.normalize(
-        theirs.encode_text(
-            ours.tokenize(["a photo of a cat.", "a photo of a alarm clock."])
-        ),
-        dim=-1,
-    )
-    assert w["ctx"].shape == (4, 16) and torch.allclose(net.texts(w), want, atol=1e-5)
-    x = torch.randn(3, 8)
-    f = lambda ctx: net.out({"ctx": ctx}, net.feat({"ctx": ctx}, x)).square().mean()
-    g = torch.func.grad(f)(w["ctx"])
-    many = torch.func.vmap(torch.func.grad(f))(torch.stack([w["ctx"], 2 * w["ctx"]]))
-    assert g.abs().max() > 0 and torch.allclose(many[0], g, atol=1e-5)
-    adapter = Adapter(8, 2, ("cat", "dog"), ours)
-    both = theirs.encode_text(
-        ours.tokenize(["a picture of a cat", "a picture of a dog"])
-    )
-    assert torch.allclose(adapter.text, F.normalize(both, dim=-1), atol=1e-5)
-
-
-def test_square():
-    x = torch.rand(2, 3, 20, 30)
-    assert torch.equal(square(x, 20, "bicubic")[..., :5, :], x[..., :5, 5:25])
-    assert square(x, 8, "bilinear").shape[-2:] == (8, 8)
-    assert torch.allclose(
-        square(torch.full((1, 3, 7, 7), 0.3), 16, "bicubic"), torch.tensor(0.3)
-    )
 
 
 # ---------------------------------------------------------------- features
