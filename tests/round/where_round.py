@@ -1,0 +1,271 @@
+"""The round written a second time, in the plainest way: one client after another, one
+batch after another, one row after another, autograd and torch's own layers.
+
+Shared with the engine are the data, the initial weights and the integers and normals
+that are drawn (`seed_of`, `fold`, `normal`); these have tests of their own.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from fedlib.core.local import SAM, Plain, Private
+from fedlib.core.random import fold, normal, seed_of, tag
+from fedlib.core.server import Median
+from fedlib.core.tree import tmap
+from fedlib.methods.base.fedavg import FedAvg
+
+LAM, NONE = 0.7, float("nan")
+
+
+class Slow(Plain):
+    """The plain step, of which the engine does not know a closed form."""
+
+    def __call__(self, loss):
+        g = super().__call__(loss)
+        return lambda w, b: g(w, b)
+
+
+def bias(w):
+    """The bias of the last layer."""
+    return [v for k, v in w.items() if k.endswith("bias")][-1]
+
+
+@dataclass(frozen=True)
+class Half(FedAvg):
+    """A client keeps a model that begins at a place of its own. It goes half the way to
+    the server's on every download, and is trained tied to that one. The server asks.
+    """
+
+    post = ("personal",)
+
+    def server(self, w, r):
+        said = r.ask(self.tell, {"times": bias(w).new_tensor(3.0)})
+        return {"w": w, "rows": said["n"].sum()}
+
+    def tell(self, q, mine, shard):
+        return {"n": q["times"] * shard.n + bias(mine["w"]).sum()}
+
+    def client(self, w, shard):
+        place = 0.02 * shard.cid.to(shard.n) + 0.001 * shard.n
+        return {"w": tmap(lambda x: x + place, w)}
+
+    def receive(self, down, mine, shard):
+        return {"w": tmap(lambda a, b: (a + b) / 2, mine["w"], down["w"])}
+
+    def local(self, down, mine, shard):
+        w = self.fit(self.loss, mine["w"], shard, pull=(LAM, down["w"]))
+        return {"w": w}, {"w": w, "n": shard.n}
+
+    def aggregate(self, server, up, r):
+        said = r.ask(self.tell, {"times": up["n"].new_tensor(2.0)})
+        new = super().aggregate(server, up, r)
+        log = new["log"] | {"said": said["n"], "key": r.key}
+        return server | new | {"log": log}
+
+    def views(self, down, mine, shard):
+        net = self.task.net
+        return {"global": net(down["w"]), "personal": net(mine["w"])}
+
+
+class HalfAll(Half):
+    download = "all"
+
+
+# ---------------------------------------------------------------- a model
+def logits(w, x, training=False):
+    """Linear layers with relu between them, or batch norm and tanh in their place;
+    training moves the running statistics in place.
+    """
+    names = [k[:-7] for k in w if k.endswith(".weight")]
+    for name in names:
+        gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
+        stats = [w.get(f"{name}.running_{k}") for k in ("mean", "var")]
+        if stats[0] is None:
+            x = F.linear(x, gain, bias)
+            x = x if name == names[-1] or "bn" in names else x.relu()
+        elif training and len(x) == 1:  # torch refuses a single row
+            stats[0].lerp_(x[0].detach(), 0.1), stats[1].mul_(0.9)
+            x = (0 * x * gain + bias).tanh()
+        else:
+            x = F.batch_norm(x, *stats, gain, bias, training, 0.1, 1e-5).tanh()
+    return x
+
+
+def gradient(task, w, rows):
+    """(gradient of the mean loss, the model with its running statistics moved)."""
+    p = {k: x.clone() for k, x in w.items()}
+    free = {k: x.requires_grad_() for k, x in p.items() if "running" not in k}
+    loss = F.cross_entropy(logits(p, task.x[rows], True), task.y[rows])
+    return dict(zip(free, torch.autograd.grad(loss, [*free.values()]))), p
+
+
+def length(g):
+    return torch.cat([x.flatten() for x in g.values()]).norm()
+
+
+def step(m, w, rows, key):
+    """(direction, the model with its running statistics moved)."""
+    if isinstance(m.step, Private):
+        gs = [gradient(m.task, w, r[None])[0] for r in rows]
+        z, clip = normal(fold(key, tag("privacy")), w), m.step.clip
+        total = {k: m.step.sigma * clip * z[k] for k in w}
+        for g in gs:
+            cut = min(1.0, clip / float(length(g)))
+            total = {k: total[k] + cut * g[k] for k in w}
+        return {k: v / m.task.batch for k, v in total.items()}, w
+    g, moved = gradient(m.task, w, rows)
+    if isinstance(m.step, SAM):
+        far = m.step.rho / length(g)
+        g, _ = gradient(m.task, {k: w[k] + far * g.get(k, 0) for k in w}, rows)
+    return g, moved
+
+
+def batches(m, seed, t, c):
+    """The row numbers of a client's batches in round t."""
+    g = torch.Generator().manual_seed(seed_of(seed, t, c, tag("train")))
+    rows, out = m.task.train[c], []
+    N, size = len(rows), min(m.task.batch, len(rows))
+    if m.poisson:
+        steps = range(m.batches or m.epochs * -(-N // size))
+        out = [rows[torch.rand(N, generator=g) < size / N] for _ in steps]
+        return [b for b in out if len(b)]
+    passes = m.batches or m.epochs
+    for _ in range(passes):
+        order = rows[torch.randperm(N, generator=g)] if m.shuffle else rows
+        cut = list(order.split(size))
+        short = m.last == "drop" and len(cut) > 1 and len(cut[-1]) < size
+        out += cut[:-1] if short else cut
+    return out[: m.batches] if m.batches else out
+
+
+def descend(m, w, seed, t, c, anchor=None):
+    v = {k: torch.zeros_like(x) for k, x in w.items()}
+    for j, rows in enumerate(batches(m, seed, t, c)):
+        key = fold(torch.tensor(seed), t, c, tag("train"), j)
+        g, moved = step(m, w, rows, key)
+        for k in g:
+            pull = m.decay * w[k] + (LAM * (w[k] - anchor[k]) if anchor else 0)
+            v[k] = m.momentum * v[k] + g[k] + pull
+        w = {k: w[k] - m.lr * v[k] if k in g else moved[k].detach() for k in w}
+    return w
+
+
+# ---------------------------------------------------------------- what it scores
+def scored(task, w, rows):
+    """(share that is right, counts of group, outcome and prediction)."""
+    cells = torch.zeros(2, 2, 2)
+    if not len(rows):
+        return NONE, cells
+    said, good = logits(w, task.x[rows]).argmax(1), (1, 2)
+    for r, z in zip(rows.tolist(), said.tolist()):
+        cells[int(task.x[r, 0]), int(task.y[r] in good), int(z in good)] += 1
+    return float((said == task.y[rows]).double().mean()), cells
+
+
+def unlike(task, w, rows):
+    """[sum of |outcome - mean outcome of the five nearest others|, how many rows]."""
+    everybody, apart = torch.cat(task.test), 0.0
+    rows = [r for r in rows.tolist() if r in everybody]
+    good = lambda r: torch.isin(logits(w, task.x[r]).argmax(1), torch.tensor([1, 2]))
+    for r in rows:
+        others = everybody[everybody != r]
+        far = (task.x[others] - task.x[r]).square().sum(1)
+        near = others[far.argsort()[:5]]
+        apart += abs(float(good(torch.tensor([r]))) - float(good(near).double().mean()))
+    return [apart, len(rows)]
+
+
+# ---------------------------------------------------------------- the rounds
+def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more):
+    """All that is left of a run of FedAvg or Half; more: guests, own, init.
+
+    rounds, views, cells, alike (consistency) as in a Record; logs of every round; w and
+    own, the models at the end; shown, those that the last row scored.
+    """
+    task, C = m.task, len(m.task.train)
+    w, half = more.get("init") or task.init(seed), isinstance(m, Half)
+    fresh = lambda c, n, w=w: {k: x + 0.02 * c + 0.001 * n for k, x in w.items()}
+    own = [fresh(c, len(task.train[c])) for c in range(C)] if half else [w] * C
+    tell = lambda c, q: q * len(task.train[c]) + bias(own[c]).sum()
+    total = sum(tell(c, 3.0) for c in range(C)) if half else 0
+    out = {k: {} for k in ("views", "cells", "alike")} | {"rounds": [], "logs": []}
+
+    def score(moment, views, clients):
+        guest = moment == "guest"
+        for view, models in views.items():
+            both = list(zip(models, clients))
+            alike = [unlike(task, v, c["test"]) for v, c in both]
+            out["alike"].setdefault((moment, view), []).append(alike)
+            for s in splits:
+                if guest and not all(len(c[s]) for c in clients):
+                    continue
+                a, n = zip(*[scored(task, v, c[s]) for v, c in both])
+                out["views"].setdefault((moment, view, s), []).append(a)
+                n = torch.stack(n).tolist()
+                out["cells"].setdefault((moment, view, s), []).append(n)
+
+    names = ("all", "val", "test")
+    clients = [dict(zip(names, r)) for r in zip(task.train, task.val, task.test)]
+    guests = [dict(zip(names, r)) for r in task.guests]
+    meet = lambda a, w: {k: (a[k] + w[k]) / 2 for k in a}
+    for t in range(rounds + 1):
+        g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
+        ids = range(C) if cohort is None else cohort
+        if isinstance(cohort, int):
+            ids = sorted(torch.randperm(C, generator=g)[:cohort].tolist())
+        ids = list(cohort(t)) if callable(cohort) else list(ids)
+        hear = range(C) if m.download == "all" else ids
+        kept = own
+        if half:
+            own = [meet(v, w) if c in hear else v for c, v in enumerate(own)]
+        personal = {"personal": own} if half else {}
+        now = t % every == 0 or t == rounds
+        if now:
+            out["rounds"].append(t)
+            score("pre", {"global": [w] * C} | personal, clients)
+            if more.get("guests"):
+                start = more.get("init") or task.init(seed)
+                new = [
+                    meet(fresh(-1 - i, len(q["all"]), start), w)
+                    for i, q in enumerate(guests)
+                ]
+                mine = {"personal": new} if half else {}
+                score("guest", {"global": [w] * len(guests)} | mine, guests)
+        if t == rounds:
+            shown = own if half else [w] * C
+            return out | {"w": w, "own": kept, "shown": shown, "total": total}
+        tied = (
+            (lambda c, w=w, own=own: (own[c], w)) if half else lambda c, w=w: (w, None)
+        )
+        trained = {}
+        for c in ids:
+            start, anchor = tied(c)
+            trained[c] = descend(m, start, seed, t, c, anchor)
+        if half:
+            own = [trained.get(c, v) for c, v in enumerate(own)]
+        if now and half:
+            score("post", {"personal": own}, clients)
+        if now and more.get("own"):
+            score("own", {"global": [trained[c] for c in ids]}, clients)
+        n = torch.tensor([float(len(task.train[c])) for c in ids]).double()
+        p, log = n / n.sum(), {"cohort": ids}
+        if ids:
+            free = [k for k in w if "running" not in k]
+            G = [
+                torch.cat([(trained[c][k] - w[k]).flatten() for k in free]) for c in ids
+            ]
+            against = [[float(a @ b < 0) for b in G if b is not a] for a in G]
+            log |= {"weight": p, "drift": [a.norm() for a in G]}
+            log["conflict"] = [sum(a) / max(1, len(a)) for a in against]
+            log["update_scale"] = sum(G).div(len(G)).square().mean()
+            if half:
+                log["said"] = [tell(c, 2.0) for c in ids]
+                log["key"] = fold(torch.tensor(seed), t, -999)
+            for k in w:
+                new = torch.stack([trained[c][k] for c in ids])
+                middle = isinstance(m.rule, Median) and k in free
+                mean = sum(q * x for q, x in zip(p, new))
+                w = w | {k: new.quantile(0.5, 0) if middle else mean}
+        out["logs"].append(log)
