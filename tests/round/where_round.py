@@ -48,7 +48,7 @@ class Half(FedAvg):
         return {"n": q["times"] * shard.n + bias(mine["w"]).sum()}
 
     def client(self, w, shard):
-        place = 0.02 * shard.cid.to(shard.n) + 0.001 * shard.n
+        place = 0.05 * shard.cid.to(shard.n) + 0.03 * shard.n
         return {"w": tmap(lambda x: x + place, w)}
 
     def receive(self, down, mine, shard):
@@ -131,8 +131,7 @@ def batches(m, seed, t, c):
         steps = range(m.batches or m.epochs * -(-N // size))
         out = [rows[torch.rand(N, generator=g) < size / N] for _ in steps]
         return [b for b in out if len(b)]
-    passes = m.batches or m.epochs
-    for _ in range(passes):
+    for _ in range(m.batches or m.epochs):
         order = rows[torch.randperm(N, generator=g)] if m.shuffle else rows
         cut = list(order.split(size))
         short = m.last == "drop" and len(cut) > 1 and len(cut[-1]) < size
@@ -184,88 +183,77 @@ def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more
     rounds, views, cells, alike (consistency) as in a Record; logs of every round; w and
     own, the models at the end; shown, those that the last row scored.
     """
-    task, C = m.task, len(m.task.train)
-    w, half = more.get("init") or task.init(seed), isinstance(m, Half)
-    fresh = lambda c, n, w=w: {k: x + 0.02 * c + 0.001 * n for k, x in w.items()}
-    own = [fresh(c, len(task.train[c])) for c in range(C)] if half else [w] * C
+    task, C, half = m.task, len(m.task.train), isinstance(m, Half)
+    first = w = more.get("init") or task.init(seed)
+    split = ("all", "val", "test")
+    clients = [dict(zip(split, r)) for r in zip(task.train, task.val, task.test)]
+    guests = {-1 - i: dict(zip(split, r)) for i, r in enumerate(task.guests)}
+    place = lambda c: 0.05 * c + 0.03 * len((clients if c >= 0 else guests)[c]["all"])
+    fresh = lambda c: {k: x + place(c) for k, x in first.items()}
+    meet = lambda a, w: {k: (a[k] + w[k]) / 2 for k in a}
+    own = [fresh(c) for c in range(C)] if half else [w] * C
     tell = lambda c, q: q * len(task.train[c]) + bias(own[c]).sum()
     total = sum(tell(c, 3.0) for c in range(C)) if half else 0
     out = {k: {} for k in ("views", "cells", "alike")} | {"rounds": [], "logs": []}
 
-    def score(moment, views, clients):
-        guest = moment == "guest"
-        for view, models in views.items():
-            both = list(zip(models, clients))
+    def score(moment, clients, **views):
+        for view, models in views.items() if half else [next(iter(views.items()))]:
+            at, both = (moment, view), list(zip(models, clients))
             alike = [unlike(task, v, c["test"]) for v, c in both]
-            out["alike"].setdefault((moment, view), []).append(alike)
+            out["alike"].setdefault(at, []).append(alike)
             for s in splits:
-                if guest and not all(len(c[s]) for c in clients):
+                if moment == "guest" and not all(len(c[s]) for c in clients):
                     continue
                 a, n = zip(*[scored(task, v, c[s]) for v, c in both])
-                out["views"].setdefault((moment, view, s), []).append(a)
-                n = torch.stack(n).tolist()
-                out["cells"].setdefault((moment, view, s), []).append(n)
+                out["views"].setdefault((*at, s), []).append(a)
+                out["cells"].setdefault((*at, s), []).append(torch.stack(n).tolist())
 
-    names = ("all", "val", "test")
-    clients = [dict(zip(names, r)) for r in zip(task.train, task.val, task.test)]
-    guests = [dict(zip(names, r)) for r in task.guests]
-    meet = lambda a, w: {k: (a[k] + w[k]) / 2 for k in a}
     for t in range(rounds + 1):
-        g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
-        ids = range(C) if cohort is None else cohort
+        ids = cohort(t) if callable(cohort) else range(C)
         if isinstance(cohort, int):
+            g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
             ids = sorted(torch.randperm(C, generator=g)[:cohort].tolist())
-        ids = list(cohort(t)) if callable(cohort) else list(ids)
-        hear = range(C) if m.download == "all" else ids
-        kept = own
+        ids, kept, now = list(ids), own, t % every == 0 or t == rounds
         if half:
+            hear = range(C) if m.download == "all" else ids
             own = [meet(v, w) if c in hear else v for c, v in enumerate(own)]
-        personal = {"personal": own} if half else {}
-        now = t % every == 0 or t == rounds
         if now:
             out["rounds"].append(t)
-            score("pre", {"global": [w] * C} | personal, clients)
+            score("pre", clients, **{"global": [w] * C, "personal": own})
+            new = [meet(fresh(c), w) for c in guests]
+            both = {"global": [w] * len(guests), "personal": new}
             if more.get("guests"):
-                start = more.get("init") or task.init(seed)
-                new = [
-                    meet(fresh(-1 - i, len(q["all"]), start), w)
-                    for i, q in enumerate(guests)
-                ]
-                mine = {"personal": new} if half else {}
-                score("guest", {"global": [w] * len(guests)} | mine, guests)
+                score("guest", guests.values(), **both)
         if t == rounds:
             shown = own if half else [w] * C
             return out | {"w": w, "own": kept, "shown": shown, "total": total}
-        tied = (
-            (lambda c, w=w, own=own: (own[c], w)) if half else lambda c, w=w: (w, None)
-        )
-        trained = {}
-        for c in ids:
-            start, anchor = tied(c)
-            trained[c] = descend(m, start, seed, t, c, anchor)
-        if half:
-            own = [trained.get(c, v) for c, v in enumerate(own)]
+        start, anchor = (own, w) if half else ([w] * C, None)
+        trained = {c: descend(m, start[c], seed, t, c, anchor) for c in ids}
+        own = [trained.get(c, v) for c, v in enumerate(own)] if half else own
         if now and half:
-            score("post", {"personal": own}, clients)
+            score("post", clients, personal=own)
         if now and more.get("own"):
-            score("own", {"global": [trained[c] for c in ids]}, clients)
-        n = torch.tensor([float(len(task.train[c])) for c in ids]).double()
-        p, log = n / n.sum(), {"cohort": ids}
+            score("own", clients, **{"global": [trained[c] for c in ids]})
+        out["logs"].append({"cohort": ids})
         if ids:
-            free = [k for k in w if "running" not in k]
-            G = [
-                torch.cat([(trained[c][k] - w[k]).flatten() for k in free]) for c in ids
-            ]
-            against = [[float(a @ b < 0) for b in G if b is not a] for a in G]
-            log |= {"weight": p, "drift": [a.norm() for a in G]}
-            log["conflict"] = [sum(a) / max(1, len(a)) for a in against]
-            log["update_scale"] = sum(G).div(len(G)).square().mean()
-            if half:
-                log["said"] = [tell(c, 2.0) for c in ids]
-                log["key"] = fold(torch.tensor(seed), t, -999)
-            for k in w:
-                new = torch.stack([trained[c][k] for c in ids])
-                middle = isinstance(m.rule, Median) and k in free
-                mean = sum(q * x for q, x in zip(p, new))
-                w = w | {k: new.quantile(0.5, 0) if middle else mean}
-        out["logs"].append(log)
+            log, w_new = told(task, w, trained, isinstance(m.rule, Median))
+            asked = {"said": [tell(c, 2.0) for c in ids]}
+            asked["key"] = fold(torch.tensor(seed), t, -999)
+            out["logs"][-1] |= log | (asked if half else {})
+            w = w_new
+
+
+def told(task, w, trained, middle):
+    """(what the server logs, the next model) of the models {client: model}."""
+    n = torch.tensor([float(len(task.train[c])) for c in trained]).double()
+    p, free = n / n.sum(), [k for k in w if "running" not in k]
+    G = [torch.cat([(v[k] - w[k]).flatten() for k in free]) for v in trained.values()]
+    against = [[float(a @ b < 0) for b in G if b is not a] for a in G]
+    log = {"weight": p, "drift": [a.norm() for a in G]}
+    log["conflict"] = [sum(a) / max(1, len(a)) for a in against]
+    log["update_scale"] = sum(G).div(len(G)).square().mean()
+    models = {k: torch.stack([v[k] for v in trained.values()]) for k in w}
+    mean = lambda x: sum(q * v for q, v in zip(p, x))
+    median = lambda x: x.quantile(0.5, 0)
+    new = {k: (median if middle and k in free else mean)(x) for k, x in models.items()}
+    return log, new
