@@ -1,0 +1,122 @@
+"""A moved number, a missing unit and a forgotten version are said; what is noted is
+complete, and every setting is one that moves something.
+"""
+
+import copy
+import datetime
+import json
+import math
+
+import pytest
+import torch
+
+from fedlib.core.local import STEPS
+from fedlib.data.tasks import NETWORKS, PARTITIONS, SOURCES
+from fedlib.methods import METHODS
+from fedlib.pieces.robust import RULES
+from fedlib.study import fingerprints, identity, microruns, sources
+from fedlib.study.microruns import DEFAULTS, numbers
+
+UNIT, TABLES = "step SAM", (METHODS, STEPS, RULES, SOURCES, PARTITIONS, NETWORKS)
+IDLE = {  # settings that change nothing in so short a run
+    "method FedAS-parallel: align_lr=0.005",
+    "method FedAS-parallel: align_epochs=2",
+    "method FedGini: sticky=True",
+    "method FedGA_ablation: sticky=False",
+    "rule DeepSight: inputs=50",
+    "method PLGU-LF: keep=last",
+}
+
+
+def test_all_units_are_noted_and_every_setting_moves_something():
+    kinds = "method", "step", "rule", "data", "partition", "network"
+    units = [f"{kind} {name}" for kind, of in zip(kinds, TABLES) for name in of]
+    assert [*sources.stored()] == microruns.units() == ["engine", *units]
+    still = {
+        f"{unit}: {label}"
+        for unit, noted in sources.stored().items()
+        for label, run in noted["runs"].items()
+        if label != DEFAULTS and run == noted["runs"][DEFAULTS]
+    }
+    assert still <= IDLE
+
+
+def test_numbers_see_signs_order_and_size():
+    v, far = torch.tensor([1.0, 2.0, -3.0]), fingerprints.apart
+    assert numbers([v])[:2] == [3, math.sqrt(14)]
+    assert numbers([v[:1], v[1:]]) == numbers([v, [math.nan]]) == numbers([v])
+    for other in (v.flip(0), -v, v.abs()):
+        assert far({"a": numbers([v])}, {"a": numbers([other])}) > 0.01
+    for other, by in (
+        ({"a": 1.01 * v}, 0.01 / 1.01),
+        ({"a": v[1:]}, 9e9),
+        ({"b": v}, 9e9),
+    ):
+        other = {k: numbers([x]) for k, x in other.items()}
+        assert min(far({"a": numbers([v])}, other), 9e9) == pytest.approx(by)
+
+
+@pytest.fixture
+def noted(tmp_path, monkeypatch):
+    """(file, versions): a copy of what is noted, and a table that may be changed."""
+    file, versions, read = tmp_path / "f.json", {}, sources.stored.__wrapped__
+    file.write_bytes(sources.FILE.read_bytes())
+    stored = lambda path=file: read(file)
+    stored.cache_clear = lambda: None
+    monkeypatch.setattr(sources, "stored", stored)
+    monkeypatch.setattr(identity, "versions", lambda: versions)
+    return file, versions
+
+
+def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
+    file, versions = noted
+    whole = json.loads(file.read_text())
+    said = lambda **k: [f.what for f in fingerprints.findings(UNIT, **k)]
+    write = lambda *units: [f.what for f in fingerprints.write([UNIT, *units], file)]
+    other = next(k for k in whole[UNIT]["runs"] if k != DEFAULTS)
+
+    def edit(f):
+        tree = copy.deepcopy(whole)
+        f(tree[UNIT]["runs"], tree)
+        file.write_text(json.dumps(tree))
+        return tree
+
+    def moved(label, by, place):
+        run = copy.deepcopy(whole[UNIT]["runs"][label]["server"])
+        run[place] = fingerprints.short(run[place] + by * run[1])
+        return edit(lambda runs, tree: runs[label].update(server=run))
+
+    for label, by, place in ((DEFAULTS, 1e-8, 1), (other, -1e-8, 2)):  # rounding
+        tree = moved(label, by, place)
+        assert said() == [] == write() and json.loads(file.read_text()) == tree
+    tree = moved(other, 1e-4, 2)
+    assert said() == ["moved"] and said(defaults=True) == []
+    assert write() == ["moved"] and json.loads(file.read_text()) == tree
+    status = [
+        fingerprints.main(["check", *w]) for w in (("--defaults", "SAM"), (UNIT,))
+    ]
+    text = capsys.readouterr().out
+    assert status == [0, 1] and UNIT in text and other in text
+    versions[UNIT] = 2
+    assert said() == ["raised"] and write("rule Mean") == [] == said()
+    now = json.loads(file.read_text())
+    assert now.pop(UNIT)["version"] == 2
+    assert now == {k: v for k, v in whole.items() if k != UNIT}
+    versions.clear()
+    assert said() == ["raised"] == write()
+    edit(lambda runs, tree: runs.pop(other))
+    assert said() == ["incomplete"] and write() == [] == said()
+    edit(lambda runs, tree: tree.pop(UNIT))
+    assert said() == ["incomplete"]
+
+
+def test_a_table_of_versions_that_makes_no_sense_is_refused():
+    at = {"v": 2, "why": "a line", "date": datetime.date(2026, 11, 22)}
+    assert fingerprints.checked({UNIT: [at, at | {"v": 3}]})
+    for table in (
+        *({"step SAMM": [at]}, {UNIT: 2}, {UNIT: []}, {UNIT: [at | {"v": 3}]}),
+        *({UNIT: [at, at]}, {UNIT: [at | {"why": " "}]}, {UNIT: [at | {"who": "me"}]}),
+        {UNIT: [at | {"date": "2026-11-22"}]},
+    ):
+        with pytest.raises(ValueError, match=r"versions\.toml.*step SAM"):
+            fingerprints.checked(table)
