@@ -103,7 +103,7 @@ def test_shares_follow_dirichlet(cut):
 )
 def test_nobody_has_fewer_rows_than_the_least(seed, least, cut):
     y = rows_by_class(10, 1)
-    smallest = min(map(len, cut(y, 8, 0.4, seed, least)))
+    smallest = min(map(len, cut(y, 8, 0.2, seed, least)))
     assert smallest >= least
     if least == 0:
         few = [min(map(len, cut(y, 8, 0.05, s, 0))) for s in range(5)]

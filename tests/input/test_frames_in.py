@@ -12,31 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toys_core import toy
-from toys_input import (
-    IMAGES,
-    INF,
-    NAN,
-    NO_WHOLE,
-    A,
-    C,
-    N,
-    X,
-    Y,
-    all_refused,
-    arrays,
-    each,
-    frame,
-    lacks,
-    listed,
-    people,
-    put,
-)
 
 from fedlib.core import items
 from fedlib.core.errors import DataWarning
 from fedlib.core.order import natural
 from fedlib.core.task import Task
 from fedlib.nets import CNN, Linear
+
+from toys_input import IMAGES, INF, NAN, NO_WHOLE, A, C, N, X, Y  # isort: skip
+from toys_input import all_refused, arrays, each, frame, lacks, listed, people, put  # isort: skip
 
 quiet = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
 
