@@ -1,0 +1,177 @@
+"""Partitions: every row once, ascending, the same again, and what each promises by its
+formula.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fedlib.data import partition as p
+
+CUTS = {  # name: (clients, seed, how many labels) -> the cut of y
+    "dirichlet": lambda y, C, s, k: p.dirichlet(y, C, 0.3 * k, s, least=0),
+    "capped": lambda y, C, s, k: p.dirichlet_capped(y, C, 0.3 * k, s, least=0),
+    "labels": lambda y, C, s, k: p.labels_per_client(y, C, k, s),
+    "ring": lambda y, C, s, k: p.ring(y, C, k, s),
+    "domains": lambda y, C, s, k: p.by_domain(y, k, s),
+}
+seeds = st.integers(0, 10**6)
+
+
+def rows_by_class(K, seed):
+    """y [N] in any order, 40 rows or more of each class."""
+    r = np.random.RandomState(seed)
+    y = np.repeat(np.arange(K), r.randint(40, 90, K))
+    return torch.from_numpy(r.permutation(y))
+
+
+@given(
+    st.sampled_from([*CUTS]), st.integers(1, 14), st.integers(2, 8), seeds, st.data()
+)
+def test_every_row_is_held_once(how, C, K, seed, data):
+    k = data.draw(st.integers(1, K))
+    assume(how not in ("labels", "ring") or C * k >= K)
+    assume(how != "ring" or k >= -(-K // C))
+    y = rows_by_class(K, seed)
+    clients = CUTS[how](y, C, seed, k)
+    assert len(clients) == (K * k if how == "domains" else C)
+    assert torch.equal(torch.cat(clients).sort().values, torch.arange(len(y)))
+    for rows in clients:
+        assert rows.dtype == torch.int64 and torch.equal(rows, rows.sort().values)
+    again, other = CUTS[how](y, C, seed, k), CUTS[how](y, C, seed + 1, k)
+    assert all(map(torch.equal, clients, again))
+    assert (
+        len(clients) == (k == K)
+        or how in ("labels", "ring", "domains")
+        or C == 1
+        or (
+            not all(
+                len(a) == len(b) and torch.equal(a, b) for a, b in zip(clients, other)
+            )
+        )
+    )
+    n = p.counts(clients, y, K)
+    assert n.tolist() == [[int((y[r] == c).sum()) for c in range(K)] for r in clients]
+    holders = (n > 0).sum(0)
+    if how in ("labels", "ring"):
+        assert ((n > 0).sum(1) == k).all(), "every client its labels"
+        for own in n.T:
+            assert own[own > 0].max() - own[own > 0].min() <= 1, "shared equally"
+    if how == "labels":
+        assert holders.max() - holders.min() <= 1
+    if how == "ring":
+        start = [c * K // C if C < K else c % K for c in range(C)]
+        at = [{(s + i) % K for i in range(k)} for s in start]
+        assert [set(row.nonzero()[:, 0].tolist()) for row in n] == at
+        turn = n.T[n.T > 0].split(holders.tolist())
+        assert all((own.diff() <= 0).all() for own in turn), "the first have one more"
+    if how == "domains":
+        assert all((n[d * k : (d + 1) * k].sum(0) > 0).nonzero() == d for d in range(K))
+        assert all(int(v.max() - v.min()) <= 1 for v in n.sum(1).view(K, k))
+
+
+def test_another_seed_deals_other_rows():
+    y = rows_by_class(6, 0)
+    for how, cut in CUTS.items():
+        a, b = cut(y, 6, 0, 2), cut(y, 6, 1, 2)
+        assert [r.tolist() for r in a] != [r.tolist() for r in b], how
+
+
+@pytest.mark.parametrize("cut", [p.dirichlet, p.dirichlet_capped])
+def test_shares_follow_dirichlet(cut):
+    """Mean 1/C, variance (1/C)(1 - 1/C) / (alpha C + 1); of the capped cut the first
+    class, which is dealt before a client can be closed.
+    """
+    C, K, alpha = 4, 20, 0.8
+    y = torch.arange(K).repeat_interleave(400)
+    first = 1 if cut is p.dirichlet_capped else K
+    n = [
+        p.counts(cut(y, C, alpha, s, 0), y, K)[:, :first] for s in range(1600 // first)
+    ]
+    share = torch.cat(n, 1) / 400
+    variance = (1 / C) * (1 - 1 / C) / (alpha * C + 1)
+    assert float(share.var()) == pytest.approx(variance, rel=0.12)
+    assert torch.allclose(share.mean(1), torch.full((C,), 1 / C), atol=0.03)
+
+
+@given(
+    seeds,
+    st.sampled_from([0, 15, 30]),
+    st.sampled_from([p.dirichlet, p.dirichlet_capped]),
+)
+def test_nobody_has_fewer_rows_than_the_least(seed, least, cut):
+    y = rows_by_class(10, 1)
+    smallest = min(map(len, cut(y, 8, 0.2, seed, least)))
+    assert smallest >= least
+    if least == 0:
+        few = [min(map(len, cut(y, 8, 0.05, s, 0))) for s in range(5)]
+        assert min(few) < 15, "a promise that costs nothing"
+
+
+@given(seeds, st.sampled_from([0.05, 0.3]))
+def test_a_client_at_the_cap_gets_no_further_class(seed, alpha):
+    C, K = 8, 30
+    y = torch.arange(K).repeat_interleave(40)
+    n = p.counts(p.dirichlet_capped(y, C, alpha, seed, 0), y, K)
+    before = n.cumsum(1) - n  # rows when class k is dealt
+    assert (n[before >= len(y) / C] == 0).all()
+    m = p.counts(p.dirichlet(y, C, alpha, seed, 0), y, K)
+    assert m[m.cumsum(1) - m >= len(y) / C].any(), "without the cap they go on"
+    y = y[y != 4]  # a class that is missing, and one client
+    assert torch.equal(
+        cat(p.dirichlet_capped(y, 5, 1.0, seed, 0, K=40)), torch.arange(len(y))
+    )
+    assert torch.equal(cat(p.dirichlet(y, 1, 1.0, seed, K=40)), torch.arange(len(y)))
+
+
+def cat(rows):
+    return torch.cat(rows).sort().values
+
+
+def test_owners_are_clients_in_their_order():
+    owner = torch.tensor([7, 2, 2, 9, 7, 2, 9, 9, 9, 2])
+    want = [[1, 2, 5, 9], [0, 4], [3, 6, 7, 8]]
+    assert [r.tolist() for r in p.natural(owner)] == want
+    assert [r.tolist() for r in p.by_domain(owner)] == want
+    assert [len(r) for r in p.by_domain(owner, 2, 3)] == [2, 2, 1, 1, 2, 2]
+
+
+def test_what_cannot_be_cut_is_refused():
+    y, few = torch.arange(100) % 10, torch.tensor([0] * 6 + [1])
+    for act, *names in (
+        (lambda: p.dirichlet(y, 20, 0.5), "20", "100"),
+        (lambda: p.dirichlet(y % 2, 20, 1e-3, least=4), "20", "4", "0.001"),
+        (lambda: p.dirichlet_capped(y % 2, 3, 1), "3", "40"),
+        (lambda: p.dirichlet(y, 5, 0.0), "alpha"),
+        (lambda: p.dirichlet(y, 5, 1.0, K=9), "8"),
+        (lambda: p.dirichlet(y.float(), 5, 1.0), "y"),
+        (lambda: p.dirichlet(y[:0], 5, 1.0), "y"),
+        (lambda: p.labels_per_client(y, 4, 2), "5", "3"),
+        (lambda: p.labels_per_client(few, 3, 2), "class 1"),
+        (lambda: p.labels_per_client(y, 12, 11), "labels", "10"),
+        (lambda: p.ring(y, 10, 11), "labels", "10"),
+        (lambda: p.ring(y, 4, 2), "class 4", "3"),
+        (lambda: p.ring(few, 4, 1), "class 1"),
+        (lambda: p.natural(None), "owner"),
+        (lambda: p.natural(y[:, None]), "owner"),
+        (lambda: p.by_domain(few, 3), "domain 1"),
+    ):
+        with pytest.raises(ValueError) as e:
+            act()
+        assert all(n in str(e.value) for n in names), str(e.value)
+
+
+def test_bubbles_show_the_counts_as_areas():
+    import matplotlib.pyplot as plt
+
+    rows = [torch.arange(0, 8), torch.arange(8, 10), torch.tensor([10])]
+    ax = p.bubbles(rows, torch.tensor([0] * 8 + [1] * 2 + [0]), 2)
+    drawn = ax.collections[0]
+    sizes = 2 * np.asarray(drawn._widths)
+    at = {tuple(map(int, o)): w**2 for o, w in zip(drawn.get_offsets(), sizes)}
+    area = {k: round(8 * v / at[0, 0], 6) for k, v in at.items()}
+    assert area == {(0, 0): 8, (1, 1): 2, (2, 0): 1}  # (client, class)
+    assert p.bubbles(rows, torch.zeros(11, dtype=torch.long), 1, ax=ax) is ax
+    plt.close("all")

