@@ -165,8 +165,9 @@ def agree(name, box, settings=None, network=None, near=1e-9, task=None, own=None
     for key, x in want.items():
         where, what = key.split()
         if where == "log":
-            got = [a[: len(b)] for a, b in zip(map(torch.as_tensor, rec.logs[what]), x)]
-            x = list(x)
+            x = [torch.as_tensor(b).reshape(-1) for b in x]
+            got = [torch.as_tensor(a).reshape(-1) for a in rec.logs[what]]
+            got = [a[: len(b)] for a, b in zip(got, x, strict=True)]
         elif where == "view":
             got = answers(m, rec, what)
             if x[0].dim() == 1:
