@@ -127,7 +127,7 @@ def recorded(name, task, rounds=3, **settings):
         seed=SEED,
         cohort=lambda t: COHORTS[t % len(COHORTS)],
         how="loop",
-        every=rounds,
+        every=max(1, rounds),
         splits=("test",),
         device="cpu",
     )
