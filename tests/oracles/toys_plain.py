@@ -94,14 +94,15 @@ class Plain:
             out += rows[order].split(min(size or self.task.batch, len(rows)))
         return out
 
-    def sgd(self, w, batches, loss=None, only=1.0, plus=0.0, pull=(0, 0), **how):
+    def sgd(self, w, batches, loss=None, only=1, plus=0, pull=(0, 0), step=None, **how):
         """Descent with momentum and decay on loss + <plus, w> + mu/2 |w - anchor|^2, of
-        the coordinates `only`; pull = (mu, anchor)."""
+        the coordinates `only`; pull = (mu, anchor); step: (w, rows) -> [P] in place of
+        the gradient of the loss."""
         how = SimpleNamespace(**vars(self.how) | how)
         v = 0.0
         for rows in batches:
-            g = self.grad(loss or self.loss, w, rows) + plus
-            g = g + how.decay * w + pull[0] * (w - pull[1])
+            g = step(w, rows) if step else self.grad(loss or self.loss, w, rows)
+            g = g + plus + how.decay * w + pull[0] * (w - pull[1])
             v = how.momentum * v + only * g
             w = w - how.lr * v
         return w
