@@ -340,7 +340,9 @@ def test_first_models_lie_about_the_usual_start():
         assert all(
             torch.equal(v[c], P.like[k]) for k, v in sent.items() for c in (0, 5)
         )
-        s = make(name, P.task, spread=0.3, width=4000, **HYPER).server(P.like, r)
+        s = make(name, P.task, spread=0.3, width=300, depth=2, **HYPER).server(
+            P.like, r
+        )
         A = (
             flat(s["A"])
             if name.endswith("chunked")
