@@ -4,7 +4,7 @@ on the federation of problem.py -> pfllib.npz, pfllib.json.
     git clone https://github.com/TsingZ0/PFLlib
     python -m venv env && env/bin/pip install cvxpy h5py matplotlib scikit-learn torch \\
         torchvision
-    PFLLIB=PFLlib env/bin/python tests/fedlib/methods/goldens/make_pfllib.py
+    PFLLIB=PFLlib env/bin/python goldens/make_pfllib.py
 
 PFLlib's own servers and clients do the work. Replaced are: the files that it reads rows
 from, its shuffling, its random choices of clients and of their order, and the precision
