@@ -64,7 +64,7 @@ class ThisRound(FedFV):
 
 
 class OnlineALA(FedALA):
-    """fluke: only the clients that train in a round download, and learn their mixture."""
+    """fluke: only the clients that train in a round download, and learn to mix."""
 
     download = "cohort"
 
@@ -144,8 +144,8 @@ class BySixteen(FedAS):
 
 
 class FullBatches(BySixteen):
-    """PFLlib: an incomplete batch is left out also where it is the only one, so a client
-    of fewer than 16 rows never aligns."""
+    """PFLlib: an incomplete batch is left out also where it is the only one, so a
+    client of fewer than 16 rows never aligns."""
 
     def receive(self, down, mine, shard):
         w = super().receive(down, mine, shard)["w"]

@@ -14,6 +14,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from where import ROOT
+
+from fedlib.core.engine import run
+from fedlib.core.method import Round
+from fedlib.core.server import Median
+from fedlib.core.task import Task
+from fedlib.core.tree import leaves, pick, rows, tmap, without
+from fedlib.methods import METHODS
+from fedlib.nets import MLP
 from goldens.readings import (
     BySixteen,
     ByTheNorm,
@@ -28,15 +37,6 @@ from goldens.readings import (
     Untied,
     plain,
 )
-from where import ROOT
-
-from fedlib.core.engine import run
-from fedlib.core.method import Round
-from fedlib.core.server import Median
-from fedlib.core.task import Task
-from fedlib.core.tree import leaves, pick, rows, tmap, without
-from fedlib.methods import METHODS
-from fedlib.nets import MLP
 
 PACKAGES = ["fedlab", "flgo", "flower", "fluke", "pfllib"]
 SHAPES = {"fc1.weight": (5, 4), "fc1.bias": (5,), "fc.weight": (3, 5), "fc.bias": (3,)}
