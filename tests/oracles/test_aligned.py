@@ -6,7 +6,18 @@ from functools import partial
 
 import torch
 from toys_core import toy
-from toys_plain import COHORTS, HYPER, SEED, Plain, agree, flat, recorded, share, vec
+from toys_plain import (
+    COHORTS,
+    HYPER,
+    SEED,
+    Plain,
+    agree,
+    flat,
+    rare,
+    recorded,
+    share,
+    vec,
+)
 
 from fedlib.core.method import Round
 from fedlib.core.random import fold
@@ -140,7 +151,8 @@ def test_fedas():  # eq:fedas-means eq:fedas-align eq:fedas-trace eq:fedas-weigh
 def test_variants_of_fedas():  # eq:fedas-global eq:fedas-align
     more = {"align_lr": 0.3, "align_epochs": 2}
     agree("FedAS-parallel", partial(fedas, shape="parallel"), {"lam": 0.6} | more)
-    agree("FedAS-global", partial(fedas, shape="global"), more)
+    for task in (toy(), rare()):
+        agree("FedAS-global", partial(fedas, shape="global"), more, task=task)
     agree("FedAS-chained", partial(fedas, shape="chained"), more)
 
 

@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 import torch
-from toys_plain import COHORTS, SEED, agree, share
+from toys_core import toy
+from toys_plain import COHORTS, SEED, agree, rare, recorded, share
 
 from fedlib.core.random import seed_of, tag
 from fedlib.nets import MLP
@@ -206,7 +207,13 @@ def fedpac(P, lam, head_epochs, head_lr):
 def test_fedpac():
     """eq:fedpac-head eq:fedpac-pull eq:fedpac-stats eq:fedpac-var eq:fedpac-server
     eq:fedpac-qp eq:fedpac-mix"""
-    for more in ((0.7, 2, 0.5), (0.2, 1, 0.0)):
-        more = dict(zip(("lam", "head_epochs", "head_lr"), more))
-        mixed = agree("FedPAC", fedpac, more, near=1e-6)["log self_weight"]
+    names = "lam", "head_epochs", "head_lr"
+    for more, task in (((0.7, 2, 0.5), toy()), ((0.6, 1, 0.0), rare())):
+        want = agree("FedPAC", fedpac, dict(zip(names, more)), near=1e-6, task=task)
+        mixed = want["log self_weight"]
         assert any(((a > 0.01) & (a < 0.99)).any() for a in mixed)
+    assert want["server seen"].tolist() == [1, 1, 0]  # lost in the last round
+    m, rec = recorded("FedPAC", toy())  # a guest gets the mean of all heads
+    sent = m.send(rec.state["server"], torch.tensor([-1, 4]))["head"]
+    for k, v in rec.state["server"]["head"].items():
+        assert torch.allclose(sent[k][0], v.mean(0)) and torch.equal(sent[k][1], v[4])

@@ -14,6 +14,7 @@ from fedlib.core.tree import leaves, mean, pick, stack, subset, tmap, without
 from fedlib.methods import METHODS
 from fedlib.methods.limits import FAVOURS, LIMITS
 from fedlib.methods.make import make
+from fedlib.nets import Linear
 from repro import byzantine
 
 QUICK = {"EquFL": {"outer": 2, "J": 2, "size": 12}}
@@ -125,6 +126,61 @@ def test_a_step_and_a_rule_are_heeded_or_refused():
             moved = any(not torch.equal(a, b) for a, b in zip(*parts))
             heeds = "rule" not in what or name not in NO_RULE.split()
             assert moved == heeds, (name, what)
+
+
+# ---------------------------------------------------------------- nothing to do, or amiss
+def test_who_makes_no_step_moves_nothing():
+    for name in WHOLE:
+        m = make(name, toy(), epochs=0)
+        got = run(m, rounds=2, seed=SEED, device="cpu", every=2).state["server"]
+        still = {k: got[k] for k in ("v", "h", "c", "m") if k in got}
+        assert gap(got["w"], toy().init(SEED)) < 1e-12, name
+        if name not in ("FedAdagrad", "FedAdam", "FedYogi"):
+            assert all((x.abs() < 1e-12).all() for x in leaves(still)), name
+
+
+PRIVATE = {"step": {"name": "Private"}}
+AMISS = [  # method, settings, the name that the refusal has
+    ("q-FedAvg", {"lr": 0.0}, "lr"),
+    ("SCAFFOLD", {"rule": "Median"}, "rule"),
+    ("SCAFFOLD", {"lr": 0.0}, "lr"),
+    ("SCAFFOLD", {"option": "I", **PRIVATE}, "option"),
+    ("FedDyn", {"rule": "Median"}, "rule"),
+    ("FedDyn", {"alpha": 0.0}, "alpha"),
+    ("FedDyn", {"alpha": 4.0, "lr": 0.5}, "alpha"),
+    ("FedAdagrad", {"tau": 0.0}, "tau"),
+    ("FedYogi", {"tau": 0.0}, "tau"),
+    ("TERM", {"row_tilt": 0.5, **PRIVATE}, "row_tilt"),
+    ("FedGini", {"theta": -0.1}, "theta"),
+    ("FedGA", {"theta": 1.5}, "theta"),
+    ("FedGA", {"trigger": "half", "W": 1}, "W"),
+    ("pFedMe", {"lam": 0.0}, "lam"),
+    ("pFedMe", {"inner_lr": 0.2, "lam": 10.0}, "inner_lr"),
+    ("pFedMe", {"outer_lr": 0.2, "lam": 10.0}, "outer_lr"),
+    ("PerFedAvg", {"step": "SAM"}, "step"),
+    ("FedBN", {}, "FedBN"),
+    ("CD2-pFed", {"p": 0.05}, "p"),
+    *(
+        (n, {"network": Linear(5, 3)}, "head")
+        for n in ("FedPer", "LG-FedAvg", "FedRep")
+    ),
+    *((n, {"network": Linear(5, 3)}, "head") for n in ("FedBABU", "FedProto", "FedAS")),
+    *((n, {"network": Linear(5, 3)}, "hidden") for n in ("MOON", "FedPAC", "CD2-pFed")),
+]
+
+
+def test_what_makes_no_sense_is_refused_before_a_round():
+    for name, settings, said in AMISS:
+        more = dict(settings)
+        t = toy(more.pop("network", None))
+        with pytest.raises(ValueError) as e:
+            run(make(name, t, **more), rounds=1, device="cpu")
+        assert said in str(e.value), (name, settings, e.value)
+    for name, good in (
+        ("FedDyn", {"alpha": 3.9, "lr": 0.5}),
+        ("FedGA", {"theta": 1.0}),
+    ):
+        make(name, toy(), **good)
 
 
 # ---------------------------------------------------------------- clients that lie

@@ -4,7 +4,7 @@ import math
 
 import torch
 from toys_core import toy
-from toys_plain import COHORTS, Plain, agree, answers, recorded, share
+from toys_plain import COHORTS, Plain, agree, answers, rare, recorded, share
 
 from fedlib.nets import MLP
 
@@ -182,11 +182,7 @@ def fedproto(P, lam, candidates="all"):
 def test_fedproto():
     """eq:fedproto-loss eq:fedproto-own eq:fedproto-server eq:fedproto-view; a class of
     one client alone, and one that nobody online holds in the last round."""
-    base = toy(MLP(5, 6, 3))
-    y = base.y.clone()
-    for c, rows in enumerate(base.train):
-        y[rows] = torch.where(y[rows] == 2, int(c in (1, 2)) * 2, y[rows])
-    for task in (base, type(base)(**vars(base) | {"y": y})):
+    for task in (toy(), rare()):
         for candidates in ("all", "own"):
             more = {"lam": 0.8, "candidates": candidates}
             want = agree("FedProto", fedproto, more, task=task)

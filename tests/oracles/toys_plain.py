@@ -4,6 +4,7 @@ A model is a vector [P], a gradient autograd's, a cohort a loop. Shared with fed
 the network, the data, and the draws of batches.
 """
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -28,6 +29,15 @@ def flat(w):
 
 def vec(*v):
     return torch.tensor(v, dtype=torch.float64)
+
+
+def rare():
+    """The toy in which clients 1 and 2 alone hold class 2."""
+    task = toy(MLP(5, 6, 3))
+    y = task.y.clone()
+    for c, rows in enumerate(task.train):
+        y[rows] = torch.where(y[rows] == 2, 2 * int(c in (1, 2)), y[rows])
+    return replace(task, y=y)
 
 
 def share(n):
