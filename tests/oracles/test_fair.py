@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from toys import quadratic, serve
@@ -20,7 +20,7 @@ from fedlib.methods.fair.term import TERM
 from fedlib.methods.make import make
 
 EVERYBODY = (tuple(range(6)),) * 3
-few = settings(max_examples=12)
+few = settings(max_examples=12, phases=[Phase.generate])  # to shrink is dear
 
 
 def before(P, w, ids, rows="train"):
@@ -274,6 +274,7 @@ def passes(x, t, W, theta, trigger):
     return due and np.mean(x[t - W : t - h]) - np.mean(x[t - h : t]) < theta
 
 
+@settings(few, max_examples=40)
 @given(
     st.lists(st.floats(0, 1), min_size=12, max_size=12),
     st.integers(2, 6),
