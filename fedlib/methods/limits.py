@@ -1,6 +1,6 @@
 """What the code of a method does not say by itself: whom it favours, in a phrase, and
 the settings at which it is another method. The book's map of methods prints both, and
-tests/repro/test_methods_map.py computes every limit.
+tests/oracles/test_limits.py computes every limit.
 
 A method that is not named here, such as one of another package, has neither.
 """

@@ -2,7 +2,7 @@
 problem.py -> fluke.npz, fluke.json.
 
     python -m venv env && env/bin/pip install fluke-fl && env/bin/python \\
-        tests/fedlib/methods/goldens/make_fluke.py
+        goldens/make_fluke.py
 
 fluke's own server, clients and channel do the work. Its random choice of clients is
 replaced by full participation, or by the cohorts named in the arguments; the test sets

@@ -1,10 +1,10 @@
-"""Some rounds of PFLlib's FedAS, FedPAC, FedProto, SCAFFOLD, FedDyn, MOON, APFL and FedBN
-on the federation of problem.py -> pfllib.npz, pfllib.json.
+"""Some rounds of PFLlib's FedAS, FedPAC, FedProto, SCAFFOLD, FedDyn, MOON, APFL and
+FedBN on the federation of problem.py -> pfllib.npz, pfllib.json.
 
     git clone https://github.com/TsingZ0/PFLlib
-    python -m venv env && env/bin/pip install cvxpy h5py matplotlib scikit-learn torch \\
-        torchvision
-    PFLLIB=PFLlib env/bin/python tests/fedlib/methods/goldens/make_pfllib.py
+    python -m venv env && env/bin/pip install cvxpy h5py matplotlib scikit-learn \\
+        torch torchvision
+    PFLLIB=PFLlib env/bin/python goldens/make_pfllib.py
 
 PFLlib's own servers and clients do the work. Replaced are: the files that it reads rows
 from, its shuffling, its random choices of clients and of their order, and the precision
@@ -229,7 +229,7 @@ WHAT = {
     "models": "parameters of the averaged base after each round [R, P']",
     "own": "each client's personal model after each round [R, C, P]",
     "alphas": "each client's share of its own model after each round [R, C]",
-    "statistics": "each client's running mean and variance after each round [R, C, 2 D]",
+    "statistics": "each client's running mean and variance after each round [R, C, 2D]",
     "traces": "every client's latest Fisher trace after each round [R, C]",
     "prototypes": "the server's prototypes after each round [R, K, D], NaN: none",
     "heads": "the heads that clients hold after each round, mixed [R, C, P'']",

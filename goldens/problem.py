@@ -109,7 +109,7 @@ class Answers:
         about = {
             "package": self.package,
             "versions": self.versions | {"python": platform.python_version()},
-            "made_by": f"tests/fedlib/methods/goldens/make_{self.package}.py",
+            "made_by": f"goldens/make_{self.package}.py",
             "date": date.today().isoformat(),
             "goldens": self.goldens,
         }

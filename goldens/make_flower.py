@@ -2,7 +2,7 @@
 purpose -> flower.npz, flower.json.
 
     python -m venv env && env/bin/pip install flwr torch && env/bin/python \\
-        tests/fedlib/methods/goldens/make_flower.py
+        goldens/make_flower.py
 
 Flower has no clients of its own: its strategies aggregate what clients reply. Four
 replies (model, number of rows, loss) are handed to the strategies of both of its

@@ -2,7 +2,7 @@
 flgo.json.
 
     python -m venv env && env/bin/pip install flgo cvxopt && env/bin/python \\
-        tests/fedlib/methods/goldens/make_flgo.py
+        goldens/make_flgo.py
 
 FLGo's own server and client objects train and aggregate. Two things of its machinery
 are replaced: the simulated network (here the server calls its clients in turn), and the

@@ -2,7 +2,7 @@
 fedlab.json.
 
     python -m venv env && env/bin/pip install torchvision fedlab && env/bin/python \\
-        tests/fedlib/methods/goldens/make_fedlab.py
+        goldens/make_fedlab.py
 
 FedLab's own trainers and server handlers do the work; what they upload is handed over
 in place of its network. Two trainers do not run as they are and are given what they
