@@ -18,7 +18,7 @@ from toys_replay import averaged, f64, flat, near, run, served, slope_of
 
 from fedlib.core.batches import Batch
 from fedlib.core.local import SAM, Private
-from fedlib.core.tree import pick, stack, subset, without
+from fedlib.core.tree import pick, stack, subset
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.domains.faa import FAA, FAALagged
 from fedlib.methods.domains.fedclip import FedCLIP, paired
@@ -55,7 +55,7 @@ def costs(task, ws, metric, split="val"):
 
 
 # ---------------------------------------------------------------- gaps, and GA
-def replay(method, R, step):
+def replay(method, R, step, local=trained):
     """(model, weights [R, C], gaps) of R rounds; a = step(t, w, ws, a, G), where the
     gap G is that of the model as sent against those uploaded the round before.
     """
@@ -63,7 +63,7 @@ def replay(method, R, step):
     w, a, before, log, gaps = task.init(SEED), f64([1 / task.C] * task.C), None, [], []
     for t in range(R):
         G = None if before is None else costs(task, w, method.metric) - before
-        ws = trained(method, w, t, R)
+        ws = local(method, w, t, R)
         a = step(t, w, ws, a, G)
         before, w = costs(task, ws, method.metric), averaged(ws, a)
         log.append(a)
@@ -171,34 +171,46 @@ def test_faa_in_numbers():
         assert gap([FAA(TOY, form=form).moved(a, f64([0, 1e-7, 0]), 0.5)], [a]) == 0
 
 
+def late(form, eta, beta, R):
+    """FAA's step from smoothed gaps that are a round late."""
+    smooth = []
+
+    def step(t, w, ws, a, G):
+        if t == 0:
+            return a
+        smooth.append(G if t == 1 else beta * smooth[-1] + (1 - beta) * G)
+        return f64(by_hand(form, a, smooth[-1], eta * (1 - t / R)))
+
+    return step
+
+
+def probe(task, form, eta):
+    """FAA's choice of four trial averages of this round."""
+
+    def step(t, w, ws, a, G):
+        own, tried, a = costs(task, ws, "loss"), [], f64([1 / task.C] * task.C)
+        for q in range(4):
+            G = costs(task, averaged(ws, a), "loss") - own
+            tried.append((float(G.var(unbiased=False)), q, a))
+            a = f64(by_hand(form, a, G, eta * 0.7**q))
+        return min(tried)[2]
+
+    return step
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_faa_is_its_replay(form):
     """eq:faa-step at both times: smoothed gaps a round late, or four trials at once."""
-    R, smooth, best = 4, [], []
-
-    def late(t, w, ws, a, G):
-        if t == 0:
-            return a
-        smooth.append(G if t == 1 else 0.7 * smooth[-1] + 0.3 * G)
-        return f64(by_hand(form, a, smooth[-1], 0.8 * (1 - t / R)))
-
-    def probe(t, w, ws, a, G):
-        own, tried, a = costs(TOY, ws, "loss"), [], f64([1 / TOY.C] * TOY.C)
-        for q in range(4):
-            G = costs(TOY, averaged(ws, a), "loss") - own
-            tried.append((float(G.var(unbiased=False)), q, a))
-            a = f64(by_hand(form, a, G, 0.5 * 0.7**q))
-        best.append(min(tried)[1])
-        return min(tried)[2]
-
-    lagged = FAALagged(TOY, lr=0.5, form=form, eta=0.8, beta=0.7)
-    for method, step in ((lagged, late), (FAA(TOY, lr=0.5, form=form), probe)):
+    R, lagged = 4, FAALagged(TOY, lr=0.5, form=form, eta=0.8, beta=0.7)
+    for method, step in (
+        (lagged, late(form, 0.8, 0.7, R)),
+        (FAA(TOY, lr=0.5, form=form), probe(TOY, form, 0.5)),
+    ):
         rec, (w, log, _) = run(method, R), replay(method, R, step)
         assert gap(tensors(rec), w) < 1e-6 and gap([rec.logs["weight"]], [log]) < 1e-6
-        assert np.ptp(log.numpy(), 0).max() > 0.01
+        assert (log - log.mean()).abs().max() > 0.01  # they are not uniform
         asked = rec.meta["bytes"].get("answer", {})
         assert ("report.gap" in asked) == (method is not lagged)
-    assert max(best) > 0  # uniform weights did not win every round
 
 
 @given(
@@ -252,7 +264,7 @@ def explicit(method, w, start, x, y):
     return g2 if method.meta == "grace" else {k: g1[k] + g2[k] for k in p}
 
 
-METAS = [("none", False), ("joint", False), *((m, s) for m in ("mldg", "grace") for s in (False, True))]  # fmt: skip
+METAS = [(m, s) for m in ("none", "joint", "mldg", "grace") for s in (False, True)]
 
 
 def batch_of(task, n=8, m=None):
@@ -282,9 +294,10 @@ def test_the_aligned_step_is_the_formula(meta, second):
 def test_fftgp_is_its_replay():
     """eq:fftgp: eq:meta-step with momentum and decay, features of this round's
     download, weights by eq:faa-step from the gaps at once, or a round late (eq:gap)."""
-    task, R, kw = toy(sizes=(8, 12, 4)), 3, {"lr": 0.3, "momentum": 0.6, "decay": 0.02}
+    task, R = toy(sizes=(8, 12, 4)), 3
+    kw = {"lr": 0.3, "momentum": 0.6, "decay": 0.02, "lam": 0.9, "eta": 1.0}
 
-    def local(method, w, t):
+    def local(method, w, t, R):
         ws = []
         for shard in task.shards(SEED, t, R, torch.arange(3), method.plans()):
             v, speed = w, {k: 0 for k in w}
@@ -295,26 +308,17 @@ def test_fftgp_is_its_replay():
             ws.append(v)
         return ws
 
-    for method in (FFTGP(task, lam=0.9, eta=1.0, **kw), FFTGPLagged(task, lam=0.9, eta=1.0, **kw)):  # fmt: skip
-        w, a, before, smooth = task.init(SEED), f64([1 / 3] * 3), None, None
-        for t in range(R):
-            G = None if before is None else costs(task, w, "loss") - before
-            ws = local(method, w, t)
-            before = costs(task, ws, "loss")
-            if method.timing == "probe":
-                tried, a = [], f64([1 / 3] * 3)
-                for q in range(4):
-                    G = costs(task, averaged(ws, a), "loss") - before
-                    tried.append((float(G.var(unbiased=False)), q, a))
-                    a = f64(by_hand("mirror", a, G, 0.7**q))
-                a = min(tried)[2]
-            elif t:
-                smooth = G if t == 1 else 0.6 * smooth + 0.4 * G
-                a = f64(by_hand("mirror", a, smooth, 1 - t / R))
-            w = averaged(ws, a)
-        rec = run(method, R)
-        assert gap(tensors(rec), w) < 1e-6 and np.allclose(rec.logs["weight"][-1], a)
-        assert float((a - 1 / 3).abs().max()) > 1e-3
+    steps = {
+        FFTGP: probe(task, "mirror", 1.0),
+        FFTGPLagged: late("mirror", 1.0, 0.6, R),
+    }
+    for cls, step in steps.items():
+        rec, (w, log, _) = (
+            run(cls(task, **kw), R),
+            replay(cls(task, **kw), R, step, local),
+        )
+        assert gap(tensors(rec), w) < 1e-6 and np.allclose(rec.logs["weight"], log)
+        assert (log - 1 / 3).abs().max() > 1e-3
     with pytest.raises(ValueError, match="step"):
         FFTGP(task, step=SAM())
     assert FFTGP(task, step=SAM(), meta="none").lam == 0.1
@@ -543,6 +547,4 @@ def test_promptfl_is_torchs_sgd_with_a_falling_step():
             w = averaged(ws, [1.0] * task.C)
         assert gap(served(method, 3)["w"], w) < 1e-6, schedule
     up = run(PromptFL(task), 1).meta["bytes"]["up"]
-    assert {k for k in up if k.startswith("w")} == {"w"}
     assert up["w"]["values"] == 2 * task.network.towers.width
-    assert list(without(w, ("ctx",))) == []

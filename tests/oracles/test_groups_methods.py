@@ -592,6 +592,9 @@ def test_the_rows_are_those_of_condense():
             S = S | {"q": answers(w, S["x"])}
             g = slope_of(lambda v, S=S: eo_by_hand(task, S, v), w)
             assert gap(after, less(new, g, LR * 0.5)) < NEAR
+    # another trail from the same start: nothing of an earlier run is kept
+    rates = [at(equfl(labels="balanced", lr=lr), R)["S"] for lr in (LR, 2 * LR)]
+    assert gap(*rates) > 0 == gap(rates[0], at(equfl(labels="balanced"), R)["S"])
 
 
 def test_real_rows_are_training_rows_of_those_who_were_asked():

@@ -82,7 +82,7 @@ def test_steps_on_the_simplex(C, seed, eta):
     """Mirror maximises eta <z, b> - KL(b | a), by its first-order conditions; all stay
     inside; the clipped ones by hand."""
     g = np.random.default_rng(seed)
-    a, z = g.uniform(0.01, 1, C), g.uniform(-1, 1, C)
+    a, z = g.uniform(0.1, 1, C) ** 3, g.uniform(-1, 1, C)
     a, t = a / a.sum(), f64
     b = simplex.mirror(t(a), t(z), eta).numpy()
     rule = eta * z - np.log(b / a)
