@@ -443,28 +443,23 @@ def test_noise_has_its_distribution_and_is_new_in_every_round():
     """eq:calibrated with g_s that is only noise."""
     from scipy import stats
 
-    n = 60_001
-    like = {
-        "a": torch.zeros(n // 3, 2).double(),
-        "b": torch.zeros(n - n // 3 * 2).double(),
-    }
-    drawn = lambda m, t: flat(m.update({}, like, None, Round(t, 9, key(t), None, None))[1]).numpy()  # fmt: skip
-    task = task_of()
+    n, task = 60_000, task_of()
+    like = {"a": torch.zeros(n // 3, 2).double(), "b": torch.zeros(n // 3).double()}
+    of = lambda m, w, t: m.update({}, w, None, Round(t, R, key(t), None, None))[1]
     for m, law in (
         (GaussianUpdate(task, std=0.5), stats.norm(0, 0.5)),
         (GaussianUpdate(task), stats.norm(0, 2)),
         (UniformUpdate(task), stats.uniform(-1, 2)),
         (UniformUpdate(task, bound=3.0), stats.uniform(-3, 6)),
     ):
-        g, other = drawn(m, 0), drawn(m, 1)
+        g, other = (flat(of(m, like, t)).numpy() for t in (0, 1))
         assert len(g) == n and stats.kstest(g, law.cdf).pvalue > 1e-3
         assert abs(np.corrcoef(g, other)[0, 1]) < 0.02
         assert abs(np.corrcoef(g[1:], g[:-1])[0, 1]) < 0.02
     for name in ("Gaussian-update", "Uniform-update"):
         m = make(name, task, lr=LR, lam=0.3)
         w, new, got, _ = first_step(m)
-        g = m.update({}, w, new, Round(T0, R, key(T0), None, None))[1]
-        assert gap(got, less(new, g, LR * 0.3)) < NEAR
+        assert gap(got, less(new, of(m, w, T0), LR * 0.3)) < NEAR
 
 
 def test_no_whole_model_no_calibration():

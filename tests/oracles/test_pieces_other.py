@@ -589,33 +589,35 @@ def test_one_upload_or_share_tells_nothing():
     """Bytes of an upload are uniform; fewer shares than the threshold fit no secret."""
     from scipy.stats import chisquare
 
-    def upload(value, n, seed):
-        code = Fixed(32, HIGH, 3)
+    def upload(value, n, seed, bits=32):
+        code = Fixed(bits, HIGH, 3)
         x = [code.encode({"x": torch.full((n,), v)}) for v in (value, 1.0, 2.0)]
-        x = dict(enumerate(x))
-        return play(x, 2, seed=seed)[1][0], x[0]
+        return play(dict(enumerate(x)), 2, bits=bits, seed=seed)[1][0], x[0]
 
-    (y, bare), n = upload(HIGH, 2**14, 5), 2**14
-    for k in range(4):
-        byte = lambda v, k=k: (v.astype("<u4") >> (8 * k)) & 255
-        count = lambda v, byte=byte: np.bincount(byte(v), minlength=256)
-        assert chisquare(count(y)).pvalue > 0.01 > chisquare(count(bare)).pvalue
+    n = 2**14
+    for bits, seed in ((32, 5), (40, 6)):
+        y, bare = upload(HIGH, n, seed, bits)
+        for k in range(bits // 8):
+            count = lambda v, k=k: np.bincount(
+                (v >> (8 * k)).astype("u1"), minlength=256
+            )
+            assert chisquare(count(y)).pvalue > 0.01 > chisquare(count(bare)).pvalue, k
     assert (upload(0.5, 999, 8)[0] != upload(0.5, 999, 9)[0]).mean() > 0.99
     # equal secrets: any number fits
     (a, x), (b, z) = (upload(v, n, 3) for v in (1.0, 2.0))
     assert ((b - a) & secure.ones(32) == (z - x) & secure.ones(32)).all()
-    key = bytes(range(32))
-    shares = secure.split(key, 3, 5)
-    assert all(secure.join(s) == key for s in combinations(shares, 3))
-    assert all(secure.join(s) != key for s in combinations(shares, 2))
-    # neither mask alone hides it: with one of the two taken off it is uniform still
-    ps = {i: Party(i, 2, random=random.Random(i).randbytes) for i in range(3)}
+    ps = {i: Party(i, 3, random=random.Random(i).randbytes) for i in range(4)}
     known = {i: p.keys() for i, p in ps.items()}
     dealt = {i: p.share(known) for i, p in ps.items()}
-    y = ps[1].mask(0 * bare, {j: dealt[j][1] for j in ps})
-    own = secure.stream(ps[1].seed, n, 32)
-    rest = (y - own) & secure.ones(32)
-    assert rest.any() and len(np.unique(rest)) > 0.99 * n and (rest != y).mean() > 0.99
+    ys = [ps[i].mask(0 * x, {j: dealt[j][i] for j in ps}) for i in ps]
+    held = [p.unmask(ps)[1] for p in ps.values()]  # of client 1's seed
+    assert all(secure.join(s) == ps[1].seed for s in combinations(held, 3))
+    assert all(secure.join(s) != ps[1].seed for s in combinations(held, 2))
+    # neither mask alone hides it: with the own one taken off it is uniform still
+    rest = (ys[1] - secure.stream(ps[1].seed, n, 32)) & secure.ones(32)
+    assert len(np.unique(rest)) > 0.99 * n and (rest != ys[1]).mean() > 0.99
+    two = [secure.pair(1, ps[1].secret, 0, known[0], n, 32, s) for s in (b"a", b"b")]
+    assert (two[0] != two[1]).mean() > 0.99  # another sum, other masks
 
 
 def test_who_does_not_play_fair_is_found_out():
@@ -623,6 +625,11 @@ def test_who_does_not_play_fair_is_found_out():
     flip = lambda s: s[:-1] + bytes([s[-1] ^ 1])
     with pytest.raises(ValueError, match="client 0 for client 2"):
         play(xs, 2, spoil=lambda i, j, s: flip(s) if (i, j) == (0, 2) else s)
+    ps = {i: Party(i, 2) for i in xs}
+    known = {i: p.keys() for i, p in ps.items()}
+    dealt = {i: p.share(known) for i, p in ps.items()}
+    with pytest.raises(ValueError, match="client 1 for client 0"):  # sent back to it
+        ps[0].mask(xs[0], {0: dealt[0][0], 1: dealt[0][1], 2: dealt[2][0]})
     for gone in (None, 2):
         ps = {i: Party(i, 2) for i in xs}
         known = {i: p.keys() for i, p in ps.items()}
