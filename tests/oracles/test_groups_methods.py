@@ -472,7 +472,9 @@ def test_no_whole_model_no_calibration():
 
 # ---------------------------------------------------------------- the trail
 def test_which_rounds_are_collected():
-    window = lambda m, n=100, s=1: m.window(Round(-1, n, fold(torch.tensor(s), -1), None, None)).tolist()  # fmt: skip
+    def window(m, n=100, seed=1):
+        return m.window(Round(-1, n, torch.tensor(seed), None, None)).tolist()
+
     assert window(EquFL()) == window(EquFL(count=90)) == [*range(50)]
     assert window(EquFL(count=30)) == [*range(30)]
     assert window(EquFL(rho=0.2), 10) == [*range(8)]

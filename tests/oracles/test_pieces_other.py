@@ -96,7 +96,8 @@ def test_steps_on_the_simplex_at_their_ends():
 
 
 # ---------------------------------------------------------------- surrogates
-SEX = Groups("sex", ("f", "m"), (1, 2), 0, (), (Block("sex", "flag", 0, 1), Block("age", "number", 1, 5)))  # fmt: skip
+COLUMNS = Block("sex", "flag", 0, 1), Block("age", "number", 1, 5)
+SEX = Groups("sex", ("f", "m"), (1, 2), 0, (), COLUMNS)
 PEOPLE = toy(groups=SEX)
 
 
@@ -487,7 +488,13 @@ def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
     assert epsilon(0, 64, 450, 1) == math.inf
     assert epsilon(0, 64, 450, 0) == epsilon(1, 64, 450, 0) == 0
     good = {"sigma": 1, "batch": 64, "n": 450, "steps": 100}
-    for k, v in (("sigma", -1), ("sigma", math.nan), ("batch", 451), ("batch", 0), ("steps", -1), ("steps", 1.5), ("delta", 0), ("delta", 1)):  # fmt: skip
+    bad = {
+        "sigma": (-1, math.nan),
+        "batch": (451, 0),
+        "steps": (-1, 1.5),
+        "delta": (0, 1),
+    }
+    for k, v in ((k, v) for k, vs in bad.items() for v in vs):
         with pytest.raises(ValueError, match=k):
             epsilon(**good | {k: v})
 
@@ -553,9 +560,10 @@ def play(xs, threshold, away=(), bits=32, seed=None, spoil=lambda i, j, s: s):
 def test_the_sum_is_that_of_those_who_uploaded(M, bits, data):
     """Whoever goes, in any phase; who goes after its upload is in the sum."""
     threshold, code = M // 2 + 1, Fixed(bits, HIGH, M)
-    trees = [{"w": {"a": HIGH * noise(2, 2, seed=i).tanh()}, "b": f64([HIGH, -HIGH, 0])} for i in range(M)]  # fmt: skip
-    gone = st.dictionaries(st.integers(0, M - 1), st.sampled_from(PHASES), max_size=M - threshold)  # fmt: skip
-    away = data.draw(gone)
+    end, draw = f64([HIGH, -HIGH, 0]), lambda i: HIGH * noise(2, 2, seed=i).tanh()
+    trees = [{"w": {"a": draw(i)}, "b": end} for i in range(M)]
+    who, when = st.integers(0, M - 1), st.sampled_from(PHASES)
+    away = data.draw(st.dictionaries(who, when, max_size=M - threshold))
     got, _ = play(dict(enumerate(map(code.encode, trees))), threshold, away, bits)
     stay = [t for i, t in enumerate(trees) if away.get(i, "unmask") == "unmask"]
     want = [sum(x) for x in zip(*map(leaves, stay))]

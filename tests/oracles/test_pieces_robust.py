@@ -29,7 +29,7 @@ def updates(M, seed=0, spread=0.3):
     return 0.1 * (noise(P, seed=100) + spread * noise(M, P, seed=seed))
 
 
-# ---------------------------------------------------------------- coordinate by coordinate
+# ---------------------------------------------------------------- by coordinate
 @given(
     st.integers(1, 30), st.integers(0, 99), st.sampled_from([0, 0.1, 0.25, 0.3, 0.45])
 )
@@ -91,7 +91,7 @@ def test_what_must_not_matter(rule):
         assert apart > 5 if rule == Mean() else apart < 0.5, float(apart)
 
 
-# ---------------------------------------------------------------- DeepSight, part by part
+# ---------------------------------------------------------------- DeepSight by parts
 def test_energies_and_suspicion_by_hand():
     dW = f64([[[1, -1], [0, 0], [2, 1]], [[0, 0]] * 3, [[0, 0], [0, 3], [0, 0]]])
     N = robust.neups(dW, f64([[1, -1, 0], [0, 0, 0], [0, 1, 0]]))  # E = 3 1 3; 0; 0 4 0
@@ -105,7 +105,8 @@ def test_energies_and_suspicion_by_hand():
 
 
 def test_votes_and_verdicts_by_hand():
-    labels, bad = np.array([0, 0, 0, 1, 1, 1, 1, -1, -1]), np.array([0, 1, 0, 1, 0, 0, 0, 1, 0], bool)  # fmt: skip
+    labels = np.array([0, 0, 0, 1, 1, 1, 1, -1, -1])
+    bad = np.array([0, 1, 0, 1, 0, 0, 0, 1, 0], bool)
     want = [False] * 3 + [True] * 4 + [False, True]  # a third of bad ones is too many
     assert robust.accepted(labels, bad).tolist() == want
     got = robust.parted(np.array([0, 0, 1, -1, -1])).tolist()
