@@ -1,0 +1,499 @@
+"""GA, FAA, FFT-GP, GRACE, FedCLIP and PromptFL: replays by hand, explicit autograd,
+torch's own optimisers.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from toys_clip import NAMES, toy_towers
+from toys_core import Normed, gap, same, toy
+from toys_replay import averaged, f64, flat, near, run, served, slope_of
+
+from fedlib.core.batches import Batch
+from fedlib.core.local import SAM, Private
+from fedlib.core.tree import pick, stack, subset
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.domains.faa import FAA, FAALagged
+from fedlib.methods.domains.fedclip import FedCLIP, paired
+from fedlib.methods.domains.fftgp import FFTGP, FFTGPBeside, FFTGPLagged
+from fedlib.methods.domains.ga import GA
+from fedlib.methods.domains.grace import GRACE
+from fedlib.methods.domains.promptfl import PromptFL
+from fedlib.nets.clip import Prompts
+from fedlib.pieces import align
+
+FORMS = ["mirror", "mirror_std", "additive", "closed"]
+NEAR, SEED = 1e-10, 1
+TOY = toy()
+
+
+def tensors(rec):
+    return rec.state["server"]["w"]
+
+
+def trained(method, w, t, R):
+    """Every client's model after its local training from w, without the engine."""
+    ids = torch.arange(method.task.C)
+    shards = method.task.shards(SEED, t, R, ids, method.plans())
+    return [method.fit(method.loss, w, s) for s in shards]
+
+
+def costs(task, ws, metric, split="val"):
+    """Loss or error on each client's rows [C]; one model for all, or one each."""
+    out = []
+    for c, r in enumerate(getattr(task, split)):
+        z = task.logits(ws[c] if isinstance(ws, list) else ws, task.x[r])
+        wrong = (z.argmax(1) != task.y[r]).double().mean()
+        out.append(F.cross_entropy(z, task.y[r]) if metric == "loss" else wrong)
+    return torch.stack(out)
+
+
+# ---------------------------------------------------------------- gaps, and GA
+def replay(method, R, step, local=trained):
+    """(model, weights [R, C], gaps) of R rounds; a = step(t, w, ws, a, G), where the
+    gap G is that of the model as sent against those uploaded the round before.
+    """
+    task = method.task
+    w, a, before, log, gaps = task.init(SEED), f64([1 / task.C] * task.C), None, [], []
+    for t in range(R):
+        G = None if before is None else costs(task, w, method.metric) - before
+        ws = local(method, w, t, R)
+        a = step(t, w, ws, a, G)
+        before, w = costs(task, ws, method.metric), averaged(ws, a)
+        log.append(a)
+        gaps.append(0 * a if G is None else G)
+    return w, torch.stack(log), torch.stack(gaps)
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("falling", ["released", "to zero"])
+def test_ga_is_its_replay(metric, centre, falling):
+    """eq:gap, eq:ga. Released: after round t - 1, by step - (t - 2) step / R."""
+    R = 5
+    more = {"metric": metric, "centre": centre, "falling": falling}
+    method = GA(TOY, lr=0.5, step_size=0.9, **more)
+
+    def step(t, w, ws, a, G):
+        if t == 0:
+            return a
+        G = G - G.mean() if centre else G
+        eta = 0.9 - (t - 2 if falling == "released" else t) * 0.9 / R
+        a = (a + eta / len(a) * G / G.abs().max().clamp(min=1e-6)).clamp(0, 1)
+        return a / a.sum()
+
+    rec, (w, log, gaps) = run(method, R), replay(method, R, step)
+    assert gap(tensors(rec), w) < NEAR
+    assert gap([rec.logs["weight"], rec.logs["gap"]], [log, gaps]) < NEAR
+    assert np.ptp(log.numpy(), 0).max() > 0.01  # they moved
+    assert method.who == "all" and method.needs_val
+    for cls, bad in ((GA, {"step_size": 1.5}), (FAA, {"eta": 1.5, "form": "closed"})):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            cls(TOY, **bad)
+
+
+# ---------------------------------------------------------------- FAA
+def by_hand(form, a, G, eta, low=0.25, high=2.0):
+    """The four forms in plain numpy (eq:faa-z, eq:faa-step)."""
+    a, G, C = np.asarray(a, float), np.asarray(G, float), len(a)
+    if np.abs(G).mean() < 1e-6:
+        return a
+    c = G - G.mean()
+    if form == "mirror":
+        b = a * np.exp(eta * np.clip(c / np.abs(G).mean(), -1, 1))
+    elif form == "mirror_std":
+        b = a * np.exp(eta * np.clip(c / G.std(), -1, 1))
+    elif form == "additive":
+        b = np.clip(a + eta / C * c / np.abs(c).max(), 0, 1)
+    else:
+        target = np.maximum(a * G, 1e-8)
+        b = (1 - eta) * a + eta * target / target.sum()
+    b = np.clip(b / b.sum(), low / C, high / C)
+    return b / b.sum()
+
+
+gaps_ = st.integers(2, 7).flatmap(
+    lambda C: arrays(np.float64, C, elements=st.floats(-4, 4, width=32))
+)
+
+
+@settings(max_examples=80)
+@given(gaps_, st.sampled_from(FORMS), st.floats(0, 1), st.integers(0, 9))
+def test_forms_of_faa(G, form, eta, seed):
+    """eq:faa-z, eq:faa-step, the bounds; from equal weights the largest gap gains."""
+    C, faa = len(G), FAA(TOY, form=form)
+    a = np.random.default_rng(seed).uniform(0.2, 1.2, C)
+    a = a / a.sum()
+    b = faa.moved(f64(a), f64(G), eta)
+    assert abs(float(b.sum()) - 1) < 1e-12
+    if np.abs(G).mean() < 2e-6 or np.ptp(G) < 1e-4:
+        return  # 1e-6 and 1e-8 in denominators are about as large
+    assert np.allclose(b, by_hand(form, a, G, eta), atol=1e-6)
+    b = faa.moved(f64([1 / C] * C), f64(G), eta).numpy()
+    if form != "closed":
+        assert b[np.argmax(G)] >= 1 / C - 1e-12 and b[np.argmin(G)] <= 1 / C + 1e-12
+    assert gap([faa.moved(f64(a), f64(G) * 1e-7, 0.5)], [f64(a)]) == 0
+
+
+def late(form, eta, beta, R):
+    """FAA's step from smoothed gaps that are a round late."""
+    smooth = []
+
+    def step(t, w, ws, a, G):
+        if t == 0:
+            return a
+        smooth.append(G if t == 1 else beta * smooth[-1] + (1 - beta) * G)
+        return f64(by_hand(form, a, smooth[-1], eta * (1 - t / R)))
+
+    return step
+
+
+def probe(task, form, eta):
+    """FAA's choice of four trial averages of this round."""
+
+    def step(t, w, ws, a, G):
+        own, tried, a = costs(task, ws, "loss"), [], f64([1 / task.C] * task.C)
+        for q in range(4):
+            G = costs(task, averaged(ws, a), "loss") - own
+            tried.append((float(G.var(unbiased=False)), q, a))
+            a = f64(by_hand(form, a, G, eta * 0.7**q))
+        return min(tried)[2]
+
+    return step
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_faa_is_its_replay(form):
+    """eq:faa-step at both times: smoothed gaps a round late, or four trials at once."""
+    R, lagged = 4, FAALagged(TOY, lr=0.5, form=form, eta=0.8, beta=0.7)
+    for method, step in (
+        (lagged, late(form, 0.8, 0.7, R)),
+        (FAA(TOY, lr=0.5, form=form), probe(TOY, form, 0.5)),
+    ):
+        rec, (w, log, _) = run(method, R), replay(method, R, step)
+        assert gap(tensors(rec), w) < 1e-6 and gap([rec.logs["weight"]], [log]) < 1e-6
+        assert (log - log.mean()).abs().max() > 0.01  # they are not uniform
+        asked = rec.meta["bytes"].get("answer", {})
+        assert ("report.gap" in asked) == (method is not lagged)
+
+
+# ---------------------------------------------------------------- the aligned step
+def explicit(method, w, start, x, y):
+    """The step by torch.autograd on the whole formula; rows 0, 2, .. and 1, 3, .. are
+    the halves.
+    """
+    task, second = method.task, method.second_order
+    p = {k: v.clone().requires_grad_() for k, v in w.items()}
+    loss = lambda v, r: F.cross_entropy(task.logits(v, x[r]), y[r])
+
+    def A(v, r):
+        with torch.no_grad():
+            frozen = task.feat(start, x[r])
+        return align.LOSSES[method.align](task.feat(v, x[r]), frozen)
+
+    def slope(out, at):
+        d = torch.autograd.grad(out, list(at.values()), create_graph=second)
+        return dict(zip(p, d))
+
+    all_, one, two = slice(None), slice(0, None, 2), slice(1, None, 2)
+    if method.meta in ("none", "joint"):
+        lam = method.lam if method.meta == "joint" else 0
+        return slope(loss(p, all_) + lam * A(p, all_), p)
+    g1 = slope(loss(p, one), p)
+    v = {k: p[k] - (method.ahead or method.lr) * g1[k] for k in p}
+    if not second:
+        v = {k: t.detach().requires_grad_() for k, t in v.items()}
+    g2 = slope(method.rho * loss(v, two) + method.lam * A(v, two), p if second else v)
+    return g2 if method.meta == "grace" else {k: g1[k] + g2[k] for k in p}
+
+
+METAS = [(m, s) for m in ("none", "joint", "mldg", "grace") for s in (False, True)]
+
+
+def batch_of(task, n=8, m=None):
+    r = task.train[3][:n]
+    return Batch(task.x[r], task.y[r], None, m, r, None, n)
+
+
+@pytest.mark.parametrize("meta, second", METAS)
+def test_the_aligned_step_is_the_formula(meta, second):
+    """eq:meta-train, eq:meta-test, eq:meta-step: every distance, alone and padded."""
+    w, start, b = TOY.init(0), near(TOY.init(0)), batch_of(TOY)
+    for distance, ahead in ((d, a) for d in align.LOSSES for a in (0.0, 0.4)):
+        more = {"align": distance, "lam": 0.7, "rho": 0.6, "lr": 0.3, "ahead": ahead}
+        method = FFTGP(TOY, meta=meta, second_order=second, **more)
+        step = method.direction(TOY.loss, start)
+        want = explicit(method, w, start, b.x, b.y)
+        assert gap(step(w, b), want) < NEAR, (distance, ahead)
+    m = torch.ones(3, 8, dtype=torch.float64)
+    m[1, 5:], m[2, 1:] = 0, 0  # 8 rows, 5 rows, and a row alone
+    got = torch.func.vmap(lambda m: step(w, b._replace(m=m)))(m)
+    assert gap(pick(got, 1), explicit(method, w, start, b.x[:5], b.y[:5])) < NEAR
+    alone = step(w, batch_of(TOY, 1))
+    assert gap(pick(got, 2), alone) < NEAR
+    assert (flat(alone) == 0).all() == (meta in ("mldg", "grace"))
+
+
+def test_fftgp_is_its_replay():
+    """eq:fftgp: eq:meta-step with momentum and decay, features of this round's
+    download, weights by eq:faa-step from the gaps at once, or a round late (eq:gap)."""
+    task, R = toy(sizes=(8, 12, 4)), 3
+    kw = {"lr": 0.3, "momentum": 0.6, "decay": 0.02, "lam": 0.9, "eta": 1.0}
+
+    def local(method, w, t, R):
+        ws = []
+        for shard in task.shards(SEED, t, R, torch.arange(3), method.plans()):
+            v, speed = w, {k: 0 for k in w}
+            for b in shard:
+                g = explicit(method, v, w, b.x, b.y)
+                speed = {k: 0.6 * speed[k] + g[k] + 0.02 * v[k] for k in v}
+                v = {k: v[k] - 0.3 * speed[k] for k in v}
+            ws.append(v)
+        return ws
+
+    steps = {
+        FFTGP: probe(task, "mirror", 1.0),
+        FFTGPLagged: late("mirror", 1.0, 0.6, R),
+    }
+    for cls, step in steps.items():
+        rec, (w, log, _) = (
+            run(cls(task, **kw), R),
+            replay(cls(task, **kw), R, step, local),
+        )
+        assert gap(tensors(rec), w) < 1e-6 and np.allclose(rec.logs["weight"], log)
+        assert (log - 1 / 3).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="step"):
+        FFTGP(task, step=SAM())
+    assert FFTGP(task, step=SAM(), meta="none").lam == 0.1
+
+
+def test_statistics_are_refreshed_once_at_the_real_weights():
+    task = toy(Normed(5, 6, 3), sizes=(4,))
+    (b,) = task.shards(SEED, 0, 1, torch.tensor([0]), FFTGP(task).plans())[0]
+    want = task.refresh(task.init(SEED), b)
+    for how in ("loop", "vmap"):
+        got = served(FFTGP(task, lr=0.5), how=how)["w"]
+        assert gap(subset(got, task.buffers), want) < NEAR
+
+
+# ---------------------------------------------------------------- FFT-GP-beside
+def test_every_rule_beside_follows_the_gaps_of_its_own_candidate():
+    """eq:ga and eq:faa-step on the same local models: weights, gaps, all replayed; the
+    training is FFT-GP's to the bit."""
+    task, R = toy(sizes=(8, 8, 8)), 4
+    method = FFTGPBeside(task, lr=0.5)
+    rec, plain = run(method, R), run(FFTGP(task, lr=0.5), R)
+    assert same(tensors(rec), tensors(plain))
+    assert all(np.array_equal(rec.logs[k], plain.logs[k]) for k in plain.logs)
+    w, a, b, log, smooth = task.init(SEED), *[np.full(3, 1 / 3)] * 2, rec.logs, 0
+    for t in range(R):
+        ws = trained(method, w, t, R)
+        if t:
+            G = log["GA val accuracy"][t - 1]
+            eta = 0.2 - (t - 2) * 0.2 / R
+            a = np.clip(a + eta / 3 * G / max(np.abs(G).max(), 1e-6), 0, 1)
+            late = log["FAA-lagged val loss"][t - 1]
+            smooth = late if t == 1 else 0.6 * smooth + 0.4 * late
+            b = by_hand("mirror", b, smooth, 0.2 * (1 - t / R))
+        a = a / a.sum()
+        chosen = {"FedAvg": [1 / 3] * 3, "GA": a, "FAA-lagged": b}
+        chosen["FAA"] = plain.logs["weight"][t]
+        for rule, p in chosen.items():
+            assert np.allclose(log[f"{rule} weight"][t], p, atol=1e-7), (rule, t)
+            model = averaged(ws, p)
+            for split in ("val", "test"):
+                for metric, name in (("loss", "loss"), ("error", "accuracy")):
+                    of = lambda v, m=metric, s=split: costs(task, v, m, s)
+                    told = log[f"{rule} {split} {name}"][t]
+                    assert np.allclose(told, of(model) - of(ws), atol=1e-7), (
+                        rule,
+                        name,
+                    )
+        w = averaged(ws, chosen["FAA"])
+    assert abs(a - 1 / 3).max() > 1e-3 < abs(b - 1 / 3).max()
+
+
+# ---------------------------------------------------------------- GRACE
+def brute(kind, D, sizes):
+    """Mean cosine to the others, pair by pair and tensor by tensor, then the shift."""
+    cut = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    parts = [(0, cut[-1])] if kind == "total" else list(zip(cut[:-1], cut[1:]))
+    q = np.linspace(1, 0, len(parts)) if kind == "reweight" else np.ones(len(parts))
+    q, M = q / q.sum(), len(D)
+    cos = lambda a, b: float(a @ b / (a.norm() * b.norm()))
+    pair = lambda i, j: sum(
+        qk * cos(D[i, a:b], D[j, a:b]) for qk, (a, b) in zip(q, parts)
+    )
+    s = [np.mean([pair(i, j) for j in range(M) if j != i]) for i in range(M)]
+    s = np.array(s) - min(s) + 1e-3 if min(s) < 0 else np.array(s)
+    return s / s.max() if s.max() > 1 else s
+
+
+@pytest.mark.parametrize("kind", ["total", "split", "reweight"])
+def test_a_round_of_grace_by_hand(kind):
+    """eq:grace-consistency, eq:grace-shift, eq:grace-step; buffers by the same p."""
+    task, n = toy(Normed(5, 6, 3)), f64([3.0, 5.0, 2.0, 4.0])
+    method, w = GRACE(task, server_lr=0.7, cosine=kind), task.init(0)
+    names = [k for k in w if k not in task.buffers]
+    step = {k: v - w[k] for k, v in near(w, 0.4).items()}
+    for apart in (False, True):
+        ends = []
+        for i in range(4):
+            sign = -1 if apart and i == 3 else 1
+            end = {k: w[k] + sign * step[k] for k in w}
+            ends.append(near(end, 0.15, seed=i + 5))
+        new = method.aggregate({"w": w}, {"w": stack(ends), "n": n}, None)
+        D = torch.stack([flat({k: w[k] - e[k] for k in names}) for e in ends])
+        s = brute(kind, D, [w[k].numel() for k in names])
+        assert bool(s.min() < 0.01) == apart and (s > 0).all()
+        p = n * f64(s) / (n @ f64(s))
+        assert gap(new["log"].values(), [p, f64(s)]) < NEAR
+        mean = averaged(ends, p)
+        want = {k: w[k] + 0.7 * (mean[k] - w[k]) for k in names}
+        assert gap(new["w"], {k: want.get(k, mean[k]) for k in w}) < NEAR
+
+
+def test_the_shift_in_numbers_and_grace_alone():
+    """eq:grace-shift: e1, e1, -e1 have s = (0, 0, -1); shifted, over 1.001. One client,
+    and updates that are equal, or all 0, are FedAvg's."""
+    got = GRACE(TOY).consistency(f64([[1.0, 0], [2, 0], [-3, 0]]), [2])
+    assert np.allclose(got, [1, 1, 0.001 / 1.001], atol=1e-12)
+    w, step = TOY.init(0), near(TOY.init(0))
+    for ends in ([step], [step] * 3, [w] * 3):
+        up = {"w": stack(ends), "n": f64([3.0, 5.0, 2.0][: len(ends)])}
+        a, b = (m.aggregate({"w": w}, up, None) for m in (GRACE(TOY), FedAvg(TOY)))
+        assert gap(a["w"], b["w"]) < NEAR
+        assert gap([a["log"]["weight"]], [b["log"]["weight"]]) < NEAR
+    assert GRACE(TOY).meta == "grace"
+
+
+# ---------------------------------------------------------------- FedCLIP
+def rows_of(task, r, m=None):
+    r = torch.tensor(r)
+    m = None if m is None else f64(m)
+    return Batch(task.x[r], task.y[r], None, m, r, None, len(r))
+
+
+def adapted(w, x):
+    """eq:fedclip-adapter: z * softmax(W2 tanh(W1 z + b1) + b2), normalised."""
+    gate = (x @ w["one.weight"].T + w["one.bias"]).tanh()
+    u = x * (gate @ w["two.weight"].T + w["two.bias"]).softmax(1)
+    return u / u.norm(dim=1, keepdim=True)
+
+
+def test_the_contrastive_loss_by_brute_force():
+    """eq:fedclip-adapter, eq:fedclip-loss: rows and columns of S, padding left out."""
+    _, task = toy_towers()
+    net, w, method = task.network, near(task.init(3)), FedCLIP(task)
+    b = rows_of(task, [0, 4, 9, 30, 31])
+    u, t = adapted(w, b.x), net.text.double()
+    S = (5.0 * u @ t[b.y].T).numpy()
+    lse = lambda v: math.log(sum(map(math.exp, v)))
+    want = sum(lse(S[i]) + lse(S[:, i]) - 2 * S[i, i] for i in range(5)) / 10
+    assert float(method.contrastive(w, b)) == pytest.approx(want, abs=1e-6)
+    assert gap([task.logits(w, b.x)], [5 * u @ t.T]) < 1e-6
+    padded = rows_of(task, [0, 4, 9, 30, 31, 0, 0], [1] * 5 + [0] * 2)
+    g = [slope_of(lambda v, b=b: method.contrastive(v, b), w) for b in (b, padded)]
+    assert gap(*g) < 1e-9 and float(flat(g[0]).abs().max()) > 1e-4
+    with pytest.raises(ValueError, match="Adapter"):
+        FedCLIP(TOY)
+    for bad in ({"momentum": 0.5}, {"beta1": 1}, {"beta2": 1.0}, {"step": Private()}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            FedCLIP(task, **bad)
+
+
+def test_batches_of_one_row_are_left_out():
+    """Five rows in batches of four: the fifth alone must not even decay the weights."""
+    _, task = toy_towers(sizes=(5, 9))
+    shard = task.shards(0, 0, 1, torch.tensor([0]), FedCLIP(task).plans())[0]
+    assert [len(b.y) for b in shard] == [4, 1] and len(list(paired(shard))) == 1
+    padded, of = task.stacked(0, 0, 1, torch.tensor([0, 1]), FedCLIP(task).plans())
+    assert [float(b.m.sum()) for b in paired(of(pick(padded, 0)))] == [4, 0, 0]
+    one = toy_towers(sizes=(1, 1))[1]
+    assert gap(served(FedCLIP(one))["w"], one.init(SEED)) == 0
+    assert gap(served(FedCLIP(one, fedclip_loss="class_ce"))["w"], one.init(SEED)) > 0
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "class_ce"])
+def test_fedclip_is_torchs_adam(loss):
+    """eq:fedclip-loss, eq:fedclip-average: Adam new in each round, the plain average."""
+    _, task = toy_towers()
+    method, w = FedCLIP(task, lr=0.01, fedclip_loss=loss), task.init(SEED)
+    t_ = task.network.text.double()
+    for t in range(2):
+        ws = []
+        for shard in task.shards(SEED, t, 2, torch.arange(task.C), method.plans()):
+            mine = {k: v.clone().requires_grad_() for k, v in w.items()}
+            adam = torch.optim.Adam(mine.values(), 0.01, (0.9, 0.98), 1e-6, 0.2)
+            for b in shard:
+                u = adapted(mine, b.x)
+                L = F.cross_entropy(5 * u @ t_.T, b.y)
+                if loss == "contrastive":
+                    S, i = 5 * u @ t_[b.y].T, torch.arange(len(b.y))
+                    L = (F.cross_entropy(S, i) + F.cross_entropy(S.T, i)) / 2
+                    if len(b.y) == 1:
+                        continue
+                adam.zero_grad()
+                L.backward()
+                adam.step()
+            ws.append({k: v.detach() for k, v in mine.items()})
+        w = averaged(ws, [1.0] * task.C)
+    assert gap(served(method, 2)["w"], w) < 1e-6
+
+
+# ---------------------------------------------------------------- PromptFL
+def test_a_prompt_of_words_is_the_sentence_of_these_words():
+    """eq:promptfl-prompt, eq:promptfl-loss: ctx = embedded words, before each class."""
+    towers, task = toy_towers(network="Prompts")
+    net = task.network
+    words = ["latin letter", "small small", "letter latin"]
+    embedded = lambda s: towers.token_embedding(towers.tokenize([s]))[0, 1:3].double()
+    said = lambda s: towers.encode_text(towers.tokenize([s]))[0].double()
+    x = task.x[:4]
+    z = x / x.norm(dim=1, keepdim=True)
+    for specific in (False, True):
+        net = Prompts(6, 3, NAMES[:3], towers, M=2, class_specific=specific)
+        mine = words if specific else words[:1] * 3
+        ctx = torch.stack([embedded(s) for s in mine])
+        w = {"ctx": ctx if specific else ctx[0]}
+        want = torch.stack([said(f"{s} {c}.") for s, c in zip(mine, NAMES)])
+        want = want / want.norm(dim=1, keepdim=True)
+        assert gap([net.texts(w)], [want]) < 1e-5
+        assert gap([net.out(w, net.feat(w, x))], [5 * z @ want.T]) < 1e-4
+        assert net.init(0)["ctx"].shape == w["ctx"].shape
+    first = Prompts(6, 3, NAMES[:3], towers, ctx_init="latin letter").init(0)
+    assert gap([first["ctx"]], [embedded(words[0])]) < 1e-6
+    with pytest.raises(ValueError, match="Prompts"):
+        PromptFL(TOY)
+
+
+def test_promptfl_is_torchs_sgd_with_a_falling_step():
+    """eq:promptfl-loss, eq:promptfl-step, eq:promptfl-average: three rounds."""
+    _, task = toy_towers(network="Prompts")
+    for schedule in ("cosine", "constant"):
+        method = PromptFL(task, lr=0.02, epochs=2, schedule=schedule)
+        w = task.init(SEED)
+        for t in range(3):
+            ws, lr = [], 0.02 * (1 + math.cos(math.pi * t / 3)) / 2
+            for shard in task.shards(SEED, t, 3, torch.arange(task.C), method.plans()):
+                ctx = w["ctx"].clone().requires_grad_()
+                how = {"momentum": 0.9, "weight_decay": 5e-4}
+                sgd = torch.optim.SGD(
+                    [ctx], lr if schedule == "cosine" else 0.02, **how
+                )
+                for b in shard:
+                    z = 5 * F.normalize(b.x, dim=1) @ task.network.texts({"ctx": ctx}).T
+                    sgd.zero_grad()
+                    F.cross_entropy(z, b.y).backward()
+                    sgd.step()
+                ws.append({"ctx": ctx.detach()})
+            w = averaged(ws, [1.0] * task.C)
+        assert gap(served(method, 3)["w"], w) < 1e-6, schedule
+    up = run(PromptFL(task), 1).meta["bytes"]["up"]
+    assert up["w"]["values"] == 2 * task.network.towers.width
