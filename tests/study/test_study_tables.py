@@ -216,7 +216,7 @@ def test_biases_by_hand(run, rule):
     for c, r in zip(run.cells, run.records):
         key = (*scored(c.method), "test")
         counts, alike = r.cells[key], r.consistency[key[:2]]
-        n, accuracy = np.array(r.meta["n"]["test"]), []
+        n = np.array(r.meta["n"]["test"])
         each = []
         for e in range(len(counts)):
             each.append(biases(counts[e].astype(float), alike[e].astype(float)))
