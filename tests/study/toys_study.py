@@ -10,41 +10,30 @@ from fedlib.core.record import Record
 from fedlib.study.results import Study
 from fedlib.study.studies import Cell
 
-TASK = {
-    "data": {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]},
-    "network": {"name": "Linear"},
-}
-PARAMS = {
-    "tier": "small",
-    "toy": {
-        "alpha": 3,
-        "tasks": {
-            "near": TASK
-            | {
-                "label": "three clients",
-                "train": {"lr": 0.05},
-                "run": {"rounds": 3, "cohort": 2},
-                "paper": {"run": {"rounds": 5, "cohort": 2}},
-            },
-            "far": {"like": "near", "label": "others", "data": {"alpha": 1}},
-        },
-        "studies": {
-            "book": {
-                "main": {
-                    "tasks": ["near"],
-                    "seeds": 2,
-                    "microscope": True,
-                    "methods": {"FedAvg": {}, "FedGA": {"alpha": "$alpha"}},
-                },
-                "more": {
-                    "tasks": ["near", "far"],
-                    "seeds": [0, 3],
-                    "methods": {"FedProx": {"mu": [0.1, 1.0]}},
-                },
-            }
-        },
-    },
-}
+DATA = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]}
+TASK = {"data": DATA, "network": {"name": "Linear"}}
+PARAMS = """
+tier: small
+toy:
+  alpha: 3
+  tasks:
+    near:
+      label: three clients
+      data: {name: synthetic, alpha: 0.5, beta: 0.5, sizes: [60, 80, 70]}
+      network: {name: Linear}
+      train: {lr: 0.05}
+      run: {rounds: 3, cohort: 2}
+      paper: {run: {rounds: 5, cohort: 2}}
+    far: {like: near, label: others, data: {alpha: 1}}
+  studies:
+    book:
+      main:
+        tasks: [near]
+        seeds: 2
+        microscope: true
+        methods: {FedAvg: {}, FedGA: {alpha: $alpha}}
+      more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
+"""
 PRE = [("pre", "global", s) for s in ("test", "val")]
 POST = [("post", "personal", s) for s in ("test", "val")]
 GUEST = [("guest", "global", "test")]
@@ -52,9 +41,8 @@ GUEST = [("guest", "global", "test")]
 
 def write(folder, change=lambda toy: None):
     """params.yaml in a folder, its paper changed by a function -> its path."""
-    tree = json.loads(json.dumps(PARAMS))
+    tree, path = yaml.safe_load(PARAMS), folder / "params.yaml"
     change(tree["toy"])
-    path = folder / "params.yaml"
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
     return path
 
@@ -64,7 +52,7 @@ def book(**studies):
 
     def change(toy):
         for name, entries in studies.items():
-            toy["studies"]["book"].setdefault(name, {}).update(entries)
+            toy["studies"]["book"][name].update(entries)
         if "$alpha" not in json.dumps(toy["studies"]):
             toy.pop("alpha", None)  # what nothing uses is refused
 
@@ -103,50 +91,32 @@ def record(seed=0, method="FedAvg", keys=PRE, C=7, rounds=(0, 2, 4), **more):
     logs = {"cohort": ids, "weight": rng.dirichlet([1, 1], R), "scale": rng.random(R)}
     sizes = {"w": {"bytes": 40, "values": 10}, "n": {"bytes": 4, "values": 1}}
     kinds = {"w": [[10], "float32", R], "n": [[], "float32", R]}
-    meta = {
-        "method": method,
-        "parameters": {"lr": 0.1},
-        "task": "toy",
-        "kind": "synthetic",
-        "clients": C,
-        "owners": [f"ward {i}" for i in range(C)],
-        "rounds": R,
-        "seed": seed,
-        "every": 2,
-        "how": "loop",
-        "precision": "float32",
-        "cohort": 2,
-        "n": n,
-        "device": "cpu",
-        "torch": "2",
-        "commit": "0123456789",
-        "source": "f" * 16,
-        "seconds": 6.0 + seed,
-        "bytes": {"down": {"w": sizes["w"]}, "up": sizes},
-        "tensors": {"down": {"w": kinds["w"]}, "up": kinds},
-    }
-    return Record(meta | more, np.array(rounds), views, logs, cells, alike)
+    names = {"method": method, "task": "toy", "kind": "synthetic", "how": "loop"}
+    names |= {"device": "cpu", "torch": "2", "precision": "float32"}
+    names |= {"commit": "0123456789", "source": "f" * 16, "parameters": {"lr": 0.1}}
+    counts = {"clients": C, "rounds": R, "seed": seed, "every": 2, "cohort": 2, "n": n}
+    owners = {"owners": [f"ward {i}" for i in range(C)], "seconds": 6.0 + seed}
+    sent = {"bytes": {"down": {"w": sizes["w"]}, "up": sizes}}
+    sent |= {"tensors": {"down": {"w": kinds["w"]}, "up": kinds}}
+    meta = names | counts | owners | sent | more
+    return Record(meta, np.array(rounds), views, logs, cells, alike)
 
 
-def study(*runs, look=(), tiers=None, name="main"):
+def study(*runs, look=(), tiers=None):
     """A Study of (cell, record) pairs."""
     cells, records = map(list, zip(*runs))
     spec = {"look": {m: list(v) for m, v in look}}
     tiers = tiers or ["small"] * len(cells)
-    return Study("toy", name, "small", spec, cells, records, tiers)
+    return Study("toy", "main", "small", spec, cells, records, tiers)
 
 
 def same(a, b, but=("seconds",)):
     """Two records are equal to the bit, but for some entries of meta."""
     metas = [{k: v for k, v in r.meta.items() if k not in but} for r in (a, b)]
-    parts = [
-        {"rounds": {"": r.rounds}, "views": r.views, "logs": r.logs}
-        | {"cells": r.cells, "alike": r.consistency}
-        for r in (a, b)
-    ]
     assert json.dumps(metas[0], sort_keys=True) == json.dumps(metas[1], sort_keys=True)
-    for part, x in parts[0].items():
-        y = parts[1][part]
+    assert np.array_equal(a.rounds, b.rounds)
+    for part in ("views", "logs", "cells", "consistency"):
+        x, y = getattr(a, part), getattr(b, part)
         assert x.keys() == y.keys(), part
         for k in x:
             assert x[k].dtype == y[k].dtype and x[k].shape == y[k].shape, (part, k)
@@ -154,43 +124,6 @@ def same(a, b, but=("seconds",)):
     return True
 
 
-def biases(counts, alike):
-    """{measure: number} of counts [C, A, 2, 2] of one evaluation, by loops."""
-    n = counts.sum(0)
-    yes = lambda rows: rows[..., 1].sum() / rows.sum()
-    gaps = [
-        max(yes(a[y]) for a in n) - min(yes(a[y]) for a in n) for y in (0, 1)
-    ]  # yes(n[a, y]) is P(yhat = 1 | a, y)
-    rates = [yes(a) for a in n]
-    sure = lambda rows: rows[1, 1] / rows[:, 1].sum()
-    true = [a[1, 1] / a[1].sum() for a in n]
-    everyone = n.sum(0)[1, 1] / n.sum(0)[1].sum()
-    return {
-        "EO": max(gaps),
-        "EO_sum": sum(gaps),
-        "DP": max(rates) - min(rates),
-        "CAL": max(abs(t - everyone) for t in true),
-        "CAL_ppv": max(abs(sure(a) - sure(n.sum(0))) for a in n),
-        "CON": alike[:, 0].sum() / alike[:, 1].sum(),
-        "positive_rate": yes(n),
-    }
-
-
-def other(f, of=None):
-    """A permitted value of a hyper-parameter that is not its default; None: there is
-    none to be had.
-    """
-    m, v = f.metadata, f.default
-    tries = [*(m.get("choices") or ()), *(m.get("grid") or ())]
-    low, high = m.get("range") or (0, 1)
-    if isinstance(v, (int, float)) and not isinstance(v, bool):
-        tries += [v + 1, v / 2 if isinstance(v, float) else v - 1]
-        tries += [low + (min(high, low + 2) - low) / 2]
-    return next(
-        (t for t in tries if t != v and type(t) in (str, bool, int, float)), None
-    )
-
-
 def hypers(cls):
-    """The hyper-parameters that a class is given, but for task and inner."""
+    """The hyper-parameters of a method, without task and the method inside."""
     return [f for f in fields(cls) if f.name not in ("task", "inner")]
