@@ -3,6 +3,7 @@ what is kept and never done twice, and the page.
 """
 
 import html
+import itertools
 import json
 import math
 import re
@@ -42,12 +43,10 @@ C, EVIL = 24, "<script>alert('1 & 2')</script>"
 def three():
     owners = [EVIL, *(f"ward {i}" for i in range(1, C))]
     more = {"C": C, "guests": [9, 5], "owners": owners, "groups": True}
-    made = {
-        name: [record(s, name, keys, **more) for s in SEEDS[name]]
-        for name, keys in KEYS.items()
-    }
-    made["Ditto"][1].meta["tensors"]["answer"] = {"acc": [[3], "float64", 2]}
-    made["Ditto"][1].meta["bytes"]["answer"] = {"acc": {"bytes": 24, "values": 3}}
+    made = {n: [record(s, n, k, **more) for s in SEEDS[n]] for n, k in KEYS.items()}
+    asked = {"answer": {"acc": [[3], "float64", 2]}, "ask": {"q": [[2], "float32", 4]}}
+    made["Ditto"][0].meta["tensors"] |= asked
+    made["Ditto"][0].meta["bytes"] |= {"answer": {"acc": {"bytes": 24, "values": 3}}}
     missing = {"<b>&": [0, 2]}
     return Comparison(made, best_val, missing=missing, stopped="interrupted")
 
@@ -67,36 +66,22 @@ def counted(c, name):
     ]
 
 
-def gap_of_rates(n, given=slice(None)):
-    rate = n[:, given, 1].sum(-1) / n[:, given].sum((-1, -2))
-    return rate.max() - rate.min()
-
-
 def test_the_table_by_hand(three):
     got = three.table
-    assert list(got.index) == [*KEYS] and list(got.model) == [
-        "global",
-        "personal",
-        "global",
-    ]
+    assert list(got.index) == [*KEYS]
+    assert list(got.model) == ["global", "personal", "global"]
     assert list(got.seeds) == [3, 3, 1] and "tuned" not in got
     for name in KEYS:
         rows = []
         for _, a, r, key, e in counted(three, name):
-            n = r.cells[key][e].sum(0)
-            guests = r.views["guest", "global", "test"][e]
-            total = np.abs(a[:, None] - a).sum() / (2 * (C - 1) * a.sum())
-            rates = n[..., 1] / n.sum(-1)
-            rows.append(
-                {
-                    "mean": 100 * a.mean(),
-                    "worst 10 %": 100 * np.sort(a)[:2].mean(),
-                    "left out %": 100 * guests.mean(),
-                    "Gini": total,
-                    "EO": np.ptp(rates, 0).max(),
-                    "DP": np.ptp(n[..., 1].sum(-1) / n.sum((-1, -2))),
-                }
-            )
+            n, low = r.cells[key][e].sum(0), np.sort(a)[:2].mean()
+            guests = r.views["guest", "global", "test"][e].mean()
+            row = {"mean": 100 * a.mean(), "worst 10 %": 100 * low}
+            row |= {"left out %": 100 * guests}
+            row["Gini"] = np.abs(a[:, None] - a).sum() / (2 * (C - 1) * a.sum())
+            row["EO"] = np.ptp(n[..., 1] / n.sum(-1), 0).max()
+            row["DP"] = np.ptp(n[..., 1].sum(-1) / n.sum((-1, -2)))
+            rows.append(row)
         for k in rows[0]:
             x = np.array([row[k] for row in rows])
             near = 6e-4 if k in ("Gini", "EO", "DP") else 0.06
@@ -126,10 +111,10 @@ def test_differences_are_of_one_seed_and_client(three):
         frame = three.paired(points=points)
         mine = frame[frame.method == "Ditto"]
         assert list(frame.method.unique()) == ["Ditto", "<b>&"]
-        side = [
-            "gain" if m > points else "loss" if m < -points else "same"
-            for m in d.mean(0)
-        ]
+        side = np.select(
+            [d.mean(0) > points, d.mean(0) < -points], ["gain", "loss"], "same"
+        )
+        side = side.tolist()
         assert list(mine.change) == side and list(mine.client) == three.clients()
         assert np.allclose(mine.difference, d.mean(0))
         assert list(mine.rows) == three.records["Ditto"][0].meta["n"]["test"]
@@ -138,25 +123,23 @@ def test_differences_are_of_one_seed_and_client(three):
         assert np.allclose(mine["± difference"], half)
         assert frame[frame.method == "<b>&"]["± difference"].isna().all()
         row = three.gains(points=points).loc["Ditto"]
-        assert [row[k] for k in ("gain", "same", "loss")] == [
-            side.count(k) for k in ("gain", "same", "loss")
-        ]
+        assert all(row[k] == side.count(k) for k in ("gain", "same", "loss"))
         assert row["mean"] == pytest.approx(d.mean()) and row.lowest == d.mean(0).min()
-    for bad in (
-        lambda: three.paired(points=-1),
-        lambda: three.differences("Dito"),
-        lambda: three.differences("<b>&", "Ditto"),
-        lambda: three.seen("Dito"),
-    ):
+    bad = [
+        (three.paired, "FedAvg", -1),
+        (three.differences, "Dito"),
+        (three.seen, "Dito"),
+    ]
+    for f, *args in [*bad, (three.differences, "<b>&", "Ditto")]:
         with pytest.raises(ValueError, match="-1|Dit"):
-            bad()
+            f(*args)
 
 
 def test_a_point_is_a_point():
     """Accuracies are float32: 0.81 - 0.80 is a little more than 0.01 there."""
     made = {}
     for name, a in (("FedAvg", [0.8, 0.8]), ("B", [0.81, 0.78])):
-        (made[name],) = [[record(C=2, keys=PRE)]]
+        made[name] = [record(C=2)]
         made[name][0].views["pre", "global", "test"][-1] = a
     frame = Comparison(made, last).paired()
     assert list(frame.change) == ["same", "loss"] and list(frame.difference) == [1, -2]
@@ -176,30 +159,17 @@ def test_the_tidy_frame_has_every_client_once(three, tmp_path):
 
 
 def test_which_model_is_scored_and_where(three):
-    keys = [
-        ("pre", v, s)
-        for v in ("other", "tuned", "global", "personal")
-        for s in ("test", "val")
-    ]
-    for have, want in (
-        ("otgp", "personal"),
-        ("otg", "tuned"),
-        ("og", "global"),
-        ("o", "other"),
-    ):
-        some = [k for k in keys if k[1][0] in have]
-        made = {"A": [record(keys=some)]}
+    order = ["other", "global", "tuned", "personal"]  # the best comes last
+    for n, want in enumerate(order, 1):
+        keys = [("pre", v, "test") for v in order[:n]]
+        made = {"A": [record(keys=keys)]}
         assert Comparison(made, last).seen("A") == want
         assert Comparison(made, last, view="other").seen("A") == "other"
     with pytest.raises(ValueError, match="personal.*global"):
         str(replace(three, view="personal").table)
-    a = three.measure("Ditto", metrics.worst)
     late = replace(three, rule=lambda r, v: [0, 2]).measure("Ditto", metrics.mean_acc)
-    want = [
-        r.views["pre", "personal", "test"][[0, 2]].mean()
-        for r in three.records["Ditto"]
-    ]
-    assert np.allclose(late, want) and a.shape == (3,)
+    views = [r.views["pre", "personal", "test"] for r in three.records["Ditto"]]
+    assert np.allclose(late, [v[[0, 2]].mean() for v in views])
     for gives in (None, [], [3], [-4], [0.5], [True], "last"):
         with pytest.raises(ValueError, match="rule"):
             str(replace(three, rule=lambda r, v, g=gives: g))
@@ -279,17 +249,26 @@ def test_the_numbers_of_the_page_are_those_of_the_table(three, tmp_path):
         assert row[1:] == [*(f"{g[k]:.0f}" for k in ("gain", "same", "loss")), *signed]
     frame = three.paired()
     d = frame[frame.method == list(order.index[order.index != "FedAvg"])[0]]
-    lose = d[d.difference < 0].sort_values("difference", kind="stable")[:10]
-    assert [row[0] for row in rest[0][1:]] == list(lose.client)
-    assert [row[3] for row in rest[0][1:]] == [str(n) for n in lose.rows]
+    by = d.sort_values("difference", kind="stable")
+    for side, rows in (
+        (by[by.difference < 0][:10], rest[0]),
+        (by[by.difference > 0][:-11:-1], rest[1]),
+    ):
+        assert [row[0] for row in rows[1:]] == list(side.client)
+        assert [row[3] for row in rows[1:]] == [str(n) for n in side.rows]
+    alts = " ".join(a["aria-label"] for tag, a in tree.tags if tag == "svg")
+    for name in order.index:
+        median = np.median(100 * three.accuracies(name))
+        r = [r.views["pre", three.seen(name), "test"][-1] for r in three.records[name]]
+        assert html.unescape(alts).count(f"{name} {median:.0f}") >= 1
+        assert f"{name} {100 * np.mean(r):.0f}" in html.unescape(alts)
     cost = next(t for t in tree.tables if t[0][1] == "seconds per run")
     for name, seconds, up, down, all_ in cost[1:]:
         assert float(seconds) == pytest.approx(6 + np.mean(SEEDS[name]), abs=0.06)
-        # 10 float32 and one number, twelve messages of two clients in four rounds
-        assert (up, down) == (
-            "44\u202fbytes",
-            "40\u202fbytes",
-        ) and all_ == "672\u202fbytes"
+        # 10 float32 and one number, from two clients in each of four rounds; Ditto also
+        # answers twice, 24 bytes, a question of 8 bytes in every round
+        sizes = ("56", "48", "832") if name == "Ditto" else ("44", "40", "672")
+        assert tuple(v.partition("\u202f")[0] for v in (up, down, all_)) == sizes
     best, rate = order.index[0], order["worst 10 %"].iloc[0]
     assert words.index(f"{best} serves the worst tenth best: {rate:.1f}") > 0
     for wanted in ("24 clients", "model weights", "the number of its training rows"):
@@ -311,15 +290,9 @@ def test_the_numbers_of_the_page_are_those_of_the_table(three, tmp_path):
 
 
 def test_what_is_sure_of_the_lead_and_what_is_sent():
-    def one(a, seed):
-        r = record(seed, C=24)
-        r.views["pre", "global", "test"][:] = np.asarray(a)
-        return r
-
-    made = {
-        n: [one(v + 0.01 * s * (n == "B"), s) for s in range(3)]
-        for n, v in (("A", 0.9), ("B", 0.2), ("C", 0.9))
-    }
+    made = {n: [record(s, C=24) for s in range(3)] for n in "ABC"}
+    for n, s in itertools.product("ABC", range(3)):
+        made[n][s].views[PRE[0]][:] = 0.2 + 0.01 * s if n == "B" else 0.9
     c = Comparison(made, last)
     assert "its lead over every other" in page.certainty(c, "A", ["B"])
     assert "cannot be told apart from C" in page.certainty(c, "A", ["B", "C"])
@@ -329,20 +302,19 @@ def test_what_is_sure_of_the_lead_and_what_is_sent():
     assert i.mean == pytest.approx(-69) and page.apart(c, "A", "B").mean > 0
     r = made["A"][0]
     r.meta["tensors"] = {"up": {"w.a": [[3, 5], "float32", 8], "n": [[], "int64", 4]}}
-    r.meta["bytes"] = {
-        "up": {"w": {"bytes": 60, "values": 15}, "n": {"bytes": 8, "values": 1}}
-    }
+    sizes = {"n": {"bytes": 8, "values": 1}, "w": {"bytes": 60, "values": 15}}
+    r.meta["bytes"] = {"up": sizes}
     assert page.traffic(r) == {"up": (60 * 8 + 8 * 4) / 4}
     assert [(p, n) for _, p, n in page.uploads(r)] == [(["w.a"], 60), (["n"], 8)]
     words = [page.size(n) for n in (4, 999, 1234, 44.7e6, 2e9)]
     units = ["4 bytes", "999 bytes", "1.2 kB", "44.7 MB", "2.0 GB"]
     assert [w.replace("\u202f", " ") for w in words] == units
     assert page.signed(-0.04) == "0.0" and page.signed(-1.25, 2) == "\u22121.25"
-    rounds = {"A": np.arange(21)}
-    _, window = curves(
-        rounds, {"A": np.random.default_rng(0).random((3, 21))}, "m", "alt"
-    )
-    assert window == 4 and page.joined("abc") == "a, b and c"
+    lines = np.random.default_rng(0).random((3, 21))
+    windows = [
+        curves({"A": np.arange(E)}, {"A": lines[:, :E]}, "m", "x")[1] for E in (21, 4)
+    ]
+    assert windows == [4, 1] and page.joined("abc") == "a, b and c"
 
 
 # ---------------------------------------------------------------- choosing
@@ -597,70 +569,46 @@ def test_rules_and_schedules_where_nothing_is_said():
     assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)
 
 
-NO_VAL = replace(toy(), val=tuple(r[:0] for r in toy().val))
-BAD = [
-    *(
-        ({"methods": m}, w)
-        for m, w in (
-            ([FedAvg], "FedAvg"),
-            ("FedAvg", "methods"),
-            ([3], "3"),
-            ([("FedAvg", 3)], "FedAvg"),
-            ([("FedAvg", {"lr": -1}), "FedGAA"], "FedGAA"),
-            (["FedAvg", "FedAvg"], "FedAvg"),
-            ([FedAvg(replace(toy(), name="x"))], "'x'"),
-            (["FedCLIP", "FedBN"], "FedBN"),
-        )
-    ),
-    *(({"task": t}, "task") for t in ("digits", None)),
-    *(
-        ({"seeds": s}, "seed")
-        for s in (-1, True, 10**12, "3", 2.0, [], [1, 1], [0.5], [-1])
-    ),
-    *(({"rounds": r}, "rounds") for r in (0, "5", 2.5, 10**12)),
-    *(({"rule": r}, "rule") for r in ("last", lambda: [0], 3)),
-    *(
-        ({"task": NO_VAL, k: v}, k)
-        for k, v in (("rule", best_val), ("grid", {"FedAvg": {"lr": [1]}}))
-    ),
-    *(({"view": v}, "view") for v in ("globl", 3)),
-    *(
-        ({"grid": g}, "grid")
-        for g in (
-            True,
-            {},
-            3,
-            {"FedAvgg": {"lr": [1]}},
-            {"FedAvg": {"lr": 0.1}},
-            {"FedAvg": {"lr": []}},
-            {"FedAvg": {"lr": [1, -1]}},
-            {"FedAvg": {"rl": [1]}},
-            {"FedAvg": []},
-        )
-    ),
-    ({"grid": {"FedAvg": {"lr": [1]}}, "splits": ("test",)}, "val"),
-    *(
-        ({k: v}, k)
-        for k, v in (
-            ("splits", ("val",)),
-            ("budget", 0),
-            ("workers", 0),
-            ("workers", 1.5),
-            ("folder", 3),
-            ("progress", 3),
-            ("chort", 2),
-            ("seed", 2),
-            ("upto", 2),
-            ("cohort", 0),
-            ("every", 0),
-            ("how", "fast"),
-        )
-    ),
-]
+def bad():
+    """(arguments, the word that the refusal must hold)."""
+    lr, none = (
+        {"FedAvg": {"lr": [1]}},
+        replace(toy(), val=tuple(r[:0] for r in toy().val)),
+    )
+    values = {"task": ("digits", None), "rounds": (0, "5", 2.5, 10**12)}
+    values |= {"seeds": (-1, True, 10**12, "3", 2.0, [], [1, 1]), "view": ("globl", 3)}
+    values |= {"rule": ("last", lambda: [0], 3), "workers": (0, 1.5), "budget": (0,)}
+    values |= {"folder": (3,), "progress": (3,), "chort": (2,), "seed": (2,)}
+    values |= {"upto": (2,), "cohort": (0,), "every": (0,), "how": ("fast",)}
+    grids = [{}, {"FedAvgg": {"lr": [1]}}, {"FedAvg": []}, {"FedAvg": {"lr": 0.1}}]
+    grids += [{"FedAvg": {"lr": v}} for v in ([], "abc", [1, -1])]
+    values |= {
+        "grid": (True, 3, *grids, {"FedAvg": {"rl": [1]}}),
+        "splits": (("val",),),
+    }
+    some = [({k: v}, k) for k, of in values.items() for v in of]
+    entries = {
+        "FedAvgg": ["FedAvgg"],
+        "methods": "FedAvg",
+        "3": [3],
+        "-1": [("FedAvg", {"lr": -1})],
+    }
+    entries |= {
+        "FedAvg": ["FedAvg", "FedAvg"],
+        "'x'": [FedAvg(replace(toy(), name="x"))],
+    }
+    entries |= {
+        "FedBN": ["FedCLIP", "FedBN"],
+        "class": [FedAvg],
+        "pair": [("FedAvg", 3)],
+    }
+    some += [({"methods": m}, word) for word, m in entries.items()]
+    some += [({"task": none, k: v}, k) for k, v in (("rule", best_val), ("grid", lr))]
+    return [*some, ({"grid": lr, "splits": ("test",)}, "val")]
 
 
 def test_bad_input_is_named_and_nothing_is_computed(tmp_path):
-    for more, word in BAD:
+    for more, word in bad():
         told = dict(methods=["FedAvg"], task=toy(), rounds=1, folder=tmp_path) | more
         with pytest.raises(ValueError, match=re.escape(word)):
             fedlib.compare(**told)

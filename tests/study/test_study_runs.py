@@ -16,24 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toys_study import book, cell, record, same, write
+from toys_study import book, cell, same, write
 
 import fedlib
 from fedlib.core import online
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
-from fedlib.study import (
-    audit,
-    cluster,
-    compute,
-    executor,
-    experiment,
-    guard,
-    lock,
-    sources,
-    studies,
-)
+from fedlib.study import audit, cluster, compute, executor, experiment, guard, lock
+from fedlib.study.sources import stored
+from fedlib.study.studies import cells
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +53,8 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
         assert r.meta["seed"] == c.seed and r.meta["task"] == f"near/split{c.seed}"
         files = {p.name for p in (folder / "runs" / c.id).iterdir()}
         assert files == set(compute.FILES)  # no models, no checkpoint
-    assert [(c.method, c.seed) for c in done.cells] == [
-        (m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)
-    ]
+    order = [(m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)]
+    assert [(c.method, c.seed) for c in done.cells] == order
     assert set(done.tiers) == {"small"} and done.tier == "small"
     assert not list((folder / "runs").glob("*.lock"))
 
@@ -71,7 +62,7 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
 def test_who_is_online_and_who_is_late():
     late = {"portion": 0.5, "every": 2, "exchanged": True}
     for told, want in (
-        ({"online": 0.7}, [2, 2, 2, 2]),
+        ({"online": 0.5}, [1, 1, 1, 1]),
         (
             {"stragglers": late},
             [len(online.stragglers(3, **late)(t)) for t in range(4)],
@@ -105,10 +96,10 @@ def test_a_finished_study_is_read_not_run(done, folder):
 
 
 def test_runs_of_edited_sources_are_ones_own(done, folder, monkeypatch):
-    tree = json.loads(json.dumps(sources.stored()))
+    tree = json.loads(json.dumps(stored()))
     tree["method FedGA"]["runs"]["defaults"]["server"][1] *= 1.01
-    monkeypatch.setattr(sources, "stored", lambda: tree)
-    monkeypatch.setattr(sources, "released", lambda: "")
+    monkeypatch.setattr("fedlib.study.sources.stored", lambda: tree)
+    monkeypatch.setattr("fedlib.study.sources.released", lambda: "")
     told = {"path": folder / "params.yaml", "runs": folder / "runs", "workers": 1}
     with pytest.raises(guard.Moved, match="method FedGA"):
         experiment.study("toy", "main", **told)
@@ -224,6 +215,10 @@ def test_workers_elsewhere_send_the_files_back(done, tmp_path):
     before = (at[0] / "record.npz").read_bytes()
     compute.store_files(at[0], {"record.npz": b"", "done": b""})
     assert (at[0] / "record.npz").read_bytes() == before  # it is there
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "checkpoint").touch()  # of a run that ended elsewhere
+    compute.store_files(tmp_path / "begun", {"done": b""})
+    assert os.listdir(tmp_path / "begun") == ["done"]
 
 
 def test_cells_of_one_task_come_after_one_another(tmp_path):
@@ -330,7 +325,7 @@ def same_views(a, b):
 
 def test_from_nothing_to_evidence_that_is_verified(done, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    todo = studies.cells("toy", "main")[0]
+    todo = cells("toy", "main")[0]
     for c in todo:  # of a commit, so that they may be packed
         r = Record.load(folder / "runs" / c.id)
         replace(r, meta=r.meta | {"commit": "0123456789"}).save(Path("runs", c.id))
@@ -350,4 +345,3 @@ def test_from_nothing_to_evidence_that_is_verified(done, folder, monkeypatch, ca
     assert all(
         same(x, y, but=("commit",)) for x, y in zip(stored.records, done.records)
     )
-    assert record(1).meta["seed"] == 1

@@ -19,12 +19,7 @@ from fedlib.core.record import Record
 from fedlib.study import audit, evidence, experiment, identity, packing, studies
 
 OWN = [("own", "global", "val")]
-ALL = [("pre", "global", "all"), ("guest", "global", "all")]
-
-
-def spec(seed=0, method="FedAvg", **more):
-    usual = dict.fromkeys(evidence.SPEC, "") | {"method": method, "seed": seed}
-    return usual | {"paper": "p", "study": "s", "dataset": "toy"} | more
+PARTS = ("views", "cells", "consistency", "logs")
 
 
 def everything():
@@ -36,32 +31,28 @@ def everything():
         "groups": record(3, "FedFB", PRE + POST, groups=True, C=3),
         "short": record(4, rounds=(0, 2), diverged={"client": 0, "round": 2}),
     }
-    r = made["guests"]
-    r.meta["n"] |= {"guest_val": [3, 0], "guest_train": [0, 8]}
-    for split, n in (("val", [3, 0]), ("all", [0, 8])):
-        hits = np.array([[1, 3], [2, 7], [3, 5]], np.float32)
-        with np.errstate(all="ignore"):
-            a = np.where(np.array(n) > 0, hits / np.array(n, np.float32), np.nan)
-        r.views["guest", "global", split] = a.astype(np.float32)
-    none = made["views"]
-    none.meta["n"]["val"][2] = 0
-    for key, a in none.views.items():
-        if key[2] == "val":
-            a[:, 2] = np.nan  # a client without validation rows
-    a = made["plain"].views["pre", "global", "test"]
-    made["plain"].views["pre", "global", "all"] = (
-        np.rint(a * 5).astype(np.float32) / np.array(made["plain"].meta["n"]["train"])
-    ).astype(np.float32)
-    made["plain"].logs |= {
-        "third": np.random.default_rng(0).random((4, 2, 3)),
-        "late": np.array([np.nan, np.nan, 0.25, 0.5]),
-        "counts": np.arange(4),
-    }
+    guests, plain = made["guests"], made["plain"]
+    guests.meta["n"] |= {"guest_val": [7, 0], "guest_train": [0, 11]}
+    rows = {"val": [7, 0], "all": [0, 11]}
+    rows = [(guests, ("guest", "global", s), n) for s, n in rows.items()]
+    rows += [(plain, ("pre", "global", "all"), plain.meta["n"]["train"])]
+    made["views"].meta["n"]["val"][2] = 0  # a client without validation rows
+    for key in [k for k in made["views"].views if k[2] == "val"]:
+        rows.append((made["views"], key, made["views"].meta["n"]["val"]))
+    for r, key, n in rows:
+        E, n = len(r.rounds) - (key[0] in ("post", "own")), np.array(n)
+        hits = np.minimum(np.arange(E * len(n)).reshape(E, -1) % 5, n)
+        r.views[key] = evidence.accuracy_of(np.where(n, hits, -1), n)
+    third = np.random.default_rng(0).random((4, 2, 3))
+    late = np.array([np.nan, np.nan, 0.25, 0.5])
+    plain.logs |= {"third": third, "late": late, "counts": np.arange(4)}
     return made
 
 
 def items(made, *names):
-    return [(k, spec(made[k].meta["seed"]), made[k]) for k in names or made]
+    spec = dict.fromkeys(evidence.SPEC, "") | {"paper": "p", "dataset": "toy"}
+    told = lambda r: spec | {"method": r.meta["method"], "seed": r.meta["seed"]}
+    return [(k, told(made[k]), made[k]) for k in names or made]
 
 
 # ---------------------------------------------------------------- to the bit
@@ -85,41 +76,33 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
 @settings(max_examples=8)
 @given(st.integers(0, 99), st.integers(2, 9), st.integers(2, 5), st.booleans())
 def test_records_of_any_shape_come_back(tmp_path_factory, seed, C, E, groups):
-    rounds = [*range(0, 3 * E, 3)]
-    r = record(seed, keys=PRE + POST, C=C, rounds=rounds, groups=groups)
+    r = record(seed, keys=PRE + POST, C=C, rounds=range(0, 3 * E, 3), groups=groups)
     at = tmp_path_factory.mktemp("any") / "p-s"
-    packing.pack([("a", spec(), r), ("b", spec(1), record(1))], at)
+    packing.pack(items({"a": r, "b": record(1)}), at)
     assert same(evidence.read(at)["a"], r, but=())
 
 
 def test_pandas_alone_can_read_it(tmp_path):
     made = everything()
-    packing.pack(items(made, "plain", "groups"), tmp_path / "p-s")
-    t = {
-        f: pd.read_parquet(tmp_path / "p-s" / f"{f}.parquet")
-        for f in evidence.FILES
-        if f
-    }
+    packing.pack(items(made, "plain", "groups"), tmp_path)
+    t = {f: pd.read_parquet(tmp_path / f"{f}.parquet") for f in evidence.FILES}
     names = dict(enumerate(t["runs"].id))
-    r, run = made["groups"], t["hits"].run.map(names)
+    of = lambda d, name: d[d.run.map(names) == name]
+    at = lambda d, key: d[(d[["moment", "view", "split"]] == list(key)).all(axis=1)]
+    r = made["groups"]
     for key, a in r.views.items():
-        some = t["hits"][run == "groups"]
-        some = some[(some[["moment", "view", "split"]] == list(key)).all(axis=1)]
-        for h in some.itertuples():
-            e = r.rounds.tolist().index(h.round)
+        hits = at(of(t["hits"], "groups"), key)
+        assert len(hits) == a.size
+        for h in hits.itertuples():
             assert h.rows == r.meta["n"][key[2]][h.client]
+            e = r.rounds.tolist().index(h.round)
             assert h.hits == round(float(a[e, h.client]) * h.rows)
-        assert len(some) == a.size
-        counts = t["groups"]
-        counts = counts[(counts[["moment", "view", "split"]] == list(key)).all(axis=1)]
-        for g in counts.itertuples():
+        for g in at(of(t["groups"], "groups"), key).itertuples():
             e = r.rounds.tolist().index(g.round)
-            cell_ = r.cells[key][e, g.client, g.group, g.outcome, g.prediction]
-            assert g.count == cell_
-    logs = t["logs"][
-        (t["logs"].run.map(names) == "plain") & (t["logs"].name == "weight")
-    ]
-    for v in logs.itertuples():
+            n = r.cells[key][e, g.client, g.group, g.outcome, g.prediction]
+            assert g.count == n
+    logs = of(t["logs"], "plain")
+    for v in logs[logs.name == "weight"].itertuples():
         assert v.value == made["plain"].logs["weight"][v.round, v.slot]
     row = t["runs"].set_index("id").loc["groups"]
     assert row["seed"] == 3 and list(row["rounds"]) == [0, 2, 4] and row.seconds == 9.0
@@ -128,55 +111,53 @@ def test_pandas_alone_can_read_it(tmp_path):
 
 def test_same_notices_every_kind_of_difference():
     r = everything()["groups"]
-    parts = ("views", "cells", "consistency", "logs")
-    whole = {p: getattr(r, p) for p in parts}
+    whole = {p: getattr(r, p) for p in PARTS}
     others = [Record(r.meta | {"seconds": 0.0}, r.rounds, **whole)]
     others += [Record(r.meta, r.rounds + 1, **whole)]
-    for part in parts:
-        k, v = next(iter(whole[part].items()))
+    for part, arrays in whole.items():
+        k, v = next(iter(arrays.items()))
         new = v.copy()
         new.reshape(-1)[-1] += 1
-        less = {j: x for j, x in whole[part].items() if j != k}
-        for changed in (less | {k: new}, less, less | {k: v.astype(np.float64) + 0}):
-            if not (
-                changed.get(k) is not None
-                and changed[k].dtype == v.dtype
-                and (changed[k] == v).all()
-            ):
-                others.append(Record(r.meta, r.rounds, **whole | {part: changed}))
-    assert packing.same(r, Record(r.meta, r.rounds, **whole)) and len(others) > 10
+        less = {j: x for j, x in arrays.items() if j != k}
+        for changed in (new, v.astype(np.float16), None):
+            more = {} if changed is None else {k: changed}
+            others.append(Record(r.meta, r.rounds, **whole | {part: less | more}))
+    assert packing.same(r, Record(r.meta, r.rounds, **whole))
     assert not any(packing.same(r, o) for o in others)
 
 
 def test_what_would_not_come_back_is_refused_and_nothing_is_lost(tmp_path):
     made, at = everything(), tmp_path / "p-s"
     packing.pack(items(made, "plain"), at)
-    bad = everything()["plain"]
-    bad.views["pre", "global", "test"] *= np.float32(0.99)
+    bad = everything()
+    bad["plain"].views["pre", "global", "test"] *= np.float32(0.99)
     with pytest.raises(ValueError, match="rows"):
-        packing.pack([("x", spec(), bad)], at)
+        packing.pack(items(bad, "plain"), at)
     assert same(evidence.read(at)["plain"], made["plain"], but=())
     assert os.listdir(tmp_path) == ["p-s"]
 
 
 # ---------------------------------------------------------------- damaged, or foreign
 def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
-    made = everything()
-    packing.pack(items(made, "groups"), tmp_path / "p-s")
-    packing.pack(items(made, "plain", "views"), tmp_path / "p-t")
+    made, at = everything(), tmp_path / "p-s"
+    packing.pack(items(made, "groups"), at)
+    r = made["groups"]
+    less = {p: dict([*getattr(r, p).items()][:1]) for p in PARTS}
+    less = {"groups": Record(r.meta, r.rounds, **less)}  # a view of each kind
+    for name, some in (("p-t", items(made, "plain", "views")), ("p-u", items(less))):
+        packing.pack(some, tmp_path / name)
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign")
     for name in evidence.FILES:
-        path = tmp_path / "p-s" / f"{name}.parquet"
-        body, other = path.read_bytes(), tmp_path / "p-t" / path.name
-        pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign")
-        foreign = (tmp_path / "foreign").read_bytes()
-        for harm in (body[:-40], foreign, None, other.exists() and other.read_bytes()):
-            path.unlink() if harm is None else path.write_bytes(harm or b"")
-            with pytest.raises(evidence.Damaged) as e:
-                evidence.read(tmp_path / "p-s")
-            said = str(e.value)
-            assert "p-s" in said and "git checkout" in said and "make evidence" in said
+        path = at / f"{name}.parquet"
+        body = path.read_bytes()
+        others = [tmp_path / p / path.name for p in ("p-t", "p-u")] * (name != "runs")
+        others = [p.read_bytes() for p in [tmp_path / "foreign", *others] if p.exists()]
+        for harm in (body[:-40], None, *others):
+            path.unlink() if harm is None else path.write_bytes(harm)
+            with pytest.raises(evidence.Damaged, match="p-s.*git checkout.*make evid"):
+                evidence.read(at)
             path.write_bytes(body)
-    assert same(evidence.read(tmp_path / "p-s")["groups"], made["groups"], but=())
+    assert same(evidence.read(at)["groups"], r, but=())
     assert evidence.listed(tmp_path / "nothing") == []
     assert evidence.find({"x"}, "p", "nothing", tmp_path / "nothing") == {}
 
@@ -195,9 +176,9 @@ def test_a_kill_between_two_renames_loses_nothing(tmp_path):
 
 def test_find_looks_into_the_study_then_into_the_papers_others(tmp_path):
     made = everything()
-    other = replace(made["plain"], meta=made["plain"].meta | {"seconds": 1.0})
+    other = made | {"plain": record(0, seconds=1.0)}
     packing.pack(items(made, "plain"), tmp_path / "p-z")
-    packing.pack([*items(made, "short"), ("plain", spec(), other)], tmp_path / "p-a")
+    packing.pack(items(other, "plain", "short"), tmp_path / "p-a")
     packing.pack(items(made, "views"), tmp_path / "q-s")
     got = evidence.find({"plain", "short", "views", "none"}, "p", "z", tmp_path)
     assert set(got) == {"plain", "short"} and got["plain"].meta["seconds"] == 6.0
@@ -209,7 +190,7 @@ def test_find_looks_into_the_study_then_into_the_papers_others(tmp_path):
     got = evidence.find({"plain", "guests"}, "p", "z", tmp_path)
     assert got.keys() == {"plain", "guests"} and got["plain"].meta["seconds"] == 1.0
     row = evidence.listed(tmp_path / "q-s")[0]
-    assert row["commit"] == "0123456789" and row["paper"] == "p" and row["seed"] == 1
+    assert (row["commit"], row["paper"], row["seed"]) == ("0123456789", "p", 1)
 
 
 # ---------------------------------------------------------------- all studies
@@ -218,17 +199,15 @@ def repo(tmp_path, monkeypatch):
     """A folder with two studies, all of their runs in runs/, made by hand."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path)
-    for name in ("main", "more"):
-        for c in studies.cells("toy", name)[0]:
-            store(c)
+    for c in [c for name in ("main", "more") for c in studies.cells("toy", name)[0]]:
+        store(c)
     return tmp_path
 
 
 def store(c, **more):
-    logs = record(c.seed, c.method, rounds=range(4), **{"rounds_": 3} | more)
-    logs.meta["rounds"] = more.get("rounds_", 3)
-    logs.save(Path("runs", c.id))
-    return logs
+    r = record(c.seed, c.method, rounds=range(4), **more)
+    r.save(Path("runs", c.id))
+    return r
 
 
 def test_from_runs_to_evidence_that_a_study_reads(repo, capsys):
@@ -237,14 +216,12 @@ def test_from_runs_to_evidence_that_a_study_reads(repo, capsys):
     assert audit.check() == [] and "12 runs" in capsys.readouterr().out
     for c in studies.cells("toy", "more")[0]:
         shutil.rmtree(Path("runs", c.id))  # they are in evidence/
-    fresh = experiment.study("toy", "main", workers=1)
-    more = experiment.study("toy", "more", workers=1)
-    assert not any(Path("runs", c.id).exists() for c in more.cells)
-    for c, r in zip(fresh.cells + more.cells, fresh.records + more.records):
-        want = record(c.seed, c.method, rounds=range(4), rounds_=3)
-        assert same(r, want, but=("rounds",)) and r.meta["seed"] == c.seed
+    both = [experiment.study("toy", s, workers=1) for s in ("main", "more")]
+    assert not any(Path("runs", c.id).exists() for c in both[1].cells)
+    for c, r in zip(both[0].cells + both[1].cells, both[0].records + both[1].records):
+        assert same(r, record(c.seed, c.method, rounds=range(4)), but=())
     rows = {row["id"]: row for row in evidence.listed(Path("evidence/toy-main"))}
-    for c in fresh.cells:
+    for c in both[0].cells:
         row = rows[c.id]
         assert all(
             row[k] == getattr(c, k) for k in ("method", "seed", "task", "kwargs")
@@ -256,11 +233,12 @@ def test_from_runs_to_evidence_that_a_study_reads(repo, capsys):
 
 def test_an_incomplete_study_is_not_packed_and_new_runs_go_first_if_asked(repo):
     audit.pack()
-    before = {f: f.read_bytes() for f in Path("evidence").rglob("*.parquet")}
+    files = lambda: {f: f.read_bytes() for f in Path("evidence").rglob("*.parquet")}
+    before = files()
     write(repo, book(main={"seeds": 3}))
     with pytest.raises(ValueError, match="toy/main: 2 of 6 .*FedAvg seed 2"):
         audit.pack()
-    assert {f: f.read_bytes() for f in Path("evidence").rglob("*.parquet")} == before
+    assert files() == before
     write(repo)
     c = studies.cells("toy", "main")[0][0]
     store(c, seconds=77.0)
@@ -285,12 +263,14 @@ def test_logs_are_kept_for_so_many_seeds(repo):
 
 def test_a_run_that_nobody_could_make_again_is_not_packed(repo):
     c = studies.cells("toy", "main")[0][0]
-    for spoil in ({"commit": "0123456789+"}, {"commit": "unknown"}, {"rounds_": 9}):
-        store(c, **spoil)
+    for spoil in ({"commit": "0123456789+"}, {"commit": "unknown"}, {"rounds": 9}):
+        r = store(c)
+        replace(r, meta=r.meta | spoil).save(Path("runs", c.id))
         with pytest.raises(ValueError, match=f"near FedAvg seed 0.*runs/{c.id}"):
             audit.pack(["toy/main"])
-    store(c, rounds_=9, diverged={"client": 0, "round": 3})
-    audit.pack(["toy/main"])  # with its mark it is a result
+    spoil |= {"diverged": {"client": 0, "round": 3}}  # with its mark it is a result
+    replace(r, meta=r.meta | spoil).save(Path("runs", c.id))
+    audit.pack(["toy/main"])
 
 
 def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypatch):
@@ -315,19 +295,19 @@ def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypa
 
 
 def test_names_of_studies_and_what_is_left_to_do(repo):
-    assert audit.chosen(["toy/more"]) == [("toy", "more")]
-    assert audit.chosen(["toy"]) == audit.chosen() == [("toy", "main"), ("toy", "more")]
+    main, more = ("toy", "main"), ("toy", "more")
+    assert audit.chosen(["toy/more"]) == [more]
+    assert audit.chosen(["toy"]) == audit.chosen() == [main, more]
     with pytest.raises(ValueError, match="toy/mian.*toy/main"):
         audit.chosen(["toy", "toy/mian"])
     audit.pack(["toy/main"])
-    todo = {("toy", s): studies.cells("toy", s)[0] for s in ("main", "more")}
-    a, b = (c.id for c in todo["toy", "main"][:2])
+    todo = {ps: studies.cells(*ps)[0] for ps in (main, more)}
+    a, b = (c.id for c in todo[main][:2])
     shutil.rmtree(f"runs/{a}")
     Path(f"runs/{b}/done").unlink()
-    assert [c.id for c in audit.lacking(todo["toy", "main"] * 2, "runs")] == [a, b]
+    assert [c.id for c in audit.lacking(todo[main] * 2, "runs")] == [a, b]
     # stored runs took 6 s with seed 0 and 7 s with seed 1
-    assert audit.estimate(todo) == {("toy", "main"): 26, ("toy", "more"): 8 * 6.5}
-    one = {"x": [*todo["toy", "main"][:1], cell(seed=9)]}
-    assert audit.estimate(one) == {"x": 6 + 6}
+    assert audit.estimate(todo) == {main: 26, more: 8 * 6.5}
+    assert audit.estimate({"x": [*todo[main][:1], cell(seed=9)]}) == {"x": 6 + 6}
     words = [audit.minutes(s) for s in (45, 720, 12600)]
     assert words == ["45 s", "12 min", "3.5 h"]
