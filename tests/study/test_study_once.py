@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from toys_core import Noisy, toy
 from toys_study import cell
 
 from fedlib.core import provenance
 from fedlib.measures import landscape
+from fedlib.methods.base.fedavg import FedAvg
 from fedlib.study import compute, cost, flatness, identity, once, paths
 
 TREE = {
@@ -243,6 +245,9 @@ def test_bytes_and_gradients_of_a_round():
             m = compute.make.make(method, compute.task_of(c.task, 0, "d"), lr=0.1)
             got = cost.bytes_per_round(m)
             assert (got["bytes_up"], got["bytes_down"]) == sent[method], method
+    toys = FedAvg(toy()), Noisy(toy())  # the latter asks for a number with a number
+    plain, asks = (cost.bytes_per_round(m) for m in toys)
+    assert {k: asks[k] - plain[k] for k in plain} == {"bytes_up": 8, "bytes_down": 8}
     assert n["Ditto"] == n["FedSAM"] == 2 * n["FedAvg"] == 2 * n["Local"]
     batches = -(-len(compute.task_of(c.task, 0, "d").train[0]) // 32)
     assert n["FedAvg"] == 2 * batches
