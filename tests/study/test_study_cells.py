@@ -1,0 +1,305 @@
+"""The parameters of a study as cells: tiers, knobs, grids, seeds, and the tables that
+are made of them alone.
+"""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toys_study import DATA, TASK, book, cell, write
+from where import ROOT
+
+from fedlib.data import tasks
+from fedlib.methods import METHODS
+from fedlib.study import TIERS, checks, parameters, results, studies
+from fedlib.study.seeds import DRAWS, PILOT, added, data_of, grown, seeds_of
+
+
+def cells(folder, name="main", tier=None, change=lambda toy: None, **more):
+    return studies.cells("toy", name, write(folder, change), tier, **more)[0]
+
+
+def told(c, part="engine"):
+    return json.loads(getattr(c, part))
+
+
+# ---------------------------------------------------------------- what a study spans
+def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
+    got = {(c.dataset, c.method, c.setting, c.seed): c for c in cells(tmp_path, "more")}
+    want = itertools.product(("near", "far"), ("mu=0.1", "mu=1.0"), (0, 3))
+    assert list(got) == [(d, "FedProx", mu, s) for d, mu, s in want]
+    for (dataset, _, mu, _), c in got.items():
+        label, alpha = {"near": ("three clients", 0.5), "far": ("others", 1)}[dataset]
+        assert told(c, "task") == TASK | {"data": DATA | {"alpha": alpha}}
+        assert told(c, "kwargs") == {"lr": 0.05, "mu": float(mu[3:])}
+        assert told(c) == {"every": 1, "rounds": 3, "cohort": 2}
+        assert (c.label, c.data, c.mine) == (label, "synthetic", "")
+    knob = {c.method: told(c, "kwargs").get("alpha") for c in cells(tmp_path)}
+    assert knob == {"FedAvg": None, "FedGA": 3}
+    rounds = {t: told(cells(tmp_path, tier=t)[0])["rounds"] for t in TIERS}
+    assert rounds == {"tiny": 3, "small": 3, "paper": 5}
+
+
+def test_what_is_nearer_goes_before(tmp_path):
+    """A method's own value before the task's, the study's run before the task's, what
+    the study says of one task before both, a reader's change before the study.
+    """
+    some = {"every": 4, "cohort": 3, "methods": {"FedAvg": {"lr": 7.0}}}
+    change = book(main=some)
+    (c, *_) = cells(tmp_path, change=change)
+    assert told(c, "kwargs")["lr"] == 7.0
+    assert told(c) == {"every": 4, "rounds": 3, "cohort": 3, "microscope": True}
+    mlp = {"name": "MLP", "hidden": 4}
+    own = {"tasks": {"near": {"run": {"rounds": 8}, "network": mlp}}}
+    (c, *_) = cells(tmp_path, change=book(main=some | own))
+    assert (told(c)["rounds"], told(c)["cohort"]) == (8, 3)
+    assert told(c, "task")["network"] == mlp
+    (c,) = cells(tmp_path, change=change, seeds=[5], every=2)
+    assert (c.seed, told(c)["every"]) == (5, 2)
+    few = cells(tmp_path, "more", without={"FedProx": ["far"]})
+    assert {c.dataset for c in few} == {"near"}
+    tier = book(main={"paper": {"seeds": 1, "tasks": ["far"]}})
+    paper = cells(tmp_path, tier="paper", change=tier)
+    assert {(c.dataset, c.seed) for c in paper} == {("far", 0)}
+    assert len(cells(tmp_path, change=tier)) == 4
+
+
+def test_a_tasks_grid_spans_axes_that_advance_together(tmp_path):
+    sizes = [[30, 40], [50, 60]]
+
+    def grid(toy, batch=(8, 16)):
+        near = toy["tasks"]["near"]
+        near["batch"] = {"grid": list(batch), "as": "B"}
+        near["data"]["sizes"] = {"grid": sizes, "as": "B", "called": [1, 9]}
+        near["run"] = {"rounds": 3, "online": {"grid": [0.5, 1]}}
+        del near["paper"], toy["tasks"]["far"]
+        toy["studies"]["book"]["more"]["tasks"] = ["near"]
+
+    want = {}
+    for called, batch, size in ((1, 8, sizes[0]), (9, 16, sizes[1])):
+        for online, mu in itertools.product((0.5, 1), (0.1, 1.0)):
+            want[f"B={called};online={online};mu={mu}"] = batch, size, online
+    got = {}
+    for c in cells(tmp_path, "more", change=grid, seeds=1):
+        task = told(c, "task")
+        got[c.setting] = task["batch"], task["data"]["sizes"], told(c)["online"]
+    assert got == want
+    with pytest.raises(ValueError, match="'B'.*batch"):
+        cells(tmp_path, change=lambda toy: grid(toy, (8, 16, 32)))
+
+
+values = st.one_of(st.integers(0, 9), st.sampled_from(["a", "b"]))
+lists = st.lists(values, min_size=1, max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from("pqr"), lists))
+def test_lists_span_a_grid_in_order(entry):
+    points = [dict(zip(entry, v)) for v in itertools.product(*entry.values())]
+    names = [";".join(f"{k}={v}" for k, v in p.items()) for p in points]
+    assert studies.settings(entry, {}) == list(zip(names, points))
+    single = {k: v[0] for k, v in entry.items()}
+    assert studies.settings(single, {}) == [("", single)]
+    both = studies.settings([single, {"z": 1}], {})
+    assert both == [(names[0], single), ("z=1", {"z": 1})]
+
+
+def test_a_value_by_tier_task_or_point_is_no_variant():
+    point = lambda i: {"g=1": 10 * i + 1, "g=2": [3, 4]}
+    by = {t: {"near": point(i), "far": 5 + i} for i, t in enumerate(TIERS)}
+    entry, here = [{"mu": "$mu", "a": 1}, {"mu": 2}], {"tasks": ("near", "far")}
+    for i, tier in enumerate(TIERS):
+        at = lambda task, g, t=tier: studies.settings(
+            entry, {"mu": by}, t, task, point=g, **here
+        )
+        one, two = at("near", "g=1")
+        assert one == ("a=1", {"mu": 10 * i + 1, "a": 1}) and two[0] == "mu=2"
+        assert [s for s, _ in at("near", "g=2")] == ["mu=3;a=1", "mu=4;a=1", "mu=2"]
+        assert at("far", "")[0] == ("a=1", {"mu": 5 + i, "a": 1})
+    bad = [
+        {"tiny": 1},
+        {"near": 1, "tiny": 2},
+        {"nera": 1},
+        {"near": 1},
+        {"g=1": 1},
+        {},
+    ]
+    for v in bad:
+        with pytest.raises(ValueError, match="mu"):
+            studies.settings({"mu": v}, {}, "small", "far", **here)
+    steps = [{"name": "Plain"}, {"name": "SAM", "rho": 0.1}, "SAM"]
+    steps += [{"name": "Private", "sigma": 0.5, "clip": 2}]
+    rules = ["Median", {"name": "DeepSight", "inputs": 200}]
+    got = [s for s, _ in studies.settings({"step": steps, "rule": rules}, {})]
+    words = ["step=Plain", "rho=0.1", "step=SAM", "sigma=0.5;clip=2"]
+    both = itertools.product(words, ["rule=Median", "rule=DeepSight"])
+    assert got == [";".join(two) for two in both]
+    assert studies.settings({"rule": rules[1]}, {}) == [("", {"rule": rules[1]})]
+
+
+def test_values_by_tier_and_inheritance():
+    plain = {"a": {"tiny": 1, "small": [2], "paper": 3}, "b": [{"c": 4}], "methods": 5}
+    spec = plain | {"small": {"b": 6}, "paper": None}
+    small, paper = (parameters.tiered(spec, t) for t in ("small", "paper"))
+    assert small == {"a": [2], "b": 6, "methods": 5}
+    assert paper == {"a": 3, "b": [{"c": 4}], "methods": 5}
+    by = {"tiny": 3, "paper": 4}
+    for base, change, want in (
+        (
+            {"a": {"x": 1, "y": 2}, "b": 3},
+            {"a": {"x": 9}, "b": None},
+            {"a": {"x": 9, "y": 2}},
+        ),
+        ({"a": {"name": "p", "x": 1}}, {"a": {"name": "q"}}, {"a": {"name": "q"}}),
+        ({"a": {"k": 5}}, {"a": by}, {"a": by}),
+        ({"a": by}, {"a": {"paper": 5}}, {"a": {"tiny": 3, "paper": 5}}),
+    ):
+        assert parameters.merged(base, change) == want
+
+
+def test_runs_that_are_alike_or_cannot_be_are_refused(tmp_path):
+    none = {"FedAvg": ["near"], "FedGA": ["near"]}
+    bad = [({"methods": {"FedAvg": [{"lr": 1}, {"lr": 1}]}}, "FedAvg")]
+    bad += [({"methods": {"FedAvgg": {}}}, "FedAvgg"), ({"tasks": ["naer"]}, "naer")]
+    bad += [({"methods": {"FedAvg": {"lr": -1}}}, "lr"), ({"without": none}, "main")]
+    bad += [({"paper": {"tasks": ["naer"]}}, "naer")]
+    changes = [(book(main=entries), word) for entries, word in bad]
+    changes += [(lambda toy: toy["tasks"]["near"]["run"].pop("rounds"), "rounds")]
+    changes += [(lambda toy: toy["studies"]["book"]["main"].pop("seeds"), "seeds")]
+    for change, word in changes:
+        with pytest.raises(ValueError, match=word):
+            cells(tmp_path, change=change)
+    path = write(tmp_path)
+    for asked in (("toy", "mian"), ("yot", "main"), ("toy", "main", "huge")):
+        with pytest.raises(ValueError, match="mian|yot|huge"):
+            studies.cells(*asked[:2], path, *asked[2:])
+    with pytest.raises(ValueError, match="x has no runs"):
+        checks.check_cells([], "x")
+
+
+def test_every_study_of_the_repository_can_be_planned():
+    path, n = ROOT / "params.yaml", 0
+    for paper, p in studies.load(path).items():
+        for name in p["studies"] if isinstance(p, dict) else ():
+            some = studies.cells(paper, name, path)[0]  # at the other tiers, too
+            n += len(some)
+            assert len(set(some)) == len(some)
+    assert n > 10_000
+
+
+def test_data_that_a_paper_did_not_use_stand_in_for_its_own(tmp_path):
+    kinds = [("digits", None, "real"), ("digits", "cifar10", "stand-in")]
+    kinds += [("census", "census", "synthetic"), ("glyphs", "glyphs", "stand-in")]
+    for source, papers, kind in kinds:
+        assert studies.kind_of(source, papers) == kind
+    deep = {"name": "features", "data": {"name": "features", "data": {"name": "adult"}}}
+    assert studies.root(deep) == "adult" and studies.root({"name": "mnist"}) == "mnist"
+    change = lambda toy: toy["tasks"]["near"]["paper"].update(data={"name": "digits"})
+    assert {c.data for c in cells(tmp_path, change=change)} == {"stand-in"}
+
+
+# ---------------------------------------------------------------- seeds
+def test_seeds_are_counted_named_or_pilots():
+    assert seeds_of(3, "x") == [0, 1, 2] and seeds_of([7, 0, 3], "x") == [7, 0, 3]
+    assert seeds_of({"pilot": 3}, "x") == [PILOT, PILOT + 1, PILOT + 2]
+    bad = [0, -1, True, "5", [], [0, 0], [0, -1], [0, True], [0.5], 2.0, None, {}]
+    bad += [{"pilots": 3}, {"pilot": 0}, {"pilot": True}, {"pilot": 2, "x": 1}]
+    bad += [[0, PILOT], PILOT + 1, 10**9, {"pilot": PILOT + 1}]
+    for v in bad:
+        with pytest.raises(ValueError, match="^here: seeds = "):
+            seeds_of(v, "here")
+    assert len(seeds_of(PILOT, "x")) == PILOT == len(seeds_of({"pilot": PILOT}, "x"))
+
+
+@given(st.sets(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 40))
+def test_grown_seeds_come_after_the_own_ones_and_are_new(some, n):
+    own = sorted(some, key=str)
+    got = grown(own, n, "x")
+    fresh = got[len(own) :]
+    assert got[: len(own)] == own and len(got) == max(n, len(own))
+    assert fresh == [s for s in range(min(own), 99) if s not in own][: len(fresh)]
+    with pytest.raises(ValueError, match="pilot"):
+        grown([PILOT + s for s in own], n, "x")
+
+
+def test_seeds_yaml_adds_seeds_at_tier_small_to_one_data_set(tmp_path):
+    file = tmp_path / "papers" / "toy" / "seeds.yaml"
+    file.parent.mkdir(parents=True)
+
+    def seeds(text, study="more", tier=None, **more):
+        file.write_text(text)
+        found = {}
+        for c in cells(tmp_path, study, tier, **more):
+            found.setdefault(c.dataset, {})[c.seed] = 1
+        return {d: [*s] for d, s in found.items()}
+
+    usual, more = {"near": [0, 3], "far": [0, 3]}, "more: {far: 4}\nmain: {near: 1}\n"
+    assert seeds(more) == usual | {"far": [0, 3, 1, 2]}
+    assert seeds(more, "main") == {"near": [0, 1]}
+    assert seeds(more, tier="tiny") == seeds(more, tier="paper") == usual
+    assert seeds(more, seeds=1) == {"near": [0], "far": [0]}
+    pilot = book(main={"seeds": {"pilot": 2}})
+    with pytest.raises(ValueError, match="main has pilot seeds"):
+        seeds("main: {near: 5}\n", "main", change=pilot)
+    assert seeds(more, "main", "paper", change=pilot) == {"near": [PILOT, PILOT + 1]}
+    bad = ["mian: {near: 5}", "more: {naer: 5}", "main: {far: 5}", "main: 5"]
+    for text in [*bad, *(f"main: {{near: {n}}}" for n in ("'5'", 0, 2000))]:
+        with pytest.raises(ValueError, match="seeds.yaml"):
+            seeds(text)
+    assert added(tmp_path / "params.yaml", "other", {}) == {}
+
+
+def test_a_seed_that_draws_the_data(tmp_path):
+    for name, key in DRAWS.items():
+        bare = {"name": name, "n": 9}
+        asks = bare | {"draw": "seed"}
+        new = data_of(asks, 7, "x")
+        assert name in tasks.SOURCES and new == bare | {key: 7}
+        assert data_of(bare, 7, "x") is bare
+        over = {"name": "features", "data": asks, "model": "m"}
+        assert data_of(over, 7, "x") == over | {"data": new}
+        if key == "seed":
+            with pytest.raises(ValueError, match=f"{name}.*seed = 2"):
+                data_of(asks | {"seed": 2}, 7, "x")
+    for name in ("digits", "features"):
+        with pytest.raises(ValueError, match=name):
+            data_of({"name": name, "draw": "seed"}, 7, "x")
+    assert data_of({"name": "synthetic", "draw": 5}, 7, "x")["draw"] == 5
+    own = {"tasks": {"near": {"data": {"draw": "seed"}}}, "seeds": [0, 7]}
+    some = cells(tmp_path, change=book(main=own))
+    assert all(told(c, "task")["data"]["draw"] == c.seed for c in some)
+    today = {c.method: c.id for c in cells(tmp_path) if c.seed == 0}  # draw 0 is usual
+    assert today == {c.method: c.id for c in some if c.seed == 0}
+
+
+# ---------------------------------------------------------------- tables of cells
+def test_what_is_declared_is_a_row_of_its_own(tmp_path):
+    def change(toy):
+        near, far = toy["tasks"]["near"], toy["tasks"]["far"]
+        near["train"]["epochs"] = 2
+        near["batch"] = {"tiny": 1, "small": 2, "paper": 16}
+        near["partition"] = {"name": "dirichlet", "clients": 3, "alpha": 5}
+        far |= {"partition": {"name": "natural"}, "paper": None}
+
+    table = results.declared("toy", write(tmp_path, change))
+    got = {(r.dataset, r.metric): r.value for r in table.itertuples()}
+    names = "learning_rate local_epochs batch_size rounds runs dirichlet_concentration"
+    near = dict(zip(names.split(), (0.05, 2, 16, 5, 2, 5)))
+    want = {("near", k): v for k, v in near.items()}
+    far = near | {"rounds": 3}
+    want |= {("far", k): v for k, v in far.items() if k[0] != "d"}
+    assert got == want
+    assert set(table.tier) == {"exact"} and set(table.data) == {"synthetic"}
+
+
+def test_hyper_parameters_in_use_and_the_grid_that_was_searched():
+    sam = cell(step={"name": "SAM", "rho": 0.1}, decay=1e-3)
+    ga = cell("FedGA", setting="x", alpha=7, lr=0.5, epochs=3)
+    table = results.hyper_table([ga, sam])
+    assert table.method.tolist() == ["FedGA", "FedAvg"] and table.setting[0] == "x"
+    used, grid = table.used[0].split(", "), table.grid[0].split("; ")
+    assert used[0] == "alpha = 7" and not any(u.startswith("lr") for u in used)
+    searched = METHODS["FedGA"].__dataclass_fields__["alpha"].metadata["grid"]
+    assert "alpha in " + ", ".join(f"{v:g}" for v in searched) in grid
+    assert set(table.used[1].split(", ")) == {"step = SAM", "decay = 0.001"}

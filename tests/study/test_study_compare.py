@@ -1,0 +1,615 @@
+"""Methods side by side: the table, differences of one seed and client, who is chosen,
+what is kept and never done twice, and the page.
+"""
+
+import html
+import itertools
+import json
+import math
+import re
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from toys_core import GROUPS, toy
+from toys_study import GUEST, PRE, record, same
+
+import fedlib
+from fedlib.core.method import hp
+from fedlib.core.tree import tmap
+from fedlib.measures import metrics
+from fedlib.measures.selection import best_val, last
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.base.tuned import Tuned
+from fedlib.methods.make import make
+from fedlib.nets.small import MLP
+from fedlib.study import asked, compare, matrix, page, tune
+from fedlib.study.compare import Comparison
+from fedlib.study.page_figures import curves
+from fedlib.study.rehearse import rehearse
+
+OWN = [("pre", "personal", s) for s in ("test", "val")]
+KEYS = {"FedAvg": PRE + GUEST, "Ditto": [*PRE, *OWN, *GUEST], "<b>&": PRE + GUEST}
+SEEDS = {"FedAvg": [0, 1, 2], "Ditto": [2, 0, 5], "<b>&": [1]}
+C, EVIL = 24, "<script>alert('1 & 2')</script>"
+
+
+@pytest.fixture(scope="module")
+def three():
+    owners = [EVIL, *(f"ward {i}" for i in range(1, C))]
+    more = {"C": C, "guests": [9, 5], "owners": owners, "groups": True}
+    made = {n: [record(s, n, k, **more) for s in SEEDS[n]] for n, k in KEYS.items()}
+    asked = {"answer": {"acc": [[3], "float64", 2]}, "ask": {"q": [[2], "float32", 4]}}
+    made["Ditto"][0].meta["tensors"] |= asked
+    made["Ditto"][0].meta["bytes"] |= {"answer": {"acc": {"bytes": 24, "values": 3}}}
+    missing = {"<b>&": [0, 2]}
+    return Comparison(made, best_val, missing=missing, stopped="interrupted")
+
+
+def at(r, view):
+    """The evaluation that best_val picks."""
+    return int(np.argmax([v.mean() for v in r.views["pre", view, "val"]]))
+
+
+def counted(c, name):
+    """[(seed, accuracies [C] that count, record, key, evaluation)]."""
+    view = "personal" if name == "Ditto" else "global"
+    key = "pre", view, "test"
+    return [
+        (r.meta["seed"], r.views[key][at(r, view)].astype(float), r, key, at(r, view))
+        for r in c.records[name]
+    ]
+
+
+def test_the_table_by_hand(three):
+    got = three.table
+    assert list(got.index) == [*KEYS]
+    assert list(got.model) == ["global", "personal", "global"]
+    assert list(got.seeds) == [3, 3, 1] and "tuned" not in got
+    for name in KEYS:
+        rows = []
+        for _, a, r, key, e in counted(three, name):
+            n, low = r.cells[key][e].sum(0), np.sort(a)[:2].mean()
+            guests = r.views["guest", "global", "test"][e].mean()
+            row = {"mean": 100 * a.mean(), "worst 10 %": 100 * low}
+            row |= {"left out %": 100 * guests}
+            row["Gini"] = np.abs(a[:, None] - a).sum() / (2 * (C - 1) * a.sum())
+            row["EO"] = np.ptp(n[..., 1] / n.sum(-1), 0).max()
+            row["DP"] = np.ptp(n[..., 1].sum(-1) / n.sum((-1, -2)))
+            rows.append(row)
+        for k in rows[0]:
+            x = np.array([row[k] for row in rows])
+            near = 6e-4 if k in ("Gini", "EO", "DP") else 0.06
+            assert got.loc[name, k] == pytest.approx(x.mean(), abs=near), (name, k)
+            half = got.loc[name, f"± {k}"]
+            if len(x) > 1:
+                t = stats.t.interval(0.95, len(x) - 1, x.mean(), stats.sem(x))
+                assert half == pytest.approx((t[1] - t[0]) / 2, abs=near), (name, k)
+            else:
+                assert math.isnan(half)
+    for by in ("worst 10 %", "mean", "Gini", "EO"):
+        column = three.ranked(by)[by].tolist()
+        assert column == sorted(column, reverse=by not in ("Gini", "EO"))
+    for by in ("gini", "seeds", "± mean"):
+        with pytest.raises(ValueError, match=re.escape(by)):
+            three.ranked(by)
+
+
+def test_differences_are_of_one_seed_and_client(three):
+    own = {s: a for s, a, *_ in counted(three, "Ditto")}
+    base = {s: a for s, a, *_ in counted(three, "FedAvg")}
+    d = three.differences("Ditto")
+    want = 100 * np.array([own[s] - base[s] for s in (2, 0)])
+    assert np.allclose(d, want, atol=1e-3)
+    assert np.allclose(three.differences("FedAvg", "Ditto"), -d[::-1])
+    for points in (1.0, 8.0):
+        frame = three.paired(points=points)
+        mine = frame[frame.method == "Ditto"]
+        assert list(frame.method.unique()) == ["Ditto", "<b>&"]
+        side = np.select(
+            [d.mean(0) > points, d.mean(0) < -points], ["gain", "loss"], "same"
+        )
+        side = side.tolist()
+        assert list(mine.change) == side and list(mine.client) == three.clients()
+        assert np.allclose(mine.difference, d.mean(0))
+        assert list(mine.rows) == three.records["Ditto"][0].meta["n"]["test"]
+        assert np.allclose(mine.accuracy, 100 * np.mean([*own.values()], 0), atol=1e-3)
+        half = stats.t.ppf(0.975, 1) * d.std(0, ddof=1) / 2**0.5
+        assert np.allclose(mine["± difference"], half)
+        assert frame[frame.method == "<b>&"]["± difference"].isna().all()
+        row = three.gains(points=points).loc["Ditto"]
+        assert all(row[k] == side.count(k) for k in ("gain", "same", "loss"))
+        assert row["mean"] == pytest.approx(d.mean()) and row.lowest == d.mean(0).min()
+    bad = [
+        (three.paired, "FedAvg", -1),
+        (three.differences, "Dito"),
+        (three.seen, "Dito"),
+    ]
+    for f, *args in [*bad, (three.differences, "<b>&", "Ditto")]:
+        with pytest.raises(ValueError, match="-1|Dit"):
+            f(*args)
+
+
+def test_a_point_is_a_point():
+    """Accuracies are float32: 0.81 - 0.80 is a little more than 0.01 there."""
+    made = {}
+    for name, a in (("FedAvg", [0.8, 0.8]), ("B", [0.81, 0.78])):
+        made[name] = [record(C=2)]
+        made[name][0].views["pre", "global", "test"][-1] = a
+    frame = Comparison(made, last).paired()
+    assert list(frame.change) == ["same", "loss"] and list(frame.difference) == [1, -2]
+
+
+def test_the_tidy_frame_has_every_client_once(three, tmp_path):
+    frame, rows = three.frame(), []
+    for name in KEYS:
+        for seed, a, r, key, e in counted(three, name):
+            for i, who in enumerate(three.clients()):
+                told = [name, seed, who, r.meta["n"]["test"][i], key[1], r.rounds[e]]
+                rows.append([*told, pytest.approx(100 * a[i], abs=1e-4)])
+    assert list(frame) == compare.TIDY and frame.to_numpy().tolist() == rows
+    three.to_csv(tmp_path / "all.csv")
+    back = pd.read_csv(tmp_path / "all.csv")
+    pd.testing.assert_frame_equal(back, frame)
+
+
+def test_which_model_is_scored_and_where(three):
+    order = ["other", "global", "tuned", "personal"]  # the best comes last
+    for n, want in enumerate(order, 1):
+        keys = [("pre", v, "test") for v in order[:n]]
+        made = {"A": [record(keys=keys)]}
+        assert Comparison(made, last).seen("A") == want
+        assert Comparison(made, last, view="other").seen("A") == "other"
+    with pytest.raises(ValueError, match="personal.*global"):
+        str(replace(three, view="personal").table)
+    late = replace(three, rule=lambda r, v: [0, 2]).measure("Ditto", metrics.mean_acc)
+    views = [r.views["pre", "personal", "test"] for r in three.records["Ditto"]]
+    assert np.allclose(late, [v[[0, 2]].mean() for v in views])
+    for gives in (None, [], [3], [-4], [0.5], [True], "last"):
+        with pytest.raises(ValueError, match="rule"):
+            str(replace(three, rule=lambda r, v, g=gives: g))
+
+
+def test_what_is_missing_and_what_is_unsure_is_said(three):
+    said = repr(three)
+    assert "<b>& (seed 0, 2)" in said and "interrupted" in said and "folder=" in said
+    assert "folder=" not in "".join(replace(three, folder=Path("x")).gaps())
+    assert "&lt;b&gt;&amp; (seed 0, 2)" in three._repr_html_()
+    failed = replace(three, failed={"Local": "seed 0: why"}, missing={})
+    assert failed.gaps() == ["Local failed: seed 0: why"]
+
+    def cautions(*values):
+        made = [record(s, C=3) for s in range(len(values))]
+        for r, v in zip(made, values):
+            r.views["pre", "global", "test"][:] = v
+        return Comparison({"A": made}, last).cautions()
+
+    assert "one seed" in cautions(0.5)[0] and cautions(0.5, 0.5, 0.5) == []
+    assert "±508" in cautions(0.1, 0.9)[0] and Comparison({}, last).cautions() == []
+
+
+# ---------------------------------------------------------------- the page
+class Tree(HTMLParser):
+    """Every tag is closed, in order; keeps tables, words and tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.said, self.tags, self.tables = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "path", "use"):
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        if tag not in ("path", "use"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "svg"} & set(self.open):
+            self.said.append(data)
+            if {"td", "th"} & set(self.open):
+                self.tables[-1][-1][-1] += data
+
+
+def test_the_numbers_of_the_page_are_those_of_the_table(three, tmp_path):
+    text = three.report(tmp_path / "r.html").read_text("utf-8")
+    tree = Tree(text)
+    words = " ".join(" ".join(tree.said).split())
+    main, counts, *rest = tree.tables
+    order, full = three.ranked(), three.table
+    assert [row[0] for row in main[1:]] == list(order.index)
+    names = ["worst 10 %", "mean", "Gini", "left out %", "EO", "DP"]
+    assert all(k.split()[0] in head for k, head in zip(names, main[0][1:]))
+    for row in main[1:]:
+        for k, cell in zip(names, row[1:]):
+            digits = 3 if k in ("Gini", "EO", "DP") else 1
+            want = f"{full.loc[row[0], k]:.{digits}f}"
+            half = full.loc[row[0], f"± {k}"]
+            want += "" if math.isnan(half) else f" ± {half:.{digits}f}"
+            assert cell == want, (row[0], k)
+        assert row[7:] == [full.model[row[0]], str(full.seeds[row[0]])]
+    gains = three.gains()
+    for row in counts[1:]:
+        g = gains.loc[row[0]]
+        signed = [f"{v:+.1f}".replace("-", "\u2212") for v in (g["mean"], g.lowest)]
+        assert row[1:] == [*(f"{g[k]:.0f}" for k in ("gain", "same", "loss")), *signed]
+    frame = three.paired()
+    d = frame[frame.method == list(order.index[order.index != "FedAvg"])[0]]
+    by = d.sort_values("difference", kind="stable")
+    for side, rows in (
+        (by[by.difference < 0][:10], rest[0]),
+        (by[by.difference > 0][:-11:-1], rest[1]),
+    ):
+        assert [row[0] for row in rows[1:]] == list(side.client)
+        assert [row[3] for row in rows[1:]] == [str(n) for n in side.rows]
+    alts = " ".join(a["aria-label"] for tag, a in tree.tags if tag == "svg")
+    for name in order.index:
+        median = np.median(100 * three.accuracies(name))
+        r = [r.views["pre", three.seen(name), "test"][-1] for r in three.records[name]]
+        assert html.unescape(alts).count(f"{name} {median:.0f}") >= 1
+        assert f"{name} {100 * np.mean(r):.0f}" in html.unescape(alts)
+    cost = next(t for t in tree.tables if t[0][1] == "seconds per run")
+    for name, seconds, up, down, all_ in cost[1:]:
+        assert float(seconds) == pytest.approx(6 + np.mean(SEEDS[name]), abs=0.06)
+        # 10 float32 and one number, from two clients in each of four rounds; Ditto also
+        # answers twice, 24 bytes, a question of 8 bytes in every round
+        sizes = ("56", "48", "832") if name == "Ditto" else ("44", "40", "672")
+        assert tuple(v.partition("\u202f")[0] for v in (up, down, all_)) == sizes
+    best, rate = order.index[0], order["worst 10 %"].iloc[0]
+    assert words.index(f"{best} serves the worst tenth best: {rate:.1f}") > 0
+    for wanted in ("24 clients", "model weights", "the number of its training rows"):
+        assert wanted in words
+    assert "counts of right and wrong by group" in words and "interrupted" in words
+    assert EVIL not in text and html.escape(EVIL) in text and "<b>&</b>" not in text
+    links = re.findall(r'(?:src|href)="([^"]+)"', text)
+    assert "<script" not in text and all(link.startswith("#") for link in links)
+    ids = [a["id"] for _, a in tree.tags if "id" in a]
+    assert len(ids) == len(set(ids)) and text.count("<svg ") == 4
+    assert replace(three).report(tmp_path / "s.html").read_text("utf-8") == text
+    for bad in (tmp_path, tmp_path / "no" / "r.html"):
+        with pytest.raises(ValueError, match="report"):
+            three.report(bad)
+    with pytest.raises(ValueError, match="Dito"):
+        three.report(tmp_path / "t.html", against="Dito")
+    with pytest.raises(ValueError, match="nothing"):
+        Comparison({}, last, stopped="x").report(tmp_path / "t.html")
+
+
+def test_what_is_sure_of_the_lead_and_what_is_sent():
+    made = {n: [record(s, C=24) for s in range(3)] for n in "ABC"}
+    for n, s in itertools.product("ABC", range(3)):
+        made[n][s].views[PRE[0]][:] = 0.2 + 0.01 * s if n == "B" else 0.9
+    c = Comparison(made, last)
+    assert "its lead over every other" in page.certainty(c, "A", ["B"])
+    assert "cannot be told apart from C" in page.certainty(c, "A", ["B", "C"])
+    few = Comparison({n: r[:2] for n, r in made.items()}, last)
+    assert "lead" not in page.certainty(few, "A", ["B"])
+    i = page.apart(c, "B", "A")
+    assert i.mean == pytest.approx(-69) and page.apart(c, "A", "B").mean > 0
+    r = made["A"][0]
+    r.meta["tensors"] = {"up": {"w.a": [[3, 5], "float32", 8], "n": [[], "int64", 4]}}
+    sizes = {"n": {"bytes": 8, "values": 1}, "w": {"bytes": 60, "values": 15}}
+    r.meta["bytes"] = {"up": sizes}
+    assert page.traffic(r) == {"up": (60 * 8 + 8 * 4) / 4}
+    assert [(p, n) for _, p, n in page.uploads(r)] == [(["w.a"], 60), (["n"], 8)]
+    words = [page.size(n) for n in (4, 999, 1234, 44.7e6, 2e9)]
+    units = ["4 bytes", "999 bytes", "1.2 kB", "44.7 MB", "2.0 GB"]
+    assert [w.replace("\u202f", " ") for w in words] == units
+    assert page.signed(-0.04) == "0.0" and page.signed(-1.25, 2) == "\u22121.25"
+    lines = np.random.default_rng(0).random((3, 21))
+    windows = [
+        curves({"A": np.arange(E)}, {"A": lines[:, :E]}, "m", "x")[1] for E in (21, 4)
+    ]
+    assert windows == [4, 1] and page.joined("abc") == "a, b and c"
+
+
+# ---------------------------------------------------------------- choosing
+def test_every_method_has_the_same_budget():
+    grid = {"a": [*range(5)], "b": [*range(4)]}
+    points, size = tune.configurations("A", grid, 6)
+    assert len({tuple(p.items()) for p in points}) == len(points) == 6 and size == 20
+    assert all(p["a"] in grid["a"] and p["b"] in grid["b"] for p in points)
+    assert points == tune.configurations("A", grid, 6)[0]
+    assert points != tune.configurations("B", grid, 6)[0]
+    whole, n = tune.configurations("A", grid, 20)
+    assert n == 20 and whole == [{"a": a, "b": b} for a in range(5) for b in range(4)]
+    assert tune.pilot_seed([0, 1]) == 1000 and tune.pilot_seed([1000, 1001, 3]) == 1002
+    task = toy()
+    ft, plain = make("FedAvg-FT", task), make("FedAvg", task)
+    assert tune.grids(True, {"FedAvg": plain, "FT": ft}) == {"FT": tune.usual_grid(ft)}
+    inside = Tuned(inner=make("FedGA", task))
+    assert {"tune", "alpha"} <= tune.usual_grid(inside).keys()
+    changed = matrix.altered(inside, {"alpha": 7, "tune": 3})
+    assert (changed.inner.alpha, changed.tune) == (7, 3) and inside.inner.alpha != 7
+    of, n = tune.candidates({"A": make("FedGA", task)}, {"A": {"alpha": [1, 2]}}, 1)[
+        "A"
+    ]
+    assert n == 2 and len(of) == 1
+    ((point, method),) = of.values()
+    assert method.alpha == point["alpha"]
+
+
+def test_the_best_on_validation_rows_is_chosen():
+    """Of three configurations the one with the highest mean validation accuracy at the
+    round of the rule, though another has the best test rows; a failed one is left out.
+    """
+
+    def pilot(val, test):
+        r = record(1000, C=3)
+        r.views["pre", "global", "val"][:] = [[0.9], [0.1], [val]]
+        r.views["pre", "global", "val"][:, 0] = np.nan
+        r.views["pre", "global", "test"][:] = test
+        return r
+
+    of = {k: ({"mu": i}, f"method {k}") for i, k in enumerate("wxyz")}
+    scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
+    done = matrix.Done({(k, 1000): pilot(*s) for k, s in scores.items()})
+    plan = {"A": (of, 9), "B": ({"u": ({}, None)}, 1)}
+    got = compare.choose(plan, done, last, None)
+    assert got == {"A": ("method x", "mu=1 (best of 4, drawn from 9, 1 failed)")}
+    assert compare.choose(plan, replace(done, stopped="x"), last, None) == {}
+
+
+# ---------------------------------------------------------------- whole comparisons
+@dataclass(frozen=True)
+class Odd(FedAvg):
+    """FedAvg that diverges, is mistaken or interrupted in round 1 of some seeds."""
+
+    fault: str = hp("none", "what goes wrong")
+    first: int = hp(0, "from this seed on")
+
+    def aggregate(self, server, up, r):
+        out = super().aggregate(server, up, r)
+        if r.t == 1 and self.fault == "diverges":
+            return {"w": tmap(lambda x: x * torch.inf, out["w"])}
+        if r.t == 1 and self.fault == "mistaken":
+            raise RuntimeError("a mistake")
+        if r.t == 1 and Path(self.fault).is_file():
+            raise KeyboardInterrupt
+        return out
+
+
+def small(**more):
+    return toy(MLP(5, 4, 3), **more)
+
+
+def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
+    task, told = (
+        small(),
+        {"rounds": 3, "seeds": [0, 4], "cohort": 3, "folder": tmp_path},
+    )
+    methods = ["FedAvg", ("Ditto", {"lam": 0.5}), Odd(fault="mistaken")]
+    got = fedlib.compare([*methods, Odd(fault="diverges")][:3], task, **told)
+    assert list(got.records) == ["FedAvg", "Ditto(lam=0.5)"] and not got.missing
+    assert "a mistake" in got.failed["Odd"] and "seed 0" in got.failed["Odd"]
+    for name, method in (
+        ("FedAvg", make("FedAvg", task)),
+        ("Ditto(lam=0.5)", make("Ditto", task, lam=0.5)),
+    ):
+        for r, seed in zip(got.records[name], (0, 4)):
+            alone = fedlib.run(method, rounds=3, seed=seed, cohort=3, guests=True)
+            assert same(r, alone) and r.meta["seed"] == seed and r.state is None
+            assert (tmp_path / name / str(seed) / "done").exists()
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*/done")}
+    more = fedlib.compare(
+        ["FedAvg", "FedProx", methods[1]], task, **told | {"seeds": 1}
+    )
+    assert list(more.records) == ["FedAvg", "FedProx", "Ditto(lam=0.5)"]
+    assert same(more.records["FedAvg"][0], got.records["FedAvg"][0], but=())
+    assert all(p.stat().st_mtime_ns == t for p, t in times.items())
+    again = {"fedlib": fedlib, "task": task, "best_val": best_val}
+    assert eval(more.call, again).table.equals(more.table)
+    with pytest.raises(ValueError, match="mistake"):
+        fedlib.compare([Odd(fault="mistaken")], task, 3)
+    with pytest.raises(ValueError, match="cohort is 3 there, 2 here"):
+        fedlib.compare(["FedAvg"], task, **told | {"cohort": 2})
+
+
+def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_path):
+    task, grid = (
+        small(),
+        {"FedProx": {"lr": [1e-6, 0.5, 1e-5]}, "Odd": {"fault": ["diverges"]}},
+    )
+    told = {"rounds": 3, "seeds": [1000, 3], "folder": tmp_path, "rule": last}
+    got = fedlib.compare(["FedAvg", "FedProx", Odd()], task, grid=grid, **told)
+    score = {}
+    for lr in grid["FedProx"]["lr"]:
+        r = fedlib.run(make("FedProx", task, lr=lr), rounds=3, seed=1001)
+        score[lr] = r["pre", "global", "val"][-1].mean()
+    best = max(score, key=score.get)
+    assert got.tuned == {"FedProx": f"lr={best} (best of 3)"} and "Odd" in got.failed
+    assert {r.meta["parameters"]["lr"] for r in got.records["FedProx"]} == {best}
+    assert [r.meta["seed"] for r in got.records["FedProx"]] == [1000, 3]
+    assert list(got.records) == ["FedAvg", "FedProx"]
+    assert len(list(tmp_path.glob("*/1001/done"))) == 4
+    assert (
+        got.table.tuned["FedProx"].startswith(f"lr={best}")
+        and not got.table.tuned["FedAvg"]
+    )
+
+
+def test_ctrl_c_returns_what_is_there_and_the_next_call_goes_on(tmp_path):
+    press = tmp_path / "ctrl-c"
+    press.touch()
+    told = dict(task=small(), rounds=3, seeds=2, folder=tmp_path / "out")
+    methods = ["FedAvg", Odd(fault=str(press)), "FedProx"]
+    got = fedlib.compare(methods, **told)
+    assert got.stopped and got.missing == {
+        "FedAvg": [1],
+        "Odd": [0, 1],
+        "FedProx": [0, 1],
+    }
+    assert got.seeds("FedAvg") == [0] and got.table.loc["FedAvg", "seeds"] == 1
+    press.unlink()
+    rest = fedlib.compare(methods, **told)
+    assert not rest.missing and not rest.stopped
+    assert same(rest.records["FedAvg"][0], got.records["FedAvg"][0])
+
+
+@pytest.mark.nightly
+def test_two_processes_give_the_bits_of_one(tmp_path):
+    told = dict(task=small(), rounds=3, seeds=2, cohort=lambda t: [t % 4, (t + 1) % 4])
+    methods = ["FedAvg", "FedRep", Odd()]
+    one = fedlib.compare(methods, **told)
+    two = fedlib.compare(methods, **told, workers=2, folder=tmp_path)
+    for name, records in one.records.items():
+        assert all(same(a, b) for a, b in zip(records, two.records[name], strict=True))
+
+
+def test_what_processes_share_comes_out_as_it_went_in(tmp_path):
+    task = small()
+    made = {"FedRep": make("FedRep", task), "mine": Odd(task)}
+    common = matrix.Common(task, made, 3, {"cohort": lambda t: [t % 4, (t + 1) % 4]})
+    there = torch.load(matrix.hand_over(common, tmp_path / "c"), weights_only=False)
+    assert there.task is there.methods["FedRep"].task
+    for name in made:
+        job = matrix.Job(name, 1, None)
+        assert same(common.run(job), there.run(job))
+
+
+# ---------------------------------------------------------------- one comparison
+def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
+    task = toy(MLP(5, 4, 3), groups=GROUPS)
+
+    def said(task=task, rounds=3, **how):
+        return json.dumps(matrix.identity(matrix.Common(task, {}, rounds, how)))
+
+    def moved(rows, k=0):
+        rows = list(rows)
+        rows[k], rows[k + 1] = rows[k + 1], rows[k]
+        return tuple(rows)
+
+    changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}, {"precision": "bf16"}]
+    changes += [
+        {"splits": ("test",)},
+        {"guests": True},
+        {"own": True},
+        {"microscope": True},
+    ]
+    changes += [{"cohort": lambda t: [0]}]
+    fields = {"name": "x", "batch": 5, "network": MLP(5, 6, 3), "a": 1 - task.a}
+    fields |= {k: moved(getattr(task, k)) for k in ("train", "val", "test", "guests")}
+    fields |= {"x": task.x + 1e-9, "y": task.y.flip(0)}
+    changes += [{"task": replace(task, **{k: v})} for k, v in fields.items()]
+    assert len({said(), *(said(**c) for c in changes)}) == 1 + len(changes)
+    usual = {"every": 1, "precision": "float32", "splits": ("test", "val")}
+    assert said(**usual, guests=False, own=False, how="vmap", device="cpu") == said()
+    (tmp_path / matrix.IDENTITY).write_text("{")
+    for folder in (tmp_path, tmp_path / matrix.IDENTITY):
+        with pytest.raises(ValueError, match=str(tmp_path)):
+            matrix.checked_folder(folder, {})
+
+
+def test_the_folder_of_a_run_says_what_it_is():
+    task = small()
+    name = lambda n, **kw: matrix.folder_name(make(n, task, **kw))
+    assert name("FedAvg") == "FedAvg" == name("FedAvg", lr=FedAvg(task).lr)
+    assert name("FedGA", alpha=7, lr=0.5) == "FedGA(lr=0.5,alpha=7)"
+    other = {name("FedAvg", step="SAM"), name("FedAvg", step={"name": "SAM", "rho": 1})}
+    other |= {name("EquFL", inner=n) for n in ("FedAvg", "FedProx")}
+    other |= {matrix.folder_name(Odd()), matrix.folder_name(Odd(first=1))}
+    other |= {matrix.folder_name(Odd(fault="x" * 90 + e)) for e in "ab"}
+    assert len(other) == 8 and all(
+        re.fullmatch(r"[\w.=,()+-]{1,100}", n) for n in other
+    )
+
+
+def test_the_time_left_counts_open_runs_by_method():
+    jobs = [matrix.Job(n, s, None) for s in (0, 1) for n in ("quick", "slow", "new")]
+    say = matrix.Progress(jobs, jobs, 2, False, ahead=[matrix.Job("slow", 7, None)])
+    assert say.left() is None and say.n == 7
+    for i, seconds in ((0, 10.0), (1, 100.0)):
+        say.finished(jobs[i], record(seconds=seconds))
+    # open: new, quick, slow, new and slow = 55 + 10 + 100 + 55 + 100, by two
+    assert say.left() == pytest.approx(160, abs=3)
+    words = [matrix.duration(s) for s in (40, 200, 3900)]
+    assert words == ["40 s", "3 min", "1 h 5 min"]
+
+
+# ---------------------------------------------------------------- what is asked
+def test_a_rehearsal_says_what_the_run_would():
+    for task in (toy(), toy(MLP(5, 4, 3))):
+        for name in ("FedAvg", "FedRep", "FairFed", "FedCLIP", "FedAvg-FT"):
+            said = []
+            for f in (rehearse, fedlib.run):
+                try:
+                    made = make(name, task)
+                    f(made, task, 2, cohort=2)
+                    said.append("fine")
+                except Exception as e:
+                    said.append(f"{type(e).__name__}: {e}")
+            assert said[0] == said[1], name
+
+
+def test_rules_and_schedules_where_nothing_is_said():
+    task = toy()
+    empty = replace(task, val=(*task.val[:-1], task.val[-1][:0]))
+    none = replace(task, val=tuple(r[:0] for r in task.val))
+    assert asked.rule(None, task, {}) is best_val
+    assert asked.rule(None, empty, {}) is asked.rule(None, none, {}) is last
+    assert asked.rule(None, task, {"splits": ("test",)}) is last
+    assert asked.rule(best_val, empty, {}) is best_val
+    assert asked.seeds(np.int64(3)) == [0, 1, 2] and asked.seeds((4, 1)) == [4, 1]
+    got = fedlib.compare(["FedAvg"], toy(), 250, folder=None)
+    assert got.records["FedAvg"][0].meta["every"] == 3
+    assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)
+
+
+def bad():
+    """(arguments, the word that the refusal must hold)."""
+    lr, none = (
+        {"FedAvg": {"lr": [1]}},
+        replace(toy(), val=tuple(r[:0] for r in toy().val)),
+    )
+    values = {"task": ("digits", None), "rounds": (0, "5", 2.5, 10**12)}
+    values |= {"seeds": (-1, True, 10**12, "3", 2.0, [], [1, 1]), "view": ("globl", 3)}
+    values |= {"rule": ("last", lambda: [0], 3), "workers": (0, 1.5), "budget": (0,)}
+    values |= {"folder": (3,), "progress": (3,), "chort": (2,), "seed": (2,)}
+    values |= {"upto": (2,), "cohort": (0,), "every": (0,), "how": ("fast",)}
+    grids = [{}, {"FedAvgg": {"lr": [1]}}, {"FedAvg": []}, {"FedAvg": {"lr": 0.1}}]
+    grids += [{"FedAvg": {"lr": v}} for v in ([], "abc", [1, -1])]
+    values |= {
+        "grid": (True, 3, *grids, {"FedAvg": {"rl": [1]}}),
+        "splits": (("val",),),
+    }
+    some = [({k: v}, k) for k, of in values.items() for v in of]
+    entries = {
+        "FedAvgg": ["FedAvgg"],
+        "methods": "FedAvg",
+        "3": [3],
+        "-1": [("FedAvg", {"lr": -1})],
+    }
+    entries |= {
+        "FedAvg": ["FedAvg", "FedAvg"],
+        "'x'": [FedAvg(replace(toy(), name="x"))],
+    }
+    entries |= {
+        "FedBN": ["FedCLIP", "FedBN"],
+        "class": [FedAvg],
+        "pair": [("FedAvg", 3)],
+    }
+    some += [({"methods": m}, word) for word, m in entries.items()]
+    some += [({"task": none, k: v}, k) for k, v in (("rule", best_val), ("grid", lr))]
+    return [*some, ({"grid": lr, "splits": ("test",)}, "val")]
+
+
+def test_bad_input_is_named_and_nothing_is_computed(tmp_path):
+    for more, word in bad():
+        told = dict(methods=["FedAvg"], task=toy(), rounds=1, folder=tmp_path) | more
+        with pytest.raises(ValueError, match=re.escape(word)):
+            fedlib.compare(**told)
+        assert not list(tmp_path.iterdir()), more

@@ -1,0 +1,275 @@
+"""What is measured once and kept; how flat minima are and how the loss runs between
+models, on losses with known answers; what a round costs.
+"""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from toys_core import Noisy, toy
+from toys_study import cell
+
+from fedlib.core import provenance
+from fedlib.measures import landscape
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.study import compute, cost, flatness, identity, once, paths
+
+TREE = {
+    "numbers": [1.0, 2.5, np.inf],
+    "counts": {"a": 3, ("b", 2): True, 7: 0.1},
+    "arrays": {
+        ("v", "x"): np.arange(6, dtype=np.float32).reshape(2, 3),
+        "i": np.array([2**40]),
+    },
+    "words": ["one", {"three": "3"}, [1.0, 2.0]],
+    "many": [{"k": i} for i in range(12)],
+    "nothing": None,
+    "empty": {},
+    "frame": pd.DataFrame(
+        {"m": ["x", "y"], "v": [0.1 + 0.2, np.nan], "n": [1, 2]}
+    ).set_index("m"),
+}
+
+
+def alike(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(alike(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, pd.DataFrame):
+        return a.equals(b)
+    equal = np.array_equal(a, b) and getattr(a, "dtype", 0) == getattr(b, "dtype", 0)
+    return type(a) is type(b) and equal
+
+
+OFFSET = 0
+
+
+def measure(x, more=1):
+    CALLS.append(x)
+    return {"twice": 2 * x + OFFSET}
+
+
+CALLS = []
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    CALLS.clear()
+    return CALLS
+
+
+def test_a_tree_comes_back_as_it_was(tmp_path):
+    assert alike(once.write(tmp_path / "x.parquet", TREE, {"key": "k"}), TREE)
+    got, about = once.read(tmp_path / "x.parquet")
+    assert alike(got, TREE) and about == {"key": "k"}
+    assert alike(once.write(tmp_path / "z.parquet", 1.5, {}), 1.5)
+    with pytest.raises(TypeError, match='"a"'):
+        once.write(tmp_path / "y.parquet", {"a": object()}, {})
+
+
+def test_it_is_computed_once_until_what_it_depends_on_changes(calls, monkeypatch):
+    ask = lambda *a, name="toy", tier="small", f=measure, **k: once.once(
+        name, tier, f, *a, **k
+    )
+    assert ask(3) == ask(3) == {"twice": 6} and calls == [3]
+    for more in ((4,), (3, 2)):
+        ask(*more)
+        ask(*more)
+    ask(3, tier="tiny"), ask(3, more=2), ask(3, name="other")
+    assert calls == [3, 4, 3, 3, 3, 3]
+    a, b = cell(), cell(seed=1)
+    keys = [
+        once.key_of("n", "t", compute.describe_cell, (c,), {}) for c in (a, b, a.id)
+    ]
+    assert keys[0] != keys[1] and keys[0] == keys[2]  # a run is its name
+    for unit, used, moves in (
+        ("measure fedlib.compute.describe_cell", (), True),
+        ("engine", ("engine",), True),
+        ("engine", (), False),
+    ):
+        was = once.key_of("n", "t", compute.describe_cell, (1,), {}, used)
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(identity, "versions", lambda u=unit: {u: 2})
+            now = once.key_of("n", "t", compute.describe_cell, (1,), {}, used)
+        assert (now != was) == moves, unit
+    monkeypatch.setitem(globals(), "OFFSET", 1)  # a notebook's function counts with it
+    assert ask(3) == {"twice": 7} and len(calls) == 7
+
+
+def test_evidence_goes_before_runs_and_only_a_commit_is_packed(calls, monkeypatch):
+    commit = {"now": "0123456789+"}
+    monkeypatch.setattr(provenance, "commit", lambda: commit["now"])
+    ask = lambda x, tier="small": once.once("toy", tier, measure, x)
+    ask(3)
+    assert once.pack("tiny") == []
+    with pytest.raises(ValueError, match="toy.*0123456789"):
+        once.pack("small")
+    (made,) = once.RUNS.iterdir()
+    made.unlink()
+    commit["now"] = "0123456789"
+    ask(3)
+    (old,) = once.RUNS.iterdir()
+    os.utime(old, ns=(1, 1))
+    to = once.STORE / "toy.parquet"
+    assert once.pack("small") == [to] and once.pack("small") == []
+    old.unlink()
+    assert ask(3) == {"twice": 6} and calls == [3, 3]  # from evidence
+    ask(4)  # another question; the newest one is packed
+    assert once.pack("small") == [to] and once.read(to)[0] == {"twice": 8}
+    assert ask(4) == {"twice": 8} and calls == [3, 3, 4]
+    to.write_bytes(b"PAR1")
+    with pytest.raises(once.Damaged, match="toy.parquet.*git checkout"):
+        ask(4)
+
+
+# ---------------------------------------------------------------- flat, and between
+def bowl(w):
+    return 3 * w["w"].square().sum()
+
+
+def at(*x):
+    return {"w": torch.tensor(x, dtype=torch.float64)}
+
+
+def test_how_flat_a_known_bowl_is():
+    got = flatness.numbers(bowl, at(1.0, -1.0, 1.0, -1.0))
+    assert (got["train_loss"], got["weight_norm"], got["converged"]) == (12, 2, 1)
+    assert got["lambda_max"] == pytest.approx(6)
+    for rho in flatness.RHO:  # uphill is away from 0
+        want = 3 * ((2 + rho) ** 2 - 4)
+        assert got[f"rise_{rho:g}"] == pytest.approx(want, rel=1e-5)
+    assert set(flatness.METRICS) <= set(got)
+    assert flatness.places(np.array([0.5, 0.9, 0.1, 0.7, 0.5])) == {
+        **{"worst": 2, "median": 4, "best": 1}
+    }
+    assert flatness.places(np.array([0.3, 0.2])) == {"worst": 1, "median": 1, "best": 0}
+    assert flatness.some(40, 3) == [0, 20, 39] and flatness.some(3, 8) == [0, 1, 2]
+    seen = {"w": {"a": torch.ones(2, 2)}, "seen": torch.tensor([True, False])}
+    state = {"server": {"w": {"a": torch.zeros(2)}}, "clients": seen}
+    own = [flatness.own("PLGU-LF", state, i)["a"].tolist() for i in (0, 1)]
+    assert own == [[1, 1], [0, 0]]  # who never trained is served by the server
+
+
+def test_lines_between_known_models():
+    z = paths.towards(bowl, at(2.0), at(1.0), 7)
+    assert z.tolist() == [3 * (2 - x) ** 2 for x in (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)]
+    up = paths.uphill(bowl, at(-2.0), 5)
+    steps = (-0.5, -0.25, 0, 0.25, 0.5)
+    assert up.tolist() == pytest.approx([3 * (2 + x) ** 2 for x in steps])
+    ellipse = lambda w: (w["w"] ** 2 * torch.tensor([1.0, 4.0, 0.5])).sum() / 2
+    plane = paths.curved(ellipse, at(0.0, 0.0, 0.0), 3)
+    assert plane["values"] == pytest.approx([4, 1])
+    z = np.asarray(plane["z"])
+    assert z[1, 1] == 0 and sorted((z[0, 1], z[1, 0])) == pytest.approx(
+        [0.5, 2], rel=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def group():
+    task = {"network": {"name": "MLP", "hidden": 3}}
+    return [
+        cell(m, task=task, seed=s, lr=0.1)
+        for s in (0, 1)
+        for m in ("FedAvg", "PLGU-LF")
+    ]
+
+
+def test_what_runs_leave_behind_is_measured(group):
+    (pair, _), size = paths.groups(group), {"rows": 40, "points": 5}
+    assert [(c.method, c.seed) for c in pair] == [("FedAvg", 0), ("PLGU-LF", 0)]
+    _, lf = flatness.measure_all(pair, 1, clients=2, coarse=3, **size)
+    bare = flatness.measure(pair[0], clients=2, **size, draw=())
+    assert set(bare["sharpness"]) == {flatness.GLOBAL} and bare["surfaces"] == {}
+    (_, task, fed), (_, _, r) = (compute.trained(c, "cpu") for c in pair)
+    w, mine = (
+        r.state["server"]["w"],
+        [flatness.own("PLGU-LF", r.state, i) for i in range(3)],
+    )
+    loss = [landscape.data_loss(task, rows) for rows in task.train]
+    sharp = lf["sharpness"]
+    for view, models in ((flatness.ALONE, [w] * 3), (flatness.OWN, mine)):
+        want = np.mean([float(loss[i](models[i])) for i in (0, 2)])
+        assert sharp[view]["train_loss"] == pytest.approx(want, rel=1e-4)
+    who = flatness.places(r["pre", "personal", "test"][-1])
+    assert lf["who"] == who
+    for place, i in who.items():
+        z = lf["surfaces"][flatness.OWN, place]
+        assert z.shape == (5, 5) and z[2, 2] == pytest.approx(
+            float(loss[i](mine[i])), rel=1e-4
+        )
+    mean = lf["surfaces"][flatness.ALONE, "mean"]
+    want = np.mean([float(f(w)) for f in loss])
+    assert mean.shape == (3, 3) and mean[1, 1] == pytest.approx(want, rel=1e-4)
+    found = paths.measure_all([pair], 1, **size, fine=3)[0]
+    own = found["own"]["PLGU-LF", "train"]
+    assert own.shape == (
+        3,
+        5,
+    )  # -1.5, -0.75, 0, 0.75, 1.5: the middle is the global model
+    assert own[:, 2] == pytest.approx([float(f(w)) for f in loss], rel=1e-4)
+    both = paths.everybody(task, "test", 40)
+    start = fed.state["server"]["w"]
+    assert found["between"]["PLGU-LF", "test"][2] == pytest.approx(
+        float(both(start)), rel=1e-4
+    )
+    up = found["uphill"]["PLGU-LF"]
+    assert up[1] < up[2] < up[3] and set(found["uphill"]) == {"FedAvg", "PLGU-LF"}
+    assert set(found["curved"]) == {
+        ("FedAvg", ""),
+        ("PLGU-LF", ""),
+        ("PLGU-LF", "median"),
+    }
+    assert paths.measure(pair, **size, fine=3, draw=())["curved"] == {}
+
+
+# ---------------------------------------------------------------- what a round costs
+def test_bytes_and_gradients_of_a_round():
+    task = {"network": {"name": "MLP", "hidden": 3}}
+    body, head = 4 * (60 * 3 + 3), 4 * (3 * 10 + 10)
+    sent = {
+        "FedAvg": (body + head + 4, body + head),
+        "FedPer": (body + 4, body),
+        "Local": (4, 0),
+        "LG-FedAvg": (head + 4, head),
+    }
+    n = {}
+    for method in (*sent, "Ditto", "FedSAM"):
+        c = cell(method, task=task, lr=0.1, epochs=2)
+        n[method] = cost.gradients(c)
+        if method in sent:
+            m = compute.make.make(method, compute.task_of(c.task, 0, "d"), lr=0.1)
+            got = cost.bytes_per_round(m)
+            assert (got["bytes_up"], got["bytes_down"]) == sent[method], method
+    toys = FedAvg(toy()), Noisy(toy())  # the latter asks for a number with a number
+    plain, asks = (cost.bytes_per_round(m) for m in toys)
+    assert {k: asks[k] - plain[k] for k in plain} == {"bytes_up": 8, "bytes_down": 8}
+    assert n["Ditto"] == n["FedSAM"] == 2 * n["FedAvg"] == 2 * n["Local"]
+    batches = -(-len(compute.task_of(c.task, 0, "d").train[0]) // 32)
+    assert n["FedAvg"] == 2 * batches
+
+
+def test_the_time_of_a_round_beside_that_of_the_reference():
+    c = cell()
+    fed = compute.make.make("FedAvg", compute.task_of(c.task, 0, "d"))
+    ratios = cost.time_ratios(fed, {"a": fed, "b": fed}, 2)
+    assert {k: len(v) for k, v in ratios.items()} == {"a": 2, "b": 2}
+    made = {
+        "seconds_over_fedavg": 2.0,
+        "bytes_up": 44,
+        "bytes_down": 40,
+        "ratios": [1, 3],
+    }
+    table = pd.DataFrame.from_dict({"m": made}, orient="index")
+    rows = cost.rows(table, "toy", "d", "real", "tiny")
+    got = [(r.metric, r.seed, r.value, r.tier) for r in rows.itertuples()]
+    assert got == [
+        ("seconds_over_fedavg", 0, 1, "tiny"),
+        ("seconds_over_fedavg", 1, 3, "tiny"),
+        ("bytes_up", 0, 44, "exact"),
+        ("bytes_down", 0, 40, "exact"),
+    ]

@@ -1,0 +1,347 @@
+"""One tiny study, trained once: each cell is its run, computed once, by one process at
+a time, wherever that is; what differs when it is computed anew is noticed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toys_study import book, cell, same, write
+
+import fedlib
+from fedlib.core import online
+from fedlib.core.record import Record
+from fedlib.data import tasks
+from fedlib.methods.make import make
+from fedlib.study import audit, cluster, compute, executor, experiment, guard, lock
+from fedlib.study.sources import stored
+from fedlib.study.studies import cells
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at = tmp_path_factory.mktemp("study")
+    write(at)
+    return at
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    path, runs = folder / "params.yaml", folder / "runs"
+    return experiment.study("toy", "main", path=path, runs=runs, workers=1)
+
+
+# ---------------------------------------------------------------- what a cell is
+def test_a_cell_is_the_run_of_its_description(done, folder):
+    for c, r in zip(done.cells, done.records):
+        task = tasks.build(json.loads(c.task), c.seed)
+        alpha = {"alpha": 3} if c.method == "FedGA" else {}
+        method = make(c.method, task, lr=0.05, **alpha)
+        told = {"rounds": 3, "cohort": 2, "microscope": True, "seed": c.seed}
+        plain = fedlib.run(method, **told, device="cpu")
+        assert same(r, plain, but=("seconds", "task"))
+        assert r.meta["seed"] == c.seed and r.meta["task"] == f"near/split{c.seed}"
+        files = {p.name for p in (folder / "runs" / c.id).iterdir()}
+        assert files == set(compute.FILES)  # no models, no checkpoint
+    order = [(m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)]
+    assert [(c.method, c.seed) for c in done.cells] == order
+    assert set(done.tiers) == {"small"} and done.tier == "small"
+    assert not list((folder / "runs").glob("*.lock"))
+
+
+def test_who_is_online_and_who_is_late():
+    late = {"portion": 0.5, "every": 2, "exchanged": True}
+    for told, want in (
+        ({"online": 0.5}, [1, 1, 1, 1]),
+        (
+            {"stragglers": late},
+            [len(online.stragglers(3, **late)(t)) for t in range(4)],
+        ),
+    ):
+        _, task, r = compute.trained(cell(engine={"rounds": 4} | told), "cpu")
+        sizes = (np.asarray(r.logs["cohort"]) >= 0).sum(1)
+        assert sizes.tolist() == want and task.C == 3
+
+
+def test_a_finished_study_is_read_not_run(done, folder):
+    path, runs = folder / "params.yaml", folder / "runs"
+    some = sorted(runs.glob("*/*"))
+    before = [p.stat().st_mtime_ns for p in some]
+    again = experiment.study("toy", "main", path=path, runs=runs, workers=1)
+    assert all(same(a, b, but=()) for a, b in zip(done.records, again.records))
+    assert [p.stat().st_mtime_ns for p in some] == before
+    more = experiment.study(
+        "toy", "main", path=path, runs=runs, workers=1, seeds=[1, 2]
+    )
+    assert [c.seed for c in more.cells] == [1, 2] * 2 and len(
+        list(runs.glob("*/done"))
+    ) == 6
+    assert more.cells[0].id == done.cells[1].id
+    paper = book(main={"paper": {"seeds": 2}})
+    at = folder / "paper"
+    at.mkdir()
+    path = write(at, lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper")))
+    same_ = experiment.study("toy", "main", path=path, runs=runs, workers=1)
+    assert set(same_.tiers) == {"paper"}  # its sizes are the paper's
+
+
+def test_runs_of_edited_sources_are_ones_own(done, folder, monkeypatch):
+    tree = json.loads(json.dumps(stored()))
+    tree["method FedGA"]["runs"]["defaults"]["server"][1] *= 1.01
+    monkeypatch.setattr("fedlib.study.sources.stored", lambda: tree)
+    monkeypatch.setattr("fedlib.study.sources.released", lambda: "")
+    told = {"path": folder / "params.yaml", "runs": folder / "runs", "workers": 1}
+    with pytest.raises(guard.Moved, match="method FedGA"):
+        experiment.study("toy", "main", **told)
+    mine = experiment.study("toy", "main", **told, mine=True)
+    assert not {c.id for c in mine.cells} & {c.id for c in done.cells}
+    assert {c.mine for c in mine.cells} == {guard.salt()}
+    assert all(same(a, b) for a, b in zip(mine.records, done.records))
+
+
+# ---------------------------------------------------------------- once, by one process
+def test_a_killed_run_goes_on_and_a_diverged_one_is_a_result(
+    done, folder, tmp_path, capsys
+):
+    c, whole = done.cells[0], done.records[0]
+    method, task, _ = compute.trained(c, "cpu")
+    told = {"rounds": 3, "cohort": 2, "microscope": True, "device": "cpu"}
+    fedlib.run(method, **told, folder=tmp_path / c.id, upto=2)
+    assert (tmp_path / c.id / "checkpoint").exists()
+    at = compute.compute_cell(c, tmp_path)
+    assert same(Record.load(at), whole, but=("seconds", "task"))
+    assert not (at / "checkpoint").exists() and not list(tmp_path.glob("*.lock"))
+    bad = compute.compute_cell(cell(lr=1e38, epochs=9), tmp_path)
+    assert (
+        "diverged" in Record.load(bad).meta
+        and "FedAvg seed 0" in capsys.readouterr().err
+    )
+
+
+def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
+    a, b = done.cells[:2]
+    held, free, got = threading.Event(), threading.Event(), []
+
+    def other():
+        with lock.alone(tmp_path / a.id) as mine:
+            assert mine
+            held.set()
+            free.wait()
+            compute.trained(a, "cpu", tmp_path / a.id)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait()
+    assert compute.compute_cell(a, tmp_path, wait=False) is None
+    assert compute.compute_files((a.id, a), str(tmp_path), wait=False) is None
+    assert compute.compute_files((b.id, b), str(tmp_path), until=0) is None
+    assert not (tmp_path / b.id).exists()
+    all_ = threading.Thread(
+        target=lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
+    )
+    all_.start()
+    while not (tmp_path / b.id / "done").exists():
+        all_.join(0.01)  # it takes the other run first
+        assert all_.is_alive()
+    assert not (tmp_path / a.id / "done").exists()
+    free.set()
+    all_.join()
+    thread.join()
+    assert got == [tmp_path / a.id, tmp_path / b.id]
+    assert same(Record.load(got[0]), done.records[0])
+
+
+def test_locks_of_the_living_and_of_the_dead(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = os.uname().nodename
+    for pid, where, mine in ((gone.pid, host, True), (1, "node17", False)):
+        (tmp_path / "run.lock").write_text(
+            f"filelock/2\npid={pid}\nhost={where}\nmode=lease\ntoken=a\nduration=120\n"
+        )
+        with lock.alone(tmp_path / "run", wait=False) as got:
+            assert got is mine, where
+    (tmp_path / "run.lock").unlink()
+    with pytest.raises(ZeroDivisionError), lock.alone(tmp_path / "run"):
+        assert (tmp_path / "run.lock").exists()
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+    assert lock.named(None) and lock.stamp(tmp_path / "none") is None
+    with lock.within(None) as mine:
+        assert mine
+    with lock.within(tmp_path / "kept") as mine:
+        assert mine and (tmp_path / "kept" / "run.lock").exists()
+
+
+# ---------------------------------------------------------------- many cells
+def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path, capsys):
+    todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
+    with pytest.raises(compute.RunError) as e:
+        compute.compute_all(todo, tmp_path, workers=1)
+    assert str(e.value).startswith("d FedRep seed 0: ValueError: ")
+    assert "1 more" in str(e.value) and "kept" in str(e.value)
+    assert {p.parent.name for p in tmp_path.glob("*/done")} == {todo[1].id, todo[3].id}
+    assert "d FedRep seed 1" in capsys.readouterr().err
+    with pytest.raises(compute.RunError, match="KeyError"):
+        compute.map_cells({}.__getitem__, [1], workers=1)
+    assert compute.map_cells(str.upper, ["b", "a"], workers=1) == ["B", "A"]
+    with pytest.raises(ValueError, match=f"{todo[1].id}.*other"):
+        compute.compute_files(("other", todo[1]), str(tmp_path))
+
+
+def test_workers_elsewhere_send_the_files_back(done, tmp_path):
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, f, *args):
+            return super().submit(
+                f, *["/no" if a == str(tmp_path) else a for a in args]
+            )
+
+    with Elsewhere(2) as pool:
+        at = compute.compute_all(done.cells, tmp_path, executor=pool)
+        assert pool.submit(int, 1).result() == 1  # it is the user's to close
+    assert [p.name for p in at] == [c.id for c in done.cells]
+    assert all(same(Record.load(p), r) for p, r in zip(at, done.records))
+    assert not list(tmp_path.glob("*.lock")) and not Path("/no").exists()
+    before = (at[0] / "record.npz").read_bytes()
+    compute.store_files(at[0], {"record.npz": b"", "done": b""})
+    assert (at[0] / "record.npz").read_bytes() == before  # it is there
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "checkpoint").touch()  # of a run that ended elsewhere
+    compute.store_files(tmp_path / "begun", {"done": b""})
+    assert os.listdir(tmp_path / "begun") == ["done"]
+
+
+def test_cells_of_one_task_come_after_one_another(tmp_path):
+    todo = [cell(m, s) for m in ("FedAvg", "FedProx", "FedGA") for s in (0, 1, 2)]
+    (tmp_path / todo[4].id).mkdir()
+    (tmp_path / todo[4].id / "done").touch()
+    (tmp_path / todo[5].id).mkdir()  # begun
+    left = compute.unfinished(todo * 2, tmp_path)
+    assert set(left) == {c.id for c in todo} - {todo[4].id}
+    seeds = [c.seed for c in left.values()]
+    assert seeds == sorted(seeds)
+    assert compute.task_of(todo[0].task, 0, "d") is compute.task_of(
+        todo[3].task, 0, "d"
+    )
+    assert compute.task_of(todo[0].task, 1, "x").name == "x/split1"
+
+
+# ---------------------------------------------------------------- where they run
+def fail(what):
+    raise RuntimeError(what)
+
+
+def test_where_runs_are_computed(monkeypatch):
+    monkeypatch.delenv(executor.VARIABLE, raising=False)
+    with executor.opened(workers=1) as submit:
+        assert submit is None
+        got = [(i, v, type(e)) for i, v, e in executor.results(submit, int, ["1", "x"])]
+    assert got == [(0, 1, type(None)), (1, None, ValueError)]
+    with ThreadPoolExecutor(1) as pool, executor.opened(pool) as submit:
+        ((i, value, error),) = executor.results(submit, fail, ["no rows"])
+        assert (i, value) == (0, None) and "in fail" in error.__notes__[0]
+        assert executor.reason(error) == "RuntimeError: no rows"
+        old = [pool.submit(cluster.call, "fedlib of old", abs, -1)]
+        with pytest.raises(cluster.CodeError, match="fedlib of old"):
+            list(executor.results(lambda *a: old[0], abs, [-1]))
+        assert submit(abs, -2).result() == 2
+    assert "scheduler" in executor.reason(CancelledError())
+    assert (
+        executor.reason(KeyError("x")) == "KeyError: 'x'" and executor.cores("cpu") >= 1
+    )
+    for bad in (3, "here:8786", "http://here:8786", "tcp://here"):
+        with pytest.raises(ValueError, match=f"{bad!r}.*tcp://"), executor.opened(bad):
+            pass
+    monkeypatch.setenv(executor.VARIABLE, "nowhere")
+    with pytest.raises(ValueError, match="nowhere"), executor.opened():
+        pass
+    with executor.opened(workers=1) as submit:  # an argument goes before it
+        assert submit is None
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match="pip install"), executor.opened("tcp://a:1"):
+        pass
+
+
+@pytest.mark.nightly
+def test_a_worker_that_is_killed_costs_no_run(done, folder, tmp_path):
+    """Two processes give the bits of one; the second call goes on after a kill."""
+
+    def killed(submit):
+        os.kill(submit(os.getpid).result(), signal.SIGKILL)
+
+    with executor.opened(workers=2) as submit:
+        assert submit(torch.get_num_threads).result() == 1
+        killed(submit)
+        errors = [e for *_, e in executor.results(submit, abs, [1])]
+        assert errors and errors[0] is not None
+    at = compute.compute_all(done.cells, tmp_path, workers=2)
+    assert all(same(Record.load(p), r) for p, r in zip(at, done.records))
+
+
+# ---------------------------------------------------------------- computed anew
+def test_a_stored_run_comes_out_again_or_it_is_said(
+    done, folder, tmp_path, monkeypatch
+):
+    c, old = done.cells[2], done.records[2]
+    key = "pre", "global", "test"
+
+    def changed(at, client, hits):
+        views = {k: a.copy() for k, a in old.views.items()}
+        views[key][at, client] += hits / old.meta["n"]["test"][client]
+        return replace(old, views=views)
+
+    assert audit.compare(c, old)["verdict"] == "same"
+    mean = 100 * 1 / old.meta["n"]["test"][0] / 3
+    one = audit.compare(c, changed(-1, 0, 1))
+    assert one["verdict"] == "DIFFERS" and one["points"] == pytest.approx(
+        mean, rel=1e-4
+    )
+    assert one["hits that differ, %"] == pytest.approx(100 / 12)
+    tiny = audit.compare(c, changed(-1, 0, 0.1))  # less than 0.6 points
+    assert tiny["verdict"] == "rounding" and 0 < tiny["points"] < 0.6
+    early = audit.compare(c, changed(0, 0, 0.1))  # where noise moves nothing
+    assert early["verdict"] == "DIFFERS"
+    assert audit.apart(old, old) == (0, 0, 0)
+    less = replace(old, views={key: old.views[key][:-1]})
+    assert audit.apart(less, old)[0] == 1
+    shaken = audit.again(c, 1.0)
+    assert audit.apart(old, shaken)[0] > 0 and same(audit.again(c), old)
+    assert not same_views(shaken, audit.again(c, 1.0, draw=1))
+
+
+def same_views(a, b):
+    return all(np.array_equal(a.views[k], b.views[k]) for k in a.views)
+
+
+def test_from_nothing_to_evidence_that_is_verified(done, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    todo = cells("toy", "main")[0]
+    for c in todo:  # of a commit, so that they may be packed
+        r = Record.load(folder / "runs" / c.id)
+        replace(r, meta=r.meta | {"commit": "0123456789"}).save(Path("runs", c.id))
+    audit.compute(["toy/main"], workers=1)
+    assert "4 runs of 1 studies, 0" in capsys.readouterr().out
+    audit.pack(["toy/main"])
+    a, b = (audit.verify(3, seed=s) for s in (0, 1))
+    assert a.verdict.tolist() == ["same"] * 3 and (a.points == 0).all()
+    drawn = lambda t: set(zip(t.method, t.seed))
+    assert len(drawn(a)) == 3 and drawn(a) != drawn(b) and set(a.study) == {"toy/main"}
+    audit.print_verdicts(a, folder / "audit.csv")
+    assert (folder / "audit.csv").read_text().count("same") == 3
+    with pytest.raises(ValueError, match="come out"):
+        audit.print_verdicts(a.assign(verdict="DIFFERS"))
+    shutil.rmtree("runs")
+    stored = experiment.study("toy", "main", workers=1)
+    assert all(
+        same(x, y, but=("commit",)) for x, y in zip(stored.records, done.records)
+    )

@@ -1,0 +1,129 @@
+"""Runs, cells and files of parameters made by hand, for the tests of studies."""
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import yaml
+
+from fedlib.core.record import Record
+from fedlib.study.results import Study
+from fedlib.study.studies import Cell
+
+DATA = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]}
+TASK = {"data": DATA, "network": {"name": "Linear"}}
+PARAMS = """
+tier: small
+toy:
+  alpha: 3
+  tasks:
+    near:
+      label: three clients
+      data: {name: synthetic, alpha: 0.5, beta: 0.5, sizes: [60, 80, 70]}
+      network: {name: Linear}
+      train: {lr: 0.05}
+      run: {rounds: 3, cohort: 2}
+      paper: {run: {rounds: 5, cohort: 2}}
+    far: {like: near, label: others, data: {alpha: 1}}
+  studies:
+    book:
+      main:
+        tasks: [near]
+        seeds: 2
+        microscope: true
+        methods: {FedAvg: {}, FedGA: {alpha: $alpha}}
+      more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
+"""
+PRE = [("pre", "global", s) for s in ("test", "val")]
+POST = [("post", "personal", s) for s in ("test", "val")]
+GUEST = [("guest", "global", "test")]
+
+
+def write(folder, change=lambda toy: None):
+    """params.yaml in a folder, its paper changed by a function -> its path."""
+    tree, path = yaml.safe_load(PARAMS), folder / "params.yaml"
+    change(tree["toy"])
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return path
+
+
+def book(**studies):
+    """A change for `write`: entries of studies, others stay as they are."""
+
+    def change(toy):
+        for name, entries in studies.items():
+            toy["studies"]["book"][name].update(entries)
+        if "$alpha" not in json.dumps(toy["studies"]):
+            toy.pop("alpha", None)  # what nothing uses is refused
+
+    return change
+
+
+def cell(method="FedAvg", seed=0, task=None, engine=None, setting="", **kw):
+    """A Cell, of hyper-parameters kw; its data set is called d."""
+    texts = TASK | (task or {}), kw, engine or {"rounds": 3}
+    words = "d", "the data", method, setting, seed, "synthetic"
+    return Cell(*words, *map(json.dumps, texts))
+
+
+def record(seed=0, method="FedAvg", keys=PRE, C=7, rounds=(0, 2, 4), **more):
+    """A Record whose accuracies are counts over unequal rows. more: groups=True, the
+    rows of guests, entries of meta.
+    """
+    rng = np.random.default_rng([seed, *method.encode(), C])
+    first = {"train": 9, "val": 4, "test": 5}
+    n = {s: [k + (3 * i) % 7 for i in range(C)] for s, k in first.items()}
+    guests, groups = more.pop("guests", ()), more.pop("groups", False)
+    n |= {"guest": list(guests)} if guests else {}
+    views, cells, alike, R = {}, {}, {}, int(rounds[-1])
+    for key in keys:
+        E = len(rounds) - (key[0] in ("post", "own"))
+        rows = np.array(n["guest" if key[0] == "guest" else key[2]])
+        counts = rng.multinomial(rows, np.ones(8) / 8, (E, len(rows)))
+        counts = counts.reshape(E, len(rows), 2, 2, 2)
+        right = counts[..., 0, 0].sum(-1) + counts[..., 1, 1].sum(-1)
+        views[key] = right.astype(np.float32) / rows.astype(np.float32)
+        if groups:
+            cells[key] = counts.astype(np.int32)
+            draws = rng.integers(1, 9, (E, len(rows), 2)).astype(np.float32)
+            alike.setdefault(key[:2], draws)
+    ids = np.array([sorted(rng.choice(C, 2, False)) for _ in range(R)])
+    logs = {"cohort": ids, "weight": rng.dirichlet([1, 1], R), "scale": rng.random(R)}
+    sizes = {"w": {"bytes": 40, "values": 10}, "n": {"bytes": 4, "values": 1}}
+    kinds = {"w": [[10], "float32", R], "n": [[], "float32", R]}
+    names = {"method": method, "task": "toy", "kind": "synthetic", "how": "loop"}
+    names |= {"device": "cpu", "torch": "2", "precision": "float32"}
+    names |= {"commit": "0123456789", "source": "f" * 16, "parameters": {"lr": 0.1}}
+    counts = {"clients": C, "rounds": R, "seed": seed, "every": 2, "cohort": 2, "n": n}
+    owners = {"owners": [f"ward {i}" for i in range(C)], "seconds": 6.0 + seed}
+    sent = {"bytes": {"down": {"w": sizes["w"]}, "up": sizes}}
+    sent |= {"tensors": {"down": {"w": kinds["w"]}, "up": kinds}}
+    meta = names | counts | owners | sent | more
+    return Record(meta, np.array(rounds), views, logs, cells, alike)
+
+
+def study(*runs, look=(), tiers=None):
+    """A Study of (cell, record) pairs."""
+    cells, records = map(list, zip(*runs))
+    spec = {"look": {m: list(v) for m, v in look}}
+    tiers = tiers or ["small"] * len(cells)
+    return Study("toy", "main", "small", spec, cells, records, tiers)
+
+
+def same(a, b, but=("seconds",)):
+    """Two records are equal to the bit, but for some entries of meta."""
+    metas = [{k: v for k, v in r.meta.items() if k not in but} for r in (a, b)]
+    assert json.dumps(metas[0], sort_keys=True) == json.dumps(metas[1], sort_keys=True)
+    assert np.array_equal(a.rounds, b.rounds)
+    for part in ("views", "logs", "cells", "consistency"):
+        x, y = getattr(a, part), getattr(b, part)
+        assert x.keys() == y.keys(), part
+        for k in x:
+            assert x[k].dtype == y[k].dtype and x[k].shape == y[k].shape, (part, k)
+            assert x[k].tobytes() == y[k].tobytes(), (part, k)
+    return True
+
+
+def hypers(cls):
+    """The hyper-parameters of a method, without task and the method inside."""
+    return [f for f in fields(cls) if f.name not in ("task", "inner")]
