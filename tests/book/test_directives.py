@@ -227,7 +227,7 @@ def test_code_stands_beside_its_equations_and_cards_come_from_the_class():
     assert whole.startswith("def gini") and "class FedGAAblation" in whole
     assert "def gini(a):" in parts and "def fair(self, acc):" in parts
     assert "class FedGA" not in parts and "def local" not in parts
-    assert other.startswith('def sqnorm(t): """|t|^2') and other.endswith('leaves(t))')
+    assert other.startswith('def sqnorm(t): """|t|^2') and other.endswith("leaves(t))")
     own, shared = map(seen, tables("index", "hyper"))
     assert "alpha 5.0 ≥ 1 searched: 1, 2, 3" in own and "lr 0.1 ≥ 0" in shared
     assert "weight_norm none none, sum" in own and "epochs 1 0 to 1e+06" in shared
