@@ -146,6 +146,20 @@ def test_tables_of_facts_by_hand(tmp_path):
     ]
 
 
+def test_runs_are_counted_once_and_their_minutes_added(tmp_path, monkeypatch):
+    ran = seeds([("A", "", s, 1.0) for s in (1, 1, 2)]).assign(minutes=[2.0, 2.0, 3.0])
+    ran["run_ids"] = ["a", "a", "b"]
+    theory = ran.assign(run_ids="", study="theory")
+    monkeypatch.setattr(facts.ledger, "parts", lambda *_: pd.concat([ran, theory]))
+    shown = facts.durations(tmp_path).set_index("key").value
+    assert shown.to_dict() == {"fedas-main-runs": 2, "fedas-main-minutes": 5}
+    b = dict(variant=["a", "b", "c"], case="mlp", method="M", times_loader=2.0)
+    b |= dict(rounds_per_cpu_s=[3.0, 0, 0], note=["", "b has no M", "x"])
+    pd.DataFrame(b).to_csv(tmp_path / "benchmarks-methods.csv", index=False)
+    (row,) = facts.methods(tmp_path).values.tolist()
+    assert row == ["mlp", "M", "3 (x2)", "none", "failed"]
+
+
 def test_bytes_are_counted_in_a_round(monkeypatch):
     from fedlib.methods import METHODS, FedAvg
 
@@ -204,6 +218,18 @@ def test_a_regime_by_hand():
         assert regimes.evaluations(run, "last10_mean") == pre
         assert regimes.evaluations(run, "last10_mean", "post") == post
         assert regimes.evaluations(run, "last") == 1
+
+
+def test_the_regimes_of_a_paper_stand_beside_ours():
+    rows = [*regimes.regimes("fedas", "tiny")]
+    (row,) = [r for r in rows if (r["study"], r["dataset"], r["setting"]) == (
+        "grid", "CIFAR-10", "beta=0.1;P=0.2")]  # fmt: skip
+    theirs = {k: v for k, v in row.items() if k.startswith("paper_")}
+    assert [*theirs.values()] == [40, 20, 4, 8, 5, 140, 700, 5600]
+    assert row["rounds"] < 40 and row["last_evaluations"] >= 1
+    glyphs = [r for r in rows if r["dataset"] == "digits"]  # data of ours
+    assert glyphs and not any(r["paper_rounds"] for r in glyphs)
+    assert not [r for r in rows if r["study"] == "gate"]
 
 
 TOY = json.dumps({"data": {"name": "digits"}, "network": {"name": "Linear"}})

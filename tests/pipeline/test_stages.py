@@ -210,8 +210,13 @@ def test_a_params_file_with_another_tier_differs_in_one_word():
 
 
 def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy, capsys):
-    for name in ("results/b", "a-x", "end", "dvc.lock"):  # made here, at tier small
-        Path(name).parent.mkdir(exist_ok=True)
+    for name in (
+        "results/b",
+        "a-x",
+        "end/of/it",
+        "dvc.lock",
+    ):  # made here, at tier small
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("schema: '2.0'\n")
     (toy / "data").mkdir()
     there = toy / "tiers/tiny"
@@ -237,6 +242,14 @@ def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy, capsy
     assert tier.main(["huge"]) == 1 and "huge" in capsys.readouterr().err
     assert not (toy / "tiers/huge").exists()
     assert (toy / "params.yaml").read_text() == PARAMS
+
+
+@pytest.mark.parametrize("path", ["notebooks/teach/play.ipynb", "", "nowhere"])
+def test_in_the_lab_notebooks_find_their_parameters_in_the_root(path):
+    from repro import lab
+
+    assert lab.ROOT == ROOT and (lab.ROOT / "params.yaml").is_file()
+    assert lab.FromRoot(root_dir=str(ROOT)).cwd_for_path(path) == str(ROOT)
 
 
 def files(folder):
