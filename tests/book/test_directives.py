@@ -4,7 +4,9 @@
 
 import json
 import math
+import os
 import re
+from types import SimpleNamespace
 
 import pytest
 from scipy import stats
@@ -62,6 +64,22 @@ def test_every_mistake_is_a_warning_that_names_it_and_nothing_else_is():
         what = said.get(mistake.split("\n")[0].strip("`{"), "")
         assert what and not [n for n in named if n not in what], (mistake, what)
     assert "problematic" in page("wrong")
+
+
+def test_a_number_that_has_moved_is_read_anew(tmp_path):
+    """By the next build, in this process or another: Sphinx is told of the file."""
+    fedbook, told = extension("fedbook"), []
+    config = SimpleNamespace(fedbook_results="../results")
+    env = SimpleNamespace(srcdir=tmp_path / "book", config=config)
+    env.note_dependency = told.append
+    path = (tmp_path / "results/facts.csv").resolve()
+    path.parent.mkdir()
+    for when, value in enumerate(("1", "2"), 1):
+        path.write_text(f"key,value,unit,source\na,{value},,\n")
+        os.utime(path, (when, when))
+        assert fedbook.rows(env, "facts")[0]["value"] == value
+        assert fedbook.find(env, "a") == ("facts", fedbook.rows(env, "facts")[0])
+    assert told == [str(path)] * 6 and fedbook.find(env, "b") == (None, {})
 
 
 def test_numbers_are_printed_as_people_write_them():

@@ -13,8 +13,7 @@ from toys_book import BOOK
 from where import ROOT
 
 from fedlib.core.engine import run
-from fedlib.core.local import SAM
-from fedlib.measures import bias, metrics
+from fedlib.measures import bias
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
 from fedlib.methods.fair.fedmgda import min_norm
@@ -72,19 +71,9 @@ def test_one_round_and_pairs():
     size = sum(p[i] * p[j] * ((wish[i] + wish[j]) / 2 - 3) ** 2 for i, j in draws)
     says("teachers/one_round", "| 1.873 | 0.790 |", var, math.sqrt(var * third))
     says("teachers/one_round", "| 13/2 | 1.472 |", size, math.sqrt(size * third))
-    pairs = [[0, 1], [0, 2], [1, 2]]
-    A = np.array([1.5 * p[s].sum() for s in pairs])
-    B = np.array([1.5 * p[s] @ (wish[s] - 3) for s in pairs])
-    says("teachers/one_round", "$A = 1.2, 0.75, 1.05$", *A)
-    says("teachers/one_round", "$B = -2.1, 0.75, 1.35$", *B)
-    scaled = eta**2 * (B**2).mean() / (1 - ((1 - eta * A) ** 2).mean())
-    says("teachers/one_round", "(below) | 0.874 |", math.sqrt(scaled))
-    off = var * third + (89 / 28 - 3) ** 2
-    said = "$0.624 + 0.179^2 = 0.656$, against 0.764 and 2.167"
-    says("teachers/one_round", said, var / 3, 89 / 28 - 3, 2, off, scaled, size / 3)
 
 
-def test_drift_and_fairness():
+def test_drift_and_fair_aggregation():
     c, b, v, ways = np.array([1.0, 3]), np.array([0.0, 4]), np.array([3.0, 3]), []
     old = np.array([c[0] * 3, c[1] * (2 - 4)])
     for _ in range(2):
@@ -93,15 +82,6 @@ def test_drift_and_fairness():
     says("teachers/drift", r"3 \to 3.375 \to 3.65625", 3, ways[0][0], ways[1][0])
     says("teachers/drift", r"3 \to 2.625 \to 2.53125", 3, ways[0][1], ways[1][1])
     says("teachers/drift", "The mean is 3.09375", v.mean())
-    alone = np.array([0.8, 0.75, 0.3])
-    table = {"shared": "0.9, 0.7, 0.5", "A": "0.7, 0.7, 0.6", "C": "0.85, 0.8, 0.5"}
-    text = (BOOK / "teachers/measuring_fairness.md").read_text("utf-8")
-    for name, row in table.items():
-        (line,) = re.findall(rf"^\| {name} \| .*$", text.replace("**", ""), re.M)
-        a = np.array([float(x) for x in row.split(", ")])
-        want = [*a, a.mean(), a.min(), metrics.gini(a), (a > alone).sum()]
-        for (said, error), value in zip(numbers(line), want, strict=True):
-            assert abs(said - value) <= error + 1e-9, (name, value)
     line, loss = [[0.0], [1.0], [3.0]], tensor([0, 1 / 2, 9 / 2])
     for q, words in ((1.0, "| 14/15 | 1.491 |"), (5.0, "| 0.273 | 1.500 |")):
         m = make("q-FedAvg", quadratic(line), lr=1.0, q=q)
@@ -136,12 +116,6 @@ def test_gradients_that_conflict():
 
 
 def test_models_of_ones_own_and_fisher_information():
-    page = "teachers/own_model"
-    common = (48 - 0.2 * 82) / 0.8
-    says(page, r"$a_{\text{global}} = 39.5$", common)
-    says(page, r"\cdot 39.5 = 65$", common, 0.6 * 82 + 0.4 * common)
-    body, head = 64 * 64 + 64 + 64 * 32 + 32, 32 * 10 + 10
-    says(page, "$6240/330 = 18.9$", body / head, body / head)
     table = pd.read_csv(ROOT / "results/bytes.csv").query("direction == 'up'")
     up, page = table.groupby("method")["bytes"].sum(), "teachers/personalise"
     one, two = up["FedPAC"], up["FedProto"]
@@ -186,9 +160,6 @@ def test_flat_minima_and_groups():
     said = "client gains 0.60; the mean rises from 1.09 to 1.39, by 0.29"
     gain = wide[best] - wide[fair]
     says(page, said, gain, mean[best], mean[fair], mean[fair] - mean[best])
-    step = lambda rho: 1 - 0.1 * float(SAM(rho)(lambda w, b: w["w"] ** 2)(
-        {"w": tensor(1.0)}, None)["w"])  # fmt: skip
-    assert np.allclose([step(0.5), step(0.0)], [0.7, 0.8])  # the quiz
     gone = np.array([0.15, 0.3, 0.6])
     said = r"$\sqrt{0.15^2 + 0.3^2 + 0.6^2} \approx 0.69$"
     says("teachers/plgu", said, 0.15, 2, 0.3, 2, 0.6, 2, np.sqrt((gone**2).sum()))
@@ -204,7 +175,6 @@ def test_flat_minima_and_groups():
     n = people(15 + more)
     assert more == 5
     says(page, "EO = 1/12 = 0.083", bias.EO(n), bias.EO(n))
-    says(page, "CAL = 0.056", bias.CAL(n))
     says(page, "predictive parity 0.124", bias.CAL_ppv(n))
 
 
@@ -214,10 +184,7 @@ def test_calibration_chance_domains_and_prompts():
     said = "F_{\\text{DemP}} = 1.814$"
     says("teachers/equfl", said, loss[1] - loss[0])
     says("teachers/equfl", "= (-0.612, -0.881)$", odds[0] - odds[1], -odds[1])
-    g, page = np.random.default_rng(0), "teachers/which_number"
-    top = [g.normal(size=(20_000, k)).max(1).mean() for k in (100, 1000)]
-    says(page, "standard normals is 2.51 on", round(top[0], 2))
-    says(page, "largest is 3.24 deviations", round(top[1], 2))
+    page = "teachers/which_number"
     half = interval(np.array([0.4, 1.0, 0.2, 0.8, 0.6])).half
     says(page, "[0.21, 0.99]", 0.6 - half, 0.6 + half)
     says(page, "} = 0.64$", 1 - 0.95**20)
