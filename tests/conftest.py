@@ -66,7 +66,9 @@ def pytest_terminal_summary(terminalreporter):
         layers[name.split("/")[1]] += seconds
     line("")
     for counts in (layers, tests):
-        for name, seconds in counts.most_common(len(layers) if counts is layers else 10):
+        for name, seconds in counts.most_common(
+            len(layers) if counts is layers else 10
+        ):
             line(f"{seconds:8.1f} CPU s  {name}")
         line("")
     load, mine = os.getloadavg()[0], cpu()

@@ -1,0 +1,146 @@
+"""A method is one file, one line in METHODS and a reference, and is then everywhere; so
+is one that another package brings by the entry point group fedlib.methods.
+"""
+
+import json
+import sys
+import warnings
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import fedlib
+from fedlib.cli import main as cli
+from fedlib.core.method import Method
+from fedlib.methods import METHODS, FedAvg, others
+from fedlib.methods.base.fedprox import FedProx
+from fedlib.methods.others import Methods
+
+MINE = '''"""A method of the reader's own."""
+
+from dataclasses import dataclass
+
+from fedlib.core.method import Card, hp
+from fedlib.methods.base.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """FedAvg by a power of the sizes."""
+
+    card = Card("A Method", "Reader", "Nowhere", 2026, "reader2026", "averages oddly")
+    power: float = hp(2.0, "1 gives FedAvg", range=(0, 9), source="a choice")
+
+    def weights(self, up):
+        p = up["n"] ** self.power
+        return p / p.sum()
+'''
+REFERENCE = "@misc{reader2026,\n  title = {A Method},\n  year = {2026}\n}\n"
+DIGITS = {
+    "data": {"name": "digits"},
+    "network": {"name": "Linear"},
+    "partition": {"name": "dirichlet", "clients": 3, "alpha": 1.0},
+}
+
+
+def point(name, value):
+    return EntryPoint(name, value, others.GROUP)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """METHODS, with an installed package whose method nobody has read yet."""
+    (tmp_path / "tilted.py").write_text(MINE)
+    (tmp_path / "references.bib").write_text(REFERENCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(METHODS, "waiting", [point("Mine", "tilted:Mine")])
+    yield METHODS
+    METHODS.pop("Mine", None)
+    METHODS.added.discard("Mine")
+    sys.modules.pop("tilted", None)
+
+
+def test_a_new_method_is_in_every_command_table_and_run(mine, capsys):
+    from repro import facts
+
+    def said(*words):
+        assert not cli.main(list(words)), words
+        return capsys.readouterr().out
+
+    assert [*mine][-1] == "Mine" and mine.added == {"Mine"}
+    assert "averages oddly" in said("methods")
+    assert "power = 2" in said("show", "Mine")
+    assert said("cite", "Mine").strip() == REFERENCE.strip()
+    assert said("run", "Mine", "digits:clients=3", "--rounds", "1")
+    task = fedlib.data.tasks.build(DIGITS)
+    how = [("Mine", {"power": power}) for power in (1, 3)]
+    mean = fedlib.compare(["FedAvg", *how], task, rounds=2).table["mean"]
+    assert mean.iloc[0] == mean.iloc[1] != mean.iloc[2]
+    only = {"FedAvg": FedAvg, "Mine": mine["Mine"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts, "METHODS", only)
+        counted = facts.messages()
+    assert {*counted.method} == {*only}
+    up = counted[counted.direction == "up"].groupby("method").bytes.sum()
+    assert up["Mine"] == up["FedAvg"] > 0
+
+
+def test_its_source_names_its_runs(mine):
+    """No fingerprint knows it, so an edit of its file makes new runs."""
+    from fedlib.study import identity, microruns, studies
+
+    assert "Mine" in mine and not [u for u in microruns.units() if "Mine" in u]
+    names = dict(dataset="toy", label="toy", method="Mine", setting="", seed=0)
+    texts = dict(task=json.dumps(DIGITS), kwargs="{}", engine="{}", data="real")
+    cell = studies.Cell(**names, **texts)
+    assert "method Mine" in identity.units(cell) and len(cell.id) == 16
+
+
+def test_what_is_no_method_is_left_out_with_a_warning_that_names_it(monkeypatch):
+    bad = {
+        "A": "fedlib.core.method:hp",
+        "B": "fedlib.core.tree:Method",
+        "C": "nowhere:Mine",
+        "FedAvg": "fedlib.methods.base.fedprox:FedProx",
+    }
+    good = point("X", "fedlib.methods.base.fedprox:FedProx")
+    points = [point(*pair) for pair in bad.items()] + [good]
+    monkeypatch.setattr(others, "entry_points", lambda group: points)
+    table = Methods({"FedAvg": FedAvg})
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert dict(table.items()) == {"FedAvg": FedAvg, "X": FedProx}
+    said = [str(w.message) for w in seen]
+    assert len(said) == len(bad)
+    for name, value in bad.items():
+        assert [s for s in said if repr(name) in s and value in s], (name, said)
+
+
+def test_whatever_reads_the_table_first_finds_all(monkeypatch):
+    points = [point("X", "fedlib.methods.base.fedprox:FedProx")]
+    monkeypatch.setattr(others, "entry_points", lambda group: points)
+    both = {"FedAvg": FedAvg, "X": FedProx}
+    readings = {
+        "in": lambda t: "X" in t,
+        "[]": lambda t: t["X"] is FedProx,
+        "get": lambda t: t.get("X") is FedProx,
+        "list": lambda t: [*t] == [*both],
+        "len": lambda t: len(t) == 2,
+        "**": lambda t: {**t} == both,
+        "|": lambda t: t | {} == both,
+        "keys": lambda t: [*t.keys()] == [*both],
+        "values": lambda t: [*t.values()] == [*both.values()],
+        "items": lambda t: dict(t.items()) == both,
+        "reversed": lambda t: [*reversed(t)] == ["X", "FedAvg"],
+        "==": lambda t: t == both,
+    }
+    for name, read in readings.items():
+        assert read(Methods({"FedAvg": FedAvg})), name
+
+
+def test_the_librarys_own_methods_are_methods_of_one_file_each():
+    own = {n: cls for n, cls in METHODS.items() if n not in METHODS.added}
+    for name, cls in own.items():
+        assert issubclass(cls, Method), name
+        assert cls.__module__.startswith("fedlib.methods."), name
+        assert len(cls.__module__.split(".")) == 4, f"{name}: family and file"

@@ -1,0 +1,283 @@
+"""The files around the package agree with each other, and what git keeps is ours."""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from where import ROOT
+
+HASH = r" \\\n    --hash=sha256:[0-9a-f]{64}"
+
+
+def text(name):
+    return (ROOT / name).read_text("utf-8")
+
+
+@cache
+def project():
+    return tomllib.loads(text("pyproject.toml"))
+
+
+def pythons():
+    """(what is admitted, ["3.11", ...])"""
+    admitted = SpecifierSet(project()["project"]["requires-python"])
+    return admitted, [f"3.{k}" for k in range(30) if admitted.contains(f"3.{k}")]
+
+
+def wanted():
+    """Every requirement of pyproject.toml, those of the extras too."""
+    p = project()["project"]
+    every = sum(p["optional-dependencies"].values(), p["dependencies"])
+    return [r for r in map(Requirement, every) if r.name != "fedlib"]
+
+
+def pins():
+    lines = [s for s in text("constraints.txt").splitlines() if s[:1] != "#"]
+    return {canonicalize_name(n): v for n, v in (s.split("==") for s in lines)}
+
+
+def lock(name):
+    """{package: requirement} of a file of lock/, each line of which has checksums."""
+    head, _, body = text(f"lock/{name}.txt").partition("\n")
+    assert head.startswith("#"), name
+    one = r"[a-z0-9-]+==[\w.+]+(?: ; [^\\\n]+)?"
+    assert re.fullmatch(f"(?:{one}(?:{HASH})+\n)+", body), name
+    found = [Requirement(line) for line in re.sub(HASH, "", body).splitlines()]
+    out = {canonicalize_name(r.name): r for r in found}
+    assert len(out) == len(found), f"{name}: a package stands twice"
+    return out
+
+
+# ---------------------------------------------------------------- what is installed
+def test_constraints_and_locks_have_what_pyproject_admits():
+    known = pins()
+    for r in wanted():
+        assert r.specifier.contains(known[canonicalize_name(r.name)]), r
+    assert all(re.fullmatch(r"[\w.]+", v) for v in known.values())  # no +cpu, no file
+    build, packages, cuda, cpu = map(lock, ("build", "packages", "cuda", "cpu"))
+    locked = {n: str(r.specifier)[2:] for n, r in (build | packages).items()}
+    assert locked == known
+    for name, r in cuda.items():  # apart, so that others are spared the gigabytes
+        at = [r.marker.evaluate({"sys_platform": s}) for s in ("linux", "darwin")]
+        assert at == [True, False] and name not in known, name
+    for name, r in cpu.items():
+        assert str(r.specifier).partition("+")[0] == str(packages[name].specifier)
+    for python in pythons()[1]:
+        for system in ("linux", "darwin"):
+            at = {"sys_platform": system, "python_version": python}
+            at["python_full_version"] = f"{python}.0"
+            for r in wanted():
+                marker = packages[canonicalize_name(r.name)].marker
+                assert marker is None or marker.evaluate(at), (r.name, at)
+
+
+def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
+    make, admitted = text("Makefile"), pythons()[0]
+    said = re.search(r"\((\d+), (\d+)\) <= sys\S+\[:2\] < \((\d+), (\d+)\)", make)
+    assert SpecifierSet(">={}.{},<{}.{}".format(*said.groups())) == admitted
+    (options,) = re.findall(r"^LOCKED := .* -m pip install (.+)$", make, re.M)
+    assert {"--require-hashes", "--no-deps"} <= {*options.split()}
+    (files,) = re.findall(r"^LOCK +:= (.+)$", make, re.M)
+    read = re.findall(r"^\t\$\(LOCKED\) .*-r (\S+)", make, re.M) + ["lock/cuda.txt"]
+    assert sorted(files.split()) == sorted(read)
+    env = yaml.safe_load(text("environment.yml"))["dependencies"]
+    python = next(d.partition("=")[2] for d in env if str(d).startswith("python"))
+    binder = text(".binder/runtime.txt").strip().removeprefix("python-")
+    assert admitted.contains(python) and admitted.contains(binder)
+    assert env[-1]["pip"][0] == "-c constraints.txt"
+    assert "-c constraints.txt" in text(".binder/postBuild")
+    for repo in yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]:
+        tool = repo["repo"].rpartition("/")[2].removesuffix("-pre-commit")
+        assert tool not in pins() or repo["rev"].strip("v") == pins()[tool], tool
+
+
+def test_make_help_and_what_calls_make_know_its_targets():
+    make = text("Makefile")
+    targets = {*re.search(r"\.PHONY: (.*)", make)[1].split()}
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
+    assert {*re.findall(r"^  make (\w+)", said.stdout, re.M)} == targets
+    for name in (".ci/run", *map(str, ROOT.glob(".github/workflows/*.yml"))):
+        called = re.findall(r"^ *(?:- run: )?make (\w+)", text(name), re.M)
+        assert {*called} <= targets, (name, called)
+
+
+# ---------------------------------------------------------------- what is said about it
+def test_package_citation_and_changelog_tell_of_the_same_version():
+    p, cff = project()["project"], yaml.safe_load(text("CITATION.cff"))
+    told = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", text("CHANGELOG.md"), re.M)
+    assert told[0] == ("Unreleased", "")
+    assert told[1] == (p["version"], str(cff["date-released"]))
+    days = [date.fromisoformat(day) for _, day in told[1:]]
+    assert days == sorted(days, reverse=True) and days[0] <= date.today()
+    for field in ("version", "license", "authors"):
+        assert cff[field] == p[field], field
+    assert "Apache License" in text("LICENSE") and p["license"] == "Apache-2.0"
+    url = yaml.safe_load(text("book/_config.yml"))["repository"]["url"]
+    assert p.get("urls", {}).get("Repository", "") == url
+    assert cff.get("repository-code", "") == url
+
+
+def test_the_package_ships_its_data_and_says_that_it_is_typed():
+    data = project()["tool"]["setuptools"]["package-data"]
+    for package, files in data.items():
+        for name in files:
+            assert (ROOT / package.replace(".", "/") / name).is_file(), name
+    shipped = {Path(p.replace(".", "/"), f) for p, fs in data.items() for f in fs}
+    listed = (f.relative_to(ROOT) for f in own_files() if f.suffix != ".py")
+    assert {f for f in listed if f.parts[0] == "fedlib"} <= shipped
+
+
+def test_the_lazy_names_of_fedlib_are_those_that_a_type_checker_is_told():
+    import fedlib
+
+    shown = text("fedlib/__init__.py").partition("if TYPE_CHECKING:")[2]
+    for name, place in fedlib.MADE_IN.items():
+        assert f"    from .{place} import {name}\n" in shown, name
+    assert {*fedlib.MADE_IN, "metrics"} == {*fedlib.__all__}
+    used = text("tests/laws/typed_usage.py")  # mypy reads it in `make lint`
+    assert not [n for n in fedlib.__all__ if not re.search(rf"\b{n}\b", used)]
+
+
+def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch):
+    from fedlib.cli import main as cli
+
+    monkeypatch.chdir(tmp_path)
+    readme, names = text("README.md"), {}
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    exec(code.replace("rounds=30, seeds=3", "rounds=6, seeds=2"), names)
+    table, task = names["result"].table, names["task"]
+    assert [*table.index] == ["FedAvg", "FedGA"] and task.C == 20
+    assert (table["mean"] > 200 / task.K).all() and (table["Gini"] > 0).all()
+    assert (table["worst 10 %"] < table["mean"]).all()
+    assert Path("report.html").stat().st_size > 1000 and Path("violin.svg").exists()
+    lines = re.findall(r"^ +python -m fedlib (.*?)(?:   .*)?$", readme, re.M)
+    assert len(lines) > 10
+    for line in lines:
+        args = cli.parser().parse_args(shlex.split(line))
+        if args.command in ("show", "run") and "/" not in args.method:
+            cli.parse_settings(getattr(args, "set", []), cli.known(args.method))
+    for name in re.findall(r"\]\(([\w./-]+)\)", readme):
+        assert (ROOT / name).exists(), name
+
+
+# ---------------------------------------------------------------- other people's machines
+def test_workflows_pin_actions_may_only_read_and_end_by_themselves():
+    used = set()
+    for path in sorted(ROOT.glob(".github/workflows/*.yml")):
+        actions = re.findall(r"uses: *(.+)", path.read_text())
+        for a in actions:
+            pinned = r"actions/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
+            assert re.fullmatch(pinned, a), f"{path.name}: {a}: name its commit"
+        used |= {*actions}
+        flow = yaml.safe_load(path.read_text())
+        assert actions and flow["permissions"] == {"contents": "read"}, path.name
+        for name, job in flow["jobs"].items():
+            assert 5 <= job["timeout-minutes"] <= 90, (path.name, name)
+            may = {"pages": "write", "id-token": "write"}
+            assert job.get("permissions", may) == may and (
+                "permissions" not in job or not any("run" in s for s in job["steps"])
+            ), (path.name, name)
+        assert "secrets." not in path.read_text()
+    assert len({a.partition("@")[0] for a in used}) == len(used), "two commits of one"
+    flow = yaml.safe_load(text(".github/workflows/ci.yml"))
+    steps = [s for job in flow["jobs"].values() for s in job["steps"]]
+    asked = {
+        s["with"]["python-version"] for s in steps if "python" in s.get("uses", "")
+    }
+    assert asked == {pythons()[1][0], pythons()[1][-1]}
+    for line in (w for s in steps for w in s.get("run", "").splitlines()):
+        assert line.split()[0] == "make" or os.access(ROOT / line.split()[0], os.X_OK)
+
+
+# ---------------------------------------------------------------- what is kept in git
+@cache
+def own_files():
+    """Tracked files, and new ones that are not ignored."""
+    ask = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    said = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True)
+    if said.returncode:
+        pytest.skip("no git checkout here, so no list of tracked files")
+    return [p for p in (ROOT / n for n in said.stdout.split("\0")[:-1]) if p.is_file()]
+
+
+def test_nothing_large_made_or_of_one_machine_is_kept():
+    here = r"/work/\w|/root/|/home/\w|/Users/\w|/tmp/\w|/\.library|pypi\.org|npmjs"
+    place = re.compile(rf"{here}|pythonhosted|anaconda\.org|download\.pytorch")
+    made = ("book/_build/", "book/notebooks/", "book/_assets/vendor/", "runs/", "data/")
+    for f in own_files():
+        name = f.relative_to(ROOT).as_posix()
+        kept = re.match("evidence/|results/(seeds/|ledger.csv|ours.csv)", name)
+        assert f.stat().st_size < (6_000_000 if kept else 2_000_000), name
+        assert not name.startswith((*made, "results/notebooks/")), name
+        if f != Path(__file__):
+            found = place.search(f.read_bytes().decode("utf-8", "ignore"))
+            assert not found, f"{name}: {found[0]}"
+
+
+def test_notebooks_are_short_clean_and_have_one_cell_of_parameters():
+    imports = (ast.Import, ast.ImportFrom)
+    for path in sorted(ROOT.glob("notebooks/*/*.ipynb")):
+        nb = json.loads(path.read_text("utf-8"))
+        code = [c for c in nb["cells"] if c["cell_type"] == "code"]
+        knobs = [c for c in code if "parameters" in c["metadata"].get("tags", [])]
+        assert nb["metadata"]["kernelspec"]["name"] == "python3", path
+        assert nb["nbformat"] == 4 and len(knobs) == 1, path
+        checked = False
+        for c in code:
+            tree = ast.parse("".join(c["source"]))
+            nodes = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+            few = sum(not isinstance(n, imports) for n in nodes)
+            assert few <= 15, f"{path}: {few} statements in a cell: {c['source']}"
+            assert not c["outputs"] and c["execution_count"] is None, path
+            checked |= any(isinstance(n, ast.Assert) and n.msg for n in nodes)
+        assert checked or path.parent.name != "labs", f"{path} asserts nothing"
+
+
+# ---------------------------------------------------------------- every night
+@pytest.mark.nightly
+def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
+    def said(*command, fails=False, **more):
+        env = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+        got = subprocess.run(command, capture_output=True, text=True, env=env, **more)
+        assert bool(got.returncode) == fails, got.stdout + got.stderr
+        return got.stdout + got.stderr
+
+    source, home, empty = (tmp_path / n for n in ("source", "venv", "empty"))
+    source.mkdir()
+    empty.mkdir()
+    for name in ("fedlib", "repro", "pyproject.toml", "README.md", "LICENSE"):
+        said("cp", "-r", str(ROOT / name), str(source))
+    pip, version = (sys.executable, "-m", "pip"), project()["project"]["version"]
+    build = "wheel -q --no-deps --no-build-isolation -w"
+    said(*pip, *build.split(), str(tmp_path), str(source))
+    (wheel,) = tmp_path.glob("*.whl")
+    lock = tmp_path / "lock.txt"
+    lock.write_text(f"fedlib=={version} --hash=sha256:{'0' * 64}\n")
+    ask = "install -q --no-deps --no-index --require-hashes --target x --find-links"
+    bad = said(
+        *pip, *ask.split(), str(tmp_path), "-r", str(lock), fails=True, cwd=empty
+    )
+    assert "hash" in bad.lower()
+    said(sys.executable, "-m", "venv", "--without-pip", str(home))
+    to = ("--python", str(home / "bin/python"), "install", "-q", "--no-index")
+    said(*pip, *to, "--no-deps", str(wheel))
+    (site,) = home.glob("lib/python3*/site-packages")
+    (site / "others.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
+    run = [str(home / "bin/python"), "-m", "fedlib"]
+    assert version in said(*run, "--version", cwd=empty)
+    said(*run, "run", "FedGA", "digits:clients=4", "--rounds", "1", cwd=empty)
+    told = said(*run, "run", "fedga/synthetic", cwd=empty, fails=True)
+    assert "params.yaml" in told and "Traceback" not in told

@@ -1,0 +1,159 @@
+"""A notebook runs whole or not at all, with the parameters that it declares, to the same
+bytes each time.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro import run_notebook as rn
+
+PARAMS = """\
+seed: 3
+tier: small   # tiny, small or paper
+toy:
+  rounds: 4
+  shape: {width: 2}
+"""
+NAMES = ["tier", "rounds", "shape"]
+GOOD = """\
+import os, sys, warnings
+from IPython.display import display
+print("at", os.getcwd(), object(), sys.prefix, flush=True)
+warnings.warn("mind the gap")
+display({"where": os.path.abspath("x")})
+print(tier, rounds, shape, sorted(k for k in os.environ if "THREADS" in k), hash("a"))
+open("seen.txt", "a").write(f"{tier} {rounds} {shape['width']}\\n")"""
+OUT = "results/notebooks/toy/main.ipynb"
+
+
+def notebook(*cells, declares='tier = "tiny"\nrounds: int = 1\nshape = {}', tags=1):
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    first = [new_code_cell(declares, metadata={"tags": ["parameters"]})] * tags
+    nb = new_notebook(cells=[*first, *map(new_code_cell, cells)])
+    nb.metadata.kernelspec = dict(name="python3", display_name="P", language="python")
+    Path("notebooks/toy").mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, "notebooks/toy/main.ipynb")
+    return nb
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(PARAMS)
+    return tmp_path
+
+
+def call(*more):
+    return rn.main(["notebooks/toy/main.ipynb", "results/notebooks/toy", *more])
+
+
+def test_it_runs_with_its_parameters_to_the_same_bytes_twice(here):
+    notebook(GOOD)
+    before, out = dict(os.environ), []
+    for _ in range(2):
+        assert call("--section", "toy", "--set", "rounds=7") == 0
+        out.append(Path(OUT).read_bytes())
+    # of params.yaml, --set last, a whole dictionary
+    assert Path("seen.txt").read_text() == "small 7 2\n" * 2
+    assert out[0] == out[1]
+    text = out[0].decode()
+    for trace in (str(here), "ipykernel_", "papermill", sys.prefix):
+        assert trace not in text, trace
+    for kept in ("mind the gap", "./x", "OMP_NUM_THREADS"):
+        assert kept in text, kept
+    assert os.listdir(Path(OUT).parent) == ["main.ipynb"]
+    assert dict(os.environ) == before and not Path("runs").exists()
+
+
+def test_a_cell_that_fails_is_told_and_the_last_good_result_stays(here, capsys):
+    notebook("x = 1", "print('so far')\nraise OSError('no such river')")
+    Path(OUT).parent.mkdir(parents=True)
+    Path(OUT).write_text("the last good one")
+    assert call() == 1
+    said = capsys.readouterr().err
+    for part in ("toy/main.ipynb", "[4]", "OSError: no such river", "runs/failed/toy"):
+        assert part in said, part
+    assert os.listdir(Path(OUT).parent) == ["main.ipynb"]
+    assert Path(OUT).read_text() == "the last good one"
+    assert "so far" in Path("runs/failed/toy/main.ipynb").read_text()
+
+
+def test_what_it_is_given_comes_from_the_file_then_sections_then_words(here):
+    def given(names, *more):
+        return rn.parameters(names, Path("n"), Path("params.yaml"), *more)
+
+    assert given(["seed"]) == {"seed": 3}  # common ones reach those who declare them
+    assert given(["x"]) == {}
+    whole = {"tier": "small", "rounds": 4, "shape": {"width": 2}}
+    assert given(NAMES, ["toy"]) == whole
+    words = ["rounds=1e-3", "shape=[1, a]", "tier=a=b"]
+    assert given(NAMES, ["toy"], words) == {
+        "tier": "a=b",
+        "rounds": 0.001,
+        "shape": [1, "a"],
+    }
+    nb = notebook(declares="a = b = 1\nc: int = 2\nd.e = 3\nf()")
+    assert rn.declared(nb, Path("n")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "words, params, told",
+    [
+        (["--set", "round=3"], PARAMS, ["'round'", "--set", "'rounds'"]),
+        (["--set", "rounds"], PARAMS, ["rounds", "name=value"]),
+        (["--section", "toy"], PARAMS.replace("rounds", "ruonds"), ["'ruonds'", "toy"]),
+        (["--section", "toys"], PARAMS, ["'toys'", "'toy'", "params.yaml"]),
+        (["--section", "seed"], PARAMS, ["'seed'", "toy"]),
+        ([], PARAMS.replace("small", "smal", 1), ["'smal'", "'small'"]),
+        (["--params", "param.yaml"], PARAMS, ["param.yaml"]),
+        ([], "tier: [", ["params.yaml", "line"]),
+    ],
+)
+def test_a_wrong_word_is_named_before_anything_runs(here, capsys, words, params, told):
+    notebook("open('ran', 'w')")
+    Path("params.yaml").write_text(params)
+    assert call(*words) == 1
+    said = capsys.readouterr().err
+    assert not [part for part in told if part not in said], said
+    assert not Path("ran").exists() and not Path("results").exists()
+
+
+def test_a_wrong_notebook_is_named(here, capsys):
+    for tags in (0, 2):
+        notebook("pass", tags=tags)
+        assert call() == 1 and str(tags) in capsys.readouterr().err
+    assert rn.main(["notebooks/toy/mian.ipynb", "out"]) == 1
+    assert "notebooks/toy/main.ipynb" in capsys.readouterr().err
+
+
+def test_what_differs_between_two_runs_is_taken_out_and_nothing_else(tmp_path):
+    from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+    def piece(name, text):
+        return new_output("stream", name=name, text=text)
+
+    figure = new_output("display_data", {"image/png": "T_00000 0x123456789ab"})
+    a, b, c = piece("stdout", "a"), piece("stderr", "b"), piece("stdout", "c")
+    assert rn.joined([a, b, c, figure, b, a]) == [
+        *(piece("stdout", "ac"), b, figure, a, b)
+    ]
+    said = f"{tmp_path}/x at 0x7f00deadbeef, 0xff, T_12345 T_abcde T_12345 T_1234"
+    nb = new_notebook(
+        cells=[new_code_cell("f'T_12345'", outputs=[piece("stdout", said)])]
+    )
+    nb.cells[0].outputs.append(figure)
+    nb.metadata.language_info = {"version": "3.11.1", "name": "python"}
+    nb.cells[0].metadata.papermill = {"duration": 1}
+    kept = json.loads(rn.same_bytes(nb, tmp_path))
+    cell = kept["cells"][0]
+    assert cell["outputs"][0]["text"] == ["./x at 0x..., 0xff, T_0 T_1 T_0 T_1234"]
+    assert cell["outputs"][1]["data"] == {"image/png": "T_00000 0x123456789ab"}
+    assert cell["source"] == ["f'T_12345'"] and cell["id"] == "cell-0"
+    assert kept["metadata"]["language_info"] == {"name": "python"}
+    assert cell["metadata"] == {}

@@ -1,0 +1,361 @@
+"""What stages make of runs and of other files: derived rows, facts, gates and regimes,
+the state of artefacts; on invented ones, by hand.
+"""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedlib.core.record import Record
+from fedlib.study import studies
+from fedlib.study.results import Study
+from repro import artefacts, derive, facts, names, regimes
+from repro.names import ResultError
+
+PLACE = dict(paper="fedas", study="main", dataset="d", rule="last", tier="tiny")
+
+
+def seeds(rows, metric="top1_acc_pct", **more):
+    """Rows of (method, setting, seed, value)."""
+    table = pd.DataFrame(rows, columns=["method", "setting", "seed", "value"])
+    return table.assign(metric=metric, **PLACE | more)
+
+
+def added(new, old):
+    """{(method, setting, seed, metric): value} of what was added at the end."""
+    rest = new.iloc[len(old) :]
+    keys = zip(rest.method, rest.setting, rest.seed, rest.metric)
+    return dict(zip(keys, rest.value.round(9)))
+
+
+# ---------------------------------------------------------------- names and derived rows
+def test_names_are_safe_and_keep_what_tells_rows_apart():
+    assert names.slug("FedMGDA+") == "fedmgda-plus"
+    assert names.slug("beta=0.1;P=1") == "beta_0.1-p_1"
+    parts = ("fedas", "Table 1", "CIFAR-10", "FedAvg", "acc")
+    assert names.key(*parts) == names.key(*parts, "default")
+    assert names.key(*parts, "P=1: of them") == names.key(*parts, "P=1")
+    assert names.key(*parts, "P=1") == "fedas-table-1-cifar-10-fedavg-p_1-acc"
+    assert names.axes("beta=0.1;CS=1;P=0.2") == ["beta=0.1", "P=0.2"]
+    assert "'FedGA'" in names.hint("FedGa", ["FedAvg", "FedGA"])
+    assert "a, b" in names.hint("zzz", ["b", "a"])
+
+
+def test_versus_subtracts_at_the_same_seed_and_place():
+    base = [("FedAvg", "", 1, 0.5), ("FedAvg", "", 2, 0.1), ("FedAvg", "x=1", 1, 9)]
+    mine = [("A", "", 2, 0.4), ("A", "", 1, 0.7), ("A", "", 3, 1.0)]
+    old = seeds(base + mine, "best_gini")
+    got = added(derive.versus(old), old)
+    name = "delta_gini_vs_fedavg"
+    assert got == {
+        ("A", "", 2, name): 0.3,
+        ("A", "", 1, name): 0.2,
+        # FedAvg at another setting, and no seed without a partner
+    } | {k: v for k, v in got.items() if k[0] == "FedAvg"}
+    assert not [k for k in got if k[0] == "FedAvg"]
+    with pytest.raises(ResultError, match="FedAvgg"):
+        derive.versus(old, method="FedAvgg")
+
+
+def test_lead_is_over_the_rival_with_the_best_mean():
+    rows = [("A", "P=1;PA=1", s, v) for s, v in ((1, 5.0), (2, 6.0))]
+    rows += [("B", "P=1", s, v) for s, v in ((1, 1.0), (2, 9.0))]  # mean 5
+    rows += [("C", "P=1", s, v) for s, v in ((1, 4.0), (2, 4.0))]
+    rows += [("A", "P=0.2", 1, 1.0), ("D", "P=1", 1, 99.0)]
+    old = seeds(rows)
+    got = added(derive.lead(old, "A", ["B", "C"], "lead"), old)
+    new = "delta_acc_points"
+    assert got == {("lead", "P=1", 1, new): 4.0, ("lead", "P=1", 2, new): -3.0}
+    low = old.assign(metric="best_gini")  # the lower, the better: C
+    got = added(derive.lead(low, "A", ["B", "C"], "x", "best_gini"), low)
+    assert [*got.values()] == [1.0, 2.0]
+    for bad, word in ((pd.concat([old, old]), "two runs of"), (old[:2], "A beside")):
+        with pytest.raises(ResultError, match=word):
+            derive.lead(bad, "A", ["B", "C"], "x")
+
+
+def test_lowest_needs_every_method_and_peak_the_best_mean_of_views():
+    rows = [("A", "P=1", 1, 3.0), ("B", "P=1", 1, 2.0), ("A", "P=1", 2, 1.0)]
+    old = seeds([*rows, ("B", "P=1;CS=1", 2, 0.0)], "acc_min_over_clients_pct")
+    got = added(derive.lowest(old, ["A", "B"]), old)
+    assert got == {("A, B", "P=1", 1, "acc_min_over_clients_pct"): 2.0}
+    with pytest.raises(ResultError, match="A, C"):
+        derive.lowest(old, ["A", "C"])
+    views = {0: (50, 70), 1: (80, 60), 2: (90, 20)}  # means 60, 70, 55
+    rows = [
+        ("A", f"D={d};{view}", 1, float(acc))
+        for d, accs in views.items()
+        for view, acc in zip(("global model", "personalised model"), accs)
+    ]
+    old = seeds([*rows, ("A", "D=3;global model", 1, 99.0)], "acc_mean_pct")
+    got = added(derive.peak(old), old)
+    both = "global and personalised model"
+    assert got == {("A", both, 1, "best_D"): 1, ("A", both, 1, "largest_D"): 2}
+    assert {*derive.peak(old).rule[len(old) :]} == {"run"}
+    with pytest.raises(ResultError, match="best, last"):
+        derive.peak(pd.concat([old, old.assign(rule="best")]))
+
+
+def test_renamed_takes_the_runs_with_this_part_and_keeps_their_axes():
+    old = seeds([("FedAS", "P=0.2;by=size", 1, 1.0), ("FedAS", "P=0.2", 1, 2.0)])
+    table = {("FedAS", "by=size"): ("PA only", "PA=1"), ("FedAS", ""): ("plain", "")}
+    got = added(derive.renamed(old, table), [])
+    metric = "top1_acc_pct"
+    assert got == {
+        ("PA only", "P=0.2;PA=1", 1, metric): 1,
+        ("plain", "P=0.2", 1, metric): 2,
+    }
+    with pytest.raises(ResultError, match="by=x"):
+        derive.renamed(old, {("FedAS", "by=x"): ("y", "")})
+
+
+# ---------------------------------------------------------------- facts
+def test_tables_of_facts_by_hand(tmp_path):
+    def put(name, columns, *rows):
+        table = pd.DataFrame(rows, columns=columns.split())
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+
+    held = "paper label clients rows_least rows_median rows_most test_median classes"
+    row = ("equfl", "census", 51, 28, 139.0, 537, 132.6, "2 of 2", 75.4, "Sex")
+    put("gates", f"{held} largest dataset", row, (*row[:-1], "Race"))
+    (shown,) = facts.clients(tmp_path).values.tolist()
+    assert shown == ["EquFL", "census", 51, 28, 139, 537, 133, "2 of 2", 75]
+    audited = [("fedga/main", "same", 0), ("fedga/main", "rounding", 0.5)]
+    audited += [("fedga/sweep", "rounding", 0.7), ("fft-gp/steps", "DIFFERS", 12.3456)]
+    put("audit-gpu", "study verdict points", *audited)
+    shown = facts.audits(tmp_path).set_index("paper")
+    assert shown.loc["FedGA"].tolist() == [3, 1, 2, 0, "0.6", "0.7"]
+    assert shown.loc["FFT-GP"].tolist() == [1, 0, 0, 1, "12.3", "12.3"]
+    fields = "variant version case rounds_per_cpu_s times_loader"
+    peer = [("a peer", 1, "mlp", "", ""), ("fedlib, vmap", 2, "mlp", 123.4, 5.67)]
+    put("benchmarks", fields, *peer, ("DataLoader", 3, "mlp", 20, 1))
+    shown = facts.speeds(tmp_path)
+    assert shown.variant.tolist() == ["DataLoader", "fedlib, vmap", "a peer"]
+    assert shown.mlp.tolist() == ["20 (x1)", "123 (x5.7)", "failed"]
+    assert [facts.amount(v, "bytes") for v in (999, 1e3, 4.47e7)] == [
+        *("999 bytes", "1 kB", "44.7 MB")
+    ]
+    said = [facts.amount(v, "s") for v in (0.0012, 59, 90, 7200, 2e5, 0)]
+    assert said == ["1.2 ms", "59 s", "1.5 min", "2 h", "2.31 days", "0"]
+    assert [facts.short(v) for v in (1234.5, 0.012345, None, "x")] == [
+        *("1230", "0.0123", "", "x")
+    ]
+
+
+def test_runs_are_counted_once_and_their_minutes_added(tmp_path, monkeypatch):
+    ran = seeds([("A", "", s, 1.0) for s in (1, 1, 2)]).assign(minutes=[2.0, 2.0, 3.0])
+    ran["run_ids"] = ["a", "a", "b"]
+    theory = ran.assign(run_ids="", study="theory")
+    monkeypatch.setattr(facts.ledger, "parts", lambda *_: pd.concat([ran, theory]))
+    shown = facts.durations(tmp_path).set_index("key").value
+    assert shown.to_dict() == {"fedas-main-runs": 2, "fedas-main-minutes": 5}
+    b = dict(variant=["a", "b", "c"], case="mlp", method="M", times_loader=2.0)
+    b |= dict(rounds_per_cpu_s=[3.0, 0, 0], note=["", "b has no M", "x"])
+    pd.DataFrame(b).to_csv(tmp_path / "benchmarks-methods.csv", index=False)
+    (row,) = facts.methods(tmp_path).values.tolist()
+    assert row == ["mlp", "M", "3 (x2)", "none", "failed"]
+
+
+def test_bytes_are_counted_in_a_round(monkeypatch):
+    from fedlib.methods import METHODS, FedAvg
+
+    only = {"FedAvg": FedAvg, "FedProto": METHODS["FedProto"]}
+    monkeypatch.setattr(facts, "METHODS", only)
+    counted = facts.messages().set_index(["method", "direction", "name"])
+    model = 64 * 32 + 32 + 32 * 10 + 10  # float32
+    assert counted.bytes["FedAvg", "down", "w"] == 4 * model
+    assert counted.bytes["FedAvg", "up", "w"] == 4 * model
+    assert counted["shape"]["FedAvg", "up", "n"] == "one number"
+    protos = counted.loc["FedProto"].loc["up"].bytes
+    assert 4 * 10 * 32 in protos.tolist() and protos.sum() < 4 * model
+
+
+# ---------------------------------------------------------------- gates and regimes
+IMAGES = {
+    "data": {"name": "cifar10"},
+    "partition": {"name": "dirichlet", "clients": 20},
+    "parts": [0.75, 0.0, 0.25],
+    "batch": 16,
+}
+LOCAL, ROUNDS = {"lr": 0.1, "epochs": 5, "last": "drop"}, {"rounds": 40, "every": 1}
+
+
+def regime(task=IMAGES, train=LOCAL, run=ROUNDS, rows=60000, clients=None):
+    return regimes.regime(
+        *map(json.dumps, (task, train, run)), clients, json.dumps(rows)
+    )
+
+
+def test_a_regime_by_hand():
+    """60,000 rows: 3,000 a client, 2,250 of them to train, 140 batches of 16 and 10."""
+    assert regime(run=ROUNDS | {"online": 0.2}) == {
+        **{"rounds": 40, "clients": 20, "cohort": 4, "participations": 8},
+        **{"epochs": 5, "steps_per_pass": 140, "steps_per_participation": 700},
+        "steps_in_all": 5600,
+    }
+    kept = regime(train=LOCAL | {"last": "keep"})
+    assert kept["steps_per_pass"] == 141 and kept["participations"] == 40
+    few = regime(train=LOCAL | {"batches": 7}, run=ROUNDS | {"cohort": 5})
+    assert (few["epochs"], few["steps_in_all"], few["cohort"]) == (7 / 140, 70, 5)
+    # the client in the middle, of shares of 0.75 of 4, 40 and 400 rows
+    assert regime(rows=[4, 40, 400])["steps_per_pass"] == 1
+    assert regime(train={"last": "keep"}, rows=[4, 40, 400])["steps_per_pass"] == 2
+    late = regime(run=ROUNDS | {"stragglers": {"portion": 0.5, "every": 5}})
+    assert late["cohort"] == (4 * 10 + 20) / 5 and late["participations"] == 24
+    task = {"data": {"name": "domainbed"}, "guest": "sketch", "parts": [0.6, 0, 0.4]}
+    unknown = regime(task, rows=None, clients=4)
+    assert unknown["clients"] == 3 and "steps_per_pass" not in unknown
+    digits = IMAGES | {"data": {"name": "digits"}}
+    digits["partition"] = {"name": "dirichlet", "clients": 2, "alpha": 1e6}
+    sizes = regimes.client_sizes(json.dumps(digits), None, "null")
+    assert sum(sizes) == pytest.approx(0.75 * 1797, abs=2)
+    for rounds, every, pre, post in ((24, 6, 1, 1), (24, 2, 3, 3), (200, 1, 10, 10)):
+        run = json.dumps({"rounds": rounds, "every": every})
+        assert regimes.evaluations(run, "last10_mean") == pre
+        assert regimes.evaluations(run, "last10_mean", "post") == post
+        assert regimes.evaluations(run, "last") == 1
+
+
+def test_the_regimes_of_a_paper_stand_beside_ours():
+    rows = [*regimes.regimes("fedas", "tiny")]
+    (row,) = [r for r in rows if (r["study"], r["dataset"], r["setting"]) == (
+        "grid", "CIFAR-10", "beta=0.1;P=0.2")]  # fmt: skip
+    theirs = {k: v for k, v in row.items() if k.startswith("paper_")}
+    assert [*theirs.values()] == [40, 20, 4, 8, 5, 140, 700, 5600]
+    assert row["rounds"] < 40 and row["last_evaluations"] >= 1
+    glyphs = [r for r in rows if r["dataset"] == "digits"]  # data of ours
+    assert glyphs and not any(r["paper_rounds"] for r in glyphs)
+    assert not [r for r in rows if r["study"] == "gate"]
+
+
+TOY = json.dumps({"data": {"name": "digits"}, "network": {"name": "Linear"}})
+
+
+def cell(method, seed=0, setting="", task=TOY, kwargs="{}", engine="{}"):
+    who = "toy", "a toy", method, setting, seed, "real"
+    return studies.Cell(*who, task, kwargs, engine)
+
+
+def gates(monkeypatch, said, **accuracies):
+    """The row of invented runs; {method: the accuracies of its clients}. Class 0 is
+    right for 2/3 and 1/4 of the test rows; one's own best class for 2/3 and 1/2.
+    """
+    labels = SimpleNamespace(
+        y=torch.tensor([0, 0, 1, 0, 1, 1, 2]),
+        K=3,
+        train=(torch.arange(3), torch.arange(3, 7)),
+        test=(torch.arange(3), torch.arange(3, 7)),
+    )
+    cells, records = [], []
+    for method, acc in accuracies.items():
+        for seed in (1000, 1001):
+            views = {("pre", "global", "test"): np.array([[0.0, 0.0], acc])}
+            meta = {"n": {"test": [3, 4]}, "device": "cpu", "seconds": 1, "commit": ""}
+            cells.append(cell(method, seed))
+            records.append(Record(meta | {"owners": []}, np.array([0, 9]), views))
+    done = Study("toys", "gate", "small", {}, cells, records, ["small"] * len(cells))
+    monkeypatch.setattr(regimes, "study", lambda *_: done)
+    monkeypatch.setattr(regimes.compute, "task_of", lambda *_: labels)
+    about = {"rule": "last", "gate": said}
+    monkeypatch.setattr(regimes.papers, "about", lambda _: about)
+    (row,) = regimes.gates("toys")
+    return row
+
+
+def test_a_gate_is_how_far_the_federation_comes_from_chance_to_all_rows(monkeypatch):
+    runs = {"FedAvg": [0.7, 0.7], "FedPer": [0.7, 0.8], "Local": [0.9, 1.0]}
+    runs["Centralised"] = [0.8, 0.9]
+    row, chance = gates(monkeypatch, {}, **runs), 100 * (2 / 3 + 1 / 4) / 2
+    held = {"clients": 2, "rows_least": 3, "rows_median": 3.5, "rows_most": 4}
+    held |= {"test_median": 3.5, "classes": "2.5 of 3", "n_seeds": 2, "local": 95}
+    assert row.items() >= held.items()
+    assert row["chance"] == pytest.approx(chance) and row["passes"] == "yes"
+    assert row["gate"] == pytest.approx((70 - chance) / (85 - chance))
+    assert row["largest"] == pytest.approx(100 * (2 / 3 + 1 / 2) / 2)
+    row = gates(monkeypatch, {}, **runs | {"FedAvg": [0.6, 0.6]})
+    assert row["gate"] < 0.5 and row["passes"] == "no"
+    row = gates(monkeypatch, {"reference": "best", "chance": "own"}, **runs)
+    assert (row["reference_method"], row["reference"]) == ("FedPer", 75)
+    assert row["chance"] == pytest.approx(100 * (2 / 3 + 1 / 2) / 2)
+    row = gates(monkeypatch, {}, **runs | {"Centralised": [0.4, 0.4]})
+    assert row["gate"] is None and row["passes"] == "no"
+
+
+def test_one_computation_of_two_names_and_a_pass_of_one_step_are_found():
+    dealt = {"name": "dirichlet", "clients": 2, "alpha": 1e6}
+    task = IMAGES | {"data": {"name": "digits"}, "partition": dealt, "batch": 10**6}
+    told = {"task": json.dumps(task | {"network": {"name": "Linear"}})}
+    told["engine"] = json.dumps({"rounds": 8, "every": 4})
+    look = lambda cells, rule="best_val": regimes.faults(cells, {}, rule)
+    assert look([cell("FedAvg", **told)]) == set()
+    two = cell("FedAvg", kwargs=json.dumps({"epochs": 2}), **told)
+    assert look([two]) == {("toy", regimes.SINGLE)}
+    assert look([two], "last10_mean") - look([two]) == {("toy", regimes.ONE)}
+    other = {"setting": "decay=0", "kwargs": '{"decay": 0.0}'}
+    same = [cell("Ditto", **told), cell("Ditto", **told, **other)]
+    assert look(same) == {("toy", regimes.TWICE)}
+    assert look([same[0]] * 2) == set()
+
+
+# ---------------------------------------------------------------- artefacts
+def test_an_artefact_is_done_when_all_its_evidence_is_there(tmp_path, monkeypatch):
+    one = artefacts.Artefact("fedga", "Figure 9", "t", "notebooks/a.html", figure=True)
+    two = artefacts.Artefact("fedga", "Table 5", "t", cells=("gap",))
+    three = artefacts.Artefact("fedga", "Box 1", "t", "box.html", text=True)
+    monkeypatch.setattr(artefacts, "listed", lambda: (one, two, three))
+    keys = dict(paper="fedga", artefact="Table 5")
+    printed = pd.DataFrame([{**keys, "key": "a"}, {**keys, "key": "b"}])
+    ran = [{**keys, "key": k, "metric": m, "data": "synthetic", "tier": "paper"}
+           for k, m in (("a", "acc"), ("b", "acc"), ("c", "gap"))]  # fmt: skip
+    root = tmp_path / "results"
+
+    def state(rows):
+        ours = pd.DataFrame(rows, columns=[*keys, "key", "metric", "data", "tier"])
+        table = artefacts.table(printed, ours, root)
+        return [(r.status, r.reason, r.tier, r.page) for r in table.itertuples()]
+
+    assert [s[0] for s in state([])] == ["not run"] * 3
+    (root / "figures/x").mkdir(parents=True)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/box.md").write_text("(fedga-box-1)=\n")
+    svg = root / "figures/x/fedga-figure-9.svg"
+    svg.write_text("<svg/>")
+    with pytest.raises(ValueError, match="fedga-figure-9.json"):
+        state(ran)
+    about = {"tier": "paper", "data": "digits, real"}
+    svg.with_suffix(".json").write_text(json.dumps(about))
+    assert state(ran) == [
+        ("done", "", "paper", "notebooks/a.html#fedga-figure-9"),
+        ("done", "", "paper", "ledger.html"),
+        ("done", "", "exact", "box.html#fedga-box-1"),
+    ]
+    svg.with_suffix(".json").write_text(
+        json.dumps({"tier": "tiny", "data": "stand-in"})
+    )
+    less = [ran[0] | {"tier": "small"}, ran[1]]
+    (status, why, low, _), (status2, why2, low2, _), _ = state(less)
+    assert (status, low, status2, low2) == ("reduced", "tiny", "reduced", "small")
+    assert "stand-in" in why and "tiny" in why
+    assert "gap" in why2 and "small" in why2 and "1 of 2" not in why2
+    assert "1 of 2" in state(less[:1])[1][1]
+
+
+def test_a_diagram_leads_from_each_box_to_the_next():
+    from repro import workflow
+
+    steps = [("server", "a", 0.2, 0.9), ("clients", "b", 0.8, 0.9)]
+    steps += [("clients", "c", 0.8, 0.3), ("server", "d", 0.2, 0.3)]
+    (ax,) = workflow.draw(steps).axes
+    ways = [t for t in ax.texts if not t.get_text()]
+    words = [t.get_text() for t in ax.texts if t.get_text()]
+    assert words == [w for who, what, *_ in steps for w in (who, what)]
+    for way, a, b in zip(ways, steps, [*steps[1:], steps[0]], strict=True):
+        start, end = np.array(way.xyann), np.array(way.xy)  # just outside the boxes
+        assert np.abs(start - a[2:]).max() < 0.2 > np.abs(end - b[2:]).max()
+        assert (end - start) @ (np.array(b[2:]) - a[2:]) > 0
+    colours = [p.get_edgecolor() for p in ax.patches if hasattr(p, "get_boxstyle")]
+    assert colours[0] == colours[3] != colours[1] == colours[2]
