@@ -5,7 +5,6 @@ Student's t; what cannot be tested says so; sentences are put together with Holm
 import numpy as np
 import pandas as pd
 import pytest
-import toys_papers  # noqa: F401
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,7 +15,7 @@ from fedlib.measures.verdicts import LEAST, LOOKS
 from repro import claims, papers
 from repro.claims import NotRun, NotTestable, Values
 from repro.claims.declared import BUILDERS
-from repro.claims.declared import test_of as test_from
+from repro.claims.declared import test_of as made_of
 from repro.metrics import METRICS
 
 BETTER = claims.better("mean_acc", PLACE, "FedGA", "FedAvg")
@@ -165,7 +164,7 @@ def test_every_builder_has_an_example():
 def test_a_builder_says_what_its_differences_say(name, salt, kind, n):
     w = World("fedga", kind, salt, n)
     p = judged(w, {name: EXAMPLES[name]})
-    test, v = test_from({name: EXAMPLES[name]}, "fedga", "here"), w.values()
+    test, v = made_of({name: EXAMPLES[name]}, "fedga", "here"), w.values()
     f = test(v)
     assert f.holds == verdict(p)
     if name == "exactly":

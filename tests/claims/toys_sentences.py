@@ -5,7 +5,6 @@ the sentence is about, as it comes to it, and gives the p values that must be fo
 yes, no, above -margin, below margin. The statistics are Student's t by hand.
 """
 
-import csv
 import itertools
 import re
 import zlib
@@ -98,20 +97,6 @@ def paper_yaml(paper):
     return yaml.safe_load((ROOT / f"papers/{paper}/paper.yaml").read_text("utf-8"))
 
 
-@cache
-def reported(paper):
-    """Rows of reported.csv as dicts of text."""
-    with (ROOT / f"papers/{paper}/reported.csv").open(encoding="utf-8") as f:
-        return [*csv.DictReader(f)]
-
-
-def printed(paper, column="reported", **where):
-    """The one number that a paper prints at a place of its tables."""
-    rows = [r for r in reported(paper) if all(r[k] == v for k, v in where.items())]
-    (said,) = {r[column] for r in rows}
-    return float(said)
-
-
 def run_of(run):
     return {"method": run} if isinstance(run, str) else dict(run)
 
@@ -201,17 +186,14 @@ class World:
 SAYS = {}
 
 
-def says(paper="", name=""):
-    """Enter a function as what this word of claims.yaml says."""
-    return lambda f: SAYS.setdefault((paper, name or f.__name__), f)
+def says(f):
+    """Enter a function as what a builder of its name says."""
+    return SAYS.setdefault(f.__name__, f)
 
 
 def judged(w, test):
     """The p values of a test as claims.yaml spells it."""
     ((name, given),) = test.items()
-    if name == "python":
-        name, given = next(iter(given.items()))
-        return SAYS[w.paper, name](w, **given)
     if name == "throughout":
         return all_of([judged(w, t) for t in given.values()])
     if name in ("contrary", "every", "some"):
@@ -219,10 +201,10 @@ def judged(w, test):
         return {"contrary": lambda p: contrary(p[0]), "every": all_of, "some": any_of}[
             name
         ](parts)
-    return SAYS["", name](w, **given)
+    return SAYS[name](w, **given)
 
 
-@says()
+@says
 def better(w, metric, place, a, b, least=0.0):
     s = better_is(metric)
     x = w.ask(metric, place=place, **run_of(a), up=s, shift=s * least)
@@ -231,25 +213,25 @@ def better(w, metric, place, a, b, least=0.0):
     return positive(metric, s * (x - y) - least, margin)
 
 
-@says()
+@says
 def near(w, metric, place, a, b, margin):
     x = w.ask(metric, place=place, **run_of(a), up=1, unit=margin)
     x, y = paired(x, w.ask(metric, place=place, **run_of(b), unit=margin))
     return equal(x - y, margin)
 
 
-@says()
+@says
 def differ(w, **given):
     return contrary(near(w, **given))
 
 
-@says()
+@says
 def alike(w, metric, place, runs, margin):
     pairs = itertools.combinations(runs, 2)
     return all_of([near(w, metric, place, a, b, margin) for a, b in pairs])
 
 
-@says()
+@says
 def level(
     w, metric, place, method, least=None, most=None, anywhere=False, needs="", **of
 ):
@@ -259,20 +241,20 @@ def level(
     return all_of([positive(metric, k * (x - b)) for k, b in ends if b is not None])
 
 
-@says()
+@says
 def larger(w, a, b, place, method, **of):
     x = w.ask(a, method, place, **of, up=1, base=10)
     x, y = paired(x, w.ask(b, method, place, **of, base=10))
     return positive(a, x - y)
 
 
-@says()
+@says
 def smaller(w, metric, place, method, **of):
     x = w.ask(metric, method, place, **of, up=-1, base=1, unit=0.05)
     return positive("log_ratio", -np.log([*x.values()]))
 
 
-@says()
+@says
 def exactly(w, metric, value, within=0.0, **of):
     w.noise, good = 0.0, w.kind in ("ahead", "equal")
     method = of.pop("method")
@@ -282,14 +264,14 @@ def exactly(w, metric, value, within=0.0, **of):
     return sure(all(abs(v - value) <= within for v in x.values()))
 
 
-@says()
+@says
 def best(w, metric, place, rivals, method, least=0.0, **of):
     run = {"method": method, **of}
     others = [run | {"method": r} for r in rivals]
     return all_of([better(w, metric, place, run, r, least) for r in others])
 
 
-@says()
+@says
 def steadier(w, metric, place, rivals, method, high, low, **of):
     def loss(m, up):
         x = w.ask(metric, m, place, high, **of)
@@ -301,7 +283,7 @@ def steadier(w, metric, place, rivals, method, high, low, **of):
     return all_of([positive(metric, x - y) for x, y in each])
 
 
-@says()
+@says
 def flat(w, metric, place, method, axis, study, margin):
     at = [f"{axis}={k}" for k in (5, 10, 1)]
     x = paired(*(w.ask(metric, method, place, s, study, unit=margin) for s in at))
