@@ -305,9 +305,14 @@ def test_what_a_look_refuses(repo, monkeypatch):
 def test_a_look_that_was_begun_is_finished(repo, monkeypatch):
     """Its runs are there, but its notebook fails: the next command goes on."""
     called = []
+
+    def fails(words):
+        raise ValueError(words[0])
+
     monkeypatch.setattr(audit, "pack", lambda names: called.append(names))
+    monkeypatch.setattr(decide, "call", fails)
     with pytest.raises(ValueError, match="run_notebook"):
-        decide.settle("toy", "main", {"near": 5})  # there is no such notebook
+        decide.settle("toy", "main", {"near": 5})
     assert json.loads(decide.BEGUN.read_text())["more"] == {"near": 5}
     monkeypatch.setattr(decide, "call", called.append)
     decide.finish()

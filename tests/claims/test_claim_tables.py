@@ -13,7 +13,7 @@ from scipy import stats
 from toys_runs import LUCK, OWN, PLACE, table
 
 from fedlib.measures.verdicts import ALPHA, LEVEL
-from repro import claims, ledger, papers
+from repro import claims, ledger
 from repro.claims import Claim, NotRun, NotTestable, Values, check_claims, declared
 from repro.claims.printed import printed_gain
 from repro.claims.report import closed_gates, headline
@@ -220,31 +220,19 @@ def test_a_gate_closes_its_data_set_at_its_tier(tmp_path):
         )
 
 
-def test_the_command_writes_its_tables(tmp_path):
-    about = papers.about("fedga")["headline"]
-    seeds = world(83 + LUCK, base=80, luck=np.zeros(5))
-    ledger.save(seeds, "seeds", "fedga-x", tmp_path)
-    claims.main(["--results", str(tmp_path)])
-    t = pd.read_csv(tmp_path / "claims.csv", keep_default_na=False)
-    assert set(t.key) == {c.key for c in claims.listed()} and list(t) == claims.COLUMNS
-    said = json.loads((tmp_path / "metrics.json").read_text())
-    assert said["claims"] == {k: int(n) for k, n in t.holds.value_counts().items()}
-    assert "mean_acc" in about["metrics"]
-    of = said["fedga"][PLACE]
-    assert of == {"FedAvg": {"mean_acc": 80}, "FedGA": {"mean_acc": 83}}
-    assert len(pd.read_csv(tmp_path / "deviations.csv")) == len(
-        claims.read_deviations()
-    )
-    pd.DataFrame({"verdict": ["match", "match", "close"]}).to_csv(
-        tmp_path / "ledger.csv"
-    )
-    better = seeds.assign(tier="paper", value=90.0)
-    headline(
-        tmp_path, t, pd.concat([seeds, better, seeds.assign(rule="last", value=1.0)])
-    )
+def test_the_headline_is_of_the_best_tier_and_the_papers_rule(tmp_path):
+    seeds = table({"FedAvg": 80, "FedGA": 83 + LUCK}, luck=np.zeros(5))
+    ledger_ = pd.DataFrame({"verdict": ["match", "match", "close"]})
+    ledger_.to_csv(tmp_path / "ledger.csv")
+    better = seeds[seeds.method == "FedGA"].assign(tier="paper", value=90.0)
+    more = [better, seeds.assign(rule="last", value=1.0), table({"AFL": 1})]
+    found = pd.DataFrame({"holds": ["yes", "no", "yes"]})
+    headline(tmp_path, found, pd.concat([seeds, *more]))
     said = json.loads((tmp_path / "metrics.json").read_text())
     assert said["verdicts"] == {"match": 2, "close": 1}
-    assert said["fedga"][PLACE]["FedGA"]["mean_acc"] == 90
+    assert said["claims"] == {"yes": 2, "no": 1}
+    of = {"FedAvg": {"mean_acc": 80}, "FedGA": {"mean_acc": 90}}
+    assert said["fedga"] == {PLACE: of}
 
 
 # ---------------------------------------------------------------- declarations
