@@ -1,0 +1,507 @@
+"""The ledger: numbers are means over the seeds of the rule, keys are those that the
+papers print, verdicts follow their definition, bad parts are refused.
+"""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fedlib.measures.verdicts import LEAST
+from repro import artefacts, judge, ledger
+from repro.ledger import ResultError
+
+REPORTED, NAN, INF = ledger.read_reported(), float("nan"), float("inf")
+TABLE5 = {"FedAvg": 64.48, "q-FedAvg": 81.01, "FedFV": 83.5, "FedGA": 84.0}  # printed
+RIGHT = {m: [x - 0.4, x - 0.2, x, x + 0.1, x + 0.5] for m, x in TABLE5.items()}
+
+
+def seeds(values, metric="mean_acc", paper="fedga", dataset="synthetic_05_05", **more):
+    """Rows of {"method|setting": values over seeds}."""
+    base = {"paper": paper, "study": "main", "dataset": dataset, "metric": metric}
+    base |= {"rule": "best_val", "data": "synthetic", "tier": "small"} | more
+    return pd.DataFrame(
+        base
+        | {
+            "method": m,
+            "setting": how,
+            "seed": s,
+            "value": v,
+            "run_ids": f"{m}{how}{s}",
+        }
+        for m, _, how, x in ((*who.partition("|"), x) for who, x in values.items())
+        for s, v in enumerate(x)
+    )
+
+
+def part(values, artefact="Table 5", **more):
+    return ledger.cells(seeds(values, **more), "fedga", artefact)
+
+
+# ---------------------------------------------------------------- digits
+# reported, ours, lo, hi, seeds, what differs from a percentage at paper size, verdict
+DIGITS = [
+    ("64.48", 64.0, 63, 65, 5, {}, "match"),
+    ("64.48", 63.0, 61.6, 64.477, 5, {}, "match"),  # all that rounds to 64.48
+    ("64.48", 63.0, 61.6, 64.474, 5, {}, "close"),
+    ("64.48", 64.0, 63, 65, 4, {}, "close"),  # too few seeds for an interval
+    ("64.48", 64.4, 62.3, 66.5, 5, {}, "close"),  # inside, but wide
+    ("64.48", 60, 50, 70, 5, {}, "close"),
+    ("64.48", 60, 50, 70, 2, {}, "differs"),
+    ("64.48", 60, 58, 62, 5, {"reported_spread": "5"}, "differs"),
+    ("64.48", 66.48, 66, 66.9, 5, {}, "close"),  # two points, and not inside
+    ("64.48", 66.49, NAN, NAN, 1, {}, "differs"),
+    ("18.60", 19.5, NAN, NAN, 1, {"metric": "std_acc"}, "close"),  # 5 %
+    ("18.60", 19.6, NAN, NAN, 1, {"metric": "std_acc"}, "differs"),
+    ("0.7386", 0.7580, NAN, NAN, 1, {"metric": "accuracy"}, "close"),  # a fraction
+    ("0.7386", 0.7590, NAN, NAN, 1, {"metric": "accuracy"}, "differs"),
+    ("80", 91.5, 90, 93, 5, {"relation": ">="}, "match"),  # a bound
+    ("80", 91.5, 75, 108, 5, {"relation": ">="}, "close"),
+    ("80", 77, NAN, NAN, 1, {"relation": ">="}, "differs"),
+    ("80", 77, 76, 78, 5, {"relation": "<="}, "match"),
+    ("80", 83, 82, 84, 5, {"relation": "<="}, "differs"),
+    ("", 64.0, NAN, NAN, 1, {}, "no comparison"),
+    ("64.48", NAN, NAN, NAN, 1, {}, "not run"),
+    ("5", 5.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "setting"),
+    ("5", 4.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "differs"),
+    ("0.1", 0.104, NAN, NAN, 1, {"metric": "learning_rate", "tier": "small"}, "differs"),
+    ("23", 3.0, NAN, NAN, 1, {"metric": "largest_D", "data": "stand-in"}, "no comparison"),
+    ("0.012", 0.0121, NAN, NAN, 1, {"metric": "example_gini", "tier": "exact"}, "setting"),
+    ("1.56", 1.6, NAN, NAN, 1, {"metric": "total_MB", "tier": "exact"}, "setting"),
+    ("1.56", 1.7, NAN, NAN, 1, {"metric": "total_MB", "tier": "exact"}, "differs"),
+    ("64.48", 64.48, NAN, NAN, 1, {"data": "stand-in"}, None),  # the order decides
+    ("64.48", 64.48, NAN, NAN, 1, {"tier": "small"}, None),
+]  # fmt: skip
+
+
+def test_what_a_number_says_alone():
+    for reported, ours, lo, hi, n, more, verdict in DIGITS:
+        row = {"reported": reported, "ours": ours, "ours_lo": lo, "ours_hi": hi}
+        row |= {
+            "n_seeds": n,
+            "metric": "mean_acc",
+            "relation": "=",
+            "data": "synthetic",
+        }
+        row |= {"tier": "paper", "reported_spread": ""} | more
+        assert judge.alone(SimpleNamespace(**row)) == verdict, row
+
+
+# ---------------------------------------------------------------- order
+def group(reported, spread=(), metric="mean_acc", **more):
+    """Rows of one table, of {method: printed number}; their keys are the methods."""
+    said = {"paper": "fedga", "artefact": "Table 5", "dataset": "cifar01", "model": ""}
+    said |= {"setting": "", "tier": "small", "data": "stand-in", "relation": "="} | more
+    said |= {
+        "metric": metric,
+        "ours": 50.0,
+        "ours_lo": NAN,
+        "ours_hi": NAN,
+        "n_seeds": 5,
+    }
+    return pd.DataFrame(
+        said
+        | {
+            "key": m,
+            "method": m,
+            "reported": x,
+            "reported_spread": dict(spread).get(m, ""),
+        }
+        for m, x in reported.items()
+    )
+
+
+def drawn(means, n=LEAST, sd=0.1, first=0):
+    rng = np.random.default_rng(0)
+    return {
+        m: pd.Series(rng.normal(x, sd, n), range(first, first + n))
+        for m, x in means.items()
+    }
+
+
+TWO, ABC = {"A": "60.0", "B": "70.0"}, {"A": "60.0", "B": "70.0", "C": "80.0"}
+HOLDS, DIFFERS, OPEN = "order holds", "order differs", "order open"
+ORDERS = [
+    (group(ABC), drawn({"A": 10, "B": 20, "C": 30}), [HOLDS] * 3, "2 of 2"),
+    (group(ABC), drawn({"A": 10, "B": 30, "C": 20}), [HOLDS, DIFFERS, DIFFERS], "2 of 2"),
+    (group({"A": "0.3", "B": "0.1"}, metric="best_gini"), drawn({"A": 0.5, "B": 0.2}, sd=0.01), [HOLDS] * 2, "1 of 1"),
+    (group(TWO), drawn({"A": 10, "B": 20}, LEAST - 1), [OPEN] * 2, ""),
+    (group(TWO), drawn({"A": 10, "B": 11}, sd=9), [OPEN] * 2, ""),
+    (group(TWO), drawn({"A": 10, "B": 20}, first=1000), [OPEN] * 2, ""),  # pilots
+    (group(TWO), drawn({"A": 10}), [OPEN] * 2, ""),
+    (group(TWO), drawn({"A": 10}) | drawn({"B": 20}, first=9), [OPEN] * 2, ""),
+    (group(TWO), drawn({"A": 50, "B": 50}), [DIFFERS] * 2, "0 of 1"),  # alike
+    (group({"A": "60.0", "B": "60.9"}), drawn({"A": 50, "B": 50}), [OPEN] * 2, ""),
+    (group(TWO, {"A": "3", "B": "12"}), drawn({"A": 20, "B": 10}), [OPEN] * 2, ""),
+    (group(TWO, {"A": "3", "B": "9"}), drawn({"A": 20, "B": 10}), [DIFFERS] * 2, "0 of 1"),
+]  # fmt: skip
+
+
+def test_the_printed_order_is_judged_seed_by_seed():
+    for table, values, verdicts, counts in ORDERS:
+        found = judge.orders(table, values)
+        assert [v for v, _ in found.values()] == verdicts, (values, found)
+        assert counts in found["A"][1]
+    both = drawn({"A": 10, "B": 20})
+    assert judge.orders(group({"A": "60.0"}), both) == {}
+    assert judge.orders(group({"A": "1", "B": "2"}, metric="best_D"), both) == {}
+    for change in ({"dataset": "cifar10"}, {"tier": "paper"}, {"setting": "q=1"}):
+        other = pd.concat([group({"A": "60.0"}), group({"B": "70.0"}, **change)])
+        assert judge.orders(other, both) == {}, change
+    table = group(TWO, paper="fedas")  # whose switches do not part a table
+    for other, n in (("P=0.2;PA=1;CS=1", 2), ("P=1;PA=1;CS=1", 0)):
+        table["setting"] = ["P=0.2;PA=0;CS=0", other]
+        assert len(judge.orders(table, both)) == n
+    same = group({"D": "50.3"}, data="synthetic", tier="paper")
+    same = same.assign(ours_lo=49.5, ours_hi=50.5)
+    table = pd.concat([group(ABC), same, group({"E": ""})], ignore_index=True)
+    found = judge.judge(table, drawn({"A": 10, "B": 20, "C": 15})).set_index("key")
+    assert list(found.verdict) == [HOLDS, DIFFERS, DIFFERS, "match", "no comparison"]
+    assert list(found.pairs[["D", "E"]]) == ["", ""]
+
+
+def test_a_row_finds_its_seeds_again():
+    rows = seeds({"FedGA": [1.0, 2.0, 4.0], "FedGA|q=1": [7.0, 8.0, 9.0]})
+    ours = ledger.cells(rows, "fedga", "Table 5", ["mean_acc"])
+    more = pd.concat([rows, seeds({"FedGA": [3.0, 3, 9]}, study="other")])
+    found = judge.by_seed(ours, more)
+    assert [dict(found[k]) for k in ours.key] == [
+        {0: 1, 1: 2, 2: 4},
+        {0: 7, 1: 8, 2: 9},
+    ]
+    assert judge.by_seed(ours.assign(value=6.0), rows) == {}  # no row's mean
+    assert judge.by_seed(ours.assign(run_ids="x y"), rows) == {}
+    one = ledger.cells(rows[rows.seed == 1], "fedga", "Table 5", ["mean_acc"])
+    assert [dict(x) for x in judge.by_seed(one, rows).values()] == [{1: 2.0}, {1: 8.0}]
+
+
+# ---------------------------------------------------------------- from seeds to cells
+def test_cells_are_means_with_t_intervals():
+    x = [60.0, 62, 67]
+    s = pd.concat(
+        [seeds({"FedAvg": x, "Uniform": x}), seeds({"FedAvg": [5, 7]}, rule="last")]
+    )
+    s = s.assign(minutes=1.5, commit="abc")
+    t = ledger.cells(s, "fedga", "Table 5", also=["last"], device="cpu").set_index(
+        ["method", "setting"]
+    )
+    row = t.loc["FedAvg", ""]
+    ends = stats.t.interval(0.95, 2, np.mean(x), stats.sem(x))
+    assert np.allclose([row.value, row.lo, row.hi], [63, *ends])
+    assert (row.n_seeds, row.rule, row.minutes, row.device) == (
+        3,
+        "best_val",
+        4.5,
+        "cpu",
+    )
+    assert row.run_ids == "FedAvg0 FedAvg1 FedAvg2" and row.commit == "abc"
+    assert row.key == "fedga-table-5-synthetic_05_05-fedavg-mean_acc"
+    assert t.value["FedAvg", "rule=last"] == 6 and len(t) == 3
+    last = ledger.cells(s, "fedga", "Table 5", rule=None, also=["last"])
+    assert list(last.value) == [6]
+    never = {"FedGA": [80, INF]}
+    of = {
+        "metric": "round_from_which_highest_acc",
+        "dataset": "synthetic_0_0",
+        "rule": "run",
+    }
+    t = part(never, "Figure 10", **of)
+    assert t.value.item() == INF and pd.isna(t.lo.item()) and t.rule.item() == "run"
+    views = {
+        "FedRep|personalised model;C=10": [1],
+        "FedRep|personalised model;C=100": [2],
+        "FedRep|global model;C=10": [3],
+    }
+    s = seeds(views, "acc_mean_pct", "plgu", "CIFAR10", rule="last10_mean")
+    take = lambda how: ledger.cells(
+        s, "plgu", "Table 2", ["acc_mean_pct"], settings=how, rule="last10_mean"
+    )
+    assert list(take(["global model"]).value) == [3]
+    assert list(take({"C=10;personalised model": "mine"}).setting) == ["mine"]
+    both = pd.concat([seeds({"FedAvg": [1]}), seeds({"FedAvg": [1]}, study="b")])
+    for bad, artefact in (
+        (both, "Table 5"),
+        (seeds({"FedAvg": [1]}), "Figure 1"),
+        (seeds({"FedAvg": [1]}, "best_gini", dataset="cifar01"), "Table 5"),
+    ):
+        with pytest.raises(ResultError):
+            ledger.cells(bad, "fedga", artefact)
+
+
+def test_rows_that_are_made_of_other_rows():
+    s = seeds({"FedAvg": [0.3, 0.2], "FedGA": [0.1, 0.15], "FedFV": [0.4]}, "best_gini")
+    d = ledger.versus(s).query("metric == 'delta_gini_vs_fedavg'")
+    assert np.allclose(d.value, [-0.2, -0.05, 0.1]) and set(d.method) == {
+        "FedGA",
+        "FedFV",
+    }
+    runs = {"FedAS|P=0.2": [80, 70], "FedPer|P=0.2": [70, 69], "FedALA|P=0.2": [79, 50]}
+    runs |= {"Ditto|P=0.2": [99, 99], "FedAS|P=1": [90, 91], "FedALA|P=1": [85]}
+    s = seeds(runs, "top1_acc_pct", "fedas", "CIFAR-10")
+    t = ledger.lead(s, "FedAS", ("FedPer", "FedALA"), "ahead").query(
+        "method == 'ahead'"
+    )
+    assert list(zip(t.setting, t.seed, t.value)) == [
+        ("P=0.2", 0, 10),
+        ("P=0.2", 1, 1),
+        ("P=1", 0, 5),
+    ]
+    low = ledger.lead(
+        s.assign(metric="best_gini"), "FedAS", ("FedPer", "FedALA"), "x", "best_gini"
+    )
+    assert low[low.method == "x"].value.iloc[0] == 1  # the lowest on average, FedALA
+    names = {("FedAS", ""): ("mine", "PA=1"), ("FedALA", ""): ("other", "PA=0")}
+    t = ledger.renamed(s, names)
+    assert {*zip(t.method, t.setting)} == {
+        (m, f"{P};PA={k}")
+        for m, k in (("mine", 1), ("other", 0))
+        for P in ("P=0.2", "P=1")
+    }
+    runs = {f"{m}|global model;C=10": v for m, v in (("A", [5, 2]), ("B", [3, 4]))} | {
+        "A|global model;C=10;q=1": [0, 0]
+    }
+    s = seeds(runs, "acc_min_over_clients_pct", "plgu")
+    t = ledger.lowest(s, ("A", "B"))[len(s) :]
+    assert list(t.value) == [3, 2] and set(t.method) == {"A, B"}
+    runs = {
+        f"A|{v};D={k}": [x]
+        for v, xs in (
+            ("global model", (7, 7.2, 7.4)),
+            ("personalised model", (8, 9, 7)),
+        )
+        for k, x in zip((0, 5, 21), xs)
+    }
+    t = ledger.peak(seeds(runs, "acc_mean_pct", "plgu")).query("rule == 'run'")
+    assert dict(zip(t.metric, t.value)) == {"best_D": 5, "largest_D": 21}
+    for f, args in (
+        (ledger.versus, ("best_gini",)),
+        (ledger.lead, ("A", ["B"], "x")),
+        (ledger.lowest, (("A", "Z"),)),
+        (ledger.peak, ("K",)),
+        (ledger.renamed, ({("A", "z=1"): ("a", "")},)),
+    ):
+        with pytest.raises(ResultError):
+            f(s, *args)
+
+
+# ---------------------------------------------------------------- the whole ledger
+def run(root):
+    ledger.main(["--results", str(root)])
+    return pd.read_csv(root / "ledger.csv", dtype=str, keep_default_na=False).set_index(
+        "key"
+    )
+
+
+def test_reported_beside_ours(tmp_path):
+    """Digits at paper size, order elsewhere; missing cells stay, ours alone at the end."""
+    own = RIGHT | {"Uniform": [78.0] * 5}
+    wrong = own | dict(zip(RIGHT, [*RIGHT.values()][::-1]))
+    for values, tier, verdict in (
+        (own, "paper", "match"),
+        (wrong, "paper", "differs"),
+        (own, "small", HOLDS),
+        (wrong, "small", DIFFERS),
+    ):
+        rows = seeds(values, tier=tier)
+        ledger.publish("fedga-x", [rows], {"Table 5": [{"study": "main"}]}, tmp_path)
+        t = ledger.join(
+            REPORTED, *(ledger.parts(tmp_path, k, REPORTED) for k in ("ours", "seeds"))
+        )
+        mine = t[(t.artefact == "Table 5") & (t.metric == "mean_acc")].set_index(
+            "method"
+        )
+        assert (
+            mine.loc[[*TABLE5]]
+            .verdict.isin([verdict, HOLDS] if values is wrong else [verdict])
+            .all()
+        ), (tier, mine.verdict)
+        assert (mine.verdict[[*TABLE5]] == verdict).sum() >= 2
+        assert set(mine.drop([*own]).verdict) == {"not run"}
+        assert (
+            mine.verdict["Uniform"] == "no comparison"
+            and mine.model["Uniform"] == "linear"
+        )
+        assert len(t) == len(REPORTED) + 1 and np.allclose(
+            mine.ours["FedAvg"], np.mean(values["FedAvg"])
+        )
+        assert (
+            list(mine.index)[0] == "FedAvg"
+            and t[t.paper == "fedga"].index.max() < t[t.paper == "fedas"].index.min()
+        )
+        assert (
+            mine.reported["FedGA"] in ("84.0", "84.00") and mine.n_seeds["FedGA"] == "5"
+        )
+    with pytest.raises(ResultError):
+        ledger.beside(part(own), "fedga", "Tabel 5")
+    side = ledger.beside(part(own), "fedga", "Table 5").droplevel("dataset")
+    assert tuple(side.loc["FedGA", "mean_acc"][["reported", "ours"]]) == (84.0, 84.0)
+    assert ledger.printed("fedga", "Table 4", "worst10_acc")["FedGA"] == 28.94
+
+
+def test_tiers_and_kept_copies(tmp_path):
+    save = lambda values, tier, kind="ours": ledger.save(
+        (part if kind == "ours" else seeds)(values, tier=tier),
+        kind,
+        "fedga-x",
+        tmp_path,
+    )
+    for kind in ("ours", "seeds"):
+        save({"FedGA": [84] * 3, "FedFV": [80] * 3}, "paper", kind)
+    assert len(ledger.keep("paper", tmp_path)) == 2
+    save({"FedGA": [50] * 3, "FedAvg": [51] * 3}, "small")
+    save({"FedGA": [7, 8]}, "paper", "seeds")  # replaces all its kept seeds
+    kept = ledger.parts(tmp_path, "seeds", REPORTED)
+    assert (
+        sorted(kept.value[kept.method == "FedGA"]) == [7, 8]
+        and (kept.method == "FedFV").sum() == 3
+    )
+    t = ledger.best_tier(ledger.parts(tmp_path, "ours", REPORTED), ["key"]).set_index(
+        "method"
+    )
+    assert t.tier.to_dict() == {"FedGA": "paper", "FedFV": "paper", "FedAvg": "small"}
+    assert t.value["FedGA"] == 84
+    save({"FedGA": [85] * 3}, "paper")
+    t = ledger.parts(tmp_path, "ours", REPORTED).set_index("method").value
+    assert (t["FedGA"], t["FedFV"]) == (85, 80)
+    ledger.save(part({"FedGA": [1, 2]}, tier="paper"), "ours", "b", tmp_path)
+    with pytest.raises(ResultError, match="b.csv"):
+        ledger.parts(tmp_path, "ours", REPORTED)
+
+
+FINE, SEEDS = part({"FedAvg": [60, 62, 67]}), seeds({"FedAvg": [1, 2]})
+BAD = [  # what is changed, the word that the refusal names
+    *((FINE.assign(**{c: v}), str(v)) for c, v in {"metric": "mean_ac", "paper": "fedgaa", "artefact": "Table 55", "dataset": "synthetic_05", "method": "FedAvgg", "rule": "best", "data": "fake", "tier": "huge", "key": "fedga-table-5-x", "value": "many", "lo": 99.0, "n_seeds": 2.5, "verdict": "verdict"}.items()),
+    (FINE.assign(value=NAN), "value"), (FINE.assign(hi=NAN), "nan"), (FINE.assign(n_seeds=0), "n_seeds"), (FINE.drop(columns="tier"), "tier"), (pd.concat([FINE, FINE]), "row 2"),
+    (SEEDS.assign(seed=0), "row 2"), (SEEDS.assign(study=""), "study"), (SEEDS.assign(seed=0.5), "seed"),
+]  # fmt: skip
+
+
+def test_malformed_parts_are_refused_by_name(tmp_path):
+    for table, word in BAD:
+        kind = "seeds" if "study" in table else "ours"
+        with pytest.raises(ResultError, match=word) as e:
+            ledger.check(table, kind, REPORTED, "here")
+        assert "here" in str(e.value), word
+    for kind, name in (("our", "x"), ("ours", "Fed GA"), ("ours", "x.paper")):
+        with pytest.raises(ResultError):
+            ledger.save(FINE, kind, name, tmp_path)
+    text = ledger.save(FINE, "ours", "a", tmp_path).read_text()
+    folder = tmp_path / "ours"
+    for name, body in (
+        ("a.csv", ""),
+        ("a.csv", text.replace(",small", ",smal")),
+        ("a.huge.csv", text),
+        ("a.paper.csv", text),
+    ):
+        (folder / name).write_text(body)
+        with pytest.raises(ResultError, match=name):
+            ledger.parts(tmp_path, "ours", REPORTED)
+        (folder / name).unlink()
+    with pytest.raises(ResultError, match="fedga"):  # no paper that is gone
+        bad = SEEDS.assign(paper="fedgaa")
+        (tmp_path / "seeds").mkdir()
+        bad.to_csv(tmp_path / "seeds/fedga-theory.csv", index=False)
+        ledger.parts(tmp_path, "seeds", REPORTED)
+
+
+def test_what_the_papers_print():
+    """Every row of reported.csv has its key, unit and number; lost ones have a note."""
+    made = [
+        ledger.key(r.paper, r.artefact, r.dataset, r.method, r.metric, r.setting)
+        for r in REPORTED.itertuples()
+    ]
+    assert list(REPORTED.key) == made and REPORTED.key.is_unique
+    assert [ledger.METRICS[m].unit for m in REPORTED.metric] == list(REPORTED.unit)
+    assert (
+        set(REPORTED.relation) == {"=", ">="}
+        and (REPORTED.note[REPORTED.reported == ""] != "").all()
+    )
+    assert pd.to_numeric(REPORTED.reported[REPORTED.reported != ""]).notna().all()
+    assert (
+        ledger.key("x", "Table IV(a)", "d", "FedMGDA+", "m", "beta=0.1;P=1: why")
+        == "x-table-iv-a-d-fedmgda-plus-beta_0.1-p_1-m"
+    )
+    assert ledger.key("x", "T", "d", "A", "m", "default") == "x-t-d-a-m"
+
+
+def test_a_bad_reported_file_is_refused(tmp_path):
+    (tmp_path / "plgu").mkdir()
+    for name in ("paper.yaml", "reported.csv"):
+        source = ledger.papers.folder() / "plgu" / name
+        (tmp_path / "plgu" / name).write_text(source.read_text())
+    path, text = tmp_path / "plgu/reported.csv", source.read_text()
+    assert len(ledger.read_reported(tmp_path)) == (REPORTED.paper == "plgu").sum()
+    for bad in (
+        text.replace("relation", "relations", 1),
+        text + text.splitlines()[-1] + "\n",
+        text.replace(",plgu,", ",fedas,", 1),
+    ):
+        path.write_text(bad)
+        with pytest.raises(ResultError, match="reported.csv"):
+            ledger.read_reported(tmp_path)
+
+
+# ---------------------------------------------------------------- artefacts
+def test_artefacts_follow_their_evidence(tmp_path):
+    root = tmp_path / "results"
+    (root / "figures/x").mkdir(parents=True)
+
+    def figure(slug, tier="paper", data="synthetic"):
+        (root / f"figures/x/{slug}.svg").write_text("<svg/>")
+        (root / f"figures/x/{slug}.json").write_text(
+            json.dumps({"tier": tier, "data": data})
+        )
+
+    figure("fedga-figure-11")
+    figure("fedga-figure-6", data="glyphs (stand-in)")
+    figure("fedga-figure-15", tier="small")
+    figure("fedas-figure-2", tier="exact", data="diagram")
+    figure("fedga-figure-1")
+    page = tmp_path / "book/notation.md"
+    page.parent.mkdir()
+    page.write_text("(fedas-table-1)=\n# Symbols")
+    ledger.save(
+        part({m: [1, 2, 3] for m in TABLE5}, tier="paper"), "ours", "fedga-x", root
+    )
+    t = run(root)
+    assert len(t) == len(REPORTED) and set(t.verdict) == {"not run", "differs"}
+    assert len(pd.read_csv(root / "ours.csv")) == 4
+    a = pd.read_csv(root / "artefacts.csv", keep_default_na=False).set_index(
+        ["paper", "artefact"]
+    )
+    assert {*zip(REPORTED.paper, REPORTED.artefact)} <= {*a.index} and a.index.is_unique
+    of = a.loc["fedga"]
+    said = {
+        "Figure 11": "done",
+        "Figure 6": "reduced",
+        "Figure 15": "reduced",
+        "Figure 1": "reduced",
+        "Table 5": "reduced",
+        "Figure 10": "not run",
+    }
+    assert of.status[[*said]].to_dict() == said
+    assert of.tier["Figure 15"] == "small" and of.data["Figure 6"] == "stand-in"
+    assert (
+        "28 of 32" in of.reason["Table 5"]
+        and "us_gini_pearson" in of.reason["Figure 1"]
+    )
+    assert (
+        of.files["Figure 11"] == "figures/x/fedga-figure-11.svg"
+        and of.reason["Figure 11"] == ""
+    )
+    of = a.loc["fedas"]
+    for name in ("Figure 1", "Figure 2"):  # one shows the other
+        assert of.status[name] == "done" and of.page[name].endswith(
+            "fisher.html#fedas-figure-2"
+        )
+    assert (of.status["Table 1"], of.page["Table 1"]) == (
+        "done",
+        "notation.html#fedas-table-1",
+    )
+    page.write_text("# Notation")
+    figure("fedga-figure-11", tier="huge")
+    with pytest.raises(ValueError, match="figure-11"):
+        artefacts.table(REPORTED, ledger.parts(root, "ours", REPORTED), root)

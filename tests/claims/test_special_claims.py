@@ -1,0 +1,248 @@
+"""What follows no pattern in the claims of papers: sentences about their own tables,
+each turned by few numbers; and what a sentence is no test of.
+"""
+
+import re
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from repro import artefacts, claims, ledger, papers
+from repro.claims import Values, declared
+
+REPORTED = ledger.read_reported()
+EQUFL, PLGU, FFT = (papers.module(p, "claims") for p in ("equfl", "plgu", "fft-gp"))
+MEAN, LOW, ACC = "acc_mean_pct", "acc_lowest5_pct", "reported"
+LF, GREP, GHN = "PLGU-LF", "PLGU-GRep", "PLGU-GHN"
+
+
+@cache
+def named(paper):
+    return {c.key.removeprefix(f"{paper}-"): c for c in declared(paper)}
+
+
+# ---------------------------------------------------------------- the papers' tables
+def changed(paper, changes):
+    """reported.csv with numbers replaced: [({column: value}, number, column)]."""
+    out = REPORTED.copy()
+    for where, number, *column in changes:
+        at = out.paper == paper
+        for c, x in where.items():
+            at &= out[c].isin(x if isinstance(x, tuple) else (x,))
+        assert at.any(), where
+        out.loc[at, column[0] if column else "reported"] = number
+    return out
+
+
+def cell(artefact, method=None, metric=None, **more):
+    said = {"artefact": artefact, "method": method, "metric": metric} | more
+    return {k: v for k, v in said.items() if v is not None}
+
+
+V = tuple(f"Table V({k})" for k in "ab")
+RACE = {"artefact": "text V-C", "dataset": "Income-Race"}
+AT_END = {"setting": "personalised model; C=10; K=10; rho=0.05"}
+FAR = {"setting": "personalised model; C=10; K=5; rho=0.5"}
+SIX = {"dataset": "OfficeHome"}
+# (paper, claim, does it hold, how many cases do, numbers that turn it round)
+TABLES = [
+    ("equfl", "best", False, "27 of 32", [(cell("Table II(e)", "Reweight", "DP"), "0.19"), (cell(V, "Reweight", "DP"), "0.4"), (cell(V, "FedFB", "CAL"), "0.4")]),
+    ("equfl", "below-fedavg", True, "32 of 32", [(cell("Table II(b)", "EquFL", "DP"), "0.02")]),
+    ("equfl", "cal-below-eo", False, "36 of 61", [(cell(tuple(f"Table II({k})" for k in "abcdef") + V + ("Table VI",), None, "CAL"), "0.0001")]),
+    ("equfl", "at-most-one", False, "363 of 364", [(cell("Table II(f)", "Uniform", "EO"), "0.99")]),
+    ("equfl", "mnist-parity", False, "22 of 24", [(cell(V, "Reweight", "DP"), "0.19")]),
+    ("equfl", "income-race", False, "0 of 2", [(RACE | {"metric": m}, x, "improvement_pct") for m, x in (("EO", "12.4"), ("DP", "10.4"))]),
+    ("equfl", "accuracy", False, "12 of 24", [(cell(tuple(f"Table III({k})" for k in "adf"), "EquFL"), "0.99")]),
+    ("equfl", "four-runs", False, "5 of 6", [(cell("Table III(c)", "EquFL", setting="target=EO"), "0.8171")]),
+    ("equfl", "first-thirty", False, "0 of 4", [(cell("Table VIII", "EquFL (Continuous)"), "0.5")]),
+    ("equfl", "without-noise", False, "3 of 4", [(cell("Table XII", None, "DP", setting="sigma=0"), "0.0266")]),
+    ("equfl", "noise", True, "4 of 4", [(cell("Table XII", "EquFL", "EO", setting="sigma#2"), "0.01")]),
+    ("equfl", "storage", True, "6 of 6", [(cell("Table XI", None, "total_MB", dataset="MNIST"), "35.00")]),
+    ("equfl", "improvements", False, "279 of 288", []),
+    ("plgu", "k-mean", False, None, [(cell("Table 3", GHN, MEAN) | AT_END, "70.0")]),
+    ("plgu", "between", False, "83 of 84", [(cell("Table 3", GHN, LOW) | AT_END, "70.0")]),
+    ("plgu", "toy-example", False, None, [(cell("Figure 1 text", "FedRep", MEAN), "71.32")]),
+    ("plgu", "everybody-above-75", False, "0 of 6", [(cell("Table 2", None, LOW, dataset="CIFAR10"), "80.0")]),
+    ("plgu", "above-baselines", False, "10 of 15", [(cell("Table 2", LF, MEAN), "90.0")]),
+    ("plgu", "gain-mean", False, None, [(cell("Table 1", LF, MEAN), "90.0")]),
+    ("plgu", "gain-lowest5", True, None, [(cell("Table 1", LF, LOW), "1.0")]),
+    ("plgu", "rho-mean", True, "4 of 4", [(cell("Table 4", GREP, MEAN) | FAR, "99")]),
+    ("fft-gp", "highest-own", False, "5 of 6", [(cell("Table 2", "FFT-GP") | SIX, "86.90")]),
+    ("fft-gp", "highest-out", False, "5 of 6", [(cell("Table 3", "FFT-GP") | SIX, "71.90")]),
+    ("fft-gp", "averages", True, "15 of 15", [(cell("Table 3", "GA", dataset="VLCS"), "79.99")]),
+    ("fft-gp", "marks", False, "11 of 12", [(cell("Table 2", "AFL", dataset="DomainNet"), "90.00")]),
+    ("fft-gp", "fedavg-last", True, "1 of 1", [(cell("Table 2", "q-FFL", dataset="Avg"), "89.00")]),
+    ("fft-gp", "ga-second", True, "1 of 1", [(cell("Table 3", "GRACE", dataset="Avg"), "73.50")]),
+    ("fft-gp", "left-out-below-own", True, "36 of 36", [(cell("Table 3", "AFL", dataset="VLCS"), "90.00")]),
+]  # fmt: skip
+
+
+def test_the_papers_against_their_own_tables():
+    for paper, key, holds, count, changes in TABLES:
+        c = named(paper)[f"printed-{key}"]
+        f = c.test(REPORTED)
+        assert (f.holds == "yes") == holds and f.p is None, (paper, key, f.evidence)
+        assert count is None or f"in {count}" in f.evidence, (key, f.evidence)
+        if changes:
+            g = c.test(changed(paper, changes))
+            assert (g.holds == "yes") != holds, (paper, key, g.evidence)
+    t = claims.check_claims([c], pd.DataFrame(columns=ledger.SEEDS), REPORTED)
+    assert (t.holds.item(), t.tier.item()) == ("yes", "exact")
+    t = claims.check_claims([c], pd.DataFrame(columns=ledger.SEEDS))
+    assert t.holds.item() == "not run"
+
+
+def test_whose_words_they_are():
+    """A claim of a paper has a place and a quote of a line, ours has none; numbers in
+    quotes are printed ones."""
+    known = artefacts.names(REPORTED)
+    every = claims.listed()
+    assert (
+        len({c.key for c in every})
+        == len(every)
+        == sum(len(named(p)) for p in papers.found())
+    )
+    for c in every:
+        assert c.artefact in known[c.paper] | {"Section 5"} and c.text.endswith("."), (
+            c.key
+        )
+        assert c.printed or bool(c.quote) == bool(c.section) == (c.by == "paper"), c.key
+        assert c.by in ("paper", "ours") and c.family.startswith(c.paper), c.key
+        assert len(c.quote) <= 160 and c.quote == " ".join(c.quote.split()), c.key
+        assert c.place in {*papers.main_datasets(c.paper), "all"}, c.key
+    said = REPORTED[REPORTED.paper == "equfl"]
+    numbers = {*said.reported, *said.improvement_pct.map("{}%".format)}
+    for c in named("equfl").values():
+        assert {*re.findall(r"\d+[.]\d+%?", c.quote)} <= numbers, c.key
+
+
+# ---------------------------------------------------------------- what is no test
+def seen(paper, key, runs, kinds=None, **more):
+    """The verdict of a claim on runs {(study, place, method, metric): {setting: [..]}}."""
+    rule = papers.about(paper)["rule"]
+    made = {
+        at: {
+            (how, rule): dict(enumerate(np.broadcast_to(x, 5) * 1.0))
+            for how, x in of.items()
+        }
+        for at, of in runs.items()
+    }
+    v = Values(made, kinds or {}, paper, **more)
+    return claims.seen(named(paper)[key].test, v)
+
+
+SHAKE = np.array([0.002, -0.001, 0, -0.003, 0.002])
+
+
+def test_a_regulariser_with_one_answer_has_no_bias():
+    """One of the answers at most a tenth as often as FedAvg's, in most seeds."""
+    at = "Income-Sex"
+    for yes, holds in (
+        (0.3, "no"), (0.0, "not testable"), (0.029, "not testable"), (0.04, "no"),
+        (0.92, "no"), (0.94, "not testable"), ([0, 0, 0.3, 0.3, 0.3], "no"),
+        ([0, 0, 0, 0.3, 0.3], "not testable"),
+    ):  # fmt: skip
+        how = "target=EO;mu=0.3"
+        runs = {
+            ("switches", at, "Regular", "EO"): {how: 0.01 + SHAKE},
+            ("switches", at, "Regular", "positive_rate"): {how: yes},
+            ("census", at, "FedAvg", "positive_rate"): {"": 0.3},
+            ("census", at, "FedAvg", "EO"): {"": 0.3 + SHAKE},
+            ("census", at, "EquFL", "EO"): {"target=EO": 0.1},
+        }
+        for key in ("beats-regular-eo-income-sex", "regular-minor-eo-income-sex"):
+            assert seen("equfl", key, runs).holds == holds, (key, yes)
+
+
+def test_a_bias_below_the_margin_cannot_be_lowered():
+    at = "census", "Income-Sex"
+    for base, holds in ((0.009, "not testable"), (0.011, "yes")):
+        runs = {
+            (*at, "EquFL", "EO"): {"target=EO": base / 9 + SHAKE / 9},
+            (*at, "FedAvg", "EO"): {"": base},
+        }
+        assert seen("equfl", "half-share-eo-income-sex", runs).holds == holds
+
+
+def test_printed_digits_say_nothing_of_stand_ins():
+    at = "census", "Income-Sex"
+    runs = {
+        (*at, "EquFL", "EO"): {"target=EO": 0.1 + SHAKE},
+        (*at, "FedAvg", "EO"): {"": 0.4},
+    }
+    runs |= {("cost", at[1], "EquFL-EO", "seconds_over_fedavg"): {"": 1 + SHAKE}}
+    for key in ("share-eo-income-sex", "cost-similar-income-sex"):
+        found = [
+            seen(
+                "equfl", key, runs, {(s, at[1]): kind for s in ("census", "cost")}
+            ).holds
+            for kind in ("real", "real, stand-in")
+        ]
+        assert found == ["yes", "not testable"], key
+    f = PLGU.gains_as_printed(
+        "gain_mean_pct_points_over_best_baseline", {"p": [10]}, **OF
+    )
+    made = {
+        ("main", "p", m, MEAN): {
+            ("G;C=10", "last10_mean"): {s: x + 0.1 * s**2 for s in range(5)}
+        }
+        for m, x in ((LF, 9.0), ("FedAvg", 1.0))
+    }
+    made["main", "p", "FedAvg", MEAN]["G;C=10", "last10_mean"][2] += 0.1
+    for kind, holds in (("real", "yes"), ("stand-in", "not testable")):
+        v = Values(made, {("main", "p"): kind}, "plgu")
+        assert claims.seen(f, v).holds == holds
+
+
+OF = {"metric": MEAN, "methods": [LF], "view": "G", "rivals": ["FedAvg"]}
+
+
+def test_hypernetworks_far_behind_training_alone_are_not_judged():
+    own, at = "personalised model;C=10", ("tables", "digits")
+    for points, holds in ((4.9, "no"), (5.1, "not testable")):
+        for m in (GHN, "pFedHN"):
+            other = ({"pFedHN", GHN} - {m}).pop()
+            end = lambda who: own + ";epochs=10" * (who == "pFedHN")
+            runs = {(*at, "Local", MEAN): {own: 80}}
+            runs |= {(*at, m, MEAN): {end(m): 80 - points, own: 80 - points}}
+            runs |= {(*at, other, MEAN): {end(other): 80, own: 80}}
+            runs |= {(*at, GHN, "acc_lowest20_pct"): {own: 50 + SHAKE}}
+            runs |= {(*at, "pFedHN", "acc_lowest20_pct"): {end("pFedHN"): 70}}
+            f = seen("plgu", "ghn-beyond-two-steps-lowest20-digits-c_10", runs)
+            assert f.holds == holds and (m in f.reason) == (holds == "not testable")
+    # a rival that can be judged refutes, whoever else is under-trained
+    low = {m: x for m, x in zip(("Ditto", "pFedMe", "FedRep"), (60, 75, 61))}
+    runs = {(*at, m, MEAN): {own: x} for m, x in low.items()}
+    runs |= {(*at, "Local", MEAN): {own: 80}, (*at, "pFedHN", MEAN): {own: 50}}
+    for mine, holds in ((70, "no"), (85, "not testable")):
+        v = runs | {(*at, GREP, MEAN): {own: mine + SHAKE}, (*at, GHN, MEAN): {own: 40}}
+        test = PLGU.trained(
+            best={
+                "metric": MEAN,
+                "place": "digits",
+                "rivals": [*low, "pFedHN"],
+                "method": GREP,
+                "setting": own,
+            }
+        )
+        rule = papers.about("plgu")["rule"]
+        made = {
+            k: {
+                (h, rule): dict(enumerate(np.broadcast_to(x, 5) * 1.0))
+                for h, x in of.items()
+            }
+            for k, of in v.items()
+        }
+        assert claims.seen(test, Values(made, {}, "plgu")).holds == holds
+
+
+def test_one_computation_or_not():
+    test = PLGU.same_run("digits", {"method": "A"}, {"method": "B"})
+    rule = papers.about("plgu")["rule"]
+    for b, n, holds in ((0.0, 5, "yes"), (1e-9, 5, "no"), (0.0, 4, "not testable")):
+        runs = {
+            ("tables", "digits", m, MEAN): {("", rule): {s: s + x for s in range(n)}}
+            for m, x in (("A", 0.0), ("B", b))
+        }
+        assert claims.seen(test, Values(runs, {}, "plgu")).holds == holds
