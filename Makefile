@@ -45,7 +45,7 @@ test: $(STAMP) ## run the tests; FULL=1 adds the dear ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(FULL),,-m 'not full')
 
 torture: $(STAMP) ## try to break it and count: kills, full disks, damage, strangers; SHARE=.1 makes a tenth of the attempts
-	OMP_NUM_THREADS=1 $(BIN)/python tests/torture $(if $(SHARE),--share $(SHARE))
+	OMP_NUM_THREADS=1 $(BIN)/python torture $(if $(SHARE),--share $(SHARE))
 
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m repro.bookbuild
