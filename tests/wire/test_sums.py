@@ -4,7 +4,7 @@ that is promised, whoever drops out; and what the server would have to see other
 
 import pytest
 import torch
-from test_deployed import at_once, once  # noqa: F401
+from test_deployed import at_once, late, once  # noqa: F401
 from toys_core import gap, same, state
 from toys_wire import M, Parties, R, about, absent, at, build, member, simulated
 
@@ -66,7 +66,7 @@ def test_clients_that_drop_out():
 def test_below_the_threshold_the_round_is_tried_again(at_once):  # noqa: F811
     method = build("FedAvg")
     for kind in (*KINDS, "reveal"):
-        parties = secured(method, once(kind, 1, lambda out: None))
+        parties = secured(method, once(kind, 1, late))
         near(parties, simulated(method))
         assert {r for _, r, _ in parties.left()} == {1}
     with pytest.raises(ValueError, match="range"):

@@ -133,8 +133,3 @@ def about(fed, **more):
     """What stands beside the tree of a message."""
     parties = {"code": message.code(), "federation": fed.digest}
     return parties | {"t": 0, "on": 0, "done": 0} | more
-
-
-def changed(tree, f):
-    """An upload whose numbers are changed."""
-    return tree | {"w": {k: f(v) for k, v in tree["w"].items()}}
