@@ -51,7 +51,7 @@ nightly: ## what is too dear for every change: torture, all notebooks and pages,
 	$(PYTHON) .ci/steps.py nightly
 
 torture: $(STAMP) ## try to break it and count: kills, full disks, damage, strangers; SHARE=.1 makes a tenth of the attempts
-	OMP_NUM_THREADS=1 $(BIN)/python tests/torture $(if $(SHARE),--share $(SHARE))
+	OMP_NUM_THREADS=1 $(BIN)/python torture $(if $(SHARE),--share $(SHARE))
 
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m repro.bookbuild

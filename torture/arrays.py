@@ -1,6 +1,6 @@
-"""Data that people may give: the tables of tests/fedlib/core/test_own_data.py, and sound
-arrays, tables and data sets in which something was changed at random: an entry, a type,
-a shape, a container, an argument.
+"""Data that people may give: the tables of given/data.py, and sound arrays, tables and
+data sets in which something was changed at random: an entry, a type, a shape, a
+container, an argument.
 
 What is refused must be so by a `raise` of ours, before anything runs. What is accepted
 must hold all rows, classes and clients that were given and the same numbers, and one
@@ -13,10 +13,7 @@ import datetime
 import decimal
 import fractions
 import random
-import runpy
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,9 +27,9 @@ from fedlib.methods.base.fedavg import FedAvg
 
 from .commands import finite, ours
 from .count import Count
+from .given import data
 
 attempts = 1000
-TESTS = Path(__file__).resolve().parents[1]
 N = 120  # rows
 
 # ---------------------------------------------------------------- what is changed
@@ -279,12 +276,9 @@ def unlike(task, given):
 
 def measure(n, seed):
     """n attempts -> [Count], of which the tables have up to a half."""
-    if str(TESTS) not in sys.path:  # toys_core lies there
-        sys.path.insert(0, str(TESTS))
     draw, counts = random.Random(f"arrays {seed}"), Count("Task.from_arrays")
-    table = runpy.run_path(str(TESTS / "fedlib/core/test_own_data.py"))
-    known = {f"to warn of: {name}": case[0] for name, case in table["WARN"].items()}
-    known |= {f"to refuse: {name}": case[0] for name, case in table["BAD"].items()}
+    known = {f"to warn of: {name}": case[0] for name, case in data.WARN.items()}
+    known |= {f"to refuse: {name}": case[0] for name, case in data.BAD.items()}
     names = sorted(known)
     if n < 2 * len(names):
         names = draw.sample(names, n // 2)

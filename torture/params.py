@@ -26,7 +26,7 @@ from fedlib.study.reader import read
 from .count import Count
 
 attempts = 4000  # half in params.yaml, half in studies files
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAPERS = sorted(p.parent.name for p in ROOT.glob("papers/*/studies.yaml"))
 NAN, INF = math.nan, math.inf
 VALUES = (

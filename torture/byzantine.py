@@ -1,5 +1,5 @@
 """Faulty clients over the wire: a federation of three processes on loopback, in which
-one client does another deed of tests/fedlib/deploy/hostile.py in every round.
+one client does another deed of given/hostile.py in every round.
 
 The order of the deeds, and what is drawn in them (which tensor, which number, which
 bytes), hang on the seed. About a second per deed.
@@ -8,14 +8,14 @@ bytes), hang on the seed. About a second per deed.
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 from .count import Count
+from .given import hostile
+from .given.parties import parties
 
-HERE = Path(__file__).resolve().parent
 attempts = 330
 
 
@@ -26,20 +26,15 @@ def measure(n, seed):
     server that does not end well, or another reason. silent: taken, though it should be
     refused. lost: a round, or a model other than that of a simulation without the deed.
     """
-    sys.path.insert(0, str(HERE.parent / "fedlib" / "deploy"))
-    import hostile
-
     count, dice = Count("faulty clients over the wire"), random.Random(seed)
     while count.n < n:
         deeds = dice.sample(sorted(hostile.DEEDS), len(hostile.DEEDS))[: n - count.n]
-        federation(hostile, count, deeds, dice.randrange(2**31))
+        federation(count, deeds, dice.randrange(2**31))
     return [count]
 
 
-def federation(hostile, count, deeds, seed):
+def federation(count, deeds, seed):
     """Count the deeds of one federation."""
-    from test_deploy_flower import parties
-
     with tempfile.TemporaryDirectory() as folder, parties() as start:
         try:
             with warnings.catch_warnings(action="ignore"):

@@ -1,4 +1,4 @@
-"""Command lines with mistakes: the tables of tests/fedlib/cli, each with the words that
+"""Command lines with mistakes: the tables of given/lines.py, each with the words that
 it must answer; and good lines with words dropped, doubled, swapped, or replaced by
 nonsense. One in twenty is a process of its own.
 
@@ -16,7 +16,6 @@ import linecache
 import os
 import random
 import resource
-import runpy
 import shlex
 import signal
 import subprocess
@@ -41,10 +40,10 @@ from fedlib.study import audit, experiment, guard, once
 from repro import decide
 
 from .count import Count
+from .given import lines as given
 
 attempts = 600
-ROOT = Path(__file__).resolve().parents[2]
-TABLES = ROOT / "tests/fedlib/cli"
+ROOT = Path(__file__).resolve().parents[1]
 LONGEST, LATE = 60, 900  # seconds of one line, of the processor and of the clock
 SIGNALS = signal.SIGALRM, signal.SIGPROF, signal.SIGTERM
 MEMORY = 3 * 2**30  # bytes that a line may add
@@ -108,7 +107,7 @@ class Seen:
     error: BaseException | None = None
 
 
-# ---------------------------------------------------------------- a line in this process
+# --------------------------------------------------------------- a line in this process
 def enough(*_, **__):
     raise Enough
 
@@ -261,7 +260,7 @@ def ours(e):
     return file.startswith(str(ROOT)) and line.startswith("raise")
 
 
-# ---------------------------------------------------------------- has it done what it says?
+# ------------------------------------------------------------ has it done what it says?
 def flags(argv):
     """{flag: [its values]} of a line, --x=v and --x v."""
     out = {}
@@ -366,16 +365,14 @@ def prepare(folder):
 
 def kept():
     """[(line, words of the answer)] of the tables."""
-    bad = runpy.run_path(str(TABLES / "test_bad_commands.py"))
-    compare = runpy.run_path(str(TABLES / "test_cli_compare.py"))["BAD"]
     run = ["run", "FedAvg"]
-    lines = [([*run, task, "--rounds", "1"], says) for task, says in bad["TASKS"]]
-    for method, pair, says in bad["SETTINGS"]:
+    lines = [([*run, task, "--rounds", "1"], says) for task, says in given.TASKS]
+    for method, pair, says in given.SETTINGS:
         line = ["run", method, "census:clients=3", "--rounds", "1", "--set", pair]
         lines.append((line, says))
-    lines += [([*run, "digits", *text.split()], says) for text, says in bad["OPTIONS"]]
-    more = [(f"compare {text}", says) for text, says in compare]
-    more += bad["OTHERS"] + bad["lines_of_numbers"]() + bad["LINES"]
+    lines += [([*run, "digits", *text.split()], says) for text, says in given.OPTIONS]
+    more = [(f"compare {text}", says) for text, says in given.COMPARE]
+    more += given.OTHERS + given.lines_of_numbers() + given.LINES
     return lines + [(shlex.split(t.replace("NEW", "new")), says) for t, says in more]
 
 

@@ -138,7 +138,7 @@ def outcome(body, nonsense):
 
 # ---------------------------------------------------------------- memory
 def greedy(rng):
-    """A message of up to some megabytes that would take far more if it were believed."""
+    """A message of up to some megabytes that would take far more if it were read."""
     n = int(rng.integers(1, 3 * 10**6))
     kinds = [
         lambda: joined([[f"n{i}", "uint8", [-1]] for i in range(300)], bytes(n)),

@@ -1,12 +1,12 @@
 """Try to break fedlib, and count: every script of this folder, or those that are named.
 
-python tests/torture                       all of it, which takes hours
-python tests/torture kill_runs params      two scripts
-python tests/torture --share .1            a tenth of the attempts of each
-python tests/torture --write               the table also to results/reliability.csv
+python torture                       all of it, which takes hours
+python torture kill_runs params      two scripts
+python torture --share .1            a tenth of the attempts of each
+python torture --write               the table also to results/reliability.csv
 
-A script has `attempts`, how many it makes, and `measure(n, seed)`, which makes n of them
-and returns a list of `Count`. A seed draws the same attempts again.
+A script has `attempts`, how many it makes, and `measure(n, seed)`, which makes n of
+them and returns a list of `Count`. A seed draws the same attempts again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import sys
 import time
 from pathlib import Path
 
-from fedlib.core.provenance import commit
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # another package is called tests
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folder
 HERE, TABLE = Path(__file__).parent, Path("results/reliability.csv")
 SCRIPTS = sorted({p.stem for p in HERE.glob("*.py")} - {"__main__", "count"})
 COLUMNS = ("script", "row", "n", "clean", "accepted", "raw", "silent", "lost", "commit")
 
 
 def main():
-    p = argparse.ArgumentParser(prog="python tests/torture", description=__doc__)
+    from fedlib.core.provenance import commit  # this checkout's, by the line above
+
+    p = argparse.ArgumentParser(prog="python torture", description=__doc__)
     p.add_argument("scripts", nargs="*", metavar="script")
     p.add_argument("--share", type=float, default=1.0, help="of the attempts (1)")
     p.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Clients that misbehave, for tests and for tests/torture: the command's own client, in
+"""Clients that misbehave: the command's own client, in
 which a few functions of this process are replaced before it begins.
 
     start(log, "client", ..., trick=Hostile(folder, {3: "NaN", 4: "a pickle"}, seed=0))
@@ -18,18 +18,19 @@ from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 
-import test_deploy_flower as real
 import torch
-from test_deploy_flower import until
 
 from fedlib.core.files import whole
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.shelf import Shelf
 
+from . import parties as real
+from .parties import until
+
 LIMIT = 10**6  # bytes of a message, in the federations of these tests
 
 
-# ------------------------------------------------------- another tree than was asked for
+# ------------------------------------------------------ another tree than was asked for
 def spoiled(up, name, change):
     """The upload with one tensor changed."""
     return up | {"w": up["w"] | {name: change(up["w"][name].clone())}}
@@ -398,7 +399,7 @@ def suffered(folder, start, deeds, seed=0, wait=60):
     {round: of client 2, or None}, how far the model is from that of a simulation with
     the same cohorts.
 
-    start: of test_deploy_flower.parties.
+    start: of parties.parties.
     """
     deeds = dict(enumerate(deeds, 1))
     rounds = len(deeds) + 2

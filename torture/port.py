@@ -1,7 +1,7 @@
 """Strangers at the port of a federation's server, one by one and in a crowd.
 
-Real processes on this machine, with TLS and keys. Each kind of stranger must be refused:
-by a status 4.. or by the end of its connection, in the seconds that the book promises.
+Real processes on this machine, with TLS and keys. Each kind must be refused: by
+a status 4.. or by the end of its connection, in the seconds that the book promises.
 A crowd comes while three clients train: no round may lose one of them.
 """
 

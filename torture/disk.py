@@ -1,5 +1,6 @@
 """A disk that becomes full, or that can only be read any more, at random moments: the
-error names the path, what was there stays whole, and the call goes on once it is mended.
+error names the path, what was there stays whole, and the call goes on once it is
+mended.
 
 Full: files may have no more than so many bytes (RLIMIT_FSIZE), or, where this process
 may mount one, a file system without room. Read-only: the folder's mode, for a process

@@ -14,7 +14,8 @@ class Count:
     row: what was tried. clean: refused by an error of ours that names value, place and
     remedy. accepted: rightly let through, or gone on with and of the same bits.
     raw: another exception, or a traceback. silent: nonsense that passed. lost: rounds,
-    runs or files that are gone or differ. examples: one line for each of the last three.
+    runs or files that are gone or differ. examples: one line for each of the last
+    three.
     """
 
     row: str

@@ -1,5 +1,5 @@
 """SIGKILL at random moments of `fedlib.run` and of the command line, then the same call
-again until it is done: nothing may be lost, and the bits are those of an undisturbed run.
+again until it is done: nothing may be lost, and the bits are those of a quiet run.
 
 Also here is what the other scripts of this kind share: calls in processes of their own,
 moments, and what a folder holds in the end.

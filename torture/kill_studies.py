@@ -1,5 +1,5 @@
-"""SIGKILL of the workers of a study: two processes that share the runs of one folder, or
-a pool of two. Whoever is left goes on, and the same call ends with the same bits."""
+"""SIGKILL of the workers of a study: two processes that share the runs of one folder,
+or a pool of two. Whoever is left goes on, and the same call ends with the same bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .count import Count
 from .kill_runs import PATIENCE, Call, begun, compared, end, ended, kill
 
 attempts = 40  # kills
-PARAMS = Path(__file__).parents[2] / "params.yaml"
+PARAMS = Path(__file__).parents[1] / "params.yaml"
 GRID = {"tasks": ["synthetic_0_0"], "methods": {"FedAvg": {}, "FedGA": {}}}
 ONE_IN = 5  # so often the workers are a pool, which begins slowly
 
@@ -65,7 +65,7 @@ def until_begun(process, folder):
 
 # ---------------------------------------------------------------- a pool
 def one_of_a_pool(call, folder, chance):
-    """Kill who has a run in its hands, or the caller -> (kills, name of a count, why)."""
+    """Kill who has a run in its hands, or the caller -> (kills, a count, why)."""
     process = Call(pool).start(folder)
     until_begun(process, folder)
     process.join(chance.uniform(0, 0.5 * call.seconds))

@@ -1,0 +1,122 @@
+"""A federation whose server sees sums only: the plain run's model within the rounding
+that is promised, whoever drops out; and what the server would have to see otherwise.
+"""
+
+import pytest
+import torch
+from test_deployed import at_once, late, once  # noqa: F401
+from toys_core import gap, same, state
+from toys_wire import M, Parties, R, about, absent, at, build, member, simulated
+
+from fedlib.core.tree import leaves
+from fedlib.deploy import masked
+from fedlib.deploy.talk import Example
+from fedlib.pieces.secure import Fixed
+
+SECURE = {"threshold": 2, "bits": 40, "range": 8.0}
+KINDS = ("local", "shares", "masked")
+pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")
+
+
+def secured(method, spoil=None, **more):
+    return Parties(method, spoil=spoil, **{"secure": SECURE} | more).serve()
+
+
+def near(parties, record, bits=40):
+    """Off by no more than rounding: in a mean of three, carried on by R rounds."""
+    off = gap(parties.states(), state(record))
+    assert 0 < off < 10 * R * Fixed(bits, SECURE["range"], M).error, off
+    mine, theirs = parties.record.logs["cohort"], record.logs["cohort"]
+    assert mine.tolist() == theirs.tolist()
+
+
+def test_the_model_is_that_of_the_plain_run():
+    """Of means by rows and alike, of models and of what else is averaged."""
+    for name in ("FedAvg", "Uniform", "Ditto", "SCAFFOLD"):
+        method = build(name)
+        record = simulated(method)
+        for bits in (24, 32, 40) if name == "FedAvg" else (40,):
+            parties = secured(method, secure=SECURE | {"bits": bits})
+            near(parties, record, bits)
+            # not plain by mistake: the server has received masked integers only
+            up = parties.record.meta["tensors"]["up"]
+            assert set(up) == {"secure.local.keys", *(f"secure.{k}.{v}" for k, v in (
+                ("shares", "shares"), ("masked", "masked"), ("reveal", "shares")))}  # fmt: skip
+            sizes = {
+                k: v["bytes"] for k, v in parties.record.meta["bytes"]["up"].items()
+            }
+            P = sum(x.numel() for x in leaves(method.task.init(0)))
+            P *= 1 + (name == "SCAFFOLD")
+            assert sizes["secure.masked.masked"] == (4 if bits <= 32 else 8) * P
+            assert not parties.left()
+
+
+def test_clients_that_drop_out():
+    """Before the upload as if absent; after it, it is in the sum all the same."""
+    method = build("Ditto")
+    c = member(method, 1)
+    away = simulated(method, cohort=absent(method, c, 1))
+    for kind in KINDS:
+        parties = secured(method, at(c, 1, kind))
+        near(parties, away)
+        assert parties.left() == [(c, 1, kind)]
+    near(secured(method, at(c, 1, "reveal")), simulated(method))
+
+
+def test_below_the_threshold_the_round_is_tried_again(at_once):  # noqa: F811
+    method = build("FedAvg")
+    for kind in (*KINDS, "reveal"):
+        parties = secured(method, once(kind, 1, late))
+        near(parties, simulated(method))
+        assert {r for _, r, _ in parties.left()} == {1}
+    with pytest.raises(ValueError, match="range"):
+        secured(method, secure={"threshold": 2, "range": 0.01})
+
+
+def test_a_client_tells_no_more_than_a_sum():
+    parties = Parties(build("FedAvg"), secure=SECURE)
+    fed, sites = parties.fed, parties.sites[:3]
+    down = {"w": sites[0].method.task.init(0)}
+    for s in sites:
+        s.answer("client", about(fed, t=-1), {})
+    keys = [s.answer("local", about(fed), down)["keys"] for s in sites]
+    again = sites[0].answer("local", about(fed), down)
+    assert set(again) == {"keys"} and (again["keys"] != keys[0]).any()
+    told = {"ids": torch.arange(3), "keys": torch.stack([again["keys"], *keys[1:]])}
+    share = lambda site, told: site.answer("shares", about(fed), told)
+    assert same(share(sites[0], told), share(sites[0], told))
+    fresh = parties.start(0)
+    fresh.answer("client", about(fed, t=-1), {})
+    plain = Parties(build("FedAvg")).fed
+    for what in (
+        lambda: share(sites[0], {k: v[:2] for k, v in told.items()}),
+        lambda: share(fresh, told),  # started again, it has no secrets
+        lambda: sites[0].answer("shares", about(fed, t=1), told),
+        lambda: sites[0].answer("ask", about(fed, question="report"), {}),
+        lambda: sites[0].answer("local", about(plain), down),
+    ):
+        with pytest.raises(ValueError):
+            what()
+
+
+def test_methods_whose_server_must_see_single_uploads_are_refused():
+    more = {"cohort": None, "secure": {"threshold": 3}, "rounds": 9}
+    for name in ("FedAvg", "FedPer", "FedBABU", "FedAdam", "PerFedAvg"):
+        fed = Parties(build(name), **more).fed
+        by = masked.weighing(fed, Example(fed))
+        assert by == ("alike" if name == "PerFedAvg" else "rows"), name
+    for name, kw in (("FedGA", {}), ("q-FedAvg", {}), ("FedMGDA+", {}), ("FedNova", {}),
+                     ("FairFed", {}), ("FedAvg", {"rule": "Median"})):  # fmt: skip
+        with pytest.raises(ValueError, match="secure"):
+            secured(build(name, **kw), **more)
+
+
+def test_a_threshold_that_protects_nobody_is_refused():
+    for secure in ({"threshold": 1}, {"threshold": 4}, {"bits": 32}, {"threshold": "2"},
+                   {"threshold": 2, "bit": 32}, {"threshold": 2, "bits": 41},
+                   {"threshold": 2, "bits": 15}, {"threshold": 2, "range": -1}):  # fmt: skip
+        with pytest.raises(ValueError, match="secure"):
+            Parties(build("FedAvg"), secure=secure)
+    for more in ({"cohort": None}, {"own": True}):  # two of four; single uploads
+        with pytest.raises(ValueError):
+            Parties(build("FedAvg"), secure={"threshold": 2}, **more)
