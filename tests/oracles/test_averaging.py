@@ -74,10 +74,14 @@ def test_fine_tuning_before_use():  # eq:tuned
 
 
 def test_fine_tuning_starts_from_the_model_that_the_client_would_use():
-    build = lambda task, **how: Tuned(task, inner=make("FedPer", task, **how), tune=0)
-    m, rec = recorded(build, toy())
-    for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
-        assert torch.equal(a, b)
+    for name in ("FedPer", "FedPer-online"):
+        inner = partial(make, name)
+        build = lambda task, inner=inner, **how: Tuned(
+            task, inner=inner(task, **how), tune=0
+        )
+        m, rec = recorded(build, toy())
+        for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
+            assert torch.equal(a, b), name
 
 
 def pooled(P):

@@ -17,6 +17,7 @@ from fedlib.methods.make import make
 from fedlib.nets import Linear
 from repro import byzantine
 
+BESIDE_CLIP = "FedCLIP", "PromptFL"
 QUICK = {"EquFL": {"outer": 2, "J": 2, "size": 12}}
 SAME, OTHER = 1e-6, 1e-5  # models closer than the one, farther apart than the other
 
@@ -101,6 +102,29 @@ def test_running_statistics_are_averaged_and_move_no_parameter():
         )
         for k in ("v", "h", "c", "m"):  # the server's own trees
             assert not set(new.get(k, {})) & set(names), (name, k)
+
+
+def test_what_training_moves_is_scored_after_it():
+    """A personal view that local training changes is one of `post`, and none else."""
+    for name in METHODS:
+        if name in BESIDE_CLIP:
+            continue
+        t = toy(Normed(5, 6, 3) if name == "FedBN" else None, groups=GROUPS)
+        m, w, ids = make(name, t, **QUICK.get(name, {})), t.init(SEED), torch.arange(6)
+        asked = lambda f, tree=None, m=m: {"m": torch.ones(6, 2, 2), "n": torch.ones(6)}
+        r = Round(0, 9, torch.tensor(0), asked, ids)
+        down, s = m.send(m.server(w, r), ids), t.shards(0, 0, 9, ids, m.plans())[3]
+        with torch.no_grad():
+            d = pick(down, 3)
+            mine = m.receive(d, m.client(w, s), s)
+            after = m.local(d, mine, s)[0]
+            x = s.all("test").x
+            said = [
+                {k: v(x) for k, v in m.views(d, c, s).items()} for c in (mine, after)
+            ]
+        moved = {k for k, v in said[0].items() if gap([v], [said[1][k]]) > 1e-9}
+        assert ("personal" in moved) == ("personal" in m.post), name
+        assert set(m.post) <= moved, name
 
 
 # ---------------------------------------------------------------- steps and rules
