@@ -102,6 +102,8 @@ def test_plans_by_hand():
     assert all(b.tolist() == [*range(int(b[0]), int(b[0]) + 5)] for b in blocks)
     assert {int(b[0]) for b in blocks} == {*range(100, 107)}
     assert draw(rows[:0], Plan(3), 0, 4)[1] == []
+    (s,) = toy().shards(0, 0, 1, torch.tensor([0]), {"head": Plan(1, 7)})
+    assert [(len(b.y), b.size) for b in s.on("head")] == [(7, 7), (2, 7)]
 
 
 def test_a_mean_is_over_the_rows_that_count():

@@ -49,14 +49,15 @@ class Half(FedAvg):
 
     def client(self, w, shard):
         place = 0.05 * shard.cid.to(shard.n) + 0.03 * shard.n
-        return {"w": tmap(lambda x: x + place, w)}
+        w = tmap(lambda x: x + place, w)
+        return {"w": w, "was": tmap(torch.clone, w)}
 
     def receive(self, down, mine, shard):
-        return {"w": tmap(lambda a, b: (a + b) / 2, mine["w"], down["w"])}
+        return mine | {"w": tmap(lambda a, b: (a + b) / 2, mine["w"], down["w"])}
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, mine["w"], shard, pull=(LAM, down["w"]))
-        return {"w": w}, {"w": w, "n": shard.n}
+        return {"w": w, "was": mine["w"]}, {"w": w, "n": shard.n}
 
     def aggregate(self, server, up, r):
         said = r.ask(self.tell, {"times": up["n"].new_tensor(2.0)})
@@ -180,8 +181,8 @@ def unlike(task, w, rows):
 def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more):
     """All that is left of a run of FedAvg or Half; more: guests, own, init.
 
-    rounds, views, cells, alike (consistency) as in a Record; logs of every round; w and
-    own, the models at the end; shown, those that the last row scored.
+    rounds, views, cells, alike (consistency) as in a Record; logs of every round; model,
+    the server's at the end; w and was, what clients keep; shown, what was scored last.
     """
     task, C, half = m.task, len(m.task.train), isinstance(m, Half)
     first = w = more.get("init") or task.init(seed)
@@ -191,7 +192,7 @@ def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more
     place = lambda c: 0.05 * c + 0.03 * len((clients if c >= 0 else guests)[c]["all"])
     fresh = lambda c: {k: x + place(c) for k, x in first.items()}
     meet = lambda a, w: {k: (a[k] + w[k]) / 2 for k in a}
-    own = [fresh(c) for c in range(C)] if half else [w] * C
+    was = own = [fresh(c) for c in range(C)] if half else [w] * C
     tell = lambda c, q: q * len(task.train[c]) + bias(own[c]).sum()
     total = sum(tell(c, 3.0) for c in range(C)) if half else 0
     out = {k: {} for k in ("views", "cells", "alike")} | {"rounds": [], "logs": []}
@@ -226,9 +227,11 @@ def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more
                 score("guest", guests.values(), **both)
         if t == rounds:
             shown = own if half else [w] * C
-            return out | {"w": w, "own": kept, "shown": shown, "total": total}
+            kept = {"model": w, "w": kept, "was": was}
+            return out | kept | {"shown": shown, "total": total}
         start, anchor = (own, w) if half else ([w] * C, None)
         trained = {c: descend(m, start[c], seed, t, c, anchor) for c in ids}
+        was = [own[c] if c in trained else v for c, v in enumerate(was)]
         own = [trained.get(c, v) for c, v in enumerate(own)] if half else own
         if now and half:
             score("post", clients, personal=own)
