@@ -85,7 +85,8 @@ def test_the_cifar_page(load, data, tmp_path, monkeypatch):
     assert len(load(split="test").y) == 3
     name = [*official["train"]][-1]
     body = (folder / name).read_bytes()
-    for bad in (body[:500], body[:-1] + b"!", None):
+    pixel = body[:900] + bytes([body[900] ^ 1]) + body[901:]  # only the checksum tells
+    for bad in (body[:500], pixel, None):
         (folder / name).unlink() if bad is None else (folder / name).write_bytes(bad)
         refused(lambda: load(tmp_path), name)
     good = np.zeros((3, 3072), np.uint8)
@@ -116,6 +117,15 @@ def test_checksums_are_those_of_torchvision():
         assert (theirs.url, theirs.tgz_md5) == (ours.url, ours.md5)
         told = dict(theirs.train_list), dict(theirs.test_list)
         assert told == (ours.files["train"], ours.files["test"])
+    # what is published of the training images
+    assert (CIFAR10.mean, CIFAR100.mean) == (
+        (0.4914, 0.4822, 0.4465),
+        (0.5071, 0.4865, 0.4409),
+    )
+    assert (CIFAR10.std, CIFAR100.std) == (
+        (0.2023, 0.1994, 0.2010),
+        (0.2673, 0.2564, 0.2762),
+    )
 
 
 def idx(array):

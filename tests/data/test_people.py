@@ -199,7 +199,7 @@ def test_a_client_hangs_on_its_number_and_the_draw_alone():
     train, other = people(**SMALL), people(**SMALL | {"n_test": 200})
     assert all(a.equals(b) for a, b in zip(train, other))
     for a, b in zip(train, people(**SMALL, test=True)):
-        assert not np.array_equal(a.AGEP[:15], b.AGEP[:15])
+        assert not np.array_equal(a.POVPIP[:15], b.POVPIP[:15])
     n, m = (
         np.array([len(f) for f in people(n_mean=100, n_test=300, test=t)])
         for t in (0, 1)
