@@ -5,6 +5,8 @@ models, on losses with known answers; what a round costs.
 import functools
 import itertools
 import os
+import types
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -217,7 +219,7 @@ def test_bytes_and_gradients_of_a_round():
     sizes = {"FedAvg": body + head, "FedPer": body, "Local": 0, "LG-FedAvg": head}
     sent = {k: (v + 4, v) for k, v in sizes.items()}  # and the number of rows
     n = {}
-    for method in (*sent, "Ditto", "FedSAM"):
+    for method in (*sent, "Ditto", "FedSAM", "AFL"):
         c = cell(method, task=task, lr=0.1, epochs=2)
         n[method] = cost.gradients(c)
         if method in sent:
@@ -228,15 +230,31 @@ def test_bytes_and_gradients_of_a_round():
     plain, asks = (cost.bytes_per_round(m) for m in toys)
     assert {k: asks[k] - plain[k] for k in plain} == {"bytes_up": 8, "bytes_down": 8}
     assert n["Ditto"] == n["FedSAM"] == 2 * n["FedAvg"] == 2 * n["Local"]
+    assert n["AFL"] == n["FedAvg"]  # its look at the loss takes no gradient
     batches = -(-len(compute.task_of(c.task, 0, "d").train[0]) // 32)
     assert n["FedAvg"] == 2 * batches
 
 
-def test_the_time_of_a_round_beside_that_of_the_reference():
-    c = cell()
-    fed = compute.make.make("FedAvg", compute.task_of(c.task, 0, "d"))
-    ratios = cost.time_ratios(fed, {"a": fed, "b": fed}, 2)
-    assert {k: len(v) for k, v in ratios.items()} == {"a": 2, "b": 2}
+def test_the_time_of_a_round_beside_that_of_the_reference(monkeypatch):
+    """By a clock that a round moves, and an evaluation."""
+    now = [0.0]
+
+    @dataclass(frozen=True)
+    class Ticking(FedAvg):
+        cost: float = 2.0
+
+        def views(self, down, mine, shard):
+            now[0] += 1
+            return super().views(down, mine, shard)
+
+        def aggregate(self, server, up, r):
+            now[0] += self.cost
+            return super().aggregate(server, up, r)
+
+    clock = types.SimpleNamespace(process_time=lambda: now[0])
+    monkeypatch.setattr("fedlib.study.cost.time", clock)
+    made = {"a": Ticking(toy()), "b": Ticking(toy(), cost=6.0)}
+    assert cost.time_ratios(made["a"], made, 2) == {"a": [1, 1], "b": [3, 3]}
     made = {
         "seconds_over_fedavg": 2,
         "bytes_up": 44,
