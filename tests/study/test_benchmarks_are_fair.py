@@ -82,18 +82,13 @@ def test_growth_is_fitted_on_the_upper_range():
             told |= dict(median=v[0], low=min(v), high=max(v), repetitions=len(v))
             yield told | {"mib": x / 1000, "each": " ".join(map(repr, v))}
 
-    some = [
-        *line("a", lambda x: 5 + x**0.5, (1.0, 1.1)),
-        *line("b", lambda x: 3 * x, (1.0,)),
-    ]
-    f = fits(pd.DataFrame(some, columns=growth.COLUMNS)).set_index(
-        ["method", "measure"]
-    )
+    some = [*line("a", lambda x: 5 + x**0.5, (1.0, 1.1))]
+    some += line("b", lambda x: 3 * x, (1.0,))
+    f = fits(pd.DataFrame(some, columns=growth.COLUMNS))
+    f = f.set_index(["method", "measure"])
     a, b = f.loc["a", "round"], f.loc["b", "round"]
-    assert a.exponent == pytest.approx(0.5, abs=0.02) and (a["from"], a.points) == (
-        1000,
-        4,
-    )
+    assert a.exponent == pytest.approx(0.5, abs=0.02)
+    assert (a["from"], a.points) == (1000, 4)
     assert a.fixed == pytest.approx(5, rel=0.15) and a.low <= a.exponent <= a.high
     assert b.exponent == pytest.approx(1) and b.at_one == pytest.approx(3)
     assert pd.isna(b.fixed) and f.loc["a", "mib"].exponent == pytest.approx(1)
@@ -110,12 +105,11 @@ def test_a_sample_of_the_evidence_is_spread_over_its_strata():
     from benchmarks import evidence
     from fedlib.study.studies import Cell
 
-    cell = lambda m, s: Cell("a", "a", m, "", s, "real", "{}", "{}", '{"rounds": 40}')
+    cell = lambda m, s: Cell("a", "a", m, "", s, "real", "{}", "{}", "{}")
     todo = [cell(f"m{i}", s) for i in range(4) for s in range(5)]
     for n in (1, 3, 10, 99):
         got = evidence.sample("a/b", todo, n)
         assert len(set(got)) == len(got) == min(n, 20) and set(got) <= set(todo)
         assert got == evidence.sample("a/b", todo[::-1], n)
-    assert {c.method for c in evidence.sample("a/b", todo, 10)} == {
-        c.method for c in todo
-    }
+    ten = {c.method for c in evidence.sample("a/b", todo, 10)}
+    assert ten == {c.method for c in todo}

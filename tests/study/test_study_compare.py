@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import time
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -335,11 +336,10 @@ def test_every_method_has_the_same_budget():
     assert {"tune", "alpha"} <= tune.usual_grid(inside).keys()
     changed = matrix.altered(inside, {"alpha": 7, "tune": 3})
     assert (changed.inner.alpha, changed.tune) == (7, 3) and inside.inner.alpha != 7
-    of, n = tune.candidates({"A": make("FedGA", task)}, {"A": {"alpha": [1, 2]}}, 1)[
-        "A"
-    ]
-    assert n == 2 and len(of) == 1
+    ga = {"A": make("FedGA", task)}
+    of, n = tune.candidates(ga, {"A": {"alpha": [1, 2]}}, 1)["A"]
     ((point, method),) = of.values()
+    assert n == 2
     assert method.alpha == point["alpha"]
 
 
@@ -388,26 +388,21 @@ def small(**more):
 
 
 def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
-    task, told = (
-        small(),
-        {"rounds": 3, "seeds": [0, 4], "cohort": 3, "folder": tmp_path},
-    )
+    task = small()
+    told = {"rounds": 3, "seeds": [0, 4], "cohort": 3, "folder": tmp_path}
     methods = ["FedAvg", ("Ditto", {"lam": 0.5}), Odd(fault="mistaken")]
-    got = fedlib.compare([*methods, Odd(fault="diverges")][:3], task, **told)
+    got = fedlib.compare(methods, task, **told)
     assert list(got.records) == ["FedAvg", "Ditto(lam=0.5)"] and not got.missing
     assert "a mistake" in got.failed["Odd"] and "seed 0" in got.failed["Odd"]
-    for name, method in (
-        ("FedAvg", make("FedAvg", task)),
-        ("Ditto(lam=0.5)", make("Ditto", task, lam=0.5)),
-    ):
+    plain = make("FedAvg", task), make("Ditto", task, lam=0.5)
+    for name, method in zip(got.records, plain):
         for r, seed in zip(got.records[name], (0, 4)):
             alone = fedlib.run(method, rounds=3, seed=seed, cohort=3, guests=True)
             assert same(r, alone) and r.meta["seed"] == seed and r.state is None
             assert (tmp_path / name / str(seed) / "done").exists()
     times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*/done")}
-    more = fedlib.compare(
-        ["FedAvg", "FedProx", methods[1]], task, **told | {"seeds": 1}
-    )
+    some = ["FedAvg", "FedProx", methods[1]]
+    more = fedlib.compare(some, task, **told | {"seeds": 1})
     assert list(more.records) == ["FedAvg", "FedProx", "Ditto(lam=0.5)"]
     assert same(more.records["FedAvg"][0], got.records["FedAvg"][0], but=())
     assert all(p.stat().st_mtime_ns == t for p, t in times.items())
@@ -420,10 +415,8 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
 
 
 def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_path):
-    task, grid = (
-        small(),
-        {"FedProx": {"lr": [1e-6, 0.5, 1e-5]}, "Odd": {"fault": ["diverges"]}},
-    )
+    task, grid = small(), {"FedProx": {"lr": [1e-6, 0.5, 1e-5]}}
+    grid["Odd"] = {"fault": ["diverges"]}
     told = {"rounds": 3, "seeds": [1000, 3], "folder": tmp_path, "rule": last}
     got = fedlib.compare(["FedAvg", "FedProx", Odd()], task, grid=grid, **told)
     score = {}
@@ -436,10 +429,7 @@ def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_pat
     assert [r.meta["seed"] for r in got.records["FedProx"]] == [1000, 3]
     assert list(got.records) == ["FedAvg", "FedProx"]
     assert len(list(tmp_path.glob("*/1001/done"))) == 4
-    assert (
-        got.table.tuned["FedProx"].startswith(f"lr={best}")
-        and not got.table.tuned["FedAvg"]
-    )
+    assert got.table.tuned.tolist() == ["", got.tuned["FedProx"]]
 
 
 def test_ctrl_c_returns_what_is_there_and_the_next_call_goes_on(tmp_path):
@@ -448,11 +438,8 @@ def test_ctrl_c_returns_what_is_there_and_the_next_call_goes_on(tmp_path):
     told = dict(task=small(), rounds=3, seeds=2, folder=tmp_path / "out")
     methods = ["FedAvg", Odd(fault=str(press)), "FedProx"]
     got = fedlib.compare(methods, **told)
-    assert got.stopped and got.missing == {
-        "FedAvg": [1],
-        "Odd": [0, 1],
-        "FedProx": [0, 1],
-    }
+    missing = {"FedAvg": [1], "Odd": [0, 1], "FedProx": [0, 1]}
+    assert got.stopped and got.missing == missing
     assert got.seeds("FedAvg") == [0] and got.table.loc["FedAvg", "seeds"] == 1
     press.unlink()
     rest = fedlib.compare(methods, **told)
@@ -494,13 +481,8 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
         return tuple(rows)
 
     changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}, {"precision": "bf16"}]
-    changes += [
-        {"splits": ("test",)},
-        {"guests": True},
-        {"own": True},
-        {"microscope": True},
-    ]
-    changes += [{"cohort": lambda t: [0]}]
+    changes += [{k: True} for k in ("guests", "own", "microscope")]
+    changes += [{"splits": ("test",)}, {"cohort": lambda t: [0]}]
     fields = {"name": "x", "batch": 5, "network": MLP(5, 6, 3), "a": 1 - task.a}
     fields |= {k: moved(getattr(task, k)) for k in ("train", "val", "test", "guests")}
     fields |= {"x": task.x + 1e-9, "y": task.y.flip(0)}
@@ -523,9 +505,8 @@ def test_the_folder_of_a_run_says_what_it_is():
     other |= {name("EquFL", inner=n) for n in ("FedAvg", "FedProx")}
     other |= {matrix.folder_name(Odd()), matrix.folder_name(Odd(first=1))}
     other |= {matrix.folder_name(Odd(fault="x" * 90 + e)) for e in "ab"}
-    assert len(other) == 8 and all(
-        re.fullmatch(r"[\w.=,()+-]{1,100}", n) for n in other
-    )
+    assert len(other) == 8
+    assert all(re.fullmatch(r"[\w.=,()+-]{1,100}", n) for n in other)
 
 
 def test_the_time_left_counts_open_runs_by_method():
@@ -535,7 +516,7 @@ def test_the_time_left_counts_open_runs_by_method():
     for i, seconds in ((0, 10.0), (1, 100.0)):
         say.finished(jobs[i], record(seconds=seconds))
     # open: new, quick, slow, new and slow = 55 + 10 + 100 + 55 + 100, by two
-    assert say.left() == pytest.approx(160, abs=3)
+    assert say.left() + time.time() - say.since == pytest.approx(160, abs=3)
     words = [matrix.duration(s) for s in (40, 200, 3900)]
     assert words == ["40 s", "3 min", "1 h 5 min"]
 
@@ -571,10 +552,7 @@ def test_rules_and_schedules_where_nothing_is_said():
 
 def bad():
     """(arguments, the word that the refusal must hold)."""
-    lr, none = (
-        {"FedAvg": {"lr": [1]}},
-        replace(toy(), val=tuple(r[:0] for r in toy().val)),
-    )
+    lr, none = {"FedAvg": {"lr": [1]}}, tuple(r[:0] for r in toy().val)
     values = {"task": ("digits", None), "rounds": (0, "5", 2.5, 10**12)}
     values |= {"seeds": (-1, True, 10**12, "3", 2.0, [], [1, 1]), "view": ("globl", 3)}
     values |= {"rule": ("last", lambda: [0], 3), "workers": (0, 1.5), "budget": (0,)}
@@ -582,28 +560,18 @@ def bad():
     values |= {"upto": (2,), "cohort": (0,), "every": (0,), "how": ("fast",)}
     grids = [{}, {"FedAvgg": {"lr": [1]}}, {"FedAvg": []}, {"FedAvg": {"lr": 0.1}}]
     grids += [{"FedAvg": {"lr": v}} for v in ([], "abc", [1, -1])]
-    values |= {
-        "grid": (True, 3, *grids, {"FedAvg": {"rl": [1]}}),
-        "splits": (("val",),),
-    }
+    grids += [True, 3, {"FedAvg": {"rl": [1]}}]
+    values |= {"grid": grids, "splits": (("val",),)}
     some = [({k: v}, k) for k, of in values.items() for v in of]
-    entries = {
-        "FedAvgg": ["FedAvgg"],
-        "methods": "FedAvg",
-        "3": [3],
-        "-1": [("FedAvg", {"lr": -1})],
-    }
-    entries |= {
-        "FedAvg": ["FedAvg", "FedAvg"],
-        "'x'": [FedAvg(replace(toy(), name="x"))],
-    }
-    entries |= {
-        "FedBN": ["FedCLIP", "FedBN"],
-        "class": [FedAvg],
-        "pair": [("FedAvg", 3)],
-    }
+    entries = {"FedAvgg": ["FedAvgg"], "methods": "FedAvg", "3": [3], "class": [FedAvg]}
+    entries |= {"-1": [("FedAvg", {"lr": -1})], "FedAvg": ["FedAvg", "FedAvg"]}
+    entries |= {"FedBN": ["FedCLIP", "FedBN"], "pair": [("FedAvg", 3)]}
+    entries |= {"'x'": [FedAvg(replace(toy(), name="x"))]}
     some += [({"methods": m}, word) for word, m in entries.items()]
-    some += [({"task": none, k: v}, k) for k, v in (("rule", best_val), ("grid", lr))]
+    some += [
+        ({"task": replace(toy(), val=none), k: v}, k)
+        for k, v in (("rule", best_val), ("grid", lr))
+    ]
     return [*some, ({"grid": lr, "splits": ("test",)}, "val")]
 
 

@@ -19,7 +19,6 @@ import torch
 from toys_study import book, cell, same, write
 
 import fedlib
-from fedlib.core import online
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
@@ -61,13 +60,8 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
 
 def test_who_is_online_and_who_is_late():
     late = {"portion": 0.5, "every": 2, "exchanged": True}
-    for told, want in (
-        ({"online": 0.5}, [1, 1, 1, 1]),
-        (
-            {"stragglers": late},
-            [len(online.stragglers(3, **late)(t)) for t in range(4)],
-        ),
-    ):
+    asked = [({"online": 0.5}, [1, 1, 1, 1]), ({"stragglers": late}, [2, 3, 2, 3])]
+    for told, want in asked:
         _, task, r = compute.trained(cell(engine={"rounds": 4} | told), "cpu")
         sizes = (np.asarray(r.logs["cohort"]) >= 0).sum(1)
         assert sizes.tolist() == want and task.C == 3
@@ -80,14 +74,12 @@ def test_a_finished_study_is_read_not_run(done, folder):
     again = experiment.study("toy", "main", path=path, runs=runs, workers=1)
     assert all(same(a, b, but=()) for a, b in zip(done.records, again.records))
     assert [p.stat().st_mtime_ns for p in some] == before
-    more = experiment.study(
-        "toy", "main", path=path, runs=runs, workers=1, seeds=[1, 2]
-    )
-    assert [c.seed for c in more.cells] == [1, 2] * 2 and len(
-        list(runs.glob("*/done"))
-    ) == 6
+    told = {"path": path, "runs": runs, "workers": 1}
+    more = experiment.study("toy", "main", **told, seeds=[1, 2])
+    assert [c.seed for c in more.cells] == [1, 2] * 2
+    assert len(list(runs.glob("*/done"))) == 6
     assert more.cells[0].id == done.cells[1].id
-    paper = book(main={"paper": {"seeds": 2}})
+    paper = book(main={"paper": {"seeds": 1}})
     at = folder / "paper"
     at.mkdir()
     path = write(at, lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper")))
@@ -110,9 +102,7 @@ def test_runs_of_edited_sources_are_ones_own(done, folder, monkeypatch):
 
 
 # ---------------------------------------------------------------- once, by one process
-def test_a_killed_run_goes_on_and_a_diverged_one_is_a_result(
-    done, folder, tmp_path, capsys
-):
+def test_a_killed_run_goes_on_and_a_diverged_one_is_a_result(done, tmp_path, capsys):
     c, whole = done.cells[0], done.records[0]
     method, task, _ = compute.trained(c, "cpu")
     told = {"rounds": 3, "cohort": 2, "microscope": True, "device": "cpu"}
@@ -122,10 +112,8 @@ def test_a_killed_run_goes_on_and_a_diverged_one_is_a_result(
     assert same(Record.load(at), whole, but=("seconds", "task"))
     assert not (at / "checkpoint").exists() and not list(tmp_path.glob("*.lock"))
     bad = compute.compute_cell(cell(lr=1e38, epochs=9), tmp_path)
-    assert (
-        "diverged" in Record.load(bad).meta
-        and "FedAvg seed 0" in capsys.readouterr().err
-    )
+    assert "diverged" in Record.load(bad).meta
+    assert "FedAvg seed 0" in capsys.readouterr().err
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
@@ -146,9 +134,8 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     assert compute.compute_files((a.id, a), str(tmp_path), wait=False) is None
     assert compute.compute_files((b.id, b), str(tmp_path), until=0) is None
     assert not (tmp_path / b.id).exists()
-    all_ = threading.Thread(
-        target=lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
-    )
+    both = lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
+    all_ = threading.Thread(target=both)
     all_.start()
     while not (tmp_path / b.id / "done").exists():
         all_.join(0.01)  # it takes the other run first
@@ -202,9 +189,8 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path, capsys):
 def test_workers_elsewhere_send_the_files_back(done, tmp_path):
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, f, *args):
-            return super().submit(
-                f, *["/no" if a == str(tmp_path) else a for a in args]
-            )
+            args = ["/no" if a == str(tmp_path) else a for a in args]
+            return super().submit(f, *args)
 
     with Elsewhere(2) as pool:
         at = compute.compute_all(done.cells, tmp_path, executor=pool)
@@ -230,9 +216,8 @@ def test_cells_of_one_task_come_after_one_another(tmp_path):
     assert set(left) == {c.id for c in todo} - {todo[4].id}
     seeds = [c.seed for c in left.values()]
     assert seeds == sorted(seeds)
-    assert compute.task_of(todo[0].task, 0, "d") is compute.task_of(
-        todo[3].task, 0, "d"
-    )
+    one, two = (compute.task_of(todo[i].task, 0, "d") for i in (0, 3))
+    assert one is two
     assert compute.task_of(todo[0].task, 1, "x").name == "x/split1"
 
 
@@ -256,9 +241,7 @@ def test_where_runs_are_computed(monkeypatch):
             list(executor.results(lambda *a: old[0], abs, [-1]))
         assert submit(abs, -2).result() == 2
     assert "scheduler" in executor.reason(CancelledError())
-    assert (
-        executor.reason(KeyError("x")) == "KeyError: 'x'" and executor.cores("cpu") >= 1
-    )
+    assert executor.reason(KeyError("x")) == "KeyError: 'x'"
     for bad in (3, "here:8786", "http://here:8786", "tcp://here"):
         with pytest.raises(ValueError, match=f"{bad!r}.*tcp://"), executor.opened(bad):
             pass
@@ -289,9 +272,7 @@ def test_a_worker_that_is_killed_costs_no_run(done, folder, tmp_path):
 
 
 # ---------------------------------------------------------------- computed anew
-def test_a_stored_run_comes_out_again_or_it_is_said(
-    done, folder, tmp_path, monkeypatch
-):
+def test_a_stored_run_comes_out_again_or_it_is_said(done):
     c, old = done.cells[2], done.records[2]
     key = "pre", "global", "test"
 
@@ -303,9 +284,8 @@ def test_a_stored_run_comes_out_again_or_it_is_said(
     assert audit.compare(c, old)["verdict"] == "same"
     mean = 100 * 1 / old.meta["n"]["test"][0] / 3
     one = audit.compare(c, changed(-1, 0, 1))
-    assert one["verdict"] == "DIFFERS" and one["points"] == pytest.approx(
-        mean, rel=1e-4
-    )
+    assert one["verdict"] == "DIFFERS"
+    assert one["points"] == pytest.approx(mean, rel=1e-4)
     assert one["hits that differ, %"] == pytest.approx(100 / 12)
     tiny = audit.compare(c, changed(-1, 0, 0.1))  # less than 0.6 points
     assert tiny["verdict"] == "rounding" and 0 < tiny["points"] < 0.6
@@ -342,6 +322,5 @@ def test_from_nothing_to_evidence_that_is_verified(done, folder, monkeypatch, ca
         audit.print_verdicts(a.assign(verdict="DIFFERS"))
     shutil.rmtree("runs")
     stored = experiment.study("toy", "main", workers=1)
-    assert all(
-        same(x, y, but=("commit",)) for x, y in zip(stored.records, done.records)
-    )
+    pairs = zip(stored.records, done.records)
+    assert all(same(x, y, but=("commit",)) for x, y in pairs)
