@@ -276,6 +276,7 @@ def test_a_figure_says_where_it_comes_from_and_moves():
     assert re.findall(r"_static/play/(\w+\.\w+)", page()) == [
         *("play.css", "play.js", "alpha.js")
     ]
+    assert "_static/play" not in page("plain") + page("wrong")
 
 
 def test_pages_carry_only_the_scripts_they_need():
@@ -320,7 +321,7 @@ def test_verdicts_errors_margins_and_looks():
     assert "better no difference normal 2.4 2.5 60.0 35.1 4.9 18.2" in seen(every)
     assert "best of nine" in seen(every) and "best of nine" not in seen(normal)
     assert '<span class="v-alike" style="flex:60"></span>' in every
-    assert "at most 4.9 % are wrong" in seen(page())
+    assert seen(page()).count("at most 4.9 % are wrong") == 2
     assert "gini 0.01 a hundredth" in seen(page()) and "size 5% a" in seen(page())
     assert all(name in seen(page()) for name, k in KINDS.items() if k.margin)
     found = re.search(r'class="forest looks">.*?json">(.*?)</script>', page(), re.S)
@@ -345,9 +346,12 @@ def test_the_map_says_what_a_method_changes_and_sends():
     rows = [dict(zip(("method", "direction", "name", "bytes"), r)) for r in (
         ("FedAvg", "up", "w", "100"), ("FedAvg", "up", "n", "8"),
         ("FedAvg", "down", "w", "100"), ("A", "up", "w", "50"), ("A", "up", "n", "8"),
-        ("A", "up", "c", "96"), ("A", "down", "w", "50"))]  # fmt: skip
+        ("A", "up", "c", "46"), ("A", "up", "c", "50"), ("A", "down", "w", "50"),
+        ("B", "up", "w", "100"), ("B", "up", "c", "8"), ("B", "down", "w", "100"))]  # fmt: skip
     assert m.counted(rows, "A", "up") == {"w": 50, "n": 8, "c": 96}
-    assert m.traffic(rows, "FedAvg") == ([], "as FedAvg") != m.traffic(rows, "B")
+    assert m.traffic(rows, "FedAvg") == ([], "as FedAvg")
+    assert m.traffic(rows, "B")[0] == ["c (8\u202fbytes)"]
+    assert m.traffic(rows, "C") == ([], "not counted")
     more, ways = m.traffic(rows, "A")
     assert more == ["a part of the model only", "c (96\u202fbytes)"]
     assert ways == "1.43\u202f× up, 0.50\u202f× down"
@@ -373,7 +377,7 @@ def test_docstrings_are_printed_as_they_are_written():
 
 
 def test_frames_of_chapters():
-    from toys_book import chapter, frame
+    from toys_book import chapter, frame, question
 
     from repro import course
 
@@ -390,6 +394,9 @@ def test_frames_of_chapters():
     assert len(fields) == 5
     for i, field in enumerate(fields, 1):
         assert field.count(f'<input type="radio" name="quiz-{i}"') == 3
+        shown = [a["says"] for a in course.order(question(i))]
+        labels = re.findall(r"<label>.*?</label>", field, re.S)
+        assert [*map(seen, labels)] == shown
         reasons = seen(field[field.index("<details") :])
         assert reasons.count("Not this one.") == 2
         assert f"✓ Right. {i + 1} Said of {i + 1}. See (" in reasons

@@ -159,7 +159,7 @@ def results(root):
     )
     for name in ("lines", "alpha-0", "alpha-1", "fedga-figure-9", "play-alpha", "lost"):
         fig, ax = plt.subplots(figsize=(3, 2))
-        ax.plot([1, 2], color=plots.STRONG[0])
+        ax.plot([1, len(name)], [0, ord(name[-1])], color=plots.STRONG[0])
         if name == "lost":
             about["notebook"] = "notebooks/fedga/lost.ipynb"
         plots.save(fig, name, **about)

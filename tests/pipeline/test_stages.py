@@ -173,6 +173,8 @@ def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
     lock = (toy / "dvc.lock").read_bytes()
     status, said = make()
     assert (status, ran(said)) == (0, []) and (toy / "dvc.lock").read_bytes() == lock
+    (toy / "in.txt").write_text("two")
+    assert make()[0] == 0 and (toy / "end").read_text() == "two" + 3 * "small"
 
 
 @pytest.mark.nightly
