@@ -64,6 +64,8 @@ def test_a_verdict_follows_from_the_differences(metric, mean, sd, n, salt):
     near = see(claims.near(name, PLACE, "FedGA", "FedAvg", wide), runs)
     far = see(claims.differ(name, PLACE, "FedGA", "FedAvg", wide), runs)
     assert far.holds == OTHER.get(near.holds, near.holds)
+    turned = [-near.span.mean, -near.span.hi, -near.span.lo, n]
+    assert np.allclose(far.span, turned, equal_nan=True)
     assert near.span.mean == pytest.approx(s * d.mean())
     if n < LEAST:
         assert f.holds == near.holds == "undecided" and np.isnan([*f.span[1:3]]).all()
@@ -89,6 +91,9 @@ def test_how_many_seeds_would_decide():
         n for n in LOOKS if n > 8 and half(n) < 0.9
     )
     assert np.isnan(claims.positive("mean_acc", pd.Series([1.0]), "x").needs)
+    other = claims.positive("mean_acc", pd.Series(2 * d), "x")
+    both = claims.every(lambda v: f, lambda v: other)(None)
+    assert f.needs < other.needs == both.needs
     yes = claims.positive("mean_acc", pd.Series(OWN + 3), "x")
     assert yes.holds == "yes" and np.isnan(yes.needs)
 

@@ -501,6 +501,17 @@ def test_artefacts_follow_their_evidence(tmp_path):
         "done",
         "notation.html#fedas-table-1",
     )
+    both = [f"us_gini_{k}" for k in ("pearson", "spearman")]
+    of = {"dataset": "synthetic_0_0", "rule": "run"}
+    s = pd.concat([seeds({"FedAvg": [0.9, 0.8]}, m, **of) for m in both])
+    ledger.save(ledger.cells(s, "fedga", "Figure 1", both), "ours", "fedga-y", root)
+    a = artefacts.table(REPORTED, ledger.parts(root, "ours", REPORTED), root)
+    (one,) = a[(a.paper == "fedga") & (a.artefact == "Figure 1")].to_dict("records")
+    assert (one["tier"], one["status"]) == (
+        "small",
+        "reduced",
+    )  # the worst of its parts
+    assert "us_gini" not in one["reason"] and one["files"].endswith("ours.csv")
     page.write_text("# Notation")
     figure("fedga-figure-11", tier="huge")
     with pytest.raises(ValueError, match="figure-11"):

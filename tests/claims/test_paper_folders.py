@@ -120,6 +120,8 @@ def test_metrics_have_margins_in_their_unit():
         "EO": 0.01,
         "top10_minus_bottom10": 2,
         "acc_lowest5_pct": 2,
+        "acc_top5_pct": 2,
+        "acc_min_over_clients_pct": 2,
     }
     at |= {
         "acc_lowest20_pct": 1,
