@@ -91,8 +91,9 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
             ("fleet/activate-node", signature(me, now), None),
             ("fleet/activate-node", signature(me, now), 401),  # again
             ("fleet/pull-messages", signature(me), 413),
+            ("fleet/push-messages", signature(me), 413),
         ):
-            body = bytes(flower.SLACK + 1) if status == 413 else b""
+            body = bytes(limit + flower.SLACK + 1) if status == 413 else b""
             url = f"http://{there}/v1/{path}"
             got = httpx.post(url, content=body, headers=head, trust_env=False)
             assert got.status_code == status or not status, (path, got)
@@ -427,7 +428,7 @@ def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
         taken.listen(0)
         for do, argv, names in (
             ("server", ("--host", "0.0.0.0"), ("0.0.0.0", "--keys")),
-            ("server", ("--host", "0.0.0.0", "--insecure"), ("--insecure",)),
+            ("server", (*"--host 0.0.0.0 --port 0 --patience 0 --insecure".split(),), ("--insecure",)),
             ("server", ("--insecure", "--keys", made), ("--insecure", "--keys")),
             ("server", ("--port", port), (str(port), "--port")),
             ("server", ("--port", 99999), ("99999",)),
