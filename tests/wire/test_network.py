@@ -49,14 +49,23 @@ def signature(key, stamp=None, by=None):
 
 
 # ---------------------------------------------------------------- a whole federation
+class Killed(BaseException):
+    """The end of a process."""
+
+
 def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
-    """Client 2 answers too much in round 1, and gives an excuse in round 2."""
+    """Client 2 answers too much in round 1, and gives an excuse in round 2. Client 1
+    dies with a message in hand, and is started again.
+    """
     import httpx
 
     monkeypatch.setenv("no_proxy", "*")
-    limit = 20_000
+    limit, dead = 20_000, []
 
     def spoil(c, kind, about, out):
+        if (c, kind) == (1, "local") and not dead:
+            dead.append(c)
+            raise Killed
         if (c, kind, about["t"]) == (2, "local", 1):
             return out | {"more": torch.zeros(limit)}
         if (c, kind, about["t"]) == (2, "local", 2):
@@ -72,8 +81,10 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     def join(c, key=None):
         answer = lambda *message: parties.answer(c, *message)
         rest = key or keys.stand_in(c), None, 10**8, True, 60.0
-        flower.join(answer, c, there, *rest, log=lambda line: None)
-        return True
+        try:
+            flower.join(answer, c, there, *rest, log=lambda line: None)
+        except Killed:
+            join(c, key)
 
     with flower.Link(
         sock, known, None, limit, 60.0, None, parties.lines.append
