@@ -213,30 +213,30 @@ def table(out, first):
 
 
 def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
-    line = (
-        f"run Ditto {TASK},groups=parity --set lam=.5 --rounds 3 --cohort 2 --seed 2 "
-    )
-    line += "--device cpu --folder "
-    out = right(capsys, line + str(tmp_path / "a"))
-    task = text.parse_task(TASK + ",groups=parity")
-    method = fedlib.make("Ditto", task, lam=0.5)
-    want = fedlib.run(method, rounds=3, cohort=2, seed=2, device="cpu", progress=False)
+    digits = "digits:clients=20,hidden=4,batch=16,groups=parity"
+    line = f"run Ditto {digits} --set lam=.5 --set lr=3 --rounds 6 --cohort 8 --seed 2 "
+    out = right(capsys, f"{line} --device cpu --folder {tmp_path / 'a'}")
+    task = text.parse_task(digits)
+    method, usual = fedlib.make("Ditto", task, lam=0.5, lr=3), {"device": "cpu"}
+    want = fedlib.run(method, rounds=6, cohort=8, seed=2, progress=False, **usual)
     got = Record.load(tmp_path / "a")
     assert got.views.keys() == want.views.keys()
     assert all(np.array_equal(got[k], want[k], equal_nan=True) for k in want.views)
-    rows = table(out, "model")
-    moments = [("global", "pre"), ("personal", "pre"), ("personal", "post")]
-    rules = [(v, m, r) for v, m in moments for r in ("last", "best_val") if (m, r) != ("post", "best_val")]  # fmt: skip
-    assert [(r["model"], r["moment"], r["round chosen by"]) for r in rows] == rules
+    rows, chosen = table(out, "model"), []
+    assert [(r["model"], r["moment"], r["round chosen by"]) for r in rows] == [
+        (view, "pre", rule) for view in ("global", "personal") for rule in ("last", "best_val")
+    ] + [("personal", "post", "last")]  # fmt: skip
     for row in rows:
-        moment, view = row["moment"], row["model"]
-        at = -1
+        moment, view, at = row["moment"], row["model"], -1
         if row["round chosen by"] == "best_val":
             at = int(want[moment, view, "val"].mean(1).argmax())
+            chosen.append(at)
         a = np.sort(want[moment, view, "test"][at])
-        gini = sum(abs(x - y) for x in a for y in a) / (2 * 3 * a.sum())
+        gini = sum(abs(x - y) for x in a for y in a) / (2 * 19 * a.sum())
+        worst = a[:2].mean()
         assert (row["mean %"], row["worst 10 %"], row["Gini"]) == (
-            f"{100 * a.mean():.1f}", f"{100 * a[0]:.1f}", f"{gini:.3f}")  # fmt: skip
+            f"{100 * a.mean():.1f}", f"{100 * worst:.1f}", f"{gini:.3f}")  # fmt: skip
+    assert chosen[0] < 6, "else the best one is the last one, which is no test"
     for row in table(out, "EO, %"):
         n = want.cells[row["moment"], row["model"], "test"][-1].sum(0)  # [A, y, said]
         positive = n[..., 1].sum(1) / n.sum((1, 2))
@@ -246,7 +246,7 @@ def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
     for way in ("down", "up"):
         sent = sum(v["bytes"] for v in want.meta["bytes"][way].values())
         assert f"{way} {sent:,}" in out.splitlines()[-1]
-    for word in ("Ditto", "4 clients", "3 rounds", "seed 2", "real data"):
+    for word in ("Ditto", "20 clients", "6 rounds", "seed 2", "real data"):
         assert word in out.splitlines()[0]
 
 

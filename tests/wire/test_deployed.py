@@ -33,6 +33,7 @@ from fedlib.deploy import message, server
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.server import serve
 from fedlib.methods import METHODS
+from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.groups.fedfb import FedFB
 from repro import traffic
 
@@ -89,7 +90,7 @@ def test_both_count_the_same_traffic():
 
 
 def test_own_models_are_scored_at_home():
-    method, more = build("FedProx"), {"cohort": None, "own": True}
+    method, more = build("Ditto"), {"cohort": None, "own": True}
     record = simulated(method, **more)
     assert ("own", "global", "test") in record.views
     agree(Parties(method, **more).serve(), record)
@@ -248,19 +249,37 @@ def test_only_questions_are_answered():
             ask(name)
 
 
-def test_rows_do_not_leave(at_once):
+@dataclass(frozen=True)
+class Leaks(FedAvg):
+    """Its questions ask for numbers among which there is a row, or none."""
+
+    def peek(self, tree, mine, shard):
+        x = shard.all().x
+        return {"x": torch.cat([x[:4] + 1, x[-1:]])[None]}
+
+    def harmless(self, tree, mine, shard):
+        return {"x": shard.all().x.mean(0), "y": shard.all().x[:, :3]}
+
+
+def test_rows_do_not_leave(at_once, monkeypatch):
     """EquFL's control asks for rows: every client refuses."""
     parties = Parties(build("EquFL", source="real", rho=0.3), cohort=None, rounds=4)
     with pytest.raises(ValueError, match="row"):
         parties.serve()
     assert {c for c, _, stage in parties.left() if stage == "ask"} == {0, 1, 2, 3}
+    monkeypatch.setitem(METHODS, "Leaks", Leaks)
+    site = Parties(build("Leaks")).sites[0]
+    site.answer("ask", about(site.fed, question="harmless"), {})
+    with pytest.raises(ValueError, match="row"):
+        site.answer("ask", about(site.fed, question="peek"), {})
 
 
 def test_messages_that_make_no_sense_are_refused():
     site = Parties(build("Ditto"), limit=10**4).sites[0]
     site.answer("client", about(site.fed, t=-1), {})
     down = {"w": site.method.task.init(0)}
-    site.answer("local", about(site.fed), down)
+    site.answer("receive", about(site.fed), down)  # kept for round 0
+    site.answer("local", about(site.fed, kept=True), {})
     for kind, more in (("train", {}), ("local", {"t": R + 1}), ("local", {"t": -2}),
                        ("local", {"on": "x"}), ("local", {"code": "0" * 16}),
                        ("local", {"federation": "1"}), ("local", {"on": 6}),

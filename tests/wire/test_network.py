@@ -49,14 +49,23 @@ def signature(key, stamp=None, by=None):
 
 
 # ---------------------------------------------------------------- a whole federation
+class Killed(BaseException):
+    """The end of a process."""
+
+
 def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
-    """Client 2 answers too much in round 1, and gives an excuse in round 2."""
+    """Client 2 answers too much in round 1, and gives an excuse in round 2. Client 1
+    dies with a message in hand, and is started again.
+    """
     import httpx
 
     monkeypatch.setenv("no_proxy", "*")
-    limit = 20_000
+    limit, dead = 20_000, []
 
     def spoil(c, kind, about, out):
+        if (c, kind) == (1, "local") and not dead:
+            dead.append(c)
+            raise Killed
         if (c, kind, about["t"]) == (2, "local", 1):
             return out | {"more": torch.zeros(limit)}
         if (c, kind, about["t"]) == (2, "local", 2):
@@ -72,8 +81,10 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     def join(c, key=None):
         answer = lambda *message: parties.answer(c, *message)
         rest = key or keys.stand_in(c), None, 10**8, True, 60.0
-        flower.join(answer, c, there, *rest, log=lambda line: None)
-        return True
+        try:
+            flower.join(answer, c, there, *rest, log=lambda line: None)
+        except Killed:
+            join(c, key)
 
     with flower.Link(
         sock, known, None, limit, 60.0, None, parties.lines.append
@@ -91,8 +102,9 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
             ("fleet/activate-node", signature(me, now), None),
             ("fleet/activate-node", signature(me, now), 401),  # again
             ("fleet/pull-messages", signature(me), 413),
+            ("fleet/push-messages", signature(me), 413),
         ):
-            body = bytes(flower.SLACK + 1) if status == 413 else b""
+            body = bytes(limit + flower.SLACK + 1) if status == 413 else b""
             url = f"http://{there}/v1/{path}"
             got = httpx.post(url, content=body, headers=head, trust_env=False)
             assert got.status_code == status or not status, (path, got)
@@ -427,7 +439,7 @@ def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
         taken.listen(0)
         for do, argv, names in (
             ("server", ("--host", "0.0.0.0"), ("0.0.0.0", "--keys")),
-            ("server", ("--host", "0.0.0.0", "--insecure"), ("--insecure",)),
+            ("server", (*"--host 0.0.0.0 --port 0 --patience 0 --insecure".split(),), ("--insecure",)),
             ("server", ("--insecure", "--keys", made), ("--insecure", "--keys")),
             ("server", ("--port", port), (str(port), "--port")),
             ("server", ("--port", 99999), ("99999",)),
