@@ -64,15 +64,15 @@ def test_versus_subtracts_at_the_same_seed_and_place():
 def test_lead_is_over_the_rival_with_the_best_mean():
     rows = [("A", "P=1;PA=1", s, v) for s, v in ((1, 5.0), (2, 6.0))]
     rows += [("B", "P=1", s, v) for s, v in ((1, 1.0), (2, 9.0))]  # mean 5
-    rows += [("C", "P=1", s, v) for s, v in ((1, 4.0), (2, 4.0))]
+    rows += [("C", "P=1", s, v) for s, v in ((1, 6.0), (2, 6.0))]
     rows += [("A", "P=0.2", 1, 1.0), ("D", "P=1", 1, 99.0)]
     old = seeds(rows)
     got = added(derive.lead(old, "A", ["B", "C"], "lead"), old)
     new = "delta_acc_points"
-    assert got == {("lead", "P=1", 1, new): 4.0, ("lead", "P=1", 2, new): -3.0}
-    low = old.assign(metric="best_gini")  # the lower, the better: C
+    assert got == {("lead", "P=1", 1, new): -1.0, ("lead", "P=1", 2, new): 0.0}
+    low = old.assign(metric="best_gini")  # the lower, the better: B
     got = added(derive.lead(low, "A", ["B", "C"], "x", "best_gini"), low)
-    assert [*got.values()] == [1.0, 2.0]
+    assert [*got.values()] == [4.0, -3.0]
     for bad, word in ((pd.concat([old, old]), "two runs of"), (old[:2], "A beside")):
         with pytest.raises(ResultError, match=word):
             derive.lead(bad, "A", ["B", "C"], "x")
@@ -104,6 +104,7 @@ def test_renamed_takes_the_runs_with_this_part_and_keeps_their_axes():
     old = seeds([("FedAS", "P=0.2;by=size", 1, 1.0), ("FedAS", "P=0.2", 1, 2.0)])
     table = {("FedAS", "by=size"): ("PA only", "PA=1"), ("FedAS", ""): ("plain", "")}
     got = added(derive.renamed(old, table), [])
+    assert len(derive.renamed(old, table)) == 2
     metric = "top1_acc_pct"
     assert got == {
         ("PA only", "P=0.2;PA=1", 1, metric): 1,
@@ -163,13 +164,15 @@ def test_runs_are_counted_once_and_their_minutes_added(tmp_path, monkeypatch):
 def test_bytes_are_counted_in_a_round(monkeypatch):
     from fedlib.methods import METHODS, FedAvg
 
-    only = {"FedAvg": FedAvg, "FedProto": METHODS["FedProto"]}
+    only = {"FedAvg": FedAvg} | {n: METHODS[n] for n in ("FedProto", "FAA")}
     monkeypatch.setattr(facts, "METHODS", only)
     counted = facts.messages().set_index(["method", "direction", "name"])
     model = 64 * 32 + 32 + 32 * 10 + 10  # float32
     assert counted.bytes["FedAvg", "down", "w"] == 4 * model
     assert counted.bytes["FedAvg", "up", "w"] == 4 * model
     assert counted["shape"]["FedAvg", "up", "n"] == "one number"
+    asks = counted.loc["FAA"].loc["down"].bytes  # a trial of the server goes down, too
+    assert (asks == 4 * model).sum() == 2
     protos = counted.loc["FedProto"].loc["up"].bytes
     assert 4 * 10 * 32 in protos.tolist() and protos.sum() < 4 * model
 
@@ -213,7 +216,7 @@ def test_a_regime_by_hand():
     digits["partition"] = {"name": "dirichlet", "clients": 2, "alpha": 1e6}
     sizes = regimes.client_sizes(json.dumps(digits), None, "null")
     assert sum(sizes) == pytest.approx(0.75 * 1797, abs=2)
-    for rounds, every, pre, post in ((24, 6, 1, 1), (24, 2, 3, 3), (200, 1, 10, 10)):
+    for rounds, every, pre, post in ((24, 6, 1, 1), (100, 7, 3, 2), (200, 1, 10, 10)):
         run = json.dumps({"rounds": rounds, "every": every})
         assert regimes.evaluations(run, "last10_mean") == pre
         assert regimes.evaluations(run, "last10_mean", "post") == post
@@ -247,7 +250,7 @@ def gates(monkeypatch, said, **accuracies):
     labels = SimpleNamespace(
         y=torch.tensor([0, 0, 1, 0, 1, 1, 2]),
         K=3,
-        train=(torch.arange(3), torch.arange(3, 7)),
+        train=(torch.tensor([0, 1, 2, 6]), torch.arange(3, 6)),
         test=(torch.arange(3), torch.arange(3, 7)),
     )
     cells, records = [], []
