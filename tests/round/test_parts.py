@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
-from toys_core import Normed, gap, toy
+from toys_core import Normed, gap, same, toy
 
 from fedlib.core import files, online, tree
 from fedlib.core.batches import Batch, Plan, draw
@@ -152,7 +152,7 @@ def test_a_part_of_a_model_descends_in_closed_form_and_step_by_step():
     for start, rest in ((head, body), (body, head)):
         loss = task.loss.beside(rest)
         slow = grad(lambda v, b, rest=rest: task.loss(rest | v, b))
-        pull = (0.3, tree.scale(start, 2))
+        pull = (0.3, dict(reversed(tree.scale(start, 2).items())))
         for how in ((0.2, 0.0, 0.1, pull), (0.2, 0.5, 0.1, pull)):
             down = lambda f, w, how=how: sgd(f, w, s, *how)
             a, b = (down(f, start) for f in (grad(loss), slow))
@@ -160,6 +160,20 @@ def test_a_part_of_a_model_descends_in_closed_form_and_step_by_step():
             size = lambda f, down=down: grad(lambda w: tree.sqnorm(down(f, w)))
             assert gap(size(grad(loss))(start), size(slow)(start)) < 1e-12
     assert task.loss.beside({"fc.bias": head["fc.bias"]}).descend is None
+
+
+def test_running_statistics_move_in_a_part_and_in_two_models_at_once():
+    task = toy(Normed(5, 6, 3))
+    (s,) = task.shards(0, 0, 1, torch.tensor([0]), {"train": Plan(2)})
+    w, v, d = task.init(1), task.init(2), grad(task.loss)
+    body, head = task.split(w)
+    moved = sgd(grad(lambda v, b: task.loss(v | head, b)), body, s, 0.1)
+    assert all(gap([moved[k]], [w[k]]) > 1e-3 for k in task.buffers)
+    step = lambda m, b: {k: d(x, b) for k, x in m.items()}
+    both = sgd(step, {"a": w, "b": v}, s, 0.1, 0.5, 0.01)
+    assert all(
+        same(both[k], sgd(d, x, s, 0.1, 0.5, 0.01)) for k, x in zip("ab", (w, v))
+    )
 
 
 @pytest.mark.parametrize("network", [None, Normed(5, 6, 3)])
