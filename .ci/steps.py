@@ -1,9 +1,9 @@
 """What continuous integration does, step by step, and what each step took.
 
     python .ci/steps.py ci          every change: ten minutes of two idle cores
-    python .ci/steps.py nightly     every night: up to two hours; goes on after a failure
+    python .ci/steps.py nightly     every night, two hours; goes on after a failure
 
-The commands of a step run beside one another, except where tests run: these are alone.
+The commands of a step run beside one another; tests run alone.
 Needs no package. At the end stands a table of seconds, CPU seconds and the load of the
 machine, and nothing that git tracks may have changed.
 """

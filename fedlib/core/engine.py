@@ -367,7 +367,8 @@ def clients_before(fed, run, ids):
     if not keeps_state(method):
         return {}, shards
     clients = run.each(lambda s: method.client(w, s), (), shards, "client")
-    return tmap(torch.Tensor.contiguous, clients), shards
+    own = lambda x: x.clone(memory_format=torch.contiguous_format)  # written in place
+    return tmap(own, clients), shards
 
 
 def next_turn(fed, t):
