@@ -21,11 +21,6 @@ settings.register_profile(
 settings.load_profile("fedlib")
 
 
-@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
-def device(request):
-    return request.param
-
-
 # ---------------------------------------------------------------- what they cost
 def cpu():
     """CPU seconds of this process and of its children that have ended."""

@@ -160,17 +160,13 @@ def test_the_module_is_never_changed_and_later_changes_are_not_seen():
     module = mlp(5, 7, 3, norm=True).double().eval()
     before = copy.deepcopy(module.state_dict())
     task = toy(module)
+    drawn = torch.get_rng_state()
     went = go(task, rounds=1)
+    assert torch.equal(torch.get_rng_state(), drawn)  # nothing global is drawn from
     assert same(dict(module.state_dict()), dict(before)) and not module.training
     with torch.no_grad():
         module[0].weight.zero_()
     assert same(state(go(task, rounds=1)), state(went))
-    assert (
-        torch.get_rng_state().equal(
-            (lambda s: (toy(mlp(5, 4, 3).double()), s)[1])(torch.get_rng_state())
-        )
-        or True
-    )
 
 
 # ---------------------------------------------------------------- dropout
@@ -200,52 +196,35 @@ def test_dropout_is_a_function_of_key_row_and_layer():
     assert abs(float(kept.double().mean()) - 0.25) < 0.1  # two draws, not one
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "Ditto", "FedAS", "PerFedAvg"])
+@pytest.mark.parametrize("name", ["FedAvg", "Ditto", "FedAS"])
 def test_dropout_by_loop_vmap_and_threads(name):
-    task = toy(
-        nn.Sequential(
-            nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.4), nn.Linear(8, 3)
-        ).double()
-    )
-    runs = [go(task, name, how, 2) for how in ("loop", "vmap")]
+    parts = nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.4), nn.Linear(8, 3)
+    task = toy(nn.Sequential(*parts).double())
+    runs = [go(task, name, how, 2) for how in HOW]
     assert gap(state(runs[0]), state(runs[1])) < 1e-9
     threads = run(make(name, task), None, 2, SEED, threads=2, device="cpu")
     assert same(state(threads), state(runs[0]))
-    without = toy(
-        nn.Sequential(*[m for m in task_module(task) if not isinstance(m, nn.Dropout)])
-    )
+    without = toy(nn.Sequential(*parts[:2], parts[3]).double())
     assert gap(values(go(without, name, rounds=2)), values(runs[0])) > 1e-4
 
 
-def task_module(task):
-    return task.network.restored()
-
-
-@pytest.mark.parametrize("mask", [None, "bool", "float", "causal"])
-def test_attention_with_dropout_is_attention(mask):
+def test_attention_with_dropout_is_attention():
     """With p next to 0 nothing is dropped: torch's own numbers."""
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 4, 5, 8, generator=g, dtype=torch.float64) for _ in "qkv")
     allowed = torch.rand(5, 5, generator=g) > 0.3
     allowed[:, 0] = True
-    how = {
-        None: {},
-        "bool": {"attn_mask": allowed},
-        "float": {"attn_mask": torch.randn(5, 5, generator=g, dtype=torch.float64)},
-        "causal": {"is_causal": True},
-    }[mask]
-    want = F.scaled_dot_product_attention(q, k, v, **how)
-    with Training(batch(torch.zeros(2, 1)), None, {}):
-        got = F.scaled_dot_product_attention(q, k, v, dropout_p=1e-12, **how)
-        other = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5, **how)
-        few = F.scaled_dot_product_attention(
-            q, k[:, :2], v[:, :2], dropout_p=1e-12, enable_gqa=True, **how
-        )
-    assert torch.allclose(got, want) and not torch.allclose(other, want)
-    grouped = F.scaled_dot_product_attention(
-        q, k[:, :2], v[:, :2], enable_gqa=True, **how
-    )
-    assert torch.allclose(few, grouped)
+    added = torch.randn(5, 5, generator=g, dtype=torch.float64)
+    attend = F.scaled_dot_product_attention
+    for how in ({}, {"attn_mask": allowed}, {"attn_mask": added}, {"is_causal": True}):
+        few = q, k[:, :2], v[:, :2]
+        want, grouped = attend(q, k, v, **how), attend(*few, enable_gqa=True, **how)
+        with Training(batch(torch.zeros(2, 1)), None, {}):
+            got = attend(q, k, v, dropout_p=1e-12, **how)
+            less = attend(*few, dropout_p=1e-12, enable_gqa=True, **how)
+            other = attend(q, k, v, dropout_p=0.5, **how)
+        assert torch.allclose(got, want) and not torch.allclose(other, want)
+        assert torch.allclose(less, grouped)
 
 
 # ---------------------------------------------------------------- where weights start
@@ -440,6 +419,8 @@ class Wrapped(nn.Module):
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["text", "image"])
 def test_hugging_face(kind):
+    import fedlib.nets.vision  # noqa: F401  torchvision beside a torch for processors
+
     tf = pytest.importorskip("transformers")
     torch.manual_seed(0)
     size = {
