@@ -228,7 +228,8 @@ def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
     assert np.allclose(v, c.numpy() @ U, atol=1e-9) and (c >= 0).all()
     assert (U @ v >= v @ v - 1e-5).all()
     opposite, _ = bias.min_norm([{"a": G[0]}, {"a": -2 * G[0]}])
-    assert not opposite["a"].any()
+    tiny, _ = bias.min_norm([{"a": 1e-10 * G[0]}], "none")
+    assert not opposite["a"].any() and not tiny["a"].any()
     for bad in ("max", "loss"):
         with pytest.raises(ValueError, match="normalise"):
             bias.min_norm([{"a": G[0]}], bad)
@@ -311,6 +312,9 @@ def test_the_inner_loop_by_finite_differences():
 
         args = noise(6, 4, seed=3), noise(6, 3, seed=4), f64(0.4)
         assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in args])
+    x, q, at = noise(6, 4, seed=3), noise(6, 3, seed=4).softmax(1), torch.tensor([5, 2])
+    some = condense.walk(net, a, x, q, 0.4, [at])
+    assert gap(some, condense.walk(net, a, x[at], q[at], 0.4, [None])) < 1e-12
 
 
 def test_pairs_lie_at_most_gap_checkpoints_apart():
