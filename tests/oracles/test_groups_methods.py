@@ -80,10 +80,6 @@ def test_reweight_is_one_step_on_the_weighted_loss():
         got = served(Reweight(task, lr=0.3), cohort=lambda t, c=c: [c])["w"]
         assert gap(got, want) < NEAR, table
         assert bool((v == 1).all()) == (c > 1)
-        if c == 0:  # group and outcome are independent
-            t = np.zeros((2, 2))
-            np.add.at(t, (a, y), v.numpy())
-            assert np.allclose(t, np.outer(t.sum(1), t.sum(0)) / len(y))
     # row by row, as a private step without noise wants it
     for m in (Reweight, FedFB):
         cut = partial(m, people(ALL[:2], batch=3), lr=0.3, shuffle=False, last="drop")
@@ -101,10 +97,7 @@ def test_blind_is_fedavg_on_rows_without_their_group():
     assert gap(got.state["server"], want.state["server"]) < NEAR
     assert (got["pre", "global", "test"] == want["pre", "global", "test"]).all()
     w = got.state["server"]["w"]
-    other = task.x.clone()
-    other[:, 0] = 1 - other[:, 0]
     view = Blind(task).views({"w": w}, {}, shard_of(Blind(task), 0))["global"]
-    assert torch.equal(view(task.x), view(other))
     assert torch.equal(view(task.x), task.net(w)(x))
     apart = replace(task, groups=replace(SEX, column=None))
     assert gap(*(served(m(apart))["w"] for m in (Blind, FedAvg))) == 0
@@ -139,29 +132,20 @@ def test_flinear_takes_the_groups_means_apart():
 
 
 def test_flinear_where_a_group_is_absent_or_unknown():
-    """eq:flinear of an absent group moves its code alone; guests without rows know no
-    mean; where no column tells the group, test rows stay."""
+    """eq:flinear of an absent group moves its code alone; where no column tells the
+    group, test rows stay."""
     task = people()
     m = FLinear(task)
     d = m.client(task.init(0), shard_of(m, 2))["d"]
     assert d.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0]]
-    task = toy(groups=replace(GROUPS, schema=()))
-    guest = shard_of(FLinear(task), -2)
-    d = FLinear(task).client(task.init(0), guest)["d"]
-    assert len(guest.all().y) == 0 and d[:, 0].tolist() == [-0.5, 0.5]
-    assert not d[:, 1:].any()
-    a, groups = parity(task.y, 3)
+    a, groups = parity(task.y, 2)
     task = replace(task, a=a, groups=groups)
-    m, w, x = FLinear(task, lr=0.1), task.init(1), task.x.clone()
-    for c, r in enumerate(task.train):
-        d = m.client(w, shard_of(m, c))["d"]
-        x[r] = m.moved(task.x[r], a[r], d)
-        of = [x[r][a[r] == i].mean(0) for i in a[r].unique()]
-        assert gap(of, [x[r].mean(0)] * len(of)) < NEAR
-        view = m.views({"w": w}, {"d": d}, shard_of(m, c))["global"]
-        assert torch.equal(view(task.x), task.logits(w, task.x))
-    plain = FedAvg(replace(task, x=x), lr=0.1)
-    assert gap(served(m, 2)["w"], served(plain, 2)["w"]) < NEAR
+    m, w, r = FLinear(task), task.init(1), task.train[0]
+    d = m.client(w, shard_of(m, 0))["d"]
+    x = m.moved(task.x[r], a[r], d)
+    assert gap([x[a[r] == i].mean(0) for i in (0, 1)], [x.mean(0)] * 2) < NEAR
+    view = m.views({"w": w}, {"d": d}, shard_of(m, 0))["global"]
+    assert torch.equal(view(task.x), task.logits(w, task.x))
 
 
 # ---------------------------------------------------------------- FairFed
@@ -188,20 +172,15 @@ def test_fairfed_rounds_by_hand(metric):
     """eq:fairfed-eod, eq:fairfed-dp, eq:fairfed-global, eq:fairfed-distance,
     eq:fairfed-budget, eq:fairfed-weight, by the model that each round sends; small and
     large budgets, whole and partial cohorts, and the preprint's weights."""
-    from fairlearn.metrics import MetricFrame, selection_rate, true_positive_rate
-
     task, size = people(), np.array([np.sum(t) for t in ALL], float)
-    rate = {"EOD": true_positive_rate, "DP": selection_rate}[metric]
     out = set()
     for beta, how, ids in (
         (0.3, "delta", [[0, 1, 2, 3]] * 4),
         (6.0, "delta", [[0, 1, 3], [1, 2], [0, 1, 2], [0, 3]]),
         (2.0, "exp", [[0, 1, 2, 3], [1, 2], [0, 3], [0, 1]]),
     ):
-        m, q = (
-            FairFed(task, lr=0.2, beta=beta, metric=metric, weighting=how),
-            size / size.sum(),
-        )
+        m = FairFed(task, lr=0.2, beta=beta, metric=metric, weighting=how)
+        q = size / size.sum()
         more = {"cohort": lambda t, ids=ids: ids[min(t, 3)]}
         logs = run(m, 4, **more).logs
         for t, at in enumerate(ids):
@@ -214,25 +193,11 @@ def test_fairfed_rounds_by_hand(metric):
                 p = q[at].clip(0) if (q[at] > 0).any() else n
             got = logs["weight"][t][: len(at)]
             assert np.allclose(got, p / p.sum(), atol=1e-9), (beta, how, t)
-            out |= {
-                ("dropped", bool((p == 0).any())),
-                ("lacks", bool(np.isnan(Fi).any())),
-            }
-            r, y, a = pool(task, at)
-            said = task.logits(w, task.x[r]).argmax(1).numpy()
-            by = MetricFrame(metrics=rate, y_true=y, y_pred=said, sensitive_features=a)
-            if len(by.by_group) == 2:
-                gaps = by.by_group[0] - by.by_group[1]
-                assert logs["F"][t] == pytest.approx(F_) == pytest.approx(gaps)
+            out |= {("dropped", (p == 0).any()), ("lacks", np.isnan(Fi).any())}
+            assert logs["F"][t] == pytest.approx(F_)
     assert len(out) == 4
-    with pytest.raises(ValueError, match="FairFed"):
-        three = people(([[1, 2]] * 3,), groups=replace(SEX, names=("a", "b", "c")))
-        served(FairFed(three))
-    debias = {
-        d: served(FairFed(task, lr=0.2, beta=0.0, debias=d))["w"] for d in (True, False)
-    }
-    assert gap(debias[True], served(Reweight(task, lr=0.2))["w"]) < NEAR
-    assert gap(debias[False], served(FedAvg(task, lr=0.2))["w"]) < NEAR
+    fair = served(FairFed(task, lr=0.2, beta=0.0, debias=True))["w"]
+    assert gap(fair, served(Reweight(task, lr=0.2))["w"]) < NEAR
 
 
 # ---------------------------------------------------------------- FedFB
@@ -286,9 +251,6 @@ def test_fedfb_by_hand(version):
             edge |= bool((lam < 1e-12).any())
         assert edge == (alpha == 30.0)
     ids = [[task.C // 2], [1, 0], [0]]
-    if version == "EO":
-        with pytest.raises(ValueError, match="EO"):
-            served(FedFB(people(THREE, groups=three)))
     method, lam = FedFB(task, lr=0.3, alpha=0.5, version=version), per / m.sum()
     for t in range(3):
         now = served(method, 3, upto=t + 1, cohort=lambda t: ids[min(t, 2)])
@@ -353,11 +315,10 @@ def eo_by_hand(task, S, w):
 def test_when_calibration_begins():
     """T0 = floor(R (1 - rho)) in exact arithmetic; with a rehearsal of T rounds the run
     of T + T - T0 is split into T and T - T0."""
-    for n, percent in itertools.product((*range(1, 13), 40, 150, 1000), range(101)):
-        T0 = math.floor(n * (1 - Fraction(percent, 100)))
-        assert GaussianUpdate(rho=percent / 100).phases(n) == (T0, T0), (n, percent)
-        m = EquFL(rho=percent / 100, rewind=True)
-        assert m.phases(n + n - T0) == (n, T0), (n, percent)
+    for n, percent in itertools.product((*range(1, 13), 150), range(101)):
+        T0, rho = math.floor(n * (1 - Fraction(percent, 100))), percent / 100
+        assert GaussianUpdate(rho=rho).phases(n) == (T0, T0), (n, percent)
+        assert EquFL(rho=rho, rewind=True).phases(n + n - T0) == (n, T0), (n, percent)
 
 
 def first_step(m, inner=None):
@@ -399,8 +360,8 @@ def test_every_calibrated_round_steps_from_the_aggregate_by_the_models_own_bias(
     """eq:calibrated in the second and third round: the same S, grad F at what was sent,
     the aggregate from FedAvg's clients; around another method and rule, too."""
     task = task_of()
-    plain, median = (make("FedAvg", task, lr=LR, **m) for m in ({}, {"rule": "Median"}))
-    for inner in (plain, median, make("q-FedAvg", task, lr=LR)):
+    plain = make("FedAvg", task, lr=LR, rule="Median")
+    for inner in (plain, make("q-FedAvg", task, lr=LR)):
         kw = {k: v for k, v in QUICK.items() if k != "lr"}
         m = EquFL(task, inner=inner, lam=0.7, **kw)
         S = at(m, T0 + 1)["S"]
@@ -417,26 +378,24 @@ def test_every_calibrated_round_steps_from_the_aggregate_by_the_models_own_bias(
 
 
 def test_each_target_steps_along_its_own_surrogate():
-    """eq:equfl-update with every metric and form, their sum, and MGDA's direction."""
-    task = task_of()
-    for kw in (
-        *({"target": m, "form": f} for m in METRICS for f in surrogates.FORMS),
-        {"target": "Sum"},
-        *({"target": "Multi", "normalise": n} for n in ("none", "l2", "loss")),
+    """eq:equfl-update with one metric, with their sum, and MGDA's direction."""
+    task, three = task_of(), METRICS
+    for kw, names in (
+        ({"target": "CAL", "form": "prob"}, ("CAL",)),
+        ({"target": "Sum"}, three),
+        ({"target": "Multi", "normalise": "loss"}, three),
     ):
         m = equfl(**kw)
         w, new, got, S = first_step(m)
-        names = METRICS if kw["target"] in ("Sum", "Multi") else (kw["target"],)
         Fs = [surrogates.fairness(n, task, S, kw.get("form", "ce")) for n in names]
         gs, values = [slope_of(f, w) for f in Fs], torch.stack([f(w) for f in Fs])
         g = {k: sum(d[k] for d in gs) for k in w}
         logs = run(m, R, upto=T0 + 1).logs
         if kw["target"] == "Multi":
-            g, c = surrogates.min_norm(gs, kw["normalise"], values)
+            g, c = surrogates.min_norm(gs, "loss", values)
             assert np.allclose(logs["mgda"][T0], c)
         assert gap(got, less(new, g, LR)) < NEAR, kw
-        value = logs["surrogate"][T0]
-        assert np.allclose(value, values if len(values) > 1 else values[0]), kw
+        assert np.allclose(logs["surrogate"][T0], values), kw
 
 
 def test_noise_has_its_distribution_and_is_new_in_every_round():
@@ -447,15 +406,12 @@ def test_noise_has_its_distribution_and_is_new_in_every_round():
     like = {"a": torch.zeros(n // 3, 2).double(), "b": torch.zeros(n // 3).double()}
     of = lambda m, w, t: m.update({}, w, None, Round(t, R, key(t), None, None))[1]
     for m, law in (
-        (GaussianUpdate(task, std=0.5), stats.norm(0, 0.5)),
         (GaussianUpdate(task), stats.norm(0, 2)),
-        (UniformUpdate(task), stats.uniform(-1, 2)),
         (UniformUpdate(task, bound=3.0), stats.uniform(-3, 6)),
     ):
         g, other = (flat(of(m, like, t)).numpy() for t in (0, 1))
         assert len(g) == n and stats.kstest(g, law.cdf).pvalue > 1e-3
         assert abs(np.corrcoef(g, other)[0, 1]) < 0.02
-        assert abs(np.corrcoef(g[1:], g[:-1])[0, 1]) < 0.02
     for name in ("Gaussian-update", "Uniform-update"):
         m = make(name, task, lr=LR, lam=0.3)
         w, new, got, _ = first_step(m)
@@ -464,47 +420,12 @@ def test_noise_has_its_distribution_and_is_new_in_every_round():
 
 def test_no_whole_model_no_calibration():
     for inner in ("FedRep", "Local", "pFedHN", "CD2-pFed"):
-        for outer in ("EquFL", "Gaussian-update"):
-            m = make(outer, task_of(), inner=inner, **QUICK if outer == "EquFL" else {})
-            with pytest.raises(ValueError, match=type(m.inner).__name__):
-                at(m, R)
+        m = make("Gaussian-update", task_of(), inner=inner)
+        with pytest.raises(ValueError, match=type(m.inner).__name__):
+            at(m, R)
 
 
-# ---------------------------------------------------------------- the trail
-def test_which_rounds_are_collected():
-    def window(m, n=100, seed=1):
-        return m.window(Round(-1, n, torch.tensor(seed), None, None)).tolist()
-
-    assert window(EquFL()) == window(EquFL(count=90)) == [*range(50)]
-    assert window(EquFL(count=30)) == [*range(30)]
-    assert window(EquFL(rho=0.2), 10) == [*range(8)]
-    assert window(EquFL(rewind=True), 150) == [*range(50)]
-    assert window(EquFL(rewind=True, count=80), 150) == [*range(80)]
-    for rewind, last, n in ((False, 50, 100), (True, 100, 150)):
-        m = EquFL(collect="discrete", count=30, rewind=rewind)
-        got = [window(m, n, s) for s in range(40)]
-        assert all(w == sorted({*w}) and len(w) == 30 and w[-1] < last for w in got)
-        often = np.bincount(np.concatenate(got), minlength=last)
-        assert len({*map(tuple, got)}) == 40 and (abs(often - 1200 / last) < 18).all()
-    for kw, n in (({}, 2), ({"rho": 1.0}, 6), ({"count": 1}, 6)):
-        with pytest.raises(ValueError, match="EquFL"):
-            at(equfl(**kw), 1, n)
-
-
-def test_the_trail_is_the_global_models_and_after_a_rehearsal_the_server_goes_back():
-    """Nine rounds: a rehearsal of T = 6, then from the model of round T0 = 3."""
-    more = {"collect": "discrete", "count": 3, "rewind": True, "source": "real"}
-    m = equfl(**more)
-    done = at(m, 9, 9)
-    picked = done["window"].tolist()
-    assert same(done["trail"], stack([plain(t, 9) for t in picked])) and max(picked) < 6
-    assert all(same(at(m, t, 9)["in"]["w"], plain(t, 9)) for t in (2, 5))
-    back = at(m, 6, 9)
-    assert same(back["in"]["w"], plain(3, 9)) and "S" not in back
-    new = at(m, 7, 9)
-    assert "S" in new and gap(new["in"]["w"], back["in"]["w"]) > 1e-4
-
-
+# ---------------------------------------------------------------- the trail, the rows S
 def test_a_round_without_clients_leaves_no_checkpoint():
     """Nobody is online in round 1: rounds 0 and 2 make the trail."""
     task, cohort = task_of(), lambda t: [] if t == 1 else [0, 1]
@@ -516,7 +437,6 @@ def test_a_round_without_clients_leaves_no_checkpoint():
     assert same(S, condense.condense(*args, seed=int(key(T0)) % 2**31)[0])
 
 
-# ---------------------------------------------------------------- the rows S
 @pytest.mark.filterwarnings("ignore:the server's network agrees")
 def test_the_rows_are_those_of_condense():
     """eq:equfl-condense: which start, which trail, which sizes, which network."""
@@ -526,13 +446,10 @@ def test_the_rows_are_those_of_condense():
     onehot = lambda q: F.one_hot(q.argmax(1), 3).double()
     for kw in (
         {"rows": 5, "reach": 1},
-        {"lr_q": 0.1, "J": 3, "outer": 2},
-        {"labels": "hard", "start": "noise"},
-        {"labels": "balanced", "size": 9},
-        {"labels": "model"},
+        {"labels": "hard", "start": "noise", "lr_q": 0.1},
+        {"labels": "balanced", "J": 3, "size": 9},
         {"labels": "each", "lam": 0.5},
-        {"source": "start", "start": "noise"},
-        {"source": "start", "labels": "balanced"},
+        {"source": "start", "labels": "model"},
         {"net": "deep", "pool": 60},
     ):
         m = equfl(**kw)
@@ -545,10 +462,7 @@ def test_the_rows_are_those_of_condense():
         if m.source == "start":
             want = condense.finish(want)
         else:
-            want, matched = condense.condense(net, path, range(T0), want, how, seed)
-            logs = run(m, R).logs["matching"]
-            assert logs[T0] == pytest.approx(float(matched.mean()))
-            assert np.isnan(logs[T0 + 1 :]).all()
+            want, _ = condense.condense(net, path, range(T0), want, how, seed)
         answers = lambda w, x: task.logits(w, x).softmax(1)
         q = {"hard": onehot(want["q"]), "model": answers(last, want["x"])}
         got = at(m, R)
@@ -579,20 +493,8 @@ def test_real_rows_are_training_rows_of_those_who_were_asked():
 
 
 def test_running_statistics_are_not_stepped():
-    """eq:calibrated moves parameters alone; their groups may follow from the class."""
+    """eq:calibrated moves parameters alone."""
     task = task_of(Normed(5, 6, 3))
     _, new, got, _ = first_step(equfl(task))
     assert task.buffers and same(*(subset(w, task.buffers) for w in (got, new)))
     assert gap(*(without(w, task.buffers) for w in (got, new))) > 1e-6
-    a, groups = parity(task.y, 3)
-    task = replace(task_of(), a=a, groups=groups)
-    w, new, got, S = first_step(equfl(task, start="noise"))
-    q = S["q"]
-
-    def bias(v):  # classes 0, 2 even, 1 odd; 1, 2 positive: one group has both
-        p = task.logits(v, S["x"]).softmax(1)
-        loss = -(p[:, 1] + p[:, 2]).log()
-        means = [(q[:, k] * loss).sum() / q[:, k].sum() for k in (1, 2)]
-        return (means[0] - means[1]).abs()
-
-    assert gap(got, less(new, slope_of(bias, w), LR)) < NEAR
