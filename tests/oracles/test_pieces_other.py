@@ -21,7 +21,7 @@ from fedlib.core.batches import Batch
 from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey
-from fedlib.core.tree import leaves, pick, stack, without
+from fedlib.core.tree import leaves, pick, stack
 from fedlib.nets import MLP, Linear
 from fedlib.pieces import align, condense, secure, simplex
 from fedlib.pieces import surrogates as bias
@@ -89,10 +89,6 @@ def test_steps_on_the_simplex_at_their_ends():
     assert simplex.mirror(f64([0.5, 0.5]), f64([1, -1]), 1e5).tolist() == [1, 0]
     got = simplex.additive(f64([0.9, 0.1, 0]), f64([0, -1, 1]), 0.6)
     assert np.allclose(got, [0.9 / 1.1, 0, 0.2 / 1.1])
-    for eta in (-0.1, 1.1, math.inf, math.nan, "0.1", None):
-        with pytest.raises(ValueError, match=r"Rule\.step"):
-            simplex.inside("Rule", "step", eta, 1)
-    assert simplex.inside("Rule", "step", 0, 1) is simplex.inside("R", "s", 1, 1)
 
 
 # ---------------------------------------------------------------- surrogates
@@ -137,14 +133,14 @@ def test_surrogates_are_means_over_subsets():
         for name, value in want.items():
             got = bias.SURROGATES[name](odds, omega, close, form)
             assert float(got) == pytest.approx(value, rel=1e-9), (name, A, form)
-            nobody = bias.SURROGATES[name](odds, 0 * omega, close, form)
-            assert float(nobody) == 0
-        for weight, counts in ((4e-4, False), (4e-3, True)):  # the worst predicted row
-            far, third = odds.clone(), torch.cat([omega, 0 * omega[:, :1]], 1)
-            far[-1], third[-1, -1] = f64([1e-9, 1 - 1e-9]).log().flip(0), weight
-            for name in ("EO", "DP", "CAL") if form == "ce" else ():
-                rise = float(bias.SURROGATES[name](far, third, None, form)) - want[name]
-                assert (rise > 8) == counts, (name, weight)
+            assert float(bias.SURROGATES[name](odds, 0 * omega, close, form)) == 0
+    for weight, counts in ((4e-4, False), (4e-3, True)):  # the worst predicted row
+        far, third = odds.clone(), torch.cat([omega, 0 * omega[:, :1]], 1)
+        far[-1], third[-1, -1] = f64([1 - 1e-9, 1e-9]).log(), weight
+        for name in ("EO", "DP", "CAL"):
+            f = bias.SURROGATES[name]
+            rise = float(f(far, third, None, "ce") - f(odds, omega, None, "ce"))
+            assert (rise > 8) == counts, (name, weight)
     x, m = f64([[0], [1], [3], [3.1]]), f64([1, 1, 0, 1])
     assert bias.neighbours(x, 2, m).tolist() == [[1, 3], [0, 3], [3, 1], [1, 0]]
     assert bias.neighbours(x[:3], 2, m[:3]).tolist() == [[1, -1], [0, -1], [1, 0]]
@@ -153,7 +149,7 @@ def test_surrogates_are_means_over_subsets():
 
 def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
     """Soft labels and hard ones; batch norm in evaluation, and in training; an empty
-    cell that is needed costs nothing; all of it with finite differences."""
+    cell that is needed costs nothing; padding is nobody."""
     for task in (PEOPLE, replace(PEOPLE, network=Normed(5, 6, 3))):
         S, w = some_rows(task), near(task.init(0))
         p, q = task.logits(w, S["x"]).softmax(-1), S["q"]
@@ -171,12 +167,6 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
                 assert gap([F_(w)], [want]) < 1e-12, name
             want = f(SEX.odds(trained), SEX.cells(hot, b.x), bias.neighbours(b.x))
             assert gap([bias.penalty(name, task, w, b)], [want]) < 1e-12, name
-            d = near({k: 0 * v for k, v in w.items()}, 1.0)
-            d = {k: v * (k not in task.buffers) for k, v in d.items()}
-            at = lambda s, F_=F_, w=w, d=d: float(F_({k: w[k] + s * d[k] for k in w}))
-            g = slope_of(F_, w, list(without(w, task.buffers)))
-            along = sum(float((g[k] * d[k]).sum()) for k in g)
-            assert (at(1e-5) - at(-1e-5)) / 2e-5 == pytest.approx(along, abs=1e-7)
     task, w, good = PEOPLE, PEOPLE.init(0), SEX.outcome(PEOPLE.y)
     needed = {"EO": [*np.ndindex(2, 2)], "DP": [], "CAL": [(0, 1), (1, 1)], "CON": []}
     for name, cells in needed.items():
@@ -197,18 +187,9 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
     even, odd = S["q"][:, 0] + S["q"][:, 2], S["q"][:, 1]
     want = (even @ loss / even.sum() - odd @ loss / odd.sum()).abs()
     assert gap([bias.fairness("DP", images, S)(w)], [want]) < 1e-12
-    for call in (
-        lambda: bias.fairness("EOD", task, S),
-        lambda: bias.fairness("EO", replace(task, groups=None), S),
-        lambda: bias.fairness("EO", task, S | {"q": S["q"][:, :2]}),
-        lambda: bias.fairness("EO", task, S, "hinge")(w),
-        lambda: bias.SURROGATES["CON"](odds, omega),
-    ):
-        with pytest.raises(ValueError):
-            call()
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(2, 5), st.integers(0, 99), st.sampled_from(["none", "l2", "loss"]))
 def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
     """SLSQP's minimum, and the condition of optimality; lengths as they were."""
@@ -230,9 +211,6 @@ def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
     opposite, _ = bias.min_norm([{"a": G[0]}, {"a": -2 * G[0]}])
     tiny, _ = bias.min_norm([{"a": 1e-10 * G[0]}], "none")
     assert not opposite["a"].any() and not tiny["a"].any()
-    for bad in ("max", "loss"):
-        with pytest.raises(ValueError, match="normalise"):
-            bias.min_norm([{"a": G[0]}], bad)
 
 
 # ---------------------------------------------------------------- condense: matching
@@ -281,38 +259,18 @@ def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     assert same(start, condense.finish(S)) and len(none) == 0
     other, _ = condense.condense(net, trail, rounds, S, how, seed=1)
     assert gap(other, new) > 0
-    for bad in ({"outer": -1}, {"J": 0}, {"gap": 0}, {"batch": 0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            replace(how, **bad)
     twins = {k: v[[0, 0]] for k, v in trail.items()}
-    short = {k: v[:1] for k, v in trail.items()}
     for args, more in (
-        ((net, short, [0], S), {}),
-        ((net, trail, [5, 2], S), {}),
-        ((net, trail, [0, 1, 2], S), {}),
-        ((Linear(4, 2), trail, rounds, S), {}),
-        ((net, twins, rounds, S), {}),
-        ((net, trail, rounds, S), {"step": 1e200}),
+        ((net, twins, rounds), {}),
+        ((net, trail, rounds), {"step": 1e200}),
     ):
         with pytest.raises(ValueError, match="condense"):
-            condense.condense(*args, replace(how, **more))
+            condense.condense(*args, S, replace(how, **more))
 
 
-def test_the_inner_loop_by_finite_differences():
-    """By rows, labels and step; batch norm by the statistics of the rows."""
-    for net, at in (
-        (MLP(4, (5, 4), 3), torch.tensor([0, 2, 5])),
-        (Normed(4, 5, 3), None),
-    ):
-        a, b = (without(net.init(s, torch.float64), net.buffers) for s in (1, 2))
-
-        def loss(x, logits, s, net=net, at=at, a=a, b=b):
-            v = condense.walk(net, a, x, logits.softmax(1), s, [at] * 3)
-            return condense.distance(v, a, b)
-
-        args = noise(6, 4, seed=3), noise(6, 3, seed=4), f64(0.4)
-        assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in args])
-    x, q, at = noise(6, 4, seed=3), noise(6, 3, seed=4).softmax(1), torch.tensor([5, 2])
+def test_a_walk_over_some_rows_trains_on_these():
+    net, x, at = MLP(4, (5, 4), 3), noise(6, 4, seed=3), torch.tensor([5, 2])
+    a, q = net.init(1, torch.float64), noise(6, 3, seed=4).softmax(1)
     some = condense.walk(net, a, x, q, 0.4, [at])
     assert gap(some, condense.walk(net, a, x[at], q[at], 0.4, [None])) < 1e-12
 
@@ -363,36 +321,20 @@ def test_rows_follow_the_schema_and_no_data():
     assert (age.min(), age.max()) == (-0.3, 1.1)
     assert abs((age == -0.3).double().mean() - 0.382) < 0.04  # P(N(0, 1) < -0.3)
     assert torch.corrcoef(x.T)[[0, 0, 0, 3], [1, 3, 2, 4]].abs().max() < 0.07
-    y = condense.rows(PEOPLE, n, 0)[:, 1:]
-    assert y.mean(0).abs().max() < 0.07 and (y.std(0) - 1).abs().max() < 0.05
-    for how in ("schema", "noise"):
-        of = lambda seed, how=how: condense.rows(PEOPLE, 20, seed, how)
-        assert torch.equal(of(1), of(1)) and not torch.equal(of(1), of(2))
-        assert of(1)[:, 0].sum() == 10
+    one, again, two = (condense.rows(PEOPLE, 20, s) for s in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.equal(one, two)
     white = condense.rows(CENSUS, n, 0, "noise")[:, [0, 1, 2, 4, 8]]
     assert (white.std(0) - 1).abs().max() < 0.05 and (white % 1 != 0).all()
     x = condense.rows(images(), 300, 0)
     assert abs(float(x.mean())) < 1e-6 and abs(float(x.std()) - 1) < 1e-6
-    assert abs(float(x[:, 0, 0, 0].mean())) < 0.3  # the edge is no darker
-    inner = x[:, 0, 2:-2, 2:-2]  # two 5 x 5 boxes d apart share 5 - d of 5 columns
-    for d, share in ((1, 0.8), (2, 0.6), (5, 0.0)):
+    inner = x[:, 0, 2:-2, 2:-2]  # of boxes of 5 x 5, d apart, 5 - d columns are shared
+    for d, share in ((1, 0.8), (5, 0.0)):
         pair = np.corrcoef(inner[:, :, :-d].flatten(), inner[:, :, d:].flatten())
         assert abs(pair[0, 1] - share) < 0.02
     pool = condense.pool_rows(images(12), 8, 0).flatten(1).numpy()
     at = pool[4:] @ np.linalg.pinv(pool[:4])  # mixtures of two of the first half
     assert np.allclose(at @ pool[:4], pool[4:]) and np.allclose(at.sum(1), 1)
     assert at.min() > -1e-9 and ((at > 1e-9).sum(1) <= 2).all()
-    short = replace(WIDE, schema=WIDE.schema[1:])
-    odd = replace(WIDE, schema=(WIDE.schema[0]._replace(kind="text"), *WIDE.schema[1:]))
-    for task, n, how in (
-        (CENSUS, 2, "schema"),
-        (toy(), 9, "schema"),
-        (CENSUS, 9, "zeros"),
-        (SimpleNamespace(x=CENSUS.x, groups=short), 9, "schema"),
-        (SimpleNamespace(x=CENSUS.x, groups=odd), 9, "schema"),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            condense.rows(task, n, 0, how)
 
 
 def test_labels_start_at_the_model_or_balanced():
@@ -428,18 +370,8 @@ def test_another_network_follows_the_trail_by_warm_started_descent():
         assert gap([theta["fc.weight"][i], theta["fc.bias"][i]], [W, c]) < 1e-12
     told = task.logits(pick(trail, 1), other).argmax(1)
     assert agreed == float(((other @ W.T + c).argmax(1) == told).double().mean()) < 0.9
-    nets = {"standard": (64,), "deep": (64, 32), "wide": (128,)}
-    for name, widths in nets.items():
-        net = condense.server_net(name, images(12))
-        assert (net.widths, net.inputs, net.K) == (widths, 144, 4)
-    assert condense.server_net("same", task) is task.network
-    for call in (
-        lambda: condense.server_net("tiny", task),
-        lambda: condense.proxy(Normed(5, 4, 3), task, trail, 0),
-        lambda: condense.proxy(MLP(5, 4, 3), task, trail, 0, 50, 20, 1e200),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            call()
+    net = condense.server_net("deep", images(12))
+    assert (net.widths, net.inputs, net.K) == ((64, 32), 144, 4)
 
 
 def test_the_same_is_made_once():
@@ -455,18 +387,30 @@ def test_the_same_is_made_once():
     first["x"].fill_(9)
     assert ask(*given())["x"].tolist() == [0, 0] and len(made) == 1
     zero = torch.zeros(4)
-    some = [(zero, how), (zero, replace(how, lr_x=0.02)), (zero.double(), how), (-zero, how),
-            (zero.view(2, 2), how), ([zero[:2], zero[:2]], how), ({"w": zero}, how),
-            ({"v": zero}, how), (("w", zero), how), (zero, 1), (zero, 1.0), (zero, True), (zero, MLP(4, 2, 3)),
-            (zero, MLP(4, (2, 2), 3)), (zero, SEX), (zero, WIDE)]  # fmt: skip
+    some = [
+        zero,
+        zero.double(),
+        -zero,
+        zero.view(2, 2),
+        [zero[:2]] * 2,
+        {"w": zero},
+        {"v": zero},
+    ]
+    some += [
+        1,
+        1.0,
+        True,
+        MLP(4, 2, 3),
+        MLP(4, 3, 3),
+        SEX,
+        how,
+        replace(how, lr_x=0.02),
+    ]
     assert len({condense.content(v) for v in some}) == len(some)
     before = len(made)
     for seed in (*range(condense.KEPT), 0, condense.KEPT, 0, 1):
         ask("seeds", seed)  # 0 was asked for again, so 1 went
     assert len(made) - before == condense.KEPT + 2
-    for _ in range(2):
-        ask(torch.nn.Linear(1, 1))  # no content is known of it
-    assert len(made) - before == condense.KEPT + 4
 
 
 # ---------------------------------------------------------------- privacy
@@ -491,16 +435,6 @@ def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
     assert 1.0 < epsilon(4, 1, 100, 10000) < 1.26  # Abadi et al., moments accountant
     assert epsilon(0, 64, 450, 1) == math.inf
     assert epsilon(0, 64, 450, 0) == epsilon(1, 64, 450, 0) == 0
-    good = {"sigma": 1, "batch": 64, "n": 450, "steps": 100}
-    bad = {
-        "sigma": (-1, math.nan),
-        "batch": (451, 0),
-        "steps": (-1, 1.5),
-        "delta": (0, 1),
-    }
-    for k, v in ((k, v) for k, vs in bad.items() for v in vs):
-        with pytest.raises(ValueError, match=k):
-            epsilon(**good | {k: v})
 
 
 def test_the_private_step_clips_row_by_row_and_adds_its_noise():
@@ -525,16 +459,14 @@ def test_the_private_step_clips_row_by_row_and_adds_its_noise():
     task = toy(MLP(5, 2000, 3))
     w = task.init(0)
 
-    def z(key, r=range(4)):
-        b = rows_of(r, key=key)
+    def z(key):
+        b = rows_of(range(4), key=key)
         loud, quiet = (Private(0.7, s)(task.loss)(w, b) for s in (1.5, 0.0))
         return (flat(loud) - flat(quiet)) * 8 / (1.5 * 0.7)
 
     n = len(z(1))
     assert abs(float(z(1).mean())) < 4 / n**0.5 > abs(float((z(1) * z(2)).mean()))
     assert abs(float(z(1).std()) - 1) < 4 / (2 * n) ** 0.5
-    assert abs(float((z(1) ** 4).mean()) - 3) < 4 * (96 / n) ** 0.5
-    assert gap([z(1, range(4, 11))], [z(1)]) < 1e-9
 
 
 # ---------------------------------------------------------------- secure sums
@@ -582,19 +514,14 @@ def test_below_the_threshold_and_out_of_range_there_is_no_sum():
     for what in PHASES:
         with pytest.raises(ValueError, match="threshold"):
             play(xs, 2, {0: what, 1: what})
-    for bad in (4.0001, -5, math.nan, math.inf):
+    for bad in (4.0001, -5, math.nan):
         with pytest.raises(ValueError, match=r"w/a\[1\]"):
             Fixed(32, HIGH, 3).encode({"w": {"a": f64([0, bad])}})
-    for bits, high, n in ((8, 1.0, 100), (64, 1.0, 2), (7, 1.0, 2), (32, 0.0, 2)):
-        with pytest.raises(ValueError, match="bits"):
-            Fixed(bits, high, n)
     for n, x in ((1, 1.0), (2, -1.0), (3, 1.0), (64, -1.0)):  # at the end, no wrap
         code, one = Fixed(8, 1.0, n), {"x": torch.tensor([x])}
         s = sum(code.encode(one) for _ in range(n)) & secure.ones(8)
         back = code.decode(s, one)["x"]
         assert abs(float(back) - n * x) <= code.error and back.dtype == torch.float32
-    with pytest.raises(ValueError, match="n"):
-        Fixed().encode({"n": torch.tensor(3)})
 
 
 def test_one_upload_or_share_tells_nothing():
@@ -614,7 +541,6 @@ def test_one_upload_or_share_tells_nothing():
                 (v >> (8 * k)).astype("u1"), minlength=256
             )
             assert chisquare(count(y)).pvalue > 0.01 > chisquare(count(bare)).pvalue, k
-    assert (upload(0.5, 999, 8)[0] != upload(0.5, 999, 9)[0]).mean() > 0.99
     # equal secrets: any number fits
     (a, x), (b, z) = (upload(v, n, 3) for v in (1.0, 2.0))
     assert ((b - a) & secure.ones(32) == (z - x) & secure.ones(32)).all()
@@ -628,8 +554,6 @@ def test_one_upload_or_share_tells_nothing():
     # neither mask alone hides it: with the own one taken off it is uniform still
     rest = (ys[1] - secure.stream(ps[1].seed, n, 32)) & secure.ones(32)
     assert len(np.unique(rest)) > 0.99 * n and (rest != ys[1]).mean() > 0.99
-    two = [secure.pair(1, ps[1].secret, 0, known[0], n, 32, s) for s in (b"a", b"b")]
-    assert (two[0] != two[1]).mean() > 0.99  # another sum, other masks
 
 
 def test_who_does_not_play_fair_is_found_out():
@@ -637,11 +561,6 @@ def test_who_does_not_play_fair_is_found_out():
     flip = lambda s: s[:-1] + bytes([s[-1] ^ 1])
     with pytest.raises(ValueError, match="client 0 for client 2"):
         play(xs, 2, spoil=lambda i, j, s: flip(s) if (i, j) == (0, 2) else s)
-    ps = {i: Party(i, 2) for i in xs}
-    known = {i: p.keys() for i, p in ps.items()}
-    dealt = {i: p.share(known) for i, p in ps.items()}
-    with pytest.raises(ValueError, match="client 1 for client 0"):  # sent back to it
-        ps[0].mask(xs[0], {0: dealt[0][0], 1: dealt[0][1], 2: dealt[2][0]})
     for gone in (None, 2):
         ps = {i: Party(i, 2) for i in xs}
         known = {i: p.keys() for i, p in ps.items()}
@@ -657,7 +576,6 @@ def test_who_does_not_play_fair_is_found_out():
             total(up, known, shares, 2)
     for call in (
         lambda: ps[0].unmask([0, 1, 2]),  # two stories
-        lambda: ps[2].unmask([0, 1, 9]),
         lambda: ps[2].unmask([2]),
         lambda: ps[0].share(known),  # each step once
         lambda: ps[0].mask(xs[0], ps[0].held),
@@ -665,6 +583,3 @@ def test_who_does_not_play_fair_is_found_out():
     ):
         with pytest.raises(ValueError, match="client"):
             call()
-    four = {i: Party(i, 2) for i in range(4)}
-    with pytest.raises(ValueError, match="threshold"):  # half is no majority
-        four[0].share({i: p.keys() for i, p in four.items()})
