@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toys_clip import NAMES, toy_towers
 from toys_core import Normed, gap, toy
-from toys_replay import averaged, f64, flat, near, run, served, slope_of
+from toys_replay import averaged, f64, flat, near, run, served
 
 from fedlib.core.batches import Batch
-from fedlib.core.tree import pick, stack, subset
-from fedlib.methods.base.fedavg import FedAvg
+from fedlib.core.tree import stack
 from fedlib.methods.domains.faa import FAA, FAALagged
 from fedlib.methods.domains.fedclip import FedCLIP, paired
 from fedlib.methods.domains.fftgp import FFTGP
@@ -193,28 +192,16 @@ def explicit(method, w, start, x, y):
 METAS = [(m, s) for m in ("none", "joint", "mldg", "grace") for s in (False, True)]
 
 
-def batch_of(task, n=8, m=None):
-    r = task.train[3][:n]
-    return Batch(task.x[r], task.y[r], None, m, r, None, n)
-
-
 @pytest.mark.parametrize("meta, second", METAS)
 def test_the_aligned_step_is_the_formula(meta, second):
-    """eq:meta-train, eq:meta-test, eq:meta-step: every distance, alone and padded."""
-    w, start, b = TOY.init(0), near(TOY.init(0)), batch_of(TOY)
+    """eq:meta-train, eq:meta-test, eq:meta-step: every distance."""
+    w, start, r = TOY.init(0), near(TOY.init(0)), TOY.train[3][:8]
+    b = Batch(TOY.x[r], TOY.y[r], None, None, r, None, 8)
     for distance, ahead in ((d, a) for d in align.LOSSES for a in (0.0, 0.4)):
         more = {"align": distance, "lam": 0.7, "rho": 0.6, "lr": 0.3, "ahead": ahead}
         method = FFTGP(TOY, meta=meta, second_order=second, **more)
-        step = method.direction(TOY.loss, start)
-        want = explicit(method, w, start, b.x, b.y)
-        assert gap(step(w, b), want) < NEAR, (distance, ahead)
-    m = torch.ones(3, 8, dtype=torch.float64)
-    m[1, 5:], m[2, 1:] = 0, 0  # 8 rows, 5 rows, and a row alone
-    got = torch.func.vmap(lambda m: step(w, b._replace(m=m)))(m)
-    assert gap(pick(got, 1), explicit(method, w, start, b.x[:5], b.y[:5])) < NEAR
-    alone = step(w, batch_of(TOY, 1))
-    assert gap(pick(got, 2), alone) < NEAR
-    assert (flat(alone) == 0).all() == (meta in ("mldg", "grace"))
+        got = method.direction(TOY.loss, start)(w, b)
+        assert gap(got, explicit(method, w, start, b.x, b.y)) < NEAR, (distance, ahead)
 
 
 def test_fftgp_and_faa_are_their_replays():
@@ -244,15 +231,6 @@ def test_fftgp_and_faa_are_their_replays():
         rec, (w, log, _) = run(method, R), replay(method, R, step, local)
         assert gap(tensors(rec), w) < 1e-6 and np.allclose(rec.logs["weight"], log)
         assert (log - 1 / 3).abs().max() > 1e-3
-
-
-def test_statistics_are_refreshed_once_at_the_real_weights():
-    task = toy(Normed(5, 6, 3), sizes=(4,))
-    (b,) = task.shards(SEED, 0, 1, torch.tensor([0]), FFTGP(task).plans())[0]
-    want = task.refresh(task.init(SEED), b)
-    for how in ("loop", "vmap"):
-        got = served(FFTGP(task, lr=0.5), how=how)["w"]
-        assert gap(subset(got, task.buffers), want) < NEAR
 
 
 # ---------------------------------------------------------------- GRACE
@@ -295,44 +273,18 @@ def test_a_round_of_grace_by_hand(kind):
         assert gap(new["w"], {k: want.get(k, mean[k]) for k in w}) < NEAR
 
 
-def test_the_shift_in_numbers_and_grace_alone():
-    """eq:grace-shift: e1, e1, -e1 have s = (0, 0, -1); shifted, over 1.001. One client,
-    and updates that are equal, or all 0, are FedAvg's."""
+def test_the_shift_in_numbers():
+    """eq:grace-shift: e1, e1, -e1 have s = (0, 0, -1); shifted, over 1.001."""
     got = GRACE(TOY).consistency(f64([[1.0, 0], [2, 0], [-3, 0]]), [2])
     assert np.allclose(got, [1, 1, 0.001 / 1.001], atol=1e-12)
-    w, step = TOY.init(0), near(TOY.init(0))
-    for ends in ([step], [step] * 3, [w] * 3):
-        up = {"w": stack(ends), "n": f64([3.0, 5.0, 2.0][: len(ends)])}
-        a, b = (m.aggregate({"w": w}, up, None) for m in (GRACE(TOY), FedAvg(TOY)))
-        assert gap(a["w"], b["w"]) < NEAR
-        assert gap([a["log"]["weight"]], [b["log"]["weight"]]) < NEAR
 
 
 # ---------------------------------------------------------------- FedCLIP
-def rows_of(task, r, m=None):
-    r = torch.tensor(r)
-    m = None if m is None else f64(m)
-    return Batch(task.x[r], task.y[r], None, m, r, None, len(r))
-
-
 def adapted(w, x):
     """eq:fedclip-adapter: z * softmax(W2 tanh(W1 z + b1) + b2), normalised."""
     gate = (x @ w["one.weight"].T + w["one.bias"]).tanh()
     u = x * (gate @ w["two.weight"].T + w["two.bias"]).softmax(1)
     return u / u.norm(dim=1, keepdim=True)
-
-
-def test_the_adapter_and_its_loss_on_padded_rows():
-    """eq:fedclip-adapter; rows and columns of S leave padding out (eq:fedclip-loss)."""
-    _, task = toy_towers()
-    net, w, method = task.network, near(task.init(3)), FedCLIP(task)
-    b = rows_of(task, [0, 4, 9, 30, 31])
-    assert (
-        gap([task.logits(w, b.x)], [5 * adapted(w, b.x) @ net.text.double().T]) < 1e-6
-    )
-    padded = rows_of(task, [0, 4, 9, 30, 31, 0, 0], [1] * 5 + [0] * 2)
-    g = [slope_of(lambda v, b=b: method.contrastive(v, b), w) for b in (b, padded)]
-    assert gap(*g) < 1e-9 and float(flat(g[0]).abs().max()) > 1e-4
 
 
 def test_batches_of_one_row_are_left_out():
@@ -347,7 +299,7 @@ def test_batches_of_one_row_are_left_out():
 
 @pytest.mark.parametrize("loss", ["contrastive", "class_ce"])
 def test_fedclip_is_torchs_adam(loss):
-    """eq:fedclip-loss, eq:fedclip-average: Adam new in each round, the plain average."""
+    """eq:fedclip-adapter, eq:fedclip-loss, eq:fedclip-average: Adam new in each round, the plain average."""
     _, task = toy_towers()
     method, w = FedCLIP(task, lr=0.01, fedclip_loss=loss), task.init(SEED)
     t_ = task.network.text.double()

@@ -18,7 +18,6 @@ from toys_replay import (
     batches,
     down,
     f64,
-    flat,
     near,
     run,
     served,
@@ -116,42 +115,11 @@ def test_the_default_number_of_own_layers_and_those_that_are_kept():
         assert own.tolist() == [v in sorted(move)[-D:] for v in move]
         for unit, o in zip(m.units(w), own):
             assert all(torch.equal(theta[k], (mine["w"] if o else w)[k]) for k in unit)
-    m = PLGULF(toy(MLP(5, (4,) * 9, 3)))
-    w = m.task.init(0)
-    mine = {"w": near(w), "seen": torch.tensor(True)}
-    own = lambda keep, k=7: (
-        PLGULF(m.task, D=2, keep=keep).start(w, mine, torch.tensor(k))[2].double()
-    )
-    assert own("first").tolist() == [1, 1] + [0] * 8
-    assert own("last").tolist() == [0] * 8 + [1, 1]
-    drawn = torch.stack([own("random", k) for k in range(200)])
-    assert (drawn.sum(1) == 2).all() and (abs(drawn.mean(0) - 0.2) < 0.1).all()
-
-
-# ---------------------------------------------------------------- PLGU: perturbation
-@pytest.mark.parametrize("scale", ["mean1", "sum1", "renorm", "exact"])
-def test_the_perturbation_by_hand(scale):
-    """eq:plgu-perturb in every scale, |g| over the perturbed layers together."""
-    m = PLGULF(toy(MLP(5, (6, 4), 3)), rho=0.3, scale=scale)
-    g = near(m.task.init(0), 1.0)
-    units, s = m.units(g), f64([2.0, 0.75, 0.25])
-    for part in (None, [1, 1, 1], [0, 1, 1], [1, 0, 0], [0, 0, 0]):
-        on = part or [1, 1, 1]
-        e = m.perturbation(g, s, None if part is None else f64(part))
-        v = torch.cat([o * flat(subset(g, u)) for o, u in zip(on, units)]).numpy()
-        z = torch.cat([flat(subset(g, u)) * 0 + x for x, u in zip(s, units)]).numpy()
-        size = lambda x: max(np.sqrt((x**2).sum()), 1e-300)
-        want = {
-            "mean1": z * v / size(v),
-            "sum1": z / 3 * v / size(v),
-            "renorm": z * v / size(z * v),
-            "exact": z**2 * v / size(z * v),
-        }[scale]
-        got = torch.cat([flat(subset(e, u)) for u in units]).numpy()
-        assert np.allclose(got, 0.3 * want, atol=NEAR), part
-    none = PLGULF(m.task, rho=0.3, scale=scale, perturb="none").perturbation(g, s)
-    still = m.perturbation({k: 0 * v for k, v in g.items()}, s)
-    assert not flat(none).any() and not flat(still).any()
+    for keep, want in (("first", [1, 0, 0]), ("last", [0, 0, 1])):
+        m = PLGULF(toy(MLP(5, (4, 4), 3)), D=1, keep=keep)
+        w = m.task.init(0)
+        own = m.start(w, {"w": near(w), "seen": torch.tensor(True)}, KEY)[2]
+        assert own.tolist() == want
 
 
 def shake(g, s, layers, rho):
@@ -196,7 +164,7 @@ LF = [{}, {"D": 2, "direction": "w"}, {"at": "theta"}, {"freeze": True, "decay":
 
 @pytest.mark.parametrize("more", LF, ids=str)
 def test_lf_by_hand(more):
-    """eq:plgu-mix, eq:plgu-pair, eq:fedavg: three rounds of two batches, twice, and what
+    """eq:plgu-mix, eq:plgu-perturb, eq:plgu-pair, eq:fedavg: three rounds of two batches, twice, and what
     each client is served then: client 0 misses the last round, client 2 never trains.
     """
     task, hyper, cohorts = toy(sizes=SIZES), {"D": 1} | more, [[0], [0, 1], [1]]

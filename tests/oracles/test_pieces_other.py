@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
-from toys_replay import f64, flat, near, noise, slope_of
+from toys_replay import f64, flat, near, noise
 
 from fedlib.core.batches import Batch
 from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey
-from fedlib.core.tree import leaves, pick, stack
+from fedlib.core.tree import leaves, pick
 from fedlib.nets import MLP, Linear
 from fedlib.pieces import align, condense, secure, simplex
 from fedlib.pieces import surrogates as bias
@@ -58,10 +58,6 @@ def test_distances_of_clouds_are_those_of_their_covariances_and_kernels(name):
             slopes = slope(got), slope(want)
             assert gap([got, slopes[0]], [want, slopes[1]]) < 1e-9, (n, D)
         assert abs(float(f(z, z).detach())) < 1e-12 < float(got.detach())
-    z, z0 = noise(3, 5, 4, seed=1), noise(3, 5, 4, seed=2)
-    m = f64([[1] * 5, [1, 1, 1, 0, 0], [0] * 5])
-    got = torch.func.vmap(f)(z, z0, m)
-    assert gap([got], [f64([f(z[0], z0[0]), f(z[1, :3], z0[1, :3]), 0])]) < 1e-11
     means = f64([[0], [0], [3], [3], [9], [9]])
     v = means + f64([[1], [-1]]).repeat(3, 1)
     between = 2 * np.var([0, 3, 9]) * 3
@@ -83,12 +79,6 @@ def test_steps_on_the_simplex(C, seed, eta):
     assert np.allclose(simplex.additive(t(a), t(z), eta), raw / raw.sum())
     raw = np.clip(a, 0.25 / C, 2 / C)
     assert np.allclose(simplex.bounded(t(a), 0.25, 2.0), raw / raw.sum())
-
-
-def test_steps_on_the_simplex_at_their_ends():
-    assert simplex.mirror(f64([0.5, 0.5]), f64([1, -1]), 1e5).tolist() == [1, 0]
-    got = simplex.additive(f64([0.9, 0.1, 0]), f64([0, -1, 1]), 0.6)
-    assert np.allclose(got, [0.9 / 1.1, 0, 0.2 / 1.1])
 
 
 # ---------------------------------------------------------------- surrogates
@@ -149,7 +139,7 @@ def test_surrogates_are_means_over_subsets():
 
 def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
     """Soft labels and hard ones; batch norm in evaluation, and in training; an empty
-    cell that is needed costs nothing; padding is nobody."""
+    cell that is needed costs nothing."""
     for task in (PEOPLE, replace(PEOPLE, network=Normed(5, 6, 3))):
         S, w = some_rows(task), near(task.init(0))
         p, q = task.logits(w, S["x"]).softmax(-1), S["q"]
@@ -175,12 +165,6 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
             b = Batch(task.x[r], task.y[r], task.a[r], None, r, None, 8)
             none = float(bias.penalty(name, task, w, b)) == 0
             assert none == ((i, j) in cells), (name, i, j)
-        # padding is nobody: a client of four rows among eight
-        r, m = torch.tensor([3, 9, 12, 20, 3, 3, 3, 3]), f64([1] * 4 + [0] * 4)
-        b = Batch(task.x[r], task.y[r], task.a[r], m, r, None, 8)
-        cut = Batch(b.x[:4], b.y[:4], b.a[:4], None, r[:4], None, 8)
-        of = lambda b, name=name: slope_of(lambda v: bias.penalty(name, task, v, b), w)
-        assert gap(of(b), of(cut)) < 1e-12
     a, groups = parity(task.y, 3)
     images, S = replace(task, a=a, groups=groups), some_rows(task)
     loss = -(task.logits(w, S["x"]).softmax(1)[:, 1:].sum(1)).log()
@@ -331,10 +315,6 @@ def test_rows_follow_the_schema_and_no_data():
     for d, share in ((1, 0.8), (5, 0.0)):
         pair = np.corrcoef(inner[:, :, :-d].flatten(), inner[:, :, d:].flatten())
         assert abs(pair[0, 1] - share) < 0.02
-    pool = condense.pool_rows(images(12), 8, 0).flatten(1).numpy()
-    at = pool[4:] @ np.linalg.pinv(pool[:4])  # mixtures of two of the first half
-    assert np.allclose(at @ pool[:4], pool[4:]) and np.allclose(at.sum(1), 1)
-    assert at.min() > -1e-9 and ((at > 1e-9).sum(1) <= 2).all()
 
 
 def test_labels_start_at_the_model_or_balanced():
@@ -351,27 +331,6 @@ def test_labels_start_at_the_model_or_balanced():
     flat_ = (2 * F.one_hot(torch.arange(12) % 4, 4).double()).softmax(1)
     want = (task.logits(task.init(3), S["x"]).softmax(1) + flat_) / 2
     assert gap([S["logits"].softmax(1)], [want]) < 1e-12
-
-
-def test_another_network_follows_the_trail_by_warm_started_descent():
-    """Softmax regression in numpy on the pool's rows, and who agrees on others."""
-    task, net = PEOPLE, Linear(5, 3)
-    trail = stack([task.init(s) for s in (1, 2)])
-    with pytest.warns(UserWarning):
-        theta, agreed = condense.proxy(net, task, trail, 6, pool=400, steps=2, lr=0.05)
-    seed = lambda name: condense.seed_of(6, condense.tag(name))
-    x, other = (condense.rows(task, 400, seed(s)) for s in ("pool", "held out"))
-    W, c = net.init(6, torch.float64).values()
-    for i in (0, 1):
-        goal = task.logits(pick(trail, i), x).softmax(1)
-        for _ in range(2):
-            P = ((x @ W.T + c).softmax(1) - goal) / 400
-            W, c = W - 0.05 * P.T @ x, c - 0.05 * P.sum(0)
-        assert gap([theta["fc.weight"][i], theta["fc.bias"][i]], [W, c]) < 1e-12
-    told = task.logits(pick(trail, 1), other).argmax(1)
-    assert agreed == float(((other @ W.T + c).argmax(1) == told).double().mean()) < 0.9
-    net = condense.server_net("deep", images(12))
-    assert (net.widths, net.inputs, net.K) == ((64, 32), 144, 4)
 
 
 def test_the_same_is_made_once():
@@ -392,20 +351,12 @@ def test_the_same_is_made_once():
         zero.double(),
         -zero,
         zero.view(2, 2),
-        [zero[:2]] * 2,
         {"w": zero},
         {"v": zero},
-    ]
-    some += [
         1,
         1.0,
-        True,
-        MLP(4, 2, 3),
-        MLP(4, 3, 3),
-        SEX,
-        how,
-        replace(how, lr_x=0.02),
     ]
+    some += [True, MLP(4, 2, 3), MLP(4, 3, 3), SEX, how, replace(how, lr_x=0.02)]
     assert len({condense.content(v) for v in some}) == len(some)
     before = len(made)
     for seed in (*range(condense.KEPT), 0, condense.KEPT, 0, 1):
@@ -456,17 +407,10 @@ def test_the_private_step_clips_row_by_row_and_adds_its_noise():
         assert gap(d(w, rows_of(range(6))), want) < 1e-13
         assert gap(d(w, rows_of(range(8), m)), want) < 1e-13
     assert min(size) < 1 < max(size)
-    task = toy(MLP(5, 2000, 3))
-    w = task.init(0)
-
-    def z(key):
-        b = rows_of(range(4), key=key)
-        loud, quiet = (Private(0.7, s)(task.loss)(w, b) for s in (1.5, 0.0))
-        return (flat(loud) - flat(quiet)) * 8 / (1.5 * 0.7)
-
-    n = len(z(1))
-    assert abs(float(z(1).mean())) < 4 / n**0.5 > abs(float((z(1) * z(2)).mean()))
-    assert abs(float(z(1).std()) - 1) < 4 / (2 * n) ** 0.5
+    loud = Private(0.7, 1.5)(toy(MLP(5, 2000, 3)).loss)
+    w = MLP(5, 2000, 3).init(0, torch.float64)
+    a, b = (flat(loud(w, rows_of([0], key=k))) * 8 / (1.5 * 0.7) for k in (1, 2))
+    assert abs(float(a.std()) - 1) < 0.03 > abs(float((a * b).mean()))
 
 
 # ---------------------------------------------------------------- secure sums
