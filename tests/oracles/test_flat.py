@@ -66,9 +66,6 @@ def test_fedsam_statistics_are_those_of_the_model_itself():
     plain = served(FedAvg(task))["w"]
     assert task.buffers and gap(*(subset(w, task.buffers) for w in (sam, plain))) < NEAR
     assert gap(sam, plain) > 1e-3
-    zero = {"w": torch.zeros(3, dtype=torch.float64)}
-    still = SAM(0.3)(lambda w, b: (w["w"] ** 2).sum())(zero, None)
-    assert same(still, zero)
 
 
 # ---------------------------------------------------------------- PLGU: scores
@@ -104,7 +101,7 @@ def test_scores_are_movements_over_their_mean():
 
 
 def test_the_default_number_of_own_layers_and_those_that_are_kept():
-    """eq:plgu-mix: five layers, or a quarter of fewer; the last, the first."""
+    """eq:plgu-mix: five layers, or a quarter of fewer; those that moved most."""
     for hidden, D in (((4,) * 3, 1), ((4,) * 11, 3), ((4,) * 29, 5), ((4,), 1)):
         m = PLGULF(toy(MLP(5, hidden, 3)))
         w = m.task.init(0)
@@ -115,11 +112,6 @@ def test_the_default_number_of_own_layers_and_those_that_are_kept():
         assert own.tolist() == [v in sorted(move)[-D:] for v in move]
         for unit, o in zip(m.units(w), own):
             assert all(torch.equal(theta[k], (mine["w"] if o else w)[k]) for k in unit)
-    for keep, want in (("first", [1, 0, 0]), ("last", [0, 0, 1])):
-        m = PLGULF(toy(MLP(5, (4, 4), 3)), D=1, keep=keep)
-        w = m.task.init(0)
-        own = m.start(w, {"w": near(w), "seen": torch.tensor(True)}, KEY)[2]
-        assert own.tolist() == want
 
 
 def shake(g, s, layers, rho):
@@ -164,9 +156,8 @@ LF = [{}, {"D": 2, "direction": "w"}, {"at": "theta"}, {"freeze": True, "decay":
 
 @pytest.mark.parametrize("more", LF, ids=str)
 def test_lf_by_hand(more):
-    """eq:plgu-mix, eq:plgu-perturb, eq:plgu-pair, eq:fedavg: three rounds of two batches, twice, and what
-    each client is served then: client 0 misses the last round, client 2 never trains.
-    """
+    """eq:plgu-mix, eq:plgu-perturb, eq:plgu-pair, eq:fedavg, and what each client is
+    served then: client 0 misses the last of three rounds, client 2 never trains."""
     task, hyper, cohorts = toy(sizes=SIZES), {"D": 1} | more, [[0], [0, 1], [1]]
     m = PLGULF(task, rho=0.3, epochs=2, **FIXED, **hyper)
     rec = run(m, 3, cohort=lambda t: cohorts[min(t, 2)])
@@ -197,10 +188,6 @@ def test_batch_norm_of_plgu_is_refreshed_once_a_batch_and_belongs_to_no_layer():
         for tree in (rec.state["server"]["w"], pick(rec.state["clients"], 0)):
             tree = tree.get("w", tree.get("body", tree))
             assert gap(subset(tree, task.buffers), want) < NEAR, type(m).__name__
-    # the download overwrites them, whatever is personal; a norm goes with its map
-    mine = {"w": {k: v + 1 for k, v in w.items()}, "seen": torch.tensor(True)}
-    theta = PLGULF(task, D=2).start(w, mine, KEY)[0]
-    assert [k for k in w if torch.equal(theta[k], w[k])] == list(task.buffers)
 
 
 # ---------------------------------------------------------------- PLGU-GRep

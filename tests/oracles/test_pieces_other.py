@@ -176,42 +176,30 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
 @settings(max_examples=8)
 @given(st.integers(2, 5), st.integers(0, 99), st.sampled_from(["none", "l2", "loss"]))
 def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
-    """SLSQP's minimum, and the condition of optimality; lengths as they were."""
-    from scipy.optimize import minimize
-
+    """By the condition of optimality; lengths as they were."""
     G = (noise(n, 7, seed=seed) + 0.3) * (0.2 + torch.arange(n))[:, None]
     value = 0.1 + noise(n, seed=seed).abs()
     s = {"none": torch.ones(n), "l2": G.norm(dim=1), "loss": value}[normalise]
     U = (G / s[:, None]).numpy()
-    f, df = lambda c: ((c @ U) ** 2).sum(), lambda c: 2 * U @ (c @ U)
-    one = {"type": "eq", "fun": lambda c: c.sum() - 1, "jac": lambda c: np.ones(n)}
-    more = {"jac": df, "constraints": one, "options": {"ftol": 1e-15, "maxiter": 500}}
-    best = minimize(f, np.full(n, 1 / n), bounds=[(0, 1)] * n, method="SLSQP", **more)
     d, c = bias.min_norm([{"a": g[:2], "b": g[2:]} for g in G], normalise, value)
     v = flat(d).numpy() / (float(G.norm(dim=1).mean()) if normalise == "l2" else 1)
-    assert f(c.numpy()) == pytest.approx(best.fun, rel=1e-5, abs=1e-9)
     assert np.allclose(v, c.numpy() @ U, atol=1e-9) and (c >= 0).all()
-    assert (U @ v >= v @ v - 1e-5).all()
+    v = c.numpy() @ U
+    assert (U @ v >= v @ v - 1e-5).all() and abs(float(c.sum()) - 1) < 1e-9
     opposite, _ = bias.min_norm([{"a": G[0]}, {"a": -2 * G[0]}])
     tiny, _ = bias.min_norm([{"a": 1e-10 * G[0]}], "none")
     assert not opposite["a"].any() and not tiny["a"].any()
 
 
 # ---------------------------------------------------------------- condense: matching
-def regression():
-    """Two checkpoints of softmax regression, rounds 2 and 5, and a start."""
-    trail = {"fc.weight": noise(2, 3, 4, seed=1), "fc.bias": noise(2, 3, seed=2)}
-    S = {"x": noise(7, 4, seed=3), "logits": noise(7, 3)}
-    return Linear(4, 3), trail, [2, 5], S
-
-
 def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     """Eq. 5: walk, distance and Adam over rows, labels and the step; alone by pairs."""
-    net, trail, rounds, S = regression()
+    net, rounds = Linear(4, 3), [2, 5]
+    trail = {"fc.weight": noise(2, 3, 4, seed=1), "fc.bias": noise(2, 3, seed=2)}
+    S = {"x": noise(7, 4, seed=3), "logits": noise(7, 3)}
     for J, outer, normalised in ((1, 1, True), (3, 5, True), (2, 4, False)):
-        x, a, s = (
-            t.clone().requires_grad_() for t in (S["x"], S["logits"], f64(0.3).log())
-        )
+        start = S["x"], S["logits"], f64(0.3).log()
+        x, a, s = (t.clone().requires_grad_() for t in start)
         rates, seen = ((x, 0.01), (a, 0.1), (s, 0.02)), []
         adam = torch.optim.Adam([{"params": [p], "lr": lr} for p, lr in rates])
         p, q = (pick(trail, i) for i in (0, 1))
@@ -239,17 +227,8 @@ def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     assert int((once["x"] != S["x"]).any(1).sum()) == 3  # a batch moves its rows alone
     twice, _ = condense.condense(net, trail, rounds, S, replace(how, outer=1, J=3))
     assert int((twice["x"] != S["x"]).any(1).sum()) > 3  # every step draws its own
-    start, none = condense.condense(net, trail, rounds, S, replace(how, outer=0))
-    assert same(start, condense.finish(S)) and len(none) == 0
     other, _ = condense.condense(net, trail, rounds, S, how, seed=1)
     assert gap(other, new) > 0
-    twins = {k: v[[0, 0]] for k, v in trail.items()}
-    for args, more in (
-        ((net, twins, rounds), {}),
-        ((net, trail, rounds), {"step": 1e200}),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            condense.condense(*args, S, replace(how, **more))
 
 
 def test_a_walk_over_some_rows_trains_on_these():
@@ -262,10 +241,8 @@ def test_a_walk_over_some_rows_trains_on_these():
 def test_pairs_lie_at_most_gap_checkpoints_apart():
     """With the step at 0 the plain loss is the squared distance of a pair."""
     at = 2.0 ** torch.arange(6).double()  # all differences are different
-    trail = {
-        "fc.weight": torch.zeros(6, 2, 2).double(),
-        "fc.bias": torch.stack([at, 0 * at], 1),
-    }
+    bias_ = torch.stack([at, 0 * at], 1)
+    trail = {"fc.weight": torch.zeros(6, 2, 2).double(), "fc.bias": bias_}
     S = {k: torch.zeros(4, 2).double() for k in ("x", "logits")}
     for most in (1, 2, 10):
         how = condense.Matching(150, 1, most, step=1e-9, lr_step=0, normalised=False)
@@ -298,9 +275,8 @@ def test_rows_follow_the_schema_and_no_data():
     assert (x[:, 3] == torch.arange(n) % 3).double().mean() < 0.4  # in random order
     assert {*x[:, [0, 1, 2, 4, 5, 6, 7]].unique().tolist()} == {0, 1}
     assert (x[:, :3].mean(0) - 0.5).abs().max() < 0.04
-    assert (x[:, 4:8].sum(1) == 1).all() and (
-        x[:, 4:8].mean(0) - 0.25
-    ).abs().max() < 0.035
+    job = x[:, 4:8]
+    assert (job.sum(1) == 1).all() and (job.mean(0) - 0.25).abs().max() < 0.035
     age = x[:, 8]
     assert (age.min(), age.max()) == (-0.3, 1.1)
     assert abs((age == -0.3).double().mean() - 0.382) < 0.04  # P(N(0, 1) < -0.3)
@@ -346,17 +322,17 @@ def test_the_same_is_made_once():
     first["x"].fill_(9)
     assert ask(*given())["x"].tolist() == [0, 0] and len(made) == 1
     zero = torch.zeros(4)
-    some = [
-        zero,
-        zero.double(),
-        -zero,
-        zero.view(2, 2),
-        {"w": zero},
-        {"v": zero},
+    some = [zero, zero.double(), -zero, zero.view(2, 2), {"w": zero}, {"v": zero}]
+    some += [
         1,
         1.0,
+        True,
+        MLP(4, 2, 3),
+        MLP(4, 3, 3),
+        SEX,
+        how,
+        replace(how, lr_x=0.02),
     ]
-    some += [True, MLP(4, 2, 3), MLP(4, 3, 3), SEX, how, replace(how, lr_x=0.02)]
     assert len({condense.content(v) for v in some}) == len(some)
     before = len(made)
     for seed in (*range(condense.KEPT), 0, condense.KEPT, 0, 1):
@@ -376,14 +352,12 @@ def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
         exact = brentq(f, 0, 100)
         e = epsilon(sigma, 100, 100, 1, delta)
         assert exact < e < 1.25 * exact  # all rows in every step
-        nine = epsilon(3 * sigma, 7, 7, 9, delta)
-        assert nine == pytest.approx(e, rel=1e-9)
+        assert epsilon(3 * sigma, 7, 7, 9, delta) == pytest.approx(e, rel=1e-9)
     for sigma, batch, n, steps in ((1, 64, 450, 800), (2, 10, 1000, 50)):
         theirs = RDPAccountant()
         theirs.history = [(sigma, batch / n, steps)]
         ours = epsilon(sigma, batch, n, steps)
         assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
-    assert 1.0 < epsilon(4, 1, 100, 10000) < 1.26  # Abadi et al., moments accountant
     assert epsilon(0, 64, 450, 1) == math.inf
     assert epsilon(0, 64, 450, 0) == epsilon(1, 64, 450, 0) == 0
 
@@ -481,9 +455,8 @@ def test_one_upload_or_share_tells_nothing():
     for bits, seed in ((32, 5), (40, 6)):
         y, bare = upload(HIGH, n, seed, bits)
         for k in range(bits // 8):
-            count = lambda v, k=k: np.bincount(
-                (v >> (8 * k)).astype("u1"), minlength=256
-            )
+            byte = lambda v, k=k: (v >> (8 * k)).astype("u1")
+            count = lambda v, byte=byte: np.bincount(byte(v), minlength=256)
             assert chisquare(count(y)).pvalue > 0.01 > chisquare(count(bare)).pvalue, k
     # equal secrets: any number fits
     (a, x), (b, z) = (upload(v, n, 3) for v in (1.0, 2.0))

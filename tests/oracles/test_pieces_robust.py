@@ -56,8 +56,6 @@ def test_median_trimmed_mean_and_krum_are_those_of_others(M, seed, share):
 
 def test_rules_in_numbers():
     G = f64([[1.0, 10, -5], [2, 0, 5], [3, 20, 0], [4, 30, 100], [90, 40, 1]])
-    assert call(Median(), G).tolist() == [3, 20, 1]
-    assert call(Median(), G[:4]).tolist() == [2.5, 15, 2.5]  # between the middle two
     assert call(TrimmedMean(0.2), G).tolist() == [3, 20, 2]
     G = noise(100, 3)  # 0.29 * 100 is below 29 in floating point
     assert np.allclose(call(TrimmedMean(0.29), G), np.sort(G, 0)[29:71].mean(0))
@@ -107,11 +105,8 @@ def test_votes_and_verdicts_by_hand():
     want = [False] * 3 + [True] * 4 + [False, True]  # a third of bad ones is too many
     assert robust.accepted(labels, bad).tolist() == want
     got = robust.parted(np.array([0, 0, 1, -1, -1])).tolist()
-    assert got == [[0, 0, 1, 1, 1]] * 2 + [
-        [1, 1, 0, 1, 1],
-        [1, 1, 1, 0, 1],
-        [1, 1, 1, 1, 0],
-    ]
+    alone = [[1, 1, 0, 1, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
+    assert got == [[0, 0, 1, 1, 1]] * 2 + alone
     line = np.array([0, 0.1, 0.2, 5, 5.1, 5.2, 40.0])
     got = robust.clusters(abs(line[:, None] - line))
     assert (
