@@ -262,12 +262,6 @@ def test_a_round_of_grace_by_hand(kind):
         assert gap(new["w"], {k: want.get(k, mean[k]) for k in w}) < NEAR
 
 
-def test_the_shift_in_numbers():
-    """eq:grace-shift: e1, e1, -e1 have s = (0, 0, -1); shifted, over 1.001."""
-    got = GRACE(TOY).consistency(f64([[1.0, 0], [2, 0], [-3, 0]]), [2])
-    assert np.allclose(got, [1, 1, 0.001 / 1.001], atol=1e-12)
-
-
 # ---------------------------------------------------------------- FedCLIP
 def adapted(w, x):
     """eq:fedclip-adapter: z * softmax(W2 tanh(W1 z + b1) + b2), normalised."""

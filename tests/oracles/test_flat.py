@@ -177,19 +177,6 @@ def test_lf_by_hand(more):
     assert m.post == ("personal",)
 
 
-def test_batch_norm_of_plgu_is_refreshed_once_a_batch_and_belongs_to_no_layer():
-    """Both of LF's models read their statistics at their own weights (eq:plgu-pair)."""
-    task = toy(Normed(5, 6, 3), sizes=(4,))
-    w, lr = task.init(SEED), 0.5
-    (b,) = shard_of(FedAvg(task), 0)
-    want = task.refresh(w, b)
-    for m in (PLGULF(task, lr=lr), PLGUGRep(task, lr=lr)):
-        rec = run(m, 1)
-        for tree in (rec.state["server"]["w"], pick(rec.state["clients"], 0)):
-            tree = tree.get("w", tree.get("body", tree))
-            assert gap(subset(tree, task.buffers), want) < NEAR, type(m).__name__
-
-
 # ---------------------------------------------------------------- PLGU-GRep
 def grep(task, cohorts, against="last", fresh=False, lr=0.2, rho=0.3):
     """PLGU-GRep: (server's body, clients' heads, clients' bodies)."""
@@ -236,31 +223,6 @@ def test_grep_by_hand(more):
 
 
 # ---------------------------------------------------------------- PLGU-GHN
-def written(phi, e):
-    """What the hypernetwork writes for a vector e: layers of relu, then w = b + z A."""
-    z = e.numpy()
-    for k in phi["H"]:
-        z = np.maximum(z @ phi["H"][k].numpy() + phi["c"][k].numpy(), 0)
-    z = z / math.sqrt(z.shape[-1])
-    return {k: b + f64(np.tensordot(z, phi["A"][k], 1)) for k, b in phi["b"].items()}
-
-
-def test_ghn_scores_the_model_it_writes_against_the_mean_of_all():
-    """eq:plgu-score at the server, with the hypernetwork's forward by hand."""
-    task = toy()
-    m = PLGUGHN(task, width=7, spread=1.0, **FIXED)
-    phi = served(m)
-    vectors = [*phi["e"], phi["e"].mean(0)]  # the last is a guest's
-    models = [written(phi, e) for e in vectors]
-    mean = averaged(models[:-1], [1.0] * task.C)
-    ids = [4, 1, -1]
-    sent = m.send(phi, torch.tensor(ids))
-    for i, c in enumerate(ids):
-        assert gap(pick(sent["w"], i), models[c]) < NEAR
-        want = mean_one([moved(models[c], mean, layer) for layer in LAYERS])
-        assert np.allclose(sent["s"][i], want, atol=NEAR) and abs(want[0] - 1) > 1e-3
-
-
 def test_ghn_client_by_hand():
     """eq:ghn-pair: two steps a batch, the second where the sent scores point."""
     task, s = toy(sizes=SIZES), [1.7, 0.3]
