@@ -69,35 +69,15 @@ def test_fedsam_statistics_are_those_of_the_model_itself():
 
 
 # ---------------------------------------------------------------- PLGU: scores
-def moved(a, b, layer, power=1.0):
+def moved(a, b, layer):
     """Euclidean distance of two models on one layer, over its number of weights."""
     gaps = np.concatenate([(a[k] - b[k]).numpy().ravel() for k in layer])
-    return float(np.sqrt((gaps**2).sum())) / gaps.size**power
+    return float(np.sqrt((gaps**2).sum())) / gaps.size
 
 
 def mean_one(raw):
     total = sum(raw)
     return [len(raw) * r / total for r in raw] if total > 1e-12 else [1.0] * len(raw)
-
-
-def test_scores_are_movements_over_their_mean():
-    """eq:plgu-score: |a_l - b_l| / dim_l, scaled to mean 1; 1 where nothing moved."""
-    m = PLGULF(toy(MLP(5, (6, 4), 3)))
-    a = m.task.init(0)
-    b = near(a, 0.4)
-    b |= {k: a[k] for k in ("fc2.weight", "fc2.bias")}  # a layer that stayed
-    names = [(f"{k}.weight", f"{k}.bias") for k in ("fc1", "fc2", "fc")]
-    for by, layer, power, units in (
-        ("dim", "module", 1, names),
-        ("root", "module", 0.5, names),
-        ("dim", "tensor", 1, [(k,) for pair in names for k in pair]),
-    ):
-        m = PLGULF(m.task, by=by, layer=layer)
-        raw = [moved(b, a, u, power) for u in units]
-        got = m.movement(b, a)
-        assert np.allclose(got, raw, atol=NEAR), (by, layer)
-        assert np.allclose(m.scores(got), mean_one(raw), atol=NEAR), (by, layer)
-    assert m.scores(torch.zeros(4)).tolist() == [1.0] * 4
 
 
 def test_the_default_number_of_own_layers_and_those_that_are_kept():
@@ -156,8 +136,8 @@ LF = [{}, {"D": 2, "direction": "w"}, {"at": "theta"}, {"freeze": True, "decay":
 
 @pytest.mark.parametrize("more", LF, ids=str)
 def test_lf_by_hand(more):
-    """eq:plgu-mix, eq:plgu-perturb, eq:plgu-pair, eq:fedavg, and what each client is
-    served then: client 0 misses the last of three rounds, client 2 never trains."""
+    """eq:plgu-score, eq:plgu-mix, eq:plgu-perturb, eq:plgu-pair, eq:fedavg, and what
+    each client is served then: client 0 misses the last of three rounds, client 2 never trains."""
     task, hyper, cohorts = toy(sizes=SIZES), {"D": 1} | more, [[0], [0, 1], [1]]
     m = PLGULF(task, rho=0.3, epochs=2, **FIXED, **hyper)
     rec = run(m, 3, cohort=lambda t: cohorts[min(t, 2)])

@@ -79,7 +79,7 @@ def some_rows(task, n=24):
 
 def test_surrogates_are_means_over_subsets():
     """Eqs 8 and 13 to 15 with hard labels, every pair of groups, in numpy; neighbours
-    as scikit-learn finds them; rows of zeros do not count; cells below 1e-3 neither."""
+    as scikit-learn finds them; rows of zeros do not count."""
     from sklearn.neighbors import NearestNeighbors
 
     n, x = 60, noise(90, 3, seed=9)
@@ -107,13 +107,6 @@ def test_surrogates_are_means_over_subsets():
             got = bias.SURROGATES[name](odds, omega, close, form)
             assert float(got) == pytest.approx(value, rel=1e-9), (name, A, form)
             assert float(bias.SURROGATES[name](odds, 0 * omega, close, form)) == 0
-    for weight, counts in ((4e-4, False), (4e-3, True)):  # the worst predicted row
-        far, third = odds.clone(), torch.cat([omega, 0 * omega[:, :1]], 1)
-        far[-1], third[-1, -1] = f64([1 - 1e-9, 1e-9]).log(), weight
-        for name in ("EO", "DP", "CAL"):
-            f = bias.SURROGATES[name]
-            rise = float(f(far, third, None, "ce") - f(odds, omega, None, "ce"))
-            assert (rise > 8) == counts, (name, weight)
     x, m = f64([[0], [1], [3], [3.1]]), f64([1, 1, 0, 1])
     assert bias.neighbours(x, 2, m).tolist() == [[1, 3], [0, 3], [3, 1], [1, 0]]
     assert bias.neighbours(x[:3], 2, m[:3]).tolist() == [[1, -1], [0, -1], [1, 0]]
@@ -270,10 +263,6 @@ def test_rows_follow_the_schema_and_no_data():
     assert (white.std(0) - 1).abs().max() < 0.05 and (white % 1 != 0).all()
     x = condense.rows(images(), 300, 0)
     assert abs(float(x.mean())) < 1e-6 and abs(float(x.std()) - 1) < 1e-6
-    inner = x[:, 0, 2:-2, 2:-2]  # of boxes of 5 x 5, d apart, 5 - d columns are shared
-    for d, share in ((1, 0.8), (5, 0.0)):
-        pair = np.corrcoef(inner[:, :, :-d].flatten(), inner[:, :, d:].flatten())
-        assert abs(pair[0, 1] - share) < 0.02
 
 
 def test_labels_start_at_the_model_or_balanced():

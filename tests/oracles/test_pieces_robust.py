@@ -63,9 +63,6 @@ def test_rules_in_numbers():
     assert call(MultiKrum(0.2), f64([[20.0], [0], [3], [1], [7]])).tolist() == [0.5]
     near = 1000 + torch.tensor([[0.9], [0.5], [0.002], [0.0], [0.001]])
     assert float(call(MultiKrum(0.2), near)) == pytest.approx(1000.0005, abs=2e-4)
-    for make, bad in ((TrimmedMean, 0.5), (MultiKrum, -0.1)):
-        with pytest.raises(ValueError, match="0.5"):
-            make(bad)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda r: type(r).__name__)
