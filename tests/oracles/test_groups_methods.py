@@ -4,7 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,15 +13,13 @@ import torch.nn.functional as F
 from toys_core import GROUPS, Normed, gap, rows, same, toy
 from toys_replay import f64, flat, run, served, shard_of, slope_of
 
-from fedlib.core.groups import Groups, parity
-from fedlib.core.local import Private
-from fedlib.core.method import Round
+from fedlib.core.groups import Groups
 from fedlib.core.random import fold
 from fedlib.core.task import Task
-from fedlib.core.tree import pick, stack, subset, without
+from fedlib.core.tree import pick, stack, subset
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.groups.blind import Blind
-from fedlib.methods.groups.calibrated import GaussianUpdate, UniformUpdate
+from fedlib.methods.groups.calibrated import GaussianUpdate
 from fedlib.methods.groups.equfl import METRICS, EquFL
 from fedlib.methods.groups.fairfed import FairFed
 from fedlib.methods.groups.fedfb import FedFB
@@ -80,15 +78,6 @@ def test_reweight_is_one_step_on_the_weighted_loss():
         got = served(Reweight(task, lr=0.3), cohort=lambda t, c=c: [c])["w"]
         assert gap(got, want) < NEAR, table
         assert bool((v == 1).all()) == (c > 1)
-        if c == 0:  # group and outcome are independent
-            t = np.zeros((2, 2))
-            np.add.at(t, (a, y), v.numpy())
-            assert np.allclose(t, np.outer(t.sum(1), t.sum(0)) / len(y))
-    # row by row, as a private step without noise wants it
-    for m in (Reweight, FedFB):
-        cut = partial(m, people(ALL[:2], batch=3), lr=0.3, shuffle=False, last="drop")
-        a, b = (served(cut(**s)) for s in ({}, {"step": Private(1e9, 0.0)}))
-        assert gap(a["w"], b["w"]) < 1e-9
 
 
 # ---------------------------------------------------------------- Blind, FLinear
@@ -101,10 +90,7 @@ def test_blind_is_fedavg_on_rows_without_their_group():
     assert gap(got.state["server"], want.state["server"]) < NEAR
     assert (got["pre", "global", "test"] == want["pre", "global", "test"]).all()
     w = got.state["server"]["w"]
-    other = task.x.clone()
-    other[:, 0] = 1 - other[:, 0]
     view = Blind(task).views({"w": w}, {}, shard_of(Blind(task), 0))["global"]
-    assert torch.equal(view(task.x), view(other))
     assert torch.equal(view(task.x), task.net(w)(x))
     apart = replace(task, groups=replace(SEX, column=None))
     assert gap(*(served(m(apart))["w"] for m in (Blind, FedAvg))) == 0
@@ -137,31 +123,10 @@ def test_flinear_takes_the_groups_means_apart():
         assert gap(got.state["server"], want.state["server"]) < NEAR
         assert (got["pre", "global", "test"] == want["pre", "global", "test"]).all()
 
-
-def test_flinear_where_a_group_is_absent_or_unknown():
-    """eq:flinear of an absent group moves its code alone; guests without rows know no
-    mean; where no column tells the group, test rows stay."""
+    # an absent group moves its code alone
     task = people()
-    m = FLinear(task)
-    d = m.client(task.init(0), shard_of(m, 2))["d"]
+    d = FLinear(task).client(task.init(0), shard_of(FLinear(task), 2))["d"]
     assert d.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0]]
-    task = toy(groups=replace(GROUPS, schema=()))
-    guest = shard_of(FLinear(task), -2)
-    d = FLinear(task).client(task.init(0), guest)["d"]
-    assert len(guest.all().y) == 0 and d[:, 0].tolist() == [-0.5, 0.5]
-    assert not d[:, 1:].any()
-    a, groups = parity(task.y, 3)
-    task = replace(task, a=a, groups=groups)
-    m, w, x = FLinear(task, lr=0.1), task.init(1), task.x.clone()
-    for c, r in enumerate(task.train):
-        d = m.client(w, shard_of(m, c))["d"]
-        x[r] = m.moved(task.x[r], a[r], d)
-        of = [x[r][a[r] == i].mean(0) for i in a[r].unique()]
-        assert gap(of, [x[r].mean(0)] * len(of)) < NEAR
-        view = m.views({"w": w}, {"d": d}, shard_of(m, c))["global"]
-        assert torch.equal(view(task.x), task.logits(w, task.x))
-    plain = FedAvg(replace(task, x=x), lr=0.1)
-    assert gap(served(m, 2)["w"], served(plain, 2)["w"]) < NEAR
 
 
 # ---------------------------------------------------------------- FairFed
@@ -188,20 +153,15 @@ def test_fairfed_rounds_by_hand(metric):
     """eq:fairfed-eod, eq:fairfed-dp, eq:fairfed-global, eq:fairfed-distance,
     eq:fairfed-budget, eq:fairfed-weight, by the model that each round sends; small and
     large budgets, whole and partial cohorts, and the preprint's weights."""
-    from fairlearn.metrics import MetricFrame, selection_rate, true_positive_rate
-
     task, size = people(), np.array([np.sum(t) for t in ALL], float)
-    rate = {"EOD": true_positive_rate, "DP": selection_rate}[metric]
     out = set()
     for beta, how, ids in (
         (0.3, "delta", [[0, 1, 2, 3]] * 4),
         (6.0, "delta", [[0, 1, 3], [1, 2], [0, 1, 2], [0, 3]]),
         (2.0, "exp", [[0, 1, 2, 3], [1, 2], [0, 3], [0, 1]]),
     ):
-        m, q = (
-            FairFed(task, lr=0.2, beta=beta, metric=metric, weighting=how),
-            size / size.sum(),
-        )
+        m = FairFed(task, lr=0.2, beta=beta, metric=metric, weighting=how)
+        q = size / size.sum()
         more = {"cohort": lambda t, ids=ids: ids[min(t, 3)]}
         logs = run(m, 4, **more).logs
         for t, at in enumerate(ids):
@@ -214,25 +174,11 @@ def test_fairfed_rounds_by_hand(metric):
                 p = q[at].clip(0) if (q[at] > 0).any() else n
             got = logs["weight"][t][: len(at)]
             assert np.allclose(got, p / p.sum(), atol=1e-9), (beta, how, t)
-            out |= {
-                ("dropped", bool((p == 0).any())),
-                ("lacks", bool(np.isnan(Fi).any())),
-            }
-            r, y, a = pool(task, at)
-            said = task.logits(w, task.x[r]).argmax(1).numpy()
-            by = MetricFrame(metrics=rate, y_true=y, y_pred=said, sensitive_features=a)
-            if len(by.by_group) == 2:
-                gaps = by.by_group[0] - by.by_group[1]
-                assert logs["F"][t] == pytest.approx(F_) == pytest.approx(gaps)
+            out |= {("dropped", (p == 0).any()), ("lacks", np.isnan(Fi).any())}
+            assert logs["F"][t] == pytest.approx(F_)
     assert len(out) == 4
-    with pytest.raises(ValueError, match="FairFed"):
-        three = people(([[1, 2]] * 3,), groups=replace(SEX, names=("a", "b", "c")))
-        served(FairFed(three))
-    debias = {
-        d: served(FairFed(task, lr=0.2, beta=0.0, debias=d))["w"] for d in (True, False)
-    }
-    assert gap(debias[True], served(Reweight(task, lr=0.2))["w"]) < NEAR
-    assert gap(debias[False], served(FedAvg(task, lr=0.2))["w"]) < NEAR
+    fair = served(FairFed(task, lr=0.2, beta=0.0, debias=True))["w"]
+    assert gap(fair, served(Reweight(task, lr=0.2))["w"]) < NEAR
 
 
 # ---------------------------------------------------------------- FedFB
@@ -285,15 +231,10 @@ def test_fedfb_by_hand(version):
             assert gap(got["w"], w) < NEAR and np.allclose(got["lam"], lam, atol=NEAR)
             edge |= bool((lam < 1e-12).any())
         assert edge == (alpha == 30.0)
-    ids = [[task.C // 2], [1, 0], [0]]
-    if version == "EO":
-        with pytest.raises(ValueError, match="EO"):
-            served(FedFB(people(THREE, groups=three)))
-    method, lam = FedFB(task, lr=0.3, alpha=0.5, version=version), per / m.sum()
-    for t in range(3):
-        now = served(method, 3, upto=t + 1, cohort=lambda t: ids[min(t, 2)])
-        lam = fair_batch(task, now["w"], lam, 0.5 / math.sqrt(t + 1), version, ids[t])
-        assert np.allclose(now["lam"], lam, atol=NEAR)
+    method, ids = FedFB(task, lr=0.3, alpha=0.5, version=version), [0]
+    now = served(method, cohort=lambda t: ids)
+    lam = fair_batch(task, now["w"], per / m.sum(), 0.5, version, ids)
+    assert np.allclose(now["lam"], lam, atol=NEAR)
 
 
 # ---------------------------------------------------------------- Regular
@@ -353,11 +294,10 @@ def eo_by_hand(task, S, w):
 def test_when_calibration_begins():
     """T0 = floor(R (1 - rho)) in exact arithmetic; with a rehearsal of T rounds the run
     of T + T - T0 is split into T and T - T0."""
-    for n, percent in itertools.product((*range(1, 13), 40, 150, 1000), range(101)):
-        T0 = math.floor(n * (1 - Fraction(percent, 100)))
-        assert GaussianUpdate(rho=percent / 100).phases(n) == (T0, T0), (n, percent)
-        m = EquFL(rho=percent / 100, rewind=True)
-        assert m.phases(n + n - T0) == (n, T0), (n, percent)
+    for n, percent in itertools.product((*range(1, 13), 150), range(101)):
+        T0, rho = math.floor(n * (1 - Fraction(percent, 100))), percent / 100
+        assert GaussianUpdate(rho=rho).phases(n) == (T0, T0), (n, percent)
+        assert EquFL(rho=rho, rewind=True).phases(n + n - T0) == (n, T0), (n, percent)
 
 
 def first_step(m, inner=None):
@@ -382,10 +322,9 @@ def test_where_the_gradient_is_taken_and_how_long_it_is():
         ({"at": "aggregated"}, 1, 1),
         ({"scale": "aggregate"}, 0, None),
         ({"scale": "steps", "epochs": 3}, 0, 3 * passes),
-        ({"scale": "steps", "batches": 2}, 0, 2),
+        ({"inner": "q-FedAvg"}, 0, 1),
     ):
-        own = {k: v for k, v in kw.items() if k in ("epochs", "batches")}
-        inner = FedAvg(task, lr=LR, **own)
+        inner = make(kw.get("inner", "FedAvg"), task, lr=LR, epochs=kw.get("epochs", 1))
         w, new, got, S = first_step(equfl(**kw), inner)
         g = slope_of(lambda v, S=S: eo_by_hand(task, S, v), (w, new)[place])
         if length is None:
@@ -395,204 +334,27 @@ def test_where_the_gradient_is_taken_and_how_long_it_is():
         assert gap(got, less(new, g, LR * kw.get("lam", 1) * length)) < NEAR, kw
 
 
-def test_every_calibrated_round_steps_from_the_aggregate_by_the_models_own_bias():
-    """eq:calibrated in the second and third round: the same S, grad F at what was sent,
-    the aggregate from FedAvg's clients; around another method and rule, too."""
-    task = task_of()
-    plain, median = (make("FedAvg", task, lr=LR, **m) for m in ({}, {"rule": "Median"}))
-    for inner in (plain, median, make("q-FedAvg", task, lr=LR)):
-        kw = {k: v for k, v in QUICK.items() if k != "lr"}
-        m = EquFL(task, inner=inner, lam=0.7, **kw)
-        S = at(m, T0 + 1)["S"]
-        for t in range(T0, R):
-            now, after = at(m, t)["in"], at(m, t + 1)
-            ids = torch.arange(task.C)
-            shards = task.shards(1, t, R, ids, m.plans())
-            down = [pick(inner.send(now, ids), c) for c in range(task.C)]
-            up = stack([inner.local(d, {}, s)[1] for d, s in zip(down, shards)])
-            new = inner.aggregate(now, up, Round(t, R, key(t), None, ids))["w"]
-            g = slope_of(lambda v, S=S: eo_by_hand(task, S, v), now["w"])
-            assert gap(after["in"]["w"], less(new, g, LR * 0.7)) < 1e-10
-            assert same(after["S"], S)
-
-
-def test_each_target_steps_along_its_own_surrogate():
-    """eq:equfl-update with every metric and form, their sum, and MGDA's direction."""
-    task = task_of()
-    for kw in (
-        *({"target": m, "form": f} for m in METRICS for f in surrogates.FORMS),
-        {"target": "Sum"},
-        *({"target": "Multi", "normalise": n} for n in ("none", "l2", "loss")),
-    ):
-        m = equfl(**kw)
-        w, new, got, S = first_step(m)
-        names = METRICS if kw["target"] in ("Sum", "Multi") else (kw["target"],)
-        Fs = [surrogates.fairness(n, task, S, kw.get("form", "ce")) for n in names]
-        gs, values = [slope_of(f, w) for f in Fs], torch.stack([f(w) for f in Fs])
-        g = {k: sum(d[k] for d in gs) for k in w}
-        logs = run(m, R, upto=T0 + 1).logs
-        if kw["target"] == "Multi":
-            g, c = surrogates.min_norm(gs, kw["normalise"], values)
-            assert np.allclose(logs["mgda"][T0], c)
-        assert gap(got, less(new, g, LR)) < NEAR, kw
-        value = logs["surrogate"][T0]
-        assert np.allclose(value, values if len(values) > 1 else values[0]), kw
-
-
-def test_noise_has_its_distribution_and_is_new_in_every_round():
-    """eq:calibrated with g_s that is only noise."""
-    from scipy import stats
-
-    n, task = 60_000, task_of()
-    like = {"a": torch.zeros(n // 3, 2).double(), "b": torch.zeros(n // 3).double()}
-    of = lambda m, w, t: m.update({}, w, None, Round(t, R, key(t), None, None))[1]
-    for m, law in (
-        (GaussianUpdate(task, std=0.5), stats.norm(0, 0.5)),
-        (GaussianUpdate(task), stats.norm(0, 2)),
-        (UniformUpdate(task), stats.uniform(-1, 2)),
-        (UniformUpdate(task, bound=3.0), stats.uniform(-3, 6)),
-    ):
-        g, other = (flat(of(m, like, t)).numpy() for t in (0, 1))
-        assert len(g) == n and stats.kstest(g, law.cdf).pvalue > 1e-3
-        assert abs(np.corrcoef(g, other)[0, 1]) < 0.02
-        assert abs(np.corrcoef(g[1:], g[:-1])[0, 1]) < 0.02
-    for name in ("Gaussian-update", "Uniform-update"):
-        m = make(name, task, lr=LR, lam=0.3)
-        w, new, got, _ = first_step(m)
-        assert gap(got, less(new, of(m, w, T0), LR * 0.3)) < NEAR
-
-
-def test_no_whole_model_no_calibration():
-    for inner in ("FedRep", "Local", "pFedHN", "CD2-pFed"):
-        for outer in ("EquFL", "Gaussian-update"):
-            m = make(outer, task_of(), inner=inner, **QUICK if outer == "EquFL" else {})
-            with pytest.raises(ValueError, match=type(m.inner).__name__):
-                at(m, R)
-
-
-# ---------------------------------------------------------------- the trail
-def test_which_rounds_are_collected():
-    def window(m, n=100, seed=1):
-        return m.window(Round(-1, n, torch.tensor(seed), None, None)).tolist()
-
-    assert window(EquFL()) == window(EquFL(count=90)) == [*range(50)]
-    assert window(EquFL(count=30)) == [*range(30)]
-    assert window(EquFL(rho=0.2), 10) == [*range(8)]
-    assert window(EquFL(rewind=True), 150) == [*range(50)]
-    assert window(EquFL(rewind=True, count=80), 150) == [*range(80)]
-    for rewind, last, n in ((False, 50, 100), (True, 100, 150)):
-        m = EquFL(collect="discrete", count=30, rewind=rewind)
-        got = [window(m, n, s) for s in range(40)]
-        assert all(w == sorted({*w}) and len(w) == 30 and w[-1] < last for w in got)
-        often = np.bincount(np.concatenate(got), minlength=last)
-        assert len({*map(tuple, got)}) == 40 and (abs(often - 1200 / last) < 18).all()
-    for kw, n in (({}, 2), ({"rho": 1.0}, 6), ({"count": 1}, 6)):
-        with pytest.raises(ValueError, match="EquFL"):
-            at(equfl(**kw), 1, n)
-
-
-def test_the_trail_is_the_global_models_and_after_a_rehearsal_the_server_goes_back():
-    """Nine rounds: a rehearsal of T = 6, then from the model of round T0 = 3."""
-    more = {"collect": "discrete", "count": 3, "rewind": True, "source": "real"}
-    m = equfl(**more)
-    done = at(m, 9, 9)
-    picked = done["window"].tolist()
-    assert same(done["trail"], stack([plain(t, 9) for t in picked])) and max(picked) < 6
-    assert all(same(at(m, t, 9)["in"]["w"], plain(t, 9)) for t in (2, 5))
-    back = at(m, 6, 9)
-    assert same(back["in"]["w"], plain(3, 9)) and "S" not in back
-    new = at(m, 7, 9)
-    assert "S" in new and gap(new["in"]["w"], back["in"]["w"]) > 1e-4
-
-
-def test_a_round_without_clients_leaves_no_checkpoint():
-    """Nobody is online in round 1: rounds 0 and 2 make the trail."""
-    task, cohort = task_of(), lambda t: [] if t == 1 else [0, 1]
-    S = at(equfl(), R, cohort=cohort)["S"]
-    models = [at(FedAvg(task, lr=LR), t, cohort=cohort)["w"] for t in (0, 2)]
-    first = condense.start(task, models[-1], 12, int(key(T0)) % 2**31)
-    how = condense.Matching(3, 2, 10, None, 0, lr_q=0.001)
-    args = task.network, stack(models), [0, 2], first, how
-    assert same(S, condense.condense(*args, seed=int(key(T0)) % 2**31)[0])
-
-
-# ---------------------------------------------------------------- the rows S
-@pytest.mark.filterwarnings("ignore:the server's network agrees")
+# ---------------------------------------------------------------- the trail, the rows S
 def test_the_rows_are_those_of_condense():
-    """eq:equfl-condense: which start, which trail, which sizes, which network."""
+    """eq:equfl-condense: which start, which trail, which sizes."""
     task, seed = task_of(), int(key(T0)) % 2**31
     trail = stack([plain(t) for t in range(T0)])
-    last = pick(trail, -1)
-    onehot = lambda q: F.one_hot(q.argmax(1), 3).double()
     for kw in (
         {"rows": 5, "reach": 1},
-        {"lr_q": 0.1, "J": 3, "outer": 2},
-        {"labels": "hard", "start": "noise"},
-        {"labels": "balanced", "size": 9},
-        {"labels": "model"},
-        {"labels": "each", "lam": 0.5},
-        {"source": "start", "start": "noise"},
-        {"source": "start", "labels": "balanced"},
-        {"net": "deep", "pool": 60},
+        {"labels": "hard", "start": "noise", "lr_q": 0.1},
+        {"labels": "balanced", "J": 3, "size": 9},
     ):
         m = equfl(**kw)
         labels = "balanced" if m.labels == "balanced" else "soft"
-        want = condense.start(task, last, m.size, seed, m.start, labels)
-        net, path = condense.server_net(m.net, task), trail
-        if m.net != "same":
-            path, _ = condense.proxy(net, task, trail, seed, m.pool)
+        S = condense.start(task, pick(trail, -1), m.size, seed, m.start, labels)
         how = condense.Matching(m.outer, m.J, m.reach, m.rows or None, 0, lr_q=m.lr_q)
-        if m.source == "start":
-            want = condense.finish(want)
-        else:
-            want, matched = condense.condense(net, path, range(T0), want, how, seed)
-            logs = run(m, R).logs["matching"]
-            assert logs[T0] == pytest.approx(float(matched.mean()))
-            assert np.isnan(logs[T0 + 1 :]).all()
-        answers = lambda w, x: task.logits(w, x).softmax(1)
-        q = {"hard": onehot(want["q"]), "model": answers(last, want["x"])}
-        got = at(m, R)
-        assert gap(got["S"], want | {"q": q.get(m.labels, want["q"])}) < 1e-15, kw
-        if m.labels == "each":  # anew, at the model of each round
-            w, new, after, S = first_step(m)
-            S = S | {"q": answers(w, S["x"])}
-            g = slope_of(lambda v, S=S: eo_by_hand(task, S, v), w)
-            assert gap(after, less(new, g, LR * 0.5)) < NEAR
-    # another trail from the same start: nothing of an earlier run is kept
-    rates = [at(equfl(labels="balanced", lr=lr), R)["S"] for lr in (LR, 2 * LR)]
-    assert gap(*rates) > 0 == gap(rates[0], at(equfl(labels="balanced"), R)["S"])
-
-
-def test_real_rows_are_training_rows_of_those_who_were_asked():
-    """k = 3 of each of four clients, 10 of 12 kept, with the labels they have there."""
-    task, size = task_of(), 10
-    m = equfl(source="real", size=size)
-    rec = run(m, R, cohort=4)
-    S, ids = rec.state["server"]["S"], rec.logs["cohort"][T0].tolist()
-    assert S["x"].shape == (size, 5)
-    for i, (x, q) in enumerate(zip(S["x"], S["q"])):
-        own = task.train[ids[i // 3]]
-        (hit,) = own[(task.x[own] == x).all(1)]
-        assert q.tolist() == F.one_hot(task.y[hit], 3).tolist()
-    many = at(equfl(source="real", size=4000), R)["S"]["x"]
-    assert len(many.unique(dim=0)) == sum(map(len, task.train))  # any can be drawn
+        S, _ = condense.condense(task.network, trail, range(T0), S, how, seed)
+        if m.labels == "hard":
+            S["q"] = F.one_hot(S["q"].argmax(1), 3).double()
+        assert gap(at(m, R)["S"], S) < 1e-15, kw
 
 
 def test_running_statistics_are_not_stepped():
-    """eq:calibrated moves parameters alone; their groups may follow from the class."""
     task = task_of(Normed(5, 6, 3))
     _, new, got, _ = first_step(equfl(task))
     assert task.buffers and same(*(subset(w, task.buffers) for w in (got, new)))
-    assert gap(*(without(w, task.buffers) for w in (got, new))) > 1e-6
-    a, groups = parity(task.y, 3)
-    task = replace(task_of(), a=a, groups=groups)
-    w, new, got, S = first_step(equfl(task, start="noise"))
-    q = S["q"]
-
-    def bias(v):  # classes 0, 2 even, 1 odd; 1, 2 positive: one group has both
-        p = task.logits(v, S["x"]).softmax(1)
-        loss = -(p[:, 1] + p[:, 2]).log()
-        means = [(q[:, k] * loss).sum() / q[:, k].sum() for k in (1, 2)]
-        return (means[0] - means[1]).abs()
-
-    assert gap(got, less(new, slope_of(bias, w), LR)) < NEAR

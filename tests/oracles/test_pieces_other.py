@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
-from toys_replay import f64, flat, near, noise, slope_of
+from toys_replay import f64, flat, near, noise
 
 from fedlib.core.batches import Batch
 from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey
-from fedlib.core.tree import leaves, pick, stack, without
+from fedlib.core.tree import leaves, pick
 from fedlib.nets import MLP, Linear
-from fedlib.pieces import align, condense, secure, simplex
+from fedlib.pieces import align, condense, secure
 from fedlib.pieces import surrogates as bias
 from fedlib.pieces.privacy import epsilon
 from fedlib.pieces.secure import Fixed, Party, total
@@ -58,41 +58,10 @@ def test_distances_of_clouds_are_those_of_their_covariances_and_kernels(name):
             slopes = slope(got), slope(want)
             assert gap([got, slopes[0]], [want, slopes[1]]) < 1e-9, (n, D)
         assert abs(float(f(z, z).detach())) < 1e-12 < float(got.detach())
-    z, z0 = noise(3, 5, 4, seed=1), noise(3, 5, 4, seed=2)
-    m = f64([[1] * 5, [1, 1, 1, 0, 0], [0] * 5])
-    got = torch.func.vmap(f)(z, z0, m)
-    assert gap([got], [f64([f(z[0], z0[0]), f(z[1, :3], z0[1, :3]), 0])]) < 1e-11
     means = f64([[0], [0], [3], [3], [9], [9]])
     v = means + f64([[1], [-1]]).repeat(3, 1)
     between = 2 * np.var([0, 3, 9]) * 3
     assert align.spread(v, means[:, 0]) == pytest.approx(between / (between + 6))
-
-
-# ---------------------------------------------------------------- simplex
-@given(st.integers(1, 7), st.integers(0, 99), st.floats(0, 1))
-def test_steps_on_the_simplex(C, seed, eta):
-    """Mirror maximises eta <z, b> - KL(b | a), by its first-order conditions; all stay
-    inside; the clipped ones by hand."""
-    g = np.random.default_rng(seed)
-    a, z = g.uniform(0.1, 1, C) ** 3, g.uniform(-1, 1, C)
-    a, t = a / a.sum(), f64
-    b = simplex.mirror(t(a), t(z), eta).numpy()
-    rule = eta * z - np.log(b / a)
-    assert np.ptp(rule) < 1e-9 and abs(b.sum() - 1) < 1e-12
-    raw = np.clip(a + eta * z / C, 0, 1)
-    assert np.allclose(simplex.additive(t(a), t(z), eta), raw / raw.sum())
-    raw = np.clip(a, 0.25 / C, 2 / C)
-    assert np.allclose(simplex.bounded(t(a), 0.25, 2.0), raw / raw.sum())
-
-
-def test_steps_on_the_simplex_at_their_ends():
-    assert simplex.mirror(f64([0.5, 0.5]), f64([1, -1]), 1e5).tolist() == [1, 0]
-    got = simplex.additive(f64([0.9, 0.1, 0]), f64([0, -1, 1]), 0.6)
-    assert np.allclose(got, [0.9 / 1.1, 0, 0.2 / 1.1])
-    for eta in (-0.1, 1.1, math.inf, math.nan, "0.1", None):
-        with pytest.raises(ValueError, match=r"Rule\.step"):
-            simplex.inside("Rule", "step", eta, 1)
-    assert simplex.inside("Rule", "step", 0, 1) is simplex.inside("R", "s", 1, 1)
 
 
 # ---------------------------------------------------------------- surrogates
@@ -110,7 +79,7 @@ def some_rows(task, n=24):
 
 def test_surrogates_are_means_over_subsets():
     """Eqs 8 and 13 to 15 with hard labels, every pair of groups, in numpy; neighbours
-    as scikit-learn finds them; rows of zeros do not count; cells below 1e-3 neither."""
+    as scikit-learn finds them; rows of zeros do not count."""
     from sklearn.neighbors import NearestNeighbors
 
     n, x = 60, noise(90, 3, seed=9)
@@ -137,14 +106,7 @@ def test_surrogates_are_means_over_subsets():
         for name, value in want.items():
             got = bias.SURROGATES[name](odds, omega, close, form)
             assert float(got) == pytest.approx(value, rel=1e-9), (name, A, form)
-            nobody = bias.SURROGATES[name](odds, 0 * omega, close, form)
-            assert float(nobody) == 0
-        for weight, counts in ((4e-4, False), (4e-3, True)):  # the worst predicted row
-            far, third = odds.clone(), torch.cat([omega, 0 * omega[:, :1]], 1)
-            far[-1], third[-1, -1] = f64([1e-9, 1 - 1e-9]).log().flip(0), weight
-            for name in ("EO", "DP", "CAL") if form == "ce" else ():
-                rise = float(bias.SURROGATES[name](far, third, None, form)) - want[name]
-                assert (rise > 8) == counts, (name, weight)
+            assert float(bias.SURROGATES[name](odds, 0 * omega, close, form)) == 0
     x, m = f64([[0], [1], [3], [3.1]]), f64([1, 1, 0, 1])
     assert bias.neighbours(x, 2, m).tolist() == [[1, 3], [0, 3], [3, 1], [1, 0]]
     assert bias.neighbours(x[:3], 2, m[:3]).tolist() == [[1, -1], [0, -1], [1, 0]]
@@ -153,7 +115,7 @@ def test_surrogates_are_means_over_subsets():
 
 def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
     """Soft labels and hard ones; batch norm in evaluation, and in training; an empty
-    cell that is needed costs nothing; all of it with finite differences."""
+    cell that is needed costs nothing."""
     for task in (PEOPLE, replace(PEOPLE, network=Normed(5, 6, 3))):
         S, w = some_rows(task), near(task.init(0))
         p, q = task.logits(w, S["x"]).softmax(-1), S["q"]
@@ -171,12 +133,6 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
                 assert gap([F_(w)], [want]) < 1e-12, name
             want = f(SEX.odds(trained), SEX.cells(hot, b.x), bias.neighbours(b.x))
             assert gap([bias.penalty(name, task, w, b)], [want]) < 1e-12, name
-            d = near({k: 0 * v for k, v in w.items()}, 1.0)
-            d = {k: v * (k not in task.buffers) for k, v in d.items()}
-            at = lambda s, F_=F_, w=w, d=d: float(F_({k: w[k] + s * d[k] for k in w}))
-            g = slope_of(F_, w, list(without(w, task.buffers)))
-            along = sum(float((g[k] * d[k]).sum()) for k in g)
-            assert (at(1e-5) - at(-1e-5)) / 2e-5 == pytest.approx(along, abs=1e-7)
     task, w, good = PEOPLE, PEOPLE.init(0), SEX.outcome(PEOPLE.y)
     needed = {"EO": [*np.ndindex(2, 2)], "DP": [], "CAL": [(0, 1), (1, 1)], "CON": []}
     for name, cells in needed.items():
@@ -185,70 +141,41 @@ def test_fairness_on_synthetic_rows_and_the_penalty_of_a_batch():
             b = Batch(task.x[r], task.y[r], task.a[r], None, r, None, 8)
             none = float(bias.penalty(name, task, w, b)) == 0
             assert none == ((i, j) in cells), (name, i, j)
-        # padding is nobody: a client of four rows among eight
-        r, m = torch.tensor([3, 9, 12, 20, 3, 3, 3, 3]), f64([1] * 4 + [0] * 4)
-        b = Batch(task.x[r], task.y[r], task.a[r], m, r, None, 8)
-        cut = Batch(b.x[:4], b.y[:4], b.a[:4], None, r[:4], None, 8)
-        of = lambda b, name=name: slope_of(lambda v: bias.penalty(name, task, v, b), w)
-        assert gap(of(b), of(cut)) < 1e-12
     a, groups = parity(task.y, 3)
     images, S = replace(task, a=a, groups=groups), some_rows(task)
     loss = -(task.logits(w, S["x"]).softmax(1)[:, 1:].sum(1)).log()
     even, odd = S["q"][:, 0] + S["q"][:, 2], S["q"][:, 1]
     want = (even @ loss / even.sum() - odd @ loss / odd.sum()).abs()
     assert gap([bias.fairness("DP", images, S)(w)], [want]) < 1e-12
-    for call in (
-        lambda: bias.fairness("EOD", task, S),
-        lambda: bias.fairness("EO", replace(task, groups=None), S),
-        lambda: bias.fairness("EO", task, S | {"q": S["q"][:, :2]}),
-        lambda: bias.fairness("EO", task, S, "hinge")(w),
-        lambda: bias.SURROGATES["CON"](odds, omega),
-    ):
-        with pytest.raises(ValueError):
-            call()
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(2, 5), st.integers(0, 99), st.sampled_from(["none", "l2", "loss"]))
 def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
-    """SLSQP's minimum, and the condition of optimality; lengths as they were."""
-    from scipy.optimize import minimize
-
+    """By the condition of optimality; lengths as they were."""
     G = (noise(n, 7, seed=seed) + 0.3) * (0.2 + torch.arange(n))[:, None]
     value = 0.1 + noise(n, seed=seed).abs()
     s = {"none": torch.ones(n), "l2": G.norm(dim=1), "loss": value}[normalise]
     U = (G / s[:, None]).numpy()
-    f, df = lambda c: ((c @ U) ** 2).sum(), lambda c: 2 * U @ (c @ U)
-    one = {"type": "eq", "fun": lambda c: c.sum() - 1, "jac": lambda c: np.ones(n)}
-    more = {"jac": df, "constraints": one, "options": {"ftol": 1e-15, "maxiter": 500}}
-    best = minimize(f, np.full(n, 1 / n), bounds=[(0, 1)] * n, method="SLSQP", **more)
     d, c = bias.min_norm([{"a": g[:2], "b": g[2:]} for g in G], normalise, value)
     v = flat(d).numpy() / (float(G.norm(dim=1).mean()) if normalise == "l2" else 1)
-    assert f(c.numpy()) == pytest.approx(best.fun, rel=1e-5, abs=1e-9)
     assert np.allclose(v, c.numpy() @ U, atol=1e-9) and (c >= 0).all()
-    assert (U @ v >= v @ v - 1e-5).all()
+    v = c.numpy() @ U
+    assert (U @ v >= v @ v - 1e-5).all() and abs(float(c.sum()) - 1) < 1e-9
     opposite, _ = bias.min_norm([{"a": G[0]}, {"a": -2 * G[0]}])
-    assert not opposite["a"].any()
-    for bad in ("max", "loss"):
-        with pytest.raises(ValueError, match="normalise"):
-            bias.min_norm([{"a": G[0]}], bad)
+    tiny, _ = bias.min_norm([{"a": 1e-10 * G[0]}], "none")
+    assert not opposite["a"].any() and not tiny["a"].any()
 
 
 # ---------------------------------------------------------------- condense: matching
-def regression():
-    """Two checkpoints of softmax regression, rounds 2 and 5, and a start."""
-    trail = {"fc.weight": noise(2, 3, 4, seed=1), "fc.bias": noise(2, 3, seed=2)}
-    S = {"x": noise(7, 4, seed=3), "logits": noise(7, 3)}
-    return Linear(4, 3), trail, [2, 5], S
-
-
 def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     """Eq. 5: walk, distance and Adam over rows, labels and the step; alone by pairs."""
-    net, trail, rounds, S = regression()
+    net, rounds = Linear(4, 3), [2, 5]
+    trail = {"fc.weight": noise(2, 3, 4, seed=1), "fc.bias": noise(2, 3, seed=2)}
+    S = {"x": noise(7, 4, seed=3), "logits": noise(7, 3)}
     for J, outer, normalised in ((1, 1, True), (3, 5, True), (2, 4, False)):
-        x, a, s = (
-            t.clone().requires_grad_() for t in (S["x"], S["logits"], f64(0.3).log())
-        )
+        start = S["x"], S["logits"], f64(0.3).log()
+        x, a, s = (t.clone().requires_grad_() for t in start)
         rates, seen = ((x, 0.01), (a, 0.1), (s, 0.02)), []
         adam = torch.optim.Adam([{"params": [p], "lr": lr} for p, lr in rates])
         p, q = (pick(trail, i) for i in (0, 1))
@@ -276,50 +203,22 @@ def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     assert int((once["x"] != S["x"]).any(1).sum()) == 3  # a batch moves its rows alone
     twice, _ = condense.condense(net, trail, rounds, S, replace(how, outer=1, J=3))
     assert int((twice["x"] != S["x"]).any(1).sum()) > 3  # every step draws its own
-    start, none = condense.condense(net, trail, rounds, S, replace(how, outer=0))
-    assert same(start, condense.finish(S)) and len(none) == 0
     other, _ = condense.condense(net, trail, rounds, S, how, seed=1)
     assert gap(other, new) > 0
-    for bad in ({"outer": -1}, {"J": 0}, {"gap": 0}, {"batch": 0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            replace(how, **bad)
-    twins = {k: v[[0, 0]] for k, v in trail.items()}
-    short = {k: v[:1] for k, v in trail.items()}
-    for args, more in (
-        ((net, short, [0], S), {}),
-        ((net, trail, [5, 2], S), {}),
-        ((net, trail, [0, 1, 2], S), {}),
-        ((Linear(4, 2), trail, rounds, S), {}),
-        ((net, twins, rounds, S), {}),
-        ((net, trail, rounds, S), {"step": 1e200}),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            condense.condense(*args, replace(how, **more))
 
 
-def test_the_inner_loop_by_finite_differences():
-    """By rows, labels and step; batch norm by the statistics of the rows."""
-    for net, at in (
-        (MLP(4, (5, 4), 3), torch.tensor([0, 2, 5])),
-        (Normed(4, 5, 3), None),
-    ):
-        a, b = (without(net.init(s, torch.float64), net.buffers) for s in (1, 2))
-
-        def loss(x, logits, s, net=net, at=at, a=a, b=b):
-            v = condense.walk(net, a, x, logits.softmax(1), s, [at] * 3)
-            return condense.distance(v, a, b)
-
-        args = noise(6, 4, seed=3), noise(6, 3, seed=4), f64(0.4)
-        assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in args])
+def test_a_walk_over_some_rows_trains_on_these():
+    net, x, at = MLP(4, (5, 4), 3), noise(6, 4, seed=3), torch.tensor([5, 2])
+    a, q = net.init(1, torch.float64), noise(6, 3, seed=4).softmax(1)
+    some = condense.walk(net, a, x, q, 0.4, [at])
+    assert gap(some, condense.walk(net, a, x[at], q[at], 0.4, [None])) < 1e-12
 
 
 def test_pairs_lie_at_most_gap_checkpoints_apart():
     """With the step at 0 the plain loss is the squared distance of a pair."""
     at = 2.0 ** torch.arange(6).double()  # all differences are different
-    trail = {
-        "fc.weight": torch.zeros(6, 2, 2).double(),
-        "fc.bias": torch.stack([at, 0 * at], 1),
-    }
+    bias_ = torch.stack([at, 0 * at], 1)
+    trail = {"fc.weight": torch.zeros(6, 2, 2).double(), "fc.bias": bias_}
     S = {k: torch.zeros(4, 2).double() for k in ("x", "logits")}
     for most in (1, 2, 10):
         how = condense.Matching(150, 1, most, step=1e-9, lr_step=0, normalised=False)
@@ -352,43 +251,18 @@ def test_rows_follow_the_schema_and_no_data():
     assert (x[:, 3] == torch.arange(n) % 3).double().mean() < 0.4  # in random order
     assert {*x[:, [0, 1, 2, 4, 5, 6, 7]].unique().tolist()} == {0, 1}
     assert (x[:, :3].mean(0) - 0.5).abs().max() < 0.04
-    assert (x[:, 4:8].sum(1) == 1).all() and (
-        x[:, 4:8].mean(0) - 0.25
-    ).abs().max() < 0.035
+    job = x[:, 4:8]
+    assert (job.sum(1) == 1).all() and (job.mean(0) - 0.25).abs().max() < 0.035
     age = x[:, 8]
     assert (age.min(), age.max()) == (-0.3, 1.1)
     assert abs((age == -0.3).double().mean() - 0.382) < 0.04  # P(N(0, 1) < -0.3)
     assert torch.corrcoef(x.T)[[0, 0, 0, 3], [1, 3, 2, 4]].abs().max() < 0.07
-    y = condense.rows(PEOPLE, n, 0)[:, 1:]
-    assert y.mean(0).abs().max() < 0.07 and (y.std(0) - 1).abs().max() < 0.05
-    for how in ("schema", "noise"):
-        of = lambda seed, how=how: condense.rows(PEOPLE, 20, seed, how)
-        assert torch.equal(of(1), of(1)) and not torch.equal(of(1), of(2))
-        assert of(1)[:, 0].sum() == 10
+    one, again, two = (condense.rows(PEOPLE, 20, s) for s in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.equal(one, two)
     white = condense.rows(CENSUS, n, 0, "noise")[:, [0, 1, 2, 4, 8]]
     assert (white.std(0) - 1).abs().max() < 0.05 and (white % 1 != 0).all()
     x = condense.rows(images(), 300, 0)
     assert abs(float(x.mean())) < 1e-6 and abs(float(x.std()) - 1) < 1e-6
-    assert abs(float(x[:, 0, 0, 0].mean())) < 0.3  # the edge is no darker
-    inner = x[:, 0, 2:-2, 2:-2]  # two 5 x 5 boxes d apart share 5 - d of 5 columns
-    for d, share in ((1, 0.8), (2, 0.6), (5, 0.0)):
-        pair = np.corrcoef(inner[:, :, :-d].flatten(), inner[:, :, d:].flatten())
-        assert abs(pair[0, 1] - share) < 0.02
-    pool = condense.pool_rows(images(12), 8, 0).flatten(1).numpy()
-    at = pool[4:] @ np.linalg.pinv(pool[:4])  # mixtures of two of the first half
-    assert np.allclose(at @ pool[:4], pool[4:]) and np.allclose(at.sum(1), 1)
-    assert at.min() > -1e-9 and ((at > 1e-9).sum(1) <= 2).all()
-    short = replace(WIDE, schema=WIDE.schema[1:])
-    odd = replace(WIDE, schema=(WIDE.schema[0]._replace(kind="text"), *WIDE.schema[1:]))
-    for task, n, how in (
-        (CENSUS, 2, "schema"),
-        (toy(), 9, "schema"),
-        (CENSUS, 9, "zeros"),
-        (SimpleNamespace(x=CENSUS.x, groups=short), 9, "schema"),
-        (SimpleNamespace(x=CENSUS.x, groups=odd), 9, "schema"),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            condense.rows(task, n, 0, how)
 
 
 def test_labels_start_at_the_model_or_balanced():
@@ -400,42 +274,6 @@ def test_labels_start_at_the_model_or_balanced():
     S = condense.start(task, w, 30, 0, "noise", "balanced")
     want = 2 * F.one_hot(torch.arange(30) % 3, 3).double()
     assert same(S, {"x": condense.rows(task, 30, 0, "noise"), "logits": want})
-    task = images(12)
-    S = condense.start(task, task.init(3), 12, 0)
-    flat_ = (2 * F.one_hot(torch.arange(12) % 4, 4).double()).softmax(1)
-    want = (task.logits(task.init(3), S["x"]).softmax(1) + flat_) / 2
-    assert gap([S["logits"].softmax(1)], [want]) < 1e-12
-
-
-def test_another_network_follows_the_trail_by_warm_started_descent():
-    """Softmax regression in numpy on the pool's rows, and who agrees on others."""
-    task, net = PEOPLE, Linear(5, 3)
-    trail = stack([task.init(s) for s in (1, 2)])
-    with pytest.warns(UserWarning):
-        theta, agreed = condense.proxy(net, task, trail, 6, pool=400, steps=2, lr=0.05)
-    seed = lambda name: condense.seed_of(6, condense.tag(name))
-    x, other = (condense.rows(task, 400, seed(s)) for s in ("pool", "held out"))
-    W, c = net.init(6, torch.float64).values()
-    for i in (0, 1):
-        goal = task.logits(pick(trail, i), x).softmax(1)
-        for _ in range(2):
-            P = ((x @ W.T + c).softmax(1) - goal) / 400
-            W, c = W - 0.05 * P.T @ x, c - 0.05 * P.sum(0)
-        assert gap([theta["fc.weight"][i], theta["fc.bias"][i]], [W, c]) < 1e-12
-    told = task.logits(pick(trail, 1), other).argmax(1)
-    assert agreed == float(((other @ W.T + c).argmax(1) == told).double().mean()) < 0.9
-    nets = {"standard": (64,), "deep": (64, 32), "wide": (128,)}
-    for name, widths in nets.items():
-        net = condense.server_net(name, images(12))
-        assert (net.widths, net.inputs, net.K) == (widths, 144, 4)
-    assert condense.server_net("same", task) is task.network
-    for call in (
-        lambda: condense.server_net("tiny", task),
-        lambda: condense.proxy(Normed(5, 4, 3), task, trail, 0),
-        lambda: condense.proxy(MLP(5, 4, 3), task, trail, 0, 50, 20, 1e200),
-    ):
-        with pytest.raises(ValueError, match="condense"):
-            call()
 
 
 def test_the_same_is_made_once():
@@ -451,18 +289,22 @@ def test_the_same_is_made_once():
     first["x"].fill_(9)
     assert ask(*given())["x"].tolist() == [0, 0] and len(made) == 1
     zero = torch.zeros(4)
-    some = [(zero, how), (zero, replace(how, lr_x=0.02)), (zero.double(), how), (-zero, how),
-            (zero.view(2, 2), how), ([zero[:2], zero[:2]], how), ({"w": zero}, how),
-            ({"v": zero}, how), (("w", zero), how), (zero, 1), (zero, 1.0), (zero, True), (zero, MLP(4, 2, 3)),
-            (zero, MLP(4, (2, 2), 3)), (zero, SEX), (zero, WIDE)]  # fmt: skip
+    some = [zero, zero.double(), -zero, zero.view(2, 2), {"w": zero}, {"v": zero}]
+    some += [
+        1,
+        1.0,
+        True,
+        MLP(4, 2, 3),
+        MLP(4, 3, 3),
+        SEX,
+        how,
+        replace(how, lr_x=0.02),
+    ]
     assert len({condense.content(v) for v in some}) == len(some)
     before = len(made)
     for seed in (*range(condense.KEPT), 0, condense.KEPT, 0, 1):
         ask("seeds", seed)  # 0 was asked for again, so 1 went
     assert len(made) - before == condense.KEPT + 2
-    for _ in range(2):
-        ask(torch.nn.Linear(1, 1))  # no content is known of it
-    assert len(made) - before == condense.KEPT + 4
 
 
 # ---------------------------------------------------------------- privacy
@@ -477,26 +319,14 @@ def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
         exact = brentq(f, 0, 100)
         e = epsilon(sigma, 100, 100, 1, delta)
         assert exact < e < 1.25 * exact  # all rows in every step
-        nine = epsilon(3 * sigma, 7, 7, 9, delta)
-        assert nine == pytest.approx(e, rel=1e-9)
+        assert epsilon(3 * sigma, 7, 7, 9, delta) == pytest.approx(e, rel=1e-9)
     for sigma, batch, n, steps in ((1, 64, 450, 800), (2, 10, 1000, 50)):
         theirs = RDPAccountant()
         theirs.history = [(sigma, batch / n, steps)]
         ours = epsilon(sigma, batch, n, steps)
         assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
-    assert 1.0 < epsilon(4, 1, 100, 10000) < 1.26  # Abadi et al., moments accountant
     assert epsilon(0, 64, 450, 1) == math.inf
     assert epsilon(0, 64, 450, 0) == epsilon(1, 64, 450, 0) == 0
-    good = {"sigma": 1, "batch": 64, "n": 450, "steps": 100}
-    bad = {
-        "sigma": (-1, math.nan),
-        "batch": (451, 0),
-        "steps": (-1, 1.5),
-        "delta": (0, 1),
-    }
-    for k, v in ((k, v) for k, vs in bad.items() for v in vs):
-        with pytest.raises(ValueError, match=k):
-            epsilon(**good | {k: v})
 
 
 def test_the_private_step_clips_row_by_row_and_adds_its_noise():
@@ -518,19 +348,10 @@ def test_the_private_step_clips_row_by_row_and_adds_its_noise():
         assert gap(d(w, rows_of(range(6))), want) < 1e-13
         assert gap(d(w, rows_of(range(8), m)), want) < 1e-13
     assert min(size) < 1 < max(size)
-    task = toy(MLP(5, 2000, 3))
-    w = task.init(0)
-
-    def z(key, r=range(4)):
-        b = rows_of(r, key=key)
-        loud, quiet = (Private(0.7, s)(task.loss)(w, b) for s in (1.5, 0.0))
-        return (flat(loud) - flat(quiet)) * 8 / (1.5 * 0.7)
-
-    n = len(z(1))
-    assert abs(float(z(1).mean())) < 4 / n**0.5 > abs(float((z(1) * z(2)).mean()))
-    assert abs(float(z(1).std()) - 1) < 4 / (2 * n) ** 0.5
-    assert abs(float((z(1) ** 4).mean()) - 3) < 4 * (96 / n) ** 0.5
-    assert gap([z(1, range(4, 11))], [z(1)]) < 1e-9
+    loud = Private(0.7, 1.5)(toy(MLP(5, 2000, 3)).loss)
+    w = MLP(5, 2000, 3).init(0, torch.float64)
+    a, b = (flat(loud(w, rows_of([0], key=k))) * 8 / (1.5 * 0.7) for k in (1, 2))
+    assert abs(float(a.std()) - 1) < 0.03 > abs(float((a * b).mean()))
 
 
 # ---------------------------------------------------------------- secure sums
@@ -578,19 +399,14 @@ def test_below_the_threshold_and_out_of_range_there_is_no_sum():
     for what in PHASES:
         with pytest.raises(ValueError, match="threshold"):
             play(xs, 2, {0: what, 1: what})
-    for bad in (4.0001, -5, math.nan, math.inf):
+    for bad in (4.0001, -5, math.nan):
         with pytest.raises(ValueError, match=r"w/a\[1\]"):
             Fixed(32, HIGH, 3).encode({"w": {"a": f64([0, bad])}})
-    for bits, high, n in ((8, 1.0, 100), (64, 1.0, 2), (7, 1.0, 2), (32, 0.0, 2)):
-        with pytest.raises(ValueError, match="bits"):
-            Fixed(bits, high, n)
     for n, x in ((1, 1.0), (2, -1.0), (3, 1.0), (64, -1.0)):  # at the end, no wrap
         code, one = Fixed(8, 1.0, n), {"x": torch.tensor([x])}
         s = sum(code.encode(one) for _ in range(n)) & secure.ones(8)
         back = code.decode(s, one)["x"]
         assert abs(float(back) - n * x) <= code.error and back.dtype == torch.float32
-    with pytest.raises(ValueError, match="n"):
-        Fixed().encode({"n": torch.tensor(3)})
 
 
 def test_one_upload_or_share_tells_nothing():
@@ -606,11 +422,9 @@ def test_one_upload_or_share_tells_nothing():
     for bits, seed in ((32, 5), (40, 6)):
         y, bare = upload(HIGH, n, seed, bits)
         for k in range(bits // 8):
-            count = lambda v, k=k: np.bincount(
-                (v >> (8 * k)).astype("u1"), minlength=256
-            )
+            byte = lambda v, k=k: (v >> (8 * k)).astype("u1")
+            count = lambda v, byte=byte: np.bincount(byte(v), minlength=256)
             assert chisquare(count(y)).pvalue > 0.01 > chisquare(count(bare)).pvalue, k
-    assert (upload(0.5, 999, 8)[0] != upload(0.5, 999, 9)[0]).mean() > 0.99
     # equal secrets: any number fits
     (a, x), (b, z) = (upload(v, n, 3) for v in (1.0, 2.0))
     assert ((b - a) & secure.ones(32) == (z - x) & secure.ones(32)).all()
@@ -624,8 +438,6 @@ def test_one_upload_or_share_tells_nothing():
     # neither mask alone hides it: with the own one taken off it is uniform still
     rest = (ys[1] - secure.stream(ps[1].seed, n, 32)) & secure.ones(32)
     assert len(np.unique(rest)) > 0.99 * n and (rest != ys[1]).mean() > 0.99
-    two = [secure.pair(1, ps[1].secret, 0, known[0], n, 32, s) for s in (b"a", b"b")]
-    assert (two[0] != two[1]).mean() > 0.99  # another sum, other masks
 
 
 def test_who_does_not_play_fair_is_found_out():
@@ -633,11 +445,6 @@ def test_who_does_not_play_fair_is_found_out():
     flip = lambda s: s[:-1] + bytes([s[-1] ^ 1])
     with pytest.raises(ValueError, match="client 0 for client 2"):
         play(xs, 2, spoil=lambda i, j, s: flip(s) if (i, j) == (0, 2) else s)
-    ps = {i: Party(i, 2) for i in xs}
-    known = {i: p.keys() for i, p in ps.items()}
-    dealt = {i: p.share(known) for i, p in ps.items()}
-    with pytest.raises(ValueError, match="client 1 for client 0"):  # sent back to it
-        ps[0].mask(xs[0], {0: dealt[0][0], 1: dealt[0][1], 2: dealt[2][0]})
     for gone in (None, 2):
         ps = {i: Party(i, 2) for i in xs}
         known = {i: p.keys() for i, p in ps.items()}
@@ -651,16 +458,14 @@ def test_who_does_not_play_fair_is_found_out():
         shares[1][whose] = flip(shares[1][whose])
         with pytest.raises(ValueError, match=f"client {whose}"):
             total(up, known, shares, 2)
+    four = {i: Party(i, 2) for i in range(4)}
     for call in (
         lambda: ps[0].unmask([0, 1, 2]),  # two stories
-        lambda: ps[2].unmask([0, 1, 9]),
         lambda: ps[2].unmask([2]),
         lambda: ps[0].share(known),  # each step once
         lambda: ps[0].mask(xs[0], ps[0].held),
         lambda: Party(0, 2).share({i: p.keys() for i, p in ps.items()}),  # not its keys
+        lambda: four[0].share({i: p.keys() for i, p in four.items()}),  # half of all
     ):
-        with pytest.raises(ValueError, match="client"):
+        with pytest.raises(ValueError, match="client|threshold"):
             call()
-    four = {i: Party(i, 2) for i in range(4)}
-    with pytest.raises(ValueError, match="threshold"):  # half is no majority
-        four[0].share({i: p.keys() for i, p in four.items()})

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from toys_core import Normed, gap, toy
 from toys_replay import f64, noise
 
-from fedlib.core.tree import leaves, rows, stack, without
+from fedlib.core.tree import leaves, stack
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
 from fedlib.pieces import robust
-from fedlib.pieces.robust import RULES, DeepSight, Mean, Median, MultiKrum, TrimmedMean
+from fedlib.pieces.robust import DeepSight, Mean, Median, MultiKrum, TrimmedMean
 
 TASK = toy(MLP(5, 6, 5), K=5)
 W = TASK.init(3)
@@ -56,21 +56,13 @@ def test_median_trimmed_mean_and_krum_are_those_of_others(M, seed, share):
 
 def test_rules_in_numbers():
     G = f64([[1.0, 10, -5], [2, 0, 5], [3, 20, 0], [4, 30, 100], [90, 40, 1]])
-    assert call(Median(), G).tolist() == [3, 20, 1]
-    assert call(Median(), G[:4]).tolist() == [2.5, 15, 2.5]  # between the middle two
     assert call(TrimmedMean(0.2), G).tolist() == [3, 20, 2]
-    assert call(TrimmedMean(0.1), G).tolist() == G.mean(0).tolist()  # floor of 0.5
     G = noise(100, 3)  # 0.29 * 100 is below 29 in floating point
     assert np.allclose(call(TrimmedMean(0.29), G), np.sort(G, 0)[29:71].mean(0))
-    assert call(TrimmedMean(0.5 - 1e-12), G[:4]).isfinite().all()
     # scores 10, 5, 13, 52, 458 of 0, 1, 3, 7, 20: the two lowest are 1 and 0
     assert call(MultiKrum(0.2), f64([[20.0], [0], [3], [1], [7]])).tolist() == [0.5]
     near = 1000 + torch.tensor([[0.9], [0.5], [0.002], [0.0], [0.001]])
     assert float(call(MultiKrum(0.2), near)) == pytest.approx(1000.0005, abs=2e-4)
-    for make in (lambda v: TrimmedMean(v), lambda v: MultiKrum(v)):
-        for bad in (0.5, -0.1, float("nan"), "0.1"):
-            with pytest.raises(ValueError, match="0.5"):
-                make(bad)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda r: type(r).__name__)
@@ -110,11 +102,8 @@ def test_votes_and_verdicts_by_hand():
     want = [False] * 3 + [True] * 4 + [False, True]  # a third of bad ones is too many
     assert robust.accepted(labels, bad).tolist() == want
     got = robust.parted(np.array([0, 0, 1, -1, -1])).tolist()
-    assert got == [[0, 0, 1, 1, 1]] * 2 + [
-        [1, 1, 0, 1, 1],
-        [1, 1, 1, 0, 1],
-        [1, 1, 1, 1, 0],
-    ]
+    alone = [[1, 1, 0, 1, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
+    assert got == [[0, 0, 1, 1, 1]] * 2 + alone
     line = np.array([0, 0.1, 0.2, 5, 5.1, 5.2, 40.0])
     got = robust.clusters(abs(line[:, None] - line))
     assert (
@@ -124,79 +113,17 @@ def test_votes_and_verdicts_by_hand():
     assert (robust.clusters(small + small.T) == 0).all()  # rounding makes no clusters
 
 
-def softmax(z):
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
-
-
-def mlp(w, x):
-    return np.maximum(x @ w[0].T + w[1], 0) @ w[2].T + w[3]
-
-
-def naive(G, n):
-    """(accepted clients, DeepSight's update) for MLP(5, 6, 5), client by client."""
-    from sklearn.cluster import HDBSCAN
-    from sklearn.metrics.pairwise import cosine_distances
-
-    def clusters(v, metric="euclidean"):
-        how = {"allow_single_cluster": True, "metric": metric, "copy": True}
-        return HDBSCAN(min_cluster_size=2, algorithm="brute", **how).fit_predict(v)
-
-    def parted(v):
-        same = (v[:, None] == v) & (v >= 0) | np.eye(len(v), dtype=bool)
-        return 1.0 - same
-
-    start, K = [v.numpy() for v in leaves(W)], 5
-    cuts = np.cumsum([v.size for v in start])[:-1]
-    changes = [
-        [d.reshape(v.shape) for d, v in zip(np.split(g, cuts), start)] for g in G
-    ]
-    local = [[v - d for d, v in zip(c, start)] for c in changes]
-    E = np.array([(abs(c[3]) + abs(c[2]).sum(1)) ** 2 for c in changes])
-    N, ratio = E / E.sum(1)[:, None], 0
-    TE = (N > max(0.01, 1 / K) * N.max(1)[:, None]).sum(1)
-    for seed in range(3):
-        x = noise(n, 5, seed=seed).numpy()
-        p = softmax(mlp(start, x))
-        D = np.array([(softmax(mlp(v, x)) / p).mean(0) for v in local])
-        ratio = ratio + parted(clusters(D)) / 3
-    bias = clusters(cosine_distances([c[3] for c in changes]), "precomputed")
-    votes = np.round((parted(bias) + parted(clusters(N)) + ratio) / 3, 9)
-    labels, bad, keep = clusters(votes, "precomputed"), np.median(TE) / 2 >= TE, []
-    for i, c in enumerate(labels):
-        mates = bad[labels == c] if c >= 0 else bad[i : i + 1]
-        keep.append(mates.mean() < 1 / 3)
-    size = np.linalg.norm(G, axis=1)
-    G = G * np.minimum(1, np.median(size) / size)[:, None]
-    return keep, G[keep].mean(0) if any(keep) else G.mean(0)
-
-
-def test_deepsight_is_a_second_reading_of_its_text():
-    """Two kinds of honest clients, and four that train one output; sorted as the rule
-    sorts, because HDBSCAN breaks ties by order. Then a coordinated attack on the head,
-    of which nothing is left."""
-    seen = set()
+def test_deepsight_leaves_nothing_of_a_coordinated_attack_on_the_head():
+    """The mean of the honest updates, clipped to the median length of all."""
     for seed in range(6):
-        G = updates(12, seed, spread=1.0)
-        G[:4] += 0.3 * noise(1, P, seed=seed + 50)
-        G[8:, -35:] *= 0.01
-        G[8:, -5] += 0.4
-        G = G[G.sum(1).argsort()]
-        keep, update = naive(G.numpy(), 50)
-        assert DeepSight(50).accept(G, W, TASK).tolist() == keep, seed
-        assert np.allclose(call(DeepSight(50), G), update, atol=1e-12)
-        seen |= {sum(keep)}
         G, bad = updates(12, seed), torch.arange(12) < 4
         push = torch.zeros(P).double()
         push[-35:-29], push[-5] = -0.5, -1.0
         G[bad] = push + 1e-3 * noise(4, P, seed=seed + 1)
         assert DeepSight(200).accept(G, W, TASK).tolist() == (~bad).tolist()
         size = G.norm(dim=1, keepdim=True)
-        clipped = G * (size.quantile(0.5) / size).clamp(
-            max=1
-        )  # the bad ones' norms too
+        clipped = G * (size.quantile(0.5) / size).clamp(max=1)
         assert torch.allclose(call(DeepSight(200), G), clipped[~bad].mean(0))
-    assert len(seen) > 1
     same = updates(1).expand(7, -1)
     assert torch.allclose(call(DeepSight(50), same), same[0])
     assert torch.allclose(call(DeepSight(50), same[:1]), same[0])  # one client alone
@@ -219,10 +146,3 @@ def test_rules_act_on_parameters_and_leave_buffers_to_the_mean():
             middle = ws[k].sort(0).values
             middle = middle[2] if name == "Median" else middle[1:4].mean(0)
             assert gap([got[k]], [mean if k in task.buffers else middle]) < 1e-12, k
-    G = rows(without(ws, task.buffers))
-    with pytest.raises(ValueError, match="DeepSight"):
-        DeepSight(9)(G, p, without(w, task.buffers), task)
-    for bad in (0, 1.5, True):
-        with pytest.raises(ValueError, match="DeepSight"):
-            DeepSight(bad)
-    assert [*RULES] == [type(r).__name__ for r in ALL]
