@@ -93,8 +93,8 @@ def test_runs_of_edited_sources_are_ones_own(done, folder, monkeypatch):
     monkeypatch.setattr("fedlib.study.sources.stored", lambda: tree)
     monkeypatch.setattr("fedlib.study.sources.released", lambda: "")
     told = {"path": folder / "params.yaml", "runs": folder / "runs", "workers": 1}
-    with pytest.raises(guard.Moved, match="method FedGA"):
-        experiment.study("toy", "main", **told)
+    with pytest.raises(guard.Moved, match="method FedGA"):  # where nothing is noted
+        experiment.study("toy", "main", **told | {"runs": folder / "other"})
     mine = experiment.study("toy", "main", **told, mine=True)
     assert not {c.id for c in mine.cells} & {c.id for c in done.cells}
     assert {c.mine for c in mine.cells} == {guard.salt()}
