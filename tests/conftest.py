@@ -12,7 +12,7 @@ DEAREST = 10  # tests that are named at the end
 torch.set_num_threads(1)
 settings.register_profile(
     "fedlib",
-    max_examples=25,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,

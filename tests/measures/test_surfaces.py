@@ -238,10 +238,10 @@ def test_quadratics():
     t = sh.trace(diagonal, at(1, 2, 3, 4), draws=2)
     assert t.value == pytest.approx(6.5) and t.error == pytest.approx(0, abs=1e-12)
     H = rotated([4, 1, -1, 0.5, 2])
-    t = sh.trace(bowl(H), at(*range(5)), draws=4000)
+    t = sh.trace(bowl(H), at(*range(5)), draws=1000)
     off = H - torch.diag(torch.diag(H))  # var v'Hv = 2 |off-diagonal|^2
-    want = float((2 * off.square().sum() / 4000).sqrt())
-    assert t.error == pytest.approx(want, rel=0.1) and abs(t.value - 6.5) < 4 * t.error
+    want = float((2 * off.square().sum() / 1000).sqrt())
+    assert t.error == pytest.approx(want, rel=0.2) and abs(t.value - 6.5) < 4 * t.error
     H = rotated([5.0, -7.0, 3.0, 1.0, 0.5])
     found = spectrum.eigenpairs(bowl(H), at(1.0, 2.0, 3.0, 4.0, 5.0))
     assert found.values == pytest.approx([5, 3])  # the largest, not in magnitude
