@@ -155,17 +155,3 @@ def test_what_cannot_be_cut_is_refused():
         with pytest.raises(ValueError) as e:
             act()
         assert all(n in str(e.value) for n in names), str(e.value)
-
-
-def test_bubbles_show_the_counts_as_areas():
-    import matplotlib.pyplot as plt
-
-    rows = [torch.arange(0, 8), torch.arange(8, 10), torch.tensor([10])]
-    ax = p.bubbles(rows, torch.tensor([0] * 8 + [1] * 2 + [0]), 2)
-    drawn = ax.collections[0]
-    sizes = 2 * np.asarray(drawn._widths)
-    at = {tuple(map(int, o)): w**2 for o, w in zip(drawn.get_offsets(), sizes)}
-    area = {k: round(8 * v / at[0, 0], 6) for k, v in at.items()}
-    assert area == {(0, 0): 8, (1, 1): 2, (2, 0): 1}  # (client, class)
-    assert p.bubbles(rows, torch.zeros(11, dtype=torch.long), 1, ax=ax) is ax
-    plt.close("all")

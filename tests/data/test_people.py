@@ -3,9 +3,7 @@ and Adult by the published counts and by hand.
 """
 
 import hashlib
-import itertools
 import math
-import random
 from functools import cache
 
 import numpy as np
@@ -17,9 +15,8 @@ from hypothesis import strategies as st
 
 from fedlib.data import acs as A
 from fedlib.data import adult as one
-from fedlib.data.adult import COLUMNS, ENTRIES, FILES, WORDS, adult
-from fedlib.data.archive import DataError
-from fedlib.data.census import Effects, census, counterfactual, people, write_acs_layout
+from fedlib.data.adult import COLUMNS, WORDS, adult
+from fedlib.data.census import census, people
 
 THREE, N = ("AL", "CA", "PR"), 90
 EDGES = dict(  # the codes on both sides of every filter and cut
@@ -171,24 +168,6 @@ SMALL = dict(clients=4, n_mean=80, n_test=60)
 NONE = dict(bias_sex=0, bias_race=0, indirect_sex=0, indirect_race=0)
 
 
-def test_the_loader_of_real_files_reads_the_census_back(tmp_path):
-    write_acs_layout(tmp_path, **SMALL)
-    frame = by_folktables(tmp_path, A.STATES[:4])
-    assert len(frame) == sum(map(len, people(**SMALL)))
-    for task in A.TASKS:
-        pool = census(task, **SMALL)
-        back = A.acs(task, root=tmp_path, states=A.STATES[:4], rows=None)
-        train = torch.ones(len(pool.y), dtype=torch.bool).index_fill(
-            0, pool.test, False
-        )
-        for field in ("x", "y", "a", "owner"):
-            assert torch.equal(getattr(back, field), getattr(pool, field)[train]), field
-        assert (back.owners, back.groups) == (pool.owners, pool.groups)
-        assert (back.kind, pool.kind) == ("real", "synthetic")
-        e = counterfactual(task, **SMALL)
-        assert torch.equal(pool.y, e.y) and torch.equal(pool.a, e.s)
-
-
 def test_a_client_hangs_on_its_number_and_the_draw_alone():
     for test in (False, True):
         few, many = (
@@ -215,23 +194,6 @@ def test_a_client_hangs_on_its_number_and_the_draw_alone():
     assert np.mean(race(0.0)) == pytest.approx(1 / (1 + math.exp(1.1)), abs=0.01)
 
 
-def test_people_have_official_codes():
-    t = people(clients=6, n_mean=400)[1]
-    codes = dict(A.LISTS, RAC1P=range(1, 10), SEX=(1, 2), COW=range(10), HINS2=(1, 2))
-    codes |= dict(PUBCOV=(1, 2), SCHL=range(1, 25), WKHP=range(100), AGEP=range(17, 80))
-    codes |= dict(ST=(2,), POBP=(*A.FIPS.values(), *range(100, 555)))
-    for column, known in codes.items():
-        assert set(t[column].fillna(0).astype(int)) <= set(known), column
-    assert all(t[c].isna().equals(t.ESR != 1) for c in ("WKHP", "OCCP", "COW"))
-    assert (t.FER.notna() == (t.SEX == 2) & (t.AGEP <= 50)).all()
-    abroad = t.NATIVITY == 2
-    assert (abroad == (t.POBP >= 100)).all() and (abroad == t.CIT.isin([4, 5])).all()
-    white = (t.RAC1P == 1) | (t.RAC1P == 9)
-    assert (white == (t.RACWHT == 1)).all() and (
-        (t.RAC1P == 6) == (t.RACASN == 1)
-    ).all()
-
-
 @cache
 def gap(task, group, **knobs):
     """Share of yes of the first group minus that of the second."""
@@ -255,27 +217,6 @@ def test_each_knob_moves_its_group_alone():
     assert abs(gap("insurance", "sex", **dict.fromkeys(NONE, 3))) < 0.015
     for knob, low, high in (("bias_sex", 0.09, 0.16), ("indirect_sex", 0.02, 0.08)):
         assert low < gap("income", "sex", **{knob: 1}) < high, knob
-
-
-def test_effects_by_path():
-    run = lambda **k: counterfactual(**SMALL | {"clients": 20}, **NONE | k)
-    none, direct, indirect = run(), run(bias_sex=1), run(indirect_sex=1)
-    both = run(bias_sex=1, indirect_sex=1)
-    assert (
-        torch.equal(none.total, none.y) and none.effect("direct") == none.effect() == 0
-    )
-    assert torch.equal(direct.direct, direct.total) and direct.effect() < -0.05
-    assert torch.equal(indirect.direct, indirect.y) and indirect.effect() < -0.02
-    assert both.effect() < both.effect("direct") < -0.05
-    s, y, flipped = (
-        torch.tensor(v) for v in ([0, 0, 1, 1], [1, 1, 0, 1], [0, 1, 1, 1])
-    )
-    e = Effects(s, y, y, flipped)  # (0-1) + (1-1) + (0-1) + (1-1)
-    assert (e.effect(), e.effect("direct")) == (-0.5, 0)
-    total = counterfactual("employment", 20, 900, 20, 0.0, **NONE | {"bias_sex": 1})
-    assert -gap("employment", "sex", bias_sex=1) == pytest.approx(
-        total.effect(), abs=0.02
-    )
 
 
 # ---------------------------------------------------------------- Adult
@@ -310,28 +251,6 @@ def test_adult_by_the_published_counts_and_by_hand():
     assert hashlib.sha256(rows.astype("<i4").tobytes()).hexdigest()[:16] == one.DIGEST
 
 
-def test_clients_are_occupations_or_educations_by_age():
-    for by, least, n, lost in (
-        *(("occupation", 200, 37, 14), ("education", 200, 37, 72)),
-        ("occupation", 1, None, 0),
-    ):
-        pool, t = adult(by=by, least=least), one.table()
-        sizes = pool.owner.bincount()
-        assert sizes.min() >= least and len(pool.x) == 45_222 - lost
-        assert n in (None, len(pool.owners)) and len(set(pool.owners)) == len(sizes)
-        told = [name.rpartition(" ") for name in pool.owners]
-        for k, (word, _, ages) in enumerate(told):
-            low, high = map(int, ages.split("-"))
-            mine = (
-                (t[by] == WORDS[by].index(word))
-                & (t["age"] >= low)
-                & (t["age"] <= high)
-            )
-            assert mine.sum() == sizes[k], pool.owners[k]
-            age = (14 * pool.x[pool.owner == k, 1] + 40).round()
-            assert age.min() >= low and age.max() <= high
-
-
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(1, 20))
 def test_small_bands_join_the_next(n, least):
     """Neighbours in order, each of them large enough, and none left out."""
@@ -343,61 +262,3 @@ def test_small_bands_join_the_next(n, least):
         assert last or sum(n[b] for b in bands[:-1]) < least, (
             "no larger than it must be"
         )
-
-
-def test_the_carried_table_is_made_of_the_official_files(tmp_path, capsys):
-    """In any order, in two files, among rows with a blank; other files are refused."""
-    t, folder, file = one.table(), tmp_path / "adult", tmp_path / "made.npz"
-    folder.mkdir()
-    texts = {k: [str(v) for v in column.tolist()] for k, column in t.items()}
-    texts |= {k: [words[v] for v in t[k].tolist()] for k, words in WORDS.items()}
-    texts["education-num"] = [str(v + 1) for v in t["education"].tolist()]
-    abroad = itertools.cycle(["Mexico", "Hong", "Outlying-US(Guam-USVI-etc)"])
-    texts["native-country"] = [
-        "United-States" if v else next(abroad) for v in t["native-country"]
-    ]
-    texts["fnlwgt"] = [str(13_000 + k) for k in range(len(t["age"]))]
-    lines = [", ".join(v) for v in zip(*(texts[k] for k in ENTRIES))]
-    random.Random(0).shuffle(lines)
-
-    def give(data, test):
-        (folder / FILES[0]).write_text("\n".join([*data, "", ""]))
-        test = ["|1x3 Cross validator", *(f"{line}." for line in test), "", ""]
-        (folder / FILES[1]).write_text("\n".join(test))
-
-    (folder / FILES[0]).write_text("nothing\n")
-    assert len(adult(root=tmp_path).x) == 45_222 - 14, "one of two files is not enough"
-    blank = lines[0].rpartition(",")[0] + ", ?"
-    give([blank, *lines[:30_000]], [*lines[30_000:], blank])
-    one.main([str(folder), "--to", str(file)])
-    with np.load(file) as made, np.load(one.CARRIED) as kept:
-        assert made.files == kept.files == list(COLUMNS)
-        for k in COLUMNS:
-            assert made[k].dtype == kept[k].dtype and np.array_equal(made[k], kept[k])
-    first, entries = lines[0], lines[0].split(", ")
-    for bad in (
-        first,
-        ", ".join(entries[:4]),
-        first.replace(entries[-6], "odd"),
-        first + "é",
-    ):
-        give([bad], [first])
-        with pytest.raises(DataError, match=str(folder)):
-            adult(root=tmp_path)
-    body = one.CARRIED.read_bytes()
-    with np.load(one.CARRIED) as kept:
-        columns = {k: v.copy() for k, v in kept.items()}
-    columns["age"][0] += 1
-    np.savez(tmp_path / "other.npz", **columns)
-    columns.pop("race")
-    np.savez(tmp_path / "less.npz", **columns)
-    for name, content in (
-        ("cut", body[: len(body) // 2]),
-        ("none", None),
-        ("no", b"x"),
-    ):
-        if content is not None:
-            (tmp_path / f"{name}.npz").write_bytes(content)
-    for name in ("other", "less", "cut", "none", "no"):
-        with pytest.raises(DataError, match=f"{name}.npz"):
-            one.carried(tmp_path / f"{name}.npz")

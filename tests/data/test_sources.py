@@ -14,8 +14,7 @@ from fedlib.data import mnist5k as five
 from fedlib.data import tasks
 from fedlib.data.get import CATALOGUE, status
 from fedlib.data.mnist_domains import colored, rotated
-from fedlib.data.synthetic import PUBLISHED, synthetic
-from fedlib.study.toys import towers
+from fedlib.data.synthetic import synthetic
 
 GLYPHS = {"name": "glyphs", "n": [40, 30], "styles": ["cartoon", "neon"], "size": 16}
 MADE = {  # source: (arguments, kind, shape of a row, owners, what draws it again)
@@ -120,23 +119,6 @@ def test_synthetic_is_its_definition(alpha, beta, draw):
     assert pool.y.tolist() == y and pool.owner.bincount().tolist() == sizes
 
 
-def test_published_and_drawn_sizes():
-    """From FedProx's files: a tenth of each client, rounded up, is for the test."""
-    largest = {(0, 0): 14, (0.5, 0.5): 13, (1, 1): 15}
-    share = {(0.5, 0.5): 0.52, (1, 1): 0.62}
-    for pair, at in largest.items():
-        n = synthetic(*pair).owner.bincount()
-        assert len(n) == 30 and n.min() == 50 and int(n.argmax()) == at
-        told = PUBLISHED[tuple(map(float, pair))]
-        assert [-(-int(k) // 10) for k in n if k > 50] == [c for c in told if c > 5]
-        assert abs(float(n.max() / n.sum()) - share.get(pair, 0.19)) < 0.01
-    n = synthetic(0, 0, "lognormal", 2).owner.bincount()
-    rng = np.random.RandomState(2)
-    assert n.tolist() == [int(v) + 50 for v in rng.lognormal(4, 2, 30)]
-    with pytest.raises(ValueError, match="lognormal"):
-        synthetic(0.3, 1)
-
-
 # ---------------------------------------------------------------- digits
 @cache
 def images():
@@ -153,23 +135,6 @@ def where(x):
     grey = lambda v: [r.tobytes() for r in v.round().byte().numpy()]
     place = {r: k for k, r in enumerate(grey(images()[0]))}
     return [place[r] for r in grey(x[:, 0] * 255)]
-
-
-def test_the_images_of_other_peoples_loaders():
-    from sklearn.datasets import load_digits
-
-    x, y = images()
-    pool, files = five.mnist5k(), load_digits()
-    assert torch.equal((pool.x[:, 0] * 255).round(), x) and torch.equal(pool.y, y)
-    digits = tasks.SOURCES["digits"]()
-    assert np.array_equal((digits.x * 16).flatten(1), files.data)
-    assert digits.y.tolist() == files.target.tolist()
-    for k in (2, 7):
-        mean = x.reshape(-1, 28 // k, k, 28 // k, k).mean((2, 4)) / 255
-        assert torch.allclose(five.mnist5k(k).x[:, 0], mean, atol=1e-6)
-    noise = (five.mnist5k(7, 0.3).x - five.mnist5k(7).x).double()
-    want = torch.from_numpy(np.random.RandomState(0).standard_normal(noise.shape))
-    assert torch.allclose(noise, 0.3 * want, atol=1e-6)
 
 
 def test_sites_have_images_of_their_own_in_their_manner():
@@ -253,22 +218,3 @@ def test_the_colour_is_the_label_but_for_a_share():
     ends = colored([0, 1])
     same = (ends.x[:, 1].flatten(1).sum(1) > 0) == (ends.y == 1)
     assert torch.equal(same, ends.owner == 0)
-
-
-# ---------------------------------------------------------------- features
-def test_features_are_what_the_tower_sees():
-    """Image by image; the pool's kind is that of the weaker, the tower's, and the rest
-    is as it was.
-    """
-    pool, model = made("glyphs"), towers(seed=1)
-    seen = tasks.SOURCES["features"](pool, model, chunk=9)
-    one = torch.cat([model.encode_image(model.preprocess(x[None])) for x in pool.x])
-    assert torch.allclose(seen.x, one, atol=1e-5) and seen.x.shape[1] == one.shape[1]
-    grey = pool._replace(x=pool.x[:, :1], kind="real", name="grey")
-    rgb = pool._replace(x=grey.x.expand(-1, 3, -1, -1))
-    told = [tasks.SOURCES["features"](p, model) for p in (grey, rgb)]
-    assert torch.allclose(told[0].x, told[1].x) and told[0].kind == model.kind != "real"
-    assert torch.equal(seen.y, pool.y) and seen.owners == pool.owners
-    assert seen.name != pool.name and not seen.x.requires_grad
-    with pytest.raises(ValueError, match="image"):
-        tasks.SOURCES["features"](made("synthetic"), model)
