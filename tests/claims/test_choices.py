@@ -106,25 +106,6 @@ def test_nothing_that_decides_is_a_pilot_seed():
                 assert {c.seed >= 1000 for c in made} == {chooses}, (paper, name)
 
 
-@pytest.mark.nightly
-def test_the_tuned_studies_run_the_winners_of_the_stored_pilots(tmp_path):
-    from fedlib.study.experiment import study
-    from repro.winners import without
-
-    grids = {("fedga", "tuned"): ["grid"]}
-    grids |= {("fft-gp", "general_tuned"): ["rates_out", "own_out"]}
-    grids |= {("fft-gp", "personal_tuned"): ["rates_own", "own_own"]}
-    for (paper, tuned), names in grids.items():
-        made = (study(paper, n, "small", ROOT / "params.yaml", tmp_path) for n in names)
-        won = winners(*made, rule=papers.about(paper)["rule"])
-        for c in studies.cells(paper, tuned, ROOT / "params.yaml", "small")[0]:
-            best = won[c.method.removesuffix("-lagged")][c.dataset]
-            point = without(c.setting, ("scored", *best[next(iter(best))]))
-            due = {k: v for k, v in best[point].items() if k != "scored"}
-            got = json.loads(c.kwargs)
-            assert due.items() <= got.items(), (paper, c.method, c.dataset)
-
-
 # ---------------------------------------------------------------- more seeds
 BOTH, FOUR = {"FedAvg": {}, "FedProx": {"mu": 0.1}}, {"FedProx": {"mu": [1, 2, 3, 4]}}
 STUDIES = f"""
@@ -259,9 +240,3 @@ def test_a_look_that_was_begun_is_finished(repo, monkeypatch):
     assert not decide.BEGUN.exists()
     said = yaml.safe_load(Path("papers/toy/seeds.yaml").read_text())
     assert said == {"main": {"near": 5}}
-    claims("undecided,5,main:near")
-    monkeypatch.setattr(record, "commit", lambda: "0123456789+")
-    with pytest.raises(ValueError, match="commit"):
-        decide.decide(workers=1)
-    with pytest.raises(ValueError, match="toy"):
-        decide.decide("tyo")
