@@ -27,28 +27,22 @@ def world(x, base=80, **more):
 
 
 # ---------------------------------------------------------------- one difference
-def by_scipy(d, margin):
-    """The verdict of differences, from scipy's own intervals."""
-    if len(d) < LEAST:
-        return "undecided"
-    lo, hi = stats.t.interval(1 - LEVEL, len(d) - 1, np.mean(d), stats.sem(d))
-    if lo > 0 or hi < 0:
-        return "yes" if lo > 0 else "no"
-    return "alike" if -margin < lo and hi < margin else "undecided"
+
+
+MARGINS = {"mean_acc": (80, 1), "best_gini": (0.4, 0.01), "gini_auc": (20, 1)}
+sds = st.sampled_from([0.02, 0.4, 3])
 
 
 @settings(max_examples=30)
 @given(
-    st.sampled_from(
-        [("mean_acc", 80, 1), ("best_gini", 0.4, 0.01), ("gini_auc", 20, 1)]
-    ),
+    st.sampled_from([*MARGINS]),
     st.floats(-4, 4),
-    st.sampled_from([0.02, 0.4, 3]),
+    sds,
     st.integers(1, 12),
     st.integers(0, 10**6),
 )
-def test_a_verdict_follows_from_the_differences(metric, mean, sd, n, salt):
-    name, base, margin = metric
+def test_a_verdict_follows_from_the_differences(name, mean, sd, n, salt):
+    base, margin = MARGINS[name]
     rng = np.random.default_rng(salt)
     d = margin * (mean + sd * rng.normal(size=n))
     y = base + margin * rng.normal(size=n) * 9
@@ -56,30 +50,19 @@ def test_a_verdict_follows_from_the_differences(metric, mean, sd, n, salt):
     s = -1 if METRICS[name].better == "low" else 1
     runs = table({"FedAvg": y, "FedGA": y + s * d}, name)
     f = see(claims.better(name, PLACE, "FedGA", "FedAvg"), runs)
-    assert f.holds == by_scipy(d, wide) and np.isclose(f.margin, wide)
-    assert np.isclose(f.span.mean, d.mean()) and f.span.n == n
+    assert np.isclose(f.margin, wide) and np.isclose(f.span.mean, d.mean())
+    assert f.span.n == n and f.holds == verdict(positive(d, wide))
     back = see(claims.better(name, PLACE, "FedAvg", "FedGA"), runs)
     if name != "gini_auc":  # whose margin is a share of the other side
         assert back.holds == OTHER.get(f.holds, f.holds)
     near = see(claims.near(name, PLACE, "FedGA", "FedAvg", wide), runs)
     far = see(claims.differ(name, PLACE, "FedGA", "FedAvg", wide), runs)
-    assert far.holds == OTHER.get(near.holds, near.holds)
     turned = [-near.span.mean, -near.span.hi, -near.span.lo, n]
     assert np.allclose(far.span, turned, equal_nan=True)
     assert near.span.mean == pytest.approx(s * d.mean())
-    if n < LEAST:
-        assert f.holds == near.holds == "undecided" and np.isnan([*f.span[1:3]]).all()
-        return
-    ends = stats.t.interval(1 - LEVEL, n - 1, d.mean(), stats.sem(d))
-    assert np.allclose(f.span[1:3], ends)
-    tost = [
-        stats.ttest_1samp(k * d, -wide, alternative="greater").pvalue for k in (1, -1)
-    ]
-    assert np.isclose(near.p.yes, max(tost), atol=1e-12)
-    gone = [
-        stats.ttest_1samp(k * d, wide, alternative="greater").pvalue for k in (1, -1)
-    ]
-    assert np.isclose(near.p.no, min(1, 2 * min(gone)), atol=1e-12)
+    if n >= LEAST:
+        ends = stats.t.interval(1 - LEVEL, n - 1, d.mean(), stats.sem(d))
+        assert np.allclose(f.span[1:3], ends)
 
 
 def test_how_many_seeds_would_decide():
@@ -87,9 +70,8 @@ def test_how_many_seeds_would_decide():
     d = np.tile([0.9, -0.7], 4)  # mean 0.1, margin 1: 0.9 is the wider way
     f = claims.positive("mean_acc", pd.Series(d), "x")
     half = lambda n: stats.t.isf(LEVEL / 2, n - 1) * d.std(ddof=1) / n**0.5
-    assert f.holds == "undecided" and f.needs == next(
-        n for n in LOOKS if n > 8 and half(n) < 0.9
-    )
+    assert f.holds == "undecided"
+    assert f.needs == next(n for n in LOOKS if n > 8 and half(n) < 0.9)
     assert np.isnan(claims.positive("mean_acc", pd.Series([1.0]), "x").needs)
     other = claims.positive("mean_acc", pd.Series(2 * d), "x")
     both = claims.every(lambda v: f, lambda v: other)(None)
@@ -98,37 +80,17 @@ def test_how_many_seeds_would_decide():
     assert yes.holds == "yes" and np.isnan(yes.needs)
 
 
-@pytest.mark.parametrize(
-    "least, x, holds",
-    [
-        (-1, 79.5, "yes"),
-        (-1, 77, "no"),
-        (-1, 79, "undecided"),
-        (2, 83, "yes"),
-        (2, 81, "no"),
-    ],
-)
-def test_an_allowed_loss_and_a_claimed_gain(least, x, holds):
-    test = claims.better("mean_acc", PLACE, "FedGA", "FedAvg", least)
-    assert see(test, world(x)).holds == holds
-    assert (
-        see(claims.best("mean_acc", PLACE, ["FedAvg"], "FedGA", least), world(x)).holds
-        == holds
-    )
-
-
-def test_differences_without_noise_are_as_wide_as_the_margin():
-    for x, holds in (
-        (83, "yes"),
-        (80.6, "yes"),
-        (80.4, "alike"),
-        (80, "alike"),
-        (77, "no"),
-    ):
-        other = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")  # not one computation
-        assert (
-            see(BETTER, world([x + v - 80 + 80 for v in LUCK]), other).holds == holds
-        ), x
+def test_an_allowed_loss_and_a_claimed_gain():
+    cases = [(-1, 79.5, "yes"), (-1, 77, "no"), (-1, 79, "undecided")]
+    for least, x, holds in [*cases, (2, 83, "yes"), (2, 81, "no")]:
+        better = claims.better("mean_acc", PLACE, "FedGA", "FedAvg", least)
+        best = claims.best("mean_acc", PLACE, ["FedAvg"], "FedGA", least)
+        assert see(better, world(x)).holds == see(best, world(x)).holds == holds
+    # differences without noise are as wide as the margin
+    apart = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")  # not one computation
+    said = "yes yes alike alike no".split()
+    for by, holds in zip((3, 0.6, 0.4, 0, -3), said):
+        assert see(BETTER, world(80 + by + LUCK), apart).holds == holds, by
 
 
 # ---------------------------------------------------------------- every builder
@@ -144,92 +106,41 @@ FLAT = AT | {"method": "F", "axis": "E", "study": "synthetic", "margin": 2}
 EXAMPLES = {
     "better": (ONE["better"], lambda a, b, c, f: positive(a - b)),
     "near": (AT | {"a": A, "b": B, "margin": 2}, lambda a, b, c, f: equal(a - b, 2)),
-    "differ": (
-        AT | {"a": A, "b": B, "margin": 0.5},
-        lambda a, b, c, f: contrary(equal(a - b, 0.5)),
-    ),
-    "alike": (
-        AT | {"runs": [{"method": m} for m in "ABC"], "margin": 1.5},
-        lambda a, b, c, f: all_of([equal(x, 1.5) for x in (a - b, a - c, b - c)]),
-    ),
-    "best": (
-        AT | {"rivals": ["B", "C"], "method": "A"},
-        lambda a, b, c, f: all_of([positive(a - b), positive(a - c)]),
-    ),
-    "steadier": (
-        AT | DOWN | {"rivals": ["S", "T"], "method": "R"},
-        lambda a, b, c, f: all_of(
-            [positive((b - c) - (a - b)), positive((c - a) - (a - b))]
-        ),
-    ),
+    "differ": (AT | {"a": A, "b": B, "margin": 0.5}, lambda a, b, c, f: contrary(equal(a - b, 0.5))),
+    "alike": (AT | {"runs": [{"method": m} for m in "ABC"], "margin": 1.5}, lambda a, b, c, f: all_of([equal(x, 1.5) for x in (a - b, a - c, b - c)])),
+    "best": (AT | {"rivals": ["B", "C"], "method": "A"}, lambda a, b, c, f: all_of([positive(a - b), positive(a - c)])),
+    "steadier": (AT | DOWN | {"rivals": ["S", "T"], "method": "R"}, lambda a, b, c, f: all_of([positive((b - c) - (a - b)), positive((c - a) - (a - b))])),
     "flat": (FLAT, lambda a, b, c, f: all_of([equal(x - f.mean(0), 2) for x in f])),
-    "larger": (
-        {"a": "mean_acc", "b": "worst10_acc", "place": PLACE, "method": "A"},
-        lambda a, b, c, f: positive(a - c),
-    ),
+    "larger": ({"a": "mean_acc", "b": "worst10_acc", "place": PLACE, "method": "A"}, lambda a, b, c, f: positive(a - c)),
     "contrary": (ONE, lambda a, b, c, f: contrary(positive(a - b))),
-    "every": (
-        [ONE, NEAR],
-        lambda a, b, c, f: all_of([positive(a - b), equal(c - b, 1)]),
-    ),
-    "some": (
-        [ONE, LOSS],
-        lambda a, b, c, f: any_of([positive(a - b), positive(c - b + 1, 0)]),
-    ),
-    "throughout": (
-        {"here": ONE, "there": BEST},
-        lambda a, b, c, f: all_of([positive(a - b), positive(c - b)]),
-    ),
+    "every": ([ONE, NEAR], lambda a, b, c, f: all_of([positive(a - b), equal(c - b, 1)])),
+    "some": ([ONE, LOSS], lambda a, b, c, f: any_of([positive(a - b), positive(c - b + 1, 0)])),
+    "throughout": ({"here": ONE, "there": BEST}, lambda a, b, c, f: all_of([positive(a - b), positive(c - b)])),
     "level": (AT | {"method": "A", "least": 40}, lambda a, b, c, f: positive(a - 40)),
-    "smaller": (
-        {"metric": "gini_auc", "place": PLACE, "method": "A"},
-        lambda a, b, c, f: positive(-np.log(a / 40), np.log(1.05)),
-    ),
-    "exactly": ({"metric": "mean_acc", "value": 40, "within": 2, "method": "A"}, None),
-}
-UNPAIRED = ("level", "smaller", "exactly")  # of one run
-
-
-def test_every_builder_has_an_example():
-    assert {*EXAMPLES, "ranked"} == set(BUILDERS)
+    "smaller": ({"metric": "gini_auc", "place": PLACE, "method": "A"}, lambda a, b, c, f: positive(-np.log(a / 40), np.log(1.05))),
+}  # fmt: skip
+UNPAIRED = ("level", "smaller")  # of one run
+kinds = st.sampled_from([(2, 0.6), (-2, 0.6), (0, 0.2), (0.5, 2)])
 
 
 def runs(a, b, c, f):
     """A, B and C; three that lose a - b, b - c, c - a; F along an axis; two metrics."""
     made = {"A": a, "B": b, "C": c} | {f"F|E={k}": x for k, x in zip((1, 5, 10), f)}
-    pairs = {"R": (a, b), "S": (b, c), "T": (c, a)}
-    made |= {
-        f"{m}|{how}": x
-        for m, xs in pairs.items()
-        for how, x in zip(("P=1", "P=0.2"), xs)
-    }
+    for m, (high, low) in {"R": (a, b), "S": (b, c), "T": (c, a)}.items():
+        made |= {f"{m}|P=1": high, f"{m}|P=0.2": low}
     more = [table({"A": c}, "worst10_acc"), table({"A": a / 40}, "gini_auc")]
     return pd.concat([table(made), *more])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted({*BUILDERS} - {"ranked", "exactly"}))
 @settings(max_examples=7)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from([(2, 0.6), (-2, 0.6), (0, 0.2), (0.5, 2)]),
-    st.sampled_from([4, 5, 9]),
-)
+@given(st.integers(0, 10**6), kinds, st.sampled_from([4, 5, 9]))
 def test_a_builder_says_what_its_differences_say(name, salt, kind, n):
     """Whatever seeds share changes nothing, and fewer than five never decide."""
     rng = np.random.default_rng(salt)
     (lift, noise), given_, p = kind, *EXAMPLES[name]
     x = 40 + noise * rng.normal(size=(6, n)) + lift * np.eye(6)[[0] * 6].T[:, :1]
     test = made_of({name: given_}, "fedga", "here")
-    if p is None:
-        off = rng.choice([1.9, 2.1])
-        f = see(
-            test,
-            table({"A": [40] * n, "none": [0]})
-            .replace(40, 40 + off)
-            .assign(dataset="none", study="theory"),
-        )
-        assert (f.holds, f.p) == ("yes" if off < 2 else "no", None)
-        return
     due = p(*x[:3], x[3:])
     f = see(test, runs(*x[:3], x[3:]))
     assert f.holds == verdict(due) and np.allclose(f.p, due, rtol=1e-6, atol=1e-12)
@@ -237,9 +148,8 @@ def test_a_builder_says_what_its_differences_say(name, salt, kind, n):
     if name not in UNPAIRED:
         y = x + 20 * rng.normal(size=n)
         again = see(test, runs(*y[:3], y[3:]))
-        assert again.holds == f.holds and np.allclose(
-            again.p, due, rtol=1e-6, atol=1e-9
-        )
+        assert again.holds == f.holds
+        assert np.allclose(again.p, due, rtol=1e-6, atol=1e-9)
 
 
 @settings(max_examples=8)
@@ -248,9 +158,8 @@ def test_a_u_shape_and_a_slope(salt):
     rng = np.random.default_rng(salt)
     x = 80 + np.array([0, 1, 6, 3])[:, None] + rng.normal(size=(4, 6))
     along = lambda v: dict(zip((1, 2, 3, 6), map(pd.Series, x)))
-    due = any_of(
-        [all_of([positive(x[k] - x[0]), positive(x[k] - x[3])]) for k in (1, 2)]
-    )
+    inside = lambda k: all_of([positive(x[k] - x[0]), positive(x[k] - x[3])])
+    due = any_of([inside(1), inside(2)])
     f = claims.inner("mean_acc", along)(None)
     assert f.holds == verdict(due) and np.allclose(f.p, due, rtol=1e-6, atol=1e-12)
     low = claims.inner("std_acc", lambda v: {k: -s for k, s in along(v).items()})(None)
@@ -258,12 +167,6 @@ def test_a_u_shape_and_a_slope(salt):
     slopes = [stats.linregress((1, 2, 3, 6), seed).slope * 5 for seed in x.T]
     f = claims.rising("mean_acc", along)(None)
     assert np.allclose(f.p, positive(np.array(slopes)), rtol=1e-6) and f.margin == 1
-    for builder in (claims.inner, claims.rising):
-        with pytest.raises(NotRun):
-            builder("mean_acc", lambda v: {1: pd.Series([1.0])})(None)
-    same = dict.fromkeys((1, 2), pd.Series([1.0, 2]))
-    with pytest.raises(NotTestable):
-        claims.rising("mean_acc", lambda v: same)(None)
 
 
 def test_average_ranks_against_the_critical_difference():
@@ -281,72 +184,53 @@ def test_average_ranks_against_the_critical_difference():
     f = see(test, *many(methods[::-1]))
     assert f.holds == "no" and f"{cd:.2f}" in f.evidence
     assert see(test, *many(methods, 4)).missing == (places[4],)
-    with pytest.raises(NotRun):
-        see(test, *many(methods, 1))
-    with pytest.raises(NotTestable):
-        see(test, *many(methods), closed=dict.fromkeys(places, "shut"))
 
 
 # ---------------------------------------------------------------- what is no test
 def test_pilots_and_missing_runs_test_nothing():
     s = world(83)
-    with pytest.raises(NotRun):
-        see(BETTER, s.assign(seed=s.seed + 1000), table({"FedFV": 1}))
-    with pytest.raises(NotRun):
-        see(
-            BETTER,
-            table({"FedAvg": 80}),
-            table({"FedGA": 80}).assign(seed=lambda t: t.seed + 9),
-        )
-    late = pd.concat([s, s.assign(seed=s.seed + 1000, value=0.0)])
-    assert see(BETTER, late).span.n == 5
+    gone = s.assign(seed=s.seed + 1000), table({"FedFV": 1})
+    apart = s.assign(seed=s.seed + 9 * (s.method == "FedGA"))
+    for bad in (gone, [apart], [table({"FedGA": 80})], [table({"FedAvg": 80})]):
+        with pytest.raises(NotRun):
+            see(BETTER, *bad)
+    assert see(BETTER, s, s.assign(seed=s.seed + 1000, value=0.0)).span.n == 5
     test = claims.best("mean_acc", PLACE, ("FedAvg", "AFL"), "FedGA")
     f = see(test, world(83))
     assert (f.holds, f.missing) == ("undecided", ("AFL",)) and "AFL" in f.evidence
     assert see(test, world(77)).holds == "no"  # a rival refutes it alone
-    for alone in ("FedGA", "FedAvg"):
-        with pytest.raises(NotRun):
-            see(test, table({alone: 80}))
 
 
-def test_one_computation_under_two_names_is_no_test():
-    s, near = (
-        world([80 + x for x in LUCK]),
-        claims.near("mean_acc", PLACE, "FedGA", "FedAvg", 1.0),
-    )
-    for test in (BETTER, near):
-        with pytest.raises(NotTestable):
-            see(test, s)
-        assert see(test, s[s.seed < 4]).holds == "undecided"  # counts may coincide
-        apart = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")
-        assert see(test, s, apart).holds in ("alike", "yes")
-
-
-def test_floor_ceiling_gate_and_stand_ins_are_no_test():
-    apart = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")
+def test_one_computation_floor_gate_and_stand_ins_are_no_test():
+    same = world([80 + x for x in LUCK])
     near = claims.near("mean_acc", PLACE, "FedGA", "FedAvg", 1.0)
-    for bound, test in ((0, BETTER), (100, BETTER), (0, near)):
-        with pytest.raises(NotTestable):
-            see(test, table({"FedAvg": [bound] * 5, "FedGA": [bound] * 5}), apart)
+    level = claims.level("mean_acc", PLACE, "FedGA", least=60)
+    smaller = claims.smaller("gini_auc", PLACE, "FedGA")
+    apart = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")
+    bound = lambda x: pd.concat([table({"FedAvg": [x] * 5, "FedGA": [x] * 5}), apart])
+    ratio = table({"FedGA": [0.5, 0, 1, 1, 1]}, "gini_auc", rule="run")
     shut = {PLACE: "nothing is learnt"}
-    with pytest.raises(NotTestable, match="nothing is learnt"):
-        see(BETTER, world(83), closed=shut)
+    for test, runs, closed in (
+        *((test, same, None) for test in (BETTER, near)),
+        *(
+            (test, bound(x), None)
+            for test, x in ((BETTER, 0), (BETTER, 100), (near, 0))
+        ),
+        *((level, world(83, data="stand-in"), None), (smaller, ratio, None)),
+        (BETTER, world(83), shut),
+    ):
+        with pytest.raises(NotTestable, match=closed and shut[PLACE]):
+            see(test, runs, closed=closed)
+    for test in (BETTER, near):
+        assert see(test, same[same.seed < 4]).holds == "undecided"  # may coincide
+        assert see(test, same, apart).holds in ("alike", "yes")
     assert see(BETTER, world(83), closed={"cifar01": "x"}).holds == "yes"
     time = table({"FedGA": 0.001}, "trigger_time_seconds", rule="run", luck=OWN / 1e4)
     cheap = claims.level("trigger_time_seconds", PLACE, "FedGA", most=1, anywhere=True)
     assert see(cheap, time, closed=shut).holds == "yes"  # a time is no score
-    level = claims.level("mean_acc", PLACE, "FedGA", least=60)
-    with pytest.raises(NotTestable):
-        see(level, world(83, data="stand-in"))
-    ratio = table({"FedGA": [0.5, 0, 1, 1, 1]}, "gini_auc", rule="run")
-    with pytest.raises(NotTestable):
-        see(claims.smaller("gini_auc", PLACE, "FedGA"), ratio)
-
-
-def test_a_level_between():
-    test = claims.level("mean_acc", PLACE, "FedGA", least=75, most=85)
-    found = [see(test, table({"FedGA": x}, luck=OWN)).holds for x in (80, 90, 70)]
-    assert found == ["yes", "no", "no"]
+    between = claims.level("mean_acc", PLACE, "FedGA", least=75, most=85)
+    for x, holds in ((80, "yes"), (90, "no"), (70, "no")):
+        assert see(between, table({"FedGA": x}, luck=OWN)).holds == holds
 
 
 # ---------------------------------------------------------------- several sentences
@@ -377,14 +261,10 @@ not run, not run           | not run      | not run
 
 
 def test_sentences_put_together():
-    world = pd.concat(
-        [
-            table({"FedAvg": 80, "yes": 83, "no": 77, "alike": 80.1 + OWN + LUCK}),
-            table({"undecided": 80 + WIDE, "FedGA": 80}),
-            table({"FedGA": 80}, dataset="cifar01", study="images"),
-        ]
-    )
-    v = Values.of(world, {"cifar01": "nothing is learnt"})
+    decided = table({"FedAvg": 80, "yes": 83, "no": 77, "alike": 80.1 + OWN + LUCK})
+    other = table({"undecided": 80 + WIDE, "FedGA": 80})
+    shut = table({"FedGA": 80}, dataset="cifar01", study="images")
+    v = Values.of(pd.concat([decided, other, shut]), {"cifar01": "nothing is learnt"})
     for line in SENTENCES.strip().splitlines():
         parts, every, some = (x.strip() for x in line.split("|"))
         tests = [sentence(p) for p in parts.split(", ")]
@@ -409,9 +289,7 @@ def test_many_rivals_make_a_chance_winner_harder():
     f = see(claims.best("mean_acc", PLACE, ("FedAvg", *names), "FedGA"), s)
     p = stats.ttest_1samp(80 + LUCK - ahead, 0, alternative="less").pvalue
     assert f.holds == "undecided" and f.p.no == pytest.approx(8 * p) and f.needs == 10
-
-
-def test_the_rival_that_decides_lends_its_numbers():
+    # the rival that decides lends its numbers
     s = table({"FedAvg": 78, "FedGA": 83, "FedFV": 81, "FedFa": 60})
     f = see(claims.best("mean_acc", PLACE, ("FedAvg", "FedFV", "FedFa"), "FedGA"), s)
     assert f.holds == "yes" and "FedFV" in f.evidence and 1.5 < f.span.mean < 2.5
@@ -421,15 +299,13 @@ def test_the_rival_that_decides_lends_its_numbers():
 
 def test_printed_numbers_and_properties_are_no_matter_of_chance():
     f = claims.held({"a": (True, "1"), "b": (False, "2 against 3")})
-    assert (
-        f.holds == "no" and f.p is None and "b" in f.evidence and "1 of 2" in f.evidence
-    )
+    assert (f.holds, f.p) == ("no", None) and "1 of 2" in f.evidence
     assert claims.held({"a": (True, "1")}).holds == "yes"
-    two = [claims.exactly("mean_acc", 80, method=m, dataset=PLACE) for m in "ab"]
-    f = see(claims.every(*two), table({"a": [80], "b": [80]}))
-    assert f.holds == "yes" and f.p is None
-    assert see(claims.every(*two), table({"a": [80], "b": [81]})).holds == "no"
-    assert contrary((0, 1, 0.2, 0.3)) == (1, 0, 0.3, 0.2)
+    near = lambda m: claims.exactly("mean_acc", 80, 2, method=m, dataset=PLACE)
+    both = claims.every(near("a"), near("b"))
+    for x, holds in ((81.9, "yes"), (78.1, "yes"), (82.1, "no"), (77.9, "no")):
+        f = see(both, table({"a": [80], "b": [x]}))
+        assert (f.holds, f.p) == (holds, None), x
 
 
 # ---------------------------------------------------------------- how often they err

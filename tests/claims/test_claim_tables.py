@@ -32,13 +32,9 @@ def claim(test=BETTER, key="fedga-x", place=PLACE, **more):
 
 
 # ---------------------------------------------------------------- finding runs
-def test_settings_are_found_by_their_parts():
-    names = (
-        "alpha=5;theta=0.01",
-        "alpha=10;theta=0.01",
-        "alpha=10;theta=0.01;norm=sum",
-    )
-    names += ("alpha=5;theta=0.001",)
+def test_settings_and_axes_are_found_by_their_parts():
+    names = "alpha=5;theta=0.01 alpha=10;theta=0.01 alpha=10;theta=0.01;norm=sum"
+    names = [*names.split(), "alpha=5;theta=0.001"]
     v = Values.of(table({f"FedGA|{n}": [i, i] for i, n in enumerate(names)}, study="x"))
     found = lambda how: v.get("mean_acc", "FedGA", PLACE, how, "x").iloc[0]
     wanted = ("alpha=10", "norm=sum", "theta=0.001", "theta=0.01;alpha=5")
@@ -46,6 +42,13 @@ def test_settings_are_found_by_their_parts():
     for many in ("alpha=5", "", "alpha=7"):
         with pytest.raises(NotRun):
             found(many)
+    values = {f"FedGA|E={k}": [k] for k in (10, 5, 1)} | {"FedGA|E=5;q=1": [0]}
+    along = lambda k: Values.of(table(values)).axis(*at, k, "synthetic")
+    at = "mean_acc", "FedGA", PLACE  # in the order of numbers
+    assert {k: x[0] for k, x in along("E").items()} == {"E=1": 1, "E=5": 5, "E=10": 10}
+    assert [*along("E")] == ["E=1", "E=5", "E=10"]
+    with pytest.raises(NotRun):
+        along("q")
 
 
 def test_rules_main_studies_pilots_and_kinds():
@@ -66,35 +69,15 @@ def test_rules_main_studies_pilots_and_kinds():
         Values.of(run).get("gini_auc", "FedGA", PLACE, rule="last")
 
 
-def test_an_axis_is_in_the_order_of_its_numbers():
-    values = {f"FedGA|E={k}": [k] for k in (10, 5, 1)} | {"FedGA|E=5;q=1": [0]}
-    v = Values.of(table(values))
-    found = v.axis("mean_acc", "FedGA", PLACE, "E", "synthetic")
-    assert [*found] == ["E=1", "E=5", "E=10"] and [x[0] for x in found.values()] == [
-        1,
-        5,
-        10,
-    ]
-    with pytest.raises(NotRun):
-        v.axis("mean_acc", "FedGA", PLACE, "q", "synthetic")
-
-
 def test_means_over_data_sets_and_domains_left_out():
-    both = [
-        table({"FedGA": x}, dataset=d, study="s")
-        for d, x in (("a", [1, 2, 3]), ("b", [5, 6]))
-    ]
-    v = Values.of(pd.concat(both), {"b": "shut"})
+    both = [table({"FedGA": [1, 2, 3]}, dataset="a", study="s")]
+    both = pd.concat([*both, table({"FedGA": [5, 6]}, dataset="b", study="s")])
+    mean = lambda v: v.get("mean_acc", "FedGA", ["a", "b"], study="s")
+    assert dict(mean(Values.of(both))) == {0: 3, 1: 4}
     with pytest.raises(NotTestable, match="b"):
-        v.get("mean_acc", "FedGA", ["a", "b"], study="s")
-    v = Values.of(pd.concat(both))
-    assert dict(v.get("mean_acc", "FedGA", ["a", "b"], study="s")) == {0: 3, 1: 4}
-    guests = {
-        f"{m}|guest={g};q=1": [x, x]
-        for m in ("A", "B")
-        for g, x in (("p", 1), ("r", 5))
-    }
-    t = table(guests, study="s")
+        mean(Values.of(both, {"b": "shut"}))
+    runs = {f"{m}|guest=p;q=1": [1, 1] for m in "AB"}
+    t = table(runs | {f"{m}|guest=r;q=1": [5, 5] for m in "AB"}, study="s")
     get = lambda t: Values.of(t).get("mean_acc", "A", PLACE, "guest=*;q=1", "s")
     assert list(get(t)) == [3, 3]
     with pytest.raises(NotRun, match="guest=r"):
@@ -105,16 +88,10 @@ def test_means_over_data_sets_and_domains_left_out():
 def test_a_row_says_what_was_found():
     c = claim(family="fedga-f", by="ours", section="5", quote="words")
     (row,) = check_claims([c], world(83)).to_dict("records")
-    said = {
-        "holds": "yes",
-        "metric": "mean_acc",
-        "n_seeds": 5,
-        "margin": 1,
-        "tier": "small",
-    }
+    said = {"holds": "yes", "metric": "mean_acc", "n_seeds": 5, "margin": 1}
     said |= {"runs": f"synthetic:{PLACE}", "data": "synthetic", "family": "fedga-f"}
     said |= {"key": "fedga-x", "claim": "A sentence.", "section": "5", "quote": "words"}
-    said |= {"by": "ours", "kind": "sign", "artefact": "Table 5", "reason": ""}
+    said |= {"tier": "small", "by": "ours", "kind": "sign", "reason": ""}
     assert {k: row[k] for k in said} == said
     d = 3 + OWN - 0 * LUCK
     t = stats.ttest_1samp(d, 0, alternative="greater")
@@ -143,43 +120,35 @@ def test_false_discoveries_are_counted_by_paper_and_author():
 def test_the_gain_that_the_paper_prints():
     def printed(values, **more):
         row = {"paper": "fedga", "artefact": "Table 5", "dataset": PLACE, "setting": ""}
-        rows = [
-            row | {"method": m, "metric": "mean_acc", "reported": x}
-            for m, x in values.items()
-        ]
-        return pd.DataFrame(rows).assign(**more)
+        row |= {"metric": "mean_acc"} | more
+        said = ({"method": m, "reported": x} for m, x in values.items())
+        return pd.DataFrame([row | x for x in said])
 
     for gain, said in ((3.1, "contained"), (9, "excluded"), (0.5, "exceeded")):
         t = printed({"FedAvg": "70", "FedGA": str(70 + gain)})
         row = check_claims([claim()], world(83), t).iloc[0]
         assert row.gain == said and row.printed == pytest.approx(gain)
-    for other in (
-        claim(by="ours"),
-        claim(key="y", test=claims.near("mean_acc", PLACE, "FedGA", "FedAvg", 1.0)),
-    ):
+    near = claims.near("mean_acc", PLACE, "FedGA", "FedAvg", 1.0)
+    for other in (claim(by="ours"), claim(key="y", test=near)):
         assert check_claims([other], world(83), t).printed.isna().all()
     assert check_claims([claim()], world(83, data="stand-in"), t).printed.isna().all()
-    asked = lambda *rivals, least=0.0, **of: (
-        *("mean_acc", PLACE, {"method": "FedGA", **of}),
-        *(tuple({"method": r} for r in rivals), least),
-    )
+    gain = lambda asked, t: printed_gain(asked, claim(), t)
+
+    def asked(*rivals, least=0.0, metric="mean_acc", places=PLACE, **of):
+        others = tuple({"method": r} for r in rivals)
+        return metric, places, {"method": "FedGA", **of}, others, least
+
     t = printed({"FedAvg": "70", "FedGA": "75", "FedFV": "74", "AFL": ""})
-    assert printed_gain(asked("FedAvg", "FedFV"), claim(), t) == pytest.approx(1)
-    assert printed_gain(asked("FedAvg", least=2), claim(), t) == pytest.approx(3)
-    assert printed_gain(asked("FedAvg", "AFL"), claim(), t) is None
-    assert printed_gain(asked("FedAvg", setting="q=1"), claim(), t) is None
+    assert gain(asked("FedAvg", "FedFV"), t) == pytest.approx(1)
+    assert gain(asked("FedAvg", least=2), t) == pytest.approx(3)
+    assert gain(asked("FedAvg", "AFL"), t) is None
+    assert gain(asked("FedAvg", setting="q=1"), t) is None
     t.setting = ["default", "q=1; p=2", "", ""]
-    assert printed_gain(asked("FedAvg", setting="p=2;q=1;guest=*"), claim(), t) == 5
-    low = t.assign(metric="std_acc")
-    assert (
-        printed_gain(("std_acc", *asked("FedAvg", setting=None)[1:]), claim(), low)
-        == -5
-    )
-    avg = t.assign(dataset="Avg")
-    many = ("mean_acc", ["a", "b"], *asked("FedAvg", setting=None)[2:])
-    assert (
-        printed_gain(many, claim(), avg) == 5 and printed_gain(many, claim(), t) is None
-    )
+    assert gain(asked("FedAvg", setting="p=2;q=1;guest=*"), t) == 5
+    low = asked("FedAvg", setting=None, metric="std_acc")
+    assert gain(low, t.assign(metric="std_acc")) == -5
+    many = asked("FedAvg", setting=None, places=["a", "b"])
+    assert gain(many, t.assign(dataset="Avg")) == 5 and gain(many, t) is None
 
 
 def test_the_best_complete_tier_decides():
@@ -196,9 +165,7 @@ def test_the_best_complete_tier_decides():
         (row,) = check_claims(c, pd.concat(tables)).to_dict("records")
         assert (row["holds"], row["tier"]) == (holds, tier)
     none = check_claims(c, pd.DataFrame(columns=ledger.SEEDS)).iloc[0]
-    assert (
-        none.holds == "not run" and none.reason and list(none.index) == claims.COLUMNS
-    )
+    assert none.holds == "not run" and list(none.index) == claims.COLUMNS
 
 
 def test_a_gate_closes_its_data_set_at_its_tier(tmp_path):
@@ -207,17 +174,14 @@ def test_a_gate_closes_its_data_set_at_its_tier(tmp_path):
     other = row | {"dataset": "synthetic_0_0", "passes": "yes"}
     pd.DataFrame([row, other]).to_csv(tmp_path / "gates.csv", index=False)
     closed = closed_gates(tmp_path)
-    assert (
-        list(closed) == [("fedga", "small", PLACE)]
-        and closed_gates(tmp_path / "no") == {}
-    )
+    assert list(closed) == [("fedga", "small", PLACE)]
+    assert closed_gates(tmp_path / "no") == {}
     t = check_claims([claim()], world(83), closed=closed)
     assert t.holds.item() == "not testable" and "20%" in t.reason.item()
     assert t.effect.isna().all()
     for key in (("fedga", "paper", PLACE), ("fedas", "small", PLACE)):
-        assert (
-            check_claims([claim()], world(83), closed={key: "x"}).holds.item() == "yes"
-        )
+        t = check_claims([claim()], world(83), closed={key: "x"})
+        assert t.holds.item() == "yes"
 
 
 def test_the_headline_is_of_the_best_tier_and_the_papers_rule(tmp_path):
@@ -236,25 +200,21 @@ def test_the_headline_is_of_the_best_tier_and_the_papers_rule(tmp_path):
 
 
 # ---------------------------------------------------------------- declarations
-ENTRY = {
-    "key": "over-{m}-{dataset}",
-    "for": {"dataset": [PLACE], "who": [{"m": "FedAvg"}, {"m": "FedFV"}]},
-    "artefact": "Table 5",
-    "text": "FedGA is better than {m}.",
-    "test": {
-        "better": {"metric": "mean_acc", "place": "{dataset}", "a": "FedGA", "b": "{m}"}
-    },
-    "place": "{dataset}",
-    "section": 5,
-    "quote": "FedGA is better.",
-}
+ENTRY = yaml.safe_load("""
+key: over-{m}-{dataset}
+for: {dataset: [synthetic_05_05], who: [{m: FedAvg}, {m: FedFV}]}
+artefact: Table 5
+text: FedGA is better than {m}.
+test: {better: {metric: mean_acc, place: "{dataset}", a: FedGA, b: "{m}"}}
+place: "{dataset}"
+section: 5
+quote: FedGA is better.
+""")
 REFUSED = [
     ({"txt": "x"}, "txt"),
     ({"text": ""}, "text"),
     ({"test": {"beter": {}}}, "beter"),
-    ({"test": {"better": {"metric": "mean_acc"}}}, "better"),
     ({"test": {"better": {}, "near": {}}}, "test"),
-    ({"test": "better"}, "test"),
     ({"test": {"python": "nothing_here"}}, "nothing_here"),
     ({"text": "{who} wins."}, "who"),
     ({"key": "twice"}, "twice"),
@@ -266,28 +226,18 @@ def test_declarations(tmp_path):
     path.parent.mkdir()
     assert declared("fedga", tmp_path) == []
 
-    def read(*entries, **more):
-        path.write_text(yaml.safe_dump({"claims": list(entries)} | more))
+    def read(*entries):
+        path.write_text(yaml.safe_dump({"claims": list(entries)}))
         return declared("fedga", tmp_path)
 
     one, two = read(ENTRY)
-    assert [c.key for c in (one, two)] == [
-        f"fedga-over-{m}-{PLACE}" for m in ("fedavg", "fedfv")
-    ]
-    assert one.family == two.family == "fedga-over" and two.text.endswith("than FedFV.")
-    assert (one.section, one.quote, one.place, one.by) == (
-        "5",
-        "FedGA is better.",
-        PLACE,
-        "paper",
-    )
+    keys = [f"fedga-over-{m}-{PLACE}" for m in ("fedavg", "fedfv")]
+    assert [one.key, two.key] == keys and two.text.endswith("than FedFV.")
+    assert one.family == two.family == "fedga-over"
+    said = one.section, one.quote, one.place, one.by
+    assert said == ("5", "FedGA is better.", PLACE, "paper")
     assert one.test(Values.of(world(83))).holds == "yes"
     for change, word in REFUSED:
         with pytest.raises(ResultError, match=word) as e:
             read(ENTRY | change)
         assert "claims.yaml" in str(e.value), change
-    with pytest.raises(ResultError, match="klaims"):
-        read(ENTRY, klaims=[])
-    path.write_text("a: [")
-    with pytest.raises(ResultError, match="claims.yaml"):
-        declared("fedga", tmp_path)

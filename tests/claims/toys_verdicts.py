@@ -2,10 +2,8 @@
 -margin and below margin, as fedlib.measures.verdicts gives them.
 """
 
-from typing import NamedTuple
-
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 LEVEL = 0.0151  # of a verdict at one look, two-sided
 
@@ -52,23 +50,3 @@ def any_of(parts):
 def verdict(p):
     said = {"yes": p[0], "no": p[1], "alike": max(p[2:])}
     return next((k for k, x in said.items() if x < LEVEL / 2), "undecided")
-
-
-class LightTest(NamedTuple):
-    """What scipy.stats.ttest_1samp gives of one sample, without what makes it dear."""
-
-    pvalue: float
-    middle: float
-    se: float
-    df: int
-
-    def confidence_interval(self, level):
-        half = stdtrit(self.df, (1 + level) / 2) * self.se
-        return self.middle - half, self.middle + half
-
-
-def light_ttest(d, popmean, axis=-1, alternative="two-sided"):
-    d = np.asarray(d, float)
-    n, se = len(d), d.std(ddof=1) / len(d) ** 0.5
-    p = stdtr(n - 1, (popmean - d.mean()) / se) if se else np.nan
-    return LightTest(p, d.mean(), se, n - 1)
