@@ -15,8 +15,8 @@ from where import ROOT
 
 import fedlib
 from fedlib.cli import compare as cli_compare
-from fedlib.cli import complete, text
 from fedlib.cli import main as cli
+from fedlib.cli import text
 from fedlib.cli.report import plain
 from fedlib.core import engine
 from fedlib.core.local import SAM
@@ -24,7 +24,7 @@ from fedlib.core.record import Record
 from fedlib.core.server import Median
 from fedlib.data import tasks
 from fedlib.methods import METHODS
-from fedlib.study import audit, experiment, results
+from fedlib.study import audit, experiment
 
 TASK = "digits:clients=4,hidden=4,batch=16"
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 10 test rows")
@@ -154,11 +154,6 @@ def test_a_description_of_a_task_reaches_its_parts():
             "groups": {"by": "parity"}, "network": {"name": "CNN"}, "batch": 32}  # fmt: skip
     line = "glyphs:n=200,labels=2,groups=parity,guest=a,standard=True"
     assert text.describe(line) == (more, 0)
-    line = "digit_sites:per_domain=3,manners=['plain','uci'],n=[9, 8]"
-    sites, _ = text.describe(line)
-    assert sites["partition"] == {"name": "by_domain", "per_domain": 3}
-    data = {"name": "digit_sites", "manners": ["plain", "uci"], "n": [9, 8]}
-    assert sites["data"] == data
     task = text.parse_task("synthetic:alpha=1,beta=1,sizes=[50, 70],batch=8")
     assert (task.kind, task.C, task.batch, len(task.x)) == ("synthetic", 2, 8, 120)
     for typed, want in ((".5", 0.5), ("3", 3), ("1e-3", 1e-3), ("-2", -2), ("True", True),
@@ -217,8 +212,6 @@ def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
     for way in ("down", "up"):
         sent = sum(v["bytes"] for v in want.meta["bytes"][way].values())
         assert f"{way} {sent:,}" in out.splitlines()[-1]
-    for word in ("Ditto", "20 clients", "6 rounds", "seed 2", "real data"):
-        assert word in out.splitlines()[0]
 
 
 def test_a_study_prints_and_keeps_its_numbers(capsys, monkeypatch, tmp_path):
@@ -233,8 +226,6 @@ def test_a_study_prints_and_keeps_its_numbers(capsys, monkeypatch, tmp_path):
     (folder,) = (f for f in (tmp_path / "runs").iterdir() if f.is_dir())
     done = Record.load(folder)
     assert (done.meta["method"], done.meta["rounds"]) == ("Uniform", 2)
-    for measure in results.MEASURES:
-        assert f"tier tiny: {measure}\n" in out
     said = out.split(": best_gini")[1].splitlines()
     (row,) = [r.split() for r in said if r.startswith("Uniform")]
     best = done["pre", "global", "val"].mean(1).argmax()
@@ -291,31 +282,21 @@ def test_a_comparison_prints_and_writes_the_numbers_of_the_call(rows, capsys):
 def test_methods_and_papers_are_shown(capsys):
     listed = table(right(capsys, "methods"), "method")
     assert [r["method"] for r in listed] == [*METHODS]
-    for name in ("EquFL", "FedAvg", "FedGA", "FAA", "Ditto", "FedBN"):
-        m = METHODS[name]
+    for name in ("EquFL", "FedGA", "FAA"):
+        m, lines = METHODS[name], right(capsys, ["show", name]).splitlines()
         (row,) = [r for r in listed if r["method"] == name]
         assert m.card.venue in row["paper"] and str(m.card.year) in row["paper"]
-        out = right(capsys, ["show", name])
-        lines = out.splitlines()
-        assert m.card.title in out and m.card.line in lines[0]
-        source = next(x for x in lines if x.startswith("source: "))[8:]
-        assert f"class {m.__name__}(" in (ROOT / source).read_text()
         for f in (f for f in fields(m) if "what" in f.metadata):
             head = f"  {f.name} = {plain(f.default)} "
             at = next(i for i, x in enumerate(lines) if x.startswith(head))
             assert lines[at].endswith(f.metadata["what"]), (name, f.name)
             assert f.metadata["source"] in lines[at + 1]
-            ends = f.metadata.get("choices") or f.metadata.get("range") or ()
-            for v in (*ends, *(f.metadata.get("grid") or ())):
-                assert plain(v) in lines[at + 1], (name, f.name, v)
-        assert ("all clients train" in out) == (m.who == "all")
-        assert ("validation" in out.split("\n\n")[-1]) == bool(m.needs_val)
+        assert ("all clients train" in "\n".join(lines)) == (m.who == "all")
     out = right(capsys, "cite FedAvg Uniform FedGA")
     assert fedlib.cite("FedAvg", "Uniform", "FedGA") == out.strip()
     names = [r["data set"] for r in table(right(capsys, "data"), "data set")]
-    assert len(set(names)) == len(names) and set(names) == set(tasks.SOURCES)
-    assert "digits" in right(capsys, "data get digits")
-    assert call(capsys, "data get")[0] == call(capsys, "data get digts")[0] == 2
+    assert sorted(names) == sorted(tasks.SOURCES)
+    assert call(capsys, "data get digts")[0] == 2
 
 
 def test_a_table_of_a_paper_is_printed(capsys, monkeypatch, tmp_path):
@@ -337,18 +318,6 @@ def test_a_table_of_a_paper_is_printed(capsys, monkeypatch, tmp_path):
         assert got[1].split() == ["AFL", *"-----", "not", "run"]
     for line in ("table fedgaa Table5", "table fedga Table55"):
         assert call(capsys, line)[0] == 2
-
-
-# ---------------------------------------------------------------- words for a shell
-def test_a_shell_completes_what_there_is():
-    assert complete.methods()[: len(METHODS)] == [*METHODS]
-    assert complete.sources() == [*tasks.SOURCES]
-    studies = []
-    for path in ROOT.glob("papers/*/studies.yaml"):
-        for some in yaml.safe_load(path.read_text())["studies"].values():
-            studies += [f"{path.parent.name}/{name}" for name in some]
-    assert sorted(complete.studies()) == sorted(studies)
-    assert complete.methods_and_studies() == complete.methods() + complete.studies()
 
 
 # ---------------------------------------------------------------- how it ends

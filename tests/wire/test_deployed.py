@@ -25,7 +25,7 @@ from toys_wire import (
 )
 
 from fedlib.core.tree import tmap
-from fedlib.deploy import message, server
+from fedlib.deploy import server
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.server import serve
 from fedlib.methods import METHODS
@@ -226,22 +226,6 @@ def test_messages_that_make_no_sense_are_refused():
             site.answer(kind, about(site.fed, **more), down)
     with pytest.raises(ValueError, match="limit"):
         site.answer("local", about(site.fed), {"w": torch.zeros(20_000)})
-
-
-def test_the_code_is_its_files(tmp_path):
-    def code(text=b"a = 1\n", name="core/engine.py"):
-        message.code.cache_clear()
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(text)
-        return message.code(tmp_path)
-
-    one = code()
-    assert code(b"a = 1\r\n") == one != code(b"a = 2\n")
-    for part in ("core", "pieces", "methods/deep", "nets", "deploy"):
-        assert code(name=f"{part}/new.py") != one, part
-        one = code()
-    assert code(name="plots/new.py") == one
-    message.code.cache_clear()
 
 
 # ---------------------------------------------------------------- messages of one round

@@ -3,18 +3,16 @@
 import json
 import tracemalloc
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from toys_core import GROUPS, same, toy
-from toys_wire import SIZES, Parties, build, scores
+from toys_core import same
+from toys_wire import Parties, scores
 
 from fedlib.cli.text import parse_task
 from fedlib.core.engine import run
-from fedlib.core.groups import Block
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
 from fedlib.deploy.client import Site
@@ -153,21 +151,3 @@ def test_all_that_decides_a_number_is_in_the_digest(tmp_path):
         ("task", "network", {"name": "MLP", "hidden": 5}),
     )]  # fmt: skip
     assert len({one, *found}) == len(found) + 1
-
-
-def test_a_federation_of_a_method_can_be_written_down(tmp_path):
-    """As yaml and as JSON, which has no infinity; a range may be left out."""
-    schema = (Block("sex", "flag", 0, 1), Block("age", "number", 1, 2, -1.5, 2.0),
-              Block("income", "number", 2, 3, 0.0), Block("debt", "number", 3, 4, high=0.5))  # fmt: skip
-    task = toy(sizes=SIZES, groups=replace(GROUPS, schema=schema))
-    for name, more in (("EquFL", {"inner": {"name": "FedProx", "mu": 0.5}, "rho": 0.3}),
-                       ("FedAvg", {"step": {"name": "SAM", "rho": 0.1}})):  # fmt: skip
-        fed, path = Federation.of(build(name, task, **more), 4), tmp_path / name
-        text = json.dumps({"method": fed.method, "task": fed.task}, allow_nan=False)
-        given = json.loads(text) | {"rounds": 4}
-        path.write_text(yaml.safe_dump(given))
-        what = lambda f: (f.digest, f.groups, f.network)
-        for back in (Federation(**given), Federation.load(path)):
-            assert what(back) == what(fed)
-            server = back.server_task()
-            assert back.make(server) == fed.make(server)
