@@ -2,12 +2,7 @@
 and how a program ends.
 """
 
-import csv
 import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import fields
 from types import SimpleNamespace
 
@@ -20,16 +15,16 @@ from where import ROOT
 
 import fedlib
 from fedlib.cli import compare as cli_compare
-from fedlib.cli import complete, text
 from fedlib.cli import main as cli
-from fedlib.cli.report import columns, plain
+from fedlib.cli import text
+from fedlib.cli.report import plain
 from fedlib.core import engine
 from fedlib.core.local import SAM
 from fedlib.core.record import Record
 from fedlib.core.server import Median
 from fedlib.data import tasks
 from fedlib.methods import METHODS
-from fedlib.study import audit, experiment, results
+from fedlib.study import audit, experiment
 
 TASK = "digits:clients=4,hidden=4,batch=16"
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 10 test rows")
@@ -91,20 +86,16 @@ def test_every_option_of_run_reaches_it(reached, tmp_path):
         (_, _, rounds), more = reached(one + option)
         changes = changes if isinstance(changes, dict) else {"rounds": changes}
         assert {"rounds": rounds} | more == {"rounds": 50} | usual | changes, option
-    (method, *_), _ = reached(
-        one + "--set lr=1e-2 --set step=SAM(.5) --set rule=Median()"
-    )
+    sets = "--set lr=1e-2 --set step=SAM(.5) --set rule=Median()"
+    (method, *_), _ = reached(one + sets)
     assert (method.lr, method.step, method.rule) == (0.01, SAM(0.5), Median())
-    (method, *_), _ = reached(
-        f"run EquFL {TASK} --set inner=FedProx --set mu=.5 --set rho=.3"
-    )
+    sets = "--set inner=FedProx --set mu=.5 --set rho=.3"
+    (method, *_), _ = reached(f"run EquFL {TASK} {sets}")
     assert type(method.inner) is METHODS["FedProx"] and method.inner.mu == 0.5
     _, more = reached("run FedAvg census:clients=3,n_mean=40,guest=AK")
     assert more["guests"] is True
-    glyphs, cores = (
-        "run FedAvg glyphs:n=200,clients=3 --device cpu ",
-        len(os.sched_getaffinity(0)),
-    )
+    glyphs = "run FedAvg glyphs:n=200,clients=3 --device cpu "
+    cores = len(os.sched_getaffinity(0))
     for option, threads in (("", cores), ("--how vmap", 1), ("--threads 3", 3)):
         assert reached(glyphs + option)[1]["threads"] == threads, option
 
@@ -123,12 +114,8 @@ def test_every_option_of_a_study_reaches_it(reached):
 def test_every_option_of_a_comparison_reaches_it(reached, tmp_path):
     one = f"compare FedAvg FedProx --task {TASK} "
     (methods, task, rounds, seeds), more = reached(one)
-    assert (methods, task.C, rounds, seeds) == (
-        [("FedAvg", {}), ("FedProx", {})],
-        4,
-        50,
-        3,
-    )
+    assert methods == [("FedAvg", {}), ("FedProx", {})]
+    assert (task.C, rounds, seeds) == (4, 50, 3)
     usual = {"folder": None, "workers": 1, "grid": None}
     assert more == usual
     for option, changes in {
@@ -139,24 +126,18 @@ def test_every_option_of_a_comparison_reaches_it(reached, tmp_path):
         (methods, _, rounds, seeds), more = reached(one + option)
         got = {"rounds": rounds, "seeds": seeds} | more
         assert got == {"rounds": 50, "seeds": 3} | usual | changes, option
-    (methods, *_), _ = reached(
-        one + "--set FedProx.mu=.5 --set FedAvg.lr=.2 --set FedProx.lr=1"
-    )
+    sets = "--set FedProx.mu=.5 --set FedAvg.lr=.2 --set FedProx.lr=1"
+    (methods, *_), _ = reached(one + sets)
     assert methods == [("FedAvg", {"lr": 0.2}), ("FedProx", {"mu": 0.5, "lr": 1})]
 
 
 def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
     for line, want in {
-        "compute": ((([],)), {"workers": None}),
         "compute fedga plgu/x --workers 2": ((["fedga", "plgu/x"],), {"workers": 2}),
-        "pack fedga": ((["fedga"],), {"anew": False}),
-        "pack --anew": (([],), {"anew": True}),
-        "verify": ((20, 0, [], "cpu", 1), {}),
+        "pack --anew": (([],), {"anew": True}), "verify": ((20, 0, [], "cpu", 1), {}),
         "verify fedga --sample 3 --seed 4 --workers 2": ((3, 4, ["fedga"], "cpu", 2), {}),
     }.items():  # fmt: skip
-        before = os.getcwd()
         assert reached(f"evidence {line}") == want, line
-        assert os.getcwd() == before
     for wrong, status in ((["a is damaged"], 2), ([], 0)):
         monkeypatch.setattr(audit, "check", lambda wrong=wrong: wrong)
         assert cli.main(["evidence", "check"]) == status
@@ -173,23 +154,8 @@ def test_a_description_of_a_task_reaches_its_parts():
             "groups": {"by": "parity"}, "network": {"name": "CNN"}, "batch": 32}  # fmt: skip
     line = "glyphs:n=200,labels=2,groups=parity,guest=a,standard=True"
     assert text.describe(line) == (more, 0)
-    sites = text.describe("digit_sites:per_domain=3,manners=['plain','uci'],n=[9, 8]")[
-        0
-    ]
-    assert sites["partition"] == {"name": "by_domain", "per_domain": 3}
-    assert sites["data"] == {
-        "name": "digit_sites",
-        "manners": ["plain", "uci"],
-        "n": [9, 8],
-    }
     task = text.parse_task("synthetic:alpha=1,beta=1,sizes=[50, 70],batch=8")
     assert (task.kind, task.C, task.batch, len(task.x)) == ("synthetic", 2, 8, 120)
-    for name in tasks.SOURCES:
-        needs = {"synthetic": ":alpha=1,beta=1", "domains": ":preset=PACS",
-                 "domainbed": ":which=PACS", "features": ":data=1,model=1", "glyphs": ":n=200"}  # fmt: skip
-        spec, split = text.describe(name + needs.get(name, ""))
-        assert spec["network"]["name"] in tasks.NETWORKS and split == 0
-        assert spec["partition"]["name"] in tasks.PARTITIONS
     for typed, want in ((".5", 0.5), ("3", 3), ("1e-3", 1e-3), ("-2", -2), ("True", True),
                         ("None", None), ("inf", np.inf), ("-inf", -np.inf), ("[1, .5]", [1, 0.5]),
                         ("rolling", "rolling"), ("SAM(rho=.2)", SAM(0.2))):  # fmt: skip
@@ -246,8 +212,6 @@ def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
     for way in ("down", "up"):
         sent = sum(v["bytes"] for v in want.meta["bytes"][way].values())
         assert f"{way} {sent:,}" in out.splitlines()[-1]
-    for word in ("Ditto", "20 clients", "6 rounds", "seed 2", "real data"):
-        assert word in out.splitlines()[0]
 
 
 def test_a_study_prints_and_keeps_its_numbers(capsys, monkeypatch, tmp_path):
@@ -262,8 +226,6 @@ def test_a_study_prints_and_keeps_its_numbers(capsys, monkeypatch, tmp_path):
     (folder,) = (f for f in (tmp_path / "runs").iterdir() if f.is_dir())
     done = Record.load(folder)
     assert (done.meta["method"], done.meta["rounds"]) == ("Uniform", 2)
-    for measure in results.MEASURES:
-        assert f"tier tiny: {measure}\n" in out
     said = out.split(": best_gini")[1].splitlines()
     (row,) = [r.split() for r in said if r.startswith("Uniform")]
     best = done["pre", "global", "val"].mean(1).argmax()
@@ -291,93 +253,63 @@ def rows(tmp_path, monkeypatch):
 OWN = "--data hospital.csv --client hospital --label ill --features age,bmi"
 
 
-def test_own_rows_give_the_numbers_of_the_call(rows, capsys, reached):
+def test_own_rows_give_the_numbers_of_the_call(rows, reached):
     of = lambda **more: fedlib.Task.from_frame(
         rows, label="ill", client="hospital", **more
     )
     want = of(features=["age", "bmi"])
+    task_of = lambda line: reached(f"compare FedAvg {line}")[0][1]
     for kind in ("csv", "tsv", "parquet"):
-        (_, task, *_), _ = reached(f"compare FedAvg {OWN}".replace("csv", kind))
+        task = task_of(OWN.replace("csv", kind))
         assert torch.equal(task.x, want.x) and task.owners == want.owners, kind
-    (_, task, *_), _ = reached(f"compare FedAvg {OWN} --sensitive sex")
-    assert task.groups.names == ("f", "m")
-    (_, task, *_), _ = reached(
-        "compare FedAvg --data hospital.csv --client hospital --label ill"
-    )
+    assert task_of(f"{OWN} --sensitive sex").groups.names == ("f", "m")
+    task = task_of("--data hospital.csv --client hospital --label ill")
     assert torch.equal(task.x, of().x) and task.x.shape[1] > want.x.shape[1]
 
 
 def test_a_comparison_prints_and_writes_the_numbers_of_the_call(rows, capsys):
-    line = f"compare FedAvg FedProx {OWN} --rounds 3 --seeds 2 --set FedProx.mu=0.5 "
-    out = right(capsys, line + "--report report.html --csv all.csv --folder out")
-    task = fedlib.Task.from_frame(
-        rows, label="ill", client="hospital", features=["age", "bmi"]
-    )
+    line = f"compare FedAvg FedProx {OWN} --set FedProx.mu=0.5 --rounds 3 --seeds 2"
+    out = right(capsys, line + " --report report.html --csv all.csv --folder out")
+    of = {"label": "ill", "client": "hospital", "features": ["age", "bmi"]}
+    task = fedlib.Task.from_frame(rows, **of)
     same = fedlib.compare(["FedAvg", ("FedProx", {"mu": 0.5})], task, 3, 2)
     assert out.startswith(same.ranked().to_string())
     pd.testing.assert_frame_equal(pd.read_csv("all.csv"), same.frame())
-    page = open("report.html").read()
-    again = "python -m fedlib " + line.strip().replace(" --rounds 3 --seeds 2", "").replace(
-        " --set FedProx.mu=0.5", " --set FedProx.mu=0.5 --rounds 3 --seeds 2")  # fmt: skip
-    assert again in page and "report.html" not in page.split(again)[1][:20]
-    assert len([*(p for p in (os.scandir("out")) if p.is_dir())]) >= 1
+    assert f"python -m fedlib {line}" in open("report.html").read()
+    assert any(p.is_dir() for p in os.scandir("out"))
 
 
 def test_methods_and_papers_are_shown(capsys):
     listed = table(right(capsys, "methods"), "method")
     assert [r["method"] for r in listed] == [*METHODS]
-    for name, m in METHODS.items():
+    for name in ("EquFL", "FedGA", "FAA"):
+        m, lines = METHODS[name], right(capsys, ["show", name]).splitlines()
         (row,) = [r for r in listed if r["method"] == name]
         assert m.card.venue in row["paper"] and str(m.card.year) in row["paper"]
-        if len(name) % 3 and name != "EquFL":
-            continue  # some will do
-        out = right(capsys, ["show", name])
-        lines = out.splitlines()
-        assert m.card.title in out and m.card.line in lines[0]
-        source = next(x for x in lines if x.startswith("source: "))[8:]
-        assert f"class {m.__name__}(" in (ROOT / source).read_text()
         for f in (f for f in fields(m) if "what" in f.metadata):
             head = f"  {f.name} = {plain(f.default)} "
             at = next(i for i, x in enumerate(lines) if x.startswith(head))
             assert lines[at].endswith(f.metadata["what"]), (name, f.name)
             assert f.metadata["source"] in lines[at + 1]
-            ends = f.metadata.get("choices") or f.metadata.get("range") or ()
-            for v in (*ends, *(f.metadata.get("grid") or ())):
-                assert plain(v) in lines[at + 1], (name, f.name, v)
-        assert ("all clients train" in out) == (m.who == "all")
-        assert ("validation" in out.split("\n\n")[-1]) == bool(m.needs_val)
+        assert ("all clients train" in "\n".join(lines)) == (m.who == "all")
     out = right(capsys, "cite FedAvg Uniform FedGA")
-    keys = [METHODS[n].card.bibkey for n in ("FedAvg", "FedGA")]
-    assert [
-        x.split("{")[1].strip(",") for x in out.splitlines() if x[:1] == "@"
-    ] == keys
     assert fedlib.cite("FedAvg", "Uniform", "FedGA") == out.strip()
     names = [r["data set"] for r in table(right(capsys, "data"), "data set")]
-    assert len(set(names)) == len(names) and set(names) == set(tasks.SOURCES)
-    assert "digits" in right(capsys, "data get digits")
-    assert call(capsys, "data get")[0] == call(capsys, "data get digts")[0] == 2
+    assert sorted(names) == sorted(tasks.SOURCES)
+    assert call(capsys, "data get digts")[0] == 2
 
 
 def test_a_table_of_a_paper_is_printed(capsys, monkeypatch, tmp_path):
-    cells = ("d1", "FedAvg", "mean_acc", "a = 1", "64.48", "0.83", "63.1", "61", "65", "5",
-             "synthetic", "small", "match")  # fmt: skip
-    names = ("dataset", "method", "metric", "setting", "reported", "reported_spread", "ours",
-             "ours_lo", "ours_hi", "n_seeds", "data", "tier", "verdict")  # fmt: skip
-    one = dict(zip(names, cells)) | {"paper": "fedga", "artefact": "Table 5"}
-    less = dict.fromkeys(one, "") | {
-        "paper": "fedga",
-        "artefact": "Table 5",
-        "method": "AFL",
-    }
-    assert call(capsys, "table fedga Table5")[0] == 0  # this repository's
     monkeypatch.setattr(cli, "ROOT", tmp_path)
     assert call(capsys, "table fedga Table5")[0] == 2
     (tmp_path / "results").mkdir()
-    with open(tmp_path / "results/ledger.csv", "w", newline="") as file:
-        out = csv.DictWriter(file, [*one])
-        out.writeheader()
-        others = [one | {"paper": "plgu"}, one | {"artefact": "Table 4"}]
-        out.writerows([one, less | {"verdict": "not run"}, *others])
+    (tmp_path / "results/ledger.csv").write_text(
+        "paper,artefact,dataset,method,metric,setting,reported,reported_spread,ours,ours_lo,"
+        "ours_hi,n_seeds,data,tier,verdict\n"
+        "fedga,Table 5,d1,FedAvg,mean_acc,a = 1,64.48,0.83,63.1,61,65,5,synthetic,small,match\n"
+        "fedga,Table 5,,AFL,,,,,,,,,,,not run\n"
+        "plgu,Table 5,d2,FedAvg,,,,,,,,,,,match\nfedga,Table 4,d3,FedAvg,,,,,,,,,,,match\n"
+    )
     for typed in ("Table 5", "table-5", "TABLE5"):
         head, rule, *got = right(capsys, ["table", "fedga", typed]).splitlines()[2:]
         assert got[0].split("  ")[:1] == ["d1"] and len(got) == 2
@@ -386,66 +318,33 @@ def test_a_table_of_a_paper_is_printed(capsys, monkeypatch, tmp_path):
         assert got[1].split() == ["AFL", *"-----", "not", "run"]
     for line in ("table fedgaa Table5", "table fedga Table55"):
         assert call(capsys, line)[0] == 2
-    assert columns([("a", "b"), (10, "x")]) == "a   b\n--  -\n10  x"
-
-
-# ---------------------------------------------------------------- words for a shell
-def test_a_shell_completes_what_there_is():
-    assert complete.methods()[: len(METHODS)] == [*METHODS]
-    assert complete.sources() == [*tasks.SOURCES]
-    studies = []
-    for path in ROOT.glob("papers/*/studies.yaml"):
-        for some in yaml.safe_load(path.read_text())["studies"].values():
-            studies += [f"{path.parent.name}/{name}" for name in some]
-    assert sorted(complete.studies()) == sorted(studies)
-    assert complete.methods_and_studies() == complete.methods() + complete.studies()
-    ask = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": "/dev/stdout",
-           "PYTHONPATH": str(ROOT), "COMP_TYPE": "9"}  # fmt: skip
-    line = "fedlib run FedALA dig"
-    ask |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": " "}
-    code = "import sys; sys.argv[0] = 'fedlib'\nfrom fedlib.cli.main import entry\n"
-    code += "import atexit, os\nassert 'torch' not in sys.modules\nentry()"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | ask,
-                          capture_output=True, text=True)  # fmt: skip
-    want = [s for s in tasks.SOURCES if s.startswith("dig")]
-    assert sorted(done.stdout.split()) == sorted(want), done.stderr
 
 
 # ---------------------------------------------------------------- how it ends
-def test_mistakes_end_with_2_and_one_line(capsys, rows, reached):
+def test_mistakes_end_with_2_and_one_line(capsys, rows):
+    one = f"run FedAvg {TASK} "
     for line, names in {
-        "rn": ("rn", "run"), "show FedAvgg": ("FedAvgg", "FedAvg"), "cite FedGa": ("FedGa", "FedGA"),
-        "run FedGA": ("FedGA",),
-        "run fedga/synthetic --seed 3": ("--seed",), "run fedga/synthetic --folder x": ("--folder",),
-        f"run FedAvg {TASK} --tier tiny": ("--tier",), f"run FedAvg {TASK} --keep x": ("--keep",),
-        f"run FedAvg {TASK} --scheduler x": ("--scheduler",), "run FedAvg digts": ("digts", "digits"),
-        f"run FedAvg {TASK} --rounds 1 --rounds 2": ("--rounds",), "run FedAvg synthetic": ("alpha",),
-        f"run FedAvg {TASK} --set lr=1 --set lr=2": ("lr",), f"run FedAvg {TASK} --set lr": ("lr",),
-        f"run FedAvg {TASK} --set step=SAN(.1)": ("SAN", "SAM"), "run FedAvg digits:a=1": ("'a'",),
-        f"run FedAvg {TASK} --set step=Median()": ("step",), f"run FedAvg {TASK} --set lr=SAM()": ("lr",),
-        f"run FedAvg {TASK} --seed -1": ("--seed",), f"run FedAvg {TASK} --every 0": ("--every",),
+        "rn": ("rn", "run"), "show FedAvgg": ("FedAvgg", "FedAvg"), "run FedGA": ("FedGA",),
+        "run fedga/synthetic --seed 3": ("--seed",), one + "--tier tiny": ("--tier",),
+        one + "--scheduler x": ("--scheduler",), "run FedAvg digts": ("digts", "digits"),
+        one + "--rounds 1 --rounds 2": ("--rounds",), one + "--set lr=1 --set lr=2": ("lr",),
+        one + "--set step=SAN(.1)": ("SAN", "SAM"), "run FedAvg digits:a=1": ("'a'",),
+        one + "--set step=Median()": ("step",), one + "--seed -1": ("--seed",),
         "run FedAvg digits:clients=3,clients=4": ("clients",), "compare FedAvg": ("--task", "--data"),
         f"compare FedAvg {OWN} --task digits": ("--task",), f"compare FedAvg FedAvg {OWN}": ("FedAvg",),
         "compare FedAvg --data hospital.csv --label ill": ("--client",),
-        "compare FedAvg --data hospital.csv --client hospital": ("--label",),
         f"compare FedAvg {OWN},agge": ("agge", "age"), f"compare FedAvg {OWN} --sensitive sx": ("sx",),
-        "compare FedAvg --data hospitl.csv --client a --label b": ("hospitl.csv", "hospital.csv"),
         f"compare FedAvg {OWN} --set FedGA.alpha=3": ("FedGA",),
-        f"compare FedAvg {OWN} --set alpha=3": ("alpha",), f"compare FedAvg {OWN} --report .": ("--report",),
         f"compare FedAvg {OWN} --report no/r.html": ("no/r.html",),
     }.items():  # fmt: skip
         status, out, err = call(capsys, line)
         assert (status, out, err.count("\n")) == (2, "", 1), (line, status, out, err)
         assert all(n in err for n in names), (line, err)
-    assert reached(f"run FedAvg {TASK} --folder new/deep")[1]["folder"] == "new/deep"
 
 
 def test_other_ends(capsys, monkeypatch):
     assert right(capsys, "--version").split()[-1] == fedlib.__version__
-    assert right(capsys, []) == right(capsys, "--help")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert call(capsys, f"run FedAvg {TASK} --device cuda")[0] == 2
-    line = f"run FedAvg {TASK} "
+    line = f"run FedAvg {TASK}"
     for error, status, word in ((KeyboardInterrupt(), 130, "--folder"), (KeyError("x"), 70, "KeyError"),
                                 (OSError(28, "No space"), 1, "No space"), (MemoryError(), 2, "memory")):  # fmt: skip
 
@@ -455,47 +354,11 @@ def test_other_ends(capsys, monkeypatch):
         monkeypatch.setattr(engine, "run", fail)
         got, out, err = call(capsys, line)
         assert (got, out, err.count("\n")) == (status, "", 1) and word in err, err
-        for at in (0, 1, 3):
-            words = line.split()
-            with pytest.raises(type(error)):
-                cli.main([*words[:at], "--debug", *words[at:]])
-    of = lambda command, **more: cli.stopped(
-        SimpleNamespace(**{"command": command, "folder": None, "task": "t"} | more)
+        with pytest.raises(type(error)):
+            cli.main(["--debug", *line.split()])
+    usual = {"folder": None, "task": "t"}
+    of = lambda **more: cli.stopped(SimpleNamespace(**usual | more))
+    assert "goes on" in of(command="run", folder="x") and "nothing is kept" in of(
+        command="run"
     )
-    assert "--folder" in of("run", folder="x") and "goes on" in of("run", folder="x")
-    assert "nothing is kept" in of("run") and "runs/" in of(
-        "run", task=None, folder="x"
-    )
-    assert "runs/" in of("evidence", what="compute") and "goes on" in of("data")
-    assert of("show") == of("evidence", what="check")
-    assert "decide" in cli.further() and not {*cli.further()} & {*cli.COMMANDS}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kept", [True, False])
-def test_ctrl_c_of_a_process_says_how_to_go_on(tmp_path, kept):
-    """A run that nobody keeps is stopped at once, one that is kept after its round."""
-    hear = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-    mark = tmp_path / "run/checkpoint"
-    words = ["digits:clients=2,hidden=4", "--rounds", "1000000"]
-    words += ["--folder", str(tmp_path / "run")] if kept else []
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    how = {"stdout": -1, "stderr": -1, "text": True, "env": env, "preexec_fn": hear}
-    line = [sys.executable, "-m", "fedlib", "run", "FedAvg", *words]
-    with subprocess.Popen(line, start_new_session=True, **how) as child:
-        while child.poll() is None and not (
-            mark.exists() if kept else has_torch(child.pid)
-        ):
-            time.sleep(0.05)
-        os.killpg(child.pid, signal.SIGINT)
-        err = child.communicate()[1]
-    assert (
-        child.returncode == 130 and "Traceback" not in err and "--folder" in err or kept
-    )
-
-
-def has_torch(pid):
-    """Whether a process has torch, and again the handler of Ctrl-C that it laid aside."""
-    with open(f"/proc/{pid}/status") as status, open(f"/proc/{pid}/maps") as maps:
-        caught = int(status.read().split("SigCgt:")[1].split()[0], 16)
-        return "libtorch_cpu" in maps.read() and caught >> 1 & 1
+    assert "runs/" in of(command="run", task=None, folder="x")

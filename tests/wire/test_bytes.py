@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys_core import same
 from toys_wire import through
@@ -47,7 +47,7 @@ def shown(tree):
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(trees)
 def test_a_tree_comes_back_to_the_bit_and_in_its_order(tree):
     size = sum(v.nbytes for _, v in message.flat(tree) if isinstance(v, torch.Tensor))
@@ -59,33 +59,14 @@ def test_a_tree_comes_back_to_the_bit_and_in_its_order(tree):
             message.loads(message.dumps(tree), size - 1)
 
 
-def test_the_bytes_of_a_message_stay_what_they_are():
-    """Clients know by their hash what they have answered before."""
-    tree = {"w": {"é": torch.tensor([[1.0, 2.0]])}, "no": {}, "b": torch.tensor(True)}
-    head = (
-        b'[["w/\\u00e9", "float32", [1, 2]], ["no/", "uint8", [0]], ["b", "bool", []]]'
-    )
-    body = bytes([len(head)]) + bytes(7) + head + b"\0\0\x80\x3f\0\0\0\x40\x01"
-    assert message.dumps(tree) == body
-
-
-def test_views_are_sent_as_what_they_show():
-    w = torch.arange(6.0).reshape(2, 3)
+def test_views_are_sent_as_what_they_show_and_what_nobody_could_read_is_not():
+    w, one = torch.arange(6.0).reshape(2, 3), torch.ones(1)
     tree = {"t": w.T, "part": w[:, 1], "same": w[:1].expand(4, 3)}
     assert same(through(tree), tree)
-    got = through(tree)
-    got["t"][0] = 9  # of its own memory, also of another entry's
-    assert same({"part": got["part"]}, {"part": w[:, 1]}) and w[0, 0] == 0
-
-
-def test_what_nobody_could_read_is_not_sent():
-    one = torch.ones(1)
-    for tree in ({"a/b": one}, {"": one}, {1: one}, {"a\nb": one}, {"a" * 513: one},
-                 {"a": 1.0}, {"a": None}, {"a": one.to(torch.bfloat16)},
-                 {"a": {"b": {"\x1b": {}}}}, {"a": torch.ones([1] * 33)},
-                 {str(i): torch.ones(0) for i in range(2**14 + 1)}):  # fmt: skip
+    for bad in ({"a/b": one}, {"": one}, {1: one}, {"a": 1.0}, {"a" * 513: one},
+                {"a": one.to(torch.bfloat16)}, {"a": {"b": {"\x1b": {}}}}):  # fmt: skip
         with pytest.raises(ValueError):
-            message.dumps(tree)
+            message.dumps(bad)
 
 
 # ---------------------------------------------------------------- hostile bytes
@@ -100,21 +81,6 @@ def refused_or_read(body, nonsense=False):
 
 
 @settings(max_examples=200)
-@given(st.binary(max_size=60))
-def test_any_bytes(body):
-    refused_or_read(body)
-
-
-@settings(max_examples=200)
-@given(st.text('[]{}", abfloat32uint8-.:0123456789\\', max_size=60))
-@example('["a", "uint8", [0]]')
-def test_any_head(text):
-    head = b"[" + text.encode() + b"]"
-    read = refused_or_read(len(head).to_bytes(8, "little") + head)
-    assert read == (text in ("", '["a", "uint8", [0]]'))
-
-
-@settings(max_examples=280)
 @given(st.sampled_from(MUTATIONS), st.integers(0, 2**32))
 def test_messages_that_were_damaged(change, seed):
     import numpy as np
@@ -124,63 +90,34 @@ def test_messages_that_were_damaged(change, seed):
 
 
 def test_heads_that_lie_are_refused():
-    u, many = "uint8", range(2**14 + 1)
-    heads = {
-        "bool": ([["a", "bool", [2]]], b"\1\7"),
-        "deep": ([["a/" * 9 + "b", u, [0]]], b""),
-        "twice": ([["a", u, [0]]] * 2, b""),
-        "tensor and dict": ([["a", u, [0]], ["a/b", u, [0]]], b""),
-        "dict and tensor": ([["a/b", u, [0]], ["a", u, [0]]], b""),
-        "empty dict that is not": ([["a/", u, [0]], ["a/b", u, [0]]], b""),
-        "empty dict of numbers": ([["a/", u, [2]]], b"ab"),
-        "torn dict": ([[k, u, [0]] for k in ("a/x", "b", "a/y")], b""),
-        "negative twice": ([["a", u, [-1, -2]]], b"ab"),
-        "huge and empty": ([["a", u, [0, 10**18]]], b""),
-        "overflow": ([["a", "float64", [2**32, 2**32]]], b""),
-        "dimensions": ([["a", u, [1] * 33]], b"a"),
-        "many": ([[f"{i}", u, [0]] for i in many], b""),
-        "long": ([["a" * 9000, u, [0]]], b""),
-        "true": ([["a", u, [True]]], b"a"),
-        "too few": ([["a", u, [2]]], b"a"),
-        "too many": ([["a", u, [2]]], b"abc"),
-    }
+    u = "uint8"
+    for rows, body in (
+        ([["a", "bool", [2]]], b"\1\7"), ([["a/" * 9 + "b", u, [0]]], b""),
+        ([["a", u, [0]]] * 2, b""), ([["a", u, [0]], ["a/b", u, [0]]], b""),
+        ([["a/b", u, [0]], ["a", u, [0]]], b""), ([["a/", u, [0]], ["a/b", u, [0]]], b""),
+        ([["a/", u, [2]]], b"ab"), ([[k, u, [0]] for k in ("a/x", "b", "a/y")], b""),
+        ([["a", u, [-1, -2]]], b"ab"), ([["a", "float64", [2**32, 2**32]]], b""),
+        ([["a", u, [0, 10**18]]], b""), ([["a", u, [True]]], b"a"),
+        ([["a", u, [2]]], b"a"), ([["a", u, [2]]], b"abc"),
+        ([[f"{i}", u, [0]] for i in range(2**14 + 1)], b""),
+    ):  # fmt: skip
+        assert not refused_or_read(joined(rows, body)), rows[:3]
     assert refused_or_read(joined([["a", u, [2]], ["b/c", "bool", [1]]], b"ab\1"))
-    for name, head in heads.items():
-        assert not refused_or_read(joined(*head)), name
-    for body in (None, "[]", bytearray(10), (2**63).to_bytes(8, "little") + b"[]"):
+    for body in (None, "[]", b"", bytearray(10), (2**63).to_bytes(8, "little") + b"[]"):
         assert not refused_or_read(body)
 
 
-def extra(body):
-    """The most bytes that reading a message takes beside it."""
-    tracemalloc.start()
-    refused_or_read(body)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
-def test_what_is_refused_takes_no_memory_and_a_message_is_copied_once():
+def test_what_is_refused_takes_no_memory():
     n = 1_000_000
     for rows in (
-        [[f"n{i}", "uint8", [-1]] for i in range(300)],
         [[f"n{i}", "uint8", [n]] for i in range(300)],
         [["a", "float64", [2**39]]],
-        [["a", "uint8", [n + 1]]],
     ):
-        assert extra(joined(rows, bytes(n))) < n / 2
-    head = (2**19).to_bytes(8, "little")
-    for text in (
-        b"[" * 2**19,
-        b"[[" + b"{}," * (2**19 // 3),
-        b'[["' + b']], ["' * 2**16,
-    ):
-        assert extra(head + text.ljust(2**19, b"]")) < 2**22
-    body = message.dumps({"a": torch.zeros(n), "b": torch.zeros(n)})
-    tracemalloc.start()
-    message.loads(body)
-    assert 8 * n <= tracemalloc.get_traced_memory()[1] < 8.1 * n
-    tracemalloc.stop()
+        body = joined(rows, bytes(n))
+        tracemalloc.start()
+        refused_or_read(body)
+        assert tracemalloc.get_traced_memory()[1] < n / 2
+        tracemalloc.stop()
 
 
 # ---------------------------------------------------------------- what is expected

@@ -1,20 +1,18 @@
 """What all parties agree on: the file, and the rows that each brings."""
 
-import io
 import json
 import tracemalloc
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from toys_core import GROUPS, same, toy
-from toys_wire import SIZES, Parties, build, scores
+from toys_core import same
+from toys_wire import Parties, scores
 
+from fedlib.cli.text import parse_task
 from fedlib.core.engine import run
-from fedlib.core.groups import Block
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
 from fedlib.deploy.client import Site
@@ -46,10 +44,8 @@ def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
     x, y = torch.randn(90, 2, 2, generator=g), torch.arange(90) % 3
     own = torch.arange(90).split(30)
     fed = Federation.load(written(tmp_path / "federation.yaml"))
-    parties = Parties.__new__(Parties)
-    parties.__dict__.update(
-        fed=fed, spoil=None, folder=None, lines=[], asked=[], sites=[]
-    )
+    parties, usual = Parties.__new__(Parties), {"spoil": None, "folder": None}
+    parties.__dict__.update(usual, fed=fed, lines=[], asked=[], sites=[])
     for c, r in enumerate(own):
         np.savez(tmp_path / f"{c}.npz", x=x[r].numpy(), y=y[r].numpy())
         task = fed.client_task(c, tmp_path / f"{c}.npz")
@@ -60,9 +56,8 @@ def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
     task = Task.from_rows("mine", MLP(4, 6, 3), pool, own, 0, (0.6, 0.2, 0.2), batch=8)
     rec = run(make("FedAvg", task, lr=0.5), rounds=2, how="loop", device="cpu")
     assert same(record.state["server"], rec.state["server"])
-    assert same(
-        *({k: torch.as_tensor(v) for k, v in scores(r).items()} for r in (record, rec))
-    )
+    tensors = lambda r: {k: torch.as_tensor(v) for k, v in scores(r).items()}
+    assert same(tensors(record), tensors(rec))
     assert record.meta["n"] == rec.meta["n"]
 
 
@@ -70,9 +65,7 @@ def test_rows_from_a_description_are_those_of_one_client(tmp_path):
     digits = {"classes": 10, "shape": [64], "network": "Linear"}
     fed = Federation.load(written(tmp_path / "f.yaml", "task", **digits))
     text = "digits:clients=3,dirichlet=.3"
-    from fedlib.cli.text import parse_task
-
-    whole, sizes = parse_task(text), []
+    whole = parse_task(text)
     for c in range(3):
         part = fed.client_task(c, text)
         for s in ("train", "val", "test"):
@@ -80,7 +73,6 @@ def test_rows_from_a_description_are_those_of_one_client(tmp_path):
             assert torch.equal(part.x[mine[c]], whole.x[theirs])
             assert torch.equal(part.y[mine[c]], whole.y[theirs])
             assert sum(map(len, mine)) == len(theirs)
-        sizes.append(len(part.x))
     assert type(part.network).__name__ == "Linear" and part.batch == 8
     with pytest.raises(ValueError):
         fed.client_task(0, "digits:clients=4")
@@ -92,118 +84,70 @@ def test_mistakes_in_the_file(tmp_path):
     for of, changes, names in (
         ("", {"round": 3}, ("round", "rounds")), ("", {"rounds": "-"}, ("rounds",)),
         *(("", {k: v}, (k,)) for k, bad in {
-            "rounds": (-1, 1.5, True, "2"), "cohort": (0, 9, 1.5), "seed": (-1, "x"),
-            "every": (0, 1.5), "own": (1, "yes"), "wait": (0, -1, "1", np.inf),
-            "limit": (0, True, 1.5), "method": (3, {}, {"lr": 1}), "task": ([],),
+            "rounds": (-1, 1.5, True), "cohort": (0, 9), "seed": (-1, "x"), "every": (0,),
+            "own": (1,), "wait": (0, "1", np.inf), "limit": (0, True), "method": (3, {}),
             }.items() for v in bad),
         ("method", {"name": "FedAgv"}, ("FedAgv", "FedAvg")),
         ("method", {"lrr": 1}, ("lrr", "lr")), ("method", {"name": "FairFed"}, ("groups",)),
         ("task", {"clinets": 3}, ("clinets", "clients")),
         *(("task", {k: v}, (k,)) for k, bad in {
-            "clients": (0, "-", 1.5), "classes": ("-", 0, 1.5), "batch": (0, "8"),
-            "shape": (4, [], [0], "-"), "split": (-1, 1.5), "dtype": ("half",),
-            "network": ("-",), "groups": ({"name": "sex"},)}.items() for v in bad),
+            "clients": (0, "-", 1.5), "classes": ("-", 0), "batch": (0, "8"), "shape": (4, [], [0]),
+            "split": (-1, 1.5), "dtype": ("half",), "network": ("-",)}.items() for v in bad),
         ("task", net(name="MPL"), ("MPL", "MLP")), ("task", net(hiden=3), ("hiden", "hidden")),
-        ("task", {"network": {"name": "MLP"}}, ("hidden",)),
     ):  # fmt: skip
         with pytest.raises(ValueError) as e:
             Federation.load(written(path, of, **changes))
         assert all(n in str(e.value) for n in names), (changes, e.value)
-    for body in (b"method: [\xff", b"[", b"", b"3"):
-        path.write_bytes(body)
-        with pytest.raises(ValueError, match="federation.yaml"):
-            Federation.load(path)
-
-
-def npz(path, x, name="x.npy"):
-    """mine.npz with these bytes as an array."""
-    y = io.BytesIO()
-    np.save(y, np.zeros(9))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
-        pack.writestr(name, x)
-        pack.writestr("y.npy", y.getvalue())
-    return path.read_bytes()
 
 
 def test_mistakes_in_the_rows(tmp_path):
     fed, path = Federation.load(written(tmp_path / "f.yaml")), tmp_path / "m.npz"
     x, y = np.random.default_rng(0).standard_normal((9, 4)), np.arange(9) % 3
+    np.savez(path, x=x, y=y)
+    task, whole = fed.client_task(0, path), path.read_bytes()
+    assert task.x.dtype == torch.float32 and len(task.x) == 9
 
     def refused(c=0):
-        with pytest.raises(ValueError) as e:
+        with pytest.raises(ValueError):
             fed.client_task(c, path)
-        assert str(path) in str(e.value) or c, e.value
 
-    refused()  # no such file
+    refused(3), refused(-1)
+    for body in (whole[:200], whole[:-1], whole[:150] + b"?" + whole[151:]):
+        path.write_bytes(body)
+        refused()
     for arrays in (
         {"x": x}, {"x": x, "y": y[:-1]}, {"x": x[:, :3], "y": y}, {"x": x, "y": y + 1},
         {"x": x, "y": y - 1}, {"x": x * np.nan, "y": y}, {"x": x[:1], "y": y[:1]},
-        {"x": np.array([{}]), "y": y[:1]}, {"x": x + 1j, "y": y}, {"x": x, "y": y + 0.5},
-        {"x": x, "y": y * np.nan}, {"x": x[0, 0], "y": y[0]}, {"x": x, "y": y, "a": y},
+        {"x": np.array([{}]), "y": y[:1]}, {"x": x, "y": y + 0.5}, {"x": x, "y": y, "a": y},
     ):  # fmt: skip
         np.savez(path, **arrays)
         refused()
-    body = io.BytesIO()
-    np.save(body, x)
-    whole = npz(path, body.getvalue())
-    task = fed.client_task(0, path)
-    assert task.x.dtype == torch.float32 and len(task.x) == 9
-    refused(3), refused(-1)
-    for bad in (b"", b"PK", whole[:200], whole[:-1], whole[:150] + b"?" + whole[151:]):
-        path.write_bytes(bad)
-        refused()
-    npz(path, body.getvalue(), name="y.npy")  # twice
-    refused()
     tracemalloc.start()
     for shape in ("(10000000, 4)", "(9, -4)", "(10, 4)"):  # more than it holds
-        head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n"
-        n = len(head).to_bytes(2, "little")
-        npz(path, b"\x93NUMPY\1\0" + n + head.encode() + bytes(288))
+        head = (
+            f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        )
+        np.savez(path, y=y)
+        with zipfile.ZipFile(path, "a") as pack:
+            size = len(head).to_bytes(2, "little")
+            pack.writestr("x.npy", b"\x93NUMPY\1\0" + size + head + bytes(288))
         refused()
     assert tracemalloc.get_traced_memory()[1] < 10**7, "it was believed"
     tracemalloc.stop()
 
 
 def test_all_that_decides_a_number_is_in_the_digest(tmp_path):
-    path = tmp_path / "f.yaml"
-    one = Federation.load(written(path)).digest
-    for same_ in ({}, {"wait": 5}, {"limit": 10**6}, {"secure": None}):
-        assert Federation.load(written(path, **same_)).digest == one
-    others = [
-        *((("",), {k: v}) for k, v in (("rounds", 3), ("cohort", 2), ("seed", 1),
-          ("every", 2), ("own", True), ("secure", {"threshold": 2}))),
-        *((("task",), {k: v}) for k, v in (("clients", 4), ("batch", 4), ("split", 1),
-          ("parts", [0.5, 0.2, 0.3]), ("dtype", "float64"), ("shape", [2, 2]),
-          ("network", {"name": "MLP", "hidden": 5}))),
-        (("method",), {"lr": 0.4}),
-    ]  # fmt: skip
-    found = {Federation.load(written(path, *of, **more)).digest for of, more in others}
-    assert len(found) == len(others) and one not in found
-
-
-def test_a_federation_of_a_method_can_be_written_down(tmp_path):
-    """As yaml and as JSON, which has no infinity; a range may be left out."""
-    schema = (Block("sex", "flag", 0, 1), Block("age", "number", 1, 2, -1.5, 2.0),
-              Block("income", "number", 2, 3, 0.0), Block("debt", "number", 3, 4, high=0.5))  # fmt: skip
-    task = toy(sizes=SIZES, groups=replace(GROUPS, schema=schema))
-    for name, more in (("EquFL", {"inner": {"name": "FedProx", "mu": 0.5}, "rho": 0.3}),
-                       ("Gaussian-update", {}), ("FedAvg", {"step": {"name": "SAM", "rho": 0.1}})):  # fmt: skip
-        fed = Federation.of(build(name, task, **more), 4)
-        given = json.loads(
-            json.dumps({"method": fed.method, "task": fed.task}, allow_nan=False)
-        )
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(given | {"rounds": 4}))
-        for back in (Federation(**given, rounds=4), Federation.load(path)):
-            assert (back.digest, back.groups, back.network) == (
-                fed.digest,
-                fed.groups,
-                fed.network,
-            )
-            server = back.server_task()
-            assert back.make(server) == fed.make(server)
-    for entry in (["sex", "flag", 0], "sex", ["age", "number", 0, 1, 2],
-                  ["age", "number", 0, 1, 2, 1], ["job", "onehot", 0, 5]):  # fmt: skip
-        groups = fed.task["groups"] | {"schema": [entry]}
-        with pytest.raises(ValueError):
-            Federation(fed.method, fed.task | {"groups": groups}, 4)
+    digest = lambda *of, **more: (
+        Federation.load(written(tmp_path / "f.yaml", *of, **more)).digest
+    )
+    one = digest()
+    for more in ({"wait": 5}, {"limit": 10**6}, {"secure": None}):
+        assert digest(**more) == one
+    found = [digest(*of, **{k: v}) for *of, k, v in (
+        ("rounds", 3), ("cohort", 2), ("seed", 1), ("every", 2), ("own", True),
+        ("secure", {"threshold": 2}), ("method", "lr", 0.4), ("task", "clients", 4),
+        ("task", "batch", 4), ("task", "split", 1), ("task", "parts", [0.5, 0.2, 0.3]),
+        ("task", "dtype", "float64"), ("task", "shape", [2, 2]),
+        ("task", "network", {"name": "MLP", "hidden": 5}),
+    )]  # fmt: skip
+    assert len({one, *found}) == len(found) + 1

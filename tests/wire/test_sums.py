@@ -4,7 +4,6 @@ that is promised, whoever drops out; and what the server would have to see other
 
 import pytest
 import torch
-from test_deployed import at_once, late, once  # noqa: F401
 from toys_core import gap, same, state
 from toys_wire import M, Parties, R, about, absent, at, build, member, simulated
 
@@ -35,19 +34,17 @@ def test_the_model_is_that_of_the_plain_run():
     for name in ("FedAvg", "Uniform", "Ditto", "SCAFFOLD"):
         method = build(name)
         record = simulated(method)
-        for bits in (24, 32, 40) if name == "FedAvg" else (40,):
+        for bits in (32, 40) if name == "FedAvg" else (40,):
             parties = secured(method, secure=SECURE | {"bits": bits})
             near(parties, record, bits)
             # not plain by mistake: the server has received masked integers only
             up = parties.record.meta["tensors"]["up"]
             assert set(up) == {"secure.local.keys", *(f"secure.{k}.{v}" for k, v in (
                 ("shares", "shares"), ("masked", "masked"), ("reveal", "shares")))}  # fmt: skip
-            sizes = {
-                k: v["bytes"] for k, v in parties.record.meta["bytes"]["up"].items()
-            }
+            sent = parties.record.meta["bytes"]["up"]["secure.masked.masked"]["bytes"]
             P = sum(x.numel() for x in leaves(method.task.init(0)))
             P *= 1 + (name == "SCAFFOLD")
-            assert sizes["secure.masked.masked"] == (4 if bits <= 32 else 8) * P
+            assert sent == (4 if bits <= 32 else 8) * P
             assert not parties.left()
 
 
@@ -61,16 +58,6 @@ def test_clients_that_drop_out():
         near(parties, away)
         assert parties.left() == [(c, 1, kind)]
     near(secured(method, at(c, 1, "reveal")), simulated(method))
-
-
-def test_below_the_threshold_the_round_is_tried_again(at_once):  # noqa: F811
-    method = build("FedAvg")
-    for kind in (*KINDS, "reveal"):
-        parties = secured(method, once(kind, 1, late))
-        near(parties, simulated(method))
-        assert {r for _, r, _ in parties.left()} == {1}
-    with pytest.raises(ValueError, match="range"):
-        secured(method, secure={"threshold": 2, "range": 0.01})
 
 
 def test_a_client_tells_no_more_than_a_sum():
@@ -101,7 +88,7 @@ def test_a_client_tells_no_more_than_a_sum():
 
 def test_methods_whose_server_must_see_single_uploads_are_refused():
     more = {"cohort": None, "secure": {"threshold": 3}, "rounds": 9}
-    for name in ("FedAvg", "FedPer", "FedBABU", "FedAdam", "PerFedAvg"):
+    for name in ("FedAvg", "FedPer", "PerFedAvg"):
         fed = Parties(build(name), **more).fed
         by = masked.weighing(fed, Example(fed))
         assert by == ("alike" if name == "PerFedAvg" else "rows"), name
@@ -109,14 +96,7 @@ def test_methods_whose_server_must_see_single_uploads_are_refused():
                      ("FairFed", {}), ("FedAvg", {"rule": "Median"})):  # fmt: skip
         with pytest.raises(ValueError, match="secure"):
             secured(build(name, **kw), **more)
-
-
-def test_a_threshold_that_protects_nobody_is_refused():
-    for secure in ({"threshold": 1}, {"threshold": 4}, {"bits": 32}, {"threshold": "2"},
-                   {"threshold": 2, "bit": 32}, {"threshold": 2, "bits": 41},
-                   {"threshold": 2, "bits": 15}, {"threshold": 2, "range": -1}):  # fmt: skip
-        with pytest.raises(ValueError, match="secure"):
-            Parties(build("FedAvg"), secure=secure)
-    for more in ({"cohort": None}, {"own": True}):  # two of four; single uploads
+    for secure, cohort in (({"threshold": 2}, None), ({"threshold": 1}, M), ({"bits": 32}, M),
+                           ({"threshold": 4}, M), ({"threshold": 2, "bits": 41}, M)):  # fmt: skip
         with pytest.raises(ValueError):
-            Parties(build("FedAvg"), secure={"threshold": 2}, **more)
+            Parties(build("FedAvg"), secure=secure, cohort=cohort)
