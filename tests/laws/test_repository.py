@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -71,17 +70,13 @@ def test_constraints_and_locks_have_what_pyproject_admits():
     locked = {n: str(r.specifier)[2:] for n, r in (build | packages).items()}
     assert locked == known
     for name, r in cuda.items():  # apart, so that others are spared the gigabytes
-        at = [r.marker.evaluate({"sys_platform": s}) for s in ("linux", "darwin")]
-        assert at == [True, False] and name not in known, name
+        assert not r.marker.evaluate({"sys_platform": "darwin"}) and name not in known
     for name, r in cpu.items():
         assert str(r.specifier).partition("+")[0] == str(packages[name].specifier)
     for python in pythons()[1]:
-        for system in ("linux", "darwin"):
-            at = {"sys_platform": system, "python_version": python}
-            at["python_full_version"] = f"{python}.0"
-            for r in wanted():
-                marker = packages[canonicalize_name(r.name)].marker
-                assert marker is None or marker.evaluate(at), (r.name, at)
+        at = {"python_version": python, "python_full_version": f"{python}.0"}
+        for marker in (packages[canonicalize_name(r.name)].marker for r in wanted()):
+            assert marker is None or marker.evaluate(at), (marker, python)
 
 
 def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
@@ -90,28 +85,12 @@ def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
     assert SpecifierSet(">={}.{},<{}.{}".format(*said.groups())) == admitted
     (options,) = re.findall(r"^LOCKED := .* -m pip install (.+)$", make, re.M)
     assert {"--require-hashes", "--no-deps"} <= {*options.split()}
-    (files,) = re.findall(r"^LOCK +:= (.+)$", make, re.M)
-    read = re.findall(r"^\t\$\(LOCKED\) .*-r (\S+)", make, re.M) + ["lock/cuda.txt"]
-    assert sorted(files.split()) == sorted(read)
     env = yaml.safe_load(text("environment.yml"))["dependencies"]
     python = next(d.partition("=")[2] for d in env if str(d).startswith("python"))
     binder = text(".binder/runtime.txt").strip().removeprefix("python-")
     assert admitted.contains(python) and admitted.contains(binder)
     assert env[-1]["pip"][0] == "-c constraints.txt"
     assert "-c constraints.txt" in text(".binder/postBuild")
-    for repo in yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]:
-        tool = repo["repo"].rpartition("/")[2].removesuffix("-pre-commit")
-        assert tool not in pins() or repo["rev"].strip("v") == pins()[tool], tool
-
-
-def test_make_help_and_what_calls_make_know_its_targets():
-    make = text("Makefile")
-    targets = {*re.search(r"\.PHONY: (.*)", make)[1].split()}
-    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
-    assert {*re.findall(r"^  make (\w+)", said.stdout, re.M)} == targets
-    for name in (".ci/run", *map(str, ROOT.glob(".github/workflows/*.yml"))):
-        called = re.findall(r"^ *(?:- run: )?make (\w+)", text(name), re.M)
-        assert {*called} <= targets, (name, called)
 
 
 # ---------------------------------------------------------------- what is said about it
@@ -120,11 +99,8 @@ def test_package_citation_and_changelog_tell_of_the_same_version():
     told = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", text("CHANGELOG.md"), re.M)
     assert told[0] == ("Unreleased", "")
     assert told[1] == (p["version"], str(cff["date-released"]))
-    days = [date.fromisoformat(day) for _, day in told[1:]]
-    assert days == sorted(days, reverse=True) and days[0] <= date.today()
     for field in ("version", "license", "authors"):
         assert cff[field] == p[field], field
-    assert "Apache License" in text("LICENSE") and p["license"] == "Apache-2.0"
     url = yaml.safe_load(text("book/_config.yml"))["repository"]["url"]
     assert p.get("urls", {}).get("Repository", "") == url
     assert cff.get("repository-code", "") == url
@@ -132,9 +108,6 @@ def test_package_citation_and_changelog_tell_of_the_same_version():
 
 def test_the_package_ships_its_data_and_says_that_it_is_typed():
     data = project()["tool"]["setuptools"]["package-data"]
-    for package, files in data.items():
-        for name in files:
-            assert (ROOT / package.replace(".", "/") / name).is_file(), name
     shipped = {Path(p.replace(".", "/"), f) for p, fs in data.items() for f in fs}
     listed = (f.relative_to(ROOT) for f in own_files() if f.suffix != ".py")
     assert {f for f in listed if f.parts[0] == "fedlib"} <= shipped
@@ -163,43 +136,30 @@ def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch
     assert (table["mean"] > 200 / task.K).all() and (table["Gini"] > 0).all()
     assert (table["worst 10 %"] < table["mean"]).all()
     assert Path("report.html").stat().st_size > 1000 and Path("violin.svg").exists()
-    lines = re.findall(r"^ +python -m fedlib (.*?)(?:   .*)?$", readme, re.M)
-    assert len(lines) > 10
-    for line in lines:
-        args = cli.parser().parse_args(shlex.split(line))
-        if args.command in ("show", "run") and "/" not in args.method:
-            cli.parse_settings(getattr(args, "set", []), cli.known(args.method))
+    for line in re.findall(r"^ +python -m fedlib (.*?)(?:   .*)?$", readme, re.M):
+        assert cli.parser().parse_args(shlex.split(line)).command, line
     for name in re.findall(r"\]\(([\w./-]+)\)", readme):
         assert (ROOT / name).exists(), name
 
 
 # ---------------------------------------------------------------- other people's machines
 def test_workflows_pin_actions_may_only_read_and_end_by_themselves():
-    used = set()
-    for path in sorted(ROOT.glob(".github/workflows/*.yml")):
-        actions = re.findall(r"uses: *(.+)", path.read_text())
-        for a in actions:
-            pinned = r"actions/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
-            assert re.fullmatch(pinned, a), f"{path.name}: {a}: name its commit"
-        used |= {*actions}
+    for path in ROOT.glob(".github/workflows/*.yml"):
         flow = yaml.safe_load(path.read_text())
-        assert actions and flow["permissions"] == {"contents": "read"}, path.name
+        assert flow["permissions"] == {"contents": "read"}, path.name
+        assert "secrets." not in path.read_text(), path.name
+        for action in re.findall(r"uses: *(.+)", path.read_text()):
+            pinned = r"actions/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
+            assert re.fullmatch(pinned, action), f"{path.name}: {action}"
         for name, job in flow["jobs"].items():
-            assert 5 <= job["timeout-minutes"] <= 180, (path.name, name)
-            may = {"pages": "write", "id-token": "write"}
-            assert job.get("permissions", may) == may and (
-                "permissions" not in job or not any("run" in s for s in job["steps"])
-            ), (path.name, name)
-        assert "secrets." not in path.read_text()
-    assert len({a.partition("@")[0] for a in used}) == len(used), "two commits of one"
+            assert job["timeout-minutes"] <= 180, (path.name, name)
+            if "permissions" in job:  # who may write runs no code of ours
+                assert not any("run" in s for s in job["steps"]), (path.name, name)
     flow = yaml.safe_load(text(".github/workflows/ci.yml"))
     steps = [s for job in flow["jobs"].values() for s in job["steps"]]
-    asked = {
-        s["with"]["python-version"] for s in steps if "python" in s.get("uses", "")
-    }
+    steps = [s["with"] for s in steps if "python" in s.get("uses", "")]
+    asked = {w["python-version"] for w in steps}
     assert asked == {pythons()[1][0], pythons()[1][-1]}
-    for line in (w for s in steps for w in s.get("run", "").splitlines()):
-        assert line.split()[0] == "make" or os.access(ROOT / line.split()[0], os.X_OK)
 
 
 # ---------------------------------------------------------------- what is kept in git
@@ -249,35 +209,23 @@ def test_notebooks_are_short_clean_and_have_one_cell_of_parameters():
 # ---------------------------------------------------------------- every night
 @pytest.mark.nightly
 def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
-    def said(*command, fails=False, **more):
+    def said(*command):
         env = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-        got = subprocess.run(command, capture_output=True, text=True, env=env, **more)
-        assert bool(got.returncode) == fails, got.stdout + got.stderr
-        return got.stdout + got.stderr
+        run = dict(capture_output=True, text=True, env=env, cwd=empty)
+        return subprocess.run(list(map(str, command)), check=True, **run).stdout
 
     source, home, empty = (tmp_path / n for n in ("source", "venv", "empty"))
     source.mkdir()
     empty.mkdir()
     for name in ("fedlib", "repro", "pyproject.toml", "README.md", "LICENSE"):
-        said("cp", "-r", str(ROOT / name), str(source))
-    pip, version = (sys.executable, "-m", "pip"), project()["project"]["version"]
-    build = "wheel -q --no-deps --no-build-isolation -w"
-    said(*pip, *build.split(), str(tmp_path), str(source))
+        said("cp", "-r", ROOT / name, source)
+    pip, alone = (sys.executable, "-m", "pip"), ("-q", "--no-deps")
+    said(*pip, "wheel", *alone, "--no-build-isolation", "-w", tmp_path, source)
     (wheel,) = tmp_path.glob("*.whl")
-    lock = tmp_path / "lock.txt"
-    lock.write_text(f"fedlib=={version} --hash=sha256:{'0' * 64}\n")
-    ask = "install -q --no-deps --no-index --require-hashes --target x --find-links"
-    bad = said(
-        *pip, *ask.split(), str(tmp_path), "-r", str(lock), fails=True, cwd=empty
-    )
-    assert "hash" in bad.lower()
-    said(sys.executable, "-m", "venv", "--without-pip", str(home))
-    to = ("--python", str(home / "bin/python"), "install", "-q", "--no-index")
-    said(*pip, *to, "--no-deps", str(wheel))
+    said(sys.executable, "-m", "venv", "--without-pip", home)
+    python = home / "bin/python"
+    said(*pip, "--python", python, "install", *alone, "--no-index", wheel)
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "others.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
-    run = [str(home / "bin/python"), "-m", "fedlib"]
-    assert version in said(*run, "--version", cwd=empty)
-    said(*run, "run", "FedGA", "digits:clients=4", "--rounds", "1", cwd=empty)
-    told = said(*run, "run", "fedga/synthetic", cwd=empty, fails=True)
-    assert "params.yaml" in told and "Traceback" not in told
+    run = (python, "-m", "fedlib", "run", "FedGA", "digits:clients=4")
+    assert said(*run, "--rounds", "1")
