@@ -8,12 +8,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys_study import DATA, TASK, book, cell, write
+from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
-from fedlib.methods import METHODS
-from fedlib.study import TIERS, checks, parameters, results, studies
+from fedlib.study import TIERS, checks, parameters, studies
 from fedlib.study.seeds import DRAWS, PILOT, added, data_of, grown, seeds_of
 
 
@@ -103,39 +102,6 @@ def test_lists_span_a_grid_in_order(entry):
     assert studies.settings(single, {}) == [("", single)]
     both = studies.settings([single, {"z": 1}], {})
     assert both == [(names[0], single), ("z=1", {"z": 1})]
-
-
-def test_a_value_by_tier_task_or_point_is_no_variant():
-    point = lambda i: {"g=1": 10 * i + 1, "g=2": [3, 4]}
-    by = {t: {"near": point(i), "far": 5 + i} for i, t in enumerate(TIERS)}
-    entry, here = [{"mu": "$mu", "a": 1}, {"mu": 2}], {"tasks": ("near", "far")}
-    for i, tier in enumerate(TIERS):
-        at = lambda task, g, t=tier: studies.settings(
-            entry, {"mu": by}, t, task, point=g, **here
-        )
-        one, two = at("near", "g=1")
-        assert one == ("a=1", {"mu": 10 * i + 1, "a": 1}) and two[0] == "mu=2"
-        assert [s for s, _ in at("near", "g=2")] == ["mu=3;a=1", "mu=4;a=1", "mu=2"]
-        assert at("far", "")[0] == ("a=1", {"mu": 5 + i, "a": 1})
-    bad = [
-        {"tiny": 1},
-        {"near": 1, "tiny": 2},
-        {"nera": 1},
-        {"near": 1},
-        {"g=1": 1},
-        {},
-    ]
-    for v in bad:
-        with pytest.raises(ValueError, match="mu"):
-            studies.settings({"mu": v}, {}, "small", "far", **here)
-    steps = [{"name": "Plain"}, {"name": "SAM", "rho": 0.1}, "SAM"]
-    steps += [{"name": "Private", "sigma": 0.5, "clip": 2}]
-    rules = ["Median", {"name": "DeepSight", "inputs": 200}]
-    got = [s for s, _ in studies.settings({"step": steps, "rule": rules}, {})]
-    words = ["step=Plain", "rho=0.1", "step=SAM", "sigma=0.5;clip=2"]
-    both = itertools.product(words, ["rule=Median", "rule=DeepSight"])
-    assert got == [";".join(two) for two in both]
-    assert studies.settings({"rule": rules[1]}, {}) == [("", {"rule": rules[1]})]
 
 
 def test_values_by_tier_and_inheritance():
@@ -271,35 +237,3 @@ def test_a_seed_that_draws_the_data(tmp_path):
     assert all(told(c, "task")["data"]["draw"] == c.seed for c in some)
     today = {c.method: c.id for c in cells(tmp_path) if c.seed == 0}  # draw 0 is usual
     assert today == {c.method: c.id for c in some if c.seed == 0}
-
-
-# ---------------------------------------------------------------- tables of cells
-def test_what_is_declared_is_a_row_of_its_own(tmp_path):
-    def change(toy):
-        near, far = toy["tasks"]["near"], toy["tasks"]["far"]
-        near["train"]["epochs"] = 2
-        near["batch"] = {"tiny": 1, "small": 2, "paper": 16}
-        near["partition"] = {"name": "dirichlet", "clients": 3, "alpha": 5}
-        far |= {"partition": {"name": "natural"}, "paper": None}
-
-    table = results.declared("toy", write(tmp_path, change))
-    got = {(r.dataset, r.metric): r.value for r in table.itertuples()}
-    names = "learning_rate local_epochs batch_size rounds runs dirichlet_concentration"
-    near = dict(zip(names.split(), (0.05, 2, 16, 5, 2, 5)))
-    want = {("near", k): v for k, v in near.items()}
-    far = near | {"rounds": 3}
-    want |= {("far", k): v for k, v in far.items() if k[0] != "d"}
-    assert got == want
-    assert set(table.tier) == {"exact"} and set(table.data) == {"synthetic"}
-
-
-def test_hyper_parameters_in_use_and_the_grid_that_was_searched():
-    sam = cell(step={"name": "SAM", "rho": 0.1}, decay=1e-3)
-    ga = cell("FedGA", setting="x", alpha=7, lr=0.5, epochs=3)
-    table = results.hyper_table([ga, sam])
-    assert table.method.tolist() == ["FedGA", "FedAvg"] and table.setting[0] == "x"
-    used, grid = table.used[0].split(", "), table.grid[0].split("; ")
-    assert used[0] == "alpha = 7" and not any(u.startswith("lr") for u in used)
-    searched = METHODS["FedGA"].__dataclass_fields__["alpha"].metadata["grid"]
-    assert "alpha in " + ", ".join(f"{v:g}" for v in searched) in grid
-    assert set(table.used[1].split(", ")) == {"step = SAM", "decay = 0.001"}

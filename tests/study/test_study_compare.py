@@ -2,14 +2,10 @@
 what is kept and never done twice, and the page.
 """
 
-import html
-import itertools
 import json
 import math
 import re
-import time
 from dataclasses import dataclass, replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +25,8 @@ from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.base.tuned import Tuned
 from fedlib.methods.make import make
 from fedlib.nets.small import MLP
-from fedlib.study import asked, compare, matrix, page, tune
+from fedlib.study import asked, compare, matrix, tune
 from fedlib.study.compare import Comparison
-from fedlib.study.page_figures import curves
-from fedlib.study.rehearse import rehearse
 
 OWN = [("pre", "personal", s) for s in ("test", "val")]
 KEYS = {"FedAvg": PRE + GUEST, "Ditto": [*PRE, *OWN, *GUEST], "<b>&": PRE + GUEST}
@@ -176,148 +170,6 @@ def test_which_model_is_scored_and_where(three):
             str(replace(three, rule=lambda r, v, g=gives: g))
 
 
-def test_what_is_missing_and_what_is_unsure_is_said(three):
-    said = repr(three)
-    assert "<b>& (seed 0, 2)" in said and "interrupted" in said and "folder=" in said
-    assert "folder=" not in "".join(replace(three, folder=Path("x")).gaps())
-    assert "&lt;b&gt;&amp; (seed 0, 2)" in three._repr_html_()
-    failed = replace(three, failed={"Local": "seed 0: why"}, missing={})
-    assert failed.gaps() == ["Local failed: seed 0: why"]
-
-    def cautions(*values):
-        made = [record(s, C=3) for s in range(len(values))]
-        for r, v in zip(made, values):
-            r.views["pre", "global", "test"][:] = v
-        return Comparison({"A": made}, last).cautions()
-
-    assert "one seed" in cautions(0.5)[0] and cautions(0.5, 0.5, 0.5) == []
-    assert "±508" in cautions(0.1, 0.9)[0] and Comparison({}, last).cautions() == []
-
-
-# ---------------------------------------------------------------- the page
-class Tree(HTMLParser):
-    """Every tag is closed, in order; keeps tables, words and tags."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.said, self.tags, self.tables = [], [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br", "path", "use"):
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        if tag not in ("path", "use"):
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not {"style", "svg"} & set(self.open):
-            self.said.append(data)
-            if {"td", "th"} & set(self.open):
-                self.tables[-1][-1][-1] += data
-
-
-def test_the_numbers_of_the_page_are_those_of_the_table(three, tmp_path):
-    text = three.report(tmp_path / "r.html").read_text("utf-8")
-    tree = Tree(text)
-    words = " ".join(" ".join(tree.said).split())
-    main, counts, *rest = tree.tables
-    order, full = three.ranked(), three.table
-    assert [row[0] for row in main[1:]] == list(order.index)
-    names = ["worst 10 %", "mean", "Gini", "left out %", "EO", "DP"]
-    assert all(k.split()[0] in head for k, head in zip(names, main[0][1:]))
-    for row in main[1:]:
-        for k, cell in zip(names, row[1:]):
-            digits = 3 if k in ("Gini", "EO", "DP") else 1
-            want = f"{full.loc[row[0], k]:.{digits}f}"
-            half = full.loc[row[0], f"± {k}"]
-            want += "" if math.isnan(half) else f" ± {half:.{digits}f}"
-            assert cell == want, (row[0], k)
-        assert row[7:] == [full.model[row[0]], str(full.seeds[row[0]])]
-    gains = three.gains()
-    for row in counts[1:]:
-        g = gains.loc[row[0]]
-        signed = [f"{v:+.1f}".replace("-", "\u2212") for v in (g["mean"], g.lowest)]
-        assert row[1:] == [*(f"{g[k]:.0f}" for k in ("gain", "same", "loss")), *signed]
-    frame = three.paired()
-    d = frame[frame.method == list(order.index[order.index != "FedAvg"])[0]]
-    by = d.sort_values("difference", kind="stable")
-    for side, rows in (
-        (by[by.difference < 0][:10], rest[0]),
-        (by[by.difference > 0][:-11:-1], rest[1]),
-    ):
-        assert [row[0] for row in rows[1:]] == list(side.client)
-        assert [row[3] for row in rows[1:]] == [str(n) for n in side.rows]
-    alts = " ".join(a["aria-label"] for tag, a in tree.tags if tag == "svg")
-    for name in order.index:
-        median = np.median(100 * three.accuracies(name))
-        r = [r.views["pre", three.seen(name), "test"][-1] for r in three.records[name]]
-        assert html.unescape(alts).count(f"{name} {median:.0f}") >= 1
-        assert f"{name} {100 * np.mean(r):.0f}" in html.unescape(alts)
-    cost = next(t for t in tree.tables if t[0][1] == "seconds per run")
-    for name, seconds, up, down, all_ in cost[1:]:
-        assert float(seconds) == pytest.approx(6 + np.mean(SEEDS[name]), abs=0.06)
-        # 10 float32 and one number, from two clients in each of four rounds; Ditto also
-        # answers twice, 24 bytes, a question of 8 bytes in every round
-        sizes = ("56", "48", "832") if name == "Ditto" else ("44", "40", "672")
-        assert tuple(v.partition("\u202f")[0] for v in (up, down, all_)) == sizes
-    best, rate = order.index[0], order["worst 10 %"].iloc[0]
-    assert words.index(f"{best} serves the worst tenth best: {rate:.1f}") > 0
-    for wanted in ("24 clients", "model weights", "the number of its training rows"):
-        assert wanted in words
-    assert "counts of right and wrong by group" in words and "interrupted" in words
-    assert EVIL not in text and html.escape(EVIL) in text and "<b>&</b>" not in text
-    links = re.findall(r'(?:src|href)="([^"]+)"', text)
-    assert "<script" not in text and all(link.startswith("#") for link in links)
-    ids = [a["id"] for _, a in tree.tags if "id" in a]
-    assert len(ids) == len(set(ids)) and text.count("<svg ") == 4
-    assert replace(three).report(tmp_path / "s.html").read_text("utf-8") == text
-    for bad in (tmp_path, tmp_path / "no" / "r.html"):
-        with pytest.raises(ValueError, match="report"):
-            three.report(bad)
-    with pytest.raises(ValueError, match="Dito"):
-        three.report(tmp_path / "t.html", against="Dito")
-    with pytest.raises(ValueError, match="nothing"):
-        Comparison({}, last, stopped="x").report(tmp_path / "t.html")
-
-
-def test_what_is_sure_of_the_lead_and_what_is_sent():
-    made = {n: [record(s, C=24) for s in range(3)] for n in "ABC"}
-    for n, s in itertools.product("ABC", range(3)):
-        made[n][s].views[PRE[0]][:] = 0.2 + 0.01 * s if n == "B" else 0.9
-    c = Comparison(made, last)
-    assert "its lead over every other" in page.certainty(c, "A", ["B"])
-    assert "cannot be told apart from C" in page.certainty(c, "A", ["B", "C"])
-    few = Comparison({n: r[:2] for n, r in made.items()}, last)
-    assert "lead" not in page.certainty(few, "A", ["B"])
-    i = page.apart(c, "B", "A")
-    assert i.mean == pytest.approx(-69) and page.apart(c, "A", "B").mean > 0
-    r = made["A"][0]
-    r.meta["tensors"] = {"up": {"w.a": [[3, 5], "float32", 8], "n": [[], "int64", 4]}}
-    sizes = {"n": {"bytes": 8, "values": 1}, "w": {"bytes": 60, "values": 15}}
-    r.meta["bytes"] = {"up": sizes}
-    assert page.traffic(r) == {"up": (60 * 8 + 8 * 4) / 4}
-    assert [(p, n) for _, p, n in page.uploads(r)] == [(["w.a"], 60), (["n"], 8)]
-    words = [page.size(n) for n in (4, 999, 1234, 44.7e6, 2e9)]
-    units = ["4 bytes", "999 bytes", "1.2 kB", "44.7 MB", "2.0 GB"]
-    assert [w.replace("\u202f", " ") for w in words] == units
-    assert page.signed(-0.04) == "0.0" and page.signed(-1.25, 2) == "\u22121.25"
-    lines = np.random.default_rng(0).random((3, 21))
-    windows = [
-        curves({"A": np.arange(E)}, {"A": lines[:, :E]}, "m", "x")[1] for E in (21, 4)
-    ]
-    assert windows == [4, 1] and page.joined("abc") == "a, b and c"
-
-
 # ---------------------------------------------------------------- choosing
 def test_every_method_has_the_same_budget():
     grid = {"a": [*range(5)], "b": [*range(4)]}
@@ -432,42 +284,6 @@ def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_pat
     assert got.table.tuned.tolist() == ["", got.tuned["FedProx"]]
 
 
-def test_ctrl_c_returns_what_is_there_and_the_next_call_goes_on(tmp_path):
-    press = tmp_path / "ctrl-c"
-    press.touch()
-    told = dict(task=small(), rounds=3, seeds=2, folder=tmp_path / "out")
-    methods = ["FedAvg", Odd(fault=str(press)), "FedProx"]
-    got = fedlib.compare(methods, **told)
-    missing = {"FedAvg": [1], "Odd": [0, 1], "FedProx": [0, 1]}
-    assert got.stopped and got.missing == missing
-    assert got.seeds("FedAvg") == [0] and got.table.loc["FedAvg", "seeds"] == 1
-    press.unlink()
-    rest = fedlib.compare(methods, **told)
-    assert not rest.missing and not rest.stopped
-    assert same(rest.records["FedAvg"][0], got.records["FedAvg"][0])
-
-
-@pytest.mark.nightly
-def test_two_processes_give_the_bits_of_one(tmp_path):
-    told = dict(task=small(), rounds=3, seeds=2, cohort=lambda t: [t % 4, (t + 1) % 4])
-    methods = ["FedAvg", "FedRep", Odd()]
-    one = fedlib.compare(methods, **told)
-    two = fedlib.compare(methods, **told, workers=2, folder=tmp_path)
-    for name, records in one.records.items():
-        assert all(same(a, b) for a, b in zip(records, two.records[name], strict=True))
-
-
-def test_what_processes_share_comes_out_as_it_went_in(tmp_path):
-    task = small()
-    made = {"FedRep": make("FedRep", task), "mine": Odd(task)}
-    common = matrix.Common(task, made, 3, {"cohort": lambda t: [t % 4, (t + 1) % 4]})
-    there = torch.load(matrix.hand_over(common, tmp_path / "c"), weights_only=False)
-    assert there.task is there.methods["FedRep"].task
-    for name in made:
-        job = matrix.Job(name, 1, None)
-        assert same(common.run(job), there.run(job))
-
-
 # ---------------------------------------------------------------- one comparison
 def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
     task = toy(MLP(5, 4, 3), groups=GROUPS)
@@ -496,44 +312,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
             matrix.checked_folder(folder, {})
 
 
-def test_the_folder_of_a_run_says_what_it_is():
-    task = small()
-    name = lambda n, **kw: matrix.folder_name(make(n, task, **kw))
-    assert name("FedAvg") == "FedAvg" == name("FedAvg", lr=FedAvg(task).lr)
-    assert name("FedGA", alpha=7, lr=0.5) == "FedGA(lr=0.5,alpha=7)"
-    other = {name("FedAvg", step="SAM"), name("FedAvg", step={"name": "SAM", "rho": 1})}
-    other |= {name("EquFL", inner=n) for n in ("FedAvg", "FedProx")}
-    other |= {matrix.folder_name(Odd()), matrix.folder_name(Odd(first=1))}
-    other |= {matrix.folder_name(Odd(fault="x" * 90 + e)) for e in "ab"}
-    assert len(other) == 8
-    assert all(re.fullmatch(r"[\w.=,()+-]{1,100}", n) for n in other)
-
-
-def test_the_time_left_counts_open_runs_by_method():
-    jobs = [matrix.Job(n, s, None) for s in (0, 1) for n in ("quick", "slow", "new")]
-    say = matrix.Progress(jobs, jobs, 2, False, ahead=[matrix.Job("slow", 7, None)])
-    assert say.left() is None and say.n == 7
-    for i, seconds in ((0, 10.0), (1, 100.0)):
-        say.finished(jobs[i], record(seconds=seconds))
-    # open: new, quick, slow, new and slow = 55 + 10 + 100 + 55 + 100, by two
-    assert say.left() + time.time() - say.since == pytest.approx(160, abs=3)
-    words = [matrix.duration(s) for s in (40, 200, 3900)]
-    assert words == ["40 s", "3 min", "1 h 5 min"]
-
-
 # ---------------------------------------------------------------- what is asked
-def test_a_rehearsal_says_what_the_run_would():
-    for task in (toy(), toy(MLP(5, 4, 3))):
-        for name in ("FedAvg", "FedRep", "FairFed", "FedCLIP", "FedAvg-FT"):
-            said = []
-            for f in (rehearse, fedlib.run):
-                try:
-                    made = make(name, task)
-                    f(made, task, 2, cohort=2)
-                    said.append("fine")
-                except Exception as e:
-                    said.append(f"{type(e).__name__}: {e}")
-            assert said[0] == said[1], name
 
 
 def test_rules_and_schedules_where_nothing_is_said():
@@ -548,36 +327,3 @@ def test_rules_and_schedules_where_nothing_is_said():
     got = fedlib.compare(["FedAvg"], toy(), 250, folder=None)
     assert got.records["FedAvg"][0].meta["every"] == 3
     assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)
-
-
-def bad():
-    """(arguments, the word that the refusal must hold)."""
-    lr, none = {"FedAvg": {"lr": [1]}}, tuple(r[:0] for r in toy().val)
-    values = {"task": ("digits", None), "rounds": (0, "5", 2.5, 10**12)}
-    values |= {"seeds": (-1, True, 10**12, "3", 2.0, [], [1, 1]), "view": ("globl", 3)}
-    values |= {"rule": ("last", lambda: [0], 3), "workers": (0, 1.5), "budget": (0,)}
-    values |= {"folder": (3,), "progress": (3,), "chort": (2,), "seed": (2,)}
-    values |= {"upto": (2,), "cohort": (0,), "every": (0,), "how": ("fast",)}
-    grids = [{}, {"FedAvgg": {"lr": [1]}}, {"FedAvg": []}, {"FedAvg": {"lr": 0.1}}]
-    grids += [{"FedAvg": {"lr": v}} for v in ([], "abc", [1, -1])]
-    grids += [True, 3, {"FedAvg": {"rl": [1]}}]
-    values |= {"grid": grids, "splits": (("val",),)}
-    some = [({k: v}, k) for k, of in values.items() for v in of]
-    entries = {"FedAvgg": ["FedAvgg"], "methods": "FedAvg", "3": [3], "class": [FedAvg]}
-    entries |= {"-1": [("FedAvg", {"lr": -1})], "FedAvg": ["FedAvg", "FedAvg"]}
-    entries |= {"FedBN": ["FedCLIP", "FedBN"], "pair": [("FedAvg", 3)]}
-    entries |= {"'x'": [FedAvg(replace(toy(), name="x"))]}
-    some += [({"methods": m}, word) for word, m in entries.items()]
-    some += [
-        ({"task": replace(toy(), val=none), k: v}, k)
-        for k, v in (("rule", best_val), ("grid", lr))
-    ]
-    return [*some, ({"grid": lr, "splits": ("test",)}, "val")]
-
-
-def test_bad_input_is_named_and_nothing_is_computed(tmp_path):
-    for more, word in bad():
-        told = dict(methods=["FedAvg"], task=toy(), rounds=1, folder=tmp_path) | more
-        with pytest.raises(ValueError, match=re.escape(word)):
-            fedlib.compare(**told)
-        assert not list(tmp_path.iterdir()), more

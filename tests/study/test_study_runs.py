@@ -5,24 +5,21 @@ a time, wherever that is; what differs when it is computed anew is noticed.
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from toys_study import book, cell, same, write
 
 import fedlib
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
-from fedlib.study import audit, cluster, compute, executor, experiment, guard, lock
+from fedlib.study import audit, compute, experiment, guard, lock
 from fedlib.study.sources import stored
 from fedlib.study.studies import cells
 
@@ -184,91 +181,6 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path, capsys):
     assert compute.map_cells(str.upper, ["b", "a"], workers=1) == ["B", "A"]
     with pytest.raises(ValueError, match=f"{todo[1].id}.*other"):
         compute.compute_files(("other", todo[1]), str(tmp_path))
-
-
-def test_workers_elsewhere_send_the_files_back(done, tmp_path):
-    class Elsewhere(ThreadPoolExecutor):
-        def submit(self, f, *args):
-            args = ["/no" if a == str(tmp_path) else a for a in args]
-            return super().submit(f, *args)
-
-    with Elsewhere(2) as pool:
-        at = compute.compute_all(done.cells, tmp_path, executor=pool)
-        assert pool.submit(int, 1).result() == 1  # it is the user's to close
-    assert [p.name for p in at] == [c.id for c in done.cells]
-    assert all(same(Record.load(p), r) for p, r in zip(at, done.records))
-    assert not list(tmp_path.glob("*.lock")) and not Path("/no").exists()
-    before = (at[0] / "record.npz").read_bytes()
-    compute.store_files(at[0], {"record.npz": b"", "done": b""})
-    assert (at[0] / "record.npz").read_bytes() == before  # it is there
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "checkpoint").touch()  # of a run that ended elsewhere
-    compute.store_files(tmp_path / "begun", {"done": b""})
-    assert os.listdir(tmp_path / "begun") == ["done"]
-
-
-def test_cells_of_one_task_come_after_one_another(tmp_path):
-    todo = [cell(m, s) for m in ("FedAvg", "FedProx", "FedGA") for s in (0, 1, 2)]
-    (tmp_path / todo[4].id).mkdir()
-    (tmp_path / todo[4].id / "done").touch()
-    (tmp_path / todo[5].id).mkdir()  # begun
-    left = compute.unfinished(todo * 2, tmp_path)
-    assert set(left) == {c.id for c in todo} - {todo[4].id}
-    seeds = [c.seed for c in left.values()]
-    assert seeds == sorted(seeds)
-    one, two = (compute.task_of(todo[i].task, 0, "d") for i in (0, 3))
-    assert one is two
-    assert compute.task_of(todo[0].task, 1, "x").name == "x/split1"
-
-
-# ---------------------------------------------------------------- where they run
-def fail(what):
-    raise RuntimeError(what)
-
-
-def test_where_runs_are_computed(monkeypatch):
-    monkeypatch.delenv(executor.VARIABLE, raising=False)
-    with executor.opened(workers=1) as submit:
-        assert submit is None
-        got = [(i, v, type(e)) for i, v, e in executor.results(submit, int, ["1", "x"])]
-    assert got == [(0, 1, type(None)), (1, None, ValueError)]
-    with ThreadPoolExecutor(1) as pool, executor.opened(pool) as submit:
-        ((i, value, error),) = executor.results(submit, fail, ["no rows"])
-        assert (i, value) == (0, None) and "in fail" in error.__notes__[0]
-        assert executor.reason(error) == "RuntimeError: no rows"
-        old = [pool.submit(cluster.call, "fedlib of old", abs, -1)]
-        with pytest.raises(cluster.CodeError, match="fedlib of old"):
-            list(executor.results(lambda *a: old[0], abs, [-1]))
-        assert submit(abs, -2).result() == 2
-    assert "scheduler" in executor.reason(CancelledError())
-    assert executor.reason(KeyError("x")) == "KeyError: 'x'"
-    for bad in (3, "here:8786", "http://here:8786", "tcp://here"):
-        with pytest.raises(ValueError, match=f"{bad!r}.*tcp://"), executor.opened(bad):
-            pass
-    monkeypatch.setenv(executor.VARIABLE, "nowhere")
-    with pytest.raises(ValueError, match="nowhere"), executor.opened():
-        pass
-    with executor.opened(workers=1) as submit:  # an argument goes before it
-        assert submit is None
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match="pip install"), executor.opened("tcp://a:1"):
-        pass
-
-
-@pytest.mark.nightly
-def test_a_worker_that_is_killed_costs_no_run(done, folder, tmp_path):
-    """Two processes give the bits of one; the second call goes on after a kill."""
-
-    def killed(submit):
-        os.kill(submit(os.getpid).result(), signal.SIGKILL)
-
-    with executor.opened(workers=2) as submit:
-        assert submit(torch.get_num_threads).result() == 1
-        killed(submit)
-        errors = [e for *_, e in executor.results(submit, abs, [1])]
-        assert errors and errors[0] is not None
-    at = compute.compute_all(done.cells, tmp_path, workers=2)
-    assert all(same(Record.load(p), r) for p, r in zip(at, done.records))
 
 
 # ---------------------------------------------------------------- computed anew
