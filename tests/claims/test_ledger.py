@@ -366,7 +366,3 @@ def test_artefacts_follow_their_evidence(tmp_path):
     (one,) = a[(a.paper == "fedga") & (a.artefact == "Figure 1")].to_dict("records")
     assert (one["tier"], one["status"]) == ("small", "reduced")  # its worst part's
     assert "us_gini" not in one["reason"] and one["files"].endswith("ours.csv")
-    page.write_text("# Notation")
-    a = artefacts.table(REPORTED, ledger.parts(root, "ours", REPORTED), root)
-    (one,) = a[(a.paper == "fedas") & (a.artefact == "Table 1")].to_dict("records")
-    assert one["status"] != "done"

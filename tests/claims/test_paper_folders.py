@@ -4,19 +4,16 @@ margins, deviations have effects; and EquFL's tables, FedGA's theory.
 
 import math
 import pickle
-import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from scipy import stats
 from toys_runs import PLACE, table
 from where import ROOT
 
 from repro import claims, ledger, papers
-from repro.ledger import ResultError
 from repro.metrics import KINDS, METRICS
 from repro.papers import PaperError
 
@@ -101,28 +98,6 @@ def test_an_effect_is_ours_minus_other_seed_by_seed():
     e = claims.effects(late, table(rounds, "trigger_round", rule="run"))
     t = claims.deviations(late, e).iloc[0]
     assert t.status == "measured" and pd.isna(t.effect) and "1 of 2" in t.evidence
-
-
-def test_malformed_deviations_are_refused_by_name(tmp_path):
-    (tmp_path / "fedga").mkdir()
-    shutil.copy(ROOT / "papers/fedga/paper.yaml", tmp_path / "fedga")
-    path = tmp_path / "fedga/deviations.yaml"
-    of = lambda **change: {"unmeasured": None, "effect": [EFFECT | change]}
-    changes = [{"effekt": 1}, {"why": ""}, {"id": "FedGA-3"}, {"id": "FedAS-1"}]
-    changes += [
-        {"mark": "sure"},
-        {"unmeasured": None},
-        {"effect": [EFFECT]},
-        of(data=1),
-    ]
-    changes += [of(metrics=["gini"]), of(ours={"rule": "last"})]
-    for change in ({}, of(), *changes):
-        path.write_text(yaml.safe_dump([ENTRY | {"unmeasured": "x"} | change]))
-        if change in changes:
-            with pytest.raises(ResultError, match="deviations.yaml"):
-                claims.read_deviations(tmp_path)
-        else:
-            assert len(claims.read_deviations(tmp_path)) == 1
 
 
 # ---------------------------------------------------------------- EquFL's tables
