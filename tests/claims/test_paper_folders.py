@@ -4,27 +4,22 @@ margins, deviations have effects; and EquFL's tables, FedGA's theory.
 
 import math
 import pickle
-import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from scipy import stats
 from toys_runs import PLACE, table
 from where import ROOT
 
-from repro import artefacts, claims, ledger, metrics, papers
-from repro.ledger import ResultError
+from repro import claims, ledger, papers
 from repro.metrics import KINDS, METRICS
 from repro.papers import PaperError
 
-LEFT = ("fedga", "plgu", "equfl", "fft-gp")
-
 
 # ---------------------------------------------------------------- papers
-def test_papers_come_in_their_order(tmp_path):
+def test_papers_come_in_their_order():
     assert papers.found() == ["fedga", "fedas", "plgu", "equfl", "fft-gp"]
     assert papers.about("fedga")["reference"] == "FedAvg"
     assert papers.each("switches")["fedga"] == ()
@@ -39,39 +34,6 @@ def test_papers_come_in_their_order(tmp_path):
         papers.module("fedga", "nothing")
     with pytest.raises(PaperError, match="fedgb"):
         papers.about("fedgb")
-    changes = ("rule: last10_mean", "rules: x"), ("order: 1", "order: 3")
-    for k, (old, new) in enumerate(changes):
-        for paper in ("fedga", "plgu"):
-            text = (ROOT / "papers" / paper / "paper.yaml").read_text()
-            folder = tmp_path / str(k) / paper
-            folder.mkdir(parents=True)
-            (folder / "paper.yaml").write_text(text.replace(old, new))
-        with pytest.raises(PaperError, match=str(tmp_path)):
-            papers.found(tmp_path / str(k))
-
-
-def test_a_paper_fewer(tmp_path, monkeypatch, capsys):
-    """The rest is read as before; rows of the one that is gone are left out."""
-    for name in LEFT:
-        keep = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "papers" / name, tmp_path / "papers" / name, ignore=keep)
-    shutil.copy(ROOT / "papers/__init__.py", tmp_path / "papers")
-    reported = ledger.read_reported()
-    (tmp_path / "ours").mkdir()
-    for name in ("fedas-grid", "fedga-alpha"):
-        shutil.copy(ROOT / f"results/ours/{name}.csv", tmp_path / "ours")
-    whole = ledger.parts(tmp_path, "ours", reported)
-    capsys.readouterr()
-    monkeypatch.chdir(tmp_path)
-    assert tuple(papers.found()) == LEFT and "beta" not in papers.union("axes")
-    left = ledger.read_reported()
-    assert set(left.paper) == set(LEFT)
-    assert len(left) == (reported.paper != "fedas").sum()
-    rows = ledger.parts(tmp_path, "ours", left)
-    assert "fedas-grid" in capsys.readouterr().out and set(rows.paper) == {"fedga"}
-    assert len(rows) == (whole.paper == "fedga").sum() > 0
-    assert not any(d["id"].startswith("FedAS") for d in claims.read_deviations())
-    assert set(METRICS) - set(metrics.listed()) and "EO" in metrics.listed()
 
 
 # ---------------------------------------------------------------- metrics, artefacts
@@ -96,22 +58,6 @@ def test_metrics_have_margins_in_their_unit():
     for name, values in ours.groupby("metric").value:
         a, b = METRICS[name].bounds
         assert values.between(a - 1e-9, b + 1e-9).all(), name
-
-
-def test_what_is_listed_can_be_found():
-    """Artefacts stand on pages that exist, and their measures are known."""
-    pages = ROOT / "notebooks"
-    known = {
-        f"{p.relative_to(ROOT).with_suffix('.html')}" for p in pages.rglob("*.ipynb")
-    }
-    known |= {f"{p.stem}.html" for p in (ROOT / "book").glob("*.md")} | {"ledger.html"}
-    for a in artefacts.listed():
-        assert a.page in known and set(a.cells) <= set(METRICS), a
-        if a.text:
-            source = (ROOT / "book" / a.page).with_suffix(".md").read_text()
-            assert f"({a.anchor})=" in source, a
-    a = artefacts.Artefact("fedga", "Table IV(a)", "t", shown="Figure 2")
-    assert (a.slug, a.anchor) == ("fedga-table-iv-a", "fedga-figure-2")
 
 
 # ---------------------------------------------------------------- deviations
@@ -152,35 +98,6 @@ def test_an_effect_is_ours_minus_other_seed_by_seed():
     e = claims.effects(late, table(rounds, "trigger_round", rule="run"))
     t = claims.deviations(late, e).iloc[0]
     assert t.status == "measured" and pd.isna(t.effect) and "1 of 2" in t.evidence
-
-
-def test_malformed_deviations_are_refused_by_name(tmp_path):
-    (tmp_path / "fedga").mkdir()
-    shutil.copy(ROOT / "papers/fedga/paper.yaml", tmp_path / "fedga")
-    path = tmp_path / "fedga/deviations.yaml"
-    of = lambda **change: {"unmeasured": None, "effect": [EFFECT | change]}
-    changes = [
-        {},
-        of(),
-        {"effekt": 1},
-        {"why": ""},
-        {"id": "FedGA-3"},
-        {"id": "FedAS-1"},
-    ]
-    changes += [
-        {"mark": "sure"},
-        {"unmeasured": None},
-        {"effect": [EFFECT]},
-        of(data=1),
-    ]
-    changes += [of(metrics=["gini"]), of(ours={"rule": "last"})]
-    for k, change in enumerate(changes):
-        path.write_text(yaml.safe_dump([ENTRY | {"unmeasured": "x"} | change]))
-        if k < 2:
-            assert len(claims.read_deviations(tmp_path)) == 1
-            continue
-        with pytest.raises(ResultError, match="deviations.yaml"):
-            claims.read_deviations(tmp_path)
 
 
 # ---------------------------------------------------------------- EquFL's tables

@@ -1,113 +1,20 @@
-"""What follows no pattern in the claims of papers: sentences about their own tables,
-each turned by few numbers; and what a sentence is no test of.
-"""
+"""What follows no pattern in the claims of papers: what a sentence is no test of."""
 
-import re
 from functools import cache
 
 import numpy as np
-import pandas as pd
 
-from repro import artefacts, claims, ledger, papers
+from repro import claims, papers
 from repro.claims import Values, declared
 
-REPORTED = ledger.read_reported()
-EQUFL, PLGU, FFT = (papers.module(p, "claims") for p in ("equfl", "plgu", "fft-gp"))
-MEAN, LOW, ACC = "acc_mean_pct", "acc_lowest5_pct", "reported"
+PLGU = papers.module("plgu", "claims")
+MEAN = "acc_mean_pct"
 LF, GREP, GHN = "PLGU-LF", "PLGU-GRep", "PLGU-GHN"
 
 
 @cache
 def named(paper):
     return {c.key.removeprefix(f"{paper}-"): c for c in declared(paper)}
-
-
-# ---------------------------------------------------------------- the papers' tables
-def changed(paper, changes):
-    """reported.csv with numbers replaced: [({column: value}, number, column)]."""
-    out = REPORTED.copy()
-    for where, number, *column in changes:
-        at = out.paper == paper
-        for c, x in where.items():
-            at &= out[c].isin(x if isinstance(x, tuple) else (x,))
-        assert at.any(), where
-        out.loc[at, column[0] if column else "reported"] = number
-    return out
-
-
-def cell(artefact, method=None, metric=None, **more):
-    said = {"artefact": artefact, "method": method, "metric": metric} | more
-    return {k: v for k, v in said.items() if v is not None}
-
-
-V = tuple(f"Table V({k})" for k in "ab")
-RACE = {"artefact": "text V-C", "dataset": "Income-Race"}
-AT_END = {"setting": "personalised model; C=10; K=10; rho=0.05"}
-FAR = {"setting": "personalised model; C=10; K=5; rho=0.5"}
-SIX = {"dataset": "OfficeHome"}
-# (paper, claim, does it hold, how many cases do, numbers that turn it round)
-TABLES = [
-    ("equfl", "best", False, "27 of 32", [(cell("Table II(e)", "Reweight", "DP"), "0.19"), (cell(V, "Reweight", "DP"), "0.4"), (cell(V, "FedFB", "CAL"), "0.4")]),
-    ("equfl", "below-fedavg", True, "32 of 32", [(cell("Table II(b)", "EquFL", "DP"), "0.02")]),
-    ("equfl", "cal-below-eo", False, "36 of 61", [(cell(tuple(f"Table II({k})" for k in "abcdef") + V + ("Table VI",), None, "CAL"), "0.0001")]),
-    ("equfl", "at-most-one", False, "363 of 364", [(cell("Table II(f)", "Uniform", "EO"), "0.99")]),
-    ("equfl", "mnist-parity", False, "22 of 24", [(cell(V, "Reweight", "DP"), "0.19")]),
-    ("equfl", "income-race", False, "0 of 2", [(RACE | {"metric": m}, x, "improvement_pct") for m, x in (("EO", "12.4"), ("DP", "10.4"))]),
-    ("equfl", "accuracy", False, "12 of 24", [(cell(tuple(f"Table III({k})" for k in "adf"), "EquFL"), "0.99")]),
-    ("equfl", "four-runs", False, "5 of 6", [(cell("Table III(c)", "EquFL", setting="target=EO"), "0.8171")]),
-    ("equfl", "first-thirty", False, "0 of 4", [(cell("Table VIII", "EquFL (Continuous)"), "0.5")]),
-    ("equfl", "without-noise", False, "3 of 4", [(cell("Table XII", None, "DP", setting="sigma=0"), "0.0266")]),
-    ("equfl", "noise", True, "4 of 4", [(cell("Table XII", "EquFL", "EO", setting="sigma#2"), "0.01")]),
-    ("equfl", "storage", True, "6 of 6", [(cell("Table XI", None, "total_MB", dataset="MNIST"), "35.00")]),
-    ("equfl", "improvements", False, "279 of 288", []),
-    ("plgu", "k-mean", False, None, [(cell("Table 3", GHN, MEAN) | AT_END, "70.0")]),
-    ("plgu", "between", False, "83 of 84", [(cell("Table 3", GHN, LOW) | AT_END, "70.0")]),
-    ("plgu", "toy-example", False, None, [(cell("Figure 1 text", "FedRep", MEAN), "71.32")]),
-    ("plgu", "everybody-above-75", False, "0 of 6", [(cell("Table 2", None, LOW, dataset="CIFAR10"), "80.0")]),
-    ("plgu", "above-baselines", False, "10 of 15", [(cell("Table 2", LF, MEAN), "90.0")]),
-    ("plgu", "gain-mean", False, None, [(cell("Table 1", LF, MEAN), "90.0")]),
-    ("plgu", "gain-lowest5", True, None, [(cell("Table 1", LF, LOW), "1.0")]),
-    ("plgu", "rho-mean", True, "4 of 4", [(cell("Table 4", GREP, MEAN) | FAR, "99")]),
-    ("fft-gp", "highest-own", False, "5 of 6", [(cell("Table 2", "FFT-GP") | SIX, "86.90")]),
-    ("fft-gp", "highest-out", False, "5 of 6", [(cell("Table 3", "FFT-GP") | SIX, "71.90")]),
-    ("fft-gp", "averages", True, "15 of 15", [(cell("Table 3", "GA", dataset="VLCS"), "79.99")]),
-    ("fft-gp", "marks", False, "11 of 12", [(cell("Table 2", "AFL", dataset="DomainNet"), "90.00")]),
-    ("fft-gp", "fedavg-last", True, "1 of 1", [(cell("Table 2", "q-FFL", dataset="Avg"), "89.00")]),
-    ("fft-gp", "ga-second", True, "1 of 1", [(cell("Table 3", "GRACE", dataset="Avg"), "73.50")]),
-    ("fft-gp", "left-out-below-own", True, "36 of 36", [(cell("Table 3", "AFL", dataset="VLCS"), "90.00")]),
-]  # fmt: skip
-
-
-def test_the_papers_against_their_own_tables():
-    for paper, key, holds, count, changes in TABLES:
-        c = named(paper)[f"printed-{key}"]
-        f = c.test(REPORTED)
-        assert (f.holds == "yes") == holds and f.p is None, (paper, key, f.evidence)
-        assert count is None or f"in {count}" in f.evidence, (key, f.evidence)
-        if changes:
-            g = c.test(changed(paper, changes))
-            assert (g.holds == "yes") != holds, (paper, key, g.evidence)
-    t = claims.check_claims([c], pd.DataFrame(columns=ledger.SEEDS), REPORTED)
-    assert (t.holds.item(), t.tier.item()) == ("yes", "exact")
-    t = claims.check_claims([c], pd.DataFrame(columns=ledger.SEEDS))
-    assert t.holds.item() == "not run"
-
-
-def test_whose_words_they_are():
-    """A claim of a paper has a place and a quote of a line, ours has none; numbers in
-    quotes are printed ones."""
-    known, every = artefacts.names(REPORTED), claims.listed()
-    assert len({c.key for c in every}) == len(every)
-    assert len(every) == sum(len(named(p)) for p in papers.found())
-    for c in every:
-        assert c.artefact in known[c.paper] | {"Section 5"} and c.text.endswith("."), c
-        assert c.printed or bool(c.quote) == bool(c.section) == (c.by == "paper"), c
-        assert c.by in ("paper", "ours") and c.family.startswith(c.paper), c
-        assert c.place in {*papers.main_datasets(c.paper), "all"}, c
-    said = REPORTED[REPORTED.paper == "equfl"]
-    numbers = {*said.reported, *said.improvement_pct.map("{}%".format)}
-    for c in named("equfl").values():
-        assert {*re.findall(r"\d+[.]\d+%?", c.quote)} <= numbers, c.key
 
 
 # ---------------------------------------------------------------- what is no test
