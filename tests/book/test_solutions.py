@@ -8,16 +8,12 @@ import re
 import numpy as np
 import pandas as pd
 import torch
-from toys import quadratic, serve
 from toys_book import BOOK
 from where import ROOT
 
-from fedlib.core.engine import run
 from fedlib.measures import bias
-from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS, FedAvg, Uniform
 from fedlib.methods.fair.fedmgda import min_norm
-from fedlib.methods.make import make
 
 FRACTION = r"\\[td]?frac(?:\{([\d.]+)\}|(\d))(?:\{([\d.]+)\}|(\d))"
 
@@ -48,49 +44,6 @@ def says(page, words, *values):
 
 def tensor(x):
     return torch.tensor(x, dtype=torch.float64)
-
-
-def end(name, centres, n=None, rounds=60, **kw):
-    m = make(name, quadratic(centres, n), **kw)
-    return float(run(m, rounds=rounds, every=rounds).state["server"]["w"]["w"])
-
-
-def test_one_round_and_pairs():
-    wish, n = np.array([0.0, 2, 10]), np.array([3, 5, 2])
-    task = quadratic(wish[:, None], [3, 5, 2])
-    at = []
-    for pair in ([0, 1], [0, 2], [1, 2]):
-        rec = run(FedAvg(task, lr=0.5), rounds=60, every=60, cohort=lambda t, p=pair: p)
-        at.append(float(rec.state["server"]["w"]["w"]))
-    says("one_round", r"\tfrac{89}{28} = 3.18", np.mean(at), np.mean(at))
-    says("one_round", r"\tfrac{30}{7} = 4.29", at[2], at[2])
-    assert np.allclose(at[:2], [1.25, 4])
-    eta, p = 0.5, n / 10
-    third, var = eta / (2 - eta), np.var([1.25, 4, 30 / 7])
-    draws = [(i, j) for i in range(3) for j in range(3)]
-    size = sum(p[i] * p[j] * ((wish[i] + wish[j]) / 2 - 3) ** 2 for i, j in draws)
-    says("teachers/one_round", "| 1.873 | 0.790 |", var, math.sqrt(var * third))
-    says("teachers/one_round", "| 13/2 | 1.472 |", size, math.sqrt(size * third))
-
-
-def test_drift_and_fair_aggregation():
-    c, b, v, ways = np.array([1.0, 3]), np.array([0.0, 4]), np.array([3.0, 3]), []
-    old = np.array([c[0] * 3, c[1] * (2 - 4)])
-    for _ in range(2):
-        v = v - (c * (v - b) + old.mean() - old) / 4
-        ways.append(v)
-    says("teachers/drift", r"3 \to 3.375 \to 3.65625", 3, ways[0][0], ways[1][0])
-    says("teachers/drift", r"3 \to 2.625 \to 2.53125", 3, ways[0][1], ways[1][1])
-    says("teachers/drift", "The mean is 3.09375", v.mean())
-    line, loss = [[0.0], [1.0], [3.0]], tensor([0, 1 / 2, 9 / 2])
-    for q, words in ((1.0, "| 14/15 | 1.491 |"), (5.0, "| 0.273 | 1.500 |")):
-        m = make("q-FedAvg", quadratic(line), lr=1.0, q=q)
-        new = float(serve(m, tensor([0.0]), line, loss=loss)["w"]["w"])
-        says("fedga", words, new, end("q-FedAvg", line, rounds=12, q=q, lr=1.0))
-    fair = lambda a: METHODS["FedGA"](alpha=4.0).fair(tensor(a))
-    says("teachers/fedga", "the weights 0.4, 0.2, 0.4", *fair([0, 0.5, 0]))
-    assert np.allclose(fair([1, 0.5, 0]), [1 / 7, 2 / 7, 4 / 7])
-    says("teachers/fedga", "the average is 4/3", fair([0, 0, 0]) @ tensor([0, 1, 3]))
 
 
 def test_gradients_that_conflict():
@@ -137,70 +90,19 @@ def test_models_of_ones_own_and_fisher_information():
     says(page, "with the trace $12.75$", matrix.trace())
     says(page, "= 7.375$", tensor([1, 1]) @ matrix @ tensor([1, 1]) / 2)
     says(page, "squared length $11.25$", g.sum(0).square().sum())
-    plane = tensor([[2, 1], [1, 2], [-3, 0], [0, -3]])
-    w = tensor([1, 1]) * math.log(9) / 3  # 90 % sure of each label
-    for words, y in (
-        ("| 0.28 | 0.72 |", [1, 1, 0, 0]),
-        ("| 7.48 | 6.12 |", [1, 1, 1, 0]),
-    ):
-        g = (torch.sigmoid(plane @ w) - tensor(y))[:, None] * plane
-        says("fisher", words, g.square().sum(), g.sum(0).square().sum())
 
 
-def test_flat_minima_and_groups():
-    w = np.linspace(-2, 2, 400_001)
-    one, wide = 6 * (w + 1) ** 2, 0.6 * (w - 1) ** 2
-    best, fair = (one + wide).argmin(), np.maximum(one, wide).argmin()
-    page = "teachers/flat"
-    assert np.isclose(w[best], -9 / 11, atol=1e-4)
-    says(page, r"\approx 0.20$ and", one[best])
-    says(page, r"\approx 1.98$", wide[best])
-    says(page, r"\approx -0.52$ and both lose 1.39", w[fair], one[fair])
-    mean = (one + wide) / 2
-    said = "client gains 0.60; the mean rises from 1.09 to 1.39, by 0.29"
-    gain = wide[best] - wide[fair]
-    says(page, said, gain, mean[best], mean[fair], mean[fair] - mean[best])
-    gone = np.array([0.15, 0.3, 0.6])
-    said = r"$\sqrt{0.15^2 + 0.3^2 + 0.6^2} \approx 0.69$"
-    says("teachers/plgu", said, 0.15, 2, 0.3, 2, 0.6, 2, np.sqrt((gone**2).sum()))
+def test_groups():
+    page = "teachers/groups"
     people = lambda C: np.array(
         [[[48, 12], [10, 30]], [[64, 16], [5, 15]], [[56, 14], [30 - C, C]]]
     )
-    n, page = people(15), "teachers/groups"
-    says(page, "EO = 0.25", bias.EO(n))
-    says(page, "DemP = 0.13", bias.DP(n))
-    says(page, "1/2 = 1/6. P", 1 / 2, bias.CAL(n))
-    says(page, "is A's, 0.126", bias.CAL_ppv(n))
-    more = next(k for k in range(16) if bias.EO(people(15 + k)) <= 0.1)
-    n = people(15 + more)
-    assert more == 5
-    says(page, "EO = 1/12 = 0.083", bias.EO(n), bias.EO(n))
-    says(page, "predictive parity 0.124", bias.CAL_ppv(n))
-
-
-def test_calibration_chance_domains_and_prompts():
-    z = np.array([1.0, -2])
-    loss, odds = np.log1p(np.exp(-z)), 1 / (1 + np.exp(z))
-    said = "F_{\\text{DemP}} = 1.814$"
-    says("teachers/equfl", said, loss[1] - loss[0])
-    says("teachers/equfl", "= (-0.612, -0.881)$", odds[0] - odds[1], -odds[1])
-    page = "teachers/which_number"
-    half = interval(np.array([0.4, 1.0, 0.2, 0.8, 0.6])).half
-    says(page, "[0.21, 0.99]", 0.6 - half, 0.6 + half)
-    says(page, "} = 0.64$", 1 - 0.95**20)
-    etas = np.linspace(0, 0.3, 30_001)
-    left = lambda c, alpha: abs(1 - etas * c * (2 - alpha * c))
-    meta = np.maximum(left(1, 0.1), left(10, 0.1))
-    plain, page = np.maximum(abs(1 - etas), abs(1 - 10 * etas)), "teachers/fftgp"
-    says(page, "= 0.168$, and is 0.681", etas[meta.argmin()], meta.min())
-    said = r"$\eta = 2/11$, 0.818"
-    assert abs(etas[plain.argmin()] - 2 / 11) < 1e-4
-    says(page, said, 2 / 11, plain.min())
-    S = tensor([2.0, 1.0, 0.0]).requires_grad_()
-    (-S.log_softmax(0).sum()).backward()
-    p, page = S.detach().softmax(0), "teachers/prompts"
-    says(page, "$p = (0.665, 0.245, 0.090)$", *p)
-    says(page, "$0.996, -0.266, -0.730$", *S.grad)
+    says(page, "EO = 0.25", bias.EO(people(15)))
+    says(page, "DemP = 0.13", bias.DP(people(15)))
+    says(page, "1/2 = 1/6. P", 1 / 2, bias.CAL(people(15)))
+    says(page, "is A's, 0.126", bias.CAL_ppv(people(15)))
+    assert [bias.EO(people(n)) <= 0.1 for n in (19, 20)] == [False, True]
+    says(page, "EO = 1/12 = 0.083", *[bias.EO(people(20))] * 2)
 
 
 def test_masks_of_four_clients():
@@ -238,9 +140,8 @@ def test_the_code_on_pages_runs(tmp_path, monkeypatch):
     ran, left = {}, {}
     for page in sorted([*BOOK.glob("*.md"), *BOOK.glob("teachers/*.md")]):
         names = dict(known)
-        for code in re.findall(
-            r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S
-        ):
+        text = page.read_text("utf-8")
+        for code in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
             few = re.sub(r"rounds=(\d)0+\b", r"rounds=\1", code)
             few = few.replace("seeds=5", "seeds=2")
             try:
@@ -253,11 +154,6 @@ def test_the_code_on_pages_runs(tmp_path, monkeypatch):
     assert len(ran) > 20
     ruled, walked = ran["deploy"]["ruled"], ran["domains"]["walked"]
     for x in (-1e6, 2.5, 1e6):  # what one liar of five can do
+        assert 2 <= ruled("median", 1, 2, 3, 4, x) <= 3
         assert np.isclose(ruled("mean", 1, 2, 3, 4, x), 2 + x / 5)
-        for rule in ("median", "trimmed"):
-            assert 2 <= ruled(rule, 1, 2, 3, 4, x) <= 3
-    said = [ruled(k, 0, 0, 0, 10, 10) for k in ("mean", "median", "trimmed")]
-    says("teachers/deploy", "Mean 4, median 0, trimmed mean $10/3$", *said)
-    a, gaps = walked(1.0)
-    says("teachers/domains", "| 1 | 0.375 | 0.375 |", 1, 1 / 2 - 1 / 8, a[2])
-    assert np.ptp(gaps.numpy()) < 1e-6 and abs(float(walked(0.4)[0][2]) - 1 / 12) < 2e-3
+    says("teachers/domains", "| 1 | 0.375 | 0.375 |", 1, 3 / 8, walked(1.0)[0][2])
