@@ -5,6 +5,7 @@ with the right class, in [0, 1], red first; and each damage is refused by its fi
 import gzip
 import pickle
 import shutil
+import warnings
 import zipfile
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
+from fedlib.data import domainbed as beds
 from fedlib.data import mnist, office10
 from fedlib.data import tiny_imagenet as tiny
-from fedlib.data.archive import checksum
+from fedlib.data.archive import DataError, checksum
 from fedlib.data.cifar10 import CIFAR10, cifar10
 from fedlib.data.cifar100 import CIFAR100, cifar100
 
@@ -103,6 +105,27 @@ def test_the_cifar_page(load, data, tmp_path, monkeypatch):
     refused(lambda: load(tmp_path / "no"), data.archive, data.md5)
     for more in ({"split": "val"}, {"normalise": "z"}, {"download": 1}):
         refused(lambda more=more: load(tmp_path, **more), *more)
+
+
+def test_checksums_are_those_of_torchvision():
+    from fedlib.nets.vision import ensure_torchvision
+
+    ensure_torchvision()
+    from torchvision import datasets
+
+    for ours, theirs in ((CIFAR10, datasets.CIFAR10), (CIFAR100, datasets.CIFAR100)):
+        assert (theirs.url, theirs.tgz_md5) == (ours.url, ours.md5)
+        told = dict(theirs.train_list), dict(theirs.test_list)
+        assert told == (ours.files["train"], ours.files["test"])
+    # what is published of the training images
+    assert (CIFAR10.mean, CIFAR100.mean) == (
+        (0.4914, 0.4822, 0.4465),
+        (0.5071, 0.4865, 0.4409),
+    )
+    assert (CIFAR10.std, CIFAR100.std) == (
+        (0.2023, 0.1994, 0.2010),
+        (0.2673, 0.2564, 0.2762),
+    )
 
 
 def idx(array):
@@ -276,3 +299,99 @@ def test_office(tmp_path, monkeypatch):
     ):
         harm()
         refused(lambda: office10.office10(tmp_path, 8), name)
+
+
+CLASSES = "ant", "bee", "cow"
+
+
+def plant(root, which, n=2):
+    """{path: brightness} of a small tree, pictures of every mode."""
+    made, value = {}, 20
+    for domain in beds.LAYOUTS[which].images:
+        for name in CLASSES:
+            for i in range(n):
+                form = ("rgb.png", "grey.png", "clear.png", "cmyk.jpg", "rgb.JPEG")[
+                    len(made) % 5
+                ]
+                path = root / beds.LAYOUTS[which].folder / domain / name / f"{i}_{form}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                v = np.full((9, 12), value, np.uint8)
+                v = v if "grey" in form else np.stack([v, v // 2, v // 4], 2)
+                picture, more = Image.fromarray(v), {}
+                if "clear" in form:
+                    picture, more = (
+                        picture.quantize(4),
+                        {"transparency": bytes([0, 128])},
+                    )
+                picture = picture.convert("CMYK") if "cmyk" in form else picture
+                picture.save(path, **more | ({} if "png" in form else {"quality": 95}))
+                made[path], value = value, 20 + (value + 7) % 230
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:.*not the data set of the papers")
+def test_domains_of_photographs(tmp_path):
+    def read(**more):
+        return beds.domainbed(which, tmp_path, 4, **more)
+
+    for which, layout in beds.LAYOUTS.items():
+        made = plant(tmp_path, which)
+        (tmp_path / layout.folder / "splits").mkdir()
+        pool = read()
+        assert pool.owners == tuple(layout.images) and pool.classes == CLASSES
+        for r, path in enumerate(sorted(made)):
+            v = made[path]
+            assert pool.owners[pool.owner[r]] == path.parts[-3]
+            assert CLASSES[pool.y[r]] == path.parts[-2]
+            want = [v, v, v] if "grey" in path.name else [v, v // 2, v // 4]
+            assert np.allclose(pool.x[r].mean((1, 2)) * 255, want, atol=4), path
+    two, named, few = read(classes=2), read(classes=["cow", "ant"]), read(most=1)
+    assert torch.equal(two.x, pool.x[pool.y < 2]) and two.classes == CLASSES[:2]
+    assert torch.equal(named.x, pool.x[pool.y != 1]) and named.y.unique().tolist() == [
+        0,
+        1,
+    ]
+    assert torch.equal(few.x, pool.x[::2]) and few.K == 3
+    total = {
+        k: sum(np.atleast_1d(n)[0] for n in v.images.values())
+        for k, v in beds.LAYOUTS.items()
+    }
+    assert [*total.values()] == [9991, 10729, 15588, 24788, 586575]
+    path = sorted(made)[5]
+    noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
+    Image.fromarray(noise).save(path, "PNG")
+    big = Image.fromarray(noise).resize((4, 4), Image.Resampling.BILINEAR)
+    assert np.array_equal((read().x[5] * 255).round().permute(1, 2, 0), np.asarray(big))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.warns(UserWarning, match=str(path.name)):
+        part = read()
+    assert part.x[5].max() > 0 and len(part.x) == len(pool.x)
+    path.write_bytes(b"\xff\xd8\xff no image")
+    refused(read, path)
+    keep = torch.arange(len(pool.x)) != 5
+    with pytest.warns(UserWarning, match=str(path.name)):
+        rest = read(unreadable="skip")
+    for part in ("x", "y", "owner"):
+        assert torch.equal(getattr(rest, part), getattr(pool, part)[keep])
+    top = tmp_path / layout.folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a part has no number to be compared with
+        read(classes=2, most=1)
+        with pytest.raises(UserWarning, match="clipart"):
+            read(unreadable="skip")
+    for more in (
+        {"classes": 4},
+        {"classes": ["ant", "ant"]},
+        {"classes": ["boe", "ant"]},
+    ):
+        refused(lambda more=more: read(**more), "class")
+    for harm, *names in (
+        (lambda: shutil.rmtree(top / "real" / "bee"), "real", "bee"),
+        (lambda: (top / "sketch" / "dog").mkdir(), "dog", "sketch"),
+        (lambda: shutil.rmtree(top / "real"), "real"),
+        (lambda: shutil.rmtree(top), tmp_path, layout.trap[:20]),
+    ):
+        harm()
+        with pytest.raises(DataError) as e:
+            read()
+        assert all(str(n) in str(e.value) for n in names), str(e.value)

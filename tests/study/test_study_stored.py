@@ -2,6 +2,7 @@
 damaged, foreign or nobody's is said.
 """
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys_study import GUEST, POST, PRE, book, record, same, write
+from toys_study import GUEST, POST, PRE, book, cell, record, same, write
 
 from fedlib.core.record import Record
 from fedlib.study import audit, evidence, experiment, identity, packing, studies
@@ -81,6 +82,33 @@ def test_records_of_any_shape_come_back(tmp_path_factory, seed, C, E, groups):
     assert same(evidence.read(at)["a"], r, but=())
 
 
+def test_pandas_alone_can_read_it(tmp_path):
+    made = everything()
+    packing.pack(items(made, "plain", "groups"), tmp_path)
+    t = {f: pd.read_parquet(tmp_path / f"{f}.parquet") for f in evidence.FILES}
+    names = dict(enumerate(t["runs"].id))
+    of = lambda d, name: d[d.run.map(names) == name]
+    at = lambda d, key: d[(d[["moment", "view", "split"]] == list(key)).all(axis=1)]
+    r = made["groups"]
+    for key, a in r.views.items():
+        hits = at(of(t["hits"], "groups"), key)
+        assert len(hits) == a.size
+        for h in hits.itertuples():
+            assert h.rows == r.meta["n"][key[2]][h.client]
+            e = r.rounds.tolist().index(h.round)
+            assert h.hits == round(float(a[e, h.client]) * h.rows)
+        for g in at(of(t["groups"], "groups"), key).itertuples():
+            e = r.rounds.tolist().index(g.round)
+            n = r.cells[key][e, g.client, g.group, g.outcome, g.prediction]
+            assert g.count == n
+    logs = of(t["logs"], "plain")
+    for v in logs[logs.name == "weight"].itertuples():
+        assert v.value == made["plain"].logs["weight"][v.round, v.slot]
+    row = t["runs"].set_index("id").loc["groups"]
+    assert row["seed"] == 3 and list(row["rounds"]) == [0, 2, 4] and row.seconds == 9.0
+    assert json.loads(row.meta)["n"] == r.meta["n"]
+
+
 def test_same_notices_every_kind_of_difference():
     r = everything()["groups"]
     whole = {p: getattr(r, p) for p in PARTS}
@@ -146,6 +174,25 @@ def test_a_kill_between_two_renames_loses_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["p-s"]
 
 
+def test_find_looks_into_the_study_then_into_the_papers_others(tmp_path):
+    made = everything()
+    other = made | {"plain": record(0, seconds=1.0)}
+    packing.pack(items(made, "plain"), tmp_path / "p-z")
+    packing.pack(items(other, "plain", "short"), tmp_path / "p-a")
+    packing.pack(items(made, "views"), tmp_path / "q-s")
+    got = evidence.find({"plain", "short", "views", "none"}, "p", "z", tmp_path)
+    assert set(got) == {"plain", "short"} and got["plain"].meta["seconds"] == 6.0
+    assert evidence.find({"plain"}, "p", "a", tmp_path)["plain"].meta["seconds"] == 1.0
+    assert evidence.find({"views"}, "q", "none", tmp_path).keys() == {"views"}
+    packing.pack(items(made, "guests"), tmp_path / "p-z")  # is read anew
+    os.utime(tmp_path / "p-z" / "runs.parquet", ns=(7, 7))
+    assert [r["id"] for r in evidence.listed(tmp_path / "p-z")] == ["guests"]
+    got = evidence.find({"plain", "guests"}, "p", "z", tmp_path)
+    assert got.keys() == {"plain", "guests"} and got["plain"].meta["seconds"] == 1.0
+    row = evidence.listed(tmp_path / "q-s")[0]
+    assert (row["commit"], row["paper"], row["seed"]) == ("0123456789", "p", 1)
+
+
 # ---------------------------------------------------------------- all studies
 @pytest.fixture
 def repo(tmp_path, monkeypatch):
@@ -201,6 +248,19 @@ def test_an_incomplete_study_is_not_packed_and_new_runs_go_first_if_asked(repo):
         assert got.meta["seconds"] == seconds
 
 
+def test_logs_are_kept_for_so_many_seeds(repo):
+    write(repo, book(main={"logs": {"weight": 1, "scale": 0}, "seeds": [4, 1]}))
+    for c in studies.cells("toy", "main")[0]:
+        store(c)
+    audit.pack(["toy/main"])
+    shutil.rmtree("runs")
+    run = experiment.study("toy", "main", workers=1)
+    kept = {c.seed: sorted(r.logs) for c, r in run.of(method="FedGA")}
+    # one number a round is always kept
+    assert kept == {4: ["cohort", "scale"], 1: ["cohort", "scale", "weight"]}
+    assert run.log("near", "FedAvg", "weight").shape[0] == 1
+
+
 def test_a_run_that_nobody_could_make_again_is_not_packed(repo):
     c = studies.cells("toy", "main")[0][0]
     for spoil in ({"commit": "0123456789+"}, {"commit": "unknown"}, {"rounds": 9}):
@@ -232,3 +292,22 @@ def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypa
     Path("evidence/toy-more/hits.parquet").unlink()
     (more,) = audit.check()
     assert "toy-more/hits.parquet" in more
+
+
+def test_names_of_studies_and_what_is_left_to_do(repo):
+    main, more = ("toy", "main"), ("toy", "more")
+    assert audit.chosen(["toy/more"]) == [more]
+    assert audit.chosen(["toy"]) == audit.chosen() == [main, more]
+    with pytest.raises(ValueError, match="toy/mian.*toy/main"):
+        audit.chosen(["toy", "toy/mian"])
+    audit.pack(["toy/main"])
+    todo = {ps: studies.cells(*ps)[0] for ps in (main, more)}
+    a, b = (c.id for c in todo[main][:2])
+    shutil.rmtree(f"runs/{a}")
+    Path(f"runs/{b}/done").unlink()
+    assert [c.id for c in audit.lacking(todo[main] * 2, "runs")] == [a, b]
+    # stored runs took 6 s with seed 0 and 7 s with seed 1
+    assert audit.estimate(todo) == {main: 26, more: 8 * 6.5}
+    assert audit.estimate({"x": [*todo[main][:1], cell(seed=9)]}) == {"x": 6 + 6}
+    words = [audit.minutes(s) for s in (45, 720, 12600)]
+    assert words == ["45 s", "12 min", "3.5 h"]

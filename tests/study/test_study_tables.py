@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from toys_study import GUEST, POST, PRE, cell, record, study
 
 from fedlib.measures import metrics, selection
-from fedlib.study import frames, results
+from fedlib.study import frames, results, table
 
 OWN = [("own", "global", s) for s in ("test", "val")]
 LOOK = {"FedPer": ("post", "personal"), "FedFB": ("own", "global")}
@@ -151,6 +153,49 @@ def test_a_measure_may_take_rows_and_a_view_may_be_chosen(run):
     close(results.TOP1["top1_acc_pct"](np.array([1.0, 0.0]), n=[3, 1]), 75)
 
 
+def test_the_parts_of_a_study(run):
+    assert run.datasets() == ["d", "e"] and run.methods("e") == [*MOMENTS]
+    assert [c.seed for c, _ in run.of("d", "FedPer")] == [0, 4] and not run.of("x")
+    assert run.of("d", seed=4, setting="")[1][0].method == "FedPer"
+    assert run.rounds("d").tolist() == [0, 2, 4, 6]
+    stack = run.stack("e", "FedPer", setting="mu=1", split="val")
+    want = [r.views["post", "personal", "val"] for _, r in run.of("e", "FedPer")]
+    assert stack.shape == (2, 3, 15) and all(map(np.array_equal, stack, want))
+    assert run.stack("d", "FedPer", ("pre", "global", "test")).shape == (2, 4, 12)
+    assert run.log("d", "FedAvg", "weight").shape == (2, 6, 2)
+    with pytest.raises(ValueError, match="FedAvg.*'drift'"):
+        run.log("d", "FedAvg", "drift")
+    for c, _, r, key, n in looked(run):
+        x, y = run.curve(c.dataset, c.method, c.setting)
+        if key[0] != "own":
+            assert x.tolist() == ([0, 2, 4, 6] if key[0] == "pre" else [1, 3, 5])
+        close(y[[0, 4].index(c.seed)], 100 * (r.views[key] * n).sum(1) / n.sum(), c)
+    part = run.with_view("global")
+    assert part.cells == run.cells and run.with_view("personal").cells == []
+    both = part.join(replace(run, tiers=["x"] * 12))
+    assert both.cells == run.cells * 2 and both.tiers == run.tiers + ["x"] * 12
+    assert all(map(lambda a, b: a is b, both.records, run.records * 2))
+
+
+def test_views_are_named_as_the_paper_names_them():
+    keys = {"FedAvg": PRE, "Ditto": PRE + [("pre", "personal", k[2]) for k in PRE]}
+    some = [(m, s) for m in keys for s in ("", "a=1")]
+    runs = [(cell(m, setting=s, lr=1 + len(s)), record(0, m, keys[m])) for m, s in some]
+    mean = {"mean": results.MEASURES["mean_acc"]}, ["last"]
+    names = {"global": "shared", "personal": "own"}
+    got = study(*runs, look=[("Ditto", ("post", "x"))]).views(
+        names, *mean, lambda c: c.setting.replace("a=", "A")
+    )
+    want = {}
+    for c, r in runs:
+        for view in [k[1] for k in r.views if k[2] == "test"]:
+            setting = names[view] + (";A1" if c.setting else "")
+            want[c.method, setting] = 100 * r.views["pre", view, "test"][-1].mean()
+    got = {(r.method, r.setting): r.value for r in got.itertuples()}
+    assert got.keys() == want.keys() and len(got) == 6
+    close([got[k] for k in want], [*want.values()])
+
+
 def test_sites_and_guests_have_numbers_of_their_own():
     owners, guest = ["dslr", "home", results.SITES[0], "x"], ("guest", "global")
     c, r = cell(), record(C=4, keys=PRE + GUEST, guests=[9], owners=owners)
@@ -189,6 +234,20 @@ def test_numbers_of_whole_runs_and_tables(run, tmp_path):
     both = pd.concat([run.seeds(), run.validation()])
     assert list(back) == list(both) and len(back) == 12 * 6
     close(back.value, both.value)
+
+
+def test_a_figure_says_what_it_was_made_from(run, tmp_path):
+    import matplotlib.pyplot as plt
+
+    mixed, told = replace(run, paper=str(tmp_path / "toy")), {"title": "A", "alt": "B"}
+    for dataset, tier in ((None, "tiny"), ("d", "paper")):
+        meta = mixed.save(plt.figure(), "f", **told, dataset=dataset, notebook="n").meta
+        assert (meta["tier"], meta["seeds"]) == (tier, "2")
+        assert (
+            meta["stage"].endswith("toy@n") and "the data (synthetic)" in meta["data"]
+        )
+    few = mixed.save(plt.figure(), "f", **told, seeds="one of two").meta
+    assert few["seeds"] == "one of two" and few["notebook"].endswith("toy/main.ipynb")
 
 
 # ---------------------------------------------------------------- frames
@@ -257,3 +316,19 @@ def test_logs_have_a_row_for_each_client_of_a_cohort(run):
     for ask, words in bad:
         with pytest.raises(ValueError, match=words):
             ask()
+
+
+# ---------------------------------------------------------------- csv
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_in_a_csv_has_six_digits(v):
+    text = table.shown(v)
+    assert float(text) == (v if v == round(v) else pytest.approx(v, rel=1e-5))
+    assert text != "-0"
+
+
+def test_a_table_in_a_csv(tmp_path):
+    d = pd.DataFrame(
+        {"a": [1.5, np.nan, 2.0], "b": ["x, y", None, "z"], "c": [1, 2, 3]}
+    )
+    path = table.write(d, tmp_path / "deep" / "t.csv")
+    assert path.read_bytes() == b'a,b,c\n1.5,"x, y",1\n,,2\n2,z,3\n'
