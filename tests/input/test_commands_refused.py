@@ -61,32 +61,22 @@ decide fedga --dry-run | --hours=nan --workers=-1
 LINES = """\
 fly | fly
 run | method
-run FedAvg | task
-cite Dito | Ditto
-run fedga/ | fedga
 run FedAvg digits --how quickly | quickly
 run FedAvg digits --device tpu | tpu
 run FedAvg digits --folder= | folder
 run FedAvg digits --folder FILE/x | folder
-run FedAvg digits --rounds 1 --rounds=2 | rounds
 run FedAvg digits --set lr=.1 --set lr=.2 | lr
 run tier/synthetic | tier
 run fedga/synthetik --tier tiny | synthetik synthetic
-run fedga/synthetic --keep FILE/x | keep
-compare FedAvg --task digits --set lr=1 | set
-compare FedAvg --task digits --set FedGA.lr=1 | FedGA
 compare FedAvg --data FILE --client a --label b | FILE
 compare FedAvg --data CSV --client who --label y | client who
-compare FedAvg --data CSV --client a --label y --features z | features z
 compare FedAvg --task digits --task glyphs | task
 table fedga 'Table_99' | Table_99
 evidence chek | chek
-data get | get
 data get cifar | cifar10
 data --root FILE | root
 deploy keys NEW --host a..b --clients 2 | host
 deploy keys FILE --host a --clients 2 | FILE
-deploy server x.yaml --folder a --folder b | folder
 decide --hours 1 --hours 2 | hours
 """
 

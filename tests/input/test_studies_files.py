@@ -50,14 +50,9 @@ M = f"{S}.methods"
 PATHS = f"""\
 tier | huge, [tiny], null
 toy.tasks | [1], 0
-toy.studies | [main]
-{S} | [1]
-{T} | digits
 {T}.like | [1], othr, digits
 {T}.data | digits, {{}}, {{n: 4}}
 {T}.data.name | digit, 5, [1]
-{T}.data.clients | 4
-{T}.partition | 5
 {T}.partition.clients | x, 1.5, true, [1]
 {T}.network | MLP, {{name: 3}}, {{name: MPL}}
 {T}.network.hidden | a.b, [64, ""], 1.5
@@ -66,13 +61,10 @@ toy.studies | [main]
 {T}.parts | [0.8, .nan, 0.1], [0.8, 0.2], 0.8, [0.8, true, 0.1], [2, 0, 0]
 {T}.standard | yes please, 1
 {T}.test | 5, {{by: label}}, {{by: labels, share: 1}}
-{T}.owners | 5
 {T}.train.lr | true, fast, .nan, 1.0e+300, -1, -1.0e-9
 {T}.train.epochs | 1.5, true, -1
-{T}.train.last | some
 {T}.paper.train.lr | -1
 {T}.train.lrr | 0.1
-{T}.colour | 1
 {R}.rounds | -1, 1.0e+30, [1], x, true, .nan, {{grid: []}}, {{grid: [3, x]}}
 {R}.rounds | {{grid: [3], as: 5}}, {{grid: [3], called: 5}}, {{grid: [3], called: ["a;b"]}}
 {R}.every | 0, 1.0e+30, true, {{a: 1}}
@@ -81,22 +73,15 @@ toy.studies | [main]
 {R}.stragglers | 5, {{portion: .nan}}, {{portion: 1}}, {{share: 0.5}}
 {R}.splits | test, [], [[test]], [train]
 {R}.how | quickly, [loop]
-{R}.precision | float8
-{R}.guests | 1
-{R}.round | 5
 {T}.small.run | 5, {{every: 0}}
 {S}.tasks | {{}}, [], digits, [digits, digits], [digit], {{digits: 5}}, {{digits: {{batch: x}}}}
 {S}.small | {{tasks: {{}}}}, {{seeds: -1}}, {{every: 0}}
 {S}.paper | {{tasks: [digit]}}, {{methods: {{FedAvgg: {{}}}}}}
 {S}.seeds | -1, abc, true, 1.5, 1000000000000, {{tiny: 1}}, {{tiny: 1, small: -1, paper: 1}}
-{S}.sedes | 3
-{S}.microscope | abc
-{S}.title | 5
 {S}.logs | 5, {{weight: x}}, {{weight: -1}}
 {S}.without | [FedAvg], {{FedAvg: 5}}, {{FedProxx: []}}
 {S}.look | 5, {{FedAvg: [pre]}}, {{FedAvgg: [pre, global]}}
 {M} | {{}}, [FedAvg], FedAvg
-{M}.FedAvgg | {{}}
 {M}.FedAvg | 0, "", [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
 {M}.FedAvg | {{step: {{name: SAM, rho: -1}}}}
 {M}.FedAvg.lr | true, [], [0.1, .nan], {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
