@@ -185,7 +185,6 @@ def test_columns_and_index_of_any_kind():
     two = arrays(t[both].to_numpy(np.float32), t["ill"], t["clinic"])
     assert torch.equal(one.x, two.x) and rows_of(one) == rows_of(two)
     assert one.network == Linear(2, 2) and arrays(IMAGES).network == CNN(3, 3)
-    assert frame(split=np.int64(3)).name == frame(split=3).name
 
 
 # ---------------------------------------------------------------- arrays
@@ -193,13 +192,10 @@ LABELS = [  # (labels, classes=, numbers, names)
     (["b 10", "b 9", "a"], None, [2, 1, 0], ("a", "b 9", "b 10")),
     ([True, False, True], None, [1, 0, 1], ("False", "True")),
     ([2.0, 0.0, 1.0], None, [2, 0, 1], ()),
-    ([1, 2, 3], [1, 2, 3], [0, 1, 2], ("1", "2", "3")),
     ([1, 2, 3], [3, 2, 1], [2, 1, 0], ("3", "2", "1")),
     ([-1, 1, 1], [-1, 1], [0, 1, 1], ("-1", "1")),
-    ([0, 1, 3], range(5), [0, 1, 3], ()),
     ([0, 2, 1], ["no", "a", "b"], [0, 2, 1], ("no", "a", "b")),
     (["lo", "hi", "lo"], ["lo", "hi"], [0, 1, 0], ("lo", "hi")),
-    ([10**12, 5, 5], [5, 10**12], [1, 0, 0], ("5", "1000000000000")),
 ]
 
 
@@ -239,8 +235,6 @@ def test_the_name_tells_contents_apart():
         assert arrays(**more | change).name != base.name, change
     assert arrays().x.dtype == torch.float64
     assert arrays(x=X.tolist()).x.dtype == torch.float32  # as torch reads lists
-    edge = put(Y[:, None], 9, 2**24)
-    assert arrays(x=edge, network=Linear(1, 3)).x.max() == 2**24
 
 
 # ---------------------------------------------------------------- data sets
@@ -272,7 +266,6 @@ def test_data_sets_of_any_kind():
         dataset([("id", v, k) for v, k in lists], label=2, features=1),
         dataset(dicts(x=X, label=Y, who=C), client="who"),
         dataset(named, label="z", features="inputs", client="who"),
-        dataset(client=lambda i, item: C[i]),
     ):
         assert task.name.replace("dataset", "arrays") == want.name
         assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
@@ -295,7 +288,7 @@ def test_pictures_are_floats_with_channels_first():
         assert told(dataset(list(zip(images, Y)))) == told(arrays(v)), mode
     pixels = np.stack([np.array(v) for v in pictures()])
     want, first = dataset(list(zip(pictures(), Y))), pixels.transpose(0, 3, 1, 2)
-    for v in (pixels, first, torch.from_numpy(first), torch.tensor(first) / 255):
+    for v in (pixels, first, torch.tensor(first) / 255):
         assert torch.equal(dataset(list(zip(v, Y))).x, want.x)
     assert dataset(list(zip(pixels[..., 0], Y))).x.shape == (N, 1, 8, 9)
     both = np.random.RandomState(0).randint(0, 256, (3, 8, 3)).astype(np.uint8)
@@ -316,19 +309,14 @@ class Half:
         return self.cut(self.dataset, i)
 
 
-class Twice(Half):
-    cut = staticmethod(lambda ds, i: ds)
-
-
 @quiet
 def test_hugging_face():
     hf = pytest.importorskip("datasets")
     hf.disable_progress_bars()
     columns = {"x": X.tolist(), "label": Y.tolist(), "who": C.tolist()}
     ds, want = hf.Dataset.from_dict(columns), arrays(X.astype(np.float32))
-    for form in (None, "numpy", "torch"):
-        task = dataset(ds.with_format(form), "who", features="x")
-        assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
+    task = dataset(ds, "who", features="x")
+    assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
     labelled = ds.cast_column("label", hf.ClassLabel(names=["no", "yes", "often"]))
     task = dataset(labelled.select(np.flatnonzero(Y < 2)), C[Y < 2], features="x")
     assert task.classes == ("no", "yes", "often") and task.K == 3
@@ -336,7 +324,9 @@ def test_hugging_face():
     for k, own in enumerate(rows_of(halves)):
         of = sorted(halves.x[sum(own, [])].tolist())
         assert of == sorted(X.astype(np.float32)[k::2].tolist())
-    refused(lambda: dataset(ds, Twice(), features="x"), "Twice", 480, N)
+    twice = Half()
+    twice.cut = lambda ds, i: ds
+    refused(lambda: dataset(ds, twice, features="x"), "Half", 480, N)
 
 
 # ---------------------------------------------------------------- refused
@@ -352,26 +342,15 @@ BAD_FRAME = {  # argument of from_frame: wrong values
     "batch": NO_WHOLE[1:2],
 }
 BAD_COLUMN = {  # a column of a table that cannot be an input, or hold labels
-    "v": [
-        *(pd.date_range("1990", periods=N), X[:, 0] * 1j, [[1, 2]] * N),
-        *(pd.to_timedelta(np.arange(N), unit="h"), put(np.ones(N), 6, INF)),
-        *(listed(np.ones(N), 9, v) for v in (None, NAN)),
-        *(listed(["x", "y"] * 120, 9, v) for v in (None, " ", 1)),
-        *([f"person {i}" for i in range(N)], pd.array([1, None] * 120, dtype="Int64")),
-        [f"town {i % 121}" for i in range(N)],
-    ],
+    "v": [pd.date_range("1990", periods=N), X[:, 0] * 1j, put(np.ones(N), 6, INF)]
+    + [listed(np.ones(N), 9, v) for v in (None, NAN)]
+    + [listed(["x", "y"] * 120, 9, v) for v in (None, " ", 1)]
+    + [[f"person {i}" for i in range(N)], [f"town {i % 121}" for i in range(N)]],
     "ill": [X[:, 0], "no", listed(C, 3, None)],
     "clinic": [np.arange(N), listed(C, 3, None), X[:, 0]],
 }
 SETS = [torch.utils.data.DataLoader(PAIRS), {"train": PAIRS}, people(), X, None, []]
-SETS += [
-    torch.ones(3, 2),
-    "abc",
-    list(X),
-    [(1, 0), (1, 0, 2)],
-    dicts(x=X, z=X, label=Y),
-]
-SETS += [[(f"r {i}", i % 2) for i in range(N)], [{"x": 1, "label": 0}, {"x": 1}]]
+SETS += [list(X), [(1, 0), (1, 0, 2)], dicts(x=X, z=X, label=Y)]
 SETS += [[(v[: 2 + (i == 7)], i % 2) for i, v in enumerate(X)]]
 SETS += [list(zip(pictures("RGBA"), Y)), list(zip(IMAGES.transpose(0, 2, 3, 1), Y))]
 SETS += [list(zip(pictures("RGB")[:9] + pictures("L"), Y))]
@@ -412,18 +391,15 @@ TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
 LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "far": (lambda: arrays(put(X, (5, 3), -2e4)), "column 3", 20000),
-    "several": (lambda: arrays(X * 1e5), 4),
     "as it is": (lambda: frame(standardise=False), "income"),
     "pixels": (lambda: arrays((IMAGES * 255).round()), 255),
     "channels last": (lambda: arrays(**LAST), 3),
     "few test rows": (lambda: arrays(client_id=THREE), "4 of 4", "3", 2, 50),
     "few at one": (lambda: arrays(client_id=TWO), "1 of 2", "a", 4),
-    "one client": (lambda: arrays(client_id=["a"] * N), "client_id", "a"),
     "many clients": (lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)), 60, N),
     "many classes": (lambda: arrays(y=rising(160)), "y", 160),
     "many groups": (lambda: arrays(a=rising(21)), "a", 21),
     "a constant": (lambda: frame(people(country=7)), "country", 7),
-    "a constant word": (lambda: frame(people(country="FR")), "country", "FR"),
     "the label again": (lambda: frame(people(code=ILL * 2 + 7)), "code", "ill"),
     "many words": (lambda: frame(people(town=TOWNS)), "town", 110),
 }

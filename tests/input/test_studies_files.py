@@ -49,17 +49,12 @@ T, R, S = "toy.tasks.digits", "toy.tasks.digits.run", "toy.studies.book.main"
 M = f"{S}.methods"
 PATHS = f"""\
 tier | huge, [tiny], null
-toy.tasks | [1], 0
 {T}.like | [1], othr, digits
 {T}.data | digits, {{}}, {{n: 4}}
-{T}.data.name | digit, 5, [1]
 {T}.partition.clients | x, 1.5, true, [1]
-{T}.network | MLP, {{name: 3}}, {{name: MPL}}
 {T}.network.hidden | a.b, [64, ""], 1.5
 {T}.batch | 0, true, 1.5, {{tiny: 8, small: 0, paper: 8}}, {{tiny: 8}}
-{T}.small.batch | 0
 {T}.parts | [0.8, .nan, 0.1], [0.8, 0.2], 0.8, [0.8, true, 0.1], [2, 0, 0]
-{T}.standard | yes please, 1
 {T}.test | 5, {{by: label}}, {{by: labels, share: 1}}
 {T}.train.lr | true, fast, .nan, 1.0e+300, -1, -1.0e-9
 {T}.train.epochs | 1.5, true, -1
@@ -72,7 +67,6 @@ toy.tasks | [1], 0
 {R}.online | 0, .nan, 1.01
 {R}.stragglers | 5, {{portion: .nan}}, {{portion: 1}}, {{share: 0.5}}
 {R}.splits | test, [], [[test]], [train]
-{R}.how | quickly, [loop]
 {T}.small.run | 5, {{every: 0}}
 {S}.tasks | {{}}, [], digits, [digits, digits], [digit], {{digits: 5}}, {{digits: {{batch: x}}}}
 {S}.small | {{tasks: {{}}}}, {{seeds: -1}}, {{every: 0}}
@@ -81,12 +75,10 @@ toy.tasks | [1], 0
 {S}.logs | 5, {{weight: x}}, {{weight: -1}}
 {S}.without | [FedAvg], {{FedAvg: 5}}, {{FedProxx: []}}
 {S}.look | 5, {{FedAvg: [pre]}}, {{FedAvgg: [pre, global]}}
-{M} | {{}}, [FedAvg], FedAvg
 {M}.FedAvg | 0, "", [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
 {M}.FedAvg | {{step: {{name: SAM, rho: -1}}}}
 {M}.FedAvg.lr | true, [], [0.1, .nan], {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
 {M}.FedGA.theta | -1
-{M}.FedGA.alpha | .inf
 {M}.Uniform-update.inner | FedAvgg, 5
 """  # place | wrong values; the last word of the place has to be in the message
 BOMB = [f"x{i}: &{b} [{', '.join([f'*{a}'] * 10)}]" for i, (a, b) in
