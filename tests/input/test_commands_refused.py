@@ -1,5 +1,5 @@
 """What is typed with a mistake: status 2 and one line on stderr that names it; the ends
-of ranges run; and words in any order never raise an error of ours.
+of ranges run.
 
 A table is a text of lines `what is typed | what is named`, one case a line. What one
 letter of a task or setting can be is asked of the functions below the commands.
@@ -7,12 +7,10 @@ letter of a task or setting can be is asked of the functions below the commands.
 
 import contextlib
 import io
-import random
 import re
 import shlex
 
 import pytest
-import torch
 from toys_input import all_refused, lacks
 
 from fedlib.cli import main as cli
@@ -29,14 +27,7 @@ synthetic:alpha=1,beta=1 | network=CNN standard=True draw=-1 sizes=5 sizes=[9.5]
 glyphs | n=1.5 n=200,spurious=nan n=200,size=16.5 n=200,styles=[foto]
 domains | preset=PACSS preset=PACS,n=True preset=PACS,warp=nan
 census | n_mean=nan clients=52 bias_sex=abc task=incom group=age
-adult | by=[1] least=1.5
-acs | rows=0 year=abc states=5 root=5
-cifar10 | download=abc normalise=1
 mnist5k | noise=nan pool=3
-rotated | angles=[0,nan] angles=[0]
-colored | flips=[0,True]
-digit_sites | per_domain=0.5 n=[5],manners=[plain,uci]
-features:model=5 | data=5
 """
 SETTING = """\
 FedAvg | step=SAM(rho=-1) step=SAM(rho=nan) step=SAM(1,2) step=SAM(rh=1) step=SAM(rho=x)
@@ -60,20 +51,14 @@ decide fedga --dry-run | --hours=nan --workers=-1
 """
 LINES = """\
 fly | fly
-run | method
 run FedAvg digits --how quickly | quickly
 run FedAvg digits --device tpu | tpu
-run FedAvg digits --folder= | folder
 run FedAvg digits --folder FILE/x | folder
 run FedAvg digits --set lr=.1 --set lr=.2 | lr
 run tier/synthetic | tier
-run fedga/synthetik --tier tiny | synthetik synthetic
 compare FedAvg --data FILE --client a --label b | FILE
 compare FedAvg --data CSV --client who --label y | client who
-compare FedAvg --task digits --task glyphs | task
 table fedga 'Table_99' | Table_99
-evidence chek | chek
-data get cifar | cifar10
 data --root FILE | root
 deploy keys NEW --host a..b --clients 2 | host
 deploy keys FILE --host a --clients 2 | FILE
@@ -86,12 +71,11 @@ def cases(table):
 
 
 def call(line):
-    """(status, stdout, stderr) of a line of words, or a list of them."""
+    """(status, stdout, stderr) of a line of words."""
     out, err = io.StringIO(), io.StringIO()
-    words = shlex.split(line) if isinstance(line, str) else line
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            status = cli.main(words)
+            status = cli.main(shlex.split(line))
         except SystemExit as e:
             status = e.code
     return status, out.getvalue(), err.getvalue()
@@ -135,39 +119,10 @@ def test_a_task_and_a_setting_in_words():
 
 def test_the_ends_of_ranges_run(tmp_path):
     for more in (
-        ("--seed", str(2**63 - 1), "--cohort", "3", "--every", "1"),
-        ("--set", "step=SAM(rho=0)", "--set", "rule=TrimmedMean(trim=0)"),
-        ("--folder", str(tmp_path / "new" / "run"), "--threads", "1"),
+        f"--seed {2**63 - 1} --cohort 3 --every 1 --folder '{tmp_path}/new/run'",
+        "--set step=SAM(rho=0) --set rule=TrimmedMean(trim=0) --threads 1",
     ):
-        task = "digits:clients=3,hidden=[4, 3],dirichlet=5"
-        status, out, err = call(["run", "FedAvg", task, "--rounds", "1", *more])
+        task = "'digits:clients=3,hidden=[4, 3],dirichlet=5'"
+        status, out, err = call(f"run FedAvg {task} --rounds 1 {more}")
         assert (status, err) == (0, "") and "FedAvg" in out, (more, err)
     assert (tmp_path / "new" / "run" / "done").exists()
-    with pytest.raises(ValueError, match="alpha"):
-        cli.main(["run", "--debug", "FedAvg", "digits:dirichlet=nan"])
-
-
-ODD = "nan -1 0 1.5 1e30 abc None True [] {} 1+2j SAM( () ' \" \\ = , : ü [[1]]".split()
-ODD += ["", "\n", "lambda: 1", "9" * 30]
-
-
-def test_no_other_error_arises():
-    """Words of a good line changed: each ends with 0, or with 2 and one line."""
-    rng, ends, threads = random.Random(0), [], torch.get_num_threads()
-    sources = ["digits:clients=3,dirichlet=1,batch=8,hidden=4", "adult:by=education"]
-    sources += ["census:clients=3,n_mean=9,n_test=9,bias_sex=1"]
-    for _ in range(60):
-        line = f"run FedProx {rng.choice(sources)} --rounds 0 --set mu=0.1".split()
-        line += ["--seed", "1", "--every", "1"]
-        for _ in range(rng.randint(1, 2)):
-            k = rng.randrange(1, len(line))
-            head, mark, _ = line[k].rpartition(rng.choice(":=,"))
-            at = rng.randrange(len(line[k]) + 1)
-            word, old = rng.choice(ODD), line[k]
-            ways = f"{head}{mark}{word}", f"{old[:at]}{word}{old[at:]}", word
-            line[k] = rng.choice(ways)
-        status, _, err = call(line)
-        assert (status, err.count("\n")) in ((0, 0), (2, 1)), (line, err)
-        ends.append(status)
-    torch.set_num_threads(threads)
-    assert ends.count(2) > 30

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from toys_core import same, seen, toy
-from toys_input import all_refused, refused
+from toys_input import all_refused
 
 from fedlib.core import engine
 from fedlib.core.errors import Diverged
@@ -80,8 +80,6 @@ def test_every_number_is_one_row_of_the_table(tmp_path):
             part = both[both.seed == s][COLUMNS].reset_index(drop=True)
             exact = {"check_dtype": form == "parquet", "rtol": 1e-12}
             pd.testing.assert_frame_equal(part, one.frame(), **exact)
-    for name in ("out.txt", "out", "gone/out.csv"):
-        refused(lambda at=tmp_path / name: rec.to_csv(at), name.split("/")[-1])
 
 
 def test_the_last_row_in_a_few_numbers():
@@ -95,8 +93,6 @@ def test_the_last_row_in_a_few_numbers():
         want["/".join(key) + "/mean"] = sum(a) / len(a)
         want["/".join(key) + "/worst"] = sum(a[:k]) / k
     assert told == pytest.approx(want)
-    for of in ("global/test/mean", "personal/test/worst"):
-        assert f"{told[f'pre/{of}']:.3f}" in repr(rec)
     mean = rec["pre", "global", "test"].mean(1)
     assert np.allclose(rec.curve(lambda a: a.mean(1)), mean)
 
@@ -110,8 +106,6 @@ def test_records_that_are_not_whole():
     assert len(none.frame()) == 0 and none.summary() == {}
     assert set(half.frame()["round"]) == set(bad.frame()["round"]) == {0, 1}
     assert bad.meta["diverged"] == {"round": 1, "client": 0}
-    for rec, said in ((none, "0 of 3"), (half, "2 of 3"), (bad, "round 1")):
-        assert said in repr(rec)
 
 
 # ---------------------------------------------------------------- files
@@ -187,7 +181,6 @@ def test_models_that_are_not_there(tmp_path):
     load = lambda m: lambda: Record.load(tmp_path, m)
     rows = [(f"client {c}", of(c), "client", c) for c in (6, -1, True, 1.0)]
     rows += [
-        ("near", of("anne"), "anne", "ann"),
         ("whose", of(view="personal"), "personal", "client"),
         ("no global", of(rec=run(make("FedPer", task()))), "FedPer", "client"),
         ("into", of(into=other), "fc1.weight"),
@@ -195,7 +188,6 @@ def test_models_that_are_not_there(tmp_path):
         ("not kept", of(rec=Record.load(tmp_path, half)), tmp_path),
         ("diverged", of(rec=diverged()), "round 1"),
         ("another", load(make("FedProx", task())), "method"),
-        ("another lr", load(make("FedAvg", task(), lr=0.3)), "parameters"),
         ("another task", load(make("FedAvg", toy(sizes=(5, 6)))), "n"),
     ]
     xs = np.zeros((2, 4)), np.zeros(5), np.zeros((0, 5)), np.full((1, 5), np.nan)
