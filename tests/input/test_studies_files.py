@@ -66,7 +66,7 @@ tier | huge, [tiny], null
 {S}.seeds | -1, abc, true, 1.5, 1000000000000, {{tiny: 1}}, {{tiny: 1, small: -1, paper: 1}}
 {S}.look | 5, {{FedAvg: [pre]}}, {{FedAvgg: [pre, global]}}
 {M}.FedAvg | 0, "", [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
-{M}.FedAvg.lr | true, [], [0.1, .nan], {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
+{M}.FedAvg.lr | true, [], [0.1, .nan], {{tiny: 0.1}}, {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
 {M}.FedGA.theta | -1
 {M}.Uniform-update.inner | FedAvgg, 5
 """  # place | wrong values; the last word of the place has to be in the message
