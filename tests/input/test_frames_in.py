@@ -3,7 +3,6 @@ the same by every door.
 """
 
 import warnings
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,17 @@ from fedlib.core.task import Task
 from fedlib.nets import CNN, Linear
 
 from toys_input import IMAGES, INF, NAN, NO_WHOLE, A, C, N, X, Y  # isort: skip
-from toys_input import all_refused, arrays, each, frame, lacks, listed, people, put  # isort: skip
+from toys_input import (
+    all_refused,
+    arrays,
+    each,
+    frame,
+    lacks,
+    listed,
+    people,
+    put,
+    refused,
+)  # isort: skip
 
 quiet = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
 
@@ -36,50 +45,29 @@ def order_of(table, **more):
     return frame(table.assign(row=np.arange(len(table))), **how).x[:, 0].long().numpy()
 
 
-def same_rows(a, b):
-    """The same rows, labels and clients; the order may differ."""
-    said = lambda t: sorted(
-        (c, int(t.y[i]), t.x[i].flatten().tolist())
-        for c, parts in enumerate(rows_of(t))
-        for i in sum(parts, [])
-    )
-    return a.owners == b.owners and a.classes == b.classes and said(a) == said(b)
-
-
 # ---------------------------------------------------------------- tables
-def drawn(kind, r):
-    """A column of 240 rows, and what it becomes: (column, its words in order or None)."""
-    of = lambda *words: np.array(words, object)[
-        np.r_[: len(words), r.randint(0, len(words), N - len(words))]
-    ]
-    numbers = {
-        "number": r.randn(N),
-        "int": r.randint(-40, 1000, N),
-        "01": r.randint(0, 2, N),
-    }
-    if kind in numbers:
-        return pd.Series(numbers[kind]), None
-    if kind == "Int64":
-        return pd.Series(r.randint(5, 90, N), dtype="Int64"), None
-    if kind == "bool":
-        return pd.Series(r.rand(N) < 0.4), None
-    if kind == "flags":
-        return pd.Series((r.rand(N) < 0.4).astype(object)), None
-    ranks = ["low", "mid", "high", "never"]
-    if kind == "ranks":
-        return pd.Series(of(*ranks[:3])).astype(
-            pd.CategoricalDtype(ranks, True)
-        ), ranks[:3]
-    words = {"two": ["ward 2", "ward 10"], "words": ["b 2", "b 10", "b 10a", "c"]}
-    words |= {"category": ["x", "y", "z"], "string": ["1", "2", "10"]}
-    column = pd.Series(of(*words[kind]))
-    return column.astype(kind) if kind in ("category", "string") else column, words[
-        kind
-    ]
+WORDS = {  # kind of a column of words: its words in their order
+    "two": ["ward 2", "ward 10"],
+    "words": ["b 2", "b 10", "b 10a", "c"],
+    "category": ["x", "y", "z"],
+    "string": ["1", "2", "10"],
+    "ranks": ["low", "mid", "high"],
+}
+KINDS = ["number", "int", "01", "Int64", "bool", "flags", *WORDS]
 
 
-KINDS = ["number", "int", "01", "Int64", "bool", "flags", "two", "words", "category"]
-KINDS += ["string", "ranks"]
+def column(kind, r):
+    """A column of 240 rows of a kind."""
+    if kind in WORDS:
+        words = np.array(WORDS[kind], object)
+        v = pd.Series(words[np.r_[: len(words), r.randint(0, len(words), N)][:N]])
+        ranks = pd.CategoricalDtype([*WORDS["ranks"], "never"], True)
+        to = {"category": "category", "string": "string", "ranks": ranks}
+        return v.astype(to.get(kind, object))
+    yes = r.rand(N) < 0.4
+    numbers = {"number": r.randn(N), "int": r.randint(-40, 1000, N), "01": yes * 1}
+    numbers |= {"Int64": pd.array(r.randint(5, 90, N), "Int64")}
+    return pd.Series((numbers | {"bool": yes, "flags": yes.astype(object)})[kind])
 
 
 @quiet
@@ -97,22 +85,19 @@ def test_a_table_is_coded_as_by_scikit_learn(kinds, seed, parts, standardise):
 
     r = np.random.RandomState(seed)
     table = people()[["ill", "clinic"]].sample(frac=1, random_state=seed)
-    columns = {k: drawn(k, r) for k in kinds}
-    for k, (v, _) in columns.items():
-        table[k] = v.set_axis(table.index)
-    how = {"features": kinds, "parts": parts, "split": seed}
-    task = frame(table, **how, standardise=standardise)
-    t = table.iloc[order_of(table, **how | {"features": ["row"]})]
-    train = torch.cat(task.train).numpy()
-    want = []
-    for k, (_, words) in columns.items():
-        if words:
-            encoder = OneHotEncoder(categories=[words], drop="if_binary")
+    for k in kinds:
+        table[k] = column(k, r).set_axis(table.index)
+    how = {"parts": parts, "split": seed}
+    task = frame(table, **how, features=kinds, standardise=standardise)
+    t, train, want = table.iloc[order_of(table, **how)], torch.cat(task.train), []
+    for k in kinds:
+        if k in WORDS:
+            encoder = OneHotEncoder(categories=[WORDS[k]], drop="if_binary")
             want.append(encoder.fit_transform(t[[k]].astype(str)).toarray())
         else:
             v = t[[k]].astype(float).to_numpy()
             if standardise and k in ("number", "int", "Int64"):
-                v = StandardScaler().fit(v[train]).transform(v)
+                v = StandardScaler().fit(v[train.numpy()]).transform(v)
             want.append(v)
     assert np.allclose(task.x.numpy(), np.concatenate(want, 1), atol=1e-4), kinds
     assert task.x.dtype == torch.float32 and task.classes == ("no", "yes")
@@ -122,39 +107,33 @@ def test_a_table_is_coded_as_by_scikit_learn(kinds, seed, parts, standardise):
         assert set(t["clinic"].iloc[sum(own, [])]) == {owner}
 
 
-@given(st.integers(1, 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 3))
-def test_rows_are_cut_into_shares(n, a, b, split):
+@quiet
+@given(st.integers(41, 80), st.integers(1, 18), st.integers(1, 18), st.integers(0, 3))
+def test_rows_are_cut_into_shares(n, train, test, split):
     """floor(share n) for training, all up to floor((train + test) n) for the test, the
     rest validates; a client's cut hangs on its own rows, number and the split alone.
     """
-    train, test = round(0.9 * a + 0.05, 2), round(0.9 * b + 0.05, 2)
-    test = round(min(test, 1 - train), 2)
-    n, parts = 40 + n, (train, round(1 - train - test, 2), test)
+    test = min(test, 20 - train)
+    parts = train / 20, (20 - train - test) / 20, test / 20
+
+    def cut(c, split):
+        x, y = np.arange(len(c))[:, None] / 128, np.arange(len(c)) % 2
+        t = arrays(x, y, c, parts=parts, split=split)
+        ids = lambda r: (t.x[r][:, 0] * 128).round().int().tolist()
+        return [list(map(ids, p)) for p in zip(t.train, t.val, t.test)], t.name
+
     c = np.repeat([0, 1], [n, 60])
-    cut = lambda c, split=split: arrays(
-        np.arange(len(c))[:, None] / 128,
-        np.arange(len(c)) % 2,
-        c,
-        parts=parts,
-        split=split,
-    )
-    if min(int(train * n), int(test * n), int(train * 60), int(test * 60)) < 1:
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        task, again, more = cut(c), cut(c), cut(np.r_[c, [1] * 5])
-        other = cut(c, split + 1)
-    ids = lambda t: [[(t.x[r][:, 0] * 128).round().int().tolist() for r in p] for p in
-                     zip(t.train, t.val, t.test)]  # fmt: skip
-    i, j = int(train * n + 1e-9), int((train + test) * n + 1e-9)
-    assert [len(r) for r in ids(task)[0]] == [i, n - j, j - i]
-    assert [sorted(sum(own, [])) for own in ids(task)] == [
-        [*range(n)],
-        [*range(n, n + 60)],
-    ]
-    assert ids(task) == ids(again) and ids(task)[0] == ids(more)[0]
-    assert ids(task) != ids(other) and task.name != other.name
-    assert ids(task)[0][0] != sorted(ids(task)[0][0]) or i < 4
+    (one, two), name = cut(c, split)
+    i, j = train * n // 20, (train + test) * n // 20
+    assert [len(r) for r in one] == [i, n - j, j - i]
+    assert sorted(sum(one, [])) == [*range(n)] != one[0] + one[2] + one[1]
+    assert sorted(sum(two, [])) == [*range(n, n + 60)]
+    assert cut(c, split) == ([one, two], name)
+    assert cut(np.r_[c, [1] * 5], split)[0][0] == one
+    other, its = cut(c, split + 1)
+    assert other != [one, two] and name != its
+    alike = cut(np.repeat([0, 1], 60), split)[0]
+    assert alike[0] != [[v - 60 for v in r] for r in alike[1]]
 
 
 @quiet
@@ -172,6 +151,7 @@ def test_a_row_outside_the_training_rows_moves_no_other():
     assert task.x[:, 0].max() == 3.5 and task.x[:, 1].abs().max() < 2
 
 
+@quiet
 def test_who_is_compared_and_what_is_good_for_them():
     task = frame(sensitive="sex")
     g = task.groups
@@ -186,47 +166,36 @@ def test_who_is_compared_and_what_is_good_for_them():
     assert hidden.groups.column is None and hidden.a.tolist() == woman.tolist()
     assert frame(sensitive="sex", positive="no").groups.positive == (0,)
     assert frame().groups is None
-    words = np.array(["no", "yes", "often"])[Y]
-    good = lambda positive, **more: (
-        arrays(a=A, positive=positive, **more).groups.positive
-    )
+    good = lambda v, **more: arrays(a=A, positive=v, **more).groups.positive
     assert good(None) == good(1) == good(np.array([1])) == (1,)
-    assert good([2, 1, 2]) == (2, 1) and good("yes", y=words) == (2,)
+    assert good([2, 1, 2]) == (2, 1)
+    assert good("yes", y=np.array(["no", "yes", "often"])[Y]) == (2,)
     assert good([1], y=Y + 1, classes=[1, 2, 3]) == (0,)
     assert arrays(a=np.array(["x 10", "x 9"])[A]).groups.names == ("x 9", "x 10")
 
 
+@quiet
 def test_columns_and_index_of_any_kind():
     table = people().set_axis(range(7), axis=1)
     table.index = np.arange(N)[::-1] // 2
     task = Task.from_frame(table, label=5, client=6, sensitive=3)
     assert torch.equal(task.x, frame(sensitive="sex").x)
-    assert Task.from_frame(table, label=5, client=3).owners == ("man", "woman")
-    both = ["age", "income"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one = frame(features=both, standardise=False)
-        t = people()
-        two = arrays(t[both].to_numpy(np.float32), t["ill"], t["clinic"])
+    t, both = people(), ["age", "income"]
+    one = frame(features=both, standardise=False)
+    two = arrays(t[both].to_numpy(np.float32), t["ill"], t["clinic"])
     assert torch.equal(one.x, two.x) and rows_of(one) == rows_of(two)
     assert one.network == Linear(2, 2) and arrays(IMAGES).network == CNN(3, 3)
-    assert frame(split=np.int64(3)).name == frame(split=3).name
 
 
 # ---------------------------------------------------------------- arrays
 LABELS = [  # (labels, classes=, numbers, names)
     (["b 10", "b 9", "a"], None, [2, 1, 0], ("a", "b 9", "b 10")),
     ([True, False, True], None, [1, 0, 1], ("False", "True")),
-    ([2, 0, 1], None, [2, 0, 1], ()),
     ([2.0, 0.0, 1.0], None, [2, 0, 1], ()),
-    ([1, 2, 3], [1, 2, 3], [0, 1, 2], ("1", "2", "3")),
     ([1, 2, 3], [3, 2, 1], [2, 1, 0], ("3", "2", "1")),
     ([-1, 1, 1], [-1, 1], [0, 1, 1], ("-1", "1")),
-    ([0, 1, 3], range(5), [0, 1, 3], ()),
     ([0, 2, 1], ["no", "a", "b"], [0, 2, 1], ("no", "a", "b")),
     (["lo", "hi", "lo"], ["lo", "hi"], [0, 1, 0], ("lo", "hi")),
-    ([10**12, 5, 5], [5, 10**12], [1, 0, 0], ("5", "1000000000000")),
-    ([np.int8(1), np.int64(0)] * 2, None, [1, 0] * 2, ()),
 ]
 
 
@@ -246,38 +215,26 @@ def test_labels_and_their_order():
 
 @quiet
 def test_clients_in_natural_order():
-    want = [-3, False, 2, 2.5, 10, "Clinic 3", "bay 11", "clinic 1", "clinic 1b"]
-    want += ["clinic 2", "clinic 10", ("x", 1)]
-    assert sorted(want[::-1], key=natural) == want[:5] + sorted(want[5:], key=natural)
-    assert sorted(want[10:4:-1], key=natural) == want[5:11]
+    want = ["Clinic 3", "bay 11", "clinic 1", "clinic 1b", "clinic 2", "clinic 10"]
+    first = [-3, False, 2, 2.5, 10]
+    assert sorted([*want[::-1], *first[::-1]], key=natural) == [*first, *want]
     c = np.arange(N) % 12
     for ids in (c, c + 0.0, c.tolist(), torch.from_numpy(c), pd.Series(c)):
         task = arrays(np.stack([c, c], 1) / 12, client_id=ids)
         assert task.owners == tuple(map(str, range(12)))
         for k, own in enumerate(rows_of(task)):
             assert set((task.x[sum(own, [])] * 12).round().flatten().tolist()) == {k}
-    assert arrays(client_id=[("w", int(k)) for k in c % 2]).owners[0] == "('w', 0)"
 
 
 def test_the_name_tells_contents_apart():
-    base = arrays(a=A)
-    more = {"a": A, "name": "arrays"}
+    base, more = arrays(a=A), {"a": A, "name": "arrays"}
     assert arrays(**more).name == base.name and base.name.startswith("arrays-")
-    for change in (
-        {"x": put(X, (3, 1), 0.5)},
-        {"y": np.roll(Y, 1)},
-        {"client_id": C[::-1]},
-        {"a": 1 - A},
-        {"positive": [0]},
-        {"classes": range(4)},
-        {"name": "other"},
-        {"split": 1},
-    ):
+    changes = [{"x": put(X, (3, 1), 0.5)}, {"y": np.roll(Y, 1)}, {"a": 1 - A}]
+    changes += [{"client_id": C[::-1]}, {"positive": [0]}, {"classes": range(4)}]
+    for change in [*changes, {"name": "other"}, {"split": 1}]:
         assert arrays(**more | change).name != base.name, change
     assert arrays().x.dtype == torch.float64
     assert arrays(x=X.tolist()).x.dtype == torch.float32  # as torch reads lists
-    edge = put(Y[:, None], 9, 2**24)
-    assert arrays(x=edge, network=Linear(1, 3)).x.max() == 2**24
 
 
 # ---------------------------------------------------------------- data sets
@@ -292,34 +249,27 @@ def dicts(**columns):
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 
-@cache
 def pictures(mode="RGB"):
     from PIL import Image
 
-    r = np.random.RandomState(5)
     shape = (N, 8, 9, 3) if mode != "L" else (N, 8, 9)
-    made = [Image.fromarray(v) for v in r.randint(0, 256, shape).astype(np.uint8)]
-    return [v.convert(mode) for v in made]
+    pixels = np.random.RandomState(5).randint(0, 256, shape).astype(np.uint8)
+    return [Image.fromarray(v).convert(mode) for v in pixels]
 
 
 def test_data_sets_of_any_kind():
     want, lists = arrays(X.astype(np.float32)), list(zip(X, Y))
     named = dicts(inputs=X, z=Y, who=C)
     for task in (
-        dataset(),
         dataset([(v, k, "more") for v, k in lists]),
         dataset([(k, v) for v, k in lists], label=0),
         dataset([("id", v, k) for v, k in lists], label=2, features=1),
         dataset(dicts(x=X, label=Y, who=C), client="who"),
         dataset(named, label="z", features="inputs", client="who"),
-        dataset(client=lambda i, item: C[i]),
-        dataset(client=pd.Series(C)),
     ):
         assert task.name.replace("dataset", "arrays") == want.name
         assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
         assert task.owners == ("a", "b") and task.kind == "own"
-    positive = dataset(client=lambda i, item: int(item[0][0] > 0))
-    assert [bool((positive.x[r, 0] > 0).all()) for r in positive.train] == [False, True]
     grouped = dataset(sensitive=lambda i, item: ["f", "m"][A[i]], positive=[1, 2])
     assert (grouped.groups.names, grouped.groups.positive) == (("f", "m"), (1, 2))
 
@@ -330,18 +280,17 @@ def test_data_sets_of_any_kind():
 
 
 def test_pictures_are_floats_with_channels_first():
+    told = lambda t: (t.name.split("-")[1], t.x.dtype)
     for mode in ("L", "RGB", "P", "1", "CMYK"):
         images, grey = pictures(mode), mode in ("L", "1")
         v = np.stack([np.array(v.convert("L" if grey else "RGB")) for v in images])
         v = (v[:, None] if grey else v.transpose(0, 3, 1, 2)) / np.float32(255)
-        assert same_rows(dataset(list(zip(images, Y))), arrays(v)), mode
+        assert told(dataset(list(zip(images, Y)))) == told(arrays(v)), mode
     pixels = np.stack([np.array(v) for v in pictures()])
     want, first = dataset(list(zip(pictures(), Y))), pixels.transpose(0, 3, 1, 2)
-    for v in (pixels, first, torch.from_numpy(first), torch.tensor(first) / 255):
+    for v in (pixels, first, torch.tensor(first) / 255):
         assert torch.equal(dataset(list(zip(v, Y))).x, want.x)
-    grey = dataset(list(zip(pixels[..., 0], Y)))
-    assert grey.x.shape == (N, 1, 8, 9)
-    assert torch.equal(grey.x, dataset(list(zip(pixels[..., :1], Y))).x)
+    assert dataset(list(zip(pixels[..., 0], Y))).x.shape == (N, 1, 8, 9)
     both = np.random.RandomState(0).randint(0, 256, (3, 8, 3)).astype(np.uint8)
     assert items.picture(both, 0).shape == (3, 3, 8)  # an array has its channels last
     assert items.picture(torch.from_numpy(both), 0).shape == (3, 8, 3)  # a tensor first
@@ -351,9 +300,7 @@ class Half:
     """A partitioner as those of flwr-datasets are: what is asked of it."""
 
     dataset, num_partitions = None, 2
-
-    def __init__(self, cut=lambda ds, i: ds.select(range(i, len(ds), 2))):
-        self.cut = cut
+    cut = staticmethod(lambda ds, i: ds.select(range(i, len(ds), 2)))
 
     def is_dataset_assigned(self):
         return self.dataset is not None
@@ -368,36 +315,23 @@ def test_hugging_face():
     hf.disable_progress_bars()
     columns = {"x": X.tolist(), "label": Y.tolist(), "who": C.tolist()}
     ds, want = hf.Dataset.from_dict(columns), arrays(X.astype(np.float32))
-    for form in (None, "numpy", "torch"):
-        task = dataset(ds.with_format(form), "who", features="x")
-        assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
+    task = dataset(ds, "who", features="x")
+    assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
     labelled = ds.cast_column("label", hf.ClassLabel(names=["no", "yes", "often"]))
-    some = labelled.select(np.flatnonzero(Y < 2))
-    task = dataset(some, lambda i, r: r["who"], features="x")
+    task = dataset(labelled.select(np.flatnonzero(Y < 2)), C[Y < 2], features="x")
     assert task.classes == ("no", "yes", "often") and task.K == 3
     halves = dataset(ds, Half(), features="x")
-    assert same_rows(halves, arrays(X.astype(np.float32), Y, np.arange(N) % 2))
-    table, roles = people(), {"client": "clinic", "label": "ill", "sensitive": "sex"}
-    inputs = ["age", "income", "job", "sex", "smokes"]
-    told = dataset(hf.Dataset.from_pandas(table), features=inputs, **roles)
-    assert torch.equal(told.x, frame(sensitive="sex").x) and told.groups.column == 5
-    assert dataset(table.to_dict("records"), **roles).x.shape[1] == 6
-    part = lambda cut: lambda: dataset(ds, Half(cut), features="x")
-    all_refused(
-        [
-            ("splits", lambda: dataset(hf.DatasetDict({"train": ds})), "train"),
-            ("a stream", lambda: dataset(ds.to_iterable_dataset()), "IterableDataset"),
-            ("near", lambda: dataset(ds, label="labels"), "labels", "label"),
-            ("empty", part(lambda d, i: d.select(range(240 * i))), "Half", 0),
-            ("twice", part(lambda d, i: d), "Half", 480, N),
-            ("columns", part(lambda d, i: d.select_columns(["x"])), "Half"),
-        ]
-    )
+    for k, own in enumerate(rows_of(halves)):
+        of = sorted(halves.x[sum(own, [])].tolist())
+        assert of == sorted(X.astype(np.float32)[k::2].tolist())
+    twice = Half()
+    twice.cut = lambda ds, i: ds
+    refused(lambda: dataset(ds, twice, features="x"), "Half", 480, N)
 
 
 # ---------------------------------------------------------------- refused
 BAD_FRAME = {  # argument of from_frame: wrong values
-    "df": (X, {"a": 1}, "people.csv", people()["age"]),
+    "df": (X, {"a": 1}, "people.csv", people()["age"], people()[:0]),
     "label": ("il", None, ["ill"], "clinic"),
     "client": ("clinics", None, "ill"),
     "sensitive": ("gender", "ill", ["sex"]),
@@ -405,33 +339,23 @@ BAD_FRAME = {  # argument of from_frame: wrong values
     "standardise": ("yes", 1, None),
     "parts": ((0.8, NAN, 0.1), np.int64(2)),
     "split": ("a", 1.5),
-    "x": (X,),
+    "batch": NO_WHOLE[1:2],
 }
 BAD_COLUMN = {  # a column of a table that cannot be an input, or hold labels
-    "v": [
-        *(pd.date_range("1990", periods=N), pd.date_range("1990", periods=N, tz="UTC")),
-        *(pd.period_range("1990", periods=N, freq="D"), X[:, 0] * 1j, [[1, 2]] * N),
-        *(pd.to_timedelta(np.arange(N), unit="h"), put(np.ones(N), 6, INF)),
-        *(listed(np.ones(N), 9, v) for v in (None, NAN)),
-        *(listed(["x", "y"] * 120, 9, v) for v in (None, " ", 1)),
-        *([f"person {i}" for i in range(N)], pd.array([1, None] * 120, dtype="Int64")),
-        [f"town {i % 121}" for i in range(N)],
-    ],
+    "v": [pd.date_range("1990", periods=N), X[:, 0] * 1j, put(np.ones(N), 6, INF)]
+    + [listed(np.ones(N), 9, v) for v in (None, NAN)]
+    + [listed(["x", "y"] * 120, 9, v) for v in (None, " ", 1)]
+    + [[f"person {i}" for i in range(N)], [f"town {i % 121}" for i in range(N)]],
     "ill": [X[:, 0], "no", listed(C, 3, None)],
     "clinic": [np.arange(N), listed(C, 3, None), X[:, 0]],
 }
+SETS = [torch.utils.data.DataLoader(PAIRS), {"train": PAIRS}, people(), X, None, []]
+SETS += [list(X), [(1, 0), (1, 0, 2)], dicts(x=X, z=X, label=Y)]
+SETS += [[(v[: 2 + (i == 7)], i % 2) for i, v in enumerate(X)]]
+SETS += [list(zip(pictures("RGBA"), Y)), list(zip(IMAGES.transpose(0, 2, 3, 1), Y))]
+SETS += [list(zip(pictures("RGB")[:9] + pictures("L"), Y))]
 BAD_SET = {  # argument of from_dataset: wrong values
-    "ds": (torch.utils.data.DataLoader(PAIRS), {"train": PAIRS}, people(), X, None, [])
-    + (torch.ones(3, 2), "abc", list(X), [(1, 0), (1, 0, 2)])
-    + ([{"x": 1, "label": 0}, {"x": 1}], [(f"r {i}", i % 2) for i in range(N)])
-    + ([([object()], i % 2) for i in range(N)], dicts(x=X, z=X, label=Y))
-    + ([(v[: 2 + (i == 7)], i % 2) for i, v in enumerate(X)],)
-    + (
-        list(zip(pictures("RGBA"), Y)),
-        list(zip(pictures("RGB")[:9] + pictures("L"), Y)),
-    )
-    + ([(np.zeros((8, 8, 5), np.uint8), int(k)) for k in Y],)
-    + (list(zip(IMAGES.transpose(0, 2, 3, 1), Y)),),
+    "ds": SETS,
     "label": (2, "y", np.array([1]), -1),
     "features": (5, 1, np.array(2), print, [0, 1]),
     "client": ("who", C[:5], None, 1, lambda item: item),
@@ -443,24 +367,16 @@ BAD_SET = {  # argument of from_dataset: wrong values
 def test_tables_and_data_sets_that_are_none():
     call = lambda df=None, **more: frame(df, **more)
     ds = lambda ds=PAIRS, **more: dataset(ds, **more)
-    names = {"ds": "", "df": ""}
-    rows = [(v, f, *[k] * (k not in names)) for v, f, k in each(call, BAD_FRAME)]
-    rows += [(v, f, *[k] * (k not in names)) for v, f, k in each(ds, BAD_SET)]
-    for k, values in BAD_COLUMN.items():
-        for v in values:
-            act = lambda k=k, v=v: frame(people(**{k: v}))
-            rows.append((f"{k}: {v!r:.60}", act, k))
-    twice, gaps = people().rename(columns={"job": "age"}), people()
+    found = [*each(call, BAD_FRAME), *each(ds, BAD_SET)]
+    rows = [(v, f, *[k] * (k not in ("ds", "df"))) for v, f, k in found]
+    rows += each(lambda **column: frame(people(**column)), BAD_COLUMN)
+    gaps, big = people(), people(v=np.arange(N) + 2**24)
     gaps.loc[4, "age"], gaps.loc[[9, 11], "job"] = NAN, None
-    big = people(v=np.arange(N) + 2**24)
     rows += [
-        ("no rows", lambda: frame(people()[:0]), 0),
-        ("twice", lambda: frame(twice), "age"),
+        ("twice", lambda: frame(people().rename(columns={"job": "age"})), "age"),
         ("gaps", lambda: frame(gaps), "age", 1, "job", 2, "row 4"),
         ("a group", lambda: frame(people(sex=X[:, 0]), sensitive="sex"), "sex"),
         ("large", lambda: frame(big, standardise=False), "v", 2**24 + N - 1),
-        ("batch", lambda: frame(batch=NO_WHOLE[1]), "batch"),
-        ("None", lambda: dataset(client=lambda i, item: None), "client_id", 0),
     ]
     all_refused(rows)
 
@@ -470,43 +386,22 @@ def rising(k):
     return np.arange(N) * k // N
 
 
-HERE = ("test_frames_in.py", "toys_input.py")
+TOWNS, ILL = [f"town {v}" for v in rising(110)], people()["ill"] == "yes"
+TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
+LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "far": (lambda: arrays(put(X, (5, 3), -2e4)), "column 3", 20000),
-    "its name": (lambda: arrays(people()[["age", "income"]]), "income"),
-    "several": (lambda: arrays(X * 1e5), 4),
     "as it is": (lambda: frame(standardise=False), "income"),
     "pixels": (lambda: arrays((IMAGES * 255).round()), 255),
-    "greys": (lambda: arrays((IMAGES * 16).round()), 16),
-    "channels last": (
-        lambda: arrays(IMAGES.transpose(0, 2, 3, 1), network=Linear(216, 3)),
-        3,
-    ),
-    "few test rows": (
-        lambda: arrays(client_id=rising(3) + (np.arange(N) > 215)),
-        *("4 of 4", "3", 2, 50),
-    ),
-    "few at one": (
-        lambda: arrays(client_id=["b"] * 200 + ["a"] * 40),
-        "1 of 2",
-        "a",
-        4,
-    ),
-    "one client": (lambda: arrays(client_id=["a"] * N), "client_id", "a"),
+    "channels last": (lambda: arrays(**LAST), 3),
+    "few test rows": (lambda: arrays(client_id=THREE), "4 of 4", "3", 2, 50),
+    "few at one": (lambda: arrays(client_id=TWO), "1 of 2", "a", 4),
     "many clients": (lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)), 60, N),
     "many classes": (lambda: arrays(y=rising(160)), "y", 160),
     "many groups": (lambda: arrays(a=rising(21)), "a", 21),
     "a constant": (lambda: frame(people(country=7)), "country", 7),
-    "a constant word": (lambda: frame(people(country="FR")), "country", "FR"),
-    "a constant flag": (lambda: frame(people(adult=True)), "adult"),
-    "the label again": (
-        lambda: frame(people(code=np.where(people()["ill"] == "yes", 7, 9))),
-        *("code", "ill"),
-    ),
-    "many words": (
-        lambda: frame(people(town=[f"town {v}" for v in rising(110)])),
-        *("town", 110),
-    ),
+    "the label again": (lambda: frame(people(code=ILL * 2 + 7)), "code", "ill"),
+    "many words": (lambda: frame(people(town=TOWNS)), "town", 110),
 }
 
 
@@ -515,7 +410,8 @@ def test_what_looks_wrong_is_said_at_the_callers_line():
         with pytest.warns(DataWarning) as seen:
             assert call().C, case
         found = [w for w in seen if not lacks(str(w.message), *names)]
-        assert found and found[0].filename.endswith(HERE), (case, [*map(str, seen)])
+        here = "test_frames_in.py", "toys_input.py"
+        assert found and found[0].filename.endswith(here), (case, [*map(str, seen)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         arrays(a=A, parts=(0.8, 0.1, 0.1))

@@ -2,17 +2,13 @@
 value, at whatever tier it hides; and the same said by what an editor reads.
 """
 
-import copy
 import json
-import random
 
 import pytest
 import yaml
-from toys_input import INF, NAN, all_refused, lacks, refused
+from toys_input import all_refused, refused
 from where import ROOT
 
-from fedlib.core import engine
-from fedlib.data import tasks
 from fedlib.study import parameters, schema, studies
 
 GOOD = """\
@@ -47,96 +43,44 @@ toy:
 """
 T, R, S = "toy.tasks.digits", "toy.tasks.digits.run", "toy.studies.book.main"
 M = f"{S}.methods"
-ROUNDS = (0, 1e30, [1], "x", True, NAN)
-WRONG = {  # place: wrong values; its last word has to be in the message
-    "tier": ("huge", ["tiny"], None),
-    "toy.tasks": ([1], 0, "digits"),
-    "toy.studies": (["main"],),
-    "toy.studies.book": (5,),
-    S: ([1],),
-    T: ("digits",),
-    f"{T}.tiny": (0, [1]),
-    f"{T}.like": ([1], "othr", "digits"),
-    f"{T}.data": ("digits", ["digits"], {}, {"n": 4}),
-    f"{T}.data.name": ("digit", 5, [1]),
-    f"{T}.data.clients": (4,),
-    f"{T}.partition": (5,),
-    f"{T}.partition.clients": ("x", 1.5, True, [1]),
-    f"{T}.network": ("MLP", {"name": 3}, {"name": "MPL"}),
-    f"{T}.network.hidden": ("a.b", [64, ""], 1.5),
-    f"{T}.batch": (0, True, 1.5, {"tiny": 8, "small": 0, "paper": 8}, {"tiny": 8}),
-    f"{T}.small.batch": (0,),
-    f"{T}.parts": ([0.8, NAN, 0.1], [0.8, 0.2], 0.8, [0.8, True, 0.1], [2, 0, 0]),
-    f"{T}.standard": ("yes please", 1),
-    f"{T}.test": (5, {"by": "label"}, {"by": "labels", "share": 1}),
-    f"{T}.owners": (5,),
-    f"{T}.label": (5,),
-    f"{T}.train": ([0.1], "lr"),
-    f"{T}.train.lr": (True, "fast", NAN, 1e300, -1, -1e-9),
-    f"{T}.train.epochs": (1.5, True, -1),
-    f"{T}.train.last": ("some",),
-    f"{T}.paper.train.lr": (-1,),
-    f"{T}.train.lrr": (0.1,),
-    f"{T}.colour": (1,),
-    R: (5, [5], {}),
-    f"{R}.rounds": (-1, *ROUNDS[1:], {"grid": []}, {"grid": 5}, {"grid": [3, "x"]})
-    + ({"grid": [3], "as": 5}, {"grid": [3], "called": 5})
-    + ({"grid": [3], "called": [[]]}, {"grid": [3], "called": ["a;b"]}),
-    f"{R}.every": (*ROUNDS, {"a": 1}),
-    f"{R}.cohort": (0, True, 1.5),
-    f"{R}.online": (0, NAN, 1.01),
-    f"{R}.stragglers": (5, {"portion": NAN}, {"portion": 1}, {"share": 0.5}),
-    f"{R}.splits": ("test", [], [["test"]], ["train"]),
-    f"{R}.how": ("quickly", ["loop"]),
-    f"{R}.precision": ("float8",),
-    f"{R}.own": ("abc",),
-    f"{R}.guests": (1,),
-    f"{R}.round": (5,),
-    f"{T}.small.run": (5, {"every": 0}),
-    f"{S}.tasks": ({}, [], "digits", 5, ["digits", "digits"], ["digit"], [["digits"]])
-    + ({"digits": 5}, {"digits": {"batch": "x"}}, {"digits": {"rum": {"every": 0}}}),
-    f"{S}.small": ({"tasks": {}}, {"seeds": -1}, {"every": 0}),
-    f"{S}.paper": ({"tasks": ["digit"]}, {"methods": {"FedAvgg": {}}}),
-    f"{S}.seeds": (-1, "abc", True, 1.5, 10**12, {"pilot": 10**12}, {"tiny": 1})
-    + ({"tiny": 1, "small": -1, "paper": 1},),
-    f"{S}.every": ROUNDS,
-    f"{S}.sedes": (3,),
-    f"{S}.microscope": ("abc",),
-    f"{S}.title": (5,),
-    f"{S}.logs": (5, {"weight": "x"}, {"weight": -1}),
-    f"{S}.without": (["FedAvg"], {"FedAvg": 5}, {"FedProxx": []}),
-    f"{S}.look": (5, {"FedAvg": ["pre"]}, {"FedAvgg": ["pre", "global"]}),
-    M: ({}, ["FedAvg"], "FedAvg"),
-    f"{M}.FedAvgg": ({},),
-    f"{M}.FedAvg": (0, "", [], [1], [{}, {}], {"l": 1}, {"task": 1}, {"rule": 5})
-    + ({"rule": "Medan"}, {"step": {"name": "SAM", "rho": -1}}),
-    f"{M}.FedAvg.lr": (True, [], [0.1, NAN], {"tiny": 0.1}, {"digts": 0.1})
-    + ({"tiny": 0.1, "small": -1, "paper": 1}, {"tiny": 1, "digits": 2}, {}),
-    f"{M}.FedGA.theta": (-1,),
-    f"{M}.FedGA.alpha": (INF,),
-    f"{M}.Uniform-update.inner": ("FedAvgg", 5),
-}
+PATHS = f"""\
+tier | huge, [tiny], null
+{T}.like | [1], othr, digits
+{T}.data | digits, {{}}, {{n: 4}}
+{T}.partition.clients | x, 1.5, true, [1]
+{T}.network.hidden | a.b, [64, ""], 1.5
+{T}.batch | 0, true, 1.5, {{tiny: 8, small: 0, paper: 8}}, {{tiny: 8}}
+{T}.parts | [0.8, .nan, 0.1], [0.8, 0.2], 0.8, [0.8, true, 0.1], [2, 0, 0]
+{T}.train.lr | true, fast, .nan, 1.0e+300, -1, -1.0e-9
+{T}.train.epochs | 1.5, true, -1
+{T}.train.lrr | 0.1
+{R}.rounds | -1, 1.0e+30, [1], x, true, .nan, {{grid: []}}, {{grid: [3, x]}}
+{R}.every | 0, 1.0e+30, true, {{a: 1}}
+{R}.online | 0, .nan, 1.01
+{R}.stragglers | 5, {{portion: .nan}}, {{portion: 1}}, {{share: 0.5}}
+{R}.splits | test, [], [[test]], [train]
+{T}.small.run | 5, {{every: 0}}
+{S}.tasks | {{}}, [], digits, [digits, digits], [digit], {{digits: 5}}, {{digits: {{batch: x}}}}
+{S}.small | {{tasks: {{}}}}, {{seeds: -1}}, {{every: 0}}
+{S}.paper | {{tasks: [digit]}}, {{methods: {{FedAvgg: {{}}}}}}
+{S}.seeds | -1, abc, true, 1.5, 1000000000000, {{tiny: 1}}, {{tiny: 1, small: -1, paper: 1}}
+{S}.look | 5, {{FedAvg: [pre]}}, {{FedAvgg: [pre, global]}}
+{M}.FedAvg | 0, "", [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
+{M}.FedAvg.lr | true, [], [0.1, .nan], {{tiny: 0.1}}, {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
+{M}.FedGA.theta | -1
+{M}.Uniform-update.inner | FedAvgg, 5
+"""  # place | wrong values; the last word of the place has to be in the message
 TEXTS = (  # (text, *what is named)
-    *(("",), ("# nothing\n",), ("- tier\n",), ("tier\n",), ("5\n",), ("tier: [\n",)),
+    *(("",), ("# nothing\n",), ("- tier\n",), ("5\n",), ("tier: [\n",)),
     *(("tier: tiny\n\ttoy: {}\n",), ("tier: tiny\ntier: small\n", "line 2", "tier", 1)),
     (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch", 8),
     (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 10", "lr"),
     (GOOD + "          FedAvg: {lr: 1}\n", "FedAvg"),
     *((GOOD.replace("other: {like", f"{k}: {{like"), k) for k in ("1", "no", "1.5")),
     (GOOD.replace("A study", "2026-01-01"), "2026-01-01"),
-    (GOOD.replace("A study", "!!binary eHg="),),
     (GOOD.replace("A study", "!!python/name:os.system x"),),
     (GOOD.replace("A study", "&a [*a]"), "line 17"),
-    (GOOD + "x: " + "[" * 4000 + "]" * 4000 + "\n",),
     (GOOD.replace("{like: digits", "{like: other"), "other"),
-    (
-        GOOD
-        + "x: &a [1,1,1,1,1,1,1,1,1,1]\n"
-        + "".join(
-            f"x{i}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
-            for i, (a, b) in enumerate(zip("abcdefg", "bcdefgh"))
-        ),
-    ),
 )
 
 
@@ -148,119 +92,63 @@ def cells(folder, text, **more):
 
 def changed(place, value):
     """GOOD with a value at a place."""
-    tree = yaml.safe_load(GOOD.replace("1e-01", "0.1"))
+    tree = at = yaml.safe_load(GOOD.replace("1e-01", "0.1"))
     *above, last = place.split(".")
-    at = tree
     for k in above:
-        inside = at.setdefault(k, {}) if isinstance(at, dict) else at
-        at = inside if isinstance(inside, dict) else at.__setitem__(k, {}) or at[k]
-    at[last] = copy.deepcopy(value)
+        if not isinstance(at.get(k), dict):
+            at[k] = {}
+        at = at[k]
+    at[last] = value
     return yaml.safe_dump(tree, sort_keys=False)
 
 
 def test_a_good_file_is_what_it_says(tmp_path):
-    assert (
-        len(cells(tmp_path, GOOD)) == 10
-        and len(cells(tmp_path, GOOD, tier="small")) == 20
-    )
+    assert len(cells(tmp_path, GOOD)) == 10
+    assert len(cells(tmp_path, GOOD, tier="small")) == 20
     toy = parameters.load(tmp_path / "params.yaml")["toy"]
     digits, other = toy["tasks"]["digits"], toy["tasks"]["other"]
     assert digits["train"]["lr"] == 0.1 and "batch" not in other
-    assert other == {k: v for k, v in digits.items() if k != "batch"} | {
-        "network": {"name": "MLP", "hidden": 5}
-    }
+    own = {"network": {"name": "MLP", "hidden": 5}}
+    assert other == {k: v for k, v in digits.items() if k != "batch"} | own
     at = {t: parameters.tiered(digits, t)["run"] for t in ("tiny", "small")}
     assert at["tiny"] == digits["run"] and at["small"] == {"rounds": 9}
-    assert parameters.plain(
-        {"a": {"tiny": 1, "small": 2, "paper": 3}}, "small", ""
-    ) == {"a": 2}
+    tiers = {"a": {"tiny": 1, "small": 2, "paper": 3}}
+    assert parameters.plain(tiers, "small", "") == {"a": 2}
     new = parameters.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
     assert new == {"a": {"name": "y"}, "b": 1}
-    assert [c.engine for c in cells(tmp_path, GOOD, every=2)][0].count('"every": 2')
+    assert cells(tmp_path, GOOD, every=2)[0].engine.count('"every": 2')
 
 
 def test_a_wrong_value_is_refused_by_its_place(tmp_path):
     rows, file = [], str(tmp_path / "params.yaml")
-    for place, values in WRONG.items():
-        for v in values:
-            for tier in ("tiny", "small") if v == {"tiny": 0.1} else ("tiny",):
-                act = lambda p=place, v=v, t=tier: cells(
-                    tmp_path, changed(p, v), tier=t
-                )
-                rows.append((f"{place} = {v!r}", act, file, place.rpartition(".")[2]))
-    for i, (text, *names) in enumerate(TEXTS):
-        rows.append((f"text {i}", lambda t=text: cells(tmp_path, t), file, *names))
-    for k, v in {"tier": "huge", "every": 0, "rounds": "ten", "seeds": -1}.items():
-        rows.append((f"{k}=", lambda k=k, v=v: cells(tmp_path, GOOD, **{k: v}), k, v))
-    rows.append(
-        ("roundss=", lambda: cells(tmp_path, GOOD, roundss=5), "roundss", "rounds")
-    )
-    for paper, name in (("tier", "main"), ("toyy", "main"), ("toy", "mian")):
-        (tmp_path / "good.yaml").write_text(GOOD)
-        act = lambda p=paper, n=name: studies.cells(p, n, tmp_path / "good.yaml")
-        rows.append((paper + name, act, paper if name == "main" else name))
+    act = lambda text, **k: lambda: cells(tmp_path, text, **k)
+    for line in PATHS.splitlines():
+        place, values = line.split(" | ")
+        for v in yaml.safe_load(f"[{values}]"):
+            name = place.rpartition(".")[2]
+            rows.append((f"{place} = {v!r}", act(changed(place, v)), file, name))
+    rows += [(text[:300], act(text), file, *names) for text, *names in TEXTS]
+    options = {"tier": "huge", "every": 0, "rounds": "ten", "seeds": -1, "roundss": 5}
+    rows += [(k, act(GOOD, **{k: v}), k) for k, v in options.items()]
+    (tmp_path / "good.yaml").write_text(GOOD)
+    for names in (("toyy", "main"), ("toy", "mian")):
+        go = lambda n=names: studies.cells(*n, tmp_path / "good.yaml")
+        rows.append((names, go, names[names[1] == "mian"]))
     all_refused(rows)
-    (tmp_path / "params.yaml").write_bytes(GOOD.encode("utf-16"))
-    refused(lambda: studies.cells("toy", "main", tmp_path / "params.yaml"), file)
 
 
 def test_a_knob_is_named_where_it_is(tmp_path):
-    file = tmp_path / "papers" / "toy" / "studies.yaml"
+    file, params = tmp_path / "papers/toy/studies.yaml", tmp_path / "params.yaml"
     file.parent.mkdir(parents=True)
     body = yaml.safe_load(changed(f"{S}.seeds", "$n"))["toy"]
     file.write_text(yaml.safe_dump(body))
     assert len(cells(tmp_path, "tier: tiny\ntoy: {n: 3}\n")) == 30
-    params = tmp_path / "params.yaml"
     for section, *names in (
         ("{n: {tiny: 1, small: -1, paper: 1}}", params, "n.small", -1),
         *(("{n: $m}", params, "$m"), ("{m: 3}", params, "m"), ("{}", "$n", file)),
-        ("5", params, "toy", file),
         ("{n: 3, k: 4}", params, "k"),
     ):
         refused(lambda s=section: cells(tmp_path, f"tier: tiny\ntoy: {s}\n"), *names)
-
-
-ODD = (None, True, 0, -1, 1.5, NAN, 1e30, 10**12, "", "abc", "$x", "digits", [], {})
-ODD += (
-    [1],
-    [NAN],
-    {"a": 1},
-    {"grid": [1, "x"]},
-    {"name": 5},
-    {"tiny": 1},
-    [[]],
-    {1: 2},
-)
-
-
-def places(tree, at=()):
-    """Where a value can be changed."""
-    inside = tree.items() if isinstance(tree, dict) else ()
-    inside = enumerate(tree) if isinstance(tree, list) else inside
-    return [at] * bool(at) + [p for k, v in inside for p in places(v, (*at, k))]
-
-
-def test_no_other_error_arises(tmp_path):
-    """Any value at any place, or a letter changed: planned, or refused by the file."""
-    rng, told = random.Random(0), 0
-    for _ in range(120):
-        tree = yaml.safe_load(GOOD)
-        for _ in range(rng.randint(1, 2)):
-            *above, last = rng.choice(places(tree))
-            at = tree
-            for k in above:
-                at = at[k]
-            at[last] = copy.deepcopy(rng.choice(ODD))
-        text = yaml.safe_dump(tree, sort_keys=False)
-        if rng.random() < 0.2:
-            k = rng.randrange(len(text))
-            text = text[:k] + rng.choice("[]{}:-&*!|>'\"#%@\t\n") + text[k + 1 :]
-        try:
-            cells(tmp_path, text, tier=rng.choice(["tiny", "small", "paper"]))
-        except ValueError as e:
-            told += not lacks(str(e), tmp_path / "params.yaml")
-            assert "params.yaml" in str(e), text
-    assert told > 60
 
 
 def test_what_an_editor_reads_is_what_is_declared():
@@ -277,6 +165,3 @@ def test_what_an_editor_reads_is_what_is_declared():
     group = next(iter(tree["studies"].values()))
     group[next(iter(group))]["sedes"] = 3
     assert not told.is_valid(tree)
-    assert set(schema.TASK) == {*tasks.KEYS, "run", "label"}
-    made = {"online", "stragglers", "rounds"}  # the first two make a cohort
-    assert set(schema.RUN) - made <= set(engine.run.__annotations__)

@@ -1,5 +1,5 @@
 """What a refusal is: a ValueError or TypeError that names what was given and its place,
-and says what to do. Of its sentence nothing is asked.
+and says what to do; of its sentence nothing is asked. And somebody's data.
 
 A table of wrong input is {what to give it to: wrong values}; another kind of wrong
 input is one more value, or one more line.
@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from fedlib.core.task import Task
 
@@ -45,18 +44,14 @@ def trouble(act, *names):
 
 def refused(act, *names):
     """Fail unless act() is refused in words that have all of these names."""
-    found = trouble(act, *names)
-    assert not found, found
+    all_refused([("", act, *names)])
 
 
 def all_refused(rows):
     """The same of rows (case, act, *names), all of them; another loop is not needed."""
-    bad = {str(case): trouble(act, *names) for case, act, *names in rows}
-    bad = {case: found for case, found in bad.items() if found}
-    if bad:
-        pytest.fail(
-            "\n".join(f"{case:.200}: {found:.300}" for case, found in bad.items())
-        )
+    found = [(case, trouble(act, *names)) for case, act, *names in rows]
+    bad = [f"{case!s:.200}: {what:.300}" for case, what in found if what]
+    assert not bad, "\n".join(bad)
 
 
 def each(call, table):
@@ -95,15 +90,12 @@ def people(**columns):
     """A table of 240 people; what is given is another column, or one more."""
     r = np.random.RandomState(3)
     age = r.randint(18, 90, N)
-    usual = {
-        "age": age,
-        "income": 500.0 * age + 2000 * r.rand(N),
-        "job": r.choice(["nurse", "clerk", "cook"], N),
-        "sex": r.choice(["woman", "man"], N),
-        "smokes": r.rand(N) < 0.3,
-        "ill": np.where(age + 20 * r.randn(N) > 54, "yes", "no"),
-        "clinic": [f"clinic {i % 12}" for i in range(N)],
-    }
+    usual = {"age": age, "income": 500.0 * age + 2000 * r.rand(N)}
+    usual["job"] = r.choice(["nurse", "clerk", "cook"], N)
+    usual["sex"] = r.choice(["woman", "man"], N)
+    usual["smokes"] = r.rand(N) < 0.3
+    usual["ill"] = np.where(age + 20 * r.randn(N) > 54, "yes", "no")
+    usual["clinic"] = [f"clinic {i % 12}" for i in range(N)]
     return pd.DataFrame(usual | columns)
 
 
