@@ -44,7 +44,7 @@ verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compar
 test: $(STAMP) ## run the tests: two minutes of two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not nightly'
 
-mutants: $(STAMP) ## break the code in 200 places, one at a time, and see whether the tests notice; ARGS=study: of one group
+mutants: $(STAMP) ## break the code in 600 places, one at a time, and see whether the tests notice; ARGS=study: of one group
 	OMP_NUM_THREADS=1 $(BIN)/python mutants --jobs $(WORKERS) $(ARGS)
 
 nightly: ## what is too dear for every change: torture, all notebooks and pages, a network, wheel and locks, mutants; two hours
