@@ -212,7 +212,7 @@ def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
     from matplotlib.patches import Rectangle
 
     from fedlib import plots
-    from fedlib.core.batches import Plan, draw
+    from fedlib.core.shards import Plan, draw
 
     from .cases import case
 

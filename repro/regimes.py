@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 
 from fedlib.core import ends, online
-from fedlib.core.batches import Plan, draw
+from fedlib.core.shards import Plan, draw
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.measures.selection import RULES

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-from fedlib.core.batches import Batch
+from fedlib.core.shards import Batch
 from fedlib.core.clients import arithmetic
 from fedlib.core.tree import broadcast, mean, tmap, where
 from fedlib.nets import layers

@@ -15,11 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from .batches import Plan
 from .local import Plain, sgd
 from .ranges import LARGEST, SEEDS, among, is_number, is_whole, short
 from .server import Mean
-from .shards import Shard
+from .shards import Plan, Shard
 from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
 from .types import Tree, View
@@ -145,6 +144,8 @@ class Method:
     # does it compare features [B, D]? compute with a last layer z W' + c?
     needs_features: ClassVar[bool] = False
     needs_linear_head: ClassVar[bool] = False
+    # does round t depend on the number of rounds, as a step size that falls to zero?
+    plans_ahead: ClassVar[bool] = False
     # views that are also scored after training, before the next download
     post: ClassVar[tuple[str, ...]] = ()
 
@@ -257,6 +258,7 @@ class Wrap(Method):
     needs_groups = property(lambda self: self.inner.needs_groups)
     needs_features = property(lambda self: self.inner.needs_features)
     needs_linear_head = property(lambda self: self.inner.needs_linear_head)
+    plans_ahead = property(lambda self: self.inner.plans_ahead)
 
     def __post_init__(self):
         super().__post_init__()

@@ -14,9 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .checkpoint import read
 from .clients import Clients, cohort_of
-from .describe import describe, row_counts
 from .errors import nearest
 from .files import whole
 from .method import acts_on_download
@@ -114,6 +112,8 @@ def from_folder(record, device):
             f"the state of this run of {record.meta['method']} is not {where}: run it "
             "with folder=..., and keep_state=True"
         )
+    from .folder import read
+
     state, _ = read(path, device)
     if state["t"] != record.meta["rounds"]:
         raise ValueError(
@@ -125,6 +125,8 @@ def from_folder(record, device):
 
 def same_method(method, record):
     """A method as given, or a ValueError where another made the record."""
+    from .record import describe, row_counts
+
     task, meta = getattr(method, "task", None), record.meta
     if task is None:
         raise ValueError(

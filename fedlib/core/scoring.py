@@ -1,116 +1,111 @@
 """Scoring: what a model gets right at every client, group by group, and next door.
 
-A model that all clients have runs once over the rows of them all. Models of their own,
-linear layers with relu between them, run side by side, one product per layer. Whatever
-else a client would use runs at that client.
-Letters: M clients, A groups, n rows, N rows of all clients, b clients of a block, L
-rows of the longest of them, K classes.
+A model that all clients have runs once over the rows of them all; models of linear layers run
+side by side; whatever else runs at its client. What they say of a row is added up alike.
+Letters: M clients, S splits, G segments of a client's rows (its splits; with groups also its
+test rows that have neighbours, and these), N rows of all clients, b clients of a block with at
+most L rows, A groups.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from .pooled import rows_of
-from .task import NEIGHBOURS, Fitted, Model
-from .tree import leaves, unstack, where
+from .shards import NEIGHBOURS, SPLIT_OF, as_slice
+from .task import Fitted, Model
+from .tree import leaves, tmap, unstack, where
+
+BLOCK = {"cpu": 2**20, "cuda": 2**26}  # bytes that one block may hold
+FEW = 64  # rows: clients that differ by so many are of like size
 
 
 def score(method, down, clients, run, shards, splits, views=None, receives=None):
     """{"acc": {view: {split: [M]}}}: each client's accuracy on its own rows.
 
-    down, clients: stacks [M, ...], what the clients were sent and what they keep. run:
-    the Clients of this round. views: names of those to score, None for all. receives
-    [M]: the clients that receive before they are scored; what they then keep is
-    dropped, so that it is never held twice.
-
-    A task with groups also gives "cells" {view: {split: [M, A, 2, 2]}}, the counts of
-    `Groups.tally`, and "consistency" {view: [M, 2]}, see `inconsistency`.
+    down, clients: stacks [M, ...], what the clients were sent and what they keep. views: names
+    of those to score, None for all. receives [M]: who receives before it is scored; what it
+    then keeps is dropped. A task with groups also gives "cells" {view: {split: [M, A, 2, 2]}},
+    counts of group, outcome and prediction, and "consistency" {view: [M, 2]}: sum of |yhat -
+    mean of the neighbours' yhat|, and rows (Zemel et al., ICML 2013).
     """
-    if receives is not None:
-        stacks = (down, clients, {"receives": receives})
-        return each_alone(method, stacks, run, shards, splits, views)
-    asked = ask(method, down, clients, run, shards, views)
-    rows, scores = rows_of(method.task, shards[0], tuple(splits)), {}
-    for k in asked[0]:
-        of = [client[k] for client in asked]
-        if isinstance(of[0], Fitted) and getattr(method.task.network, "dense", None):
-            of = fitted(method, k, (down, clients), run, shards)
-        scores[k] = pooled(method, of, run, rows)
-    rest = [k for k, got in scores.items() if got is None]
-    if rest:
-        alone = each_alone(method, (down, clients), run, shards, splits, rest)
-        scores |= {k: {kind: of[k] for kind, of in alone.items()} for k in rest}
-    kinds = ("acc", "cells", "consistency") if method.task.groups else ("acc",)
-    return {kind: {k: got[kind] for k, got in scores.items()} for kind in kinds}
+    rows, stacks, said = (
+        rows_of(method.task, shards[0], tuple(splits)),
+        (down, clients),
+        {},
+    )
+    if receives is None:
+        said = together(method, stacks, run, shards, rows, views)
+    else:
+        stacks = (*stacks, {"receives": receives})
+    rest = [k for k, v in said.items() if v is None] if said else views
+    if rest or not said:
+        said = said | at_each(method, stacks, run, shards, rows, rest)
+    got = {k: rows.scores(*marks) for k, marks in said.items()}
+    return {kind: {k: got[k][kind] for k in got} for kind in next(iter(got.values()))}
 
 
-def ask(method, down, clients, run, shards, names):
-    """[{name: view}], which views every client has; nothing runs yet."""
-    (ids, S), M = shards, len(shards[0])
-
-    def one(*args):
-        views = method.views(*args).items()
-        return {k: v for k, v in views if names is None or k in names}
-
-    calls = zip(ids.tolist(), zip(unstack(down, M), unstack(clients, M), S))
-    return [run._call(one, args, c, "views") for c, args in calls]
-
-
-def fitted(method, name, stacks, run, shards):
-    """The view `name` of all clients, fitted together: [M models]."""
-
-    def weights(down, mine, shard):
-        return method.views(down, mine, shard)[name].w
-
-    ws = run.each(weights, stacks, shards, f"view {name}")
-    return [Model(method.task, w) for w in unstack(ws, len(shards[0]))]
+def marks(method, logits, y):
+    """(1 for a row that is right [n], with groups the outcome that is predicted [n])."""
+    groups = method.task.groups
+    right = method.hits(logits, y)
+    return (right, groups.outcome(logits.argmax(-1))) if groups else (right,)
 
 
 # ---------------------------------------------------------------- many clients at once
-def pooled(method, views, run, rows):
-    """The scores of one view at all clients, views [M]: as `Rows.scores`, or None where
-    every client has to run its own."""
-    task, way = method.task, together(method.task.network, views, rows)
-    if way is None:
-        return None
-    walk, forward = way
-
-    def marks(who, r):
-        """Of a block's rows: which are right and, with groups, the outcomes."""
-        z, y = forward(who, task.x[r]).flatten(0, -2), task.y[r].flatten()
-        hits = (method.hits(z, y),)
-        return (*hits, task.groups.outcome(z.argmax(-1))) if task.groups else hits
-
-    one = lambda *block: run._call(marks, block, "(many at once)", "views")
-    said = zip(*run._map(one, walk.blocks))
-    return rows.scores(*[torch.cat(v)[walk.at] for v in said])
-
-
-def together(network, views, rows):
-    """(walk, (clients, x) -> logits) of views that can be run together, else None."""
-    dense = getattr(network, "dense", None)
-    if not all(isinstance(view, Model) for view in views):
-        return None
-    if isinstance(views[0], Fitted):
-        return None
-    if all(same(m.w, views[0].w) for m in views):
-        return rows.once, lambda who, x: views[0](x)
-    if dense:
-        ws = [m.w for m in views]
-        return rows.apart, lambda who, x: side_by_side(dense, [ws[i] for i in who], x)
-    return None
-
-
-def same(w, v):
-    """Are these the very same tensors?"""
-    return w is v or all(a is b for a, b in zip(leaves(w), leaves(v)))
+def together(method, stacks, run, shards, rows, names):
+    """{view: marks of all rows [N], or None where every client has to run its own}."""
+    task, (ids, S), dense = (
+        method.task,
+        shards,
+        getattr(method.task.network, "dense", None),
+    )
+    each = lambda *args: [
+        (k, v) for k, v in method.views(*args).items() if names is None or k in names
+    ]
+    calls = zip(ids.tolist(), zip(*(unstack(t, len(ids)) for t in stacks), S))
+    found = [
+        dict(run._call(each, args, c, "views")) for c, args in calls
+    ]  # nothing runs yet
+    out = {}
+    for k in found[0]:
+        models, out[k] = [views[k] for views in found], None
+        if isinstance(models[0], Fitted) and dense:  # fitted together
+            fit = lambda d, mine, s, k=k: method.views(d, mine, s)[k].w
+            ws = run.each(fit, stacks, shards, f"view {k}")
+            models = [Model(task, w) for w in unstack(ws, len(ids))]
+        if not all(type(m) is Model for m in models):
+            continue
+        first = leaves(models[0].w)
+        if all(a is b for m in models for a, b in zip(first, leaves(m.w))):
+            blocks, at = rows.once
+            forward = lambda who, x, w=models[0]: w(x)
+        elif dense:
+            blocks, at = rows.apart
+            forward = lambda who, x, ms=models: side_by_side(
+                dense, [ms[i].w for i in who], x
+            )
+        else:
+            continue
+        one = lambda who, r, f=forward: marks(
+            method, f(who, task.x[r]).flatten(0, -2), task.y[r].flatten()
+        )
+        got = run.map(
+            lambda *b, f=one: run._call(f, b, "(many at once)", "views"), blocks
+        )
+        out[k] = [torch.cat(v)[at] for v in zip(*got)]
+    return out
 
 
 def side_by_side(dense, ws, x):
-    """Logits [b, L, K] of b models ws, linear layers with relu between them; x [b, L,
-    ...]. A layer that is the same in all of them is not copied."""
+    """Logits [b, L, K] of b models ws, linear layers with relu between them; x [b, L, ...]. A
+    layer that is the same in all of them is not copied."""
     z = x.flatten(2)
     for name in dense:
         z = z if name == dense[0] else z.relu_()
@@ -123,75 +118,146 @@ def side_by_side(dense, ws, x):
 
 
 # ---------------------------------------------------------------- one client at a time
-def each_alone(method, stacks, run, shards, splits, views=None):
-    """The scores of every client's own run; stacks: as `score` has them."""
+def at_each(method, stacks, run, shards, rows, names):
+    """{view: marks of all rows [N]} of every client's own run."""
+    task, L = method.task, int(rows.n.sum(1).max())
 
     def at_client(down, mine, *rest):
         *received, shard = rest
         if received:
             new = method.receive(down, mine, shard)
             mine = where(received[0]["receives"], new, mine)
-        return score_client(method, down, mine, shard, splits, views)
+        at, mask = zip(*segments(task, shard, rows.splits))
+        at, mask = torch.cat(at), torch.cat(mask)
+        fill = lambda v: F.pad(v, (0, max(0, L - len(v))))  # in the loop, to stack them
+        said = {
+            k: tmap(fill, dict(enumerate(marks(method, view(task.x[at]), task.y[at]))))
+            for k, view in method.views(down, mine, shard).items()
+            if names is None or k in names
+        }
+        return said | {"": fill(mask)}
 
-    return run.each(at_client, stacks, shards, "views")
-
-
-def score_client(method, down, mine, shard, splits, views=None):
-    """The same for one client: {view: {split: []}} and so on.
-
-    All rows pass a model together, once; their logits are then taken apart.
-    """
-    groups = method.task.groups
-    batches = {s: shard.all(s) for s in splits}
-    blocks = [b.x for b in batches.values()]
-    y = joined([b.y for b in batches.values()])
-    if groups:
-        own, near = next_door(method.task, shard)
-        blocks += [own.x, method.task.x[near].flatten(0, 1)]
-    x, sizes = joined(blocks), [len(b) for b in blocks]
-    out = {"acc": {}} | ({"cells": {}, "consistency": {}} if groups else {})
-    for name, view in method.views(down, mine, shard).items():
-        if views is None or name in views:
-            z = view(x)
-            logits = dict(zip((*splits, "own", "neighbours"), z.split(sizes)))
-            out["acc"][name] = accuracies(method, z[: len(y)], y, batches)
-            if groups:
-                out["cells"][name] = {
-                    s: groups.tally(logits[s], b) for s, b in batches.items()
-                }
-                theirs = logits["neighbours"].view(*near.shape, z.shape[-1])
-                apart = inconsistency(groups, own, logits["own"], theirs)
-                out["consistency"][name] = apart
-    return out
+    said = run.each(at_client, stacks, shards, "views")
+    real = said.pop("").bool()
+    return {k: [v[real] for v in of.values()] for k, of in said.items()}
 
 
-def accuracies(method, logits, y, batches):
-    """{split: []}: the share of a split's rows that are right; logits, y of all."""
-    hits = method.hits(logits, y).split([len(b.x) for b in batches.values()])
-    return {s: b.avg(h) for (s, b), h in zip(batches.items(), hits)}
+def segments(task, shard, splits):
+    """(rows, which of them count) of each segment of a client."""
+    near = (NEIGHBOURS,) if task.groups else ()
+    for name in (*splits, *near):
+        b = shard.all(name)
+        m = torch.ones_like(b.row, dtype=task.x.dtype) if b.m is None else b.m
+        yield b.row, m
+    if near:
+        theirs = task.neighbours["near"][b.row]
+        yield theirs.flatten(), m[:, None].expand(theirs.shape).flatten()
 
 
-def next_door(task, shard):
-    """A client's test rows that have neighbours, as a batch of n, and the rows of these
-    neighbours [n, NEAR]."""
-    own = shard.all(NEIGHBOURS)
-    return own, task.neighbours["near"][own.row]
+# ---------------------------------------------------------------- what rows add up to
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows [N] on which M clients are scored, client by client, in segments; n [M, G]."""
+
+    task: Any
+    splits: tuple
+    rows: Tensor
+    n: Tensor
+
+    def on_device(self, v):
+        return v.to(self.task.x.device)
+
+    @property
+    def memory(self):
+        return BLOCK["cpu" if self.task.x.device.type == "cpu" else "cuda"]
+
+    @cached_property
+    def once(self):
+        """(blocks, at): every row once, however many clients have it. A block is (None, rows);
+        at [N]: where each row is found in what the blocks give one after another."""
+        rows, at = self.rows.unique(return_inverse=True)
+        cut = rows.split(max(1, self.memory // max(1, self.task.x[0].nbytes)))
+        index = lambda r: self.on_device(r) if as_slice(r) is None else as_slice(r)
+        return [(None, index(r)) for r in cut], self.on_device(at)
+
+    @cached_property
+    def apart(self):
+        """(blocks, at): each client's own rows, b clients of like size side by side: (their
+        places, rows [b, L])."""
+        n = self.n.sum(1)
+        first, at, blocks, seen = n.cumsum(0) - n, torch.empty_like(self.rows), [], 0
+        for who in self.like_size(n):
+            j = torch.arange(int(n[who].max()))
+            place, real = first[who, None] + j, j < n[who, None]  # [b, L]
+            at[place[real]] = seen + real.flatten().nonzero()[:, 0]
+            rows = self.rows[place.clamp(max=len(self.rows) - 1)]
+            blocks.append((who.tolist(), self.on_device(rows)))
+            seen += real.numel()
+        return blocks, self.on_device(at)
+
+    def like_size(self, n):
+        """Clients in order of their numbers of rows n [M], divided into blocks."""
+        shapes, x = self.task.shapes.values(), self.task.x
+        row = x[0].nbytes + x.element_size() * sum(s[0] for s in shapes)
+        model, start = x.element_size() * sum(s.numel() for s in shapes), 0
+        order = n.argsort(stable=True)
+        sizes = n[order].tolist()
+        for i, L in enumerate(sizes):
+            full = (i + 1 - start) * (L * row + model) > self.memory
+            if i > start and (full or L > 2 * sizes[start] + FEW):
+                yield order[start:i]
+                start = i
+        yield order[start:]
+
+    @cached_property
+    def known(self):
+        """(n on the device, per row: segment, group and outcome as one number, where the rows
+        with neighbours are, and these neighbours)."""
+        n, groups = self.on_device(self.n), self.task.groups
+        if not groups:
+            return n, None, None, None
+        i, segment = (
+            self.on_device(self.rows),
+            torch.arange(n.numel()).repeat_interleave(self.n.flatten()),
+        )
+        cell = self.on_device(segment) * groups.A + self.task.a[i]
+        own, near = (
+            self.on_device((segment % n.shape[1] == k).nonzero()[:, 0])
+            for k in (-2 % n.shape[1], -1 % n.shape[1])
+        )
+        near = near.view(len(own), self.task.neighbours["near"].shape[1])
+        return n, (cell * 2 + groups.outcome(self.task.y[i])) * 2, own, near
+
+    def scores(self, right, yhat=None):
+        """One view's scores, see `score`; right [N], yhat [N] the outcome that is predicted."""
+        (n, cell, own, near), S = self.known, len(self.splits)
+        by_split = lambda v: dict(zip(self.splits, v[:, :S].unbind(1)))
+        hits = torch.segment_reduce(right, "sum", lengths=n.flatten(), unsafe=True)
+        out = {"acc": by_split(hits.view_as(n) / n.clamp(min=1))}
+        if yhat is not None:
+            shape = (*n.shape, self.task.groups.A, 2, 2)
+            cells = torch.bincount(cell + yhat, minlength=math.prod(shape))
+            out["cells"] = by_split(cells.view(shape).to(right.dtype))
+            yhat = yhat.to(right.dtype)
+            apart = (yhat[own] - yhat[near].mean(1)).abs().split(self.n[:, S].tolist())
+            sums = torch.stack([v.sum() for v in apart])  # as for one client alone
+            out["consistency"] = torch.stack((sums, n[:, S].to(right.dtype)), 1)
+        return out
 
 
-def inconsistency(groups, own, logits, neighbours):
-    """[2]: sum of |yhat_i - mean of the neighbours' yhat|, and the number of rows.
-
-    own: a batch of n rows; logits [n, K] its, neighbours [n, NEAR, K] theirs
-    (Zemel et al., ICML 2013).
-    """
-    mine, theirs = (
-        groups.outcome(z.argmax(-1)).to(z.dtype) for z in (logits, neighbours)
-    )
-    apart = (mine - theirs.mean(1)).abs()
-    counts = torch.ones_like(apart) if own.m is None else own.m
-    return torch.stack([(counts * apart).sum(), counts.sum()])
-
-
-def joined(tensors):
-    """One tensor of several, without a copy of a lone one."""
-    return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+def rows_of(task, ids, splits):
+    """The Rows of clients ids [M]; kept for all clients and for guests."""
+    who = tuple(ids.tolist())
+    if (key := ("scored", who, splits)) in task.kept:
+        return task.kept[key]
+    near, lists = task.neighbours["near"].cpu() if task.groups else None, []
+    for c in who:
+        lists += [task.rows_of(c, SPLIT_OF[s]) for s in splits]
+        if task.groups:
+            own = task.rows_of(c, NEIGHBOURS)
+            lists += [own, near[own].flatten()]
+    n = torch.tensor([len(r) for r in lists]).view(len(who), -1)
+    rows = Rows(task, splits, torch.cat(lists), n)
+    if len(who) == task.C or who[0] < 0:
+        task.kept[key] = rows
+    return rows

@@ -1,19 +1,20 @@
-"""Shards: what one client holds in one round.
+"""Batches and shards: what one client holds in one round, and how it walks through it.
 
-Made for one client after another, or for many at once under vmap: the same batches.
+A plan is drawn outside vmap, as a pure function of seed, round, client and name. The same
+shard serves one client after another, or stands for many at once under vmap.
 Letters: M clients, N rows, T local steps, B batch, R rounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .abreast import abreast, deep
-from .batches import Batch, Plan, draw
 from .random import LazyKey, seed_of, tag
 from .tree import unstack
 
@@ -21,23 +22,82 @@ GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
 PADDED = 2**17  # bytes of a client's rows that may be padded in one batch
 EVERY_ROW = 10**9  # a batch size
 NEIGHBOURS = "neighbours"  # the test rows whose nearest others are known
+
+
+class Batch(NamedTuple):
+    """Rows of one client: x [B, ...], y [B], a [B] a sensitive attribute or None."""
+
+    x: Tensor
+    y: Tensor
+    a: Tensor | None
+    m: Tensor | None  # [B], 0 marks padding; None: every row counts
+    row: Tensor  # [B] row numbers, to look up what was kept per sample
+    key: Any  # the batch's own key; None: no randomness (evaluation)
+    size: int  # nominal batch size
+
+    def avg(self, v):
+        """Mean over the rows that count; v [B, ...]."""
+        if self.m is None:
+            return v.mean(0) if len(v) else v.sum(0)
+        return torch.einsum("b,b...->...", self.m, v) / self.m.sum().clamp(min=1)
+
+    def part(self, k, n):
+        """The k-th of n interleaved parts (so that padding spreads evenly)."""
+        return Batch(*[v[k::n] if isinstance(v, Tensor) else v for v in self])
+
+
+class Plan(NamedTuple):
+    """One way through a client's rows. A method names its plans."""
+
+    epochs: int = 1
+    batch: int | None = None  # None: the task's
+    last: str = "keep"  # or "drop": no incomplete last batch, unless it is the only one
+    shuffle: bool = True
+    split: str = "train"
+    block: float = 1.0  # a random contiguous share of the rows
+    steps: int | None = None  # instead of epochs: so many batches
+    poisson: bool = False  # each row joins a batch with probability batch / rows
+
+
+SPLIT_OF = {"all": "train", "val": "val", "test": "test", NEIGHBOURS: NEIGHBOURS}
 WHOLE = {
-    name: Plan(1, EVERY_ROW, "keep", False, split)
-    for name, split in (
-        ("all", "train"),
-        ("val", "val"),
-        ("test", "test"),
-        (NEIGHBOURS, NEIGHBOURS),
-    )
-}  # plans that every client has: all rows of a split in one batch
+    name: Plan(1, EVERY_ROW, "keep", False, split) for name, split in SPLIT_OF.items()
+}
 
 
+def draw(rows, plan, seed, batch):
+    """A plan's batches of rows [N] -> (row numbers one after another, lengths of batches)."""
+    N, B = len(rows), min(plan.batch or batch, len(rows))
+    if not N:
+        return rows, []
+    random = plan.shuffle or plan.poisson or plan.block < 1
+    g = torch.Generator().manual_seed(seed) if random else None
+    if plan.poisson:  # empty batches are left out
+        steps = plan.steps or plan.epochs * -(-N // B)
+        some = [rows[torch.rand(N, generator=g) < B / N] for _ in range(steps)]
+        return torch.cat(some), [len(b) for b in some if len(b)]
+    order, lengths, epoch = [rows[:0]], [], 0
+    while len(lengths) < plan.steps if plan.steps else epoch < plan.epochs:
+        one = rows[torch.randperm(N, generator=g)] if plan.shuffle else rows
+        if plan.block < 1:
+            n = max(1, int(plan.block * N))
+            first = int(torch.randint(N - n + 1, (1,), generator=g))
+            one = one[first : first + n]
+        full, rest = divmod(len(one), B)
+        cut = [B] * full + [rest] * (rest > 0 and not (plan.last == "drop" and full))
+        order.append(one[: sum(cut)])
+        lengths, epoch = lengths + cut, epoch + 1
+    lengths = lengths[: plan.steps]
+    return torch.cat(order)[: sum(lengths)], lengths
+
+
+# ---------------------------------------------------------------- what a client holds
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What ONE client holds in one round: iterating yields the batches of a plan.
+    """What ONE client holds in round t of R: iterating yields the batches of a plan.
 
-    n [] training rows; cid [] client number, negative for a guest; key: the client's
-    key of this round; t of R rounds. The plan is "train" unless `on` names another.
+    n [] training rows; cid [] client number, negative for a guest; key: the client's key of
+    this round. at: None, the client is alone; else its place [] among those under vmap.
     """
 
     task: Any
@@ -46,305 +106,220 @@ class Shard:
     key: LazyKey
     t: int
     R: int
-    rows: Any  # RowsOfOne, RowsOfMany or Altered
+    draws: Draws
+    at: Tensor | None = None
     plan: str = "train"
+    change: Callable | None = None  # batches -> batches
 
     def on(self, plan):
         """The same shard along another plan."""
         return replace(self, plan=plan)
 
+    def altered(self, f):
+        """The same shard with f(batches) in place of its batches, on every plan."""
+        g = self.change
+        return replace(self, change=f if g is None else lambda batches: f(g(batches)))
+
     def __iter__(self):
-        return self.rows.batches(self.plan, self.key)
+        return self.batches(self.plan, self.key)
 
     def all(self, name="all"):
         """One batch with every row of a split: "all" (train), "val" or "test"."""
-        return next(self.rows.batches(name, None))
+        return next(self.batches(name))
 
     def over(self, f, w, name="all"):
-        """f(w, batch) -> [] of one batch with every row of a split, as `all` has it.
+        """f(w, batch) -> [] of every row of a split. f names no tensor of this client but w:
+        clients too unequal to be padded are looked at one after another."""
+        d = self.draws
+        padded = (
+            self.at is None
+            or self.change
+            or d.anyhow
+            or deep()
+            or not unequal(d.task, name)
+        )
+        if padded:
+            return f(w, self.all(name))
 
-        f: names no tensor of this client but w. Clients too unequal to be padded are
-        looked at one after another.
-        """
-        return self.rows.over(f, w, name)
+        def one_by_one(tree):
+            ws = zip(d.who, unstack(tree["w"], len(d.who)))
+            return {
+                "out": torch.stack([f(w, whole_split(d.task, c, name)) for c, w in ws])
+            }
+
+        return abreast(one_by_one, {"w": w, "at": self.at})["out"]
 
     @property
     def full(self):
         """No batch of this plan is padding only, for any client at hand."""
-        return self.rows.full(self.plan)
+        return not self.change and (self.at is None or self.padded(self.plan)[1])
 
     @property
     def known(self):
         """Are its rows known beforehand? Not where a method alters every batch."""
-        return not isinstance(self.rows, Altered)
+        return self.change is None
 
     def plans(self):
-        """[(row numbers, lengths of batches)] along the plan: of this client, or under
-        vmap of all that are abreast."""
-        return self.rows.drawn(self.plan)
+        """[(row numbers, lengths of batches)] along the plan, of all clients at hand."""
+        return self.draws.drawn(self.plan)
 
-    def altered(self, f):
-        """The same shard with f(batches) in place of its batches, on every plan."""
-        return replace(self, rows=Altered(self.rows, f))
+    def batches(self, name, key=None):
+        found = (self.alone if self.at is None else self.among)(name, key)
+        return iter(self.change(found)) if self.change else found
 
-
-@dataclass(frozen=True)
-class Altered:
-    """Rows of which a method changes, or leaves out, batches."""
-
-    rows: Any
-    f: Any
-
-    def batches(self, name, key):
-        return iter(self.f(self.rows.batches(name, key)))
-
-    def full(self, name):
-        return False
-
-    def over(self, f, w, name):
-        return f(w, next(self.batches(name, None)))
-
-
-@dataclass(frozen=True)
-class RowsOfOne:
-    """The rows of client c, for execution one client after another.
-
-    Plans are drawn when they are walked.
-    """
-
-    task: Any
-    seed: int
-    t: int
-    c: int
-    plans: dict
-
-    def batches(self, name, key):
-        """The batches of a plan, each with a key of its own."""
+    def alone(self, name, key):
+        task, d = self.task, self.draws
         if name in WHOLE:
-            yield whole_split(self.task, self.c, name)
+            yield whole_split(task, d.who[0], name)
             return
-        task, what, j = self.task, tag(name), 0
-        size = nominal_size(task, self.plans, name)
-        for r, lengths in self.pieces(name):
-            x, y, row = (v.split(lengths) for v in (task.x[r], task.y[r], r))
-            a = [None] * len(lengths) if task.a is None else task.a[r].split(lengths)
-            for xj, yj, aj, rj in zip(x, y, a, row):
-                k = None if key is None else LazyKey(key, what, j)
-                yield Batch(xj, yj, aj, None, rj, k, size)
-                j += 1
+        ((rows, lengths),), size = d.drawn(name), d.size(name)
+        many = max(
+            1, GATHER // max(1, task.x[0].nbytes * size)
+        )  # batches fetched in one go
+        for i in range(0, len(lengths), many):
+            cut = lengths[i : i + many]
+            r, rows = rows[: sum(cut)].to(task.x.device), rows[sum(cut) :]
+            yield from made(task, r, cut, key, name, size, i)
 
-    def over(self, f, w, name):
-        return f(w, whole_split(self.task, self.c, name))
+    def padded(self, name):
+        """All clients' batches, drawn outside the vmap, inside which nothing random is allowed."""
+        if name not in self.draws.kept:
+            abreast(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
+        return self.draws.padded(name)
 
-    def drawn(self, name):
-        """[(row numbers, lengths of batches)] of the client alone."""
-        return [drawn(self.task, self.seed, self.t, self.c, name, self.plans)]
+    def among(self, name, key):
+        padded, size = self.padded(name)[0], self.draws.size(name)
+        for j, (r, m) in enumerate(
+            zip(*(v[self.at] for v in padded.values()))
+        ):  # [T, B]
+            yield next(made(self.task, r, [len(r)], key, name, size, j))._replace(m=m)
 
-    def pieces(self, name):
-        """Row numbers of many batches at a time, and the batches' lengths."""
-        x, size = self.task.x, nominal_size(self.task, self.plans, name)
-        ((rows, lengths),) = self.drawn(name)
-        many = max(1, GATHER // max(1, x[0].numel() * x.element_size() * size))
-        cuts = [lengths[i : i + many] for i in range(0, len(lengths), many)]
-        for r, cut in zip(rows.split([sum(g) for g in cuts]), cuts):
-            yield r.to(x.device), cut
 
-    def full(self, name):
-        return True
+def made(task, rows, lengths, key, name, size, first):
+    """The batches of these lengths one after another, the first of them the plan's first-th."""
+    x, y, r = (v.split(lengths) for v in (task.x[rows], task.y[rows], rows))
+    a = [None] * len(lengths) if task.a is None else task.a[rows].split(lengths)
+    for j, (xj, yj, aj, rj) in enumerate(zip(x, y, a, r), first):
+        k = None if key is None else LazyKey(key, tag(name), j)
+        yield Batch(xj, yj, aj, None, rj, k, size)
+
+
+def whole_split(task, c, name):
+    """Every row of a client's split in one batch; kept, where the rows are one slice."""
+    if (c, name) not in task.kept:
+        rows = task.rows_of(c, SPLIT_OF[name])
+        at, r = as_slice(rows), rows.to(task.x.device)
+        i = r if at is None else at
+        a = None if task.a is None else task.a[i]
+        b = Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
+        if at is None:
+            return b
+        task.kept[c, name] = b
+    return task.kept[c, name]
+
+
+def as_slice(rows):
+    """Row numbers [n] that follow one another as a slice, else None."""
+    if not len(rows) or int(rows[-1] - rows[0]) != len(rows) - 1:
+        return None
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, end) if torch.equal(rows, torch.arange(first, end)) else None
+
+
+# ---------------------------------------------------------------- what clients draw
+class Unequal(Exception):
+    """Clients differ so much in size that padded batches would be mostly padding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What the clients `who` draw in a round; a plan is drawn, and padded, when it is
-    first walked."""
+    """What the clients `who` draw in a round; a plan is drawn when it is first walked."""
 
     task: Any
     seed: int
     t: int
     who: tuple
     plans: dict
-    anyhow: bool  # pad however unequal the clients are
+    anyhow: bool = True  # pad however unequal the clients are
     kept: dict = field(default_factory=dict)
+
+    def size(self, name):
+        return EVERY_ROW if name in WHOLE else self.plans[name].batch or self.task.batch
 
     def drawn(self, name):
         """[(row numbers, lengths of batches)] of the clients."""
         if name not in self.kept:
-            one = lambda c: drawn(self.task, self.seed, self.t, c, name, self.plans)
+            plan = WHOLE.get(name) or self.plans[name]
+            rows = lambda c: self.task.rows_of(c, plan.split)
+            seed = lambda c: seed_of(self.seed, self.t, c, tag(name))
+            one = lambda c: draw(rows(c), plan, seed(c), self.task.batch)
+            if name in WHOLE:
+                one = lambda c: (rows(c), [len(rows(c))])
             self.kept[name] = [one(c) for c in self.who]
         return self.kept[name]
 
     def padded(self, name):
-        """The same as one tensor, see `pad`."""
-        kept, key = self.kept, ("padded", name)
-        if name in WHOLE and len(self.who) == self.task.C:
-            # all rows of a split, at all clients: the same in every round
-            kept, key = self.task.kept, (self.who, name)
-        if not self.anyhow and unequal(self.task, name):
-            raise Unequal(f"{self.task.name}: most of {name!r} would be padding")
+        """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding repeats a row
+        of the client's own."""
+        task, kept, key = self.task, self.kept, ("padded", name)
+        if name in WHOLE and len(self.who) == task.C:  # the same in every round
+            kept, key = task.kept, (self.who, name)
+        if not self.anyhow and unequal(task, name):
+            raise Unequal(f"{task.name}: most of {name!r} would be padding")
         if key not in kept:
-            kept[key] = pad(self.task, self.drawn(name), self.who)
+            kept[key] = self.pad(self.drawn(name))
         return kept[key]
 
+    def pad(self, each):
+        T = max((len(lengths) for _, lengths in each), default=0)
+        B = max((n for _, lengths in each for n in lengths), default=0)
+        i = torch.zeros(len(each), T, B, dtype=torch.long)
+        m = torch.zeros(i.shape, dtype=self.task.x.dtype)
+        for k, (rows, lengths) in enumerate(each):
+            own = self.task.rows_of(self.who[k], "train")
+            i[k] = own[0] if len(own) else 0
+            for j, r in enumerate(rows.split(lengths) if lengths else ()):
+                i[k, j, : len(r)], m[k, j, : len(r)] = r, 1
+        device = self.task.x.device
+        return {"i": i.to(device), "m": m.to(device)}, bool((m.sum(2) > 0).all())
 
-@dataclass(frozen=True)
-class RowsOfMany:
-    """The rows of the client at place `at` [] of many, for execution under vmap."""
 
-    draws: Draws
-    at: Tensor
-
-    def drawn(self, name):
-        return self.draws.drawn(name)
-
-    def padded(self, name):
-        """All clients' batches, and whether none is empty; drawn outside the vmap,
-        inside which nothing random is allowed."""
-        if name not in self.draws.kept:
-            abreast(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
-        return self.draws.padded(name)
-
-    def batches(self, name, key):
-        task, padded = self.draws.task, self.padded(name)[0]
-        i, m = padded["i"][self.at], padded["m"][self.at]  # [T, B]
-        size = nominal_size(task, self.draws.plans, name)
-        for j in range(len(i)):
-            r = i[j]
-            a = None if task.a is None else task.a[r]
-            k = None if key is None else LazyKey(key, tag(name), j)
-            yield Batch(task.x[r], task.y[r], a, m[j], r, k, size)
-
-    def over(self, f, w, name):
-        task, who = self.draws.task, self.draws.who
-        if self.draws.anyhow or deep() or not unequal(task, name):
-            return f(w, next(self.batches(name, None)))
-
-        def one_by_one(tree):
-            clients = zip(who, unstack(tree["w"], len(who)))
-            each = [f(w, whole_split(task, c, name)) for c, w in clients]
-            return {"out": torch.stack(each)}
-
-        return abreast(one_by_one, {"w": w, "at": self.at})["out"]
-
-    def full(self, name):
-        return self.padded(name)[1]
+def unequal(task, name):
+    """Would most of plan `name`, padded to the largest client, be padding? So where that has
+    more than twice the mean number of rows, and more than PADDED bytes of a whole split."""
+    if ("unequal", name) not in task.kept:
+        n = [len(task.rows_of(c, SPLIT_OF.get(name, "train"))) for c in range(task.C)]
+        dear = name not in WHOLE or max(n) * task.x[0].nbytes > PADDED
+        task.kept["unequal", name] = dear and max(n) * len(n) > 2 * sum(n)
+    return task.kept["unequal", name]
 
 
 # ---------------------------------------------------------------- making them
 def shards(task, seed, t, R, ids, plans):
     """The shards of the clients ids [M], one after another."""
-    n, device = sizes(task, ids), task.x.device
-    seed_, clients = torch.tensor(seed, device=device), ids.tolist()
-    for n_c, cid, c in zip(n.unbind(), ids.to(device).unbind(), clients):
-        key, rows = LazyKey(seed_, t, cid), RowsOfOne(task, seed, t, c, plans)
-        yield Shard(task, n_c, cid, key, t, R, rows)
+    seed_, device = torch.tensor(seed, device=task.x.device), task.x.device
+    for n, cid, c in zip(sizes(task, ids), ids.to(device), ids.tolist()):
+        draws = Draws(task, seed, t, (c,), plans)
+        yield Shard(task, n, cid, LazyKey(seed_, t, cid), t, R, draws)
 
 
 def stacked(task, seed, t, R, ids, plans, anyhow=True):
-    """The same shards for vmap: (a tree [M, ...], its row -> shard).
-
-    anyhow: where False, `Unequal` is raised if batches are asked for that are mostly
-    padding.
-    """
-    device, who = task.x.device, tuple(ids.tolist())
-    draws = Draws(task, seed, t, who, plans, anyhow)
-    at = torch.arange(len(who), device=device)
+    """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
+    seed_, device = torch.tensor(seed, device=task.x.device), task.x.device
+    draws = Draws(task, seed, t, tuple(ids.tolist()), plans, anyhow)
+    at = torch.arange(len(ids), device=device)
     data = {"at": at, "n": sizes(task, ids), "cid": ids.to(device)}
-    seed_ = torch.tensor(seed, device=device)
-
-    def shard_of(d):
-        rows, key = RowsOfMany(draws, d["at"]), LazyKey(seed_, t, d["cid"])
-        return Shard(task, d["n"], d["cid"], key, t, R, rows)
-
-    return data, shard_of
+    return data, lambda d: Shard(
+        task, d["n"], d["cid"], LazyKey(seed_, t, d["cid"]), t, R, draws, d["at"]
+    )
 
 
 def sizes(task, ids):
     """Training rows of the clients [M], in the type of x."""
     if "sizes" not in task.kept:
-        known = [*task.train, *(guest[0] for guest in reversed(task.guests))]
-        n = [len(rows) for rows in known]  # a guest's number counts from the end
-        task.kept["sizes"] = torch.tensor(n, dtype=task.x.dtype, device=task.x.device)
+        known = [
+            *task.train,
+            *(g[0] for g in reversed(task.guests)),
+        ]  # a guest's number: from the end
+        task.kept["sizes"] = task.x.new_tensor([len(rows) for rows in known])
     return task.kept["sizes"][ids.to(task.x.device)]
-
-
-def drawn(task, seed, t, c, name, plans):
-    """Rows of client c's batches in round t, and the batches' lengths."""
-    plan = WHOLE.get(name) or plans[name]
-    rows = task.rows_of(c, plan.split)
-    if name in WHOLE:
-        return rows, [len(rows)]
-    return draw(rows, plan, seed_of(seed, t, c, tag(name)), task.batch)
-
-
-class Unequal(Exception):
-    """Clients differ so much in size that padded batches would be mostly padding."""
-
-
-def unequal(task, name):
-    """Would most of plan `name`, padded to the largest client, be padding?
-
-    So where it has more than twice the mean number of rows. A split in one batch may be
-    padded anyhow while the largest has at most PADDED bytes of it.
-    """
-    if ("unequal", name) not in task.kept:
-        split = WHOLE[name].split if name in WHOLE else "train"
-        n = torch.tensor([float(len(task.rows_of(c, split))) for c in range(task.C)])
-        row = task.x[0].numel() * task.x.element_size()
-        dear = name not in WHOLE or n.max() * row > PADDED
-        task.kept["unequal", name] = bool(dear and n.max() > 2 * n.mean())
-    return task.kept["unequal", name]
-
-
-def nominal_size(task, plans, name):
-    """The batch size that a plan asks for."""
-    return (plans[name].batch if name in plans else None) or task.batch
-
-
-def whole_split(task, c, name):
-    """Every row of a client's split in one batch.
-
-    Where the rows follow one another the batch is a view of the data, and kept.
-    """
-    if (c, name) in task.kept:
-        return task.kept[c, name]
-    rows, device = task.rows_of(c, WHOLE[name].split), task.x.device
-    at = as_slice(rows)
-    i = rows.to(device) if at is None else at
-    a = None if task.a is None else task.a[i]
-    b = Batch(task.x[i], task.y[i], a, None, rows.to(device), None, EVERY_ROW)
-    if at is not None:
-        task.kept[c, name] = b
-    return b
-
-
-def as_slice(rows):
-    """Row numbers [n] that follow one another as a slice, else None."""
-    if not len(rows):
-        return None
-    first, last = int(rows[0]), int(rows[-1])
-    if last - first != len(rows) - 1:
-        return None
-    follow = torch.equal(rows, torch.arange(first, last + 1))
-    return slice(first, last + 1) if follow else None
-
-
-def pad(task, each, who):
-    """Plans [(rows, lengths)] of the clients `who` as one: {"i": rows [M, T, B], "m":
-    mask}, and whether no batch is empty.
-
-    Padding repeats a row of the client's own.
-    """
-    T = max((len(lengths) for _, lengths in each), default=0)
-    B = max((n for _, lengths in each for n in lengths), default=0)
-    i = torch.zeros(len(each), T, B, dtype=torch.long)
-    m = torch.zeros(i.shape, dtype=task.x.dtype)
-    for k, (rows, lengths) in enumerate(each):
-        if len(lengths) == T and set(lengths) == {B}:
-            i[k], m[k] = rows.view(T, B), 1
-            continue
-        own = task.rows_of(who[k], "train")
-        i[k] = own[0] if len(own) else 0
-        for j, r in enumerate(rows.split(lengths) if lengths else ()):
-            i[k, j, : len(r)], m[k, j, : len(r)] = r, 1
-    no_empty_batch = bool((m.sum(2) > 0).all())
-    return {"i": i.to(task.x.device), "m": m.to(task.x.device)}, no_empty_batch

@@ -38,8 +38,8 @@ from pathlib import Path
 
 import yaml
 
-from ..core.check_run import check_run
 from ..core.errors import nearest
+from ..core.given import check_run, check_values
 from ..core.groups import Block, Groups
 from ..core.method import Method
 from ..core.ranges import check_number, check_whole
@@ -202,17 +202,8 @@ class Federation:
         task = rows.server_task(self)
         if self.secure is not None:
             self.check_secure()
-        check_run(
-            self.make(task),
-            task,
-            self.rounds,
-            self.cohort,
-            self.every,
-            None,
-            None,
-            ("test", "val"),
-            self.own,
-        )
+        check_values(rounds=self.rounds, every=self.every)
+        check_run(self.make(task), task, self.cohort, self.own)
 
     def check_secure(self):
         """Fill in what is usual, and refuse what cannot be."""

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from ..core import checkpoint
-from ..core.check_run import check_run
+from ..core import folder as checkpoint
 from ..core.clients import cohort_of
 from ..core.engine import BEFORE
 from ..core.files import whole
+from ..core.given import check_run
 from ..core.method import Round, acts_on_download
 from ..core.ranges import short
 from ..core.record import Record
@@ -104,9 +104,8 @@ def rounds_of(d, folder):
     d = replace(d, weights=d.example.rehearse())
     introduction = d.talk(BEFORE, [0] * fed.C)
     d = replace(d, n=known(folder, fed) or introduced(introduction, folder))
-    method, scored = d.method, ("test", "val")
-    args = fed.rounds, fed.cohort, fed.every, None, None, scored, fed.own
-    check_run(method, method.task, *args)
+    method = d.method
+    check_run(method, method.task, fed.cohort, fed.own)
     told = fed.rounds, fed.seed, fed.cohort, fed.every, "deployed"
     record = Record.new(method, method.task, *told)
     if folder is not None and (folder / "done").exists():

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.batches import Batch
 from ..core.local import transformed
 from ..core.random import fold, normal, tag
+from ..core.shards import Batch
 from ..core.tree import add, leaves, pick, stack, tmap
 
 # bytes of inputs that a CPU sees at once: its activations stay in the cache

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from ..core.batches import Batch
 from ..core.errors import nearest
+from ..core.shards import Batch
 from .deep import AlexNetBN, ResNet18, ResNet50, WideResNet
 from .forward import Training
 from .layers import Net

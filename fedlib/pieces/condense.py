@@ -29,8 +29,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..core.batches import Batch
 from ..core.random import seed_of, tag
+from ..core.shards import Batch
 from ..core.tree import leaves, onehot, pick, sqdist, stack, tmap, unstack, without
 from ..nets import MLP
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core import engine
-from ..core.check_run import check_execution, check_schedule, check_scored
 from ..core.errors import nearest
+from ..core.given import check_run, check_values
 from ..core.method import Method
 from ..core.ranges import SEEDS, check_whole, listed
 from ..core.task import Task
@@ -75,9 +75,11 @@ def settings(how, task, rounds, usual, ours):
             both = ", ".join([*ours, *known])
             raise ValueError(f"compare has no {k!r}{hint} (known: {both})")
     told = {k: takes[k].default for k in known} | usual | how
-    check_schedule(Method(task), task, rounds, told["cohort"], told["every"], False)
-    check_execution(told["how"], told["chunk"], told["threads"], told["precision"])
-    check_scored(task, told["splits"], told["guests"])
+    simple = ("every", "how", "chunk", "threads", "precision", "splits")
+    check_values(rounds=rounds, **{k: told[k] for k in simple})
+    check_run(
+        Method(task), task, told["cohort"], how=told["how"], guests=told["guests"]
+    )
     if "test" not in told["splits"]:
         raise ValueError(f"splits = {told['splits']}: a comparison needs 'test' in it")
     return how

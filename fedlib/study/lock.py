@@ -26,8 +26,8 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-from ..core.check_args import checked_folder
 from ..core.files import dead, remedy
+from ..core.given import checked_folder
 
 HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
 NAMELESS = 5.0  # seconds until an empty lock counts as left by a kill while it was made

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from ..core import check_args, engine
+from ..core import engine, given
 from ..core.errors import nearest
 from ..core.files import whole
 from ..core.method import Wrap
@@ -252,7 +252,7 @@ def checked_folder(folder, now):
     ValueError where no folder can be there, and where it holds a comparison on another
     task or with other settings.
     """
-    folder = check_args.checked_folder(folder)
+    folder = given.checked_folder(folder)
     path = folder / IDENTITY
     if not path.exists():
         return folder

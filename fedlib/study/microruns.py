@@ -23,12 +23,12 @@ import torch
 from PIL import Image
 
 from ..core import online
-from ..core.batches import Plan
 from ..core.clients import Clients, cohort_of
 from ..core.engine import run
 from ..core.local import STEPS, grad, sgd
 from ..core.method import BASE
 from ..core.pool import Pool
+from ..core.shards import Plan
 from ..core.task import Task
 from ..core.tree import leaves
 from ..data import (

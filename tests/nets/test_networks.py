@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedlib.core.batches import Batch
+from fedlib.core.shards import Batch
 from fedlib.nets import (
     CNN,
     MLP,

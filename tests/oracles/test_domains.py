@@ -13,7 +13,7 @@ from toys_clip import NAMES, toy_towers
 from toys_core import Normed, gap, toy
 from toys_replay import averaged, f64, flat, near, run, served
 
-from fedlib.core.batches import Batch
+from fedlib.core.shards import Batch
 from fedlib.core.tree import stack
 from fedlib.methods.domains.faa import FAA, FAALagged
 from fedlib.methods.domains.fedclip import FedCLIP

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
 from toys_replay import f64, flat, near, noise
 
-from fedlib.core.batches import Batch
+from fedlib.core.shards import Batch
 from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey

@@ -17,7 +17,7 @@ from scipy import optimize, stats
 from toys_core import Normed, gap, same, toy
 
 from fedlib.core import files, online, tree
-from fedlib.core.batches import Batch, Plan, draw
+from fedlib.core.shards import Batch, Plan, draw
 from fedlib.core.clients import cohort_of
 from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd

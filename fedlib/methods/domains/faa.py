@@ -40,6 +40,7 @@ class FAA(Gapped):
     centred; "closed" a_i ~ a_i G_i, which would equalise gaps that fall as 1 / a_i.
     """
 
+    plans_ahead = True
     card = Card(
         "Fairness-guided federated training for generalization and personalization in "
         "cross-silo federated learning",

@@ -28,6 +28,7 @@ class GA(Gapped):
     at step (1 - 1/R). Equal weights stay if all gaps are 0. A weight can reach 0.
     """
 
+    plans_ahead = True
     card = Card(
         "Federated Domain Generalization with Generalization Adjustment",
         "Zhang et al.",

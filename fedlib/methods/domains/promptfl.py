@@ -35,6 +35,7 @@ class PromptFL(Uniform):
     of all rounds so far. Here a round averages its own models only.
     """
 
+    plans_ahead = True
     card = Card(
         "PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
         "Models - Federated Learning in Age of Foundation Model",

@@ -87,6 +87,7 @@ class CD2pFed(FedAvg):
         1, "passes of the alignment", range=(0, 10**6), source="FedAS's code"
     )
 
+    plans_ahead = True
     card = Card(
         "CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model "
         "Personalization in Federated Learning",
