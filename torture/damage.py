@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedlib.core import checkpoint, engine, record
+from fedlib.core import engine, record
+from fedlib.core.folder import SAME
 from fedlib.deploy import message
 from fedlib.deploy.shelf import Shelf
 from fedlib.methods.make import make
@@ -132,7 +133,7 @@ def checkpoint_of(folder, chance):
             packed = tree["record"] | {"meta": json.loads(tree["record"]["meta"])}
             needed = [
                 ("meta", k)
-                for k in (*checkpoint.SAME, "clients")
+                for k in (*SAME, "clients")
                 if k in packed["meta"]
             ]
             packed = altered(
@@ -160,7 +161,7 @@ def record_of(folder, chance):
     meta = json.loads((folder / "record.json").read_text())
     del meta["sha256"]
     if way == 1:
-        meta = altered(meta, chance, [(k,) for k in checkpoint.SAME if k in meta])
+        meta = altered(meta, chance, [(k,) for k in SAME if k in meta])
     else:
         with np.load(io.BytesIO(body)) as z:
             arrays = {k: z[k] for k in z.files}

@@ -17,7 +17,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from fedlib.core import checkpoint, kept
+from fedlib.core.files import read_tensors
+from fedlib.core.folder import Folder
 from fedlib.core.record import Record
 
 from .count import Count
@@ -46,7 +47,7 @@ def troubled(call, folder, trouble, at, *how):
             trouble(folder, *how)
         return True
 
-    kept.Kept.due = due
+    Folder.due = due
     if not at:
         trouble(folder, *how)
     call.f(*call.args, folder)
@@ -123,7 +124,7 @@ def damaged(folder):
     for path in sorted(folder.rglob("*")):
         try:
             if path.name in ("checkpoint", "state"):
-                checkpoint.read(path, "cpu")
+                read_tensors(path, "cpu")
             elif path.name == "done":
                 Record.load(path.parent)
         except ValueError as e:

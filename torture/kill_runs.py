@@ -26,8 +26,9 @@ from pathlib import Path
 import torch
 
 from fedlib.cli import main as cli
-from fedlib.core import checkpoint, engine, kept, record, tree
-from fedlib.core.files import PART
+from fedlib.core import engine, record, tree
+from fedlib.core.files import PART, read_tensors
+from fedlib.core.folder import Folder
 from fedlib.data import tasks
 from fedlib.methods.make import make
 
@@ -105,7 +106,7 @@ def begin(pipe, prints, folder, last, f, args):
     torch.set_num_threads(1)
     for stream in (1, 2):
         os.dup2(prints.fileno(), stream)
-    kept.Kept.due = lambda self: True  # the command line keeps one in 30 s
+    Folder.due = lambda self: True  # the command line keeps one in 30 s
     record.commit = record.source = lambda: "0123456789"  # quicker than git
     pipe.send(True)
     times = count_files(str(folder), last)
@@ -174,7 +175,7 @@ def held(folder):
         elif path.name == "done":
             found[name] = digest_of(record.Record.load(path.parent))
         elif path.name == "state":
-            state, _ = checkpoint.read(path, "cpu")
+            state = read_tensors(path, "cpu")["state"]
             found[name] = digest([x.numpy().tobytes() for x in numbers(state)])
         elif path.name not in ("record.npz", "record.json", ".checked"):
             found[name] = digest([path.read_bytes()])

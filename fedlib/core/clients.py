@@ -32,28 +32,24 @@ def cohort_of(method, task, seed, t, cohort):
     given = cohort(t)
     try:
         ids = torch.as_tensor(given)
-        good = ids.ndim == 1 and (
-            not len(ids) or not (ids.is_floating_point() or ids.dtype == torch.bool)
-        )
-        good = (
-            good
-            and len(ids.unique()) == len(ids)
-            and not ((ids < 0) | (ids >= task.C)).any()
-        )
+        whole = not (ids.is_floating_point() or ids.dtype == torch.bool)
+        known = not ((ids < 0) | (ids >= task.C)).any()
+        different = len(ids.unique()) == len(ids)
+        good = ids.ndim == 1 and (not len(ids) or whole and known and different)
     except (TypeError, ValueError, RuntimeError):
         good = False  # no numbers at all
     if not good:
         raise ValueError(
-            f"cohort({t}) = {short(given)}: give a list of different client numbers from 0 to "
-            f"{task.C - 1}"
+            f"cohort({t}) = {short(given)}: give a list of different client numbers "
+            f"from 0 to {task.C - 1}"
         )
     return ids.long()
 
 
 def way(task, device, threads, precision):
-    """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module that a
-    user brings); on a processor "auto" where a network has its descent in closed form, else
-    "loop": grouped convolutions are slower than one after another."""
+    """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module
+    that a user brings); on a processor "auto" where a network has its descent in closed
+    form, else "loop": grouped convolutions are slower than one after another."""
     if device.type != "cpu":
         return "auto" if hasattr(task.network, "identity") else "vmap"
     closed = getattr(task.network, "descend", None)
@@ -63,9 +59,9 @@ def way(task, device, threads, precision):
 class Clients:
     """How functions of one client are executed in round t of R.
 
-    how: "loop", one after another; "vmap", all at once; "auto": all at once, but for fewer
-    than FEW clients, and for the stages in `single`, which cannot be batched: vmap refuses the
-    function, or batches would be mostly padding (`shards.unequal`).
+    how: "loop", one after another; "vmap", all at once; "auto": all at once, but for
+    fewer than FEW clients, and for the stages in `single`, which cannot be batched:
+    vmap refuses the function, or batches would be mostly padding (`shards.unequal`).
     """
 
     def __init__(
@@ -93,21 +89,18 @@ class Clients:
     def stacked(self, ids):
         """[(tree of M shards, its row -> shard)], one per chunk of clients."""
         if (key := tuple(ids.tolist())) not in self.made:
-            made = lambda i: self.task.stacked(
-                self.seed, self.t, self.R, i, self.plans, self.how == "vmap"
-            )
+            at, anyhow = (self.seed, self.t, self.R), self.how == "vmap"
             self.made[key] = [
-                made(i) for i in ids.split(self.chunk or max(1, len(ids)))
+                self.task.stacked(*at, i, self.plans, anyhow)
+                for i in ids.split(self.chunk or max(1, len(ids)))
             ]
         return self.made[key]
 
     def each(self, f, trees, at_hand, stage):
         """f(*rows, shard) for every client; trees and result [M, ...]."""
         ids, S = at_hand
-        loop = self.how == "loop" or (
-            self.how == "auto" and (len(ids) < FEW or stage in self.single)
-        )
-        if not loop:
+        alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
+        if not (alone or self.how == "loop"):
             try:
                 return self._at_once(f, trees, ids, stage)
             except ClientError:
@@ -118,15 +111,15 @@ class Clients:
         return stack(self.map(lambda c, args: self._call(f, args, c, stage), calls))
 
     def keep(self, f, down, clients, at_hand, stage):
-        """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of `clients`
-        [C, ...] change in place, in the loop one by one, so that C models are held once."""
+        """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
+        `clients` [C, ...] change in place, in the loop one by one, so that C models are
+        held once."""
         ids, S = at_hand
         if self.how != "loop":
             g = lambda *args: dict(zip(("mine", "up"), f(*args)))
             out = self.each(g, (down, pick(clients, ids)), at_hand, stage)
-            tmap(
-                lambda x, y: x.index_copy_(0, ids.to(x.device), y), clients, out["mine"]
-            )
+            put = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
+            tmap(put, clients, out["mine"])
             return out["up"]
 
         def one(c, d, s):
@@ -146,7 +139,7 @@ class Clients:
         return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
 
     def map(self, f, calls):
-        """[f(*args)] in order, here or in threads; no client writes where another reads."""
+        """[f(*args)] in order, or in threads; no client writes where another reads."""
         if self.threads == 1:
             return [f(*args) for args in calls]
         with ThreadPoolExecutor(self.threads) as pool:
@@ -155,9 +148,8 @@ class Clients:
     def _call(self, f, args, c, stage):
         """f(*args); whatever it raises names the client, the round and the stage."""
         try:
-            with arithmetic(
-                self.precision if stage == "local" else "float32", self.task.x.device
-            ):
+            precision = self.precision if stage == "local" else "float32"
+            with arithmetic(precision, self.task.x.device):
                 return f(*args)
         except Exception as e:
             raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
@@ -165,16 +157,13 @@ class Clients:
 
 @contextmanager
 def arithmetic(precision, device):
-    """Matrix products in float32, tf32 (10 bits of mantissa, on a GPU) or bf16 (7 bits)."""
-    with ExitStack() as stack_:
-        if (
-            precision == "bf16"
-        ):  # no cache: weights change in place between two products
-            stack_.enter_context(
-                torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
-            )
+    """Matrix products in float32, tf32 (10 bits of mantissa, on a GPU), bf16 (7)."""
+    with ExitStack() as restored:
+        if precision == "bf16":  # no cache: weights change between two products
+            bf16 = torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+            restored.enter_context(bf16)
         elif device.type == "cuda":
             for flags in (torch.backends.cuda.matmul, torch.backends.cudnn):
-                stack_.callback(setattr, flags, "allow_tf32", flags.allow_tf32)
+                restored.callback(setattr, flags, "allow_tf32", flags.allow_tf32)
                 flags.allow_tf32 = precision == "tf32"
         yield

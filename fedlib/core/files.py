@@ -6,11 +6,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
+import io
 import os
 import re
 import socket
 import time
 from fnmatch import fnmatchcase
+
+import torch
 
 # a file that is being written: .NAME.PID@HOST; earlier versions wrote .NAME.PID
 PART = re.compile(r"\.(?P<name>.+?)\.(?P<pid>[1-9]\d{0,8})(@(?P<host>.+))?")
@@ -43,6 +47,32 @@ def whole(path, write):
     finally:
         with contextlib.suppress(OSError):  # a disk that can only be read any more
             part.unlink(missing_ok=True)
+
+
+def write_tensors(path, tree):
+    """Write a tree of tensors; the first line is the checksum of the rest."""
+    buf = io.BytesIO()
+    torch.save(tree, buf)
+    body = buf.getbuffer()
+    checksum = hashlib.sha256(body).hexdigest().encode()
+    whole(path, lambda f: f.writelines((checksum, b"\n", body)))
+
+
+def read_tensors(path, device):
+    """The tree of tensors in a file; ValueError where it is damaged."""
+    checksum, _, body = path.read_bytes().partition(b"\n")
+    try:
+        if hashlib.sha256(body).hexdigest().encode() != checksum:
+            raise ValueError("its checksum does not fit")
+        return torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+    except Exception as e:  # whatever other bytes lead zip and torch to
+        raise damaged(path, f"{e!s:.90}") from e
+
+
+def damaged(path, why):
+    return ValueError(
+        f"checkpoint {path} is damaged ({why}); delete it to start this run again"
+    )
 
 
 def remedy(number):

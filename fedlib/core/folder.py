@@ -1,14 +1,12 @@
-"""The folder of a run: its checkpoint, the record at its end, and the state it ends with.
+"""The folder of a run: its checkpoint, the record, and the state it ends with.
 
 checkpoint      of a run on its way: state and record in one file, whole or not at all
-state           the checkpoint after the last round: from there a run goes on to more rounds
+state           the checkpoint after the last round: a run goes on to more from there
 record.*, done  the finished record; `done` comes last
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import signal
@@ -18,10 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from .errors import Diverged
-from .files import sweep, whole
+from .files import read_tensors, sweep, write_tensors
 from .record import Record, paths
 
 SAME = (  # entries of a record's meta by which two runs are one
@@ -32,8 +28,9 @@ SAME = (  # entries of a record's meta by which two runs are one
 
 @dataclass
 class Folder:
-    """Where a run is kept, and the time that it takes. path: None, nowhere. every: seconds
-    between two checkpoints. state: does what server and clients hold at the end stay?"""
+    """Where a run is kept, and the time that it takes. path: None, nowhere. every:
+    seconds between two checkpoints. state: does what server and clients hold at the end
+    stay?"""
 
     path: Path | None = None
     every: float = 30.0
@@ -81,21 +78,20 @@ class Folder:
         (self.path / "checkpoint").unlink(missing_ok=True)
 
     def finished(self, fed):
-        """The record of a run that is done; None where there is none, or it shall and can go on
-        to more rounds. One that diverged raises again."""
+        """The record of a run that is done; None where there is none, or it shall and
+        can go on to more rounds. One that diverged raises again."""
         if not self.file("done"):
             return None
         record = Record.load(self.path)
-        meta, on = (
-            record.meta,
-            record.meta["rounds"] < fed.R and "diverged" not in record.meta,
-        )
+        meta = record.meta
+        on = meta["rounds"] < fed.R and "diverged" not in meta
         if on and self.file("state"):
             return None
         if on and meta["method"] == type(fed.method).__name__:
             raise ValueError(
-                f"{self.path} belongs to another run: it has {meta['rounds']} rounds of {fed.R}, and "
-                "not the state to go on from (keep_state = False); give a new folder"
+                f"{self.path} belongs to another run: it has {meta['rounds']} rounds "
+                f"of {fed.R}, and not the state to go on from (keep_state = False); "
+                "give a new folder"
             )
         fed.attach(same_run(record, fed.record(), self.path))
         if "diverged" in meta:
@@ -104,59 +100,34 @@ class Folder:
 
 
 def save(path, state, record):
-    """Write a checkpoint; its first line is the checksum of the rest."""
-    buf = io.BytesIO()
-    torch.save({"state": state, "record": record.pack()}, buf)
-    body = buf.getbuffer()
+    """Write a checkpoint."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole(
-        path,
-        lambda f: f.writelines(
-            (hashlib.sha256(body).hexdigest().encode(), b"\n", body)
-        ),
-    )
-
-
-def read(path, device):
-    """(state, packed record) of a checkpoint; ValueError for a damaged file."""
-    checksum, _, body = path.read_bytes().partition(b"\n")
-    try:
-        if hashlib.sha256(body).hexdigest().encode() != checksum:
-            raise ValueError("its checksum does not fit")
-        got = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
-        return got["state"], got["record"]
-    except Exception as e:  # whatever other bytes lead zip and torch to
-        raise damaged(path, f"{e!s:.90}") from e
-
-
-def damaged(path, why):
-    return ValueError(
-        f"checkpoint {path} is damaged ({why}); delete it to start this run again"
-    )
+    write_tensors(path, {"state": state, "record": record.pack()})
 
 
 def restore(path, device, want, method=None, fresh=None):
-    """(state, record) of a checkpoint. want: a new record of the run that is to go on, which may
-    have more rounds where the method is given. fresh: the state before round 0, to compare."""
-    state, packed = read(path, device)
-    record, rounds = want.unpack(packed), want.meta["rounds"]
-    if method is not None and record.meta["rounds"] < rounds:
+    """(state, record) of a checkpoint. want: a new record of the run that is to go on,
+    which may have more rounds where the method is given. fresh: the state before round
+    0, to compare."""
+    read = read_tensors(path, device)
+    state, record = read["state"], want.unpack(read["record"])
+    there, rounds = record.meta["rounds"], want.meta["rounds"]
+    if method is not None and there < rounds:
         if method.plans_ahead:
             raise ValueError(
-                f"{type(method).__name__} plans ahead: {record.meta['rounds']} rounds of {rounds} "
-                "are not a run of their own; give the run of more rounds a new folder"
+                f"{type(method).__name__} plans ahead: {there} rounds of {rounds} are "
+                "not a run of their own; give the run of more rounds a new folder"
             )
         record.meta["rounds"] = rounds
     same_run(record, want, path)
-    there, here = (
-        {k: (x.shape[1:], x.dtype) for k, x in paths(s["clients"], "")}
-        for s in (state, fresh or state)
-    )
+    kinds = lambda tree: {k: (x.shape[1:], x.dtype) for k, x in paths(tree, "")}
+    there = kinds(state["clients"])
+    here = there if fresh is None else kinds(fresh["clients"])
     for k in there.keys() | here.keys():
         if there.get(k) != here.get(k):
             raise ValueError(
-                f"{path}: clients keep {k[1:]} {there.get(k)} there, {here.get(k)} here; delete it to "
-                "start this run again"
+                f"{path}: clients keep {k[1:]} {there.get(k)} there, {here.get(k)} "
+                "here; delete it to start this run again"
             )
     return state, record
 
@@ -167,8 +138,8 @@ def same_run(got, want, path):
         a, b = (json.dumps(r.meta.get(k), sort_keys=True) for r in (got, want))
         if a != b and not (k == "scored" and "null" in (a, b)):
             raise ValueError(
-                f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; give each run "
-                "its own folder"
+                f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
+                "give each run its own folder"
             )
     got.meta = {k: want.meta[k] for k in SAME if k in want.meta} | got.meta
     return got
@@ -176,8 +147,9 @@ def same_run(got, want, path):
 
 @contextmanager
 def patient(folder):
-    """Ctrl-C is noted in the list it yields, so that the round at hand ends and can be kept; the
-    second one is raised at once, and so is the first where nothing can be kept."""
+    """Ctrl-C is noted in the list it yields, so that the round at hand ends and can be
+    kept; the second one is raised at once, and so is the first where nothing can be
+    kept."""
     pressed, usual = [], signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if folder is None or not main or usual is not signal.default_int_handler:

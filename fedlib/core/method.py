@@ -366,3 +366,14 @@ def keeps_state(m):
 def uniform_weights(like):
     """Uniform weights [M] for M clients; like [M, ...]."""
     return torch.full((len(like),), 1 / len(like), dtype=like.dtype, device=like.device)
+
+
+def describe(method):
+    """Hyper-parameters as plain values; a piece is {its class: its own}."""
+    out = {}
+    for f in fields(method):
+        v = getattr(method, f.name)
+        if f.name != "task":
+            piece = hasattr(v, "__dataclass_fields__")
+            out[f.name] = {type(v).__name__: describe(v)} if piece else v
+    return out

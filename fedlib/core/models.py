@@ -16,10 +16,10 @@ import torch
 
 from .clients import Clients, cohort_of
 from .errors import nearest
-from .files import whole
-from .method import acts_on_download
+from .files import read_tensors, whole
+from .method import acts_on_download, describe
 from .ranges import is_whole
-from .task import Fitted, Model
+from .task import Fitted, Model, row_counts
 from .tree import pick, tmap
 
 OWN_FIRST = ("personal", "tuned", "global")  # a client's view, where none is named
@@ -112,9 +112,7 @@ def from_folder(record, device):
             f"the state of this run of {record.meta['method']} is not {where}: run it "
             "with folder=..., and keep_state=True"
         )
-    from .folder import read
-
-    state, _ = read(path, device)
+    state = read_tensors(path, device)["state"]
     if state["t"] != record.meta["rounds"]:
         raise ValueError(
             f"{path} is of round {state['t']}, the record of {record.meta['rounds']}: "
@@ -125,8 +123,6 @@ def from_folder(record, device):
 
 def same_method(method, record):
     """A method as given, or a ValueError where another made the record."""
-    from .record import describe, row_counts
-
     task, meta = getattr(method, "task", None), record.meta
     if task is None:
         raise ValueError(

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import platform
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from . import models, tidy
 from .files import whole
+from .method import describe
 from .provenance import commit, source
+from .task import row_counts
 from .types import Key, Look, Metric, Tree, Who
 
 if TYPE_CHECKING:
@@ -391,25 +393,4 @@ def ragged(v):
     out = np.full(shape, -1 if v[0].dtype.kind == "i" else np.nan)
     for i, a in enumerate(v):
         out[(i, *map(slice, a.shape))] = a
-    return out
-
-
-def describe(method):
-    """Hyper-parameters as plain values; a piece is {its class: its own}."""
-    out = {}
-    for f in fields(method):
-        v = getattr(method, f.name)
-        if f.name != "task":
-            piece = hasattr(v, "__dataclass_fields__")
-            out[f.name] = {type(v).__name__: describe(v)} if piece else v
-    return out
-
-
-def row_counts(task):
-    """{split: rows of each client}; of guests, if there are, only splits with rows."""
-    out = {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
-    for i, name in ((2, "guest"), (1, "guest_val"), (0, "guest_train")):
-        counts = [len(g[i]) for g in task.guests]
-        if name == "guest" or any(counts):
-            out[name] = counts
     return out

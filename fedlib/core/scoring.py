@@ -1,10 +1,11 @@
 """Scoring: what a model gets right at every client, group by group, and next door.
 
-A model that all clients have runs once over the rows of them all; models of linear layers run
-side by side; whatever else runs at its client. What they say of a row is added up alike.
-Letters: M clients, S splits, G segments of a client's rows (its splits; with groups also its
-test rows that have neighbours, and these), N rows of all clients, b clients of a block with at
-most L rows, A groups.
+A model that all clients have runs once over the rows of them all; models of linear
+layers run side by side; whatever else runs at its client. What they say of a row is
+added up alike.
+Letters: M clients, S splits, G segments of a client's rows (its splits; with groups
+also its test rows that have neighbours, and these), N rows of all clients, b clients of
+a block with at most L rows, A groups.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from .shards import NEIGHBOURS, SPLIT_OF, as_slice
 from .task import Fitted, Model
-from .tree import leaves, tmap, unstack, where
+from .tree import leaves, subset, unstack, where
 
 BLOCK = {"cpu": 2**20, "cuda": 2**26}  # bytes that one block may hold
 FEW = 64  # rows: clients that differ by so many are of like size
@@ -29,11 +30,12 @@ FEW = 64  # rows: clients that differ by so many are of like size
 def score(method, down, clients, run, shards, splits, views=None, receives=None):
     """{"acc": {view: {split: [M]}}}: each client's accuracy on its own rows.
 
-    down, clients: stacks [M, ...], what the clients were sent and what they keep. views: names
-    of those to score, None for all. receives [M]: who receives before it is scored; what it
-    then keeps is dropped. A task with groups also gives "cells" {view: {split: [M, A, 2, 2]}},
-    counts of group, outcome and prediction, and "consistency" {view: [M, 2]}: sum of |yhat -
-    mean of the neighbours' yhat|, and rows (Zemel et al., ICML 2013).
+    down, clients: stacks [M, ...], what the clients were sent and what they keep.
+    views: names of those to score, None for all. receives [M]: who receives before it
+    is scored; what it then keeps is dropped. A task with groups also gives "cells"
+    {view: {split: [M, A, 2, 2]}}, counts of group, outcome and prediction, and
+    "consistency" {view: [M, 2]}: sum of |yhat - mean of the neighbours' yhat|, and rows
+    (Zemel et al., ICML 2013).
     """
     rows, stacks, said = (
         rows_of(method.task, shards[0], tuple(splits)),
@@ -52,7 +54,7 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
 
 
 def marks(method, logits, y):
-    """(1 for a row that is right [n], with groups the outcome that is predicted [n])."""
+    """(1 for a row that is right [n], with groups the predicted outcome [n])."""
     groups = method.task.groups
     right = method.hits(logits, y)
     return (right, groups.outcome(logits.argmax(-1))) if groups else (right,)
@@ -61,19 +63,11 @@ def marks(method, logits, y):
 # ---------------------------------------------------------------- many clients at once
 def together(method, stacks, run, shards, rows, names):
     """{view: marks of all rows [N], or None where every client has to run its own}."""
-    task, (ids, S), dense = (
-        method.task,
-        shards,
-        getattr(method.task.network, "dense", None),
-    )
-    each = lambda *args: [
-        (k, v) for k, v in method.views(*args).items() if names is None or k in names
-    ]
+    task, (ids, S), out = method.task, shards, {}
+    dense = getattr(task.network, "dense", None)
+    views_at = lambda *args: subset(method.views(*args), names)  # nothing runs yet
     calls = zip(ids.tolist(), zip(*(unstack(t, len(ids)) for t in stacks), S))
-    found = [
-        dict(run._call(each, args, c, "views")) for c, args in calls
-    ]  # nothing runs yet
-    out = {}
+    found = [run._call(views_at, args, c, "views") for c, args in calls]
     for k in found[0]:
         models, out[k] = [views[k] for views in found], None
         if isinstance(models[0], Fitted) and dense:  # fitted together
@@ -88,24 +82,23 @@ def together(method, stacks, run, shards, rows, names):
             forward = lambda who, x, w=models[0]: w(x)
         elif dense:
             blocks, at = rows.apart
-            forward = lambda who, x, ms=models: side_by_side(
-                dense, [ms[i].w for i in who], x
-            )
+            ws = [m.w for m in models]
+            forward = lambda who, x, ws=ws: side_by_side(dense, [ws[i] for i in who], x)
         else:
             continue
-        one = lambda who, r, f=forward: marks(
-            method, f(who, task.x[r]).flatten(0, -2), task.y[r].flatten()
-        )
-        got = run.map(
-            lambda *b, f=one: run._call(f, b, "(many at once)", "views"), blocks
-        )
-        out[k] = [torch.cat(v)[at] for v in zip(*got)]
+
+        def block(who, r, forward=forward):
+            logits = forward(who, task.x[r]).flatten(0, -2)
+            return marks(method, logits, task.y[r].flatten())
+
+        named = lambda *b, f=block: run._call(f, b, "(many at once)", "views")
+        out[k] = [torch.cat(v)[at] for v in zip(*run.map(named, blocks))]
     return out
 
 
 def side_by_side(dense, ws, x):
-    """Logits [b, L, K] of b models ws, linear layers with relu between them; x [b, L, ...]. A
-    layer that is the same in all of them is not copied."""
+    """Logits [b, L, K] of b models ws, linear layers with relu between them, at x
+    [b, L, ...]. A layer that is the same in all of them is not copied."""
     z = x.flatten(2)
     for name in dense:
         z = z if name == dense[0] else z.relu_()
@@ -130,12 +123,11 @@ def at_each(method, stacks, run, shards, rows, names):
         at, mask = zip(*segments(task, shard, rows.splits))
         at, mask = torch.cat(at), torch.cat(mask)
         fill = lambda v: F.pad(v, (0, max(0, L - len(v))))  # in the loop, to stack them
-        said = {
-            k: tmap(fill, dict(enumerate(marks(method, view(task.x[at]), task.y[at]))))
-            for k, view in method.views(down, mine, shard).items()
-            if names is None or k in names
-        }
-        return said | {"": fill(mask)}
+        said = {"": fill(mask)}
+        for k, view in subset(method.views(down, mine, shard), names).items():
+            of_rows = marks(method, view(task.x[at]), task.y[at])
+            said[k] = dict(enumerate(map(fill, of_rows)))
+        return said
 
     said = run.each(at_client, stacks, shards, "views")
     real = said.pop("").bool()
@@ -157,7 +149,8 @@ def segments(task, shard, splits):
 # ---------------------------------------------------------------- what rows add up to
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows [N] on which M clients are scored, client by client, in segments; n [M, G]."""
+    """The rows [N] on which M clients are scored, client by client, in segments of
+    n [M, G] rows."""
 
     task: Any
     splits: tuple
@@ -173,8 +166,8 @@ class Rows:
 
     @cached_property
     def once(self):
-        """(blocks, at): every row once, however many clients have it. A block is (None, rows);
-        at [N]: where each row is found in what the blocks give one after another."""
+        """(blocks, at): every row once, however many clients have it. A block is (None,
+        rows); at [N]: where each row is found in what the blocks give."""
         rows, at = self.rows.unique(return_inverse=True)
         cut = rows.split(max(1, self.memory // max(1, self.task.x[0].nbytes)))
         index = lambda r: self.on_device(r) if as_slice(r) is None else as_slice(r)
@@ -182,8 +175,8 @@ class Rows:
 
     @cached_property
     def apart(self):
-        """(blocks, at): each client's own rows, b clients of like size side by side: (their
-        places, rows [b, L])."""
+        """(blocks, at): each client's own rows, b clients of like size side by side:
+        (their places, rows [b, L])."""
         n = self.n.sum(1)
         first, at, blocks, seen = n.cumsum(0) - n, torch.empty_like(self.rows), [], 0
         for who in self.like_size(n):
@@ -211,25 +204,21 @@ class Rows:
 
     @cached_property
     def known(self):
-        """(n on the device, per row: segment, group and outcome as one number, where the rows
-        with neighbours are, and these neighbours)."""
-        n, groups = self.on_device(self.n), self.task.groups
+        """(n on the device, per row: segment, group and outcome as one number, where
+        the rows with neighbours are, and these neighbours)."""
+        n, groups, G = self.on_device(self.n), self.task.groups, self.n.shape[1]
         if not groups:
             return n, None, None, None
-        i, segment = (
-            self.on_device(self.rows),
-            torch.arange(n.numel()).repeat_interleave(self.n.flatten()),
-        )
+        i = self.on_device(self.rows)
+        segment = torch.arange(n.numel()).repeat_interleave(self.n.flatten())
         cell = self.on_device(segment) * groups.A + self.task.a[i]
-        own, near = (
-            self.on_device((segment % n.shape[1] == k).nonzero()[:, 0])
-            for k in (-2 % n.shape[1], -1 % n.shape[1])
-        )
+        of_segment = lambda k: self.on_device((segment % G == k).nonzero()[:, 0])
+        own, near = of_segment(G - 2), of_segment(G - 1)
         near = near.view(len(own), self.task.neighbours["near"].shape[1])
         return n, (cell * 2 + groups.outcome(self.task.y[i])) * 2, own, near
 
     def scores(self, right, yhat=None):
-        """One view's scores, see `score`; right [N], yhat [N] the outcome that is predicted."""
+        """One view's scores, see `score`; right [N], yhat [N] the predicted outcome."""
         (n, cell, own, near), S = self.known, len(self.splits)
         by_split = lambda v: dict(zip(self.splits, v[:, :S].unbind(1)))
         hits = torch.segment_reduce(right, "sum", lengths=n.flatten(), unsafe=True)

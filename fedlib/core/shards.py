@@ -1,7 +1,7 @@
 """Batches and shards: what one client holds in one round, and how it walks through it.
 
-A plan is drawn outside vmap, as a pure function of seed, round, client and name. The same
-shard serves one client after another, or stands for many at once under vmap.
+A plan is drawn outside vmap, as a pure function of seed, round, client and name. The
+same shard serves one client after another, or stands for many at once under vmap.
 Letters: M clients, N rows, T local steps, B batch, R rounds.
 """
 
@@ -66,7 +66,7 @@ WHOLE = {
 
 
 def draw(rows, plan, seed, batch):
-    """A plan's batches of rows [N] -> (row numbers one after another, lengths of batches)."""
+    """A plan's batches of rows [N]: (row numbers in their order, batches' lengths)."""
     N, B = len(rows), min(plan.batch or batch, len(rows))
     if not N:
         return rows, []
@@ -96,8 +96,9 @@ def draw(rows, plan, seed, batch):
 class Shard:
     """What ONE client holds in round t of R: iterating yields the batches of a plan.
 
-    n [] training rows; cid [] client number, negative for a guest; key: the client's key of
-    this round. at: None, the client is alone; else its place [] among those under vmap.
+    n [] training rows; cid [] client number, negative for a guest; key: the client's
+    key of this round. at: None, the client is alone; else its place [] among those
+    under vmap.
     """
 
     task: Any
@@ -128,24 +129,17 @@ class Shard:
         return next(self.batches(name))
 
     def over(self, f, w, name="all"):
-        """f(w, batch) -> [] of every row of a split. f names no tensor of this client but w:
-        clients too unequal to be padded are looked at one after another."""
+        """f(w, batch) -> [] of every row of a split. f names no tensor of this client
+        but w: clients too unequal to be padded are looked at one after another."""
         d = self.draws
-        padded = (
-            self.at is None
-            or self.change
-            or d.anyhow
-            or deep()
-            or not unequal(d.task, name)
-        )
-        if padded:
+        padded = d.anyhow or deep() or not unequal(d.task, name)
+        if self.at is None or self.change or padded:
             return f(w, self.all(name))
 
         def one_by_one(tree):
             ws = zip(d.who, unstack(tree["w"], len(d.who)))
-            return {
-                "out": torch.stack([f(w, whole_split(d.task, c, name)) for c, w in ws])
-            }
+            out = [f(w, whole_split(d.task, c, name)) for c, w in ws]
+            return {"out": torch.stack(out)}
 
         return abreast(one_by_one, {"w": w, "at": self.at})["out"]
 
@@ -160,7 +154,7 @@ class Shard:
         return self.change is None
 
     def plans(self):
-        """[(row numbers, lengths of batches)] along the plan, of all clients at hand."""
+        """[(row numbers, batches' lengths)] along the plan, of all clients at hand."""
         return self.draws.drawn(self.plan)
 
     def batches(self, name, key=None):
@@ -173,30 +167,27 @@ class Shard:
             yield whole_split(task, d.who[0], name)
             return
         ((rows, lengths),), size = d.drawn(name), d.size(name)
-        many = max(
-            1, GATHER // max(1, task.x[0].nbytes * size)
-        )  # batches fetched in one go
+        many = max(1, GATHER // max(1, task.x[0].nbytes * size))
         for i in range(0, len(lengths), many):
             cut = lengths[i : i + many]
             r, rows = rows[: sum(cut)].to(task.x.device), rows[sum(cut) :]
             yield from made(task, r, cut, key, name, size, i)
 
     def padded(self, name):
-        """All clients' batches, drawn outside the vmap, inside which nothing random is allowed."""
+        """All clients' batches, drawn outside vmap: inside, nothing is random."""
         if name not in self.draws.kept:
             abreast(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
         return self.draws.padded(name)
 
     def among(self, name, key):
         padded, size = self.padded(name)[0], self.draws.size(name)
-        for j, (r, m) in enumerate(
-            zip(*(v[self.at] for v in padded.values()))
-        ):  # [T, B]
+        mine = (v[self.at] for v in padded.values())  # [T, B]
+        for j, (r, m) in enumerate(zip(*mine)):
             yield next(made(self.task, r, [len(r)], key, name, size, j))._replace(m=m)
 
 
 def made(task, rows, lengths, key, name, size, first):
-    """The batches of these lengths one after another, the first of them the plan's first-th."""
+    """The batches of these lengths, the first of them the plan's first-th."""
     x, y, r = (v.split(lengths) for v in (task.x[rows], task.y[rows], rows))
     a = [None] * len(lengths) if task.a is None else task.a[rows].split(lengths)
     for j, (xj, yj, aj, rj) in enumerate(zip(x, y, a, r), first):
@@ -205,7 +196,7 @@ def made(task, rows, lengths, key, name, size, first):
 
 
 def whole_split(task, c, name):
-    """Every row of a client's split in one batch; kept, where the rows are one slice."""
+    """Every row of a client's split in one batch; kept where the rows are a slice."""
     if (c, name) not in task.kept:
         rows = task.rows_of(c, SPLIT_OF[name])
         at, r = as_slice(rows), rows.to(task.x.device)
@@ -233,7 +224,7 @@ class Unequal(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What the clients `who` draw in a round; a plan is drawn when it is first walked."""
+    """What the clients `who` draw in a round; a plan, when it is first walked."""
 
     task: Any
     seed: int
@@ -259,8 +250,8 @@ class Draws:
         return self.kept[name]
 
     def padded(self, name):
-        """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding repeats a row
-        of the client's own."""
+        """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding
+        repeats a row of the client's own."""
         task, kept, key = self.task, self.kept, ("padded", name)
         if name in WHOLE and len(self.who) == task.C:  # the same in every round
             kept, key = task.kept, (self.who, name)
@@ -285,8 +276,9 @@ class Draws:
 
 
 def unequal(task, name):
-    """Would most of plan `name`, padded to the largest client, be padding? So where that has
-    more than twice the mean number of rows, and more than PADDED bytes of a whole split."""
+    """Would most of plan `name`, padded to the largest client, be padding? So where
+    that has more than twice the mean number of rows, and more than PADDED bytes of a
+    whole split."""
     if ("unequal", name) not in task.kept:
         n = [len(task.rows_of(c, SPLIT_OF.get(name, "train"))) for c in range(task.C)]
         dear = name not in WHOLE or max(n) * task.x[0].nbytes > PADDED
@@ -317,9 +309,7 @@ def stacked(task, seed, t, R, ids, plans, anyhow=True):
 def sizes(task, ids):
     """Training rows of the clients [M], in the type of x."""
     if "sizes" not in task.kept:
-        known = [
-            *task.train,
-            *(g[0] for g in reversed(task.guests)),
-        ]  # a guest's number: from the end
+        guests = [g[0] for g in reversed(task.guests)]  # numbered from the end
+        known = [*task.train, *guests]
         task.kept["sizes"] = task.x.new_tensor([len(rows) for rows in known])
     return task.kept["sizes"][ids.to(task.x.device)]

@@ -517,3 +517,13 @@ def laid_out(lists, name):
             "row belongs to one client"
         )
     return order, torch.arange(len(order)).split([len(r) for r in lists])
+
+
+def row_counts(task):
+    """{split: rows of each client}; of guests, if there are, only splits with rows."""
+    out = {s: [len(r) for r in getattr(task, s)] for s in ("train", "val", "test")}
+    for i, name in ((2, "guest"), (1, "guest_val"), (0, "guest_train")):
+        counts = [len(g[i]) for g in task.guests]
+        if name == "guest" or any(counts):
+            out[name] = counts
+    return out

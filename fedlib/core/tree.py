@@ -66,8 +66,8 @@ def sqnorm(t):
 
 
 def subset(t, names):
-    """The entries of a dict that `names` has."""
-    return {k: t[k] for k in t if k in names}
+    """The entries of a dict that `names` has; None: all."""
+    return {k: t[k] for k in t if names is None or k in names}
 
 
 def without(t, names):

@@ -202,7 +202,7 @@ class Federation:
         task = rows.server_task(self)
         if self.secure is not None:
             self.check_secure()
-        check_values(rounds=self.rounds, every=self.every)
+        check_values({"rounds": self.rounds, "every": self.every})
         check_run(self.make(task), task, self.cohort, self.own)
 
     def check_secure(self):

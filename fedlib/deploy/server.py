@@ -24,7 +24,7 @@ import torch
 from ..core import folder as checkpoint
 from ..core.clients import cohort_of
 from ..core.engine import BEFORE
-from ..core.files import whole
+from ..core.files import damaged, whole
 from ..core.given import check_run
 from ..core.method import Round, acts_on_download
 from ..core.ranges import short
@@ -149,7 +149,7 @@ def check_steps(state, C, path):
     listed = isinstance(steps, list) and len(steps) == C
     if not listed or not all(type(s) is int and 0 <= s <= last for s in steps):
         why = f"steps = {short(steps)}: it needs {C} whole numbers from 0 to {last}"
-        raise checkpoint.damaged(path, why)
+        raise damaged(path, why)
 
 
 def tried(d, state, record):

@@ -75,11 +75,8 @@ def settings(how, task, rounds, usual, ours):
             both = ", ".join([*ours, *known])
             raise ValueError(f"compare has no {k!r}{hint} (known: {both})")
     told = {k: takes[k].default for k in known} | usual | how
-    simple = ("every", "how", "chunk", "threads", "precision", "splits")
-    check_values(rounds=rounds, **{k: told[k] for k in simple})
-    check_run(
-        Method(task), task, told["cohort"], how=told["how"], guests=told["guests"]
-    )
+    check_values(told | {"rounds": rounds})
+    check_run(Method(task), task, told["cohort"], guests=told["guests"])
     if "test" not in told["splits"]:
         raise ValueError(f"splits = {told['splits']}: a comparison needs 'test' in it")
     return how

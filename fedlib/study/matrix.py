@@ -31,8 +31,8 @@ from tqdm import tqdm
 from ..core import engine, given
 from ..core.errors import nearest
 from ..core.files import whole
-from ..core.method import Wrap
-from ..core.record import Record, describe
+from ..core.method import Wrap, describe
+from ..core.record import Record
 from ..methods import METHODS
 from . import lock
 from .executor import opened, reason, results
