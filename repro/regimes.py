@@ -33,8 +33,8 @@ import pandas as pd
 import torch
 
 from fedlib.core import ends, online
-from fedlib.core.shards import Plan, draw
 from fedlib.core.record import Record
+from fedlib.core.shards import Plan, draw
 from fedlib.data import tasks
 from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-from fedlib.core.shards import Batch
 from fedlib.core.clients import arithmetic
+from fedlib.core.shards import Batch
 from fedlib.core.tree import broadcast, mean, tmap, where
 from fedlib.nets import layers
 

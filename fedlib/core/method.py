@@ -18,7 +18,7 @@ from torch import Tensor
 from .local import Plain, sgd
 from .ranges import LARGEST, SEEDS, among, is_number, is_whole, short
 from .server import Mean
-from .shards import Plan, Shard
+from .shards import Plan, Shard, planned
 from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
 from .types import Tree, View
@@ -70,10 +70,14 @@ class Round(NamedTuple):
     """
 
     t: int
-    R: int
+    rounds: int | None  # None: the method does not plan ahead
     key: Any
     ask: Any
     ids: Any
+
+    @property
+    def R(self):
+        return planned(self.rounds)
 
 
 @dataclass(frozen=True)

@@ -106,11 +106,15 @@ class Shard:
     cid: Tensor
     key: LazyKey
     t: int
-    R: int
+    rounds: int | None  # None: the method does not plan ahead
     draws: Draws
     at: Tensor | None = None
     plan: str = "train"
     change: Callable | None = None  # batches -> batches
+
+    @property
+    def R(self):
+        return planned(self.rounds)
 
     def on(self, plan):
         """The same shard along another plan."""
@@ -184,6 +188,16 @@ class Shard:
         mine = (v[self.at] for v in padded.values())  # [T, B]
         for j, (r, m) in enumerate(zip(*mine)):
             yield next(made(self.task, r, [len(r)], key, name, size, j))._replace(m=m)
+
+
+def planned(rounds):
+    """The number of rounds, where a method declares that it looks at it."""
+    if rounds is None:
+        raise ValueError(
+            "R, the number of rounds, is for methods that say plans_ahead = True in "
+            "their class: their first rounds are not those of a longer run"
+        )
+    return rounds
 
 
 def made(task, rows, lengths, key, name, size, first):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from toys import quadratic
 from toys_core import Normed, gap, toy
 
-from fedlib.core.shards import Plan
 from fedlib.core.pool import Pool
+from fedlib.core.shards import Plan
 from fedlib.core.task import Task
 from fedlib.core.tree import add, leaves, pick, rows, scale, stack, tmap, unrow
 from fedlib.measures import fisher, spectrum

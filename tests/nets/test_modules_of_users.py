@@ -14,9 +14,9 @@ from torch.func import functional_call
 from toys_core import GROUPS, gap, same, seen, state, toy
 
 from fedlib import nets
-from fedlib.core.shards import Batch
 from fedlib.core.engine import run
 from fedlib.core.local import Private
+from fedlib.core.shards import Batch
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, tmap
 from fedlib.methods import METHODS

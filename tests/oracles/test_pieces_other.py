@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
 from toys_replay import f64, flat, near, noise
 
-from fedlib.core.shards import Batch
 from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain, Private
 from fedlib.core.random import LazyKey
+from fedlib.core.shards import Batch
 from fedlib.core.tree import leaves, pick
 from fedlib.nets import MLP, Linear
 from fedlib.pieces import align, condense, secure

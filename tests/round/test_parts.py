@@ -17,12 +17,12 @@ from scipy import optimize, stats
 from toys_core import Normed, gap, same, toy
 
 from fedlib.core import files, online, tree
-from fedlib.core.shards import Batch, Plan, draw
 from fedlib.core.clients import cohort_of
 from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
 from fedlib.core.server import project, project_box, simplex_qp
+from fedlib.core.shards import Batch, Plan, draw
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
 

@@ -53,5 +53,7 @@ class Centralised(Method):
         everything = (torch.cat(task.train),)  # eq:centralised-loss
         rows = {"train": everything, "val": task.val[:1], "test": task.test[:1]}
         one = replace(task, **rows, owners=())
-        (shard,) = one.shards(int(r.key), r.t, r.R, torch.tensor([0]), self.plans())
+        (shard,) = one.shards(
+            int(r.key), r.t, r.rounds, torch.tensor([0]), self.plans()
+        )
         return shard

@@ -20,6 +20,8 @@ class Calibrated(Wrap):
     state under "w". A subclass says what g_s is: `update`.
     """
 
+    plans_ahead = True
+
     around = "FedAvg"  # the method inside, where none is named
 
     lam: float = hp(

@@ -25,8 +25,6 @@ class Collecting(Calibrated):
     server goes back to round T0 (give the run T + T - T0 rounds).
     """
 
-    plans_ahead = True
-
     collect: str = hp(
         "continuous",
         "which rounds are collected",
