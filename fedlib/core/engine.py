@@ -154,19 +154,19 @@ class Federation:
     method: Method
     task: Task
     R: int
-    seed: int
-    cohort: Cohort
-    every: int
-    how: str
-    chunk: int | None
-    splits: tuple
-    guests: bool
-    own: bool
-    microscope: bool
-    threads: int
-    precision: str
-    init: Tree | None
-    folder: Folder
+    seed: int = 0
+    cohort: Cohort = None
+    every: int = 1
+    how: str = "loop"
+    chunk: int | None = None
+    splits: tuple = ("test", "val")
+    guests: bool = False
+    own: bool = False
+    microscope: bool = False
+    threads: int = 1
+    precision: str = "float32"
+    init: Tree | None = None
+    folder: Folder = field(default_factory=Folder)
     # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
 
@@ -194,9 +194,7 @@ class Federation:
                 t = state["t"]
                 if t == self.R and self.folder.state:
                     self.keep(state, record)
-                run = self.clients(t)
-                ids = cohort_of(self.method, self.task, self.seed, t, self.cohort)
-                cohort = run.shards(ids)
+                run, cohort = self.take_part(t)
                 scores = self.before_training(t, run, cohort, state, record)
                 if t == self.R:
                     break
@@ -236,6 +234,12 @@ class Federation:
             "clients": clients,
             "t": 0,
         }, record
+
+    def take_part(self, t):
+        """How client functions run in round t, and the cohort: (ids [M], shards)."""
+        run = self.clients(t)
+        ids = cohort_of(self.method, self.task, self.seed, t, self.cohort)
+        return run, run.shards(ids)
 
     def fresh(self, run, at_hand):
         """What clients keep before round 0 [M, ...]."""
