@@ -121,12 +121,12 @@ def restore(path, device, want, method=None, fresh=None):
         record.meta["rounds"] = rounds
     same_run(record, want, path)
     kinds = lambda tree: {k: (x.shape[1:], x.dtype) for k, x in paths(tree, "")}
-    there = kinds(state["clients"])
-    here = there if fresh is None else kinds(fresh["clients"])
-    for k in there.keys() | here.keys():
-        if there.get(k) != here.get(k):
+    kept = kinds(state.get("clients", {}))  # none where they are on other machines
+    here = kept if fresh is None else kinds(fresh["clients"])
+    for k in kept.keys() | here.keys():
+        if kept.get(k) != here.get(k):
             raise ValueError(
-                f"{path}: clients keep {k[1:]} {there.get(k)} there, {here.get(k)} "
+                f"{path}: clients keep {k[1:]} {kept.get(k)} there, {here.get(k)} "
                 "here; delete it to start this run again"
             )
     return state, record
