@@ -23,37 +23,22 @@ def average(P, uniform=False, mu=0.0):
     return {"server w": w, "log weight": weights}
 
 
-def test_averages():  # eq:fedavg eq:fedprox
-    agree("FedAvg", average)
-    agree("Uniform", lambda P: average(P, uniform=True))
-    agree("FedProx", average, {"mu": 0.7})
-
-
 def held(P, mu=0.0):
     """FedAvg-P, FedProx-P: trained where online, downloaded elsewhere."""
     w = P.w
     for t, ids in enumerate(COHORTS):
         own = w.expand(P.C, -1).clone()  # everybody downloads
         own[list(ids)] = P.turn(t, ids, w, pull=(mu, w))
-        w = share(P.n[list(ids)]) @ own[list(ids)]
+        w = P.mean(ids, own[list(ids)])
     return {"server w": w, "clients w": own, "view personal": [w] * P.C}
 
 
-def test_what_a_client_holds():  # eq:fedavg-p eq:fedavg-p-download
-    agree("FedAvg-P", held)
-    agree("FedProx-P", held, {"mu": 0.7})
-
-
 def alone(P):
-    own = P.w.expand(P.C, -1).clone()
+    own = P.copies()
     for t, ids in enumerate(COHORTS):
         for c in ids:
             own[c] = P.sgd(own[c], P.batches(t, c))
     return {"clients w": own, "view personal": own}
-
-
-def test_each_client_alone():  # eq:local
-    agree("Local", alone)
 
 
 def tuned(P, tune, tune_lr=0.0, mu=0.0):
@@ -67,17 +52,9 @@ def test_fine_tuning_before_use():  # eq:tuned
     for more in ({"tune": 3}, {"tune": 1, "tune_lr": 0.05}):
         agree("FedAvg-FT", tuned, more)
         agree("FedProx-FT", tuned, more | {"mu": 0.7})
-        wrapped = lambda m, task, tune, tune_lr=0.0, **how: Tuned(
-            task, inner=make(m, task, **how), tune=tune, tune_lr=tune_lr, **how
-        )
-        agree(partial(wrapped, "FedAvg"), tuned, more)
-
-
-def test_fine_tuning_starts_from_the_model_that_the_client_would_use():
-    for name in ("FedPer", "FedPer-online"):
-        inner = partial(make, name)
-        build = lambda task, inner=inner, **how: Tuned(
-            task, inner=inner(task, **how), tune=0
+    for name in ("FedPer", "FedPer-online"):  # from the model that one would use
+        build = lambda task, name=name, **how: Tuned(
+            task, inner=make(name, task, **how), tune=0
         )
         m, rec = recorded(build, toy())
         for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
@@ -93,14 +70,9 @@ def pooled(P):
     return {"server w": w}
 
 
-def test_one_model_on_all_rows():  # eq:centralised eq:centralised-loss
-    agree("Centralised", pooled)
-    assert make("Centralised", toy(), batches=2).plans()["train"].steps == 2 * 6
-
-
 def contrast(P, mu, tau):
     """MOON with the paper's own formula, a logarithm of two exponentials."""
-    w, last = P.w, P.w.expand(P.C, -1).clone()
+    w, last = P.w, P.copies()
     cos = F.cosine_similarity
     for t, ids in enumerate(COHORTS):
         for c in ids:
@@ -112,11 +84,21 @@ def contrast(P, mu, tau):
                 return P.loss(v, rows) - mu * (near / (near + away)).log().mean()
 
             last[c] = P.sgd(w, P.batches(t, c), loss)
-        w = share(P.n[list(ids)]) @ last[list(ids)]
+        w = P.mean(ids, last[list(ids)])
     return {"server w": w, "clients w": last}
 
 
-def test_features_that_are_drawn_to_the_global_models():  # eq:moon-pull eq:moon-loss
+def test_averages_and_controls():
+    """eq:fedavg eq:fedprox eq:fedavg-p eq:fedavg-p-download eq:local eq:centralised
+    eq:centralised-loss eq:moon-pull eq:moon-loss"""
+    agree("FedAvg", average)
+    agree("Uniform", partial(average, uniform=True))
+    agree("FedProx", average, {"mu": 0.7})
+    agree("FedAvg-P", held)
+    agree("FedProx-P", held, {"mu": 0.7})
+    agree("Local", alone)
+    agree("Centralised", pooled)
+    assert make("Centralised", toy(), batches=2).plans()["train"].steps == 2 * 6
     agree("MOON", contrast, {"mu": 2.0, "tau": 0.4})
 
 
@@ -125,9 +107,9 @@ def test_a_pull_has_its_minimum_between_the_clients_own_and_the_global_model():
     b = torch.tensor([[2.0, 0.0], [-1.0, 3.0]], dtype=torch.float64)
     task, mu = quadratic(b), 0.6
     w = flat(task.init(SEED))
-    more = {"rounds": 1, "seed": SEED, "device": "cpu", "how": "loop"}
-    prox = run(make("FedProx", task, mu=mu, lr=0.5, epochs=40), **more).state
-    ditto = run(make("Ditto", task, lam=mu, lr=0.5, epochs=40), **more).state
+    end = lambda m: run(m, rounds=1, seed=SEED, device="cpu").state
+    prox = end(make("FedProx", task, mu=mu, lr=0.5, epochs=40))
+    ditto = end(make("Ditto", task, lam=mu, lr=0.5, epochs=40))
     want = (b + mu * w) / (1 + mu)
     assert torch.allclose(prox["server"]["w"]["w"], want.mean(0))
     assert torch.allclose(ditto["clients"]["v"]["w"], want)

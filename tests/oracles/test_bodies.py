@@ -11,24 +11,13 @@ from toys_plain import COHORTS, SEED, agree, rare, recorded, share
 from fedlib.core.random import seed_of, tag
 from fedlib.nets import MLP
 
-
-def copies(P):
-    return P.w.expand(P.C, -1).clone()
+of_body, of_head = lambda P: ~P.head, lambda P: P.head
 
 
-def of_body(P):
-    return ~P.head
-
-
-def of_head(P):
-    return P.head
-
-
-# ---------------------------------------------------------------- one part is averaged
 def parts(P, shared=of_body, online=False, train=None):
     """The `shared` coordinates are averaged, the others stay; everybody receives, or
     only who is online. train(P, w, t, c): the model after local training."""
-    own, S = copies(P), shared(P)
+    own, S = P.copies(), shared(P)
     w = P.w[S]
     for t, ids in enumerate(COHORTS):
         for c in ids if online else range(P.C):
@@ -36,7 +25,7 @@ def parts(P, shared=of_body, online=False, train=None):
         for c in ids:
             train_c = train or (lambda P, v, t, c: P.sgd(v, P.batches(t, c)))
             own[c] = train_c(P, own[c].clone(), t, c)
-        w = share(P.n[list(ids)]) @ own[list(ids)][:, S]
+        w = P.mean(ids, own[list(ids)][:, S])
     seen = own.clone()
     if not online:
         seen[:, S] = w
@@ -44,13 +33,11 @@ def parts(P, shared=of_body, online=False, train=None):
 
 
 def test_a_shared_body_or_head():
-    """eq:fedper eq:lg-fedavg eq:lg-fedavg-head"""
+    """eq:fedper eq:lg-fedavg eq:lg-fedavg-head; the norm layers eq:fedbn
+    eq:fedbn-server"""
     agree("FedPer", parts)
     agree("FedPer-online", partial(parts, online=True))
     agree("LG-FedAvg", partial(parts, shared=of_head))
-
-
-def test_norm_layers_of_ones_own():  # eq:fedbn eq:fedbn-server
     network = MLP(5, 6, 3, norm="group")
     shared = lambda P: ~P.where(network.norms)
     assert network.norms == ("norm1.weight", "norm1.bias")
@@ -67,20 +54,16 @@ def head_first(P, v, t, c, head_epochs, twice):
     return P.sgd(v, P.batches(t, c), only=~P.head, step=step)
 
 
-def fedrep(P, head_epochs, twice=False):
-    return parts(P, train=partial(head_first, head_epochs=head_epochs, twice=twice))
-
-
 def test_head_first_then_body():  # eq:fedrep-head eq:fedrep-body eq:fedrep-twice
-    for passes in (1, 3):
-        agree("FedRep", fedrep, {"head_epochs": passes})
-    agree("FedRep-2x", partial(fedrep, twice=True), {"head_epochs": 2})
+    for name, passes in (("FedRep", 3), ("FedRep-2x", 2)):
+        train = partial(head_first, head_epochs=passes, twice=name == "FedRep-2x")
+        agree(name, partial(parts, train=train), own={"head_epochs": passes})
 
 
 def fedbabu(P, tune, tune_lr=0.0):
     w = P.w
     for t, ids in enumerate(COHORTS):
-        w = share(P.n[list(ids)]) @ P.turn(t, ids, w, only=~P.head)
+        w = P.mean(ids, P.turn(t, ids, w, only=~P.head))
     of = lambda c: P.batches(len(COHORTS), c, "tune", tune)
     after = [P.sgd(w, of(c), lr=tune_lr or P.how.lr) for c in range(P.C)]
     out = {"server w": w[~P.head], "clients w": w[P.head].expand(P.C, -1)}
@@ -92,7 +75,6 @@ def test_a_body_under_a_random_head():  # eq:fedbabu eq:fedbabu-average eq:tuned
     agree("FedBABU", fedbabu, {"tune": 1, "tune_lr": 0.05})
 
 
-# ---------------------------------------------------------------- mixed heads
 def block(P, t, c, size):
     """The client's batches of a random contiguous share of its rows, the incomplete one
     left out unless it is all."""
@@ -105,11 +87,9 @@ def block(P, t, c, size):
 
 def fedala(P, eta, tol, window, cap, size, passes):
     """The whole model and autograd, where ours has cached features."""
-    own, A, met = copies(P), torch.ones(P.C, len(P.w)).double(), [False] * P.C
-    w = P.w
+    w, own, met, A = P.w, P.copies(), [False] * P.C, 0 * P.copies() + 1
     for t in range(len(COHORTS) + 1):
-        trained = own.clone()  # what is kept after the last round
-        kept = A.clone()
+        trained, kept = own.clone(), A.clone()  # after the last round
         for c in range(P.C):
             d = P.head * (w - own[c])
             losses, learns = [], bool(d.any())
@@ -129,7 +109,7 @@ def fedala(P, eta, tol, window, cap, size, passes):
             return out | {"clients A": kept[:, P.head]}
         for c in COHORTS[t]:
             own[c] = P.sgd(own[c], P.batches(t, c))
-        w = share(P.n[list(COHORTS[t])]) @ own[list(COHORTS[t])]
+        w = P.mean(COHORTS[t], own[list(COHORTS[t])])
 
 
 def test_fedala():  # eq:fedala-mix eq:fedala-step eq:fedala-linear
@@ -160,10 +140,10 @@ def fedpac(P, lam, head_epochs, head_lr):
     K, S = P.task.K, ~P.head
     w, heads, out = P.w[S], P.w[P.head].expand(P.C, -1).clone(), []
     c_k, seen = torch.zeros(K, 6).double(), torch.zeros(K).double()
-    own = copies(P)
+    own = P.copies()
     for t, ids in enumerate(COHORTS):
         own[:, S], own[:, P.head] = w, heads
-        h, V, ms, ns = [], [], [], []
+        h, V, after = [], [], []
         for c in ids:
             m, n = P.classes(own[c], P.rows(c))
             z, pi = P.feat(own[c], P.rows(c)), share(n)
@@ -181,23 +161,19 @@ def fedpac(P, lam, head_epochs, head_lr):
             lr, of_head = head_lr or P.how.lr, P.batches(t, c, "head", head_epochs)
             v = P.sgd(own[c], of_head, only=P.head, lr=lr)
             own[c] = P.sgd(v, P.batches(t, c), loss, only=S)
-            m, n = P.classes(own[c], P.rows(c))
-            ms.append(m)
-            ns.append(n)
-        A = []
+            after.append(P.classes(own[c], P.rows(c)))
+        (ms, ns), A = zip(*after), []
         for hi in h:
             d = torch.stack([(hi - hj).flatten() for hj in h])
             a = qp(d @ d.T + torch.stack(V).diag())
             A.append(share(torch.where(a < 1e-3, 0.0, a)))
         out.append(torch.stack(A).diagonal())
         i, n = list(ids), torch.stack(ns)
-        w = share(P.n[i]) @ own[i][:, S]
+        w = P.mean(ids, own[i][:, S])
         heads[i] = torch.stack(A) @ own[i][:, P.head]
         seen = (n.sum(0) > 0).double()
-        c_k = (
-            torch.einsum("ik,ikd->kd", n, torch.stack(ms))
-            / n.sum(0).clamp(min=1)[:, None]
-        )
+        c_k = torch.einsum("ik,ikd->kd", n, torch.stack(ms))
+        c_k = c_k / n.sum(0).clamp(min=1)[:, None]
     seen_by = own.clone()
     seen_by[:, S], seen_by[:, P.head] = w, heads
     state = {"server w": w, "server head": heads, "server c": c_k, "server seen": seen}

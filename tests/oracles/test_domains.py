@@ -50,7 +50,6 @@ def costs(task, ws, metric, split="val"):
     return torch.stack(out)
 
 
-# ---------------------------------------------------------------- gaps, and GA
 def replay(method, R, step, local=trained):
     """(model, weights [R, C], gaps) of R rounds; a = step(t, w, ws, a, G), where the
     gap G is that of the model as sent against those uploaded the round before.
@@ -90,7 +89,6 @@ def test_ga_is_its_replay(metric, centre, falling):
     assert np.ptp(log.numpy(), 0).max() > 0.01  # they moved
 
 
-# ---------------------------------------------------------------- FAA
 def by_hand(form, a, G, eta, low=0.25, high=2.0):
     """The four forms in plain numpy (eq:faa-z, eq:faa-step)."""
     a, G, C = np.asarray(a, float), np.asarray(G, float), len(a)
@@ -149,7 +147,6 @@ def probe(task, form, eta):
     return step
 
 
-# ---------------------------------------------------------------- the aligned step
 def explicit(method, w, start, x, y):
     """The step by torch.autograd on the whole formula; rows 0, 2, .. and 1, 3, .. are
     the halves.
@@ -223,7 +220,6 @@ def test_fftgp_and_faa_are_their_replays():
         assert (log - 1 / 3).abs().max() > 1e-3
 
 
-# ---------------------------------------------------------------- GRACE
 def brute(kind, D, sizes):
     """Mean cosine to the others, pair by pair and tensor by tensor, then the shift."""
     cut = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
@@ -262,7 +258,6 @@ def test_a_round_of_grace_by_hand(kind):
         assert gap(new["w"], {k: want.get(k, mean[k]) for k in w}) < NEAR
 
 
-# ---------------------------------------------------------------- FedCLIP
 def adapted(w, x):
     """eq:fedclip-adapter: z * softmax(W2 tanh(W1 z + b1) + b2), normalised."""
     gate = (x @ w["one.weight"].T + w["one.bias"]).tanh()
@@ -297,7 +292,6 @@ def test_fedclip_is_torchs_adam(loss):
     assert gap(served(method, 2)["w"], w) < 1e-6
 
 
-# ---------------------------------------------------------------- PromptFL
 def test_a_prompt_of_words_is_the_sentence_of_these_words():
     """eq:promptfl-prompt, eq:promptfl-loss: ctx = embedded words, before each class."""
     towers, task = toy_towers(network="Prompts")

@@ -39,7 +39,6 @@ LAYERS = (BODY, HEAD)
 KEY = torch.tensor(7)
 
 
-# ---------------------------------------------------------------- FedSAM
 def test_fedsam_by_hand():
     """eq:fedsam-perturb, eq:fedsam-step: with momentum and decay, which act on w."""
     task, rho = toy(sizes=SIZES), 0.3
@@ -68,7 +67,6 @@ def test_fedsam_statistics_are_those_of_the_model_itself():
     assert gap(sam, plain) > 1e-3
 
 
-# ---------------------------------------------------------------- PLGU: scores
 def moved(a, b, layer):
     """Euclidean distance of two models on one layer, over its number of weights."""
     gaps = np.concatenate([(a[k] - b[k]).numpy().ravel() for k in layer])
@@ -101,7 +99,6 @@ def shake(g, s, layers, rho):
     return {k: rho * s_l * g[k] / length for layer, s_l in each for k in layer}
 
 
-# ---------------------------------------------------------------- PLGU-LF
 def lf(task, cohorts, D, at="w", direction="theta", freeze=False, decay=0.0, rho=0.3):
     """PLGU-LF: server's and clients' models after the rounds of the cohorts given."""
     w, met = task.init(SEED), set()
@@ -157,7 +154,6 @@ def test_lf_by_hand(more):
     assert m.post == ("personal",)
 
 
-# ---------------------------------------------------------------- PLGU-GRep
 def grep(task, cohorts, against="last", fresh=False, lr=0.2, rho=0.3):
     """PLGU-GRep: (server's body, clients' heads, clients' bodies)."""
     w, layers = task.init(SEED), (BODY[:1], BODY[1:])  # tensors as layers
@@ -202,7 +198,6 @@ def test_grep_by_hand(more):
     assert gap([view(x)], [task.logits(body | heads[1], x)]) < NEAR
 
 
-# ---------------------------------------------------------------- PLGU-GHN
 def test_ghn_client_by_hand():
     """eq:ghn-pair: two steps a batch, the second where the sent scores point."""
     task, s = toy(sizes=SIZES), [1.7, 0.3]

@@ -66,7 +66,6 @@ def step(w, f, lr=0.3):
     return {k: w[k] - lr * g[k] for k in w}
 
 
-# ---------------------------------------------------------------- Reweight
 def test_reweight_is_one_step_on_the_weighted_loss():
     """eq:reweight, eq:reweight-loss: expected over observed share of a row's cell."""
     task, w = people(), people().init(1)
@@ -80,7 +79,6 @@ def test_reweight_is_one_step_on_the_weighted_loss():
         assert bool((v == 1).all()) == (c > 1)
 
 
-# ---------------------------------------------------------------- Blind, FLinear
 def test_blind_is_fedavg_on_rows_without_their_group():
     """eq:blind, in training and in evaluation."""
     task = people(ALL[:2], Normed(4, 5, 2), batch=4)
@@ -129,7 +127,6 @@ def test_flinear_takes_the_groups_means_apart():
     assert d.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0]]
 
 
-# ---------------------------------------------------------------- FairFed
 def assembled(task, w, metric, ids):
     """F_i or NaN, F, accuracies and shares: from each client's own probabilities, as
     the paper writes them.
@@ -181,7 +178,6 @@ def test_fairfed_rounds_by_hand(metric):
     assert gap(fair, served(Reweight(task, lr=0.2))["w"]) < NEAR
 
 
-# ---------------------------------------------------------------- FedFB
 def fair_batch(task, w, lam, s, version, ids=None):
     """The next lam [A, 2]: the rows of clients ids measure, those of all count."""
     _, y, a = pool(task)
@@ -237,7 +233,6 @@ def test_fedfb_by_hand(version):
     assert np.allclose(now["lam"], lam, atol=NEAR)
 
 
-# ---------------------------------------------------------------- Regular
 def test_regular_is_one_step_on_the_loss_and_the_surrogate():
     """eq:regular; a client that lacks a cell pays nothing."""
     task, w = people(), people().init(1)
@@ -252,7 +247,6 @@ def test_regular_is_one_step_on_the_loss_and_the_surrogate():
         assert gap(got, step(w, f)) < NEAR, (target, c)
 
 
-# ---------------------------------------------------------------- when the server steps
 LR, R, T0 = 0.2, 6, 3
 QUICK = {"lr": LR, "outer": 3, "J": 2, "size": 12, "net": "same"}
 
@@ -334,7 +328,6 @@ def test_where_the_gradient_is_taken_and_how_long_it_is():
         assert gap(got, less(new, g, LR * kw.get("lam", 1) * length)) < NEAR, kw
 
 
-# ---------------------------------------------------------------- the trail, the rows S
 def test_the_rows_are_those_of_condense():
     """eq:equfl-condense: which start, which trail, which sizes."""
     task, seed = task_of(), int(key(T0)) % 2**31

@@ -66,7 +66,6 @@ def test_a_limit_gives_the_other_method_and_other_settings_do_not():
     assert named == set(FAVOURS) <= set(METHODS)
 
 
-# ---------------------------------------------------------------- running statistics
 def uploads(name):
     """(method, server state, what clients upload [M, ...], round) after one training."""
     m = make(name, toy(Normed(5, 6, 3), groups=GROUPS), lr=0.3)
@@ -127,7 +126,6 @@ def test_what_training_moves_is_scored_after_it():
         assert set(m.post) <= moved, name
 
 
-# ---------------------------------------------------------------- steps and rules
 REFUSE = {"SCAFFOLD", "FedDyn"}, {"PerFedAvg"}  # another rule, another step
 NO_RULE = "Local Centralised q-FedAvg FedMGDA+ FedFV FedProto pFedHN pFedHN-chunked"
 
@@ -152,7 +150,6 @@ def test_a_step_and_a_rule_are_heeded_or_refused():
             assert moved == heeds, (name, what)
 
 
-# ---------------------------------------------------------------- nothing to do, or amiss
 def test_who_makes_no_step_moves_nothing():
     for name in WHOLE:
         if name == "FedGini":  # without a step it has no loss to rank
@@ -209,7 +206,6 @@ def test_what_makes_no_sense_is_refused_before_a_round():
         make(name, toy(), **good)
 
 
-# ---------------------------------------------------------------- clients that lie
 def test_what_liars_send():
     w, honest = {"a": torch.zeros(2)}, {"a": torch.tensor([[1.0, 0], [3, 0]])}
     theirs = {"a": torch.tensor([[1.0, -2]])}

@@ -29,7 +29,6 @@ from fedlib.pieces.privacy import epsilon
 from fedlib.pieces.secure import Fixed, Party, total
 
 
-# ---------------------------------------------------------------- align
 def explicit(name, z, z0):
     if name == "moments":
         return (z.mean(0) - z0.mean(0)).square().mean()
@@ -64,7 +63,6 @@ def test_distances_of_clouds_are_those_of_their_covariances_and_kernels(name):
     assert align.spread(v, means[:, 0]) == pytest.approx(between / (between + 6))
 
 
-# ---------------------------------------------------------------- surrogates
 COLUMNS = Block("sex", "flag", 0, 1), Block("age", "number", 1, 5)
 SEX = Groups("sex", ("f", "m"), (1, 2), 0, (), COLUMNS)
 PEOPLE = toy(groups=SEX)
@@ -167,7 +165,6 @@ def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
     assert not opposite["a"].any() and not tiny["a"].any()
 
 
-# ---------------------------------------------------------------- condense: matching
 def test_matching_is_another_loop_with_torch_func_and_torch_optim():
     """Eq. 5: walk, distance and Adam over rows, labels and the step; alone by pairs."""
     net, rounds = Linear(4, 3), [2, 5]
@@ -228,7 +225,6 @@ def test_pairs_lie_at_most_gap_checkpoints_apart():
         assert {*losses.round().long().tolist()} == want, most
 
 
-# ---------------------------------------------------------------- condense: starts
 WIDE = Groups("kind", ("a", "b", "c"), (1,), 3, (), (
     Block("born", "flag", 0, 2), Block("code", "number", 3, 4), Block("job", "onehot", 4, 8),
     Block("flag", "flag", 2, 3), Block("age", "number", 8, 9, -0.3, 1.1)))  # fmt: skip
@@ -307,7 +303,6 @@ def test_the_same_is_made_once():
     assert len(made) - before == condense.KEPT + 2
 
 
-# ---------------------------------------------------------------- privacy
 def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
     from opacus.accountants import RDPAccountant
     from scipy.optimize import brentq
@@ -354,7 +349,6 @@ def test_the_private_step_clips_row_by_row_and_adds_its_noise():
     assert abs(float(a.std()) - 1) < 0.03 > abs(float((a * b).mean()))
 
 
-# ---------------------------------------------------------------- secure sums
 HIGH, PHASES = 4.0, ["keys", "share", "mask", "unmask"]
 
 

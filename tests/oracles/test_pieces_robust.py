@@ -29,7 +29,6 @@ def updates(M, seed=0, spread=0.3):
     return 0.1 * (noise(P, seed=100) + spread * noise(M, P, seed=seed))
 
 
-# ---------------------------------------------------------------- by coordinate
 @given(
     st.integers(1, 30), st.integers(0, 99), st.sampled_from([0, 0.1, 0.25, 0.3, 0.45])
 )
@@ -83,7 +82,6 @@ def test_what_must_not_matter(rule):
         assert apart > 5 if rule == Mean() else apart < 0.5, float(apart)
 
 
-# ---------------------------------------------------------------- DeepSight by parts
 def test_energies_and_suspicion_by_hand():
     dW = f64([[[1, -1], [0, 0], [2, 1]], [[0, 0]] * 3, [[0, 0], [0, 3], [0, 0]]])
     N = robust.neups(dW, f64([[1, -1, 0], [0, 0, 0], [0, 1, 0]]))  # E = 3 1 3; 0; 0 4 0

@@ -11,24 +11,19 @@ SEED = 1
 BODY, HEAD = ("fc1.weight", "fc1.bias"), ("fc.weight", "fc.bias")
 FIXED = {"lr": 0.2, "shuffle": False}  # the same batches in every pass
 
+# the server's state after so many rounds
+served = lambda method, rounds=1, **more: run(method, rounds, **more).state["server"]
+f64 = lambda x: torch.as_tensor(np.asarray(x), dtype=torch.float64)
+flat = lambda tree: torch.cat([v.flatten() for v in tree.values()])
+
 
 def run(method, rounds=3, **more):
     usual = {"seed": SEED, "how": "loop", "device": "cpu"}
     return engine.run(method, rounds=rounds, **(usual | more))
 
 
-def served(method, rounds=1, **more):
-    """The server's state after so many rounds."""
-    return run(method, rounds, **more).state["server"]
-
-
 def shard_of(method, c, t=0, R=5):
-    ids = torch.tensor([c])
-    return method.task.shards(SEED, t, R, ids, method.plans())[0]
-
-
-def f64(x):
-    return torch.as_tensor(np.asarray(x), dtype=torch.float64)
+    return method.task.shards(SEED, t, R, torch.tensor([c]), method.plans())[0]
 
 
 def noise(*shape, seed=0):
@@ -79,7 +74,3 @@ def averaged(models, p):
     """sum_i p_i w_i / sum_i p_i of a list of models."""
     p = f64(p) / f64(p).sum()
     return {k: sum(pi * m[k] for pi, m in zip(p, models)) for k in models[0]}
-
-
-def flat(tree):
-    return torch.cat([v.flatten() for v in tree.values()])
