@@ -8,17 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from toys_core import gap, toy
-from toys_plain import (
-    COHORTS,
-    SEED,
-    Plain,
-    agree,
-    flat,
-    rare,
-    recorded,
-    share,
-    vec,
-)
+from toys_plain import COHORTS, SEED, Plain, agree, flat, rare, recorded, share, vec
 
 from fedlib.core.method import Round
 from fedlib.core.random import fold, seed_of, tag
@@ -27,37 +17,23 @@ from fedlib.methods.make import make
 from fedlib.methods.personal.fedas import FedAS
 from fedlib.nets import MLP
 
-of_body, of_head = lambda P: ~P.head, lambda P: P.head
 
-
-def parts(P, shared=of_body, online=False, train=None):
+def parts(P, shared=lambda P: ~P.head, online=False, train=None):
     """The `shared` coordinates are averaged, the others stay; everybody receives, or
     only who is online. train(P, w, t, c): the model after local training."""
     own, S = P.copies(), shared(P)
     w = P.w[S]
+    train = train or (lambda P, v, t, c: P.sgd(v, P.batches(t, c)))
     for t, ids in enumerate(COHORTS):
         for c in ids if online else range(P.C):
             own[c, S] = w
         for c in ids:
-            train_c = train or (lambda P, v, t, c: P.sgd(v, P.batches(t, c)))
-            own[c] = train_c(P, own[c].clone(), t, c)
+            own[c] = train(P, own[c].clone(), t, c)
         w = P.mean(ids, own[list(ids)][:, S])
     seen = own.clone()
     if not online:
         seen[:, S] = w
     return {"server w": w, "clients w": own, "view personal": seen}
-
-
-def test_a_shared_body_or_head():
-    """eq:fedper eq:lg-fedavg eq:lg-fedavg-head; the norm layers eq:fedbn
-    eq:fedbn-server"""
-    agree("FedPer", parts)
-    agree("FedPer-online", partial(parts, online=True))
-    agree("LG-FedAvg", partial(parts, shared=of_head))
-    network = MLP(5, 6, 3, norm="group")
-    shared = lambda P: ~P.where(network.norms)
-    assert network.norms == ("norm1.weight", "norm1.bias")
-    agree("FedBN", partial(parts, shared=shared), network=network)
 
 
 def head_first(P, v, t, c, head_epochs, twice):
@@ -70,12 +46,6 @@ def head_first(P, v, t, c, head_epochs, twice):
     return P.sgd(v, P.batches(t, c), only=~P.head, step=step)
 
 
-def test_head_first_then_body():  # eq:fedrep-head eq:fedrep-body eq:fedrep-twice
-    for name, passes in (("FedRep", 3), ("FedRep-2x", 2)):
-        train = partial(head_first, head_epochs=passes, twice=name == "FedRep-2x")
-        agree(name, partial(parts, train=train), own={"head_epochs": passes})
-
-
 def fedbabu(P, tune, tune_lr=0.0):
     w = P.w
     for t, ids in enumerate(COHORTS):
@@ -86,9 +56,21 @@ def fedbabu(P, tune, tune_lr=0.0):
     return out | {"view global": [w] * P.C, "view tuned": after}
 
 
-def test_a_body_under_a_random_head():  # eq:fedbabu eq:fedbabu-average eq:tuned
-    agree("FedBABU", fedbabu, {"tune": 2})
-    agree("FedBABU", fedbabu, {"tune": 1, "tune_lr": 0.05})
+def test_a_part_is_averaged():
+    """eq:fedper eq:lg-fedavg eq:lg-fedavg-head eq:fedbn eq:fedbn-server eq:fedrep-head
+    eq:fedrep-body eq:fedrep-twice eq:fedbabu eq:fedbabu-average"""
+    agree("FedPer", parts)
+    agree("FedPer-online", partial(parts, online=True))
+    agree("LG-FedAvg", partial(parts, shared=lambda P: P.head))
+    network = MLP(5, 6, 3, norm="group")
+    assert network.norms == ("norm1.weight", "norm1.bias")
+    shared = lambda P: ~P.where(network.norms)
+    agree("FedBN", partial(parts, shared=shared), network=network)
+    for name, passes in (("FedRep", 3), ("FedRep-2x", 2)):
+        train = partial(head_first, head_epochs=passes, twice=name == "FedRep-2x")
+        agree(name, partial(parts, train=train), own={"head_epochs": passes})
+    for more in ({"tune": 2}, {"tune": 1, "tune_lr": 0.05}):
+        agree("FedBABU", fedbabu, more)
 
 
 def block(P, t, c, size):
@@ -317,24 +299,6 @@ def test_fedas():  # eq:fedas-means eq:fedas-align eq:fedas-trace eq:fedas-weigh
     for task in (toy(), rare()):
         agree("FedAS-global", partial(fedas, shape="global"), more, task=task)
     agree("FedAS-chained", partial(fedas, shape="chained"), more)
-
-
-WATCHED = "aligned", "trained", "trace_rows", "batches"
-
-
-def test_watched_numbers():
-    """How far a body moved, and the mean trace of rows."""
-    _, rec = recorded("FedAS", toy(), 1, watch=True, align_lr=0.3)
-    P = Plain(toy())
-    for j, c in enumerate(COHORTS[0]):
-        of = P.batches(0, c, "align", 1)
-        A = apart(P, P.w, torch.cat(of))
-        aligned = P.sgd(P.w, of, A, only=~P.head, lr=0.3, **PLAIN)
-        end = P.sgd(aligned, P.batches(0, c))
-        said = vec(*(rec.logs[k][0][j] for k in WATCHED))
-        far = (aligned - P.w).norm(), (~P.head * (end - aligned)).norm()
-        rows, n = trace(P, end, c, "sample_mean"), len(P.batches(0, c, passes=1))
-        assert torch.allclose(said, vec(*far, rows, n), atol=1e-9)
 
 
 def test_weights_where_traces_say_nothing():

@@ -10,22 +10,7 @@ import torch
 import torch.nn.functional as F
 from toys_clip import NAMES, toy_towers
 from toys_core import Normed, gap, same, toy
-from toys_replay import (
-    BODY,
-    FIXED,
-    HEAD,
-    SEED,
-    averaged,
-    batches,
-    down,
-    f64,
-    flat,
-    near,
-    run,
-    served,
-    shard_of,
-    slope,
-)
+from toys_plain import LAYERS, averaged, batches, down, f64, near, run, served, slope
 
 from fedlib.core.batches import Batch
 from fedlib.core.local import SAM
@@ -35,9 +20,9 @@ from fedlib.nets import MLP
 from fedlib.nets.clip import Prompts
 from fedlib.pieces import align
 
-NEAR, SIZES = 1e-11, (8, 6, 7)  # rows; batches of four: two a pass
-LAYERS = (BODY, HEAD)
-KEY = torch.tensor(7)
+SEED, NEAR, SIZES = 3, 1e-10, (8, 6, 7)  # rows; batches of four: two a pass
+FIXED = {"lr": 0.2, "shuffle": False}  # the same batches in every pass
+BODY, HEAD = LAYERS
 
 
 def test_fedsam_by_hand():
@@ -82,14 +67,12 @@ def test_the_default_number_of_own_layers_and_those_that_are_kept():
         m = make("PLGU-LF", toy(MLP(5, hidden, 3)))
         w = m.task.init(0)
         mine = {"w": near(w), "seen": torch.tensor(True)}
-        theta, s, own = m.start(w, mine, KEY)
+        theta, s, own = m.start(w, mine, torch.tensor(7))
         assert int(own.sum()) == D, (hidden, D)
         move = [moved(mine["w"], w, u) for u in m.units(w)]
         assert own.tolist() == [v in sorted(move)[-D:] for v in move]
         kept = {k for unit, o in zip(m.units(w), own) if o for k in unit}
-        assert all(
-            torch.equal(v, (mine["w"] if k in kept else w)[k]) for k, v in theta.items()
-        )
+        assert same(theta, {k: (mine["w"] if k in kept else w)[k] for k in w})
 
 
 def shake(g, s, layers, rho):
@@ -148,7 +131,7 @@ def test_lf_by_hand(more):
         own = [k for i in order[: hyper["D"]] for k in LAYERS[i]] if c < 2 else []
         mixed = w | {k: theta[c][k] for k in own}
         last = theta[c] if c < 2 else w
-        views = m.views({"w": w}, mine, shard_of(m, c))
+        views = m.views({"w": w}, mine, shards(m, 0, 5)[c])
         for name, v in (("global", w), ("personal", last), ("refreshed", mixed)):
             assert gap([views[name](x)], [task.logits(v, x)]) < NEAR, (c, name)
 
@@ -206,12 +189,11 @@ def test_ghn_client_by_hand():
         g = slope(w, b)
         after, e = down(w, g, 0.2), shake(g, s, LAYERS, 0.3)
         w = down(after, slope({k: after[k] + e[k] for k in e}, b), 0.2)
-    mine, up = m.local({"w": start, "s": f64(s)}, {}, shard_of(m, 1))
+    mine, up = m.local({"w": start, "s": f64(s)}, {}, shards(m, 0, 5)[1])
     assert mine == {} and gap(up["gap"], {k: start[k] - w[k] for k in w}) < NEAR
 
 
 FORMS = "mirror", "mirror_std", "additive", "closed"
-NEAR = 1e-10
 TOY = toy()
 
 
@@ -293,8 +275,7 @@ def test_forms_of_faa():
     for form, C, eta in itertools.product(FORMS, range(2, 8), (0.1, 0.5, 1)):
         faa, G, a = (
             make("FAA", TOY, form=form),
-            g.uniform(-4, 4, C),
-            g.uniform(0.2, 1.2, C),
+            *g.uniform((-4, 0.2), (4, 1.2), (C, 2)).T,
         )
         a = a / a.sum()
         b = faa.moved(f64(a), f64(G), eta)
@@ -372,7 +353,7 @@ def test_fftgp_and_faa_are_their_replays():
     """eq:fftgp: eq:meta-step with momentum and decay, features of this round's
     download, weights by eq:faa-step from the gaps at once; FAA's a round late (eq:gap).
     """
-    task, R = toy(sizes=(8, 12, 4)), 4
+    task, R = toy(sizes=(8, 12, 6)), 4
     more = {"lr": 0.3, "momentum": 0.6, "decay": 0.02}
     fft = make("FFT-GP", task, lam=0.9, eta=1.0, **more)
     faa = make("FAA-lagged", task, form="mirror_std", eta=0.8, beta=0.7, **more)
@@ -425,7 +406,9 @@ def test_a_round_of_grace_by_hand():
         ends = [{k: w[k] + s * step[k] for k in w} for s in signs]
         ends = [near(end, 0.15, seed=i + 5) for i, end in enumerate(ends)]
         new = method.aggregate({"w": w}, {"w": stack(ends), "n": n}, None)
-        D = torch.stack([flat({k: w[k] - e[k] for k in names}) for e in ends])
+        D = torch.stack(
+            [torch.cat([(w[k] - e[k]).flatten() for k in names]) for e in ends]
+        )
         s = brute(kind, D, [w[k].numel() for k in names])
         assert bool(s.min() < 0.01) == apart and (s > 0).all()
         p = n * f64(s) / (n @ f64(s))

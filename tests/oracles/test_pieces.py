@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
-from toys_replay import f64, flat, near, noise
+from toys_plain import f64, flat, near, noise
 
 from fedlib.core.batches import Batch
 from fedlib.core.groups import Block, Groups, parity

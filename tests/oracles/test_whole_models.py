@@ -48,19 +48,6 @@ def tuned(P, tune, tune_lr=0.0, mu=0.0):
     return {"server w": w, "view tuned": after, "view global": [w] * P.C}
 
 
-def test_fine_tuning_before_use():  # eq:tuned
-    for more in ({"tune": 3}, {"tune": 1, "tune_lr": 0.05}):
-        agree("FedAvg-FT", tuned, more)
-        agree("FedProx-FT", tuned, more | {"mu": 0.7})
-    for name in ("FedPer", "FedPer-online"):  # from the model that one would use
-        build = lambda task, name=name, **how: Tuned(
-            task, inner=make(name, task, **how), tune=0
-        )
-        m, rec = recorded(build, toy())
-        for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
-            assert torch.equal(a, b), name
-
-
 def pooled(P):
     """One model on all rows; the draws are those of the round's own key."""
     w, rows = P.w, torch.cat(P.task.train)
@@ -90,7 +77,7 @@ def contrast(P, mu, tau):
 
 def test_averages_and_controls():
     """eq:fedavg eq:fedprox eq:fedavg-p eq:fedavg-p-download eq:local eq:centralised
-    eq:centralised-loss eq:moon-pull eq:moon-loss"""
+    eq:centralised-loss eq:moon-pull eq:moon-loss eq:tuned"""
     agree("FedAvg", average)
     agree("Uniform", partial(average, uniform=True))
     agree("FedProx", average, {"mu": 0.7})
@@ -100,6 +87,16 @@ def test_averages_and_controls():
     agree("Centralised", pooled)
     assert make("Centralised", toy(), batches=2).plans()["train"].steps == 2 * 6
     agree("MOON", contrast, {"mu": 2.0, "tau": 0.4})
+    for more in ({"tune": 3}, {"tune": 1, "tune_lr": 0.05}):
+        agree("FedAvg-FT", tuned, more)
+        agree("FedProx-FT", tuned, more | {"mu": 0.7})
+    for name in ("FedPer", "FedPer-online"):  # from the model that one would use
+        inner = partial(make, name)
+        m, rec = recorded(
+            lambda t, f=inner, **h: Tuned(t, inner=f(t, **h), tune=0), toy()
+        )
+        for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
+            assert torch.equal(a, b), name
 
 
 def gradients(P, steps):
@@ -128,14 +125,6 @@ def scaffold(P, option="II", server_lr=1.0):
     return {"server w": w, "server c": c, "clients c": own}
 
 
-def test_scaffold():
-    """eq:scaffold-local eq:scaffold-gradient eq:scaffold-mean-step eq:scaffold-server
-    eq:scaffold-mean"""
-    agree("SCAFFOLD", scaffold)
-    agree("SCAFFOLD", scaffold, {"option": "I", "server_lr": 0.8})
-    agree("SCAFFOLD", scaffold, {"momentum": 0.0, "server_lr": 1.5})
-
-
 def feddyn(P, alpha):
     w, h, tilt = P.w, P.zero, 0 * P.copies()
     for t, ids in enumerate(COHORTS):
@@ -150,10 +139,6 @@ def feddyn(P, alpha):
     return {"server w": w, "server h": h, "clients l": tilt}
 
 
-def test_feddyn():  # eq:feddyn-local eq:feddyn-tilt eq:feddyn-server eq:feddyn-step
-    agree("FedDyn", feddyn, {"alpha": 0.3})
-
-
 def fednova(P):
     w, logs = P.w, []
     for t, ids in enumerate(COHORTS):
@@ -162,11 +147,6 @@ def fednova(P):
         w = w - P.mean(ids, a) * P.mean(ids, d)
         logs.append(a)
     return {"server w": w, "log steps": logs}
-
-
-def test_fednova():  # eq:fednova-direction eq:fednova-steps eq:fednova-average
-    agree("FedNova", fednova)
-    agree("FedNova", fednova, {"momentum": 0.0})
 
 
 def at_server(second):
@@ -189,9 +169,18 @@ def at_server(second):
     return box
 
 
-def test_servers_that_step_along_the_mean_update():
-    """eq:server-update eq:fedavgm-velocity eq:fedavgm-step eq:fedopt-first
-    eq:fedopt-step eq:fedadagrad eq:fedadam eq:fedyogi"""
+def test_against_drift():
+    """eq:scaffold-local eq:scaffold-gradient eq:scaffold-mean-step eq:scaffold-server
+    eq:scaffold-mean eq:feddyn-local eq:feddyn-tilt eq:feddyn-server eq:feddyn-step
+    eq:fednova-direction eq:fednova-steps eq:fednova-average eq:server-update
+    eq:fedavgm-velocity eq:fedavgm-step eq:fedopt-first eq:fedopt-step eq:fedadagrad
+    eq:fedadam eq:fedyogi"""
+    agree("SCAFFOLD", scaffold)
+    agree("SCAFFOLD", scaffold, {"option": "I", "server_lr": 0.8})
+    agree("SCAFFOLD", scaffold, {"momentum": 0.0, "server_lr": 1.5})
+    agree("FedDyn", feddyn, {"alpha": 0.3})
+    agree("FedNova", fednova)
+    agree("FedNova", fednova, {"momentum": 0.0})
     agree("FedAvgM", at_server(None), {"beta": 0.7, "server_lr": 0.5})
     more = {"beta1": 0.6, "tau": 0.02, "server_lr": 0.1}
     agree("FedAdagrad", at_server(lambda v, dd, _: v + dd), more)
@@ -209,11 +198,6 @@ def ditto(P, lam, own=0):
             v[c] = P.sgd(v[c], of, pull=(lam, w))
         w = P.mean(ids, P.turn(t, ids, w))
     return {"server w": w, "clients v": v, "view personal": v, "view global": [w] * P.C}
-
-
-def test_ditto():  # eq:ditto-step
-    for more in ({"lam": 0.6}, {"lam": 0.2, "own": 3}):
-        agree("Ditto", ditto, more)
 
 
 def apfl(P, alpha, adapt=True):
@@ -237,13 +221,6 @@ def apfl(P, alpha, adapt=True):
     return {"server w": w, "clients v": v, "clients alpha": a, "view personal": own}
 
 
-def test_apfl():  # eq:apfl-model eq:apfl-own eq:apfl-alpha eq:fedavg
-    agree("APFL", apfl, {"alpha": 0.3})
-    agree("APFL", apfl, {"alpha": 0.8, "adapt": False})
-    ends = agree("APFL", apfl, {"alpha": 0.98, "lr": 0.9})["clients alpha"]
-    assert ends.max() == 1  # a share stays one
-
-
 def pfedme(P, lam, inner_steps, inner_lr, outer_lr, beta):
     w, own, how = P.w, {}, P.how
     for t, ids in enumerate(COHORTS):
@@ -262,15 +239,8 @@ def pfedme(P, lam, inner_steps, inner_lr, outer_lr, beta):
     return {"server w": w, "view personal": [own.get(c, w) for c in range(P.C)]}
 
 
-def test_pfedme():  # eq:pfedme-inner eq:pfedme-outer eq:pfedme-server
-    more = {"lam": 4.0, "inner_steps": 3, "inner_lr": 0.07, "outer_lr": 0.1}
-    agree("pFedMe", pfedme, more | {"beta": 1.0})
-    agree("pFedMe", pfedme, more | {"beta": 1.6, "momentum": 0.0})
-
-
 def perfedavg(P, alpha, order="FO", delta=1e-3):
     def ahead(w, first, second):
-        """F after a step of adaptation, differentiable through the step."""
         (g,) = torch.autograd.grad(P.loss(w, first), w, create_graph=True)
         return P.loss(w - alpha * g, second)
 
@@ -300,9 +270,19 @@ def perfedavg(P, alpha, order="FO", delta=1e-3):
     return {"server w": w} | {f"view {k}": v for k, v in out.items()}
 
 
-def test_perfedavg():
-    """eq:perfedavg-ahead eq:perfedavg-fo eq:perfedavg-hf; "exact" is the gradient of
-    eq:perfedavg."""
+def test_models_of_ones_own():
+    """eq:ditto eq:ditto-step eq:apfl-model eq:apfl-own eq:apfl-alpha eq:pfedme-inner
+    eq:pfedme-outer eq:pfedme-server eq:perfedavg-ahead eq:perfedavg-fo eq:perfedavg-hf;
+    "exact" is the gradient of eq:perfedavg."""
+    for more in ({"lam": 0.6}, {"lam": 0.2, "own": 3}):
+        agree("Ditto", ditto, more)
+    agree("APFL", apfl, {"alpha": 0.3})
+    agree("APFL", apfl, {"alpha": 0.8, "adapt": False})
+    ends = agree("APFL", apfl, {"alpha": 0.98, "lr": 0.9})["clients alpha"]
+    assert ends.max() == 1  # a share stays one
+    more = {"lam": 4.0, "inner_steps": 3, "inner_lr": 0.07, "outer_lr": 0.1}
+    agree("pFedMe", pfedme, more | {"beta": 1.0})
+    agree("pFedMe", pfedme, more | {"beta": 1.6, "momentum": 0.0})
     for order in ("FO", "HF", "exact"):
         agree("PerFedAvg", perfedavg, {"alpha": 0.3, "order": order})
 
