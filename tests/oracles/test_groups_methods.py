@@ -4,7 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -14,13 +14,12 @@ from toys_core import GROUPS, Normed, gap, rows, same, toy
 from toys_plain import SEED, down, f64, flat, near, run, served, shard_of, slope_of
 
 from fedlib.core.groups import Groups
-from fedlib.core.random import fold
 from fedlib.core.task import Task
-from fedlib.core.tree import pick, stack, subset
+from fedlib.core.tree import subset
 from fedlib.methods.groups.equfl import METRICS
 from fedlib.methods.make import make
 from fedlib.nets import Linear
-from fedlib.pieces import condense, surrogates
+from fedlib.pieces import surrogates
 
 SEX = Groups("sex", ("one", "two"), (1,), column=0)
 # clients as tables [group][outcome]: all cells, one empty, one group, one outcome
@@ -49,11 +48,11 @@ def pool(task, ids=None):
     return r, task.y[r].numpy(), task.a[r].numpy()
 
 
-def losses(task, w, r):
-    return F.cross_entropy(task.logits(w, task.x[r]), task.y[r], reduction="none")
-
-
 step = lambda w, f: down(w, slope_of(f, w), 0.3)
+
+
+each = partial(F.cross_entropy, reduction="none")
+losses = lambda task, w, r: each(task.logits(w, task.x[r]), task.y[r])
 
 
 def test_reweight_is_one_step_on_the_weighted_loss():
@@ -235,11 +234,8 @@ LR, R, T0 = 0.2, 6, 3
 QUICK = {"lr": LR, "outer": 3, "J": 2, "size": 12, "net": "same"}
 
 
-@cache
-def task_of(network=None):
-    return toy(network, sizes=(9, 14, 6, 20, 3), batch=8, groups=GROUPS)
-
-
+SOME = {"sizes": (9, 14, 6, 20, 3), "batch": 8, "groups": GROUPS}
+task_of = cache(lambda network=None: toy(network, **SOME))
 equfl = lambda task=None, **kw: make("EquFL", task or task_of(), **QUICK | kw)
 # the server's state before round t of a run
 at = lambda m, t: served(m, R, upto=t, every=100, splits=("test",))
@@ -292,25 +288,6 @@ def test_where_the_gradient_is_taken_and_how_long_it_is():
             length = float(G / flat(g).norm())
         assert float(flat(g).norm()) > 1e-3
         assert gap(got, down(new, g, LR * kw.get("lam", 1) * length)) < NEAR, kw
-
-
-def test_the_rows_are_those_of_condense():
-    """eq:equfl-condense: which start, which trail, which sizes."""
-    task, seed = task_of(), int(fold(torch.tensor(SEED), T0, -999)) % 2**31
-    trail = stack([at(make("FedAvg", task, lr=LR), t)["w"] for t in range(T0)])
-    for kw in (
-        {"rows": 5, "reach": 1},
-        {"labels": "hard", "start": "noise", "lr_q": 0.1},
-        {"labels": "balanced", "J": 3, "size": 9},
-    ):
-        m = equfl(**kw)
-        labels = "balanced" if m.labels == "balanced" else "soft"
-        S = condense.start(task, pick(trail, -1), m.size, seed, m.start, labels)
-        how = condense.Matching(m.outer, m.J, m.reach, m.rows or None, 0, lr_q=m.lr_q)
-        S, _ = condense.condense(task.network, trail, range(T0), S, how, seed)
-        if m.labels == "hard":
-            S["q"] = F.one_hot(S["q"].argmax(1), 3).double()
-        assert gap(at(m, R)["S"], S) < 1e-15, kw
     # running statistics are not stepped
     task = task_of(Normed(5, 6, 3))
     _, new, got, _ = first_step(equfl(task), make("FedAvg", task, lr=LR))

@@ -21,9 +21,7 @@ QUICK = {"EquFL": {"outer": 2, "J": 2, "size": 12}}
 SAME, OTHER = 1e-6, 1e-5  # models closer than the one, farther apart than the other
 
 
-@cache
-def task():
-    return toy(groups=GROUPS)
+task = cache(lambda: toy(groups=GROUPS))
 
 
 @cache

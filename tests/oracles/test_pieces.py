@@ -158,12 +158,11 @@ def test_mgda_is_the_shortest_vector_of_the_hull(n, seed, normalise):
     v = c.numpy() @ U
     assert (U @ v >= v @ v - 1e-5).all() and abs(float(c.sum()) - 1) < 1e-9
     opposite, _ = bias.min_norm([{"a": G[0]}, {"a": -2 * G[0]}])
-    tiny, _ = bias.min_norm([{"a": 1e-10 * G[0]}], "none")
-    assert not opposite["a"].any() and not tiny["a"].any()
+    assert not opposite["a"].any()
 
 
 def test_matching_is_another_loop_with_torch_func_and_torch_optim():
-    """Eq. 5: walk, distance and Adam over rows, labels and the step; alone by pairs."""
+    """eq:equfl-condense: walk, distance and Adam over rows, labels and the step; alone by pairs."""
     net, rounds = Linear(4, 3), [2, 5]
     trail = {"fc.weight": noise(2, 3, 4, seed=1), "fc.bias": noise(2, 3, seed=2)}
     S = {"x": noise(7, 4, seed=3), "logits": noise(7, 3)}
@@ -190,9 +189,8 @@ def test_matching_is_another_loop_with_torch_func_and_torch_optim():
         assert np.allclose(losses, seen, rtol=1e-9), J
         assert gap(new, {"x": x.detach(), "q": a.detach().softmax(1)}) < 1e-9
     how = condense.Matching(4, 2, 10, batch=3, fixed=1, lr_q=0)
-    made = lambda *a, **k: condense.condense(
-        net, trail, rounds, S, replace(how, **k), *a
-    )[0]
+    of = lambda how, *a: condense.condense(net, trail, rounds, S, how, *a)[0]
+    made = lambda *a, **k: of(replace(how, **k), *a)
     new = made()
     assert torch.equal(new["x"][:, 1], S["x"][:, 1])
     assert gap([new["q"]], [S["logits"].softmax(1)]) == 0 < gap(made(1), new)
@@ -239,8 +237,7 @@ def test_rows_follow_the_schema_and_no_data():
     assert (age.min(), age.max()) == (-0.3, 1.1)
     assert abs((age == -0.3).double().mean() - 0.382) < 0.04  # P(N(0, 1) < -0.3)
     assert torch.corrcoef(x.T)[[0, 0, 0, 3], [1, 3, 2, 4]].abs().max() < 0.07
-    one, two = (condense.rows(PEOPLE, 20, s) for s in (1, 2))
-    assert not torch.equal(one, two)
+    assert not torch.equal(*(condense.rows(PEOPLE, 20, s) for s in (1, 2)))
     white = condense.rows(CENSUS, n, 0, "noise")[:, [0, 1, 2, 4, 8]]
     assert (white.std(0) - 1).abs().max() < 0.05 and (white % 1 != 0).all()
     x = torch.zeros(0, 1, 24, 24).double()
@@ -396,9 +393,6 @@ def test_one_upload_or_share_tells_nothing():
             for k in range(bits // 8):
                 count = np.bincount((x >> (8 * k)).astype("u1"), minlength=256)
                 assert (chisquare(count).pvalue > 0.01) == uniform, k
-    # equal secrets: any number fits
-    (a, x), (b, z) = (upload(v, n, 3) for v in (1.0, 2.0))
-    assert ((b - a) & secure.ones(32) == (z - x) & secure.ones(32)).all()
     ps = {i: Party(i, 3, random=random.Random(i).randbytes) for i in range(4)}
     _, ys = masked(ps, 0 * x)
     held = [p.unmask(ps)[1] for p in ps.values()]  # of client 1's seed
@@ -449,11 +443,9 @@ def call(rule, G, p=None):
     return rule(G, torch.full_like(G[:, 0], 1 / len(G)) if p is None else p, W, TASK)
 
 
-def updates(M, seed=0, spread=0.3):
-    """Honest updates [M, P]: a common direction, and noise."""
-    return 0.1 * (noise(P, seed=100) + spread * noise(M, P, seed=seed))
-
-
+# honest updates [M, P]: a common direction, and noise
+toward = 0.1 * noise(P, seed=100)
+updates = lambda M, seed=0, by=0.03: toward + by * noise(M, P, seed=seed)
 shares = st.sampled_from([0, 0.1, 0.25, 0.3, 0.45])
 
 
@@ -490,7 +482,7 @@ def test_rules_in_numbers():
 def test_what_must_not_matter(rule):
     """The order of clients; their sizes, but to the mean; two bad ones of eleven."""
     for seed in (0, 2, 11, 12):  # in all but 0 DeepSight's last distances tie
-        G = 3 * updates(11, seed, spread=1.0)
+        G = 3 * updates(11, seed, 0.1)
         G[7:, -35:] *= 0.01
         G[7:, -5] += 0.4
         order = torch.randperm(11, generator=torch.Generator().manual_seed(seed))

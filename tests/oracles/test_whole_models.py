@@ -121,7 +121,6 @@ def scaffold(P, option="II", server_lr=1.0):
             own[i] = new
         w = w + server_lr * torch.stack(moved).mean(0)
         c = c + len(ids) / P.C * torch.stack(changes).mean(0)
-    assert torch.allclose(c, own.mean(0))  # of all, absent ones too
     return {"server w": w, "server c": c, "clients c": own}
 
 
@@ -135,7 +134,6 @@ def feddyn(P, alpha):
             models.append(wi)
         h = h - alpha / P.C * sum(wi - w for wi in models)
         w = torch.stack(models).mean(0) - h / alpha
-    assert torch.allclose(h, tilt.mean(0))
     return {"server w": w, "server h": h, "clients l": tilt}
 
 

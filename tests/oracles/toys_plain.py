@@ -25,6 +25,7 @@ HYPER = {"lr": 0.2, "epochs": 2, "momentum": 0.5, "decay": 0.03}
 LAYERS = BODY, HEAD = ("fc1.weight", "fc1.bias"), ("fc.weight", "fc.bias")  # toy's
 # the server's state after so many rounds
 served = lambda method, rounds=1, **more: run(method, rounds, **more).state["server"]
+shard_of = lambda m, c: m.task.shards(SEED, 0, 5, torch.tensor([c]), m.plans())[0]
 f64 = lambda x: torch.as_tensor(np.asarray(x), dtype=torch.float64)
 flat = lambda w: torch.cat([x.reshape(-1) for x in leaves(w)])
 vec = lambda *v: torch.tensor(v, dtype=torch.float64)
@@ -43,10 +44,6 @@ def rare():
 def run(method, rounds=3, **more):
     usual = {"seed": SEED, "how": "loop", "device": "cpu"}
     return engine.run(method, rounds=rounds, **usual | more)
-
-
-def shard_of(method, c, t=0, R=5):
-    return method.task.shards(SEED, t, R, torch.tensor([c]), method.plans())[0]
 
 
 def noise(*shape, seed=0):
@@ -68,11 +65,6 @@ def batches(task, c, passes=1):
             yield task.x[r], task.y[r]
 
 
-def mlp(w, x):
-    """Logits of the toy's network, MLP(5, 6, 3)."""
-    return (x @ w[BODY[0]].T + w[BODY[1]]).clamp(min=0) @ w[HEAD[0]].T + w[HEAD[1]]
-
-
 def slope_of(f, w, names=None):
     """The gradient of f at w, by autograd; for the tensors named, or for all."""
     p = {k: v.detach().clone() for k, v in w.items()}
@@ -85,12 +77,13 @@ def slope_of(f, w, names=None):
 
 
 def slope(w, xy, names=None):
-    """The gradient of the mean cross-entropy of MLP(5, 6, 3) on a batch."""
+    """The gradient of the mean cross-entropy of the toy's network on a batch."""
+    layer = lambda w, z, l: z @ w[l[0]].T + w[l[1]]
+    mlp = lambda w, x: layer(w, layer(w, x, BODY).clamp(min=0), HEAD)
     return slope_of(lambda v: F.cross_entropy(mlp(v, xy[0]), xy[1]), w, names)
 
 
-def down(w, g, lr):
-    return {k: w[k] - lr * g[k] if k in g else w[k] for k in w}
+down = lambda w, g, lr: {k: v - lr * g[k] if k in g else v for k, v in w.items()}
 
 
 def averaged(models, p):
