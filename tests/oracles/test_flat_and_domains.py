@@ -197,10 +197,7 @@ FORMS = "mirror", "mirror_std", "additive", "closed"
 TOY = toy()
 
 
-def shards(m, t, R):
-    return m.task.shards(SEED, t, R, torch.arange(m.task.C), m.plans())
-
-
+shards = lambda m, t, R: m.task.shards(SEED, t, R, torch.arange(m.task.C), m.plans())
 # every client's model after its local training from w, without the engine
 trained = lambda m, w, t, R: [m.fit(m.loss, w, s) for s in shards(m, t, R)]
 

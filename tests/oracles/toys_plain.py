@@ -1,7 +1,4 @@
-"""Federations in plain arithmetic: the second writing that methods are compared with.
-
-The network, the data and the draws of batches are fedlib's.
-"""
+"""Federations in plain arithmetic, on fedlib's network, data and draws of batches."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,6 +20,7 @@ HYPER = {"lr": 0.2, "epochs": 2, "momentum": 0.5, "decay": 0.03}
 
 
 LAYERS = BODY, HEAD = ("fc1.weight", "fc1.bias"), ("fc.weight", "fc.bias")  # toy's
+LOGITS = toy().logits
 # the server's state after so many rounds
 served = lambda method, rounds=1, **more: run(method, rounds, **more).state["server"]
 shard_of = lambda m, c: m.task.shards(SEED, 0, 5, torch.tensor([c]), m.plans())[0]
@@ -78,9 +76,7 @@ def slope_of(f, w, names=None):
 
 def slope(w, xy, names=None):
     """The gradient of the mean cross-entropy of the toy's network on a batch."""
-    layer = lambda w, z, l: z @ w[l[0]].T + w[l[1]]
-    mlp = lambda w, x: layer(w, layer(w, x, BODY).clamp(min=0), HEAD)
-    return slope_of(lambda v: F.cross_entropy(mlp(v, xy[0]), xy[1]), w, names)
+    return slope_of(lambda v: F.cross_entropy(LOGITS(v, xy[0]), xy[1]), w, names)
 
 
 down = lambda w, g, lr: {k: v - lr * g[k] if k in g else v for k, v in w.items()}
@@ -88,8 +84,7 @@ down = lambda w, g, lr: {k: v - lr * g[k] if k in g else v for k, v in w.items()
 
 def averaged(models, p):
     """sum_i p_i w_i / sum_i p_i of a list of models."""
-    p = f64(p) / f64(p).sum()
-    return {k: sum(pi * m[k] for pi, m in zip(p, models)) for k in models[0]}
+    return {k: sum(q * m[k] for q, m in zip(share(f64(p)), models)) for k in models[0]}
 
 
 class Plain:
@@ -103,7 +98,6 @@ class Plain:
         self.head, self.zero = self.where(task.head), torch.zeros_like(self.w)
 
     def copies(self):
-        """The first model, one for each client."""
         return self.w.expand(self.C, -1).clone()
 
     def mean(self, ids, models):
