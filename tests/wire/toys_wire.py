@@ -43,24 +43,23 @@ class Parties:
     """A server and the clients of one task.
 
     spoil(c, kind, about, answer): what becomes of an answer, None: it is late. folder:
-    every message finds a client that was started anew.
+    every message finds a client that was started anew. Or of a file, with their tasks.
     """
 
-    def __init__(self, method, folder=None, spoil=None, **more):
-        self.fed = Federation.of(method, **USUAL | more)
+    def __init__(self, method, folder=None, spoil=None, fed=None, tasks=None, **more):
+        self.fed = fed or Federation.of(method, **USUAL | more)
         self.spoil, self.folder, self.lines = spoil, folder, []
         self.asked = []  # [kind, round, client, bytes down, bytes up]
         of = range(self.fed.C)
-        self.tasks = [self.fed.client_task(c, method.task) for c in of]
+        self.tasks = tasks or [self.fed.client_task(c, method.task) for c in of]
         self.sites = [] if folder else [self.start(c) for c in of]
 
     def start(self, c, folder=None):
         return Site(self.fed, c, self.tasks[c], folder)
 
     def site(self, c):
-        if self.folder is None:
-            return self.sites[c]
-        return self.start(c, self.folder / f"client-{c}")
+        new = self.folder and self.start(c, self.folder / f"client-{c}")
+        return new or self.sites[c]
 
     def answer(self, c, kind, about, tree):
         self.asked.append([kind, about["t"], c, message.size(tree), 0])
@@ -69,12 +68,13 @@ class Parties:
         return self.spoil(c, kind, about, out) if self.spoil else out
 
     def exchange(self, requests, wait):
-        out = {}
-        for c, kind, about, tree in requests:
+        def tried(*request):
             try:
-                out[c] = self.answer(c, kind, about, tree)
+                return self.answer(*request)
             except Exception as e:
-                out[c] = e
+                return e
+
+        out = {r[0]: tried(*r) for r in requests}
         return {c: a for c, a in out.items() if a is not None}
 
     def serve(self, folder=None):
@@ -123,10 +123,8 @@ def member(method, t):
 
 def at(c, t, kind, fault=lambda out: None):
     """Client c's answer to one kind of message in round t is spoilt."""
-    here = (c, kind, t)
-    return lambda who, k, about, out: (
-        fault(out) if (who, k, about["t"]) == here else out
-    )
+    here = lambda who, k, about: (who, k, about["t"]) == (c, kind, t)
+    return lambda *which: fault(which[-1]) if here(*which[:-1]) else which[-1]
 
 
 def about(fed, **more):
