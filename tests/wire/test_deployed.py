@@ -19,30 +19,17 @@ from fedlib.deploy.server import serve
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
 
-KINDS = {  # what makes each of them another kind
+# state at the server, and at clients; a model of one's own, scored after training; all
+# download, or the cohort does; the server asks some, or all; batch norm; uploads that say
+# whose they are; two phases; and one method in another
+PLAIN = "SCAFFOLD FedAdam Ditto FedRep FedPer-online FedFB FAA FedBN FedFa FFT-GP"
+KINDS = dict.fromkeys(PLAIN.split(), {}) | {
     "FedAvg": {"step": {"name": "SAM", "rho": 0.1}, "rule": "Median"},
-    "SCAFFOLD": {},  # state at the server and at clients
-    "FedAdam": {},  # state at the server
-    "Ditto": {},  # a model of one's own, scored after training
-    "FedRep": {},  # all clients download, and keep a head
-    "FedPer-online": {},  # the cohort downloads
-    "FedFB": {},  # asks those that have trained
-    "FAA": {},  # needs and asks all clients
-    "FedBN": {},  # batch norm
-    "FedFa": {},  # its uploads say whose they are
-    "EquFL": {"inner": {"name": "FedProx", "mu": 0.5}, "rho": 0.3},  # one in another
-    "FFT-GP": {},  # two phases
+    "EquFL": {"inner": {"name": "FedProx", "mu": 0.5}, "rho": 0.3},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:the server's network agrees")
 
 
-@pytest.fixture
-def at_once(monkeypatch):
-    """A round that fails has one more try, and no pause before it."""
-    monkeypatch.setattr(server, "PAUSES", (0,))
-
-
-# ---------------------------------------------------------------- undisturbed
 @pytest.mark.parametrize("name", KINDS)
 def test_deployed_is_simulated(name):
     more = {"cohort": None, "own": True} if name == "Ditto" else {}
@@ -64,7 +51,6 @@ def test_deployed_is_simulated(name):
         assert {sum(x[k] for x in asked if x[2] == c) for c in trained} == {told}
 
 
-# ---------------------------------------------------------------- clients that fail
 late = lambda out: None
 endless = lambda x: x.index_fill(0, torch.tensor(0), math.inf)
 AWAY = [
@@ -112,19 +98,17 @@ def test_failing_to_be_scored():
 
 def once(kind, t):
     """Everybody's first answer to one kind of message in round t is late."""
-    met = set()
-
-    def spoil(c, k, about, out):
-        first = c not in met and (k, about["t"]) == (kind, t)
-        return None if first and not met.add(c) else out
-
-    return spoil
+    met = {None}
+    first = lambda c: c not in met and not met.add(c)
+    here = lambda c, *which: c if which == (kind, t) else None
+    return lambda c, k, at, out: None if first(here(c, k, at["t"])) else out
 
 
-def test_an_empty_round_is_tried_again(at_once, tmp_path):
+def test_an_empty_round_is_tried_again(monkeypatch, tmp_path):
     """The federation ends as if nothing had happened, and nothing is counted twice; in
     another start on the folder, where it stays empty for long.
     """
+    monkeypatch.setattr(server, "PAUSES", (0,))  # one more try, and no pause before it
     for kind, t in zip(("receive", "score", "local", "ask", "score"), (2, 2, 2, 2, R)):
         method = build("FedFB" if kind == "ask" else "FedPer")
         more = {"every": 1, "cohort": None}
@@ -142,7 +126,6 @@ def test_an_empty_round_is_tried_again(at_once, tmp_path):
     agree(parties.serve(tmp_path), simulated(method))
 
 
-# ---------------------------------------------------------------- a server that asks much
 @dataclass(frozen=True)
 class Leaks(FedAvg):
     """Its questions ask for numbers among which there is a row, or none."""
@@ -177,7 +160,6 @@ def test_what_is_no_question_or_makes_no_sense_is_refused(monkeypatch):
         site.answer("local", about(site.fed), {"w": torch.zeros(20_000)})
 
 
-# ---------------------------------------------------------------- messages of one round
 def test_a_message_again_has_the_same_answer_and_another_one_its_own(tmp_path):
     """Two models in one round, as after a restart of the server: to each its own."""
     parties = Parties(build("Ditto"))
@@ -204,7 +186,6 @@ def test_a_message_again_has_the_same_answer_and_another_one_its_own(tmp_path):
         train(site, 0, t=2, on=6)
 
 
-# ---------------------------------------------------------------- restarts
 def test_clients_are_started_again_before_every_message(tmp_path):
     for name in ("PLGU-LF", "FedFB", "Ditto"):
         method, folder = build(name), tmp_path / name
@@ -251,18 +232,17 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
             parties.site(0)
     path.write_bytes(right)
     other = Parties(build("Ditto", lam=0.3), tmp_path, rounds=1)
-    for f, words in (
-        (lambda: parties.start(2, tmp_path / "client-1"), "client 1 .*client 2"),
-        (lambda: other.serve(tmp_path / "server"), "another federation"),
-        (lambda: other.site(1), "federation"),
+    for words, f in {
+        "client 1 .*client 2": lambda: parties.start(2, tmp_path / "client-1"),
+        "another federation": lambda: other.serve(tmp_path / "server"),
+        "federation": lambda: other.site(1),
         # a new server does not overwrite what clients have learned
-        (parties.serve, "client . is in round 0"),
-    ):
+        "client . is in round 0": parties.serve,
+    }.items():
         with pytest.raises(ValueError, match=words):
             f()
 
 
-# ---------------------------------------------------------------- what cannot be deployed
 def test_what_cannot_be_deployed_is_said_before_anybody_is_asked():
     least = 464  # bytes of FedAvg's upload
     for name, limit in (("FedAS-chained", 10**8), ("FedAvg", least - 1)):

@@ -39,13 +39,12 @@ def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(90, 2, 2, generator=g), torch.arange(90) % 3
     own = torch.arange(90).split(30)
-    fed, tasks = loaded(tmp_path), []
+    fed, tasks, file = loaded(tmp_path), [], tmp_path / "mine.npz"
     for c, r in enumerate(own):
-        np.savez(tmp_path / f"{c}.npz", x=x[r].numpy(), y=y[r].numpy())
-        tasks.append(fed.client_task(c, tmp_path / f"{c}.npz"))
+        np.savez(file, x=x[r].numpy(), y=y[r].numpy())
+        tasks.append(fed.client_task(c, file))
         assert [len(v) for v in tasks[c].train] == [18 * (i == c) for i in range(3)]
-    parties = Parties(None, fed=fed, tasks=tasks)
-    record = parties.serve().record
+    record = Parties(None, fed=fed, tasks=tasks).serve().record
     pool = Pool("mine", x.reshape(90, 4), y, 3, "real")
     task = Task.from_rows("mine", MLP(4, 6, 3), pool, own, 0, (0.6, 0.2, 0.2), batch=8)
     rec = run(make("FedAvg", task, lr=0.5), rounds=2, how="loop", device="cpu")
@@ -103,7 +102,7 @@ def test_mistakes_in_the_rows(tmp_path):
         with pytest.raises(ValueError):
             fed.client_task(c, path)
 
-    refused(3), refused(-1)
+    refused(3), refused(-1)  # no client's number
     for body in (whole[:200], whole[:150] + b"?" + whole[151:]):
         path.write_bytes(body)
         refused()

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from test_federation import FILE
 from toys_wire import Parties, agree, build, simulated
 
@@ -25,16 +27,12 @@ C = 4
 
 def signature(key, stamp=None, by=None):
     """The head of a request of a client."""
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    stamp = stamp or datetime.now(UTC).isoformat()
-    sign = (by or key).sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
-    said = b64encode(keys.public(key)), stamp.encode(), b64encode(sign)
-    return dict(zip(("flwr-public-key", "flwr-timestamp", "flwr-signature"), said))
+    stamp = (stamp or datetime.now(UTC).isoformat()).encode()
+    sign = b64encode((by or key).sign(stamp, ec.ECDSA(hashes.SHA256())))
+    names = "flwr-public-key", "flwr-timestamp", "flwr-signature"
+    return dict(zip(names, (b64encode(keys.public(key)), stamp, sign)))
 
 
-# ---------------------------------------------------------------- a whole federation
 class Killed(BaseException):
     """The end of a process."""
 
@@ -43,8 +41,6 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     """Client 2 answers too much in round 1, and gives an excuse in round 2. Client 1
     dies with a message in hand, and is started again.
     """
-    import httpx
-
     monkeypatch.setenv("no_proxy", "*")
     limit, dead = 20_000, []
 
@@ -52,11 +48,10 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
         if (c, kind) == (1, "local") and not dead:
             dead.append(c)
             raise Killed
-        if (c, kind, about["t"]) == (2, "local", 1):
-            return out | {"more": torch.zeros(limit)}
+        much = (c, kind, about["t"]) == (2, "local", 1)
         if (c, kind, about["t"]) == (2, "local", 2):
             raise ValueError("no \x1b[2J power\nround 99")
-        return out
+        return out | {"more": torch.zeros(limit)} if much else out
 
     method = build("FedFB")
     parties = Parties(method, spoil=spoil, cohort=None, limit=limit)
@@ -76,40 +71,35 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     with link:
         with pytest.raises(ValueError, match="key"):
             join(0, keys.stand_in(C))
-        old = (datetime.now(UTC) - timedelta(seconds=400)).isoformat()
-        me, now = keys.stand_in(0), datetime.now(UTC).isoformat()
+        me, other, unknown = map(keys.stand_in, (0, 1, C))
+        now = datetime.now(UTC)
+        old, now = (now - timedelta(seconds=400)).isoformat(), now.isoformat()
+        pull, push = "fleet/pull-messages", "fleet/push-messages"
         for path, head, status in (
-            ("control/start-run", signature(me), 404),
-            ("fleet/pull-messages", {}, 403),
-            ("fleet/pull-messages", signature(keys.stand_in(C)), 403),
-            ("fleet/pull-messages", signature(me, old), 401),
-            ("fleet/pull-messages", signature(me, by=keys.stand_in(1)), 401),
-            ("fleet/activate-node", signature(me, now), None),
-            ("fleet/activate-node", signature(me, now), 401),  # again
-            ("fleet/pull-messages", signature(me), 413),
-            ("fleet/push-messages", signature(me), 413),
-        ):
+            ("control/start-run", signature(me), 404), (pull, {}, 403),
+            (pull, signature(unknown), 403), (pull, signature(me, old), 401),
+            (pull, signature(me, by=other), 401), (pull, signature(me, now), None),
+            (pull, signature(me, now), 401),  # again
+            (pull, signature(me), 413), (push, signature(me), 413),
+        ):  # fmt: skip
             body = bytes(limit + flower.SLACK + 1) if status == 413 else b""
-            url = f"http://{there}/v1/{path}"
-            got = httpx.post(url, content=body, headers=head, trust_env=False)
+            url, no = f"http://{there}/v1/{path}", {"trust_env": False}
+            got = flower.httpx.post(url, content=body, headers=head, **no)
             assert got.status_code == status or not status, (path, got)
         parties.exchange = link.exchange
-        ends = lambda: (parties.serve(), link.end())
-        todo = [ends, *(partial(join, c) for c in range(C))]
+        todo = [lambda: (parties.serve(), link.end())]
+        todo += [partial(join, c) for c in range(C)]
         # one that hangs does not hang us
         threads = [threading.Thread(target=f, daemon=True) for f in todo]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join(60)
-            assert not t.is_alive(), "told that it is over, a client leaves"
+        for do in (threading.Thread.start, partial(threading.Thread.join, timeout=60)):
+            assert not any(map(do, threads))
+        assert not any(t.is_alive() for t in threads), "told so, a client leaves"
     cohort = lambda t: [c for c in range(C) if c != 2 or t not in (1, 2)]
     agree(parties, simulated(method, cohort=cohort), but=("pre", "cells"))
     assert parties.left() == [(2, 1, "local"), (2, 2, "local")]
     assert all(line.isprintable() for line in parties.lines)
 
 
-# ---------------------------------------------------------------- whose it is
 def test_a_signature_counts_for_its_key_and_its_time():
     pair = keys.stand_in(0)
     _, stamp, sign = signature(pair).values()
@@ -117,8 +107,7 @@ def test_a_signature_counts_for_its_key_and_its_time():
     good = lambda s: keys.signed(stamp, sign, key, now + timedelta(seconds=s))
     assert [good(s) for s in (-6, -4, 0, 304, 306)] == [False, True, True, True, False]
     assert not keys.signed(stamp, sign, keys.public(keys.stand_in(1)))
-    for wrong in (b"", b"AAAA", b"\xff"):
-        assert not keys.signed(stamp, wrong, key) and not keys.signed(wrong, sign, key)
+    assert not keys.signed(stamp, b"AAAA", key) and not keys.signed(b"\xff", sign, key)
     assert len({keys.public(keys.stand_in(c)) for c in range(9)}) == 9
 
 
@@ -145,35 +134,31 @@ def test_keys_are_made_once_for_a_host_and_some_days(tmp_path):
         keys.server(tmp_path, 2, day(2020, 1, 2))
 
 
-# ---------------------------------------------------------------- before anything starts
 def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     file, made, data = (tmp_path / k for k in ("f.yaml", "keys", "mine.npz"))
     file.write_text(yaml.safe_dump(FILE))
-    made_for = ["--host", "localhost", "--clients", "3"]
-    assert main(["deploy", "keys", str(made), *made_for]) == 0
+    assert main(f"deploy keys {made} --host localhost --clients 3".split()) == 0
     assert len([*made.glob("client-*.pub")]) == 3
-    capsys.readouterr()
     np.savez(data, x=np.random.default_rng(0).normal(size=(9, 4)), y=np.arange(9) % 3)
-    base = {"server": ["--folder", tmp_path / "run"],
-            "client": ["--client", 0, "--data", data, "--folder", tmp_path / "state"]}  # fmt: skip
-    ca, key = ("--ca", made / "ca.pem"), ("--key", made / "client-0.key")
-    for do, argv, names in (
-        ("server", ("--host", "0.0.0.0"), ("0.0.0.0", "--keys")),
-        ("server", (*"--host 0.0.0.0 --port 0 --patience 0 --insecure".split(),), ("--insecure",)),
-        ("server", ("--insecure", "--keys", made), ("--insecure", "--keys")),
-        ("server", ("--minimum", 4), ("--minimum", "3")),
-        ("server", ("--patience", "nan"), ("--patience",)),
-        ("server", ("--port", 0, "--patience", 0), ("client 0, 1, 2",)),
-        ("client", ("--server", "far.example:8000"), ("far.example", "--ca")),
-        ("client", ca, ("--ca", "--key")), ("client", key, ("--ca", "--key")),
-        ("client", (*ca, *key, "--insecure"), ("--insecure",)),
-        ("client", ("--server", "far.example"), ("host:port",)),
-        ("client", ("--server", "127.0.0.1:1", "--patience", 0), ("127.0.0.1:1",)),
+    base = {"server": f"--folder {tmp_path / 'run'} ",
+            "client": f"--client 0 --data {data} --folder {tmp_path / 'state'} "}  # fmt: skip
+    ca, key, now = (
+        f"--ca {made / 'ca.pem'}",
+        f"--key {made}/client-0.key",
+        "--patience 0",
+    )
+    for do, argv, name in (
+        ("server", "--host 0.0.0.0", "--keys"), ("server", "--minimum 4", "--minimum"),
+        ("server", f"--insecure --host 0.0.0.0 --port 0 {now}", "--insecure"),
+        ("server", f"--insecure --keys {made}", "--insecure"),
+        ("server", f"--port 0 {now}", "client 0, 1, 2"),
+        ("client", "--server far.example:8000", "--ca"), ("client", ca, "--key"),
+        ("client", key, "--ca"), ("client", f"{ca} {key} --insecure", "--insecure"),
+        ("client", f"--server 127.0.0.1:1 {now}", "127.0.0.1:1"),
     ):  # fmt: skip
-        status = main(["deploy", do, str(file), *map(str, (*base[do], *argv))])
-        said = capsys.readouterr().err
-        assert status == 2 and all(n in said for n in names), (do, argv, said)
+        status = main(["deploy", do, str(file), *(base[do] + argv).split()])
+        assert status == 2 and name in capsys.readouterr().err, (do, argv)
     hosts = ("127.9.9.9", "::1", "localhost", "10.0.0.1", "a")
     assert [command.loopback(h) for h in hosts] == [True] * 3 + [False] * 2

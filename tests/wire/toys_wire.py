@@ -68,13 +68,12 @@ class Parties:
         return self.spoil(c, kind, about, out) if self.spoil else out
 
     def exchange(self, requests, wait):
-        def tried(*request):
+        out = {}
+        for c, *rest in requests:
             try:
-                return self.answer(*request)
+                out[c] = self.answer(c, *rest)
             except Exception as e:
-                return e
-
-        out = {r[0]: tried(*r) for r in requests}
+                out[c] = e
         return {c: a for c, a in out.items() if a is not None}
 
     def serve(self, folder=None):
