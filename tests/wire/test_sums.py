@@ -31,19 +31,19 @@ def near(parties, record, bits=40):
 
 def test_the_model_is_that_of_the_plain_run():
     """Of means by rows and alike, of models and of what else is averaged."""
-    for name in ("FedAvg", "Uniform", "Ditto", "SCAFFOLD"):
+    for name, bits in zip(
+        "FedAvg FedAvg Uniform Ditto SCAFFOLD".split(), (32, *[40] * 4)
+    ):
         method = build(name)
-        record = simulated(method)
-        for bits in (32, 40) if name == "FedAvg" else (40,):
-            parties = secured(method, secure=SECURE | {"bits": bits})
-            near(parties, record, bits)
-            # not plain by mistake: the server has received masked integers only
-            up = {k.rpartition(".")[0] for k in parties.record.meta["tensors"]["up"]}
-            assert up == {f"secure.{k}" for k in (*KINDS, "reveal")}
-            sent = parties.record.meta["bytes"]["up"]["secure.masked.masked"]["bytes"]
-            P = sum(x.numel() for x in leaves(method.task.init(0)))
-            assert sent == (4 if bits == 32 else 8) * P * (1 + (name == "SCAFFOLD"))
-            assert not parties.left()
+        parties = secured(method, secure=SECURE | {"bits": bits})
+        near(parties, simulated(method), bits)
+        # not plain by mistake: the server has received masked integers only
+        up = {k.rpartition(".")[0] for k in parties.record.meta["tensors"]["up"]}
+        assert up == {f"secure.{k}" for k in (*KINDS, "reveal")}
+        sent = parties.record.meta["bytes"]["up"]["secure.masked.masked"]["bytes"]
+        P = sum(x.numel() for x in leaves(method.task.init(0)))
+        assert sent == (4 if bits == 32 else 8) * P * (1 + (name == "SCAFFOLD"))
+        assert not parties.left()
 
 
 def test_clients_that_drop_out():
@@ -60,18 +60,14 @@ def test_clients_that_drop_out():
 
 def test_a_client_tells_no_more_than_a_sum():
     parties = Parties(build("FedAvg"), secure=SECURE)
-    fed, sites = parties.fed, parties.sites[:3]
-    down = {"w": sites[0].method.task.init(0)}
-    for s in sites:
-        s.answer("client", about(fed, t=-1), {})
+    fed, sites, fresh = parties.fed, [*map(parties.begun, range(3))], parties.begun(0)
+    down = {"w": fresh.method.task.init(0)}
     keys = [s.answer("local", about(fed), down)["keys"] for s in sites]
     again = sites[0].answer("local", about(fed), down)
     assert set(again) == {"keys"} and (again["keys"] != keys[0]).any()
     told = {"ids": torch.arange(3), "keys": torch.stack([again["keys"], *keys[1:]])}
     share = lambda site, told: site.answer("shares", about(fed), told)
     assert same(share(sites[0], told), share(sites[0], told))
-    fresh = parties.start(0)
-    fresh.answer("client", about(fed, t=-1), {})
     plain = Parties(build("FedAvg")).fed
     for what in (
         lambda: share(sites[0], {k: v[:2] for k, v in told.items()}),

@@ -24,15 +24,14 @@ USUAL = {"rounds": R, "seed": SEED, "cohort": M, "every": 2}
 QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 1, "J": 2, "size": 12}
 
 
-@cache
-def task_of(normed=False):
-    return toy(Normed(5, 6, 3) if normed else None, SIZES, groups=GROUPS)
+task_of = cache(lambda net=None: toy(net, SIZES, groups=GROUPS))
 
 
 def build(name, task=None, **more):
     known = {f.name for f in fields(METHODS[name])}
+    net = Normed(5, 6, 3) if name == "FedBN" else None
     quick = {k: v for k, v in QUICK.items() if k in known}
-    return make(name, task or task_of(name == "FedBN"), **quick | more)
+    return make(name, task or task_of(net), **quick | more)
 
 
 def through(tree):
@@ -56,6 +55,11 @@ class Parties:
 
     def start(self, c, folder=None):
         return Site(self.fed, c, self.tasks[c], folder)
+
+    def begun(self, c, folder=None):
+        site = self.start(c, folder)
+        site.answer("client", about(self.fed, t=-1), {})
+        return site
 
     def site(self, c):
         new = self.folder and self.start(c, self.folder / f"client-{c}")
