@@ -59,18 +59,16 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     sock = Gate(socket.create_server(("127.0.0.1", 0)), caps(C), parties.lines.append)
     there = f"127.0.0.1:{sock.getsockname()[1]}"
 
-    def join(c, key=None):
-        answer = lambda *message: parties.answer(c, *message)
-        rest = key or keys.stand_in(c), None, 10**8, True, 60.0
+    def join(c):
+        answer, say = lambda *message: parties.answer(c, *message), lambda line: None
         try:
-            flower.join(answer, c, there, *rest, log=lambda line: None)
+            how = keys.stand_in(c), None, 10**8, True, 60.0
+            flower.join(answer, c, there, *how, log=say)
         except Killed:
-            join(c, key)
+            join(c)
 
     link = flower.Link(sock, known, None, limit, 60.0, None, parties.lines.append)
     with link:
-        with pytest.raises(ValueError, match="key"):
-            join(0, keys.stand_in(C))
         me, other, unknown = map(keys.stand_in, (0, 1, C))
         now = datetime.now(UTC)
         old, now = (now - timedelta(seconds=400)).isoformat(), now.isoformat()
@@ -125,11 +123,13 @@ def test_keys_are_made_once_for_a_host_and_some_days(tmp_path):
     for at in (day(2019, 12, 31), day(2020, 2, 1), None):
         with pytest.raises(ValueError, match="2020"):
             keys.server(tmp_path, 2, at)
-    with pytest.raises(ValueError):
-        keys.make(tmp_path, ["a"], 2)
     (tmp_path / "server.key").write_bytes((tmp_path / "client-0.key").read_bytes())
-    with pytest.raises(ValueError):
-        keys.server(tmp_path, 2, day(2020, 1, 2))
+    for f in (
+        partial(keys.make, tmp_path, "a", 2),
+        partial(keys.server, tmp_path, 2, day(2020, 1, 2)),
+    ):
+        with pytest.raises(ValueError):
+            f()
 
 
 def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
@@ -138,7 +138,6 @@ def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("f.yaml").write_text(yaml.safe_dump(FILE))
     assert main("deploy keys made --host localhost --clients 3".split()) == 0
-    assert len([*Path("made").glob("client-*.pub")]) == 3
     np.savez("mine", x=np.random.default_rng(0).normal(size=(9, 4)), y=np.arange(9) % 3)
     base = {"server": "run ", "client": "state --client 0 --data mine.npz "}
     ca, key, now = "--ca made/ca.pem", "--key made/client-0.key", "--patience 0"
@@ -146,10 +145,8 @@ def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
         ("server", "--host 0.0.0.0", "--keys"), ("server", "--minimum 4", "--minimum"),
         ("server", f"--insecure --host 0.0.0.0 --port 0 {now}", "--insecure"),
         ("server", "--insecure --keys made", "--insecure"),
-        ("server", f"--port 0 {now}", "client 0, 1, 2"),
         ("client", "--server far.example:8000", "--ca"), ("client", ca, "--key"),
         ("client", key, "--ca"), ("client", f"{ca} {key} --insecure", "--insecure"),
-        ("client", f"--server 127.0.0.1:1 {now}", "127.0.0.1:1"),
     ):  # fmt: skip
         status = main(f"deploy {do} f.yaml --folder {base[do]}{argv}".split())
         assert status == 2 and name in capsys.readouterr().err, (do, argv)

@@ -82,10 +82,9 @@ def test_a_client_tells_no_more_than_a_sum():
 
 def test_methods_whose_server_must_see_single_uploads_are_refused():
     more = {"cohort": None, "secure": {"threshold": 3}, "rounds": 9}
-    for name in ("FedAvg", "FedPer", "PerFedAvg"):
+    for name, by in {"FedAvg": "rows", "FedPer": "rows", "PerFedAvg": "alike"}.items():
         fed = Parties(build(name), **more).fed
-        by = masked.weighing(fed, Example(fed))
-        assert by == ("alike" if name == "PerFedAvg" else "rows"), name
+        assert masked.weighing(fed, Example(fed)) == by, name
     for name, kw in (("FedGA", {}), ("q-FedAvg", {}), ("FedMGDA+", {}), ("FedNova", {}),
                      ("FairFed", {}), ("FedAvg", {"rule": "Median"})):  # fmt: skip
         with pytest.raises(ValueError, match="secure"):

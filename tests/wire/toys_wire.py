@@ -48,7 +48,7 @@ class Parties:
     def __init__(self, method, folder=None, spoil=None, fed=None, tasks=None, **more):
         self.fed = fed or Federation.of(method, **USUAL | more)
         self.spoil, self.folder, self.lines = spoil, folder, []
-        self.asked = []  # [kind, round, client, bytes down, bytes up]
+        self.asked = []  # ((kind, round, client), bytes down, bytes up)
         of = range(self.fed.C)
         self.tasks = tasks or [self.fed.client_task(c, method.task) for c in of]
         self.sites = [] if folder else [self.start(c) for c in of]
@@ -66,9 +66,8 @@ class Parties:
         return new or self.sites[c]
 
     def answer(self, c, kind, about, tree):
-        self.asked.append([kind, about["t"], c, message.size(tree), 0])
         out = through(self.site(c).answer(kind, about, through(tree)))
-        self.asked[-1][-1] = message.size(out)
+        self.asked.append(((kind, about["t"], c), *map(message.size, (tree, out))))
         return self.spoil(c, kind, about, out) if self.spoil else out
 
     def exchange(self, requests, wait):
@@ -98,19 +97,15 @@ def simulated(method, **more):
     return run(method, how="loop", device="cpu", **USUAL | more)
 
 
-def scores(record):
-    """What a record holds, without consistency: nobody has the rows to measure it."""
-    return {k: v for k, v in seen(record).items() if not k.startswith("alike")}
-
-
 def agree(parties, record, but=()):
-    """The same bits: states, scores, cohorts; but: of views, where some were away."""
+    """The same bits: states, scores, cohorts. but: of views, where some were away; of
+    consistency, as nobody has the rows to measure it.
+    """
     assert same(parties.states(), state(record))
-    mine, theirs = scores(parties.record), scores(record)
+    mine, theirs = seen(parties.record), seen(record)
     assert list(mine) == list(theirs)
-    wrong = [k for k in theirs if not same({"": mine[k]}, {"": theirs[k]})]
-    assert [k for k in wrong if not any(b in k for b in but)] == []
-    return parties
+    keys = [k for k in theirs if not any(b in k for b in ("alike", *but))]
+    assert [k for k in keys if not same({"": mine[k]}, {"": theirs[k]})] == []
 
 
 def absent(method, c, t):
@@ -132,5 +127,5 @@ def at(c, t, kind, fault=lambda out: None):
 
 def about(fed, **more):
     """What stands beside the tree of a message."""
-    parties = {"code": message.code(), "federation": fed.digest}
-    return parties | {"t": 0, "on": 0, "done": 0} | more
+    whose = {"code": message.code(), "federation": fed.digest}
+    return whose | {"t": 0, "on": 0, "done": 0} | more
