@@ -5,9 +5,9 @@ is let in, and what is refused before anything starts.
 import socket
 import threading
 from base64 import b64encode
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,10 +34,6 @@ def signature(key, stamp=None, by=None):
     return dict(zip(names, (b64encode(keys.public(key)), stamp, sign)))
 
 
-class Killed(BaseException):
-    """The end of a process."""
-
-
 def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     """Client 2 answers too much in round 1, and gives an excuse in round 2. Client 1
     dies with a message in hand, and is started again.
@@ -47,7 +43,7 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
 
     def spoil(c, kind, about, out):
         if (c, kind) == (1, "local") and not dead and not dead.append(c):
-            raise Killed
+            raise KeyboardInterrupt
         much = (c, kind, about["t"]) == (2, "local", 1)
         if (c, kind, about["t"]) == (2, "local", 2):
             raise ValueError("no \x1b[2J power\nround 99")
@@ -60,12 +56,11 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     there = f"127.0.0.1:{sock.getsockname()[1]}"
 
     def join(c):
-        answer, say = lambda *message: parties.answer(c, *message), lambda line: None
-        try:
-            how = keys.stand_in(c), None, 10**8, True, 60.0
-            flower.join(answer, c, there, *how, log=say)
-        except Killed:
-            join(c)
+        answer = lambda *message: parties.answer(c, *message)
+        how = keys.stand_in(c), None, 10**8, True, 60.0
+        with suppress(KeyboardInterrupt):
+            return flower.join(answer, c, there, *how, log=lambda line: None)
+        join(c)
 
     link = flower.Link(sock, known, None, limit, 60.0, None, parties.lines.append)
     with link:
@@ -124,19 +119,16 @@ def test_keys_are_made_once_for_a_host_and_some_days(tmp_path):
         with pytest.raises(ValueError, match="2020"):
             keys.server(tmp_path, 2, at)
     (tmp_path / "server.key").write_bytes((tmp_path / "client-0.key").read_bytes())
-    for f in (
-        partial(keys.make, tmp_path, "a", 2),
-        partial(keys.server, tmp_path, 2, day(2020, 1, 2)),
-    ):
+    for f, *args in ((keys.make, "a", 2), (keys.server, 2, day(2020, 1, 2))):
         with pytest.raises(ValueError):
-            f()
+            f(tmp_path, *args)
 
 
 def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
-    Path("f.yaml").write_text(yaml.safe_dump(FILE))
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(FILE))
     assert main("deploy keys made --host localhost --clients 3".split()) == 0
     np.savez("mine", x=np.random.default_rng(0).normal(size=(9, 4)), y=np.arange(9) % 3)
     base = {"server": "run ", "client": "state --client 0 --data mine.npz "}

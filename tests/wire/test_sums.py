@@ -25,8 +25,7 @@ def near(parties, record, bits=40):
     """Off by no more than rounding: in a mean of three, carried on by R rounds."""
     off = gap(parties.states(), state(record))
     assert 0 < off < 10 * R * Fixed(bits, SECURE["range"], M).error, off
-    mine, theirs = parties.record.logs["cohort"], record.logs["cohort"]
-    assert mine.tolist() == theirs.tolist()
+    assert (parties.record.logs["cohort"] == record.logs["cohort"]).all()
 
 
 def test_the_model_is_that_of_the_plain_run():

@@ -110,9 +110,8 @@ def agree(parties, record, but=()):
 
 def absent(method, c, t):
     """The cohorts of the simulation, without client c in round t."""
-    ids = [cohort_of(method, method.task, SEED, s, M) for s in range(R + 1)]
-    ids[t] = ids[t][ids[t] != c]
-    return ids.__getitem__
+    drawn = lambda s: cohort_of(method, method.task, SEED, s, M)
+    return lambda s: drawn(s)[(drawn(s) != c) | (s != t)]
 
 
 def member(method, t):
