@@ -1,6 +1,4 @@
-"""Messages: every tree comes back to the bit, and of bytes that are no message nothing is
-believed before it is checked.
-"""
+"""Messages: every tree comes back to the bit, and no bytes are believed unchecked."""
 
 import math
 from contextlib import suppress
@@ -27,8 +25,8 @@ def tensor(kind, shape, body):
 
 
 kinds = st.sampled_from([getattr(torch, k) for k in message.TYPES])
-shapes = st.lists(st.integers(0, 3), max_size=3)
-tensors = st.builds(tensor, kinds, shapes, st.binary(max_size=24))
+body, shape = st.binary(max_size=24), st.lists(st.integers(0, 3), max_size=3)
+tensors = st.builds(tensor, kinds, shape, body)
 inside = st.recursive(tensors, lambda v: st.dictionaries(names, v, max_size=4))
 trees = st.dictionaries(names, inside, max_size=4)
 

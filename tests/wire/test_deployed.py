@@ -19,9 +19,8 @@ from fedlib.deploy.server import serve
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
 
-# state at the server, and at clients; a model of one's own, scored after training; all
-# download, or the cohort does; the server asks some, or all; batch norm; uploads that say
-# whose they are; two phases; and one method in another
+# state at the server, at clients; own models; all download, or the cohort; questions to
+# some, to all; batch norm; uploads that say whose they are; two phases; one in another
 PLAIN = (
     "SCAFFOLD FedAdam Ditto FedRep FedPer-online FedFB FAA FedBN FedFa FFT-GP PLGU-LF"
 )
@@ -77,8 +76,7 @@ def test_a_spoilt_answer_is_as_none():
         parties = Parties(method, spoil=at(c, t, kind, fault), limit=10**6, **more)
         agree(parties.serve(), simulated(method, cohort=absent(method, c, t), **more))
         assert parties.left() == [(c, t, kind)], (name, kind, fault)
-        trained = ("local", t, c) in [a[0] for a in parties.asked]
-        assert trained == (kind != "receive")
+        assert (("local", t, c) in [a[0] for a in parties.asked]) == (kind != "receive")
 
 
 def test_failing_to_be_scored():
@@ -100,16 +98,13 @@ def test_failing_to_be_scored():
 
 def once(kind, t):
     """Everybody's first answer to one kind of message in round t is late."""
-    met = {None}
-    first = lambda c: c not in met and not met.add(c)
-    here = lambda c, *which: c if which == (kind, t) else None
-    return lambda c, k, at, out: None if first(here(c, k, at["t"])) else out
+    todo = {(c, kind, t) for c in range(4)}
+    spoil = lambda which, out: todo.discard(which) if which in todo else out
+    return lambda c, k, about, out: spoil((c, k, about["t"]), out)
 
 
 def test_an_empty_round_is_tried_again(monkeypatch, tmp_path):
-    """The federation ends as if nothing had happened, and nothing is counted twice; in
-    another start on the folder, where it stays empty for long.
-    """
+    """As if nothing had happened, nothing counted twice; or by a new start, later."""
     monkeypatch.setattr(server, "PAUSES", (0,))  # one more try, and no pause before it
     for kind, t in zip(("receive", "score", "local", "ask", "score"), (2, 2, 2, 2, R)):
         method = build("FedFB" if kind == "ask" else "FedPer")
@@ -144,17 +139,16 @@ def test_what_is_no_question_or_makes_no_sense_is_refused(monkeypatch):
     site.answer("receive", about(site.fed), down)  # kept for round 0
     site.answer("local", about(site.fed, kept=True), {})
     hooks = ("local", "receive", "fit", "_rows", "__init__", "inner.local", "")
-    for kind, more in (
+    for kind, more, *tree in (
         *(("ask", {"question": name}) for name in hooks), ("ask", {"question": "peek"}),
         ("train", {}), ("local", {"t": R + 1}), ("local", {"t": -2}), ("local", {"on": "6"}),
         ("local", {"code": "0" * 16}), ("local", {"federation": "1"}),
-        ("local", {"t": 2, "kept": True}), ("much", {}),
+        ("local", {"t": 2, "kept": True}), ("local", {}, much),
     ):  # fmt: skip
-        tree, kind = (much, "local") if kind == "much" else (down, kind)
         with pytest.raises(
             ValueError, match="row" if "peek" in more.values() else None
         ):
-            site.answer(kind, about(site.fed, **more), tree)
+            site.answer(kind, about(site.fed, **more), (*tree, down)[0])
 
 
 def test_a_message_again_has_the_same_answer_and_another_one_its_own(tmp_path):

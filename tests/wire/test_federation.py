@@ -32,8 +32,7 @@ def loaded(folder, of="", **changes):
 
 
 def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
-    g = torch.Generator().manual_seed(0)
-    x, y = torch.randn(90, 2, 2, generator=g), torch.arange(90) % 3
+    x, y = torch.arange(360.0).sin().reshape(90, 2, 2), torch.arange(90) % 3
     own = torch.arange(90).split(30)
     fed, tasks, file = loaded(tmp_path), [], tmp_path / "mine.npz"
     for c, r in enumerate(own):
@@ -70,18 +69,17 @@ def test_mistakes_in_the_file(tmp_path):
            "own": (1,), "wait": (0, "1", np.inf), "limit": (0, True), "method": (3, {})}  # fmt: skip
     task = {"clients": (0, 1.5), "classes": (0,), "batch": (0, "8"), "split": (-1, 1.5),
             "shape": (4, [], [0]), "dtype": ("half",)}  # fmt: skip
-    for of, changes, *names in (
+    for of, changes, name in (
         *(("", {k: v}, k) for k, bad in top.items() for v in bad),
         *(("task", {k: v}, k) for k, bad in task.items() for v in bad),
-        ("", {"round": 3}, "round", "rounds"), ("task", {"clinets": 3}, "clinets", "clients"),
-        ("method", {"name": "FedAgv"}, "FedAgv", "FedAvg"), ("method", {"lrr": 1}, "lrr"),
-        ("method", {"name": "FairFed"}, "groups"),
-        ("task", {"network": {"name": "MPL", "hidden": 6}}, "MPL", "MLP"),
-        ("task", {"network": {"name": "MLP", "hiden": 6}}, "hiden", "hidden"),
+        ("", {"round": 3}, "rounds"), ("task", {"clinets": 3}, "clients"),
+        ("method", {"name": "FedAgv"}, "FedAvg"), ("method", {"lrr": 1}, "lrr"),
+        ("method", {"name": "FairFed"}, "groups"), ("task", {"network": {"name": "MPL"}}, "MLP"),
+        ("task", {"network": {"name": "MLP", "hiden": 6}}, "hidden"),
     ):  # fmt: skip
         with pytest.raises(ValueError) as e:
             loaded(tmp_path, of, **changes)
-        assert all(n in str(e.value) for n in names), (changes, e.value)
+        assert name in str(e.value), (changes, e.value)
 
 
 def test_mistakes_in_the_rows(tmp_path):
@@ -91,31 +89,27 @@ def test_mistakes_in_the_rows(tmp_path):
     task, whole = fed.client_task(0, path), path.read_bytes()
     assert task.x.dtype == torch.float32 and len(task.x) == 9
 
-    def refused(c=0):
-        with pytest.raises(ValueError):
-            fed.client_task(c, path)
-
-    refused(3), refused(-1)  # no client's number
-    tracemalloc.start()
     large = whole.replace(b"(9, 4), }      ", b"(9000000, 4), }")
-    for body in (whole[:200], whole[:150] + b"?" + whole[151:], large):
-        path.write_bytes(body)
-        refused()
-    assert tracemalloc.get_traced_memory()[1] < 10**7, "its head was believed"
-    tracemalloc.stop()
-    for change in (
-        {"y": y[:-1]}, {"x": x[:, :3]}, {"y": y + 1}, {"y": y - 1}, {"x": x * np.nan},
-        {"x": x[:1], "y": y[:1]}, {"x": np.array([{}]), "y": y[:1]}, {"y": y + 0.5}, {"a": y},
+    tracemalloc.start()  # {}: these rows are sound, and no client has the number
+    for c, bad in enumerate((
+        {}, whole[:200], whole[:150] + b"?" + whole[151:], large, {"a": y}, {"y": y[:-1]},
+        {"x": x[:, :3]}, {"y": y + 1}, {"y": y - 1}, {"x": x * np.nan}, {"y": y + 0.5},
+        {"x": x[:1], "y": y[:1]}, {"x": np.array([{}]), "y": y[:1]}, {}), -1,
     ):  # fmt: skip
-        np.savez(path, **{"x": x, "y": y} | change)
-        refused()
+        if isinstance(bad, bytes):
+            path.write_bytes(bad)
+        else:
+            np.savez(path, **{"x": x, "y": y} | bad)
+        with pytest.raises(ValueError):
+            fed.client_task(c if bad == {} else 0, path)
+    assert tracemalloc.get_traced_memory()[1] < 10**7, "a head was believed"
+    tracemalloc.stop()
 
 
 def test_all_that_decides_a_number_is_in_the_digest(tmp_path):
     digest = lambda *of, **more: loaded(tmp_path, *of, **more).digest
     one = digest()
-    for more in ({"wait": 5}, {"limit": 10**6}, {"secure": None}):
-        assert digest(**more) == one
+    assert digest(wait=5) == digest(limit=10**6) == digest(secure=None) == one
     found = [digest(*of, **{k: v}) for *of, k, v in (
         ("rounds", 3), ("cohort", 2), ("seed", 1), ("every", 2), ("own", True),
         ("secure", {"threshold": 2}), ("method", "lr", 0.4), ("task", "clients", 4),

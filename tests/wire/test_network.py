@@ -35,9 +35,7 @@ def signature(key, stamp=None, by=None):
 
 
 def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
-    """Client 2 answers too much in round 1, and gives an excuse in round 2. Client 1
-    dies with a message in hand, and is started again.
-    """
+    """Client 2 answers too much, then excuses itself; client 1 dies and comes back."""
     monkeypatch.setenv("no_proxy", "*")
     limit, dead = 20_000, []
 
@@ -51,8 +49,9 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
 
     method = build("FedFB")
     parties = Parties(method, spoil=spoil, cohort=None, limit=limit)
+    log = parties.lines.append
     known = {c: keys.public(keys.stand_in(c)) for c in range(C)}
-    sock = Gate(socket.create_server(("127.0.0.1", 0)), caps(C), parties.lines.append)
+    sock = Gate(socket.create_server(("127.0.0.1", 0)), caps(C), log)
     there = f"127.0.0.1:{sock.getsockname()[1]}"
 
     def join(c):
@@ -62,8 +61,7 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
             return flower.join(answer, c, there, *how, log=lambda line: None)
         join(c)
 
-    link = flower.Link(sock, known, None, limit, 60.0, None, parties.lines.append)
-    with link:
+    with flower.Link(sock, known, None, limit, 60.0, None, log) as link:
         me, other, unknown = map(keys.stand_in, (0, 1, C))
         now = datetime.now(UTC)
         old, now = (now - timedelta(seconds=400)).isoformat(), now.isoformat()

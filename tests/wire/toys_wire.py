@@ -1,6 +1,4 @@
-"""A federation in one process: every message goes as bytes, between a server and
-clients that know nothing of each other.
-"""
+"""A federation in one process: every message goes as bytes."""
 
 import math
 from dataclasses import fields
