@@ -52,8 +52,7 @@ def test_views_are_sent_as_what_they_show_and_what_nobody_could_read_is_not():
     w, one = torch.arange(6.0).reshape(2, 3), torch.ones(1)
     tree = {"t": w.T, "part": w[:, 1], "same": w[:1].expand(4, 3)}
     assert same(through(tree), tree)
-    for bad in ({"a/b": one}, {"": one}, {1: one}, {"a": 1.0}, {"a" * 513: one},
-                {"a": one.to(torch.bfloat16)}, {"a": {"b": {"\x1b": {}}}}):  # fmt: skip
+    for bad in ({"a/b": one}, {"": one}, {"a": 1.0}, {"a" * 513: one}):
         with pytest.raises(ValueError):
             message.dumps(bad)
 

@@ -1,6 +1,4 @@
-"""What is deployed is what was simulated, to the bit: undisturbed, with clients that are
-away or answer nonsense, and with servers and clients that are started again.
-"""
+"""What is deployed is what was simulated, to the bit, whoever is away or restarted."""
 
 import math
 from contextlib import suppress

@@ -50,8 +50,7 @@ def test_rows_from_files_are_cut_as_in_the_simulation(tmp_path):
 
 def test_rows_from_a_description_are_those_of_one_client(tmp_path):
     fed = loaded(tmp_path, "task", classes=10, shape=[64], network="Linear")
-    text = "digits:clients=3,dirichlet=.3"
-    whole = parse_task(text)
+    whole = parse_task(text := "digits:clients=3,dirichlet=.3")
     for c in range(3):
         part = fed.client_task(c, text)
         for s in ("train", "val", "test"):

@@ -1,6 +1,4 @@
-"""Over the network: Flower between a server and clients in threads of one process, who
-is let in, and what is refused before anything starts.
-"""
+"""Over the network: Flower between a server and clients, and who is let in."""
 
 import socket
 import threading
@@ -8,6 +6,7 @@ from base64 import b64encode
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace as Of
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from toys_wire import Parties, agree, build, simulated
 from fedlib.cli.main import main
 from fedlib.deploy import command, keys
 from fedlib.deploy.gate import Gate, caps
+from fedlib.deploy.message import dumps
 
 flower = pytest.importorskip("fedlib.deploy.flower", reason="needs flwr")
 C = 4
@@ -80,8 +80,7 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
         parties.exchange = link.exchange
         todo = [lambda: (parties.serve(), link.end())]
         todo += [partial(join, c) for c in range(C)]
-        # one that hangs does not hang us
-        threads = [threading.Thread(target=f, daemon=True) for f in todo]
+        threads = [threading.Thread(target=f, daemon=True) for f in todo]  # may hang
         for do in (threading.Thread.start, partial(threading.Thread.join, timeout=60)):
             assert not any(map(do, threads))
         assert not any(t.is_alive() for t in threads), "told so, a client leaves"
@@ -89,6 +88,20 @@ def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
     agree(parties, simulated(method, cohort=cohort), but=("pre", "cells"))
     assert parties.left() == [(2, 1, "local"), (2, 2, "local")]
     assert all(line.isprintable() for line in parties.lines)
+    # nobody answers for another: not from its node, and not what it was asked
+    flower.SPEAKER.set(0)
+    forged = Of(metadata=Of(src_node_id=link.nodes[1]))
+    assert link.state.store_message_and_object_tree(forged) == (False, [])
+    flower.SPEAKER.set(None)
+    asked = flower.named(flower.Message(flower.RecordDict(), 1, "query"))
+    told = {"kind": "local", "client": 0, "about": "{}", "tree": dumps({})}
+    eight = lambda *message: {"x": torch.zeros(2)}
+    reply = lambda c, limit: flower.reply_to(asked, told, eight, c, limit, log)
+    assert [reply(*k).has_error() for k in ((0, 8), (1, 8), (0, 7))] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_signature_counts_for_its_key_and_its_time():
@@ -140,5 +153,9 @@ def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
     ):  # fmt: skip
         status = main(f"deploy {do} f.yaml --folder {base[do]}{argv}".split())
         assert status == 2 and name in capsys.readouterr().err, (do, argv)
-    hosts = ("127.9.9.9", "::1", "localhost", "10.0.0.1", "a")
-    assert [command.loopback(h) for h in hosts] == [True] * 3 + [False] * 2
+    assert [*map(command.loopback, ("::1", "localhost", "127.9.9.9", "a"))] == [
+        1,
+        1,
+        1,
+        0,
+    ]

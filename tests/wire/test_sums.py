@@ -1,6 +1,4 @@
-"""A federation whose server sees sums only: the plain run's model within the rounding
-that is promised, whoever drops out; and what the server would have to see otherwise.
-"""
+"""A server that sees sums only: the plain run's model, but for rounding."""
 
 import pytest
 import torch
@@ -67,6 +65,9 @@ def test_a_client_tells_no_more_than_a_sum():
     told = {"ids": torch.arange(3), "keys": torch.stack([again["keys"], *keys[1:]])}
     share = lambda site, told: site.answer("shares", about(fed), told)
     assert same(share(sites[0], told), share(sites[0], told))
+    dealt = torch.stack([share(s, told)["shares"][0] for s in sites])
+    sealed = {"ids": told["ids"], "shares": dealt}
+    mask = lambda most: sites[0].answer("masked", about(fed, most=most), sealed)
     plain = Parties(build("FedAvg")).fed
     for what in (
         lambda: share(sites[0], {k: v[:2] for k, v in told.items()}),
@@ -74,9 +75,11 @@ def test_a_client_tells_no_more_than_a_sum():
         lambda: sites[0].answer("shares", about(fed, t=1), told),
         lambda: sites[0].answer("ask", about(fed, question="report"), {}),
         lambda: sites[0].answer("local", about(plain), down),
+        lambda: mask(8),  # it has 9 rows
     ):
         with pytest.raises(ValueError):
             what()
+    assert mask(9)["masked"].dtype == torch.int64
 
 
 def test_methods_whose_server_must_see_single_uploads_are_refused():

@@ -32,15 +32,13 @@ def build(name, task=None, **more):
     return make(name, task or task_of(net), **quick | more)
 
 
-def through(tree):
-    return message.loads(message.dumps(tree))
+through = lambda tree: message.loads(message.dumps(tree))
 
 
 class Parties:
-    """A server and the clients of one task.
-
-    spoil(c, kind, about, answer): what becomes of an answer, None: it is late. folder:
-    every message finds a client that was started anew. Or of a file, with their tasks.
+    """A server and the clients of a task, or of a file (fed) with their tasks. spoil(c,
+    kind, about, answer): what becomes of an answer, None: it is late. folder: every
+    message finds a client that was started anew.
     """
 
     def __init__(self, method, folder=None, spoil=None, fed=None, tasks=None, **more):
@@ -112,8 +110,7 @@ def absent(method, c, t):
     return lambda s: drawn(s)[(drawn(s) != c) | (s != t)]
 
 
-def member(method, t):
-    return int(cohort_of(method, method.task, SEED, t, M)[1])
+member = lambda method, t: int(cohort_of(method, method.task, SEED, t, M)[1])
 
 
 def at(c, t, kind, fault=lambda out: None):
