@@ -121,5 +121,5 @@ def at(c, t, kind, fault=lambda out: None):
 
 def about(fed, **more):
     """What stands beside the tree of a message."""
-    whose = {"code": message.code(), "federation": fed.digest}
-    return whose | {"t": 0, "on": 0, "done": 0} | more
+    steps = {"t": 0, "on": 0, "done": 0}
+    return {"code": message.code(), "federation": fed.digest} | steps | more
