@@ -25,13 +25,10 @@ MAY = {
 MAY["repro"] = {*MAY["study"], "deploy", "study"}
 MAY["papers"] = MAY["repro"] | {"repro"}
 # edges that lead upwards stay narrow: these modules, no others
-UPWARDS = {
-    ("core", "nets"): {("fedlib.core.task", "fedlib.nets")},
-    ("deploy", "cli"): {
-        ("fedlib.deploy.rows", "fedlib.cli.text"),
-        ("fedlib.deploy.command", "fedlib.cli.report"),
-    },
-}
+CLI = {("fedlib.deploy.rows", "fedlib.cli.text")}
+CLI |= {("fedlib.deploy.command", "fedlib.cli.report")}
+TASK = {("fedlib.core.task", "fedlib.nets")}
+UPWARDS = {("core", "nets"): TASK, ("deploy", "cli"): CLI}
 # modules of matplotlib that draw nothing, at the top of a module outside plots
 FONTS = {("fedlib.data.glyphs", "matplotlib"), ("fedlib.data.glyphs", "ft2font")}
 WORDS = {"Local", "Uniform", "Regular", "Reweight"}  # methods that are words, too
@@ -68,31 +65,24 @@ def test_imports_are_found_in_every_form(tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = [(i.source, i.target, i.line, i.late) for i in graph(tmp_path)]
-    assert found == [
-        ("fedlib.a", "fedlib.a.one", 1, False),
-        ("fedlib.a.one", "fedlib.b.two", 1, False),
-        ("fedlib.a.one", "fedlib.b.two", 2, False),
-        ("fedlib.b", "fedlib.b.two", 1, False),
-        ("fedlib.b.two", "fedlib.a.one", 3, True),
-    ]
+    found = [f"{i.source} {i.target} {i.line}" for i in graph(tmp_path)]
+    found = " ".join(found).replace("fedlib.", "").split(" ")
+    assert (
+        found == "a a.one 1 a.one b.two 1 a.one b.two 2 b b.two 1 b.two a.one 3".split()
+    )
     with pytest.raises(CycleError):
         TopologicalSorter(edges(graph(tmp_path))).prepare()
 
 
 def test_only_plots_imports_what_draws_at_its_top():
     """pyplot takes a second, and looks for a screen: a machine that computes has none."""
-    draws = ("matplotlib", "seaborn")
-    mine = [n for n in trees() if district(n) not in ("plots", "repro", "papers")]
-    for name in mine:
+    draws, free = ("matplotlib", "seaborn"), ("plots", "repro", "papers")
+    for name in (n for n in trees() if district(n) not in free):
         for node in (node for node, late in statements(trees()[name]) if not late):
-            of = getattr(node, "module", "") or ""
-            asked = {
-                a.name
-                for a in node.names
-                if f"{of}.{a.name}".strip(".").startswith(draws)
-            }
-            assert {(name, a) for a in asked} <= FONTS, f"{name}:{node.lineno}"
+            of = f"{getattr(node, 'module', '') or ''}."
+            asked = {a.name: (of + a.name).strip(".") for a in node.names}
+            asked = {(name, a) for a, whole in asked.items() if whole.startswith(draws)}
+            assert asked <= FONTS, f"{name}:{node.lineno}"
 
 
 def test_the_core_names_no_method_and_no_paper():
