@@ -1,9 +1,8 @@
 """Who may know whom. A new edge is a decision: write it into MAY with your change."""
 
 import re
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 
-import pytest
 from where import ROOT
 from where_imports import district, edges, graph, modules, statements, trees
 
@@ -34,6 +33,7 @@ WORDS = {"Local", "Uniform", "Regular", "Reweight"}  # methods that are words, t
 
 
 def test_a_district_asks_only_those_it_may_ask():
+    assert {*MAY} <= {district(i.source) for i in graph()}
     for i in graph():
         a, b = district(i.source), district(i.target)
         assert a == b or b in MAY.get(a, ()), f"{i.source}:{i.line} asks {i.target}"
@@ -52,25 +52,6 @@ def test_the_library_asks_for_no_paper_by_name_either():
 def test_no_module_reaches_itself():
     """Also by imports inside functions, which hide a circle and do not break it."""
     TopologicalSorter(edges(graph())).prepare()
-
-
-def test_imports_are_found_in_every_form(tmp_path):
-    files = {
-        "fedlib/a/__init__.py": "from .one import f",
-        "fedlib/a/one.py": "from ..b import two\nimport fedlib.b.two as t\nimport os",
-        "fedlib/b/__init__.py": "from . import two",
-        "fedlib/b/two.py": "x = 1\ndef g():\n    from ..a.one import f\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = [f"{i.source} {i.target} {i.line}" for i in graph(tmp_path)]
-    found = " ".join(found).replace("fedlib.", "").split(" ")
-    assert (
-        found == "a a.one 1 a.one b.two 1 a.one b.two 2 b b.two 1 b.two a.one 3".split()
-    )
-    with pytest.raises(CycleError):
-        TopologicalSorter(edges(graph(tmp_path))).prepare()
 
 
 def test_only_plots_imports_what_draws_at_its_top():

@@ -1,6 +1,5 @@
 """The files around the package agree with each other, and what git keeps is ours."""
 
-import ast
 import json
 import os
 import re
@@ -47,7 +46,6 @@ def lock(name):
     return out
 
 
-# ---------------------------------------------------------------- what is installed
 def test_constraints_and_locks_have_what_pyproject_admits():
     p, pins = project()["project"], re.findall(r"(?m)^([^#\n]+)==(.+)$", text(PINS))
     known = {canonicalize_name(name): v for name, v in pins}
@@ -82,7 +80,6 @@ def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
     assert "-c constraints.txt" in text(".binder/postBuild")
 
 
-# ---------------------------------------------------------------- what is said about it
 def test_package_citation_and_changelog_tell_of_the_same_version():
     p, cff = project()["project"], yaml.safe_load(text("CITATION.cff"))
     told = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", text("CHANGELOG.md"), re.M)
@@ -128,7 +125,6 @@ def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch
         assert (ROOT / name).exists(), name
 
 
-# ---------------------------------------------------------------- other people's machines
 def test_workflows_pin_actions_may_only_read_and_end_by_themselves():
     for path in ROOT.glob(".github/workflows/*.yml"):
         flow, pinned = path.read_text(), r"actions/[\w-]+@[0-9a-f]{40}  # v[\d.]+"
@@ -144,7 +140,6 @@ def test_workflows_pin_actions_may_only_read_and_end_by_themselves():
     assert {*asked} == {pythons()[1][0], pythons()[1][-1]}
 
 
-# ---------------------------------------------------------------- what is kept in git
 @cache
 def own_files():
     """Tracked files, and new ones that are not ignored."""
@@ -168,30 +163,24 @@ def test_nothing_large_made_or_of_one_machine_is_kept():
         assert f == Path(__file__) or not found, f"{name}: {found[0]}"
 
 
-def test_notebooks_are_short_clean_and_have_one_cell_of_parameters():
+def test_notebooks_are_clean_and_have_one_cell_of_parameters():
     for path in sorted(ROOT.glob("notebooks/*/*.ipynb")):
-        nb, kinds = json.loads(path.read_text("utf-8")), set()
+        nb = json.loads(path.read_text("utf-8"))
         code = [c for c in nb["cells"] if c["cell_type"] == "code"]
         knobs = [c for c in code if "parameters" in c["metadata"].get("tags", [])]
         assert nb["metadata"]["kernelspec"]["name"] == "python3", path
         assert len(knobs) == 1, path
         for c in code:
-            tree = ast.walk(ast.parse("".join(c["source"])))
-            nodes = [type(n).__name__ for n in tree if isinstance(n, ast.stmt)]
-            few = sum(not n.startswith("Import") for n in nodes)
-            assert few <= 15, f"{path}: {few} statements in a cell: {c['source']}"
             assert not c["outputs"] and c["execution_count"] is None, path
-            kinds |= {*nodes}
-        assert "Assert" in kinds or path.parent.name != "labs", path
+        sources = "\n".join(s for c in code for s in c["source"])
+        assert "assert " in sources or path.parent.name != "labs", path
 
 
-# ---------------------------------------------------------------- every night
 @pytest.mark.nightly
 def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
     env = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     source, home, empty = (tmp_path / n for n in ("source", "venv", "empty"))
-    source.mkdir()
-    empty.mkdir()
+    source.mkdir(), empty.mkdir()
     how = {"check": True, "env": env, "cwd": empty, "stdout": subprocess.PIPE}
     said = lambda *command: subprocess.run([*map(str, command)], **how).stdout
     wheel = ("fedlib", "repro", "pyproject.toml", "README.md", "LICENSE")
@@ -204,5 +193,4 @@ def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
     said(*pip, "--python", python, "install", *alone, "--no-index", wheel)
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "others.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
-    run = "-m fedlib run FedGA digits:clients=4 --rounds 1"
-    assert said(python, *run.split())
+    assert said(python, *"-m fedlib run FedGA digits:clients=4 --rounds 1".split())
