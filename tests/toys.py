@@ -50,9 +50,7 @@ def quadratic(centres, n=None, batch=10**6):
 
 
 def serve(method, w, ws, **up):
-    """One call of `aggregate` from the vector w [P] with the clients' vectors
-    ws [M, P] -> the new server state.
-    """
+    """One call of `aggregate` from w [P] with the clients' ws [M, P]: the new state."""
     w, ws = (torch.as_tensor(v, dtype=torch.float64) for v in (w, ws))
     ids = torch.arange(len(ws))
     r = Round(0, 10**6, torch.tensor(0), None, ids)

@@ -94,8 +94,8 @@ def vector(w):
 
 def gap(a, b):
     """Largest difference, in units of the largest entry; NaN stands for 0."""
-    a, b = np.nan_to_num(np.asarray(a)), np.nan_to_num(np.asarray(b))
-    assert a.shape == b.shape and np.isfinite(a).all() and np.isfinite(b).all()
+    a, b = (np.nan_to_num(np.asarray(v)) for v in (a, b))
+    assert a.shape == b.shape and np.isfinite([a, b]).all()
     return np.abs(a - b).max() / np.abs(b).max()
 
 
@@ -199,7 +199,6 @@ FLUKE = [
 ]
 AS, PAC = "models traces clients", "models prototypes heads clients"
 PFL = "models own alphas"
-# arrays of clients' models as trained hold only for who trained last: see `trained`
 PFLLIB = [
     ("fedas", read.BySixteen, {}, AS, {}),
     ("fedas-late", read.BySixteen, {}, AS, {}),
@@ -266,8 +265,8 @@ GIVEN = {"lamda": "lam", "server_learning_rate": "server_lr"}
 GIVEN |= {k: k for k in ("mu", "tau", "alpha")}
 
 
-def gaps(package, golden, method, kw, arrays, trained=0, **_):
-    """{array: largest gap, of any round}."""
+def gaps(package, golden, method, kw, arrays, trained=0, **_):  # of who trained last
+    """{array: largest gap, of any round}"""
     a, said = answers(package), about(package)["goldens"][golden]["arguments"]
     if package == "pfllib":  # as its servers were given it
         kw = {ours: said[k] for k, ours in GIVEN.items() if k in said} | kw

@@ -41,8 +41,7 @@ assert_type(select(record, fedlib.metrics.worst, last), float)
 
 # several, side by side
 two = fedlib.compare(["FedAvg", FedAvg(task, lr=0.5)], task, rounds=3, seeds=[0, 1])
-how = [("FedProx", {"mu": 0.1})]
-found = fedlib.compare(how, task, rounds=3, rule=best_val, cohort=1)
+found = fedlib.compare([("FedProx", {"mu": 0.1})], task, rounds=3, rule=best_val)
 assert_type(found, Comparison)
 assert_type(found.violin(), Axes)
 assert_type(found.paired(against="FedProx"), DataFrame)
@@ -61,6 +60,5 @@ class Mine(FedAvg):
 # what a caller gets wrong, and is told: each line must be an error
 fedlib.run(task)  # type: ignore[arg-type]
 fedlib.run(method, rounds="3")  # type: ignore[arg-type]
-record.model(client=1.5)  # type: ignore[call-overload]
 fedlib.compare("FedAvg", task, rounds=3, rule="last")  # type: ignore[arg-type]
 _ = fedlib.nothing  # type: ignore[attr-defined]

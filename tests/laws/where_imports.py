@@ -1,16 +1,12 @@
 """Which module of fedlib, repro and papers imports which, inside functions, too."""
 
 import ast
+from collections import namedtuple
 from functools import cache
-from typing import NamedTuple
 
 from where import ROOT
 
-
-class Import(NamedTuple):
-    source: str
-    target: str
-    line: int
+Import = namedtuple("Import", "source target line")
 
 
 def modules(root=ROOT):
@@ -71,7 +67,6 @@ def graph(root=ROOT):
 
 
 def edges(imports):
-    """{a: {b, ...}}"""
     to = lambda a: {i.target for i in imports if i.source == a}
     return {a: to(a) for a in {i.source for i in imports}}
 

@@ -1,8 +1,5 @@
-"""A moved number, a missing unit and a forgotten version are said; what is noted is
-complete, and every setting is one that moves something.
-"""
+"""A moved number is said; what is noted is complete, and every setting moves one."""
 
-import copy
 import datetime
 import json
 import math
@@ -69,13 +66,13 @@ def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
     other = next(k for k in whole[UNIT]["runs"] if k != DEFAULTS)
 
     def edit(f):
-        tree = copy.deepcopy(whole)
+        tree = json.loads(json.dumps(whole))
         f(tree[UNIT]["runs"], tree)
         file.write_text(json.dumps(tree))
         return tree
 
     def moved(label, by, place):
-        run = copy.deepcopy(whole[UNIT]["runs"][label]["server"])
+        run = [*whole[UNIT]["runs"][label]["server"]]
         run[place] = fingerprints.short(run[place] + by * run[1])
         return edit(lambda runs, tree: runs[label].update(server=run))
 

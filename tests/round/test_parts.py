@@ -1,6 +1,4 @@
-"""The parts of a round alone: what is drawn, gradients, descents, groups, who is online,
-files. Against torch, scipy, or by hand.
-"""
+"""The parts of a round alone, against torch, scipy, or by hand."""
 
 import math
 import os
@@ -36,9 +34,10 @@ def randn(seed, *shape):
 
 
 def test_integers_are_those_of_splitmix_and_differ_by_every_tag():
-    """The first outputs of SplitMix64 from state 0, as published."""
     known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert [int(fold(torch.tensor(0), k)) % 2**64 for k in range(3)] == known
+    assert [
+        int(fold(torch.tensor(0), k)) % 2**64 for k in range(3)
+    ] == known  # published
     for tags in ((), (3, -999, 7), (2**31, 5)):
         assert seed_of(7, *tags) == int(fold(torch.tensor(7), *tags)) % 2**63
     tags = [(s, t, c) for s in range(9) for t in range(-1, 8) for c in range(-2, 7)]
@@ -189,7 +188,7 @@ def test_adam_is_torchs(network):
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.floats(0.1, 9))
 def test_the_nearest_points_of_simplex_and_box(seed, n, size):
-    """Against scipy's root of their one equation; the best mixture by its conditions."""
+    """Against scipy's root of their one equation; a mixture by its conditions."""
     v, U = size * randn(seed, n), randn(seed + 1, n, n + 1)
     lo, hi = randn(seed + 2, 2, n).abs()
     lo, hi = lo / lo.sum() / 2, 1.5 / n + hi
