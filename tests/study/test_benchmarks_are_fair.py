@@ -1,6 +1,4 @@
-"""The benchmarks compare loops that compute the same, and fit what is known. Nothing is
-timed here.
-"""
+"""The benchmarks compare loops that compute the same. Nothing is timed here."""
 
 import sys
 from dataclasses import replace
@@ -20,10 +18,10 @@ def test_a_round_of_each_loop_is_that_of_fedlib():
     from benchmarks.usual import Usual, difference
 
     c = case("synthetic-mlp")
-    few = {
-        s: tuple(r[:25] for r in getattr(c.task, s)) for s in ("train", "val", "test")
-    }
-    c = replace(c, task=replace(c.task, **few))
+    cut = lambda s: tuple(r[:25] for r in getattr(c.task, s))
+    c = replace(
+        c, task=replace(c.task, **{s: cut(s) for s in ("train", "val", "test")})
+    )
     rounds.agree(c)
     off = Usual(replace(c, lr=1.05 * c.lr), batch=10**6)
     off.round(torch.arange(2))

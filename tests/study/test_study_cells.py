@@ -13,7 +13,7 @@ from where import ROOT
 
 from fedlib.data import tasks
 from fedlib.study import TIERS, checks, parameters, studies
-from fedlib.study.seeds import DRAWS, PILOT, added, data_of, grown, seeds_of
+from fedlib.study.seeds import DRAWS, PILOT, data_of, grown, seeds_of
 
 
 def cells(folder, name="main", tier=None, change=lambda toy: None, **more):
@@ -24,7 +24,6 @@ def told(c, part="engine"):
     return json.loads(getattr(c, part))
 
 
-# ---------------------------------------------------------------- what a study spans
 def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
     got = {(c.dataset, c.method, c.setting, c.seed): c for c in cells(tmp_path, "more")}
     want = itertools.product(("near", "far"), ("mu=0.1", "mu=1.0"), (0, 3))
@@ -39,6 +38,13 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
     assert knob == {"FedAvg": None, "FedGA": 3}
     rounds = {t: told(cells(tmp_path, tier=t)[0])["rounds"] for t in TIERS}
     assert rounds == {"tiny": 3, "small": 3, "paper": 5}
+    path, n = ROOT / "params.yaml", 0  # so can each study of the repository be planned
+    for paper, p in studies.load(path).items():
+        for name in p["studies"] if isinstance(p, dict) else ():
+            some = studies.cells(paper, name, path)[0]  # at the other tiers, too
+            n += len(some)
+            assert len(set(some)) == len(some)
+    assert n > 10_000
 
 
 def test_what_is_nearer_goes_before(tmp_path):
@@ -76,11 +82,10 @@ def test_a_tasks_grid_spans_axes_that_advance_together(tmp_path):
         del near["paper"], toy["tasks"]["far"]
         toy["studies"]["book"]["more"]["tasks"] = ["near"]
 
-    want = {}
-    for called, batch, size in ((1, 8, sizes[0]), (9, 16, sizes[1])):
-        for online, mu in itertools.product((0.5, 1), (0.1, 1.0)):
-            want[f"B={called};online={online};mu={mu}"] = batch, size, online
-    got = {}
+    want, got = {}, {}
+    axes = ((1, 8, sizes[0]), (9, 16, sizes[1])), (0.5, 1), (0.1, 1.0)
+    for (called, batch, size), online, mu in itertools.product(*axes):
+        want[f"B={called};online={online};mu={mu}"] = batch, size, online
     for c in cells(tmp_path, "more", change=grid, seeds=1):
         task = told(c, "task")
         got[c.setting] = task["batch"], task["data"]["sizes"], told(c)["online"]
@@ -110,18 +115,12 @@ def test_values_by_tier_and_inheritance():
     small, paper = (parameters.tiered(spec, t) for t in ("small", "paper"))
     assert small == {"a": [2], "b": 6, "methods": 5}
     assert paper == {"a": 3, "b": [{"c": 4}], "methods": 5}
-    by = {"tiny": 3, "paper": 4}
-    for base, change, want in (
-        (
-            {"a": {"x": 1, "y": 2}, "b": 3},
-            {"a": {"x": 9}, "b": None},
-            {"a": {"x": 9, "y": 2}},
-        ),
-        ({"a": {"name": "p", "x": 1}}, {"a": {"name": "q"}}, {"a": {"name": "q"}}),
-        ({"a": {"k": 5}}, {"a": by}, {"a": by}),
-        ({"a": by}, {"a": {"paper": 5}}, {"a": {"tiny": 3, "paper": 5}}),
-    ):
-        assert parameters.merged(base, change) == want
+    was = {"a": {"x": 1, "y": 2}, "b": 3, "c": {"name": "p", "x": 1}, "d": {"k": 5}}
+    was |= {"e": {"tiny": 3, "paper": 4}}
+    new = {"a": {"x": 9}, "b": None, "c": {"name": "q"}, "d": was["e"]}
+    got = parameters.merged(was, new | {"e": {"paper": 5}})
+    want = {"a": {"x": 9, "y": 2}, "c": new["c"], "d": new["d"]}
+    assert got == want | {"e": {"tiny": 3, "paper": 5}}
 
 
 def test_runs_that_are_alike_or_cannot_be_are_refused(tmp_path):
@@ -129,29 +128,17 @@ def test_runs_that_are_alike_or_cannot_be_are_refused(tmp_path):
     bad = [({"methods": {"FedAvg": [{"lr": 1}, {"lr": 1}]}}, "FedAvg")]
     bad += [({"methods": {"FedAvgg": {}}}, "FedAvgg"), ({"tasks": ["naer"]}, "naer")]
     bad += [({"methods": {"FedAvg": {"lr": -1}}}, "lr"), ({"without": none}, "main")]
-    bad += [({"paper": {"tasks": ["naer"]}}, "naer")]
     changes = [(book(main=entries), word) for entries, word in bad]
     changes += [(lambda toy: toy["tasks"]["near"]["run"].pop("rounds"), "rounds")]
     changes += [(lambda toy: toy["studies"]["book"]["main"].pop("seeds"), "seeds")]
     for change, word in changes:
         with pytest.raises(ValueError, match=word):
             cells(tmp_path, change=change)
-    path = write(tmp_path)
     for asked in (("toy", "mian"), ("yot", "main"), ("toy", "main", "huge")):
         with pytest.raises(ValueError, match="mian|yot|huge"):
-            studies.cells(*asked[:2], path, *asked[2:])
+            studies.cells(*asked[:2], write(tmp_path), *asked[2:])
     with pytest.raises(ValueError, match="x has no runs"):
         checks.check_cells([], "x")
-
-
-def test_every_study_of_the_repository_can_be_planned():
-    path, n = ROOT / "params.yaml", 0
-    for paper, p in studies.load(path).items():
-        for name in p["studies"] if isinstance(p, dict) else ():
-            some = studies.cells(paper, name, path)[0]  # at the other tiers, too
-            n += len(some)
-            assert len(set(some)) == len(some)
-    assert n > 10_000
 
 
 def test_data_that_a_paper_did_not_use_stand_in_for_its_own(tmp_path):
@@ -165,19 +152,6 @@ def test_data_that_a_paper_did_not_use_stand_in_for_its_own(tmp_path):
     assert {c.data for c in cells(tmp_path, change=change)} == {"stand-in"}
 
 
-# ---------------------------------------------------------------- seeds
-def test_seeds_are_counted_named_or_pilots():
-    assert seeds_of(3, "x") == [0, 1, 2] and seeds_of([7, 0, 3], "x") == [7, 0, 3]
-    assert seeds_of({"pilot": 3}, "x") == [PILOT, PILOT + 1, PILOT + 2]
-    bad = [0, -1, True, "5", [], [0, 0], [0, -1], [0, True], [0.5], 2.0, None, {}]
-    bad += [{"pilots": 3}, {"pilot": 0}, {"pilot": True}, {"pilot": 2, "x": 1}]
-    bad += [[0, PILOT], PILOT + 1, 10**9, {"pilot": PILOT + 1}]
-    for v in bad:
-        with pytest.raises(ValueError, match="^here: seeds = "):
-            seeds_of(v, "here")
-    assert len(seeds_of(PILOT, "x")) == PILOT == len(seeds_of({"pilot": PILOT}, "x"))
-
-
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 40))
 def test_grown_seeds_come_after_the_own_ones_and_are_new(some, n):
     own = sorted(some, key=str)
@@ -189,7 +163,15 @@ def test_grown_seeds_come_after_the_own_ones_and_are_new(some, n):
         grown([PILOT + s for s in own], n, "x")
 
 
-def test_seeds_yaml_adds_seeds_at_tier_small_to_one_data_set(tmp_path):
+def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
+    assert seeds_of(3, "x") == [0, 1, 2] and seeds_of([7, 0, 3], "x") == [7, 0, 3]
+    assert seeds_of({"pilot": 3}, "x") == [PILOT, PILOT + 1, PILOT + 2]
+    assert len(seeds_of(PILOT, "x")) == PILOT == len(seeds_of({"pilot": PILOT}, "x"))
+    bad = [0, True, "5", [], [0, 0], [0, -1], [0, True], [0.5], None, {"pilot": 0}]
+    bad += [{"pilot": 2, "x": 1}, [0, PILOT], PILOT + 1, {"pilot": PILOT + 1}]
+    for v in bad:
+        with pytest.raises(ValueError, match="^here: seeds = "):
+            seeds_of(v, "here")
     file = tmp_path / "papers" / "toy" / "seeds.yaml"
     file.parent.mkdir(parents=True)
 
@@ -213,7 +195,6 @@ def test_seeds_yaml_adds_seeds_at_tier_small_to_one_data_set(tmp_path):
     for text in [*bad, *(f"main: {{near: {n}}}" for n in ("'5'", 0, 2000))]:
         with pytest.raises(ValueError, match="seeds.yaml"):
             seeds(text)
-    assert added(tmp_path / "params.yaml", "other", {}) == {}
 
 
 def test_a_seed_that_draws_the_data(tmp_path):

@@ -9,10 +9,10 @@ import json
 import os
 import sys
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
-from toys_study import DATA, cell, hypers
+from toys_study import DATA, cell
 from where import ROOT
 
 from fedlib.core import engine
@@ -27,7 +27,11 @@ from fedlib.study.schema import RUN
 from fedlib.study.studies import Cell
 
 
-# ---------------------------------------------------------------- everything that counts
+def hypers(cls):
+    """The hyper-parameters of a method, without task and the method inside."""
+    return [f for f in fields(cls) if f.name not in ("task", "inner")]
+
+
 def test_a_name_is_the_hash_of_what_is_said():
     plain = {f.name: f.default for f in hypers(FedAvg)} | {"lr": 0.25}
     hyper = {k: float(v) if type(v) is int else v for k, v in plain.items()}
@@ -36,9 +40,13 @@ def test_a_name_is_the_hash_of_what_is_said():
     task = {"data": DATA | {"sizes": [60.0, 80.0, 70.0]}, "network": {"name": "Linear"}}
     what = {"task": task, "method": "FedAvg", "hyper": hyper}
     what |= {"engine": {"rounds": 3.0}, "seed": 4}
-    text = json.dumps(what, sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    assert cell(seed=4, lr=0.25).id == name
+    text, c = json.dumps(what, sort_keys=True), cell(seed=4, lr=0.25)
+    assert c.id == hashlib.sha256(text.encode()).hexdigest()[:16]
+    words = dict.fromkeys(("label", "dataset", "setting", "data"), "x")
+    assert replace(c, **words).id == c.id
+    others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
+    assert len({c.id, *(o.id for o in others)}) == 4
+    assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
 
 
 def test_stored_runs_have_the_names_that_they_had(monkeypatch):
@@ -66,11 +74,11 @@ def other(f):
 
 def test_every_hyper_parameter_counts_and_its_default_does_not():
     for method, cls in METHODS.items():
-        seen, fields = {cell(method).id}, hypers(cls)
+        seen, some = {cell(method).id}, hypers(cls)
         if issubclass(cls, Wrap):  # hands what it inherits to the method inside
-            fields = [f for f in fields if f.name not in BASE]
-            fields += [f for f in hypers(METHODS[cls.around]) if f.name in BASE]
-        for f in fields:
+            some = [f for f in some if f.name not in BASE]
+            some += [f for f in hypers(METHODS[cls.around]) if f.name in BASE]
+        for f in some:
             v, new = f.default, other(f)
             usual = v if type(v) in (str, bool, int, float) else type(v).__name__
             if usual is v or f.name in ("step", "rule"):
@@ -81,14 +89,11 @@ def test_every_hyper_parameter_counts_and_its_default_does_not():
                 seen.add(name)
         assert len(seen) > 3
     same = {"name": "FedAvg", "lr": 0.2}
-    for more in (
-        {"inner": same},
-        {"inner": same, "lr": 0.7},
-        {"inner": "FedAvg", "lr": 0.2},
-    ):
-        assert cell("EquFL", **more).id == cell("EquFL", lr=0.2).id  # what is nearer
+    for more in ({}, {"lr": 0.7}, {"inner": "FedAvg", "lr": 0.2}):  # what is nearer
+        assert cell("EquFL", **{"inner": same} | more).id == cell("EquFL", lr=0.2).id
     inner = ["FedProx", {"name": "FedProx", "mu": 0.7}, {"name": "Ditto"}]
     assert len({cell("EquFL", inner=i).id for i in inner}) == 3
+    assert cell(rule="Median").id == cell(rule={"name": "Median"}).id
 
 
 def test_every_part_of_a_task_counts_and_its_default_does_not():
@@ -101,39 +106,27 @@ def test_every_part_of_a_task_counts_and_its_default_does_not():
     changes += [{"owners": ["a", "b"]}, {"partition": {"name": "by_domain"}}]
     changes += [{"data": DATA | {"sizes": s}} for s in ([60, 70, 80], [60])]
     assert len({bare, *(cell(task=c).id for c in changes)}) == 1 + len(changes)
-    for kind, table in tasks.TABLES.items():
-        for name, made in table.items():
-            takes = inspect.signature(made).parameters.values()
-            known = {p.name: p.default for p in takes if p.default is not p.empty}
-            known = {k: v for k, v in known.items() if k not in ("model", "weights")}
-            alone = cell(task={kind: {"name": name}}).id
-            told = {"name": name} | known
-            back = dict(reversed(told.items()))
-            assert cell(task={kind: told}).id == cell(task={kind: back}).id == alone
-            for k in known:
-                new = cell(task={kind: {"name": name, k: "another"}}).id
-                assert new != alone, (kind, name, k)
+    name = lambda of, **told: cell(task={of[0]: {"name": of[1]} | told}).id
+    for of in [(kind, n) for kind, table in tasks.TABLES.items() for n in table]:
+        takes = inspect.signature(tasks.TABLES[of[0]][of[1]]).parameters.values()
+        known = {p.name: p.default for p in takes if p.default is not p.empty}
+        known = {k: v for k, v in known.items() if k not in ("model", "weights")}
+        back = dict(reversed(known.items()))
+        assert name(of, **known) == name(of, **back) == name(of), of
+        for k in known:
+            assert name(of, **{k: "another"}) != name(of), (of, k)
 
 
 def test_all_that_the_engine_is_told_counts_and_its_default_does_not():
-    bare, takes = cell().id, inspect.signature(engine.run).parameters
+    takes = inspect.signature(engine.run).parameters
+    name = lambda **told: cell(engine={"rounds": 3} | told).id
     for k in {*RUN} & {*takes} - {"rounds"}:
-        assert cell(engine={"rounds": 3, k: takes[k].default}).id == bare, k
+        assert name(**{k: takes[k].default}) == name(), k
     news = {"cohort": 2, "online": 0.5, "stragglers": {"portion": 0.5}, "every": 2}
     news |= {"splits": ["test"], "guests": True, "own": True, "microscope": True}
     news |= {"how": "vmap", "precision": "bf16", "rounds": 4}
     assert news.keys() == RUN.keys()
-    ids = {bare, *(cell(engine={"rounds": 3} | {k: v}).id for k, v in news.items())}
-    assert len(ids) == 1 + len(news)
-
-
-def test_the_seed_and_edited_sources_count_and_words_do_not():
-    c, words = cell(), dict.fromkeys(("label", "dataset", "setting", "data"), "x")
-    assert replace(c, **words).id == c.id
-    others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
-    assert len({c.id, *(o.id for o in others)}) == 4
-    assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
-    assert cell(rule="Median").id == cell(rule={"name": "Median"}).id
+    assert len({name(), *(name(**{k: v}) for k, v in news.items())}) == 1 + len(news)
 
 
 def test_an_option_added_later_keeps_the_names_of_old_runs(monkeypatch):
@@ -171,7 +164,6 @@ def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
     assert len({*one, *itertools.chain(*new)}) == 8
 
 
-# ---------------------------------------------------------------- units and versions
 PLAIN = {"engine", "method FedAvg", "step Plain", "rule Mean", "data synthetic"}
 PLAIN |= {"partition natural", "network Linear"}
 ADAPTER = {"name": "Adapter", "model": "m.pt"}
@@ -185,51 +177,37 @@ USES = [(cell(), PLAIN), (cell(task=DEEP, step="SAM"), NESTED)]
 USES += [(cell("EquFL", inner={"name": "FedProx", "rule": "Median"}), WRAPPED)]
 
 
-def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(identity, "versions", lambda: {})
-    before = [c.id for c, _ in USES]
+def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "versions.toml"
+    path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
+    assert identity.versions(path) == {"engine": 3}
     assert [set(identity.units(c)) for c, _ in USES] == [u for _, u in USES]
     for unit in set().union(*(u for _, u in USES)):
         ids = {}
         for v in (1, 2, 3):
             monkeypatch.setattr(identity, "versions", lambda u=unit, v=v: {u: v})
             ids[v] = [c.id for c, _ in USES]
-            moved = [a != b for a, b in zip(ids[v], before)]
-            assert moved == [v > 1 and unit in u for _, u in USES], (unit, v)
-        assert all(a != b for (_, u), a, b in zip(USES, ids[2], ids[3]) if unit in u)
-
-
-def test_versions_are_read_from_the_table(tmp_path):
-    path = tmp_path / "versions.toml"
-    path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
-    assert identity.versions(path) == {"engine": 3}
-
-
-# ---------------------------------------------------------------- which sources count
-PACK = {
-    "core/root.py": "from . import near\nfrom ..far.deep import f\n",
-    "core/near.py": "def f():\n    from . import late\n",
-    "core/late.py": "",
-    "core/alone.py": "from . import root\n",
-    "far/deep.py": "from .. import top\nimport os\n",
-    "top.py": "",
-}
+        for (_, uses), *names in zip(USES, *ids.values()):
+            assert len({*names}) == (3 if unit in uses else 1), unit
 
 
 def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
-    for name, text in PACK.items():
+    pack = {"core/root.py": "from . import near\nfrom ..far.deep import f\n"}
+    pack |= {"core/near.py": "def f():\n    from . import late\n", "core/late.py": ""}
+    pack |= {"core/alone.py": "from . import root\n", "top.py": ""}
+    pack |= {"far/deep.py": "from .. import top\nimport os\n"}
+    for name, text in pack.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = sources.modules(tmp_path, ["core/root"])
     found = {p.relative_to(tmp_path).as_posix() for p in found}
-    assert found == PACK.keys() - {"core/late.py", "core/alone.py"}
+    assert found == pack.keys() - {"core/late.py", "core/alone.py"}
     ours = {p.relative_to(sources.PACKAGE).as_posix() for p in sources.modules()}
     makes = {"core/engine.py", "core/server.py", "data/glyphs.py", "nets/layers.py"}
     assert ours > makes | {"methods/personal/fedas.py", "pieces/condense.py"}
     assert not ours & {"plots/theme.py", "study/compare.py", "deploy/server.py"}
-
-
-def test_comments_and_docstrings_are_no_code():
     code = "def f(x):\n    return x + 1\n"
     said = 'def f(x):\n    """One\n    more."""\n    # why\n\n    return x + 1  # so\n'
     assert sources.bare(code) == sources.bare(said)
@@ -237,7 +215,6 @@ def test_comments_and_docstrings_are_no_code():
         assert sources.bare(code) != sources.bare(code.replace(old, new)), new
 
 
-# ---------------------------------------------------------------- a notebook's own
 number = itertools.count()
 MINE = '''
 from dataclasses import dataclass
@@ -246,16 +223,13 @@ from fedlib.methods import FedAvg
 LIMIT = 2
 NAMES = {"a", "b"}
 
-
 def cut(x):
     """What is above the limit."""
     return x * LIMIT
 
-
 class Base(FedAvg):
     def weights(self, up):
         return super().weights(up)
-
 
 @dataclass(frozen=True)
 class Mine(Base):
@@ -270,8 +244,11 @@ class Mine(Base):
 '''
 COUNTS = [("tau: float = 1.0", "tau: float = 2.0"), ("LIMIT = 2", "LIMIT = 3")]
 COUNTS += [("x * LIMIT", "x - LIMIT"), ('"sample"', '"all"'), ("{1, 2}", "{1, 3}")]
-COUNTS += [("weights(up)\n\n", "weights(up) * 2\n\n"), ("go() if", "go() or 1 if")]
-COUNTS += [("shard)\n        ret", "1)\n        ret")]
+COUNTS += [
+    ("(up)\n\n", "(up) * 2\n\n"),
+    ("go() if", "go() or 1 if"),
+    ("shard)\n", "1)\n"),
+]
 NOTHING = [("# a comment", "# another"), ("A method of one's own.", "Mine.")]
 NOTHING += [('"b"}', '"c"}'), ("What is above the limit.", "Above.")]
 
@@ -280,24 +257,23 @@ def mine(folder, old="", new="", file=True):
     """The class of a module MINE, with an edit; file: can its source be read?"""
     assert old in MINE
     path = folder / f"mine{next(number)}.py"
-    path.write_text(MINE.replace(old, new, 1) if old else MINE)
+    # the last one: a name of an argument stands in two places
+    path.write_text(new.join(MINE.rsplit(old, 1)) if old else MINE)
     module = sys.modules["mine"] = types.ModuleType("mine")
-    where = str(path) if file else "<cell>"
-    exec(compile(path.read_text(), where, "exec"), vars(module))
+    exec(
+        compile(path.read_text(), str(path) if file else "<cell>", "exec"), vars(module)
+    )
     return module.Mine
 
 
-@pytest.mark.parametrize("file", [True, False])
-def test_what_is_ones_own_counts(tmp_path, file):
-    was = own(mine(tmp_path, file=file))
-    assert own(mine(tmp_path, file=file)) == was and len(was) == 16
-    for old, new in COUNTS:
-        assert own(mine(tmp_path, old, new, file)) != was, old
-    for old, new in NOTHING if file else NOTHING[:-1]:
-        assert own(mine(tmp_path, old, new, file)) == was, old
-
-
-def test_a_notebooks_own_method_is_named_by_its_source(tmp_path, monkeypatch):
+def test_what_is_ones_own_counts(tmp_path, monkeypatch):
+    for file in (True, False):
+        was = own(mine(tmp_path, file=file))
+        assert own(mine(tmp_path, file=file)) == was and len(was) == 16
+        for old, new in COUNTS:
+            assert own(mine(tmp_path, old, new, file)) != was, old
+        for old, new in NOTHING if file else NOTHING[:-1]:
+            assert own(mine(tmp_path, old, new, file)) == was, old
     names = []
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
@@ -308,18 +284,14 @@ def test_a_notebooks_own_method_is_named_by_its_source(tmp_path, monkeypatch):
     assert not any("Mine" in unit for unit in guard.wanted([cell("Mine")]))
 
 
-# ---------------------------------------------------------------- the guard
 def test_what_is_repeated_is_what_the_cells_use():
     inner, step = {"name": "FedProx", "mu": 0.5}, {"name": "SAM", "rho": 0.1}
     ring = {"partition": {"name": "ring", "clients": 2, "seed": 3}}
     some = [cell("FedAS", align="sample", align_lr=0.3), cell(epochs=5, task=ring)]
     got = guard.wanted([*some, cell("EquFL", target="DP", step=step, inner=inner)])
-    want = {
-        "method FedAS": {"align=sample", "align_lr=0.005"},
-        "step SAM": {"rho=0.025"},
-    }
+    want = {"method FedAS": {"align=sample", "align_lr=0.005"}}
+    want |= {"method FedProx": {"mu=0.001"}, "step SAM": {"rho=0.025"}}
     want |= {"method EquFL": {"rho=0.2", "target=DP"}, "partition ring": {"seed=1"}}
-    want |= {"method FedProx": {"mu=0.001"}}
     for unit, labels in want.items():
         assert set(got[unit]) == labels | {DEFAULTS}, unit
     assert {DEFAULTS, "epochs=3"} <= set(got["engine"])
@@ -327,18 +299,10 @@ def test_what_is_repeated_is_what_the_cells_use():
     assert {"rule Mean", "data synthetic", "network Linear", "step Plain"} <= set(got)
 
 
-@pytest.fixture
-def noted(monkeypatch):
-    """Fingerprints to be changed, as if other code had noted them; the sources are not
-    those that were compared last.
-    """
-    tree = json.loads(json.dumps(sources.stored()))
-    monkeypatch.setattr(sources, "stored", lambda: tree)
-    monkeypatch.setattr(sources, "released", lambda: "")
-    return tree
-
-
-def test_moved_numbers_stop_a_study_again_and_again(noted, tmp_path, monkeypatch):
+def test_moved_numbers_stop_a_study_again_and_again(tmp_path, monkeypatch):
+    noted = json.loads(json.dumps(sources.stored()))  # as if other code had noted them
+    monkeypatch.setattr(sources, "stored", lambda: noted)
+    monkeypatch.setattr(sources, "released", lambda: "")  # not what was compared last
     at, runs = cell("FedAS"), tmp_path / "not" / "there"
     guard.check([cell(), at], runs)
     lines = (runs / guard.NOTES).read_text().split("\n")
