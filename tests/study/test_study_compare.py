@@ -13,11 +13,12 @@ import torch
 from scipy import stats
 from toys_core import GROUPS, toy
 from toys_study import GUEST, PRE, record, same
+from where import ROOT
 
 import fedlib
 from fedlib.core.method import hp
 from fedlib.core.tree import tmap
-from fedlib.measures import metrics
+from fedlib.measures import bias, metrics
 from fedlib.measures.selection import best_val, last
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.base.tuned import Tuned
@@ -29,12 +30,11 @@ from fedlib.study.compare import Comparison
 OWN = [("pre", "personal", s) for s in ("test", "val")]
 KEYS = {"FedAvg": PRE + GUEST, "Ditto": [*PRE, *OWN, *GUEST], "B": PRE + GUEST}
 SEEDS = {"FedAvg": [0, 1, 2], "Ditto": [2, 0, 5], "B": [1]}
-C = 24
 
 
 @pytest.fixture(scope="module")
 def three():
-    more = {"C": C, "guests": [9, 5], "groups": True}
+    more = {"C": 24, "guests": [9, 5], "groups": True}
     made = {n: [record(s, n, k, **more) for s in SEEDS[n]] for n, k in KEYS.items()}
     return Comparison(made, best_val, missing={"B": [0, 2]}, stopped="interrupted")
 
@@ -56,14 +56,10 @@ def test_the_table_by_hand(three):
     for name in KEYS:
         rows = []
         for _, a, r, key, e in counted(three, name):
-            n, low = r.cells[key][e].sum(0), np.sort(a)[:2].mean()
-            guests = r.views["guest", "global", "test"][e].mean()
-            row = {"mean": 100 * a.mean(), "worst 10 %": 100 * low}
-            row |= {"left out %": 100 * guests}
-            row["Gini"] = np.abs(a[:, None] - a).sum() / (2 * (C - 1) * a.sum())
-            row["EO"] = np.ptp(n[..., 1] / n.sum(-1), 0).max()
-            row["DP"] = np.ptp(n[..., 1].sum(-1) / n.sum((-1, -2)))
-            rows.append(row)
+            n, guests = r.cells[key][e].sum(0), r.views["guest", "global", "test"][e]
+            row = {"mean": 100 * a.mean(), "worst 10 %": 100 * metrics.worst(a)}
+            row |= {"left out %": 100 * guests.mean(), "Gini": metrics.gini(a)}
+            rows.append(row | {"EO": bias.EO(n), "DP": bias.DP(n)})
         for k, x in pd.DataFrame(rows).items():
             near = 6e-4 if k in ("Gini", "EO", "DP") else 0.06
             assert got.loc[name, k] == pytest.approx(x.mean(), abs=near), (name, k)
@@ -78,7 +74,7 @@ def test_the_table_by_hand(three):
             three.ranked(by)
 
 
-def test_differences_are_of_one_seed_and_client(three):
+def test_differences_are_of_one_seed_and_client(three, tmp_path):
     own = {s: a for s, a, *_ in counted(three, "Ditto")}
     base = {s: a for s, a, *_ in counted(three, "FedAvg")}
     d = three.differences("Ditto")
@@ -110,10 +106,7 @@ def test_differences_are_of_one_seed_and_client(three):
     made["B"][0].views["pre", "global", "test"][-1] = [0.81, 0.78]  # these are float32
     frame = Comparison(made, last).paired()
     assert list(frame.change) == ["same", "loss"] and list(frame.difference) == [1, -2]
-
-
-def test_the_tidy_frame_has_every_client_once(three, tmp_path):
-    frame, rows = three.frame(), []
+    frame, rows = three.frame(), []  # every client once
     for name in KEYS:
         for seed, a, r, key, e in counted(three, name):
             for i, who in enumerate(three.clients()):
@@ -279,3 +272,35 @@ def test_rules_and_schedules_where_nothing_is_said():
     got = fedlib.compare(["FedAvg"], toy(), 250, folder=None)
     assert got.records["FedAvg"][0].meta["every"] == 3
     assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)
+
+
+def test_benchmarks_compare_loops_that_compute_the_same(monkeypatch):
+    """In float64, of every method by hand; what is a little off is refused."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import methods, rounds
+    from benchmarks.cases import case
+    from benchmarks.ours import after
+    from benchmarks.usual import Usual, difference
+
+    c = case("synthetic-mlp")
+    cut = lambda s: tuple(r[:25] for r in getattr(c.task, s))
+    c = replace(
+        c, task=replace(c.task, **{s: cut(s) for s in ("train", "val", "test")})
+    )
+    rounds.agree(c)
+    off = Usual(replace(c, lr=1.05 * c.lr), batch=10**6)
+    off.round(torch.arange(2))
+    assert difference(after(c, "loop", 2).values(), off.model.parameters()) > 1e-4
+    changes = {"FedProx": {"mu": 0.2}, "Ditto": {"lam": 0.5}, "FedGA": {"alpha": 2.0}}
+    changes |= {"FedRep": {"head_epochs": 4}, "FedAS": {"align_lr": 0.02}}
+    for name, own in methods.METHODS.items():
+        methods.agree(c, name)
+        if name in changes:
+            with pytest.MonkeyPatch.context() as m, pytest.raises(SystemExit):
+                m.setitem(methods.METHODS, name, replace(own, loop_hp=changes[name]))
+                methods.agree(c, name)
+    linear = case("synthetic-30")
+    assert sum(methods.suits(m, linear) for m in methods.METHODS) == 4
+    turn = [next(draw) for draw in [linear.cohorts()] for _ in range(6)]
+    for three in (turn[:3], turn[3:]):  # all are drawn once before one is drawn again
+        assert torch.cat(three).sort().values.tolist() == [*range(30)]

@@ -103,31 +103,20 @@ def test_a_killed_run_goes_on_and_a_diverged_one_is_a_result(done, tmp_path):
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
     a, b = done.cells[:2]
-    held, free, got = threading.Event(), threading.Event(), []
-
-    def other():
-        with lock.alone(tmp_path / a.id) as mine:
-            assert mine
-            held.set()
-            free.wait()
-            compute.trained(a, "cpu", tmp_path / a.id)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    held.wait()
-    assert compute.compute_cell(a, tmp_path, wait=False) is None
-    assert compute.compute_files((a.id, a), str(tmp_path), wait=False) is None
-    assert compute.compute_files((b.id, b), str(tmp_path), until=0) is None
-    assert not (tmp_path / b.id).exists()
+    got = []
     both = lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
-    all_ = threading.Thread(target=both)
-    all_.start()
-    while not (tmp_path / b.id / "done").exists():
-        all_.join(0.01)  # it takes the other run first
-        assert all_.is_alive()
-    assert not (tmp_path / a.id / "done").exists()
-    free.set()
-    all_.join()
+    thread = threading.Thread(target=both, daemon=True)
+    with lock.alone(tmp_path / a.id) as mine:
+        assert mine and compute.compute_cell(a, tmp_path, wait=False) is None
+        assert compute.compute_files((a.id, a), str(tmp_path), wait=False) is None
+        assert compute.compute_files((b.id, b), str(tmp_path), until=0) is None
+        assert not (tmp_path / b.id).exists()
+        thread.start()
+        while not (tmp_path / b.id / "done").exists():
+            thread.join(0.01)  # it takes the other run first
+            assert thread.is_alive()
+        assert not (tmp_path / a.id / "done").exists()
+        compute.trained(a, "cpu", tmp_path / a.id)
     thread.join()
     assert got == [tmp_path / a.id, tmp_path / b.id]
     assert same(Record.load(got[0]), done.records[0])

@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys_study import GUEST, OWN, POST, PRE, cell, record, study
 
-from fedlib.measures import metrics, selection
+from fedlib.measures import bias, metrics, selection
 from fedlib.study import frames, results, table
 
 LOOK = {"FedPer": ("post", "personal"), "FedFB": ("own", "global")}
 MOMENTS = {"FedAvg": PRE, "FedPer": PRE + POST, "FedFB": PRE + OWN}
 WHO = ["dataset", "method", "setting", "seed"]
 RULES = [*selection.RULES]
+PLAIN = {"mean_acc": metrics.mean_acc, "std_acc": metrics.std_acc}
+PLAIN |= {"worst10_acc": metrics.worst, "top10_minus_bottom10": metrics.gap}
+PLAIN |= {"best_gini": lambda a: metrics.gini(a) / 100}  # all others are in percent
 
 
 def made(guests=(), **more):
@@ -50,46 +53,15 @@ def looked(run):
         yield c, who, r, (*scored(c.method), "test"), np.array(r.meta["n"]["test"])
 
 
-def gini(a):
-    a = a.astype(float) + 1e-10
-    return np.abs(a[:, None] - a).sum() / (2 * (len(a) - 1) * a.sum())
-
-
-def plain(a):
-    """The usual measures of accuracies [C], percent but Gini."""
-    low, k = np.sort(100 * a.astype(float)), max(1, len(a) // 10)
-    out = {"mean_acc": low.mean(), "std_acc": low.std(), "worst10_acc": low[:k].mean()}
-    out["top10_minus_bottom10"] = low[-k:].mean() - out["worst10_acc"]
-    return out | {"best_gini": gini(a)}
-
-
 def picked(rule, r, moment, view):
-    """The evaluations that a rule names, written a second time."""
-    moment = "pre" if moment == "guest" else moment
-    test, val = (r.views[moment, view, s] for s in ("test", "val"))
-    E, n = len(test), np.array(r.meta["n"]["test"])
-    late = r.rounds[:E] > r.rounds[E - 1] - max(1, min(10, r.rounds[-1] / 4))
-    best = lambda scores: [min(range(E), key=lambda e: (-scores[e], e))]
-    return {
-        "last": [E - 1],
-        "last10_mean": [e for e in range(E) if late[e]],
-        "best_val": best(val.mean(1)),
-        "best_val_gini": best([-gini(v) for v in val]),
-        "best_round_test": best(test.mean(1)),
-        "best_round_pooled": best((test * n).sum(1)),
-    }[rule]
+    return selection.RULES[rule](r, view, "pre" if moment == "guest" else moment)
 
 
 def biases(n, alike):
     """How groups are treated, of counts [C, A, 2, 2] of one evaluation."""
-    n = n.sum(0).astype(float)
-    yes = lambda rows: rows[..., 1].sum() / rows.sum()
-    true, sure = (lambda a: a[1, 1] / a[1].sum()), (lambda a: a[1, 1] / a[:, 1].sum())
-    gaps = [np.ptp([yes(a[y]) for a in n]) for y in (0, 1)]
-    far = lambda f: max(abs(f(a) - f(n.sum(0))) for a in n)
-    out = {"EO": max(gaps), "EO_sum": sum(gaps), "DP": np.ptp([yes(a) for a in n])}
-    out |= {"CAL": far(true), "CAL_ppv": far(sure), "positive_rate": yes(n)}
-    return out | {"CON": alike[:, 0].sum() / alike[:, 1].sum()}
+    names = "EO DP CAL EO_sum CAL_ppv positive_rate".split()
+    out = {k: getattr(bias, k)(n.sum(0)) for k in names}
+    return out | {"CON": bias.CON(alike.sum(0))}
 
 
 def close(a, b, what=""):
@@ -99,16 +71,15 @@ def close(a, b, what=""):
 @pytest.mark.parametrize("rule", RULES)
 def test_seeds_scores_validation_and_biases_by_hand(run, rule):
     long, val = run.seeds(rules=(rule,)), run.validation(rule)
-    wide, bias = frames.scores(run, rule).set_index(WHO), run.biases((rule,))
+    wide, of_groups = frames.scores(run, rule).set_index(WHO), run.biases((rule,))
     every, some = frames.biases(run), frames.biases(run, rule)
     assert len(long) == 12 * 5 and len(val) == len(wide) == 12
     mine = lambda d, who: d[(d[WHO] == who).all(axis=1)]
     for c, who, r, key, n in looked(run):
         at = picked(rule, r, *key[:2])
-        each = [plain(r.views[key][e]) for e in at]
         rows = long[long.run_ids == c.id].set_index("metric")
-        for k in each[0]:
-            want = np.mean([e[k] for e in each])
+        for k, f in PLAIN.items():
+            want = 100 * np.mean([f(r.views[key][e]) for e in at])
             close([rows.value[k], wide.loc[tuple(who), k]], want, (c, k))
         close(mine(val, who).value, 100 * r.views[*key[:2], "val"][at].mean(), c)
         told = {"paper": "toy", "study": "main", "rule": rule, "data": "synthetic"}
@@ -118,7 +89,7 @@ def test_seeds_scores_validation_and_biases_by_hand(run, rule):
         alike = r.consistency[key[:2]].astype(float)
         each = pd.DataFrame(map(biases, r.cells[key], alike))
         each["accuracy"] = (r.views[key] * n).sum(1) / n.sum()
-        got, all_ = mine(bias, who).set_index("metric").value, mine(every, who)
+        got, all_ = mine(of_groups, who).set_index("metric").value, mine(every, who)
         assert set(got.index) == set(each)
         rounds = 2 * np.arange(len(each)) + (key[0] != "pre")
         assert all_["round"].tolist() == rounds.tolist()
@@ -261,7 +232,7 @@ def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
     for _, who, r, key, n in looked(run):
         for t, a in zip(r.rounds, r.views[key]):
             at = [*who, *key[:2], int(t) + (key[0] != "pre")]
-            want.append([*at, gini(a), (a * n).sum() / n.sum()])
+            want.append([*at, metrics.gini(a), (a * n).sum() / n.sum()])
         for t, (ids, values) in enumerate(zip(r.logs["cohort"], r.logs["weight"])):
             seen += [[*who, t, int(i), float(v)] for i, v in zip(ids, values)]
     assert list(d) == [*WHO, "moment", "view", "round", "gini", "top"]
