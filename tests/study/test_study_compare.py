@@ -157,9 +157,7 @@ def test_every_method_has_the_same_budget():
 
 
 def test_the_best_on_validation_rows_is_chosen():
-    """Of three configurations the one with the highest mean validation accuracy at the
-    round of the rule, though another has the best test rows; a failed one is left out.
-    """
+    """By their mean at the round of the rule; one that failed is left out."""
 
     def pilot(val, test):
         r = record(1000, C=3)
@@ -172,8 +170,8 @@ def test_the_best_on_validation_rows_is_chosen():
     scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
     done = matrix.Done({(k, 1000): pilot(*s) for k, s in scores.items()})
     plan = {"A": (of, 9), "B": ({"u": ({}, None)}, 1)}
-    got = compare.choose(plan, done, last, None)
-    assert got == {"A": ("method x", "mu=1 (best of 4, drawn from 9, 1 failed)")}
+    want = {"A": ("method x", "mu=1 (best of 4, drawn from 9, 1 failed)")}
+    assert compare.choose(plan, done, last, None) == want
     assert compare.choose(plan, replace(done, stopped="x"), last, None) == {}
 
 
@@ -239,7 +237,7 @@ def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_pat
     assert got.table.tuned.tolist() == ["", got.tuned["FedProx"]]
 
 
-def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
+def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     task = toy(MLP(5, 4, 3), groups=GROUPS)
 
     def said(task=task, rounds=3, **how):
@@ -256,10 +254,6 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder(tmp_path):
     assert len({said(), *(said(**c) for c in changes)}) == 1 + len(changes)
     usual = {"every": 1, "precision": "float32", "splits": ("test", "val")}
     assert said(**usual, guests=False, own=False, how="vmap", device="cpu") == said()
-    (tmp_path / matrix.IDENTITY).write_text("{")
-    for folder in (tmp_path, tmp_path / matrix.IDENTITY):
-        with pytest.raises(ValueError, match=str(tmp_path)):
-            matrix.checked_folder(folder, {})
 
 
 def test_rules_and_schedules_where_nothing_is_said():
@@ -299,8 +293,6 @@ def test_benchmarks_compare_loops_that_compute_the_same(monkeypatch):
             with pytest.MonkeyPatch.context() as m, pytest.raises(SystemExit):
                 m.setitem(methods.METHODS, name, replace(own, loop_hp=changes[name]))
                 methods.agree(c, name)
-    linear = case("synthetic-30")
-    assert sum(methods.suits(m, linear) for m in methods.METHODS) == 4
-    turn = [next(draw) for draw in [linear.cohorts()] for _ in range(6)]
-    for three in (turn[:3], turn[3:]):  # all are drawn once before one is drawn again
-        assert torch.cat(three).sort().values.tolist() == [*range(30)]
+    draw = case("synthetic-30").cohorts()
+    three = [next(draw) for _ in range(3)]  # all are drawn before one is drawn again
+    assert torch.cat(three).sort().values.tolist() == [*range(30)]

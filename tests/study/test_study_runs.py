@@ -132,15 +132,14 @@ def test_locks_of_the_living_and_of_the_dead(tmp_path):
         with lock.alone(tmp_path / "run", wait=False) as got:
             assert got is mine, where
     file.unlink()
-    with pytest.raises(ZeroDivisionError), lock.alone(tmp_path / "run"):
+    with lock.alone(tmp_path / "run"):
         assert file.exists()
-        raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
     with lock.within(tmp_path / "kept") as mine, lock.within(None) as free:
         assert mine and free and (tmp_path / "kept" / "run.lock").exists()
 
 
-def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path):
+def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path):
     todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
     with pytest.raises(
         compute.RunError, match="FedRep seed 0: ValueError(.|\n)*1 more"
@@ -190,8 +189,6 @@ def test_from_nothing_to_evidence_that_is_verified(done, folder, monkeypatch, ca
     assert a.verdict.tolist() == ["same"] * 3 and (a.points == 0).all()
     drawn = lambda t: set(zip(t.method, t.seed))
     assert len(drawn(a)) == 3 and drawn(a) != drawn(b) and set(a.study) == {"toy/main"}
-    audit.print_verdicts(a, folder / "audit.csv")
-    assert (folder / "audit.csv").read_text().count("same") == 3
     with pytest.raises(ValueError, match="come out"):
         audit.print_verdicts(a.assign(verdict="DIFFERS"))
     shutil.rmtree("runs")

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toys_study import GUEST, OWN, PARTS, POST, PRE, book, cell, record, same, write
 
 from fedlib.core.record import Record
@@ -68,35 +66,23 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
     assert evidence.read(at).keys() == made.keys()
 
 
-@settings(max_examples=8)
-@given(st.integers(0, 99), st.integers(2, 9), st.integers(2, 5), st.booleans())
-def test_records_of_any_shape_come_back(tmp_path_factory, seed, C, E, groups):
-    r = record(seed, keys=PRE + POST, C=C, rounds=range(0, 3 * E, 3), groups=groups)
-    at = tmp_path_factory.mktemp("any") / "p-s"
-    packed(at, {"a": r, "b": record(1)})
-    assert same(evidence.read(at)["a"], r, but=())
-
-
 def test_pandas_alone_can_read_it(tmp_path):
     made = everything()
     packed(tmp_path, made, "plain", "groups")
     t = {f: pd.read_parquet(tmp_path / f"{f}.parquet") for f in evidence.FILES}
     names = dict(enumerate(t["runs"].id))
-    of = lambda d, name: d[d.run.map(names) == name]
-    at = lambda d, key: d[(d[["moment", "view", "split"]] == list(key)).all(axis=1)]
-    r = made["groups"]
+    of = lambda file, name: t[file][t[file].run.map(names) == name].itertuples()
+    r, seen = made["groups"], 0
     e = {t: i for i, t in enumerate(r.rounds)}
-    for key, a in r.views.items():
-        hits = at(of(t["hits"], "groups"), key)
-        assert len(hits) == a.size
-        for h in hits.itertuples():
-            assert h.rows == r.meta["n"][key[2]][h.client]
-            assert h.hits == round(float(a[e[h.round], h.client]) * h.rows)
-        for g in at(of(t["groups"], "groups"), key).itertuples():
-            which = e[g.round], g.client, g.group, g.outcome, g.prediction
-            assert g.count == r.cells[key][which]
-    logs = of(t["logs"], "plain")
-    for v in logs[logs.name == "weight"].itertuples():
+    for h in of("hits", "groups"):
+        key, seen = (h.moment, h.view, h.split), seen + 1
+        assert h.rows == r.meta["n"][h.split][h.client]
+        assert h.hits == round(float(r.views[key][e[h.round], h.client]) * h.rows)
+    assert seen == sum(a.size for a in r.views.values())
+    for g in of("groups", "groups"):
+        which = e[g.round], g.client, g.group, g.outcome, g.prediction
+        assert g.count == r.cells[g.moment, g.view, g.split][which]
+    for v in [v for v in of("logs", "plain") if v.name == "weight"]:
         assert v.value == made["plain"].logs["weight"][v.round, v.slot]
     row = t["runs"].set_index("id").loc["groups"]
     assert row["seed"] == 3 and list(row["rounds"]) == [0, 2, 4] and row.seconds == 9.0
@@ -151,17 +137,18 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
 
 def test_find_looks_into_the_study_then_into_the_papers_others(tmp_path):
     made = everything()
+    find = lambda names, *of: evidence.find({*names.split()}, *of, tmp_path)
     packed(tmp_path / "p-z", made, "plain")
     packed(tmp_path / "p-a", made | {"plain": record(0, seconds=1.0)}, "plain", "short")
     packed(tmp_path / "q-s", made, "views")
-    got = evidence.find({"plain", "short", "views", "none"}, "p", "z", tmp_path)
+    got = find("plain short views none", "p", "z")
     assert set(got) == {"plain", "short"} and got["plain"].meta["seconds"] == 6.0
-    assert evidence.find({"plain"}, "p", "a", tmp_path)["plain"].meta["seconds"] == 1.0
-    assert evidence.find({"views"}, "q", "none", tmp_path).keys() == {"views"}
+    assert find("plain", "p", "a")["plain"].meta["seconds"] == 1.0
+    assert find("views", "q", "none").keys() == {"views"}
     packed(tmp_path / "p-z", made, "guests")  # is read anew
     os.utime(tmp_path / "p-z" / "runs.parquet", ns=(7, 7))
     assert [r["id"] for r in evidence.listed(tmp_path / "p-z")] == ["guests"]
-    got = evidence.find({"plain", "guests"}, "p", "z", tmp_path)
+    got = find("plain guests", "p", "z")
     assert got.keys() == {"plain", "guests"} and got["plain"].meta["seconds"] == 1.0
     row = evidence.listed(tmp_path / "q-s")[0]
     assert (row["commit"], row["paper"], row["seed"]) == ("0123456789", "p", 1)
@@ -217,7 +204,16 @@ def test_from_runs_to_evidence_that_a_study_reads(repo, capsys):
         assert evidence.find({c.id}, *MAIN)[c.id].meta["seconds"] == seconds
 
 
-def test_logs_are_kept_for_so_many_seeds(repo):
+def test_what_may_be_packed_and_which_logs_are_kept(repo):
+    c = cells()[0]
+    r, at = record(), Path("runs", c.id)
+    for spoil in ({"commit": "0123456789+"}, {"commit": "unknown"}, {"rounds": 9}):
+        replace(r, meta=r.meta | spoil).save(at)  # nobody could make it again
+        with pytest.raises(ValueError, match=f"near FedAvg seed 0.*runs/{c.id}"):
+            audit.pack(["toy/main"])
+    spoil |= {"diverged": {"client": 0, "round": 3}}  # with its mark it is a result
+    replace(r, meta=r.meta | spoil).save(at)
+    audit.pack(["toy/main"])
     write(repo, book(main={"logs": {"weight": 1, "scale": 0}, "seeds": [4, 1]}))
     for c in cells():
         store(c)
@@ -230,22 +226,10 @@ def test_logs_are_kept_for_so_many_seeds(repo):
     assert run.log("near", "FedAvg", "weight").shape[0] == 1
 
 
-def test_a_run_that_nobody_could_make_again_is_not_packed(repo):
-    c = cells()[0]
-    r, at = record(), Path("runs", c.id)
-    for spoil in ({"commit": "0123456789+"}, {"commit": "unknown"}, {"rounds": 9}):
-        replace(r, meta=r.meta | spoil).save(at)
-        with pytest.raises(ValueError, match=f"near FedAvg seed 0.*runs/{c.id}"):
-            audit.pack(["toy/main"])
-    spoil |= {"diverged": {"client": 0, "round": 3}}  # with its mark it is a result
-    replace(r, meta=r.meta | spoil).save(at)
-    audit.pack(["toy/main"])
-
-
 def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypatch):
     audit.pack()
-    Path("evidence/toy-gone").mkdir()
     write(repo, book(main={"seeds": 1}))
+    Path("evidence/toy-gone").mkdir()
     gone, main = sorted(audit.check())
     assert "toy-gone" in gone and "toy-main: 2 are" in main and "missing" not in main
     Path("evidence/toy-gone").rmdir()

@@ -2,13 +2,12 @@
 hand.
 """
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from toys_study import GUEST, OWN, POST, PRE, cell, record, study
 
 from fedlib.measures import bias, metrics, selection
@@ -26,14 +25,12 @@ PLAIN |= {"best_gini": lambda a: metrics.gini(a) / 100}  # all others are in per
 def made(guests=(), **more):
     """A Study of three methods, two data sets of unequal size, two seeds."""
     out, tiers = [], ["paper"] * 6 + ["tiny"] * 6
-    for dataset, extra in (("d", 0), ("e", 3)):
-        for method, keys in MOMENTS.items():
-            for seed in (0, 4):
-                some = {"C": 12 + extra, "rounds": (0, 2, 4, 6), "guests": guests}
-                some |= {"seconds": 60.0 + seed + extra} | more
-                r = record(seed, method, keys + GUEST * bool(guests), **some)
-                c = cell(method, seed, setting="mu=1" if extra else "", lr=0.1 + extra)
-                out.append((replace(c, dataset=dataset), r))
+    for extra, method, seed in itertools.product((0, 3), MOMENTS, (0, 4)):
+        some = {"C": 12 + extra, "rounds": (0, 2, 4, 6), "guests": guests}
+        some |= {"seconds": 60.0 + seed + extra} | more
+        r = record(seed, method, MOMENTS[method] + GUEST * bool(guests), **some)
+        c = cell(method, seed, setting="mu=1" if extra else "", lr=0.1 + extra)
+        out.append((replace(c, dataset="e" if extra else "d"), r))
     return study(*out, look=LOOK.items(), tiers=tiers)
 
 
@@ -248,24 +245,13 @@ def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
     del some.records[1].logs["weight"]
     few = frames.logs(some, "weight")
     assert len(few) == 11 * 12 - 1 and (few.client >= 0).all()
-    bad = [(frames.frame, {"view": "tuned"}), (frames.rounds, {"moment": "guest"})]
-    bad += [(frames.frame, {"at": "best"}), (frames.biases, {})]
-    for ask, told in bad:
-        with pytest.raises(ValueError, match="tuned|guest|best_val|groups"):
-            ask(some, **told)
-    for names in (["drift"], ["scale", "weight"]):
-        with pytest.raises(ValueError, match="drift|scale"):
-            frames.logs(some, *names)
+    bad = [(frames.frame, "tuned"), (frames.logs, "drift"), (frames.biases,)]
+    for ask, *names in [*bad, (frames.logs, "scale", "weight")]:
+        with pytest.raises(ValueError, match="tuned|drift|groups|scale"):
+            ask(some, *names)
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_number_in_a_csv_has_six_digits(v):
-    text = table.shown(v)
-    assert float(text) == (v if v == round(v) else pytest.approx(v, rel=1e-5))
-    assert text != "-0"
-
-
-def test_a_table_in_a_csv(tmp_path):
-    some = {"a": [1.5, np.nan, 2.0], "b": ["x, y", None, "z"], "c": [1, 2, 3]}
+def test_a_number_in_a_csv_has_six_digits(tmp_path):
+    some = {"a": [1 / 3e5, np.nan, -0.0], "b": ["x, y", None, "z"], "c": [1, 2, 3e7]}
     path = table.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
-    assert path.read_bytes() == b'a,b,c\n1.5,"x, y",1\n,,2\n2,z,3\n'
+    assert path.read_bytes() == b'a,b,c\n3.33333e-06,"x, y",1\n,,2\n0,z,30000000\n'
