@@ -1,6 +1,4 @@
-"""The parameters of a study as cells: tiers, knobs, grids, seeds, and the tables that
-are made of them alone.
-"""
+"""The parameters of a study as cells: tiers, knobs, grids, seeds."""
 
 import itertools
 import json
@@ -48,9 +46,6 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
 
 
 def test_what_is_nearer_goes_before(tmp_path):
-    """A method's own value before the task's, the study's run before the task's, what
-    the study says of one task before both, a reader's change before the study.
-    """
     some = {"every": 4, "cohort": 3, "methods": {"FedAvg": {"lr": 7.0}}}
     change = book(main=some)
     (c, *_) = cells(tmp_path, change=change)
@@ -69,6 +64,16 @@ def test_what_is_nearer_goes_before(tmp_path):
     paper = cells(tmp_path, tier="paper", change=tier)
     assert {(c.dataset, c.seed) for c in paper} == {("far", 0)}
     assert len(cells(tmp_path, change=tier)) == 4
+    none = {"FedAvg": ["near"], "FedGA": ["near"]}
+    bad = [({"methods": {"FedAvg": [{"lr": 1}, {"lr": 1}]}}, "FedAvg")]
+    bad += [({"methods": {"FedAvgg": {}}}, "FedAvgg"), ({"tasks": ["naer"]}, "naer")]
+    bad += [({"methods": {"FedAvg": {"lr": -1}}}, "lr"), ({"without": none}, "main")]
+    for entries, word in bad:
+        with pytest.raises(ValueError, match=word):
+            cells(tmp_path, change=book(main=entries))
+    for asked in (("toy", "mian"), ("yot", "main"), ("toy", "main", "huge")):
+        with pytest.raises(ValueError, match="mian|yot|huge"):
+            studies.cells(*asked[:2], write(tmp_path), *asked[2:])
 
 
 def test_a_tasks_grid_spans_axes_that_advance_together(tmp_path):
@@ -113,19 +118,6 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited():
     got = parameters.merged(was, new | {"e": {"paper": 5}})
     want = {"a": {"x": 9, "y": 2}, "c": new["c"], "d": new["d"]}
     assert got == want | {"e": {"tiny": 3, "paper": 5}}
-
-
-def test_runs_that_are_alike_or_cannot_be_are_refused(tmp_path):
-    none = {"FedAvg": ["near"], "FedGA": ["near"]}
-    bad = [({"methods": {"FedAvg": [{"lr": 1}, {"lr": 1}]}}, "FedAvg")]
-    bad += [({"methods": {"FedAvgg": {}}}, "FedAvgg"), ({"tasks": ["naer"]}, "naer")]
-    bad += [({"methods": {"FedAvg": {"lr": -1}}}, "lr"), ({"without": none}, "main")]
-    for entries, word in bad:
-        with pytest.raises(ValueError, match=word):
-            cells(tmp_path, change=book(main=entries))
-    for asked in (("toy", "mian"), ("yot", "main"), ("toy", "main", "huge")):
-        with pytest.raises(ValueError, match="mian|yot|huge"):
-            studies.cells(*asked[:2], write(tmp_path), *asked[2:])
 
 
 def test_data_that_a_paper_did_not_use_stand_in_for_its_own(tmp_path):

@@ -1,6 +1,4 @@
-"""Tables and frames of a study against the same numbers by loops over records made by
-hand.
-"""
+"""Tables and frames of a study against the same numbers by loops over records."""
 
 import itertools
 from dataclasses import replace

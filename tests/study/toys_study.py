@@ -26,11 +26,8 @@ toy:
     far: {like: near, label: others, data: {alpha: 1}}
   studies:
     book:
-      main:
-        tasks: [near]
-        seeds: 2
-        microscope: true
-        methods: {FedAvg: {}, FedGA: {alpha: $alpha}}
+      main: {tasks: [near], seeds: 2, microscope: true,
+             methods: {FedAvg: {}, FedGA: {alpha: $alpha}}}
       more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
 """
 PRE = [("pre", "global", s) for s in ("test", "val")]
