@@ -106,13 +106,13 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
     packed(at, made, "groups")
     r = made["groups"]
     less = {p: dict([*getattr(r, p).items()][:1]) for p in PARTS}  # a view of each kind
-    packed(tmp_path / "p-t", made, "plain", "views")
-    packed(tmp_path / "p-u", {"groups": replace(r, **less)})
+    packed(tmp_path / "r-t", made, "plain", "views")
+    packed(tmp_path / "r-u", {"groups": replace(r, **less)})
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign")
     for name in evidence.FILES:
         path = at / f"{name}.parquet"
         body = path.read_bytes()
-        others = [tmp_path / p / path.name for p in ("p-t", "p-u")] * (name != "runs")
+        others = [tmp_path / p / path.name for p in ("r-t", "r-u")] * (name != "runs")
         others = [p.read_bytes() for p in [tmp_path / "foreign", *others] if p.exists()]
         for harm in (body[:-40], None, *others):
             path.unlink() if harm is None else path.write_bytes(harm)
@@ -128,10 +128,6 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
     packed(at, made, "groups", "short")
     assert set(evidence.read(at)) == {"groups", "short"}
     assert not [*tmp_path.glob(".p-s*")]
-
-
-def test_find_looks_into_the_study_then_into_the_papers_others(tmp_path):
-    made = everything()
     find = lambda names, *of: evidence.find({*names.split()}, *of, tmp_path)
     packed(tmp_path / "p-z", made, "plain")
     packed(tmp_path / "p-a", made | {"plain": record(0, seconds=1.0)}, "plain", "short")

@@ -94,7 +94,7 @@ def test_seeds_scores_validation_and_biases_by_hand(run, rule):
             close(all_[k] if k in all_ else each[k], each[k], (c, k))
 
 
-def test_a_measure_may_take_rows_and_a_view_may_be_chosen(run):
+def test_the_parts_of_a_study(run):
     top = {"top": lambda a, n: metrics.pooled_acc(a, n)}
     for given_ in (("pre", "global"), lambda method: ("pre", "global")):
         rows = run.seeds(top, ("last",), scored=given_)
@@ -105,9 +105,6 @@ def test_a_measure_may_take_rows_and_a_view_may_be_chosen(run):
     for k, v in (want | {"acc_min_over_clients_pct": 0}).items():
         close(results.TAILS[k](np.arange(40) / 40), 100 / 40 * v, k)
     close(results.TOP1["top1_acc_pct"](np.array([1.0, 0.0]), n=[3, 1]), 75)
-
-
-def test_the_parts_of_a_study(run):
     assert run.datasets() == ["d", "e"] and run.methods("e") == [*MOMENTS]
     assert [c.seed for c, _ in run.of("d", "FedPer")] == [0, 4] and not run.of("x")
     assert run.of("d", seed=4, setting="")[1][0].method == "FedPer"
@@ -130,23 +127,16 @@ def test_the_parts_of_a_study(run):
 
 
 def test_views_are_named_as_the_paper_names_them():
-    keys = {"FedAvg": PRE, "Ditto": PRE + [("pre", "personal", k[2]) for k in PRE]}
-    some = [(m, s) for m in keys for s in ("", "a=1")]
-    runs = [(cell(m, setting=s, lr=1 + len(s)), record(0, m, keys[m])) for m, s in some]
-    mean = {"mean": results.MEASURES["mean_acc"]}, ["last"]
-    names = {"global": "shared", "personal": "own"}
-    of, called = (
-        study(*runs, look=[("Ditto", ("post", "x"))]),
-        lambda c: c.setting[::-1],
-    )
-    got, want = of.views(names, *mean, called), {}
-    for c, r in runs:
-        for view in [k[1] for k in r.views if k[2] == "test"]:
-            setting = names[view] + (";1=a" if c.setting else "")
-            want[c.method, setting] = 100 * r.views["pre", view, "test"][-1].mean()
-    got = {(r.method, r.setting): r.value for r in got.itertuples()}
-    assert got.keys() == want.keys() and len(got) == 6
-    close([got[k] for k in want], [*want.values()])
+    both = PRE + [("pre", "personal", s) for s in ("test", "val")]
+    a, b = record(), record(1, keys=both)
+    some = (cell(), a), (cell(lr=2, setting="a=1"), b)
+    names, mean = {"global": "shared", "personal": "own"}, results.MEASURES["mean_acc"]
+    told = names, {"mean": mean}, ["last"], lambda c: c.setting[::-1]
+    got = study(*some, look=[("FedAvg", ("post", "x"))]).views(*told)
+    assert got.setting.tolist() == ["shared", "shared;1=a", "own;1=a"]
+    want = [r.views["pre", v, "test"] for r, v in ((a, "global"), (b, "global"))]
+    want = [*want, b.views["pre", "personal", "test"]]
+    close(got.value, [100 * v[-1].mean() for v in want])
 
 
 def test_sites_and_guests_have_numbers_of_their_own():
@@ -186,11 +176,13 @@ def test_numbers_of_whole_runs_tables_and_figures(run, tmp_path):
     both = pd.concat([run.seeds(), run.validation()])
     assert list(back) == list(both) and len(back) == 12 * 6
     close(back.value, both.value)
+    some = {"a": [1 / 3e5, np.nan, -0.0], "b": ["x, y", None, "z"], "c": [1, 2, 3e7]}
+    path = table.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
+    assert path.read_bytes() == b'a,b,c\n3.33333e-06,"x, y",1\n,,2\n0,z,30000000\n'
     mixed, told = replace(run, paper=str(tmp_path / "toy")), {"title": "A", "alt": "B"}
     for dataset, tier in ((None, "tiny"), ("d", "paper")):
-        meta = mixed.save(plt.figure(), "f", **told, dataset=dataset, notebook="n").meta
+        meta = mixed.save(plt.figure(), "f", **told, dataset=dataset).meta
         assert (meta["tier"], meta["seeds"]) == (tier, "2")
-        assert meta["stage"].endswith("toy@n") and "(synthetic)" in meta["data"]
 
 
 def by_loops(run, fits, at=None):
@@ -247,9 +239,3 @@ def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
     for ask, *names in [*bad, (frames.logs, "scale", "weight")]:
         with pytest.raises(ValueError, match="tuned|drift|groups|scale"):
             ask(some, *names)
-
-
-def test_a_number_in_a_csv_has_six_digits(tmp_path):
-    some = {"a": [1 / 3e5, np.nan, -0.0], "b": ["x, y", None, "z"], "c": [1, 2, 3e7]}
-    path = table.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
-    assert path.read_bytes() == b'a,b,c\n3.33333e-06,"x, y",1\n,,2\n0,z,30000000\n'
