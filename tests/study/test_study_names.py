@@ -114,7 +114,7 @@ def test_every_part_of_a_task_and_of_the_engine_counts_and_its_default_does_not(
     changes += [{"standard": "imagenet"}, {"groups": {"by": "parity"}}, {"guest": "a"}]
     changes += [{"guest": "b"}, {"test": {"by": "labels", "share": 0.5}}]
     changes += [{"owners": ["a", "b"]}, {"partition": {"name": "by_domain"}}]
-    changes += [{"data": DATA | {"sizes": s}} for s in ([60, 70, 80], [60])]
+    changes += [{"data": DATA | {"sizes": [60, 70, 80]}}]
     assert len({bare, *(cell(task=c).id for c in changes)}) == 1 + len(changes)
     name = lambda of, **told: cell(task={of[0]: {"name": of[1]} | told}).id
     for of in [(kind, n) for kind, table in tasks.TABLES.items() for n in table]:
@@ -142,9 +142,9 @@ def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
         if content:
             path.write_bytes(content)
             os.utime(path, ns=(len(content), 10**18 + len(content)))
-        net = {"name": "ResNet18", "weights": str(path)}
         deep = {"name": "features", "data": DATA, "model": str(path)}
-        return cell(task={"network": net}).id, cell(task={"data": deep}).id
+        some = {"network": {"name": "ResNet18", "weights": str(path)}}, {"data": deep}
+        return [cell(task=t).id for t in some]
 
     one = name("a.pth", b"one")
     assert one == name("b.pth", b"one")
@@ -164,9 +164,7 @@ USES = [(cell(), PLAIN), (cell(task=DEEP, step="SAM"), NESTED)]
 USES += [(cell("EquFL", inner={"name": "FedProx", "rule": "Median"}), WRAPPED)]
 
 
-def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(
-    tmp_path, monkeypatch
-):
+def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
     path = tmp_path / "versions.toml"
     path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
     assert identity.versions(path) == {"engine": 3}
@@ -320,14 +318,8 @@ def measure(x, more=1):
     return {"twice": 2 * x + OFFSET}
 
 
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
+def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    CALLS.clear()
-    return CALLS
-
-
-def test_it_is_computed_once_until_what_it_depends_on_changes(calls, monkeypatch):
     path = once.RUNS / "x.parquet"
     back = once.write(path, TREE, {"key": "k"})
     got, about = once.read(path)
@@ -338,11 +330,11 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(calls, monkeypatch
     def ask(*args, name="toy", tier="small", **more):
         return once.once(name, tier, measure, *args, **more)
 
-    assert ask(3) == ask(3) == {"twice": 6} and calls == [3]
+    assert ask(3) == ask(3) == {"twice": 6} and CALLS == [3]
     asked = [(4, {}), (3, {"tier": "tiny"}), (3, {"more": 2}), (3, {"name": "other"})]
     for x, more in asked * 2:
         assert ask(x, **more) == {"twice": 2 * x}
-    assert calls == [3, 4, 3, 3, 3]
+    assert CALLS == [3, 4, 3, 3, 3]
     partial = functools.partial(compute.describe_cell, 1)
 
     def key(*args, f=compute.describe_cell, used=()):
@@ -357,10 +349,12 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(calls, monkeypatch
             assert key(1, used=["engine"]) != used
             assert (key(1) == was) == (moved == "engine")
     monkeypatch.setitem(globals(), "OFFSET", 1)  # a notebook's function counts with it
-    assert ask(3) == {"twice": 7} and len(calls) == 6
+    assert ask(3) == {"twice": 7} and len(CALLS) == 6
 
 
-def test_evidence_goes_before_runs_and_only_a_commit_is_packed(calls, monkeypatch):
+def test_evidence_goes_before_runs_and_only_a_commit_is_packed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    CALLS.clear()
     commit = {"now": "0123456789+"}
     monkeypatch.setattr(provenance, "commit", lambda: commit["now"])
     ask = lambda x, tier="small": once.once("toy", tier, measure, x)
@@ -370,16 +364,15 @@ def test_evidence_goes_before_runs_and_only_a_commit_is_packed(calls, monkeypatc
         once.pack("small")
     (made,) = once.RUNS.iterdir()
     made.unlink()
-    commit["now"] = "0123456789"
+    commit["now"], to = "0123456789", once.STORE / "toy.parquet"
     ask(3)
     (old,) = once.RUNS.iterdir()
-    to = once.STORE / "toy.parquet"
     assert once.pack("small") == [to] and once.pack("small") == []
     body = old.read_bytes()
     old.unlink()
-    assert ask(3) == {"twice": 6} and calls == [3, 3]  # from evidence
+    assert ask(3) == {"twice": 6} and CALLS == [3, 3]  # from evidence
     old.write_bytes(body)
     os.utime(old, ns=(1, 1))
     ask(4)  # another question; the newest one is packed
     assert once.pack("small") == [to] and once.read(to)[0] == {"twice": 8}
-    assert ask(4) == {"twice": 8} and calls == [3, 3, 4]
+    assert ask(4) == {"twice": 8} and CALLS == [3, 3, 4]

@@ -24,9 +24,7 @@ from fedlib.study.studies import cells
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    at = tmp_path_factory.mktemp("study")
-    write(at)
-    return at
+    return write(tmp_path_factory.mktemp("study")).parent
 
 
 def main(folder, runs="runs", **more):
@@ -100,9 +98,7 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     assert "diverged" in Record.load(bad).meta
     at = tmp_path / "fails"  # is named, the others are kept
     todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
-    with pytest.raises(
-        compute.RunError, match="FedRep seed 0: ValueError(.|\n)*1 more"
-    ):
+    with pytest.raises(compute.RunError, match="FedRep seed 0: V(.|\n)*1 more"):
         compute.compute_all(todo, at, workers=1)
     assert {p.parent.name for p in at.glob("*/done")} == {todo[1].id, todo[3].id}
     assert compute.map_cells(str.upper, ["b", "a"], workers=1) == ["B", "A"]
@@ -111,8 +107,7 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
-    a, b = done.cells[:2]
-    got = []
+    (a, b), got = done.cells[:2], []
     both = lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
     thread = threading.Thread(target=both, daemon=True)
     with lock.alone(tmp_path / a.id) as mine:
@@ -155,17 +150,14 @@ def test_a_stored_run_comes_out_again_or_it_is_said(done):
         return replace(old, views=views)
 
     assert audit.compare(c, old)["verdict"] == "same"
-    one = audit.compare(c, changed(-1, 0, 1))
-    assert one["verdict"] == "DIFFERS"
+    one, early = (audit.compare(c, changed(*x)) for x in ((-1, 0, 1), (0, 0, 0.1)))
+    assert one["verdict"] == early["verdict"] == "DIFFERS"  # early, noise moves nothing
     assert one["points"] == pytest.approx(100 / old.meta["n"]["test"][0] / 3, rel=1e-4)
     assert one["hits that differ, %"] == pytest.approx(100 / 12)
     tiny = audit.compare(c, changed(-1, 0, 0.1))  # less than 0.6 points
     assert tiny["verdict"] == "rounding" and 0 < tiny["points"] < 0.6
-    early = audit.compare(c, changed(0, 0, 0.1))  # where noise moves nothing
-    assert early["verdict"] == "DIFFERS"
     assert audit.apart(old, old) == (0, 0, 0)
-    less = replace(old, views={key: old.views[key][:-1]})
-    assert audit.apart(less, old)[0] == 1
+    assert audit.apart(replace(old, views={key: old.views[key][:-1]}), old)[0] == 1
     shaken, more = (audit.again(c, 1.0, draw=i) for i in (0, 1))
     assert audit.apart(old, shaken)[0] > 0 and same(audit.again(c), old)
     assert any((shaken.views[k] != more.views[k]).any() for k in old.views)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from toys_study import GUEST, OWN, PARTS, POST, PRE, book, cell, record, same, write
 
-from fedlib.core.record import Record
 from fedlib.study import audit, evidence, experiment, identity, packing, studies
 
 
@@ -63,20 +62,17 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
         packed(at, made, "plain")
     assert evidence.read(at).keys() == made.keys()
     r = made["groups"]  # every kind of difference is noticed
-    whole = {p: getattr(r, p) for p in PARTS}
-    others = [
-        replace(r, meta=r.meta | {"seconds": 0.0}),
-        replace(r, rounds=r.rounds + 1),
-    ]
-    for part, arrays in whole.items():
+    others = [{"meta": r.meta | {"seconds": 0.0}}, {"rounds": r.rounds + 1}]
+    for part in PARTS:
+        arrays = getattr(r, part)
         k, v = next(iter(arrays.items()))
         new = v.copy()
         new.reshape(-1)[-1] += 1
         less = {j: x for j, x in arrays.items() if j != k}
         for some in (less, arrays | {k: new}, arrays | {k: v.astype(np.float16)}):
-            others.append(replace(r, **{part: some}))
-    assert packing.same(r, Record(r.meta, r.rounds, **whole))
-    assert not any(packing.same(r, o) for o in others)
+            others.append({part: some})
+    assert packing.same(r, replace(r)) and len(others) == 14
+    assert not any(packing.same(r, replace(r, **o)) for o in others)
 
 
 def test_pandas_alone_can_read_it(tmp_path):
@@ -141,8 +137,6 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
     assert [r["id"] for r in evidence.listed(tmp_path / "p-z")] == ["guests"]
     got = find("plain guests", "p", "z")
     assert got.keys() == {"plain", "guests"} and got["plain"].meta["seconds"] == 1.0
-    row = evidence.listed(tmp_path / "q-s")[0]
-    assert (row["commit"], row["paper"], row["seed"]) == ("0123456789", "p", 1)
 
 
 MAIN, MORE = ("toy", "main"), ("toy", "more")
@@ -210,9 +204,8 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
         store(c)
     audit.pack(["toy/main"])
     shutil.rmtree("runs")
-    run = experiment.study(*MAIN, workers=1)
+    run = experiment.study(*MAIN, workers=1)  # one number a round is always kept
     kept = {c.seed: sorted(r.logs) for c, r in run.of(method="FedGA")}
-    # one number a round is always kept
     assert kept == {4: ["cohort", "scale"], 1: ["cohort", "scale", "weight"]}
     assert run.log("near", "FedAvg", "weight").shape[0] == 1
 
@@ -234,11 +227,8 @@ def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypa
     monkeypatch.setattr(identity, "versions", lambda: {})
     assert audit.check() == [] and "MB" in audit.check(limit=10)[-1]
     Path("evidence/toy-more/hits.parquet").unlink()
-    (more,) = audit.check()
-    assert "toy-more/hits.parquet" in more
-
-
-def test_names_of_studies_and_what_is_left_to_do(repo):
+    assert "toy-more/hits.parquet" in audit.check()[0]
+    shutil.rmtree("evidence")  # what is left to do
     assert audit.chosen(["toy/more"]) == [MORE]
     assert audit.chosen(["toy"]) == audit.chosen() == [MAIN, MORE]
     with pytest.raises(ValueError, match="toy/mian.*toy/main"):

@@ -63,6 +63,11 @@ def close(a, b, what=""):
     assert np.allclose(a, b, rtol=1e-5, atol=1e-5, equal_nan=True), (what, a, b)
 
 
+def alike(frame, rows, *names):
+    want = pd.DataFrame(rows, columns=[*WHO, *names])
+    pd.testing.assert_frame_equal(frame, want, check_dtype=False, atol=1e-5)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_seeds_scores_validation_and_biases_by_hand(run, rule):
     long, val = run.seeds(rules=(rule,)), run.validation(rule)
@@ -130,13 +135,12 @@ def test_views_are_named_as_the_paper_names_them():
     both = PRE + [("pre", "personal", s) for s in ("test", "val")]
     a, b = record(), record(1, keys=both)
     some = (cell(), a), (cell(lr=2, setting="a=1"), b)
-    names, mean = {"global": "shared", "personal": "own"}, results.MEASURES["mean_acc"]
-    told = names, {"mean": mean}, ["last"], lambda c: c.setting[::-1]
+    mean = {"mean": results.MEASURES["mean_acc"]}, ["last"]
+    told = {"global": "shared", "personal": "own"}, *mean, lambda c: c.setting[::-1]
     got = study(*some, look=[("FedAvg", ("post", "x"))]).views(*told)
     assert got.setting.tolist() == ["shared", "shared;1=a", "own;1=a"]
-    want = [r.views["pre", v, "test"] for r, v in ((a, "global"), (b, "global"))]
-    want = [*want, b.views["pre", "personal", "test"]]
-    close(got.value, [100 * v[-1].mean() for v in want])
+    for value, r, view in zip(got.value, (a, b, b), ("global", "global", "personal")):
+        close(value, 100 * r.views["pre", view, "test"][-1].mean(), view)
 
 
 def test_sites_and_guests_have_numbers_of_their_own():
@@ -164,9 +168,8 @@ def test_numbers_of_whole_runs_tables_and_figures(run, tmp_path):
 
     whole = {"first": lambda r: float(r.rounds[1]), "none": lambda r: np.nan}
     rows = run.whole(whole, "e", "FedPer")
-    assert (
-        rows[["value", "metric", "rule"]].values.tolist() == [[2, "first", "run"]] * 2
-    )
+    rows = rows[["value", "metric", "rule"]].to_numpy()
+    assert rows.tolist() == [[2, "first", "run"]] * 2
     wide, long = run.table("worst10_acc", "last"), run.seeds(rules=("last",))
     long = long[(long.metric == "worst10_acc") & (long.method == "FedPer")]
     for setting, d in (("", "d"), ("mu=1", "e")):
@@ -197,7 +200,7 @@ def by_loops(run, fits, at=None):
 
 
 def test_a_frame_has_every_number_once():
-    run = made(guests=[9, 5])
+    run, names = made(guests=[9, 5]), "moment view split round client n acc".split()
     usual = lambda c, k, split="test": k == (*scored(c.method), split)
     every = {"view": None, "moment": None, "split": None}
     asked = [({}, usual), (every, lambda c, k: True)]
@@ -206,11 +209,7 @@ def test_a_frame_has_every_number_once():
     asked += [({"moment": "guest", "view": "global"}, lambda c, k: k == GUEST[0])]
     for more, fits in [*asked, *(({"at": rule}, usual) for rule in RULES)]:
         d = frames.frame(run, **more)
-        want = list(by_loops(run, fits, more.get("at")))
-        assert list(d) == WHO + "moment view split round client n acc".split(), more
-        got = d.to_numpy().tolist()
-        assert [g[:-1] for g in got] == [w[:-1] for w in want], more
-        close([g[-1] for g in got], [w[-1] for w in want], more)
+        alike(d, by_loops(run, fits, more.get("at")), *names)
 
 
 def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
@@ -222,11 +221,8 @@ def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
             want.append([*at, metrics.gini(a), (a * n).sum() / n.sum()])
         for t, (ids, values) in enumerate(zip(r.logs["cohort"], r.logs["weight"])):
             seen += [[*who, t, int(i), float(v)] for i, v in zip(ids, values)]
-    assert list(d) == [*WHO, "moment", "view", "round", "gini", "top"]
-    assert d.iloc[:, :7].to_numpy().tolist() == [w[:7] for w in want]
-    close(d.iloc[:, 7:].to_numpy(float), [w[7:] for w in want])
-    assert list(logs) == [*WHO, "round", "client", "weight"]
-    assert logs.to_numpy().tolist() == seen
+    alike(d, want, "moment", "view", "round", "gini", "top")
+    alike(logs, seen, "round", "client", "weight")
     once = frames.logs(run, "scale")
     assert list(once) == [*WHO, "round", "scale"] and len(once) == 12 * 6
     assert once.scale[:6].tolist() == run.records[0].logs["scale"].tolist()

@@ -84,15 +84,12 @@ def record(seed=0, method="FedAvg", keys=PRE, C=7, rounds=(0, 2, 4), **more):
             alike[key[:2]] = rng.integers(1, 9, (E, len(rows), 2)).astype(np.float32)
     ids = np.array([sorted(rng.choice(C, 2, False)) for _ in range(R)])
     logs = {"cohort": ids, "weight": rng.dirichlet([1, 1], R), "scale": rng.random(R)}
-    sizes = {"w": {"bytes": 40, "values": 10}, "n": {"bytes": 4, "values": 1}}
-    kinds = {"w": [[10], "float32", R], "n": [[], "float32", R]}
     names = {"method": method, "task": "toy", "kind": "synthetic", "how": "loop"}
     names |= {"device": "cpu", "torch": "2", "precision": "float32"}
     names |= {"commit": "0123456789", "source": "f" * 16, "parameters": {"lr": 0.1}}
+    names |= {"bytes": {}, "tensors": {"down": {}, "up": {}}}
     names |= {"clients": C, "rounds": R, "seed": seed, "every": 2, "cohort": 2, "n": n}
     names |= {"owners": [f"ward {i}" for i in range(C)], "seconds": 6.0 + seed}
-    names["bytes"] = {"down": {"w": sizes["w"]}, "up": sizes}
-    names["tensors"] = {"down": {"w": kinds["w"]}, "up": kinds}
     return Record(names | more, np.array(rounds), views, logs, cells, alike)
 
 
