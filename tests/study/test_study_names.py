@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 import sys
 import types
 from dataclasses import dataclass, fields, replace
@@ -33,7 +34,7 @@ def hypers(cls):
     return [f for f in fields(cls) if f.name not in ("task", "inner")]
 
 
-def test_a_name_is_the_hash_of_what_is_said():
+def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     plain = {f.name: f.default for f in hypers(FedAvg)} | {"lr": 0.25}
     hyper = {k: float(v) if type(v) is int else v for k, v in plain.items()}
     for k in ("step", "rule"):
@@ -48,11 +49,7 @@ def test_a_name_is_the_hash_of_what_is_said():
     others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
     assert len({c.id, *(o.id for o in others)}) == 4
     assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
-
-
-def test_stored_runs_have_the_names_that_they_had(monkeypatch):
-    """Whatever is new here: each ninth run in evidence/, by its own description."""
-    monkeypatch.chdir(ROOT)  # paths of weights count from there
+    monkeypatch.chdir(ROOT)  # each ninth stored run has the name that it had
     columns = "dataset label method setting seed data task kwargs engine".split()
     seen = 0
     for folder in sorted(p.parent for p in ROOT.glob("evidence/*/runs.parquet")):
@@ -350,11 +347,9 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypa
             assert (key(1) == was) == (moved == "engine")
     monkeypatch.setitem(globals(), "OFFSET", 1)  # a notebook's function counts with it
     assert ask(3) == {"twice": 7} and len(CALLS) == 6
-
-
-def test_evidence_goes_before_runs_and_only_a_commit_is_packed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("runs")  # evidence goes before runs, and only a commit is packed
     CALLS.clear()
+    monkeypatch.setitem(globals(), "OFFSET", 0)
     commit = {"now": "0123456789+"}
     monkeypatch.setattr(provenance, "commit", lambda: commit["now"])
     ask = lambda x, tier="small": once.once("toy", tier, measure, x)

@@ -129,9 +129,7 @@ def test_the_parts_of_a_study(run):
     both = part.join(replace(run, tiers=["x"] * 12))
     assert both.cells == run.cells * 2 and both.tiers == run.tiers + ["x"] * 12
     assert all(map(lambda a, b: a is b, both.records, run.records * 2))
-
-
-def test_views_are_named_as_the_paper_names_them():
+    # views are named as the paper names them
     both = PRE + [("pre", "personal", s) for s in ("test", "val")]
     a, b = record(), record(1, keys=both)
     some = (cell(), a), (cell(lr=2, setting="a=1"), b)
