@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from scipy import stats
-from toys_runs import LUCK, OWN, PLACE, table
+from toys_claims import BETTER, LUCK, OWN, PLACE, table, world
 
 from fedlib.measures.verdicts import ALPHA, LEVEL
 from repro import claims, ledger

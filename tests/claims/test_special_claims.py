@@ -12,27 +12,20 @@ MEAN = "acc_mean_pct"
 LF, GREP, GHN = "PLGU-LF", "PLGU-GRep", "PLGU-GHN"
 
 
-@cache
-def named(paper):
-    return {c.key.removeprefix(f"{paper}-"): c for c in declared(paper)}
+SHAKE = np.array([0.002, -0.001, 0, -0.003, 0.002])
+named = cache(lambda paper: {c.key: c.test for c in declared(paper)})
 
 
-# ---------------------------------------------------------------- what is no test
 def judged(paper, test, runs, kinds=None):
     """The verdict of a test on runs {(study, place, method, metric): {setting: [..]}}."""
     rule = papers.about(paper)["rule"]
-    each = lambda x: dict(
-        enumerate(np.asarray(x) + np.zeros(5 if np.ndim(x) < 1 else 1))
-    )
+    each = lambda x: dict(enumerate([x] * 5 if np.ndim(x) < 1 else x))
     made = {at: {(k, rule): each(x) for k, x in of.items()} for at, of in runs.items()}
     return claims.seen(test, Values(made, kinds or {}, paper))
 
 
 def seen(paper, key, runs, kinds=None):
-    return judged(paper, named(paper)[key].test, runs, kinds)
-
-
-SHAKE = np.array([0.002, -0.001, 0, -0.003, 0.002])
+    return judged(paper, named(paper)[f"{paper}-{key}"], runs, kinds)
 
 
 def test_a_regulariser_with_one_answer_has_no_bias():
