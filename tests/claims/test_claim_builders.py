@@ -43,11 +43,6 @@ def test_a_verdict_follows_from_the_differences(name, mean, sd, n, salt):
     back = see(claims.better(name, PLACE, "FedAvg", "FedGA"), runs)
     if name != "gini_auc":  # whose margin is a share of the other side
         assert back.holds == OTHER.get(f.holds, f.holds)
-    near = see(claims.near(name, PLACE, "FedGA", "FedAvg", wide), runs)
-    far = see(claims.differ(name, PLACE, "FedGA", "FedAvg", wide), runs)
-    turned = [-near.span.mean, -near.span.hi, -near.span.lo, n]
-    assert np.allclose(far.span, turned, equal_nan=True)
-    assert near.span.mean == pytest.approx(s * d.mean())
     if n >= LEAST:
         ends = stats.t.interval(1 - hand.LEVEL, n - 1, d.mean(), stats.sem(d))
         assert np.allclose(f.span[1:3], ends)
@@ -130,14 +125,11 @@ def test_a_builder_says_what_its_differences_say(name, salt, kind, n):
     x = 40 + noise * rng.normal(size=(6, n)) + lift * np.eye(6)[[0] * 6].T[:, :1]
     test = made_of({name: given_}, "fedga", "here")
     due = p(*x[:3], x[3:])
-    f = see(test, runs(*x[:3], x[3:]))
-    assert f.holds == hand.verdict(due) and np.allclose(f.p, due, rtol=1e-6, atol=1e-12)
+    shared = 0 if name in UNPAIRED else 20 * rng.normal(size=n)
+    for y in (x, x + shared):
+        f = see(test, runs(*y[:3], y[3:]))
+        assert f.holds == hand.verdict(due) and np.allclose(f.p, due, 1e-6, 1e-9)
     assert n >= LEAST or f.holds == "undecided"
-    if name not in UNPAIRED:
-        y = x + 20 * rng.normal(size=n)
-        again = see(test, runs(*y[:3], y[3:]))
-        assert again.holds == f.holds
-        assert np.allclose(again.p, due, rtol=1e-6, atol=1e-9)
 
 
 @settings(max_examples=8)
@@ -209,11 +201,8 @@ def sentence(holds):
 
 
 SENTENCES = """
-yes, yes                   | yes          | yes
-yes, no                    | no           | yes
 yes, alike                 | alike        | yes
 yes, undecided             | undecided    | yes
-no, no                     | no           | no
 no, alike                  | no           | alike
 yes, not testable          | not testable | yes
 no, not testable           | no           | not testable
@@ -243,24 +232,21 @@ def test_sentences_put_together():
 def test_many_rivals_make_a_chance_winner_harder():
     """A rival ahead at p near the level refutes alone, and not as one of eight."""
     ahead = 80 + LUCK + np.array([1.0, 1.6, 2.2, 0.8, 1.4])
-    names = ["FedProx", "q-FedAvg", "FedFa", "FedMGDA+", "FedFV", "FedGini", "AFL"]
-    weak = {m: 60 + 2 * WIDE for m in names}
+    weak = {m: 60 + 2 * WIDE for m in "ABCDEFG"}
     s = table({"FedGA": 80.0 + LUCK, "FedAvg": ahead} | weak)
     assert see(BETTER, s).holds == "no"
-    f = see(claims.best("mean_acc", PLACE, ("FedAvg", *names), "FedGA"), s)
+    f = see(claims.best("mean_acc", PLACE, ("FedAvg", *weak), "FedGA"), s)
     p = stats.ttest_1samp(80 + LUCK - ahead, 0, alternative="less").pvalue
     assert f.holds == "undecided" and f.p.no == pytest.approx(8 * p) and f.needs == 10
     # the rival that decides lends its numbers
     s = table({"FedAvg": 78, "FedGA": 83, "FedFV": 81, "FedFa": 60})
     f = see(claims.best("mean_acc", PLACE, ("FedAvg", "FedFV", "FedFa"), "FedGA"), s)
     assert f.holds == "yes" and 1.5 < f.span.mean < 2.5
-    lost = see(claims.best("mean_acc", PLACE, ("FedGA", "FedFa"), "FedFV"), s)
-    assert lost.holds == "no" and lost.span.mean < -1.5
 
 
 def test_printed_numbers_and_properties_are_no_matter_of_chance():
-    held = lambda *all_: claims.held(dict(enumerate((x, "1") for x in all_)))
-    assert held(True, False).holds == "no" and held(True, True).holds == "yes"
+    for good, holds in ((True, "yes"), (False, "no")):
+        assert claims.held({"a": (True, "1"), "b": (good, "2")}).holds == holds
     near = lambda m: claims.exactly("mean_acc", 80, 2, method=m, dataset=PLACE)
     both = claims.every(near("a"), near("b"))
     for x, holds in ((81.9, "yes"), (78.1, "yes"), (82.1, "no"), (77.9, "no")):
@@ -280,8 +266,9 @@ def test_the_first_verdict_stands_and_few_are_wrong():
     t = errors.rates(80, shapes=("normal", "counts")).set_index(["truth", "verdict_of"])
     shares = t[["yes", "no", "alike", "undecided"]]
     assert np.allclose(shares.sum(axis=1), 1) and len(t) == 2 * 4 * 4
-    assert np.allclose(t.wrong["none"], t.yes["none"] + t.no["none"])
-    assert np.allclose(t.wrong["two deviations"], (t.no + t.alike)["two deviations"])
+    two = t.loc["two deviations"]
+    assert np.allclose(t.wrong["none"], (t.yes + t.no)["none"])
+    assert np.allclose(two.wrong, two.no + two.alike)
     assert np.allclose(t.wrong["half a margin"], t.no["half a margin"])
-    assert t.wrong.max() < 0.12 and t.yes["two deviations"].min() > 0.9
-    assert t.seeds["two deviations"].max() < t.seeds["half a margin"].min()
+    assert t.wrong.max() < 0.12 and two.yes.min() > 0.9
+    assert two.seeds.max() < t.seeds["half a margin"].min()

@@ -2,13 +2,15 @@
 noticed here. Whether it was right is for the other tests.
 """
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 from where import ROOT
 
 from repro import claims, ledger, papers
-from repro.claims.report import closed_gates
+from repro.claims.report import closed_gates, headline
 
 RESULTS, REPORTED = ROOT / "results", ledger.read_reported()
 WORDS = ["key", "artefact", "family", "claim", "section", "quote", "by", "holds"]
@@ -42,7 +44,7 @@ def compared(new, name, words, numbers, of=None):
         assert not far.any(), f"{c}: {[*new.key[far]][:9]}; run the stage results"
 
 
-def test_claims_are_as_stored():
+def test_claims_are_as_stored(tmp_path):
     """A case of each family, of sentences with many parts one by paper, and what papers
     say of their own tables."""
     some, every = {}, claims.listed()
@@ -52,7 +54,8 @@ def test_claims_are_as_stored():
     old = pd.read_csv(RESULTS / "claims.csv")
     assert [*old.key] == [c.key for c in every], "run the stage results"
     gates = closed_gates(RESULTS)
-    made = claims.check_claims([*some.values()], seeds(), REPORTED, gates)
+    rows = seeds()
+    made = claims.check_claims([*some.values()], rows, REPORTED, gates)
     compared(made, "claims", WORDS, NUMBERS, made.key)
     printed = made[made.tier == "exact"]  # counts of cases too
     assert len(printed) > 20
@@ -63,6 +66,12 @@ def test_claims_are_as_stored():
     assert set(against.key) <= {"equfl-best-dp-mnist"} and "not run" not in set(
         old.holds
     )
+
+    headline(tmp_path, old, rows)
+    said, due = (
+        json.loads((p / "metrics.json").read_text()) for p in (tmp_path, RESULTS)
+    )
+    assert due == said | {"verdicts": due["verdicts"]}
 
 
 @pytest.mark.nightly
