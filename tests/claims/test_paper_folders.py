@@ -23,10 +23,9 @@ def test_papers_come_in_their_order():
     assert papers.about("fedga")["reference"] == "FedAvg"
     assert papers.each("switches")["fedga"] == ()
     assert papers.union("axes", "views")[:4] == ("beta", "P", "E", "B")
-    assert papers.main_study("fedga", "none") == "theory"
-    assert papers.main_study("fedga", "x") == "main"
+    main = papers.main_study
+    assert (main("fedga", "none"), main("fedga", "x")) == ("theory", "main")
     assert papers.main_datasets("equfl")[-2:] == ["census", "none"]
-    assert papers.module("fft-gp", "claims") is papers.module("fft-gp", "claims")
     with pytest.raises(PaperError, match="fedgb"):
         papers.about("fedgb")
 
@@ -158,7 +157,7 @@ def test_fedgas_theory():
         now = [torch.full((3,), u**0.5)] * 2
         assert bool(theory.fedgini_trigger(now, past, 0.05)) == fired
     assert not theory.fedga_trigger(torch.full((4,), 0.3), past, 0.05)  # Gini 0
-    sizes = {"extra_upload_bytes": 4} | dict.fromkeys(theory.PARAMETERS, 8)
+    sizes = dict.fromkeys(["extra_upload_bytes", *theory.PARAMETERS], 8)
     times = {"dataset": "cifar01", "method": "FedGA", "metric": "trigger_time_seconds"}
     times = pd.DataFrame(times | {"seed": [0, 1], "value": 1.0})
     t = theory.rows({"alpha_one_deviation": 0.0}, example, sizes, times, "small")

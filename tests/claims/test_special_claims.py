@@ -73,8 +73,7 @@ def test_a_bias_below_the_margin_cannot_be_lowered_and_digits_need_real_data():
 def test_hypernetworks_far_behind_training_alone_are_not_judged():
     own, at = "personalised model;C=10", ("tables", "digits")
     for points, holds in ((4.9, "no"), (5.1, "not testable")):
-        for m in (GHN, "pFedHN"):
-            other = ({"pFedHN", GHN} - {m}).pop()
+        for m, other in ((GHN, "pFedHN"), ("pFedHN", GHN)):
             end = lambda who: own + ";epochs=10" * (who == "pFedHN")
             runs = {(*at, "Local", MEAN): {own: 80}}
             runs |= {(*at, m, MEAN): {end(m): 80 - points, own: 80 - points}}
@@ -90,10 +89,4 @@ def test_hypernetworks_far_behind_training_alone_are_not_judged():
     test = PLGU.trained(best=best | {"method": GREP, "setting": own})
     for mine, holds in ((70, "no"), (85, "not testable")):
         v = runs | {(*at, GREP, MEAN): {own: mine + SHAKE}}
-        assert judged("plgu", test, v).holds == holds
-    # one computation or not
-    test = PLGU.same_run("digits", {"method": "A"}, {"method": "B"})
-    for b, n, holds in ((0.0, 5, "yes"), (1e-9, 5, "no"), (0.0, 4, "not testable")):
-        x = {"A": np.arange(n), "B": np.arange(n) + b}
-        v = {(*at, m, MEAN): {"": each} for m, each in x.items()}
         assert judged("plgu", test, v).holds == holds

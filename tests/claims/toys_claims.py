@@ -29,11 +29,9 @@ def table(values, metric="mean_acc", dataset=PLACE, luck=LUCK, **more):
         if np.isscalar(x):
             x = x + luck + (k % 2) * np.resize(OWN, len(luck))
         run = base | {"method": method, "setting": setting} | more
-        ids = (f"{method}{setting}{s}" for s in range(len(x)))
-        each = enumerate(zip(x, ids))
-        rows += [
-            run | {"seed": s, "value": float(v), "run_ids": i} for s, (v, i) in each
-        ]
+        for s, v in enumerate(x):
+            own = {"seed": s, "value": float(v), "run_ids": f"{method}{setting}{s}"}
+            rows.append(run | own)
     return pd.DataFrame(rows)
 
 
