@@ -77,9 +77,8 @@ def test_the_fairest_rival_of_equfl_that_costs_at_most_a_point():
             of = {"dataset": str(task), "method": "FedFB", "setting": f"alpha={k}"}
             of |= {} if k else {"method": "FedAvg", "setting": ""}
             made.append(SimpleNamespace(**of, kwargs=json.dumps({"alpha": k, "lr": 1})))
-            rows += [
-                of | {"metric": m, "value": v} for m, v in zip(("EO", "accuracy"), x)
-            ]
+            values = zip(("EO", "accuracy"), x)
+            rows += [of | {"metric": m, "value": v} for m, v in values]
     pilots, rows = enumerate((-0.02, 0.02), 1000), pd.DataFrame(rows)
     rows = pd.concat(rows.assign(seed=s, value=rows.value + x) for s, x in pilots)
     spec = {"methods": {"FedAvg": {}, "FedFB": {"alpha": [0.1, 1, 2], "version": 1}}}

@@ -285,24 +285,18 @@ def test_artefacts_follow_their_evidence(tmp_path):
     cells = part({m: [1, 2, 3] for m in TABLE5}, tier="paper")
     ledger.save(cells, "ours", "fedga-x", root)
     ledger.main(["--results", str(root)])
-    t = pd.read_csv(root / "ledger.csv", dtype=str, keep_default_na=False)
-    assert len(t) == len(REPORTED) and set(t.verdict) == {"not run", "differs"}
-    assert len(pd.read_csv(root / "ours.csv")) == 4
+    assert len(pd.read_csv(root / "ledger.csv")) == len(REPORTED)
     a = pd.read_csv(root / "artefacts.csv", keep_default_na=False)
     a = a.set_index(["paper", "artefact"])
     assert a.status["fedas", "Figure 1"] == "done"  # Figure 2 shows it
     of = a.loc["fedga"]
     reduced = ["Figure 6", "Figure 15", "Figure 1", "Table 5"]
-    due = dict.fromkeys(reduced, "reduced") | {
-        "Figure 11": "done",
-        "Figure 10": "not run",
-    }
-    assert of.status[[*due]].to_dict() == due and "28 of 32" in of.reason["Table 5"]
+    assert set(of.status[reduced]) == {"reduced"} and "28 of 32" in of.reason["Table 5"]
+    assert list(of.status[["Figure 11", "Figure 10"]]) == ["done", "not run"]
     assert of.tier["Figure 15"] == "small" and of.data["Figure 6"] == "stand-in"
-    some = seeds(
-        {"FedAvg": [0.9]}, "us_gini_pearson", dataset="synthetic_0_0", rule="run"
-    )
-    cells = ledger.cells(some, "fedga", "Figure 1", ["us_gini_pearson"])
+    at = {"dataset": "synthetic_0_0", "rule": "run"}
+    cells = seeds({"FedAvg": [0.9]}, "us_gini_pearson", **at)
+    cells = ledger.cells(cells, "fedga", "Figure 1", ["us_gini_pearson"])
     a = artefacts.table(REPORTED, cells, root).set_index(["paper", "artefact"])
     one = a.loc["fedga", "Figure 1"]
     assert (one.tier, one.status) == ("small", "reduced")  # its worst part's
