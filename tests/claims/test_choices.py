@@ -143,15 +143,13 @@ def test_the_next_look_at_what_is_open(repo, monkeypatch):
     near = ("main", "near", 2, 5)
     assert plan("5,main:near") == [(*near, 1, 1)]
     assert plan("5,main:near", "20,main:near") == [(*near, 1, 2)]
-    both = plan("5,main:near main:far")
-    assert [x[4] for x in both] == [0.5, 0.5]  # one claim, counted once
+    assert [x[4] for x in plan("5,main:near main:far")] == [0.5, 0.5]  # one claim
     never = "53,main:near|inf,main:near|,main:near|5,tuning:near|5,x:near|5,"
     assert plan(*never.split("|")) == plan("5,main:near", only="other") == []
     assert plan("5,main:near", holds="alike") == plan("5,main:near", holds="yes") == []
-    found = plan("40,main:near main:far", seeds="main: {near: 40}")
-    assert found == [("main", "far", 2, 5, 0, 1)]
-    found = plan("20,main:near", seeds="main: {near: 10}")
-    assert found == [("main", "near", 10, 20, 1, 1)]
+    one = plan("20,main:near", seeds="main: {near: 10}")
+    one += plan("40,main:near main:far", seeds="main: {near: 40}")
+    assert one == [("main", "near", 10, 20, 1, 1), ("main", "far", 2, 5, 0, 1)]
     # stored runs say what a run costs: by method and data set, by study, or else 2 s
     assert len(plan("5,main:near", "10,wide:near", "5,main:far", "5,main:far")) == 3
     looks = decide.plan()

@@ -230,10 +230,6 @@ def test_many_rivals_make_a_chance_winner_harder():
     f = see(claims.best("mean_acc", PLACE, ("FedAvg", *weak), "FedGA"), s)
     p = stats.ttest_1samp(80 + LUCK - ahead, 0, alternative="less").pvalue
     assert f.holds == "undecided" and f.p.no == pytest.approx(8 * p) and f.needs == 10
-    # the rival that decides lends its numbers
-    s = table({"FedAvg": 78, "FedGA": 83, "FedFV": 81, "FedFa": 60})
-    f = see(claims.best("mean_acc", PLACE, ("FedAvg", "FedFV", "FedFa"), "FedGA"), s)
-    assert f.holds == "yes" and 1.5 < f.span.mean < 2.5
 
 
 def test_the_first_verdict_stands_and_few_are_wrong():
@@ -263,7 +259,6 @@ def checked(one, *tables, **more):
     return row
 
 
-# ---------------------------------------------------------------- finding runs
 def test_settings_and_axes_are_found_by_their_parts():
     names = "alpha=5;theta=0.01 alpha=10;theta=0.01 alpha=10;theta=0.01;norm=sum"
     names = [*names.split(), "alpha=5;theta=0.001"]
@@ -274,9 +269,8 @@ def test_settings_and_axes_are_found_by_their_parts():
     runs = {f"FedGA|E={k}": [k] for k in (10, 5, 1)} | {"FedGA|E=5;q=1": [0]}
     v, at = Values.of(table(runs)), ("mean_acc", "FedGA", PLACE)
     along = lambda k: v.axis(*at, k, "synthetic")  # in the order of numbers
-    assert [(k, x[0]) for k, x in along("E").items()] == [
-        (f"E={k}", k) for k in (1, 5, 10)
-    ]
+    assert [*along("E")] == ["E=1", "E=5", "E=10"]
+    assert [x[0] for x in along("E").values()] == [1, 5, 10]
     for look, what in ((found, "alpha=5"), (found, ""), (found, "x=7"), (along, "q")):
         with pytest.raises(NotRun):
             look(what)
@@ -307,7 +301,6 @@ def test_rules_main_studies_pilots_kinds_and_means():
         get(t[(t.method == "B") | (t.setting == "guest=p;q=1")])
 
 
-# ---------------------------------------------------------------- the table
 def test_a_row_says_what_was_found():
     row, d = checked(claim(by="ours"), world(83)), 3 + OWN
     said = row["holds"], row["n_seeds"], row["runs"], row["tier"], row["by"]
@@ -324,34 +317,27 @@ def test_a_row_says_what_was_found():
 
 
 def test_false_discoveries_are_counted_by_paper_and_author():
-    each = (81, 80.4, 80.2)
-    made = {f"m{i}": x + 2 * OWN + LUCK for i, x in enumerate(each)}
+    made = {f"m{x}": x + 2 * OWN + LUCK for x in (81, 80.4, 80.2)}
     test = lambda m: claims.better("mean_acc", PLACE, m, "FedAvg")
-    some = [claim(test(m), m, by="ours") for m in made] + [claim(test("m2"), "z")]
+    some = [claim(test(m), m, by="ours") for m in made] + [claim(test("m80.2"), "z")]
     t = check_claims(some, table({"FedAvg": 80.0 + LUCK} | made)).set_index("key")
     assert np.allclose(t.q[:3], stats.false_discovery_control(t.p[:3]))
-    assert t.q["z"] == t.p["z"] == t.p["m2"]
+    assert t.q["z"] == t.p["z"] == t.p["m80.2"]
 
 
 def test_the_gain_that_the_paper_prints():
-    def printed(values):
-        row = {"paper": "fedga", "artefact": "Table 5", "dataset": PLACE, "setting": ""}
-        said = ({"method": m, "reported": x} for m, x in values.items())
-        return pd.DataFrame([row | {"metric": "mean_acc"} | x for x in said])
-
+    of = {"paper": "fedga", "artefact": "Table 5", "dataset": PLACE, "setting": ""}
+    printed = pd.DataFrame({"method": ["FedAvg", "FedGA", "FedFV", "AFL"]})
+    printed = printed.assign(**of, metric="mean_acc")
     for gain, said in ((3.1, "contained"), (9, "excluded"), (0.5, "exceeded")):
-        t = printed({"FedAvg": "70", "FedGA": str(70 + gain)})
+        t = printed.assign(reported=["70", str(70 + gain), "74", ""])
         row = checked(claim(), world(83), reported=t)
         assert row["gain"] == said and row["printed"] == pytest.approx(gain)
     for one, data in ((claim(by="ours"), "synthetic"), (claim(), "stand-in")):
         assert math.isnan(checked(one, world(83, data=data), reported=t)["printed"])
-
-    t = printed({"FedAvg": "70", "FedGA": "75", "FedFV": "74", "AFL": ""})
-    for rivals, least, due in (
-        ("FedAvg FedFV", 0, 1),
-        ("FedAvg", 2, 3),
-        ("FedAvg AFL", 0, None),
-    ):
+    t = printed.assign(reported=["70", "75", "74", ""])
+    gains = {("FedAvg FedFV", 0): 1, ("FedAvg", 2): 3, ("FedAvg AFL", 0): None}
+    for (rivals, least), due in gains.items():
         others = [{"method": m} for m in rivals.split()]
         asked = "mean_acc", PLACE, {"method": "FedGA"}, others, least
         assert printed_gain(asked, claim(), t) == due
@@ -364,7 +350,6 @@ def test_the_best_complete_tier_decides():
     for tables, holds, tier in (
         ([whole, bad.assign(tier="paper")], "no", "paper"),
         ([whole, world(75).assign(tier="paper")], "yes", "small"),
-        ([world(75).assign(tier="paper")], "no", "paper"),
         ([whole.assign(tier="tiny")], "undecided", "tiny"),
         ([table({"FedFV": 1})], "not run", ""),
         ([pd.DataFrame(columns=ledger.SEEDS)], "not run", ""),
@@ -374,17 +359,17 @@ def test_the_best_complete_tier_decides():
 
 
 def test_a_gate_closes_its_data_set_at_its_tier():
-    for *at, holds in (
-        ("fedga", "small", "not testable"), ("fedga", "paper", "yes"), ("fedas", "small", "yes")
-    ):  # fmt: skip
-        row = checked(claim(), world(83), closed={(*at, PLACE): "x"})
-        assert row["holds"] == holds, at
+    closed = {("fedga", "paper", PLACE): "x", ("fedas", "small", PLACE): "x"}
+    assert checked(claim(), world(83), closed=closed)["holds"] == "yes"
+    closed["fedga", "small", PLACE] = "x"
+    assert checked(claim(), world(83), closed=closed)["holds"] == "not testable"
 
 
 # ---------------------------------------------------------------- declarations
 # The claims of papers, as they are read, are compared with claims.csv.
 TEST = {"metric": "mean_acc", "place": PLACE, "a": "FedGA", "b": "{m}"}
-ENTRY = {"key": "over-{m}", "for": {"who": [{"m": "FedAvg", "section": 7}]}}
+WHO = [{"m": "FedAvg", "section": 7}, {"m": "FedFV"}]
+ENTRY = {"key": "over-{m}", "for": {"who": WHO}}
 ENTRY |= {"artefact": "T", "text": "{m} loses.", "test": {"better": TEST}, "section": 5}
 REFUSED = [({"txt": "x"}, "txt"), ({"text": ""}, "text"), ({"key": "twice"}, "twice")]
 REFUSED += [({"text": "{who} wins."}, "who"), ({"test": {"beter": {}}}, "beter")]
@@ -395,9 +380,7 @@ def test_declarations(tmp_path):
     path.parent.mkdir()
 
     def read(**more):
-        cases = {"who": [*ENTRY["for"]["who"], {"m": "FedFV"}]}
-        entry = ENTRY | {"for": cases} | more
-        path.write_text(yaml.safe_dump({"claims": [entry]}))
+        path.write_text(yaml.safe_dump({"claims": [ENTRY | more]}))
         return declared("fedga", tmp_path)
 
     one, two = read()
