@@ -18,7 +18,6 @@ from repro import decide, papers
 from repro.winners import by_task, winners
 
 
-# ---------------------------------------------------------------- winners of a grid
 def search(entry, *found):
     """A Study that searches q-FedAvg's values: (data set, setting, hyper-parameters,
     validation accuracy of each pilot)."""
@@ -33,8 +32,7 @@ def search(entry, *found):
     return SimpleNamespace(cells=cells, spec=spec, validation=by_rule.__getitem__)
 
 
-def values(lr, q):
-    return {"lr": lr, "q": q}
+values = lambda lr, q: {"lr": lr, "q": q}
 
 
 def test_the_mean_over_pilots_wins_on_each_task_and_point():
@@ -167,7 +165,7 @@ def test_the_next_look_at_what_is_open(repo, monkeypatch):
     assert main()["near"].runs == 10 - len(cells) == 6
 
 
-def test_looks_are_taken_until_nothing_is_open(repo, monkeypatch, capsys):
+def test_looks_are_taken_until_nothing_is_open(repo, monkeypatch):
     """All methods get the seeds; then the study is packed, drawn, and tested anew. A
     look whose notebook fails is finished by the next command."""
     called, until, fails = [], 10, [True]
@@ -189,7 +187,7 @@ def test_looks_are_taken_until_nothing_is_open(repo, monkeypatch, capsys):
     files = lambda: {f for f in Path(".").rglob("*.*") if f.suffix != ".lock"}
     before = files()
     decide.decide(dry=True)
-    assert files() == before and "main" in capsys.readouterr().out
+    assert files() == before
     decide.decide(hours=1e-9, workers=1)
     assert seeds()["near"] == 2 and not called  # no look without all of its seeds
     audit.compute(["toy/main"], workers=1)

@@ -28,7 +28,6 @@ WIDE = np.array([9, -9, 4, -4, 0.0])
 OTHER = {"yes": "no", "no": "yes"}
 
 
-# ---------------------------------------------------------------- one difference
 MARGINS = {"mean_acc": (80, 1), "best_gini": (0.4, 0.01), "gini_auc": (20, 1)}
 SALT, SD = st.integers(0, 10**6), st.sampled_from([0.02, 0.4, 3])
 
@@ -65,11 +64,8 @@ def test_how_many_seeds_would_decide():
     other = claims.positive("mean_acc", pd.Series(2 * d), "x")
     both = claims.every(lambda v: f, lambda v: other)(None)
     assert f.needs < other.needs == both.needs
-    yes = claims.positive("mean_acc", pd.Series(OWN + 3), "x")
-    assert yes.holds == "yes" and np.isnan(yes.needs)
-
-
-def test_differences_without_noise_are_as_wide_as_the_margin():
+    assert np.isnan(claims.positive("mean_acc", pd.Series(OWN + 3), "x").needs)
+    # differences without noise are as wide as the margin
     apart = table({"FedAvg": 80, "FedGA": 70}, "worst10_acc")  # not one computation
     for by, holds in ((3, "yes"), (0.6, "yes"), (0.4, "alike"), (-3, "no")):
         assert see(BETTER, world(80 + by + LUCK), apart).holds == holds, by
@@ -148,7 +144,6 @@ def test_a_u_shape_and_a_slope(salt):
     assert np.allclose(f.p, hand.positive(slopes), rtol=1e-6)
 
 
-# ---------------------------------------------------------------- what is no test
 def test_what_is_there_may_be_no_test():
     """Pilots, missing runs, one computation, floors, closed gates, stand-ins."""
     s, shut = world(83), {PLACE: "nothing is learnt"}
@@ -185,7 +180,6 @@ def test_what_is_there_may_be_no_test():
         assert see(between, table({"FedGA": x}, luck=OWN)).holds == holds
 
 
-# ---------------------------------------------------------------- several sentences
 D = {"yes": OWN + 3, "no": OWN - 3, "alike": OWN + 0.1, "undecided": OWN + WIDE}
 
 
@@ -312,11 +306,8 @@ def test_a_row_says_what_was_found():
     assert math.isnan(row["needs"]) and math.isnan(row["printed"])
     wide = checked(claim(), world(80 + 3 * LUCK + OWN))
     assert wide["holds"] == "undecided" and wide["needs"] > 5 and wide["p"] <= 1
-    everywhere = checked(claim(place="all"), world(83, data="stand-in"))
-    assert everywhere["data"] == "stand-in"
-
-
-def test_false_discoveries_are_counted_by_paper_and_author():
+    assert checked(claim(place="all"), world(83, data="real"))["data"] == "real"
+    # false discoveries are counted by paper and author
     made = {f"m{x}": x + 2 * OWN + LUCK for x in (81, 80.4, 80.2)}
     test = lambda m: claims.better("mean_acc", PLACE, m, "FedAvg")
     some = [claim(test(m), m, by="ours") for m in made] + [claim(test("m80.2"), "z")]
@@ -343,7 +334,7 @@ def test_the_gain_that_the_paper_prints():
         assert printed_gain(asked, claim(), t) == due
 
 
-def test_the_best_complete_tier_decides():
+def test_the_best_complete_tier_decides_and_a_gate_closes_one():
     c = claim(claims.best("mean_acc", PLACE, ("FedAvg", "FedFV"), "FedGA"))
     whole = table({"FedAvg": 80, "FedGA": 83, "FedFV": 70})
     bad = table({"FedAvg": 80, "FedGA": 75, "FedFV": 70})
@@ -356,16 +347,13 @@ def test_the_best_complete_tier_decides():
     ):
         row = checked(c, *tables)
         assert (row["holds"], row["tier"]) == (holds, tier)
-
-
-def test_a_gate_closes_its_data_set_at_its_tier():
+    # a gate closes its data set at its tier
     closed = {("fedga", "paper", PLACE): "x", ("fedas", "small", PLACE): "x"}
     assert checked(claim(), world(83), closed=closed)["holds"] == "yes"
     closed["fedga", "small", PLACE] = "x"
     assert checked(claim(), world(83), closed=closed)["holds"] == "not testable"
 
 
-# ---------------------------------------------------------------- declarations
 # The claims of papers, as they are read, are compared with claims.csv.
 TEST = {"metric": "mean_acc", "place": PLACE, "a": "FedGA", "b": "{m}"}
 WHO = [{"m": "FedAvg", "section": 7}, {"m": "FedFV"}]

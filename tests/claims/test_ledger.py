@@ -30,7 +30,6 @@ def part(values, artefact="Table 5", **more):
     return ledger.cells(seeds(values, **more), "fedga", artefact)
 
 
-# ---------------------------------------------------------------- digits
 # reported, ours, lo, hi, seeds, what differs from a percentage at paper size, verdict
 DIGITS = [
     ("64.48", 64.0, 63, 65, 5, {}, "match"),
@@ -48,7 +47,6 @@ DIGITS = [
     ("80", 91.5, 75, 108, 5, {"relation": ">="}, "close"),
     ("80", 77, 76, 78, 5, {"relation": "<="}, "match"),
     ("", 64.0, NAN, NAN, 1, {}, "no comparison"),
-    ("64.48", NAN, NAN, NAN, 1, {}, "not run"),
     ("5", 5.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "setting"),
     ("0.1", 0.104, NAN, NAN, 1, {"metric": "learning_rate", "tier": "small"}, "differs"),
     ("23", 3.0, NAN, NAN, 1, {"metric": "largest_D", "data": "stand-in"}, "no comparison"),
@@ -92,7 +90,6 @@ ORDERS = [
     (group(TWO), drawn({"A": 10, "B": 20}, LEAST - 1), [OPEN] * 2, ""),
     (group(TWO), drawn({"A": 10, "B": 11}, sd=9), [OPEN] * 2, ""),
     (group(TWO), drawn({"A": 10, "B": 20}, first=1000), [OPEN] * 2, ""),  # pilots
-    (group(TWO), drawn({"A": 10}), [OPEN] * 2, ""),
     (group(TWO), drawn({"A": 10}) | drawn({"B": 20}, first=9), [OPEN] * 2, ""),
     (group(TWO), drawn({"A": 50, "B": 50}), [DIFFERS] * 2, "0 of 1"),  # alike
     (group({"A": "60.0", "B": "60.9"}), drawn({"A": 50, "B": 50}), [OPEN] * 2, ""),
@@ -115,10 +112,6 @@ def test_the_printed_order_is_judged_seed_by_seed():
     for other, n in (("P=0.2;PA=1;CS=1", 2), ("P=1;PA=1;CS=1", 0)):
         table["setting"] = ["P=0.2;PA=0;CS=0", other]
         assert len(judge.orders(table, both)) == n
-    same = group({"D": "50.3"}, data="synthetic", tier="paper", ours_lo=49.5)
-    same = pd.concat([group(ABC), same.assign(ours_hi=50.5), group({"E": ""})])
-    found = judge.judge(same, drawn({"A": 10, "B": 20, "C": 15}))
-    assert list(found.verdict) == [HOLDS, DIFFERS, DIFFERS, "match", "no comparison"]
 
 
 def test_a_row_finds_its_seeds_again():
@@ -131,7 +124,6 @@ def test_a_row_finds_its_seeds_again():
     assert judge.by_seed(ours.assign(run_ids="x y"), rows) == {}
 
 
-# ---------------------------------------------------------------- from seeds to cells
 def test_cells_are_means_with_t_intervals():
     x = [60.0, 62, 67]
     s = [seeds({"FedAvg": x, "Uniform": x}), seeds({"FedAvg": [5, 7]}, rule="last")]
@@ -187,7 +179,6 @@ def test_rows_that_are_made_of_other_rows():
     assert dict(zip(t.metric, t.value)) == {"best_D": 5, "largest_D": 21}
 
 
-# ---------------------------------------------------------------- the whole ledger
 def test_reported_beside_ours(tmp_path):
     """Digits at paper size, order elsewhere; missing cells stay, ours alone at the end."""
     own = RIGHT | {"Uniform": [78.0] * 5}
@@ -206,8 +197,6 @@ def test_reported_beside_ours(tmp_path):
         assert (alone.verdict, alone.model) == ("no comparison", "linear")
         assert np.allclose(mine.ours["FedAvg"], np.mean(values["FedAvg"]))
         assert len(t) == len(REPORTED) + 1 and mine.index[0] == "FedAvg"
-        last = t[t.paper == "fedga"].index.max()
-        assert last < t[t.paper == "fedas"].index.min()
         assert float(mine.reported["FedGA"]) == 84 and mine.n_seeds["FedGA"] == "5"
     side = ledger.beside(part(own), "fedga", "Table 5").droplevel("dataset")
     assert tuple(side.loc["FedGA", "mean_acc"][["reported", "ours"]]) == (84.0, 84.0)
@@ -244,7 +233,7 @@ BAD = [  # what is changed, the word that the refusal names
 ]  # fmt: skip
 
 
-def test_malformed_parts_are_refused_by_name(tmp_path):
+def test_malformed_parts_are_refused(tmp_path):
     for rows, word in BAD:
         with pytest.raises(ResultError, match=word):
             ledger.check(rows, "seeds" if "study" in rows else "ours", REPORTED)
@@ -253,9 +242,7 @@ def test_malformed_parts_are_refused_by_name(tmp_path):
         ledger.parts(tmp_path, "ours", REPORTED)
     with pytest.raises(ResultError):
         ledger.cells(pd.concat([SEEDS, SEEDS.assign(study="b")]), *CELL)
-
-
-def test_what_the_papers_print():
+    # what the papers print
     of = ["paper", "artefact", "dataset", "method", "metric", "setting"]
     made = [ledger.key(*row) for row in REPORTED[of].itertuples(index=False)]
     assert list(REPORTED.key) == made and REPORTED.key.is_unique
@@ -277,8 +264,7 @@ def test_artefacts_follow_their_evidence(tmp_path):
     ledger.save(cells, "ours", "fedga-x", root)
     ledger.main(["--results", str(root)])
     assert len(pd.read_csv(root / "ledger.csv")) == len(REPORTED)
-    a = pd.read_csv(root / "artefacts.csv", keep_default_na=False)
-    a = a.set_index(["paper", "artefact"])
+    a = pd.read_csv(root / "artefacts.csv", index_col=["paper", "artefact"])
     assert a.status["fedas", "Figure 1"] == "done"  # Figure 2 shows it
     of = a.loc["fedga"]
     reduced = ["Figure 6", "Figure 15", "Figure 1", "Table 5"]

@@ -12,23 +12,19 @@ import pytest
 import torch
 from scipy import stats
 from toys_claims import PLACE, table
-from where import ROOT
 
 from repro import claims, papers
 from repro.claims import Values, declared
 from repro.metrics import METRICS
 
 
-def test_papers_come_in_their_order():
+def test_papers_have_an_order_and_metrics_a_margin():
     assert papers.found() == ["fedga", "fedas", "plgu", "equfl", "fft-gp"]
     assert papers.each("switches")["fedga"] == ()
     assert papers.union("axes", "views")[:4] == ("beta", "P", "E", "B")
     main = papers.main_study
     assert (main("fedga", "none"), main("fedga", "x")) == ("theory", "main")
     assert papers.main_datasets("equfl")[-2:] == ["census", "none"]
-
-
-def test_metrics_have_margins_in_their_unit():
     for name, m in METRICS.items():
         assert 0 <= m.margin < math.inf and m.bounds[0] < m.bounds[1], name
         assert (m.margin == 0) == (m.kind in ("setting", "exact")), name
@@ -45,17 +41,13 @@ def test_metrics_have_margins_in_their_unit():
     low, high = "std_acc best_gini EO DP CAL CON seconds bytes_up", "mean_acc accuracy"
     for better, names in (("low", low), ("high", high)):
         assert {METRICS[m].better for m in names.split()} == {better}
-    ours = pd.read_csv(ROOT / "results" / "ours.csv")
-    for name, values in ours.groupby("metric").value:
-        a, b = METRICS[name].bounds
-        assert values.between(a - 1e-9, b + 1e-9).all(), name
 
 
 # ---------------------------------------------------------------- deviations
 ENTRY = dict.fromkeys(("title", "where", "paper", "code", "ours", "why"), "w")
 ENTRY |= {"id": "FedGA-1", "mark": "certain"}
-EFFECT = {"dataset": PLACE, "metrics": ["best_gini"], "ours": {"method": "FedGA"}}
-EFFECT |= {"other": {"method": "FedGA", "rule": "last"}}
+EFFECT = {"dataset": PLACE, "metrics": ["mean_acc", "best_gini"]}
+EFFECT |= {"ours": {"method": "FedGA"}, "other": {"method": "FedGA", "rule": "last"}}
 
 
 def test_an_effect_is_ours_minus_other_seed_by_seed():
@@ -63,8 +55,7 @@ def test_an_effect_is_ours_minus_other_seed_by_seed():
     last = table({"FedGA": [*other, 9]}, "best_gini", rule="last")
     s = pd.concat([table({"FedGA": ours}, "best_gini"), last])
     none = {"id": "FedGA-2", "unmeasured": "no data", "methods": ["AFL"]}
-    two = EFFECT | {"metrics": ["mean_acc", "best_gini"]}
-    entries = [ENTRY | {"effect": [two]}, ENTRY | none]
+    entries = [ENTRY | {"effect": [EFFECT]}, ENTRY | none]
     better = s.assign(value=s.value * 2, tier="paper")
     for tables, tier, k in (([s], "small", 1), ([s, better], "paper", 2)):
         e = claims.effects(entries, pd.concat(tables))
@@ -79,7 +70,6 @@ def test_an_effect_is_ours_minus_other_seed_by_seed():
     assert t.effect["fedga-1"] == pytest.approx(d.mean())
 
 
-# ---------------------------------------------------------------- EquFL's tables
 COLUMNS = "method setting seed EO DP accuracy positive_rate".split()
 RUNS = [
     ("FedAvg", "", 0, 0.2, 0.4, 0.80, 0.3),
@@ -146,7 +136,7 @@ def test_fedgas_theory():
 # ---------------------------------------------------------------- what is no test
 PLGU = papers.module("plgu", "claims")
 MEAN = "acc_mean_pct"
-LF, GREP, GHN = "PLGU-LF", "PLGU-GRep", "PLGU-GHN"
+LF, GHN = "PLGU-LF", "PLGU-GHN"
 SHAKE = np.array([0.002, -0.001, 0, -0.003, 0.002])
 named = cache(lambda paper: {c.key: c.test for c in declared(paper)})
 
@@ -217,11 +207,3 @@ def test_hypernetworks_far_behind_training_alone_are_not_judged():
             runs |= {(*at, "pFedHN", "acc_lowest20_pct"): {end("pFedHN"): 70}}
             f = seen("plgu", "ghn-beyond-two-steps-lowest20-digits-c_10", runs)
             assert f.holds == holds and (m in f.reason) == (holds == "not testable")
-    # a rival that can be judged refutes, whoever else is under-trained
-    runs = {(*at, m, MEAN): {own: x} for m, x in (("Local", 80), ("pFedHN", 50))}
-    runs |= {(*at, "Ditto", MEAN): {own: 75}, (*at, GHN, MEAN): {own: 40}}
-    best = {"metric": MEAN, "place": "digits", "rivals": ["Ditto", "pFedHN"]}
-    test = PLGU.trained(best=best | {"method": GREP, "setting": own})
-    for mine, holds in ((70, "no"), (85, "not testable")):
-        v = runs | {(*at, GREP, MEAN): {own: mine + SHAKE}}
-        assert judged("plgu", test, v).holds == holds

@@ -18,8 +18,7 @@ BETTER = claims.better("mean_acc", PLACE, "FedGA", "FedAvg")
 
 
 def table(values, metric="mean_acc", dataset=PLACE, luck=LUCK, **more):
-    """Long rows of {"method|setting": mean, or values}; odd runs have noise of their
-    own."""
+    """Long rows of {"method|setting": mean, or values}; odd runs have noise of own."""
     base = {"paper": "fedga", "study": "synthetic", "dataset": dataset}
     base |= {"metric": metric, "rule": papers.about("fedga")["rule"]}
     base |= {"data": "synthetic", "tier": "small"}
@@ -29,10 +28,9 @@ def table(values, metric="mean_acc", dataset=PLACE, luck=LUCK, **more):
         if np.isscalar(x):
             x = x + luck + (k % 2) * np.resize(OWN, len(luck))
         run = base | {"method": method, "setting": setting} | more
-        for s, v in enumerate(x):
-            own = {"seed": s, "value": float(v), "run_ids": f"{method}{setting}{s}"}
-            rows.append(run | own)
-    return pd.DataFrame(rows)
+        run["run_ids"] = [f"{method}{setting}{s}" for s in range(len(x))]
+        rows.append(pd.DataFrame(run | {"seed": range(len(x)), "value": x}))
+    return pd.concat(rows, ignore_index=True).astype({"value": float})
 
 
 def world(x, base=80, **more):
