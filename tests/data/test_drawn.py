@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+import torch.nn.functional as F
 from matplotlib.colors import rgb_to_hsv
 
 from fedlib.data import glyphs as g
@@ -13,8 +14,8 @@ from fedlib.data.domains import EVEN, PRESETS, domains, frequencies, scene
 
 
 @cache
-def large(preset, n=500):
-    return domains(preset, n, 16 if preset == "TerraIncognita" else 32)
+def large(preset):
+    return domains(preset, 500, 16)
 
 
 def of(pool, owner):
@@ -26,7 +27,6 @@ def colourful(x):
     return (x.amax(1) - x.amin(1)).mean((1, 2))
 
 
-# ---------------------------------------------------------------- glyphs
 def test_an_image_hangs_on_its_style_split_and_number_alone():
     few = g.glyphs(g.CHUNK + 5, 10, "cartoon", size=16)
     many = g.glyphs([3, g.CHUNK + 20], 10, ("sketch", "cartoon"), size=16)
@@ -53,13 +53,9 @@ def share_of_hue(x, y, table):
     """How often a neon tube has the hue of its class, to within a twentieth."""
     bright = x.amax(1, keepdim=True) ** 6
     mean = (bright * x).sum((2, 3))
-    hue = torch.from_numpy(rgb_to_hsv((mean / mean.amax(1, keepdim=True)).numpy()))[
-        :, 0
-    ]
-    return float(((hue - table[y] + 0.5) % 1 - 0.5).abs().lt(0.05).float().mean())
-
-
-# ---------------------------------------------------------------- domains
+    hsv = rgb_to_hsv((mean / mean.amax(1, keepdim=True)).numpy())
+    away = (torch.from_numpy(hsv)[:, 0] - table[y] + 0.5) % 1 - 0.5
+    return float(away.abs().lt(0.05).float().mean())
 
 
 def test_classes_are_as_frequent_as_drawn():
@@ -81,19 +77,14 @@ def test_a_camera_stays_where_it_is_and_some_work_at_night():
     """The mean of a camera's empty pictures is its scene; half of two cameras' pictures
     are grey; where nothing is there the middle changes less.
     """
-    pool = large("TerraIncognita")
-    at = lambda owner: scene((0, "TerraIncognita", owner), 32)
-    scenes = {
-        o: torch.nn.functional.avg_pool2d(at(o), 2)[0].mean(0).flatten()
-        for o in pool.owners
-    }
+    pool, half = large("TerraIncognita"), lambda v: F.avg_pool2d(v, 2)
+    at = lambda owner: half(scene((0, "TerraIncognita", owner), 32))[0].mean(0)
+    scenes = {o: at(o).flatten() for o in pool.owners}
     for owner, d in PRESETS["TerraIncognita"].domains.items():
         x, y = of(pool, owner)
         empty = x[y == 0].mean((0, 1)).flatten()
-        fit = {
-            o: float(torch.corrcoef(torch.stack([empty, s]))[0, 1])
-            for o, s in scenes.items()
-        }
+        alike = lambda s, e=empty: float(torch.corrcoef(torch.stack([e, s]))[0, 1])
+        fit = {o: alike(s) for o, s in scenes.items()}
         assert fit[owner] > 0.85 and max(fit, key=fit.get) == owner
         grey = float((colourful(x) == 0).float().mean())
         assert grey == pytest.approx(d.grey, abs=0.08), owner
@@ -101,27 +92,21 @@ def test_a_camera_stays_where_it_is_and_some_work_at_night():
         change = (v - v[y == 0].median(0).values)[:, 4:12, 4:12].square().mean((1, 2))
         assert change[y > 0].median() > 1.5 * change[y == 0].median(), owner
     fine, coarse = (scene((0, "x"), size) for size in (64, 32))
-    assert (torch.nn.functional.avg_pool2d(fine, 2) - coarse).abs().max() < 0.03
-    few, drawn = (domains("TerraIncognita", [7, 1, 1, 1], size) for size in (16, 32))
-    gaps = torch.nn.functional.avg_pool2d(drawn.x, 2) - few.x
-    assert torch.equal(few.y, drawn.y) and gaps.abs().max() < 1 / 255 + 1e-6
-    assert torch.equal(few.x[:7], pool.x[:7]) and few.owner.tolist() == [0] * 7 + [
-        1,
-        2,
-        3,
-    ]
+    assert (half(fine) - coarse).abs().max() < 0.03
+    drawn = lambda size, **k: domains("TerraIncognita", [7, 1, 1, 1], size, **k)
+    few, double = drawn(16), drawn(32)
+    gaps = half(double.x) - few.x
+    assert torch.equal(few.y, double.y) and gaps.abs().max() < 1 / 255 + 1e-6
+    assert torch.equal(few.x[:7], pool.x[:7])
+    assert few.owner.tolist() == [0] * 7 + [1, 2, 3]
     for more in ({"split": "test"}, {"seed": 1}):
-        assert not torch.equal(
-            domains("TerraIncognita", [7, 1, 1, 1], 16, **more).x, few.x
-        )
+        assert not torch.equal(drawn(16, **more).x, few.x)
 
 
 def test_a_hue_is_a_shortcut_inside_one_domain():
     pool, p = domains("DomainNet", [1, 1, 1, 500, 1, 1]), PRESETS["DomainNet"]
     x, y = of(pool, "quickdraw")
-    mine, other = (
-        g.hue_table(f"DomainNet {o}", 100, 0) for o in ("quickdraw", "sketch")
-    )
-    share = p.spurious + (1 - p.spurious) * 0.1
-    assert share_of_hue(x, y, mine) == pytest.approx(share, abs=0.06)
-    assert share_of_hue(x, y, other) == pytest.approx(0.1, abs=0.05)
+    share = lambda o: share_of_hue(x, y, g.hue_table(f"DomainNet {o}", 100, 0))
+    mine = p.spurious + (1 - p.spurious) * 0.1
+    assert share("quickdraw") == pytest.approx(mine, abs=0.06)
+    assert share("sketch") == pytest.approx(0.1, abs=0.05)
