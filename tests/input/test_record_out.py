@@ -47,7 +47,6 @@ def diverged():
     return e.value.record
 
 
-# ---------------------------------------------------------------- tables
 def test_every_number_is_one_row_of_the_table(tmp_path):
     t = task()
     t = replace(t, val=(t.val[0][:0], *t.val[1:]))
@@ -108,7 +107,6 @@ def test_records_that_are_not_whole():
     assert bad.meta["diverged"] == {"round": 1, "client": 0}
 
 
-# ---------------------------------------------------------------- files
 def test_a_record_comes_back_bit_for_bit(tmp_path):
     rec = run(make("Ditto", task()), cohort=lambda t: [t % 6, (t + 1) % 6], guests=True)
     rec.save(tmp_path / "new")
@@ -118,7 +116,6 @@ def test_a_record_comes_back_bit_for_bit(tmp_path):
     assert rec.logs["cohort"].tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
-# ---------------------------------------------------------------- the models
 def accuracy(t, p, c):
     rows = t.rows_of(c, "test")
     return float((p[rows].argmax(1) == t.y[rows]).double().mean())
