@@ -18,30 +18,26 @@ from fedlib.methods.make import make
 
 TASK = """\
 digits | clients=1.5 clients=True clients=[3] clients=0 clients=4,clients=5 clients={1}
-digits | clients=1+2j clients=SAM() clients=9999999999 least=1.5 least=-1 seed=-1
-digits | dirichlet=inf labels=2.5 labels=11 labels=0 batch=1e9 batch=0 batch=True
-digits | split=1.5 split=-1 hidden=0 hidden=[] hidden=[8,0] hidden=1000000000 hiden=4
-digits | network=[1] network=CNNN network=CNN,widths=[1] standard=abc groups=abc guest=abc
-synthetic:alpha=1,beta=1 | network=CNN standard=True draw=-1 sizes=5 sizes=[9.5]
-glyphs | n=1.5 n=200,spurious=nan n=200,size=16.5 n=200,styles=[foto]
-domains | preset=PACSS preset=PACS,n=True preset=PACS,warp=nan
+digits | clients=SAM() clients=9999999999 least=1.5 seed=-1 dirichlet=inf labels=2.5
+digits | batch=1e9 split=-1 hidden=0 hidden=[] hidden=[8,0] hidden=1000000000 hiden=4
+digits | network=CNNN network=CNN,widths=[1] standard=abc groups=abc guest=abc
+glyphs | n=200,spurious=nan n=200,styles=[foto]
+domains | preset=PACSS preset=PACS,warp=nan
 census | n_mean=nan clients=52 bias_sex=abc task=incom group=age
-mnist5k | noise=nan pool=3
 """
 SETTING = """\
 FedAvg | step=SAM(rho=-1) step=SAM(rho=nan) step=SAM(1,2) step=SAM(rh=1) step=SAM(rho=x)
-FedAvg | step=Private(clip=nan) rule=TrimmedMean(trim=.5) rule=MultiKrum(bad=True) rule=5
-FedAvg | step=Median() rule=SAM(.1) rule=Medan() lr=SAM() lr=True lr=abc lr=[.1] lr=nan
-FedAvg | lr=inf epochs=1.5 epochs=True poisson=2 momentum=1.5 lr lrr=1
-FedGA | theta=-1 theta=2 theta=-1/2 theta=nan alpha=inf
+FedAvg | rule=MultiKrum(bad=True) rule=5 step=Median() rule=SAM(.1) rule=Medan() lr=SAM()
+FedAvg | lr=True lr=abc lr=[.1] lr=nan lr=inf epochs=1.5 epochs=True poisson=2 lr lrr=1
+FedGA | theta=-1 theta=-1/2 theta=nan alpha=inf
 Uniform-update | inner=FedAvgg
 """
 NUMBERS = """\
 run FedAvg digits | --rounds=-1 --cohort=nan --seed=1.5 --every=0 --threads=-1
 run FedAvg digits | --seed=9223372036854775808 --threads=10001 --cohort=11 --rounds=1e3
 compare FedAvg --task digits | --rounds=nan --seeds=0 --workers=0 --cohort=0 --every=x
-compare FedAvg --task digits --grid | --budget=0 --budget=nan
-evidence verify fedga | --sample=-1 --workers=0
+compare FedAvg --task digits --grid | --budget=0
+evidence verify fedga | --sample=-1
 deploy keys NEW --host a --days 3 | --clients=0 --clients=999999
 deploy keys NEW --host a --clients 3 | --days=0 --days=99999999
 deploy server x.yaml --folder NEW | --port=abc --minimum=--x --patience=abc
@@ -52,11 +48,9 @@ fly | fly
 run FedAvg digits --how quickly | quickly
 run FedAvg digits --folder FILE/x | folder
 run FedAvg digits --set lr=.1 --set lr=.2 | lr
-run tier/synthetic | tier
 compare FedAvg --data FILE --client a --label b | FILE
 compare FedAvg --data CSV --client who --label y | client who
 table fedga 'Table_99' | Table_99
-deploy keys NEW --host a..b --clients 2 | host
 deploy keys FILE --host a --clients 2 | FILE
 """
 
