@@ -23,6 +23,10 @@ from fedlib.data.cifar100 import CIFAR100, cifar100
 
 ROWS = {"train": 7, "test": 3}
 SPLITS = "train", "test", "both", "all"
+PUBLISHED = {  # of the training images
+    10: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
 
 
 def refused(act, *names):
@@ -85,7 +89,7 @@ def test_the_cifar_page(load, data, tmp_path, monkeypatch):
         assert np.array_equal((pool.x * 255).round().reshape(len(y), -1), x)
         assert pool.y.tolist() == y.tolist()
         assert (pool.K, pool.name) == (data.K, data.name)
-    normalised(lambda n: load(tmp_path, normalise=n), data.mean, data.std)
+    normalised(lambda n: load(tmp_path, normalise=n), *PUBLISHED[data.K])
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     assert len(load(split="test").y) == 3
     last = folder / official["train"][-1]
@@ -94,36 +98,14 @@ def test_the_cifar_page(load, data, tmp_path, monkeypatch):
     for bad in (body[:500], pixel):
         last.write_bytes(bad)
         refused(lambda: load(tmp_path), last.name)
-    last.unlink()
-    refused(lambda: load(tmp_path), last.name)
     good, (name,) = np.zeros((3, 3072), np.uint8), official["test"]
     wrong = [(good, [0, 1, data.K]), (good, [0, 1, -1]), (good, [0, 1])]
-    for x, y in (*wrong, (good[:, 1:], [0, 1, 2]), (good + 0.0, [0, 1, 2])):
+    for x, y in (*wrong, (good + 0.0, [0, 1, 2])):
         write("test", name, x, y)
         refused(lambda: load(tmp_path, "test"), name)
-    refused(lambda: load(tmp_path / "no"), data.url, tmp_path / "no")
     (tmp_path / "no").mkdir()
     (tmp_path / "no" / data.archive).write_bytes(b"other")
     refused(lambda: load(tmp_path / "no"), data.archive, data.md5)
-    for more in ({"split": "val"}, {"normalise": "z"}, {"download": 1}):
-        refused(lambda more=more: load(tmp_path, **more), *more)
-
-
-def test_checksums_are_those_of_torchvision():
-    from fedlib.nets.vision import ensure_torchvision
-
-    ensure_torchvision()
-    from torchvision import datasets
-
-    for ours, theirs in ((CIFAR10, datasets.CIFAR10), (CIFAR100, datasets.CIFAR100)):
-        assert (theirs.url, theirs.tgz_md5) == (ours.url, ours.md5)
-        told = dict(theirs.train_list), dict(theirs.test_list)
-        assert told == (ours.files["train"], ours.files["test"])
-    # what is published of the training images
-    assert CIFAR10.mean == (0.4914, 0.4822, 0.4465)
-    assert CIFAR10.std == (0.2023, 0.1994, 0.2010)
-    assert CIFAR100.mean == (0.5071, 0.4865, 0.4409)
-    assert CIFAR100.std == (0.2673, 0.2564, 0.2762)
 
 
 def idx(array):
@@ -199,13 +181,10 @@ def test_tiny_imagenet(tmp_path, monkeypatch):
         (change(notes, WNIDS[1], "n1"), notes, "line 2", "n1"),
         (change(notes, WNIDS[1], WNIDS[0]), notes, WNIDS[0]),
         (change(notes, "val_2", "val_1"), "line 3", "val_1"),
-        (change(notes, "val_2", "../x"), "line 3", "../x"),
         (lambda: notes.write_text(lines[0]), "val_"),
         (lambda: Image.new("RGB", (64, 63)).save(image(1, 1)), image(1, 1), 63),
-        (lambda: image(1, 1).write_bytes(b"\xff\xd8\xff no"), image(1, 1)),
         (image(1, 1).unlink, image(1, 1).parent, 1),
         (lambda: (folder / "train" / "n9").mkdir(), "n9"),
-        (lambda: shutil.rmtree(folder / "train"), tmp_path),
     )
 
 
@@ -249,7 +228,7 @@ def test_office(tmp_path, monkeypatch):
     names, words = pickle.loads(first.read_bytes())
     lists = [[names[:-1], words[:-1]], [names + names[:1], words + words[:1]], 3]
     lists += [[["amazon/mug/none.jpg", *names[1:]], ["mug", *words[1:]]]]
-    lists += [[names, words[::-1]], [shutil.rmtree]]
+    lists += [[names, words[::-1]]]
     harm = lambda v: lambda: first.write_bytes(pickle.dumps(v))
     damaged(
         *(folder, load, *[(harm(v), "amazon") for v in lists]),
@@ -328,10 +307,8 @@ def test_domains_of_photographs(tmp_path):
         read(classes=2, most=1)
         with pytest.raises(UserWarning, match="clipart"):
             read(unreadable="skip")
-    for names in (4, ["ant", "ant"], ["boe", "ant"]):
-        refused(lambda c=names: read(classes=c), "class")
+    refused(lambda: read(classes=["ant", "ant"]), "class")
     damaged(
         *(top, read, (lambda: shutil.rmtree(top / "real" / "bee"), "real", "bee")),
         (lambda: (top / "sketch" / "dog").mkdir(), "dog", "sketch"),
-        (lambda: shutil.rmtree(top / "real"), "real"),
     )

@@ -4,7 +4,6 @@ and Adult by the published counts and by hand.
 
 import hashlib
 import math
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -163,7 +162,6 @@ def test_a_client_hangs_on_its_number_and_the_draw_alone():
     assert np.mean(race(0.0)) == pytest.approx(1 / (1 + math.exp(1.1)), abs=0.01)
 
 
-@cache
 def gap(task, group, **knobs):
     """Share of yes of the first group minus that of the second."""
     pool = census(task, group, 20, 900, 20, shift=0, **NONE | knobs)
@@ -176,12 +174,10 @@ def test_each_knob_moves_its_group_alone():
     for k in ("bias_sex", "bias_race"):
         cases += [(k, "employment", 1), (k, "health", -1)]
     for knob, task, sign in cases:
-        group = knob.partition("_")[2]
-        other = {"sex": "race", "race": "sex"}[group]
+        group, other = ("sex", "race") if "sex" in knob else ("race", "sex")
         mine = [sign * gap(task, group, **{knob: k}) for k in (0, 1, 2)]
         assert (np.diff(mine) > 0.012).all() and abs(mine[0]) < 0.025, (knob, mine)
-        theirs = [gap(task, other, **{knob: k}) for k in (0, 2)]
-        assert max(map(abs, theirs)) < 0.035, (knob, theirs)
+        assert abs(gap(task, other, **{knob: 2})) < 0.035, knob
     assert abs(gap("insurance", "sex", **dict.fromkeys(NONE, 3))) < 0.015
     for knob, low, high in (("bias_sex", 0.09, 0.16), ("indirect_sex", 0.02, 0.08)):
         assert low < gap("income", "sex", **{knob: 1}) < high, knob

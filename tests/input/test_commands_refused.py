@@ -18,37 +18,28 @@ from fedlib.methods.make import make
 
 TASK = """\
 digits | clients=1.5 clients=True clients=[3] clients=0 clients=4,clients=5 clients={1}
-digits | clients=SAM() clients=9999999999 least=1.5 seed=-1 dirichlet=inf labels=2.5
-digits | batch=1e9 split=-1 hidden=0 hidden=[] hidden=[8,0] hidden=1000000000 hiden=4
-digits | network=CNNN network=CNN,widths=[1] standard=abc groups=abc guest=abc
-glyphs | n=200,spurious=nan n=200,styles=[foto]
+digits | clients=SAM() clients=9999999999 seed=-1 dirichlet=inf labels=2.5 batch=1e9
+digits | split=-1 hidden=[] hidden=[8,0] hidden=1000000000 hiden=4 network=CNNN groups=abc
 domains | preset=PACSS preset=PACS,warp=nan
 census | n_mean=nan clients=52 bias_sex=abc task=incom group=age
 """
 SETTING = """\
-FedAvg | step=SAM(rho=-1) step=SAM(rho=nan) step=SAM(1,2) step=SAM(rh=1) step=SAM(rho=x)
-FedAvg | rule=MultiKrum(bad=True) rule=5 step=Median() rule=SAM(.1) rule=Medan() lr=SAM()
-FedAvg | lr=True lr=abc lr=[.1] lr=nan lr=inf epochs=1.5 epochs=True poisson=2 lr lrr=1
+FedAvg | step=SAM(rho=-1) step=SAM(1,2) step=SAM(rh=1) step=SAM(rho=x) rule=5 step=Median()
+FedAvg | rule=SAM(.1) rule=Medan() lr=SAM() lr=True lr=abc lr=[.1] lr=nan epochs=1.5 lr
 FedGA | theta=-1 theta=-1/2 theta=nan alpha=inf
-Uniform-update | inner=FedAvgg
 """
 NUMBERS = """\
-run FedAvg digits | --rounds=-1 --cohort=nan --seed=1.5 --every=0 --threads=-1
-run FedAvg digits | --seed=9223372036854775808 --threads=10001 --cohort=11 --rounds=1e3
+run FedAvg digits | --rounds=-1 --cohort=nan --seed=1.5 --every=0 --threads=10001
 compare FedAvg --task digits | --rounds=nan --seeds=0 --workers=0 --cohort=0 --every=x
-compare FedAvg --task digits --grid | --budget=0
 evidence verify fedga | --sample=-1
 deploy keys NEW --host a --days 3 | --clients=0 --clients=999999
-deploy keys NEW --host a --clients 3 | --days=0 --days=99999999
 deploy server x.yaml --folder NEW | --port=abc --minimum=--x --patience=abc
 decide fedga --dry-run | --hours=nan
 """
 LINES = """\
 fly | fly
-run FedAvg digits --how quickly | quickly
 run FedAvg digits --folder FILE/x | folder
 run FedAvg digits --set lr=.1 --set lr=.2 | lr
-compare FedAvg --data FILE --client a --label b | FILE
 compare FedAvg --data CSV --client who --label y | client who
 table fedga 'Table_99' | Table_99
 deploy keys FILE --host a --clients 2 | FILE
