@@ -179,7 +179,6 @@ def test_models_that_are_not_there(tmp_path):
         ("not kept", of(rec=Record.load(tmp_path, half)), tmp_path),
         ("diverged", of(rec=diverged()), "round 1"),
         ("another", load(make("FedProx", task())), "method"),
-        ("another task", load(make("FedAvg", toy(sizes=(5, 6)))), "n"),
         ("x", lambda: rec.predict(np.zeros((2, 4))), "x"),
     ]
     all_refused(rows)
