@@ -136,8 +136,6 @@ WRONG |= {"owners": ["abc", [1]], "guest": [5, "c", ["a", "b"]], "standard": ["a
 TOGETHER = (  # (change of a description, what is named)
     ({"data": {"name": "made", "test2": 1}}, "test2"),
     ({"data": {"name": "synthetic"}}, "beta"),
-    ({"parts": [0.8, 0.1, 0.2]}, "parts"),
-    ({"test": BY | {"share": 0.3}, "data": {"name": "held"}}, "share"),
     ({"guest": "a", "partition": {"name": "by_domain"}}, "guest"),
     ({"guest": "a", "test": [2, 3, 4]}, "guest"),
 )

@@ -80,7 +80,7 @@ def test_a_source_keeps_the_law_of_pools(name):
         assert torch.equal(made(name).x, again.x), "what one writes another reads"
 
 
-def test_a_drawn_image_hangs_on_its_style_split_and_number_alone():
+def test_a_drawn_image_hangs_on_its_style_split_and_number_alone(tmp_path):
     few = g.glyphs(g.CHUNK + 5, 10, "cartoon", size=16)
     many = g.glyphs([3, g.CHUNK + 20], 10, ("sketch", "cartoon"), size=16)
     assert torch.equal(few.x, many.x[3 : g.CHUNK + 8])
@@ -96,9 +96,6 @@ def test_a_drawn_image_hangs_on_its_style_split_and_number_alone():
     assert torch.allclose(v.sum(1), torch.ones(400)) and v.min() >= EVEN / K - 1e-6
     variance = (1 - EVEN) ** 2 * (K - 1) / K**2 / (K * c + 1)
     assert float(v.var(0).mean()) == pytest.approx(variance, rel=0.15)
-
-
-def test_the_catalogue_knows_every_source(tmp_path):
     assert set(CATALOGUE) == set(tasks.SOURCES)
     here = {n for n in CATALOGUE if not status(n, tmp_path).startswith("missing")}
     assert here == {*MADE, "features"}

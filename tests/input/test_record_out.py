@@ -94,8 +94,7 @@ def test_the_last_row_in_a_few_numbers():
 
 
 def test_records_that_are_not_whole():
-    none, half = (run(FedAvg(task()), upto=t) for t in (0, 2))
-    bad = diverged()
+    (none, half), bad = (run(FedAvg(task()), upto=t) for t in (0, 2)), diverged()
     assert len(none.frame()) == 0 and none.summary() == {}
     assert set(half.frame()["round"]) == set(bad.frame()["round"]) == {0, 1}
     assert bad.meta["diverged"] == {"round": 1, "client": 0}
@@ -108,11 +107,6 @@ def test_a_record_comes_back_bit_for_bit(tmp_path):
     assert same(seen(rec), seen(back)) and same(seen(rec), seen(sent))
     assert back.meta == rec.meta and sent.method is None and sent.cohort is None
     assert rec.logs["cohort"].tolist() == [[0, 1], [1, 2], [2, 3]]
-
-
-def accuracy(t, p, c):
-    rows = t.rows_of(c, "test")
-    return float((p[rows].argmax(1) == t.y[rows]).double().mean())
 
 
 def test_a_model_is_the_one_that_was_scored_last(tmp_path):
@@ -129,8 +123,9 @@ def test_a_model_is_the_one_that_was_scored_last(tmp_path):
                     models += 1
                 except ValueError:
                     p = got.predict(t.x, c, view)
-                a = rec["pre", view, "test"][-1][c]
-                assert accuracy(t, p, c) == pytest.approx(a), (name, view, c)
+                rows, a = t.rows_of(c, "test"), rec["pre", view, "test"][-1][c]
+                mean = float((p[rows].argmax(1) == t.y[rows]).double().mean())
+                assert mean == pytest.approx(a), (name, view, c)
         assert models > 6 or name == "FedProto"
 
 

@@ -1,8 +1,5 @@
 """What a refusal is: a ValueError or TypeError that names what was given and its place,
 and says what to do; of its sentence nothing is asked. And somebody's data.
-
-A table of wrong input is {what to give it to: wrong values}; another kind of wrong
-input is one more value, or one more line.
 """
 
 import re
