@@ -147,6 +147,6 @@ def test_a_wrong_description_is_refused_by_its_key(built):
         with pytest.raises(ValueError) as e:
             built(**change)
         assert name in str(e.value), (change, str(e.value))
-    for split in (-1, 1.5, "x", None, True, 2**63):
+    for split in (-1, 1.5, True, 2**63):
         with pytest.raises(ValueError, match="split"):
             built(split)

@@ -32,8 +32,10 @@ def rows_of(task):
 
 def order_of(table, **more):
     """Which row of a table lies where in its task."""
-    how = {"features": ["row"], "standardise": False} | more
-    return frame(table.assign(row=np.arange(len(table))), **how).x[:, 0].long().numpy()
+    table = table.assign(row=np.arange(len(table)))
+    return (
+        frame(table, features=["row"], standardise=False, **more).x[:, 0].long().numpy()
+    )
 
 
 WORDS = {"two": ["ward 2", "ward 10"], "words": ["b 2", "b 10", "b 10a", "c"]}
@@ -95,9 +97,7 @@ def test_a_table_is_coded_as_by_scikit_learn(kinds, seed, parts, standardise):
 
 @given(st.integers(41, 80), st.integers(1, 18), st.integers(1, 18), st.integers(0, 3))
 def test_rows_are_cut_into_shares(n, train, test, split):
-    """floor(share n) for training, all up to floor((train + test) n) for the test, the
-    rest validates; a client's cut hangs on its own rows, number and the split alone.
-    """
+    """By floors; a client's cut hangs on its own rows, number and the split alone."""
     test = min(test, 20 - train)
     parts = train / 20, (20 - train - test) / 20, test / 20
 
@@ -197,7 +197,7 @@ def test_clients_in_natural_order():
     first = [-3, False, 2, 2.5, 10]
     assert sorted([*want[::-1], *first[::-1]], key=natural) == [*first, *want]
     c = np.arange(N) % 12
-    for ids in (c, c + 0.0, c.tolist(), torch.from_numpy(c), pd.Series(c)):
+    for ids in (c, c + 0.0, torch.from_numpy(c), pd.Series(c)):
         task = arrays(np.stack([c, c], 1) / 12, client_id=ids)
         assert task.owners == tuple(map(str, range(12)))
         for k, own in enumerate(rows_of(task)):
@@ -235,13 +235,12 @@ def pictures(mode="RGB"):
 
 def test_data_sets_of_any_kind():
     want, lists = arrays(X.astype(np.float32)), list(zip(X, Y))
-    other = dicts(inputs=X, z=Y, who=C)
+    named = {"label": "z", "features": "inputs", "client": "who"}
     for task in (
-        dataset([(v, k, "more") for v, k in lists]),
-        dataset([(k, v) for v, k in lists], label=0),
+        dataset([(k, v, "more") for v, k in lists], label=0),
         dataset([("id", v, k) for v, k in lists], label=2, features=1),
         dataset(dicts(x=X, label=Y, who=C), client="who"),
-        dataset(other, label="z", features="inputs", client="who"),
+        dataset(dicts(inputs=X, z=Y, who=C), **named),
     ):
         assert task.name.replace("dataset", "arrays") == want.name
         assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
