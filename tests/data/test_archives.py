@@ -67,17 +67,14 @@ BAD |= {"link out": link(tarfile.SYMTYPE, "/etc"), "pipe": link(tarfile.FIFOTYPE
 BAD |= {"link in": link(tarfile.SYMTYPE, "set/a.txt"), "zip, cut": zipped()[:-30]}
 BAD |= {"hard link": link(tarfile.LNKTYPE, "set/a.txt"), "no end": plain[: 5 * 512]}
 BAD |= {"device": link(tarfile.CHRTYPE, ""), "more after its end": plain + b"x" * 512}
-BAD |= {
-    "zip, link": zipped({"l": b"/etc"}, stat.S_IFLNK | 0o777),
-    "zeros": bytes(10240),
-}
+BAD |= {"zip, link": zipped({"l": b"/etc"}, stat.S_IFLNK | 0o777)}
 BAD |= {"tar, bomb": tar({"zeros": bytes(10**6 + 1)}), "no files": zipped({})}
 BAD |= {"zip, bomb": zipped({"zeros": bytes(10**6 + 1)}), "too small": small_claim()}
 BAD |= {"small bombs": tar({str(i): bytes(10**5) for i in range(11)})}
 BAD |= {"long header": header.tobuf() + bytes(3_000_000) + plain}
 BAD |= {"checksum": tar()[:-6] + b"\0" + tar()[-5:], "twice": gzip.compress(tar())}
 BAD |= {"zip, twice": zipped({"s/1": b"1", "s/2": b"2"}).replace(b"s/2", b"s/1")}
-BAD |= {"file as a folder": tar({"a": b"x", "a/b": b"y"})}
+BAD |= {"file as folder": tar({"a": b"x", "a/b": b"y"}), "zeros": bytes(10240)}
 
 
 def left(folder):
@@ -90,9 +87,8 @@ def test_archives(tmp_path):
         file.write_bytes(body)
         with pytest.raises(DataError) as e:
             extract(file, into, 10**6)
-        assert left(tmp_path) == {"p", "in", "in/to"} and str(file) in str(e.value), (
-            name
-        )
+        assert str(file) in str(e.value), name
+        assert left(tmp_path) == {"p", "in", "in/to"}, name
     good = [zipped(), *(tar(mode=m) for m in ("w", "w:gz", "w:bz2", "w:xz"))]
     for i, body in enumerate(good):
         file.write_bytes(body)

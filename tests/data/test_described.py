@@ -135,7 +135,6 @@ WRONG |= {"parts": [None, [2, 0, 0], [0.8, 0.2], [0.8, NAN, 0.1]], "bach": [5]}
 WRONG |= {"owners": ["abc", [1]], "guest": [5, "c", ["a", "b"]], "standard": ["abc", 1]}
 TOGETHER = (  # (change of a description, what is named)
     ({"data": {"name": "made", "test2": 1}}, "test2"),
-    ({"data": {"name": "synthetic"}}, "beta"),
     ({"guest": "a", "partition": {"name": "by_domain"}}, "guest"),
     ({"guest": "a", "test": [2, 3, 4]}, "guest"),
 )

@@ -118,7 +118,6 @@ def test_what_cannot_be_cut_is_refused():
         (lambda: p.dirichlet(y, 20, 0.5), "20", "100"),
         (lambda: p.dirichlet_capped(y % 2, 3, 1), "3", "40"),
         (lambda: p.dirichlet(y, 5, 1.0, K=9), "8"),
-        (lambda: p.dirichlet(y.float(), 5, 1.0), "y"),
         (lambda: p.ring(y, 4, 2), "class 4", "3"),
     ):
         with pytest.raises(ValueError) as e:

@@ -124,16 +124,11 @@ def test_files_states_and_the_cap(root, tmp_path):
     assert A.path("d", "CA", "2017").as_posix() == "d/2017/1-Year/psam_p06.csv"
     t, file = pd.read_csv(A.path(root, "AL")), A.path(tmp_path, "AL")
     file.parent.mkdir(parents=True)
-    for table, name in (
-        *((t.assign(SEX=1), "sex"), (t.assign(PINCP=400), "answer")),
-        *((t[:0], "psam_p01"), (t.drop(columns=["COW"]), "COW")),
-    ):
+    no_cow = t.drop(columns=["COW"])
+    for table, name in ((t.assign(SEX=1), "sex"), (t[:0], "psam"), (no_cow, "COW")):
         table.to_csv(file, index=False)
         with pytest.raises(ValueError, match=name):
             A.acs(root=tmp_path, states=["AL"])
-    for k, v in dict(states=["ca"], group="gender", year="x").items():
-        with pytest.raises(ValueError, match=v[0]):
-            load(**{k: v})
 
 
 SMALL = dict(clients=4, n_mean=80, n_test=60)
@@ -144,9 +139,7 @@ def test_a_client_hangs_on_its_number_and_the_draw_alone():
     of = lambda **more: people(**SMALL | more)
     same = lambda one, two: [a.equals(b) for a, b in zip(one, two)] == [True] * 4
     train, test = of(), of(test=True)
-    assert (
-        len(train) == 4 and same(train, of(clients=9)) and same(train, of(n_test=200))
-    )
+    assert same(train, of(clients=9)) and same(train, of(n_test=200))
     assert same(test, of(test=True, clients=9))
     for a, b in zip(train, test):
         assert not np.array_equal(a.POVPIP[:15], b.POVPIP[:15])
@@ -181,9 +174,7 @@ def test_adult_by_the_published_counts_and_by_hand():
     of adult.data: 39 years, Bachelors, a gain of 2,174 dollars, 40 hours.
     """
     pool, t = adult(), one.table()
-    assert all(len(v) == 45_222 for v in t.values())
-    assert round(100 * t["salary"].mean(), 2) == 24.78
-    assert (t["age"].min(), t["age"].max()) == (17, 90)
+    assert len(t["salary"]) == 45_222 and round(100 * t["salary"].mean(), 2) == 24.78
     share = [round(float(pool.y[pool.a == a].double().mean()), 3) for a in (0, 1)]
     assert share == [0.312, 0.114] and torch.equal(pool.a, pool.x[:, 0].long())
     numbers = [-1 / 14, (1 / 14) ** 2 - 1, 3 / 2.5, 0, math.log(2175) / 4, 0]

@@ -32,10 +32,8 @@ def rows_of(task):
 
 def order_of(table, **more):
     """Which row of a table lies where in its task."""
-    table = table.assign(row=np.arange(len(table)))
-    return (
-        frame(table, features=["row"], standardise=False, **more).x[:, 0].long().numpy()
-    )
+    how = {"features": ["row"], "standardise": False} | more
+    return frame(table.assign(row=np.arange(len(table))), **how).x[:, 0].long().numpy()
 
 
 WORDS = {"two": ["ward 2", "ward 10"], "words": ["b 2", "b 10", "b 10a", "c"]}
@@ -47,21 +45,14 @@ KINDS = ["number", "int", "01", "Int64", "bool", "flags", *WORDS]
 def columns(r):
     """240 rows of each kind."""
     yes = r.rand(N) < 0.4
-    t = pd.DataFrame(
-        {"number": r.randn(N), "int": r.randint(-40, 1000, N), "01": yes * 1}
-    )
-    t = t.assign(bool=yes, flags=yes.astype(object), Int64=r.randint(5, 90, N))
+    t = pd.DataFrame({"number": r.randn(N), "01": yes * 1, "flags": yes.astype(object)})
+    t = t.assign(bool=yes, Int64=r.randint(5, 90, N), int=r.randint(-40, 1000, N))
     for kind, words in WORDS.items():
         at = np.r_[: len(words), r.randint(0, len(words), N)][:N]
         t[kind] = np.array(words, object)[at]
     ranks = pd.CategoricalDtype([*WORDS["ranks"], "never"], True)
-    kinds = {
-        "category": "category",
-        "string": "string",
-        "Int64": "Int64",
-        "ranks": ranks,
-    }
-    return t.astype(kinds)
+    kinds = {k: k for k in ("category", "string", "Int64")}
+    return t.astype(kinds | {"ranks": ranks})
 
 
 some = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4, unique=True)
@@ -333,7 +324,6 @@ TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
 LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "far": (lambda: arrays(put(X, (5, 3), -2e4)), "column 3", 20000),
-    "as it is": (lambda: frame(standardise=False), "income"),
     "pixels": (lambda: arrays((IMAGES * 255).round()), 255),
     "channels last": (lambda: arrays(**LAST), 3),
     "few test rows": (lambda: arrays(client_id=THREE), "4 of 4", "3", 2, 50),
