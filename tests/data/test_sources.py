@@ -68,7 +68,6 @@ def test_a_source_keeps_the_law_of_pools(name):
         assert len(set(pool.owners)) == len(pool.owners) == owners
     else:
         assert pool.owner is None and pool.owners == ()
-    assert (pool.a is None) == (pool.groups is None)
     if draws:
         same, other = made(name, **{draws: 0}), made(name, **{draws: 1})
         assert torch.equal(same.x, pool.x) and other.owners == pool.owners
