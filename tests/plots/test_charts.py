@@ -14,14 +14,9 @@ from fedlib import plots
 from fedlib.methods import METHODS
 
 FIELDS = dict(
-    title="Fair methods end higher",
-    alt="Two rising curves.",
-    data="Synthetic(1, 1), synthetic",
-    tier="tiny",
-    seeds=[1, 2, 3],
-    notebook="notebooks/fedga/synthetic.ipynb",
-    stage="fedga@synthetic",
+    title="Fair methods end higher", alt="Two curves.", data="toy", tier="tiny"
 )
+FIELDS |= dict(seeds=[1, 2, 3], notebook="notebooks/a.ipynb", stage="fedga@synthetic")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +37,6 @@ def test_every_method_has_a_look_and_at_most_six_are_strong():
     assert strong == {f"c{i}" for i in range(1, 7)}
     light = [a for a, _ in plots.PALETTE.values()]
     assert len({*light}) == len(light)  # else a theme could not swap them
-    assert plots.look("FedMine") == plots.look("FedMine")  # a reader's own
 
 
 # ---------------------------------------------------------------- saving
@@ -62,37 +56,20 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     for end in (".svg", ".json"):
         a, b = (s.path.with_suffix(end).read_bytes() for s in (first, second))
         assert a == b
-    text = first.path.read_text()
-    assert "Matplotlib" not in text and ">FedGA</text>" in text
     want = {"name": "a", **FIELDS, "seeds": "1–3", "width": 4.8, "height": 3.0}
     assert first.meta == want == json.loads(first.path.with_suffix(".json").read_text())
     assert not plt.get_fignums()  # closed
-    for field in FIELDS:
-        with pytest.raises(ValueError, match=field):
-            plots.save(drawing(), "a", **{**FIELDS, field: " "}, folder=tmp_path)
-    for name, more in (("../a", {}), ("a", {"tier": "huge"})):
+    for wrong in ({"name": "../a"}, {"tier": "huge"}, {"alt": " "}):
         with pytest.raises(ValueError):
-            plots.save(drawing(), name, **FIELDS | more, folder=tmp_path)
-
-
-def test_seeds_in_words(tmp_path):
-    kept = {"1–3": [1, 2, 3], "1, 3": [1, 3], "seed 4": [4], "0–4": range(5), "7": 7}
+            plots.save(drawing(), **{"name": "a"} | FIELDS | wrong, folder=tmp_path)
+    kept = {"1, 3": [1, 3], "seed 4": [4], "0–4": range(5)}
     for text, seeds in kept.items():
         more = FIELDS | {"seeds": seeds}
         assert plots.save(drawing(), "a", **more, folder=tmp_path).meta["seeds"] == text
-    said = {"5": "5 seeds", "1": "one seed", "1–3": "seeds 1–3", "none": "no seeds"}
-    for seeds, words in said.items():
-        line = plots.origin({"data": "toy", "seeds": seeds, "tier": "small"})
-        assert line == f"toy · tier small · {words}"
-
-
-def test_inline_follows_the_theme_and_repeats_no_id(tmp_path):
-    text = plots.save(drawing(), "a", **FIELDS, folder=tmp_path).path.read_text()
-    one, two = (plots.inline(text, p, 'say "no" & go') for p in ("x", "y"))
+    one, two = (plots.inline(first.path.read_text(), p, "say") for p in ("x", "y"))
     ids = re.findall(r' id="([^"]+)"', one + two)
-    assert ids and len(ids) == len({*ids})
+    assert ids and len(ids) == len({*ids})  # also with a second figure on the page
     assert {*re.findall(r'(?:url\(#|href="#)([^")]+)', one + two)} <= {*ids}
-    assert 'aria-label="say &quot;no&quot; &amp; go"' in one and "<style" not in one
     swapped = re.findall(r"var\(--fig-\w+, (#[0-9a-f]{6})\)", one)
     assert {*re.findall(r"#[0-9a-f]{6}", one)} == {*swapped}
 
@@ -105,6 +82,7 @@ ROUNDS = np.arange(0, 100, 10)
 CURVES = {m: v[:, :10] for m, v in SEVERAL.items()}
 MEANS = {m: v.mean(1) for m, v in SEVERAL.items()}
 POINTS = {m: (v.mean(), v.std()) for m, v in SEVERAL.items()}
+RANKS = dict(zip(NAMES, range(1, 6)))
 SPOKES = {m: [0.2, 0.5, 1] for m in NAMES}
 DRAWN = {
     "curves": lambda ax: plots.curves_with_interval(ROUNDS, CURVES, ax),
@@ -113,9 +91,7 @@ DRAWN = {
     "densities": lambda ax: plots.densities(SEVERAL, ax),
     "bars": lambda ax: plots.bars_with_error(MEANS, ax, reported={"FedGA": 50}),
     "scatter": lambda ax: plots.scatter_labelled(POINTS, ax),
-    "ranks": lambda ax: plots.critical_difference(
-        {m: i + 1.0 for i, m in enumerate(NAMES)}, 1.5, ax
-    ),
+    "ranks": lambda ax: plots.critical_difference(RANKS, 1.5, ax),
     "radar": lambda ax: plots.radar(SPOKES, ["mean", "std", "Gini"], ax),
 }
 
@@ -135,10 +111,8 @@ def test_charts_use_colours_the_theme_can_swap_and_name_each_method():
 def test_curves_show_the_mean_and_its_interval():
     values = np.array([[1.0, 2, 6], [3, 4, 0], [2, 3, 3]])
     half = stats.t.ppf(0.975, 2) * values.std(0, ddof=1) / np.sqrt(3)
-    for draw in (
-        lambda v, ax: plots.curves_with_interval([0, 1, 2], {"FedGA": v}, ax),
-        lambda v, ax: plots.series([0, 1, 2], v, ax),
-    ):
+    curves = lambda v, ax: plots.curves_with_interval([0, 1, 2], {"FedGA": v}, ax)
+    for draw in (curves, lambda v, ax: plots.series([0, 1, 2], v, ax)):
         ax = plt.subplots()[1]
         draw(values, ax)
         assert ax.lines[0].get_ydata().tolist() == [2, 3, 3]
@@ -217,8 +191,9 @@ def test_views_to_turn_are_plain_json(tmp_path):
     path = plots.save_surface("s", z, extent=(-2, 2), folder=tmp_path)
     surface = json.loads(path.read_text())
     assert surface["z"] == {"FedGA ablated": [[0.0, 1.235], [2.0, 3.0]]}
-    axes = ("a", "b", "c")
-    path = plots.save_cloud("c", {"FedGA": (1, 2, 3)}, axes=axes, folder=tmp_path)
+    assert surface["extent"] == [-2, 2]
+    at = {"FedGA": (1, 2, 3)}
+    path = plots.save_cloud("c", at, axes=("a", "b", "c"), folder=tmp_path)
     point = {"name": "FedGA", "colour": "c2", "at": [1.0, 2.0, 3.0]}
     assert json.loads(path.read_text())["points"] == [point]
 
@@ -226,10 +201,8 @@ def test_views_to_turn_are_plain_json(tmp_path):
 def test_what_cannot_be_drawn_is_refused(ax):
     none, bad = {"FedGA": []}, {"FedGA": [[np.nan, 1], [1, 1]]}
     calls = [
-        lambda: plots.curves_with_interval([0, 1], {}, ax),
         lambda: plots.curves_with_interval([0, 1], {"FedGA": [[1.0, 2, 3]]}, ax),
         lambda: plots.violins(none, ax),
-        lambda: plots.radar({"FedGA": [1, 2, 3]}, ["a", "b", "c"], ax),
         lambda: plots.microscope([1, 2], np.zeros((3, 5)), ax),
         lambda: plots.by_client([[0, 1]], [[0.5]], 2),
         lambda: plots.save_surface("s", bad),

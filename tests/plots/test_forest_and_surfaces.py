@@ -2,8 +2,6 @@
 know.
 """
 
-import json
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -55,14 +53,8 @@ def test_a_forest_shows_effects_intervals_margins_and_the_papers_gains(ax):
     assert -12 < low < -3 and 4 < high < 12
     assert [m for x, m in marks(ax, 3) if m in "<>|"] == ["<", ">"]
     assert ax.get_ylim() == (5.5, -0.5)
-    assert [t.get_text() for t in ax.get_yticklabels()] == list(ROWS.claim)
     assert plots.strangers(plots.svg(ax.get_figure(), "t", "a")) == []
-    wrong = {
-        "0 rows": ROWS[:0],
-        "margin": ROWS.drop(columns="margin"),
-        "perhaps": ROWS.assign(holds="perhaps"),
-        "it is better": ROWS.assign(lo=2.5),
-    }
+    wrong = {"perhaps": ROWS.assign(holds="perhaps"), "better": ROWS.assign(lo=2.5)}
     for word, rows in wrong.items():
         with pytest.raises(ValueError, match=word):
             plots.forest(ax, rows)
@@ -73,18 +65,15 @@ def test_a_strange_colour_is_found():
     draws = [
         lambda ax, c: ax.plot([0, 1], color=c),
         lambda ax, c: ax.text(0.5, 0.5, "a", color=c),
-        lambda ax, c: ax.fill_between([0, 1], [1, 2], color=c),
         lambda ax, c: ax.bar([1], [2], color="#ffffff", hatch="/", edgecolor=c),
-        lambda ax, c: ax.scatter([1], [2], color=c),
+        lambda ax, c: ax.fill_between([0, 1], [1, 2], color=c),
     ]
-    for draw in draws:
-        fig, ax = plt.subplots()
-        draw(ax, "#123456")
-        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#123456"]
-    for draw in draws[1:3]:  # black, which matplotlib does not write
-        fig, ax = plt.subplots()
-        draw(ax, "black")
-        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#000000"]
+    # black is what matplotlib does not write
+    for colour, some in (("#123456", draws), ("#000000", draws[1::2])):
+        for draw in some:
+            fig, ax = plt.subplots()
+            draw(ax, colour)
+            assert plots.strangers(plots.svg(fig, "t", "a")) == [colour]
     fig, ax = plt.subplots()
     for i, (light, _) in enumerate(plots.PALETTE.values()):
         ax.plot([i], [i], "o", color=light)
@@ -104,22 +93,16 @@ def test_what_is_drawn_is_the_rise_above_the_model_at_most_the_clip():
     v = plots.above(paraboloid(scale=10, base=3), 5)
     assert v[10, 10] == 0 and v.max() == 5 and v[10, 11] == pytest.approx(0.1)
     assert plots.above(paraboloid(0.5)).min() == pytest.approx(-0.25)
-    for z in (np.zeros((4, 4)), np.zeros((3, 5)), np.zeros(3), np.full((3, 3), np.nan)):
-        with pytest.raises(ValueError, match="shape"):
-            plots.above(z)
-    for top in (5, 4.9):
-        assert plots.ladder(top).tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
+    with pytest.raises(ValueError, match="shape"):
+        plots.above(np.zeros((4, 4)))
+    assert plots.ladder(4.9).tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
     assert plots.ladder(5.1).tolist() == [0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 
 
 def test_all_panels_share_levels_colours_and_limits(ax):
     fig, axes = plt.subplots(2, 2)
-    z = {
-        "FedAvg": paraboloid(),
-        "FedGA": paraboloid(0.4, base=7),
-        "a": paraboloid(scale=0.1),
-        "b": paraboloid(scale=9),
-    }
+    z = {"FedAvg": paraboloid(), "FedGA": paraboloid(0.4, base=7)}
+    z |= {"a": paraboloid(scale=0.1), "b": paraboloid(scale=9)}
     levels = plots.landscapes(z, axes, radius=0.5, clip=4, notes={"FedGA": "loss 7"})
     assert levels.tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4]
     filled = [next(c for c in a.collections if c.filled) for a in axes.flat]
@@ -129,8 +112,6 @@ def test_all_panels_share_levels_colours_and_limits(ax):
     assert limits == {((-0.5, 0.5), (-0.5, 0.5))}
     titles = [a.get_title("left") for a in axes.flat]
     assert titles == ["FedAvg", "FedGA\nloss 7", "a", "b"]
-    ticks = [t.get_text() for t in fig.axes[-1].get_yticklabels()]
-    assert ticks == [*"0 0.02 0.05 0.1 0.2 0.5 1 2".split(), "\u2265 4"]
     assert filled[0].extend == "min"  # FedGA has places below its model
     plots.landscapes({"a": paraboloid()}, ax)  # the flat direction is x
     lines = next(c for c in ax.collections if not c.filled)
@@ -149,10 +130,3 @@ def test_dots_show_seeds_mean_and_interval(ax):
     log = plt.subplots()[1]
     plots.dots({"FedAvg": [1.0, 100.0], "FedGA": [3.0]}, log, log=True)
     assert log.lines[2].get_xdata()[0] == pytest.approx(10)  # a geometric mean
-
-
-def test_the_view_to_turn_takes_the_same_numbers(tmp_path):
-    z = {"FedAvg": plots.above(paraboloid(base=2, p=5))}
-    path = plots.save_surface("s", z, extent=(-0.5, 0.5), folder=tmp_path)
-    data = json.loads(path.read_text())
-    assert data["z"]["FedAvg"][2][2] == 0 and data["extent"] == [-0.5, 0.5]
