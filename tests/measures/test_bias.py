@@ -8,17 +8,10 @@ from fedlib.measures import bias
 GROUP = ["EO", "EO_sum", "DP", "CAL", "CAL_ppv"]
 # two groups: TPR 6/10, 9/10; FPR 2/10, 1/20; positive rate 8/20, 10/30; PPV 6/8, 9/10
 HAND = np.array([[[8, 2], [4, 6]], [[19, 1], [1, 9]]])
-WORTH = {
-    "EO": 0.3,
-    "EO_sum": 0.3 + 0.15,
-    "DP": 0.4 - 1 / 3,
-    "CAL": 0.15,
-    "CAL_ppv": abs(6 / 8 - 15 / 18),
-    "TPR": 0.75,
-    "FPR": 0.1,
-    "positive_rate": 0.36,
-    "accuracy": 0.84,
-}
+WORTH = dict(
+    EO=0.3, EO_sum=0.45, DP=0.4 - 1 / 3, CAL=0.15, CAL_ppv=abs(6 / 8 - 15 / 18)
+)
+WORTH |= dict(TPR=0.75, FPR=0.1, positive_rate=0.36, accuracy=0.84)
 
 
 def data(A, N=600, seed=0):
@@ -115,9 +108,8 @@ def test_pooling_is_counting_the_union():
     n = np.stack([count(a[c::4], y[c::4], said[c::4], 2) for c in range(4)])
     np.testing.assert_array_equal(bias.pooled(n), count(a, y, said, 2))
     np.testing.assert_array_equal(bias.pooled(n[None]), bias.pooled(n)[None])
-    fair = np.array(
-        [[[[0, 9], [0, 0]], [[0, 1], [0, 0]]], [[[1, 0], [0, 0]], [[9, 0], [0, 0]]]]
-    )
+    yes, no = [[[0, 9], [0, 0]], [[0, 1], [0, 0]]], [[[1, 0], [0, 0]], [[9, 0], [0, 0]]]
+    fair = np.array([yes, no])
     assert list(bias.DP(fair)) == [0, 0]
     assert bias.DP(bias.pooled(fair)) == pytest.approx(0.8)
 
@@ -130,21 +122,13 @@ def test_improvement_is_a_percentage_of_the_baseline():
 def test_counts_that_leave_nothing_to_compare_are_refused():
     bias.check(HAND)
     bias.check([[HAND[0], HAND[1] * 0], [HAND[0] * 0, HAND[1]]])  # all together
-    bad = {
-        "constant": [HAND[0] * 0, HAND[1]],
-        "1 of 1": [HAND[0]],
-        "number 1": [HAND[0], HAND[0] * 0, HAND[1]],
-        "positive": HAND * [[1], [0]],
-        "negative": HAND * [[0], [1]],
-        r"\[2, 2\]": HAND[0],
-    }
+    nobody = HAND[0] * 0
+    bad = {"constant": [nobody, HAND[1]], "1 of 1": [HAND[0]], r"\[2, 2\]": HAND[0]}
+    bad |= {"positive": HAND * [[1], [0]], "negative": HAND * [[0], [1]]}
+    bad |= {"number 1": [HAND[0], nobody, HAND[1]]}
     for word, n in bad.items():
         with pytest.raises(ValueError, match=word):
             bias.check(n)
-    with pytest.raises(ValueError, match="'older'"):
-        bias.check([HAND[0], HAND[1], HAND[0] * 0], ("young", "middle", "older"))
     for call in (lambda: bias.EO(np.ones((2, 3))), lambda: bias.pooled(HAND)):
         with pytest.raises(ValueError, match="shape"):
             call()
-    with pytest.raises(ValueError, match="shape"):
-        bias.CON([1, 2, 3])

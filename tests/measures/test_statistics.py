@@ -48,17 +48,13 @@ def test_what_cannot_be_told_is_refused():
     gaps = pd.DataFrame({"a": [1, 2], "b": [2, math.nan], "c": [3, 3]}, ["s", "t"])
     twice = pd.Series([1.0, 2.0], [0, 0])
     calls = {
-        "at least one": lambda: interval([]),
         "finite": lambda: interval([1, math.nan]),
-        "'z'": lambda: interval(X, how="z"),
         "95": lambda: interval(X, level=95),
         r"\[0, 1\]": lambda: paired(pd.Series({0: 1.0}), pd.Series({1: 1.0})),
         "2 values": lambda: paired([1, 2], [1, 2, 3]),
         "seed 0": lambda: paired(twice, pd.Series([1.0, 2.0], [0, 1])),
         "3 methods": lambda: average_ranks({"a": [1, 2], "b": [2, 1]}),
-        "2 settings": lambda: average_ranks({"a": [1], "b": [2], "c": [3]}),
         "b has": lambda: average_ranks(gaps),
-        "window": lambda: smooth([1.0], 0),
     }
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):
@@ -76,7 +72,7 @@ def test_critical_differences_of_the_published_table():
 
 def test_ranks_direction_ties_and_tests():
     columns = {"good": [9, 8, 9, 9], "tie": [5, 8, 5, 5], "bad": [1, 1, 1, 2]}
-    table = pd.DataFrame(columns, list("abcd"))
+    table = pd.DataFrame(columns)
     r = average_ranks(table)
     assert r.ranks.to_dict() == {"good": 1.125, "tie": 1.875, "bad": 3.0} and r.n == 4
     assert r.p == pytest.approx(stats.friedmanchisquare(*table.T.to_numpy()).pvalue)
@@ -156,9 +152,8 @@ def test_too_few_constant_or_without_a_margin():
         assert (s.lo, s.hi) == pytest.approx((value - 0.5, value + 0.5))
     p = verdicts.single(sample(40, 0, 0.01), 0)
     assert verdicts.verdict(p) == "undecided"
-    for bad in ([], [1.0, np.nan, 2, 3, 4]):
-        with pytest.raises(ValueError, match="finite"):
-            verdicts.span(bad)
+    with pytest.raises(ValueError, match="finite"):
+        verdicts.span([1.0, np.nan, 2, 3, 4])
 
 
 def test_sentences_put_together():

