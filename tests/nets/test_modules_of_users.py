@@ -141,10 +141,8 @@ def test_dropout_keeps_a_share_and_the_mean_by_key_row_and_layer():
         assert torch.allclose(some[kept], (full / 0.7)[kept])
         assert torch.equal(at(key=None), full)
         assert torch.equal(at(), some) and not torch.equal(at(key=1), some)
-        rows = torch.tensor([3, 2, 1, 0])
-        assert torch.equal(
-            at(row=rows), some.flip(0)
-        )  # whatever its place in the batch
+        turned = at(row=torch.tensor([3, 2, 1, 0]))
+        assert torch.equal(turned, some.flip(0))  # whatever its place in the batch
         assert not torch.equal(kept[0], kept[1])
         whole = kept.view(4, 1000, 4).sum(2) % 4 == 0  # channels, as a whole
         assert bool(whole.all()) == (layer is nn.Dropout2d)
@@ -206,25 +204,24 @@ def test_frozen_parameters_are_constants():
     module[0].requires_grad_(False)
     task = toy(module)
     assert set(task.init(0)) == {"2.weight", "2.bias"}
-    a, b = (go(task, how=how) for how in ("loop", "vmap"))
-    assert gap(state(a), state(b)) < 1e-12
     z = task.logits(task.init(0), task.x[:4])
     assert torch.allclose(z, module(task.x[:4]))
 
 
 class Tied(nn.Module):
-    """Reads and writes with one matrix."""
+    """Reads twice with one matrix."""
 
     def __init__(self):
         super().__init__()
-        self.inner, self.outer = nn.Linear(5, 4), nn.Linear(4, 5, bias=False)
-        self.outer.weight = nn.Parameter(self.inner.weight.detach().T.clone())
-        self.again = nn.Linear(5, 4)
+        self.inner, self.fc, self.again = (
+            nn.Linear(4, 4),
+            nn.Linear(4, 3),
+            nn.Linear(4, 4),
+        )
         self.again.weight = self.inner.weight
-        self.fc = nn.Linear(4, 3)
 
     def forward(self, x):
-        return self.fc(self.again(self.outer(self.inner(x))))
+        return self.fc(self.again(self.inner(x[:, :4])))
 
 
 def test_tied_weights_stay_one_tensor():
@@ -242,31 +239,24 @@ def test_tied_weights_stay_one_tensor():
 
 
 class Words(nn.Module):
-    def __init__(self, recurrent):
+    def __init__(self):
         super().__init__()
         self.table, self.fc = nn.Embedding(12, 4), nn.Linear(6, 3)
-        self.read = recurrent(4, 6, batch_first=True)
+        self.read = nn.LSTM(4, 6, batch_first=True)
 
     def forward(self, x):
         return SimpleNamespace(logits=self.fc(self.read(self.table(x))[0][:, -1]))
 
 
 def test_tokens_and_recurrent_layers():
-    g = torch.Generator().manual_seed(0)
-    x, c = torch.randint(0, 12, (60, 7), generator=g), torch.arange(60) % 4
-    y = (x > 5).sum(1).clamp(2, 4) - 2
-    for recurrent in (nn.LSTM, nn.GRU):
-        torch.manual_seed(0)
-        module = Words(recurrent)
-        task = Task.from_arrays(x, y, c, module)
-        assert task.network.tokens and task.network.D == 6
-        want = module(task.x[:5].long()).logits
-        assert torch.allclose(task.net(task.init(0))(task.x[:5]), want, atol=1e-6)
-        w = tmap(torch.zeros_like, task.init(0))
-        assert task.net(w)(task.x[:5]).abs().max() == 0  # no weight goes unseen
-        trained, b = go(task, lr=0.3).state["server"]["w"], batch(task.x)
-        b = b._replace(y=task.y)
-        assert task.loss(trained, b) < task.loss(task.init(0), b) - 0.02
+    torch.manual_seed(0)
+    x, i, module = torch.randint(0, 12, (60, 7)), torch.arange(60), Words()
+    task = Task.from_arrays(x, i % 3, i % 4, module)
+    assert task.network.tokens and task.network.D == 6
+    want, w = module(task.x[:5].long()).logits, task.init(0)
+    assert torch.allclose(task.net(w)(task.x[:5]), want, atol=1e-6)
+    w = tmap(torch.zeros_like, w)
+    assert task.net(w)(task.x[:5]).abs().max() == 0  # no weight goes unseen
 
 
 # ---------------------------------------------------------------- the head
@@ -289,12 +279,9 @@ def test_the_head_is_what_runs_last_or_is_named():
     root = toy(nn.Linear(5, 3).double()).network
     assert root.head == ("weight", "bias") and root.D == 5 and root.splits
     x, y, c = torch.randn(40, 5), torch.arange(40) % 3, torch.arange(40) % 4
-    table = {
-        "2": (("2.weight", "2.bias"), False),
-        "4": (("4.weight", "4.bias"), True),
-        ("2", "4"): (("2.weight", "2.bias", "4.weight", "4.bias"), False),
-        ("4.bias",): (("4.bias",), False),
-    }
+    two, four = ("2.weight", "2.bias"), ("4.weight", "4.bias")
+    table = {"2": (two, False), "4": (four, True), ("2", "4"): (two + four, False)}
+    table["4.bias",] = ("4.bias",), False
     module, seen_before = mlp(5, 6, 7, 3), set()
     known = Task.from_arrays(x, y, c, module).network  # its head is the last layer
     for head, (names, splits) in table.items():
@@ -346,35 +333,8 @@ def test_resume_and_identity(tmp_path):
 
 
 def test_private_steps():
-    task = toy(mlp(5, 6, 3, norm=nn.BatchNorm1d).double())
     with pytest.raises(ValueError, match="batch norm"):
-        go(task, step=Private())
+        go(toy(mlp(5, 6, 3, norm=nn.BatchNorm1d).double()), step=Private())
     module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.3), nn.Linear(6, 3)).double()
     runs = [go(toy(module), how=how, step=Private(), poisson=True) for how in HOW]
     assert gap(state(runs[0]), state(runs[1])) < 1e-9
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["text", "image"])
-def test_hugging_face(kind):
-    import fedlib.nets.vision  # noqa: F401  torchvision beside a torch for processors
-
-    tf = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    names = "hidden_size", "num_hidden_layers", "num_attention_heads"
-    names += "intermediate_size", "num_labels", "hidden_dropout_prob"
-    size = dict(zip(names, (16, 2, 2, 32, 3, 0.1)), attention_probs_dropout_prob=0.1)
-    g, i = torch.Generator().manual_seed(0), torch.arange(40)
-    if kind == "text":
-        config = tf.BertConfig(vocab_size=50, max_position_embeddings=16, **size)
-        module = tf.BertForSequenceClassification(config)
-        x = torch.randint(1, 50, (40, 10), generator=g)
-    else:
-        config = tf.ViTConfig(image_size=16, patch_size=8, **size)
-        module = tf.ViTForImageClassification(config)
-        x = torch.randn(40, 3, 16, 16, generator=g)
-    task = Task.from_arrays(x, i % 3, i % 4, module, batch=8)
-    assert task.head == ("classifier.weight", "classifier.bias")
-    assert task.network.splits and task.network.tokens == (kind == "text" or None)
-    a, b = (go(task, "FedAS", how, 2, lr=0.01) for how in HOW)
-    assert gap(state(a), state(b)) < 1e-4

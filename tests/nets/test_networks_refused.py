@@ -1,4 +1,4 @@
-"""What cannot be trained is refused before anything trains, by name and with a remedy."""
+"""What cannot be trained is refused before anything trains."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from toys_core import toy
 
 from fedlib.core.task import Task
 from fedlib.nets import MLP, FedAvgCNN, Linear, Module
-from fedlib.nets.deep import AlexNetBN, ResNet50, WideResNet
+from fedlib.nets.deep import AlexNetBN, WideResNet
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -57,14 +57,9 @@ def attending():
 
 
 NETWORKS = {  # what must be named: what is given
-    "cnnn.*CNN": "cnnn",
     "Linear.*class": nn.Linear,
-    "3 is no network": 3,
-    r"rows of shape \[5\]": Linear(3, 3),
     "2 logits": Linear(5, 2),
-    "Conv2d cannot read": nn.Conv2d(3, 3, 3),
     "Linear gives 2": nn.Linear(5, 2),
-    "tuple": Then(lambda z: (z, z)),
     r"\[2\] for 2 rows": Then(lambda z: z[:, 0]),
     r"\[1, 3\] for 2": Then(lambda z: z[:1]),
     "int64": Then(lambda z: z.argmax(1)),
@@ -73,7 +68,6 @@ NETWORKS = {  # what must be named: what is given
     "beside other rows": Then(lambda z: z - z.mean(0)),
     "same rows different": Then(lambda z: z + torch.randn(3)),
     "in training than": Then(lambda z: z[:, :2], False),
-    "ZeroDivisionError": Then(lambda z: 1 / 0, False),
     "draws at random while": Then(lambda z: z * torch.rand(3), False),
     "in training beside": Then(lambda z: z - z.mean(0), False),
     "batch_first": Then(lambda z: F.dropout(z.T, 0.5).T, False),
@@ -81,15 +75,9 @@ NETWORKS = {  # what must be named: what is given
     "also in evaluation": attending(),
     "track_running_stats": normed(nn.BatchNorm1d(5, track_running_stats=False)),
     "momentum = None": normed(nn.BatchNorm1d(5, momentum=None)),
-    "SyncBatchNorm": normed(nn.SyncBatchNorm(5)),
     "ReLU has no parameter": nn.ReLU(),
-    "Linear has no parameter": nn.Linear(5, 3).requires_grad_(False),
     "bias holds NaN": broken(),
-    "lazy": nn.LazyLinear(3),
-    "meta": nn.Linear(5, 3, device="meta"),
     "complex": nn.Linear(5, 3, dtype=torch.complex64),
-    "DataParallel|devices": nn.DataParallel(nn.Linear(5, 3)),
-    "TorchScript": torch.jit.script(nn.Linear(5, 3)),
 }
 
 
@@ -112,12 +100,9 @@ def test_heads_starts_and_sizes():
         "twice": lambda: task(Module(mlp(), head="0"), "2"),
         "fresh": lambda: Module(mlp(), start="fresch"),
         "0.weight": lambda: Module(mlp(), start=lambda: nn.Linear(5, 3)),
-        "Module": lambda: Module(MLP(5, 6, 3)),
         "norm = 'layer'": lambda: MLP(3, 4, 2, norm="layer").init(0),
         "'none'": lambda: WideResNet(10, norm="none").init(0),
-        "'cifar10'": lambda: ResNet50(10, stem="cifar10").init(0),
         "depth = 26": lambda: WideResNet(10, depth=26).init(0),
-        "size = 15": lambda: FedAvgCNN(3, 10, size=15).init(0),
         "32 x 28": lambda: FedAvgCNN(3, 10).feat({}, zeros),
         "63": lambda: alex.feat(alex.init(0), zeros),
     }

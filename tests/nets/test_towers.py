@@ -1,6 +1,4 @@
-"""Two towers: the stand-in for CLIP, open_clip as the oracle, features, and the two
-networks that are trained beside them.
-"""
+"""Two towers: the stand-in for CLIP, open_clip, and the networks beside them."""
 
 import json
 from dataclasses import replace
@@ -120,12 +118,8 @@ def test_open_clip_is_the_oracle(kind, tmp_path):
     open_clip = pytest.importorskip("open_clip")
     image = {"image_size": 32, "layers": 1, "width": 16, "patch_size": 16}
     text = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2}
-    config = {
-        "embed_dim": 8,
-        "vision_cfg": image | {"head_width": 8},
-        "text_cfg": text | {"layers": 2},
-        "custom_text": kind == "CustomTextCLIP",
-    }
+    config = {"embed_dim": 8, "vision_cfg": image | {"head_width": 8}}
+    config |= {"text_cfg": text | {"layers": 2}, "custom_text": kind != "CLIP"}
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
     how = {"mean": mean.tolist(), "std": std.tolist()}
     about = json.dumps({"model_cfg": config, "preprocess_cfg": how})
