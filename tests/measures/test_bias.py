@@ -44,17 +44,13 @@ def test_fairlearn_agrees():
         by = fm.MetricFrame(metrics=rates, y_true=y, y_pred=said, **of)
         # y and yhat change places
         turned = fm.MetricFrame(metrics=rates["t"], y_true=said, y_pred=y, **of)
-        gap = lambda f: float((f.by_group - f.overall).abs().max())
+        tpr = by.by_group["t"] - by.overall["t"]
         want = {
             "EO": odds(y, said, agg="worst_case", **of),
             "EO_sum": 2 * odds(y, said, agg="mean", **of),
             "DP": fm.demographic_parity_difference(y, said, **of),
-            "CAL": float((by.by_group["t"] - by.overall["t"]).abs().max()),
-            "CAL_ppv": gap(turned),
-            "TPR": by.overall["t"],
-            "FPR": fm.false_positive_rate(y, said),
-            "positive_rate": by.overall["s"],
-            "accuracy": (y == said).mean(),
+            "CAL": float(tpr.abs().max()),
+            "CAL_ppv": float((turned.by_group - turned.overall).abs().max()),
         }
         for name, value in want.items():
             assert getattr(bias, name)(n) == pytest.approx(value, rel=1e-12), name
@@ -70,9 +66,7 @@ def test_a_constant_predictor_is_unbiased():
     for said in (0, 1):
         n = count(a, y, np.full_like(y, said), 3)
         assert bias.EO(n) == bias.EO_sum(n) == bias.DP(n) == bias.CAL(n) == 0
-        assert bias.positive_rate(n) == said
-        ppv = bias.CAL_ppv(n)  # base rates differ
-        assert np.isnan(ppv) if said == 0 else ppv > 0
+        assert np.isnan(bias.CAL_ppv(n)) == (said == 0)  # base rates differ
 
 
 def test_groups_have_no_order_and_leading_axes_are_free():
@@ -82,14 +76,9 @@ def test_groups_have_no_order_and_leading_axes_are_free():
         want = [[f(m) for m in row] for row in n]
         np.testing.assert_allclose(f(n), want, rtol=1e-12)
         np.testing.assert_allclose(f(n[:, :, [2, 0, 1]]), want, rtol=1e-12)
-    worst = [[[5, 0], [5, 0]], [[0, 5], [0, 5]]]
-    assert bias.EO(worst) == 1 and bias.EO_sum(worst) == 2 and bias.DP(worst) == 1
 
 
 def test_a_cell_without_rows_is_skipped():
-    """An absent third group changes nothing; without positives in one of two groups
-    only DP and the PPV can be compared.
-    """
     padded = np.concatenate([HAND, np.zeros((1, 2, 2))])
     for name in GROUP:
         assert getattr(bias, name)(padded) == pytest.approx(WORTH[name])

@@ -1,6 +1,4 @@
-"""From accuracies to one number: metrics by their formulas, the rules that pick rounds,
-and what is read off curves. Records are made by hand.
-"""
+"""From accuracies to one number, for records that are made by hand."""
 
 import math
 
@@ -48,7 +46,6 @@ def test_extremes():
     assert metrics.pooled_acc([0.5, 1], [30, 10]) == 0.625
 
 
-# ---------------------------------------------------------------- which round
 def record(test, val=None, rounds=None, moment="pre", **logs):
     test = np.asarray(test, float)
     rounds = np.arange(len(test)) if rounds is None else np.asarray(rounds)
@@ -91,7 +88,6 @@ def test_the_last_ten_rounds_or_the_last_quarter():
             assert got == want and selection.last(rec, moment=moment) == [n - 1], R
 
 
-# ---------------------------------------------------------------- curves
 def test_areas_windows_and_shares():
     unfair = record(np.tile([1.0, 0.0], (41, 1)), rounds=np.arange(0, 401, 10))
     fair = record(np.tile([0.5, 0.5], (41, 1)), rounds=np.arange(0, 401, 10))

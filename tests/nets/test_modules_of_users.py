@@ -127,7 +127,6 @@ def test_the_module_is_never_changed_and_later_changes_are_not_seen():
     assert same(state(go(task, rounds=1)), state(went))
 
 
-# ---------------------------------------------------------------- dropout
 def test_dropout_keeps_a_share_and_the_mean_by_key_row_and_layer():
     x = torch.ones(4, 3)
     for layer, shape in ((nn.Dropout, (4000,)), (nn.Dropout2d, (1000, 2, 2))):
@@ -180,7 +179,6 @@ def test_attention_with_dropout_is_attention():
         assert torch.allclose(less, grouped)
 
 
-# ---------------------------------------------------------------- where weights start
 def test_given_fresh_and_made():
     torch.manual_seed(3)
     module = mlp(5, 6, 3)
@@ -259,7 +257,6 @@ def test_tokens_and_recurrent_layers():
     assert task.net(w)(task.x[:5]).abs().max() == 0  # no weight goes unseen
 
 
-# ---------------------------------------------------------------- the head
 class Pixels(nn.Module):
     """A head that is not the last step: a convolution, then a mean."""
 
@@ -317,7 +314,6 @@ def test_what_methods_read_of_a_module(tmp_path):
         task.feat(task.init(0), task.x)  # for a method of one's own
 
 
-# ---------------------------------------------------------------- runs
 def test_resume_and_identity(tmp_path):
     module = mlp(5, 6, 3, norm=nn.BatchNorm1d).double()
     module.insert(2, nn.Dropout(0.2))

@@ -58,7 +58,6 @@ def far(a, b):
     return max(float((a[k] - b[k]).abs().max()) for k in a)
 
 
-# ---------------------------------------------------------- what every network promises
 @pytest.mark.parametrize("net, shape", SMALL + LARGE, ids=lambda v: str(v)[:40])
 def test_names_shapes_and_starts(net, shape):
     w, b = net.init(3, T), batch(shape, 5)
@@ -114,7 +113,6 @@ def test_stacked_models_are_single_models_and_padding_does_not_count(net, shape)
     assert {*a} == {*net.buffers} and (not a or far(a, b) < 1e-12)
 
 
-# ---------------------------------------------------------------- torch's own numbers
 class Wide(nn.Module):
     """A wide residual network, depth 10: bn -> relu -> conv, widths listed by hand."""
 

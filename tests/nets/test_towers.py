@@ -28,7 +28,6 @@ def trained():
     return standin.train(QUICK)
 
 
-# ---------------------------------------------------------------- the stand-in
 def test_text_tower_is_torchs_transformer():
     """Layer by layer nn.TransformerEncoderLayer with a causal mask, read at the end."""
     tower = TextTower(30, width=12, heads=3, blocks=2, context=9, d=5)
@@ -111,7 +110,6 @@ def test_features(trained):
     assert torch.allclose(features(grey, trained).x, features(three, trained).x)
 
 
-# ---------------------------------------------------------------- open_clip
 @pytest.mark.parametrize("kind", ["CLIP", "CustomTextCLIP"])
 def test_open_clip_is_the_oracle(kind, tmp_path):
     """A tiny model of random weights, read from a folder."""
@@ -147,7 +145,6 @@ def test_open_clip_is_the_oracle(kind, tmp_path):
     assert not any(v.requires_grad for v in ours.model.parameters())
 
 
-# ---------------------------------------------------------------- networks
 def nets():
     more = 6, 3, NAMES[:3], towers(6)
     own = Prompts(*more, M=3, class_specific=True)

@@ -39,7 +39,6 @@ def test_every_method_has_a_look_and_at_most_six_are_strong():
     assert len({*light}) == len(light)  # else a theme could not swap them
 
 
-# ---------------------------------------------------------------- saving
 def drawing():
     fig, ax = plt.subplots()
     rounds = np.arange(0, 50, 5)
@@ -74,7 +73,6 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     assert {*re.findall(r"#[0-9a-f]{6}", one)} == {*swapped}
 
 
-# ---------------------------------------------------------------- charts
 NAMES = ["FedAvg", "FedFV", "FedGini", "FedGA_ablation", "FedGA"]
 ACC = np.random.default_rng(0).uniform(20, 95, (3, 40))
 SEVERAL = {m: np.clip(ACC + 2 * i, 0, 100) for i, m in enumerate(NAMES)}

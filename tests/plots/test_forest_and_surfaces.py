@@ -82,7 +82,6 @@ def test_a_strange_colour_is_found():
     plt.close("all")
 
 
-# ---------------------------------------------------------------- landscapes
 def paraboloid(x0=0.0, y0=0.0, scale=1.0, base=0.0, p=21):
     """[y, x]: base + scale ((x - x0)^2 + 4 (y - y0)^2)."""
     x = np.linspace(-1, 1, p)
