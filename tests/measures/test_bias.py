@@ -8,10 +8,9 @@ from fedlib.measures import bias
 GROUP = ["EO", "EO_sum", "DP", "CAL", "CAL_ppv"]
 # two groups: TPR 6/10, 9/10; FPR 2/10, 1/20; positive rate 8/20, 10/30; PPV 6/8, 9/10
 HAND = np.array([[[8, 2], [4, 6]], [[19, 1], [1, 9]]])
-WORTH = dict(
-    EO=0.3, EO_sum=0.45, DP=0.4 - 1 / 3, CAL=0.15, CAL_ppv=abs(6 / 8 - 15 / 18)
-)
-WORTH |= dict(TPR=0.75, FPR=0.1, positive_rate=0.36, accuracy=0.84)
+NAMES = [*GROUP, "TPR", "FPR", "positive_rate", "accuracy"]
+WORTH = [0.3, 0.45, 0.4 - 1 / 3, 0.15, abs(6 / 8 - 15 / 18), 0.75, 0.1, 0.36, 0.84]
+WORTH = dict(zip(NAMES, WORTH))
 
 
 def data(A, N=600, seed=0):
@@ -56,11 +55,6 @@ def test_fairlearn_agrees():
             assert getattr(bias, name)(n) == pytest.approx(value, rel=1e-12), name
 
 
-def test_consistency_is_a_mean_over_rows():
-    s = [[[3, 4], [0, 5]], [[1, 2], [0, 0]]]
-    np.testing.assert_allclose(bias.CON(s), [[0.75, 0], [0.5, np.nan]])
-
-
 def test_a_constant_predictor_is_unbiased():
     a, y, _ = data(3)
     for said in (0, 1):
@@ -97,13 +91,15 @@ def test_pooling_is_counting_the_union():
     n = np.stack([count(a[c::4], y[c::4], said[c::4], 2) for c in range(4)])
     np.testing.assert_array_equal(bias.pooled(n), count(a, y, said, 2))
     np.testing.assert_array_equal(bias.pooled(n[None]), bias.pooled(n)[None])
-    yes, no = [[[0, 9], [0, 0]], [[0, 1], [0, 0]]], [[[1, 0], [0, 0]], [[9, 0], [0, 0]]]
-    fair = np.array([yes, no])
+    yes, no, nobody = [[0, 9], [0, 0]], [[9, 0], [0, 0]], [[0, 1], [0, 0]]
+    fair = np.array([[yes, nobody], [[[1, 0], [0, 0]], no]])
     assert list(bias.DP(fair)) == [0, 0]
     assert bias.DP(bias.pooled(fair)) == pytest.approx(0.8)
 
 
-def test_improvement_is_a_percentage_of_the_baseline():
+def test_consistency_is_a_mean_over_rows_and_improvement_a_percentage():
+    s = [[[3, 4], [0, 5]], [[1, 2], [0, 0]]]
+    np.testing.assert_allclose(bias.CON(s), [[0.75, 0], [0.5, np.nan]])
     got = bias.improvement([0.2, 0.2, 0.1, 0], [0.1, 0.3, 0.1, 0.1])
     np.testing.assert_allclose(got, [50, -50, 0, np.nan])
 
@@ -118,6 +114,3 @@ def test_counts_that_leave_nothing_to_compare_are_refused():
     for word, n in bad.items():
         with pytest.raises(ValueError, match=word):
             bias.check(n)
-    for call in (lambda: bias.EO(np.ones((2, 3))), lambda: bias.pooled(HAND)):
-        with pytest.raises(ValueError, match="shape"):
-            call()

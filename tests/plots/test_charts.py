@@ -1,22 +1,26 @@
 """The figure style: one look per method, saving, and what standard charts draw."""
 
+import itertools
 import json
 import re
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
+import seaborn as sns
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from fedlib import plots
+from fedlib.measures import statistics
 from fedlib.methods import METHODS
 
-FIELDS = dict(
-    title="Fair methods end higher", alt="Two curves.", data="toy", tier="tiny"
+FIELDS = dict(title="Fair methods end higher", alt="Two curves.", data="toy")
+FIELDS |= dict(
+    tier="tiny", seeds=[1, 2, 3], notebook="a.ipynb", stage="fedga@synthetic"
 )
-FIELDS |= dict(seeds=[1, 2, 3], notebook="notebooks/a.ipynb", stage="fedga@synthetic")
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +45,10 @@ def test_every_method_has_a_look_and_at_most_six_are_strong():
 
 def drawing():
     fig, ax = plt.subplots()
-    rounds = np.arange(0, 50, 5)
-    lines = {"FedAvg": [1, 1.1, 0.9], "FedGA": [1, 2, 3]}
-    lines = {m: np.outer(v, rounds) for m, v in lines.items()}
-    plots.curves_with_interval(rounds, lines, ax)
+    lines = {
+        m: np.outer([1, k, 1], range(10)) for m, k in (("FedAvg", 2), ("FedGA", 3))
+    }
+    plots.curves_with_interval(range(10), lines, ax)
     return fig
 
 
@@ -61,10 +65,6 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     for wrong in ({"name": "../a"}, {"tier": "huge"}, {"alt": " "}):
         with pytest.raises(ValueError):
             plots.save(drawing(), **{"name": "a"} | FIELDS | wrong, folder=tmp_path)
-    kept = {"1, 3": [1, 3], "seed 4": [4], "0–4": range(5)}
-    for text, seeds in kept.items():
-        more = FIELDS | {"seeds": seeds}
-        assert plots.save(drawing(), "a", **more, folder=tmp_path).meta["seeds"] == text
     one, two = (plots.inline(first.path.read_text(), p, "say") for p in ("x", "y"))
     ids = re.findall(r' id="([^"]+)"', one + two)
     assert ids and len(ids) == len({*ids})  # also with a second figure on the page
@@ -82,7 +82,42 @@ MEANS = {m: v.mean(1) for m, v in SEVERAL.items()}
 POINTS = {m: (v.mean(), v.std()) for m, v in SEVERAL.items()}
 RANKS = dict(zip(NAMES, range(1, 6)))
 SPOKES = {m: [0.2, 0.5, 1] for m in NAMES}
-DRAWN = {
+RNG = np.random.default_rng(0)
+# many clients at either end, as after few rounds
+ENDS = RNG.choice([0.0, 40, 70, 100], 300, p=[0.3, 0.1, 0.1, 0.5])
+CLIENTS = pd.DataFrame({"method": np.repeat(NAMES, 60), "acc": ENDS})
+GRID, COLUMNS = (NAMES, range(5), range(30)), ["method", "seed", "round"]
+RUNS = pd.DataFrame(itertools.product(*GRID), columns=COLUMNS)
+RUNS["acc"] = 50 + RUNS["method"].map(NAMES.index) + RNG.normal(size=len(RUNS))
+
+
+def curves(ax):
+    look = plots.CURVE | plots.looks(NAMES)
+    return sns.lineplot(RUNS, x="round", y="acc", ax=ax, **look)
+
+
+def violins(ax):
+    both = plots.mirror(CLIENTS, "acc")
+    look = plots.VIOLIN | plots.colours(NAMES)
+    sns.violinplot(both, x="acc", y="method", ax=ax, **look)
+    ax.set_xlim(0, 100)
+    plots.name_rows(ax, NAMES)
+
+
+def densities(ax):
+    both = plots.mirror(CLIENTS, "acc")
+    look = dict(hue="method", hue_order=NAMES, common_norm=False, **plots.DENSITY)
+    sns.kdeplot(both, x="acc", ax=ax, **look)
+    plots.name_peaks(ax, NAMES)
+
+
+def points(ax):
+    mean = RUNS.groupby("method")[["round", "acc"]].mean()
+    look = plots.looks(NAMES, lines=False)
+    sns.scatterplot(mean, x="round", y="acc", ax=ax, legend=False, **look)
+
+
+DRAWN = {f.__name__ + " of frames": f for f in (curves, violins, densities, points)} | {
     "curves": lambda ax: plots.curves_with_interval(ROUNDS, CURVES, ax),
     "gini": lambda ax: plots.gini_curves(ROUNDS, CURVES, ax),
     "violins": lambda ax: plots.violins(SEVERAL, ax),
@@ -101,7 +136,7 @@ def test_charts_use_colours_the_theme_can_swap_and_name_each_method():
         draw(ax)
         text = plots.svg(fig, "t", "a").replace("&#160;", " ")
         assert plots.strangers(text) == [], name
-        for m in NAMES:
+        for m in NAMES if "frames" not in name else ():
             assert re.search(rf">{re.escape(plots.label(m))}(?: |<)", text), (name, m)
         plt.close(fig)
 
@@ -117,13 +152,11 @@ def test_curves_show_the_mean_and_its_interval():
         edge = ax.collections[0].get_paths()[0].vertices[:, 1]
         ends = (values.mean(0) - half).min(), (values.mean(0) + half).max()
         assert (edge.min(), edge.max()) == pytest.approx(ends)
-        ax = plt.subplots()[1]
-        draw(values[:2], ax)  # two seeds are drawn as their range
-        edge = ax.collections[0].get_paths()[0].vertices[:, 1]
-        assert (edge.min(), edge.max()) == (0, 6)
-        ax = plt.subplots()[1]
-        draw(values[:1], ax)  # one has no band
-        assert not ax.collections
+        for seeds, ends in ((2, (0, 6)), (1, None)):  # their range; no band
+            ax = plt.subplots()[1]
+            draw(values[:seeds], ax)
+            edges = [c.get_paths()[0].vertices[:, 1] for c in ax.collections]
+            assert [(e.min(), e.max()) for e in edges] == [ends] * (seeds - 1)
     ax = plt.subplots()[1]
     gini = {"FedGA": [[0.4, 0.2, 0.2], [0.6, 0.2, 0.2]]}
     plots.gini_curves([0, 10, 20], gini, ax, window=3)  # area of the unsmoothed mean
@@ -197,15 +230,64 @@ def test_views_to_turn_are_plain_json(tmp_path):
 
 
 def test_what_cannot_be_drawn_is_refused(ax):
-    none, bad = {"FedGA": []}, {"FedGA": [[np.nan, 1], [1, 1]]}
+    three, holes = {"FedGA": [[1.0, 2, 3]]}, {"FedGA": [[np.nan, 1], [1, 1]]}
     calls = [
-        lambda: plots.curves_with_interval([0, 1], {"FedGA": [[1.0, 2, 3]]}, ax),
-        lambda: plots.violins(none, ax),
-        lambda: plots.microscope([1, 2], np.zeros((3, 5)), ax),
+        lambda: plots.curves_with_interval([0, 1], three, ax),
         lambda: plots.by_client([[0, 1]], [[0.5]], 2),
-        lambda: plots.save_surface("s", bad),
+        lambda: plots.save_surface("s", holes),
     ]
-    for i, call in enumerate(calls):
+    for call in calls:
         with pytest.raises(ValueError):
             call()
-            pytest.fail(f"call {i}")
+
+
+def test_methods_look_as_in_every_other_figure(ax):
+    curves(ax)
+    handles, names = ax.get_legend_handles_labels()
+    for h, m in zip(handles, names):
+        assert h.get_color() == plots.colour(m)
+        assert h.get_linewidth() == plots.look(m).width
+        assert (h.get_linestyle() == "-") == (plots.look(m).dash == "-")
+    plots.name_ends(ax, RUNS, "acc", notes={"FedGA": "5.0"})  # instead of a legend
+    assert ax.get_legend() is None
+    at = {t.get_text(): t.xy for t in ax.texts}
+    last = RUNS[RUNS["round"] == 29].groupby("method").acc.mean()
+    assert at["FedGA  5.0"] == (29, pytest.approx(last["FedGA"]))
+    assert at["FedAvg"] == (29, pytest.approx(last["FedAvg"]))
+
+
+def test_the_interval_is_students(ax):
+    values = [1.0, 2.0, 4.0, 5.0, 9.0]
+    want = stats.t.interval(0.95, 4, np.mean(values), stats.sem(values))
+    assert plots.t95(values) == pytest.approx(want)
+    assert plots.t95([1.0, 3.0]) == (1, 3)  # two seeds: their range
+    assert plots.t95([2.0]) == (2, 2)
+    sns.barplot(x=values, errorbar=plots.CURVE["errorbar"], ax=ax)
+    assert ax.lines[0].get_xdata() == pytest.approx(want)
+
+
+def test_names_stand_at_the_peaks_in_the_methods_looks(ax):
+    densities(ax)
+    assert {t.get_text() for t in ax.texts} == {plots.label(m) for m in NAMES}
+    for line, m in zip(ax.lines[::-1], NAMES):
+        assert line.get_color() == plots.colour(m)
+        assert line.get_marker() == plots.look(m).marker
+        x, y = line.get_data()
+        want = statistics.kde(CLIENTS[CLIENTS.method == m].acc, x)
+        assert np.allclose(3 * y, want, rtol=0.02, atol=1e-5)
+        assert x.min() >= 0 and x.max() <= 100
+
+
+def test_smoothing_is_at_most_a_fifth_and_the_axis_says_it(ax):
+    data = pd.concat([RUNS.assign(round=RUNS["round"] + 30 * i) for i in range(7)])
+    one = lambda d: d.query("method == 'FedGA' and seed == 2").acc
+    for rounds, asked, used in ((30, 10, 6), (30, 4, 4), (200, 10, 10), (4, 10, 1)):
+        some = data[data["round"] < rounds]
+        out, words = plots.smooth(some, "acc", window=asked)
+        assert (str(used) in words) == (used > 1)
+        assert np.array_equal(one(out), statistics.smooth(one(some), used))
+    for evaluations, used in ((60, 10), (20, 4)):  # curves of arrays, no wider
+        ax, v = plt.subplots()[1], RNG.normal(size=(3, evaluations))
+        plots.curves_with_interval(range(evaluations), {"FedGA": v}, ax, window=10)
+        want = statistics.smooth(v, used).mean(0)
+        assert np.allclose(ax.lines[0].get_ydata(), want)
