@@ -43,24 +43,15 @@ def test_fairlearn_agrees():
         by = fm.MetricFrame(metrics=rates, y_true=y, y_pred=said, **of)
         # y and yhat change places
         turned = fm.MetricFrame(metrics=rates["t"], y_true=said, y_pred=y, **of)
-        tpr = by.by_group["t"] - by.overall["t"]
-        want = {
-            "EO": odds(y, said, agg="worst_case", **of),
-            "EO_sum": 2 * odds(y, said, agg="mean", **of),
-            "DP": fm.demographic_parity_difference(y, said, **of),
-            "CAL": float(tpr.abs().max()),
-            "CAL_ppv": float((turned.by_group - turned.overall).abs().max()),
-        }
-        for name, value in want.items():
-            assert getattr(bias, name)(n) == pytest.approx(value, rel=1e-12), name
-
-
-def test_a_constant_predictor_is_unbiased():
-    a, y, _ = data(3)
-    for said in (0, 1):
-        n = count(a, y, np.full_like(y, said), 3)
-        assert bias.EO(n) == bias.EO_sum(n) == bias.DP(n) == bias.CAL(n) == 0
-        assert np.isnan(bias.CAL_ppv(n)) == (said == 0)  # base rates differ
+        gaps = by.by_group["t"] - by.overall["t"], turned.by_group - turned.overall
+        want = [
+            odds(y, said, agg="worst_case", **of),
+            2 * odds(y, said, **of, agg="mean"),
+        ]
+        want += [fm.demographic_parity_difference(y, said, **of)]
+        want += [float(gap.abs().max()) for gap in gaps]
+        got = [getattr(bias, name)(n) for name in GROUP]
+        assert got == pytest.approx(want, rel=1e-12)
 
 
 def test_groups_have_no_order_and_leading_axes_are_free():
@@ -108,9 +99,8 @@ def test_counts_that_leave_nothing_to_compare_are_refused():
     bias.check(HAND)
     bias.check([[HAND[0], HAND[1] * 0], [HAND[0] * 0, HAND[1]]])  # all together
     nobody = HAND[0] * 0
-    bad = {"constant": [nobody, HAND[1]], "1 of 1": [HAND[0]], r"\[2, 2\]": HAND[0]}
+    bad = {"constant": [nobody, HAND[1]], "number 1": [HAND[0], nobody, HAND[1]]}
     bad |= {"positive": HAND * [[1], [0]], "negative": HAND * [[0], [1]]}
-    bad |= {"number 1": [HAND[0], nobody, HAND[1]]}
     for word, n in bad.items():
         with pytest.raises(ValueError, match=word):
             bias.check(n)

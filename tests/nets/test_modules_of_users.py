@@ -204,11 +204,8 @@ class Tied(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.inner, self.fc, self.again = (
-            nn.Linear(4, 4),
-            nn.Linear(4, 3),
-            nn.Linear(4, 4),
-        )
+        self.inner, self.again = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.fc = nn.Linear(4, 3)
         self.again.weight = self.inner.weight
 
     def forward(self, x):
