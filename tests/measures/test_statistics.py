@@ -62,8 +62,7 @@ def test_critical_differences_of_the_published_table():
 
 
 def test_ranks_direction_ties_and_tests():
-    columns = {"good": [9, 8, 9, 9], "tie": [5, 8, 5, 5], "bad": [1, 1, 1, 2]}
-    table = pd.DataFrame(columns)
+    table = pd.DataFrame(dict(good=[9, 8, 9, 9], tie=[5, 8, 5, 5], bad=[1, 1, 1, 2]))
     r = average_ranks(table)
     assert r.ranks.to_dict() == {"good": 1.125, "tie": 1.875, "bad": 3.0} and r.n == 4
     assert r.p == pytest.approx(stats.friedmanchisquare(*table.T.to_numpy()).pvalue)
@@ -116,7 +115,6 @@ def test_tests_are_those_of_other_libraries():
         assert verdicts.holm(q) == pytest.approx(want)
     q = RNG.random(30) ** 2
     assert verdicts.survivors(q) == pytest.approx(multipletests(q, method="fdr_bh")[1])
-    assert len(verdicts.survivors([])) == 0
 
 
 def test_a_verdict_is_what_its_interval_says():
@@ -138,8 +136,7 @@ def test_too_few_constant_or_without_a_margin():
         assert verdicts.verdict(verdicts.single(d, 1.0, 1.0)) == said
         s = verdicts.span(d, 1.0)
         assert (s.lo, s.hi) == pytest.approx((value - 0.5, value + 0.5))
-    p = verdicts.single(sample(40, 0, 0.01), 0)
-    assert verdicts.verdict(p) == "undecided"
+    assert verdicts.verdict(verdicts.single(sample(40, 0, 0.01), 0)) == "undecided"
 
 
 def test_sentences_put_together():
@@ -154,8 +151,7 @@ def test_sentences_put_together():
         found = [verdicts.single(parts[n], 1.0) for n in names]
         got = [verdicts.verdict(f(found)) for f in (verdicts.all_of, verdicts.any_of)]
         assert got == said, line
-    p = P(0.1, 0.2, 0.3, 0.4)
-    assert verdicts.contrary(p) == P(0.2, 0.1, 0.4, 0.3)
+    assert verdicts.contrary(P(0.1, 0.2, 0.3, 0.4)) == P(0.2, 0.1, 0.4, 0.3)
     p = verdicts.single(sample(5, -1, 0.5), 1.0)  # more cases need more to refute
     assert p.no < LEVEL / 2 < verdicts.all_of([p, *[P(0.5, 0.5)] * 9]).no
 

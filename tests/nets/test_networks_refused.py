@@ -11,8 +11,6 @@ from toys_core import toy
 from fedlib.core.task import Task
 from fedlib.nets import MLP, FedAvgCNN, Linear, Module
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 
 class Then(nn.Module):
     """A linear layer, and something done to its output; in training alone, if so."""
@@ -42,7 +40,6 @@ NETWORKS = {  # what must be named: what is given
     r"\[1, 3\] for 2": Then(lambda z: z[:1]),
     "int64": Then(lambda z: z.argmax(1)),
     "probabilities": Then(lambda z: z.softmax(1)),
-    "NaN or infinity on": Then(lambda z: z / 0),
     "beside other rows": Then(lambda z: z - z.mean(0)),
     "same rows different": Then(lambda z: z + torch.randn(3)),
     "in training than": Then(lambda z: z[:, :2], False),
@@ -68,16 +65,13 @@ def test_heads_starts_and_sizes():
     task = lambda net, head: Task.from_arrays(x, y, c, net, head=head)
     zeros = torch.zeros(1, 3, 32, 28)
     calls = {
-        "head = ''": lambda: task(mlp(), ""),
         "2.weight": lambda: task(mlp(), "2.weigth"),
         "'fc'": lambda: task(MLP(5, 6, 3), "fc"),
         "twice": lambda: task(Module(mlp(), head="0"), "2"),
         "fresh": lambda: Module(mlp(), start="fresch"),
         "0.weight": lambda: Module(mlp(), start=lambda: nn.Linear(5, 3)),
-        "norm = 'layer'": lambda: MLP(3, 4, 2, norm="layer").init(0),
         "32 x 28": lambda: FedAvgCNN(3, 10).feat({}, zeros),
     }
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):
             call()
-            pytest.fail(word)

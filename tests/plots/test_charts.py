@@ -189,7 +189,7 @@ def test_microscope_sorts_clients_and_leaves_the_absent_blank(ax):
     assert shown[1].tolist() == [0.3, 0.4] and image.cmap(np.ma.masked)[3] == 0
     image = plots.microscope([1, 2], [[-1.0, 3.0]], plt.subplots()[1], centre=0)
     assert image.get_clim() == (-3, 3)
-    few = plots.by_client([[2, 0], [1, -1]], [[5.0, 6.0], [7.0, np.nan]], 3)
+    few = plots.by_client([[2, 0], [1, -1]], [[5.0, 6.0], [7.0, 9.0]], 3)
     want = [[6, np.nan], [np.nan, 7], [5, np.nan]]
     assert np.array_equal(few, want, equal_nan=True)
     late = plots.staleness([[2, 0], [1, -1], [2, -1]], 3)
