@@ -2,7 +2,6 @@
 once by Sphinx in this process; one of its pages holds every mistake.
 """
 
-import csv
 import io
 import re
 import sys
@@ -115,6 +114,7 @@ def results(root):
     """The folder results/ of the small book."""
     import matplotlib.pyplot as plt
     import numpy as np
+    import pandas as pd
 
     from fedlib import plots
     from repro import artefacts, claims, ledger
@@ -142,14 +142,11 @@ def results(root):
     plots.use()
     (root / "results").mkdir()
     for name, table in tables.items():
-        with open(root / f"results/{name}.csv", "w", newline="") as f:
-            out = csv.DictWriter(f, columns.get(name, [*table[0]]), restval="")
-            out.writeheader()
-            out.writerows(table)
+        frame = pd.DataFrame(table, columns=columns.get(name)).fillna("")
+        frame.to_csv(root / f"results/{name}.csv", index=False)
     about = dict(title="Lines rise", alt="Two rising lines.", tier="tiny", seeds=[1, 2])
     about |= dict(data="Synthetic(1, 1), synthetic", stage="fedga@one")
-    about["folder"] = root / "results/figures/x"
-    about["notebook"] = "notebooks/fedga/one.ipynb"
+    about |= dict(folder=root / "results/figures/x", notebook=f"{RUN}.ipynb")
     for name in ("lines", "alpha-0", "alpha-1", "fedga-figure-9", "play-alpha", "lost"):
         fig, ax = plt.subplots(figsize=(3, 2))
         ax.plot([1, len(name)], [0, ord(name[-1])], color=plots.STRONG[0])
@@ -244,7 +241,8 @@ plan}
 slides}"""
 OTHERS = {"ledger": ["ledger}", "artefacts}", "deviations}"], "plain": []}
 OTHERS |= {"claims": ["claims}", "forest}"], "bibliography": ["bibliography}"]}
-OTHERS["notebooks/fedga/one"] = []
+RUN = "notebooks/fedga/one"
+OTHERS[RUN] = []
 
 
 def fenced(sources):
@@ -259,16 +257,15 @@ def question(i):
 
 def frame(**changes):
     """What the file of a chapter says."""
-    good = {
-        "goals": ["add $1$", "say what `add` does", "stop"],
-        "needs": [],
-        "uses": ["numbers", "signs"],
-        "takeaways": ["One is $1$.", "Two is more.", "Three.", "Four.", "Five."],
-        "quiz": [question(i) for i in range(1, 6)],
-        "credit": "{cite:t}`mcmahan2017` averages. " + "It is so. " * 20,
-        "reading": [{"key": "mcmahan2017", "why": f"Section {i}."} for i in "34"],
-        "letters": {"w": "the model", "n_i": "rows of client $i$"},
-    }
+    good = dict(goals=["add $1$", "say what `add` does", "stop"], needs=[])
+    good["uses"], good["letters"] = (
+        ["numbers", "signs"],
+        {"w": "the model", "n": "rows"},
+    )
+    good["takeaways"] = ["One is $1$.", "Two is more.", "Three.", "Four.", "Five."]
+    good["quiz"] = [question(i) for i in range(1, 6)]
+    good["credit"] = "{cite:t}`mcmahan2017` averages. " + "It is so. " * 20
+    good["reading"] = [{"key": "mcmahan2017", "why": f"Section {i}."} for i in "34"]
     return good | changes
 
 
@@ -281,12 +278,11 @@ def chapter(title):
 
 
 def course_book(root, frames, contents=None):
-    """book/ below `root` with these chapters: {page: frame, or the file's text}."""
+    """book/ below `root` with these chapters: {page: frame}."""
     book = root / "book"
     (book / "course").mkdir(parents=True)
     for page, said in frames.items():
-        said = said if isinstance(said, str) else yaml.safe_dump(said, sort_keys=False)
-        (book / f"course/{page}.yaml").write_text(said)
+        (book / f"course/{page}.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
         (book / f"{page}.md").write_text(chapter(page))
     chapters = [{"file": page} for page in contents or frames]
     toc = {"format": "jb-book", "root": "index", "chapters": chapters}
@@ -304,9 +300,8 @@ def write(root):
     (book / "course/plan.yaml").write_text(yaml.safe_dump(plan))
     (book / "_assets/play").mkdir(parents=True)
     (book / "_assets/play/alpha.js").write_text("")
-    for place in (root / "notebooks/fedga", book / "notebooks/fedga"):
-        place.mkdir(parents=True)
-    (root / "notebooks/fedga/one.ipynb").write_text("{}")
+    (root / "notebooks/fedga").mkdir(parents=True)
+    (root / f"{RUN}.ipynb").write_text("{}")
     sources = fenced(s.replace("\\n", "\n") for s in DIRECTIVES.split("\n")[1:])
     equations = (f"$$\nx = {i}\n$$ (eq-{tag})\n" for i, tag in enumerate(EQUATIONS))
     roles = "\n\n".join(f"START {source} END" for source in ROLES)
@@ -334,15 +329,13 @@ def built():
         results(root)
     book = write(root)
     known = "myst_parser sphinx.ext.mathjax sphinxcontrib.bibtex sphinx_proof"
-    settings = dict(
-        extensions=[*known.split(), "sphinx_exercise", *EXTENSIONS],
-        bibtex_bibfiles=[str(ROOT / "fedlib/methods/references.bib")],
-        myst_enable_extensions=["dollarmath", "colon_fence"],
-        exclude_patterns=["_assets", "_ext", "course"],
-        html_static_path=[str(BOOK / "_assets")],
-        html_js_files=["figures.js", "ledger.js", "looks.js", "quiz.js"],
-    )
-    settings |= dict(html_theme="basic", numfig=True, nitpicky=True)
+    settings = dict(html_theme="basic", numfig=True, nitpicky=True)
+    settings["extensions"] = [*known.split(), "sphinx_exercise", *EXTENSIONS]
+    settings["bibtex_bibfiles"] = [str(ROOT / "fedlib/methods/references.bib")]
+    settings["myst_enable_extensions"] = ["dollarmath", "colon_fence"]
+    settings["exclude_patterns"] = ["_assets", "_ext", "course"]
+    settings["html_static_path"] = [str(BOOK / "_assets")]
+    settings["html_js_files"] = ["figures.js", "ledger.js", "looks.js", "quiz.js"]
     settings["mathjax_path"] = "vendor/tex-svg.js"
     html = root / "html"
     place = (str(book), None, str(html), str(root / "trees"), "html")
