@@ -7,9 +7,8 @@ import os
 import re
 from types import SimpleNamespace
 
-import pytest
 import yaml
-from toys_book import BOOK, chapter, course_book, frame, question
+from toys_book import BOOK, course_book, frame, question
 from where import ROOT
 
 from repro import bookbuild, bookcheck, browse, course
@@ -27,9 +26,7 @@ def changed(place, value):
 MISTAKES = [  # place, value, what the complaint names
     (("goal",), [], ["goal", "'goals'"]),
     (("goals",), ["a", "b"], ["goals", "2", "3"]),
-    (("takeaways", 4), " ", ["takeaways 5"]),
     (("needs",), ["tow"], ["needs 1", "'two'"]),
-    (("quiz",), frame()["quiz"][:4], ["quiz", "4", "5"]),
     (("quiz", 1, "aks"), "?", ["quiz 2", "aks", "'ask'"]),
     (("quiz", 0, "answers", 1, "right"), True, ["quiz 1", "2", "right"]),
     (("quiz", 2, "answers", 0), {"says": "4", "right": True}, ["quiz 3", "because"]),
@@ -38,7 +35,6 @@ MISTAKES = [  # place, value, what the complaint names
     (("credit",), "Too short.", ["credit", "2", "60"]),
     (("credit",), "word " * 151, ["credit", "151", "150"]),
     (("reading", 0, "key"), "mcmahan2071", ["reading 1", "'mcmahan2017'"]),
-    (("letters", 1), "one", ["letters", "1"]),
 ]
 
 
@@ -71,7 +67,6 @@ def test_minutes_and_the_next_chapter(tmp_path):
         assert course.minutes_of(read + more, bare) == minutes, more[:20]
     assert course.minutes_of("", bare) == 1
     assert course.minutes_of(read, frame(takeaways=[read] * 5)) == 12
-    assert course.counts(chapter("x"))["exercises"] == 1
     pages = {p: frame() for p in ("one", "two", "three", "apart")}
     book = course_book(tmp_path, pages, ["three", "record", "one", "two"])
     after = [course.onward(book, p) for p in ("three", "one", "two", "apart")]
@@ -91,8 +86,8 @@ def test_the_book_has_a_frame_a_lab_and_a_solution_for_every_chapter():
         text = (BOOK / f"{page}.md").read_text("utf-8")
         assert f":label: ex-{page}-class\n" in text, page
         assert f"{{solution}} ex-{page}-class" not in text, page
-        for place in (f"notebooks/labs/{page}.ipynb", f"book/teachers/{page}.md"):
-            assert (ROOT / place).exists(), place
+        assert (ROOT / f"notebooks/labs/{page}.ipynb").exists(), page
+        assert (BOOK / f"teachers/{page}.md").exists(), page
         seen = {q["see"] for q in course.load(BOOK, page)["quiz"] if "see" in q}
         assert not [label for label in seen if label not in text], page
     for path in [*BOOK.glob("teachers/*.md"), *BOOK.glob("*.md")]:
@@ -100,7 +95,6 @@ def test_the_book_has_a_frame_a_lab_and_a_solution_for_every_chapter():
             assert (ROOT / test).exists(), f"{path.name} names {test}"
 
 
-# ---------------------------------------------------------------- a built book
 FINE = (
     '<p id="a">x</p><a href="#a">a</a> <a href="other.html#b">b</a> <a href="#">t</a>'
     '<a href="https://doi.org/10.1/2">doi</a><a href="ledger.html#?q=x">l</a>'
@@ -123,7 +117,7 @@ BROKEN = {
 }
 
 
-def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path, capsys):
+def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     assert bookcheck.main([str(tmp_path)]) == 1  # no page at all
     (tmp_path / "_static/play").mkdir(parents=True)
     (tmp_path / "sub").mkdir()
@@ -141,7 +135,6 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path, capsys):
         (found,) = bookcheck.check(tmp_path)
         assert named in found and found.startswith("page.html"), body[:50]
     assert bookcheck.main([str(tmp_path)]) == 1
-    assert "page.html" in capsys.readouterr().err
     page.write_text(FINE)
     css.write_text("@font-face { src: url('https://example.org/x.woff2') }")
     script.write_text("fetch('https://example.org/x')")
@@ -186,15 +179,3 @@ def test_copies_follow_the_results(tmp_path, monkeypatch, capsys):
     source.unlink()
     assert bookbuild.copy_notebooks() == [] and not copied.exists()
     assert bookbuild.main() == 1 and "notebooks/toy/a" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_warning_fails_the_book(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book/_config.yml").write_text("title: A\nauthor: B\n")
-    (tmp_path / "book/_toc.yml").write_text("format: jb-book\nroot: intro\n")
-    for text, fails in (("[](nowhere.md)", True), ("One page.", False)):
-        (tmp_path / "book/intro.md").write_text(f"# A toy\n\n{text}\n")
-        assert bool(bookbuild.main()) == fails
-        assert (tmp_path / "book/_build/pages.txt").exists() != fails

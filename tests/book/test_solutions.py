@@ -63,7 +63,7 @@ def test_gradients_that_conflict():
     says(page, "With $0.05$ client 1 loses $0.016$", 0.05, 1, -fedmgda(0.05)[1].min())
 
 
-def test_models_of_ones_own_and_fisher_information():
+def test_models_of_ones_own():
     table = pd.read_csv(ROOT / "results/bytes.csv").query("direction == 'up'")
     up, page = table.groupby("method")["bytes"].sum(), "teachers/personalise"
     one, two = up["FedPAC"], up["FedProto"]
@@ -73,11 +73,6 @@ def test_models_of_ones_own_and_fisher_information():
     trace, page = np.array([1 / 4, 2 / 2, 5 / 2]), "teachers/fedas"
     new, old = (t @ [0, 1, 3] / t.sum() for t in (trace, np.array([1, 2, 5])))
     says(page, r"34/15 \approx 2.27$, against $17/8 \approx 2.13$", new, new, old, old)
-    x, y = tensor([[2, 1], [1, 2], [0, -3], [-4, 0], [-4, 0]]), tensor([1, 1, 0, 0, 1])
-    matrix, g, page = x.T @ x / 4, (0.5 - y)[:, None] * x, "teachers/fisher"
-    says(page, "with the trace $12.75$", matrix.trace())
-    says(page, "= 7.375$", tensor([1, 1]) @ matrix @ tensor([1, 1]) / 2)
-    says(page, "squared length $11.25$", g.sum(0).square().sum())
 
 
 def test_groups():

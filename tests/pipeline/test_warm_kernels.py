@@ -95,9 +95,7 @@ def test_the_same_bytes_as_alone_until_a_source_is_edited(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     Path("params.yaml").write_text("tier: tiny\n")
-    look = "import os, sys, torch, matplotlib\nfrom fedlib import plots\n"
-    look += "print(sorted({*os.environ} - {'FEDLIB_WARM'}), sys.path, sys.argv[0])\n"
-    write("good", look, "os.system('echo a child')\n{'b', 'a', hash('a')}")
+    write("good", "import os\nos.system('echo a child')\n{'b', 'a', hash('a')}")
     tells = "import sys, torch\nwarm = 'papermill' in sys.modules\n"
     write("tells", f"{tells}open('told', 'a').write(f'{{warm}} {{torch.rand(1)}}\\n')")
     read, end = os.pipe()
