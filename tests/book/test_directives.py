@@ -233,11 +233,6 @@ def test_the_map_says_what_a_method_changes_and_sends():
     assert m.traffic(rows, "A") == (more, "1.43\u202f× up, 0.50\u202f× down")
     size = extension("fedtables").size
     assert (size(1000), size(44.7e6)) == ("1\u202fkB", "44.7\u202fMB")
-    lines = ["A *star* and `x`.", "rounds: how many. lr [C]: step."]
-    of = lambda rounds, lr: None  # docstrings are printed as they are written
-    extension("fedapi").written(None, "", "", of, None, lines)
-    end = "``rounds``\\ : how many. ``lr``\\  [C]: step."
-    assert lines == [f"A \\*star\\* and ``x``\\ . {end}", ""]
 
 
 def test_frames_of_chapters():
@@ -261,6 +256,3 @@ def test_frames_of_chapters():
     kept = (built().root / "_images/slides/alpha-0.svg").read_text()
     last = built().sources.parent / "results/figures/x/alpha-1.svg"
     assert kept == last.read_text()
-    run = page("notebooks/fedga/one")
-    (link,) = re.findall(r'download="" href="([^"]+)"', run)
-    assert (built().root / "notebooks/fedga" / link).read_text() == "{}"

@@ -17,59 +17,48 @@ from fedlib.measures import metrics
 from fedlib.methods import METHODS
 from repro import browse
 
-pytestmark = pytest.mark.nightly
 FIGURES = Path(os.environ.get("FIGURES", ROOT / "results/figures"))
 
 
-@pytest.fixture
-def piece(tmp_path):
-    """name -> a page with the piece, ready; no script may have complained at the end."""
-    if lack := browse.lacking():
-        pytest.skip(lack)
+def opened(browser, name, path):
+    """A page with a piece, ready."""
+    (drawn,) = [*FIGURES.rglob(f"play-{name}.svg")]
+    meta = json.loads(drawn.with_suffix(".json").read_text("utf-8"))
+    html = extension("fedplay").markup(name, drawn.read_text("utf-8"), meta)
+    for js in ("play.js", f"{name}.js"):
+        uri = (BOOK / "_assets/play" / js).as_uri()
+        html += f'<script defer src="{uri}"></script>'
+    path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{html}')
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector(".stage[data-ready]", state="attached")
+    return page
+
+
+@pytest.mark.nightly
+def test_pieces_print_what_fedlib_computes(tmp_path):
+    if browse.lacking() or not [*FIGURES.rglob("play-*.svg")]:
+        pytest.skip("no browser, or no notebook has drawn a piece")
     from playwright.sync_api import sync_playwright
 
-    told = []
-
-    def open_page(name):
-        drawn = sorted(FIGURES.rglob(f"play-{name}.svg"))
-        if not drawn:
-            pytest.skip(f"no notebook has drawn play-{name}.svg")
-        meta = json.loads(drawn[0].with_suffix(".json").read_text("utf-8"))
-        meta.setdefault("play", {})
-        markup = extension("fedplay").markup(name, drawn[0].read_text("utf-8"), meta)
-        html = f'<!DOCTYPE html><html><meta charset="utf-8">{markup}'
-        for js in ("play/play.js", f"play/{name}.js"):
-            html += f'<script defer src="{(BOOK / "_assets" / js).as_uri()}"></script>'
-        path = tmp_path / f"{name}.html"
-        path.write_text(html)
-        page = chromium.new_context(offline=True).new_page()
-        page.on("pageerror", lambda e: told.append(f"{name}: {e}"))
-        page.goto(path.as_uri())
-        page.wait_for_selector(".stage[data-ready]", state="attached")
-        return page
-
+    row = lambda page, n: (
+        page.get_by_role("row", name=n).locator("td").all_inner_texts()
+    )
+    slider = lambda page, name: page.get_by_role("slider", name=name, exact=True)
     with sync_playwright() as play:
         flags = dict(executable_path=browse.chromium(), args=list(browse.FLAGS))
-        chromium = play.chromium.launch(**flags)
-        yield open_page
-    assert not told
-
-
-def test_pieces_print_what_fedlib_computes(piece):
-    row = lambda page, name: page.get_by_role("row", name=name).locator("td")
-    slider = lambda page, name: page.get_by_role("slider", name=name, exact=True)
-    page = piece("lorenz")
-    slider(page, "accuracy of client 1").focus()
-    for _ in range(7):
-        page.keyboard.press("ArrowUp")
-    a = np.array([0.47, 0.25, 0.5, 0.15, 0.45, 0.3, 0.4, 0.35])
-    want = {"mean": metrics.mean_acc(a), "standard deviation": metrics.std_acc(a)}
-    want |= {"worst 10 %": metrics.worst(a), "Gini": metrics.gini(a)}
-    for name, value in (want | {"Jain": metrics.jain(a)}).items():
-        assert row(page, name).all_inner_texts() == [f"{value:.3f}"], name
-    page = piece("alpha")
-    slider(page, "α").fill("7.5")
-    p = METHODS["FedGA"](alpha=7.5).fair(torch.tensor([1, 0.5, 0]).double())
-    for i in range(3):
-        told = row(page, f"weight of client {i + 1}").all_inner_texts()
-        assert told[2] == f"{p[i]:.3f}"
+        browser = play.chromium.launch(**flags)
+        page = opened(browser, "lorenz", tmp_path / "a.html")
+        slider(page, "accuracy of client 1").focus()
+        for _ in range(7):
+            page.keyboard.press("ArrowUp")
+        a = np.array([0.47, 0.25, 0.5, 0.15, 0.45, 0.3, 0.4, 0.35])
+        want = {"mean": metrics.mean_acc(a), "standard deviation": metrics.std_acc(a)}
+        want |= {"worst 10 %": metrics.worst(a), "Gini": metrics.gini(a)}
+        for name, value in (want | {"Jain": metrics.jain(a)}).items():
+            assert row(page, name) == [f"{value:.3f}"], name
+        page = opened(browser, "alpha", tmp_path / "b.html")
+        slider(page, "α").fill("7.5")
+        p = METHODS["FedGA"](alpha=7.5).fair(torch.tensor([1, 0.5, 0]).double())
+        for i in range(3):
+            assert row(page, f"weight of client {i + 1}")[2] == f"{p[i]:.3f}"

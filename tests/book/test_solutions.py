@@ -12,43 +12,13 @@ from toys_book import BOOK
 from where import ROOT
 
 from fedlib.measures import bias
-from fedlib.methods import METHODS, FedAvg, Uniform
-from fedlib.methods.fair.fedmgda import min_norm
+from fedlib.methods import FedAvg, Uniform
 
 
 def says(page, words, got=0, want=0):
     """These words stand on the page, and their numbers are right."""
     assert words in (BOOK / f"{page}.md").read_text("utf-8"), (page, words)
     assert np.allclose(got, want, atol=1e-9), (page, words, got)
-
-
-def tensor(x):
-    return torch.tensor(x, dtype=torch.float64)
-
-
-def test_gradients_that_conflict():
-    G, page = tensor([[0, 0, 1], [1, -1, -1], [-1, 0, -1]]), "teachers/conflict"
-    third = np.array([-1, 2, 1]) / 3
-    says(page, r"$-\tfrac13, \tfrac23, \tfrac13$", G @ G.mean(0), third)
-    fedfv = lambda *loss: METHODS["FedFV"](alpha=0).agree(G @ G.T, tensor(loss)) @ G
-    third = np.array([-2, 6, 3]) / 9
-    says(page, r"$-\tfrac29, \tfrac69, \tfrac39$", G @ fedfv(1, 2, 3), third)
-    for last in (fedfv(3, 1, 2), fedfv(3, 2, 1)):
-        says(page, r"$\tfrac1{18}, \tfrac13, 0$", G @ last, [1 / 18, 1 / 3, 0])
-    U = G / G.norm(dim=1, keepdim=True)
-
-    def fedmgda(epsilon):
-        lo, hi = max(1 / 3 - epsilon, 0), min(1 / 3 + epsilon, 1)
-        p = min_norm(U @ U.T, tensor([lo] * 3), tensor([hi] * 3), steps=5000)
-        return p, U @ (p @ U)
-
-    p, gains = fedmgda(1)
-    p1, p2, p3, gain = *p, gains.mean()
-    words = f"${p1:.2f}, {p2:.2f}, {p3:.2f}$. Each gains ${gain:.2f}$"
-    says(page, words, np.ptp(gains.numpy()).round(4))
-    lose = [e / 100 for e in range(12) if fedmgda(e / 100)[1].min() < 0]
-    says(page, rf"$\epsilon = {max(lose) + 0.01:.2f}$")
-    says(page, f"With $0.05$ client 1 loses ${-fedmgda(0.05)[1].min():.3f}$")
 
 
 def test_bytes_and_groups():

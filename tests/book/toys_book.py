@@ -36,7 +36,6 @@ def lines(text):
     return [dict(zip(head, cells, strict=True)) for cells in rest]
 
 
-# ---------------------------------------------------------------- results
 LEDGER = """
 paper | artefact | dataset | method | setting | metric | reported | ours | ours_lo | ours_hi | n_seeds | rule | verdict | pairs
 fedga | Table 5 | synthetic_05_05 | FedAvg | | mean_acc | 64.48 | 63.2 | 62.1 | 64.3 | 3 | best_val | differs |
@@ -157,7 +156,6 @@ def results(root):
     plots.save_surface("bowl", {"FedGA": np.eye(3)}, folder=about["folder"])
 
 
-# ---------------------------------------------------------------- pages
 KEY, GINI, NOT_RUN = (
     f"fedga-table-5-synthetic_05_05-{m}"
     for m in ("fedga-mean_acc", "fedga-best_gini", "fedmgda-plus-mean_acc")
@@ -186,14 +184,10 @@ WRONG = {  # what a page can get wrong -> what the warning names
     f"{{num}}`{KEY} rule .1f`": ["rule", "best_val"],
     f"{{num}}`{NOT_RUN}`": [NOT_RUN, "not run"],
     f"{{num}}`{GINI} interval`": [GINI, "interval"],
-    "{verdict}`matches`": ["matches", "match"],
     "{count}`ledger paper=nobody`": ["nobody"],
     "reported} fedga Table 5\n:metrics: speed": ["speed", "mean_acc"],
-    "reported} fedas Table 9\n:settings: beta=0.7": ["beta=0.7", "beta=0.1"],
-    "sends} FedFV": ["FedFV"],
     "source} FedGA\n:parts: nothing": ["nothing", "fedga.py"],
     "fig} nothing": ["nothing.svg"],
-    "fig} alpha-0\n:frames: alpha-*\n:values: 1": ["1", "2"],
     "fig} lost": ["notebooks/fedga/lost.ipynb"],
     "play} alfa": ["alfa", "alpha"],
     "source} FedProx": ["eq-fedprox"],
@@ -287,9 +281,9 @@ def write(root):
     quiz = [question(i) | {"see": "eq-one"} for i in range(1, 6)]
     two = frame(needs=["one"], letters={})
     book = course_book(root, {"one": frame(quiz=quiz), "two": two})
-    week = {"title": "A week", "pages": ["one", "two"], "lab": "one", "class": "two"}
-    plan = [week | {"project": "Think."}]
-    (book / "course/plan.yaml").write_text(yaml.safe_dump(plan))
+    week = dict(title="A", pages=["one", "two"], lab="one", project="Think.")
+    week["class"] = "two"
+    (book / "course/plan.yaml").write_text(yaml.safe_dump([week]))
     (book / "_assets/play").mkdir(parents=True)
     (book / "_assets/play/alpha.js").write_text("")
     (root / "notebooks/fedga").mkdir(parents=True)
@@ -313,8 +307,7 @@ def built():
     import matplotlib.pyplot as plt
     from sphinx.application import Sphinx
 
-    for name in EXTENSIONS:
-        extension(name)
+    extension(EXTENSIONS[0])
     tmp = TemporaryDirectory(prefix="book-")
     root, told = Path(tmp.name), io.StringIO()
     with plt.rc_context():

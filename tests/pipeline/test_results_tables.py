@@ -27,9 +27,8 @@ def seeds(rows, metric="top1_acc_pct", **more):
 
 def added(new, old):
     """{(method, setting, seed, metric): value} of what was added at the end."""
-    rest = new.iloc[len(old) :]
-    keys = zip(rest.method, rest.setting, rest.seed, rest.metric)
-    return dict(zip(keys, rest.value.round(9)))
+    rest = new.iloc[len(old) :].set_index(["method", "setting", "seed", "metric"])
+    return rest.value.round(9).to_dict()
 
 
 def test_names_are_safe_and_keep_what_tells_rows_apart():
@@ -50,11 +49,10 @@ def test_versus_subtracts_at_the_same_seed_and_place():
 
 
 def test_lead_is_over_the_rival_with_the_best_mean():
-    rows = [("A", "P=1;PA=1", s, v) for s, v in ((1, 5.0), (2, 6.0))]
-    rows += [("B", "P=1", s, v) for s, v in ((1, 1.0), (2, 9.0))]  # mean 5
-    rows += [("C", "P=1", s, v) for s, v in ((1, 6.0), (2, 6.0))]
-    rows += [("A", "P=0.2", 1, 1.0), ("D", "P=1", 1, 99.0)]
-    old = seeds(rows)
+    rows = [("A", "P=1;PA=1", 1, 5.0), ("A", "P=1;PA=1", 2, 6.0)]
+    rows += [("B", "P=1", 1, 1.0), ("B", "P=1", 2, 9.0)]  # mean 5
+    rows += [("C", "P=1", 1, 6.0), ("C", "P=1", 2, 6.0)]
+    old = seeds(rows + [("A", "P=0.2", 1, 1.0), ("D", "P=1", 1, 99.0)])
     got = added(derive.lead(old, "A", ["B", "C"], "lead"), old)
     new = "delta_acc_points"
     assert got == {("lead", "P=1", 1, new): -1.0, ("lead", "P=1", 2, new): 0.0}

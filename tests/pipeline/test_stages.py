@@ -17,10 +17,8 @@ TOY = """
 stages:
   a:
     foreach: [x, y]
-    do:
-      cmd: python toy.py in.txt a-${item}
-      deps: [in.txt, toy.py]
-      outs: ["a-${item}"]
+    do: {cmd: "python toy.py in.txt a-${item}", deps: [in.txt, toy.py],
+    outs: ["a-${item}"]}
   b:
     {cmd: python toy.py a-x results/b, deps: [a-x, toy.py], params: [tier],
     outs: [results/b: {cache: false}]}
@@ -39,7 +37,6 @@ PARAMS = "seed: 3\ntier: small   # tiny, small or paper\ntoy:\n  rounds: 4\n"
 CONFIG = "[core]\n analytics = false\n check_update = false\n no_scm = true\n"
 
 
-# ---------------------------------------------------------------- dvc.yaml
 def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
     import networkx as nx
     from dvc.repo import Repo
@@ -72,9 +69,8 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
     assert there == set(run)
 
 
-# ---------------------------------------------------------------- their order
 def test_the_longest_way_goes_first_and_what_is_left_is_known():
-    from repro.pipeline import Plan, result
+    from repro.pipeline import Plan
 
     waits = {"long": set(), "short": set(), "next": {"short"}}
     waits["end"] = {"long", "short", "next"}
@@ -84,11 +80,6 @@ def test_the_longest_way_goes_first_and_what_is_left_is_known():
     assert plan.ready({"long", "short"}, set()) == []
     assert plan.ready({"long", "short"}, {"short"}) == ["next"]
     assert [plan.left(set(), n) for n in (1, 2)] == [11, 7]
-    assert plan.left({"long", "short"}, 1) == 5 and plan.left({*waits}, 2) == 0
-    new = Plan({"new": set()}, False, {"a": 1, "b": 3, "c": 8})
-    assert new.left(set(), 2) == 3 and Plan({"x": set()}).left(set(), 1) == 10
-    assert result("Running stage 'a':\n> x") == "done"
-    assert result("Stage 'a' is cached - skipping run") != result("") != "done"
 
 
 @pytest.fixture
@@ -99,8 +90,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # else a process of DVC outlives us
     files = {"dvc.yaml": TOY, "toy.py": RUN, "in.txt": "one", "params.yaml": PARAMS}
-    ignored = "/tiers/\n/runs/\n/data/\n/.dvc/tmp\n"
-    files |= {".dvc/config": CONFIG, ".gitignore": ignored}
+    files |= {".dvc/config": CONFIG, ".gitignore": "tiers\nruns\n/data\n/.dvc/tmp\n"}
     files |= {".dvcignore": "tiers\n", "old/page.md": "old", "run.sh": "#!/bin/sh"}
     for name, text in files.items():
         Path(name).parent.mkdir(exist_ok=True)
@@ -135,7 +125,6 @@ def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
     assert make()[0] == 0 and (toy / "end").read_text() == "two" + 3 * "small"
 
 
-# ---------------------------------------------------------------- another tier
 def test_a_params_file_with_another_tier_differs_in_one_word():
     assert tier.with_tier(PARAMS, "tiny") == PARAMS.replace("small ", "tiny ", 1)
     nested = "toy:\n  tier: small\n"

@@ -4,14 +4,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
-from pathlib import Path
-
-import pytest
-from where import ROOT
 
 from repro import ask, kernel, warm
 
@@ -67,45 +61,4 @@ def test_a_kernel_can_be_ended():
     assert fork.poll() is None
     fork.kill()
     assert fork.wait() == fork.poll() == -signal.SIGKILL
-    fork.kill()  # and once more does no harm
     os.close(fork.write)
-
-
-@pytest.mark.nightly
-def test_the_same_bytes_as_alone_until_a_source_is_edited(tmp_path, monkeypatch):
-    import shutil
-
-    import nbformat
-    from nbformat.v4 import new_code_cell, new_notebook
-
-    def write(name, *cells):
-        first = new_code_cell("x = 1", metadata={"tags": ["parameters"]})
-        nb = new_notebook(cells=[first, *map(new_code_cell, cells)])
-        nb.metadata.kernelspec = dict(name="python3", display_name="P", language="")
-        nbformat.write(nb, f"{name}.ipynb")
-
-    def call(name, more):
-        words = [sys.executable, "-m", "repro.run_notebook", f"{name}.ipynb", "out"]
-        got = subprocess.run(words, env=os.environ | more, capture_output=True)
-        said = (got.stdout + got.stderr).partition(b": done in")[0]
-        return got.returncode, said, Path(f"out/{name}.ipynb").read_bytes()
-
-    for name in ("fedlib", "repro"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    Path("params.yaml").write_text("tier: tiny\n")
-    write("good", "import os\nos.system('echo a child')\n{'b', 'a', hash('a')}")
-    tells = "import sys, torch\nwarm = 'papermill' in sys.modules\n"
-    write("tells", f"{tells}open('told', 'a').write(f'{{warm}} {{torch.rand(1)}}\\n')")
-    read, end = os.pipe()
-    with Path("log").open("w") as log, warm.server(read, log) as found:
-        assert call("good", found) == call("good", {})
-        assert call("tells", found)[0] == call("tells", found)[0] == 0
-        with Path("fedlib/core/tree.py").open("a") as source:
-            source.write("\n# an edit\n")
-        assert call("tells", found)[0] == 0
-        os.close(end)
-    told = [line.partition(" ") for line in Path("told").read_text().splitlines()]
-    assert [w for w, *_ in told] == ["True", "True", "False"]
-    assert len({drawn for *_, drawn in told}) == 3 and Path("log").read_text() == ""
