@@ -1,6 +1,5 @@
 """The interactive pieces of the book in Chromium print the library's numbers. For the
-browser step of CI and for the night; FIGURES names the pictures that notebooks have
-drawn there, with what pieces know from them.
+browser step of CI and the night; FIGURES: where notebooks have drawn their pictures.
 """
 
 import json
