@@ -185,7 +185,7 @@ WRONG = {  # what a page can get wrong -> what the warning names
     f"{{num}}`{NOT_RUN}`": [NOT_RUN, "not run"],
     f"{{num}}`{GINI} interval`": [GINI, "interval"],
     "{count}`ledger paper=nobody`": ["nobody"],
-    "reported} fedga Table 5\n:metrics: speed": ["speed", "mean_acc"],
+    "{count}`ledger colour=red`": ["colour"],
     "source} FedGA\n:parts: nothing": ["nothing", "fedga.py"],
     "fig} nothing": ["nothing.svg"],
     "fig} lost": ["notebooks/fedga/lost.ipynb"],
