@@ -80,7 +80,10 @@ def tested(folder: Path, args: list[str], log: Path) -> str:
     child.join()
     if ours.poll():
         return ours.recv()
-    return f"(the process ended with {child.exitcode})"
+    ended = f"the process ended with {child.exitcode}"
+    return (
+        f"({ended})" if child.exitcode < 0 else f"STALE: {ended}"
+    )  # a signal: it hung
 
 
 def run_tests(folder: Path, args: list[str], log: Path, pipe) -> None:

@@ -8,20 +8,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-DEAREST = 10  # tests that are named at the end
 torch.set_num_threads(1)
-settings.register_profile(
-    "fedlib",
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+always = {"deadline": None, "derandomize": True, "database": None}
+always["suppress_health_check"] = list(HealthCheck)
+settings.register_profile("fedlib", max_examples=20, **always)
 settings.load_profile("fedlib")
 
 
-# ---------------------------------------------------------------- what they cost
 def cpu():
     """CPU seconds of this process and of its children that have ended."""
     both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
@@ -39,10 +32,8 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """The report of the teardown, the last one, carries what the test took."""
     report = yield
-    if report.when == "teardown":
-        report.cpu = cpu() - STATE["before"]
+    report.cpu = cpu() - STATE["before"]
     return report
 
 
@@ -52,19 +43,11 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The dearest tests, and those of each layer, in CPU seconds."""
-    tests, line = STATE["tests"], terminalreporter.write_line
-    if len(tests) <= DEAREST:
-        return
-    layers = Counter()
+    """What each layer and the ten dearest tests took, in CPU seconds."""
+    tests, layers = STATE["tests"], Counter()
     for name, seconds in tests.items():
         layers[name.split("/")[1]] += seconds
-    line("")
-    for counts in (layers, tests):
-        for name, seconds in counts.most_common(
-            len(layers) if counts is layers else 10
-        ):
-            line(f"{seconds:8.1f} CPU s  {name}")
-        line("")
-    load, mine = os.getloadavg()[0], cpu()
-    line(f"{mine:8.1f} CPU s in all, collection too; load of the machine {load:.1f}")
+    for name, seconds in (*layers.most_common(), *tests.most_common(10)):
+        terminalreporter.write_line(f"{seconds:8.1f} CPU s  {name}")
+    load = f"load of the machine {os.getloadavg()[0]:.1f}"
+    terminalreporter.write_line(f"{cpu():8.1f} CPU s in all, collection too; {load}")

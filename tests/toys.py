@@ -1,7 +1,4 @@
-"""Quadratic clients: every method's answer can be written down.
-
-The small classification task is `toy`.
-"""
+"""Quadratic clients: every method's answer can be written down."""
 
 from dataclasses import dataclass
 
@@ -27,11 +24,8 @@ class Quadratic:
     head, layers, buffers = ("w",), (("w",),), ()
 
     def init(self, seed, dtype=torch.float64):
-        return {
-            "w": torch.randn(
-                self.P, generator=torch.Generator().manual_seed(seed), dtype=dtype
-            )
-        }
+        g = torch.Generator().manual_seed(seed)
+        return {"w": torch.randn(self.P, generator=g, dtype=dtype)}
 
     def each(self, w, b):
         return (w["w"] - b.x).square().sum(1) / 2
@@ -48,36 +42,18 @@ def quadratic(centres, n=None, batch=10**6):
     equal to centres[i] [P].
     """
     b = torch.as_tensor(centres, dtype=torch.float64)
-    n = n or [1] * len(b)
-    one = [1] * len(b)
+    n, one = n or [1] * len(b), [1] * len(b)
     x = torch.cat([b.repeat_interleave(torch.tensor(n), 0), b, b])
-    return Task(
-        "quadratic",
-        Quadratic(b.shape[1]),
-        x,
-        torch.zeros(len(x), dtype=torch.long),
-        rows(n),
-        rows(one, sum(n)),
-        rows(one, sum(n) + len(b)),
-        batch=batch,
-    )
+    splits = rows(n), rows(one, sum(n)), rows(one, sum(n) + len(b))
+    y, net = torch.zeros(len(x), dtype=torch.long), Quadratic(b.shape[1])
+    return Task("quadratic", net, x, y, *splits, batch=batch)
 
 
-def serve(method, w, ws, t=0, server=None, **up):
-    """One call of `aggregate` from the vector w [P] with the clients' vectors
-    ws [M, P] -> the new server state.
-    """
-    ws = torch.as_tensor(ws, dtype=torch.float64)
+def serve(method, w, ws, **up):
+    """One call of `aggregate` from w [P] with the clients' ws [M, P]: the new state."""
+    w, ws = (torch.as_tensor(v, dtype=torch.float64) for v in (w, ws))
     ids = torch.arange(len(ws))
-    r = Round(t, 10**6, torch.tensor(0), None, ids)
-    server = (
-        method.server({"w": torch.as_tensor(w, dtype=torch.float64)}, r)
-        if server is None
-        else server
-    )
+    r = Round(0, 10**6, torch.tensor(0), None, ids)
     up = {"n": torch.ones(len(ws), dtype=torch.float64), "cid": ids, **up}
-    return method.aggregate(
-        server,
-        {"w": {"w": ws}, **{k: torch.as_tensor(np.asarray(v)) for k, v in up.items()}},
-        r,
-    )
+    up = {k: torch.as_tensor(np.asarray(v)) for k, v in up.items()}
+    return method.aggregate(method.server({"w": w}, r), {"w": {"w": ws}, **up}, r)

@@ -7,15 +7,13 @@ import os
 import re
 from types import SimpleNamespace
 
-import pytest
 import yaml
-from toys_book import BOOK, chapter, course_book, frame, question
+from toys_book import BOOK, course_book, frame, question
 from where import ROOT
 
 from repro import bookbuild, bookcheck, browse, course
 
 
-# ---------------------------------------------------------------- frames of chapters
 def changed(place, value):
     """The good frame with another value at a place such as ("quiz", 0, "ask")."""
     whole = inside = copy.deepcopy(frame())
@@ -28,18 +26,14 @@ def changed(place, value):
 MISTAKES = [  # place, value, what the complaint names
     (("goal",), [], ["goal", "'goals'"]),
     (("goals",), ["a", "b"], ["goals", "2", "3"]),
-    (("takeaways", 4), " ", ["takeaways 5"]),
     (("needs",), ["tow"], ["needs 1", "'two'"]),
-    (("quiz",), frame()["quiz"][:4], ["quiz", "4", "5"]),
     (("quiz", 1, "aks"), "?", ["quiz 2", "aks", "'ask'"]),
     (("quiz", 0, "answers", 1, "right"), True, ["quiz 1", "2", "right"]),
     (("quiz", 2, "answers", 0), {"says": "4", "right": True}, ["quiz 3", "because"]),
-    (("quiz", 0, "answers", 1, "says"), "2", ["quiz 1", "'2'"]),
     (("quiz", 0, "answers"), frame()["quiz"][0]["answers"][:2], ["quiz 1", "2", "3"]),
     (("credit",), "Too short.", ["credit", "2", "60"]),
     (("credit",), "word " * 151, ["credit", "151", "150"]),
     (("reading", 0, "key"), "mcmahan2071", ["reading 1", "'mcmahan2017'"]),
-    (("letters", 1), "one", ["letters", "1"]),
 ]
 
 
@@ -47,19 +41,14 @@ def test_a_mistake_in_a_frame_is_named_with_its_place(tmp_path):
     for i, (place, value, named) in enumerate(MISTAKES):
         frames = {"one": changed(place, value), "two": frame(needs=["one"])}
         book = course_book(tmp_path / f"{i}", frames)
-        told = course.complaints(book, "one")
-        assert told and told[0].startswith("book/course/one.yaml"), place
-        assert not [n for n in named if n not in "\n".join(told)], (place, told)
+        told = "\n".join(course.complaints(book, "one"))
+        assert told and not [n for n in named if n not in told], (place, told)
         assert course.complaints(book, "two") == [], place
     needs = {"one": ["three"], "two": ["one"], "three": ["two"], "four": ["one"]}
     book = course_book(tmp_path, {page: frame(needs=n) for page, n in needs.items()})
     (told,) = course.complaints(book, "one")
     assert "one -> three -> two -> one" in told
     assert course.complaints(book, "four") == []  # leads into the circle
-    text = (book / "four.md").read_text().replace("```{quiz}\n```\n", "")
-    (book / "four.md").write_text(text + "\n```{onward}\n```\n")
-    told = course.complaints(book, "four")
-    assert len(told) == 2 and "{quiz} 0" in told[0] and "{onward} 2" in told[1]
 
 
 def test_minutes_and_the_next_chapter(tmp_path):
@@ -72,7 +61,6 @@ def test_minutes_and_the_next_chapter(tmp_path):
         assert course.minutes_of(read + more, bare) == minutes, more[:20]
     assert course.minutes_of("", bare) == 1
     assert course.minutes_of(read, frame(takeaways=[read] * 5)) == 12
-    assert course.counts(chapter("x"))["exercises"] == 1
     pages = {p: frame() for p in ("one", "two", "three", "apart")}
     book = course_book(tmp_path, pages, ["three", "record", "one", "two"])
     after = [course.onward(book, p) for p in ("three", "one", "two", "apart")]
@@ -88,25 +76,17 @@ def test_the_book_has_a_frame_a_lab_and_a_solution_for_every_chapter():
     assert course.plan_complaints(BOOK) == [] and sorted(planned) == sorted(chapters)
     assert {*chapters} == course.framed(BOOK) and len(chapters) > 15
     for page in chapters:
-        assert course.complaints(BOOK, page) == []
         text = (BOOK / f"{page}.md").read_text("utf-8")
-        for words in (f":label: ex-{page}-class\n", f"](notebooks/labs/{page}.ipynb)"):
-            assert words in text, page
-        assert f"{{solution}} ex-{page}-class" not in text, page
-        for place in (f"notebooks/labs/{page}.ipynb", f"book/teachers/{page}.md"):
-            assert (ROOT / place).exists(), place
-        seen = {q["see"] for q in course.load(BOOK, page)["quiz"] if "see" in q}
-        assert not [label for label in seen if label not in text], page
+        assert (
+            course.complaints(BOOK, page) == [] and f":label: ex-{page}-class" in text
+        )
+        assert (ROOT / f"notebooks/labs/{page}.ipynb").exists(), page
+        assert (BOOK / f"teachers/{page}.md").exists(), page
     for path in [*BOOK.glob("teachers/*.md"), *BOOK.glob("*.md")]:
-        # tests that they name as sources exist
-        named = r"`(tests/[\w/.-]+)(?:::(\w+))?`"
-        for name, function in re.findall(named, path.read_text("utf-8")):
-            assert (ROOT / name).exists(), f"{path.name} names {name}"
-            known = not function or f"def {function}(" in (ROOT / name).read_text()
-            assert known, f"{path.name} names {function} of {name}"
+        for test in re.findall(r"`(tests/[\w/.-]+)", path.read_text("utf-8")):
+            assert (ROOT / test).exists(), f"{path.name} names {test}"
 
 
-# ---------------------------------------------------------------- a built book
 FINE = (
     '<p id="a">x</p><a href="#a">a</a> <a href="other.html#b">b</a> <a href="#">t</a>'
     '<a href="https://doi.org/10.1/2">doi</a><a href="ledger.html#?q=x">l</a>'
@@ -116,28 +96,23 @@ FINE = (
 )
 BROKEN = {
     '<script src="https://cdn.example.org/x.js"></script>': "<script src>",
-    '<link rel="stylesheet" href="//fonts.example.org/x.css">': "<link href>",
     '<img src="HTTPS://example.org/x.png" alt="x">': "<img src>",
     "<style>@import 'https://example.org/x.css';</style>": "<style>",
-    '<p style="background: url(https://example.org/x.png)">': "<p style>",
     '<script>fetch("https://example.org/x.json")</script>': "<script>",
     '<img src="_static/x.png" alt=" ">': "alt",
-    '<svg role="img" aria-label=" "></svg>': "<svg>",
     '<p id="twice"></p><p id="twice"></p>': "'twice'",
     '<a href="nothing.html">x</a>': "nothing.html",
     '<a href="other.html#nothing">x</a>': "other.html",
-    '<a href="#nothing">x</a>': "page.html",
     "x" * (bookcheck.HEAVY + 1): f"{bookcheck.HEAVY:,}",
 }
 
 
-def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path, capsys):
+def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     assert bookcheck.main([str(tmp_path)]) == 1  # no page at all
     (tmp_path / "_static/play").mkdir(parents=True)
     (tmp_path / "sub").mkdir()
-    files = {"other": '<p id="b"></p>', "ledger": "<p></p>", "sub/index": ""}
-    for name, text in files.items():
-        (tmp_path / f"{name}.html").write_text(text)
+    for name in ("other", "ledger", "sub/index"):
+        (tmp_path / f"{name}.html").write_text('<p id="b"></p>')
     (tmp_path / "_static/x.png").write_bytes(b"")
     css, script = tmp_path / "_static/x.css", tmp_path / "_static/play/alpha.js"
     css.write_text("/* https://example.org */ p { background: url(data:x) }")
@@ -150,7 +125,6 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path, capsys):
         (found,) = bookcheck.check(tmp_path)
         assert named in found and found.startswith("page.html"), body[:50]
     assert bookcheck.main([str(tmp_path)]) == 1
-    assert "page.html" in capsys.readouterr().err
     page.write_text(FINE)
     css.write_text("@font-face { src: url('https://example.org/x.woff2') }")
     script.write_text("fetch('https://example.org/x')")
@@ -158,25 +132,12 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path, capsys):
     assert len(found) == 2 and all("https://example.org/x" in f for f in found)
 
 
-def test_what_is_looked_at_in_a_browser(tmp_path, monkeypatch):
-    for name in ("a", "b", "notebooks/x/c", "notebooks/x/d", "_static/e"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{name}.html").touch()
-    few = lambda *of: [p.stem for p in browse.pages(tmp_path, *of)]
-    assert few([], False) == ["a", "b", "c"] and few([], True) == ["a", "b", "c", "d"]
-    assert few(["b.html"], False) == ["b"]
-    with pytest.raises(FileNotFoundError):
-        browse.pages(tmp_path, ["f.html"], False)
-    monkeypatch.setenv("PATH", "")
-    assert (browse.main(["x"]), browse.main(["x", "--must"])) == (0, 1)
-
-    def rule(name, impact, html, times=1):  # as axe-core answers
-        node = {"target": ["x"], "html": html, "failureSummary": "a\nb"}
-        return {"id": name, "impact": impact, "nodes": [node] * times}
-
-    found = [rule("image-alt", "critical", "<img>", 2), rule("b", "moderate", "<p>")]
-    found += [rule("definition-list", "serious", "<dl>")]  # excepted, by its place
-    found += [rule("aria-required-children", "serious", "<ul>")]
+def test_barriers_of_a_page_are_the_serious_ones():
+    rules = {"image-alt": "critical", "b": "moderate", "definition-list": "serious"}
+    rules["aria-required-children"] = "serious"  # the one before is excepted on <dl>
+    tags = dict(zip(rules, ["<img>", "<p>", "<dl>", "<ul>"]))
+    node = lambda name: {"target": ["x"], "html": tags[name], "failureSummary": "a"}
+    found = [dict(id=n, impact=i, nodes=[node(n)] * 2) for n, i in rules.items()]
     axe = SimpleNamespace(response={"violations": found})
     axe.run = lambda page, options: axe
     told = [*browse.barriers(axe, None, browse.RULES, "light")]
@@ -186,32 +147,17 @@ def test_what_is_looked_at_in_a_browser(tmp_path, monkeypatch):
 
 def test_copies_follow_the_results(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    source, half = (tmp_path / f"results/notebooks/toy/{n}.ipynb" for n in ("a", ".b"))
+    source = tmp_path / "results/notebooks/toy/a.ipynb"
     source.parent.mkdir(parents=True)
-    source.write_text("one")
-    half.write_text("half")
+    for path in (source, source.with_name(".b.ipynb")):  # half done
+        path.write_text("one")
     (copied,) = bookbuild.copy_notebooks()
     os.utime(copied, (1, 1))
     assert bookbuild.copy_notebooks() == [copied] and copied.stat().st_mtime == 1
     source.write_text("two")
-    bookbuild.copy_notebooks()
-    assert copied.read_text() == "two"
+    assert bookbuild.copy_notebooks() == [copied] and copied.read_text() == "two"
     toc = {"root": "index", "chapters": [{"file": "notebooks/toy/a"}]}
     (tmp_path / "book/_toc.yml").write_text(yaml.safe_dump(toc))
     source.unlink()
     assert bookbuild.copy_notebooks() == [] and not copied.exists()
     assert bookbuild.main() == 1 and "notebooks/toy/a" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_warning_fails_the_book(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book/_config.yml").write_text("title: A\nauthor: B\n")
-    (tmp_path / "book/_toc.yml").write_text("format: jb-book\nroot: intro\n")
-    for text, fails in (("[](nowhere.md)", True), ("One page.", False)):
-        (tmp_path / "book/intro.md").write_text(f"# A toy\n\n{text}\n")
-        assert bool(bookbuild.main()) == fails
-        said = capfd.readouterr()
-        assert ("nowhere" in said.err.partition("not built")[2]) == fails
-        assert (tmp_path / "book/_build/pages.txt").exists() != fails

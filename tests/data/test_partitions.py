@@ -27,9 +27,8 @@ def rows_by_class(K, seed):
     return torch.from_numpy(r.permutation(y))
 
 
-@given(
-    st.sampled_from([*CUTS]), st.integers(1, 14), st.integers(2, 8), seeds, st.data()
-)
+@pytest.mark.parametrize("how", CUTS)
+@given(st.integers(1, 14), st.integers(2, 8), seeds, st.data())
 def test_every_row_is_held_once(how, C, K, seed, data):
     k = data.draw(st.integers(1, K))
     assume(how not in ("labels", "ring") or C * k >= K)
@@ -40,18 +39,7 @@ def test_every_row_is_held_once(how, C, K, seed, data):
     assert torch.equal(torch.cat(clients).sort().values, torch.arange(len(y)))
     for rows in clients:
         assert rows.dtype == torch.int64 and torch.equal(rows, rows.sort().values)
-    again, other = CUTS[how](y, C, seed, k), CUTS[how](y, C, seed + 1, k)
-    assert all(map(torch.equal, clients, again))
-    assert (
-        len(clients) == (k == K)
-        or how in ("labels", "ring", "domains")
-        or C == 1
-        or (
-            not all(
-                len(a) == len(b) and torch.equal(a, b) for a, b in zip(clients, other)
-            )
-        )
-    )
+    assert all(map(torch.equal, clients, CUTS[how](y, C, seed, k)))
     n = p.counts(clients, y, K)
     assert n.tolist() == [[int((y[r] == c).sum()) for c in range(K)] for r in clients]
     holders = (n > 0).sum(0)
@@ -81,16 +69,12 @@ def test_another_seed_deals_other_rows():
 
 @pytest.mark.parametrize("cut", [p.dirichlet, p.dirichlet_capped])
 def test_shares_follow_dirichlet(cut):
-    """Mean 1/C, variance (1/C)(1 - 1/C) / (alpha C + 1); of the capped cut the first
-    class, which is dealt before a client can be closed.
-    """
+    """Mean 1/C, variance (1/C)(1 - 1/C) / (alpha C + 1); of capped ones in class 0."""
     C, K, alpha = 4, 20, 0.8
     y = torch.arange(K).repeat_interleave(400)
     first = 1 if cut is p.dirichlet_capped else K
-    n = [
-        p.counts(cut(y, C, alpha, s, 0), y, K)[:, :first] for s in range(1600 // first)
-    ]
-    share = torch.cat(n, 1) / 400
+    of = lambda seed: p.counts(cut(y, C, alpha, seed, 0), y, K)[:, :first]
+    share = torch.cat([of(s) for s in range(1600 // first)], 1) / 400
     variance = (1 / C) * (1 - 1 / C) / (alpha * C + 1)
     assert float(share.var()) == pytest.approx(variance, rel=0.12)
     assert torch.allclose(share.mean(1), torch.full((C,), 1 / C), atol=0.03)
@@ -114,14 +98,9 @@ def test_a_client_at_the_cap_gets_no_further_class(seed, alpha):
     m = p.counts(p.dirichlet(y, C, alpha, seed, 0), y, K)
     assert m[m.cumsum(1) - m >= len(y) / C].any(), "without the cap they go on"
     y = y[y != 4]  # a class that is missing, and one client
-    assert torch.equal(
-        cat(p.dirichlet_capped(y, 5, 1.0, seed, 0, K=40)), torch.arange(len(y))
-    )
-    assert torch.equal(cat(p.dirichlet(y, 1, 1.0, seed, K=40)), torch.arange(len(y)))
-
-
-def cat(rows):
-    return torch.cat(rows).sort().values
+    few, one = p.dirichlet_capped(y, 5, 1, seed, 0, K=40), p.dirichlet(y, 1, 1, K=40)
+    for rows in (few, one):
+        assert torch.cat(rows).sort().values.tolist() == [*range(len(y))]
 
 
 def test_owners_are_clients_in_their_order():
@@ -133,24 +112,12 @@ def test_owners_are_clients_in_their_order():
 
 
 def test_what_cannot_be_cut_is_refused():
-    y, few = torch.arange(100) % 10, torch.tensor([0] * 6 + [1])
+    y = torch.arange(100) % 10
     for act, *names in (
         (lambda: p.dirichlet(y, 20, 0.5), "20", "100"),
-        (lambda: p.dirichlet(y % 2, 20, 1e-3, least=4), "20", "4", "0.001"),
         (lambda: p.dirichlet_capped(y % 2, 3, 1), "3", "40"),
-        (lambda: p.dirichlet(y, 5, 0.0), "alpha"),
         (lambda: p.dirichlet(y, 5, 1.0, K=9), "8"),
-        (lambda: p.dirichlet(y.float(), 5, 1.0), "y"),
-        (lambda: p.dirichlet(y[:0], 5, 1.0), "y"),
-        (lambda: p.labels_per_client(y, 4, 2), "5", "3"),
-        (lambda: p.labels_per_client(few, 3, 2), "class 1"),
-        (lambda: p.labels_per_client(y, 12, 11), "labels", "10"),
-        (lambda: p.ring(y, 10, 11), "labels", "10"),
         (lambda: p.ring(y, 4, 2), "class 4", "3"),
-        (lambda: p.ring(few, 4, 1), "class 1"),
-        (lambda: p.natural(None), "owner"),
-        (lambda: p.natural(y[:, None]), "owner"),
-        (lambda: p.by_domain(few, 3), "domain 1"),
     ):
         with pytest.raises(ValueError) as e:
             act()

@@ -18,20 +18,11 @@ from fedlib.core.order import natural
 from fedlib.core.task import Task
 from fedlib.nets import CNN, Linear
 
-from toys_input import IMAGES, INF, NAN, NO_WHOLE, A, C, N, X, Y  # isort: skip
-from toys_input import (
-    all_refused,
-    arrays,
-    each,
-    frame,
-    lacks,
-    listed,
-    people,
-    put,
-    refused,
-)  # isort: skip
+from toys_input import IMAGES, INF, NAN, A, C, N, X, Y  # isort: skip
+from toys_input import all_refused, arrays, each, frame, lacks  # isort: skip
+from toys_input import listed, people, put, refused  # isort: skip
 
-quiet = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
 
 
 def rows_of(task):
@@ -45,48 +36,36 @@ def order_of(table, **more):
     return frame(table.assign(row=np.arange(len(table))), **how).x[:, 0].long().numpy()
 
 
-# ---------------------------------------------------------------- tables
-WORDS = {  # kind of a column of words: its words in their order
-    "two": ["ward 2", "ward 10"],
-    "words": ["b 2", "b 10", "b 10a", "c"],
-    "category": ["x", "y", "z"],
-    "string": ["1", "2", "10"],
-    "ranks": ["low", "mid", "high"],
-}
+WORDS = {"two": ["ward 2", "ward 10"], "words": ["b 2", "b 10", "b 10a", "c"]}
+WORDS |= {"category": ["x", "y", "z"], "string": ["1", "2", "10"]}
+WORDS |= {"ranks": ["low", "mid", "high"]}  # all of them in their order
 KINDS = ["number", "int", "01", "Int64", "bool", "flags", *WORDS]
 
 
-def column(kind, r):
-    """A column of 240 rows of a kind."""
-    if kind in WORDS:
-        words = np.array(WORDS[kind], object)
-        v = pd.Series(words[np.r_[: len(words), r.randint(0, len(words), N)][:N]])
-        ranks = pd.CategoricalDtype([*WORDS["ranks"], "never"], True)
-        to = {"category": "category", "string": "string", "ranks": ranks}
-        return v.astype(to.get(kind, object))
+def columns(r):
+    """240 rows of each kind."""
     yes = r.rand(N) < 0.4
-    numbers = {"number": r.randn(N), "int": r.randint(-40, 1000, N), "01": yes * 1}
-    numbers |= {"Int64": pd.array(r.randint(5, 90, N), "Int64")}
-    return pd.Series((numbers | {"bool": yes, "flags": yes.astype(object)})[kind])
+    t = pd.DataFrame({"number": r.randn(N), "01": yes * 1, "flags": yes.astype(object)})
+    t = t.assign(bool=yes, Int64=r.randint(5, 90, N), int=r.randint(-40, 1000, N))
+    for kind, words in WORDS.items():
+        at = np.r_[: len(words), r.randint(0, len(words), N)][:N]
+        t[kind] = np.array(words, object)[at]
+    ranks = pd.CategoricalDtype([*WORDS["ranks"], "never"], True)
+    kinds = {k: k for k in ("category", "string", "Int64")}
+    return t.astype(kinds | {"ranks": ranks})
 
 
-@quiet
-@given(
-    st.lists(st.sampled_from(KINDS), min_size=1, max_size=4, unique=True),
-    st.integers(0, 99),
-    st.sampled_from([(0.8, 0.1, 0.1), (0.5, 0.0, 0.5), (0.4, 0.3, 0.3)]),
-    st.booleans(),
-)
+some = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4, unique=True)
+shares = st.sampled_from([(0.8, 0.1, 0.1), (0.5, 0.0, 0.5), (0.4, 0.3, 0.3)])
+
+
+@given(some, st.integers(0, 99), shares, st.booleans())
 def test_a_table_is_coded_as_by_scikit_learn(kinds, seed, parts, standardise):
-    """Numbers by the training rows of all clients alone; words one-hot, or a flag for
-    the second of two.
-    """
+    """Numbers by the training rows of all clients; words one-hot, or the second's flag."""
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    r = np.random.RandomState(seed)
-    table = people()[["ill", "clinic"]].sample(frac=1, random_state=seed)
-    for k in kinds:
-        table[k] = column(k, r).set_axis(table.index)
+    table = people()[["ill", "clinic"]].join(columns(np.random.RandomState(seed)))
+    table = table.sample(frac=1, random_state=seed)
     how = {"parts": parts, "split": seed}
     task = frame(table, **how, features=kinds, standardise=standardise)
     t, train, want = table.iloc[order_of(table, **how)], torch.cat(task.train), []
@@ -107,18 +86,15 @@ def test_a_table_is_coded_as_by_scikit_learn(kinds, seed, parts, standardise):
         assert set(t["clinic"].iloc[sum(own, [])]) == {owner}
 
 
-@quiet
 @given(st.integers(41, 80), st.integers(1, 18), st.integers(1, 18), st.integers(0, 3))
 def test_rows_are_cut_into_shares(n, train, test, split):
-    """floor(share n) for training, all up to floor((train + test) n) for the test, the
-    rest validates; a client's cut hangs on its own rows, number and the split alone.
-    """
+    """By floors; a client's cut hangs on its own rows, number and the split alone."""
     test = min(test, 20 - train)
     parts = train / 20, (20 - train - test) / 20, test / 20
 
     def cut(c, split):
-        x, y = np.arange(len(c))[:, None] / 128, np.arange(len(c)) % 2
-        t = arrays(x, y, c, parts=parts, split=split)
+        i = np.arange(len(c))
+        t = arrays(i[:, None] / 128, i % 2, c, parts=parts, split=split)
         ids = lambda r: (t.x[r][:, 0] * 128).round().int().tolist()
         return [list(map(ids, p)) for p in zip(t.train, t.val, t.test)], t.name
 
@@ -136,7 +112,6 @@ def test_rows_are_cut_into_shares(n, train, test, split):
     assert alike[0] != [[v - 60 for v in r] for r in alike[1]]
 
 
-@quiet
 def test_a_row_outside_the_training_rows_moves_no_other():
     table, task = people(), frame()
     (last, *_) = task.test[3].tolist()
@@ -151,15 +126,13 @@ def test_a_row_outside_the_training_rows_moves_no_other():
     assert task.x[:, 0].max() == 3.5 and task.x[:, 1].abs().max() < 2
 
 
-@quiet
 def test_who_is_compared_and_what_is_good_for_them():
     task = frame(sensitive="sex")
     g = task.groups
     assert (g.name, g.names, g.positive, g.column) == ("sex", ("man", "woman"), (1,), 5)
-    assert [(b.name, b.kind, b.start, b.stop) for b in g.schema] == [
-        *(("age", "number", 0, 1), ("income", "number", 1, 2), ("job", "onehot", 2, 5)),
-        *(("sex=woman", "flag", 5, 6), ("smokes", "flag", 6, 7)),
-    ]
+    told = [(b.name, b.kind, b.start, b.stop) for b in g.schema]
+    assert told[1:3] == [("income", "number", 1, 2), ("job", "onehot", 2, 5)]
+    assert told[3:] == [("sex=woman", "flag", 5, 6), ("smokes", "flag", 6, 7)]
     woman = people()["sex"].iloc[order_of(people())].to_numpy() == "woman"
     assert task.a.tolist() == task.x[:, 5].tolist() == woman.tolist()
     hidden = frame(sensitive="sex", features=["age", "job"])
@@ -174,7 +147,6 @@ def test_who_is_compared_and_what_is_good_for_them():
     assert arrays(a=np.array(["x 10", "x 9"])[A]).groups.names == ("x 9", "x 10")
 
 
-@quiet
 def test_columns_and_index_of_any_kind():
     table = people().set_axis(range(7), axis=1)
     table.index = np.arange(N)[::-1] // 2
@@ -187,13 +159,11 @@ def test_columns_and_index_of_any_kind():
     assert one.network == Linear(2, 2) and arrays(IMAGES).network == CNN(3, 3)
 
 
-# ---------------------------------------------------------------- arrays
 LABELS = [  # (labels, classes=, numbers, names)
     (["b 10", "b 9", "a"], None, [2, 1, 0], ("a", "b 9", "b 10")),
     ([True, False, True], None, [1, 0, 1], ("False", "True")),
     ([2.0, 0.0, 1.0], None, [2, 0, 1], ()),
     ([1, 2, 3], [3, 2, 1], [2, 1, 0], ("3", "2", "1")),
-    ([-1, 1, 1], [-1, 1], [0, 1, 1], ("-1", "1")),
     ([0, 2, 1], ["no", "a", "b"], [0, 2, 1], ("no", "a", "b")),
     (["lo", "hi", "lo"], ["lo", "hi"], [0, 1, 0], ("lo", "hi")),
 ]
@@ -213,13 +183,12 @@ def test_labels_and_their_order():
     assert arrays(y=y, classes=list(grades.categories)).K == 4
 
 
-@quiet
 def test_clients_in_natural_order():
     want = ["Clinic 3", "bay 11", "clinic 1", "clinic 1b", "clinic 2", "clinic 10"]
     first = [-3, False, 2, 2.5, 10]
     assert sorted([*want[::-1], *first[::-1]], key=natural) == [*first, *want]
     c = np.arange(N) % 12
-    for ids in (c, c + 0.0, c.tolist(), torch.from_numpy(c), pd.Series(c)):
+    for ids in (c, c + 0.0, torch.from_numpy(c), pd.Series(c)):
         task = arrays(np.stack([c, c], 1) / 12, client_id=ids)
         assert task.owners == tuple(map(str, range(12)))
         for k, own in enumerate(rows_of(task)):
@@ -237,7 +206,6 @@ def test_the_name_tells_contents_apart():
     assert arrays(x=X.tolist()).x.dtype == torch.float32  # as torch reads lists
 
 
-# ---------------------------------------------------------------- data sets
 PAIRS = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 
 
@@ -252,31 +220,27 @@ def dicts(**columns):
 def pictures(mode="RGB"):
     from PIL import Image
 
-    shape = (N, 8, 9, 3) if mode != "L" else (N, 8, 9)
-    pixels = np.random.RandomState(5).randint(0, 256, shape).astype(np.uint8)
+    pixels = np.random.RandomState(5).randint(0, 256, (N, 8, 9, 3)).astype(np.uint8)
     return [Image.fromarray(v).convert(mode) for v in pixels]
 
 
 def test_data_sets_of_any_kind():
     want, lists = arrays(X.astype(np.float32)), list(zip(X, Y))
-    named = dicts(inputs=X, z=Y, who=C)
+    named = {"label": "z", "features": "inputs", "client": "who"}
     for task in (
-        dataset([(v, k, "more") for v, k in lists]),
-        dataset([(k, v) for v, k in lists], label=0),
+        dataset([(k, v, "more") for v, k in lists], label=0),
         dataset([("id", v, k) for v, k in lists], label=2, features=1),
         dataset(dicts(x=X, label=Y, who=C), client="who"),
-        dataset(named, label="z", features="inputs", client="who"),
+        dataset(dicts(inputs=X, z=Y, who=C), **named),
     ):
         assert task.name.replace("dataset", "arrays") == want.name
         assert torch.equal(task.x, want.x) and torch.equal(task.y, want.y)
         assert task.owners == ("a", "b") and task.kind == "own"
     grouped = dataset(sensitive=lambda i, item: ["f", "m"][A[i]], positive=[1, 2])
     assert (grouped.groups.names, grouped.groups.positive) == (("f", "m"), (1, 2))
-
-    class Named(torch.utils.data.TensorDataset):
-        classes = ["none", "some", "much", "all"]
-
-    assert dataset(Named(*PAIRS.tensors)).classes == tuple(Named.classes)
+    named = torch.utils.data.TensorDataset(*PAIRS.tensors)
+    named.classes = ["none", "some", "much", "all"]
+    assert dataset(named).classes == tuple(named.classes)
 
 
 def test_pictures_are_floats_with_channels_first():
@@ -297,19 +261,14 @@ def test_pictures_are_floats_with_channels_first():
 
 
 class Half:
-    """A partitioner as those of flwr-datasets are: what is asked of it."""
+    """A partitioner like those of flwr-datasets."""
 
     dataset, num_partitions = None, 2
     cut = staticmethod(lambda ds, i: ds.select(range(i, len(ds), 2)))
-
-    def is_dataset_assigned(self):
-        return self.dataset is not None
-
-    def load_partition(self, i):
-        return self.cut(self.dataset, i)
+    is_dataset_assigned = lambda self: self.dataset is not None
+    load_partition = lambda self, i: self.cut(self.dataset, i)
 
 
-@quiet
 def test_hugging_face():
     hf = pytest.importorskip("datasets")
     hf.disable_progress_bars()
@@ -329,69 +288,42 @@ def test_hugging_face():
     refused(lambda: dataset(ds, twice, features="x"), "Half", 480, N)
 
 
-# ---------------------------------------------------------------- refused
-BAD_FRAME = {  # argument of from_frame: wrong values
-    "df": (X, {"a": 1}, "people.csv", people()["age"], people()[:0]),
-    "label": ("il", None, ["ill"], "clinic"),
-    "client": ("clinics", None, "ill"),
-    "sensitive": ("gender", "ill", ["sex"]),
-    "features": ("age", ["agee"], [], ["age", "age"], ["age", "ill"], np.array(2)),
-    "standardise": ("yes", 1, None),
-    "parts": ((0.8, NAN, 0.1), np.int64(2)),
-    "split": ("a", 1.5),
-    "batch": NO_WHOLE[1:2],
-}
 BAD_COLUMN = {  # a column of a table that cannot be an input, or hold labels
     "v": [pd.date_range("1990", periods=N), X[:, 0] * 1j, put(np.ones(N), 6, INF)]
-    + [listed(np.ones(N), 9, v) for v in (None, NAN)]
     + [listed(["x", "y"] * 120, 9, v) for v in (None, " ", 1)]
-    + [[f"person {i}" for i in range(N)], [f"town {i % 121}" for i in range(N)]],
+    + [[f"town {i % 121}" for i in range(N)], listed(np.ones(N), 9, None)],
     "ill": [X[:, 0], "no", listed(C, 3, None)],
     "clinic": [np.arange(N), listed(C, 3, None), X[:, 0]],
 }
-SETS = [torch.utils.data.DataLoader(PAIRS), {"train": PAIRS}, people(), X, None, []]
-SETS += [list(X), [(1, 0), (1, 0, 2)], dicts(x=X, z=X, label=Y)]
+BAD_FRAME = {"df": (X, people()["age"], people()[:0]), "standardise": ("yes", 1)}
+BAD_FRAME |= {"label": ("il", None, ["ill"], "clinic"), "client": ("clinics", "ill")}
+BAD_FRAME |= {"features": (["agee"], [], ["age", "age"], ["age", "ill"])}
+BAD_FRAME |= {"sensitive": ("gender", "ill", ["sex"])}
+SETS = [torch.utils.data.DataLoader(PAIRS), people(), X, [], list(X)]
 SETS += [[(v[: 2 + (i == 7)], i % 2) for i, v in enumerate(X)]]
 SETS += [list(zip(pictures("RGBA"), Y)), list(zip(IMAGES.transpose(0, 2, 3, 1), Y))]
-SETS += [list(zip(pictures("RGB")[:9] + pictures("L"), Y))]
-BAD_SET = {  # argument of from_dataset: wrong values
-    "ds": SETS,
-    "label": (2, "y", np.array([1]), -1),
-    "features": (5, 1, np.array(2), print, [0, 1]),
-    "client": ("who", C[:5], None, 1, lambda item: item),
-    "sensitive": (A[:5], lambda i, item: 1 / 0),
-}
+BAD_SET = {"ds": SETS, "label": (2, "y", -1), "features": (5, 1, [0, 1])}
+BAD_SET |= {"client": ("who", C[:5], None, 1), "sensitive": (A[:5],)}
 
 
-@quiet
 def test_tables_and_data_sets_that_are_none():
     call = lambda df=None, **more: frame(df, **more)
-    ds = lambda ds=PAIRS, **more: dataset(ds, **more)
-    found = [*each(call, BAD_FRAME), *each(ds, BAD_SET)]
+    found = [*each(call, BAD_FRAME), *each(dataset, BAD_SET)]
     rows = [(v, f, *[k] * (k not in ("ds", "df"))) for v, f, k in found]
     rows += each(lambda **column: frame(people(**column)), BAD_COLUMN)
     gaps, big = people(), people(v=np.arange(N) + 2**24)
     gaps.loc[4, "age"], gaps.loc[[9, 11], "job"] = NAN, None
-    rows += [
-        ("twice", lambda: frame(people().rename(columns={"job": "age"})), "age"),
-        ("gaps", lambda: frame(gaps), "age", 1, "job", 2, "row 4"),
-        ("a group", lambda: frame(people(sex=X[:, 0]), sensitive="sex"), "sex"),
-        ("large", lambda: frame(big, standardise=False), "v", 2**24 + N - 1),
-    ]
+    rows += [("gaps", lambda: frame(gaps), "age", 1, "job", 2, "row 4")]
+    rows += [("large", lambda: frame(big, standardise=False), "v", 2**24 + N - 1)]
     all_refused(rows)
 
 
-# ---------------------------------------------------------------- warned about
-def rising(k):
-    return np.arange(N) * k // N
-
-
+rising = lambda k: np.arange(N) * k // N
 TOWNS, ILL = [f"town {v}" for v in rising(110)], people()["ill"] == "yes"
 TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
 LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "far": (lambda: arrays(put(X, (5, 3), -2e4)), "column 3", 20000),
-    "as it is": (lambda: frame(standardise=False), "income"),
     "pixels": (lambda: arrays((IMAGES * 255).round()), 255),
     "channels last": (lambda: arrays(**LAST), 3),
     "few test rows": (lambda: arrays(client_id=THREE), "4 of 4", "3", 2, 50),
@@ -415,9 +347,7 @@ def test_what_looks_wrong_is_said_at_the_callers_line():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         arrays(a=A, parts=(0.8, 0.1, 0.1))
-        arrays(IMAGES)
         arrays(X * 900 / abs(X).max())
         arrays(1000 * Y[:, None] + 2000, network=Linear(1, 3))  # as words' places are
-        frame(parts=(0.4, 0.1, 0.5))
-        dataset()
-        assert toy().C == 6
+        for task in (arrays(IMAGES), frame(parts=(0.4, 0.1, 0.5)), dataset(), toy()):
+            assert task.C

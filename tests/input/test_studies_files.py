@@ -2,12 +2,8 @@
 value, at whatever tier it hides; and the same said by what an editor reads.
 """
 
-import json
-
-import pytest
 import yaml
 from toys_input import all_refused, refused
-from where import ROOT
 
 from fedlib.study import parameters, schema, studies
 
@@ -46,40 +42,27 @@ M = f"{S}.methods"
 PATHS = f"""\
 tier | huge, [tiny], null
 {T}.like | [1], othr, digits
-{T}.data | digits, {{}}, {{n: 4}}
-{T}.partition.clients | x, 1.5, true, [1]
-{T}.network.hidden | a.b, [64, ""], 1.5
+{T}.data | digits, {{n: 4}}
 {T}.batch | 0, true, 1.5, {{tiny: 8, small: 0, paper: 8}}, {{tiny: 8}}
-{T}.parts | [0.8, .nan, 0.1], [0.8, 0.2], 0.8, [0.8, true, 0.1], [2, 0, 0]
-{T}.train.lr | true, fast, .nan, 1.0e+300, -1, -1.0e-9
-{T}.train.epochs | 1.5, true, -1
-{T}.train.lrr | 0.1
-{R}.rounds | -1, 1.0e+30, [1], x, true, .nan, {{grid: []}}, {{grid: [3, x]}}
+{T}.parts | [0.8, .nan, 0.1], [0.8, 0.2], 0.8, [2, 0, 0]
+{T}.train.lr | true, fast, .nan, -1, -1.0e-9
+{R}.rounds | -1, 1.0e+30, [1], x, true, {{grid: []}}, {{grid: [3, x]}}
 {R}.every | 0, 1.0e+30, true, {{a: 1}}
-{R}.online | 0, .nan, 1.01
 {R}.stragglers | 5, {{portion: .nan}}, {{portion: 1}}, {{share: 0.5}}
-{R}.splits | test, [], [[test]], [train]
 {T}.small.run | 5, {{every: 0}}
-{S}.tasks | {{}}, [], digits, [digits, digits], [digit], {{digits: 5}}, {{digits: {{batch: x}}}}
+{S}.tasks | [], digits, [digits, digits], [digit], {{digits: {{batch: x}}}}
 {S}.small | {{tasks: {{}}}}, {{seeds: -1}}, {{every: 0}}
 {S}.paper | {{tasks: [digit]}}, {{methods: {{FedAvgg: {{}}}}}}
-{S}.seeds | -1, abc, true, 1.5, 1000000000000, {{tiny: 1}}, {{tiny: 1, small: -1, paper: 1}}
-{S}.look | 5, {{FedAvg: [pre]}}, {{FedAvgg: [pre, global]}}
-{M}.FedAvg | 0, "", [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
-{M}.FedAvg.lr | true, [], [0.1, .nan], {{tiny: 0.1}}, {{digts: 0.1}}, {{tiny: 0.1, small: -1, paper: 1}}
-{M}.FedGA.theta | -1
-{M}.Uniform-update.inner | FedAvgg, 5
+{S}.seeds | -1, abc, true, 1.5, {{tiny: 1}}, {{tiny: 1, small: -1, paper: 1}}
+{M}.FedAvg | 0, [], [1], [{{}}, {{}}], {{l: 1}}, {{task: 1}}, {{rule: Medan}}
+{M}.FedAvg.lr | true, [], [0.1, .nan], {{tiny: 0.1}}, {{digts: 0.1}}
 """  # place | wrong values; the last word of the place has to be in the message
 TEXTS = (  # (text, *what is named)
-    *(("",), ("# nothing\n",), ("- tier\n",), ("5\n",), ("tier: [\n",)),
-    *(("tier: tiny\n\ttoy: {}\n",), ("tier: tiny\ntier: small\n", "line 2", "tier", 1)),
+    *(("",), ("- tier\n",), ("tier: [\n",), ("tier: tiny\n\ttoy: {}\n",)),
     (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch", 8),
     (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 10", "lr"),
     (GOOD + "          FedAvg: {lr: 1}\n", "FedAvg"),
-    *((GOOD.replace("other: {like", f"{k}: {{like"), k) for k in ("1", "no", "1.5")),
-    (GOOD.replace("A study", "2026-01-01"), "2026-01-01"),
-    (GOOD.replace("A study", "!!python/name:os.system x"),),
-    (GOOD.replace("A study", "&a [*a]"), "line 17"),
+    (GOOD.replace("other: {like", "no: {like"), "no"),
     (GOOD.replace("{like: digits", "{like: other"), "other"),
 )
 
@@ -103,6 +86,7 @@ def changed(place, value):
 
 
 def test_a_good_file_is_what_it_says(tmp_path):
+    assert schema.FILE.read_text("utf-8") == schema.written(), "what an editor reads"
     assert len(cells(tmp_path, GOOD)) == 10
     assert len(cells(tmp_path, GOOD, tier="small")) == 20
     toy = parameters.load(tmp_path / "params.yaml")["toy"]
@@ -130,10 +114,6 @@ def test_a_wrong_value_is_refused_by_its_place(tmp_path):
     rows += [(text[:300], act(text), file, *names) for text, *names in TEXTS]
     options = {"tier": "huge", "every": 0, "rounds": "ten", "seeds": -1, "roundss": 5}
     rows += [(k, act(GOOD, **{k: v}), k) for k, v in options.items()]
-    (tmp_path / "good.yaml").write_text(GOOD)
-    for names in (("toyy", "main"), ("toy", "mian")):
-        go = lambda n=names: studies.cells(*n, tmp_path / "good.yaml")
-        rows.append((names, go, names[names[1] == "mian"]))
     all_refused(rows)
 
 
@@ -143,25 +123,7 @@ def test_a_knob_is_named_where_it_is(tmp_path):
     body = yaml.safe_load(changed(f"{S}.seeds", "$n"))["toy"]
     file.write_text(yaml.safe_dump(body))
     assert len(cells(tmp_path, "tier: tiny\ntoy: {n: 3}\n")) == 30
-    for section, *names in (
-        ("{n: {tiny: 1, small: -1, paper: 1}}", params, "n.small", -1),
-        *(("{n: $m}", params, "$m"), ("{m: 3}", params, "m"), ("{}", "$n", file)),
-        ("{n: 3, k: 4}", params, "k"),
-    ):
+    bad = [("{n: {tiny: 1, small: -1, paper: 1}}", params, "n.small", -1)]
+    bad += [("{n: $m}", params, "$m"), ("{}", "$n", file)]
+    for section, *names in bad:
         refused(lambda s=section: cells(tmp_path, f"tier: tiny\ntoy: {s}\n"), *names)
-
-
-def test_what_an_editor_reads_is_what_is_declared():
-    """The stored file is the schema; another library finds no mistake in the papers and
-    finds the one that is made here.
-    """
-    text = schema.FILE.read_text("utf-8")
-    assert text == schema.written()
-    jsonschema = pytest.importorskip("jsonschema")
-    told = jsonschema.Draft202012Validator(json.loads(text))
-    paper, tree = "fedga", parameters.read(ROOT / "papers" / "fedga" / "studies.yaml")
-    tree["tasks"] = parameters.load(ROOT / "params.yaml")[paper]["tasks"]
-    assert [e.message for e in told.iter_errors(tree)] == []
-    group = next(iter(tree["studies"].values()))
-    group[next(iter(group))]["sedes"] = 3
-    assert not told.is_valid(tree)

@@ -1,8 +1,5 @@
 """What a refusal is: a ValueError or TypeError that names what was given and its place,
 and says what to do; of its sentence nothing is asked. And somebody's data.
-
-A table of wrong input is {what to give it to: wrong values}; another kind of wrong
-input is one more value, or one more line.
 """
 
 import re
@@ -15,15 +12,11 @@ from fedlib.core.task import Task
 NAN, INF = float("nan"), float("inf")
 NO_WHOLE = (True, 1.5, NAN, "3", None, [3], -1, 10**30)  # no number of things
 NO_NUMBER = (True, NAN, INF, "x", None, [1.0], 1j)
-REMEDY = re.compile(
-    r"give|use|choose|write|leave|merge|delete|did you mean|outside|not a|known"
-)
+REMEDY = re.compile("give|use|choose|write|leave|merge|delete|mean|outside|not a|known")
 
 
 def lacks(said, *names):
-    """Which of the names a message does not have as words of their own, or "remedy"; of
-    a tuple of names one will do.
-    """
+    """What a message lacks: names, as words (of a tuple one will do), and a remedy."""
     whole = lambda n: re.search(rf"(?<!\w){re.escape(str(n))}(?!\w)", said)
     has = lambda n: any(map(whole, n)) if isinstance(n, tuple) else whole(n)
     short = len(said) < 40 and not REMEDY.search(said)
@@ -31,7 +24,7 @@ def lacks(said, *names):
 
 
 def trouble(act, *names):
-    """What is wrong with the refusal of act(), in words; "" for nothing."""
+    """What is wrong with the refusal of act(); "" for nothing."""
     try:
         act()
     except (ValueError, TypeError) as e:
@@ -43,12 +36,11 @@ def trouble(act, *names):
 
 
 def refused(act, *names):
-    """Fail unless act() is refused in words that have all of these names."""
     all_refused([("", act, *names)])
 
 
 def all_refused(rows):
-    """The same of rows (case, act, *names), all of them; another loop is not needed."""
+    """Fail unless each act() of (case, act, *names) is refused in words with all names."""
     found = [(case, trouble(act, *names)) for case, act, *names in rows]
     bad = [f"{case!s:.200}: {what:.300}" for case, what in found if what]
     assert not bad, "\n".join(bad)
@@ -61,7 +53,6 @@ def each(call, table):
             yield f"{name} = {v!r:.80}", lambda n=name, v=v: call(**{n: v}), name
 
 
-# ---------------------------------------------------------------- somebody's data
 N = 240
 X = np.random.RandomState(0).randn(N, 5)
 Y, A = np.arange(N) % 3, np.arange(N) // 3 % 2
@@ -74,7 +65,6 @@ def arrays(x=X, y=Y, client_id=C, **more):
 
 
 def put(v, at, value, dtype=None):
-    """A copy of v with another entry."""
     v = np.array(v, dtype=dtype)
     v[at] = value
     return v

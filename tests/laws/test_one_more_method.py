@@ -57,7 +57,8 @@ def mine(tmp_path, monkeypatch):
     sys.modules.pop("tilted", None)
 
 
-def test_a_new_method_is_in_every_command_table_and_run(mine, capsys):
+def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatch):
+    from fedlib.study import identity, microruns, studies
     from repro import facts
 
     def said(*words):
@@ -73,54 +74,33 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys):
     how = [("Mine", {"power": power}) for power in (1, 3)]
     mean = fedlib.compare(["FedAvg", *how], task, rounds=2).table["mean"]
     assert mean.iloc[0] == mean.iloc[1] != mean.iloc[2]
-    only = {"FedAvg": FedAvg, "Mine": mine["Mine"]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "METHODS", only)
-        counted = facts.messages()
-    assert {*counted.method} == {*only}
+    monkeypatch.setattr(facts, "METHODS", {"FedAvg": FedAvg, "Mine": mine["Mine"]})
+    counted = facts.messages()
     up = counted[counted.direction == "up"].groupby("method").bytes.sum()
     assert up["Mine"] == up["FedAvg"] > 0
-
-
-def test_its_source_names_its_runs(mine):
-    """No fingerprint knows it, so an edit of its file makes new runs."""
-    from fedlib.study import identity, microruns, studies
-
-    assert "Mine" in mine and not [u for u in microruns.units() if "Mine" in u]
-    names = dict(dataset="toy", label="toy", method="Mine", setting="", seed=0)
-    texts = dict(task=json.dumps(DIGITS), kwargs="{}", engine="{}", data="real")
-    cell = studies.Cell(**names, **texts)
+    assert not [u for u in microruns.units() if "Mine" in u]
+    texts = {"task": json.dumps(DIGITS), "kwargs": "{}", "engine": "{}", "data": "real"}
+    cell = studies.Cell("toy", "toy", "Mine", "", seed=0, **texts)
     assert "method Mine" in identity.units(cell) and len(cell.id) == 16
 
 
 def test_what_is_no_method_is_left_out_with_a_warning_that_names_it(monkeypatch):
-    prox = "fedlib.methods.base.fedprox:FedProx"
+    prox, both = "fedlib.methods.base.fedprox:FedProx", {"FedAvg": FedAvg, "X": FedProx}
     bad = {"A": "fedlib.core.method:hp", "C": "nowhere:Mine", "FedAvg": prox}
-    good = point("X", prox)
-    points = [point(*pair) for pair in bad.items()] + [good]
+    points = [point(*pair) for pair in (bad | {"X": prox}).items()]
     monkeypatch.setattr(others, "entry_points", lambda group: points)
-    table = Methods({"FedAvg": FedAvg})
+    new = lambda: Methods({"FedAvg": FedAvg})
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        assert dict(table.items()) == {"FedAvg": FedAvg, "X": FedProx}
+        assert dict(new().items()) == both
     said = [str(w.message) for w in seen]
     assert len(said) == len(bad)
     for name, value in bad.items():
         assert [s for s in said if repr(name) in s and value in s], (name, said)
-
-
-def test_whatever_reads_the_table_first_finds_all(monkeypatch):
-    points = [point("X", "fedlib.methods.base.fedprox:FedProx")]
-    monkeypatch.setattr(others, "entry_points", lambda group: points)
-    both = {"FedAvg": FedAvg, "X": FedProx}
-    whole = [lambda t: {**t}, lambda t: t | {}, lambda t: dict(t.items()), lambda t: t]
-    whole += [lambda t: dict(zip(t.keys(), t.values())), lambda t: {n: t[n] for n in t}]
-    for i, read in enumerate(whole):
-        assert read(Methods({"FedAvg": FedAvg})) == both, i
-    for i, read in enumerate(
-        [lambda t: "X" in t, lambda t: t["X"], lambda t: t.get("X")]
-    ):
-        assert read(Methods({"FedAvg": FedAvg})), i
+    points = points[-1:]  # whatever reads the table first finds all
+    whole = [{**new()}, new() | {}, new(), {n: FedProx for n in new()} | {**new()}]
+    assert all(table == both for table in whole) and len(new()) == 2
+    assert "X" in new() and new()["X"] is new().get("X") is FedProx
 
 
 def test_the_librarys_own_methods_are_methods_of_one_file_each():

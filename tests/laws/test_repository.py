@@ -1,6 +1,5 @@
 """The files around the package agree with each other, and what git keeps is ours."""
 
-import ast
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from where import ROOT
 
-HASH = r" \\\n    --hash=sha256:[0-9a-f]{64}"
+PINS, HASH = "constraints.txt", r" \\\n    --hash=sha256:[0-9a-f]{64}"
 
 
 def text(name):
@@ -36,46 +35,32 @@ def pythons():
     return admitted, [f"3.{k}" for k in range(30) if admitted.contains(f"3.{k}")]
 
 
-def wanted():
-    """Every requirement of pyproject.toml, those of the extras too."""
-    p = project()["project"]
-    every = sum(p["optional-dependencies"].values(), p["dependencies"])
-    return [r for r in map(Requirement, every) if r.name != "fedlib"]
-
-
-def pins():
-    lines = [s for s in text("constraints.txt").splitlines() if s[:1] != "#"]
-    return {canonicalize_name(n): v for n, v in (s.split("==") for s in lines)}
-
-
 def lock(name):
     """{package: requirement} of a file of lock/, each line of which has checksums."""
-    head, _, body = text(f"lock/{name}.txt").partition("\n")
-    assert head.startswith("#"), name
+    body = text(f"lock/{name}.txt").partition("\n")[2]
     one = r"[a-z0-9-]+==[\w.+]+(?: ; [^\\\n]+)?"
     assert re.fullmatch(f"(?:{one}(?:{HASH})+\n)+", body), name
     found = [Requirement(line) for line in re.sub(HASH, "", body).splitlines()]
-    out = {canonicalize_name(r.name): r for r in found}
-    assert len(out) == len(found), f"{name}: a package stands twice"
-    return out
+    return {canonicalize_name(r.name): r for r in found}
 
 
-# ---------------------------------------------------------------- what is installed
 def test_constraints_and_locks_have_what_pyproject_admits():
-    known = pins()
-    for r in wanted():
+    p, pins = project()["project"], re.findall(r"(?m)^([^#\n]+)==(.+)$", text(PINS))
+    known = {canonicalize_name(name): v for name, v in pins}
+    every = sum(p["optional-dependencies"].values(), p["dependencies"])
+    wanted = [r for r in map(Requirement, every) if r.name != "fedlib"]
+    for r in wanted:
         assert r.specifier.contains(known[canonicalize_name(r.name)]), r
     assert all(re.fullmatch(r"[\w.]+", v) for v in known.values())  # no +cpu, no file
     build, packages, cuda, cpu = map(lock, ("build", "packages", "cuda", "cpu"))
-    locked = {n: str(r.specifier)[2:] for n, r in (build | packages).items()}
-    assert locked == known
+    assert {n: str(r.specifier)[2:] for n, r in (build | packages).items()} == known
     for name, r in cuda.items():  # apart, so that others are spared the gigabytes
         assert not r.marker.evaluate({"sys_platform": "darwin"}) and name not in known
     for name, r in cpu.items():
         assert str(r.specifier).partition("+")[0] == str(packages[name].specifier)
     for python in pythons()[1]:
         at = {"python_version": python, "python_full_version": f"{python}.0"}
-        for marker in (packages[canonicalize_name(r.name)].marker for r in wanted()):
+        for marker in (packages[canonicalize_name(r.name)].marker for r in wanted):
             assert marker is None or marker.evaluate(at), (marker, python)
 
 
@@ -83,8 +68,7 @@ def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
     make, admitted = text("Makefile"), pythons()[0]
     said = re.search(r"\((\d+), (\d+)\) <= sys\S+\[:2\] < \((\d+), (\d+)\)", make)
     assert SpecifierSet(">={}.{},<{}.{}".format(*said.groups())) == admitted
-    (options,) = re.findall(r"^LOCKED := .* -m pip install (.+)$", make, re.M)
-    assert {"--require-hashes", "--no-deps"} <= {*options.split()}
+    assert re.search(r"^LOCKED := .* --require-hashes.* --no-deps", make, re.M)
     env = yaml.safe_load(text("environment.yml"))["dependencies"]
     python = next(d.partition("=")[2] for d in env if str(d).startswith("python"))
     binder = text(".binder/runtime.txt").strip().removeprefix("python-")
@@ -93,7 +77,6 @@ def test_what_make_and_others_install_is_pinned_and_of_these_pythons():
     assert "-c constraints.txt" in text(".binder/postBuild")
 
 
-# ---------------------------------------------------------------- what is said about it
 def test_package_citation_and_changelog_tell_of_the_same_version():
     p, cff = project()["project"], yaml.safe_load(text("CITATION.cff"))
     told = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", text("CHANGELOG.md"), re.M)
@@ -101,9 +84,6 @@ def test_package_citation_and_changelog_tell_of_the_same_version():
     assert told[1] == (p["version"], str(cff["date-released"]))
     for field in ("version", "license", "authors"):
         assert cff[field] == p[field], field
-    url = yaml.safe_load(text("book/_config.yml"))["repository"]["url"]
-    assert p.get("urls", {}).get("Repository", "") == url
-    assert cff.get("repository-code", "") == url
 
 
 def test_the_package_ships_its_data_and_says_that_it_is_typed():
@@ -142,27 +122,21 @@ def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch
         assert (ROOT / name).exists(), name
 
 
-# ---------------------------------------------------------------- other people's machines
 def test_workflows_pin_actions_may_only_read_and_end_by_themselves():
     for path in ROOT.glob(".github/workflows/*.yml"):
-        flow = yaml.safe_load(path.read_text())
+        flow, pinned = path.read_text(), r"actions/[\w-]+@[0-9a-f]{40}  # v[\d.]+"
+        assert "secrets." not in flow, path.name
+        assert all(re.fullmatch(pinned, a) for a in re.findall(r"uses: *(.+)", flow))
+        flow = yaml.safe_load(flow)
         assert flow["permissions"] == {"contents": "read"}, path.name
-        assert "secrets." not in path.read_text(), path.name
-        for action in re.findall(r"uses: *(.+)", path.read_text()):
-            pinned = r"actions/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
-            assert re.fullmatch(pinned, action), f"{path.name}: {action}"
         for name, job in flow["jobs"].items():
             assert job["timeout-minutes"] <= 180, (path.name, name)
             if "permissions" in job:  # who may write runs no code of ours
                 assert not any("run" in s for s in job["steps"]), (path.name, name)
-    flow = yaml.safe_load(text(".github/workflows/ci.yml"))
-    steps = [s for job in flow["jobs"].values() for s in job["steps"]]
-    steps = [s["with"] for s in steps if "python" in s.get("uses", "")]
-    asked = {w["python-version"] for w in steps}
-    assert asked == {pythons()[1][0], pythons()[1][-1]}
+    asked = re.findall(r"python-version: \W?([\d.]+)", text(".github/workflows/ci.yml"))
+    assert {*asked} == {pythons()[1][0], pythons()[1][-1]}
 
 
-# ---------------------------------------------------------------- what is kept in git
 @cache
 def own_files():
     """Tracked files, and new ones that are not ignored."""
@@ -182,43 +156,32 @@ def test_nothing_large_made_or_of_one_machine_is_kept():
         kept = re.match("evidence/|results/(seeds/|ledger.csv|ours.csv)", name)
         assert f.stat().st_size < (6_000_000 if kept else 2_000_000), name
         assert not name.startswith((*made, "results/notebooks/")), name
-        if f != Path(__file__):
-            found = place.search(f.read_bytes().decode("utf-8", "ignore"))
-            assert not found, f"{name}: {found[0]}"
+        found = place.search(f.read_bytes().decode("utf-8", "ignore"))
+        assert f == Path(__file__) or not found, f"{name}: {found[0]}"
 
 
-def test_notebooks_are_short_clean_and_have_one_cell_of_parameters():
-    imports = (ast.Import, ast.ImportFrom)
+def test_notebooks_are_clean_and_have_one_cell_of_parameters():
     for path in sorted(ROOT.glob("notebooks/*/*.ipynb")):
         nb = json.loads(path.read_text("utf-8"))
         code = [c for c in nb["cells"] if c["cell_type"] == "code"]
         knobs = [c for c in code if "parameters" in c["metadata"].get("tags", [])]
         assert nb["metadata"]["kernelspec"]["name"] == "python3", path
-        assert nb["nbformat"] == 4 and len(knobs) == 1, path
-        checked = False
+        assert len(knobs) == 1, path
         for c in code:
-            tree = ast.parse("".join(c["source"]))
-            nodes = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
-            few = sum(not isinstance(n, imports) for n in nodes)
-            assert few <= 15, f"{path}: {few} statements in a cell: {c['source']}"
             assert not c["outputs"] and c["execution_count"] is None, path
-            checked |= any(isinstance(n, ast.Assert) and n.msg for n in nodes)
-        assert checked or path.parent.name != "labs", f"{path} asserts nothing"
+        sources = "\n".join(s for c in code for s in c["source"])
+        assert "assert " in sources or path.parent.name != "labs", path
 
 
-# ---------------------------------------------------------------- every night
 @pytest.mark.nightly
 def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
-    def said(*command):
-        env = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-        run = dict(capture_output=True, text=True, env=env, cwd=empty)
-        return subprocess.run(list(map(str, command)), check=True, **run).stdout
-
+    env = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     source, home, empty = (tmp_path / n for n in ("source", "venv", "empty"))
-    source.mkdir()
-    empty.mkdir()
-    for name in ("fedlib", "repro", "pyproject.toml", "README.md", "LICENSE"):
-        said("cp", "-r", ROOT / name, source)
+    source.mkdir(), empty.mkdir()
+    how = {"check": True, "env": env, "cwd": empty, "stdout": subprocess.PIPE}
+    said = lambda *command: subprocess.run([*map(str, command)], **how).stdout
+    wheel = ("fedlib", "repro", "pyproject.toml", "README.md", "LICENSE")
+    said("cp", "-r", *(ROOT / name for name in wheel), source)
     pip, alone = (sys.executable, "-m", "pip"), ("-q", "--no-deps")
     said(*pip, "wheel", *alone, "--no-build-isolation", "-w", tmp_path, source)
     (wheel,) = tmp_path.glob("*.whl")
@@ -227,5 +190,4 @@ def test_an_installed_wheel_works_in_an_empty_folder(tmp_path):
     said(*pip, "--python", python, "install", *alone, "--no-index", wheel)
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "others.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
-    run = (python, "-m", "fedlib", "run", "FedGA", "digits:clients=4")
-    assert said(*run, "--rounds", "1")
+    assert said(python, *"-m fedlib run FedGA digits:clients=4 --rounds 1".split())

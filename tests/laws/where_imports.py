@@ -1,19 +1,12 @@
-"""Which module of fedlib, repro and papers imports which, read off the sources: quick,
-and an import inside a function counts as well.
-"""
+"""Which module of fedlib, repro and papers imports which, inside functions, too."""
 
 import ast
+from collections import namedtuple
 from functools import cache
-from typing import NamedTuple
 
 from where import ROOT
 
-
-class Import(NamedTuple):
-    source: str
-    target: str
-    line: int
-    late: bool  # inside a function
+Import = namedtuple("Import", "source target line")
 
 
 def modules(root=ROOT):
@@ -29,9 +22,7 @@ PLACES = ("fedlib", "repro", "papers")
 
 
 def statements(tree, late=False):
-    """(import statement, is it inside a function) of a syntax tree, without those for
-    type checkers.
-    """
+    """(import, is it inside a function) of a syntax tree, but for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node, late
@@ -44,9 +35,7 @@ def statements(tree, late=False):
 
 
 def asked(node, name, package):
-    """The dotted names that an import statement of module `name` may mean, each with
-    the longer one first.
-    """
+    """The names that an import of module `name` may mean, each the longer one first."""
     if isinstance(node, ast.Import):
         return [(a.name,) for a in node.names]
     base = name.split(".")
@@ -65,7 +54,7 @@ def graph(root=ROOT):
     """Every import of a module by another one of them."""
     out, there = [], modules(root)
     for name, tree in trees(root).items():
-        for node, late in statements(tree):
+        for node, _ in statements(tree):
             for names in asked(node, name, there[name].name == "__init__.py"):
                 to = next((n for n in names if n in there), None)
                 # `import fedlib.core.nothing` still asks for fedlib.core
@@ -73,16 +62,13 @@ def graph(root=ROOT):
                     names = [names[-1].rpartition(".")[0]]
                     to = names[0] if names[0] in there else None
                 if to and to != name:
-                    out.append(Import(name, to, node.lineno, late))
+                    out.append(Import(name, to, node.lineno))
     return out
 
 
 def edges(imports):
-    """{a: {b, ...}}"""
-    out = {}
-    for i in imports:
-        out.setdefault(i.source, set()).add(i.target)
-    return out
+    to = lambda a: {i.target for i in imports if i.source == a}
+    return {a: to(a) for a in {i.source for i in imports}}
 
 
 def district(name):

@@ -8,17 +8,9 @@ from fedlib.measures import bias
 GROUP = ["EO", "EO_sum", "DP", "CAL", "CAL_ppv"]
 # two groups: TPR 6/10, 9/10; FPR 2/10, 1/20; positive rate 8/20, 10/30; PPV 6/8, 9/10
 HAND = np.array([[[8, 2], [4, 6]], [[19, 1], [1, 9]]])
-WORTH = {
-    "EO": 0.3,
-    "EO_sum": 0.3 + 0.15,
-    "DP": 0.4 - 1 / 3,
-    "CAL": 0.15,
-    "CAL_ppv": abs(6 / 8 - 15 / 18),
-    "TPR": 0.75,
-    "FPR": 0.1,
-    "positive_rate": 0.36,
-    "accuracy": 0.84,
-}
+NAMES = [*GROUP, "TPR", "FPR", "positive_rate", "accuracy"]
+WORTH = [0.3, 0.45, 0.4 - 1 / 3, 0.15, abs(6 / 8 - 15 / 18), 0.75, 0.1, 0.36, 0.84]
+WORTH = dict(zip(NAMES, WORTH))
 
 
 def data(A, N=600, seed=0):
@@ -51,35 +43,15 @@ def test_fairlearn_agrees():
         by = fm.MetricFrame(metrics=rates, y_true=y, y_pred=said, **of)
         # y and yhat change places
         turned = fm.MetricFrame(metrics=rates["t"], y_true=said, y_pred=y, **of)
-        gap = lambda f: float((f.by_group - f.overall).abs().max())
-        want = {
-            "EO": odds(y, said, agg="worst_case", **of),
-            "EO_sum": 2 * odds(y, said, agg="mean", **of),
-            "DP": fm.demographic_parity_difference(y, said, **of),
-            "CAL": float((by.by_group["t"] - by.overall["t"]).abs().max()),
-            "CAL_ppv": gap(turned),
-            "TPR": by.overall["t"],
-            "FPR": fm.false_positive_rate(y, said),
-            "positive_rate": by.overall["s"],
-            "accuracy": (y == said).mean(),
-        }
-        for name, value in want.items():
-            assert getattr(bias, name)(n) == pytest.approx(value, rel=1e-12), name
-
-
-def test_consistency_is_a_mean_over_rows():
-    s = [[[3, 4], [0, 5]], [[1, 2], [0, 0]]]
-    np.testing.assert_allclose(bias.CON(s), [[0.75, 0], [0.5, np.nan]])
-
-
-def test_a_constant_predictor_is_unbiased():
-    a, y, _ = data(3)
-    for said in (0, 1):
-        n = count(a, y, np.full_like(y, said), 3)
-        assert bias.EO(n) == bias.EO_sum(n) == bias.DP(n) == bias.CAL(n) == 0
-        assert bias.positive_rate(n) == said
-        ppv = bias.CAL_ppv(n)  # base rates differ
-        assert np.isnan(ppv) if said == 0 else ppv > 0
+        gaps = by.by_group["t"] - by.overall["t"], turned.by_group - turned.overall
+        want = [
+            odds(y, said, agg="worst_case", **of),
+            2 * odds(y, said, **of, agg="mean"),
+        ]
+        want += [fm.demographic_parity_difference(y, said, **of)]
+        want += [float(gap.abs().max()) for gap in gaps]
+        got = [getattr(bias, name)(n) for name in GROUP]
+        assert got == pytest.approx(want, rel=1e-12)
 
 
 def test_groups_have_no_order_and_leading_axes_are_free():
@@ -89,14 +61,9 @@ def test_groups_have_no_order_and_leading_axes_are_free():
         want = [[f(m) for m in row] for row in n]
         np.testing.assert_allclose(f(n), want, rtol=1e-12)
         np.testing.assert_allclose(f(n[:, :, [2, 0, 1]]), want, rtol=1e-12)
-    worst = [[[5, 0], [5, 0]], [[0, 5], [0, 5]]]
-    assert bias.EO(worst) == 1 and bias.EO_sum(worst) == 2 and bias.DP(worst) == 1
 
 
 def test_a_cell_without_rows_is_skipped():
-    """An absent third group changes nothing; without positives in one of two groups
-    only DP and the PPV can be compared.
-    """
     padded = np.concatenate([HAND, np.zeros((1, 2, 2))])
     for name in GROUP:
         assert getattr(bias, name)(padded) == pytest.approx(WORTH[name])
@@ -115,36 +82,24 @@ def test_pooling_is_counting_the_union():
     n = np.stack([count(a[c::4], y[c::4], said[c::4], 2) for c in range(4)])
     np.testing.assert_array_equal(bias.pooled(n), count(a, y, said, 2))
     np.testing.assert_array_equal(bias.pooled(n[None]), bias.pooled(n)[None])
-    fair = np.array(
-        [[[[0, 9], [0, 0]], [[0, 1], [0, 0]]], [[[1, 0], [0, 0]], [[9, 0], [0, 0]]]]
-    )
+    yes, no, nobody = [[0, 9], [0, 0]], [[9, 0], [0, 0]], [[0, 1], [0, 0]]
+    fair = np.array([[yes, nobody], [[[1, 0], [0, 0]], no]])
     assert list(bias.DP(fair)) == [0, 0]
     assert bias.DP(bias.pooled(fair)) == pytest.approx(0.8)
 
 
-def test_improvement_is_a_percentage_of_the_baseline():
+def test_consistency_is_a_mean_over_rows_and_improvement_a_percentage():
+    s = [[[3, 4], [0, 5]], [[1, 2], [0, 0]]]
+    np.testing.assert_allclose(bias.CON(s), [[0.75, 0], [0.5, np.nan]])
     got = bias.improvement([0.2, 0.2, 0.1, 0], [0.1, 0.3, 0.1, 0.1])
     np.testing.assert_allclose(got, [50, -50, 0, np.nan])
 
 
 def test_counts_that_leave_nothing_to_compare_are_refused():
-    bias.check(HAND)
     bias.check([[HAND[0], HAND[1] * 0], [HAND[0] * 0, HAND[1]]])  # all together
-    bad = {
-        "constant": [HAND[0] * 0, HAND[1]],
-        "1 of 1": [HAND[0]],
-        "number 1": [HAND[0], HAND[0] * 0, HAND[1]],
-        "positive": HAND * [[1], [0]],
-        "negative": HAND * [[0], [1]],
-        r"\[2, 2\]": HAND[0],
-    }
+    nobody = HAND[0] * 0
+    bad = {"constant": [nobody, HAND[1]], "number 1": [HAND[0], nobody, HAND[1]]}
+    bad |= {"positive": HAND * [[1], [0]], "negative": HAND * [[0], [1]]}
     for word, n in bad.items():
         with pytest.raises(ValueError, match=word):
             bias.check(n)
-    with pytest.raises(ValueError, match="'older'"):
-        bias.check([HAND[0], HAND[1], HAND[0] * 0], ("young", "middle", "older"))
-    for call in (lambda: bias.EO(np.ones((2, 3))), lambda: bias.pooled(HAND)):
-        with pytest.raises(ValueError, match="shape"):
-            call()
-    with pytest.raises(ValueError, match="shape"):
-        bias.CON([1, 2, 3])

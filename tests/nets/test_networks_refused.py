@@ -1,6 +1,5 @@
-"""What cannot be trained is refused before anything trains, by name and with a remedy."""
+"""What cannot be trained is refused before anything trains."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,18 +9,7 @@ from torch import nn
 from toys_core import toy
 
 from fedlib.core.task import Task
-from fedlib.nets import (
-    CNN,
-    MLP,
-    AlexNetBN,
-    FedAvgCNN,
-    Linear,
-    Module,
-    ResNet50,
-    WideResNet,
-)
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+from fedlib.nets import MLP, FedAvgCNN, Linear, Module
 
 
 class Then(nn.Module):
@@ -36,68 +24,31 @@ class Then(nn.Module):
         return self.then(z) if self.always or self.training else z
 
 
-class Counting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(5, 3)
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        if self.training:
-            self.seen += 1
-        return self.fc(x)
-
-
-def broken():
-    module = nn.Linear(5, 3)
-    with torch.no_grad():
-        module.bias[0] = math.nan
-    return module
-
-
 def normed(norm):
     return nn.Sequential(norm, nn.Linear(5, 3))
 
 
-def attending():
-    layer = nn.TransformerEncoderLayer(5, 1, 8, 0.0, batch_first=False)
-    return nn.Sequential(nn.Unflatten(1, (1, 5)), layer, nn.Flatten(), nn.Linear(5, 3))
+def with_statistics():
+    norm = nn.InstanceNorm1d(1, track_running_stats=True)
+    return nn.Sequential(nn.Unflatten(1, (1, 5)), norm, nn.Flatten(), nn.Linear(5, 3))
 
 
 NETWORKS = {  # what must be named: what is given
-    "cnnn.*CNN": "cnnn",
-    "Linear.*class": nn.Linear,
-    "3 is no network": 3,
-    r"rows of shape \[5\]": Linear(3, 3),
     "2 logits": Linear(5, 2),
-    "Conv2d cannot read": nn.Conv2d(3, 3, 3),
     "Linear gives 2": nn.Linear(5, 2),
-    "tuple": Then(lambda z: (z, z)),
     r"\[2\] for 2 rows": Then(lambda z: z[:, 0]),
     r"\[1, 3\] for 2": Then(lambda z: z[:1]),
     "int64": Then(lambda z: z.argmax(1)),
     "probabilities": Then(lambda z: z.softmax(1)),
-    "NaN or infinity on": Then(lambda z: z / 0),
     "beside other rows": Then(lambda z: z - z.mean(0)),
     "same rows different": Then(lambda z: z + torch.randn(3)),
     "in training than": Then(lambda z: z[:, :2], False),
-    "ZeroDivisionError": Then(lambda z: 1 / 0, False),
     "draws at random while": Then(lambda z: z * torch.rand(3), False),
     "in training beside": Then(lambda z: z - z.mean(0), False),
     "batch_first": Then(lambda z: F.dropout(z.T, 0.5).T, False),
-    "tensor seen": Counting(),
-    "also in evaluation": attending(),
+    "tensor 1.running": with_statistics(),
     "track_running_stats": normed(nn.BatchNorm1d(5, track_running_stats=False)),
     "momentum = None": normed(nn.BatchNorm1d(5, momentum=None)),
-    "SyncBatchNorm": normed(nn.SyncBatchNorm(5)),
-    "ReLU has no parameter": nn.ReLU(),
-    "Linear has no parameter": nn.Linear(5, 3).requires_grad_(False),
-    "bias holds NaN": broken(),
-    "lazy": nn.LazyLinear(3),
-    "meta": nn.Linear(5, 3, device="meta"),
-    "complex": nn.Linear(5, 3, dtype=torch.complex64),
-    "DataParallel|devices": nn.DataParallel(nn.Linear(5, 3)),
-    "TorchScript": torch.jit.script(nn.Linear(5, 3)),
 }
 
 
@@ -108,41 +59,19 @@ def test_networks_that_cannot_be_trained():
             pytest.fail(word)
 
 
-def test_heads_and_starts():
+def test_heads_starts_and_sizes():
     x, y, c = torch.randn(40, 5), torch.arange(40) % 3, torch.arange(40) % 4
     mlp = lambda: nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
-    heads = {"fc": "'fc'", "2.weigth": "2.weight", "": "head = ''", 2: "head = 2"}
-    for head, word in heads.items():
-        with pytest.raises(ValueError, match=word):
-            Task.from_arrays(x, y, c, mlp(), head=head)
-    with pytest.raises(ValueError, match="'fc'"):
-        Task.from_arrays(x, y, c, MLP(5, 6, 3), head="fc")
-    with pytest.raises(ValueError, match="twice"):
-        Task.from_arrays(x, y, c, Module(mlp(), head="0"), head="2")
-    other = lambda: nn.Linear(5, 3)
-    for start, word in (("fresch", "fresh"), (1, "start = 1"), (other, "0.weight")):
-        with pytest.raises(ValueError, match=word):
-            Module(mlp(), start=start)
-    for wrong in (3, nn.Linear, MLP(5, 6, 3)):
-        with pytest.raises(ValueError, match="Module"):
-            Module(wrong)
-
-
-def test_sizes_of_our_own():
+    task = lambda net, head: Task.from_arrays(x, y, c, net, head=head)
     zeros = torch.zeros(1, 3, 32, 28)
     calls = {
-        "'layer'": lambda: CNN(3, 10, norm="layer").init(0),
-        "norm = 'layer'": lambda: MLP(3, 4, 2, norm="layer").init(0),
-        "'none'": lambda: WideResNet(10, norm="none").init(0),
-        "'cifar10'": lambda: ResNet50(10, stem="cifar10").init(0),
-        "depth = 26": lambda: WideResNet(10, depth=26).init(0),
-        "size = 15": lambda: FedAvgCNN(3, 10, size=15).init(0),
+        "2.weight": lambda: task(mlp(), "2.weigth"),
+        "'fc'": lambda: task(MLP(5, 6, 3), "fc"),
+        "twice": lambda: task(Module(mlp(), head="0"), "2"),
+        "fresh": lambda: Module(mlp(), start="fresch"),
+        "0.weight": lambda: Module(mlp(), start=lambda: nn.Linear(5, 3)),
         "32 x 28": lambda: FedAvgCNN(3, 10).feat({}, zeros),
-        "63": lambda: AlexNetBN(10, hidden=8).feat(
-            AlexNetBN(10, hidden=8).init(0), zeros
-        ),
     }
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):
             call()
-            pytest.fail(word)

@@ -1,6 +1,4 @@
-"""Two towers: the stand-in for CLIP, open_clip as the oracle, features, and the two
-networks that are trained beside them.
-"""
+"""Two towers: the stand-in for CLIP, open_clip, and the networks beside them."""
 
 import json
 from dataclasses import replace
@@ -14,10 +12,10 @@ from toys_clip import NAMES, towers
 from fedlib.core.tree import tmap
 from fedlib.data import standin, tasks
 from fedlib.data.features import features
-from fedlib.data.glyphs import ALPHABET, glyphs
+from fedlib.data.glyphs import glyphs
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
-from fedlib.nets.towers import TextTower, load
+from fedlib.nets.towers import TextTower, label, load, scale_of
 from fedlib.nets.vision import BACKEND
 
 assert BACKEND  # without it torchvision cannot be imported beside a CPU torch
@@ -30,21 +28,14 @@ def trained():
     return standin.train(QUICK)
 
 
-# ---------------------------------------------------------------- the stand-in
 def test_text_tower_is_torchs_transformer():
     """Layer by layer nn.TransformerEncoderLayer with a causal mask, read at the end."""
     tower = TextTower(30, width=12, heads=3, blocks=2, context=9, d=5)
     g = torch.Generator().manual_seed(0)
     w = {k: torch.randn(v.shape, generator=g) for k, v in tower.init(g).items()}
     x, end = torch.randn(4, 9, 12, generator=g), torch.tensor([3, 8, 5, 1])
-    theirs = {
-        "mix": "self_attn.out_proj.",
-        "norm1": "norm1.",
-        "norm2": "norm2.",
-        "up": "linear1.",
-        "down": "linear2.",
-        "qkv": "self_attn.in_proj_",
-    }
+    theirs = {"mix": "self_attn.out_proj.", "norm1": "norm1.", "norm2": "norm2."}
+    theirs |= {"up": "linear1.", "down": "linear2.", "qkv": "self_attn.in_proj_"}
     z, how = x + w["text.places"], dict(batch_first=True, norm_first=True)
     for k in range(2):
         layer = nn.TransformerEncoderLayer(12, 3, 48, 0.0, F.gelu, **how).eval()
@@ -68,23 +59,20 @@ def test_tokens_and_towers():
     first = "<start> a picture of latin capital letter a . <end>"
     assert said == [first, "<start> greater-than . <end>"]
     assert model.end(got).tolist() == [9, 3] and model.words[0] == "<pad>"
-    names = {standin.name_of(c) for c in ALPHABET}
-    sentences = model.tokenize([model.template.format(n) for n in names])
-    assert len(sentences.unique(dim=0)) == len(names)
-    for words, name in (("a picture of zebra .", "zebra"), ("x " * 31, "32")):
-        with pytest.raises(ValueError, match=name):
-            model.tokenize([words])
+    with pytest.raises(ValueError, match="zebra"):
+        model.tokenize(["a picture of zebra ."])
     image = {k[6:]: v for k, v in model.weights.items() if k.startswith("image.")}
     net, seen = CNN(3, 64, widths=(32, 64)), (x - 0.5) / 0.25
     assert torch.allclose(model.preprocess(x), seen)
+    wide = torch.cat([x[..., :4], x, x[..., :5]], 3)  # the middle is cut out
+    assert torch.allclose(model.preprocess(wide), seen)
+    assert scale_of({"scale": torch.tensor(9.0)}) == 100
     want = net.out(image, net.feat(image, seen))
     assert torch.allclose(model.encode_image(seen), want, atol=1e-6)
     t = model.tokenize(["a photo of the latin small letter b .", "x x x"])
     embedded = model.token_embedding(t)
     one = model.encode_text_from_embeddings(embedded[:1], model.end(t[:1]))
     assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6)
-    double = model.encode_text_from_embeddings(embedded.double(), model.end(t))
-    assert torch.allclose(double.float(), model.encode_text(t), atol=1e-5)
     assert model.logit_scale == pytest.approx(5) and model.kind == "stand-in"
 
 
@@ -115,23 +103,16 @@ def test_features(trained):
     grey = images._replace(x=torch.rand(4, 1, 16, 16), y=images.y[:4])
     three = grey._replace(x=grey.x.expand(-1, 3, -1, -1))
     assert torch.allclose(features(grey, trained).x, features(three, trained).x)
-    with pytest.raises(ValueError, match="6"):
-        features(grey._replace(x=torch.rand(4, 6)), trained)
 
 
-# ---------------------------------------------------------------- open_clip
 @pytest.mark.parametrize("kind", ["CLIP", "CustomTextCLIP"])
 def test_open_clip_is_the_oracle(kind, tmp_path):
     """A tiny model of random weights, read from a folder."""
     open_clip = pytest.importorskip("open_clip")
     image = {"image_size": 32, "layers": 1, "width": 16, "patch_size": 16}
     text = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2}
-    config = {
-        "embed_dim": 8,
-        "vision_cfg": image | {"head_width": 8},
-        "text_cfg": text | {"layers": 2},
-        "custom_text": kind == "CustomTextCLIP",
-    }
+    config = {"embed_dim": 8, "vision_cfg": image | {"head_width": 8}}
+    config |= {"text_cfg": text | {"layers": 2}, "custom_text": kind != "CLIP"}
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
     how = {"mean": mean.tolist(), "std": std.tolist()}
     about = json.dumps({"model_cfg": config, "preprocess_cfg": how})
@@ -159,7 +140,6 @@ def test_open_clip_is_the_oracle(kind, tmp_path):
     assert not any(v.requires_grad for v in ours.model.parameters())
 
 
-# ---------------------------------------------------------------- networks
 def nets():
     more = 6, 3, NAMES[:3], towers(6)
     own = Prompts(*more, M=3, class_specific=True)
@@ -172,7 +152,14 @@ def test_network_beside_the_towers(name):
     w, x = net.init(2, T), torch.randn(5, 6, generator=g, dtype=T)
     assert [n for layer in net.layers for n in layer] == list(w) and net.head == ()
     z = net.feat(w, x)
-    assert torch.allclose(z.norm(dim=1), torch.ones(5, dtype=T))
+    gate = torch.ones_like(x)
+    if name == "adapter":
+        one, a, two, b = w.values()
+        gate = F.softmax(torch.tanh(x @ one.T + a) @ two.T + b, dim=1)
+    else:
+        assert abs(float(w["ctx"].std()) - 0.02) < 0.01
+        assert not torch.equal(w["ctx"], net.init(3, T)["ctx"])
+    assert torch.allclose(z, F.normalize(x * gate))
     t = net.text.double() if name == "adapter" else net.texts(w)
     want = 5 * F.cosine_similarity(z[:, None], t[None], dim=-1)
     assert torch.allclose(net.out(w, z), want, atol=1e-6)
@@ -200,6 +187,7 @@ def test_without_a_second_layer_is_zero_shot_and_a_prompt_is_its_sentence():
     encoded = lambda s: F.normalize(model.encode_text(model.tokenize(s)), dim=-1)
     assert torch.allclose(net.text, encoded([f"a picture of {c} ." for c in NAMES[:3]]))
     want = encoded([f"a photo of the {c}." for c in NAMES[:2]])
+    assert label("Alarm_Clock") == "Alarm Clock"
     for own in (False, True):
         more = {"ctx_init": "a photo of the", "class_specific": own}
         net = Prompts(6, 2, NAMES[:2], model, **more)

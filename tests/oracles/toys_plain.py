@@ -1,47 +1,90 @@
-"""Federations in plain arithmetic: the second writing that methods are compared with.
-
-A model is a vector [P], a gradient autograd's, a cohort a loop. Shared with fedlib are
-the network, the data, and the draws of batches.
-"""
+"""Federations in plain arithmetic, on fedlib's network, data and draws of batches."""
 
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from toys_core import gap, toy
 
-from fedlib.core.engine import run
+from fedlib.core import engine
 from fedlib.core.random import seed_of, tag
 from fedlib.core.tree import leaves, pick
 from fedlib.methods.make import make
-from fedlib.nets import MLP
 
 SEED = 3
 COHORTS = (0, 2, 3, 5), (1, 2, 4), (0, 3, 4, 5)
 HYPER = {"lr": 0.2, "epochs": 2, "momentum": 0.5, "decay": 0.03}
 
 
-def flat(w):
-    return torch.cat([x.reshape(-1) for x in leaves(w)])
-
-
-def vec(*v):
-    return torch.tensor(v, dtype=torch.float64)
+LAYERS = BODY, HEAD = ("fc1.weight", "fc1.bias"), ("fc.weight", "fc.bias")  # toy's
+LOGITS = toy().logits
+# the server's state after so many rounds
+served = lambda method, rounds=1, **more: run(method, rounds, **more).state["server"]
+shard_of = lambda m, c: m.task.shards(SEED, 0, 5, torch.tensor([c]), m.plans())[0]
+f64 = lambda x: torch.as_tensor(np.asarray(x), dtype=torch.float64)
+flat = lambda w: torch.cat([x.reshape(-1) for x in leaves(w)])
+vec = lambda *v: torch.tensor(v, dtype=torch.float64)
+share = lambda n: n / n.sum()
 
 
 def rare():
     """The toy in which clients 1 and 2 alone hold class 2."""
-    task = toy(MLP(5, 6, 3))
+    task = toy()
     y = task.y.clone()
     for c, rows in enumerate(task.train):
         y[rows] = torch.where(y[rows] == 2, 2 * int(c in (1, 2)), y[rows])
     return replace(task, y=y)
 
 
-def share(n):
-    return n / n.sum()
+def run(method, rounds=3, **more):
+    usual = {"seed": SEED, "how": "loop", "device": "cpu"}
+    return engine.run(method, rounds=rounds, **usual | more)
+
+
+def noise(*shape, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+
+def near(tree, size=0.3, seed=1):
+    """Another model, not far away."""
+    g = torch.Generator().manual_seed(seed)
+    draw = lambda v: torch.randn(v.shape, generator=g, dtype=v.dtype)
+    return {k: v + size * draw(v) for k, v in tree.items()}
+
+
+def batches(task, c, passes=1):
+    """(x, y) of client c's rows, a task's batch at a time, in their own order."""
+    for _ in range(passes):
+        for r in task.train[c].split(task.batch):
+            yield task.x[r], task.y[r]
+
+
+def slope_of(f, w, names=None):
+    """The gradient of f at w, by autograd; for the tensors named, or for all."""
+    p = {k: v.detach().clone() for k, v in w.items()}
+    names = list(names or p)
+    with torch.enable_grad():
+        for k in names:
+            p[k].requires_grad_()
+        out = torch.autograd.grad(f(p), [p[k] for k in names])
+    return dict(zip(names, out))
+
+
+def slope(w, xy, names=None):
+    """The gradient of the mean cross-entropy of the toy's network on a batch."""
+    return slope_of(lambda v: F.cross_entropy(LOGITS(v, xy[0]), xy[1]), w, names)
+
+
+down = lambda w, g, lr: {k: v - lr * g[k] if k in g else v for k, v in w.items()}
+
+
+def averaged(models, p):
+    """sum_i p_i w_i / sum_i p_i of a list of models."""
+    return {k: sum(q * m[k] for q, m in zip(share(f64(p)), models)) for k in models[0]}
 
 
 class Plain:
@@ -53,6 +96,13 @@ class Plain:
         self.w, self.C = flat(self.like), task.C
         self.n = vec(*map(len, task.train))
         self.head, self.zero = self.where(task.head), torch.zeros_like(self.w)
+
+    def copies(self):
+        return self.w.expand(self.C, -1).clone()
+
+    def mean(self, ids, models):
+        """By the number of rows."""
+        return share(self.n[list(ids)]) @ torch.stack(list(models))
 
     def where(self, names):
         """Which of the P numbers belong to these tensors."""
@@ -84,21 +134,11 @@ class Plain:
     def rows(self, c, split="train"):
         return getattr(self.task, split)[c]
 
-    def batches(
-        self,
-        t,
-        c,
-        plan="train",
-        passes=None,
-        size=None,
-        shuffle=True,
-        rows=None,
-        seed=SEED,
-    ):
-        """The batches of client c in round t."""
-        g = torch.Generator().manual_seed(seed_of(seed, t, c, tag(plan)))
-        rows = self.rows(c) if rows is None else rows
-        out = []
+    def batches(self, t, c, plan="train", passes=None, size=None, shuffle=True, **more):
+        """The batches of client c in round t; more: other rows, another seed."""
+        seed = seed_of(more.get("seed", SEED), t, c, tag(plan))
+        g = torch.Generator().manual_seed(seed)
+        rows, out = more.get("rows", self.rows(c)), []
         for _ in range(self.how.epochs if passes is None else passes):
             order = torch.randperm(len(rows), generator=g) if shuffle else slice(None)
             out += rows[order].split(min(size or self.task.batch, len(rows)))
@@ -131,18 +171,9 @@ class Plain:
 
 def recorded(name, task, rounds=3, **settings):
     build = partial(make, name) if isinstance(name, str) else name
-    m = build(task, **HYPER | settings)
-    rec = run(
-        m,
-        rounds=rounds,
-        seed=SEED,
-        cohort=lambda t: COHORTS[t % len(COHORTS)],
-        how="loop",
-        every=max(1, rounds),
-        splits=("test",),
-        device="cpu",
-    )
-    return m, rec
+    m, cohort = build(task, **HYPER | settings), lambda t: COHORTS[t % len(COHORTS)]
+    more = {"every": max(1, rounds), "splits": ("test",)}
+    return m, run(m, rounds, cohort=cohort, **more)
 
 
 def answers(m, rec, view):
@@ -151,9 +182,8 @@ def answers(m, rec, view):
     ids, out = torch.arange(task.C), []
     down = m.send(rec.state["server"], ids)
     for i, shard in enumerate(task.shards(SEED, R, R, ids, m.plans())):
-        d, mine = pick(down, i), {}
-        if rec.state["clients"]:
-            mine = pick(rec.state["clients"], i)
+        kept = rec.state["clients"]
+        d, mine = pick(down, i), pick(kept, i) if kept else {}
         if m.download == "all":
             mine = m.receive(d, mine, shard)
         out.append(m.views(d, mine, shard)[view](shard.all("test").x))
@@ -166,11 +196,9 @@ def agree(name, box, settings=None, network=None, near=1e-9, task=None, own=None
     "view personal": models [C, P] or answers [C][n, K]}. own: hyper-parameters that are
     not the box's business.
     """
-    settings, task = settings or {}, task or toy(network or MLP(5, 6, 3))
-    base = {k: v for k, v in settings.items() if k in HYPER}
-    plain = Plain(task, **base)
-    more = {k: v for k, v in settings.items() if k not in HYPER}
-    want = box(plain, **more)
+    settings, task = settings or {}, task or toy(network)
+    plain = Plain(task, **{k: v for k, v in settings.items() if k in HYPER})
+    want = box(plain, **{k: v for k, v in settings.items() if k not in HYPER})
     m, rec = recorded(name, task, **settings | (own or {}))
     assert want
     for key, x in want.items():

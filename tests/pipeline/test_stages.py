@@ -2,7 +2,6 @@
 another tier is made in a copy.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -18,10 +17,8 @@ TOY = """
 stages:
   a:
     foreach: [x, y]
-    do:
-      cmd: python toy.py in.txt a-${item}
-      deps: [in.txt, toy.py]
-      outs: ["a-${item}"]
+    do: {cmd: "python toy.py in.txt a-${item}", deps: [in.txt, toy.py],
+    outs: ["a-${item}"]}
   b:
     {cmd: python toy.py a-x results/b, deps: [a-x, toy.py], params: [tier],
     outs: [results/b: {cache: false}]}
@@ -36,40 +33,33 @@ if "fail" in text and to.name == "b":
 to.parent.mkdir(exist_ok=True)
 to.write_text(text + pathlib.Path("params.yaml").read_text().split()[3])
 """
-MISNAMED = {"teach@prompts"}  # by notebooks/teach/prompts.ipynb: to be mended
 PARAMS = "seed: 3\ntier: small   # tiny, small or paper\ntoy:\n  rounds: 4\n"
 CONFIG = "[core]\n analytics = false\n check_update = false\n no_scm = true\n"
 
 
-# ---------------------------------------------------------------- dvc.yaml
 def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
+    import networkx as nx
     from dvc.repo import Repo
+
+    from fedlib.study.reader import read
 
     monkeypatch.chdir(ROOT)
     with Repo() as repo:
         graph = repo.index.graph
-        made = {Path(o.fs_path).relative_to(ROOT): s for s in graph for o in s.outs}
-        asked = {
-            (Path(d.fs_path).relative_to(ROOT), s)
-            for s in graph
-            for d in s.deps
-            if hasattr(d, "fs_path") and "params.yaml" not in d.fs_path
-        }
+        place = lambda out: Path(out.fs_path).relative_to(ROOT)
+        made = {place(o): s for s in graph for o in s.outs}
+        asked = {(place(d), s) for s in graph for d in s.deps if hasattr(d, "fs_path")}
+    assert {s.addressing for s in graph} <= {*read(ROOT / "dvc.lock")["stages"]}
     assert len(made) > 100
     for path, stage in asked:
         inside = {path, *path.parents}
         by_stage = [p for p in made if p in inside or path in p.parents]
         assert by_stage or (ROOT / path).exists(), (stage.addressing, path)
-        for p in by_stage:  # what a stage reads is there before it runs
-            order = {s.addressing for s in descend(graph, stage)}
-            assert made[p].addressing in order, (stage.addressing, path)
+        before = nx.descendants(graph, stage)  # what it reads is there before it runs
+        assert {made[p] for p in by_stage} <= before, (stage.addressing, path)
     run = {}
     for stage in graph:
-        every = [stage.cmd] if isinstance(stage.cmd, str) else stage.cmd
-        for words in map(str.split, every):
-            module = ROOT / (words[2].replace(".", "/"))
-            assert words[:2] == ["python", "-m"], words
-            assert module.with_suffix(".py").is_file() or module.is_dir(), words
+        words = stage.cmd.split() if isinstance(stage.cmd, str) else [""] * 3
         if words[2] == "repro.run_notebook":
             run[words[3]] = stage
             out = Path(words[4], Path(words[3]).name)
@@ -77,40 +67,10 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
             assert (Path(words[3]), stage) in asked, stage.cmd
     there = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("notebooks/*/*.ipynb")}
     assert there == set(run)
-    for name, stage in run.items():  # a figure is saved where its stage says
-        nb = json.loads((ROOT / name).read_text("utf-8"))
-        code = "".join(line for c in nb["cells"] for line in c["source"])
-        outs = {p.as_posix() for p, s in made.items() if s is stage}
-        for folder in re.findall(r"results/figures/[\w-]+", code):
-            assert folder in outs, (name, folder)
-        said = {*re.findall(r'\bstage=\\?"([^"\\]+)', code)}
-        assert said <= {stage.addressing} | MISNAMED, name
 
 
-def descend(graph, stage):
-    """All that a stage waits for."""
-    found, todo = set(), [stage]
-    while todo:
-        for s in graph.successors(todo.pop()):
-            if s not in found:
-                found.add(s)
-                todo.append(s)
-    return found
-
-
-def test_the_lock_knows_every_stage():
-    from dvc.repo import Repo
-
-    from fedlib.study.reader import read
-
-    with Repo(ROOT) as repo:
-        names = {s.addressing for s in repo.index.graph}
-    assert names <= {*read(ROOT / "dvc.lock")["stages"]}
-
-
-# ---------------------------------------------------------------- their order
 def test_the_longest_way_goes_first_and_what_is_left_is_known():
-    from repro.pipeline import Plan, result, span
+    from repro.pipeline import Plan
 
     waits = {"long": set(), "short": set(), "next": {"short"}}
     waits["end"] = {"long", "short", "next"}
@@ -120,13 +80,6 @@ def test_the_longest_way_goes_first_and_what_is_left_is_known():
     assert plan.ready({"long", "short"}, set()) == []
     assert plan.ready({"long", "short"}, {"short"}) == ["next"]
     assert [plan.left(set(), n) for n in (1, 2)] == [11, 7]
-    assert plan.left({"long", "short"}, 1) == 5 and plan.left({*waits}, 2) == 0
-    new = Plan({"new": set()}, False, {"a": 1, "b": 3, "c": 8})
-    assert new.left(set(), 2) == 3 and Plan({"x": set()}).left(set(), 1) == 10
-    said = [span(s) for s in (0.4, 59.6, 72, 3599.6, 7500)]
-    assert said == ["0 s", "1 min 0 s", "1 min 12 s", "1 h 0 min", "2 h 5 min"]
-    assert result("Running stage 'a':\n> x") == "done"
-    assert result("Stage 'a' is cached - skipping run") != result("") != "done"
 
 
 @pytest.fixture
@@ -137,8 +90,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # else a process of DVC outlives us
     files = {"dvc.yaml": TOY, "toy.py": RUN, "in.txt": "one", "params.yaml": PARAMS}
-    ignored = "/tiers/\n/runs/\n/data/\n/.dvc/tmp\n"
-    files |= {".dvc/config": CONFIG, ".gitignore": ignored}
+    files |= {".dvc/config": CONFIG, ".gitignore": "tiers\nruns\n/data\n/.dvc/tmp\n"}
     files |= {".dvcignore": "tiers\n", "old/page.md": "old", "run.sh": "#!/bin/sh"}
     for name, text in files.items():
         Path(name).parent.mkdir(exist_ok=True)
@@ -151,8 +103,8 @@ def toy(tmp_path, monkeypatch):
 def make():
     """The pipeline in a process of its own, as `make paper` starts it: it forks."""
     words = [sys.executable, "-m", "repro.pipeline", "--jobs", "2"]
-    got = subprocess.run(words, stdout=-1, stderr=subprocess.STDOUT, text=True)
-    return got.returncode, got.stdout
+    got = subprocess.run(words, capture_output=True, text=True)
+    return got.returncode, got.stdout + got.stderr
 
 
 def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
@@ -161,7 +113,6 @@ def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
     status, said = make()
     assert status == 1 and ("b", "FAILED") in [r[1:] for r in ran(said)], said
     assert "no river here" in said and not (toy / "end").exists()
-    assert "no river here" in (toy / "runs/paper.log").read_text()
     (toy / "in.txt").write_text("one")
     status, said = make()
     assert status == 0 and [n for n, *_ in ran(said)] == list("1234"), said
@@ -174,9 +125,7 @@ def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
     assert make()[0] == 0 and (toy / "end").read_text() == "two" + 3 * "small"
 
 
-# ---------------------------------------------------------------- another tier
 def test_a_params_file_with_another_tier_differs_in_one_word():
-    assert tier.chosen(PARAMS) == "small"
     assert tier.with_tier(PARAMS, "tiny") == PARAMS.replace("small ", "tiny ", 1)
     nested = "toy:\n  tier: small\n"
     for name, text in (("huge", PARAMS), ("tiny", nested), ("tiny", PARAMS * 2)):
@@ -184,16 +133,18 @@ def test_a_params_file_with_another_tier_differs_in_one_word():
             tier.with_tier(text, name)
 
 
-def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy, capsys):
+def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy):
     for name in ("results/b", "a-x", "end/of/it", "dvc.lock"):  # made here, at small
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("schema: '2.0'\n")
     (toy / "data").mkdir()
     there = toy / "tiers/tiny"
     tier.copy("tiny", there)
-    names = lambda: {p.relative_to(there).as_posix() for p in files(there)}
-    same = {"dvc.yaml", "toy.py", "in.txt", "old/page.md", "run.sh", ".gitignore"}
-    own = {"params.yaml", ".dvc/config", ".dvc/config.local", ".dvcignore"}
+    files = lambda: (p for p in there.rglob("*") if p.is_file())
+    kept = lambda: (p for p in files() if "tmp" not in p.parts[-2:])
+    names = lambda: {p.relative_to(there).as_posix() for p in kept()}
+    same = {*"dvc.yaml toy.py in.txt old/page.md run.sh .gitignore".split()}
+    own = {*"params.yaml .dvc/config .dvc/config.local .dvcignore".split()}
     assert names() == same | own
     assert all((there / n).read_bytes() == (toy / n).read_bytes() for n in same)
     assert os.access(there / "run.sh", os.X_OK) and (there / "data").is_symlink()
@@ -209,18 +160,4 @@ def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy, capsy
     assert (there / "toy.py").read_text() == "changed"
     assert (there / "results/b").read_text() == "tiny"
     assert (there / "in.txt").stat().st_mtime == 1  # as it was: nothing to do again
-    assert tier.main(["huge"]) == 1 and "huge" in capsys.readouterr().err
-    assert not (toy / "tiers/huge").exists()
     assert (toy / "params.yaml").read_text() == PARAMS
-
-
-def test_in_the_lab_notebooks_find_their_parameters_in_the_root():
-    from repro import lab
-
-    assert lab.ROOT == ROOT and (lab.ROOT / "params.yaml").is_file()
-    found = lab.FromRoot(root_dir=str(ROOT)).cwd_for_path("notebooks/teach/play.ipynb")
-    assert found == str(ROOT)
-
-
-def files(folder):
-    return [p for p in folder.rglob("*") if p.is_file() and "tmp" not in p.parts[-2:]]

@@ -1,8 +1,4 @@
-"""Forests and landscapes: what stands where; and no colour that a dark page does not
-know.
-"""
-
-import json
+"""Forests and landscapes: what stands where; no colour that a dark page misses."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,17 +9,16 @@ from fedlib import plots
 from fedlib.plots.theme import PALETTE
 
 ROW = dict(effect=2.0, lo=1.0, hi=3.0, margin=0.5, printed=4.0, holds="yes")
-NONE = dict(effect="", lo="", hi="", margin="", printed="")
-ROWS = pd.DataFrame(
-    [
-        ROW | dict(claim="it is better"),
-        ROW | dict(claim="worse", effect=-2, lo=-3, hi=-1, printed="", holds="no"),
-        ROW | dict(claim="like", effect=0.1, lo=-0.2, hi=0.4, holds="alike"),
-        ROW | dict(claim="open", lo=-90, hi=94, holds="undecided"),
-        ROW | NONE | dict(claim="at chance", holds="not testable"),
-        ROW | NONE | dict(claim="to come", holds="not run"),
-    ]
-)
+NONE = dict.fromkeys(("effect", "lo", "hi", "margin", "printed"), "")
+SAID = [
+    dict(claim="it is better"),
+    dict(claim="worse", effect=-2, lo=-3, hi=-1, printed="", holds="no"),
+    dict(claim="like", effect=0.1, lo=-0.2, hi=0.4, holds="alike"),
+    dict(claim="open", lo=-90, hi=94, holds="undecided"),
+    NONE | dict(claim="at chance", holds="not testable"),
+    NONE | dict(claim="to come", holds="not run"),
+]
+ROWS = pd.DataFrame([ROW | said for said in SAID])
 
 
 @pytest.fixture
@@ -55,36 +50,20 @@ def test_a_forest_shows_effects_intervals_margins_and_the_papers_gains(ax):
     assert -12 < low < -3 and 4 < high < 12
     assert [m for x, m in marks(ax, 3) if m in "<>|"] == ["<", ">"]
     assert ax.get_ylim() == (5.5, -0.5)
-    assert [t.get_text() for t in ax.get_yticklabels()] == list(ROWS.claim)
-    assert plots.strangers(plots.svg(ax.get_figure(), "t", "a")) == []
-    wrong = {
-        "0 rows": ROWS[:0],
-        "margin": ROWS.drop(columns="margin"),
-        "perhaps": ROWS.assign(holds="perhaps"),
-        "it is better": ROWS.assign(lo=2.5),
-    }
-    for word, rows in wrong.items():
-        with pytest.raises(ValueError, match=word):
-            plots.forest(ax, rows)
+    with pytest.raises(ValueError, match="better"):  # an effect outside its interval
+        plots.forest(ax, ROWS.assign(lo=2.5))
 
 
 def test_a_strange_colour_is_found():
     plots.use()
-    draws = [
-        lambda ax, c: ax.plot([0, 1], color=c),
-        lambda ax, c: ax.text(0.5, 0.5, "a", color=c),
-        lambda ax, c: ax.fill_between([0, 1], [1, 2], color=c),
-        lambda ax, c: ax.bar([1], [2], color="#ffffff", hatch="/", edgecolor=c),
-        lambda ax, c: ax.scatter([1], [2], color=c),
-    ]
-    for draw in draws:
+    line = lambda ax, c: ax.plot([0, 1], color=c)
+    text = lambda ax, c: ax.text(0.5, 0.5, "a", color=c)
+    patch = lambda ax, c: ax.fill_between([0, 1], [1, 2], color=c)
+    strange, black = "#123456", "#000000"  # matplotlib does not write black
+    for draw, c in ((line, strange), (text, strange), (text, black), (patch, black)):
         fig, ax = plt.subplots()
-        draw(ax, "#123456")
-        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#123456"]
-    for draw in draws[1:3]:  # black, which matplotlib does not write
-        fig, ax = plt.subplots()
-        draw(ax, "black")
-        assert plots.strangers(plots.svg(fig, "t", "a")) == ["#000000"]
+        draw(ax, c)
+        assert plots.strangers(plots.svg(fig, "t", "a")) == [c]
     fig, ax = plt.subplots()
     for i, (light, _) in enumerate(plots.PALETTE.values()):
         ax.plot([i], [i], "o", color=light)
@@ -93,7 +72,6 @@ def test_a_strange_colour_is_found():
     plt.close("all")
 
 
-# ---------------------------------------------------------------- landscapes
 def paraboloid(x0=0.0, y0=0.0, scale=1.0, base=0.0, p=21):
     """[y, x]: base + scale ((x - x0)^2 + 4 (y - y0)^2)."""
     x = np.linspace(-1, 1, p)
@@ -104,22 +82,16 @@ def test_what_is_drawn_is_the_rise_above_the_model_at_most_the_clip():
     v = plots.above(paraboloid(scale=10, base=3), 5)
     assert v[10, 10] == 0 and v.max() == 5 and v[10, 11] == pytest.approx(0.1)
     assert plots.above(paraboloid(0.5)).min() == pytest.approx(-0.25)
-    for z in (np.zeros((4, 4)), np.zeros((3, 5)), np.zeros(3), np.full((3, 3), np.nan)):
-        with pytest.raises(ValueError, match="shape"):
-            plots.above(z)
-    for top in (5, 4.9):
-        assert plots.ladder(top).tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
+    with pytest.raises(ValueError, match="shape"):
+        plots.above(np.zeros((4, 4)))
+    assert plots.ladder(4.9).tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
     assert plots.ladder(5.1).tolist() == [0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 
 
 def test_all_panels_share_levels_colours_and_limits(ax):
     fig, axes = plt.subplots(2, 2)
-    z = {
-        "FedAvg": paraboloid(),
-        "FedGA": paraboloid(0.4, base=7),
-        "a": paraboloid(scale=0.1),
-        "b": paraboloid(scale=9),
-    }
+    z = {"FedAvg": paraboloid(), "FedGA": paraboloid(0.4, base=7)}
+    z |= {"a": paraboloid(scale=0.1), "b": paraboloid(scale=9)}
     levels = plots.landscapes(z, axes, radius=0.5, clip=4, notes={"FedGA": "loss 7"})
     assert levels.tolist() == [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4]
     filled = [next(c for c in a.collections if c.filled) for a in axes.flat]
@@ -129,8 +101,6 @@ def test_all_panels_share_levels_colours_and_limits(ax):
     assert limits == {((-0.5, 0.5), (-0.5, 0.5))}
     titles = [a.get_title("left") for a in axes.flat]
     assert titles == ["FedAvg", "FedGA\nloss 7", "a", "b"]
-    ticks = [t.get_text() for t in fig.axes[-1].get_yticklabels()]
-    assert ticks == [*"0 0.02 0.05 0.1 0.2 0.5 1 2".split(), "\u2265 4"]
     assert filled[0].extend == "min"  # FedGA has places below its model
     plots.landscapes({"a": paraboloid()}, ax)  # the flat direction is x
     lines = next(c for c in ax.collections if not c.filled)
@@ -149,10 +119,3 @@ def test_dots_show_seeds_mean_and_interval(ax):
     log = plt.subplots()[1]
     plots.dots({"FedAvg": [1.0, 100.0], "FedGA": [3.0]}, log, log=True)
     assert log.lines[2].get_xdata()[0] == pytest.approx(10)  # a geometric mean
-
-
-def test_the_view_to_turn_takes_the_same_numbers(tmp_path):
-    z = {"FedAvg": plots.above(paraboloid(base=2, p=5))}
-    path = plots.save_surface("s", z, extent=(-0.5, 0.5), folder=tmp_path)
-    data = json.loads(path.read_text())
-    assert data["z"]["FedAvg"][2][2] == 0 and data["extent"] == [-0.5, 0.5]

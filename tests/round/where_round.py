@@ -34,8 +34,8 @@ def bias(w):
 
 @dataclass(frozen=True)
 class Half(FedAvg):
-    """A client keeps a model that begins at a place of its own. It goes half the way to
-    the server's on every download, and is trained tied to that one. The server asks.
+    """A client keeps a model that begins at a place of its own, goes half the way to the
+    server's on every download, and is trained tied to that one. The server asks.
     """
 
     post = ("personal",)
@@ -74,11 +74,8 @@ class HalfAll(Half):
     download = "all"
 
 
-# ---------------------------------------------------------------- a model
 def logits(w, x, training=False):
-    """Linear layers with relu between them, or batch norm and tanh in their place;
-    training moves the running statistics in place.
-    """
+    """Linear layers, relu or batch norm and tanh between; training moves statistics."""
     names = [k[:-7] for k in w if k.endswith(".weight")]
     for name in names:
         gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
@@ -152,9 +149,8 @@ def descend(m, w, seed, t, c, anchor=None):
     return w
 
 
-# ---------------------------------------------------------------- what it scores
 def scored(task, w, rows):
-    """(share that is right, counts of group, outcome and prediction)."""
+    """(share that is right, counts of group, outcome and prediction)"""
     cells = torch.zeros(2, 2, 2)
     if not len(rows):
         return NONE, cells
@@ -177,12 +173,11 @@ def unlike(task, w, rows):
     return [apart, len(rows)]
 
 
-# ---------------------------------------------------------------- the rounds
 def second(m, rounds, seed, cohort=None, every=1, splits=("test", "val"), **more):
     """All that is left of a run of FedAvg or Half; more: guests, own, init.
 
-    rounds, views, cells, alike (consistency) as in a Record; logs of every round; model,
-    the server's at the end; w and was, what clients keep; shown, what was scored last.
+    As in a Record; model: the server's at the end; w, was: what clients keep; shown: what
+    was scored last.
     """
     task, C, half = m.task, len(m.task.train), isinstance(m, Half)
     first = w = more.get("init") or task.init(seed)

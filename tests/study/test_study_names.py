@@ -1,34 +1,40 @@
-"""What names a run: everything that changes a number, and nothing else. What of its
-code counts, and what of a notebook's own.
-"""
+"""What names a run: everything that changes a number, and what is kept by its name."""
 
+import functools
 import hashlib
 import inspect
 import itertools
 import json
 import os
+import shutil
 import sys
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
+import pandas as pd
 import pytest
-from toys_study import DATA, cell, hypers
+from toys_study import DATA, cell
 from where import ROOT
 
-from fedlib.core import engine
+from fedlib.core import engine, provenance
 from fedlib.core.method import BASE, Wrap, hp
 from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.study import evidence, guard, identity, sources
+from fedlib.study import compute, evidence, guard, identity, once, sources
 from fedlib.study.foreign import own, unknown
 from fedlib.study.microruns import DEFAULTS
 from fedlib.study.schema import RUN
 from fedlib.study.studies import Cell
 
 
-# ---------------------------------------------------------------- everything that counts
-def test_a_name_is_the_hash_of_what_is_said():
+def hypers(cls):
+    """The hyper-parameters of a method, without task and the method inside."""
+    return [f for f in fields(cls) if f.name not in ("task", "inner")]
+
+
+def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     plain = {f.name: f.default for f in hypers(FedAvg)} | {"lr": 0.25}
     hyper = {k: float(v) if type(v) is int else v for k, v in plain.items()}
     for k in ("step", "rule"):
@@ -36,14 +42,14 @@ def test_a_name_is_the_hash_of_what_is_said():
     task = {"data": DATA | {"sizes": [60.0, 80.0, 70.0]}, "network": {"name": "Linear"}}
     what = {"task": task, "method": "FedAvg", "hyper": hyper}
     what |= {"engine": {"rounds": 3.0}, "seed": 4}
-    text = json.dumps(what, sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    assert cell(seed=4, lr=0.25).id == name
-
-
-def test_stored_runs_have_the_names_that_they_had(monkeypatch):
-    """Whatever is new here: each ninth run in evidence/, by its own description."""
-    monkeypatch.chdir(ROOT)  # paths of weights count from there
+    text, c = json.dumps(what, sort_keys=True), cell(seed=4, lr=0.25)
+    assert c.id == hashlib.sha256(text.encode()).hexdigest()[:16]
+    words = dict.fromkeys(("label", "dataset", "setting", "data"), "x")
+    assert replace(c, **words).id == c.id
+    others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
+    assert len({c.id, *(o.id for o in others)}) == 4
+    assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
+    monkeypatch.chdir(ROOT)  # each ninth stored run has the name that it had
     columns = "dataset label method setting seed data task kwargs engine".split()
     seen = 0
     for folder in sorted(p.parent for p in ROOT.glob("evidence/*/runs.parquet")):
@@ -64,13 +70,13 @@ def other(f):
     return next((t for t in tries if t is not None and t != v), None)
 
 
-def test_every_hyper_parameter_counts_and_its_default_does_not():
+def test_every_hyper_parameter_counts_and_its_default_does_not(monkeypatch):
     for method, cls in METHODS.items():
-        seen, fields = {cell(method).id}, hypers(cls)
+        seen, some = {cell(method).id}, hypers(cls)
         if issubclass(cls, Wrap):  # hands what it inherits to the method inside
-            fields = [f for f in fields if f.name not in BASE]
-            fields += [f for f in hypers(METHODS[cls.around]) if f.name in BASE]
-        for f in fields:
+            some = [f for f in some if f.name not in BASE]
+            some += [f for f in hypers(METHODS[cls.around]) if f.name in BASE]
+        for f in some:
             v, new = f.default, other(f)
             usual = v if type(v) in (str, bool, int, float) else type(v).__name__
             if usual is v or f.name in ("step", "rule"):
@@ -81,17 +87,23 @@ def test_every_hyper_parameter_counts_and_its_default_does_not():
                 seen.add(name)
         assert len(seen) > 3
     same = {"name": "FedAvg", "lr": 0.2}
-    for more in (
-        {"inner": same},
-        {"inner": same, "lr": 0.7},
-        {"inner": "FedAvg", "lr": 0.2},
-    ):
-        assert cell("EquFL", **more).id == cell("EquFL", lr=0.2).id  # what is nearer
+    for more in ({}, {"lr": 0.7}, {"inner": "FedAvg", "lr": 0.2}):  # what is nearer
+        assert cell("EquFL", **{"inner": same} | more).id == cell("EquFL", lr=0.2).id
     inner = ["FedProx", {"name": "FedProx", "mu": 0.7}, {"name": "Ditto"}]
     assert len({cell("EquFL", inner=i).id for i in inner}) == 3
+    assert cell(rule="Median").id == cell(rule={"name": "Median"}).id
+
+    @dataclass(frozen=True)
+    class Later(FedAvg):
+        new: float = hp(2.0, "added later; 0 is what was done before", absent=0.0)
+
+    Later.__module__, was = "fedlib.methods.more", cell().id
+    monkeypatch.setitem(METHODS, "FedAvg", Later)
+    assert cell(new=0).id == was != cell().id
+    assert cell(new=2.0).id == cell().id != cell(new=3.0).id
 
 
-def test_every_part_of_a_task_counts_and_its_default_does_not():
+def test_every_part_of_a_task_and_of_the_engine_counts_and_its_default_does_not():
     bare = cell().id
     usual = {"partition": {"name": "natural"}, "batch": 32, "parts": [0.8, 0.1, 0.1]}
     assert cell(task=usual | {"standard": False}).id == bare
@@ -99,60 +111,26 @@ def test_every_part_of_a_task_counts_and_its_default_does_not():
     changes += [{"standard": "imagenet"}, {"groups": {"by": "parity"}}, {"guest": "a"}]
     changes += [{"guest": "b"}, {"test": {"by": "labels", "share": 0.5}}]
     changes += [{"owners": ["a", "b"]}, {"partition": {"name": "by_domain"}}]
-    changes += [{"data": DATA | {"sizes": s}} for s in ([60, 70, 80], [60])]
+    changes += [{"data": DATA | {"sizes": [60, 70, 80]}}]
     assert len({bare, *(cell(task=c).id for c in changes)}) == 1 + len(changes)
-    for kind, table in tasks.TABLES.items():
-        for name, made in table.items():
-            takes = inspect.signature(made).parameters.values()
-            known = {p.name: p.default for p in takes if p.default is not p.empty}
-            known = {k: v for k, v in known.items() if k not in ("model", "weights")}
-            alone = cell(task={kind: {"name": name}}).id
-            told = {"name": name} | known
-            back = dict(reversed(told.items()))
-            assert cell(task={kind: told}).id == cell(task={kind: back}).id == alone
-            for k in known:
-                new = cell(task={kind: {"name": name, k: "another"}}).id
-                assert new != alone, (kind, name, k)
-
-
-def test_all_that_the_engine_is_told_counts_and_its_default_does_not():
-    bare, takes = cell().id, inspect.signature(engine.run).parameters
+    name = lambda of, **told: cell(task={of[0]: {"name": of[1]} | told}).id
+    for of in [(kind, n) for kind, table in tasks.TABLES.items() for n in table]:
+        takes = inspect.signature(tasks.TABLES[of[0]][of[1]]).parameters.values()
+        known = {p.name: p.default for p in takes if p.default is not p.empty}
+        known = {k: v for k, v in known.items() if k not in ("model", "weights")}
+        back = dict(reversed(known.items()))
+        assert name(of, **known) == name(of, **back) == name(of), of
+        for k in known:
+            assert name(of, **{k: "another"}) != name(of), (of, k)
+    takes = inspect.signature(engine.run).parameters
+    name = lambda **told: cell(engine={"rounds": 3} | told).id
     for k in {*RUN} & {*takes} - {"rounds"}:
-        assert cell(engine={"rounds": 3, k: takes[k].default}).id == bare, k
+        assert name(**{k: takes[k].default}) == name(), k
     news = {"cohort": 2, "online": 0.5, "stragglers": {"portion": 0.5}, "every": 2}
     news |= {"splits": ["test"], "guests": True, "own": True, "microscope": True}
     news |= {"how": "vmap", "precision": "bf16", "rounds": 4}
     assert news.keys() == RUN.keys()
-    ids = {bare, *(cell(engine={"rounds": 3} | {k: v}).id for k, v in news.items())}
-    assert len(ids) == 1 + len(news)
-
-
-def test_the_seed_and_edited_sources_count_and_words_do_not():
-    c, words = cell(), dict.fromkeys(("label", "dataset", "setting", "data"), "x")
-    assert replace(c, **words).id == c.id
-    others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
-    assert len({c.id, *(o.id for o in others)}) == 4
-    assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
-    assert cell(rule="Median").id == cell(rule={"name": "Median"}).id
-
-
-def test_an_option_added_later_keeps_the_names_of_old_runs(monkeypatch):
-    @dataclass(frozen=True)
-    class More(FedAvg):
-        old: float = hp(1.0, "there from the start")
-
-    @dataclass(frozen=True)
-    class Later(More):
-        new: float = hp(2.0, "added later; 0 is what was done before", absent=0.0)
-
-    More.__module__ = Later.__module__ = "fedlib.methods.more"
-
-    def name(cls, **kw):
-        monkeypatch.setitem(METHODS, "FedAvg", cls)
-        return cell(**kw).id
-
-    assert name(Later, new=0) == name(More) != name(Later)
-    assert name(Later, new=2.0) == name(Later) != name(Later, new=3.0)
+    assert len({name(), *(name(**{k: v}) for k, v in news.items())}) == 1 + len(news)
 
 
 def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
@@ -161,9 +139,9 @@ def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
         if content:
             path.write_bytes(content)
             os.utime(path, ns=(len(content), 10**18 + len(content)))
-        net = {"name": "ResNet18", "weights": str(path)}
         deep = {"name": "features", "data": DATA, "model": str(path)}
-        return cell(task={"network": net}).id, cell(task={"data": deep}).id
+        some = {"network": {"name": "ResNet18", "weights": str(path)}}, {"data": deep}
+        return [cell(task=t).id for t in some]
 
     one = name("a.pth", b"one")
     assert one == name("b.pth", b"one")
@@ -171,12 +149,10 @@ def test_weights_count_by_their_content_wherever_they_lie(tmp_path):
     assert len({*one, *itertools.chain(*new)}) == 8
 
 
-# ---------------------------------------------------------------- units and versions
 PLAIN = {"engine", "method FedAvg", "step Plain", "rule Mean", "data synthetic"}
 PLAIN |= {"partition natural", "network Linear"}
-ADAPTER = {"name": "Adapter", "model": "m.pt"}
-DEEP = {"data": {"name": "features", "data": DATA, "model": "m.pt"}, "network": ADAPTER}
-DEEP |= {"partition": {"name": "ring", "clients": 3}}
+DEEP = {"data": {"name": "features", "data": DATA, "model": "m.pt"}}
+DEEP |= {k: {"name": n} for k, n in (("partition", "ring"), ("network", "Adapter"))}
 NESTED = PLAIN - {"step Plain", "partition natural", "network Linear"}
 NESTED |= {"step SAM", "data features", "partition ring", "network Adapter"}
 WRAPPED = PLAIN - {"method FedAvg", "rule Mean"}
@@ -185,51 +161,35 @@ USES = [(cell(), PLAIN), (cell(task=DEEP, step="SAM"), NESTED)]
 USES += [(cell("EquFL", inner={"name": "FedProx", "rule": "Median"}), WRAPPED)]
 
 
-def test_a_raised_version_renames_what_uses_the_unit_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(identity, "versions", lambda: {})
-    before = [c.id for c, _ in USES]
+def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
+    path = tmp_path / "versions.toml"
+    path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
+    assert identity.versions(path) == {"engine": 3}
     assert [set(identity.units(c)) for c, _ in USES] == [u for _, u in USES]
     for unit in set().union(*(u for _, u in USES)):
         ids = {}
         for v in (1, 2, 3):
             monkeypatch.setattr(identity, "versions", lambda u=unit, v=v: {u: v})
             ids[v] = [c.id for c, _ in USES]
-            moved = [a != b for a, b in zip(ids[v], before)]
-            assert moved == [v > 1 and unit in u for _, u in USES], (unit, v)
-        assert all(a != b for (_, u), a, b in zip(USES, ids[2], ids[3]) if unit in u)
-
-
-def test_versions_are_read_from_the_table(tmp_path):
-    path = tmp_path / "versions.toml"
-    path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
-    assert identity.versions(path) == {"engine": 3}
-
-
-# ---------------------------------------------------------------- which sources count
-PACK = {
-    "core/root.py": "from . import near\nfrom ..far.deep import f\n",
-    "core/near.py": "def f():\n    from . import late\n",
-    "core/late.py": "",
-    "core/alone.py": "from . import root\n",
-    "far/deep.py": "from .. import top\nimport os\n",
-    "top.py": "",
-}
+        for (_, uses), *names in zip(USES, *ids.values()):
+            assert len({*names}) == (3 if unit in uses else 1), unit
 
 
 def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
-    for name, text in PACK.items():
+    pack = {"core/root.py": "from . import near\nfrom ..far.deep import f\n"}
+    pack |= {"core/near.py": "def f():\n    from . import late\n", "core/late.py": ""}
+    pack |= {"core/alone.py": "from . import root\n", "top.py": ""}
+    pack |= {"far/deep.py": "from .. import top\nimport os\n"}
+    for name, text in pack.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = sources.modules(tmp_path, ["core/root"])
     found = {p.relative_to(tmp_path).as_posix() for p in found}
-    assert found == PACK.keys() - {"core/late.py", "core/alone.py"}
+    assert found == pack.keys() - {"core/late.py", "core/alone.py"}
     ours = {p.relative_to(sources.PACKAGE).as_posix() for p in sources.modules()}
     makes = {"core/engine.py", "core/server.py", "data/glyphs.py", "nets/layers.py"}
     assert ours > makes | {"methods/personal/fedas.py", "pieces/condense.py"}
     assert not ours & {"plots/theme.py", "study/compare.py", "deploy/server.py"}
-
-
-def test_comments_and_docstrings_are_no_code():
     code = "def f(x):\n    return x + 1\n"
     said = 'def f(x):\n    """One\n    more."""\n    # why\n\n    return x + 1  # so\n'
     assert sources.bare(code) == sources.bare(said)
@@ -237,25 +197,19 @@ def test_comments_and_docstrings_are_no_code():
         assert sources.bare(code) != sources.bare(code.replace(old, new)), new
 
 
-# ---------------------------------------------------------------- a notebook's own
 number = itertools.count()
 MINE = '''
 from dataclasses import dataclass
 from fedlib.methods import FedAvg
 
 LIMIT = 2
-NAMES = {"a", "b"}
-
 
 def cut(x):
-    """What is above the limit."""
     return x * LIMIT
-
 
 class Base(FedAvg):
     def weights(self, up):
         return super().weights(up)
-
 
 @dataclass(frozen=True)
 class Mine(Base):
@@ -270,34 +224,35 @@ class Mine(Base):
 '''
 COUNTS = [("tau: float = 1.0", "tau: float = 2.0"), ("LIMIT = 2", "LIMIT = 3")]
 COUNTS += [("x * LIMIT", "x - LIMIT"), ('"sample"', '"all"'), ("{1, 2}", "{1, 3}")]
-COUNTS += [("weights(up)\n\n", "weights(up) * 2\n\n"), ("go() if", "go() or 1 if")]
-COUNTS += [("shard)\n        ret", "1)\n        ret")]
+COUNTS += [
+    ("(up)\n\n", "(up) * 2\n\n"),
+    ("go() if", "go() or 1 if"),
+    ("shard)\n", "1)\n"),
+]
 NOTHING = [("# a comment", "# another"), ("A method of one's own.", "Mine.")]
-NOTHING += [('"b"}', '"c"}'), ("What is above the limit.", "Above.")]
 
 
 def mine(folder, old="", new="", file=True):
     """The class of a module MINE, with an edit; file: can its source be read?"""
     assert old in MINE
     path = folder / f"mine{next(number)}.py"
-    path.write_text(MINE.replace(old, new, 1) if old else MINE)
+    # the last one: a name of an argument stands in two places
+    path.write_text(new.join(MINE.rsplit(old, 1)) if old else MINE)
     module = sys.modules["mine"] = types.ModuleType("mine")
-    where = str(path) if file else "<cell>"
-    exec(compile(path.read_text(), where, "exec"), vars(module))
+    exec(
+        compile(path.read_text(), str(path) if file else "<cell>", "exec"), vars(module)
+    )
     return module.Mine
 
 
-@pytest.mark.parametrize("file", [True, False])
-def test_what_is_ones_own_counts(tmp_path, file):
-    was = own(mine(tmp_path, file=file))
-    assert own(mine(tmp_path, file=file)) == was and len(was) == 16
-    for old, new in COUNTS:
-        assert own(mine(tmp_path, old, new, file)) != was, old
-    for old, new in NOTHING if file else NOTHING[:-1]:
-        assert own(mine(tmp_path, old, new, file)) == was, old
-
-
-def test_a_notebooks_own_method_is_named_by_its_source(tmp_path, monkeypatch):
+def test_what_is_ones_own_counts(tmp_path, monkeypatch):
+    for file in (True, False):
+        was = own(mine(tmp_path, file=file))
+        assert own(mine(tmp_path, file=file)) == was and len(was) == 16
+        for old, new in COUNTS:
+            assert own(mine(tmp_path, old, new, file)) != was, old
+        for old, new in NOTHING:
+            assert own(mine(tmp_path, old, new, file)) == was, old
     names = []
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
@@ -308,37 +263,24 @@ def test_a_notebooks_own_method_is_named_by_its_source(tmp_path, monkeypatch):
     assert not any("Mine" in unit for unit in guard.wanted([cell("Mine")]))
 
 
-# ---------------------------------------------------------------- the guard
-def test_what_is_repeated_is_what_the_cells_use():
+def test_what_is_repeated_is_what_the_cells_use(tmp_path, monkeypatch):
     inner, step = {"name": "FedProx", "mu": 0.5}, {"name": "SAM", "rho": 0.1}
     ring = {"partition": {"name": "ring", "clients": 2, "seed": 3}}
     some = [cell("FedAS", align="sample", align_lr=0.3), cell(epochs=5, task=ring)]
     got = guard.wanted([*some, cell("EquFL", target="DP", step=step, inner=inner)])
-    want = {
-        "method FedAS": {"align=sample", "align_lr=0.005"},
-        "step SAM": {"rho=0.025"},
-    }
+    want = {"method FedAS": {"align=sample", "align_lr=0.005"}}
+    want |= {"method FedProx": {"mu=0.001"}, "step SAM": {"rho=0.025"}}
     want |= {"method EquFL": {"rho=0.2", "target=DP"}, "partition ring": {"seed=1"}}
-    want |= {"method FedProx": {"mu=0.001"}}
     for unit, labels in want.items():
         assert set(got[unit]) == labels | {DEFAULTS}, unit
     assert {DEFAULTS, "epochs=3"} <= set(got["engine"])
     assert not {"momentum=0.5", "own=True"} & set(got["engine"])
     assert {"rule Mean", "data synthetic", "network Linear", "step Plain"} <= set(got)
 
-
-@pytest.fixture
-def noted(monkeypatch):
-    """Fingerprints to be changed, as if other code had noted them; the sources are not
-    those that were compared last.
-    """
-    tree = json.loads(json.dumps(sources.stored()))
-    monkeypatch.setattr(sources, "stored", lambda: tree)
-    monkeypatch.setattr(sources, "released", lambda: "")
-    return tree
-
-
-def test_moved_numbers_stop_a_study_again_and_again(noted, tmp_path, monkeypatch):
+    # moved numbers stop a study again and again
+    noted = json.loads(json.dumps(sources.stored()))  # as if other code had noted them
+    monkeypatch.setattr(sources, "stored", lambda: noted)
+    monkeypatch.setattr(sources, "released", lambda: "")  # not what was compared last
     at, runs = cell("FedAS"), tmp_path / "not" / "there"
     guard.check([cell(), at], runs)
     lines = (runs / guard.NOTES).read_text().split("\n")
@@ -355,3 +297,77 @@ def test_moved_numbers_stop_a_study_again_and_again(noted, tmp_path, monkeypatch
     monkeypatch.setattr(identity, "versions", lambda: {"method FedAvg": 2})
     with pytest.raises(guard.Moved, match="method FedAvg"):
         guard.check([cell()], tmp_path / "other")  # raised, and not noted yet
+
+
+OFFSET, CALLS = 0, []
+FRAME = pd.DataFrame({"m": ["x", "y"], "v": [0.1 + 0.2, np.nan], "n": [1, 2]})
+TREE = {
+    "counts": {"a": 3, ("b", 2): True, 7: 0.1, "none": None, "empty": {}},
+    "arrays": {("v", "x"): np.ones((2, 3), np.float32), "i": np.array([2**40])},
+    "words": ["one", {"three": "3"}, [1.0, np.inf]],
+    "many": [{"k": i} for i in range(12)],
+    "frames": {"named": FRAME.set_index("m"), "flat": FRAME},
+}
+
+
+def measure(x, more=1):
+    CALLS.append(x)
+    return {"twice": 2 * x + OFFSET}
+
+
+def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = once.RUNS / "x.parquet"
+    back = once.write(path, TREE, {"key": "k"})
+    got, about = once.read(path)
+    with pd.option_context("display.precision", 17):
+        assert repr(got) == repr(back) == repr(TREE) and about == {"key": "k"}
+    assert once.write(path, 1.5, {}) == 1.5
+
+    def ask(*args, name="toy", tier="small", **more):
+        return once.once(name, tier, measure, *args, **more)
+
+    assert ask(3) == ask(3) == {"twice": 6} and CALLS == [3]
+    asked = [(4, {}), (3, {"tier": "tiny"}), (3, {"more": 2}), (3, {"name": "other"})]
+    for x, more in asked * 2:
+        assert ask(x, **more) == {"twice": 2 * x}
+    assert CALLS == [3, 4, 3, 3, 3]
+    partial = functools.partial(compute.describe_cell, 1)
+
+    def key(*args, f=compute.describe_cell, used=()):
+        return once.key_of("n", "t", f, args, {}, used)
+
+    assert key(cell()) == key(cell().id) != key(cell(seed=1))  # a run is its name
+    assert key(1, 2) == key(2, f=partial) != key(2)
+    was, used = key(1), key(1, used=["engine"])
+    for moved in ("measure fedlib.compute.describe_cell", "engine"):
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(identity, "versions", lambda u=moved: {u: 2})
+            assert key(1, used=["engine"]) != used
+            assert (key(1) == was) == (moved == "engine")
+    monkeypatch.setitem(globals(), "OFFSET", 1)  # a notebook's function counts with it
+    assert ask(3) == {"twice": 7} and len(CALLS) == 6
+    shutil.rmtree("runs")  # evidence goes before runs, and only a commit is packed
+    CALLS.clear()
+    monkeypatch.setitem(globals(), "OFFSET", 0)
+    commit = {"now": "0123456789+"}
+    monkeypatch.setattr(provenance, "commit", lambda: commit["now"])
+    ask = lambda x, tier="small": once.once("toy", tier, measure, x)
+    ask(3)
+    assert once.pack("tiny") == []
+    with pytest.raises(ValueError, match="toy.*0123456789"):
+        once.pack("small")
+    (made,) = once.RUNS.iterdir()
+    made.unlink()
+    commit["now"], to = "0123456789", once.STORE / "toy.parquet"
+    ask(3)
+    (old,) = once.RUNS.iterdir()
+    assert once.pack("small") == [to] and once.pack("small") == []
+    body = old.read_bytes()
+    old.unlink()
+    assert ask(3) == {"twice": 6} and CALLS == [3, 3]  # from evidence
+    old.write_bytes(body)
+    os.utime(old, ns=(1, 1))
+    ask(4)  # another question; the newest one is packed
+    assert once.pack("small") == [to] and once.read(to)[0] == {"twice": 8}
+    assert ask(4) == {"twice": 8} and CALLS == [3, 3, 4]

@@ -1,7 +1,6 @@
 """Runs, cells and files of parameters made by hand, for the tests of studies."""
 
 import json
-from dataclasses import fields
 
 import numpy as np
 import yaml
@@ -27,21 +26,21 @@ toy:
     far: {like: near, label: others, data: {alpha: 1}}
   studies:
     book:
-      main:
-        tasks: [near]
-        seeds: 2
-        microscope: true
-        methods: {FedAvg: {}, FedGA: {alpha: $alpha}}
+      main: {tasks: [near], seeds: 2, microscope: true,
+             methods: {FedAvg: {}, FedGA: {alpha: $alpha}}}
       more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
 """
 PRE = [("pre", "global", s) for s in ("test", "val")]
 POST = [("post", "personal", s) for s in ("test", "val")]
 GUEST = [("guest", "global", "test")]
+OWN = [("own", "global", s) for s in ("test", "val")]
+PARTS = "views", "cells", "consistency", "logs"
 
 
 def write(folder, change=lambda toy: None):
     """params.yaml in a folder, its paper changed by a function -> its path."""
     tree, path = yaml.safe_load(PARAMS), folder / "params.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
     change(tree["toy"])
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
     return path
@@ -61,18 +60,15 @@ def book(**studies):
 
 def cell(method="FedAvg", seed=0, task=None, engine=None, setting="", **kw):
     """A Cell, of hyper-parameters kw; its data set is called d."""
-    texts = TASK | (task or {}), kw, engine or {"rounds": 3}
-    words = "d", "the data", method, setting, seed, "synthetic"
-    return Cell(*words, *map(json.dumps, texts))
+    texts = map(json.dumps, (TASK | (task or {}), kw, engine or {"rounds": 3}))
+    return Cell("d", "the data", method, setting, seed, "synthetic", *texts)
 
 
 def record(seed=0, method="FedAvg", keys=PRE, C=7, rounds=(0, 2, 4), **more):
-    """A Record whose accuracies are counts over unequal rows. more: groups=True, the
-    rows of guests, entries of meta.
-    """
+    """A Record of counts over unequal rows. more: groups, rows of guests, meta."""
     rng = np.random.default_rng([seed, *method.encode(), C])
-    first = {"train": 9, "val": 4, "test": 5}
-    n = {s: [k + (3 * i) % 7 for i in range(C)] for s, k in first.items()}
+    first = ("train", 9), ("val", 4), ("test", 5)
+    n = {s: [k + (3 * i) % 7 for i in range(C)] for s, k in first}
     guests, groups = more.pop("guests", ()), more.pop("groups", False)
     n |= {"guest": list(guests)} if guests else {}
     views, cells, alike, R = {}, {}, {}, int(rounds[-1])
@@ -85,21 +81,16 @@ def record(seed=0, method="FedAvg", keys=PRE, C=7, rounds=(0, 2, 4), **more):
         views[key] = right.astype(np.float32) / rows.astype(np.float32)
         if groups:
             cells[key] = counts.astype(np.int32)
-            draws = rng.integers(1, 9, (E, len(rows), 2)).astype(np.float32)
-            alike.setdefault(key[:2], draws)
+            alike[key[:2]] = rng.integers(1, 9, (E, len(rows), 2)).astype(np.float32)
     ids = np.array([sorted(rng.choice(C, 2, False)) for _ in range(R)])
     logs = {"cohort": ids, "weight": rng.dirichlet([1, 1], R), "scale": rng.random(R)}
-    sizes = {"w": {"bytes": 40, "values": 10}, "n": {"bytes": 4, "values": 1}}
-    kinds = {"w": [[10], "float32", R], "n": [[], "float32", R]}
     names = {"method": method, "task": "toy", "kind": "synthetic", "how": "loop"}
     names |= {"device": "cpu", "torch": "2", "precision": "float32"}
     names |= {"commit": "0123456789", "source": "f" * 16, "parameters": {"lr": 0.1}}
-    counts = {"clients": C, "rounds": R, "seed": seed, "every": 2, "cohort": 2, "n": n}
-    owners = {"owners": [f"ward {i}" for i in range(C)], "seconds": 6.0 + seed}
-    sent = {"bytes": {"down": {"w": sizes["w"]}, "up": sizes}}
-    sent |= {"tensors": {"down": {"w": kinds["w"]}, "up": kinds}}
-    meta = names | counts | owners | sent | more
-    return Record(meta, np.array(rounds), views, logs, cells, alike)
+    names |= {"bytes": {}, "tensors": {"down": {}, "up": {}}}
+    names |= {"clients": C, "rounds": R, "seed": seed, "every": 2, "cohort": 2, "n": n}
+    names |= {"owners": [f"ward {i}" for i in range(C)], "seconds": 6.0 + seed}
+    return Record(names | more, np.array(rounds), views, logs, cells, alike)
 
 
 def study(*runs, look=(), tiers=None):
@@ -115,15 +106,10 @@ def same(a, b, but=("seconds",)):
     metas = [{k: v for k, v in r.meta.items() if k not in but} for r in (a, b)]
     assert json.dumps(metas[0], sort_keys=True) == json.dumps(metas[1], sort_keys=True)
     assert np.array_equal(a.rounds, b.rounds)
-    for part in ("views", "logs", "cells", "consistency"):
+    for part in PARTS:
         x, y = getattr(a, part), getattr(b, part)
         assert x.keys() == y.keys(), part
         for k in x:
-            assert x[k].dtype == y[k].dtype and x[k].shape == y[k].shape, (part, k)
-            assert x[k].tobytes() == y[k].tobytes(), (part, k)
+            p, q = ((v.dtype, v.shape, v.tobytes()) for v in (x[k], y[k]))
+            assert p == q, (part, k)
     return True
-
-
-def hypers(cls):
-    """The hyper-parameters of a method, without task and the method inside."""
-    return [f for f in fields(cls) if f.name not in ("task", "inner")]

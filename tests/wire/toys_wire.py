@@ -1,6 +1,4 @@
-"""A federation in one process: every message goes as bytes, between a server and
-clients that know nothing of each other.
-"""
+"""A federation in one process: every message goes as bytes."""
 
 import math
 from dataclasses import fields
@@ -24,55 +22,55 @@ USUAL = {"rounds": R, "seed": SEED, "cohort": M, "every": 2}
 QUICK = {"W": 1, "theta": math.inf, "tune": 1, "head_epochs": 1, "J": 2, "size": 12}
 
 
-@cache
-def task_of(normed=False):
-    return toy(Normed(5, 6, 3) if normed else None, SIZES, groups=GROUPS)
+task_of = cache(lambda net=None: toy(net, SIZES, groups=GROUPS))
 
 
 def build(name, task=None, **more):
     known = {f.name for f in fields(METHODS[name])}
+    net = Normed(5, 6, 3) if name == "FedBN" else None
     quick = {k: v for k, v in QUICK.items() if k in known}
-    return make(name, task or task_of(name == "FedBN"), **quick | more)
+    return make(name, task or task_of(net), **quick | more)
 
 
-def through(tree):
-    return message.loads(message.dumps(tree))
+through = lambda tree: message.loads(message.dumps(tree))
 
 
 class Parties:
-    """A server and the clients of one task.
-
-    spoil(c, kind, about, answer): what becomes of an answer, None: it is late. folder:
-    every message finds a client that was started anew.
+    """A server and the clients of a task, or of a file (fed) with their tasks. spoil(c,
+    kind, about, answer): what becomes of an answer, None: it is late. folder: every
+    message finds a client that was started anew.
     """
 
-    def __init__(self, method, folder=None, spoil=None, **more):
-        self.fed = Federation.of(method, **USUAL | more)
+    def __init__(self, method, folder=None, spoil=None, fed=None, tasks=None, **more):
+        self.fed = fed or Federation.of(method, **USUAL | more)
         self.spoil, self.folder, self.lines = spoil, folder, []
-        self.asked = []  # [kind, round, client, bytes down, bytes up]
+        self.asked = []  # ((kind, round, client), bytes down, bytes up)
         of = range(self.fed.C)
-        self.tasks = [self.fed.client_task(c, method.task) for c in of]
+        self.tasks = tasks or [self.fed.client_task(c, method.task) for c in of]
         self.sites = [] if folder else [self.start(c) for c in of]
 
     def start(self, c, folder=None):
         return Site(self.fed, c, self.tasks[c], folder)
 
+    def begun(self, c, folder=None):
+        site = self.start(c, folder)
+        site.answer("client", about(self.fed, t=-1), {})
+        return site
+
     def site(self, c):
-        if self.folder is None:
-            return self.sites[c]
-        return self.start(c, self.folder / f"client-{c}")
+        new = self.folder and self.start(c, self.folder / f"client-{c}")
+        return new or self.sites[c]
 
     def answer(self, c, kind, about, tree):
-        self.asked.append([kind, about["t"], c, message.size(tree), 0])
         out = through(self.site(c).answer(kind, about, through(tree)))
-        self.asked[-1][-1] = message.size(out)
+        self.asked.append(((kind, about["t"], c), *map(message.size, (tree, out))))
         return self.spoil(c, kind, about, out) if self.spoil else out
 
     def exchange(self, requests, wait):
         out = {}
-        for c, kind, about, tree in requests:
+        for c, *rest in requests:
             try:
-                out[c] = self.answer(c, kind, about, tree)
+                out[c] = self.answer(c, *rest)
             except Exception as e:
                 out[c] = e
         return {c: a for c, a in out.items() if a is not None}
@@ -95,41 +93,33 @@ def simulated(method, **more):
     return run(method, how="loop", device="cpu", **USUAL | more)
 
 
-def scores(record):
-    """What a record holds, without consistency: nobody has the rows to measure it."""
-    return {k: v for k, v in seen(record).items() if not k.startswith("alike")}
-
-
 def agree(parties, record, but=()):
-    """The same bits: states, scores, cohorts; but: of views, where some were away."""
+    """The same bits: states, scores, cohorts. but: of views, where some were away; of
+    consistency, as nobody has the rows to measure it.
+    """
     assert same(parties.states(), state(record))
-    mine, theirs = scores(parties.record), scores(record)
+    mine, theirs = seen(parties.record), seen(record)
     assert list(mine) == list(theirs)
-    wrong = [k for k in theirs if not same({"": mine[k]}, {"": theirs[k]})]
-    assert [k for k in wrong if not any(b in k for b in but)] == []
-    return parties
+    keys = [k for k in theirs if not any(b in k for b in ("alike", *but))]
+    assert [k for k in keys if not same({"": mine[k]}, {"": theirs[k]})] == []
 
 
 def absent(method, c, t):
     """The cohorts of the simulation, without client c in round t."""
-    ids = [cohort_of(method, method.task, SEED, s, M) for s in range(R + 1)]
-    ids[t] = ids[t][ids[t] != c]
-    return ids.__getitem__
+    drawn = lambda s: cohort_of(method, method.task, SEED, s, M)
+    return lambda s: drawn(s)[(drawn(s) != c) | (s != t)]
 
 
-def member(method, t):
-    return int(cohort_of(method, method.task, SEED, t, M)[1])
+member = lambda method, t: int(cohort_of(method, method.task, SEED, t, M)[1])
 
 
 def at(c, t, kind, fault=lambda out: None):
     """Client c's answer to one kind of message in round t is spoilt."""
-    here = (c, kind, t)
-    return lambda who, k, about, out: (
-        fault(out) if (who, k, about["t"]) == here else out
-    )
+    here = lambda who, k, about: (who, k, about["t"]) == (c, kind, t)
+    return lambda *which: fault(which[-1]) if here(*which[:-1]) else which[-1]
 
 
 def about(fed, **more):
     """What stands beside the tree of a message."""
-    parties = {"code": message.code(), "federation": fed.digest}
-    return parties | {"t": 0, "on": 0, "done": 0} | more
+    steps = {"t": 0, "on": 0, "done": 0}
+    return {"code": message.code(), "federation": fed.digest} | steps | more
