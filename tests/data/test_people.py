@@ -161,8 +161,9 @@ def gap(task, group, **knobs):
 
 
 def test_each_knob_moves_its_group_alone():
-    cases = [(k, "income", 1) for k in NONE]
-    for knob, task, sign in (*cases, ("bias_sex", "health", -1)):
+    cases, both = [(k, "income", 1) for k in NONE], ("bias_sex", "bias_race")
+    cases += [(k, t, v) for k in both for t, v in (("employment", 1), ("health", -1))]
+    for knob, task, sign in cases:
         group, other = ("sex", "race") if "sex" in knob else ("race", "sex")
         mine = [sign * gap(task, group, **{knob: k}) for k in (0, 1, 2)]
         assert (np.diff(mine) > 0.012).all() and abs(mine[0]) < 0.025, (knob, mine)
