@@ -92,7 +92,6 @@ def test_nothing_that_decides_is_a_pilot_seed():
         assert {c.seed >= 1000 for c in made} == {name in pilots}, name
 
 
-# ---------------------------------------------------------------- more seeds
 BOTH, FOUR = {"FedAvg": {}, "FedProx": {"mu": 0.1}}, {"FedProx": {"mu": [1, 2, 3, 4]}}
 STUDIES = f"""
 tasks:

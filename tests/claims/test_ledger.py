@@ -46,7 +46,6 @@ DIGITS = [
     ("80", 91.5, 90, 93, 5, {"relation": ">="}, "match"),  # a bound
     ("80", 91.5, 75, 108, 5, {"relation": ">="}, "close"),
     ("80", 77, 76, 78, 5, {"relation": "<="}, "match"),
-    ("", 64.0, NAN, NAN, 1, {}, "no comparison"),
     ("5", 5.0, NAN, NAN, 1, {"metric": "runs", "tier": "exact"}, "setting"),
     ("0.1", 0.104, NAN, NAN, 1, {"metric": "learning_rate", "tier": "small"}, "differs"),
     ("23", 3.0, NAN, NAN, 1, {"metric": "largest_D", "data": "stand-in"}, "no comparison"),

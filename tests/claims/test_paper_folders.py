@@ -43,7 +43,6 @@ def test_papers_have_an_order_and_metrics_a_margin():
         assert {METRICS[m].better for m in names.split()} == {better}
 
 
-# ---------------------------------------------------------------- deviations
 ENTRY = dict.fromkeys(("title", "where", "paper", "code", "ours", "why"), "w")
 ENTRY |= {"id": "FedGA-1", "mark": "certain"}
 EFFECT = {"dataset": PLACE, "metrics": ["mean_acc", "best_gini"]}
@@ -133,7 +132,6 @@ def test_fedgas_theory():
     assert not theory.fedga_trigger(torch.full((4,), 0.3), past, 0.05)  # Gini 0
 
 
-# ---------------------------------------------------------------- what is no test
 PLGU = papers.module("plgu", "claims")
 MEAN = "acc_mean_pct"
 LF, GHN = "PLGU-LF", "PLGU-GHN"

@@ -135,8 +135,6 @@ def test_mnist(end, tmp_path):
     ten = packed(idx(np.full(3, 10, np.uint8)))
     harms += [(lambda: label.write_bytes(ten), raw), (file.unlink, raw)]
     damaged(root, lambda: mnist.mnist(tmp_path), *harms)
-    file.unlink()
-    assert len(mnist.mnist(tmp_path, "train").y) == 7
 
 
 def paint(path, value):

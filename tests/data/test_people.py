@@ -161,8 +161,9 @@ def gap(task, group, **knobs):
 
 
 def test_each_knob_moves_its_group_alone():
-    cases = [(k, "income", 1) for k in NONE]
-    for knob, task, sign in (*cases, ("bias_sex", "health", -1)):
+    cases, both = [(k, "income", 1) for k in NONE], ("bias_sex", "bias_race")
+    cases += [(k, t, v) for k in both for t, v in (("employment", 1), ("health", -1))]
+    for knob, task, sign in cases:
         group, other = ("sex", "race") if "sex" in knob else ("race", "sex")
         mine = [sign * gap(task, group, **{knob: k}) for k in (0, 1, 2)]
         assert (np.diff(mine) > 0.012).all() and abs(mine[0]) < 0.025, (knob, mine)
@@ -170,9 +171,7 @@ def test_each_knob_moves_its_group_alone():
 
 
 def test_adult_by_the_published_counts_and_by_hand():
-    """adult.names: 45,222 without unknowns, of whom 24.78 % earn more; the first person
-    of adult.data: 39 years, Bachelors, a gain of 2,174 dollars, 40 hours.
-    """
+    """The first of adult.data: 39 years, Bachelors, a gain of 2,174 dollars, 40 hours."""
     pool, t = adult(), one.table()
     assert len(t["salary"]) == 45_222 and round(100 * t["salary"].mean(), 2) == 24.78
     share = [round(float(pool.y[pool.a == a].double().mean()), 3) for a in (0, 1)]
@@ -197,7 +196,6 @@ def test_adult_by_the_published_counts_and_by_hand():
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(1, 20))
 def test_small_bands_join_the_next(n, least):
-    """Neighbours in order, each of them large enough, and none left out."""
     lists = one.joined(np.array(n), least)
     assert sum(lists, []) == [*range(len(n))] * (sum(n) >= least)
     for i, bands in enumerate(lists):

@@ -43,7 +43,6 @@ KINDS = ["number", "int", "01", "Int64", "bool", "flags", *WORDS]
 
 
 def columns(r):
-    """240 rows of each kind."""
     yes = r.rand(N) < 0.4
     t = pd.DataFrame({"number": r.randn(N), "01": yes * 1, "flags": yes.astype(object)})
     t = t.assign(bool=yes, Int64=r.randint(5, 90, N), int=r.randint(-40, 1000, N))
@@ -260,9 +259,7 @@ def test_pictures_are_floats_with_channels_first():
     assert items.picture(torch.from_numpy(both), 0).shape == (3, 8, 3)  # a tensor first
 
 
-class Half:
-    """A partitioner like those of flwr-datasets."""
-
+class Half:  # a partitioner like those of flwr-datasets
     dataset, num_partitions = None, 2
     cut = staticmethod(lambda ds, i: ds.select(range(i, len(ds), 2)))
     is_dataset_assigned = lambda self: self.dataset is not None
@@ -330,7 +327,6 @@ STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "few at one": (lambda: arrays(client_id=TWO), "1 of 2", "a", 4),
     "many clients": (lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)), 60, N),
     "many classes": (lambda: arrays(y=rising(160)), "y", 160),
-    "many groups": (lambda: arrays(a=rising(21)), "a", 21),
     "a constant": (lambda: frame(people(country=7)), "country", 7),
     "the label again": (lambda: frame(people(code=ILL * 2 + 7)), "code", "ill"),
     "many words": (lambda: frame(people(town=TOWNS)), "town", 110),

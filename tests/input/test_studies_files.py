@@ -61,7 +61,6 @@ TEXTS = (  # (text, *what is named)
     *(("",), ("- tier\n",), ("tier: [\n",), ("tier: tiny\n\ttoy: {}\n",)),
     (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch", 8),
     (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 10", "lr"),
-    (GOOD + "          FedAvg: {lr: 1}\n", "FedAvg"),
     (GOOD.replace("other: {like", "no: {like"), "no"),
     (GOOD.replace("{like: digits", "{like: other"), "other"),
 )
