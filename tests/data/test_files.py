@@ -262,8 +262,7 @@ def test_domains_of_photographs(tmp_path):
         pool = read(which)
         assert pool.owners == tuple(layout.images) and pool.classes == CLASSES
         for r, path in enumerate(sorted(made)):
-            told = pool.owners[pool.owner[r]], CLASSES[pool.y[r]]
-            assert told == path.parts[-3:-1]
+            assert (pool.owners[pool.owner[r]], CLASSES[pool.y[r]]) == path.parts[-3:-1]
             v = made[path]
             want = [v, v, v] if "grey" in path.name else [v, v // 2, v // 4]
             assert np.allclose(pool.x[r].mean((1, 2)) * 255, want, atol=4), path
