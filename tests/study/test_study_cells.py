@@ -8,7 +8,7 @@ from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
-from fedlib.study import TIERS, parameters, studies
+from fedlib.study import TIERS, parameters, results, studies
 from fedlib.study.seeds import DRAWS, PILOT, data_of, grown, seeds_of
 
 
@@ -34,6 +34,10 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
     assert knob == {"FedAvg": None, "FedGA": 3}
     rounds = {t: told(cells(tmp_path, tier=t)[0])["rounds"] for t in TIERS}
     assert rounds == {"tiny": 3, "small": 3, "paper": 5}
+    more = {"train": {"lr": 0.05, "epochs": 2}, "batch": 8}
+    path = write(tmp_path, lambda toy: toy["tasks"]["near"].update(more))
+    near = results.declared("toy", path).query("dataset == 'near'")
+    assert near.set_index("metric").value[["rounds", "runs"]].tolist() == [5, 2]
     path, n = ROOT / "params.yaml", 0  # so can each study of the repository be planned
     for paper, p in studies.load(path).items():
         for name in p["studies"] if isinstance(p, dict) else ():
@@ -151,8 +155,6 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
     assert seeds(more, tier="tiny") == seeds(more, tier="paper") == usual
     assert seeds(more, seeds=1) == {"near": [0], "far": [0]}
     pilot = book(main={"seeds": {"pilot": 2}})
-    with pytest.raises(ValueError, match="main has pilot seeds"):
-        seeds("main: {near: 5}\n", "main", change=pilot)
     assert seeds(more, "main", "paper", change=pilot) == {"near": [PILOT, PILOT + 1]}
     for text in ("mian: {near: 5}", "main: {far: 5}", "main: {near: 2000}"):
         with pytest.raises(ValueError, match="seeds.yaml"):

@@ -13,6 +13,7 @@ from fedlib.study import frames, results, table
 
 LOOK = {"FedPer": ("post", "personal"), "FedFB": ("own", "global")}
 MOMENTS = {"FedAvg": PRE, "FedPer": PRE + POST, "FedFB": PRE + OWN}
+MOMENTS["FedPer"] = [*MOMENTS["FedPer"], ("post", "global", "test")]
 WHO = ["dataset", "method", "setting", "seed"]
 RULES = [*selection.RULES]
 PLAIN = {"mean_acc": metrics.mean_acc, "std_acc": metrics.std_acc}
