@@ -18,7 +18,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 import fedlib
-from fedlib.methods.cite import BIBLIOGRAPHY, cite
+from fedlib.methods.cite import BIBLIOGRAPHY, cite, paper
 
 log = logging.getLogger(__name__)
 ROOT = Path(fedlib.__file__).resolve().parents[1]
@@ -149,11 +149,8 @@ class AboutBox(Named):
         needs += ["the groups of a sensitive attribute"] * (cls.needs_groups is True)
         if needs:
             facts["needs"] = ", ".join(needs)
-        where = (
-            f'<a href="{esc(card.url)}">{esc(card.title)}</a>'
-            if card.url
-            else esc(card.title)
-        )
+        of = paper(cls)
+        where = f'<a href="{esc(of.url)}">{esc(of.title)}</a>'
         cited, _ = self.parse_inline(f"{{cite:t}}`{card.bibkey}`", lineno=self.lineno)
         listing = "".join(
             f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts.items()
@@ -168,7 +165,7 @@ class AboutBox(Named):
             "",
             "",
             *cited,
-            raw(f". <i>{where}</i>. {esc(card.venue)}."),
+            raw(f". <i>{where}</i>. {esc(of.venue)}."),
             classes=["card-paper"],
         )
         box += raw(f"<dl>{listing}</dl>")

@@ -50,7 +50,7 @@ if not complete.ASKED:  # a shell that completes a word cannot wait for torch
 
     from ..core import engine
     from ..methods import METHODS
-    from ..methods.cite import cite
+    from ..methods.cite import cite, paper
     from ..methods.make import make
     from ..study import lock
 
@@ -62,9 +62,9 @@ def methods(args):
     """list all methods"""
     rows = [("method", "paper", "")]
     for name, m in METHODS.items():
-        c = m.card
-        paper = f"{c.authors}, {c.venue} {c.year}" if c else "-"
-        rows.append((name, paper, c.line if c else ""))
+        p = paper(m)
+        source = f"{p.authors}, {p.venue} {p.year}" if p else "-"
+        rows.append((name, source, m.card.line if m.card else ""))
     print(columns(rows))
 
 
@@ -72,7 +72,7 @@ def show(args):
     """explain one method"""
     name, m = args.method, known(args.method)
     if m.card:
-        print(card_text(name, m.card))
+        print(card_text(name, m))
     print(inspect.getdoc(m) or "", end="\n\n")
     print(hyper_text(m), end="\n\n")
     who, receivers = "the sampled clients train", "those that train receive the model"
@@ -85,11 +85,11 @@ def show(args):
     print(f"source: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}")
 
 
-def card_text(name, c):
+def card_text(name, m):
     """A method's card: what it is, its paper, and how to cite it."""
-    paper = f"{c.authors.rstrip('.')}. {c.title}. {c.venue} {c.year}. {c.url}".rstrip()
     cite = f"BibTeX: python -m fedlib cite {quoted(name)}"
-    return f"{name}: {c.line}\n\n{paper}\n{c.status} implementation; {cite}\n"
+    about = f"{paper(m) or ''}\n{m.card.status} implementation; {cite}".lstrip()
+    return f"{name}: {m.card.line}\n\n{about}\n"
 
 
 def hyper_text(m):

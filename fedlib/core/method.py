@@ -47,15 +47,11 @@ def hp(default, what, range=None, choices=None, grid=None, source="", **more):
 
 
 class Card(NamedTuple):
-    """Where a method comes from, and how ours relates to it."""
+    """Where a method comes from: its paper's key in references.bib, and what it does,
+    in one line."""
 
-    title: str
-    authors: str
-    venue: str
-    year: int
     bibkey: str
-    line: str  # what it does, in one line
-    url: str = ""
+    line: str
     status: str = "unofficial"  # unofficial: written from the paper
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core.errors import nearest
 from . import METHODS
@@ -59,6 +61,43 @@ def cite(*methods: str, path: str | Path = BIBLIOGRAPHY) -> str:
             )
         out[card.bibkey] = known[card.bibkey]
     return "\n\n".join(out.values())
+
+
+class Paper(NamedTuple):
+    """What is printed of a method's paper."""
+
+    authors: str
+    title: str
+    venue: str
+    year: str
+    url: str
+
+    def __str__(self):
+        who = self.authors.rstrip(".")
+        return f"{who}. {self.title}. {self.venue} {self.year}. {self.url}".rstrip()
+
+
+def paper(cls) -> Paper | None:
+    """The paper of a method, or None where no bibliography has it."""
+    key = cls.card.bibkey if cls.card else None
+    entry = (of_fedlib() | beside(cls)).get(key)
+    if entry is None:
+        return None
+    of = dict(re.findall(r"(\w+)\s*=\s*\{(.*)\},?\s*$", entry, re.M))
+    of = {k.lower(): re.sub(r"[{}\\]", "", v) for k, v in of.items()}
+    names = [a.partition(",")[0] for a in of.get("author", "-").split(" and ")]
+    authors = ", ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    venue = of.get("booktitle") or of.get("journal") or f"arXiv {of.get('eprint', '')}"
+    short = re.search(r"\(([^()]+)\)$", venue)
+    venue = short[1] if short else venue.removeprefix("Proceedings of the ")
+    title, year, url = (of.get(k, "") for k in ("title", "year", "url"))
+    return Paper(authors, title, venue, year, url)
+
+
+@cache
+def of_fedlib():
+    """The entries of this package's own bibliography."""
+    return entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
 
 
 def place(cls):

@@ -28,7 +28,7 @@ from fedlib.methods.base.fedavg import FedAvg
 class Mine(FedAvg):
     """FedAvg by a power of the sizes."""
 
-    card = Card("A Method", "Reader", "Nowhere", 2026, "reader2026", "averages oddly")
+    card = Card("reader2026", "averages oddly")
     power: float = hp(2.0, "1 gives FedAvg", range=(0, 9), source="a choice")
 
     def weights(self, up):

@@ -17,14 +17,7 @@ class Local(Method):
     are empty.
     """
 
-    card = Card(
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        "McMahan et al.",
-        "AISTATS",
-        2017,
-        "mcmahan2017",
-        "each client trains alone (a control)",
-    )
+    card = Card("mcmahan2017", "each client trains alone (a control)")
     post = ("personal",)
 
     def server(self, w, r):

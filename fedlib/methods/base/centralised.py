@@ -23,14 +23,7 @@ class Centralised(Method):
     the server reaches for the clients' rows.
     """
 
-    card = Card(
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        "McMahan et al.",
-        "AISTATS",
-        2017,
-        "mcmahan2017",
-        "one model on the rows of all clients (a control)",
-    )
+    card = Card("mcmahan2017", "one model on the rows of all clients (a control)")
     who = "all"
 
     def plans(self):

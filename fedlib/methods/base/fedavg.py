@@ -18,14 +18,7 @@ class FedAvg(Method):
         w <- sum_i n_i / n  w_i                                                eq:fedavg
     """
 
-    card = Card(
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        "McMahan et al.",
-        "AISTATS",
-        2017,
-        "mcmahan2017",
-        "local training, then the size-weighted average",
-    )
+    card = Card("mcmahan2017", "local training, then the size-weighted average")
 
     def local(self, down, mine, shard):
         w = self.fit(self.loss, down["w"], shard)

@@ -24,13 +24,7 @@ class FedProx(FedAvg):
     """
 
     card = Card(
-        "Federated Optimization in Heterogeneous Networks",
-        "Li et al.",
-        "MLSys",
-        2020,
-        "li2020fedprox",
-        "FedAvg with a quadratic pull towards the global model",
-        "https://arxiv.org/abs/1812.06127",
+        "li2020fedprox", "FedAvg with a quadratic pull towards the global model"
     )
 
     mu: float = hp(

@@ -35,13 +35,8 @@ class MOON(FedAvg):
     """
 
     card = Card(
-        "Model-Contrastive Federated Learning",
-        "Li et al.",
-        "CVPR",
-        2021,
         "moon2021",
         "FedAvg with features drawn to the global model's, away from the client's old",
-        "https://arxiv.org/abs/2103.16257",
     )
 
     mu: float = hp(

@@ -42,14 +42,8 @@ class FAA(Gapped):
 
     plans_ahead = True
     card = Card(
-        "Fairness-guided federated training for generalization and personalization in "
-        "cross-silo federated learning",
-        "Zhang et al.",
-        "FITEE",
-        2025,
         "zhang2025fftgp",
         "weights that minimise the variance of the generalisation gaps",
-        "https://doi.org/10.1631/FITEE.2400279",
     )
 
     timing: str = hp(

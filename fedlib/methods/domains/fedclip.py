@@ -36,16 +36,7 @@ class FedCLIP(Uniform):
     without augmentation.
     """
 
-    card = Card(
-        "FedCLIP: Fast Generalization and Personalization for CLIP in "
-        "Federated Learning",
-        "Lu et al.",
-        "IEEE Data Engineering Bulletin",
-        2023,
-        "lu2023fedclip",
-        "averages a small adapter beside a frozen CLIP",
-        "https://arxiv.org/abs/2302.13485",
-    )
+    card = Card("lu2023fedclip", "averages a small adapter beside a frozen CLIP")
 
     lr: float = hp(
         5e-5, "step size of Adam", range=(0, math.inf), source="the authors' code"

@@ -30,14 +30,7 @@ class GA(Gapped):
 
     plans_ahead = True
     card = Card(
-        "Federated Domain Generalization with Generalization Adjustment",
-        "Zhang et al.",
-        "CVPR",
-        2023,
-        "zhang2023ga",
-        "weights follow the loss of accuracy that averaging causes",
-        "https://openaccess.thecvf.com/content/CVPR2023/html/Zhang_Federated_Domain_"
-        "Generalization_With_Generalization_Adjustment_CVPR_2023_paper.html",
+        "zhang2023ga", "weights follow the loss of accuracy that averaging causes"
     )
 
     metric: str = hp(

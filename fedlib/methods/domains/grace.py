@@ -33,16 +33,7 @@ class GRACE(Aligned):
     from 1 at the first tensor to 0.
     """
 
-    card = Card(
-        "GRACE: A Generalized and Personalized Federated Learning Method for "
-        "Medical Imaging",
-        "Zhang et al.",
-        "MICCAI",
-        2023,
-        "zhang2023grace",
-        "aligned local steps; consistent updates count more",
-        "https://doi.org/10.1007/978-3-031-43898-1_2",
-    )
+    card = Card("zhang2023grace", "aligned local steps; consistent updates count more")
 
     meta: str = hp(
         "grace",

@@ -36,16 +36,7 @@ class PromptFL(Uniform):
     """
 
     plans_ahead = True
-    card = Card(
-        "PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
-        "Models - Federated Learning in Age of Foundation Model",
-        "Guo et al.",
-        "IEEE Transactions on Mobile Computing",
-        2024,
-        "guo2023promptfl",
-        "averages the context of a prompt for a frozen CLIP",
-        "https://arxiv.org/abs/2208.11625",
-    )
+    card = Card("guo2023promptfl", "averages the context of a prompt for a frozen CLIP")
 
     lr: float = hp(
         0.001,

@@ -27,16 +27,7 @@ class FedAvgM(FedAvg):
     the clients is smaller. The momentum is of parameters; buffers are averaged.
     """
 
-    card = Card(
-        "Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
-        "Classification",
-        "Hsu et al.",
-        "arXiv",
-        2019,
-        "hsu2019",
-        "FedAvg with momentum at the server",
-        "https://arxiv.org/abs/1909.06335",
-    )
+    card = Card("hsu2019", "FedAvg with momentum at the server")
 
     beta: float = hp(
         0.9,

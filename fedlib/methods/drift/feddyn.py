@@ -36,15 +36,7 @@ class FedDyn(Uniform):
     is of parameters; buffers are averaged.
     """
 
-    card = Card(
-        "Federated Learning Based on Dynamic Regularization",
-        "Acar et al.",
-        "ICLR",
-        2021,
-        "acar2021",
-        "a tilt and a pull that let the clients' optima agree",
-        "https://arxiv.org/abs/2111.04263",
-    )
+    card = Card("acar2021", "a tilt and a pull that let the clients' optima agree")
 
     alpha: float = hp(
         0.1,

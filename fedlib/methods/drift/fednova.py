@@ -30,16 +30,7 @@ class FedNova(FedAvg):
     client counts twice. One more number per client goes up. Buffers are averaged.
     """
 
-    card = Card(
-        "Tackling the Objective Inconsistency Problem in Heterogeneous Federated "
-        "Optimization",
-        "Wang et al.",
-        "NeurIPS",
-        2020,
-        "wang2020fednova",
-        "averages the clients' updates per local step",
-        "https://arxiv.org/abs/2007.07481",
-    )
+    card = Card("wang2020fednova", "averages the clients' updates per local step")
 
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)

@@ -31,15 +31,7 @@ class FedAdagrad(FedAvg):
     algorithm has p_i = 1/M; here, as in FedAvg, p_i = n_i / n. Buffers are averaged.
     """
 
-    card = Card(
-        "Adaptive Federated Optimization",
-        "Reddi et al.",
-        "ICLR",
-        2021,
-        "reddi2021",
-        "FedAvg whose server steps by Adagrad",
-        "https://arxiv.org/abs/2003.00295",
-    )
+    card = Card("reddi2021", "FedAvg whose server steps by Adagrad")
 
     server_lr: float = hp(
         0.03,

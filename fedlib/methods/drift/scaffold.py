@@ -37,13 +37,7 @@ class SCAFFOLD(Uniform):
     """
 
     card = Card(
-        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
-        "Karimireddy et al.",
-        "ICML",
-        2020,
-        "karimireddy2020",
-        "control variates take client drift out of local steps",
-        "https://arxiv.org/abs/1910.06378",
+        "karimireddy2020", "control variates take client drift out of local steps"
     )
 
     option: str = hp(

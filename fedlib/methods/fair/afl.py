@@ -33,13 +33,7 @@ class AFL(FedAvg):
     """
 
     card = Card(
-        "Agnostic Federated Learning",
-        "Mohri et al.",
-        "ICML",
-        2019,
-        "mohri2019afl",
-        "gradient ascent on the weights against descent on the model",
-        "https://arxiv.org/abs/1902.00146",
+        "mohri2019afl", "gradient ascent on the weights against descent on the model"
     )
     who = "all"
 

@@ -35,13 +35,7 @@ class FedFa(FedAvg):
     """
 
     card = Card(
-        "Fairness and Accuracy in Horizontal Federated Learning",
-        "Huang et al.",
-        "Information Sciences",
-        2022,
-        "huang2022fedfa",
-        "weights from accuracy and participation, with two momenta",
-        "https://doi.org/10.1016/j.ins.2021.12.102",
+        "huang2022fedfa", "weights from accuracy and participation, with two momenta"
     )
 
     momentum: float = hp(

@@ -41,13 +41,7 @@ class FedFV(FedAvg):
     """
 
     card = Card(
-        "Federated Learning with Fair Averaging",
-        "Wang et al.",
-        "IJCAI",
-        2021,
-        "wang2021fedfv",
-        "what conflicts with another client's update is projected away",
-        "https://arxiv.org/abs/2104.14937",
+        "wang2021fedfv", "what conflicts with another client's update is projected away"
     )
 
     alpha: float = hp(

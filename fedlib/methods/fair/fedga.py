@@ -45,13 +45,8 @@ class FedGA(Delayed):
     """
 
     card = Card(
-        "FedGA: A Fair Federated Learning Framework Based on the Gini Coefficient",
-        "Liu",
-        "arXiv 2507.12983",
-        2025,
         "liu2025fedga",
         "error-driven weights, once the Gini coefficient has stopped falling",
-        "https://arxiv.org/abs/2507.12983",
     )
     needs_val = True
 

@@ -96,13 +96,8 @@ class FedGini(Delayed):
     """
 
     card = Card(
-        "Heterogeneity-aware Fair Federated Learning",
-        "Li et al.",
-        "Information Sciences",
-        2023,
         "li2023fedgini",
         "weights by rank of the loss, once the updates have stopped shrinking",
-        "https://doi.org/10.1016/j.ins.2022.11.031",
     )
 
     epsilon: float = hp(

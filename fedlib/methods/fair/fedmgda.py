@@ -52,15 +52,7 @@ class FedMGDA(FedAvg):
     released choice, R rounds move the model by at most R lr.
     """
 
-    card = Card(
-        "Federated Learning Meets Multi-Objective Optimization",
-        "Hu et al.",
-        "IEEE Transactions on Network Science and Engineering",
-        2022,
-        "hu2022fedmgda",
-        "the shortest convex combination of unit updates",
-        "https://arxiv.org/abs/2006.11489",
-    )
+    card = Card("hu2022fedmgda", "the shortest convex combination of unit updates")
 
     epsilon: float = hp(
         0.1,

@@ -29,15 +29,7 @@ class QFedAvg(FedAvg):
     only. One more number per client goes up.
     """
 
-    card = Card(
-        "Fair Resource Allocation in Federated Learning",
-        "Li et al.",
-        "ICLR",
-        2020,
-        "li2020qffl",
-        "updates weighted by a power of the client's loss",
-        "https://arxiv.org/abs/1905.10497",
-    )
+    card = Card("li2020qffl", "updates weighted by a power of the client's loss")
 
     q: float = hp(
         0.1,

@@ -34,13 +34,7 @@ class TERM(FedAvg):
     """
 
     card = Card(
-        "Tilted Empirical Risk Minimization",
-        "Li et al.",
-        "ICLR",
-        2021,
-        "term2021",
-        "updates weighted by size and the exponential of the client's loss",
-        "https://arxiv.org/abs/2007.01162",
+        "term2021", "updates weighted by size and the exponential of the client's loss"
     )
 
     tilt: float = hp(

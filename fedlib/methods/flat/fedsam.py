@@ -37,15 +37,7 @@ class FedSAM(FedAvg):
         source="the default of SAM, and PLGU's 6.1",
     )
 
-    card = Card(
-        "Generalized Federated Learning via Sharpness Aware Minimization",
-        "Qu et al.",
-        "ICML",
-        2022,
-        "fedsam2022",
-        "FedAvg with sharpness-aware steps at the clients",
-        "https://arxiv.org/abs/2206.02618",
-    )
+    card = Card("fedsam2022", "FedAvg with sharpness-aware steps at the clients")
 
     def __post_init__(self):
         super().__post_init__()

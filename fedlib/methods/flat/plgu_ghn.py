@@ -32,15 +32,8 @@ class PLGUGHN(LayerWise, PFedHN):
     """
 
     card = Card(
-        "How to Prevent the Poor Performance Clients for Personalized "
-        "Federated Learning",
-        "Qu et al.",
-        "CVPR",
-        2023,
         "plgu2023",
         "a hypernetwork whose models are trained flat, layer by layer (derived)",
-        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
-        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
     )
 
     def send(self, server, ids):

@@ -61,17 +61,7 @@ class PLGUGRep(LayerWise, FedRep):
         source="FedRep; Algorithm 3: 1",
     )
 
-    card = Card(
-        "How to Prevent the Poor Performance Clients for Personalized "
-        "Federated Learning",
-        "Qu et al.",
-        "CVPR",
-        2023,
-        "plgu2023",
-        "FedRep with a body made flat layer by layer",
-        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
-        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
-    )
+    card = Card("plgu2023", "FedRep with a body made flat layer by layer")
     # nothing to do on download: views put the own head on the newest shared body
     download = "cohort"
     receive = Method.receive

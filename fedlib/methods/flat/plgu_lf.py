@@ -97,17 +97,7 @@ class PLGULF(LayerWise, FedAvg):
         source="a control",
     )
 
-    card = Card(
-        "How to Prevent the Poor Performance Clients for Personalized "
-        "Federated Learning",
-        "Qu et al.",
-        "CVPR",
-        2023,
-        "plgu2023",
-        "own layers, and a common model made flat layer by layer",
-        "https://openaccess.thecvf.com/content/CVPR2023/html/Qu_How_To_Prevent_the_"
-        "Poor_Performance_Clients_for_Personalized_Federated_CVPR_2023_paper.html",
-    )
+    card = Card("plgu2023", "own layers, and a common model made flat layer by layer")
     post = ("personal",)
 
     def __post_init__(self):

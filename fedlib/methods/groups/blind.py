@@ -25,15 +25,7 @@ class Blind(FedAvg):
     label, it is FedAvg.
     """
 
-    card = Card(
-        "Fairness Through Awareness",
-        "Dwork et al.",
-        "ITCS",
-        2012,
-        "dwork2012",
-        "FedAvg without the sensitive column (a control)",
-        "https://doi.org/10.1145/2090236.2090255",
-    )
+    card = Card("dwork2012", "FedAvg without the sensitive column (a control)")
     needs_groups = True
 
     def hidden(self, x):

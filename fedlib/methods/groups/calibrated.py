@@ -94,15 +94,7 @@ class GaussianUpdate(Calibrated):
         source="EquFL, appendix F",
     )
 
-    card = Card(
-        "When the Server Steps In: Calibrated Updates for Fair Federated Learning",
-        "Yu et al.",
-        "arXiv 2601.05352",
-        2026,
-        "equfl",
-        "FedAvg, and the server adds Gaussian noise (a control)",
-        "https://arxiv.org/abs/2601.05352",
-    )
+    card = Card("equfl", "FedAvg, and the server adds Gaussian noise (a control)")
 
     def update(self, server, w, new, r):
         key, like = fold(r.key, tag("update")), without(w, self.task.buffers)

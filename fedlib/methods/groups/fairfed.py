@@ -41,13 +41,8 @@ class FairFed(Reweight):
     """
 
     card = Card(
-        "FairFed: Enabling Group Fairness in Federated Learning",
-        "Ezzeldin et al.",
-        "AAAI",
-        2023,
         "ezzeldin2023",
         "weights that shrink with the distance of local from global fairness",
-        "https://arxiv.org/abs/2110.00857",
     )
 
     beta: float = hp(

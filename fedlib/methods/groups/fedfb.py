@@ -44,15 +44,7 @@ class FedFB(FedAvg):
     them moves nothing. A round costs one more message down and one up.
     """
 
-    card = Card(
-        "Improving Fairness via Federated Learning",
-        "Zeng et al.",
-        "arXiv 2110.15545",
-        2021,
-        "zeng2021",
-        "row weights per group and outcome, learned by the server",
-        "https://arxiv.org/abs/2110.15545",
-    )
+    card = Card("zeng2021", "row weights per group and outcome, learned by the server")
     needs_groups = True
 
     alpha: float = hp(

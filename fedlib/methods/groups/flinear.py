@@ -33,13 +33,8 @@ class FLinear(FedAvg):
     """
 
     card = Card(
-        "A Geometric Solution to Fair Representations",
-        "He et al.",
-        "AIES",
-        2020,
         "he2020geometric",
         "inputs freed from linear traces of the group, client by client",
-        "https://doi.org/10.1145/3375627.3375864",
     )
     needs_groups = True
 

@@ -22,15 +22,7 @@ class Regular(FedAvg):
     is CON. mu = 0 is FedAvg.
     """
 
-    card = Card(
-        "When the Server Steps In: Calibrated Updates for Fair Federated Learning",
-        "Yu et al.",
-        "arXiv 2601.05352",
-        2026,
-        "equfl",
-        "a bias penalty in every client's loss",
-        "https://arxiv.org/abs/2601.05352",
-    )
+    card = Card("equfl", "a bias penalty in every client's loss")
     needs_groups = True
 
     mu: float = hp(

@@ -37,13 +37,7 @@ class Reweight(FedAvg):
     """
 
     card = Card(
-        "Data Preprocessing Techniques for Classification without Discrimination",
-        "Kamiran, Calders",
-        "Knowledge and Information Systems",
-        2012,
-        "kamiran2012",
-        "local row weights that make group and outcome independent",
-        "https://doi.org/10.1007/s10115-011-0463-8",
+        "kamiran2012", "local row weights that make group and outcome independent"
     )
     needs_groups = True
 

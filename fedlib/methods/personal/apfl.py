@@ -56,13 +56,7 @@ class APFL(FedAvg):
     )
 
     card = Card(
-        "Adaptive Personalized Federated Learning",
-        "Deng et al.",
-        "arXiv",
-        2020,
-        "apfl2020",
-        "FedAvg, and a learned mixture of an own model with the common one",
-        "https://arxiv.org/abs/2003.13461",
+        "apfl2020", "FedAvg, and a learned mixture of an own model with the common one"
     )
     download = "all"
     post = ("personal",)

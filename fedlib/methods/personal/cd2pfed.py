@@ -89,14 +89,8 @@ class CD2pFed(FedAvg):
 
     plans_ahead = True
     card = Card(
-        "CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model "
-        "Personalization in Federated Learning",
-        "Shen et al.",
-        "CVPR",
-        2022,
         "cd2pfed2022",
         "shared and private filters in every layer, which teach each other",
-        "https://arxiv.org/abs/2204.03880",
     )
     download = "all"
     post = ("personal",)

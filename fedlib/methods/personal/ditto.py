@@ -41,15 +41,7 @@ class Ditto(FedAvg):
         source="0: the paper's s steps for both",
     )
 
-    card = Card(
-        "Ditto: Fair and Robust Federated Learning Through Personalization",
-        "Li et al.",
-        "ICML",
-        2021,
-        "ditto2021",
-        "FedAvg, and a personal model tied to it",
-        "https://arxiv.org/abs/2012.04221",
-    )
+    card = Card("ditto2021", "FedAvg, and a personal model tied to it")
     post = ("personal",)
 
     def plans(self):

@@ -85,13 +85,8 @@ class FedALA(FedAvg):
     )
 
     card = Card(
-        "FedALA: Adaptive Local Aggregation for Personalized Federated Learning",
-        "Zhang et al.",
-        "AAAI",
-        2023,
         "fedala2023",
         "every client learns, weight by weight, how much of the new head it takes",
-        "https://arxiv.org/abs/2212.01197",
     )
     download = "all"
     post = ("personal",)

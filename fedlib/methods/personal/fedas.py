@@ -55,14 +55,9 @@ class FedAS(FedPer):
     """
 
     card = Card(
-        "FedAS: Bridging Inconsistency in Personalized Federated Learning",
-        "Yang et al.",
-        "CVPR",
-        2024,
         "fedas2024",
-        "FedPer, with old features kept on download and clients weighted by their "
-        "Fisher trace",
-        "https://github.com/xiyuanyang45/FedAS",
+        "FedPer, with old features kept on download and clients weighted by their"
+        " Fisher trace",
     )
 
     align: str = hp(

@@ -38,13 +38,8 @@ class FedBABU(FedAvgFT):
     )
 
     card = Card(
-        "FedBABU: Toward Enhanced Representation for Federated Image Classification",
-        "Oh et al.",
-        "ICLR",
-        2022,
         "fedbabu2022",
         "a body learned under a frozen random head, then fine-tuned by each client",
-        "https://openreview.net/forum?id=HuaYQfggn5u",
     )
 
     def server(self, w, r):

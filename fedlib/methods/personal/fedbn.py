@@ -30,13 +30,7 @@ class FedBN(FedPer):
     """
 
     card = Card(
-        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
-        "Li et al.",
-        "ICLR",
-        2021,
-        "fedbn2021",
-        "shared layers, averaged; norm layers that stay on the device",
-        "https://arxiv.org/abs/2102.07623",
+        "fedbn2021", "shared layers, averaged; norm layers that stay on the device"
     )
 
     def __post_init__(self):

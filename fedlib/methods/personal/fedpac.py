@@ -71,14 +71,8 @@ class FedPAC(FedPer):
     )
 
     card = Card(
-        "Personalized Federated Learning with Feature Alignment and Classifier "
-        "Collaboration",
-        "Xu et al.",
-        "ICLR",
-        2023,
         "fedpac2023",
         "shared class means for the body, and for each client its own mixture of heads",
-        "https://arxiv.org/abs/2306.11867",
     )
 
     needs_features = True

@@ -46,13 +46,7 @@ class FedPer(FedAvg):
     """
 
     card = Card(
-        "Federated Learning with Personalization Layers",
-        "Arivazhagan et al.",
-        "arXiv",
-        2019,
-        "fedper2019",
-        "a shared body, averaged; a head that stays on the device",
-        "https://arxiv.org/abs/1912.00818",
+        "fedper2019", "a shared body, averaged; a head that stays on the device"
     )
     download = "all"
     post = ("personal",)

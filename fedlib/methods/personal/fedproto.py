@@ -55,13 +55,7 @@ class FedProto(Method):
     )
 
     card = Card(
-        "FedProto: Federated Prototype Learning across Heterogeneous Clients",
-        "Tan et al.",
-        "AAAI",
-        2022,
-        "fedproto2022",
-        "private models; only the mean feature of each class is shared",
-        "https://arxiv.org/abs/2105.00243",
+        "fedproto2022", "private models; only the mean feature of each class is shared"
     )
     post = ("personal",)
     needs_features = True

@@ -35,15 +35,7 @@ class FedRep(FedPer):
         source="released code: 10 head epochs, 1 body epoch",
     )
 
-    card = Card(
-        "Exploiting Shared Representations for Personalized Federated Learning",
-        "Collins et al.",
-        "ICML",
-        2021,
-        "fedrep2021",
-        "FedPer that fits the head first, then the body",
-        "https://arxiv.org/abs/2102.07078",
-    )
+    card = Card("fedrep2021", "FedPer that fits the head first, then the body")
 
     def plans(self):
         return super().plans() | {"head": self.plan(self.head_epochs)}

@@ -30,14 +30,7 @@ class LGFedAvg(FedPer):
     """
 
     card = Card(
-        "Think Locally, Act Globally: Federated Learning with Local and Global "
-        "Representations",
-        "Liang et al.",
-        "arXiv",
-        2020,
-        "lgfedavg2020",
-        "a shared head, averaged; a body that stays on the device",
-        "https://arxiv.org/abs/2001.01523",
+        "lgfedavg2020", "a shared head, averaged; a body that stays on the device"
     )
 
     def server(self, w, r):

@@ -55,15 +55,7 @@ class PerFedAvg(Uniform):
     )
 
     card = Card(
-        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
-        "Meta-Learning Approach",
-        "Fallah et al.",
-        "NeurIPS",
-        2020,
-        "fallah2020perfedavg",
-        "a model that is good after one step of adaptation",
-        "https://proceedings.neurips.cc/paper/2020/hash/"
-        "24389bfe4fe2eba8bf9aa9203a44cdad-Abstract.html",
+        "fallah2020perfedavg", "a model that is good after one step of adaptation"
     )
 
     def __post_init__(self):

@@ -67,15 +67,7 @@ class PFedHN(FedAvg):
         source="a choice: small, so that norm layers start near 1",
     )
 
-    card = Card(
-        "Personalized Federated Learning using Hypernetworks",
-        "Shamsian et al.",
-        "ICML",
-        2021,
-        "pfedhn2021",
-        "a hypernetwork on the server writes each client's model",
-        "https://arxiv.org/abs/2103.04628",
-    )
+    card = Card("pfedhn2021", "a hypernetwork on the server writes each client's model")
 
     def server(self, w, r):
         w, buffers = without(w, self.task.buffers), subset(w, self.task.buffers)

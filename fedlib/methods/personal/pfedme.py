@@ -75,15 +75,7 @@ class PFedMe(FedAvg):
         source="released scripts; 2 in the tuned ones",
     )
 
-    card = Card(
-        "Personalized Federated Learning with Moreau Envelopes",
-        "T. Dinh et al.",
-        "NeurIPS",
-        2020,
-        "pfedme2020",
-        "descent on each client's Moreau envelope",
-        "https://arxiv.org/abs/2006.08848",
-    )
+    card = Card("pfedme2020", "descent on each client's Moreau envelope")
     post = ("personal",)
 
     def __post_init__(self):
