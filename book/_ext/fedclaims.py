@@ -2,10 +2,10 @@
 decide them. fedforest.py draws them, fedsummary.py counts them.
 """
 
-from fedbook import chip, esc, nice, prose, raw
+from fedbook import chip, esc, nice, parallel, prose, raw
 from fedeffects import amount, decides, rarity, seeds, survives, unit, width
 from fedforest import forests
-from fedtables import Simple, origin, place
+from fedtables import Simple, fold, live, origin, place, small
 
 from repro.ledger import slug
 
@@ -22,29 +22,22 @@ def sentence(_, r):
     at = f"Section {r['section']}" if r["section"][:1].isdigit() else r["section"]
     said = " ".join(filter(None, [quote, at]))
     said = "ours, not the paper's" if r["by"] == "ours" else said
-    return esc(prose(r["claim"])) + (f"<small>{esc(said)}</small>" if said else "")
+    return esc(prose(r["claim"])) + small(said)
 
 
 def verdict(_, r):
     gain = chip(f"gain {r['gain']}") if r["gain"] else ""
-    why = f"<small>{esc(prose(r['reason']))}</small>" if r["reason"] else ""
-    return f"{chip(r['holds'])} {gain}{why}"
+    return f"{chip(r['holds'])} {gain}{small(prose(r['reason']))}"
 
 
 def effect(_, r):
     """The difference with its interval; below it margin, seeds and the paper's gain."""
     if not r["effect"]:
         return ""
-    small = [
-        nice("metric", r["metric"]),
-        f"margin {amount(r, 'margin', '')}" if r["margin"] else "",
-        seeds(r),
-        f"paper {amount(r, 'printed')}" if r["printed"] else "",
-    ]
-    return (
-        f"{esc(amount(r, 'effect'))} {esc(width(r))} {esc(unit(r))}"
-        f"<small>{esc(' · '.join(filter(None, small)))}</small>"
-    )
+    margin = f"margin {amount(r, 'margin', '')}" if r["margin"] else ""
+    paper = f"paper {amount(r, 'printed')}" if r["printed"] else ""
+    below = small(nice("metric", r["metric"]), margin, seeds(r), paper)
+    return f"{esc(amount(r, 'effect'))} {esc(width(r))} {esc(unit(r))}{below}"
 
 
 def doubt(_, r):
@@ -57,7 +50,7 @@ def answer(_, r):
     """The verdict, and what would decide it or whether it survives."""
     more = f"to decide it: {decides(r)}" if decides(r) else ""
     more = f"survives, q {rarity(r)}" if survives(r) else more
-    return verdict(_, r) + (f"<small>{esc(more)}</small>" if more else "")
+    return verdict(_, r) + small(more)
 
 
 def evidence(_, r):
@@ -99,12 +92,10 @@ class Claims(Simple):
         marks, drawn = forests(self, self.rows("claims", **where), least=3)
         if drawn:
             n = "a family" if len(drawn) == 1 else f"{len(drawn)} families"
-            out.append(
-                raw(
-                    f'{marks}<details class="group"><summary>Effects and intervals, '
-                    f"{n} of claims</summary>{''.join(drawn)}</details>"
-                )
+            about = fold(
+                f"Effects and intervals, {n} of claims", "".join(drawn), "group"
             )
+            out += [raw(marks), about]
         return out
 
     def every(self, table):
@@ -114,38 +105,25 @@ class Claims(Simple):
             f'data-name="{t}">{t}</th>'
             for t, _ in EVERY
         )
+        row = lambda r: "".join(
+            f'<td class="c-{slug(t)}">{show(self, r)}</td>' for t, show in EVERY
+        )
         body = "\n".join(
-            f'<tr id="claims-{slug(r["key"])}" {choices(r)}>'
-            + "".join(
-                f'<td class="c-{slug(t)}">{show(self, r)}</td>' for t, show in EVERY
-            )
-            + "</tr>"
+            f'<tr id="claims-{slug(r["key"])}" {choices(r)}>{row(r)}</tr>'
             for r in table
         )
-        return raw(
-            '<table id="all-claims" class="ledger live claims" data-what="claims" '
-            f'data-facets="{" ".join(FACETS)}"><caption class="visually-hidden">Each '
-            "row: a sentence, its verdict, and the difference that it hangs on."
-            f"</caption><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-            "</table>"
-        )
+        what = "Each row: a sentence, its verdict, and the difference that it hangs on."
+        data = f'data-what="claims" data-facets="{" ".join(FACETS)}"'
+        return live("all-claims", "ledger live claims", data, what, head, body)
 
 
 def choices(r):
     """What a reader can choose rows by, as data of the row."""
-    values = {
-        "paper": nice("paper", r["paper"]),
-        "verdict": r["holds"],
-        "by": r["by"],
-        "gain": r["gain"],
-        "data": r["data"],
-        "tier": r["tier"],
-        "needs": decides(r),
-        "survives": "yes" if survives(r) else "no" if r["holds"] == "yes" else "",
-    }
+    values = {"paper": nice("paper", r["paper"]), "verdict": r["holds"]}
+    values |= {k: r[k] for k in ("by", "gain", "data", "tier")} | {"needs": decides(r)}
+    values["survives"] = "yes" if survives(r) else "no" if r["holds"] == "yes" else ""
     return " ".join(f'data-{k}="{esc(v)}"' for k, v in values.items() if v)
 
 
 def setup(app):
-    app.add_directive("claims", Claims)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Claims)

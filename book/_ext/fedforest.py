@@ -1,17 +1,9 @@
 """{forest}: claims family by family, drawn (fedplot.py) and as a table."""
 
-from fedbook import chip, esc, nice, prose, raw, wrap
-from fedeffects import (
-    amount,
-    decides,
-    families,
-    testable,
-    told_apart,
-    unit,
-    width,
-)
+from fedbook import chip, esc, heads, nice, parallel, prose, raw, table, wrap
+from fedeffects import amount, decides, families, testable, told_apart, unit, width
 from fedplot import Axis, markers, picture
-from fedtables import Table
+from fedtables import Table, fold
 
 from repro.metrics import METRICS
 
@@ -30,13 +22,12 @@ def panel(rows, labels, title, name):
         if equal
         else "\u2190 against the sentence \u00b7 for it \u2192"
     )
-    axis = Axis(rows)
+    axis, rest = Axis(rows), len(rows) - FEW
     out = picture(rows[:FEW], labels[:FEW], axis, title)
-    if rows[FEW:]:
-        out += (
-            f'<details class="more"><summary>{len(rows) - FEW} more</summary>'
-            f"{picture(rows[FEW:], labels[FEW:], axis, title)}</details>"
-        )
+    if rest > 0:
+        out += fold(
+            f"{rest} more", picture(rows[FEW:], labels[FEW:], axis, title)
+        ).astext()
     return f'<p class="axis"><span>{esc(name)}</span> <span>{speaks}</span></p>{out}'
 
 
@@ -52,11 +43,9 @@ def forest(rows):
         panel([r for r, _ in mine], [x for _, x in mine], title, name)
         for (name, _), mine in panels.items()
     )
-    return (
-        f'<figure class="forest"><figcaption><b>{esc(title)}</b></figcaption>{drawn}'
-        f'<details class="more"><summary>As a table</summary>{listed(rows, labels)}'
-        "</details></figure>"
-    )
+    caption = f"<figcaption><b>{esc(title)}</b></figcaption>"
+    same = fold("As a table", listed(rows, labels)).astext()
+    return f'<figure class="forest">{caption}{drawn}{same}</figure>'
 
 
 def quantity(r):
@@ -75,33 +64,21 @@ def named(r):
 
 def listed(rows, labels):
     """What the plot shows, as a table."""
-    heads = ("claim", "verdict", "effect", "interval", "margin", "paper", "seeds")
-    body = "".join(
-        f'<tr><th scope="row">{esc(label or r["claim"])}</th><td>{chip(r["holds"])}'
-        f"<small>{esc(decides(r))}</small></td>"
-        + "".join(
-            f'<td class="n">{esc(text)}</td>'
-            for text in (
-                f"{amount(r, 'effect')} {unit(r)}",
-                width(r),
-                amount(r, "margin", ""),
-                amount(r, "printed"),
-                r["n_seeds"],
-            )
-        )
-        + "</tr>"
-        for r, label in zip(rows, labels)
-    )
-    head = "".join(f'<th scope="col">{h}</th>' for h in heads)
-    return wrap(
-        f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-        "</table>"
-    ).astext()
+    body = ""
+    for r, label in zip(rows, labels):
+        effect = f"{amount(r, 'effect')} {unit(r)}", width(r)
+        more = amount(r, "margin", ""), amount(r, "printed"), r["n_seeds"]
+        cells = "".join(f'<td class="n">{esc(text)}</td>' for text in (*effect, *more))
+        verdict = f"<td>{chip(r['holds'])}<small>{esc(decides(r))}</small></td>"
+        name = f'<th scope="row">{esc(label or r["claim"])}</th>'
+        body += f"<tr>{name}{verdict}{cells}</tr>"
+    titles = "claim", "verdict", "effect", "interval", "margin", "paper", "seeds"
+    return wrap(table("", heads(titles), body)).astext()
 
 
-def forests(directive, table, least=1):
-    """Every family of a table with at least so many claims to draw."""
-    found = families(table).values()
+def forests(directive, rows, least=1):
+    """Every family of these claims with at least so many claims to draw."""
+    found = families(rows).values()
     drawn = [f for f in found if len(list(filter(drawable, f))) >= least]
     return markers(directive) if drawn else "", [forest(f) for f in drawn]
 
@@ -124,15 +101,10 @@ class Forest(Table):
         out = [raw(marks)]
         for paper in dict.fromkeys(r["paper"] for r in rows):
             _, mine = forests(self, [r for r in rows if r["paper"] == paper])
-            out.append(
-                raw(
-                    f'<details class="group"><summary><b>{esc(nice("paper", paper))}'
-                    f"</b> {len(mine)} families</summary>{''.join(mine)}</details>"
-                )
-            )
+            name = f"<b>{esc(nice('paper', paper))}</b> {len(mine)} families"
+            out.append(fold(name, "".join(mine), "group"))
         return out
 
 
 def setup(app):
-    app.add_directive("forest", Forest)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Forest)

@@ -1,7 +1,8 @@
 """{claimsummary} counts the claims of results/claims.csv."""
 
 from docutils.parsers.rst import directives
-from fedbook import CLAIMS, GAINS, esc, filtered, nice, raw, wrap
+from fedbook import CLAIMS, GAINS, esc, filtered, heads, nice, parallel, part, raw, wrap
+from fedbook import table as made
 from fedeffects import survives, testable
 from fedtables import Table, block, legend
 
@@ -28,23 +29,13 @@ class ClaimSummary(Table):
                 for paper in papers
                 if (mine := [r for r in table if (r["paper"], r["by"]) == (paper, by)])
             ]
-            span = len(self.columns) + 2
-            part = (
-                f'<tr class="part"><th scope="rowgroup" colspan="{span}">{title}</th>'
-            )
-            body += f"{part}</tr>{''.join(lines)}" if lines else ""
+            title = part(title, len(self.columns) + 2)
+            body += f"{title}{''.join(lines)}" if lines else ""
         if not body:
             return self.fail("{claimsummary}: no claim of %s", " ".join(papers))
-        head = "".join(f'<th scope="col" class="n">{c}</th>' for c in self.columns)
-        head = f'<th scope="col">paper</th>{head}<th scope="col">verdicts</th>'
+        head = heads(["paper"]) + heads(self.columns, "n") + heads(["verdicts"])
         explained = legend({**CLAIMS, **GAINS}) if "explain" in self.options else ""
-        return [
-            wrap(
-                f'<table class="plain summary"><thead><tr>{head}</tr></thead><tbody>'
-                f"{body}</tbody></table>"
-            ),
-            raw(explained),
-        ]
+        return [wrap(made("summary", head, body)), raw(explained)]
 
     def line(self, paper, by, mine):
         """One paper: counts and a bar, each block linked to its claims."""
@@ -63,16 +54,13 @@ class ClaimSummary(Table):
         def shown(**more):
             return esc(filtered(self.env, self.env.docname, where | more, "claims"))
 
-        bar = "".join(
-            block(v, answers.count(v), shown(holds=v)) for v in CLAIMS if v in answers
-        )
+        counted = [(v, answers.count(v)) for v in CLAIMS if v in answers]
+        bar = "".join(block(v, n, shown(holds=v)) for v, n in counted)
         cells = "".join(f'<td class="n">{n}</td>' for n in counts)
-        return (
-            f'<tr><th scope="row"><a href="{shown()}">{esc(nice("paper", paper))}</a>'
-            f'</th>{cells}<td><div class="stack">{bar}</div></td></tr>'
-        )
+        name = f'<a href="{shown()}">{esc(nice("paper", paper))}</a>'
+        bar = f'<td><div class="stack">{bar}</div></td>'
+        return f'<tr><th scope="row">{name}</th>{cells}{bar}</tr>'
 
 
 def setup(app):
-    app.add_directive("claimsummary", ClaimSummary)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, ClaimSummary)
