@@ -302,6 +302,18 @@ def table(kind, head, body):
     return f'<table class="{name}"><thead><tr>{head}</tr></thead>{inner}</table>'
 
 
+def small(*texts):
+    """Small print, or nothing."""
+    shown = " · ".join(filter(None, texts))
+    return f"<small>{esc(shown)}</small>" if shown else ""
+
+
+def fold(summary, inner, kind="more", opened=False):
+    """What a reader may unfold."""
+    first = f'<details class="{kind}"{" open" * opened}><summary>{summary}</summary>'
+    return raw(f"{first}{inner}</details>")
+
+
 class Directive(SphinxDirective):
     """A directive that reads results, or complains."""
 

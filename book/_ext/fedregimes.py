@@ -4,9 +4,9 @@ results/gates.csv and results/regimes.csv, which python -m repro.regimes writes.
 
 from itertools import groupby
 
-from fedbook import chip, esc, nice, parallel, part, wrap
+from fedbook import chip, esc, fold, nice, parallel, part, small, wrap
 from fedbook import table as made
-from fedtables import Table, fold, small
+from fedtables import Table
 
 from repro import papers
 

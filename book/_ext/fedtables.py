@@ -14,6 +14,7 @@ from fedbook import (
     chip,
     esc,
     filtered,
+    fold,
     folder,
     heads,
     home,
@@ -26,6 +27,7 @@ from fedbook import (
     places,
     prose,
     raw,
+    small,
     table,
     tip,
     wrap,
@@ -42,12 +44,6 @@ class Table(Directive):
 
     optional_arguments = 8
     final_argument_whitespace = False
-
-
-def small(*texts):
-    """Small print, or nothing."""
-    shown = " · ".join(filter(None, texts))
-    return f"<small>{esc(shown)}</small>" if shown else ""
 
 
 NAMES = "paper artefact dataset method metric reported ours seeds data tier verdict"
@@ -453,12 +449,6 @@ def origin(_, r):
 def place(_, r):
     """Paper and artefact of a row."""
     return f"{esc(nice('paper', r['paper']))}, {esc(r['artefact'])}"
-
-
-def fold(summary, inner, kind="more", opened=False):
-    """What a reader may unfold."""
-    first = f'<details class="{kind}"{" open" * opened}><summary>{summary}</summary>'
-    return raw(f"{first}{inner}</details>")
 
 
 class Artefacts(Simple):
