@@ -251,10 +251,8 @@ def address(env, name, row, docname):
     """Link to the row on the page that lists its file; facts have no page."""
     if name == "facts":
         return None
-    key, page = (
-        identity(name, row),
-        env.app.builder.get_relative_uri(docname, home(name)),
-    )
+    key, page = identity(name, row), home(name)
+    page = env.app.builder.get_relative_uri(docname, page)
     return f"{page}#{key if name == 'ledger' else f'{name}-{slug(key)}'}"
 
 

@@ -99,9 +99,8 @@ def live(name, kind, data, what, head, body):
     caption = f'<caption class="visually-hidden">{what}</caption>'
     head = f"<thead><tr>{head}</tr></thead>"
     body = f"<tbody>\n{body}\n</tbody>"
-    return raw(
-        f'<table id="{name}" class="{kind}" {data}>{caption}{head}\n{body}</table>'
-    )
+    at = f'<table id="{name}" class="{kind}" {data}>'
+    return raw(f"{at}{caption}{head}\n{body}</table>")
 
 
 class Verdicts(Table):
@@ -218,11 +217,9 @@ class Reported(Table):
             return self.fail("{reported} %s %s%s", paper, artefact, wrong)
         self.layout(found)
         name = f"<b>{esc(nice('paper', paper))}, {esc(artefact)}</b>{self.fixed(found)}"
-        theirs, ours = (
-            '<span class="rep">reported</span>',
-            '<span class="our">ours</span>',
-        )
-        how = f"{theirs} above, {ours} below" if self.printed else ours
+        how = '<span class="our">ours</span>'
+        if self.printed:
+            how = f'<span class="rep">reported</span> above, {how} below'
         shown = [chip(v) for v in NUMBERS if any(r["verdict"] == v for r in found)]
         caption = (
             f"{name}: {how} with the 95 % interval over seeds; bold is best. "
@@ -290,12 +287,10 @@ class Reported(Table):
         at = [c for c in at if len({self.value(r, c) for r in found}) > 1]
         self.at = at or ["metric"]
         # what says nothing beyond the others is left out
+        many = lambda at: len({self.column(r, at) for r in found})
         for c in ("model", "setting"):
             rest = [k for k in self.at if k != c]
-            columns = {self.column(r) for r in found}
-            if c in self.at and len({self.column(r, rest) for r in found}) == len(
-                columns
-            ):
+            if c in self.at and many(rest) == many(self.at):
                 self.at = rest
         columns = dict.fromkeys(map(self.column, found))
         self.columns = sorted(columns, key=self.rank(found))
@@ -325,10 +320,8 @@ class Reported(Table):
     def line(self, r):
         if self.inline_settings:
             return r["method"], r.get("setting", "")
-        own = [*self.switches, *["rule"] * self.rules]
-        return r["method"], ";".join(
-            f"{k}={pieces(r)[k]}" for k in own if k in pieces(r)
-        )
+        own, found = [*self.switches, *["rule"] * self.rules], pieces(r)
+        return r["method"], ";".join(f"{k}={found[k]}" for k in own if k in found)
 
     @staticmethod
     def named(line):
@@ -363,10 +356,8 @@ class Reported(Table):
         above = f'<span class="rep">{text("reported", spread)}</span>' * self.printed
         uri = esc(address(self.env, "ledger", r, self.env.docname))
         below = f"{text('ours', interval(r, fmt))} {chip(r['verdict'], brief=True)}"
-        link = (
-            f'<a class="our" href="{uri}" title="{esc(tip("ledger", r))}">{below}</a>'
-        )
-        return f"<td>{above}{link}</td>"
+        link = f'<a class="our" href="{uri}" title="{esc(tip("ledger", r))}">'
+        return f"<td>{above}{link}{below}</a></td>"
 
     def row(self, name, cells):
         return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
