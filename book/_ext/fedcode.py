@@ -238,9 +238,8 @@ def link_equations(app, page, template, context, doctree):
             return code
         head, _, rest = code.partition("<pre>")
         body, _, tail = rest.rpartition("</pre>")
-        start = "<span></span>" * body.startswith("<span></span>")
-        lines = body.removeprefix(start).rstrip().split("\n")
-        return f"{head}<pre>{start}{''.join(map(line, lines))}</pre>{tail}"
+        lines = body.removeprefix("<span></span>").rstrip().split("\n")
+        return f"{head}<pre>{''.join(map(line, lines))}</pre>{tail}"
 
     if '<div class="highlight">' in context.get("body", ""):
         outer = r'<div class="([^"]*)highlight-\w+ notranslate">'
