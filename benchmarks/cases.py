@@ -30,6 +30,11 @@ from fedlib.nets import CNN, MLP, Linear, ResNet18
 from fedlib.nets.layers import groups
 from fedlib.nets.vision import ensure_torchvision
 
+NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")
+SMALL = ("synthetic-30", "synthetic-mlp", "mlp")  # for methods, one beside the other
+IMAGES = ("cnn", "resnet18")
+SHAPE = (3, 32, 32)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -53,12 +58,15 @@ class Case:
 
     def rows(self, c):
         """x [n, ...], y [n] of one client's training rows."""
-        r = self.task.train[c]
-        return self.task.x[r], self.task.y[r]
+        return self.task.x[self.task.train[c]], self.task.y[self.task.train[c]]
+
+    def pairs(self):
+        """Each client's rows as a list of (x, y): quicker than a TensorDataset."""
+        return [list(zip(*self.rows(c))) for c in range(self.task.C)]
 
     @property
-    def clients(self):
-        return [self.rows(c) for c in range(self.task.C)]
+    def rows_per_round(self):
+        return float(np.mean([len(r) for r in self.task.train]) * self.cohort)
 
     def cohorts(self, seed=0):
         """Cohorts [M] without end, the same for every variant.
@@ -77,29 +85,37 @@ def noise(name, network, shape, clients, n, batch):
     """A task of random pixels and labels: n training rows at each client."""
     each = -(-n * 5 // 4)  # of which four fifths are training rows
     g, N = torch.Generator().manual_seed(0), clients * each
-    pool = Pool(
-        name,
-        torch.randn(N, *shape, generator=g),
-        torch.randint(10, (N,), generator=g),
-        10,
-        "synthetic",
-    )
+    x, y = torch.randn(N, *shape, generator=g), torch.randint(10, (N,), generator=g)
+    pool = Pool(name, x, y, 10, "synthetic")
     return Task.from_rows(name, network, pool, torch.arange(N).split(each), batch=batch)
+
+
+def regression(name, network, sizes=None):
+    """A task of Synthetic(0.5, 0.5)."""
+    pool = synthetic(0.5, 0.5, sizes) if sizes else synthetic(0.5, 0.5)
+    owned = [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
+    return Task.from_rows(name, network, pool, owned)
+
+
+def many_sizes():
+    drawn = np.random.default_rng(0).lognormal(4, 2, 100).astype(int)
+    return np.minimum(5000, drawn + 50).tolist()
+
+
+def layers(*sizes):
+    """The layers of fedlib.nets.MLP(*sizes)."""
+    pairs = [nn.Linear(*p) for p in zip(sizes, sizes[1:])]
+    return nn.Sequential(pairs[0], *(m for p in pairs[1:] for m in (nn.ReLU(), p)))
 
 
 def cnn():
     """The layers of fedlib.nets.CNN(3, 10)."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 5, 2, 2, bias=False),
-        nn.GroupNorm(4, 16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *(nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2)),
         nn.Conv2d(16, 32, 3, 1, 1, bias=False),
-        nn.GroupNorm(8, 32),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(),
-        nn.Linear(512, 10),
+        *(nn.GroupNorm(8, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(4)),
+        *(nn.Flatten(), nn.Linear(512, 10)),
     )
 
 
@@ -108,75 +124,30 @@ def resnet18():
     ensure_torchvision()
     from torchvision import models
 
-    net = models.resnet18(
-        num_classes=10,
-        norm_layer=lambda channels: nn.GroupNorm(groups(channels), channels),
-    )
+    norm = lambda channels: nn.GroupNorm(groups(channels), channels)
+    net = models.resnet18(num_classes=10, norm_layer=norm)
     net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     return net
 
 
-def by_owner(pool):
-    return [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
-
-
 def case(name):
     """The case with that name."""
+    linear, hidden = Linear(60, 10), MLP(60, 32, 10)
     if name == "synthetic-30":
-        pool = synthetic(0.5, 0.5)
-        return Case(
-            name,
-            Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)),
-            lambda: nn.Linear(60, 10),
-            0.01,
-            10,
-        )
+        return Case(name, regression(name, linear), lambda: nn.Linear(60, 10), 0.01, 10)
     if name == "synthetic-mlp":
-        pool = synthetic(0.5, 0.5)
-        return Case(
-            name,
-            Task.from_rows(name, MLP(60, 32, 10), pool, by_owner(pool)),
-            lambda: nn.Sequential(nn.Linear(60, 32), nn.ReLU(), nn.Linear(32, 10)),
-            0.01,
-            10,
-        )
+        module = lambda: layers(60, 32, 10)
+        return Case(name, regression(name, hidden), module, 0.01, 10)
     if name == "synthetic-100":
-        sizes = np.minimum(
-            5000, np.random.default_rng(0).lognormal(4, 2, 100).astype(int) + 50
-        )
-        pool = synthetic(0.5, 0.5, sizes.tolist())
-        return Case(
-            name,
-            Task.from_rows(name, Linear(60, 10), pool, by_owner(pool)),
-            lambda: nn.Linear(60, 10),
-            0.01,
-            100,
-        )
+        task = regression(name, linear, many_sizes())
+        return Case(name, task, lambda: nn.Linear(60, 10), 0.01, 100)
     if name == "mlp":
         task = noise(name, MLP(784, 64, 10), (784,), 51, 200, 32)
-        return Case(
-            name,
-            task,
-            lambda: nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)),
-            0.05,
-            51,
-        )
+        return Case(name, task, lambda: layers(784, 64, 10), 0.05, 51)
     if name == "cnn":
-        return Case(
-            name, noise(name, CNN(3, 10), (3, 32, 32), 20, 250, 32), cnn, 0.05, 20
-        )
+        return Case(name, noise(name, CNN(3, 10), SHAPE, 20, 250, 32), cnn, 0.05, 20)
     if name == "resnet18":
-        task = noise(
-            name, ResNet18(10, norm="group", stem="cifar"), (3, 32, 32), 2, 50, 50
-        )
-        return Case(name, task, resnet18, 0.05, 2)
-    known = dict.fromkeys((*NAMES, *SMALL))
-    raise ValueError(f"unknown case {name!r} (known: {', '.join(known)})")
-
-
-NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")
-SMALL = (
-    "synthetic-30",
-    "synthetic-mlp",
-    "mlp",
-)  # for the methods, one beside the other
+        network = ResNet18(10, norm="group", stem="cifar")
+        return Case(name, noise(name, network, SHAPE, 2, 50, 50), resnet18, 0.05, 2)
+    known = ", ".join(dict.fromkeys((*NAMES, *SMALL)))
+    raise ValueError(f"unknown case {name!r} (known: {known})")

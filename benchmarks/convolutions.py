@@ -14,21 +14,18 @@ results/benchmarks-convolutions.csv.
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 
-import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from fedlib.nets import layers
 
-from . import clock
+from . import harness
 from .cases import case
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "benchmarks-convolutions.csv"
 NAMES = "conv1 norm1 relu1 pool1 conv2 norm2 relu2 mean flatten head".split()
 PASSES = ("norm1", "pool1", "norm2", "mean")
+WAYS = ("forward", "backward")
 
 
 def of_module(c):
@@ -81,33 +78,25 @@ def step(parts, weights, x, y):
             w.add_(g, alpha=-0.05)
 
 
-def microseconds(work, reps=60, seconds=0.003):
+def microseconds(work, reps, seconds):
     """{name: median CPU microseconds of f()}."""
-
-    def repeated(f):
-        return lambda n: [f() for _ in range(n)] and None
-
-    rates = clock.interleave({k: repeated(f) for k, f in work.items()}, reps, seconds)
+    repeated = lambda f: lambda n: [f() for _ in range(n)] and None
+    variants = {k: repeated(f) for k, f in work.items()}
+    rates = harness.interleave(variants, reps, seconds)
     return {k: 1e6 / statistics.median(r) for k, r in rates.items()}
 
 
-def rows(way, times, whole):
-    """Rows of the table; times {part: (forward, backward)}."""
+def table(way, times, whole):
+    """Rows; times {part: (forward, backward)}."""
     rest = whole - sum(map(sum, times.values()))
-    times = times | {"rest": (rest, 0.0), "step": (whole, 0.0)}
-    return [
-        {
-            "way": way,
-            "part": part,
-            "forward_us": there,
-            "backward_us": back,
-            "share": (there + back) / whole,
-        }
-        for part, (there, back) in times.items()
-    ]
+    for part, (a, b) in (times | {"rest": (rest, 0.0), "step": (whole, 0.0)}).items():
+        row = {"way": way, "part": part, "forward_us": a, "backward_us": b}
+        yield row | {"share": (a + b) / whole}
 
 
 def main():
+    p = harness.parser("convolutions", __doc__, reps=60, seconds=0.003)
+    args = p.parse_args()
     torch.set_num_threads(1)
     c = case("cnn")
     x, y = (v[: c.task.batch] for v in c.rows(0))
@@ -119,26 +108,25 @@ def main():
         work |= {(way, *k): f for k, f in alone.items()}
         own = make(c)  # weights that move
         work[way, "step"] = lambda own=own: step(*own, x, y)
-    took, table, floor = microseconds(work), [], {}
-
-    def both(way, part):
-        return took[way, part, "forward"], took[way, part, "backward"]
-
-    for way in ("module", "fedlib"):
-        times = {part: both(way, part) for part in moved}
-        table += rows(way, times, took[way, "step"])
-    for part in ("conv1", "conv2"):
-        pairs = zip(both("module", part), both("fedlib", part), strict=True)
-        floor[part] = tuple(map(min, pairs))
+    took, rows = microseconds(work, args.reps, args.seconds), []
+    times = {
+        w: {p: [took[w, p, d] for d in WAYS] for p in moved}
+        for w in ("module", "fedlib")
+    }
+    for way, parts in times.items():
+        rows += table(way, parts, took[way, "step"])
+    quickest = lambda p: tuple(map(min, times["module"][p], times["fedlib"][p]))
+    floor = {part: quickest(part) for part in ("conv1", "conv2")}
     for part in PASSES:
         floor[part] = (took["copy"] * moved[part] / (2 * a.numel()),) * 2
-    table += rows("floor", floor, whole := sum(map(sum, floor.values())))
-    table = pd.DataFrame(table)
-    table["times_floor"] = (table.forward_us / whole).where(table.part == "step")
-    print(table.round(3).to_string(index=False))
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(OUT, index=False, float_format="%.4g", lineterminator="\n")
+    rows += table("floor", floor, least := sum(map(sum, floor.values())))
+    for row in rows:
+        row["times_floor"] = (
+            row["forward_us"] / least if row["part"] == "step" else None
+        )
+    harness.show(rows)
+    harness.keep(rows, args.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

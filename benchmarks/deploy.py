@@ -20,9 +20,6 @@ polls and signs of life included.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import json
 import os
 import re
 import socket
@@ -34,6 +31,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -47,35 +45,18 @@ from fedlib.deploy.client import Site
 from fedlib.deploy.federation import Federation
 from fedlib.deploy.server import serve
 
-from .clock import provenance
+from . import harness
 
-OUT = Path(__file__).resolve().parents[1] / "results"
-ROWS, CLIENTS, PATIENCE = "digits:clients=3,dirichlet=.3", 3, 100
-COLUMNS = (
-    "way",
-    "ms per round",
-    "start, s",
-    "messages",
-    "bytes down",
-    "bytes up",
-    "bytes on the socket",
-)
+ROWS, CLIENTS, PATIENCE = "digits:clients=3,dirichlet=.3", 3, 300
+TRAFFIC = ["messages", "bytes down", "bytes up", "bytes on the socket"]
+COLUMNS = ["way", "ms per round", "start, s", *TRAFFIC]
 
 
 def federation(rounds):
     """What all parties agree on, as the file has it."""
-    return {
-        "method": {"name": "FedGA", "lr": 0.1},
-        "rounds": rounds,
-        "task": {
-            "name": "digits",
-            "clients": CLIENTS,
-            "classes": 10,
-            "shape": [64],
-            "batch": 32,
-            "network": {"name": "MLP", "hidden": 32},
-        },
-    }
+    task = {"name": "digits", "clients": CLIENTS, "classes": 10, "shape": [64]}
+    task |= {"batch": 32, "network": {"name": "MLP", "hidden": 32}}
+    return {"method": {"name": "FedGA", "lr": 0.1}, "rounds": rounds, "task": task}
 
 
 def simulation(folder, rounds):
@@ -93,14 +74,13 @@ def simulation(folder, rounds):
 
 def in_process(folder, rounds):
     """serve() and Sites in this process. Bytes are those of client 0's messages."""
-    fed, task, count, stamps, began = (
+    began, fed, task = (
+        time.perf_counter(),
         Federation(**federation(rounds)),
         parse_task(ROWS),
-        [0, 0, 0],
-        [],
-        time.perf_counter(),
     )
     sites = [Site(fed, c, fed.client_task(c, task)) for c in range(CLIENTS)]
+    sizes, stamps = [], []
 
     def exchange(requests, wait):
         out = {}
@@ -110,120 +90,86 @@ def in_process(folder, rounds):
             out[c] = message.loads(answer)
             # a round; not before, not the last look
             if c == 0 and 0 <= about["t"] < rounds:
-                count[:] = [count[0] + 1, count[1] + len(asked), count[2] + len(answer)]
+                sizes.append((len(asked), len(answer)))
         return out
 
-    record = serve(
-        fed, exchange, log=lambda line: stamps.append((time.perf_counter(), line))
-    )
-    return per_round(stamps, began, count, rounds), record
+    log = lambda line: stamps.append((time.perf_counter(), line))
+    record = serve(fed, exchange, log=log)
+    return per_round(stamps, began, sizes, rounds), record
+
+
+class Party:
+    """`python -m fedlib deploy ...` in a folder; lines: [(when, what it printed)]."""
+
+    def __init__(self, folder, *argv):
+        env = {"PYTHONPATH": str(harness.ROOT), "PYTHONUNBUFFERED": "1"}
+        env = os.environ | env | {"OMP_NUM_THREADS": "1"}
+        pipes = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        command = [sys.executable, "-m", "fedlib", "deploy", *map(str, argv)]
+        self.process = subprocess.Popen(command, cwd=folder, env=env, **pipes)
+        self.said, self.lines = " ".join(["$ python", *command[1:]]), []
+        self.listening = threading.Thread(target=self.listen, daemon=True)
+        self.listening.start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.append((time.perf_counter(), line.rstrip()))
+
+    def wait(self):
+        failed = self.process.wait(PATIENCE)
+        self.listening.join(PATIENCE)
+        if failed:
+            raise SystemExit("\n".join([self.said, *(text for _, text in self.lines)]))
+
+    def transcript(self):
+        """The command, and what it printed without blank lines: the first seven lines
+        and the last seven."""
+        some = [text for _, text in self.lines if text]
+        some = some if len(some) < 16 else [*some[:7], "...", *some[-7:]]
+        return "\n".join([self.said, *some, ""])
 
 
 def loopback(folder, rounds, safe=False):
     """The commands, each in a process of its own."""
     (folder / "federation.yaml").write_text(yaml.safe_dump(federation(rounds)))
-    began, port, lines, made = time.perf_counter(), free(), {}, []
+    began, port, shown = time.perf_counter(), free(), []
+    mine = lambda c: ["--ca", "keys/ca.pem", "--key", f"keys/client-{c}.key"] * safe
     if safe:
-        made.append(
-            command(folder, "keys", "keys", "--host", "localhost", "--clients", CLIENTS)
-        )
-        lines["keys"] = [(0, line.rstrip()) for line in made[0].stdout]
-        made[0].wait(PATIENCE)
-    with ExitStack() as stack:
-        count = stack.enter_context(relay(port))
-        us = ["--keys", "keys"] if safe else []
-        parties = [
-            command(
-                folder,
-                "server",
-                "federation.yaml",
-                "--folder",
-                "run",
-                "--port",
-                port,
-                *us,
-            )
-        ]
+        shown += [Party(folder, "keys", "keys", "--host", "localhost", "--clients", 3)]
+        shown[0].wait()
+    with ExitStack() as stack, Relay(port) as relay:
+
+        def party(name, *argv):
+            p = Party(folder, name, "federation.yaml", *argv)
+            stack.callback(p.process.kill)
+            return p
+
+        keys = ["--keys", "keys"] * safe
+        parties = [party("server", "--folder", "run", "--port", port, *keys)]
         for c in range(CLIENTS):
-            me = (
-                ["--ca", "keys/ca.pem", "--key", f"keys/client-{c}.key"] if safe else []
-            )
-            at = f"127.0.0.1:{count.port if c == 0 else port}"
-            parties.append(
-                command(
-                    folder,
-                    "client",
-                    "federation.yaml",
-                    "--client",
-                    c,
-                    "--data",
-                    ROWS,
-                    "--folder",
-                    f"state-{c}",
-                    "--server",
-                    at,
-                    "--once",
-                    *me,
-                )
-            )
-        for name, p in zip(("server", *range(CLIENTS)), parties):
-            stack.callback(p.kill)
-            lines[name] = []
-            threading.Thread(target=listen, args=(p, lines[name]), daemon=True).start()
+            who = ["--client", c, "--data", ROWS, "--folder", f"state-{c}"]
+            at = f"127.0.0.1:{port if c else relay.port}"
+            parties.append(party("client", *who, "--server", at, "--once", *mine(c)))
         for p in parties:
-            if p.wait(PATIENCE):
-                raise SystemExit(
-                    "\n".join(text for some in lines.values() for _, text in some)
-                )
+            p.wait()
         time.sleep(0.2)
-    sizes = [
-        re.match(r"\w+: ([\d,]+) bytes came, ([\d,]+) go", text) for _, text in lines[0]
-    ]
+    size = re.compile(r"\w+: ([\d,]+) bytes came, ([\d,]+) go")
+    sizes = [size.match(text) for _, text in parties[1].lines]
     # neither "client" nor the end
     sizes = [[int(n.replace(",", "")) for n in m.groups()] for m in sizes if m][1:-2]
-    row = per_round(
-        lines["server"], began, [len(sizes), *map(sum, zip(*sizes))], rounds
-    )
-    said = transcript(
-        [*made, parties[0], parties[2]],
-        [lines[k] for k in ("keys", "server", 1) if k in lines],
-    )
-    return row | {
-        "bytes on the socket": sum(count.bytes) / rounds,
-        "said": said,
-    }, Record.load(folder / "run")
+    row = per_round(parties[0].lines, began, sizes, rounds)
+    row["bytes on the socket"] = sum(relay.bytes) / rounds
+    said = "\n".join(p.transcript() for p in [*shown, parties[0], parties[2]])
+    return row | {"said": said}, Record.load(folder / "run")
 
 
-def per_round(stamps, began, count, rounds):
+def per_round(stamps, began, sizes, rounds):
     """From the moments at which the server said that a round was over."""
     ends = [at for at, line in stamps if line.startswith("round ")]
     took = [1000 * (b - a) for a, b in zip(ends, ends[1:])]
-    return {
-        "ms per round": statistics.median(took),
-        "start, s": ends[0] - began,
-        **dict(zip(COLUMNS[3:6], (n / rounds for n in count))),
-    }
-
-
-def command(folder, *argv):
-    env = os.environ | {
-        "PYTHONPATH": str(OUT.parent),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedlib", "deploy", *map(str, argv)],
-        cwd=folder,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def listen(process, lines):
-    for line in process.stdout:
-        lines.append((time.perf_counter(), line.rstrip()))
+    counts = [n / rounds for n in (len(sizes), *map(sum, zip(*sizes)))]
+    row = {"ms per round": statistics.median(took), "start, s": ends[0] - began}
+    return row | dict(zip(TRAFFIC, counts))
 
 
 def free():
@@ -231,39 +177,34 @@ def free():
         return s.getsockname()[1]
 
 
-class relay:
+class Relay:
     """A port that passes everything on to another one of this machine, and counts it:
     bytes [to the server, from it].
     """
 
     def __init__(self, to):
-        self.to, self.bytes, self.door = (
-            to,
-            [0, 0],
-            socket.create_server(("127.0.0.1", 0)),
-        )
+        self.to, self.bytes = to, [0, 0]
+        self.door = socket.create_server(("127.0.0.1", 0))
         self.port = self.door.getsockname()[1]
 
     def __enter__(self):
-        threading.Thread(target=self._open, daemon=True).start()
+        threading.Thread(target=self.open, daemon=True).start()
         return self
 
     def __exit__(self, *error):
         self.door.close()
 
-    def _open(self):
+    def open(self):
         with suppress(OSError):
             while True:
                 here, there = self.door.accept()[0], socket.socket()
                 if there.connect_ex(("127.0.0.1", self.to)):  # no server yet
                     here.close()
                     continue
-                for way, a, b in ((0, here, there), (1, there, here)):
-                    threading.Thread(
-                        target=self._pass, args=(way, a, b), daemon=True
-                    ).start()
+                for way in ((0, here, there), (1, there, here)):
+                    threading.Thread(target=self.send, args=way, daemon=True).start()
 
-    def _pass(self, way, a, b):
+    def send(self, way, a, b):
         with suppress(OSError):
             while some := a.recv(2**16):
                 self.bytes[way] += len(some)
@@ -276,77 +217,34 @@ WAYS = {
     "simulation": simulation,
     "messages in process": in_process,
     "loopback": loopback,
-    "loopback, TLS and keys": lambda folder, rounds: loopback(
-        folder, rounds, safe=True
-    ),
+    "loopback, TLS and keys": lambda *args: loopback(*args, safe=True),
 }
 
 
-def main(argv=None):
-    p = argparse.ArgumentParser(
-        prog="benchmarks.deploy", description=__doc__.splitlines()[0]
-    )
+def shown(value):
+    """1,234, 15.8, 0.12."""
+    return format(value, ",.0f" if value >= 100 else ".1f" if value >= 1 else ".2g")
+
+
+def main():
+    p = harness.parser("deploy", __doc__)
     p.add_argument("--rounds", type=int, default=10)
-    p.add_argument(
-        "--out", type=Path, default=OUT, help="folder of the results (results)"
-    )
-    args = p.parse_args(argv)
+    args = p.parse_args()
     torch.set_num_threads(1)
     rows, states = [], {}
     for way, f in WAYS.items():
         with tempfile.TemporaryDirectory() as folder:
             row, record = f(Path(folder), args.rounds)
-        states[way], said = (
-            [record["pre", "global", s] for s in ("test", "val")],
-            row.pop("said", None),
-        )
-        rows.append(
-            {"way": way}
-            | {k: "" if row.get(k) is None else shown(row[k]) for k in COLUMNS[1:]}
-        )
+        states[way] = [record["pre", "global", s] for s in ("test", "val")]
+        said = row.pop("said", None)
+        rows.append({"way": way} | {k: shown(v) for k, v in row.items()})
         print(rows[-1], flush=True)
-    if any(
-        (a != b).any() for s in states.values() for a, b in zip(s, states["simulation"])
-    ):
-        raise SystemExit("the ways do not agree")
-    about = provenance() | {
-        "flower": "1.41.0",
-        "method": "FedGA",
-        "clients": CLIENTS,
-        "rounds": args.rounds,
-        "rows": ROWS,
-    }
-    with (args.out / "benchmarks-deploy.csv").open("w", newline="") as f:
-        out = csv.DictWriter(f, COLUMNS, lineterminator="\n")
-        out.writeheader()
-        out.writerows(rows)
-    (args.out / "benchmarks-deploy.json").write_text(json.dumps(about, indent=1) + "\n")
-    (args.out / "benchmarks-deploy.txt").write_text(said)
-
-
-def shown(value):
-    return (
-        f"{value:,.0f}"
-        if value >= 100
-        else f"{value:.1f}"
-        if value >= 1
-        else f"{value:.2g}"
-    )
-
-
-def transcript(parties, lines):
-    """Each command, and what it printed without blank lines:
-    the first seven lines and the last seven.
-    """
-    out = []
-    for p, some in zip(parties, lines):
-        some = [text for _, text in some if text]
-        out += [
-            "$ python " + " ".join(p.args[1:]),
-            *(some if len(some) < 16 else [*some[:7], "...", *some[-7:]]),
-            "",
-        ]
-    return "\n".join(out)
+        same = zip(states[way], states["simulation"])
+        if any((a != b).any() for a, b in same):
+            raise SystemExit(f"{way} has other accuracies than the simulation")
+    more = {"method": "FedGA", "clients": CLIENTS, "rounds": args.rounds, "data": ROWS}
+    harness.keep(rows, args.out, COLUMNS, **more, flower=version("flwr"))
+    args.out.with_suffix(".txt").write_text(said)
 
 
 if __name__ == "__main__":

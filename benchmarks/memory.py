@@ -11,22 +11,15 @@ process of its own. Writes results/benchmarks-memory.csv.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
 import resource
-import subprocess
-import sys
-from pathlib import Path
 
-import pandas as pd
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "results" / "benchmarks-memory.csv"
+from . import harness
+
 MIB = 2**20
-BY = ["method", "how", "chunk", "cohort", "clients"]
+KEY = ["method", "how", "chunk", "cohort", "clients"]
 
 
 def peak():
@@ -35,9 +28,7 @@ def peak():
 
 
 def one(method, clients, cohort, how, chunk, side):
-    """One round of a method on ResNet-18 with GroupNorm and tiny images;
-    prints a json line.
-    """
+    """The row of one round of a method on ResNet-18 with GroupNorm and tiny images."""
     import fedlib
     from fedlib.core.pool import Pool
     from fedlib.core.tree import leaves
@@ -45,108 +36,39 @@ def one(method, clients, cohort, how, chunk, side):
 
     torch.set_num_threads(1)
     g, N = torch.Generator().manual_seed(0), clients * 6
-    pool = Pool(
-        "noise",
+    x, y = (
         torch.randn(N, 3, side, side, generator=g),
         torch.randint(10, (N,), generator=g),
-        10,
-        "synthetic",
     )
-    network = ResNet18(10, stem="cifar", norm="group")
-    task = fedlib.Task.from_rows(
-        "noise", network, pool, torch.arange(N).split(6), parts=(0.7, 0, 0.3), batch=4
-    )
+    pool, rows = Pool("noise", x, y, 10, "synthetic"), torch.arange(N).split(6)
+    network, parts = ResNet18(10, stem="cifar", norm="group"), (0.7, 0, 0.3)
+    task = fedlib.Task.from_rows("noise", network, pool, rows, parts=parts, batch=4)
     before = peak()
-    rec = fedlib.run(
-        fedlib.make(method, task),
-        rounds=1,
-        cohort=cohort,
-        every=1,
-        how=how,
-        chunk=chunk,
-        device="cpu",
-        splits=("test",),
-        progress=False,
-    )
-    model = sum(v.numel() * v.element_size() for v in task.init(0).values())
-    kept = sum(v.numel() * v.element_size() for v in leaves(rec.state["clients"]))
-    print(
-        json.dumps(
-            {
-                "method": method,
-                "clients": clients,
-                "cohort": cohort,
-                "how": how,
-                "chunk": chunk,
-                "model_mib": model / MIB,
-                "kept_mib": kept / MIB,
-                "peak_mib": peak() - before,
-                "beside_in_models": (peak() - before - kept / MIB) / (model / MIB),
-            }
-        )
-    )
+    way = {"cohort": cohort, "how": how, "chunk": chunk, "device": "cpu"}
+    more = {"rounds": 1, "every": 1, "splits": ("test",), "progress": False}
+    rec = fedlib.run(fedlib.make(method, task), **way, **more)
+    top, size = peak() - before, lambda v: v.numel() * v.element_size() / MIB
+    model = sum(map(size, task.init(0).values()))
+    own = sum(map(size, leaves(rec.state["clients"])))
+    out = {"method": method, "clients": clients, "cohort": cohort, "how": how}
+    out |= {"chunk": chunk, "model_mib": model, "kept_mib": own, "peak_mib": top}
+    return out | {"beside_in_models": (top - own) / model}
 
 
 def main():
-    p = argparse.ArgumentParser(
-        prog="python -m benchmarks.memory", description=__doc__.partition("\n")[0]
-    )
+    p = harness.parser("memory", __doc__)
     p.add_argument("--methods", nargs="+", default=["Ditto", "FedPer", "PLGU-LF"])
     p.add_argument("--clients", type=int, nargs="+", default=[10, 40, 100])
     p.add_argument("--cohorts", type=int, nargs="+", default=[2, 4])
     p.add_argument("--how", choices=("loop", "vmap"), default="loop")
     p.add_argument("--chunk", type=int)
     p.add_argument("--side", type=int, default=32, help="pixels per side of the images")
-    p.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    args = p.parse_args()
-    if args.one:
-        return one(
-            args.one[0], *map(int, args.one[1:]), args.how, args.chunk, args.side
-        )
-    rows = []
-    more = ["--how", args.how, "--side", str(args.side)] + (
-        ["--chunk", str(args.chunk)] if args.chunk else []
-    )
-    for method, clients, cohort in itertools.product(
-        args.methods, args.clients, args.cohorts
-    ):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.memory",
-                "--one",
-                method,
-                str(clients),
-                str(cohort),
-                *more,
-            ],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise SystemExit(
-                f"{method}, {clients} clients, cohort {cohort}: "
-                f"{done.stderr.strip().splitlines()[-1]}"
-            )
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print(
-            {
-                k: round(v, 2) if isinstance(v, float) else v
-                for k, v in rows[-1].items()
-            },
-            flush=True,
-        )
-    new = pd.DataFrame(rows)
-    if OUT.exists():
-        new = pd.concat([pd.read_csv(OUT), new]).drop_duplicates(BY, keep="last")
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    new.sort_values(BY).to_csv(
-        OUT, index=False, float_format="%.4g", lineterminator="\n"
-    )
+    args, rows = p.parse_args(), []
+    for case in itertools.product(args.methods, args.clients, args.cohorts):
+        rows.append(harness.fresh(one, *case, args.how, args.chunk, args.side))
+        harness.show(rows[-1:])
+    harness.keep(rows, args.out, key=KEY)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,16 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-ORDER = (
-    "fedlib",
-    "fedlib loop",
-    "fedlib vmap",
-    "PFLlib",
-    "FLGo",
-    "pfl-research",
-    "FedLab",
-    "Flower simulation",
-)
+OURS = ("fedlib", "fedlib loop", "fedlib vmap")
+ORDER = (*OURS, "PFLlib", "FLGo", "pfl-research", "FedLab", "Flower simulation")
 ROW = 0.2  # inches
 # variant -> palette name, marker
 MARKS = {"fedlib": ("c1", "o"), "PFLlib": ("c2", "s"), "FLGo": ("c3", "^")}
@@ -98,29 +90,17 @@ def side_by_side(csv):
     at, heads, rows = grouped(groups)
     fig, ax = empty(rows, "times the rounds of the usual loop, same processor time")
     for key, y in at.items():
-        r = t.loc[key]
-        tone = {"fedlib": "c1", "fedlib loop": "c1", "fedlib vmap": "c1"}
-        own, colour = key[1] == "fedlib", plots.PALETTE[tone.get(key[1], "g1")][0]
+        r, own = t.loc[key], key[1] == "fedlib"
         if np.isnan(r.times_loader):
             ax.text(1.04, y, "no result", va="center", fontsize=8.5, color=plots.SOFT)
             continue
-        ax.barh(
-            y,
-            r.times_loader - 1,
-            left=1,
-            height=0.62,
-            facecolor=colour if own or key[1] not in tone else plots.PAPER,
-            edgecolor=colour,
-        )
+        colour = plots.PALETTE["c1" if key[1] in OURS else "g1"][0]
+        face = colour if own or key[1] not in OURS else plots.PAPER
+        bar = {"left": 1, "height": 0.62, "facecolor": face, "edgecolor": colour}
+        ax.barh(y, r.times_loader - 1, **bar)
         ax.hlines(y, r.least, r.most, color=plots.INK, lw=1)
-        ax.text(
-            max(r.most, 1) * 1.06,
-            y,
-            short(r.times_loader),
-            va="center",
-            fontsize=8.5,
-            fontweight="bold" if own else "normal",
-        )
+        look = {"fontsize": 8.5, "fontweight": "bold" if own else "normal"}
+        ax.text(max(r.most, 1) * 1.06, y, short(r.times_loader), va="center", **look)
     label_rows(ax, at, heads)
     numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.6)
     return fig
@@ -131,9 +111,8 @@ def by_method(csv):
     from fedlib import plots
 
     t = ratios(csv)
-    groups = [
-        (c, list(dict.fromkeys(g.method))) for c, g in t.groupby("case", sort=False)
-    ]
+    each = t.groupby("case", sort=False)
+    groups = [(c, list(dict.fromkeys(g.method))) for c, g in each]
     at, heads, rows = grouped(groups)
     fig, ax = empty(rows, "times the rounds of the same method in the usual loop")
     for name, (tone, mark) in MARKS.items():
@@ -141,9 +120,8 @@ def by_method(csv):
         y = np.array([at[k] for k in zip(g.case, g.method)])
         colour = plots.PALETTE[tone][0]
         ax.hlines(y, g.least, g.most, color=colour, lw=1.2)
-        ax.plot(
-            g.times_loader, y, color=colour, marker=mark, ls="none", ms=5.5, label=name
-        )
+        look = {"color": colour, "marker": mark, "ls": "none", "ms": 5.5}
+        ax.plot(g.times_loader, y, label=name, **look)
     label_rows(ax, at, heads)
     numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.15)
     fig.legend(loc="outside upper center", ncols=3, handletextpad=0.2)
@@ -164,13 +142,8 @@ def above_the_floor(csv):
     y = -np.arange(len(t))
     marks = {"color": plots.INK, "ls": "none", "markersize": 6}
     if "loop_times_floor" in t:
-        ax.plot(
-            t.loop_times_floor,
-            y + 0.36,
-            **marks | {"color": soft},
-            marker="v",
-            label="one client after another",
-        )
+        look = marks | {"color": soft, "marker": "v"}
+        ax.plot(t.loop_times_floor, y + 0.36, label="one client after another", **look)
     if "times_own_convolutions" in t:
         own = t.times_floor / t.times_own_convolutions
         ax.plot(own, y, **marks, marker="|", mew=2, label="its own convolutions alone")
@@ -191,11 +164,9 @@ def evidence(csv):
     y = -np.arange(len(t))
     old, new = plots.PALETTE["g1"][0], plots.PALETTE["c1"][0]
     ax.hlines(y, t.after_min, t.before_min, color=plots.GRID, lw=3)
-    point = {"ls": "none", "ms": 5.5}
-    ax.plot(
-        t.before_min, y, color=old, mfc=plots.PAPER, marker="o", label="before", **point
-    )
-    ax.plot(t.after_min, y, color=new, marker="o", label="after", **point)
+    point = {"ls": "none", "ms": 5.5, "marker": "o"}
+    ax.plot(t.before_min, y, color=old, mfc=plots.PAPER, label="before", **point)
+    ax.plot(t.after_min, y, color=new, label="after", **point)
     ax.set_yticks(y, t.study)
     both = t[["before_min", "after_min"]].to_numpy()
     numbers(ax, both.min() * 0.8, both.max() * 1.25, one=False)
@@ -218,18 +189,14 @@ def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
 
     c = replace(case(case_name), cohort=cohort)
     ids = next(c.cohorts(seed)).tolist()
-    lengths = {
-        i: len(draw(c.task.train[i], Plan(), seed, c.task.batch)[1]) for i in ids
-    }
+    plan = lambda i: draw(c.task.train[i], Plan(), seed, c.task.batch)
+    lengths = {i: len(plan(i)[1]) for i in ids}
     ids = sorted(ids, key=lambda i: (-lengths[i], i))
     steps = np.array([lengths[i] for i in ids])
     fig, ax = empty(len(ids) + 1.5, "step")
     ax.set(xscale="linear", ylim=(-len(ids) + 0.3, 1.9))
-    cells = [
-        Rectangle((s + 0.08, -k - 0.36), 0.84, 0.72)
-        for k, n in enumerate(steps)
-        for s in range(n)
-    ]
+    cell = lambda s, k: Rectangle((s + 0.08, -k - 0.36), 0.84, 0.72)
+    cells = [cell(s, k) for k, n in enumerate(steps) for s in range(n)]
     colour = plots.PALETTE["c1"][0]
     ax.add_collection(PatchCollection(cells, facecolor=colour, edgecolor="none"))
     for k, n in enumerate(steps[1:], 1):
@@ -237,16 +204,12 @@ def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
     now = int(steps[len(steps) // 2])  # the last step of the client in the middle
     alive = int((steps >= now).sum())
     box = (now - 1, -alive + 0.5), 1, alive
-    ax.add_patch(Rectangle(*box, fill=False, ec=plots.PALETTE["c2"][0], lw=1.8))
-    ax.annotate(
-        f"one product: the {alive} clients that still train",
-        (now - 0.5, 0.5),
-        (now + 0.04 * steps[0], 1.4),
-        fontsize=9,
-        va="center",
-        color=plots.PALETTE["c2"][0],
-        arrowprops={"arrowstyle": "-", "color": plots.PALETTE["c2"][0]},
-    )
+    tone = plots.PALETTE["c2"][0]
+    ax.add_patch(Rectangle(*box, fill=False, ec=tone, lw=1.8))
+    what = f"one product: the {alive} clients that still train"
+    look = {"fontsize": 9, "va": "center", "color": tone}
+    arrow, to = {"arrowstyle": "-", "color": tone}, (now + 0.04 * steps[0], 1.4)
+    ax.annotate(what, (now - 0.5, 0.5), to, arrowprops=arrow, **look)
     ax.set_yticks(-np.arange(len(ids)), [f"client {i}" for i in ids])
     ax.set_xlim(0, steps[0] + 0.5)
     return fig

@@ -1,141 +1,211 @@
-"""Rounds of FedAvg per CPU second: the usual DataLoader loop, fedlib, and peers.
+"""Rounds per CPU second: the usual DataLoader loop, fedlib, and peers.
 
-    python -m benchmarks.rounds                                   the loop and fedlib
-    python -m benchmarks.rounds --peer pfl=/path/to/venv/bin/python --peer flower=...
+    python -m benchmarks.rounds                     FedAvg; results/benchmarks.csv
+    python -m benchmarks.rounds --peers ~/peers     beside the peers of that folder
+    python -m benchmarks.methods                    personal and fair methods, each
+                                                    beside its own usual loop
 
-Writes results/benchmarks.csv and its provenance results/benchmarks.json. One torch
-thread. Before anything is timed, one round with full batches must give the same model
-in every variant.
+Training and averaging only; one torch thread. Before anything is timed, two rounds of
+two passes over the same batches must give the same models in the loop and in every way
+of fedlib; how far a peer is off is in its row's note.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
-import pandas as pd
 import torch
+from torch.utils.data import DataLoader
 
-from . import clock
+import fedlib
+from fedlib.methods import METHODS as ALL
+from fedlib.methods.base.fedavg import FedAvg
+
+from . import harness, usual
 from .cases import NAMES, case
-from .ours import after, ours, version
-from .peers.ask import PEERS, ask, given
-from .rows import keep
-from .usual import Usual, difference
+from .peers import PEERS, peers_in
 
-ROOT = Path(__file__).resolve().parents[1]
-COLUMNS = [
-    "case",
-    "variant",
-    "version",
-    "rounds_per_cpu_s",
-    "low",
-    "high",
-    "times_loader",
-    "repetitions",
-    "note",
-]
+COLUMNS = ["case", "variant", "version", "rounds_per_cpu_s", "low", "high"]
+COLUMNS += ["times_loader", "repetitions", "note"]
+QUIET = {"device": "cpu", "progress": False, "splits": ("test",)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """hp: of fedlib's method; loop: the same by hand, given `loop_hp`; theirs: {peer:
+    its names for the same values}; body: needs a network with a hidden layer.
+    """
+
+    loop: type
+    hp: dict = field(default_factory=dict)
+    theirs: dict = field(default_factory=dict)
+    body: bool = False
+    loop_hp: dict | None = None
+
+    def usual(self, case, batch=None):
+        return self.loop(
+            case, batch, **self.hp if self.loop_hp is None else self.loop_hp
+        )
+
+
+def both(**hp):
+    """PFLlib and FLGo name a value alike."""
+    return {"pfllib": hp, "flgo": hp}
+
+
+HEAD = {"head_epochs": 5}
+METHODS = {
+    "FedAvg": Setting(usual.Usual, {}, both()),
+    "FedProx": Setting(usual.FedProx, {"mu": 0.1}, both(mu=0.1)),
+    "Ditto": Setting(usual.Ditto, {"lam": 1.0}, both(mu=1.0)),
+    "FedPer": Setting(usual.FedPer, {}, {"pfllib": {}}, True),
+    "FedRep": Setting(usual.FedRep, HEAD, {"pfllib": {"plocal_epochs": 5}}, True),
+    "FedAS": Setting(usual.FedAS, {}, {"pfllib": {}}, True),
+    "PLGU-GRep": Setting(usual.PLGUGRep, HEAD, {}, True),
+    # its weights from the first round on
+    "FedGA": Setting(usual.FedGA, {"delayed": False}, loop_hp={}),
+}
+
+
+def suits(name, c):
+    """Can the method train the case? A shared body needs a hidden layer."""
+    return not METHODS[name].body or len(list(c.module().children())) > 0
 
 
 def ways(c):
-    """How fedlib is timed.
-
-    Batching a ResNet takes longer than the loop, and so long that it is left out.
+    """How FedAvg of fedlib is timed; None: by its own choice. Batching a ResNet is left
+    out: it takes very long.
     """
-    return (None, "loop") + (() if c.name == "resnet18" else ("vmap",))
+    return (None, "loop") if c.name == "resnet18" else (None, "loop", "vmap")
 
 
-def named(how):
-    """The variant's name: "fedlib" chooses its way by itself."""
-    return " ".join(filter(None, ("fedlib", how)))
+@cache
+def ticking(method):
+    """The class of a method that looks at the clock whenever a round is aggregated."""
+
+    @dataclass(frozen=True)
+    class Ticking(method):
+        now: callable = field(default=time.process_time, compare=False)
+        ticks: list = field(default_factory=list, compare=False)
+
+        def aggregate(self, server, up, r):
+            out = super().aggregate(server, up, r)
+            self.ticks.append(self.now())
+            return out
+
+    return Ticking
 
 
-def agree(c, clients=2, tolerance=1e-6):
-    """Refuse to time loops that do not compute the same, in float64."""
-    c = replace(c, task=c.task.double())
-    usual = Usual(c, batch=10**6)
-    usual.round(torch.arange(clients))
-    for how in ways(c):
-        d = difference(after(c, how, clients).values(), usual.model.parameters())
+def ours(case, how=None, method=FedAvg, **hp):
+    """f(n) -> CPU seconds of n rounds inside a real run: from the end of round 0 to the
+    end of the last, no evaluation between.
+    """
+
+    def f(n):
+        timed, draw = ticking(method)(case.task, lr=case.lr, **hp), case.cohorts()
+        more = {"rounds": n + 1, "upto": n + 1, "every": n + 2, "how": how}
+        fedlib.run(timed, cohort=lambda t: next(draw), **more, **QUIET)
+        return timed.ticks[-1] - timed.ticks[0]
+
+    return f
+
+
+# ---------------------------------------------------------------- do they agree?
+def state(method, how, clients, rounds):
+    """What server and clients hold after some rounds of the first clients."""
+    more = {"rounds": rounds, "upto": rounds, "every": rounds + 1, "how": how}
+    return fedlib.run(
+        method, cohort=lambda t: torch.arange(clients), **more, **QUIET
+    ).state
+
+
+def kept(clients, i):
+    """The tensors of client i's own model, body before head."""
+    names = [k for k in ("v", "w", "body", "head") if k in clients]
+    return [x[i] for k in names for x in clients[k].values()]
+
+
+def agree(c, name="FedAvg", hows=(None,), rounds=2, tolerance=1e-9):
+    """Refuse to time loops that do not compute the same, in float64: the global model,
+    and those that clients keep.
+    """
+    # with larger steps the first rounds already tell clients apart
+    c, s, clients = (
+        replace(c, task=c.task.double(), lr=0.1),
+        METHODS[name],
+        min(5, c.task.C),
+    )
+    loop = s.usual(c)
+    loop.epochs = 2  # a pull does nothing in the first step
+    loop.loaders = [DataLoader(one.dataset, c.task.batch) for one in loop.loaders]
+    for _ in range(rounds):
+        loop.round(torch.arange(clients))
+    for how in hows:
+        method = ALL[name](c.task, lr=c.lr, epochs=2, shuffle=False, **s.hp)
+        ours = state(method, how, clients, rounds)
+        d = usual.difference(ours["server"]["w"].values(), loop.model.parameters())
+        for i, model in getattr(loop, "own", {}).items():
+            own = usual.difference(kept(ours["clients"], i), model.parameters())
+            d = max(d, own)
         if not d < tolerance:
             raise SystemExit(
-                f"{c.name}: after one round {named(how)} and the DataLoader loop "
-                f"differ by {d:.1e}; does benchmarks/cases.py still have the layers of "
-                "fedlib/nets?"
+                f"{c.name}: after {rounds} rounds of {name} fedlib ({how}) is {d:.1e} "
+                "off the loop of benchmarks/usual.py; mend it, or cases.py"
             )
 
 
-def here(name, reps, seconds):
-    """Rows of one case, all variants in this process."""
-    c = case(name)
-    agree(c)
-    usual, draw = Usual(c), c.cohorts()
-
-    def loop(n):
-        for _ in range(n):
-            usual.round(next(draw))
-
-    variants = {"DataLoader loop": loop} | {named(how): ours(c, how) for how in ways(c)}
-    rows = clock.summary(clock.interleave(variants, reps, seconds), "DataLoader loop")
-    return [
-        {
-            "case": name,
-            "version": torch.__version__
-            if r["variant"].startswith("Data")
-            else version(),
-            **r,
-        }
-        for r in rows
-    ]
+# ---------------------------------------------------------------- the tables
+def here(c, name, hows, reps, seconds):
+    """Rows of one method on one case, all variants in this process."""
+    agree(c, name, hows)
+    s = METHODS[name]
+    loop = s.usual(c).rounds(c.cohorts())
+    names = {how: " ".join(filter(None, ("fedlib", how))) for how in hows}
+    variants = {names[how]: ours(c, how, ALL[name], **s.hp) for how in hows}
+    rows = harness.beside_the_loop(loop, variants, reps, seconds)
+    rows[0]["version"] = torch.__version__
+    for row in rows[1:]:
+        row["version"] = metadata.version("fedlib")
+    return rows
 
 
-def main():
-    p = argparse.ArgumentParser(
-        prog="python -m benchmarks.rounds", description=__doc__.partition("\n")[0]
-    )
-    p.add_argument("--cases", nargs="+", default=NAMES, choices=NAMES, metavar="CASE")
-    p.add_argument("--reps", type=int, default=7)
-    p.add_argument(
-        "--seconds",
-        type=float,
-        default=1.0,
-        help="CPU seconds per variant and repetition",
-    )
-    p.add_argument(
-        "--peer",
-        action="append",
-        default=[],
-        metavar="NAME=PYTHON",
-        help=", ".join(PEERS),
-    )
-    p.add_argument(
-        "--only-peers", action="store_true", help="keep the other rows that are there"
-    )
-    p.add_argument("--out", type=Path, default=ROOT / "results" / "benchmarks.csv")
+def there(c, name, peers, reps, seconds):
+    """Rows of the peers: what they measure, or why there is nothing."""
+    for peer in peers:
+        if peer.key in METHODS[name].theirs or name == "FedAvg":
+            yield peer.ask(c.name, reps, seconds, name)
+        elif peer.with_methods:
+            yield {"variant": peer.name, "note": f"{peer.name} has no {name}"}
+
+
+def command(module, out, cases, methods):
+    """Measure and write; methods: None for FedAvg in every way of fedlib."""
+    p = harness.parser(module, __doc__, out, cases=cases, reps=7, seconds=1.0)
+    if methods:
+        p.add_argument("--methods", nargs="+", default=methods, choices=methods)
+    p.add_argument("--peers", type=Path, help=f"folder of their environments: {PEERS}")
+    p.add_argument("--only-peers", action="store_true", help="the other rows stay")
     args = p.parse_args()
-    peers = given(args.peer, p)
+    peers, much = peers_in(args.peers), (args.reps, args.seconds)
+    peers = [peer for peer in peers if peer.with_methods or not methods]
+    key = ["case", "method", "variant"] if methods else ["case", "variant"]
     torch.set_num_threads(1)
-    for name in args.cases:
-        new = [] if args.only_peers else here(name, args.reps, args.seconds)
-        for who, python in peers:
-            new += ask(who, python, name, args.reps, args.seconds)
-        print(
-            pd.DataFrame(new, columns=COLUMNS)
-            .round(3)
-            .to_string(index=False, na_rep=""),
-            flush=True,
-        )
-        keep(
-            new,
-            args.out,
-            COLUMNS,
-            ("case", "variant"),
-            NAMES,
-            "python -m benchmarks.rounds",
-        )
+    for c in map(case, args.cases):
+        rows = []
+        for name in [m for m in args.methods if suits(m, c)] if methods else ["FedAvg"]:
+            hows = (None,) if methods else ways(c)
+            mine = [] if args.only_peers else here(c, name, hows, *much)
+            mine += there(c, name, peers, *much)
+            rows += [{"case": c.name, "method": name} | row for row in mine]
+        columns = [*key[:-1], *COLUMNS[1:]]
+        harness.show(rows, columns)
+        about = {"order": ("case", cases), "command": f"python -m benchmarks.{module}"}
+        harness.keep(rows, args.out, columns, key, **about)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command("rounds", "benchmarks.csv", NAMES, None)

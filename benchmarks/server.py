@@ -2,7 +2,7 @@
 
     python -m benchmarks.server
             census of 51 states, two layers, 100 rounds as in EquFL
-    python -m benchmarks.server --rounds 24 --mean 300 --outer 40 --inner 5
+    python -m benchmarks.server --rounds 24 --mean 300 --outer 40 --inner 5 --reps 1
 
 Wall seconds of a whole run on one thread, split into what the clients do and what the
 server does:
@@ -22,229 +22,149 @@ and .json: what it ran on.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
 import statistics
-import sys
 import time
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-import pandas as pd
 import torch
 
 from fedlib.core import clients
 
-from . import clock
+from . import harness
+from .rounds import QUIET
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "results" / "benchmarks-server.csv"
-PARTS = ("clients_s", "aggregation_s", "proxy_s", "matching_s", "calibrating_s")
+PARTS = ["clients_s", "aggregation_s", "proxy_s", "matching_s", "calibrating_s"]
 TARGETS = ("EO", "DP", "CAL", "CON", "Multi")
-COLUMNS = (
-    "method",
-    "rounds",
-    "calibrated",
-    "clients",
-    "rows",
-    "seconds",
-    "low",
-    "high",
-    *PARTS,
-    "calibrating_ms_per_round",
-    "cpu_s",
-    "times_fedavg",
-    "times_each",
-    "repetitions",
-)
+COLUMNS = ["method", "rounds", "calibrated", "clients", "rows", "seconds", "low"]
+COLUMNS += ["high", *PARTS, "calibrating_ms_per_round", "cpu_s", "times_fedavg"]
+COLUMNS += ["times_each", "repetitions"]
 
 
-def variants(size, outer, inner, pool, targets=TARGETS):
+def variants(args):
     """{name: (method, hyper-parameters)}."""
-    same = {"size": size, "outer": outer, "J": inner, "pool": pool}
-    return {"FedAvg": ("FedAvg", {}), "Gaussian": ("Gaussian-update", {})} | {
-        f"EquFL-{t}": ("EquFL", {"target": t, **same}) for t in targets
-    }
+    same = {"size": args.size, "outer": args.outer, "J": args.inner, "pool": args.pool}
+    ours = {f"EquFL-{t}": ("EquFL", {"target": t, **same}) for t in args.targets}
+    return {"FedAvg": ("FedAvg", {}), "Gaussian": ("Gaussian-update", {})} | ours
 
 
-@contextlib.contextmanager
+class Stopwatch:
+    """Wall and CPU seconds of outermost calls of some functions, and their number."""
+
+    def __init__(self):
+        self.wall, self.cpu, self.calls, self.depth = 0.0, 0.0, 0, 0
+
+    def timed(self, f):
+        def g(*args, **kw):
+            wall, cpu = time.perf_counter(), time.process_time()
+            self.depth += 1
+            try:
+                return f(*args, **kw)
+            finally:
+                self.depth -= 1
+                if not self.depth:  # a wrapper's aggregate calls the one inside
+                    self.wall += time.perf_counter() - wall
+                    self.cpu += time.process_time() - cpu
+                    self.calls += 1
+
+        return g
+
+
+@contextmanager
 def stopwatches():
-    """Inside, {part: [wall seconds, CPU seconds, calls]} of all runs; a part that
-    contains others counts them, too.
+    """Inside, {part: Stopwatch} of all runs; a part that contains others counts them,
+    too.
     """
     from fedlib.methods.base.fedavg import FedAvg
     from fedlib.methods.groups.calibrated import Calibrated, GaussianUpdate
     from fedlib.methods.groups.equfl import EquFL
     from fedlib.pieces import condense
 
-    spent, depth = {}, {}
-    now = lambda: (time.perf_counter(), time.process_time())
-
-    def timed(name, f):
-        def g(*args, **kw):
-            # a wrapper's aggregate calls the one inside
-            depth[name] = depth.get(name, 0) + 1
-            start = now() if depth[name] == 1 else None
-            try:
-                return f(*args, **kw)
-            finally:
-                depth[name] -= 1
-                if start:
-                    wall, cpu, calls = spent.get(name, (0.0, 0.0, 0))
-                    end = now()
-                    spent[name] = (
-                        wall + end[0] - start[0],
-                        cpu + end[1] - start[1],
-                        calls + 1,
-                    )
-
-        return g
-
-    with contextlib.ExitStack() as stack:
-        for owner, attribute, name in (
-            (clients.Clients, "keep", "clients"),
-            (FedAvg, "aggregate", "server"),
-            (Calibrated, "aggregate", "server"),
-            (EquFL, "aggregate", "server"),
-            (condense, "proxy", "proxy"),
-            (EquFL, "synthetic", "synthetic"),
-            (EquFL, "direction", "calibrating"),
-            (GaussianUpdate, "update", "calibrating"),
-        ):
-            stack.enter_context(
-                patch.object(owner, attribute, timed(name, getattr(owner, attribute)))
-            )
+    timed = {
+        "clients": [(clients.Clients, "keep")],
+        "server": [(c, "aggregate") for c in (FedAvg, Calibrated, EquFL)],
+        "proxy": [(condense, "proxy")],
+        "synthetic": [(EquFL, "synthetic")],
+        "calibrating": [(EquFL, "direction"), (GaussianUpdate, "update")],
+    }
+    spent = {part: Stopwatch() for part in timed}
+    with ExitStack() as stack:
+        for part, places in timed.items():
+            for owner, name in places:
+                f = spent[part].timed(getattr(owner, name))
+                stack.enter_context(patch.object(owner, name, f))
         yield spent
 
 
 def one(task, name, hyper, rounds, seed):
-    """One run: seconds of each part, and in how many rounds the clients trained and the
-    server calibrated.
-    """
+    """One run: seconds of each part, and in how many rounds the server calibrated."""
     import fedlib
 
     method = fedlib.make(name, task, lr=0.1, batches=8, last="drop", **hyper)
     with stopwatches() as spent:
-        fedlib.run(
-            method,
-            rounds=rounds,
-            seed=seed,
-            every=rounds,
-            how="vmap",
-            device="cpu",
-            splits=("test",),
-            progress=False,
-        )
-    wall, cpu, calls = (
-        {
-            k: spent.get(k, (0.0, 0.0, 0))[i]
-            for k in ("clients", "server", "synthetic", "proxy", "calibrating")
-        }
-        for i in range(3)
-    )
-    row = {
-        "clients_s": wall["clients"],
-        "aggregation_s": wall["server"] - wall["synthetic"] - wall["calibrating"],
-        "proxy_s": wall["proxy"],
-        "matching_s": wall["synthetic"] - wall["proxy"],
-        "calibrating_s": wall["calibrating"],
-    }
-    return row | {
-        "seconds": sum(row.values()),
-        "cpu_s": cpu["clients"] + cpu["server"],
-        "trained": calls["clients"],
-        "calibrated": calls["calibrating"],
-    }
+        more = {"rounds": rounds, "every": rounds, "seed": seed, "how": "vmap"}
+        fedlib.run(method, **more, **QUIET)
+    wall = {k: s.wall for k, s in spent.items()}
+    server = wall["server"] - wall["synthetic"] - wall["calibrating"]
+    matching = wall["synthetic"] - wall["proxy"]
+    parts = [wall["clients"], server, wall["proxy"], matching, wall["calibrating"]]
+    row = dict(zip(PARTS, parts)) | {"seconds": sum(parts)}
+    row["cpu_s"] = spent["clients"].cpu + spent["server"].cpu
+    return row | {"calibrated": spent["calibrating"].calls}
 
 
-def table(runs, rounds, task):
-    """runs {variant: [row of `one`]} -> a row per variant: medians over repetitions,
-    and the ratio to FedAvg paired with it.
+def row_of(name, runs, rounds, task):
+    """runs {variant: [row of `one`]} -> the row of a variant: medians over repetitions,
+    and the ratio to the FedAvg paired with it.
     """
-    out = []
-    for name, rows in runs.items():
-        middle = {
-            k: statistics.median(r[k] for r in rows)
-            for k in ("seconds", "cpu_s", *PARTS)
-        }
-        n, whole = rows[0]["calibrated"], [r["seconds"] for r in rows]
-        ratios = [r["seconds"] / b["seconds"] for r, b in zip(rows, runs["FedAvg"])]
-        out.append(
-            middle
-            | {
-                "method": name,
-                "rounds": rounds,
-                "calibrated": n,
-                "clients": task.C,
-                "rows": sum(map(len, task.train)),
-                "low": min(whole),
-                "high": max(whole),
-                "repetitions": len(rows),
-                "calibrating_ms_per_round": 1000 * middle["calibrating_s"] / n
-                if n
-                else None,
-                "times_fedavg": statistics.median(ratios),
-                "times_each": " ".join(f"{x:.3f}" for x in ratios),
-            }
-        )
-    return pd.DataFrame(out, columns=COLUMNS)
+    mine, n = runs[name], runs[name][0]["calibrated"]
+    row = {k: statistics.median(r[k] for r in mine) for k in mine[0]}
+    each = [r["seconds"] / b["seconds"] for r, b in zip(mine, runs["FedAvg"])]
+    row |= {"method": name, "rounds": rounds, "calibrated": n, "clients": task.C}
+    row |= harness.spread([r["seconds"] for r in mine], "seconds")
+    row |= {"rows": sum(map(len, task.train)), "times_fedavg": statistics.median(each)}
+    if n:
+        row["calibrating_ms_per_round"] = 1000 * row["calibrating_s"] / n
+    return row | {"times_each": " ".join(f"{x:.3f}" for x in each)}
 
 
-def main(argv=None):
-    p = argparse.ArgumentParser(
-        prog="python -m benchmarks.server", description=__doc__.partition("\n")[0]
-    )
-    p.add_argument("--rounds", type=int, default=100)
-    p.add_argument("--states", type=int, default=51, help="clients")
-    p.add_argument("--mean", type=int, default=600, help="persons per client, about")
-    p.add_argument("--size", type=int, default=1000, help="synthetic rows")
-    p.add_argument("--outer", type=int, default=300, help="outer steps of the matching")
-    p.add_argument("--inner", type=int, default=10, help="inner steps of the matching")
-    p.add_argument(
-        "--pool",
-        type=int,
-        default=4000,
-        help="rows on which the server's network learns the trail",
-    )
+def main():
+    p = harness.parser("server", __doc__, reps=3)
+    for name, default, what in (
+        ("rounds", 100, "of a run"),
+        ("states", 51, "clients"),
+        ("mean", 600, "persons per client, about"),
+        ("size", 1000, "synthetic rows"),
+        ("outer", 300, "outer steps of the matching"),
+        ("inner", 10, "inner steps of the matching"),
+        ("pool", 4000, "rows on which the server's network learns the trail"),
+    ):
+        p.add_argument(f"--{name}", type=int, default=default, help=what)
     p.add_argument("--targets", nargs="+", choices=TARGETS, default=TARGETS)
-    p.add_argument("--repetitions", type=int, default=3)
-    p.add_argument("--out", type=Path, default=OUT)
-    args = p.parse_args(argv)
+    args = p.parse_args()
     from fedlib.data import tasks
 
     torch.set_num_threads(1)
-    task = tasks.build(
-        {
-            "data": {
-                "name": "census",
-                "clients": args.states,
-                "n_mean": args.mean,
-                "n_test": 100,
-            },
-            "batch": 64,
-            "network": {"name": "MLP", "hidden": 32},
-            "parts": [1.0, 0.0, 0.0],
-        },
-        name="census",
-    )
-    todo = variants(args.size, args.outer, args.inner, args.pool, args.targets)
+    data = {
+        "name": "census",
+        "clients": args.states,
+        "n_mean": args.mean,
+        "n_test": 100,
+    }
+    spec = {"data": data, "network": {"name": "MLP", "hidden": 32}, "batch": 64}
+    task = tasks.build(spec | {"parts": [1.0, 0.0, 0.0]}, name="census")
+    todo = variants(args)
     for name, hyper in todo.values():  # warm: allocator, kernels, caches
         one(task, name, hyper | ({"outer": 1} if name == "EquFL" else {}), 4, 0)
     runs = {v: [] for v in todo}
-    for k in range(args.repetitions):
+    for k in range(args.reps):
         for v, (name, hyper) in todo.items():
             runs[v].append(one(task, name, hyper, args.rounds, k))
-            print(v, {k: round(x, 3) for k, x in runs[v][-1].items()}, flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    table(runs, args.rounds, task).to_csv(
-        args.out, index=False, float_format="%.4g", lineterminator="\n"
-    )
-    about = vars(args) | {"out": args.out.name} | clock.provenance()
-    args.out.with_suffix(".json").write_text(
-        json.dumps(about, indent=1) + "\n", encoding="utf-8"
-    )
+    rows = [row_of(v, runs, args.rounds, task) for v in runs]
+    harness.show(rows, COLUMNS)
+    said = {k: v for k, v in vars(args).items() if k != "out"}
+    harness.keep(rows, args.out, COLUMNS, **said)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,38 +10,25 @@ about processor time. Writes results/benchmarks-threads.csv.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
 import time
-from pathlib import Path
 
-import pandas as pd
 import torch
 
 import fedlib
 from fedlib.core.tree import leaves
 from fedlib.methods.base.fedavg import FedAvg
 
+from . import harness
 from .cases import NAMES, case
+from .rounds import QUIET
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "benchmarks-threads.csv"
 
-
-def rounds(c, n, threads):
+def rounds(c, n, threads, how=None):
     """The record of n rounds."""
     draw = c.cohorts()
-    return fedlib.run(
-        FedAvg(c.task, lr=c.lr),
-        rounds=n,
-        cohort=lambda t: next(draw),
-        every=n + 2,
-        upto=n,
-        device="cpu",
-        progress=False,
-        splits=("test",),
-        threads=threads,
-    )
+    more = {"rounds": n, "upto": n, "every": n + 2, "threads": threads, "how": how}
+    method = FedAvg(c.task, lr=c.lr)
+    return fedlib.run(method, cohort=lambda t: next(draw), **more, **QUIET)
 
 
 def seconds(c, n, threads):
@@ -55,50 +42,32 @@ def seconds(c, n, threads):
     return time.perf_counter() - middle - (middle - start)
 
 
-def main(argv=None):
-    p = argparse.ArgumentParser(
-        prog="python -m benchmarks.threads", description=__doc__.partition("\n")[0]
-    )
-    p.add_argument("--cases", nargs="+", default=NAMES, choices=NAMES, metavar="CASE")
+def measure(c, threads, reps, about):
+    """Rows of one case; about: seconds of each repetition."""
+    one, many = (rounds(c, 1, k, "loop").state["server"] for k in (1, threads[0]))
+    if not all(map(torch.equal, leaves(one), leaves(many))):
+        raise SystemExit(f"{c.name}: threads change the model")
+    n = max(1, round(about / max(1e-3, seconds(c, 1, 1))))
+    rates = {k: [] for k in (1, *threads)}
+    for _ in range(reps):
+        for k in rates:
+            rates[k].append(n / max(1e-6, seconds(c, n, k)))
+    for k, r in rates.items():
+        row = {"case": c.name, "threads": k, **harness.spread(r, "rounds_per_s")}
+        yield row | {"times_one": harness.ratio(r, rates[1])}
+
+
+def main():
+    p = harness.parser("threads", __doc__, cases=NAMES, reps=5, seconds=2.0)
     p.add_argument("--threads", type=int, nargs="+", default=[2])
-    p.add_argument(
-        "--seconds", type=float, default=2.0, help="of each repetition, about"
-    )
-    p.add_argument("--repetitions", type=int, default=5)
-    p.add_argument("--out", type=Path, default=OUT)
-    args = p.parse_args(argv)
+    args, rows = p.parse_args(), []
     torch.set_num_threads(1)
-    out = []
-    for name in args.cases:
-        c = case(name)
-        one, many = (
-            leaves(rounds(c, 1, k).state["server"]) for k in (1, args.threads[0])
-        )
-        if not all(map(torch.equal, one, many)):
-            raise SystemExit(f"{name}: threads change the model")
-        n = max(1, round(args.seconds / max(1e-3, seconds(c, 1, 1))))
-        rates = {k: [] for k in (1, *args.threads)}
-        for _ in range(args.repetitions):
-            for k in rates:
-                rates[k].append(n / max(1e-6, seconds(c, n, k)))
-        for k, r in rates.items():
-            out.append(
-                {
-                    "case": name,
-                    "threads": k,
-                    "rounds_per_s": statistics.median(r),
-                    "low": min(r),
-                    "high": max(r),
-                    "times_one": statistics.median(a / b for a, b in zip(r, rates[1])),
-                    "repetitions": len(r),
-                }
-            )
-            print(out[-1], flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(out).to_csv(
-        args.out, index=False, float_format="%.4g", lineterminator="\n"
-    )
+    for c in map(case, args.cases):
+        rows += measure(c, args.threads, args.reps, args.seconds)
+    harness.show(rows)
+    columns = ["case", "threads", "rounds_per_s", "low", "high", "times_one"]
+    harness.keep(rows, args.out, [*columns, "repetitions"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

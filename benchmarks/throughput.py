@@ -2,7 +2,7 @@
 
     python -m benchmarks.throughput
             44 short runs by each way, three times
-    python -m benchmarks.throughput --rounds 4 --seeds 1 --repetitions 1
+    python -m benchmarks.throughput --rounds 4 --seeds 1 --reps 1
 
 The same grid (all methods of fedga/synthetic on one of its data sets) by
 
@@ -18,9 +18,9 @@ is apart from the grid. Seconds of wall, and of CPU of the whole process tree. W
 results/benchmarks-throughput.csv and .json: what it ran on.
 """
 
+# no fedlib at the top: importing it belongs to the start-up of a worker
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -32,24 +32,20 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-from . import clock
+from . import harness
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "results" / "benchmarks-throughput.csv"
 VARIANTS = ("one process", "pool", "pool, again", "dask")
-COLUMNS = (
-    "variant",
-    "workers",
-    "repetition",
-    "runs",
-    "start_wall_s",
-    "start_cpu_s",
-    "grid_wall_s",
-    "grid_cpu_s",
-    "runs_per_minute",
-    "times_one",
-)
+COLUMNS = ["variant", "workers", "repetition", "runs", "start_wall_s", "start_cpu_s"]
+COLUMNS += ["grid_wall_s", "grid_cpu_s", "runs_per_minute", "times_one"]
 PATIENCE = 120  # seconds for the workers to come
+
+
+def wait_for(there, what):
+    until = time.monotonic() + PATIENCE
+    while not there():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} did not come within {PATIENCE} s")
+        time.sleep(0.01)
 
 
 def arrive(folder, n):
@@ -59,64 +55,29 @@ def arrive(folder, n):
     import fedlib.study.compute  # noqa: F401
 
     Path(folder, str(os.getpid())).touch()
-    until = time.monotonic() + PATIENCE
-    while len(os.listdir(folder)) < n:
-        if time.monotonic() > until:
-            raise TimeoutError(f"{n} workers did not come within {PATIENCE} s")
-        time.sleep(0.01)
+    wait_for(lambda: len(os.listdir(folder)) >= n, f"{n} workers")
 
 
 @contextmanager
 def loopback(n, folder):
     """The address of a Dask scheduler with n workers of one thread."""
-    file, env, some = (
-        folder / "scheduler.json",
-        os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        [],
-    )
+    env = os.environ | {"PYTHONPATH": str(harness.ROOT), "OMP_NUM_THREADS": "1"}
+    file, quiet = folder / "scheduler.json", dict.fromkeys(("stdout", "stderr"), -3)
 
     def start(program, *args):
-        command = [
-            sys.executable,
-            "-m",
-            f"distributed.cli.dask_{program}",
-            "--host",
-            "127.0.0.1",
-            "--no-dashboard",
-            *args,
-        ]
-        some.append(
-            subprocess.Popen(
-                command,
-                cwd=folder,
-                env=env,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        )
+        module = f"distributed.cli.dask_{program}"
+        here = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+        command = [sys.executable, "-m", module, *here, *args]
+        return subprocess.Popen(command, cwd=folder, env=env, **quiet)
 
+    alone = ["--nthreads", "1", "--no-nanny", "--local-directory", str(folder)]
+    alone += ["--death-timeout", str(PATIENCE)]
+    some = [start("scheduler", "--port", "0")]
+    some += [start("worker", *alone) for _ in range(n)]
     try:
-        start("scheduler", "--port", "0", "--scheduler-file", str(file))
-        for _ in range(n):
-            start(
-                "worker",
-                "--scheduler-file",
-                str(file),
-                "--nthreads",
-                "1",
-                "--no-nanny",
-                "--local-directory",
-                str(folder),
-                "--death-timeout",
-                str(PATIENCE),
-            )
-        until = time.monotonic() + PATIENCE
-        while not (file.exists() and file.read_text().endswith("}")):
-            if time.monotonic() > until or some[0].poll() is not None:
-                raise SystemExit(
-                    "no Dask scheduler came up; try `dask scheduler` by hand"
-                )
-            time.sleep(0.05)
+        wait_for(
+            lambda: file.exists() and file.read_text().endswith("}"), "a scheduler"
+        )
         yield json.loads(file.read_text())["address"]
     finally:
         for p in some:
@@ -124,140 +85,78 @@ def loopback(n, folder):
             p.wait()
 
 
+def clocks():
+    return time.perf_counter(), harness.tree_cpu()
+
+
+def since(start, name):
+    wall, cpu = (b - a for a, b in zip(start, clocks()))
+    return {f"{name}_wall_s": wall, f"{name}_cpu_s": cpu}
+
+
 def one(variant, workers, rounds, seeds):
-    """Times one variant and prints a json line."""
-    cpu, wall = clock.tree_cpu(), time.perf_counter()
+    """The row of one variant, and a hash of its numbers."""
+    start = clocks()
+    from benchmarks.throughput import arrive  # as other processes know it
     from fedlib.core.record import Record
     from fedlib.study import compute, executor, studies
 
-    todo = studies.cells(
-        "fedga",
-        "synthetic",
-        ROOT / "params.yaml",
-        "tiny",
-        tasks=["synthetic_0_0"],
-        rounds=rounds,
-        seeds=seeds,
-        microscope=False,
-    )[0]
+    grid = {"tasks": ["synthetic_0_0"], "rounds": rounds, "seeds": seeds}
+    file = harness.ROOT / "params.yaml"
+    todo, *_ = studies.cells(
+        "fedga", "synthetic", file, "tiny", microscope=False, **grid
+    )
     with tempfile.TemporaryDirectory() as tmp:
+        come, tmp = Path(tmp, "come"), Path(tmp)
+        come.mkdir()
         if variant == "pool, again":
             with executor.opened(workers=workers) as submit:
                 submit(abs, 1).result()
-            cpu, wall = clock.tree_cpu(), time.perf_counter()
-        come = Path(tmp, "come")
-        come.mkdir()
+            start = clocks()
+        n = 1 if variant == "one process" else workers
+        cluster = loopback(n, tmp) if variant == "dask" else nullcontext()
         with (
-            loopback(workers, Path(tmp))
-            if variant == "dask"
-            else nullcontext() as address
+            cluster as address,
+            executor.opened(address, None if address else n) as submit,
         ):
-            n = 1 if variant == "one process" else workers
-            with executor.opened(address, None if address else n) as submit:
-                there = (
-                    [submit(arrive, str(come), n) for _ in range(n)] if submit else []
-                )
-                for future in there:
-                    future.result()
-                started = clock.tree_cpu() - cpu, time.perf_counter() - wall
-                cpu, wall = clock.tree_cpu(), time.perf_counter()
-                folders = compute.compute_all(
-                    todo,
-                    Path(tmp, "runs"),
-                    workers=1,
-                    executor=SimpleNamespace(submit=submit) if submit else None,
-                )
-                grid = clock.tree_cpu() - cpu, time.perf_counter() - wall
-        numbers = hashlib.sha256(
-            b"".join(
-                v.tobytes() for f in folders for v in Record.load(f).views.values()
-            )
-        )
-    print(
-        json.dumps(
-            {
-                "variant": variant,
-                "workers": n,
-                "runs": len(todo),
-                "start_wall_s": started[1],
-                "start_cpu_s": started[0],
-                "grid_wall_s": grid[1],
-                "grid_cpu_s": grid[0],
-                "runs_per_minute": 60 * len(todo) / grid[1],
-                "numbers": numbers.hexdigest(),
-            }
-        )
-    )
+            for future in (
+                [submit(arrive, str(come), n) for _ in range(n)] if submit else []
+            ):
+                future.result()
+            row = {"variant": variant, "workers": n, "runs": len(todo)}
+            row |= since(start, "start")
+            start, pool = clocks(), SimpleNamespace(submit=submit) if submit else None
+            folders = compute.compute_all(todo, tmp / "runs", workers=1, executor=pool)
+            row |= since(start, "grid")
+        values = [v.tobytes() for f in folders for v in Record.load(f).views.values()]
+    row["runs_per_minute"] = 60 * len(todo) / row["grid_wall_s"]
+    return row, hashlib.sha256(b"".join(values)).hexdigest()
 
 
-def main(argv=None):
-    p = argparse.ArgumentParser(
-        prog="python -m benchmarks.throughput", description=__doc__.partition("\n")[0]
-    )
+def main():
+    p = harness.parser("throughput", __doc__, reps=3)
     p.add_argument("--workers", type=int, default=2)
     p.add_argument("--rounds", type=int, default=50)
     p.add_argument("--seeds", type=int, default=4, help="of each of the eleven methods")
-    p.add_argument("--repetitions", type=int, default=3)
     p.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
-    p.add_argument(
-        "--limit", type=int, default=600, help="seconds after which a line is given up"
-    )
-    p.add_argument("--out", type=Path, default=OUT)
-    p.add_argument("--one", choices=VARIANTS, help=argparse.SUPPRESS)
-    args = p.parse_args(argv)
-    if args.one:
-        return one(args.one, args.workers, args.rounds, args.seeds)
-    rows = []
-    for k in range(args.repetitions):
-        for variant in args.variants:
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.throughput",
-                "--one",
-                variant,
-                "--workers",
-                str(args.workers),
-                "--rounds",
-                str(args.rounds),
-                "--seeds",
-                str(args.seeds),
-            ]
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=args.limit
+    args, rows, numbers = p.parse_args(), [], {}
+    for k in range(args.reps):
+        took = {}
+        for v in args.variants:
+            row, numbers[v, k] = harness.fresh(
+                one, v, args.workers, args.rounds, args.seeds
             )
-            if done.returncode:
-                raise SystemExit(f"{variant}: {done.stderr.strip().splitlines()[-1]}")
-            rows.append(json.loads(done.stdout.splitlines()[-1]) | {"repetition": k})
-            print(
-                {
-                    c: round(v, 2) if isinstance(v, float) else v
-                    for c, v in rows[-1].items()
-                    if c != "numbers"
-                },
-                flush=True,
-            )
-    if len({r["numbers"] for r in rows}) > 1:
-        raise SystemExit(
-            "the numbers differ: "
-            + ", ".join(f"{r['variant']} {r['numbers'][:8]}" for r in rows)
-        )
-    import pandas as pd
+            took[v] = row["grid_wall_s"]
+            row["times_one"] = took.get("one process", float("nan")) / took[v]
+            rows.append(row | {"repetition": k})
+            harness.show(rows[-1:])
+    if len({*numbers.values()}) > 1:
+        raise SystemExit(f"the numbers differ: {numbers}")
     import torch
 
     torch.set_num_threads(1)  # as in every run above
-    table = pd.DataFrame(rows)
-    base = table[table.variant == "one process"].set_index("repetition").grid_wall_s
-    table["times_one"] = table.repetition.map(base) / table.grid_wall_s
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    table[list(COLUMNS)].to_csv(
-        args.out, index=False, float_format="%.4g", lineterminator="\n"
-    )
-    about = {"rounds": args.rounds, "seeds": args.seeds} | clock.provenance()
-    args.out.with_suffix(".json").write_text(
-        json.dumps(about, indent=1) + "\n", encoding="utf-8"
-    )
+    harness.keep(rows, args.out, COLUMNS, rounds=args.rounds, seeds=args.seeds)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

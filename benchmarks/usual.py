@@ -1,10 +1,11 @@
-"""FedAvg the way it is usually written: a DataLoader per client, a deep copy of the
-model, an optimizer object.
+"""Methods the way they are usually written, with PyTorch and the paper beside it: a
+DataLoader per client, a deep copy of the model, an optimizer object.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -33,34 +34,33 @@ def difference(a, b):
     """Largest difference of two models' parameters, in units of the largest one of b; a
     may be a body, that is only the first of them.
     """
-    pairs = list(zip(a, b))
-    return max(
-        ((p - q).abs().max() / q.abs().max().clamp(min=1e-12)).item() for p, q in pairs
-    )
+    apart = [(p - q).abs().max() / q.abs().max().clamp(min=1e-12) for p, q in zip(a, b)]
+    return max(v.item() for v in apart)
 
 
 class Usual:
-    """state: the global model.
-
-    One call of `round` trains the clients ids [M] and averages them by size.
+    """FedAvg. model: the global one; one call of `round` trains the clients ids [M] and
+    averages them by size.
     """
 
     epochs = 1  # passes over a client's rows
 
-    def __init__(self, case, batch=None, seed=0):
+    def __init__(self, case, batch=None, seed=0, **hp):
         self.case, self.model, self.lr = case, case.model(seed), case.lr
-        # a list of (x, y): quicker than TensorDataset
-        pairs = [list(zip(x, y)) for x, y in case.clients]
-        self.loaders = [
-            DataLoader(p, batch or case.task.batch, shuffle=True) for p in pairs
-        ]
+        pairs, batch = case.pairs(), batch or case.task.batch
+        self.loaders = [DataLoader(p, batch, shuffle=True) for p in pairs]
         self.sizes = torch.tensor([len(p) for p in pairs], dtype=torch.double)
+        self.__dict__.update(hp)
 
     def round(self, ids):
         models = [self.local(c) for c in ids.tolist()]
         p = self.weights(ids)
         new = {k: sum(p_i * m[k] for p_i, m in zip(p, models)) for k in models[0]}
         self.model.load_state_dict(self.model.state_dict() | new)
+
+    def rounds(self, draw):
+        """f(n) trains n rounds of the cohorts that are drawn."""
+        return lambda n: [self.round(next(draw)) for _ in range(n)] and None
 
     def local(self, c):
         """What client c uploads."""
@@ -70,3 +70,184 @@ class Usual:
 
     def weights(self, ids):
         return self.sizes[ids] / self.sizes[ids].sum()
+
+
+class FedProx(Usual):
+    mu = 0.1
+
+    def local(self, c):
+        model = copy.deepcopy(self.model)
+        fit(model, self.loaders[c], self.lr, self.epochs, pull=(self.mu, self.model))
+        return model.state_dict()
+
+
+class Own(Usual):
+    """own: a model per client, made when it first trains."""
+
+    def __init__(self, *args, **hp):
+        super().__init__(*args, **hp)
+        self.own, self.first = {}, copy.deepcopy(self.model)
+
+    def mine(self, c):
+        if c not in self.own:
+            self.own[c] = copy.deepcopy(self.first)
+        return self.own[c]
+
+
+class Ditto(Own):
+    lam = 1.0
+
+    def local(self, c):
+        pull = (self.lam, self.model)
+        fit(self.mine(c), self.loaders[c], self.lr, self.epochs, pull=pull)
+        return super().local(c)
+
+
+class FedPer(Own):
+    """The last layer is the head and stays at home."""
+
+    def parts(self, model):
+        """Parameters of the body, and of the head."""
+        ps = list(model.parameters())
+        return ps[:-2], ps[-2:]
+
+    def body(self, model):
+        """The state of the body."""
+        return dict(list(model.state_dict().items())[:-2])
+
+    def receive(self, c):
+        model = self.mine(c)
+        model.load_state_dict(model.state_dict() | self.body(self.model))
+        return model
+
+    def local(self, c):
+        model = self.receive(c)
+        fit(model, self.loaders[c], self.lr, self.epochs)
+        return copy.deepcopy(self.body(model))
+
+
+class FedRep(FedPer):
+    head_epochs = 1
+
+    def fit_part(self, model, c, part, rest, epochs):
+        for p in rest:
+            p.requires_grad_(False)
+        fit(model, self.loaders[c], self.lr, epochs, part)
+        for p in rest:
+            p.requires_grad_(True)
+
+    def local(self, c):
+        model = self.receive(c)
+        body, head = self.parts(model)
+        self.fit_part(model, c, head, body, self.head_epochs)
+        self.fit_part(model, c, body, head, self.epochs)
+        return copy.deepcopy(self.body(model))
+
+
+class FedAS(FedPer):
+    """Old features are kept on download; Fisher traces are the weights."""
+
+    align_lr = 0.01
+
+    def __init__(self, *args, **hp):
+        super().__init__(*args, **hp)
+        self.traces = {}
+
+    def receive(self, c):
+        old = copy.deepcopy(self.mine(c))
+        model, loader = super().receive(c), self.loaders[c]
+        with torch.no_grad():
+            seen = [(old[:-1](x), y) for x, y in loader]
+        z, y = (torch.cat(v) for v in zip(*seen))
+        means = {k: z[y == k].mean(0) for k in y.unique().tolist()}
+        optimizer = torch.optim.SGD(self.parts(model)[0], lr=self.align_lr)
+        for x, y in loader:
+            z = model[:-1](x)
+            far = [((z[y == k] - means[k]) ** 2).mean() for k in y.unique().tolist()]
+            optimizer.zero_grad()
+            sum(far).backward()
+            optimizer.step()
+        return model
+
+    def local(self, c):
+        up, model = super().local(c), self.mine(c)
+        self.traces[c] = 0.0
+        for x, y in self.loaders[c]:
+            gs = torch.autograd.grad(
+                F.cross_entropy(model(x), y), [*model.parameters()]
+            )
+            self.traces[c] += sum((g**2).sum() for g in gs).item()
+        return up
+
+    def weights(self, ids):
+        a = torch.tensor([self.traces[c] for c in ids.tolist()], dtype=torch.double)
+        return a / a.sum()
+
+
+class PLGUGRep(FedRep):
+    """FedRep with a second step at a point perturbed layer by layer."""
+
+    rho = 0.05
+
+    def __init__(self, *args, **hp):
+        super().__init__(*args, **hp)
+        self.last = {}
+
+    def layers(self, model):
+        body, _ = self.parts(model)
+        return [body[i : i + 2] for i in range(0, len(body), 2)]
+
+    def local(self, c):
+        phi, model = copy.deepcopy(self.model), self.receive(c)
+        s = self.score(c, phi)
+        body, head = self.parts(model)
+        self.fit_part(model, c, head, body, self.head_epochs)
+        gradient = lambda x, y: torch.autograd.grad(F.cross_entropy(model(x), y), body)
+        for x, y in itertools.chain(*[self.loaders[c]] * self.epochs):
+            g = gradient(x, y)
+            length = sum((v**2).sum() for v in g).sqrt() + 1e-12
+            e = [self.rho / length * s[i // 2] * v for i, v in enumerate(g)]
+            with torch.no_grad():
+                for p, v, w in zip(body, g, e):
+                    p.sub_(self.lr * v).add_(w)
+            g = gradient(x, y)
+            with torch.no_grad():
+                for p, v, w in zip(body, g, e):
+                    p.sub_(w).sub_(self.lr * v)
+        self.last[c] = copy.deepcopy(model)
+        return copy.deepcopy(self.body(model))
+
+    def score(self, c, phi):
+        """Where this client's body was when it last trained, against the one sent."""
+        L = len(self.layers(phi))
+        if c not in self.last:
+            return torch.ones(L)
+        size = lambda layer: sum(p.numel() for p in layer)
+        far = lambda a, b: sum(((p - q) ** 2).sum() for p, q in zip(a, b)).sqrt().item()
+        pairs = zip(self.layers(self.last[c]), self.layers(phi))
+        m = torch.tensor([far(a, b) / size(a) for a, b in pairs], dtype=torch.double)
+        return L * m / m.sum() if m.sum() > 1e-12 else torch.ones(L)
+
+
+class FedGA(Usual):
+    """Weights by the error of the model as sent, on rows for validation."""
+
+    alpha = 5.0
+
+    def __init__(self, *args, **hp):
+        super().__init__(*args, **hp)
+        self.acc, task = {}, self.case.task
+        pairs = [(list(zip(task.x[r], task.y[r])), len(r)) for r in task.val]
+        self.val = [DataLoader(rows, n) for rows, n in pairs]
+
+    def local(self, c):
+        right = lambda x, y: (self.model(x).argmax(1) == y).double().mean()
+        with torch.no_grad():
+            self.acc[c] = (
+                torch.stack([right(x, y) for x, y in self.val[c]]).mean().item()
+            )
+        return super().local(c)
+
+    def weights(self, ids):
+        e = torch.tensor([1 - self.acc[c] for c in ids.tolist()], dtype=torch.double)
+        return self.alpha**e / (self.alpha**e).sum()

@@ -9,15 +9,13 @@ Writes results/benchmarks-growth.csv (the points), -growth-fit.csv (fitted expon
 -growth.json (what it ran on) and benchmarks-million.csv (what a million clients
 would need).
 
-    points    one federation in a process of its own that is timed when asked
-    seeds     S runs: one after another, in two processes, stacked under vmap
-    fit       exponents: log y against log x over the upper range
-    million   `needed`: the fitted costs at a million clients
-    picture   `figure`: the curves with their slopes
+    points    federations and runs of several seeds, in processes, timed when asked
+    fit       exponents: log y against log x over the upper range; what they say of a
+              million clients
+    picture   the curves with their slopes
 """
 
-from .fit import fits
-from .million import needed
+from .fit import fits, needed
 from .picture import figure
 
 __all__ = ["figure", "fits", "needed"]

@@ -9,115 +9,68 @@ import pandas as pd
 
 from .fit import curve, fits
 
-# title, axis, [(method, measure, label, colour, marker, dash)]
-FEDAVG, DITTO = "c1", "c2"
+SECONDS, FEDAVG, DITTO = "Processor seconds of a round", ("c1", "s"), ("c2", "o")
+ROUNDS = [("FedAvg", "round", "FedAvg", *FEDAVG, "-")]
+ROUNDS += [("Ditto", "round", "Ditto", *DITTO, "-")]
+SCORED = [("FedAvg", "evaluated round", "FedAvg, scored", *FEDAVG, "--")]
+SCORED += [("Ditto", "evaluated round", "Ditto, scored", *DITTO, "--")]
+MIB = [(m, "mib", name, *look, "-") for m, _, name, *look, _ in ROUNDS]
+MLPS = [(m, what, f"{m}, MLP", *look) for m, what, _, *look in ROUNDS]
+DEEP = [("FedAvg, ResNet18", "round", "FedAvg, ResNet18", "c1", "D", "")]
+DEEP += [("Ditto, ResNet18", "round", "Ditto, ResNet18", "c2", "^", "")]
+SEEDS = [("one after another", "runs, wall", "one by one", "c6", "s", "-")]
+SEEDS += [("two processes", "runs, wall", "two processes", "c3", "D", "-")]
+SEEDS += [("stacked", "runs, wall", "stacked", "c4", "v", "-")]
+# title, axis, below it, [(method, measure, label, colour, marker, dash)]
 PANELS = [
-    (
-        "Processor seconds of a round",
-        "clients",
-        "clients",
-        [
-            ("FedAvg", "round", "FedAvg", FEDAVG, "s", "-"),
-            ("FedAvg", "evaluated round", "FedAvg, scored", FEDAVG, "s", "--"),
-            ("Ditto", "round", "Ditto", DITTO, "o", "-"),
-            ("Ditto", "evaluated round", "Ditto, scored", DITTO, "o", "--"),
-        ],
-    ),
-    (
-        "MiB",
-        "clients",
-        "clients",
-        [
-            ("FedAvg", "mib", "FedAvg", FEDAVG, "s", "-"),
-            ("Ditto", "mib", "Ditto", DITTO, "o", "-"),
-        ],
-    ),
-    (
-        "Processor seconds of a round",
-        "cohort",
-        "clients in a round",
-        [
-            ("FedAvg", "round", "FedAvg", FEDAVG, "s", "-"),
-            ("Ditto", "round", "Ditto", DITTO, "o", "-"),
-        ],
-    ),
-    (
-        "Processor seconds of a round",
-        "parameters",
-        "parameters",
-        [
-            ("FedAvg", "round", "FedAvg, MLP", FEDAVG, "s", "-"),
-            ("Ditto", "round", "Ditto, MLP", DITTO, "o", "-"),
-            ("FedAvg, ResNet18", "round", "FedAvg, ResNet18", FEDAVG, "D", ""),
-            ("Ditto, ResNet18", "round", "Ditto, ResNet18", DITTO, "^", ""),
-        ],
-    ),
+    (SECONDS, "clients", "clients", [ROUNDS[0], SCORED[0], ROUNDS[1], SCORED[1]]),
+    ("MiB", "clients", "clients", MIB),
+    (SECONDS, "cohort", "clients in a round", ROUNDS),
+    (SECONDS, "parameters", "parameters", MLPS + DEEP),
     (
         "MiB",
         "parameters",
         "parameters",
-        [
-            ("FedAvg", "mib", "FedAvg, MLP", FEDAVG, "s", "-"),
-            ("Ditto", "mib", "Ditto, MLP", DITTO, "o", "-"),
-        ],
+        [(m, w, f"{n}, MLP", *x) for m, w, n, *x in MIB],
     ),
-    (
-        "Seconds of S runs, on the clock",
-        "seeds",
-        "seeds",
-        [
-            ("one after another", "runs, wall", "one by one", "c6", "s", "-"),
-            ("two processes", "runs, wall", "two processes", "c3", "D", "-"),
-            ("stacked", "runs, wall", "stacked", "c4", "v", "-"),
-        ],
-    ),
+    ("Seconds of S runs, on the clock", "seeds", "seeds", SEEDS),
 ]
 # inches of a panel; its share of the width, the rest is for names
 HEIGHT, AXES = 2.3, 0.7
 
 
-def figure(csv, panels=None):
-    """A Figure from benchmarks-growth.csv, one panel below the other.
-
-    panels: numbers of PANELS (None: all that have data).
+def figure(csv):
+    """A Figure from benchmarks-growth.csv, one panel below the other: all that have
+    data.
     """
     import matplotlib.pyplot as plt
 
     from fedlib import plots
 
     table = pd.read_csv(Path(csv))
-    fitted = fits(table).set_index(["axis", "method", "measure"])
-    chosen = [PANELS[i] for i in panels] if panels is not None else PANELS
-    chosen = [
-        p
-        for p in chosen
-        if any(curve(table, p[1], m, what) is not None for m, what, *_ in p[3])
-    ]
-    if not chosen:
-        raise ValueError(
-            f"{csv} has no curve to draw: run python -m benchmarks.growth, or name "
-            f"other panels than {panels}"
-        )
+    exponent = fits(table).set_index(["axis", "method", "measure"]).exponent
+    known = lambda axis, line: curve(table, axis, *line[:2])
+    drawn = [p for p in PANELS if any(known(p[1], x) is not None for x in p[3])]
+    if not drawn:
+        raise ValueError(f"{csv} has no curve to draw: run python -m benchmarks.growth")
+    size = plots.SIZE[0], HEIGHT * len(drawn)
     with plt.rc_context(plots.RC):
-        fig, axes = plt.subplots(
-            len(chosen), 1, figsize=(plots.SIZE[0], HEIGHT * len(chosen)), squeeze=False
-        )
+        fig, axes = plt.subplots(len(drawn), 1, figsize=size, squeeze=False)
         fig.get_layout_engine().set(rect=(0, 0, AXES, 1))
         ends = []
-        for ax, (title, axis, below, lines) in zip(axes[:, 0], chosen):
+        for ax, (title, axis, below, lines) in zip(axes[:, 0], drawn):
             ax.set(xscale="log", yscale="log", title=title, xlabel=below)
-            ends.append([])
-            for method, what, name, tone, mark, dash in lines:
-                c = curve(table, axis, method, what)
+            here = []
+            for method, what, name, *look in lines:
+                c, p = known(axis, (method, what)), exponent.get((axis, method, what))
                 if c is not None:
-                    ends[-1].append(
-                        draw(ax, plots, c, tone, mark, dash)
-                        + (name, slope(fitted, (axis, method, what)))
-                    )
+                    name += "" if p is None else f" $x^{{{p:.2f}}}$"
+                    here.append((*draw(ax, plots, c, *look), name))
+            ends.append(here)
             plain(ax, axis)
         fig.draw_without_rendering()
-        for ax, e in zip(axes[:, 0], ends):
-            names(ax, plots, e)
+        for ax, here in zip(axes[:, 0], ends):
+            names(ax, plots, here)
     return fig
 
 
@@ -126,36 +79,17 @@ def draw(ax, plots, c, tone, mark, dash):
     colour) of the last point.
     """
     colour, y = plots.PALETTE[tone][0], np.median(c.y, 0)
-    ax.plot(
-        c.x,
-        y,
-        color=colour,
-        ls=dash or "none",
-        lw=1.3,
-        marker=mark,
-        markersize=4.5,
-        markerfacecolor=plots.PAPER if dash == "--" else colour,
-    )
+    face = plots.PAPER if dash == "--" else colour
+    look = {"marker": mark, "markersize": 4.5, "markerfacecolor": face}
+    ax.plot(c.x, y, color=colour, ls=dash or "none", lw=1.3, **look)
     if len(c.y) > 1:
         ax.vlines(c.x, c.y.min(0), c.y.max(0), color=colour, lw=1)
     if len(c.x) > 2:
         x = c.upper().x[[0, -1]]
         p, b = np.median(c.upper().lines(), 0)
-        ax.plot(
-            x,
-            np.exp(b) * x**p,
-            color=colour,
-            lw=4,
-            alpha=0.25,
-            ls="-",
-            marker="",
-            solid_capstyle="butt",
-        )
+        look = {"ls": "-", "marker": "", "solid_capstyle": "butt"}
+        ax.plot(x, np.exp(b) * x**p, color=colour, lw=4, alpha=0.25, **look)
     return c.x[-1], y[-1], colour
-
-
-def slope(fitted, key):
-    return f" $x^{{{fitted.exponent[key]:.2f}}}$" if key in fitted.index else ""
 
 
 def plain(ax, axis):
@@ -165,12 +99,8 @@ def plain(ax, axis):
     import matplotlib as mpl
 
     for way, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-        short = high / low < 30
-        way.set_major_locator(
-            mpl.ticker.LogLocator(
-                subs=(1, 2, 5) if short else (1,), numticks=8 if short else 5
-            )
-        )
+        few = {"subs": (1, 2, 5), "numticks": 8} if high / low < 30 else {"numticks": 5}
+        way.set_major_locator(mpl.ticker.LogLocator(**few))
         way.set_major_formatter(mpl.ticker.FuncFormatter(number))
         way.set_minor_locator(mpl.ticker.NullLocator())
     if axis == "seeds":
@@ -189,18 +119,10 @@ def names(ax, plots, ends):
     point = 72 / ax.get_figure().dpi
     at = [ax.transData.transform(e[:2]) * point for e in ends]
     box, right = ax.get_window_extent(), max(p[0] for p in at)
-    want = plots.spread(
-        [p[1] for p in at], 11.5, box.y0 * point - 4, box.y1 * point + 6
-    )
-    for (x, y, colour, name, more), p, y_new in zip(ends, at, want):
-        text = ax.annotate(
-            name + more,
-            (x, y),
-            (right - p[0] + 8, y_new - p[1]),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=colour,
-            annotation_clip=False,
-        )
+    low, high = box.y0 * point - 4, box.y1 * point + 6
+    want = plots.spread([p[1] for p in at], 11.5, low, high)
+    look = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+    for (x, y, colour, name), p, y_new in zip(ends, at, want):
+        to, look["color"] = (right - p[0] + 8, y_new - p[1]), colour
+        text = ax.annotate(name, (x, y), to, annotation_clip=False, **look)
         text.set_in_layout(False)  # its place is kept free by AXES

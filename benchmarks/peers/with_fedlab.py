@@ -6,6 +6,7 @@ import contextlib  # noqa: I001
 import time
 from dataclasses import replace
 from importlib.metadata import version
+from types import SimpleNamespace
 
 # FedLab imports torchvision, which needs this first beside a CPU build of torch
 import fedlib.nets.vision  # noqa: F401
@@ -15,21 +16,9 @@ from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from fedlab.core.standalone import StandalonePipeline
 from torch.utils.data import DataLoader
 
-from .harness import race
+from . import loaded, race
 
-
-class Data:
-    """The part of FedLab's data set that its trainer uses."""
-
-    def __init__(self, case):
-        self.pairs = [list(zip(x, y)) for x, y in case.clients]
-
-    def get_dataloader(self, client, batch):
-        return DataLoader(self.pairs[client], batch, shuffle=True)
-
-
-class Quiet:
-    info = staticmethod(lambda *_: None)
+QUIET = SimpleNamespace(info=lambda *_: None)
 
 
 class Clocked(StandalonePipeline):
@@ -38,13 +27,13 @@ class Clocked(StandalonePipeline):
 
 
 def federation(case, batch, cohort, rounds):
-    handler = SyncServerHandler(
-        case.model(), rounds, cohort / case.task.C, logger=Quiet
-    )
+    share, pairs = cohort / case.task.C, loaded(case.name)[1]
+    handler = SyncServerHandler(case.model(), rounds, share, logger=QUIET)
     draw = replace(case, cohort=cohort).cohorts()
     handler.sample_clients = lambda: next(draw).tolist()
-    trainer = SGDSerialClientTrainer(case.model(), case.task.C, logger=Quiet)
-    trainer.setup_dataset(Data(case))
+    trainer = SGDSerialClientTrainer(case.model(), case.task.C, logger=QUIET)
+    loader = lambda client, batch: DataLoader(pairs[client], batch, shuffle=True)
+    trainer.setup_dataset(SimpleNamespace(get_dataloader=loader))
     trainer.setup_optim(1, batch, case.lr)
     pipeline = Clocked(handler, trainer)
     pipeline.ticks = []
@@ -54,10 +43,5 @@ def federation(case, batch, cohort, rounds):
 
 
 if __name__ == "__main__":
-    race(
-        "fedlab",
-        "FedLab",
-        f"fedlab {version('fedlab')}",
-        federation,
-        note=lambda *_: "averages clients uniformly",
-    )
+    note = lambda *_: "averages clients uniformly"
+    race("fedlab", f"fedlab {version('fedlab')}", federation, note=note)

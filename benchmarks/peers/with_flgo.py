@@ -19,7 +19,7 @@ from flgo.benchmark.toolkits.cv.classification import GeneralCalculator
 
 import fedlib.nets.vision  # noqa: F401  before torchvision, see with_fedlab
 
-from .harness import loaded, race
+from . import loaded, race
 
 MODULES = {"FedAvg": "fedavg", "FedProx": "fedprox", "Ditto": "ditto"}
 QUIET = {
@@ -101,4 +101,4 @@ def federation(case, batch, cohort, rounds, method="FedAvg", epochs=1, **more):
 
 
 if __name__ == "__main__":
-    race("flgo", "FLGo", f"flgo {version('flgo')}", federation)
+    race("flgo", f"flgo {version('flgo')}", federation)

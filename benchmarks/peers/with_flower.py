@@ -6,11 +6,9 @@ CPU time is that of the whole process tree.
 import os
 from importlib.metadata import version
 
-os.environ |= {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-}
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+os.environ["RAY_DEDUP_LOGS"] = "0"
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +19,10 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.utils.data import DataLoader
 
-from ..clock import tree_cpu
-from .harness import race
+from ..harness import tree_cpu
+from . import race
+
+SMALL = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 * 2**20}
 
 
 class Clocked(FedAvg):
@@ -34,17 +34,14 @@ class Clocked(FedAvg):
         return out
 
 
-SMALL = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 * 2**20}
-
-
 def federation(case, batch, cohort, rounds):
     name, C, initial, found = case.name, case.task.C, case.model().state_dict(), {}
-    client = ClientApp()
+    client, server = ClientApp(), ServerApp()
 
     @client.train()
     def train(message, context):
         # in the worker: only weights are sent to it
-        from benchmarks.peers.harness import loaded
+        from benchmarks.peers import loaded
 
         torch.set_num_threads(1)
         case, pairs = loaded(name)
@@ -56,48 +53,29 @@ def federation(case, batch, cohort, rounds):
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
-        answer = {
-            "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": len(mine)}),
-        }
-        return Message(content=RecordDict(answer), reply_to=message)
-
-    server = ServerApp()
+        rows = MetricRecord({"num-examples": len(mine)})
+        answer = RecordDict(
+            {"arrays": ArrayRecord(model.state_dict()), "metrics": rows}
+        )
+        return Message(content=answer, reply_to=message)
 
     @server.main()
     def main(grid, context):
-        strategy = Clocked(
-            fraction_train=cohort / C,
-            fraction_evaluate=0.0,
-            min_train_nodes=cohort,
-            min_available_nodes=C,
-        )
-        strategy.ticks = []
-        result = strategy.start(
-            grid=grid, initial_arrays=ArrayRecord(initial), num_rounds=rounds
-        )
-        found["ticks"], found["state"] = (
-            strategy.ticks,
-            result.arrays.to_torch_state_dict(),
-        )
+        least = {"min_train_nodes": cohort, "min_available_nodes": C}
+        strategy = Clocked(fraction_train=cohort / C, fraction_evaluate=0.0, **least)
+        found["ticks"] = strategy.ticks = []
+        arrays = ArrayRecord(initial)
+        done = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds)
+        found["state"] = done.arrays.to_torch_state_dict()
 
-    run_simulation(
-        server_app=server,
-        client_app=client,
-        num_supernodes=C,
-        backend_config={"client_resources": {"num_cpus": 1}, "init_args": SMALL},
-    )
+    config = {"client_resources": {"num_cpus": 1}, "init_args": SMALL}
+    apps = {"server_app": server, "client_app": client}
+    run_simulation(**apps, num_supernodes=C, backend_config=config)
     module = case.model()
     module.load_state_dict(found["state"])
     return found["ticks"][-1] - found["ticks"][0], module
 
 
 if __name__ == "__main__":
-    race(
-        "flower",
-        "Flower simulation",
-        f"flwr {version('flwr')}",
-        federation,
-        cpu=tree_cpu,
-        note=lambda *_: "CPU time of the ray workers included",
-    )
+    note = lambda *_: "CPU time of the ray workers included"
+    race("flower", f"flwr {version('flwr')}", federation, tree_cpu, note)

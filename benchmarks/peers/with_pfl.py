@@ -19,7 +19,7 @@ from pfl.hyperparam.base import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 
-from .harness import race
+from . import race
 
 
 class Clock(TrainingProcessCallback):
@@ -31,23 +31,15 @@ class Clock(TrainingProcessCallback):
         return False, Metrics()
 
 
-def with_loss(module):
-    """pfl asks the module for its loss and metrics."""
+def federation(case, batch, cohort, rounds):
+    users = {str(c): case.rows(c) for c in range(case.task.C)}
+    made = lambda user: Dataset(users[user], user_id=user)
+    data = FederatedDataset(made, get_user_sampler("minimize_reuse", list(users)))
+    module, clock = case.model(), Clock()
+    # pfl asks the module for its loss and metrics
     module.loss = lambda x, y, eval=False: F.cross_entropy(module(x), y)
     module.metrics = lambda x, y, eval=True: {}
-    return module
-
-
-def federation(case, batch, cohort, rounds):
-    users = {str(i): xy for i, xy in enumerate(case.clients)}
-    data = FederatedDataset(
-        lambda user: Dataset(users[user], user_id=user),
-        get_user_sampler("minimize_reuse", list(users)),
-    )
-    module, clock = with_loss(case.model()), Clock()
-    model = PyTorchModel(
-        module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0)
-    )
+    server = torch.optim.SGD(module.parameters(), lr=1.0)
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=rounds,
@@ -56,7 +48,7 @@ def federation(case, batch, cohort, rounds):
             val_cohort_size=0,
         ),
         SimulatedBackend(data, data, [WeightByDatapoints()]),
-        model,
+        PyTorchModel(module, torch.optim.SGD, server),
         NNTrainHyperParams(
             local_num_epochs=1, local_learning_rate=case.lr, local_batch_size=batch
         ),
@@ -67,10 +59,5 @@ def federation(case, batch, cohort, rounds):
 
 
 if __name__ == "__main__":
-    race(
-        "pfl",
-        "pfl-research",
-        f"pfl {version('pfl')}",
-        federation,
-        note=lambda *_: "rows are not shuffled",
-    )
+    note = lambda *_: "rows are not shuffled"
+    race("pfl", f"pfl {version('pfl')}", federation, note=note)

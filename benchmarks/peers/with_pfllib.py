@@ -17,42 +17,22 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from .harness import loaded, race
+from . import loaded, race
 
 HOME = Path(os.environ.get("PFLLIB", "PFLlib")).resolve() / "system"
-# method -> (module of its server, class)
-SERVERS = {
-    "FedAvg": ("serveravg", "FedAvg"),
-    "FedProx": ("serverprox", "FedProx"),
-    "Ditto": ("serverditto", "Ditto"),
-    "FedPer": ("serverper", "FedPer"),
-    "FedRep": ("serverrep", "FedRep"),
-    "FedAS": ("serveras", "FedAS"),
-}
+# method -> module of its server
+SERVERS = {"FedAvg": "avg", "FedProx": "prox", "Ditto": "ditto", "FedPer": "per"}
+SERVERS |= {"FedRep": "rep", "FedAS": "as"}
 # what PFLlib asks its command line for, where our cases do not say it
-QUIET = dict(
-    device="cpu",
-    num_classes=10,
-    learning_rate_decay=False,
-    learning_rate_decay_gamma=1.0,
-    random_join_ratio=False,
-    few_shot=0,
-    time_select=False,
-    goal="",
-    time_threthold=1e9,
-    save_folder_name="",
-    top_cnt=1,
-    auto_break=False,
-    eval_gap=1,
-    client_drop_rate=0.0,
-    train_slow_rate=0.0,
-    send_slow_rate=0.0,
-    dlg_eval=False,
-    dlg_gap=1,
-    batch_num_per_client=0,
-    num_new_clients=0,
-    fine_tuning_epoch_new=0,
+QUIET = {"device": "cpu", "num_classes": 10, "few_shot": 0, "goal": "", "top_cnt": 1}
+QUIET |= {"save_folder_name": "", "eval_gap": 1, "dlg_gap": 1, "time_threthold": 1e9}
+QUIET |= dict.fromkeys(
+    ("learning_rate_decay", "random_join_ratio", "time_select"), False
 )
+QUIET |= dict.fromkeys(("auto_break", "dlg_eval"), False)
+QUIET |= dict.fromkeys(("client_drop_rate", "train_slow_rate", "send_slow_rate"), 0.0)
+QUIET |= dict.fromkeys(("batch_num_per_client", "num_new_clients", "mu"), 0)
+QUIET |= {"fine_tuning_epoch_new": 0, "learning_rate_decay_gamma": 1.0}
 NOTES = {
     "FedAS": "takes the Fisher traces of all clients in every round, not only of "
     "the cohort; aligns in batches of 16",
@@ -82,14 +62,12 @@ def server_of(method):
     """PFLlib's server of a method, with a clock where it would evaluate."""
     if not HOME.is_dir():
         raise SystemExit(
-            f"PFLLIB names no folder with PFLlib's sources: {HOME} is missing; "
-            "set it to the folder that holds system/"
+            f"PFLLIB: {HOME} is missing; name the folder with PFLlib's sources"
         )
-    if str(HOME) not in sys.path:
-        sys.path.insert(0, str(HOME))
-    module, name = SERVERS[method]
+    sys.path[:0] = [str(HOME)] * (str(HOME) not in sys.path)
+    module = import_module(f"flcore.servers.server{SERVERS[method]}")
 
-    class Clocked(getattr(import_module(f"flcore.servers.{module}"), name)):
+    class Clocked(getattr(module, method)):
         def evaluate(self, *_):
             self.ticks.append(time.process_time())
             if len(self.ticks) > self.args.rounds:
@@ -106,36 +84,19 @@ def server_of(method):
 
 def federation(case, batch, cohort, rounds, method="FedAvg", epochs=1, **more):
     """more: PFLlib's own names of hyperparameters (mu, plocal_epochs)."""
-    Server = server_of(method)
-    data = (
-        import_module("flcore.servers.serverbase"),
-        import_module("flcore.clients.clientbase"),
-    )
-    pairs = loaded(case.name)[1]
-    for module in data:
-        module.read_client_data = lambda _, i, is_train=True, few_shot=0: pairs[i]
-    args = SimpleNamespace(
-        **QUIET
-        | dict(
-            model=Split(case.model()),
-            algorithm=method,
-            dataset=case.name,
-            global_rounds=rounds,
-            rounds=rounds,
-            draw=replace(case, cohort=cohort).cohorts(),
-            local_epochs=epochs,
-            plocal_epochs=epochs,
-            mu=0.0,
-            batch_size=batch,
-            local_learning_rate=case.lr,
-            num_clients=case.task.C,
-            # int(clients x ratio) must be the cohort
-            join_ratio=min(1.0, (cohort + 0.5) / case.task.C),
-        )
-        | more
-    )
+    Server, pairs = server_of(method), loaded(case.name)[1]
+    for module in ("flcore.servers.serverbase", "flcore.clients.clientbase"):
+        read = lambda _, i, is_train=True, few_shot=0: pairs[i]
+        import_module(module).read_client_data = read
+    said = {"model": Split(case.model()), "algorithm": method, "dataset": case.name}
+    said |= {"global_rounds": rounds, "rounds": rounds, "num_clients": case.task.C}
+    said |= {"draw": replace(case, cohort=cohort).cohorts(), "batch_size": batch}
+    said |= {"local_epochs": epochs, "plocal_epochs": epochs}
+    said |= {"local_learning_rate": case.lr}
+    # int(clients x ratio) must be the cohort
+    said |= {"join_ratio": min(1.0, (cohort + 0.5) / case.task.C)}
     with contextlib.redirect_stdout(None):
-        server = Server(args, 0)
+        server = Server(SimpleNamespace(**QUIET | said | more), 0)
         for c in server.clients:  # it would leave out a batch that is not full
             c.batch_size = min(batch, c.train_samples)
         server.ticks = []
@@ -151,19 +112,14 @@ def release():
     return f"commit {found or 'unknown'}"
 
 
-def trained(case):
-    """Share of the rows that its clients train on: the last batch of a pass is left
-    out unless it is full.
-    """
+def note(case, method):
+    """The last batch of a pass is left out unless it is full."""
     n = torch.tensor([len(r) for r in case.task.train])
     b = n.clamp(max=case.task.batch)
-    return ((n // b * b).sum() / n.sum()).item()
-
-
-def note(case, method):
-    said = [f"trains on {trained(case):.0%} of the rows: no batch that is not full"]
-    return "; ".join(filter(None, [*said, NOTES.get(method)]))
+    share = ((n // b * b).sum() / n.sum()).item()
+    said = f"trains on {share:.0%} of the rows: no batch that is not full"
+    return "; ".join([said, *filter(None, [NOTES.get(method)])])
 
 
 if __name__ == "__main__":
-    race("pfllib", "PFLlib", release(), federation, note=note)
+    race("pfllib", release(), federation, note=note)

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from docutils import nodes
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxRole
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from repro import papers
 from repro.bookbuild import copy_mathjax
@@ -26,18 +26,13 @@ from repro.ledger import slug
 log = logging.getLogger(__name__)
 # of a number that a paper prints, beside ours
 NUMBERS = {
-    "match": (
-        "same data and size; the reported number lies in our interval, which is no "
-        "wider than the tolerance"
-    ),
-    "close": (
-        "same data and size; within the tolerance, or in an interval that is wider"
-    ),
+    "match": "same data and size; the reported number lies in our interval, which is "
+    "no wider than the tolerance",
+    "close": "same data and size; within the tolerance, or in an interval that is "
+    "wider",
     "differs": "same data and size; outside. Or a setting that does not agree",
-    "order holds": (
-        "other data, so the digits say nothing; the decided pairs of methods stand in "
-        "the printed order"
-    ),
+    "order holds": "other data, so the digits say nothing; the decided pairs of "
+    "methods stand in the printed order",
     "order differs": "other data; a decided pair stands the other way round",
     "order open": "other data; no pair of methods is decided",
     "setting": "a constant or a worked example, and it agrees; never a result",
@@ -97,22 +92,12 @@ KEYED = FILES[:5]
 MARKS = ("verdict", "holds", "status")
 # what a reader can choose on the page of a file
 CHOICES = {
-    "ledger": {"paper", "artefact", "dataset", "method", "metric", "rule", "data"}
-    | {"tier", "verdict"},
-    "claims": {"paper", "artefact", "by", "holds", "gain", "data", "tier"},
+    "ledger": {*"paper artefact dataset method metric rule data tier verdict".split()},
+    "claims": {*"paper artefact by holds gain data tier".split()},
 }
-NEEDS = {
-    "interval": ["ours_lo", "ours_hi"],
-    "both": ["reported", "ours"],
-    "difference": ["reported", "ours"],
-}
-DEFAULT = {
-    "ledger": "ours",
-    "claims": "holds",
-    "artefacts": "status",
-    "deviations": "effect",
-    "facts": "value",
-}
+NEEDS = {"interval": ["ours_lo", "ours_hi"]}
+NEEDS |= dict.fromkeys(("both", "difference"), ["reported", "ours"])
+DEFAULT = dict(zip(KEYED, ("ours", "holds", "status", "effect", "value")))
 
 
 def esc(text):
@@ -151,11 +136,8 @@ def rows(env, name, location=None, **where):
         )
         return []
     found = read(str(path), path.stat().st_mtime_ns)
-    return [
-        r
-        for r in found
-        if all(r.get(c, "").lower() == v.lower() for c, v in where.items())
-    ]
+    fits = lambda r: all(r.get(c, "").lower() == v.lower() for c, v in where.items())
+    return list(filter(fits, found))
 
 
 def identity(name, row):
@@ -168,16 +150,11 @@ def find(env, key, location=None):
     (None, {}) if there is none.
     """
     only, _, bare = key.rpartition(":")
-    for name in [only] if only else KEYED:
-        if name not in KEYED:
-            break
-        if (folder(env) / f"{name}.csv").exists():
-            table = by_key(
-                str(folder(env) / f"{name}.csv"),
-                (folder(env) / f"{name}.csv").stat().st_mtime_ns,
-                name,
-            )
-            env.note_dependency(str(folder(env) / f"{name}.csv"))
+    for name in [only] * (only in KEYED) if only else KEYED:
+        path = folder(env) / f"{name}.csv"
+        if path.exists():
+            env.note_dependency(str(path))
+            table = by_key(str(path), path.stat().st_mtime_ns, name)
             if bare in table:
                 return name, table[bare]
     return None, {}
@@ -210,21 +187,14 @@ def prose(text):
     """A sentence from a file, with the names of data sets and metrics as the
     book prints them.
     """
-    known = {**DATASETS, **NAMES}
-    return re.sub(
-        r"\b[a-z]+\d*(?:_[a-z0-9]+)+\b|\bcifar01\b",
-        lambda m: known.get(m[0]) or m[0],
-        text,
-    )
+    known, names = {**DATASETS, **NAMES}, r"\b[a-z]+\d*(?:_[a-z0-9]+)+\b|\bcifar01\b"
+    return re.sub(names, lambda m: known.get(m[0]) or m[0], text)
 
 
 def places(text):
     """Number of decimals printed in a text such as "23.38"."""
-    return (
-        len(text.partition(".")[2])
-        if re.fullmatch(r"-?\d+(\.\d+)?", text or "")
-        else None
-    )
+    decimal = re.fullmatch(r"-?\d+(\.\d+)?", text or "")
+    return len(text.partition(".")[2]) if decimal else None
 
 
 def number(row, field, fmt=None):
@@ -251,11 +221,8 @@ def number(row, field, fmt=None):
 
 def interval(row, fmt=None):
     """The interval of ours, "22.1 to 23.9", or nothing."""
-    return (
-        f"{number(row, 'ours_lo', fmt)} to {number(row, 'ours_hi', fmt)}"
-        if row.get("ours_lo")
-        else ""
-    )
+    ends = (number(row, field, fmt) for field in ("ours_lo", "ours_hi"))
+    return " to ".join(ends) if row.get("ours_lo") else ""
 
 
 def chip(word, *, brief=False):
@@ -270,10 +237,8 @@ def chip(word, *, brief=False):
 
 def tip(name, row):
     """Where a number comes from, in one line."""
-    parts = [
-        nice(c, row.get(c))
-        for c in ("paper", "artefact", "dataset", "method", "metric")
-    ]
+    named = ("paper", "artefact", "dataset", "method", "metric")
+    parts = [nice(c, row.get(c)) for c in named]
     parts.append(prose(row.get("source") or row.get("claim") or row.get("title") or ""))
     if row.get("data"):
         parts.append(f"{row['data']} data, tier {row['tier']}")
@@ -286,12 +251,9 @@ def address(env, name, row, docname):
     """Link to the row on the page that lists its file; facts have no page."""
     if name == "facts":
         return None
-    key = identity(name, row)
-    return (
-        env.app.builder.get_relative_uri(docname, home(name))
-        + "#"
-        + (key if name == "ledger" else f"{name}-{slug(key)}")
-    )
+    key, page = identity(name, row), home(name)
+    page = env.app.builder.get_relative_uri(docname, page)
+    return f"{page}#{key if name == 'ledger' else f'{name}-{slug(key)}'}"
 
 
 def home(name):
@@ -316,15 +278,60 @@ def wrap(table, caption="", anchor=""):
     """
     head = f"<figcaption>{caption}</figcaption>" if caption else ""
     name = f' id="{esc(anchor)}"' if anchor else ""
-    return raw(
-        f'<figure class="tab"{name}>{head}<div class="scroll" '
-        f'tabindex="0">{table}</div></figure>'
-    )
+    box = f'<div class="scroll" tabindex="0">{table}</div>'
+    return raw(f'<figure class="tab"{name}>{head}{box}</figure>')
 
 
-def conditions(text):
-    """'paper=fedga verdict="not run"' -> dict."""
-    return dict(part.split("=", 1) for part in shlex.split(text))
+def heads(texts, kind=""):
+    """Headings of columns; kind: "n" where numbers stand to the right."""
+    right = f' class="{kind}"' if kind else ""
+    return "".join(f'<th scope="col"{right}>{t}</th>' for t in texts)
+
+
+def part(title, columns):
+    """A row of a table that is the title of those below."""
+    span = f'<th scope="rowgroup" colspan="{columns}">{title}</th>'
+    return f'<tr class="part">{span}</tr>'
+
+
+def table(kind, head, body):
+    """A table of the book, of its headings and its rows."""
+    name, inner = f"plain {kind}".strip(), f"<tbody>{body}</tbody>"
+    return f'<table class="{name}"><thead><tr>{head}</tr></thead>{inner}</table>'
+
+
+def small(*texts):
+    """Small print, or nothing."""
+    shown = " · ".join(filter(None, texts))
+    return f"<small>{esc(shown)}</small>" if shown else ""
+
+
+def fold(summary, inner, kind="more", opened=False):
+    """What a reader may unfold."""
+    first = f'<details class="{kind}"{" open" * opened}><summary>{summary}</summary>'
+    return raw(f"{first}{inner}</details>")
+
+
+class Directive(SphinxDirective):
+    """A directive that reads results, or complains."""
+
+    def rows(self, name, **where):
+        return rows(self.env, name, self.get_location(), **where)
+
+    def fail(self, why, *args):
+        log.warning(why, *args, location=self.get_location())
+        return []
+
+    def inline(self, text):
+        """Markdown of one paragraph as nodes."""
+        return self.parse_inline(text, lineno=self.lineno)[0]
+
+
+def parallel(app, *directives):
+    """Add directives by their names in lower case; what `setup` gives."""
+    for directive in directives:
+        app.add_directive(directive.__name__.lower(), directive)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
 # ---- roles
@@ -338,10 +345,16 @@ class Role(SphinxRole):
         return [nodes.problematic("", self.text)], []
 
     def link(self, body, name, row):
-        uri, where = address(self.env, name, row, self.env.docname), esc(tip(name, row))
-        if uri is None:
-            return [raw(f'<span class="num" title="{where}">{body}</span>')], []
-        return [raw(f'<a class="num" href="{esc(uri)}" title="{where}">{body}</a>')], []
+        where = esc(tip(name, row))
+        return number_link(body, address(self.env, name, row, self.env.docname), where)
+
+
+def number_link(body, uri, tip=""):
+    """A number, linked to where it comes from if that has a page."""
+    title = f' title="{tip}"' if tip else ""
+    if uri is None:
+        return [raw(f'<span class="num"{title}>{body}</span>')], []
+    return [raw(f'<a class="num" href="{esc(uri)}"{title}>{body}</a>')], []
 
 
 class Num(Role):
@@ -352,46 +365,34 @@ class Num(Role):
 
     def run(self):
         words = self.text.split()
-        if not words:
-            return self.fail("{num} needs a key")
-        key, rest = words[0], words[1:]
+        key, rest = " ".join(words[:1]), words[1:]
         name, row = find(self.env, key)
         if name is None:
-            return self.fail(
-                "no number: the key %r is in none of results/{%s}.csv",
-                key,
-                ",".join(KEYED),
-            )
+            known = ",".join(KEYED)
+            why = "no number: the key %r is in none of results/{%s}.csv"
+            return self.fail(why, key, known)
         field = rest.pop(0) if rest and rest[0] in {*row, *NEEDS} else DEFAULT[name]
         fmt = rest.pop(0) if rest else None
         if rest or (fmt and not re.fullmatch(r"[+,]?\.?\d*[dfgse%]", fmt)):
-            return self.fail(
-                "{num}`%s`: expected a key, a field (%s) and a format such as .1f",
-                self.text,
-                ", ".join([*row, *NEEDS] if name == "ledger" else row),
-            )
+            fields = ", ".join([*row, *NEEDS] if name == "ledger" else row)
+            why = "{num}`%s`: expected a key, a field (%s) and a format such as .1f"
+            return self.fail(why, self.text, fields)
         if not all(row.get(f) for f in NEEDS.get(field, [field])):
             why = row.get("verdict") or row.get("status") or "no value"
             return self.fail("no number: %s of %r is empty (%s)", field, key, why)
         try:
             return self.link(self.show(name, row, field, fmt), name, row)
         except ValueError:
-            return self.fail(
-                "%s of %r is %r, not a number; leave the format out",
-                field,
-                key,
-                row.get(field),
-            )
+            why = "%s of %r is %r, not a number; leave the format out"
+            return self.fail(why, field, key, row.get(field))
 
     def show(self, name, row, field, fmt):
         if field == "interval":
             return esc(interval(row, fmt))
         if field == "both":
             mark = chip(row["verdict"], brief=True) if row.get("verdict") else ""
-            return (
-                f"<span>{esc(number(row, 'reported', fmt))} reported, "
-                f"{esc(number(row, 'ours', fmt))} ours</span> {mark}"
-            )
+            theirs, ours = (esc(number(row, f, fmt)) for f in ("reported", "ours"))
+            return f"<span>{theirs} reported, {ours} ours</span> {mark}"
         if field == "difference":
             gap = {**row, "ours": str(float(row["ours"]) - float(row["reported"]))}
             shown = number(gap, "ours", fmt)
@@ -402,10 +403,8 @@ class Num(Role):
             float(row[field])
         numeric = re.match(r"[-+]?[\d.]", row[field])
         shown = number(row, field, fmt) if numeric else nice(field, row[field])
-        return esc(
-            shown
-            + (f"\u202f{row['unit']}" if field == "value" and row.get("unit") else "")
-        )
+        unit = row.get("unit") if field == "value" else ""
+        return esc(f"{shown}\u202f{unit}" if unit else shown)
 
 
 class Verdict(Role):
@@ -419,52 +418,9 @@ class Verdict(Role):
         name, row = find(self.env, self.text.strip())
         field = next((f for f in MARKS if row.get(f)), None)
         if not field:
-            return self.fail(
-                "no verdict: %r is neither a key nor one of %s",
-                self.text,
-                ", ".join(VERDICTS),
-            )
+            why = "no verdict: %r is neither a key nor one of %s"
+            return self.fail(why, self.text, ", ".join(VERDICTS))
         return self.link(chip(row[field]), name, row)
-
-
-class Count(Role):
-    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
-    values; linked to them.
-    """
-
-    def run(self):
-        name, _, rest = self.text.partition(" ")
-        try:
-            where = conditions(rest)
-        except ValueError:
-            return self.fail(
-                "{count}`%s`: write file and column=value pairs, quote values "
-                "with blanks",
-                self.text,
-            )
-        if name not in FILES:
-            return self.fail(
-                "{count}: no file %r, use one of %s", name, ", ".join(FILES)
-            )
-        everything = rows(self.env, name, self.get_location())
-        if missing := [c for c in where if everything and c not in everything[0]]:
-            return self.fail(
-                "{count}`%s`: %s has no column %s", self.text, name, missing[0]
-            )
-        for c, v in where.items():
-            if (
-                everything
-                and c not in MARKS
-                and not any(r[c].lower() == v.lower() for r in everything)
-            ):
-                return self.fail(
-                    "{count}`%s`: no row of %s has %s=%s", self.text, name, c, v
-                )
-        n = len(rows(self.env, name, self.get_location(), **where))
-        if name not in CHOICES or not where.keys() <= CHOICES[name]:
-            return [raw(f'<span class="num">{n}</span>')], []
-        uri = esc(filtered(self.env, self.env.docname, where, name))
-        return [raw(f'<a class="num" href="{uri}">{n}</a>')], []
 
 
 class Rows(Role):
@@ -476,25 +432,60 @@ class Rows(Role):
         m = re.fullmatch(r"(.+?)\s*<(.+)>", self.text, flags=re.S)
         if not m:
             return self.fail("{rows}`%s`: write text <column=value ...>", self.text)
-        try:
-            where = conditions(m[2])
-        except ValueError:
-            return self.fail(
-                "{rows}`%s`: write text <column=value ...>, quote values with blanks",
-                self.text,
-            )
-        for c, v in where.items():
-            if c not in ("verdict", "q") and not rows(
-                self.env, "ledger", self.get_location(), **{c: v}
-            ):
-                return self.fail(
-                    "{rows}`%s`: no row of the ledger has %s=%s", self.text, c, v
-                )
+        where, wrong = self.conditions("ledger", m[2])
+        if wrong:
+            return self.fail("{rows}`%s`: %s", self.text, wrong)
         uri = esc(filtered(self.env, self.env.docname, where))
         return [raw(f'<a href="{uri}">{esc(m[1])}</a>')], []
 
+    def conditions(self, name, text):
+        """('paper=fedga verdict="not run"' as a dict, what is wrong with it). A verdict
+        that no row has is no mistake.
+        """
+        try:
+            where = dict(part.split("=", 1) for part in shlex.split(text))
+        except ValueError:
+            return {}, "write column=value pairs, quote values with blanks"
+        everything = rows(self.env, name, self.get_location())
+        for c, v in where.items():
+            if everything and c != "q" and c not in everything[0]:
+                return where, f"{name} has no column {c}"
+            if (
+                everything
+                and c not in MARKS
+                and c != "q"
+                and not any(r[c].lower() == v.lower() for r in everything)
+            ):
+                return where, f"no row of {name} has {c}={v}"
+        return where, ""
+
+
+class Count(Rows):
+    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
+    values; linked to them.
+    """
+
+    def run(self):
+        name, _, rest = self.text.partition(" ")
+        if name not in FILES:
+            known = ", ".join(FILES)
+            return self.fail("{count}: no file %r, use one of %s", name, known)
+        where, wrong = self.conditions(name, rest)
+        if wrong:
+            return self.fail("{count}`%s`: %s", self.text, wrong)
+        n = len(rows(self.env, name, self.get_location(), **where))
+        linked = name in CHOICES and where.keys() <= CHOICES[name]
+        uri = filtered(self.env, self.env.docname, where, name) if linked else None
+        return number_link(n, uri)
+
 
 # ---- pages
+
+
+# script -> what a page must hold to need it
+NEEDED = dict.fromkeys(("copybutton", "clipboard"), 'class="highlight')
+NEEDED |= {"ledger.js": "data-kind=", "looks.js": 'looks"', "quiz.js": "<fieldset"}
+NEEDED["figures.js"] = r'class="(?:fig|arrows|pair)|eqlink'
 
 
 def lean(app, page, template, context, doctree):
@@ -503,32 +494,20 @@ def lean(app, page, template, context, doctree):
     own where there is nothing to move or to sort. And ids that occur twice.
     """
     body = context.get("body", "")
-    drop = (
-        ["thebe"]
-        if 'class="highlight' in body
-        else ["thebe", "copybutton", "clipboard"]
-    )
-    if "data-kind=" not in body:
-        drop.append("ledger.js")
-    if 'looks"' not in body:
-        drop.append("looks.js")
-    if "<fieldset" not in body:
-        drop.append("quiz.js")
-    if not re.search(r'class="(?:fig|arrows|pair)|eqlink', body):
-        drop.append("figures.js")
+    drop = ["thebe"]
+    for script, needed in NEEDED.items():
+        if not re.search(needed, body):
+            drop.append(script)
 
     def text(s):
-        return (
-            str(getattr(s, "filename", s)) + str(getattr(s, "attributes", ""))
-        ).lower()
+        named = getattr(s, "filename", s), getattr(s, "attributes", "")
+        return "".join(map(str, named)).lower()
 
     if body:  # exercises, solutions and proofs carry the same id each
         context["body"] = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
-    context["script_files"] = [
-        s
-        for s in context.get("script_files", [])
-        if not any(d in text(s) for d in drop)
-    ]
+    found = context.get("script_files", [])
+    kept = [s for s in found if not any(d in text(s) for d in drop)]
+    context["script_files"] = kept
 
 
 def mathjax(app, config):
@@ -540,13 +519,9 @@ def mathjax(app, config):
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
-    for name, role in {
-        "num": Num,
-        "verdict": Verdict,
-        "count": Count,
-        "rows": Rows,
-    }.items():
+    for name, role in (("num", Num), ("verdict", Verdict), ("count", Count)):
         app.add_role(name, role())
+    app.add_role("rows", Rows())
     app.connect("config-inited", mathjax)
     app.connect("html-page-context", lean, priority=900)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app)

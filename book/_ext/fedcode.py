@@ -12,15 +12,13 @@ from functools import cache
 from pathlib import Path
 
 from docutils import nodes
-from fedbook import chip, esc, raw, wrap
+from fedbook import Directive, chip, esc, fold, heads, log, parallel, raw, small, wrap
+from fedbook import table as made
 from sphinx.directives.code import LiteralInclude
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 import fedlib
 from fedlib.methods.cite import BIBLIOGRAPHY, cite, paper
 
-log = logging.getLogger(__name__)
 ROOT = Path(fedlib.__file__).resolve().parents[1]
 
 
@@ -32,24 +30,16 @@ def methods():
     return METHODS
 
 
-class Named(SphinxDirective):
+class Named(Directive):
     """A directive whose argument names a method."""
 
     required_arguments, final_argument_whitespace = 1, True
 
-    def fail(self, why, *args):
-        log.warning(why, *args, location=self.get_location())
-        return []
-
     def run(self):
-        name = self.arguments[0].strip()
+        name, known = self.arguments[0].strip(), ", ".join(methods())
         if name not in methods():
-            return self.fail(
-                "{%s}: no method %r; fedlib has %s",
-                self.name,
-                name,
-                ", ".join(methods()),
-            )
+            why = "{%s}: no method %r; fedlib has %s"
+            return self.fail(why, self.name, name, known)
         cls = methods()[name]
         self.env.note_dependency(inspect.getsourcefile(cls))
         return self.show(name, cls)
@@ -59,14 +49,11 @@ def bounds(f):
     """The permitted values of a hyper-parameter, in words."""
     if f.metadata.get("choices"):
         return ", ".join(f"<code>{esc(c)}</code>" for c in f.metadata["choices"])
-    low, high = f.metadata.get("range") or (None, None)
-    low = None if low is not None and math.isinf(low) else low
-    high = None if high is not None and math.isinf(high) else high
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f"≥ {low:g}"
-    return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
+    ends = f.metadata.get("range") or (None, None)
+    low, high = (f"{v:g}" if v is not None and math.isfinite(v) else "" for v in ends)
+    if low and high:
+        return f"{low} to {high}"
+    return f"≥ {low}" if low else f"≤ {high}" if high else ""
 
 
 class Hyper(Named):
@@ -79,54 +66,33 @@ class Hyper(Named):
 
         common = {f.name for f in fields(Method)}
         every = [f for f in fields(cls) if f.metadata.get("what")]
-        own, shared = (
-            [f for f in every if f.name not in common],
-            [f for f in every if f.name in common],
-        )
         for f in every:
             if not f.metadata.get("source"):
-                return self.fail(
-                    "{hyper} %s: the hyper-parameter %s names no source", name, f.name
-                )
-
-        def line(f):
-            grid = [
-                f"{v:.3g}" if isinstance(v, float) else str(v)
-                for v in f.metadata.get("grid") or ()
-            ]
-            searched = (
-                f"<small>searched: {esc(', '.join(grid))}</small>" if grid else ""
-            )
-            return (
-                f"<tr><td><code>{f.name}</code></td><td><code>{esc(f.default)}</code>"
-                f"</td><td>{bounds(f)}{searched}</td><td>{esc(f.metadata['what'])}</td>"
-                f"<td>{esc(f.metadata['source'])}</td></tr>"
-            )
-
-        def table(rows):
-            head = "".join(
-                f'<th scope="col">{h}</th>'
-                for h in ("name", "default", "permitted", "meaning", "source")
-            )
-            return (
-                f'<table class="plain hyper"><thead><tr>{head}</tr></thead><tbody>'
-                f"{''.join(map(line, rows))}</tbody></table>"
-            )
-
-        out = (
-            [wrap(table(own), f"{esc(name)}: hyper-parameters of its own")]
-            if own
-            else [nodes.paragraph("", f"{name} has no hyper-parameter of its own.")]
-        )
+                why = "{hyper} %s: the hyper-parameter %s names no source"
+                return self.fail(why, name, f.name)
+        own = [f for f in every if f.name not in common]
+        shared = [f for f in every if f.name in common]
+        out = [nodes.paragraph("", f"{name} has no hyper-parameter of its own.")]
+        if own:
+            out = [wrap(self.table(own), f"{esc(name)}: hyper-parameters of its own")]
         if shared:
-            out.append(
-                raw(
-                    f'<details class="more"><summary>{len(shared)} '
-                    'that every method has</summary><div class="scroll" '
-                    f'tabindex="0">{table(shared)}</div></details>'
-                )
-            )
+            box = f'<div class="scroll" tabindex="0">{self.table(shared)}</div>'
+            out.append(fold(f"{len(shared)} that every method has", box))
         return out
+
+    def table(self, rows):
+        titles = "name", "default", "permitted", "meaning", "source"
+        return made("hyper", heads(titles), "".join(map(self.line, rows)))
+
+    @staticmethod
+    def line(f):
+        grid = f.metadata.get("grid") or ()
+        grid = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in grid]
+        searched = small(f"searched: {', '.join(grid)}" if grid else "")
+        what, source = (esc(f.metadata[k]) for k in ("what", "source"))
+        name, default = (f"<code>{esc(v)}</code>" for v in (f.name, f.default))
+        cells = name, default, f"{bounds(f)}{searched}", what, source
+        return f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"
 
 
 class AboutBox(Named):
@@ -138,38 +104,24 @@ class AboutBox(Named):
             return self.fail("{about}: the class of %s has no card", name)
         # a wrapper does as the method inside
         own = methods()[cls.around] if hasattr(cls, "around") else cls
-        facts = {
-            "who trains": "every client" if own.who == "all" else "the sampled cohort",
-            "who receives": "every client"
-            if own.download == "all"
-            else "the sampled cohort",
-            "scored": "before training" + (" and after it" if own.post else ""),
-        }
+        who = {True: "every client", False: "the sampled cohort"}
+        facts = {"who trains": who[own.who == "all"]}
+        facts["who receives"] = who[own.download == "all"]
+        facts["scored"] = "before training" + " and after it" * bool(own.post)
         needs = ["validation rows on each client"] * own.needs_val
         needs += ["the groups of a sensitive attribute"] * (cls.needs_groups is True)
         if needs:
             facts["needs"] = ", ".join(needs)
-        of = paper(cls)
+        of, facts = paper(cls), facts.items()
         where = f'<a href="{esc(of.url)}">{esc(of.title)}</a>'
-        cited, _ = self.parse_inline(f"{{cite:t}}`{card.bibkey}`", lineno=self.lineno)
-        listing = "".join(
-            f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts.items()
-        )
-        box = nodes.container(classes=["card-box"])
-        line = card.line[:1].upper() + card.line[1:]
-        box += raw(
-            f'<p class="card-name"><b>{esc(name)}</b> '
-            f"{chip(card.status)}</p><p>{esc(line)}.</p>"
-        )
-        box += nodes.paragraph(
-            "",
-            "",
-            *cited,
-            raw(f". <i>{where}</i>. {esc(of.venue)}."),
-            classes=["card-paper"],
-        )
-        box += raw(f"<dl>{listing}</dl>")
-        return [box]
+        cited = self.inline(f"{{cite:t}}`{card.bibkey}`")
+        dl = "".join(f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts)
+        line = esc(card.line[:1].upper() + card.line[1:])
+        head = f'<p class="card-name"><b>{esc(name)}</b> {chip(card.status)}</p>'
+        rest = raw(f". <i>{where}</i>. {esc(of.venue)}.")
+        cites = nodes.paragraph("", "", *cited, rest, classes=["card-paper"])
+        kids = [raw(f"{head}<p>{line}.</p>"), cites, raw(f"<dl>{dl}</dl>")]
+        return [nodes.container("", *kids, classes=["card-box"])]
 
 
 class Cite(Named):
@@ -184,6 +136,12 @@ class Cite(Named):
         return [nodes.literal_block(entry, entry, language="bibtex")]
 
 
+def first_line(node):
+    """Of a definition, its decorators included."""
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
 def span(tree, name, cls):
     """First and last line of a function or class: "weights" (of the class, else of the
     file), "FedGA.weights" or "FedGA"; cls: None for a module."""
@@ -194,11 +152,7 @@ def span(tree, name, cls):
     for scope in scopes:
         for n in scope.body:
             if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == bare:
-                return (
-                    min([n.lineno, *(d.lineno for d in n.decorator_list)]),
-                    n.end_lineno,
-                    scope is not tree,
-                )
+                return first_line(n), n.end_lineno, scope is not tree
     return None
 
 
@@ -218,49 +172,35 @@ class Source(LiteralInclude):
         cls = methods().get(name)
         module = ROOT / (name.replace(".", "/") + ".py")
         if cls is None and not module.is_file():
-            log.warning(
-                "{source}: no method and no module %r; fedlib has %s",
-                name,
-                ", ".join(methods()),
-                location=self.get_location(),
-            )
-            return []
+            known = ", ".join(methods())
+            why = "{source}: no method and no module %r; fedlib has %s"
+            return self.fail(why, name, known)
         path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        given = {"pyobject", "lines", "start-at", "start-after"} & {*self.options}
         if "parts" in self.options:
             wanted = self.options.pop("parts")
             spans = [span(tree, part, cls) for part in wanted]
             if None in spans:
-                log.warning(
-                    "{source} %s: %s has no %s",
-                    name,
-                    path.name,
-                    wanted[spans.index(None)],
-                    location=self.get_location(),
-                )
-                return []
-            self.options["lines"] = ",".join(
-                f"{first - (i > 0)}-{last}" for i, (first, last, _) in enumerate(spans)
-            )
+                missing = wanted[spans.index(None)]
+                why = "{source} %s: %s has no %s"
+                return self.fail(why, name, path.name, missing)
+            lines = [f"{a - (i > 0)}-{b}" for i, (a, b, _) in enumerate(spans)]
+            self.options["lines"] = ",".join(lines)
             if all(inner for *_, inner in spans):
                 self.options["dedent"] = 4
-        elif not {"pyobject", "lines", "start-at", "start-after"} & set(self.options):
-            first = next(
-                n
-                for n in tree.body
-                if not isinstance(n, (ast.Import, ast.ImportFrom, ast.Expr))
-            )
-            decorators = getattr(first, "decorator_list", [])
-            start = min([first.lineno, *(d.lineno for d in decorators)])
-            self.options["lines"] = f"{start}-"
+        elif not given:
+            before = ast.Import, ast.ImportFrom, ast.Expr
+            first = next(n for n in tree.body if not isinstance(n, before))
+            self.options["lines"] = f"{first_line(first)}-"
         self.options.setdefault("language", "python")
         self.options.setdefault("caption", path.relative_to(ROOT).as_posix())
         self.options["class"] = ["source", *self.options.get("class", [])]
-        self.arguments[0] = (
-            "/"
-            + Path(os.path.relpath(path, Path(self.env.srcdir).resolve())).as_posix()
-        )
+        there = Path(os.path.relpath(path, Path(self.env.srcdir).resolve()))
+        self.arguments[0] = f"/{there.as_posix()}"
         return super().run()
+
+    fail = Directive.fail
 
 
 def link_equations(app, page, template, context, doctree):
@@ -274,36 +214,23 @@ def link_equations(app, page, template, context, doctree):
         if doc is None:
             log.warning("code names an unknown equation %s", label, location=page)
             return m[0]
-        fig = (
-            app.env.toc_fignumbers.get(doc, {})
-            .get("displaymath", {})
-            .get(f"equation-{label}")
-        )
+        numbers = app.env.toc_fignumbers.get(doc, {}).get("displaymath", {})
+        fig = numbers.get(f"equation-{label}")
         number = ".".join(map(str, fig)) if fig else number
         uri = app.builder.get_relative_uri(page, doc) if doc != page else ""
-        return (
-            f'<a class="eqlink" href="{uri}#equation-{label}" title="Equation '
-            f'{number}">{m[1] or ""}({number})</a>'
-        )
+        to = f'href="{uri}#equation-{label}" title="Equation {number}"'
+        return f'<a class="eqlink" {to}>{m[1] or ""}({number})</a>'
 
     def line(text):
         """One line of code as a block that wraps with a hanging indent; a link at its
         end goes to the right edge.
         """
         bare = re.sub(r"<[^>]+>", "", text)
-        blank, comment = (
-            r'(?:<span class="w">)?\s*(?:</span>)?',
-            r'((?:<span class="c1">)?)',
-        )
-        text = re.sub(
-            blank + comment + r'<a class="eqlink"([^>]*>[^<]*</a>(?:</span>)?)$',
-            r'\1<a class="eqlink tail"\2',
-            text,
-        )
-        return (
-            '<span class="line" '
-            f'style="--in:{len(bare) - len(bare.lstrip())}ch">{text}</span>\n'
-        )
+        blank = r'(?:<span class="w">)?\s*(?:</span>)?((?:<span class="c1">)?)'
+        link = r'<a class="eqlink"([^>]*>[^<]*</a>(?:</span>)?)$'
+        text = re.sub(blank + link, r'\1<a class="eqlink tail"\2', text)
+        indent = len(bare) - len(bare.lstrip())
+        return f'<span class="line" style="--in:{indent}ch">{text}</span>\n'
 
     def block(m):
         code = re.sub(r"(# )?(?<![\w:-])eq:([a-z][\w-]*)", link, m[0])
@@ -311,31 +238,16 @@ def link_equations(app, page, template, context, doctree):
             return code
         head, _, rest = code.partition("<pre>")
         body, _, tail = rest.rpartition("</pre>")
-        start, _, body = (
-            body.rpartition("<span></span>")
-            if body.startswith("<span></span>")
-            else ("", "", body)
-        )
-        return (
-            f"{head}<pre>{start}{''.join(map(line, body.rstrip().split(chr(10))))}"
-            f"</pre>{tail}"
-        )
+        lines = body.removeprefix("<span></span>").rstrip().split("\n")
+        return f"{head}<pre>{''.join(map(line, lines))}</pre>{tail}"
 
     if '<div class="highlight">' in context.get("body", ""):
-        highlighted = (
-            r'<div class="([^"]*)highlight-\w+ notranslate"><div '
-            r'class="highlight">.*?</div>'
-        )
+        outer = r'<div class="([^"]*)highlight-\w+ notranslate">'
+        highlighted = outer + r'<div class="highlight">.*?</div>'
         context["body"] = re.sub(highlighted, block, context["body"], flags=re.S)
 
 
 def setup(app):
-    for name, directive in {
-        "hyper": Hyper,
-        "about": AboutBox,
-        "cite": Cite,
-        "source": Source,
-    }.items():
-        app.add_directive(name, directive)
+    app.add_directive("about", AboutBox)
     app.connect("html-page-context", link_equations)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Hyper, Cite, Source)

@@ -12,22 +12,16 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from fedbook import esc, folder, raw
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from fedbook import Directive, esc, folder, log, parallel, raw
 
 from fedlib.plots import origin
 from repro import course
 
-log = logging.getLogger(__name__)
-NAMED = {
-    "eq": "eq",
-    "fig": "numref",
-    "thm": "prf:ref",
-}  # beginning of a label -> role; others: ref
+# beginning of a label -> role; others: ref
+NAMED = {"eq": "eq", "fig": "numref", "thm": "prf:ref"}
 
 
-class Frame(SphinxDirective):
+class Frame(Directive):
     """A part of the frame of this page; show(frame) gives its nodes."""
 
     def run(self):
@@ -35,20 +29,15 @@ class Frame(SphinxDirective):
         for name in (f"course/{page}.yaml", "_toc.yml", f"{page}.md"):
             self.env.note_dependency(str(book / name))
         if page not in course.framed(book):
-            log.warning(
-                "{%s}: there is no %s: write it, or take the directive out",
-                self.name,
-                course.called(book, page),
-                location=self.get_location(),
-            )
-            return []
+            why = "{%s}: there is no %s: write it, or take the directive out"
+            return self.fail(why, self.name, course.called(book, page))
         if course.complaints(book, page):  # each is a warning already: complain
             return []
         return self.show(course.load(book, page))
 
     def inline(self, text):
         """Markdown of one paragraph as nodes."""
-        return self.parse_inline(" ".join(text.split()), lineno=self.lineno)[0]
+        return super().inline(" ".join(text.split()))
 
     def block(self, text):
         """Markdown as nodes."""
@@ -86,9 +75,8 @@ class Opening(Frame):
             *self.row("Know before", "; ".join(frame["uses"]) or "nothing"),
             raw(f"<div><dt>Takes</dt><dd>{self.takes(frame)}</dd></div></dl>"),
         ]
-        return [
-            self.box("On this page", "opening", *kids, *self.letters(frame["letters"]))
-        ]
+        kids += self.letters(frame["letters"])
+        return [self.box("On this page", "opening", *kids)]
 
     @staticmethod
     def before(needs):
@@ -99,38 +87,21 @@ class Opening(Frame):
         n, read = course.counts(text), course.minutes_of(text, frame)
         own = "exercise" if n["exercises"] == 1 else "exercises"
         more = f" and {n['exercises']} {own}" if n["exercises"] else ""
-        return (
-            f"about {read} minute{'s' * (read > 1)} to read, then a "
-            f'<a href="#quiz">quiz</a>{more}'
-        )
+        quiz = 'then a <a href="#quiz">quiz</a>'
+        return f"about {read} minute{'s' * (read > 1)} to read, {quiz}{more}"
 
     def letters(self, letters):
         """The folded table of letters."""
         if not letters:
             return []
-        rows = [
-            (self.inline(s if "$" in s else f"${s}$"), self.inline(meaning))
-            for s, meaning in letters.items()
-        ]
-        cells = [
-            part
-            for s, meaning in rows
-            for part in (
-                raw('<tr><th scope="row">'),
-                nodes.inline("", "", *s),
-                raw("</th><td>"),
-                nodes.inline("", "", *meaning),
-                raw("</td></tr>"),
-            )
-        ]
-        return [
-            raw(
-                '<details class="letters"><summary>Letters on this page</summary>'
-                '<table class="plain"><tbody>'
-            ),
-            *cells,
-            raw("</tbody></table></details>"),
-        ]
+        name = "Letters on this page"
+        head = f'<details class="letters"><summary>{name}</summary>'
+        out = [raw(f'{head}<table class="plain"><tbody>')]
+        words = lambda text: nodes.inline("", "", *self.inline(text))
+        for s, meaning in letters.items():
+            out += [raw('<tr><th scope="row">'), words(s if "$" in s else f"${s}$")]
+            out += [raw("</th><td>"), words(meaning), raw("</td></tr>")]
+        return [*out, raw("</tbody></table></details>")]
 
 
 class Takeaways(Frame):
@@ -147,32 +118,29 @@ class Quiz(Frame):
     """
 
     def show(self, frame):
-        n = len(frame["quiz"])
-        asked = [
-            part
-            for i, question in enumerate(frame["quiz"], 1)
-            for part in self.question(i, n, question)
-        ]
+        n, asked = len(frame["quiz"]), []
+        for i, question in enumerate(frame["quiz"], 1):
+            asked += self.question(i, n, question)
         last = raw('<p class="score" aria-live="polite"></p>')
         return [self.box("Quiz", "quiz", *asked, last)]
 
     def question(self, i, n, question):
         shown, name = course.order(question), f"quiz-{i}"
-        return [
-            raw(
-                f'<fieldset aria-labelledby="{name}-n {name}-ask">'
-                f'<legend id="{name}-n">Question {i} of {n}</legend>'
-                f'<div class="ask" id="{name}-ask">'
-            ),
-            *self.block(question["ask"]),
-            raw('</div><div class="choices">'),
-            *(part for k, a in enumerate(shown) for part in self.choice(name, k, a)),
-            raw('</div><details class="reasons"><summary>Answers</summary><ul>'),
-            *(part for a in shown for part in self.reason(a, question.get("see"))),
-            raw(
-                '</ul></details><div class="told" aria-live="polite"></div></fieldset>'
-            ),
-        ]
+        head = (
+            f'<fieldset aria-labelledby="{name}-n {name}-ask">'
+            f'<legend id="{name}-n">Question {i} of {n}</legend>'
+            f'<div class="ask" id="{name}-ask">'
+        )
+        out = [raw(head), *self.block(question["ask"])]
+        out.append(raw('</div><div class="choices">'))
+        for k, answer in enumerate(shown):
+            out += self.choice(name, k, answer)
+        opened = '<details class="reasons"><summary>Answers</summary><ul>'
+        out.append(raw(f"</div>{opened}"))
+        for answer in shown:
+            out += self.reason(answer, question.get("see"))
+        last = '<div class="told" aria-live="polite"></div></fieldset>'
+        return [*out, raw(f"</ul></details>{last}")]
 
     def choice(self, name, k, answer):
         says = nodes.inline("", "", *self.inline(answer["says"]))
@@ -187,18 +155,12 @@ class Quiz(Frame):
         if see:
             role = NAMED.get(see.partition("-")[0], "ref")
             because += [nodes.Text(" "), *self.inline(f"See {{{role}}}`{see}`.")]
-        verdict = ("✓", "Right", "right") if right else ("✗", "Not this one", "wrong")
-        sign, word, kind = verdict
-        return (
-            raw(
-                f'<li class="{kind}"><strong class="verdict"><span aria-hidden="true">'
-                f"{sign}</span> {word}.</strong> "
-            ),
-            says,
-            raw(" "),
-            nodes.inline("", "", *because, classes=["because"]),
-            raw("</li>"),
-        )
+        sign, word = ("✓", "Right") if right else ("✗", "Not this one")
+        hidden = f'<span aria-hidden="true">{sign}</span>'
+        verdict = f'<strong class="verdict">{hidden} {word}.</strong> '
+        item = raw(f'<li class="{"right" if right else "wrong"}">{verdict}')
+        why = nodes.inline("", "", *because, classes=["because"])
+        return item, says, raw(" "), why, raw("</li>")
 
 
 class Credit(Frame):
@@ -206,15 +168,9 @@ class Credit(Frame):
 
     def show(self, frame):
         reading = [f"{{cite:t}}`{r['key']}`. {r['why']}" for r in frame["reading"]]
-        return [
-            self.box(
-                "Where this comes from",
-                "credit",
-                *self.block(frame["credit"]),
-                nodes.paragraph("", "", nodes.strong("", "To read")),
-                self.listed(reading),
-            )
-        ]
+        read = nodes.paragraph("", "", nodes.strong("", "To read"))
+        kids = [*self.block(frame["credit"]), read, self.listed(reading)]
+        return [self.box("Where this comes from", "credit", *kids)]
 
 
 class Onward(Frame):
@@ -236,11 +192,8 @@ class Plan(Frame):
         self.env.note_dependency(str(book / "course/plan.yaml"))
         if course.plan_complaints(book):  # warnings already: complain
             return []
-        return [part for i, w in enumerate(self.weeks(book), 1) for part in w(i)]
-
-    def weeks(self, book):
-        for week in course.load(book, course.PLAN):
-            yield lambda i, week=week: self.week(book, i, week)
+        weeks = course.load(book, course.PLAN)
+        return [self.week(book, i, week) for i, week in enumerate(weeks, 1)]
 
     def week(self, book, i, week):
         for page in week["pages"]:
@@ -256,10 +209,8 @@ class Plan(Frame):
             "Project": week["project"],
         }
         rows = [row for name, text in parts.items() for row in self.row(name, text)]
-        title = f"Week {i}: {week['title']}"
-        return [
-            self.box(title, f"week-{i}", raw('<dl class="needs">'), *rows, raw("</dl>"))
-        ]
+        kids = [raw('<dl class="needs">'), *rows, raw("</dl>")]
+        return self.box(f"Week {i}: {week['title']}", f"week-{i}", *kids)
 
 
 def slides(text):
@@ -280,13 +231,11 @@ class Slides(Frame):
     """
 
     def run(self):
-        book = Path(self.env.srcdir)
-        return [
-            part
-            for page in course.chapters(book)
-            for name in slides((book / f"{page}.md").read_text("utf-8"))
-            for part in self.slide(page, name)
-        ]
+        book, out = Path(self.env.srcdir), []
+        for page in course.chapters(book):
+            for name in slides((book / f"{page}.md").read_text("utf-8")):
+                out += self.slide(page, name)
+        return out
 
     def slide(self, page, name):
         found = frames(folder(self.env) / "figures", name)
@@ -296,16 +245,11 @@ class Slides(Frame):
         self.env.note_dependency(str(shown))
         about = json.loads(shown.with_suffix(".json").read_text("utf-8"))
         self.env.fedslides = getattr(self.env, "fedslides", {}) | {name: str(shown)}
-        picture = (
-            f'<img src="_images/slides/{esc(name)}.svg" alt="{esc(about["alt"])}" '
-            'loading="lazy">'
-        )
-        return [
-            raw(f'<section class="slide"><p class="title">{esc(about["title"])}</p>'),
-            raw(picture),
-            self.paragraph(f"{{doc}}`/{page}`. {origin(about)}", classes=["source"]),
-            raw("</section>"),
-        ]
+        about["at"] = f'src="_images/slides/{esc(name)}.svg" alt="{esc(about["alt"])}"'
+        title = f'<p class="title">{esc(about["title"])}</p>'
+        where = f"{{doc}}`/{page}`. {origin(about)}"
+        head = f'<section class="slide">{title}<img {about["at"]} loading="lazy">'
+        return [raw(head), self.paragraph(where, classes=["source"]), raw("</section>")]
 
 
 def copy_slides(app, problem):
@@ -330,8 +274,6 @@ def complain(app, env, docnames):
 
 
 def setup(app):
-    for directive in (Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides):
-        app.add_directive(directive.__name__.lower(), directive)
     app.connect("build-finished", copy_slides)
     app.connect("env-before-read-docs", complain)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides)

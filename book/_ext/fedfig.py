@@ -9,26 +9,16 @@ from functools import cache
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from fedbook import esc, folder, raw
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from fedbook import Directive, esc, fold, folder, parallel, raw
 
 from fedlib.plots import inline, origin
-
-log = logging.getLogger(__name__)
 
 
 def git(root, *command):
     """What git answers, or nothing outside a repository."""
+    how = {"capture_output": True, "text": True, "timeout": 60, "check": True}
     try:
-        return subprocess.run(
-            ["git", *command],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout.strip()
+        return subprocess.run(["git", *command], cwd=root, **how).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -39,12 +29,11 @@ def commit(root, name):
     for one that DVC keeps, the commit the book is built from.
     """
     last = git(root, "log", "-1", "--format=%h", "--", name)
-    return (
-        last or git(root, "describe", "--always", "--dirty= with changes") or "unknown"
-    )
+    state = "describe", "--always", "--dirty= with changes"
+    return last or git(root, *state) or "unknown"
 
 
-class Fig(SphinxDirective):
+class Fig(Directive):
     """A figure of results/figures, by name, with the takeaway as its title and where it
     came from.
 
@@ -55,112 +44,87 @@ class Fig(SphinxDirective):
     """
 
     required_arguments, has_content = 1, True
-    option_spec = {
-        "name": directives.unchanged,
-        "frames": directives.unchanged,
-        "label": directives.unchanged,
-        "values": directives.unchanged,
-        "view": directives.unchanged,
-    }
-
-    def fail(self, why, *args):
-        log.warning(why, *args, location=self.get_location())
-        return []
+    names = ("name", "frames", "label", "values", "view")
+    option_spec = dict.fromkeys(names, directives.unchanged)
 
     def run(self):
-        base = folder(self.env) / "figures"
-        paths = sorted(
-            base.rglob(self.options.get("frames", self.arguments[0]) + ".svg")
-        )
+        name, base = self.arguments[0], folder(self.env) / "figures"
+        pattern = self.options.get("frames", name)
+        paths = sorted(base.rglob(f"{pattern}.svg"))
+        values = self.options.get("values", "").split()
+        values = values or [str(i + 1) for i in range(len(paths))]
         if not paths:
-            return self.fail(
-                "{fig}: results/figures has no %s.svg",
-                self.options.get("frames", self.arguments[0]),
-            )
+            return self.fail("{fig}: results/figures has no %s.svg", pattern)
         if len({p.stem for p in paths}) < len(paths):
-            return self.fail(
-                "{fig} %s: several folders of results/figures hold it",
-                self.arguments[0],
-            )
+            why = "{fig} %s: several folders of results/figures hold it"
+            return self.fail(why, name)
         if missing := [p.stem for p in paths if not p.with_suffix(".json").exists()]:
-            return self.fail(
-                "{fig}: %s.svg has no .json beside it; save figures with "
-                "fedlib.plots.save",
-                missing[0],
-            )
-        metas = [
-            json.loads(p.with_suffix(".json").read_text(encoding="utf-8"))
-            for p in paths
-        ]
-        for p in paths:
-            self.env.note_dependency(str(p))
-            self.env.note_dependency(str(p.with_suffix(".json")))
-        width = max(m["width"] for m in metas)
-        body = []
+            why = "{fig}: %s.svg has no .json beside it; save it with fedlib.plots.save"
+            return self.fail(why, missing[0])
+        if len(paths) > 1 and len(values) != len(paths):
+            why = "{fig} %s: %s values for %s frames"
+            return self.fail(why, name, len(values), len(paths))
+        metas = [self.about(p) for p in paths]
+        body = self.pictures(paths, metas)
+        if len(paths) > 1:
+            body += self.slider(values)
+        if "view" in self.options:
+            path = next(base.rglob(f"{self.options['view']}.view.json"), None)
+            if path is None:
+                why = "{fig} %s: no %s.view.json"
+                return self.fail(why, name, self.options["view"])
+            body += self.view(path, metas[0]["alt"])
+        return [self.figure(f'<div class="fig">{body}</div>', paths[0], metas[0])]
+
+    def about(self, path):
+        """What fedlib.plots.save wrote beside a picture."""
+        beside = path.with_suffix(".json")
+        for file in (path, beside):
+            self.env.note_dependency(str(file))
+        return json.loads(beside.read_text(encoding="utf-8"))
+
+    def pictures(self, paths, metas):
+        """All frames; the first one is shown."""
+        wide, out = max(m["width"] for m in metas), ""
         for i, (p, m) in enumerate(zip(paths, metas)):
             # a page may show a figure twice
             shown = self.env.temp_data.setdefault("fedfig", {})
             shown[p.stem] = shown.get(p.stem, 0) + 1
             prefix = p.stem if shown[p.stem] == 1 else f"{p.stem}-again{shown[p.stem]}"
             picture = inline(p.read_text(encoding="utf-8"), prefix, m["alt"])
-            kind, hidden = (
-                "frame wide" if width > 5.6 else "frame",
-                " hidden" if i else "",
-            )
-            body.append(
-                f'<div class="{kind}" data-title="{esc(m["title"])}" '
-                f'style="--natural:{width / 4.8:.3f}"{hidden}>'
-                f"{picture}</div>"
-            )
-        if len(paths) > 1:
-            values = (
-                self.options["values"].split()
-                if "values" in self.options
-                else [str(i + 1) for i in range(len(paths))]
-            )
-            if len(values) != len(paths):
-                return self.fail(
-                    "{fig} %s: %s values for %s frames",
-                    self.arguments[0],
-                    len(values),
-                    len(paths),
-                )
-            body.append(
-                f'<label class="slider"><span>{esc(self.options.get("label", "frame"))}'
-                f'</span><input type="range" min="0" max="{len(paths) - 1}" value="0" '
-                f'data-values="{esc(" ".join(values))}">'
-                f"<output>{esc(values[0])}</output></label>"
-            )
-        if "view" in self.options:
-            path = next(base.rglob(f"{self.options['view']}.view.json"), None)
-            if path is None:
-                return self.fail(
-                    "{fig} %s: no %s.view.json", self.arguments[0], self.options["view"]
-                )
-            self.env.note_dependency(str(path))
-            data = path.read_text(encoding="utf-8").strip().replace("<", "\\u003c")
-            body.append(
-                f'<div class="view" data-alt="{esc(metas[0]["alt"])}"><script '
-                f'type="application/json">{data}</script>'
-                "<noscript>The view that turns needs JavaScript; the picture above "
-                "shows the same.</noscript></div>"
-            )
-        m = metas[0]
-        kids, _ = (
-            self.parse_inline(" ".join(self.content), lineno=self.lineno)
-            if self.content
-            else ([], [])
+            more = f'data-title="{esc(m["title"])}" '
+            out += frame(picture, wide, more, " hidden" if i else "")
+        return out
+
+    def slider(self, values):
+        label, said = esc(self.options.get("label", "frame")), esc(" ".join(values))
+        many = f'type="range" min="0" max="{len(values) - 1}" value="0"'
+        moved = f'<input {many} data-values="{said}"><output>{esc(values[0])}</output>'
+        return f'<label class="slider"><span>{label}</span>{moved}</label>'
+
+    def view(self, path, alt):
+        """A surface to turn."""
+        self.env.note_dependency(str(path))
+        data = path.read_text(encoding="utf-8").strip().replace("<", "\\u003c")
+        return (
+            f'<div class="view" data-alt="{esc(alt)}"><script '
+            f'type="application/json">{data}</script>'
+            "<noscript>The view that turns needs JavaScript; the picture above "
+            "shows the same.</noscript></div>"
         )
-        fig = nodes.figure(
-            "",
-            raw(f'<div class="fig">{"".join(body)}</div>'),
-            nodes.caption("", "", nodes.strong("", m["title"] + ". "), *kids),
-            nodes.legend("", raw(self.provenance(m, paths[0]))),
-            classes=["fedfig"],
-        )
+
+    def figure(self, html, path, meta, more="", kind=()):
+        """The figure with its title, the content and `more` as caption, and where it
+        comes from."""
+        text = " ".join([*self.content, *[more] * bool(more)])
+        title = nodes.strong("", meta["title"] + ". ", classes=[*kind])
+        kids = self.inline(text) if text else []
+        caption = nodes.caption("", "", title, *kids)
+        legend = nodes.legend("", raw(self.provenance(meta, path)))
+        fig = nodes.figure("", raw(html), caption, legend, classes=["fedfig"])
         self.add_name(fig)
         self.set_source_info(fig)
-        return [fig]
+        return fig
 
     def provenance(self, m, path):
         notebook = m["notebook"].removesuffix(".ipynb").removeprefix("./")
@@ -168,21 +132,24 @@ class Fig(SphinxDirective):
             uri = self.env.app.builder.get_relative_uri(self.env.docname, notebook)
             where = f'<a href="{esc(uri)}">{esc(m["notebook"])}</a>'
         else:
-            self.fail(
-                "figure %s names a notebook that is no page of the book: %s",
-                m["name"],
-                m["notebook"],
-            )
+            why = "figure %s names a notebook that is no page of the book: %s"
+            self.fail(why, m["name"], m["notebook"])
             where = esc(m["notebook"])
-        return (
-            f'<details class="prov"><summary>{esc(origin(m))}</summary><dl>'
-            f"<dt>notebook</dt><dd>{where}</dd><dt>commit</dt><dd><code>"
-            f"{esc(commit(str(path.parent), path.name))}</code></dd><dt>again</dt><dd>"
-            f"<code>dvc repro {esc(m['stage'])}</code></dd></dl></details>"
-        )
+        last = esc(commit(str(path.parent), path.name))
+        facts = {"notebook": where, "commit": f"<code>{last}</code>"}
+        facts["again"] = f"<code>dvc repro {esc(m['stage'])}</code>"
+        said = "".join(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in facts.items())
+        return fold(esc(origin(m)), f"<dl>{said}</dl>", "prov").astext()
 
 
-class Arrows(SphinxDirective):
+def frame(picture, width, more="", hidden=""):
+    """A picture in its box; width in inches."""
+    kind = "frame wide" if width > 5.6 else "frame"
+    style = f'style="--natural:{width / 4.8:.3f}"'
+    return f'<div class="{kind}" {more}{style}{hidden}>{picture}</div>'
+
+
+class Arrows(Directive):
     """{arrows}: two or three clients' gradients as arrows to drag; the page computes
     what FedAvg, FedMGDA+ and FedFV take.
 
@@ -190,49 +157,29 @@ class Arrows(SphinxDirective):
               picture shows before it is touched
     """
 
-    option_spec = {
-        "start": directives.unchanged_required,
-        "alt": directives.unchanged_required,
-    }
+    option_spec = dict.fromkeys(("start", "alt"), directives.unchanged_required)
     has_content = True
 
     def run(self):
+        why = (
+            '{arrows} needs :start: with two or three tips, as "1,0.2; -0.6,0.9", '
+            "and :alt:"
+        )
         try:
-            tips = [
-                tuple(float(v) for v in tip.split(","))
-                for tip in self.options["start"].split(";")
-            ]
-            if not 2 <= len(tips) <= 3 or any(len(t) != 2 for t in tips):
-                raise ValueError
+            tips = [t.split(",") for t in self.options["start"].split(";")]
+            tips = [tuple(map(float, t)) for t in tips]
             alt = self.options["alt"]
         except (KeyError, ValueError):
-            log.warning(
-                '{arrows} needs :start: with two or three tips, as "1,0.2; -0.6,0.9", '
-                "and :alt:",
-                location=self.get_location(),
-            )
-            return []
-        kids, _ = (
-            self.parse_inline(" ".join(self.content), lineno=self.lineno)
-            if self.content
-            else ([], [])
-        )
-        return [
-            nodes.figure(
-                "",
-                raw(
-                    f'<div class="arrows" data-tips="{esc(json.dumps(tips))}" '
-                    f'data-alt="{esc(alt)}">'
-                    f"<noscript>{esc(alt)} Dragging the arrows needs "
-                    "JavaScript.</noscript></div>"
-                ),
-                nodes.caption("", "", *kids),
-                classes=["fedfig"],
-            )
-        ]
+            return self.fail(why)
+        if not 2 <= len(tips) <= 3 or any(len(t) != 2 for t in tips):
+            return self.fail(why)
+        said = f'data-tips="{esc(json.dumps(tips))}" data-alt="{esc(alt)}"'
+        still = f"<noscript>{esc(alt)} Dragging the arrows needs JavaScript.</noscript>"
+        kids = self.inline(" ".join(self.content)) if self.content else []
+        caption = nodes.caption("", "", *kids)
+        html = raw(f'<div class="arrows" {said}>{still}</div>')
+        return [nodes.figure("", html, caption, classes=["fedfig"])]
 
 
 def setup(app):
-    app.add_directive("fig", Fig)
-    app.add_directive("arrows", Arrows)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Fig, Arrows)

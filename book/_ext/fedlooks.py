@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 from docutils.parsers.rst import directives
-from fedbook import CLAIMS, chip, esc, raw, wrap
+from fedbook import CLAIMS, chip, esc, heads, parallel, part, raw, table, wrap
 from fedplot import Axis, markers, picture
 from fedtables import Table
 from scipy import stats
@@ -43,15 +43,12 @@ class Looks(Table):
         )
         drawn = picture(rows, labels, axis, title)
         data = json.dumps({"start": start, "looks": looks})
-        return [
-            raw(
-                f'{markers(self)}<figure class="forest looks">{drawn}'
-                f'<figcaption><span class="still">{esc(title)}, in points.'
-                f'</span><span class="live" hidden>{esc(" ".join(self.content))}</span>'
-                "</figcaption><script "
-                f'type="application/json">{data}</script></figure>'
-            )
-        ]
+        still = f'<span class="still">{esc(title)}, in points.</span>'
+        live = f'<span class="live" hidden>{esc(" ".join(self.content))}</span>'
+        caption = f"<figcaption>{still}{live}</figcaption>"
+        data = f'<script type="application/json">{data}</script>'
+        figure = f'<figure class="forest looks">{drawn}{caption}{data}</figure>'
+        return [raw(markers(self) + figure)]
 
 
 def experiment(difference, deviation, margin, seed=0):
@@ -64,10 +61,8 @@ def experiment(difference, deviation, margin, seed=0):
         mean, lo, hi, _ = verdicts.span(d[:n])
         holds = verdicts.verdict(verdicts.single(d[:n], margin))
         values = {"effect": mean, "lo": lo, "hi": hi, "margin": margin, "n_seeds": n}
-        rows.append(
-            {k: str(v) for k, v in values.items()}
-            | {"holds": holds, "metric": "", "printed": "", "claim": f"Look {n}"}
-        )
+        row = {k: str(v) for k, v in values.items()} | {"holds": holds}
+        rows.append(row | {"metric": "", "printed": "", "claim": f"Look {n}"})
         if holds in verdicts.DECIDED:
             break
     return rows
@@ -79,20 +74,13 @@ class Margins(Table):
     """
 
     def run(self):
-        body = "".join(
-            f'<tr><th scope="row">{esc(name)}</th><td class="n">'
-            f"{f'{kind.margin:.0%}' if kind.relative else f'{kind.margin:g}'}</td>"
-            f"<td>{esc(kind.why_margin)}</td></tr>"
-            for name, kind in KINDS.items()
-            if kind.margin
-        )
-        head = "".join(f'<th scope="col">{h}</th>' for h in ("kind", "margin", "why"))
-        return [
-            wrap(
-                f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}'
-                "</tbody></table>"
-            )
-        ]
+        body = ""
+        for name, kind in KINDS.items():
+            if kind.margin:
+                margin = f"{kind.margin:.0%}" if kind.relative else f"{kind.margin:g}"
+                cells = f'<td class="n">{margin}</td><td>{esc(kind.why_margin)}</td>'
+                body += f'<tr><th scope="row">{esc(name)}</th>{cells}</tr>'
+        return [wrap(table("", heads(["kind", "margin", "why"]), body))]
 
 
 class Errors(Table):
@@ -118,22 +106,16 @@ class Errors(Table):
             kinds.setdefault(r["verdict_of"], []).append(r)
         span = len(self.numbers) + len(self.words()) + 1
         body = "".join(
-            f'<tr class="part"><th scope="rowgroup" colspan="{span}">{esc(kind)}</th>'
-            f"</tr>{''.join(map(self.line, mine))}"
+            part(esc(kind), span) + "".join(map(self.line, mine))
             for kind, mine in kinds.items()
         )
-        head = "".join(f'<th scope="col">{h}</th>' for h in self.words().values())
-        head += "".join(f'<th scope="col" class="n">{h}</th>' for h in self.numbers)
+        head = heads(self.words().values()) + heads(self.numbers, "n")
         worst = 100 * max(float(r["wrong"]) for r in rows)
-        return [
-            wrap(
-                f'<table class="plain errors"><thead><tr>{head}<th scope="col">answers'
-                f"</th></tr></thead><tbody>{body}</tbody></table>",
-                "Shares of the answers in percent, and seeds on average. Of the "
-                f"answers at most {worst:.1f} % are wrong. "
-                + " ".join(map(chip, SHOWN)),
-            )
-        ]
+        caption = (
+            "Shares of the answers in percent, and seeds on average. Of the answers at "
+            f"most {worst:.1f} % are wrong. {' '.join(map(chip, SHOWN))}"
+        )
+        return [wrap(table("errors", head + heads(["answers"]), body), caption)]
 
     def words(self):
         """{column: its heading}; a shape that all rows have needs no column."""
@@ -157,7 +139,4 @@ class Errors(Table):
 
 
 def setup(app):
-    app.add_directive("looks", Looks)
-    app.add_directive("margins", Margins)
-    app.add_directive("errors", Errors)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Looks, Margins, Errors)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
-from fedbook import esc, raw
+from fedbook import esc, heads, parallel, part, raw
 from fedcode import methods
 from fedtables import Table, size
 
@@ -140,13 +140,9 @@ class MethodsMap(Table):
         texts = pages(book)
         for page in texts:
             self.env.note_dependency(str(book / f"{page}.md"))
-        head = "".join(f'<th scope="col">{esc(v)}</th>' for v in COLUMNS.values())
-        out = [
-            raw(
-                '<figure class="tab"><div class="scroll" tabindex="0"><table class="'
-                f'plain methodsmap"><thead><tr>{head}</tr></thead>'
-            )
-        ]
+        head = f"<thead><tr>{heads(map(esc, COLUMNS.values()))}</tr></thead>"
+        box = '<figure class="tab"><div class="scroll" tabindex="0">'
+        out = [raw(f'{box}<table class="plain methodsmap">{head}')]
         for group in (*FAMILIES, None):
             mine = {n: c for n, c in methods().items() if family(c) == group}
             if not mine:
@@ -165,10 +161,8 @@ class MethodsMap(Table):
         if group:
             doc = import_module(f"fedlib.methods.{group}").__doc__
             what = doc.strip().splitlines()[0].rstrip(".")
-        return (
-            f'<tr class="part" id="map-{group or "others"}"><th scope="rowgroup" '
-            f'colspan="{len(COLUMNS)}">{esc(what)}</th></tr>'
-        )
+        name = f'<tr class="part" id="map-{group or "others"}"'
+        return part(esc(what), len(COLUMNS)).replace('<tr class="part"', name)
 
     def line(self, name, cls, table, texts):
         more, bytes_ = traffic(table, name)
@@ -194,14 +188,13 @@ class MethodsMap(Table):
         """Links to the page and the paper."""
         page, out = explained(name, cls, texts), []
         if page:
-            out += self.parse_inline(f"{{doc}}`{page}`", lineno=self.lineno)[0]
+            out += self.inline(f"{{doc}}`{page}`")
         if cls.card and name not in getattr(methods(), "added", ()):
             cited = f"{{cite:t}}`{cls.card.bibkey}`"
             out += [nodes.Text("; ")] * bool(out)
-            out += self.parse_inline(cited, lineno=self.lineno)[0]
+            out += self.inline(cited)
         return [nodes.inline("", "", *out)]
 
 
 def setup(app):
-    app.add_directive("methodsmap", MethodsMap)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, MethodsMap)

@@ -9,10 +9,9 @@ import json
 import re
 from pathlib import Path
 
-from docutils import nodes
 from docutils.parsers.rst import directives
-from fedbook import esc, folder, raw
-from fedfig import Fig
+from fedbook import esc, folder, parallel
+from fedfig import Fig, frame
 
 from fedlib.plots import inline
 
@@ -46,11 +45,10 @@ def markup(name, picture, meta):
     the script needs to know in meta["play"].
     """
     shown = inline(picture, f"play-{name}", meta["alt"])
-    kind = "frame wide" if meta["width"] > 5.6 else "frame"
     known = json.dumps(meta.get("play", {})).replace("<", "\\u003c")
     return (
         f'<div class="play" data-play="{esc(name)}"><div class="still">'
-        f'<div class="{kind}" style="--natural:{meta["width"] / 4.8:.3f}">{shown}</div>'
+        f"{frame(shown, meta['width'])}"
         '<noscript><p class="hint">With JavaScript on, this picture can be moved.</p>'
         f'</noscript></div><script type="application/json">{known}</script></div>'
     )
@@ -67,41 +65,25 @@ class Play(Fig):
     def run(self):
         name = self.arguments[0]
         if name not in PIECES:
-            return self.fail(
-                "{play}: no piece %r; there are %s", name, ", ".join(sorted(PIECES))
-            )
+            known = ", ".join(sorted(PIECES))
+            return self.fail("{play}: no piece %r; there are %s", name, known)
         script = Path(self.env.srcdir, "_assets/play", f"{name}.js")
         found = sorted((folder(self.env) / "figures").rglob(f"play-{name}.svg"))
         if not script.exists():
             return self.fail("{play} %s: no book/_assets/play/%s.js", name, name)
         if len(found) != 1 or not found[0].with_suffix(".json").exists():
-            return self.fail(
+            why = (
                 "{play} %s: results/figures needs one play-%s.svg with its .json, "
-                "drawn by notebooks/teach",
-                name,
-                name,
+                "drawn by notebooks/teach"
             )
+            return self.fail(why, name, name)
         if name in self.env.temp_data.setdefault("fedplay", []):
             return self.fail("{play} %s stands on this page already", name)
         self.env.temp_data["fedplay"].append(name)
-        for path in (found[0], found[0].with_suffix(".json")):
-            self.env.note_dependency(str(path))
-        meta = json.loads(found[0].with_suffix(".json").read_text(encoding="utf-8"))
-        text = " ".join([*self.content, f"**Try:** {PIECES[name]}"])
-        kids, _ = self.parse_inline(text, lineno=self.lineno)
-        picture = found[0].read_text(encoding="utf-8")
-        # true of the picture, so it goes with it
-        title = nodes.strong("", meta["title"] + ". ", classes=["at-first"])
-        fig = nodes.figure(
-            "",
-            raw(markup(name, picture, meta)),
-            nodes.caption("", "", title, *kids),
-            nodes.legend("", raw(self.provenance(meta, found[0]))),
-            classes=["fedfig"],
-        )
-        self.add_name(fig)
-        self.set_source_info(fig)
-        return [fig]
+        meta, picture = self.about(found[0]), found[0].read_text(encoding="utf-8")
+        html, what = markup(name, picture, meta), f"**Try:** {PIECES[name]}"
+        # the title is true of the picture, so it goes with it
+        return [self.figure(html, found[0], meta, what, ["at-first"])]
 
 
 def scripts(app, page, template, context, doctree):
@@ -114,6 +96,5 @@ def scripts(app, page, template, context, doctree):
 
 
 def setup(app):
-    app.add_directive("play", Play)
     app.connect("html-page-context", scripts)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Play)

@@ -4,7 +4,8 @@ results/gates.csv and results/regimes.csv, which python -m repro.regimes writes.
 
 from itertools import groupby
 
-from fedbook import chip, esc, nice, raw, wrap
+from fedbook import chip, esc, fold, nice, parallel, part, small, wrap
+from fedbook import table as made
 from fedtables import Table
 
 from repro import papers
@@ -49,15 +50,14 @@ class Gates(Table):
         where = {"paper": self.arguments[0]} if self.arguments else {}
         table = self.rows("gates", **where)
         if not table:
-            return self.fail(
-                "{gates}: no row for %s", " ".join(self.arguments) or "any"
-            )
+            asked = " ".join(self.arguments) or "any"
+            return self.fail("{gates}: no row for %s", asked)
         head = "".join(heading(t, n) for n, t in enumerate(GATES))
         body = ""
         for paper, mine in groupby(table, lambda r: r["paper"]):
-            name = esc(nice("paper", paper))
-            part = f'<th scope="rowgroup" colspan="{len(GATES)}">{name}</th>'
-            body += f'<tr class="part">{part}</tr>{"".join(map(self.line, mine))}'
+            body += part(esc(nice("paper", paper)), len(GATES)) + "".join(
+                map(self.line, mine)
+            )
         seeds = ", ".join(sorted({r["n_seeds"] for r in table}))
         tiers = ", ".join(sorted({r["tier"] for r in table}))
         caption = (
@@ -65,26 +65,20 @@ class Gates(Table):
             " / (all rows − chance); on the ruler from chance to all rows, ● is the "
             f"federation, ○ a client alone. Tier {esc(tiers)}; pilot seeds: {seeds}."
         )
-        return [
-            wrap(
-                f'<table class="plain gates"><thead><tr>{head}</tr></thead>'
-                f"<tbody>{body}</tbody></table>",
-                caption,
-            )
-        ]
+        return [wrap(made("gates", head, body), caption)]
 
     def line(self, r):
         """One data set: verdict and gate first, so that a phone shows them."""
         same = r["label"] == nice("dataset", r["dataset"])
-        name = "" if same else f"<small>{esc(nice('dataset', r['dataset']))}</small>"
+        name = "" if same else small(nice("dataset", r["dataset"]))
         other = r["reference_method"] != "FedAvg"
-        method = f"<small>{esc(r['reference_method'])}</small>" if other else ""
-        gate = f"{float(r['gate']):.2f}" if r["gate"] else "–"
-        values = [gate, self.ruler(r)]
-        values += [f"{float(r[c]):.1f}" for c in ("chance", "local")]
-        values += [f"{float(r['reference']):.1f}{method}"]
-        values += [f"{float(r['centralised']):.1f}"]
-        cells = "".join(f'<td class="n">{v}</td>' for v in values)
+        method = small(r["reference_method"]) if other else ""
+        shown = lambda c: f"{float(r[c]):.1f}"
+        values = [f"{float(r['gate']):.2f}" if r["gate"] else "–", self.ruler(r)]
+        values += [shown("chance"), shown("local"), shown("reference") + method]
+        cells = "".join(
+            f'<td class="n">{v}</td>' for v in [*values, shown("centralised")]
+        )
         first = f"<td>{esc(r['label'])}{name}</td><td>{chip(r['passes'])}</td>"
         return f"<tr>{first}{cells}</tr>"
 
@@ -104,14 +98,14 @@ class Gates(Table):
             f'<path d="M{at:.1f} {y - h}v{2 * h}"/>'
             for at, h in ((x(chance), 4), (middle, 6), (x(top), 4))
         )
+        far = f"the federation goes {float(r['gate']):.0%} of the way to all rows"
+        line = f'<path d="M{x(chance):.1f} {y}H{x(top):.1f}"/>{ends}'
+        hollow = 'stroke="var(--fig-c5)" fill="var(--pst-color-background)"'
         return (
-            f'<svg width="{WIDE}" height="{HIGH}" role="img" aria-label="the '
-            f'federation goes {float(r["gate"]):.0%} of the way to all rows">'
-            f'<g stroke="currentColor" fill="none"><path d="M{x(chance):.1f} {y}'
-            f'H{x(top):.1f}"/>{ends}</g>'
-            f'<circle cx="{x(r["local"]):.1f}" cy="{y}" r="4" stroke="var(--fig-c5)" '
-            'fill="var(--pst-color-background)" stroke-width="1.6"/>'
-            f'<circle cx="{x(r["reference"]):.1f}" cy="{y}" r="4" '
+            f'<svg width="{WIDE}" height="{HIGH}" role="img" aria-label="{far}">'
+            f'<g stroke="currentColor" fill="none">{line}</g>'
+            f'<circle cx="{x(r["local"]):.1f}" cy="{y}" r="4" {hollow} '
+            f'stroke-width="1.6"/><circle cx="{x(r["reference"]):.1f}" cy="{y}" r="4" '
             'fill="var(--fig-c5)"/></svg>'
         )
 
@@ -135,9 +129,12 @@ class Regimes(Table):
             '<span class="our">ours</span> below; steps are those of the client in the '
             "middle, “in the mean” how many evaluations the last rounds have."
         )
-        opened = '<details class="group"><summary>The other studies</summary>'
-        folded = f"{opened}{self.lines(rest).astext()}</details>" if rest else ""
-        return [self.lines(first, caption), raw(folded)]
+        others = (
+            [fold("The other studies", self.lines(rest).astext(), "group")]
+            if rest
+            else []
+        )
+        return [self.lines(first, caption), *others]
 
     def lines(self, table, caption=""):
         """One line for each data set and regime of rows, with where it was so."""
@@ -152,11 +149,7 @@ class Regimes(Table):
             f"<small>{self.studies(where)}</small></td>{cells}</tr>"
             for (dataset, cells), where in lines.items()
         )
-        return wrap(
-            '<table class="plain reported regimes"><thead><tr>'
-            f"{head}</tr></thead><tbody>{body}</tbody></table>",
-            caption,
-        )
+        return wrap(made("reported regimes", head, body), caption)
 
     @staticmethod
     def cell(r, column):
@@ -178,6 +171,4 @@ class Regimes(Table):
 
 
 def setup(app):
-    app.add_directive("gates", Gates)
-    app.add_directive("regimes", Regimes)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Gates, Regimes)

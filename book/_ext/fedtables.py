@@ -9,25 +9,29 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from fedbook import (
     NUMBERS,
+    Directive,
     address,
     chip,
     esc,
     filtered,
+    fold,
     folder,
+    heads,
     home,
     identity,
     interval,
-    log,
     nice,
     number,
+    parallel,
+    part,
     places,
     prose,
     raw,
-    rows,
+    small,
+    table,
     tip,
     wrap,
 )
-from sphinx.util.docutils import SphinxDirective
 
 from repro import papers
 from repro.ledger import METRICS, slug
@@ -35,98 +39,68 @@ from repro.ledger import METRICS, slug
 VIEWS = papers.union("views")
 
 
-class Table(SphinxDirective):
+class Table(Directive):
     """A directive that prints rows of a results file."""
 
     optional_arguments = 8
     final_argument_whitespace = False
 
-    def rows(self, name, **where):
-        return rows(self.env, name, self.get_location(), **where)
 
-    def fail(self, why, *args):
-        log.warning(why, *args, location=self.get_location())
-        return []
-
-    def href(self, name, row):
-        return esc(address(self.env, name, row, self.env.docname))
-
-
-COLUMNS = {
-    "paper": "cat",
-    "artefact": "cat",
-    "dataset": "cat",
-    "method": "cat",
-    "metric": "cat",
-    "reported": "num",
-    "ours": "num",
-    "seeds": "num",
-    "data": "cat",
-    "tier": "cat",
-    "verdict": "cat",
-}
+NAMES = "paper artefact dataset method metric reported ours seeds data tier verdict"
+COLUMNS = dict.fromkeys(NAMES.split(), "cat")
+COLUMNS |= dict.fromkeys(("reported", "ours", "seeds"), "num")
 
 
 class Ledger(Table):
     """{ledger}: the whole ledger as a plain table that reads without JavaScript;
-    ledger.js makes it live.
-
-    Small print stands in <small>: setting, rule, spread, interval, device and minutes,
-    how many pairs agree; the rule gets a filter of its own.
+    ledger.js makes it live. The rule, small print, gets a filter of its own.
     """
 
     @staticmethod
     def cell(r, c):
-        main, small = nice(c, r.get(c)), ""
         if c == "verdict":
-            pairs = f"<small>{esc(r['pairs'])}</small>" if r.get("pairs") else ""
-            return chip(r[c]) + pairs
+            return chip(r[c]) + small(r.get("pairs"))
         if c == "dataset":
-            small = r.get("setting", "").removeprefix("default")
-        elif c == "metric":
-            small = nice("rule", r["rule"])
-        elif c == "reported":
-            main, small = (
-                number(r, c),
-                r["reported_spread"] and f"± {r['reported_spread']}",
-            )
-        elif c == "ours":
-            main, small = number(r, c), interval(r)
-        elif c == "seeds":
+            setting = r.get("setting", "").removeprefix("default")
+            return esc(nice(c, r[c])) + small(setting)
+        if c == "metric":
+            return esc(nice(c, r[c])) + small(nice("rule", r["rule"]))
+        if c == "reported":
+            spread = r["reported_spread"] and f"± {r['reported_spread']}"
+            return esc(number(r, c)) + small(spread)
+        if c == "ours":
+            return esc(number(r, c)) + small(interval(r))
+        if c == "seeds":
             minutes = f"{number(r, 'minutes', '.2g')} min" if r.get("minutes") else ""
-            main, small = (
-                r["n_seeds"],
-                " · ".join(filter(None, [r.get("device"), minutes])),
-            )
-        return esc(main) + (f"<small>{esc(small)}</small>" if small else "")
+            return esc(r["n_seeds"]) + small(r.get("device"), minutes)
+        return esc(nice(c, r.get(c)))
+
+    def line(self, r):
+        cells = (f'<td class="c-{c}">{self.cell(r, c)}</td>' for c in COLUMNS)
+        return f'<tr id="{esc(r["key"])}">{"".join(cells)}</tr>'
 
     def run(self):
+        rule = {"metric": " data-small=rule"}
         head = "".join(
-            (
-                f'<th scope="col" data-kind="{kind}" '
-                f'data-name="{c}"{" data-small=rule" if c == "metric" else ""}>{c}</th>'
-            )
-            for c, kind in COLUMNS.items()
+            f'<th scope="col" data-kind="{k}" data-name="{c}"{rule.get(c, "")}>{c}</th>'
+            for c, k in COLUMNS.items()
         )
-        body = "\n".join(
-            f'<tr id="{esc(r["key"])}">'
-            + "".join(f'<td class="c-{c}">{self.cell(r, c)}</td>' for c in COLUMNS)
-            + "</tr>"
-            for r in self.rows("ledger")
-        )
+        body = "\n".join(map(self.line, self.rows("ledger")))
         what = (
             "Each row: a number of a paper, ours with its 95 % interval, and the "
             "verdict. Small print: setting, selection rule, spread, device, minutes, "
             "how many decided pairs of methods agree."
         )
-        return [
-            raw(
-                '<table id="ledger" class="ledger live" data-what="numbers"><caption '
-                f'class="visually-hidden">{what}</caption>'
-                f"<thead><tr>{head}</tr></thead>\n<tbody>\n"
-                f"{body}\n</tbody></table>"
-            )
-        ]
+        return [live("ledger", "ledger live", 'data-what="numbers"', what, head, body)]
+
+
+def live(name, kind, data, what, head, body):
+    """A table that reads without JavaScript; ledger.js makes it live."""
+    caption = f'<caption class="visually-hidden">{what}</caption>'
+    head = f"<thead><tr>{head}</tr></thead>"
+    body = f"<tbody>\n{body}\n</tbody>"
+    at = f'<table id="{name}" class="{kind}" {data}>'
+    return raw(f"{at}{caption}{head}\n{body}</table>")
 
 
 class Verdicts(Table):
@@ -140,40 +114,31 @@ class Verdicts(Table):
 
     def run(self):
         paper = self.arguments[0] if self.arguments else None
-        table = self.rows("ledger", **({"paper": paper} if paper else {}))
-        if not table:
+        found = self.rows("ledger", **({"paper": paper} if paper else {}))
+        if not found:
             return self.fail("no row of the ledger is of paper %r", paper)
         by, body = "artefact" if paper else "paper", ""
-        for group in dict.fromkeys(r[by] for r in table):
-            found = [r["verdict"] for r in table if r[by] == group]
-            where = {"paper": paper, "artefact": group} if paper else {"paper": group}
-            settings = found.count("setting")
-            bar = "".join(
-                self.part(v, found.count(v), where)
-                for v in NUMBERS
-                if v in found and v != "setting"
-            )
-            body += (
-                f'<tr><th scope="row"><a href="{self.shown(where)}">'
-                f"{esc(nice(by, group))}</a></th>"
-                f'<td class="n">{len(found) - settings}</td>'
-                f'<td class="n">{self.linked(settings, where)}</td>'
-                f'<td><div class="stack">{bar}</div></td></tr>'
-            )
-        used = [v for v in NUMBERS if any(r["verdict"] == v for r in table)]
-        head = (
-            f'<th scope="col">{by}</th><th scope="col" class="n">results</th>'
-            '<th scope="col" class="n">settings</th><th scope="col">verdicts of the '
-            "results</th>"
-        )
-        return [
-            wrap(
-                f'<table class="plain verdicts"><thead><tr>{head}</tr></thead><tbody>'
-                f"{body}</tbody></table>",
-                "" if "explain" in self.options else " ".join(map(chip, used)),
-            ),
-            raw(legend(NUMBERS, used) if "explain" in self.options else ""),
-        ]
+        for group in dict.fromkeys(r[by] for r in found):
+            body += self.line(by, paper, [r for r in found if r[by] == group])
+        used = [v for v in NUMBERS if any(r["verdict"] == v for r in found)]
+        head = heads([by]) + heads(["results", "settings"], "n")
+        head += heads(["verdicts of the results"])
+        explain = "explain" in self.options
+        chips = "" if explain else " ".join(map(chip, used))
+        explained = raw(legend(NUMBERS, used) if explain else "")
+        return [wrap(table("verdicts", head, body), chips), explained]
+
+    def line(self, by, paper, mine):
+        group, found = mine[0][by], [r["verdict"] for r in mine]
+        where = {"paper": paper, "artefact": group} if paper else {"paper": group}
+        settings = found.count("setting")
+        shown = [v for v in NUMBERS if v in found and v != "setting"]
+        bar = "".join(self.part(v, found.count(v), where) for v in shown)
+        name = f'<a href="{self.shown(where)}">{esc(nice(by, group))}</a>'
+        counts = len(found) - settings, self.linked(settings, where)
+        cells = "".join(f'<td class="n">{n}</td>' for n in counts)
+        bar = f'<td><div class="stack">{bar}</div></td>'
+        return f'<tr><th scope="row">{name}</th>{cells}{bar}</tr>'
 
     def shown(self, where):
         return esc(filtered(self.env, self.env.docname, where))
@@ -198,11 +163,9 @@ def legend(meanings, used=None):
 
 def block(verdict, n, href):
     """One block of a bar: as wide as its count, linked to its rows."""
-    return (
-        f'<a class="v-{slug(verdict)}" style="flex:{n}" href="{href}" title="{n} '
-        f'{verdict}"><span>{n}</span><span class="visually-hidden"> '
-        f"{verdict}</span></a>"
-    )
+    about = f'style="flex:{n}" href="{href}" title="{n} {verdict}"'
+    said = f'<span>{n}</span><span class="visually-hidden"> {verdict}</span>'
+    return f'<a class="v-{slug(verdict)}" {about}>{said}</a>'
 
 
 def words(argument):
@@ -237,176 +200,115 @@ class Reported(Table):
     `#fedga-table-5`.
     """
 
-    option_spec = {
-        "metrics": words,
-        "methods": words,
-        "datasets": words,
-        "models": words,
-        "settings": words,
-        "rules": directives.flag,
-        "transpose": directives.flag,
-    }
+    chosen = ("metrics", "methods", "datasets", "models")
+    option_spec = dict.fromkeys((*chosen, "settings"), words)
+    option_spec |= dict.fromkeys(("rules", "transpose"), directives.flag)
 
     def run(self):
         if len(self.arguments) < 2:
-            return self.fail(
-                "{reported} needs a paper and an artefact, as in: fedga Table 5"
-            )
+            why = "{reported} needs a paper and an artefact, as in: fedga Table 5"
+            return self.fail(why)
         paper, artefact = self.arguments[0], " ".join(self.arguments[1:])
-        table = self.rows("ledger", paper=paper, artefact=artefact)
-        if not table:
-            return self.fail(
-                "{reported}: the ledger has no rows of %s %s", paper, artefact
-            )
-        self.fmt = {
-            r["metric"]: f".{max(1, places(r['reported']))}f"
-            for r in table
-            if places(r["reported"]) is not None
-        }
-        for option in ("metrics", "methods", "datasets", "models"):
-            wanted, column = self.options.get(option), option[:-1]
-            if wanted and (
-                unknown := [w for w in wanted if w not in {r[column] for r in table}]
-            ):
-                return self.fail(
-                    "{reported} %s %s has no %s %s; it has %s",
-                    paper,
-                    artefact,
-                    column,
-                    unknown[0],
-                    ", ".join(sorted({r[column] for r in table})),
-                )
-            if wanted:
-                table = sorted(
-                    (r for r in table if r[column] in wanted),
-                    key=lambda r, w=wanted, c=column: w.index(r[c]),
-                )
-        parts = dict(p.partition("=")[::2] for p in self.options.get("settings", ()))
-        for part in parts.items():
-            if part not in (found := {p for r in table for p in pieces(r).items()}):
-                return self.fail(
-                    "{reported} %s %s has no setting %s; it has %s",
-                    paper,
-                    artefact,
-                    "=".join(part),
-                    ", ".join(sorted(map("=".join, found))),
-                )
-        table = [r for r in table if parts.items() <= pieces(r).items()]
-        if "rules" not in self.options and "rule" not in parts:
-            table = [r for r in table if "rule=" not in r.get("setting", "")]
-        if not table:
-            return self.fail(
-                "{reported} %s %s: no row has all of these options", paper, artefact
-            )
-        self.layout(table)
-        fixed = ", ".join(
-            nice(c, table[0][c])
-            for c in ("dataset", "metric")
-            if c not in self.at and nice(c, table[0][c])
-        )
-        fixed += "".join(
-            f", {v if v in VIEWS else f'{k} = {v}'}"
-            for k, v in pieces(table[0]).items()
-            if k != "rule" and all(pieces(r).get(k) == v for r in table)
-        )
-        how = (
-            (
-                '<span class="rep">reported</span> above, '
-                '<span class="our">ours</span> below'
-            )
-            if self.printed
-            else '<span class="our">ours</span>'
-        )
+        every = self.rows("ledger", paper=paper, artefact=artefact)
+        printed = [(r["metric"], places(r["reported"])) for r in every]
+        self.fmt = {m: f".{max(1, n)}f" for m, n in printed if n is not None}
+        found, wrong = self.select(every)
+        if wrong:
+            return self.fail("{reported} %s %s%s", paper, artefact, wrong)
+        self.layout(found)
+        name = f"<b>{esc(nice('paper', paper))}, {esc(artefact)}</b>{self.fixed(found)}"
+        how = '<span class="our">ours</span>'
+        if self.printed:
+            how = f'<span class="rep">reported</span> above, {how} below'
+        shown = [chip(v) for v in NUMBERS if any(r["verdict"] == v for r in found)]
         caption = (
-            f"<b>{esc(nice('paper', paper))}, "
-            f"{esc(artefact)}</b>{' · ' + esc(fixed) if fixed else ''}: {how} with the "
-            f"95 % interval over seeds; bold is best. {self.conditions(table)} "
-        ) + " ".join(chip(v) for v in NUMBERS if any(r["verdict"] == v for r in table))
-        body = self.turned() if "transpose" in self.options else self.upright()
-        anchors, anchor = (
-            self.env.temp_data.setdefault("fedtables", set()),
-            slug(f"{paper}-{artefact}"),
+            f"{name}: {how} with the 95 % interval over seeds; bold is best. "
+            f"{self.conditions(found)} {' '.join(shown)}"
         )
-        first = anchor not in anchors
+        body = self.turned() if "transpose" in self.options else self.upright()
+        anchors = self.env.temp_data.setdefault("fedtables", set())
+        anchor = slug(f"{paper}-{artefact}")
+        at = "" if anchor in anchors else anchor
         anchors.add(anchor)
-        return [
-            wrap(
-                f'<table class="plain reported">{body}</table>',
-                caption,
-                anchor if first else "",
-            )
-        ]
+        return [wrap(f'<table class="plain reported">{body}</table>', caption, at)]
 
-    def layout(self, table):
+    def select(self, found):
+        """(the rows that the options want, in their order; what is wrong with them)."""
+        if not found:
+            return found, ": the ledger has no rows of it"
+        for option in self.chosen:
+            wanted, c = self.options.get(option), option[:-1]
+            known = sorted({r[c] for r in found})
+            for w in wanted or ():
+                if w not in known:
+                    return found, f" has no {c} {w}; it has {', '.join(known)}"
+            if wanted:
+                mine = (r for r in found if r[c] in wanted)
+                found = sorted(mine, key=lambda r: wanted.index(r[c]))
+        parts = dict(p.partition("=")[::2] for p in self.options.get("settings", ()))
+        known = sorted({"=".join(p) for r in found for p in pieces(r).items()})
+        for p in map("=".join, parts.items()):
+            if p not in known:
+                return found, f" has no setting {p}; it has {', '.join(known)}"
+        found = [r for r in found if parts.items() <= pieces(r).items()]
+        if "rules" not in self.options and "rule" not in parts:
+            found = [r for r in found if "rule=" not in r.get("setting", "")]
+        return found, "" if found else ": no row has all of these options"
+
+    def fixed(self, found):
+        """What all rows share, for the caption."""
+        first, columns = found[0], ("dataset", "metric")
+        same = [nice(c, first[c]) for c in columns if c not in self.at]
+        shared = ", ".join(filter(None, same))
+        for k, v in pieces(first).items():
+            if k != "rule" and all(pieces(r).get(k) == v for r in found):
+                shared += f", {v if v in VIEWS else f'{k} = {v}'}"
+        return f" · {esc(shared)}" if shared else ""
+
+    def layout(self, found):
         """What makes a row, what makes a column: `line` of a row of the ledger, `at`
         the columns of the csv that vary.
         """
-        settings = {r.get("setting", "") for r in table}
-        self.printed = any(r["reported"] for r in table)
+        settings = {r.get("setting", "") for r in found}
+        self.printed = any(r["reported"] for r in found)
         # some methods were run in a second way: a row of its own
-        self.inline = "" in settings and len(settings) > 1
-        self.rules = len({pieces(r).get("rule") for r in table}) > 1
-        apart = not self.inline and all(map(pieces, table))
-        names = (
-            dict.fromkeys(k for r in table for k in pieces(r) if k != "rule")
-            if apart
-            else ()
-        )
-        methods = {r["method"] for r in table}
-        self.axes = [
-            k
-            for k in names
-            if len({(r["method"], pieces(r).get(k)) for r in table}) > len(methods)
-        ]
+        self.inline_settings = "" in settings and len(settings) > 1
+        self.rules = len({pieces(r).get("rule") for r in found}) > 1
+        apart = not self.inline_settings and all(map(pieces, found))
+        names = dict.fromkeys(k for r in found for k in pieces(r) if k != "rule")
+        methods = {r["method"] for r in found}
+        vary = lambda k: {(r["method"], pieces(r).get(k)) for r in found}
+        several = [k for k in names if apart and len(vary(k)) > len(methods)]
         # without a value: a row of its own with
-        self.switches = [k for k in self.axes if not all(k in pieces(r) for r in table)]
-        self.axes = [k for k in self.axes if k not in self.switches]
-        vary = [
-            c
-            for c in (
-                "dataset",
-                "model",
-                *(self.axes if apart else ["setting"]),
-                "metric",
-            )
-            if len({self.value(r, c) for r in table}) > 1
-        ]
-        self.at = [c for c in vary if not (c == "setting" and self.inline)] or [
-            "metric"
-        ]
+        self.axes = [k for k in several if all(k in pieces(r) for r in found)]
+        self.switches = [k for k in several if k not in self.axes]
+        between = self.axes if apart else ["setting"] * (not self.inline_settings)
+        at = [c for c in ("dataset", "model", *between, "metric")]
+        at = [c for c in at if len({self.value(r, c) for r in found}) > 1]
+        self.at = at or ["metric"]
         # what says nothing beyond the others is left out
+        many = lambda at: len({self.column(r, at) for r in found})
         for c in ("model", "setting"):
             rest = [k for k in self.at if k != c]
-            if c in self.at and len({self.column(r, rest) for r in table}) == len(
-                {self.column(r) for r in table}
-            ):
+            if c in self.at and many(rest) == many(self.at):
                 self.at = rest
-        self.columns = sorted(
-            dict.fromkeys(map(self.column, table)), key=self.rank(table)
-        )
-        self.lines = list(dict.fromkeys(map(self.line, table)))
-        self.cells = {(self.line(r), self.column(r)): r for r in table}
-        self.top = {
-            (c, f): self.best(
-                [self.cells[m, c] for m in self.lines if (m, c) in self.cells], f
-            )
-            for c in self.columns
-            for f in ("reported", "ours")
-        }
+        columns = dict.fromkeys(map(self.column, found))
+        self.columns = sorted(columns, key=self.rank(found))
+        self.lines = list(dict.fromkeys(map(self.line, found)))
+        self.cells = {(self.line(r), self.column(r)): r for r in found}
+        self.top = {}
+        for c in self.columns:
+            mine = [self.cells[m, c] for m in self.lines if (m, c) in self.cells]
+            self.top |= {(c, f): self.best(mine, f) for f in ("reported", "ours")}
 
-    def rank(self, table):
+    def rank(self, found):
         """Columns of one data set stay together;
         inside, the order asked for or that of the paper.
         """
-        groups = list(dict.fromkeys(self.column(r)[:-1] for r in table))
-        metrics = self.options.get("metrics") or list(
-            dict.fromkeys(r["metric"] for r in table)
-        )
-        last = (
-            metrics
-            if self.at[-1] == "metric"
-            else list(dict.fromkeys(self.column(r)[-1] for r in table))
-        )
+        groups = list(dict.fromkeys(self.column(r)[:-1] for r in found))
+        last = list(dict.fromkeys(self.column(r)[-1] for r in found))
+        if self.at[-1] == "metric" and "metrics" in self.options:
+            last = self.options["metrics"]
         return lambda c: (groups.index(c[:-1]), last.index(c[-1]))
 
     def column(self, r, at=None):
@@ -416,18 +318,16 @@ class Reported(Table):
         return (pieces(r) if c in self.axes else r).get(c, "")
 
     def line(self, r):
-        rule = f"rule={pieces(r)['rule']}" if self.rules and "rule" in pieces(r) else ""
-        switches = [f"{k}={pieces(r)[k]}" for k in self.switches if k in pieces(r)]
-        return r["method"], r.get("setting", "") if self.inline else ";".join(
-            [*switches, *filter(None, [rule])]
-        )
+        if self.inline_settings:
+            return r["method"], r.get("setting", "")
+        own, found = [*self.switches, *["rule"] * self.rules], pieces(r)
+        return r["method"], ";".join(f"{k}={found[k]}" for k in own if k in found)
 
     @staticmethod
     def named(line):
         method, setting = line
-        return esc(nice("method", method)) + (
-            f" <small>{esc(setting)}</small>" if setting else ""
-        )
+        said = f" <small>{esc(setting)}</small>" if setting else ""
+        return esc(nice("method", method)) + said
 
     def group(self, c):
         return ", ".join(self.heading(k, v) for k, v in zip(self.at[:-1], c) if v)
@@ -436,11 +336,8 @@ class Reported(Table):
         return self.heading(self.at[-1], c[-1]) or "–"
 
     def heading(self, c, value):
-        return esc(
-            f"{c} = {value}"
-            if c in self.axes and value and value not in VIEWS
-            else nice(c, value)
-        )
+        axis = c in self.axes and value and value not in VIEWS
+        return esc(f"{c} = {value}" if axis else nice(c, value))
 
     def cell(self, m, c):
         r = self.cells.get((m, c))
@@ -456,76 +353,41 @@ class Reported(Table):
             return shown + (f" <small>{esc(small)}</small>" if small else "")
 
         spread = r["reported_spread"] and f"± {r['reported_spread']}"
-        above = (
-            f'<span class="rep">{text("reported", spread)}</span>'
-            if self.printed
-            else ""
-        )
-        return (
-            f'<td>{above}<a class="our" href="{self.href("ledger", r)}" '
-            f'title="{esc(tip("ledger", r))}">{text("ours", interval(r, fmt))} '
-            f"{chip(r['verdict'], brief=True)}</a></td>"
-        )
+        above = f'<span class="rep">{text("reported", spread)}</span>' * self.printed
+        uri = esc(address(self.env, "ledger", r, self.env.docname))
+        below = f"{text('ours', interval(r, fmt))} {chip(r['verdict'], brief=True)}"
+        link = f'<a class="our" href="{uri}" title="{esc(tip("ledger", r))}">'
+        return f"<td>{above}{link}{below}</a></td>"
+
+    def row(self, name, cells):
+        return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
 
     def upright(self):
         """Methods down, columns across; above them their data sets."""
         groups = [(g, len(list(cs))) for g, cs in groupby(self.columns, self.group)]
-        spans = "".join(
-            f'<th scope="colgroup" colspan="{n}">{g}</th>' for g, n in groups
-        )
-        head = f"<tr><td></td>{spans}</tr>" if len(self.at) > 1 else ""
-        head += (
-            "<tr><td></td>"
-            + "".join(f'<th scope="col">{self.last(c)}</th>' for c in self.columns)
-            + "</tr>"
-        )
-        body = "".join(
-            (
-                f'<tr><th scope="row">{self.named(m)}</th>'
-                f"{''.join(self.cell(m, c) for c in self.columns)}</tr>"
-            )
-            for m in self.lines
-        )
-        return f"<thead>{head}</thead><tbody>{body}</tbody>"
+        spans = [f'<th scope="colgroup" colspan="{n}">{g}</th>' for g, n in groups]
+        head = f"<tr><td></td>{''.join(spans)}</tr>" if len(self.at) > 1 else ""
+        head += f"<tr><td></td>{heads(map(self.last, self.columns))}</tr>"
+        row = lambda m: self.row(self.named(m), (self.cell(m, c) for c in self.columns))
+        return f"<thead>{head}</thead><tbody>{''.join(map(row, self.lines))}</tbody>"
 
     def turned(self):
         """Methods across, columns down, in blocks by data set."""
-        head = (
-            "<tr><td></td>"
-            + "".join(f'<th scope="col">{self.named(m)}</th>' for m in self.lines)
-            + "</tr>"
-        )
+        head = f"<tr><td></td>{heads(map(self.named, self.lines))}</tr>"
+        row = lambda c: self.row(self.last(c), (self.cell(m, c) for m in self.lines))
         body = ""
         for g, cs in groupby(self.columns, self.group):
-            body += (
-                (
-                    '<tr class="part"><th scope="rowgroup" '
-                    f'colspan="{len(self.lines) + 1}">{g}</th></tr>'
-                )
-                if g
-                else ""
-            )
-            for c in cs:
-                body += (
-                    f'<tr><th scope="row">{self.last(c)}</th>'
-                    f"{''.join(self.cell(m, c) for m in self.lines)}</tr>"
-                )
+            body += part(g, len(self.lines) + 1) if g else ""
+            body += "".join(map(row, cs))
         return f"<thead>{head}</thead><tbody>{body}</tbody>"
 
     @staticmethod
-    def conditions(table):
+    def conditions(found):
         """Data, tier, seeds and rule of our numbers, in words."""
-        parts = []
-        for column, word in (
-            ("data", "data"),
-            ("tier", "tier"),
-            ("n_seeds", "seeds"),
-            ("rule", "rule"),
-        ):
-            if found := sorted(
-                {nice(column, r[column]) for r in table if r["ours"] and r[column]}
-            ):
-                parts.append(f"{word} {', '.join(found)}")
+        parts, words = [], {"data": "data", "tier": "tier", "n_seeds": "seeds"}
+        for c, word in (words | {"rule": "rule"}).items():
+            values = sorted({nice(c, r[c]) for r in found if r["ours"] and r[c]})
+            parts += [f"{word} {', '.join(values)}"] if values else []
         return f"Ours: {esc('; '.join(parts))}." if parts else "Not run yet."
 
     @staticmethod
@@ -549,38 +411,24 @@ class Simple(Table):
 
     file, columns = "", ()
 
-    def lines(self, table):
-        head = "".join(
-            f'<th scope="col">{esc(title)}</th>' for title, _ in self.columns
-        )
-        here = self.env.docname == home(self.file)
-        body = "".join(
-            (
-                f'<tr id="{self.file}-{slug(identity(self.file, r))}">'
-                if here
-                else "<tr>"
-            )
-            + "".join(f"<td>{show(self, r)}</td>" for _, show in self.columns)
-            + "</tr>"
-            for r in table
-        )
-        return wrap(
-            '<table class="plain '
-            f'{self.file}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        )
+    def lines(self, found):
+        here, body = self.env.docname == home(self.file), ""
+        for r in found:
+            name = f' id="{self.file}-{slug(identity(self.file, r))}"' * here
+            cells = "".join(f"<td>{show(self, r)}</td>" for _, show in self.columns)
+            body += f"<tr{name}>{cells}</tr>"
+        head = heads(esc(title) for title, _ in self.columns)
+        return wrap(table(self.file, head, body))
 
     def run(self):
-        where = {"paper": self.arguments[0]} if self.arguments else {}
+        where = dict(zip(["paper"], self.arguments))
         if len(self.arguments) > 1:
             where["artefact"] = " ".join(self.arguments[1:])
-        table = self.rows(self.file, **where)
-        if not table:
-            return self.fail(
-                "{%s}: no row for %s",
-                self.name,
-                " ".join(self.arguments) or "any paper",
-            )
-        return [self.lines(table)]
+        found = self.rows(self.file, **where)
+        if not found:
+            asked = " ".join(self.arguments) or "any paper"
+            return self.fail("{%s}: no row for %s", self.name, asked)
+        return [self.lines(found)]
 
 
 def origin(_, r):
@@ -607,16 +455,11 @@ class Artefacts(Simple):
         if page in ("", "ledger") or r["status"] == "not run":
             return ""
         if page not in self.env.found_docs:
-            self.fail(
-                "artefacts.csv: %s %s names the page %r, which the book does not have",
-                r["paper"],
-                r["artefact"],
-                page,
-            )
+            why = "artefacts.csv: %s %s names the page %r, which the book does not have"
+            self.fail(why, r["paper"], r["artefact"], page)
             return esc(page)
-        uri = self.env.app.builder.get_relative_uri(self.env.docname, page) + (
-            f"#{part}" if part else ""
-        )
+        uri = self.env.app.builder.get_relative_uri(self.env.docname, page)
+        uri += f"#{part}" if part else ""
         return f'<a href="{esc(uri)}">{esc(page.removeprefix("notebooks/"))}</a>'
 
     def state(self, r):
@@ -631,17 +474,11 @@ class Artefacts(Simple):
         for paper, mine in groupby(self.rows(self.file), lambda r: r["paper"]):
             mine = list(mine)
             states = [r["status"] for r in mine]
-            summary = " ".join(
-                f"{chip(s)} {states.count(s)}" for s in dict.fromkeys(states)
-            )
-            opened = "" if set(states) == {"not run"} else " open"
-            out.append(
-                raw(
-                    f'<details class="group"{opened}><summary><b>'
-                    f"{esc(nice('paper', paper))}</b> {summary}</summary>"
-                    f"{self.lines(mine).astext()}</details>"
-                )
-            )
+            counts = {s: states.count(s) for s in states}
+            summary = " ".join(f"{chip(s)} {n}" for s, n in counts.items())
+            name = f"<b>{esc(nice('paper', paper))}</b> {summary}"
+            closed = set(states) == {"not run"}
+            out.append(fold(name, self.lines(mine).astext(), "group", not closed))
         return out or self.fail("{artefacts}: results/artefacts.csv is empty")
 
     columns = (
@@ -657,23 +494,22 @@ class Deviations(Table):
     and what that changes, as measured.
     """
 
+    leads = {"paper_says": "Paper", "code_says": "Code", "we_do": "Ours", "why": "Why"}
+
     def run(self):
-        where = {"paper": self.arguments[0]} if self.arguments else {}
-        table = self.rows("deviations", **where)
-        wanted = set(self.arguments[1:])
-        table = [
-            r for r in table if not wanted or wanted & set(words(r.get("methods")))
-        ]
-        if not table:
-            return self.fail(
-                "{deviations}: no row for %s", " ".join(self.arguments) or "any paper"
-            )
+        where, wanted = dict(zip(["paper"], self.arguments)), set(self.arguments[1:])
+        found = self.rows("deviations", **where)
+        methods = lambda r: {*words(r.get("methods"))}
+        found = [r for r in found if not wanted or wanted & methods(r)]
+        if not found:
+            asked = " ".join(self.arguments) or "any paper"
+            return self.fail("{deviations}: no row for %s", asked)
         effects = {}
         if (folder(self.env) / "effects.csv").exists():
             for e in self.rows("effects", **where):
                 effects.setdefault(e["key"], []).append(e)
         listing = nodes.enumerated_list(classes=["deviations"])
-        for r in table:
+        for r in found:
             item = nodes.list_item()
             if self.env.docname == "ledger":
                 item["ids"].append(f"deviations-{slug(r['key'])}")
@@ -683,15 +519,10 @@ class Deviations(Table):
                 f"<details><summary><b>{esc(r.get('title') or r['key'])}</b> "
                 f"<small>{esc(about)}</small>{self.effects(r, measured)}</summary>"
             )
-            for field, lead in (
-                ("paper_says", "Paper: "),
-                ("code_says", "Code: "),
-                ("we_do", "Ours: "),
-                ("why", "Why: "),
-            ):
+            for field, lead in self.leads.items():
                 if r.get(field):
-                    kids, _ = self.parse_inline(r[field], lineno=self.lineno)
-                    item += nodes.paragraph("", "", nodes.strong("", lead), *kids)
+                    lead, kids = nodes.strong("", f"{lead}: "), self.inline(r[field])
+                    item += nodes.paragraph("", "", lead, *kids)
             item += raw("</details>")
             listing += item
         return [listing]
@@ -702,44 +533,26 @@ class Deviations(Table):
         or why nothing was measured.
         """
         if not measured:
-            why = esc(prose(r.get("evidence", "")))
-            return (
-                f'<span class="effect">{chip(r.get("status") or "not measured")} '
-                f"<small>{why}</small></span>"
-            )
-
-        def comparison(e):
-            return tuple(
-                e.get(c, "")
-                for c in ("dataset", "data", "tier", "n_seeds", "ours_is", "other_is")
-            )
+            why = f"<small>{esc(prose(r.get('evidence', '')))}</small>"
+            state = chip(r.get("status") or "not measured")
+            return f'<span class="effect">{state} {why}</span>'
+        columns = ("dataset", "data", "tier", "n_seeds", "ours_is", "other_is")
+        comparison = lambda e: tuple(e.get(c, "") for c in columns)
 
         def value(e):
-            width = (
-                f" ({number(e, 'effect_lo')} to {number(e, 'effect_hi')})"
-                if e.get("effect_lo")
-                else ""
-            )
-            return (
-                f"{esc(nice('metric', e['metric']))} "
-                f"<b>{esc(number(e, 'effect'))}</b>{esc(width)}"
-            )
+            ends = [number(e, field) for field in ("effect_lo", "effect_hi")]
+            width = f" ({' to '.join(ends)})" if e.get("effect_lo") else ""
+            effect = f"<b>{esc(number(e, 'effect'))}</b>{esc(width)}"
+            return f"{esc(nice('metric', e['metric']))} {effect}"
 
         out = ""
-        for (dataset, data, tier, n, ours, other), same in groupby(
-            sorted(measured, key=comparison), comparison
-        ):
-            where = [
-                nice("dataset", dataset),
-                data,
-                f"tier {tier}",
-                "one seed" if n == "1" else f"{n} seeds",
-            ]
-            pair = [f"{ours} against {other}"] if ours else []
-            out += (
-                f'<span class="effect">{", ".join(map(value, same))} '
-                f"<small>{esc(' · '.join([*where, *pair]))}</small></span>"
-            )
+        for key, same in groupby(sorted(measured, key=comparison), comparison):
+            dataset, data, tier, n, ours, other = key
+            seeds = "one seed" if n == "1" else f"{n} seeds"
+            where = [nice("dataset", dataset), data, f"tier {tier}", seeds]
+            where += [f"{ours} against {other}"] if ours else []
+            about = f"<small>{esc(' · '.join(where))}</small>"
+            out += f'<span class="effect">{", ".join(map(value, same))} {about}</span>'
         return out
 
 
@@ -760,54 +573,34 @@ class Sends(Table):
     def run(self):
         if not self.arguments:
             return self.fail("{sends} needs a method")
-        method = " ".join(self.arguments)
-        table = self.rows("bytes", method=method)
-        if not table:
+        method, body = " ".join(self.arguments), ""
+        found = self.rows("bytes", method=method)
+        if not found:
             return self.fail("{sends}: results/bytes.csv has no method %r", method)
-        out = []
-        for way in dict.fromkeys(r["direction"] for r in table):
-            mine = [r for r in table if r["direction"] == way]
-            total = sum(float(r["bytes"]) for r in mine)
-            plain = sum(
-                float(r["bytes"])
-                for r in self.rows("bytes", method="FedAvg", direction=way)
-            )
-            more, gap = "", total - plain
+        ways = {"up": "leaves the device", "down": "reaches the device"}
+        total = lambda rows: sum(float(r["bytes"]) for r in rows)
+        for way in dict.fromkeys(r["direction"] for r in found):
+            mine, more = [r for r in found if r["direction"] == way], ""
+            plain = total(self.rows("bytes", method="FedAvg", direction=way))
             if plain and method != "FedAvg":
-                more = (
-                    " as FedAvg"
-                    if gap == 0
-                    else (
-                        f" {size(abs(gap))} {'more' if gap > 0 else 'less'} than FedAvg"
-                    )
+                gap = total(mine) - plain
+                word = "more" if gap > 0 else "less"
+                more = f" {size(abs(gap))} {word} than FedAvg" if gap else " as FedAvg"
+            head = f'<th scope="rowgroup" colspan="2">{esc(ways.get(way, way))}</th>'
+            head += f'<th class="n">{size(total(mine))}<small>{more}</small></th>'
+            body += f'<tbody><tr class="part">{head}</tr>'
+            for r in mine:
+                name = (
+                    f"<td><code>{esc(r['name'])}</code></td><td>{esc(r['shape'])}</td>"
                 )
-            title = {"up": "leaves the device", "down": "reaches the device"}.get(
-                way, way
-            )
-            lines = "".join(
-                f"<tr><td><code>{esc(r['name'])}</code></td><td>{esc(r['shape'])}</td>"
-                f'<td class="n">{size(r["bytes"])}</td></tr>'
-                for r in mine
-            )
-            out.append(
-                '<tbody><tr class="part"><th scope="rowgroup" '
-                f'colspan="2">{esc(title)}</th><th '
-                f'class="n">{size(total)}<small>{more}</small></th></tr>{lines}</tbody>'
-            )
+                body += f'<tr>{name}<td class="n">{size(r["bytes"])}</td></tr>'
+            body += "</tbody>"
         head = (
-            '<th scope="col">name</th><th scope="col">shape</th><th scope="col" '
-            'class="n">size</th>'
+            f"<thead><tr>{heads(['name', 'shape'])}{heads(['size'], 'n')}</tr></thead>"
         )
-        return [
-            wrap(
-                '<table class="plain '
-                f'sends"><thead><tr>{head}</tr></thead>{"".join(out)}</table>',
-                f"{esc(method)}: one client, one round, as counted",
-            )
-        ]
+        what = f"{esc(method)}: one client, one round, as counted"
+        return [wrap(f'<table class="plain sends">{head}{body}</table>', what)]
 
 
 def setup(app):
-    for directive in (Ledger, Verdicts, Reported, Artefacts, Deviations, Sends):
-        app.add_directive(directive.__name__.lower(), directive)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return parallel(app, Ledger, Verdicts, Reported, Artefacts, Deviations, Sends)

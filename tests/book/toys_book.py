@@ -19,7 +19,7 @@ TAG = re.compile(r"eq:([a-z][\w-]*)")
 FEDGA = (ROOT / "fedlib/methods/fair/fedga.py").read_text("utf-8")
 PLAIN = (ROOT / "fedlib/methods/base/fedavg.py").read_text("utf-8")
 EQUATIONS = sorted({*TAG.findall(FEDGA + PLAIN)})
-PAGES = "fedbook fedtables fedregimes fedforest fedclaims fedsummary fedlooks fedcode "
+PAGES = "fedbook fedtables fedregimes fedclaims fedlooks fedcode "
 EXTENSIONS = (PAGES + "fedfig fedcourse fedplay fedmap fedrun fedapi").split()
 
 

@@ -1,0 +1,353 @@
+"""One script for a lent GPU: the tests on it, then FedAvg by fedlib.run (client after
+client, under vmap, several seeds stacked), each against the loop and the floor.
+
+    python -m benchmarks.gpu --budget 540
+            results/benchmarks-gpu.csv and .json
+    python -m benchmarks.gpu --small --reps 2 --seconds 0.02 --out gpu.csv
+            a try-out on a CPU
+
+It needs torch, numpy, pandas and fedlib, and fetches nothing. After --budget seconds
+the variants that are left become rows that say so. Each case has a process of its own:
+one that hangs or breaks the device costs only itself. On a CPU nothing is written
+without --out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+import fedlib
+from fedlib import Task
+from fedlib.core.clients import arithmetic
+from fedlib.core.tree import pick
+from fedlib.methods.base.fedavg import FedAvg
+from fedlib.nets import MLP, Linear, ResNet18
+
+from . import harness
+from .cases import case, noise
+from .floor import best
+from .rounds import QUIET, ticking
+from .stacked import Stacked, copies
+
+COLUMNS = ["case", "variant", "precision", "seeds", "ms", "low", "high", "repetitions"]
+COLUMNS += ["with_drawing_ms", "times_loop", "floor_ms", "floor_of", "times_floor"]
+COLUMNS += ["difference_64", "difference_32", "note"]
+# see benchmarks.cases
+CASES = {"linear-10": "synthetic-30", "linear-100": "synthetic-100"}
+CASES |= {"mlp": "mlp", "cnn": "cnn", "resnet": None}
+# clients, rows of each
+SMALL = {"linear-10": (12, 96), "linear-100": (12, 96), "mlp": (6, 40), "cnn": (3, 40)}
+LATE = 15  # seconds a case may overrun its share before it is killed
+EXACT = 1e-8  # in float64: the same up to rounding
+NEAR = 0.05  # in float32 a relu that flips is amplified within a round
+LAST = {"memory_format": torch.channels_last}
+
+
+# ---------------------------------------------------------------- cases, variants
+@dataclass(frozen=True)
+class Setup:
+    """A case: task on its device, lr, clients per round."""
+
+    name: str
+    task: Task
+    lr: float
+    cohort: int
+
+    @property
+    def device(self):
+        return self.task.x.device
+
+    @property
+    def linear(self):
+        """Made of linear layers and relu only?"""
+        return isinstance(self.task.network, (Linear, MLP))
+
+    def ids(self, t):
+        """The cohort of round t [M]."""
+        g = torch.Generator().manual_seed(t)
+        return torch.randperm(self.task.C, generator=g)[: self.cohort].sort().values
+
+    def double(self):
+        return replace(self, task=self.task.double())
+
+
+def setup(name, device, small=False):
+    """The case with that name; small: of a size for a try-out."""
+    if name == "resnet":  # a device needs more of it than a processor
+        side, clients, rows, batch = (8, 2, 10, 4) if small else (32, 4, 100, 50)
+        network = ResNet18(10, stem="cifar", norm="group")
+        task = noise(name, network, (3, side, side), clients, rows, batch)
+        return Setup(name, task.to(device), 0.05, task.C)
+    c = case(CASES[name])
+    task = c.task
+    if small:
+        clients, rows = SMALL[name]
+        few = {k: getattr(task, k)[:clients] for k in ("val", "test", "owners")}
+        task = replace(task, train=tuple(r[:rows] for r in task.train[:clients]), **few)
+    cohort = min(c.cohort, task.C // 2 if name == "linear-10" else task.C)
+    return Setup(name, task.to(device), c.lr, cohort)
+
+
+def now(device):
+    """Wall seconds, after everything that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def engine_rounds(setup, how, S=1, precision="float32"):
+    """(f, once): f(n) -> seconds of n rounds of S seeds, no evaluation between;
+    once() -> the (first seed's) model after round 0.
+    """
+    task = setup.task if S == 1 else copies(setup.task, S)
+    method = partial(ticking(FedAvg if S == 1 else Stacked), task, lr=setup.lr)
+    method = partial(method, now=partial(now, setup.device))
+    method = method if S == 1 else partial(method, seeds=S)
+    cohort = lambda t: torch.cat([s * setup.task.C + setup.ids(t) for s in range(S)])
+    more = {"cohort": cohort, "how": how, "device": str(setup.device)}
+    more = QUIET | more | {"precision": precision}
+
+    def f(n):
+        timed = method()
+        fedlib.run(timed, rounds=n + 2, every=n + 3, upto=n + 1, **more)
+        return timed.ticks[-1] - timed.ticks[0]
+
+    def once():
+        record = fedlib.run(method(), rounds=2, every=3, upto=1, **more)
+        w = record.state["server"]["w"]
+        return w if S == 1 else pick(w, 0)
+
+    return f, once
+
+
+class Variant(NamedTuple):
+    """make(setup) -> (f, once): see `engine_rounds`. cuda: it needs a GPU."""
+
+    name: str
+    make: callable
+    precision: str = "float32"
+    cuda: bool = False
+    seeds: int = 1
+
+
+def variants(case, S):
+    """Those that suit a case, the loop first; S seeds stacked."""
+    out = []
+    for precision in ("float32", "tf32", "bf16"):
+        for how in ("loop", "vmap"):
+            make = partial(engine_rounds, how=how, precision=precision)
+            out.append(Variant(how, make, precision, precision != "float32"))
+    if case.name != "resnet":
+        make = partial(engine_rounds, how="vmap", S=S)
+        out.insert(2, Variant(f"vmap, {S} seeds stacked", make, seeds=S))
+    return out
+
+
+# ---------------------------------------------------------------- the floor
+def reached(device):
+    """{mode: {"product": FLOP/s, "convolution": FLOP/s}, "copy": bytes/s};
+    small sizes on a CPU.
+    """
+    big = device.type == "cuda"
+    n, B, c, side = (8192, 256, 128, 32) if big else (512, 8, 32, 16)
+    a, b = torch.randn(2, n, n, device=device)
+    x = torch.randn(B, c, side, side, device=device).contiguous(**LAST)
+    w = torch.randn(c, c, 3, 3, device=device).contiguous(**LAST)
+    out, clock = {}, partial(now, device)
+    for mode in ("float32", "tf32", "bf16") if big else ("float32",):
+        with arithmetic(mode, device), torch.no_grad():
+            product = 2 * n**3 / best(lambda: a @ b, now=clock)
+            took = best(lambda: F.conv2d(x, w, padding=1), now=clock)
+            conv = 2 * B * side**2 * 9 * c * c / took
+        out[mode] = {"product": product, "convolution": conv}
+    to = torch.empty(2 ** (28 if big else 24), dtype=torch.uint8, device=device)
+    source = torch.ones_like(to)
+    # read and written
+    return out | {"copy": 2 * to.numel() / best(lambda: to.copy_(source), now=clock)}
+
+
+def work(case):
+    """FLOP and bytes of an average round: rows forward and backward; a step reads the
+    weights, and again to write them.
+    """
+    task, w = case.task, {k: v.requires_grad_() for k, v in case.task.init(0).items()}
+    r = task.train[0][: task.batch].to(case.device)
+    with FlopCounterMode(display=False) as count, torch.enable_grad():
+        loss = F.cross_entropy(task.logits(w, task.x[r]), task.y[r])
+        torch.autograd.grad(loss, list(w.values()))
+    sizes = torch.tensor([len(c) for c in task.train], dtype=torch.double)
+    steps = (sizes / task.batch).ceil().mean() * case.cohort
+    rows, P = sizes.mean() * case.cohort, sum(v.numel() for v in w.values())
+    traffic = 4 * (3 * P * steps + rows * task.x[0].numel())
+    return float(count.get_total_flops() / len(r) * rows), float(traffic)
+
+
+def floor(load, reach, mode, linear):
+    """(seconds, "flop" or "bytes"): the longer of arithmetic and memory traffic."""
+    rate = reach.get(mode, reach["float32"])["product" if linear else "convolution"]
+    return max((load[0] / rate, "flop"), (load[1] / reach["copy"], "bytes"))
+
+
+# ---------------------------------------------------------------- one case
+def apart(a, b):
+    """Largest difference of two models, in units of the largest weight of its tensor;
+    infinite where one is not finite.
+    """
+    far = [((a[k] - b[k]).abs().max() / b[k].abs().max().clamp(min=1e-12)) for k in b]
+    return max(d.item() if d == d else math.inf for d in far)
+
+
+def compared(case, v, reference):
+    """(f, difference in float64 or None, difference in float32) after one round;
+    ValueError where it is not the loop.
+    """
+    plain, d64 = v.precision == "float32", None
+    if plain:
+        d64 = apart(v.make(case.double())[1](), reference[1])
+    f, once = v.make(case)
+    d32 = apart(once(), reference[0])
+    if plain and not (d64 < EXACT and d32 < NEAR):
+        off = f"{d64:.1e} in float64, {d32:.1e} in float32"
+        raise ValueError(f"not timed: after one round {off} from the loop")
+    return f, d64, d32
+
+
+def measure(name, device, small, reach, budget, reps, seconds, S):
+    """The rows of a case: check each variant against the loop, then let them take
+    turns.
+    """
+    torch.set_num_threads(1)
+    case, until = setup(name, device, small), time.monotonic() + budget
+    reference = [engine_rounds(c, "loop")[1]() for c in (case, case.double())]
+    rows, ready = [], []
+    for v in variants(case, S):
+        row = {"case": name, "variant": v.name, "precision": v.precision}
+        rows.append(row | {"seeds": v.seeds})
+        if v.cuda and device.type != "cuda":
+            rows[-1]["note"] = "needs CUDA"
+        elif time.monotonic() > until:
+            rows[-1]["note"] = "not tried: the budget is spent"
+        else:
+            try:
+                f, exact, near = compared(case, v, reference)
+                rows[-1] |= {"difference_64": exact, "difference_32": near}
+                f(1)
+                n = max(1, math.ceil(seconds / max(f(1), 1e-5)))
+                ready.append((rows[-1], v, f, n, []))
+            except Exception as e:  # whatever it is, the next variant may work
+                rows[-1]["note"] = f"{type(e).__name__}: {e}".splitlines()[0][:200]
+    for k in range(reps):
+        for _, v, f, n, took in ready:
+            if k == 0 or time.monotonic() < until:
+                took.append(f(n) / n / v.seeds)
+    finish(case, ready, reach)
+    return rows
+
+
+def finish(case, ready, reach):
+    """Medians of one seed, drawing of batches included; ratios to loop and floor."""
+    load = work(case)
+    loop = next((took for _, v, _, _, took in ready if v.name == "loop"), [])
+    for row, v, _, _, took in ready:
+        least, what = floor(load, reach, v.precision, case.linear)
+        row |= harness.spread([1e3 * s for s in took], "ms")
+        row |= {"with_drawing_ms": row["ms"], "times_floor": row["ms"] / 1e3 / least}
+        row |= {"floor_ms": 1e3 * least, "floor_of": what}
+        if pairs := list(zip(loop, took)):
+            row["times_loop"] = statistics.median(a / b for a, b in pairs)
+
+
+# ---------------------------------------------------------------- all of it
+def tests(device, seconds):
+    """One line about the tests whose `device` is cuda."""
+    if device.type != "cuda" or not importlib.util.find_spec("pytest") or not seconds:
+        return "skipped: no CUDA device, no pytest or no time for them"
+    found, at = sorted((harness.ROOT / "tests").rglob("test_*.py")), harness.ROOT
+    takes = re.compile(r"def test\w*\(.*\bdevice\b")
+    files = [str(f) for f in found if takes.search(f.read_text())]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-k",
+        "cuda",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += ["--continue-on-collection-errors", *files]
+    pipes = {"capture_output": True, "text": True, "timeout": seconds}
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(command, cwd=at, env=env, **pipes)
+    except subprocess.TimeoutExpired:
+        return f"not finished after {seconds:.0f} s"
+    lines = done.stdout.strip().splitlines()
+    bad = [x for x in lines if x.startswith(("FAILED", "ERROR"))]
+    return "; ".join([*bad[:20], *lines[-1:]])
+
+
+def main():
+    p = harness.parser("gpu", __doc__, cases=[*CASES], reps=5, seconds=0.25)
+    p.add_argument("--budget", type=float, default=540.0, help="seconds in all")
+    p.add_argument("--tests", type=float, default=120.0, help="of them; 0: no tests")
+    p.add_argument("--stack", type=int, default=5, help="seeds that are stacked")
+    p.add_argument("--small", action="store_true", help="cases of a size for a try-out")
+    p.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
+    args = p.parse_args()
+    began, device, rows = time.monotonic(), torch.device(args.device), []
+    cuda = device.type == "cuda"
+    torch.set_num_threads(1)
+    tested = tests(device, args.tests)
+    reach = reached(device)
+    print(f"tests on {device}: {tested}\nreached: {reach}", flush=True)
+    for i, name in enumerate(args.cases):
+        left = args.budget - (time.monotonic() - began) - LATE
+        share = max(1.0, left / (len(args.cases) - i))
+        job = (
+            name,
+            device,
+            args.small,
+            reach,
+            share,
+            args.reps,
+            args.seconds,
+            args.stack,
+        )
+        try:
+            found = harness.fresh(measure, *job, limit=share + LATE)
+        except (RuntimeError, TimeoutError) as e:
+            found = [{"case": name, "variant": "all", "note": str(e)}]
+        rows += found
+        harness.show(found, COLUMNS[1:])
+        if (cuda and not args.small) or args.out != p.get_default("out"):
+            said = torch.cuda.get_device_name(device) if cuda else "cpu"
+            more = {
+                "device": said,
+                "tests": tested,
+                "reached": reach,
+                "small": args.small,
+            }
+            more |= {
+                "seeds_stacked": args.stack,
+                "wall_s": round(time.monotonic() - began),
+            }
+            harness.keep(rows, args.out, COLUMNS, **more)
+
+
+if __name__ == "__main__":
+    main()

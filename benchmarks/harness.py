@@ -1,0 +1,215 @@
+"""What all benchmarks share: CPU seconds (other work on the machine then costs noise,
+not a factor), variants in turn, processes of their own, tables with the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import statistics
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+
+
+def tree_cpu():
+    """CPU seconds of this process and all its living and reaped descendants (Linux)."""
+    seen, todo, total = {}, [os.getpid()], 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # the process has just ended
+        ticks = sum(map(int, fields[11:15]))
+        seen.setdefault(int(fields[1]), []).append((int(path.parent.name), ticks))
+    mine = {pid: ticks for found in seen.values() for pid, ticks in found}
+    while todo:
+        pid = todo.pop()
+        total += mine.get(pid, 0)
+        todo += [child for child, _ in seen.get(pid, [])]
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def interleave(variants, reps=5, seconds=1.0, clock=time.process_time):
+    """variants {name: f}, f(n) runs n rounds and may return the CPU seconds they took
+    -> {name: [rounds per CPU second]}. Every repetition visits every variant for about
+    `seconds`, so a slow minute of the machine meets all of them.
+    """
+
+    def timed(f, n):
+        start = clock()
+        own = f(n)
+        return clock() - start if own is None else own
+
+    rounds = {}
+    for name, f in variants.items():
+        timed(f, 1)  # warm: allocator, kernels, caches
+        rounds[name] = max(1, math.ceil(seconds / max(timed(f, 1), 1e-4)))
+    rates = {name: [] for name in variants}
+    for _ in range(reps):
+        for name, f in variants.items():
+            rates[name].append(rounds[name] / timed(f, rounds[name]))
+    return rates
+
+
+def spread(values, name):
+    """{name: the median, low, high, repetitions}."""
+    ends = {"low": min(values), "high": max(values), "repetitions": len(values)}
+    return {name: statistics.median(values)} | ends
+
+
+def ratio(ours, theirs):
+    """Median over repetitions of what ours is to theirs."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def beside_the_loop(loop, variants, reps, seconds, clock=time.process_time):
+    """Rows of the usual loop and of variants that take turns with it."""
+    rates = interleave({"DataLoader loop": loop} | variants, reps, seconds, clock)
+    base = rates["DataLoader loop"]
+    return [
+        {"variant": k}
+        | spread(r, "rounds_per_cpu_s")
+        | {"times_loader": ratio(r, base)}
+        for k, r in rates.items()
+    ]
+
+
+# ---------------------------------------------------------------- processes
+def serve(pipe, f, args):
+    os.setsid()  # a group of its own, to be ended with all its workers
+    try:
+        f(pipe, *args)
+    except Exception as e:
+        pipe.send(RuntimeError(f"{type(e).__name__}: {e}".splitlines()[0][:200]))
+
+
+@contextmanager
+def process(f, *args, limit=600):
+    """f(pipe, *args) in a process of its own: ask() -> its next answer to a word sent.
+
+    RuntimeError with the reason if it fails, TimeoutError after `limit` silent seconds.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    pipe, theirs = spawn.Pipe()
+    child = spawn.Process(target=serve, args=(theirs, f, args))
+    child.start()
+    theirs.close()
+
+    def ask():
+        try:
+            pipe.send("go")
+            if not pipe.poll(limit):
+                raise TimeoutError(f"not finished within {limit:g} s")
+            answer = pipe.recv()
+        except (EOFError, ConnectionError):
+            child.join()
+            raise RuntimeError(f"failed: exit status {child.exitcode}") from None
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    try:
+        yield ask
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
+        child.join()
+
+
+def answer_once(pipe, f, args):
+    pipe.send(f(*args))
+
+
+def fresh(f, *args, limit=600):
+    """f(*args), computed by a process of its own."""
+    with process(answer_once, f, args, limit=limit) as ask:
+        return ask()
+
+
+# ---------------------------------------------------------------- commands, tables
+def parser(module, about, out=None, **common):
+    """The parser of `python -m benchmarks.<module>`; common: defaults of the options
+    cases, reps and seconds."""
+    p = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if "cases" in common:
+        names = common["cases"]
+        p.add_argument("--cases", nargs="+", default=names, choices=names)
+    if "reps" in common:
+        p.add_argument("--reps", type=int, default=common["reps"])
+    if "seconds" in common:
+        what = "of CPU, per variant and repetition"
+        p.add_argument("--seconds", type=float, default=common["seconds"], help=what)
+    p.add_argument(
+        "--out", type=Path, default=RESULTS / (out or f"benchmarks-{module}.csv")
+    )
+    return p
+
+
+def machine():
+    """What the numbers depend on."""
+    import torch
+
+    from fedlib.core.provenance import commit
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [x.partition(":")[2].strip() for x in lines if x.startswith("model name")]
+    return {
+        "cpu": [*models, platform.machine()][0],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "load_average": [round(v, 2) for v in os.getloadavg()],
+    }
+
+
+def show(rows, columns=None):
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=columns)
+    text = table.to_string(index=False, na_rep="", float_format="%.4g".__mod__)
+    print(text, flush=True)
+
+
+def keep(rows, out, columns=None, key=(), order=None, listed="rows", **more):
+    """Write rows to the csv `out`, and to a json beside it what they ran on.
+
+    key: column or columns; rows with the same key are replaced in both files, others
+    stay. Without a key nothing stays. order: (column, its values in the order wanted).
+    """
+    import pandas as pd
+
+    new, about, runs = pd.DataFrame(rows, columns=columns), out.with_suffix(".json"), []
+    named = lambda t: t.set_index(key).index
+    again = sorted({*named(new)}) if key else []
+    if key and out.exists():
+        old = pd.read_csv(out)
+        new = pd.concat([old[~named(old).isin(named(new))], new])
+    if key and about.exists():
+        for r in json.loads(about.read_text()).get("runs", []):
+            rest = [k if isinstance(k, str) else tuple(k) for k in r[listed]]
+            rest = [k for k in rest if k not in again]
+            runs += [r | {listed: rest}] if rest else []
+    if order:
+        place = {v: i for i, v in enumerate(order[1])}
+        new = new.sort_values(order[0], key=lambda s: s.map(place), kind="stable")
+    runs.append(machine() | more | {listed: again})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new.to_csv(out, index=False, float_format="%.5g", lineterminator="\n")
+    about.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
+    return new
