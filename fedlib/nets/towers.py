@@ -43,8 +43,8 @@ import torch.nn.functional as F
 
 from ..core.errors import nearest
 from ..core.files import whole
+from .images import CNN
 from .layers import dense, linear_part, norm_part
-from .small import CNN
 
 FORMAT = "fedlib two towers 1"
 CLIP_PIXELS = {  # of the pictures that CLIP was trained on, per channel
