@@ -122,10 +122,8 @@ def pretrained(path, like, dtype):
             f"({type(e).__name__}: {e}); put torchvision's there, or leave it out"
         ) from e
     for k in wrong[:1]:
-        raise ValueError(
-            f"weights = {path!r}: {k} has shape {list(got[k].shape)}, the network needs "
-            f"{list(like[k].shape)}; change its stem or channels"
-        )
+        shapes = f"{list(got[k].shape)}, the network needs {list(like[k].shape)}"
+        raise ValueError(f"weights = {path!r}: {k} has shape {shapes}; change its stem")
     return {k: got[k].to(dtype) for k in like}
 
 
