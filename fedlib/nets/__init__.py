@@ -45,7 +45,9 @@ from .layers import (
 from .module import Module
 from .trial import fitted, with_head
 
-__all__ = ["Linear", "MLP", "CNN", "FedAvgCNN", "ResNet18", "ResNet50", "WideResNet"]
-__all__ += ["AlexNetBN", "Module", "fitted", "with_head", "Net", "Part", "batch_norm"]
-__all__ += ["conv", "conv_part", "dense", "group_norm", "linear_part", "norm_part"]
-__all__ += ["pixels"]
+# by name in descriptions of tasks, in this order
+NETWORKS = (AlexNetBN, ResNet18, ResNet50, WideResNet, CNN, MLP, FedAvgCNN, Linear)
+
+__all__ = [c.__name__ for c in NETWORKS]
+__all__ += ["Module", "fitted", "with_head", "Net", "Part", "batch_norm", "conv"]
+__all__ += ["conv_part", "dense", "group_norm", "linear_part", "norm_part", "pixels"]
