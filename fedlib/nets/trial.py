@@ -216,12 +216,12 @@ class Trial:
         z = self.run(self.rows, b, 0, {})
         same = isinstance(z, torch.Tensor) and z.shape == (len(self.rows), network.K)
         self.check(same, "returns another shape in training than in evaluation")
+        self.check_constants(b)
         self.check(
             torch.allclose(self.run(self.rows, b, 1, {}), z, atol=1e-5),
             "draws at random while training, other than by nn.Dropout or F.dropout; "
             "set its rate to 0, so that runs can be repeated",
         )
-        self.check_constants(b)
 
     def check_constants(self, b):
         """Of what is no running statistic nothing changes in training."""
