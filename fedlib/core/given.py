@@ -133,8 +133,6 @@ def check_network(method, task, inside):
             f"({task.buffers[0]}) mixes the rows of a batch, so no gradient is a row's "
             "own; take norm: group"
         )
-    if private and hasattr(network, "check_rows"):
-        network.check_rows(task.x)
     needed = method.needs_features or method.needs_linear_head
     if needed and hasattr(network, "check_features"):
         network.check_features(type(inside).__name__, method.needs_linear_head)

@@ -76,11 +76,7 @@ PARTITIONS = {
     "ring": ring,
     "by_domain": by_domain,
 }
-NETWORKS = {
-    n: c
-    for n, c in vars(nets).items()
-    if inspect.isclass(c) and issubclass(c, nets.Net) and c is not nets.Net
-}
+NETWORKS = {c.__name__: c for c in nets.NETWORKS}
 NETWORKS |= {"Adapter": Adapter, "Prompts": Prompts}
 TABLES = {"data": SOURCES, "partition": PARTITIONS, "network": NETWORKS}
 KEYS = (

@@ -23,13 +23,13 @@ layers uniform in +-1/sqrt(fan in); norm layers 1 and 0. Exceptions follow their
 sources: the convolutions of ResNet18, ResNet50 and WideResNet are normal with variance
 2 / fan out (torchvision; the authors' code), the biases of Linear and of WideResNet's
 head are 0.
-`layers` has what networks are made of, `small` those for vectors and small images,
-`deep` those of the papers. `module` gives any `torch.nn.Module` this protocol.
+`layers` has what networks are made of, `closed` those for vectors, `images` those for
+images. `module` gives any `torch.nn.Module` this protocol.
 Letters: B batch, K classes, D feature width, P parameters.
 """
 
-from . import deep, layers, small
-from .deep import AlexNetBN, ResNet18, ResNet50, WideResNet
+from .closed import MLP, Linear
+from .images import CNN, AlexNetBN, FedAvgCNN, ResNet18, ResNet50, WideResNet
 from .layers import (
     Net,
     Part,
@@ -40,37 +40,14 @@ from .layers import (
     group_norm,
     linear_part,
     norm_part,
-    normalise,
     pixels,
 )
 from .module import Module
-from .small import CNN, MLP, FedAvgCNN, Linear
 from .trial import fitted, with_head
 
-__all__ = [
-    "Net",
-    "Part",
-    "batch_norm",
-    "conv",
-    "conv_part",
-    "dense",
-    "group_norm",
-    "linear_part",
-    "norm_part",
-    "normalise",
-    "pixels",
-    "Linear",
-    "MLP",
-    "CNN",
-    "FedAvgCNN",
-    "ResNet18",
-    "ResNet50",
-    "WideResNet",
-    "AlexNetBN",
-    "Module",
-    "fitted",
-    "with_head",
-    "deep",
-    "layers",
-    "small",
-]
+# by name in descriptions of tasks, in this order
+NETWORKS = (AlexNetBN, ResNet18, ResNet50, WideResNet, CNN, MLP, FedAvgCNN, Linear)
+
+__all__ = [c.__name__ for c in NETWORKS]
+__all__ += ["Module", "fitted", "with_head", "Net", "Part", "batch_norm", "conv"]
+__all__ += ["conv_part", "dense", "group_norm", "linear_part", "norm_part", "pixels"]

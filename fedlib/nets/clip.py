@@ -22,7 +22,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..core.ranges import check_whole
 from .layers import Net, dense, linear_part
+from .towers import describe, label, load
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,36 +45,24 @@ class Towers(Net):
     D = property(lambda self: self.inputs)
 
     def __post_init__(self):
-        at = type(self).__name__
-        if len(self.classes) != self.K:
-            raise ValueError(
-                f"{at} has K = {self.K} and {len(self.classes)} names of classes: give "
-                "one name per class, classes=(...); the data sets that have names keep "
-                "them in Pool.classes"
-            )
-        if self.model is None:
-            raise ValueError(
-                f"{at} has no model: give two towers, or the path of one for "
-                "fedlib.nets.towers.load"
-            )
-        if self.towers.d != self.inputs:
-            raise ValueError(
-                f"{at} has inputs = {self.inputs} and the towers' features are "
-                f"{self.towers.d} wide: train on the features of the same model, "
-                "fedlib.data.features.features(..., model)"
-            )
+        faults = {
+            "no model; give two towers, or the path of one": self.model is None,
+            f"K = {self.K} and {len(self.classes)} names of classes; give one a class, "
+            "as Pool.classes has them": len(self.classes) != self.K,
+        }
+        faults = [what for what, found in faults.items() if found]
+        if not faults and self.towers.d != self.inputs:
+            faults = [f"inputs = {self.inputs}, and features are {self.towers.d} wide"]
+        if faults:
+            raise ValueError(f"{type(self).__name__} has {faults[0]}")
 
     @cached_property
     def towers(self):
-        from .towers import load  # here, because the stand-in is made of fedlib.nets
-
         return load(self.model, self.arch)
 
     @property
     def text(self):
         """Normalised features [K, d] of "a picture of a <class>", computed once."""
-        from .towers import describe
-
         return describe(self.towers, tuple(self.classes))
 
     def zero_shot(self, x):
@@ -132,10 +122,7 @@ class Prompts(Towers):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.M, int) or self.M < 1:
-            raise ValueError(
-                f"Prompts has M = {self.M!r}: give a number of context vectors >= 1"
-            )
+        check_whole("Prompts: M", self.M, 1, why=" of context vectors")
         self.sentences  # noqa: B018  too long for the text tower: say so now
 
     @cached_property
@@ -155,8 +142,6 @@ class Prompts(Towers):
     @cached_property
     def sentences(self):
         """Sentences, embedded, with place-holders for ctx [K, L, w]; their ends [K]."""
-        from .towers import label
-
         context = " ".join(["X"] * self.length)
         tokens = self.towers.tokenize([f"{context} {label(c)}." for c in self.classes])
         return self.towers.token_embedding(tokens), self.towers.end(tokens)

@@ -1,4 +1,5 @@
-"""Linear layers with relu between them: gradient and descent in closed form.
+"""Networks for vectors: linear layers with relu between them, gradient and descent in
+closed form.
 
 forward     z_0 = x,   z_l = relu(W_l z_{l-1} + c_l),   l = 1 .. L-1
             p = softmax(W_L z_{L-1} + c_L)                              [K, B]
@@ -15,18 +16,21 @@ Letters: M clients, B batch, K classes, L layers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 import torch.nn.functional as F
 
 from ..core.abreast import abreast, by_steps, portions, timetable
 from ..core.tree import onehot, pick, tmap
-from .layers import Net
+from .layers import Net, dense, linear_part, norm_part
 
 # bytes of weights that move together, on a processor what its cache holds; bytes of
 # rows that are fetched in one go
 ABREAST = {"cpu": 2**20, "cuda": 2**28}
 FETCHED = {"cpu": 2**21, "cuda": 2**28}
-KEPT = 2**28  # bytes of rows that are kept with a 1 beside them
+CACHED = 2**28  # bytes of rows that stay in memory with a 1 beside them
 
 
 class Closed(Net):
@@ -36,11 +40,10 @@ class Closed(Net):
 
     @property
     def gradient(self):
-        """(w, batch, rest) -> the gradient of the mean cross-entropy; None: no closed
-        form.
+        """(w, batch, rest) -> the gradient of the mean cross-entropy over the rows that
+        count, in half the time of autograd; None: no closed form.
 
-        The mean is over the rows that count. w: the tensors of some layers; rest: those
-        of the others. Half the time of autograd: no graph, few operations.
+        w: the tensors of some layers; rest: those of the others.
         """
         return self._gradient if self.dense else None
 
@@ -111,6 +114,73 @@ class Closed(Net):
         return {k: w[k] for k in like}
 
 
+@dataclass(frozen=True)
+class Linear(Closed):
+    """Softmax regression: logits = x W' + c.
+
+    The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic).
+    """
+
+    inputs: int
+    K: int
+
+    D = property(lambda self: self.inputs)
+    dense = ("fc",)
+
+    @cached_property
+    def parts(self):
+        return (linear_part("fc", self.K, self.inputs, "zero-bias"),)
+
+    def feat(self, w, x, b=None, stats=None):
+        return x if x.dim() == 2 else x.flatten(1)
+
+
+@dataclass(frozen=True)
+class MLP(Closed):
+    """Linear layers with relu between them; `hidden` is one width or a tuple of widths.
+
+    Images are flattened. norm: "none", or "group" or "batch" for a norm layer after
+    each hidden linear layer, before its relu.
+    """
+
+    inputs: int
+    hidden: int | tuple[int, ...]
+    K: int
+    norm: str = "none"
+
+    D = property(lambda self: self.widths[-1])
+
+    @property
+    def widths(self):
+        """The widths of the hidden layers."""
+        return (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+
+    @property
+    def dense(self):
+        hidden = [f"fc{i}" for i in range(1, len(self.widths) + 1)]
+        return (*hidden, "fc") if self.norm == "none" else None
+
+    @cached_property
+    def parts(self):
+        parts, inputs = [], self.inputs
+        for i, width in enumerate(self.widths, 1):
+            parts.append(linear_part(f"fc{i}", width, inputs))
+            if self.norm != "none":
+                parts.append(norm_part(f"norm{i}", width, self.norm))
+            inputs = width
+        return (*parts, linear_part("fc", self.K, self.D))
+
+    def feat(self, w, x, b=None, stats=None):
+        z = x.flatten(1)
+        for i in range(1, len(self.widths) + 1):
+            z = dense(w, f"fc{i}", z)
+            if self.norm != "none":
+                z = self.normed(w, f"norm{i}", z, b, stats)
+            z = z.relu()
+        return z
+
+
+# ---------------------------------------------------------------- many clients at once
 def walk(task, plans, W, to, moves, how):
     """Move the layers `moves` of the stacks W [M, out, in + 1] in place along the
     clients' batches; those with most steps come first.
@@ -154,7 +224,7 @@ def fetched(task, rows, n, K):
 def inputs(task, rows):
     """x [n, D + 1] of these rows of a task, with a 1 at the end of each."""
     x, size = task.x, task.x.numel() * task.x.element_size()
-    if size > KEPT:
+    if size > CACHED:
         return with_one(x.index_select(0, rows).flatten(1))
     if "with one" not in task.kept:
         task.kept["with one"] = with_one(x.flatten(1))

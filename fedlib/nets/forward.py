@@ -37,30 +37,15 @@ class Training(TorchFunctionMode):
         self.acted = True
         return ours(self, *args, **(kwargs or {}))
 
-    def batch_norm(
-        self,
-        input,
-        running_mean,
-        running_var,
-        weight=None,
-        bias=None,
-        training=False,
-        momentum=0.1,
-        eps=1e-5,
-    ):
+    def batch_norm(self, input, mean, var, weight, bias, training, momentum, eps):
         """`layers.batch_norm` in place of torch's: only rows that count are counted."""
         if not training:
-            rest = (weight, bias, training, momentum, eps)
-            return F.batch_norm(input, running_mean, running_var, *rest)
-        if id(running_mean) not in self.names:
-            raise ValueError(
-                "it calls torch's batch_norm without running statistics; use "
-                "nn.BatchNorm2d with track_running_stats = True, or group norm"
-            )
-        keys = [self.names[id(v)] for v in (running_mean, running_var)]
-        known = zip(keys, (running_mean, running_var))
+            return F.batch_norm(input, mean, var, weight, bias, False, momentum, eps)
+        if id(mean) not in self.names:
+            raise ValueError("batch norm needs track_running_stats = True here")
+        known = {self.names[id(v)]: v for v in (mean, var)}
         stats = {} if self.stats is None else self.stats
-        mean, var = (stats.get(k, v) for k, v in known)  # a layer may be used twice
+        mean, var = (stats.get(k, v) for k, v in known.items())  # may be used twice
         one = input.new_ones(input.shape[1])
         w = {
             "norm.weight": one if weight is None else weight,
@@ -73,7 +58,7 @@ class Training(TorchFunctionMode):
             b = b._replace(m=b.m.repeat_interleave(len(input) // len(b.m)))
         z = batch_norm(w, "norm", input, b, new, eps, momentum)
         if new is not None:
-            stats |= zip(keys, (new["norm.running_mean"], new["norm.running_var"]))
+            stats |= zip(known, (new["norm.running_mean"], new["norm.running_var"]))
         return z
 
     def dropout(self, input, p=0.5, training=True, inplace=False, train=True):
@@ -94,35 +79,25 @@ class Training(TorchFunctionMode):
         B = len(b.x)
         if shape[0] % B:
             raise ValueError(
-                f"it drops entries of a tensor {list(z.shape)} whose first dimension "
-                "is not the batch; use batch_first = True, or leave the dropout out"
+                f"dropout sees {list(z.shape)}, not the batch first; use batch_first"
             )
         keys = fold(b.key, tag("dropout"), self.draws, b.row)[:, None]  # [B, 1]
         u = uniform(keys, (math.prod(shape) // B,)).view(shape)
         return z * ((u >= p).to(z.dtype) / (1 - p if p < 1 else 1))
 
     def attention(
-        self,
-        query,
-        key,
-        value,
-        attn_mask=None,
-        dropout_p=0.0,
-        is_causal=False,
-        scale=None,
-        enable_gqa=False,
+        self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **how
     ):
         """softmax(q k' / sqrt(d)) v, with dropout on the softmax."""
         if not dropout_p or self.b.key is None:
-            how = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
             attend = F.scaled_dot_product_attention
-            return attend(query, key, value, attn_mask, 0.0, **how)
-        if enable_gqa:
+            return attend(query, key, value, attn_mask, is_causal=is_causal, **how)
+        if how.get("enable_gqa"):
             many = query.shape[-3] // key.shape[-3]
             key, value = (v.repeat_interleave(many, -3) for v in (key, value))
-        s = query @ key.mT * (scale or 1 / math.sqrt(query.shape[-1]))
+        s = query @ key.mT * (how.get("scale") or 1 / math.sqrt(query.shape[-1]))
         if is_causal:
-            attn_mask = torch.ones_like(s[..., :, :], dtype=torch.bool).tril()
+            attn_mask = torch.ones_like(s, dtype=torch.bool).tril()
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             s = s.masked_fill(~attn_mask, -math.inf)
         elif attn_mask is not None:
@@ -131,20 +106,17 @@ class Training(TorchFunctionMode):
 
     def heads(self, *args, training=True, **kwargs):
         """torch's own multi-head attention draws inside, out of our reach."""
-        p = args[DROPOUT_P]
-        if p and training:
+        if args[DROPOUT_P] and training:
             raise ValueError(
-                f"nn.MultiheadAttention has dropout = {p}, which draws where nobody "
-                "else can repeat it; set dropout = 0.0 on it (of a "
-                "TransformerEncoderLayer: layer.self_attn.dropout = 0.0)"
+                "nn.MultiheadAttention draws where nobody can repeat it; set its "
+                "dropout = 0.0 (layer.self_attn.dropout = 0.0)"
             )
         return F.multi_head_attention_forward(*args, training=training, **kwargs)
 
 
 # the place of this argument of torch's function
-DROPOUT_P = [*inspect.signature(F.multi_head_attention_forward).parameters].index(
-    "dropout_p"
-)
+PARAMETERS = inspect.signature(F.multi_head_attention_forward).parameters
+DROPOUT_P = [*PARAMETERS].index("dropout_p")
 OURS = {
     F.batch_norm: Training.batch_norm,
     F.dropout: Training.dropout,

@@ -74,26 +74,22 @@ def norm_part(name, channels, norm):
     return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 
-SIZES = ("inputs", "channels", "K", "hidden", "widths", "size", "kernel")
-SIZES += ("depth", "width")  # fields that count something
+SIZES = "inputs channels K hidden widths size kernel depth width".split()
 
 
 def check_sizes(net):
     """ValueError for a size of a network that is no whole number >= 1 (or several, for
     `hidden` and `widths`), or for more parameters than any memory holds."""
-    at = type(net).__name__
     for f in fields(net):
-        v, several = getattr(net, f.name), f.name in ("hidden", "widths")
         if f.name not in SIZES:
             continue
-        if several and isinstance(v, (list, tuple)):
-            if not v or (isinstance(f.default, tuple) and len(v) != len(f.default)):
-                n = len(f.default) if isinstance(f.default, tuple) else "one or more"
-                raise ValueError(f"{at}: {f.name} = {short(v)}: give {n} whole numbers")
-            for one in v:
-                check_whole(f"{at}: {f.name} = {short(v)}, of which one", one, 1)
-        else:
-            check_whole(f"{at}: {f.name}", v, 1)
+        v, at = getattr(net, f.name), f"{type(net).__name__}: {f.name}"
+        several = f.name in ("hidden", "widths") and isinstance(v, (list, tuple))
+        n = len(f.default) if isinstance(f.default, tuple) else len(v) if several else 1
+        if several and (not v or len(v) != n):
+            raise ValueError(f"{at} = {short(v)}: give {n or 'some'} whole numbers")
+        for one in v if several else [v]:
+            check_whole(at, one, 1)
     shapes = (s for part in net.parts for s in part.shapes.values())
     check_bytes(f"{net}", 4 * sum(map(math.prod, shapes)))
 
@@ -129,11 +125,9 @@ class Net:
             elif units and len(units[-1]) == 1:
                 units[-1].append(part)
             else:
-                sides = ("after", "before") if self.norm_first else ("before", "after")
                 raise ValueError(
-                    f"{self}: the norm layer {part.name!r} has no convolution or "
-                    f"linear layer of its own right {sides[0]} it in `parts`; list it "
-                    f"right {sides[1]} its layer, or set norm_first = "
+                    f"{self}: the norm layer {part.name!r} has no layer of its own "
+                    "beside it in `parts`; reorder them, or set norm_first = "
                     f"{not self.norm_first}"
                 )
         units = [u[::-1] for u in units[::-1]] if self.norm_first else units
@@ -160,6 +154,12 @@ class Net:
         """
         g = torch.Generator().manual_seed(seed)
         return {k: v.to(dtype) for p in self.parts for k, v in p.draw(g).items()}
+
+    def normed(self, w, name, z, b, stats):
+        """z through the norm layer `name`: group norm or batch norm."""
+        if self.norm == "group":
+            return group_norm(w, name, z)
+        return batch_norm(w, name, z, b, stats)
 
     def out(self, w, z):
         """Features [B, D] -> logits [B, K]."""
@@ -237,10 +237,3 @@ def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
             k = f"{name}.{leaf}"
             stats[k] = (1 - momentum) * w[k] + momentum * v
     return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column)
-
-
-def normalise(net, w, name, z, b, stats):
-    """The norm layer of a network: group norm or batch norm."""
-    if net.norm == "group":
-        return group_norm(w, name, z)
-    return batch_norm(w, name, z, b, stats)

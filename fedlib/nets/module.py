@@ -5,14 +5,8 @@
 
 `Module` gives it the protocol of this package through `torch.func.functional_call`, so
 the same code runs on one model, under `torch.func.grad` and under `torch.func.vmap`.
-A task tries it on its first rows, and refuses by name what cannot be trained.
-
-In training, batch norm and dropout are fedlib's own (`forward.Training`): batch norm
-takes the statistics of the rows that count, and dropout is a function of the batch's
-key and the row's number, so the numbers are the same in a loop and under vmap. Whatever
-else mixes the rows of a batch, draws at random or changes a buffer is refused as far as
-two rows show it; a module that does so only on other rows cannot be told from a good
-one.
+A task tries it on its first rows (`trial`). In training, batch norm and dropout are
+fedlib's own (`forward.Training`).
 Letters: B batch, K classes, D feature width.
 """
 
@@ -23,27 +17,25 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.errors import nearest
 from .forward import Training
 
-STARTS = ("given", "fresh")
-
 
 class Module:
     """An nn.Module as a network of fedlib (see the package for the protocol).
 
-    module: taken as it is now, by a private copy; it is never changed, and later
-    changes to it are not seen. Its mode (train or eval) does not matter. Parameters
-    with requires_grad = False are constants, neither trained nor sent. Weights have the
-    precision of the task's x.
+    module: a private copy is taken; later changes to it are not seen. Its mode (train
+    or eval) does not matter. Parameters with requires_grad = False are constants,
+    neither trained nor sent. Weights have the precision of the task's x.
 
     head: what methods keep personal: the name of a submodule ("fc", "classifier.1"), or
     a list of names of submodules or parameters. None: the layer that runs last. A
@@ -53,8 +45,7 @@ class Module:
     pretrained module stays pretrained; seeds then differ in cohorts and batches alone.
     "fresh": init(seed) calls `reset_parameters` of every submodule that has one, under
     a generator seeded by `seed`; what no such method reaches stays as given. Or a
-    function without arguments that makes such a module: it is called under that
-    generator, so the weights start as the module's own constructor draws them.
+    function without arguments that makes such a module, called under that generator.
 
     tokens: x holds whole numbers for an nn.Embedding (a task keeps them as floats).
     None: found out by trying.
@@ -64,6 +55,12 @@ class Module:
     tries it.
     """
 
+    # found out by `trial`: does the head, a submodule, make the logits from features
+    # [B, D], and else why not; is it z W' + c; is there batch norm or dropout
+    splits, head_module, why = False, "", "no task has tried it"
+    linear, alters, D, K = False, True, None, None
+    tried_on = None  # shape, type and device of the rows
+
     def __init__(
         self,
         module: nn.Module,
@@ -71,24 +68,19 @@ class Module:
         start: str | Callable[[], nn.Module] = "given",
         tokens: bool | None = None,
     ):
-        self.at = f"network {type(module).__name__}"
-        check_module(module, self.at)
-        self.name, self.asked, self.tokens = type(module).__name__, head, tokens
+        self.name, self.named_head, self.tokens = type(module).__name__, head, tokens
+        self.at, self.start = f"network {self.name}", start
         self.text = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
+        check_module(module, self.at)
         self.shell, self.aliases = emptied(module, self.at), tied(module)
         self.weights, self.constants, self.owners, self.buffers = parted(module)
-        if not self.owners:
-            raise ValueError(
-                f"{self.at} has no parameter to train; give a module that has one, "
-                "with requires_grad = True"
-            )
         self.norm_layers = {n for n, m in module.named_modules() if "Norm" in kind(m)}
-        self.start = self.checked_start(start)
+        self.cache = {}  # constants by device and precision
+        self.check_start()
         self.head = () if head is None else self.names_below(head)
-        self.tried_on = None  # shape, type and device of the rows
 
     def __repr__(self):
-        head = f", head={self.asked!r}" if self.asked is not None else ""
+        head = f", head={self.named_head!r}" if self.named_head is not None else ""
         return f"Module({self.name}{head})"
 
     # ------------------------------------------------------------ weights
@@ -98,47 +90,42 @@ class Module:
         return {k: v.to(dtype, copy=True) for k, v in w.items()}
 
     def drawn(self, seed):
-        """Weights {name: tensor} drawn from the seed, outside everybody else's random
-        numbers. ValueError where what is drawn does not fit the module.
-        """
+        """Weights drawn from the seed, outside everybody else's random numbers."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             made = self.restored() if self.start == "fresh" else self.start()
             for m in made.modules() if self.start == "fresh" else ():
                 if hasattr(m, "reset_parameters"):
                     m.reset_parameters()
-        found = parted(made)[0] if isinstance(made, nn.Module) else {}
-        found = {k: found.get(k) for k in self.weights}
+        found = parted(made)[0]
         for k, v in self.weights.items():
-            if found[k] is None or found[k].shape != v.shape:
+            if k not in found or found[k].shape != v.shape:
                 raise ValueError(
                     f"{self.at}: start makes a {kind(made)} without a weight {k} "
                     f"{list(v.shape)}; let it make a module like the one given"
                 )
-        return found
+        return {k: found[k] for k in self.weights}
 
     def restored(self):
         """A copy of the module that was given, with its values."""
         values = self.weights | self.constants
         return twin(self.shell, lambda k, v: like(v, values[k].clone()))
 
-    def checked_start(self, start):
-        """`start`, or a ValueError."""
-        if start not in STARTS and (isinstance(start, str) or not callable(start)):
+    def check_start(self):
+        """ValueError for a `start` that draws nothing, or not all of the weights."""
+        if self.start not in ("given", "fresh") and not callable(self.start):
             raise ValueError(
-                f"{self.at}: start = {start!r}{nearest(start, STARTS)}; give 'given', "
-                "'fresh', or a function without arguments that makes such a module"
+                f"{self.at}: start = {self.start!r}; give 'given', 'fresh', or a "
+                "function without arguments that makes such a module"
             )
         bound = [k for k in self.weights if ".parametrizations." in f".{k}"]
-        if start == "fresh" and bound:
+        if self.start == "fresh" and bound:
             raise ValueError(
                 f"{self.at}: start = 'fresh' cannot draw the parametrised weight "
                 f"{bound[0]} anew; give 'given', or a function that makes such a module"
             )
-        if start != "given":
-            self.start = start
+        if self.start != "given":
             self.drawn(0)
-        return start
 
     @cached_property
     def identity(self):
@@ -154,27 +141,18 @@ class Module:
 
     # ------------------------------------------------------------ names
     def names_below(self, head):
-        """The parameters that `head` names, or a ValueError."""
-        asked = [head] if isinstance(head, str) else head
-        has = ", ".join(n or "the module itself" for n in self.owners)
-        has = has if len(has) < 200 else f"{has[:100]} ... {has[-90:]}"
-        words = isinstance(asked, (list, tuple)) and asked
-        if not words or not all(isinstance(p, str) and p for p in asked):
-            raise ValueError(
-                f"{self.at}: head = {head!r}; give the name of a submodule, or a list "
-                f"of names (it has {has})"
-            )
+        """The parameters that `head` names; ValueError where it names none."""
+        prefixes = [head] if isinstance(head, str) else head
         names = [k for ks in self.owners.values() for k in ks]
-        for p in asked:
+        for p in prefixes or [head]:
             if not any(below(k, p) for k in names):
-                twins = [v for k, v in self.aliases.items() if below(k, p)]
-                why = f" but one that is tied to {twins[0]}" if twins else ""
-                known = {p for k in names for p in prefixes(k)}
+                modules = [n for n in self.owners if n]
+                has = ", ".join(modules[:5] + ["..."] * (len(modules) > 5))
                 raise ValueError(
-                    f"{self.at}: head = {p!r} names no parameter{why}"
-                    f"{nearest(p, sorted(known))} (it has {has})"
+                    f"{self.at}: head = {p!r} names no parameter"
+                    f"{nearest(p, modules + names)} (it has {has})"
                 )
-        return tuple(k for k in names if any(below(k, p) for p in asked))
+        return tuple(k for k in names if any(below(k, p) for p in prefixes))
 
     @property
     def layers(self):
@@ -190,23 +168,18 @@ class Module:
 
     @property
     def units(self):
-        """The same, but a norm layer belongs to the layer before it."""
-        owner, units = {tuple(v): k for k, v in self.owners.items()}, []
+        """The same as `layers`, but a norm layer belongs to the layer before it."""
+        units, open_ = [], False  # has the last unit room for a norm layer?
         for names in self.layers:
-            norm = owner[names] in self.norm_layers
-            if norm and units and not units[-1][1]:
-                units[-1] = (units[-1][0] + names, True)
+            norm = names[0] in self.norms
+            if norm and open_:
+                units[-1] += names
             else:
-                units.append((names, norm))
-        return tuple(names for names, _ in units)
+                units.append(names)
+            open_ = not norm
+        return tuple(units)
 
     # ------------------------------------------------------------ forward
-    # found out by `trial.tried`: does the head, a submodule, make the logits from
-    # features [B, D], and else why not; does the module hold batch norm or dropout
-    splits, head_module, why = False, "", "no task has tried it"
-    linear = False  # is the head z W' + c?
-    alters, D, K = True, None, None
-
     def feat(self, w, x, b=None, stats=None):
         """x [B, ...] -> what the head gets [B, D], or logits where nothing is split."""
         if not len(x):
@@ -222,61 +195,44 @@ class Module:
     def check_features(self, who, linear=False):
         """ValueError where `who` needs features [B, D], or a linear head on them, and
         there is none."""
-        if linear and self.splits and not self.linear:
-            raise ValueError(
-                f"{who} computes with a last layer z W' + c, and the head of {self!r} "
-                f"({', '.join(self.head)}) is another; give head= an nn.Linear with "
-                "bias that runs last, or take another method"
-            )
-        if not self.splits:
-            raise ValueError(
-                f"{who} needs the features [B, D] before the head, and {self!r} has "
-                f"the head ({', '.join(self.head)}), which is no single layer that "
-                f"makes the logits from them: {self.why}; give head= the layer that "
-                "runs last, or take another method"
-            )
-
-    def check_rows(self, x):
-        """ValueError where torch cannot take the gradient of each row of x."""
-        w = {k: v.to(x.device) for k, v in self.init(0, x.dtype).items()}
-        f = lambda w, row: self.call("whole", w, row[None]).sum()
-        try:
-            vmap(grad(f), (None, 0))(w, x[:2])
-        except Exception as e:
-            raise ValueError(
-                f"Private steps need the gradient of each row, and torch cannot vmap "
-                f"{self!r} ({kind(e)}: {str(e)[:200]}); take another step or module"
-            ) from e
+        if self.splits and (self.linear or not linear):
+            return
+        what = "a last layer z W' + c" if self.splits else "the features before a head"
+        why = "that is another layer" if self.splits else self.why
+        raise ValueError(
+            f"{who} needs {what}, and {self!r} has the head ({', '.join(self.head)}): "
+            f"{why}; give head= an nn.Linear with bias that runs last, or take another "
+            "method"
+        )
 
     def call(self, part, w, x, b=None, stats=None):
         """The whole module, its body (a pass in place of the head) or its head with
         weights w on x; on a batch b as in training."""
-        shell, tensors, known = self.filled(part, w, x, b is not None)
+        shell, tensors, names = self.filled(part, w, x, b is not None)
         x = x.long() if self.tokens and part != "head" else x
-        if b is None or not self.alters:
-            return logits(functional_call(shell, tensors, (x,), tie_weights=False))
-        with Training(b, stats, known):
+        ours = b is not None and self.alters
+        with Training(b, stats, names) if ours else nullcontext():
             return logits(functional_call(shell, tensors, (x,), tie_weights=False))
 
     def filled(self, part, w, x, training):
         """(module, {name: tensor}, {id of a running statistic: its name in w})."""
         shell, names = own_copy(self, part, training)
-        tensors, known = {}, {}
+        tensors, statistics = {}, {}
         for name, k in names:
             v = w[k] if k in self.weights else self.constant(k, x)
             if k in self.buffers:
                 v = v if training else v.detach()  # in evaluation they are constants
-                known[id(v)] = k
+                statistics[id(v)] = k
             tensors[name] = v
-        return shell, tensors, known
+        return shell, tensors, statistics
 
     def constant(self, k, x):
         """A tensor that is not trained, where x is and in its precision."""
-        kept, at = self.__dict__.setdefault("kept", {}), (k, x.device, x.dtype)
-        if at not in kept:
+        at = k, x.device, x.dtype
+        if at not in self.cache:
             v = self.constants[k].to(x.device)
-            kept[at] = v.to(x.dtype) if v.is_floating_point() else v
-        return kept[at]
+            self.cache[at] = v.to(x.dtype) if v.is_floating_point() else v
+        return self.cache[at]
 
 
 def logits(out):
@@ -291,54 +247,41 @@ def kind(m):
 
 def below(name, prefix):
     """Is this tensor, or what it is computed from, inside `prefix`?"""
-    return name == prefix or name.startswith(prefix + ".")
+    return f"{name}.".startswith(f"{prefix}.")
 
 
-def prefixes(name):
-    """fc.weight -> fc, fc.weight."""
-    parts = name.split(".")
-    return [".".join(parts[:i]) for i in range(1, len(parts) + 1)]
-
-
-def owned(module):
-    """(the module that has it, name, tensor) of each parameter and buffer, once."""
+def owned(module, tied=False):
+    """(owner, name, tensor) of each parameter and buffer, a tied one once, or at each
+    of its places; a module that is registered twice is visited once."""
     seen = set()
     for at, m in module.named_modules():
         for k, v in [*m._parameters.items(), *m._buffers.items()]:
-            if v is not None and id(v) not in seen:
+            if v is not None and (tied or id(v) not in seen):
                 seen.add(id(v))
                 yield at.partition(".parametrizations")[0], f"{at}.{k}".lstrip("."), v
 
 
-def running(module):
-    """Names of the running statistics of batch norm."""
-    norms = [(n, m) for n, m in module.named_modules() if isinstance(m, _BatchNorm)]
-    leaves_ = ("running_mean", "running_var")
-    return {f"{n}.{k}".lstrip(".") for n, _ in norms for k in leaves_}
-
-
 def parted(module):
     """(weights, constants, {module: its parameters}, buffers) of a module: weights are
-    what is trained and the running statistics, in order."""
-    weights, constants, owners, stats = {}, {}, {}, running(module)
+    what is trained and the running statistics of batch norm, in order."""
+    norms = [n for n, m in module.named_modules() if isinstance(m, _BatchNorm)]
+    running = [f"{n}.running_{k}".lstrip(".") for n in norms for k in ("mean", "var")]
+    weights, constants, owners = {}, {}, {}
     for owner, k, v in owned(module):
         trained = isinstance(v, nn.Parameter) and v.requires_grad
-        kept = weights if trained or k in stats else constants
-        kept[k] = v.detach().cpu().clone()
+        values = weights if trained or k in running else constants
+        values[k] = v.detach().cpu().clone()
         if trained:
-            owners.setdefault(owner, []).append(k)
-    return weights, constants, owners, tuple(k for k in weights if k in stats)
+            owners[owner] = (*owners.get(owner, ()), k)
+    return weights, constants, owners, tuple(k for k in weights if k in running)
 
 
 def tied(module):
     """{another name of a tensor: its first}."""
-    names, first, out = module.named_parameters, {}, {}
-    both = [*names(remove_duplicate=False)]
-    both += [*module.named_buffers(remove_duplicate=False)]
-    for k, v in both:
-        if first.setdefault(id(v), k) != k:
-            out[k] = first[id(v)]
-    return out
+    named = [*module.named_parameters(remove_duplicate=False)]
+    named += module.named_buffers(remove_duplicate=False)
+    first = {}
+    return {k: first[id(v)] for k, v in named if first.setdefault(id(v), k) != k}
 
 
 def like(old, v):
@@ -354,13 +297,12 @@ def twin(module, value):
 def emptied(module, at):
     """A copy of the module without values, which a call fills in: a tensor that is
     forgotten has no data, so it cannot go unseen."""
-    meta = lambda k, v: like(v, torch.empty_like(v, device="meta"))
     try:
-        shell = twin(module, meta)
+        shell = twin(module, lambda k, v: like(v, torch.empty_like(v, device="meta")))
     except Exception as e:
         raise ValueError(
-            f"{at} cannot be copied ({kind(e)}: {e}); give it without what belongs to "
-            "a computation or a process: results of earlier calls, files, locks"
+            f"{at} cannot be copied ({kind(e)}: {e}); give it without results of "
+            "earlier calls (old weight_norm), files or locks"
         ) from e
     for m in shell.modules():
         if isinstance(m, _BatchNorm):
@@ -373,99 +315,38 @@ _here = threading.local()  # a call fills in its module: each thread has its own
 
 def own_copy(network, part, training):
     """(module, [(name in it, name in w)]) of a part, for this thread and this mode."""
-    kept = _here.__dict__.setdefault("kept", WeakKeyDictionary())
-    mine = kept.setdefault(network, {})
+    copies = _here.__dict__.setdefault("copies", WeakKeyDictionary())
+    mine = copies.setdefault(network, {})
     if (part, training) not in mine:
-        whole = copy.deepcopy(network.shell).train(training)
-        of, at = whole, network.head_module
-        if part == "head":
-            of = whole.get_submodule(at)
-        elif part == "body" and not at:
+        of, prefix = copy.deepcopy(network.shell).train(training), ""
+        at = network.head_module
+        place, _, name = at.rpartition(".")
+        if part == "head" and name:
+            of, prefix = of.get_submodule(at), f"{at}."
+        elif part == "body" and name:
+            setattr(of.get_submodule(place), name, nn.Identity())
+        elif part == "body":  # the whole module is the head
             of = nn.Identity()
-        elif part == "body":
-            place, _, name = at.rpartition(".")
-            setattr(whole.get_submodule(place), name, nn.Identity())
-        inside = [*of.named_parameters(remove_duplicate=False)]
-        inside += of.named_buffers(remove_duplicate=False)
-        prefix = f"{at}." if part == "head" and at else ""
+        names = [prefix + k for _, k, _ in owned(of, tied=True)]
         first = lambda k: network.aliases.get(k, k)
-        mine[part, training] = of, [(n, first(prefix + n)) for n, _ in inside]
+        mine[part, training] = of, [(k.removeprefix(prefix), first(k)) for k in names]
     return mine[part, training]
 
 
-# ---------------------------------------------------------------- refused at once
 def check_module(module, at):
-    """ValueError for a module that has no chance, whatever the data."""
-    checks = (check_wrapper, check_tensors, check_norms)
-    for check in checks:
-        check(module, at)
-
-
-def check_wrapper(module, at):
-    """Modules around modules."""
-    if isinstance(module, type) or not isinstance(module, nn.Module):
-        raise ValueError(
-            f"Module({module!r:.60}): give a torch.nn.Module, an object and not its "
-            "class, or name a network of fedlib itself"
-        )
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ValueError(f"{at} is compiled by TorchScript; give the Python module")
-    if hasattr(module, "_orig_mod"):
-        raise ValueError(f"{at} is compiled; give the module before torch.compile")
-    parallel = nn.DataParallel, nn.parallel.DistributedDataParallel
-    if isinstance(module, parallel):
-        raise ValueError(f"{at} spreads a module over devices; give its .module")
-
-
-def check_tensors(module, at):
-    """Values that are there, and real."""
-    for m in module.modules():
-        for hook in m._forward_pre_hooks.values():
-            if kind(hook) in ("WeightNorm", "SpectralNorm"):
-                raise ValueError(
-                    f"{at} has the old {kind(hook)} on a {kind(m)}, which keeps "
-                    "results between calls; use torch.nn.utils.parametrizations"
-                )
-    for _, k, v in owned(module):
-        if isinstance(v, nn.parameter.UninitializedTensorMixin):
-            raise ValueError(
-                f"{at}: {k} has no shape yet (a lazy module); run it once on a few "
-                "rows, net(x[:2]), and give it then"
-            )
-        if v.is_meta:
-            raise ValueError(
-                f"{at}: {k} is on the device 'meta', which holds no values; make the "
-                "module on the CPU"
-            )
-        if v.is_complex():
-            raise ValueError(
-                f"{at}: {k} is complex ({v.dtype}); methods average and compare real "
-                "numbers: keep the real and the imaginary part as two tensors"
-            )
-        if v.is_floating_point() and not v.isfinite().all():
-            raise ValueError(
-                f"{at}: {k} holds NaN or infinity before any training; give finite "
-                "weights"
-            )
-
-
-def check_norms(module, at):
-    """Batch norm whose statistics have no equal here."""
-    for n, m in module.named_modules():
-        if not isinstance(m, _BatchNorm):
-            continue
-        if isinstance(m, nn.SyncBatchNorm):
-            raise ValueError(
-                f"{at}: {n} is a SyncBatchNorm, which asks other processes; use "
-                "nn.BatchNorm2d"
-            )
-        if m.running_mean is None:
-            raise ValueError(
-                f"{at}: {n} has track_running_stats = False, so a score would depend "
-                "on which rows are scored together; use True, or nn.GroupNorm"
-            )
-        if m.momentum is None:
-            raise ValueError(
-                f"{at}: {n} has momentum = None, a mean over all batches so far, and "
-                "clients share no such count; use a number, as 0.1"
-            )
+    """ValueError for what would be wrong without a word from torch."""
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"Module({module!r:.60}): give a torch.nn.Module, an object")
+    norms = [(n, m) for n, m in module.named_modules() if isinstance(m, _BatchNorm)]
+    tensors = [(k, v) for _, k, v in owned(module)]
+    faults = [f"complex {k}; make it two tensors" for k, v in tensors if v.is_complex()]
+    faults += [
+        f"{n}.momentum = None, a mean over all batches, which clients do not share; "
+        "give a number, as 0.1"
+        for n, m in norms
+        if m.momentum is None
+    ]
+    if not any(p.requires_grad for p in module.parameters()):
+        faults.append("no parameter to train; give one requires_grad = True")
+    if faults:
+        raise ValueError(f"{at} has {faults[0]}")

@@ -11,75 +11,46 @@ K sentences classes an image without any training: zero-shot.
     load("folder")
             a folder with open_clip_config.json and weights
 
-Nothing is ever downloaded here. Letters: n images, c sentences, L tokens, w token
-width, d feature width, S pixels per side.
+Nothing is ever downloaded here. Two towers have, all tensors constants:
+
+    d, width, context_length, image_size    of features, tokens, sentences, pixels
+    logit_scale, template, kind    the factor before the softmax over cosines; a
+            sentence with {} for the name of a class; "real" or "stand-in"
+    preprocess(x)         images [n, 3, H, W] in [0, 1] -> [n, 3, S, S]
+    encode_image(x)       -> [n, d], not normalised
+    tokenize(texts)       c sentences -> token numbers [c, L]; ValueError if too long
+    end(tokens)           [c], the position where a sentence is read off
+    token_embedding(tokens)    [c, L] -> [c, L, w]
+    encode_text(tokens)        [c, L] -> [c, d], not normalised
+    encode_text_from_embeddings(x, end)    the same of sentences [c, L, w], which may
+            hold learnt vectors
+
+Letters: n images, c sentences, L tokens, w token width, d feature width, S pixels per
+side.
 """
 
 from __future__ import annotations
 
 import copy
-import io
 import math
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from ..core.errors import nearest
 from ..core.files import whole
+from .images import CNN
 from .layers import dense, linear_part, norm_part
-from .small import CNN
 
 FORMAT = "fedlib two towers 1"
 CLIP_PIXELS = {  # of the pictures that CLIP was trained on, per channel
     "mean": (0.48145466, 0.4578275, 0.40821073),
     "std": (0.26862954, 0.26130258, 0.27577711),
 }
-
-
-class TwoTower(Protocol):
-    """What the rest of the library asks of two towers; all their tensors are constants.
-
-    logit_scale: the factor before the softmax over cosines. template: a sentence with
-    {} for the name of a class. kind: "real" or "stand-in".
-    """
-
-    d: int
-    width: int
-    context_length: int
-    image_size: int
-    logit_scale: float
-    template: str
-    kind: str
-
-    def preprocess(self, x: Tensor) -> Tensor:
-        """Images [n, 3, H, W] in [0, 1] -> input of the image tower [n, 3, S, S]."""
-
-    def encode_image(self, x: Tensor) -> Tensor:
-        """Preprocessed images [n, 3, S, S] -> [n, d], not normalised."""
-
-    def tokenize(self, texts: list[str]) -> Tensor:
-        """c sentences -> token numbers [c, L]; ValueError for one that does not fit."""
-
-    def end(self, tokens: Tensor) -> Tensor:
-        """Position of the end-of-text token [c], where a sentence is read off."""
-
-    def token_embedding(self, tokens: Tensor) -> Tensor:
-        """[c, L] -> [c, L, w]."""
-
-    def encode_text_from_embeddings(self, x: Tensor, end: Tensor) -> Tensor:
-        """Embedded sentences [c, L, w] and their ends [c] -> [c, d], not normalised.
-
-        The sentences may hold learnt vectors.
-        """
-
-    def encode_text(self, tokens: Tensor) -> Tensor:
-        """[c, L] -> [c, d], not normalised."""
 
 
 def label(name: str) -> str:
@@ -96,7 +67,7 @@ def describe(towers, classes):
 
 
 # ---------------------------------------------------------------- loading
-def load(model, arch: str = "ViT-B-32"):
+def load(model, arch="ViT-B-32"):
     """The towers of a path, in memory until its file changes; towers pass through.
 
     model: a stand-in's file, a weight file for open_clip whose architecture is `arch`,
@@ -107,15 +78,12 @@ def load(model, arch: str = "ViT-B-32"):
     ValueError for a path that is not there, or is no CLIP file.
     """
     if not isinstance(model, (str, Path)):
-        if not hasattr(model, "encode_image"):
-            raise ValueError(f"model = {model!r}: give the path of a CLIP, or towers")
         return model
     path = Path(model).resolve()
     if not path.exists():
         raise ValueError(
             f"model = {str(model)!r}: there is no such file; train the stand-in "
-            f"with `python -m fedlib.data.standin {model}`, or give CLIP weights "
-            "for open_clip"
+            f"(`python -m fedlib.data.standin {model}`), or give CLIP weights"
         )
     files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
     stamp = ((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)
@@ -124,34 +92,57 @@ def load(model, arch: str = "ViT-B-32"):
 
 @lru_cache(maxsize=4)
 def _load(path, arch, _stamp):
-    if path.is_dir():
-        return OpenClip.load(f"local-dir:{path}", None)
-    if path.suffix == ".safetensors":
-        return OpenClip.load(arch, path)
+    if path.is_dir() or path.suffix == ".safetensors":
+        return open_clip_towers(path, arch)
     try:
         got = torch.load(path, map_location="cpu", weights_only=True)
+        if got.pop("format", None) == FORMAT:
+            return StandIn(**got)
     except Exception as e:  # a damaged file can raise nearly anything
         raise ValueError(
-            f"{path} is not a CLIP file ({type(e).__name__}): give a file that "
-            "`python -m fedlib.data.standin` wrote, or a state dict for open_clip; a "
-            "TorchScript archive must be converted first"
+            f"{path} is not a CLIP file ({type(e).__name__}: {e}); give one that "
+            "`python -m fedlib.data.standin` wrote, or a state dict for open_clip"
         ) from e
-    if isinstance(got, dict) and got.get("format") == FORMAT:
-        try:
-            return StandIn(**{k: v for k, v in got.items() if k != "format"})
-        except (TypeError, KeyError) as e:
-            raise ValueError(
-                f"{path} is not a CLIP file, although it says so ({e}): train the "
-                "stand-in again"
-            ) from e
-    inside = got.get("state_dict", got) if isinstance(got, dict) else {}
-    if not any(str(k).removeprefix("module.").startswith("visual.") for k in inside):
+    return open_clip_towers(path, arch)
+
+
+def open_clip_towers(path, arch):
+    """The OpenClip of a folder, or of a weight file of the architecture `arch`.
+
+    ValueError for what would be fetched, or would give other features in silence.
+    """
+    try:
+        from . import vision  # noqa: F401, I001  open_clip imports torchvision
+        import open_clip
+    except ImportError as e:
         raise ValueError(
-            f"{path} is not a CLIP file: it holds neither a stand-in nor the tensors "
-            "visual.* of open_clip; give a file that `python -m fedlib.data.standin` "
-            "wrote, or weights for open_clip"
-        )
-    return OpenClip.load(arch, path)
+            f"CLIP weights need `pip install fedlib[clip]` ({e}); or use the stand-in"
+        ) from e
+    folder, known = path.is_dir(), open_clip.list_models()
+    name = f"local-dir:{path}" if folder else arch
+    suffixes = {f.suffix for f in path.iterdir()} if folder else {".bin"}
+    if not suffixes & {".safetensors", ".bin", ".pth"}:
+        raise ValueError(f"{path} has no weights, which are not downloaded: add them")
+    if not folder and arch not in known:
+        what = f"arch = {arch!r} is no architecture of open_clip"
+        raise ValueError(f"{what}{nearest(arch, known)}")
+    try:
+        config = open_clip.get_model_config(name)
+        text = config["text_cfg"]
+        if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
+            raise ValueError("a text tower of another package, which would be fetched")
+        quick = not folder and re.search("openai|quickgelu", path.name.lower())
+        if quick and not config.get("quick_gelu"):
+            raise ValueError(f'a quick GELU: take arch = "{arch}-quickgelu"')
+        weights = None if folder else str(path)
+        model = open_clip.create_model(name, weights, weights_only=True)
+        return OpenClip(model, open_clip.get_tokenizer(name), name)
+    except Exception as e:
+        why = f"{type(e).__name__}: {str(e).splitlines()[0][:200]}"
+        raise ValueError(
+            f"{path} does not hold CLIP weights of {name} ({why}); give a folder with "
+            "open_clip_config.json and weights, or a weight file and its arch"
+        ) from e
 
 
 class OpenClip:
@@ -167,12 +158,6 @@ class OpenClip:
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
         self.name, text = name, self._text(model)
         pool = getattr(text, "text_pool_type", getattr(text, "pool_type", "argmax"))
-        causal = text.attn_mask is not None and getattr(text, "cls_emb", None) is None
-        if pool not in ("argmax", "eos") or not causal:
-            raise ValueError(
-                f"{name} has another text tower than CLIP's (pooling {pool!r}); give a "
-                "model such as ViT-B-32"
-            )
         eos = getattr(text, "text_eos_id", getattr(text, "eos_id", None))
         self.eos = None if pool == "argmax" else eos
         self.context_length, self.width = text.positional_embedding.shape
@@ -182,83 +167,13 @@ class OpenClip:
         tokens = self.tokenize(["a photo of a cat"])
         want, x = self.encode_text(tokens), self.token_embedding(tokens)
         got = self.encode_text_from_embeddings(x, self.end(tokens))
-        if not torch.allclose(
-            want, got, rtol=1e-3, atol=1e-4 * float(want.abs().max())
-        ):
-            raise ValueError(
-                f"{name}: embedding the tokens and encoding the embeddings is not "
-                "encode_text here; install the version of open_clip that fedlib[clip] "
-                "names"
-            )
+        most = 1e-4 * float(want.abs().max())
+        if not torch.allclose(want, got, rtol=1e-3, atol=most):
+            raise ValueError("a text tower that is not CLIP's, such as ViT-B-32's")
         self.d = want.shape[1]
 
     def __repr__(self):
         return f"OpenClip({self.name})"
-
-    @classmethod
-    def load(cls, name, path):
-        """name: "local-dir:FOLDER", or the architecture of the weights at `path`."""
-        try:
-            # open_clip imports torchvision: this must come first
-            from . import vision  # noqa: F401, I001
-            import open_clip
-        except ImportError as e:
-            raise ValueError(
-                f"CLIP weights need the package open_clip ({e}): install it with "
-                "`pip install fedlib[clip]`, or use the stand-in, "
-                "`python -m fedlib.data.standin PATH`"
-            ) from e
-        at = path or name.removeprefix("local-dir:")
-        if path is None:
-            cls._check_folder(Path(at))
-        elif name not in open_clip.list_models():
-            raise ValueError(
-                f"arch = {name!r} is no architecture of "
-                f"open_clip{nearest(name, open_clip.list_models())}"
-            )
-        try:
-            config = open_clip.get_model_config(name)
-        except ValueError as e:
-            raise ValueError(
-                f"{at}/open_clip_config.json is no configuration of open_clip ({e})"
-            ) from e
-        text = config["text_cfg"]
-        foreign = text.get("hf_model_name") or text.get("hf_tokenizer_name")
-        if foreign or "siglip" in name.lower():
-            raise ValueError(
-                f"{name} has a text tower or tokenizer of another package; give a "
-                "model with CLIP's own, as ViT-B-32"
-            )
-        quick = path is not None and re.search("openai|quickgelu", path.name.lower())
-        if quick and not config.get("quick_gelu"):
-            raise ValueError(
-                f"{path.name}: these weights were trained with the quick GELU and "
-                f'{name} has another; take arch = "{name}-quickgelu"'
-            )
-        weights = None if path is None else str(path)
-        try:
-            model = open_clip.create_model(name, weights, weights_only=True)
-        except Exception as e:
-            raise ValueError(
-                f"{at} does not hold weights of {name} ({type(e).__name__}: "
-                f"{str(e).splitlines()[0][:200]}); give the name of their architecture"
-            ) from e
-        return cls(model, open_clip.get_tokenizer(name), name)
-
-    @staticmethod
-    def _check_folder(folder):
-        """Refuse a folder without a configuration or without weights."""
-        if not (folder / "open_clip_config.json").is_file():
-            raise ValueError(
-                f"{folder} has no open_clip_config.json: give a folder with this file "
-                "and weights, or a weight file"
-            )
-        weights = (".safetensors", ".bin", ".pth")
-        if not any(f.suffix in weights for f in folder.iterdir()):
-            raise ValueError(
-                f"{folder} has a configuration and no weights ({', '.join(weights)}): "
-                "they are not downloaded"
-            )
 
     @staticmethod
     def _text(model):
@@ -353,21 +268,18 @@ class TextTower:
 
     @cached_property
     def parts(self):
-        w, parts = self.width, []
-        for k in range(self.blocks):
-            parts += [
-                norm_part(f"text.{k}.norm1", w, "group"),
-                linear_part(f"text.{k}.qkv", 3 * w, w),
-                linear_part(f"text.{k}.mix", w, w),
-                norm_part(f"text.{k}.norm2", w, "group"),
-                linear_part(f"text.{k}.up", 4 * w, w),
-                linear_part(f"text.{k}.down", w, 4 * w),
-            ]
-        return (
-            *parts,
-            norm_part("text.norm", w, "group"),
-            linear_part("text.project", self.d, w),
+        w = self.width
+        block = lambda at: (
+            norm_part(f"{at}.norm1", w, "group"),
+            linear_part(f"{at}.qkv", 3 * w, w),
+            linear_part(f"{at}.mix", w, w),
+            norm_part(f"{at}.norm2", w, "group"),
+            linear_part(f"{at}.up", 4 * w, w),
+            linear_part(f"{at}.down", w, 4 * w),
         )
+        blocks = [part for k in range(self.blocks) for part in block(f"text.{k}")]
+        norm = norm_part("text.norm", w, "group")
+        return (*blocks, norm, linear_part("text.project", self.d, w))
 
     def init(self, generator):
         normal = lambda rows: torch.randn(rows, self.width, generator=generator)
@@ -440,8 +352,7 @@ class StandIn:
         """The weights in the precision and on the device of a tensor."""
         at = like.device, like.dtype
         if at not in self._copies:
-            copies = {k: v.detach().to(*at) for k, v in self.weights.items()}
-            self._copies[at] = copies
+            self._copies[at] = {k: v.detach().to(*at) for k, v in self.weights.items()}
         return self._copies[at]
 
     def preprocess(self, x):
@@ -458,9 +369,8 @@ class StandIn:
             unknown = [w for w in words if w not in self.number]
             if unknown:
                 raise ValueError(
-                    f"{text!r}: the stand-in does not know the word {unknown[0]!r}; it "
-                    "reads names of characters, as the classes of glyphs and domains "
-                    "have them. Real classes need CLIP's weights"
+                    f"{text!r}: the stand-in does not know the word {unknown[0]!r}, "
+                    "only names of characters; other classes need CLIP's weights"
                 )
             tokens = [self.number[w] for w in (START, *words, END)]
             fits(text, len(tokens), self.context_length)
@@ -483,18 +393,11 @@ class StandIn:
 
     def save(self, path):
         """One file, whole or not at all."""
-        path, file = Path(path), io.BytesIO()
-        content = {
-            "format": FORMAT,
-            "weights": self.weights,
-            "words": list(self.words),
-            "image_size": self.image_size,
-            "zero_shot": self.zero_shot,
-            "recipe": self.recipe,
-        }
-        torch.save(content, file)
+        names = ("weights", "words", "image_size", "zero_shot", "recipe")
+        content = {"format": FORMAT} | {k: getattr(self, k) for k in names}
+        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole(path, lambda f: f.write(file.getbuffer()))
+        whole(path, lambda f: torch.save(content | {"words": list(self.words)}, f))
 
 
 def image(w, x):

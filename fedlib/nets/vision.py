@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 
-# must stay alive as long as the declarations are needed
-_declared: torch.library.Library | None = None
+_declared = None  # a torch.library.Library, alive as long as the names are needed
 
 
 def ensure_torchvision() -> str:
@@ -28,11 +27,8 @@ def ensure_torchvision() -> str:
     if hasattr(torch.ops.torchvision, "nms"):
         return "native" if _declared is None else "stub"
     package = importlib.util.find_spec("torchvision")
-    if package is None or package.origin is None:
-        raise ModuleNotFoundError(
-            "torchvision is not installed; fedlib needs it only to compare networks "
-            "with torchvision's"
-        )
+    if package is None:
+        raise ModuleNotFoundError("install torchvision for its networks and data sets")
     try:
         for library in sorted(Path(package.origin).parent.glob("_C*.so")):
             torch.ops.load_library(str(library))
@@ -41,10 +37,9 @@ def ensure_torchvision() -> str:
     except (OSError, ImportError):
         pass  # compiled for another torch
     _declared = torch.library.Library("torchvision", "FRAGMENT")
+    signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
     for operator in ("nms", "qnms"):
-        _declared.define(
-            f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
+        _declared.define(operator + signature)
     return "stub"
 
 

@@ -222,6 +222,24 @@ def test_tied_weights_stay_one_tensor():
     assert gap(slopes, {k: want[k] for k in slopes}) < 1e-12
 
 
+def test_a_module_at_two_places_is_one():
+    fc, norm = nn.Linear(5, 5), nn.BatchNorm1d(5)
+    module = nn.Sequential(fc, norm, nn.ReLU(), fc, norm, nn.Linear(5, 3)).double()
+    task = toy(module)
+    w, x = task.init(0), task.x[:4]
+    assert {k[0] for k in w} == {*"015"} and task.network.splits
+    assert torch.allclose(task.logits(w, x), module.eval()(x))
+    module.train()(x)[:, 0].sum().backward()
+    f = lambda w: task.logits(w, x, batch(x))[:, 0].sum()
+    slopes = torch.func.grad(f)(w)
+    for k, p in module.named_parameters():
+        assert torch.allclose(slopes[k], p.grad), k
+    runs = [go(task, "FedPer", how, 2) for how in HOW]
+    assert gap(state(runs[0]), state(runs[1])) < 1e-9
+    ends = toy(nn.Sequential(fc := nn.Linear(5, 5), nn.ReLU(), fc).double()).network
+    assert not ends.splits and ends.K == 5
+
+
 class Words(nn.Module):
     def __init__(self):
         super().__init__()

@@ -11,7 +11,7 @@ from toys_nets import GROUPS, cnn, grouped, mlp
 
 from fedlib.core.shards import Batch
 from fedlib.nets import CNN, MLP, FedAvgCNN, Linear
-from fedlib.nets.deep import AlexNetBN, ResNet18, ResNet50, WideResNet
+from fedlib.nets.images import AlexNetBN, ResNet18, ResNet50, WideResNet
 from fedlib.nets.layers import groups
 from fedlib.nets.vision import BACKEND
 

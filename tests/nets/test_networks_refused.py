@@ -63,14 +63,13 @@ def test_heads_starts_and_sizes():
     x, y, c = torch.randn(40, 5), torch.arange(40) % 3, torch.arange(40) % 4
     mlp = lambda: nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
     task = lambda net, head: Task.from_arrays(x, y, c, net, head=head)
-    zeros = torch.zeros(1, 3, 32, 28)
     calls = {
         "2.weight": lambda: task(mlp(), "2.weigth"),
         "'fc'": lambda: task(MLP(5, 6, 3), "fc"),
         "twice": lambda: task(Module(mlp(), head="0"), "2"),
         "fresh": lambda: Module(mlp(), start="fresch"),
         "0.weight": lambda: Module(mlp(), start=lambda: nn.Linear(5, 3)),
-        "32 x 28": lambda: FedAvgCNN(3, 10).feat({}, zeros),
+        "size >= 16": lambda: FedAvgCNN(3, 10, size=12),
     }
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):

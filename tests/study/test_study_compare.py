@@ -19,7 +19,7 @@ from fedlib.measures.selection import best_val, last
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.base.tuned import Tuned
 from fedlib.methods.make import make
-from fedlib.nets.small import MLP
+from fedlib.nets import MLP
 from fedlib.study import asked, compare, matrix, tune
 from fedlib.study.compare import Comparison
 
