@@ -27,7 +27,7 @@ import torch
 from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from ..core.ranges import check_whole, short
-from .archive import DataError, data_root
+from .files import DataError, data_root
 
 # fmt: off
 FIPS = dict(  # the 50 states and Puerto Rico: the clients, in this order

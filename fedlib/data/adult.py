@@ -33,7 +33,7 @@ from ..core.files import whole
 from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from .acs import Code, flag, number, onehot, pool
-from .archive import DataError, data_root
+from .files import DataError, data_root
 
 FILES = ("adult.data", "adult.test")
 ENTRIES = (  # of a line in these files

@@ -31,7 +31,7 @@ from PIL import Image, ImageFile
 from ..core.errors import nearest
 from ..core.pool import Pool
 from ..core.ranges import check_whole
-from .archive import DataError, data_root
+from .files import DataError, data_root
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 MEMORY = 64e9  # bytes of images that are not refused

@@ -25,8 +25,7 @@ from ..nets.clip import Adapter, Prompts
 from .acs import acs
 from .adult import adult
 from .census import census
-from .cifar10 import cifar10
-from .cifar100 import cifar100
+from .cifar import cifar10, cifar100
 from .digits import digits
 from .domainbed import domainbed
 from .domains import domains
