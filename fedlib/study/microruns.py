@@ -361,7 +361,7 @@ def rows(task):
         tasks.standard(images, (1,)),
         tasks.standard(images, (), "imagenet"),
     ]
-    parity = tasks.grouped(pool, {"by": "parity"})
+    parity = tasks.grouped(pool)
     return {
         **{k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()},
         "standard": numbers(p.x for p in standard),
