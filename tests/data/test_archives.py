@@ -16,8 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlib.data.files import DataError, check, checksum, data_root, extract, fetch
-from fedlib.data.files import read_arrays
+from fedlib.data.files import (
+    DataError,
+    check,
+    checksum,
+    data_root,
+    extract,
+    fetch,
+    read_arrays,
+)
 
 GOOD = {"set/a.txt": b"alpha" * 99, "set/deep/b.txt": b"beta" * 400}
 
