@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlib.data import archive, pickled
-from fedlib.data.archive import DataError
+from fedlib.data import files
+from fedlib.data.files import DataError
 
 from .count import Count
 
@@ -283,7 +283,7 @@ def try_archive(name, folder):
     file.write_bytes(make())
     tracemalloc.start()
     try:
-        archive.extract(file, into, LIMIT)
+        files.extract(file, into, LIMIT)
     except DataError as e:
         left = list(into.iterdir())
         good = why is not None and re.search(why, str(e)) and not left
@@ -525,7 +525,7 @@ def try_pickle(name, folder):
     file.write_bytes(make().replace(b"MARK", os.fsencode(mark)))
     tracemalloc.start()
     try:
-        read = pickled.read_arrays(file)
+        read = files.read_arrays(file)
     except DataError as e:
         good = isinstance(want, str) and re.search(want, str(e))
         found = "clean" if good else "raw", f"{name}: {e}"

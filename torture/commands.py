@@ -34,7 +34,7 @@ import torch
 from fedlib.cli import compare as cli_compare
 from fedlib.cli import main as cli
 from fedlib.core import ends, engine
-from fedlib.data import archive, get
+from fedlib.data import files
 from fedlib.deploy import command, server
 from fedlib.study import audit, experiment, guard, once
 from repro import decide
@@ -165,8 +165,7 @@ def cut_short(folder):
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
             (server, "serve", enough),
             (command, "part", lambda n: flower if n == "flower" else part(n)),
-            (archive, "_open", offline),
-            (get, "_open", offline),
+            (files, "_open", offline),
             (guard, "check", lambda *_: None),
             (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),

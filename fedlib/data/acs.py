@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +25,8 @@ import torch
 
 from ..core.groups import Block, Groups
 from ..core.pool import Pool
-from ..core.ranges import check_whole, short
-from .archive import DataError, data_root
+from .files import DataError, data_root
+from .settings import one_of, settings
 
 # fmt: off
 FIPS = dict(  # the 50 states and Puerto Rico: the clients, in this order
@@ -99,22 +98,10 @@ HOURS = number("WKHP", 38, 13)
 AGE2 = Code("AGEP squared", "number", "AGEP", 1, age_squared)
 INCOME = Code("PINCP", "number", "PINCP", 1, income)
 OCCUPATION = Code("OCCP", "onehot", "OCCP", 11, occupation)
-LISTS = dict(
-    MAR=range(1, 6),
-    RELP=range(18),
-    DIS=(1, 2),
-    ESP=range(9),
-    CIT=range(1, 6),
-    MIG=range(4),
-    MIL=range(5),
-    ANC=range(1, 5),
-    NATIVITY=(1, 2),
-    DEAR=(1, 2),
-    DEYE=(1, 2),
-    DREM=(0, 1, 2),
-    ESR=range(7),
-    FER=(0, 1, 2),
-)
+LISTS = {name: (1, 2) for name in ("DIS", "NATIVITY", "DEAR", "DEYE")}
+LISTS |= {"MAR": range(1, 6), "CIT": range(1, 6), "ANC": range(1, 5)}
+LISTS |= {"RELP": range(18), "ESP": range(9), "MIG": range(4), "MIL": range(5)}
+LISTS |= {"DREM": range(3), "ESR": range(7), "FER": range(3)}
 ORIGINS = ("RACAIAN", "RACASN", "RACBLK", "RACNH", "RACPI", "RACSOR", "RACWHT")
 
 
@@ -201,21 +188,18 @@ GROUPS = dict(sex=(SEX, ("men", "women")), race=(RACE, ("white", "not white")))
 
 
 def problem(task: str) -> Problem:
-    return _known("task", task, TASKS)
+    """The question of this name."""
+    one_of("task", task, TASKS)
+    return TASKS[task]
 
 
 def groups(group: str, task: str) -> Groups:
     """The sensitive attribute "sex" or "race" of a task; the positive outcome is the
     answer yes.
     """
-    _, names = _known("group", group, GROUPS)
-    return Groups(
-        name=group,
-        names=names,
-        positive=(1,),
-        column=list(GROUPS).index(group),
-        schema=problem(task).schema,
-    )
+    one_of("group", group, GROUPS)
+    column, schema = list(GROUPS).index(group), problem(task).schema
+    return Groups(group, GROUPS[group][1], (1,), column, schema=schema)
 
 
 def keep(frame, task: str) -> np.ndarray:
@@ -247,6 +231,7 @@ def encode(frame, task: str):
 
 
 # ---------------------------------------------------------------- the files
+@settings(task=TASKS, group=GROUPS, rows=(1,))
 def acs(
     task: str = "income",
     group: str = "sex",
@@ -266,12 +251,8 @@ def acs(
     rows    at most so many persons per state, drawn after the filter and always the
             same ones; None: all
     """
-    p, kind = problem(task), groups(group, task)
-    if rows is not None:
-        check_whole("acs: rows", rows, 1, why=" of persons per state, or None for all")
-    path(".", STATES[0], year)
+    p, kind, states = problem(task), groups(group, task), _states(states)
     root = data_root() / "acs" if root is None else data_root(root)
-    states = _states(states)
     x, y, n = [], [], []
     for state in states:
         frame = read(root, state, year, p.columns)
@@ -311,9 +292,7 @@ def pool(name, x, y, owner, owners, kind, groups, test=None) -> Pool:
 def path(root, state: str, year="2018") -> Path:
     """Where the person file of a state lies below `root`."""
     if not re.fullmatch(r"[0-9]{4}", str(year)):
-        raise ValueError(
-            f"acs: year = {short(year)}: give the year of the survey, such as 2018"
-        )
+        raise ValueError(f"acs: year = {year!r}: give the year of the survey, as 2018")
     name = f"psam_p{FIPS[state]:02d}.csv"
     if int(year) < 2017:
         name = f"ss{int(year) % 100:02d}p{state.lower()}.csv"
@@ -326,67 +305,43 @@ def read(root, state: str, year="2018", columns=None):
     """
     import pandas as pd  # here, so that methods and tasks load without it
 
-    (state,) = _states((state,))
     file = path(root, state, year)
-    if not file.is_file():
-        raise DataError(
-            f"{file} does not exist: put the person files of {year} at "
-            f"ROOT/{year}/1-Year/{file.name} and so on, one per state, or name the "
-            "states whose files are there with states=[...]"
-        )
+    how = {"skipinitialspace": True, "low_memory": False}
     try:
-        there = list(pd.read_csv(file, nrows=0, skipinitialspace=True).columns)
+        there = pd.read_csv(file, nrows=0, skipinitialspace=True)
         _complete(there, columns or (), f"{file}: ")
-        frame = pd.read_csv(
-            file,
-            usecols=columns,
-            skipinitialspace=True,
-            low_memory=False,
-            dtype={c: t for c, t in TEXT.items() if c in (columns or there)},
-        )
+        kinds = {c: t for c, t in TEXT.items() if c in (columns or there)}
+        frame = pd.read_csv(file, usecols=columns, dtype=kinds, **how)
     except DataError:
         raise
-    except ValueError as error:  # among them pandas' errors of parsing
+    except (OSError, ValueError) as e:  # among them pandas' errors of parsing
         raise DataError(
-            f"{file} is damaged or cut short ({error}): get it again"
-        ) from error
+            f"{file} cannot be read ({e}): `python -m fedlib data get acs` fetches the "
+            "files of 2018; name the states whose files are there with states=[...]"
+        ) from e
     for name in columns or ():
         if frame[name].dtype.kind not in "iuf" and name not in TEXT:
             raise DataError(
-                f"{file}: the column {name} holds other things than numbers: get the "
-                "file again"
+                f"{file}: the column {name} holds other things than numbers"
             )
     return frame
 
 
 def _states(states):
-    if states is None:
-        return STATES
-    states = tuple(states) if isinstance(states, (list, tuple)) else (states,)
+    """The states that are named, each once, in the order of STATES."""
+    states = STATES if states is None else states
+    states = [states] if isinstance(states, str) else list(states)
     for state in states:
-        _known("state", state, FIPS)
+        one_of("state", state, STATES)
     if not states or len(set(states)) < len(states):
-        raise ValueError(
-            f"states = {list(states)}: give each state once, and at least one"
-        )
+        raise ValueError(f"states = {states}: give each state once, and at least one")
     return tuple(s for s in STATES if s in states)
 
 
 def _complete(there, columns, where=""):
-    gone = [c for c in columns if c not in there]
-    if gone:
+    """DataError unless the columns are there."""
+    if gone := [c for c in columns if c not in there]:
         hint = "is it a person file of 2018?"
         if "RELP" in gone and "RELSHIPP" in there:
             hint = "RELSHIPP took the place of RELP in 2019, so use a year up to 2018"
         raise DataError(f"{where}no column {', '.join(gone)}; {hint}")
-
-
-def _known(what, name, table):
-    if not isinstance(name, str) or name not in table:
-        word = str(name).upper() if table is FIPS else str(name)
-        near = get_close_matches(word, table, 1, 0)
-        raise ValueError(
-            f"unknown {what} {name!r}; did you mean {near[0]!r}? Known: "
-            f"{', '.join(table)}"
-        )
-    return table[name]

@@ -7,10 +7,9 @@ The table comes with this package, as `adult.npz`, and differs from the official
 `adult.data` and `adult.test`: rows with a blank ("?") are left out, and so are the
 weight fnlwgt and which of the two files a row is from; education-num is the place in
 the list of educations; of a country it is said whether it is the United States; and
-rows are sorted by COLUMNS, from left to right. Where both official files lie in
-`{root}/adult` they are read instead, and give the same rows: DIGEST says so.
-
-    python -m fedlib.data.adult FOLDER      makes adult.npz from the files in FOLDER
+rows are sorted by COLUMNS, from left to right; `write` makes it so. Where both official
+files lie in `{root}/adult` they are read instead, and give the same rows: DIGEST says
+so.
 
 The encoder is fixed and public, as in `acs`: no constant is learnt. Column 0 is the
 sex, 1 for women. Letters: N persons, D inputs.
@@ -18,22 +17,18 @@ sex, 1 for women. Letters: N persons, D inputs.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..core import ends
-from ..core.errors import nearest
 from ..core.files import whole
 from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from .acs import Code, flag, number, onehot, pool
-from .archive import DataError, data_root
+from .files import DAMAGED, DataError, data_root
+from .settings import settings
 
 FILES = ("adult.data", "adult.test")
 ENTRIES = (  # of a line in these files
@@ -58,10 +53,8 @@ WORDS = {  # in the table a word is its place here
 }
 WORDS = {column: tuple(words.split()) for column, words in WORDS.items()}
 COUNTRY = "native-country"  # in the table 1 for the United States, else 0
-COLUMNS = (
-    *(*WORDS, COUNTRY),
-    *("age", "hours-per-week", "capital-gain", "capital-loss"),
-)
+NUMBERS = ("age", "hours-per-week", "capital-gain", "capital-loss")
+COLUMNS = (*WORDS, COUNTRY, *NUMBERS)
 CARRIED = Path(__file__).with_name("adult.npz")
 ROWS, DIGEST = 45_222, "0608810f89583e7f"  # of the table: the first digits of sha256
 CUTS = ("occupation", "education")  # who may be a client, by age
@@ -123,6 +116,7 @@ def encode(t):
 
 
 # ---------------------------------------------------------------- the people
+@settings(group=("sex",), by=CUTS, least=(1,))
 def adult(
     group: str = "sex", by: str = "occupation", least: int = 200, root=None
 ) -> Pool:
@@ -135,22 +129,10 @@ def adult(
             an occupation with fewer are left out
     root    folder above `adult` (default: the data folder)
     """
-    if group != "sex":
-        raise ValueError(f"adult: group = {group!r}: there are groups by sex; give sex")
-    if not isinstance(by, str) or by not in CUTS:
-        raise ValueError(
-            f"adult: unknown by = {by!r}{nearest(by, CUTS)} (known: {', '.join(CUTS)})"
-        )
-    if type(least) is not int or least < 1:
-        raise ValueError(
-            f"adult: least = {least!r} persons of a client; give a whole number >= 1"
-        )
     t = table(root)
     owner, owners = clients(t, by, least)
     if len(owners) < 2:
-        raise ValueError(
-            f"adult: least = {least} leaves no two clients by {by}; give fewer persons"
-        )
+        raise ValueError(f"adult: least = {least} leaves no two clients; give fewer")
     x, y = encode({name: v[owner >= 0] for name, v in t.items()})
     kind = Groups("sex", ("men", "women"), (1,), 0, (), SCHEMA)
     return pool("Adult", x, y, owner[owner >= 0], owners, "real", kind)
@@ -185,103 +167,41 @@ def table(root=None) -> dict[str, np.ndarray]:
     """COLUMNS as {name: [N] int64}; DataError for a file that is not as published."""
     folder = data_root(root) / "adult"
     there = all((folder / name).is_file() for name in FILES)
-    return dict(zip(COLUMNS, official(folder) if there else carried()))
+    rows, where = (official(folder), folder) if there else (carried(), CARRIED)
+    content = np.ascontiguousarray(rows, "<i4").tobytes()
+    found = hashlib.sha256(content).hexdigest()[: len(DIGEST)]
+    if found != DIGEST:
+        raise DataError(
+            f"{where}: {rows.shape[1]:,} rows with digest {found}, expected {ROWS:,} "
+            f"with {DIGEST}; get it again"
+        )
+    return dict(zip(COLUMNS, rows))
+
+
+def carried() -> np.ndarray:
+    """The table [columns, N] that comes with the package."""
+    try:
+        with np.load(CARRIED) as columns:
+            return np.array([columns[name] for name in COLUMNS], np.int64)
+    except (ValueError, *DAMAGED) as e:
+        raise DataError(f"{CARRIED} is damaged ({e}); install fedlib again") from e
 
 
 def official(folder) -> np.ndarray:
     """The table [columns, N] from adult.data and adult.test."""
-    lines = [line for name in FILES for line in entries(Path(folder) / name)]
-    t = dict(zip(ENTRIES, zip(*(line for line in lines if "?" not in line))))
-    try:
-        rows = np.array([coded(name, t[name]) for name in COLUMNS])
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{folder}: {' and '.join(FILES)} are not as published ({error}); get them "
-            "again"
-        ) from error
-    rows = rows[:, np.lexsort(rows[::-1])]
-    return checked(rows, folder, "get the two files again, or take them away")
+    import pandas as pd  # here, so that methods and tasks load without it
+
+    how = {"names": ENTRIES, "skipinitialspace": True, "na_values": "?", "comment": "|"}
+    t = pd.concat([pd.read_csv(Path(folder, name), **how) for name in FILES]).dropna()
+    t["salary"] = t["salary"].str.rstrip(".")
+    t[COUNTRY] = t[COUNTRY] == "United-States"
+    for column, words in WORDS.items():
+        t[column] = pd.Categorical(t[column], words).codes
+    return t[[*COLUMNS]].sort_values([*COLUMNS]).to_numpy(np.int64).T
 
 
-def entries(file):
-    """The lines of an official file, each a list of ENTRIES."""
-    try:
-        text = file.read_text("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read ({error}); get it again") from error
-    out = []
-    for line in filter(None, text.splitlines()):
-        if line.startswith("|"):  # the first of adult.test
-            continue
-        out.append([entry.strip() for entry in line.rstrip(". ").split(",")])
-        if len(out[-1]) != len(ENTRIES):
-            raise DataError(
-                f"{file}: {line[:40]!r} has {len(out[-1])} entries, expected "
-                f"{len(ENTRIES)}; get the file again"
-            )
-    return out
-
-
-def coded(column, values):
-    """Entries of a column as whole numbers [N]."""
-    if column in WORDS:
-        place = {word: k for k, word in enumerate(WORDS[column])}
-        return np.array([place[v] for v in values])
-    if column == COUNTRY:
-        return np.array([v == "United-States" for v in values])
-    return np.array([int(v) for v in values])
-
-
-def carried(file=CARRIED) -> np.ndarray:
-    """The table [columns, N] that comes with the package."""
-    hint = "restore it from the repository, or install the package again"
-    try:
-        with np.load(file) as columns:
-            rows = np.array([columns[name] for name in COLUMNS], np.int64)
-    except (
-        OSError,
-        EOFError,
-        KeyError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as e:
-        raise DataError(f"{file} is missing or damaged ({e}); {hint}") from e
-    return checked(rows, file, hint)
-
-
-def checked(rows, where, hint):
-    """The table, or DataError where it is not the one whose digest stands here."""
-    content = np.ascontiguousarray(rows, "<i4").tobytes()
-    found = hashlib.sha256(content).hexdigest()[: len(DIGEST)]
-    if (rows.shape[1], found) != (ROWS, DIGEST):
-        raise DataError(
-            f"{where}: {rows.shape[1]:,} rows with digest {found}, expected {ROWS:,} "
-            f"with {DIGEST}; {hint}"
-        )
-    return rows
-
-
-def write(folder, file=CARRIED):
+def write(folder):
     """Make the carried table from the official files in `folder`."""
-    columns = {
-        name: v.astype(np.min_scalar_type(v.max()))
-        for name, v in zip(COLUMNS, official(folder))
-    }
-    whole(Path(file), lambda f: np.savez_compressed(f, **columns))
-
-
-def main(argv=None):
-    """Make the table that comes with the package from the official files."""
-    p = argparse.ArgumentParser(
-        prog="python -m fedlib.data.adult", description=main.__doc__
-    )
-    p.add_argument("folder", help=f"where {' and '.join(FILES)} are")
-    p.add_argument("--to", default=CARRIED, help="the file to write")
-    args = p.parse_args(argv)
-    write(args.folder, args.to)
-    print(f"{args.to}: {ROWS:,} rows, digest {DIGEST}")
-
-
-if __name__ == "__main__":
-    ends.program("python -m fedlib.data.adult", main)
+    columns = zip(COLUMNS, official(folder))
+    small = {name: v.astype(np.min_scalar_type(v.max())) for name, v in columns}
+    whole(CARRIED, lambda f: np.savez_compressed(f, **small))

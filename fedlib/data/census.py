@@ -33,8 +33,9 @@ import numpy as np
 import torch
 
 from ..core.pool import Pool
-from ..core.ranges import SEEDS, check_bytes, check_number, check_whole
+from ..core.ranges import SEEDS, check_bytes
 from . import acs
+from .settings import settings
 
 UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
     *("sex", "race", "race_code", "foreign", "citizen", "birthplace", "married"),
@@ -61,13 +62,6 @@ class Knobs(NamedTuple):
     indirect_sex: float = 1.0
     indirect_race: float = 1.0
 
-    @classmethod
-    def of(cls, *strengths):
-        """The knobs; ValueError for one that is no number."""
-        for name, v in zip(cls._fields, strengths, strict=True):
-            check_number(f"census: {name}", v, why=", 0: not at all")
-        return cls(*map(float, strengths))
-
 
 class Effects(NamedTuple):
     """Answers [N] of the persons of a pool, as they are and as they would be with the
@@ -92,6 +86,11 @@ class Effects(NamedTuple):
         return float((change * (1 - 2 * self.s)).double().mean())
 
 
+ROOM = {"clients": (1, len(acs.STATES)), "n_mean": (4,), "n_test": (4,)}
+ROOM |= {"shift": (0,), "draw": (0, SEEDS)} | dict.fromkeys(Knobs._fields, (0,))
+
+
+@settings(task=acs.TASKS, group=acs.GROUPS, **ROOM)
 def census(
     task: str = "income",
     group: str = "sex",
@@ -116,9 +115,8 @@ def census(
                      ratios in both draws
     """
     kind = acs.groups(group, task)
-    knobs = Knobs.of(bias_sex, bias_race, indirect_sex, indirect_race)
     z = _noise(clients, n_mean, n_test, shift, draw)
-    people = _people(z, knobs)
+    people = _people(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
     kept = acs.keep(people, task)
     asked = {name: people[name][kept] for name in acs.problem(task).columns}
     x, y = acs.encode(asked, task)
@@ -127,6 +125,7 @@ def census(
     return acs.pool("procedural census", x, y, owner, states, "synthetic", kind, test)
 
 
+@settings(task=acs.TASKS, **ROOM)
 def counterfactual(
     task: str = "income",
     clients: int = 51,
@@ -145,7 +144,7 @@ def counterfactual(
     Who is asked does not change: the filter sees the person as it is.
     """
     p = acs.problem(task)
-    knobs = Knobs.of(bias_sex, bias_race, indirect_sex, indirect_race)
+    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
     z = _noise(clients, n_mean, n_test, shift, draw)
     people = _people(z, knobs)
     kept, s = acs.keep(people, task), people["SEX"] == 2
@@ -156,6 +155,7 @@ def counterfactual(
     return Effects(*(torch.from_numpy(v).long() for v in (s[kept], *y)))
 
 
+@settings(**ROOM)
 def people(
     clients: int = 51,
     n_mean: int = 600,
@@ -174,7 +174,7 @@ def people(
     import pandas as pd  # here, so that methods and tasks load without it
 
     z = _noise(clients, n_mean, n_test, shift, draw)
-    knobs = Knobs.of(bias_sex, bias_race, indirect_sex, indirect_race)
+    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
     table = pd.DataFrame(_people(z, knobs))
     serial = np.char.zfill(z["serial"].astype(str), 7)
     table.insert(0, "RT", "P")
@@ -206,15 +206,8 @@ def _noise(clients, n_mean, n_test, shift, draw) -> dict:
     Client c draws from the c-th child of the seed, its size, training persons and test
     persons from children of that.
     """
-    check_whole("census: clients", clients, 1, len(acs.STATES), ", one state each")
-    check_whole("census: n_mean", n_mean, 4, why=" persons per client")
-    check_whole("census: n_test", n_test, 4, why=" persons per client")
-    check_number("census: shift", shift, 0, why=", a standard deviation")
-    check_whole("census: draw", draw, 0, SEEDS)
-    check_bytes(
-        f"census: n_mean = {n_mean}, n_test = {n_test}",
-        6 * clients * (n_mean + n_test) * len(UNIFORM + NORMAL) * 8,
-    )
+    numbers = 6 * clients * (n_mean + n_test) * len(UNIFORM + NORMAL)
+    check_bytes(f"census: n_mean = {n_mean}, n_test = {n_test}", numbers * 8)
     seeds = [child.spawn(3) for child in np.random.SeedSequence(draw).spawn(clients)]
     first = [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
     first = np.stack(first)  # [C, 7]
@@ -249,11 +242,6 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
     direct, indirect: the sex that the direct and the indirect paths see; default: the
     person's own. SEX stays the person's own.
     """
-    for name, value in knobs._asdict().items():
-        if not value >= 0:
-            raise ValueError(
-                f"{name} = {value}: give a number >= 0, where 0 means no bias"
-            )
     _, u_edu, u_race, u_econ, u_nat, u_occ = z["u"]
     s = z["sex"] < _sigmoid(0.03)
     r = z["race"] < _sigmoid(-1.1 + 0.8 * u_race)

@@ -26,15 +26,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageFile
+from PIL import ImageFile
 
-from ..core.errors import nearest
 from ..core.pool import Pool
-from ..core.ranges import check_whole
-from .archive import DataError, data_root
+from ..core.ranges import check_bytes, check_whole
+from . import files
+from .files import DataError, data_root
+from .settings import one_of, settings
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
-MEMORY = 64e9  # bytes of images that are not refused
 SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed"
 
 
@@ -100,6 +100,7 @@ LAYOUTS = {
 SPELLINGS = {"Real World": "Real_World"}  # as some loaders write it
 
 
+@settings(which=LAYOUTS, size=(1, 10**5), most=(1,), unreadable=("refuse", "skip"))
 def domainbed(
     which: str,
     root=None,
@@ -127,16 +128,6 @@ def domainbed(
     image at 224 pixels, so 6 GB for PACS; DomainNet fits with `classes`, `most` or a
     smaller `size` only.
     """
-    if not isinstance(which, str) or which not in LAYOUTS:
-        raise ValueError(
-            f"which = {which!r}: no such data set{nearest(which, LAYOUTS)} (known: "
-            f"{', '.join(LAYOUTS)})"
-        )
-    check_whole("domainbed: size", size, 1, 10**5, " pixels per side")
-    if most is not None:
-        check_whole("domainbed: most", most, 1, why=", or None for all")
-    if unreadable not in ("refuse", "skip"):
-        raise ValueError(f"unreadable = {unreadable!r}: give 'refuse' or 'skip'")
     layout = LAYOUTS[which]
     folders = _domains(which, data_root(root))
     names = _classes(which, folders, classes)
@@ -149,46 +140,26 @@ def domainbed(
     if classes is None and most is None:
         counts = [sum(d == e for e, *_ in found) for d in range(len(folders))]
         _count(which, counts, len(names))
-    if (need := len(found) * 3 * size * size * 4) > MEMORY:
-        raise ValueError(
-            f"{which}: {len(found):,} images of {size} x {size} need {need / 1e9:.0f} "
-            f"GB of memory, more than {MEMORY / 1e9:.0f} GB; choose fewer with "
-            "classes= or most=, or a smaller size="
-        )
-    x, rows, lost, short = torch.empty(len(found), 3, size, size), [], [], []
+    check_bytes(f"{which}: {len(found):,} images", len(found) * 3 * size * size * 4)
+    x, rows, lost, cut = torch.empty(len(found), 3, size, size), [], [], []
     for row in found:
         try:
             x[len(rows)], whole = read_image(row[2], size)
-        except DataError as error:
+        except DataError as e:
             if unreadable == "refuse":
-                raise DataError(
-                    f"{error}; get it again, or leave such images out with "
-                    "unreadable='skip'"
-                ) from error
+                raise DataError(f"{e}, or leave it out: unreadable='skip'") from e
             lost.append(row[2])
             continue
         rows.append(row)
-        short += [] if whole else [row[2]]
-    for paths, what in (
-        (lost, "cannot be read and are left out"),
-        (short, "are cut short and used as far as they go"),
-    ):
+        cut += [] if whole else [row[2]]
+    left_out, used = "cannot be read and are left out", "are cut short and used so"
+    for paths, what in ((lost, left_out), (cut, used)):
         if paths:
-            warnings.warn(
-                f"{which}: {len(paths)} of {len(found)} images {what}; the first is "
-                f"{paths[0]}",
-                stacklevel=2,
-            )
-    return Pool(
-        name=which,
-        x=x[: len(rows)],
-        y=torch.tensor([k for _, k, _ in rows], dtype=torch.long),
-        K=len(names),
-        kind="real",
-        owner=torch.tensor([d for d, *_ in rows], dtype=torch.long),
-        owners=tuple(layout.images),
-        classes=names,
-    )
+            text = f"{which}: {len(paths)} of {len(found)} images {what}; {paths[0]}"
+            warnings.warn(text, stacklevel=3)
+    y, owner = (torch.tensor([r[i] for r in rows], dtype=torch.long) for i in (1, 0))
+    of = which, x[: len(rows)], y, len(names), "real", owner, tuple(layout.images)
+    return Pool(*of, classes=names)
 
 
 def read_image(path, size):
@@ -196,26 +167,14 @@ def read_image(path, size):
 
     DataError when it cannot be opened.
     """
-    for whole in (True, False):
-        kept = ImageFile.LOAD_TRUNCATED_IMAGES
-        ImageFile.LOAD_TRUNCATED_IMAGES = not whole
+    try:
+        return files.read_image(path, size), True
+    except DataError:
+        before, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, True
         try:
-            with Image.open(path) as picture:
-                # dropped once colours are looked up
-                if picture.mode == "P" and "transparency" in picture.info:
-                    picture = picture.convert("RGBA")
-                picture = picture.convert("RGB")
-                picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-            x = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
-            return x.float().div_(255), whole
-        except Exception as error:  # a damaged image can raise nearly anything
-            if not whole:
-                raise DataError(
-                    f"{path} cannot be read as an image ({type(error).__name__}: "
-                    f"{error})"
-                ) from error
+            return files.read_image(path, size), False
         finally:
-            ImageFile.LOAD_TRUNCATED_IMAGES = kept
+            ImageFile.LOAD_TRUNCATED_IMAGES = before
 
 
 def _domains(which, root):
@@ -223,42 +182,33 @@ def _domains(which, root):
     layout, top = LAYOUTS[which], root / LAYOUTS[which].folder
     if not top.is_dir():
         raise DataError(
-            f"{which} is not in {root}: run {SCRIPT} with {root} as its data_dir, "
-            f"which makes {top}/<domain>/<class>, or put the folder there yourself. "
-            f"Mind that {layout.trap}"
+            f"{which} is not in {root}: run {SCRIPT} with {root} as its data_dir, or "
+            f"put {top}/<domain>/<class> there. Mind that {layout.trap}"
         )
     folders = {}
     for domain in layout.images:
         ways = [top / way for way in (domain, SPELLINGS.get(domain, domain))]
-        folder = next((way for way in ways if way.is_dir()), None)
-        if folder is None:
+        found = [way for way in ways if way.is_dir() and _folders(way)]
+        if not found:
             raise DataError(
-                f"{top} has no folder {domain!r}; {which} has the domains "
+                f"{top} has no folder {domain!r} with a folder per class; {which} has "
                 f"{', '.join(layout.images)}. Mind that {layout.trap}"
             )
-        if not any(p.is_dir() for p in folder.iterdir()):
-            raise DataError(
-                f"{folder} is empty: it should have one folder per class; get "
-                f"{which} again"
-            )
-        folders[domain] = folder
+        folders[domain] = found[0]
     return folders
+
+
+def _folders(at):
+    """The names of the folders in a folder."""
+    return {p.name for p in at.iterdir() if p.is_dir() and not p.name.startswith(".")}
 
 
 def _classes(which, folders, classes):
     """The names of the chosen classes, sorted; every domain must have them."""
-    has = {
-        domain: {
-            p.name
-            for p in folder.iterdir()
-            if p.is_dir() and not p.name.startswith(".")
-        }
-        for domain, folder in folders.items()
-    }
+    has = {domain: _folders(folder) for domain, folder in folders.items()}
     names = _chosen(which, sorted(set().union(*has.values())), classes)
     for domain, folder in folders.items():
-        missing = [name for name in names if name not in has[domain]]
-        if missing:
+        if missing := [name for name in names if name not in has[domain]]:
             others = ", ".join(d for d in has if missing[0] in has[d])
             raise DataError(
                 f"{folder} has no class {missing[0]!r}, which {others} have: add it, "
@@ -268,30 +218,24 @@ def _classes(which, folders, classes):
 
 
 def _chosen(which, every, classes):
+    """The classes that are asked for, sorted."""
     if classes is None:
         return tuple(every)
     if not isinstance(classes, (str, list, tuple)):
-        check_whole(
-            "domainbed: classes", classes, 2, len(every), f"; {which} has {len(every)}"
-        )
+        check_whole(f"domainbed: {which}: classes", classes, 2, len(every))
         return tuple(every[:classes])
     names = [classes] if isinstance(classes, str) else list(classes)
     for name in names:
-        if name not in every:
-            raise ValueError(
-                f"classes: {which} has no class {name!r}{nearest(name, every)}"
-            )
+        one_of(f"domainbed: {which}: classes", name, every)
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(f"classes = {classes}: give two or more different names")
     return tuple(sorted(names))
 
 
 def _images(folder):
-    found = sorted(
-        p
-        for p in folder.iterdir()
-        if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")
-    )
+    """The pictures of a folder, by name."""
+    found = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES]
+    found = sorted(p for p in found if not p.name.startswith("."))
     if not found:
         raise DataError(
             f"{folder} has no images ({', '.join(SUFFIXES)}); get them again, or "
@@ -304,10 +248,7 @@ def _count(which, counts, K):
     """Warn where the data set is not the one of the papers."""
     layout = LAYOUTS[which]
     odd = [
-        (
-            f"{domain} has {n:,} images, not "
-            f"{' or '.join(f'{m:,}' for m in np.atleast_1d(usual))}"
-        )
+        f"{domain} has {n:,} images, not {' or '.join(map(str, np.atleast_1d(usual)))}"
         for (domain, usual), n in zip(layout.images.items(), counts)
         if n not in np.atleast_1d(usual)
     ]
@@ -316,5 +257,5 @@ def _count(which, counts, K):
         warnings.warn(
             f"{which} is not the data set of the papers: {'; '.join(odd)}. Mind that "
             f"{layout.trap}",
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -13,7 +13,6 @@ k of a domain and split does not depend on how many are asked for.
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,29 +22,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import nearest
 from ..core.pool import Pool
-from ..core.ranges import (
-    SEEDS,
-    check_bytes,
-    check_number,
-    check_whole,
-    is_whole,
-    short,
-)
-from .glyphs import (
-    CHUNK,
-    STYLES,
-    Dice,
-    at_the_rim,
-    atlas,
-    blur,
-    colour,
-    hue_table,
-    over,
-    thicken,
-    warp,
-)
+from ..core.ranges import SEEDS, check_whole
+from . import glyphs as g
+from .glyphs import CHUNK, STYLES, Dice, colour, over
+from .settings import settings
 
 
 @dataclass(frozen=True)
@@ -91,65 +72,59 @@ class Preset:
 # Contrast and sizes are such that a small CNN, trained on all domains together with
 # 500 images of 16 x 16 each (standardised, warp 0.25, 12 epochs), is right on 55 to
 # 90 % of new images, and clearly less often on a domain that it has not seen.
+FAR = {"zoom": (0.5, 0.95), "shift": 0.45}
+DAY, NIGHT = Domain("camera", **FAR), Domain("camera", **FAR, grey=0.5)
+PLAIN = {s: Domain(s) for s in STYLES}
 PRESETS = {
     "PACS": Preset(
         7,
         {
-            "art_painting": Domain("painting"),
-            "cartoon": Domain("cartoon"),
-            "photo": Domain("photo"),
-            "sketch": Domain("sketch"),
+            "art_painting": PLAIN["painting"],
+            "cartoon": PLAIN["cartoon"],
+            "photo": PLAIN["photo"],
+            "sketch": PLAIN["sketch"],
         },
     ),
-    "VLCS": Preset(
+    "VLCS": Preset(  # photographs: a close object, crowded and grainy, far, ordinary
         5,
-        {  # photographs: one close object, crowded and grainy, far away, ordinary
-            "Caltech101": Domain(
-                "photo", contrast=0.45, noise=0.02, clutter=0.2, zoom=(1.10, 1.50)
-            ),
-            "LabelMe": Domain(
-                "photo",
-                contrast=0.35,
-                noise=0.06,
-                clutter=0.9,
-                zoom=(0.60, 1.00),
-                shift=0.35,
-            ),
-            "SUN09": Domain("photo", contrast=0.45, zoom=(0.50, 0.85), shift=0.45),
-            "VOC2007": Domain("photo", contrast=0.40),
+        {
+            "Caltech101": Domain("photo", 0.45, 0.02, clutter=0.2, zoom=(1.10, 1.50)),
+            "LabelMe": Domain("photo", 0.35, 0.06, 0.9, (0.60, 1.00), 0.35),
+            "SUN09": Domain("photo", 0.45, zoom=(0.50, 0.85), shift=0.45),
+            "VOC2007": Domain("photo", 0.40),
         },
         prior=2.0,
     ),
     "OfficeHome": Preset(
         65,
         {
-            "Art": Domain("painting"),
-            "Clipart": Domain("cartoon"),
-            "Product": Domain("halftone"),
-            "Real World": Domain("photo"),
+            "Art": PLAIN["painting"],
+            "Clipart": PLAIN["cartoon"],
+            "Product": PLAIN["halftone"],
+            "Real World": PLAIN["photo"],
         },
         spurious=0.2,
     ),
-    "TerraIncognita": Preset(
+    "TerraIncognita": Preset(  # two cameras take half of their pictures at night
         10,
-        {  # two of the cameras take half of their pictures at night, in grey
-            "location_100": Domain("camera", zoom=(0.5, 0.95), shift=0.45, grey=0.5),
-            "location_38": Domain("camera", zoom=(0.5, 0.95), shift=0.45),
-            "location_43": Domain("camera", zoom=(0.5, 0.95), shift=0.45, grey=0.5),
-            "location_46": Domain("camera", zoom=(0.5, 0.95), shift=0.45),
+        {
+            "location_100": NIGHT,
+            "location_38": DAY,
+            "location_43": NIGHT,
+            "location_46": DAY,
         },
         prior=0.7,
         empty=True,
     ),
-    "DomainNet": Preset(
+    "DomainNet": Preset(  # a hundred of its 345 classes
         100,
-        {  # a hundred of its 345 classes
-            "clipart": Domain("cartoon"),
-            "infograph": Domain("halftone"),
-            "painting": Domain("painting"),
-            "quickdraw": Domain("neon"),
-            "real": Domain("photo"),
-            "sketch": Domain("sketch"),
+        {
+            "clipart": PLAIN["cartoon"],
+            "infograph": PLAIN["halftone"],
+            "painting": PLAIN["painting"],
+            "quickdraw": PLAIN["neon"],
+            "real": PLAIN["photo"],
+            "sketch": PLAIN["sketch"],
         },
         spurious=0.2,
     ),
@@ -158,6 +133,7 @@ DRAWN = 32  # smaller images are drawn with so many pixels and then shrunk
 EVEN = 0.2  # so much of every prior is uniform: no class is missing anywhere
 
 
+@settings(preset=PRESETS, size=(16, 128), warp=(0, 1), classes=(2,), seed=(0, SEEDS))
 def domains(
     preset: str,
     n: int | Sequence[int] = 500,
@@ -184,53 +160,27 @@ def domains(
     of CPU time at 32 pixels or fewer, and 12 kB at 32. The last two pools are kept in
     memory: treat x as read-only.
     """
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise ValueError(
-            f"domains: preset = {short(preset)}{nearest(preset, PRESETS)}; choose one "
-            f"of {', '.join(PRESETS)}"
-        )
     p = PRESETS[preset]
-    counts = list(n) if isinstance(n, (list, tuple)) else [n] * len(p.domains)
-    if len(counts) != len(p.domains) or not all(is_whole(m) and m >= 1 for m in counts):
-        raise ValueError(
-            f"domains: n = {short(n)}: give at least one image per domain, as one "
-            f"number or as a list of {len(p.domains)} numbers"
-        )
-    check_whole("domains: size", size, 16, 128, " pixels per side")
-    check_number("domains: warp", warp, 0, 1, "; 0: glyphs as printed")
-    check_whole("domains: seed", seed, 0, SEEDS)
-    K = p.classes if classes is None else classes
+    D, K = len(p.domains), p.classes if classes is None else classes
+    counts = list(n) if isinstance(n, (list, tuple)) else [n] * D
+    counts = g.numbers("domains", n, counts if len(counts) == D else [0] * D, size)
     check_whole(f"domains: {preset}: classes", K, 2 + p.empty)
-    check_bytes(f"domains: n = {short(n)}", sum(counts) * 3 * size**2 * 4)
-    return _domains(preset, tuple(counts), size, float(warp), K, str(split), seed)
+    return _domains(preset, counts, size, float(warp), K, str(split), seed)
 
 
 @lru_cache(maxsize=2)
 def _domains(preset, counts, size, strength, K, split, seed):
-    p, N = PRESETS[preset], sum(counts)
-    letters = atlas(K - p.empty, max(size, DRAWN))
-    x, y, at = torch.empty(N, 3, size, size), torch.empty(N, dtype=torch.long), 0
-    for name, count in zip(p.domains, counts):
-        for number in range(math.ceil(count / CHUNK)):
-            images, labels = chunk(
-                preset, name, number, split, letters, seed, strength, size
-            )
-            m = min(CHUNK, count - number * CHUNK)
-            x[at : at + m], y[at : at + m] = images[:m], labels[:m]
-            at += m
-    names = p.empty * ("empty",) + tuple(
-        unicodedata.name(c).lower() for c in letters.characters
-    )
-    return Pool(
-        name=f"{preset}-glyphs",
-        x=x,
-        y=y,
-        K=K,
-        kind="stand-in",
-        owners=tuple(p.domains),
-        classes=names,
-        owner=torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
-    )
+    p, owners = PRESETS[preset], tuple(PRESETS[preset].domains)
+    letters = g.atlas(K - p.empty, max(size, DRAWN))
+
+    def chunk_of(k, number):
+        return chunk(preset, owners[k], number, split, letters, seed, strength, size)
+
+    x, y, owner = g.filled(counts, size, chunk_of)
+    names = [unicodedata.name(c).lower() for c in letters.characters]
+    classes = tuple(["empty"] * p.empty + names)
+    of = f"{preset}-glyphs", x, y, K, "stand-in", owner, owners
+    return Pool(*of, classes=classes)
 
 
 def chunk(preset, name, number, split, letters, seed, strength, size):
@@ -241,45 +191,20 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
     d, first, drawn = p.domains[name], int(p.empty), letters.ink.shape[-1] // 2
     K = first + len(letters.fonts)
     dice, fixed = Dice(seed, preset, name, split, number), (seed, preset, name)
-
-    def some(k):
-        """Pictures of the letters k, each in any of its fonts."""
-        font = (dice.uniform(0, 1, n) * letters.fonts[k]).long()
-        return letters.ink[k, font][:, None].float() / 255
-
-    y = torch.multinomial(
-        frequencies(fixed, K, p.prior), n, replacement=True, generator=dice.generator
-    )
-    ink = warp(some((y - first).clamp(min=0)), dice, strength, d.zoom, d.shift)
+    often = frequencies(fixed, K, p.prior)
+    y = torch.multinomial(often, n, replacement=True, generator=dice.generator)
+    ink = g.some(letters, (y - first).clamp(min=0), dice)
+    ink = g.warp(ink, dice, strength, d.zoom, d.shift)
     if p.empty:
         ink = ink * (y > 0)[:, None, None, None]
-    rim = (
-        at_the_rim(some(dice.whole(K - first, n)), dice)
-        * dice.flip(d.clutter, n, 1, 1, 1)
-        * (1 - thicken(ink))
-    )
-    hue = torch.where(
-        dice.flip(p.spurious, n) > 0,
-        (hue_table(f"{preset} {name}", K, seed)[y] + 0.02 * dice.normal(n)) % 1,
-        dice.uniform(0, 1, n),
-    )
-    draw = (
-        partial(camera, scene(fixed, drawn)) if d.style == "camera" else STYLES[d.style]
-    )
-    x = draw(
-        ink,
-        rim,
-        hue,
-        dice,
-        **{
-            k: v
-            for k, v in (("contrast", d.contrast), ("noise", d.noise))
-            if v is not None
-        },
-    )
+    rim = g.clutter_at(ink, letters, dice, d.clutter)
+    hue = g.hues(g.hue_table(f"{preset} {name}", K, seed), y, dice, p.spurious)
+    camera_ = d.style == "camera"
+    draw = partial(camera, scene(fixed, drawn)) if camera_ else STYLES[d.style]
+    own = {"contrast": d.contrast, "noise": d.noise}
+    x = draw(ink, rim, hue, dice, **{k: v for k, v in own.items() if v is not None})
     x = over(x, x.mean(1, keepdim=True), dice.flip(d.grey, n, 1, 1, 1))
-    x = F.interpolate(x.clamp(0, 1), (size, size), mode="area")
-    return x.mul(255).round().div(255), y
+    return g.levels(F.interpolate(x.clamp(0, 1), (size, size), mode="area")), y
 
 
 def frequencies(fixed, K, prior):
@@ -289,10 +214,8 @@ def frequencies(fixed, K, prior):
     if prior is None:
         return torch.full((K,), 1 / K)
     rng = np.random.default_rng(Dice(*fixed, "prior").generator.initial_seed())
-    return (
-        EVEN / K
-        + (1 - EVEN) * torch.from_numpy(rng.dirichlet(np.full(K, prior))).float()
-    )
+    drawn = torch.from_numpy(rng.dirichlet(np.full(K, prior))).float()
+    return EVEN / K + (1 - EVEN) * drawn
 
 
 # ------------------------------------------------------ a camera that stays where it is
@@ -301,15 +224,10 @@ def scene(fixed, size):
     same at every size, in finer detail.
     """
     dice = Dice(*fixed, "scene")
-    ground = colour(
-        dice.uniform(0, 1, 1), dice.uniform(0.2, 0.5, 1), dice.uniform(0.35, 0.75, 1)
-    )
-    return (
-        ground
-        + 0.14 * dice.field(1, 1, 4, size)
-        + 0.08 * dice.field(1, 3, 5, size)
-        + 0.08 * dice.field(1, 1, 11, size)
-    )
+    x = dice.tint(1, (0.2, 0.5), (0.35, 0.75))
+    for strength, channels, cells in ((0.14, 1, 4), (0.08, 3, 5), (0.08, 1, 11)):
+        x = x + strength * dice.field(1, channels, cells, size)
+    return x
 
 
 def camera(scene, ink, clutter, hue, dice, contrast=0.42, noise=0.035):
@@ -322,12 +240,7 @@ def camera(scene, ink, clutter, hue, dice, contrast=0.42, noise=0.035):
     value = (ground + away * dice.uniform(contrast, contrast + 0.35, n)).clamp(0.05, 1)
     above = colour(hue, dice.uniform(0.2, 0.9, n), value)
     below = over(scene, above.roll(1, 0), 0.55 * clutter)
-    ink = over(ink, blur(ink), dice.flip(0.6, n, 1, 1, 1)) * dice.uniform(
-        0.7, 1, n, 1, 1, 1
-    )
-    x = over(below, above + 0.08 * dice.field(n, 1, 9, size), ink)
+    x = g.lit(ink, above, below, dice, size)
     ramp = torch.linspace(-1, 1, size)
-    light = (
-        dice.uniform(0.6, 1.1, n, 1, 1, 1) + dice.uniform(-0.2, 0.2, n, 1, 1, 1) * ramp
-    )
+    light = dice.each(0.6, 1.1, n) + dice.each(-0.2, 0.2, n) * ramp
     return x * light + noise * dice.normal(n, 3, size, size)

@@ -7,10 +7,11 @@ from __future__ import annotations
 import torch
 
 from ..core.pool import Pool
-from ..core.ranges import check_whole
 from ..nets.towers import load
+from .settings import settings
 
 
+@settings(chunk=(1,))
 @torch.no_grad()
 def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
     """The images of another source, seen once by the image tower: x [N, d] float32, not
@@ -37,7 +38,6 @@ def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Poo
             f"{pool.name} has rows of shape {list(pool.x.shape[1:])}: the image tower "
             "sees images [1 or 3, height, width]"
         )
-    check_whole("features: chunk", chunk, 1, why=" of images")
     towers = load(model, arch)
     images = (x.expand(-1, 3, -1, -1) for x in pool.x.split(chunk))
     x = torch.cat([towers.encode_image(towers.preprocess(x)) for x in images])

@@ -38,14 +38,8 @@ from torch import Tensor
 
 from ..core.errors import nearest
 from ..core.pool import Pool
-from ..core.ranges import (
-    SEEDS,
-    check_bytes,
-    check_number,
-    check_whole,
-    is_whole,
-    short,
-)
+from ..core.ranges import SEEDS, check_bytes, is_whole, short
+from .settings import settings
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -119,11 +113,8 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     ink = np.zeros((classes, max(map(len, drawn)), side, side), np.uint8)
     for k, faces in enumerate(drawn):
         ink[k, : len(faces)] = faces
-    return Atlas(
-        torch.from_numpy(ink),
-        torch.tensor([len(faces) for faces in drawn]),
-        tuple(characters),
-    )
+    fonts = torch.tensor([len(faces) for faces in drawn])
+    return Atlas(torch.from_numpy(ink), fonts, tuple(characters))
 
 
 def typeface(name, side):
@@ -153,12 +144,8 @@ def _face(c, typeface, side):
     font = font.font_variant(size=max(8, round(font.size * fit)))
     left, top, right, bottom = _box(c, font, outlines)
     image = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(image).text(
-        ((side - right + left) / 2 - left, (side - bottom + top) / 2 - top),
-        c,
-        fill=255,
-        font=font,
-    )
+    at = (side - right + left) / 2 - left, (side - bottom + top) / 2 - top
+    ImageDraw.Draw(image).text(at, c, fill=255, font=font)
     face = np.asarray(image)
     return face if face.mean() > 1.2 else None
 
@@ -187,9 +174,8 @@ class Dice:
 
     def __init__(self, *where):
         digest = hashlib.sha256("|".join(map(str, where)).encode()).digest()
-        self.generator = torch.Generator().manual_seed(
-            int.from_bytes(digest[:7], "big")
-        )
+        seed = int.from_bytes(digest[:7], "big")
+        self.generator = torch.Generator().manual_seed(seed)
 
     def uniform(self, low, high, *shape):
         return torch.rand(*shape, generator=self.generator) * (high - low) + low
@@ -208,9 +194,17 @@ class Dice:
         """A smooth random field [n, channels, size, size], about within +-1: noise on a
         coarse grid, interpolated.
         """
-        return 0.7 * F.interpolate(
-            self.normal(n, channels, cells, cells), size=(size, size), mode="bicubic"
-        )
+        coarse = self.normal(n, channels, cells, cells)
+        return 0.7 * F.interpolate(coarse, size=(size, size), mode="bicubic")
+
+    def each(self, low, high, n):
+        """One number for each of n images [n, 1, 1, 1]."""
+        return self.uniform(low, high, n, 1, 1, 1)
+
+    def tint(self, n, saturation, value, hue=None):
+        """Flat colours [n, 3, 1, 1] of a range of saturations and of values."""
+        hue = self.uniform(0, 1, n) if hue is None else hue
+        return colour(hue, self.uniform(*saturation, n), self.uniform(*value, n))
 
 
 # --------------------------------------------------------------- small image operations
@@ -237,17 +231,14 @@ def over(below, above, mask):
 def colour(hue, saturation, value):
     """Hue, saturation, value [n] in [0, 1] as flat colours [n, 3, 1, 1]."""
     k = (torch.tensor([5.0, 3.0, 1.0]) + 6 * hue[:, None]) % 6
-    rgb = value[:, None] * (
-        1 - saturation[:, None] * torch.minimum(k, 4 - k).clamp(0, 1)
-    )
-    return rgb[:, :, None, None]
+    part = saturation[:, None] * torch.minimum(k, 4 - k).clamp(0, 1)
+    return (value[:, None] * (1 - part))[:, :, None, None]
 
 
 def grid(size):
     """Pixel rows and columns, each [size, size]."""
-    return torch.meshgrid(
-        torch.arange(float(size)), torch.arange(float(size)), indexing="ij"
-    )
+    side = torch.arange(float(size))
+    return torch.meshgrid(side, side, indexing="ij")
 
 
 # ---------------------------------------------------------------- steps 1 and 2: masks
@@ -267,23 +258,17 @@ def warp(glyph, dice, strength=1.0, zoom=(0.62, 1.05), shift=0.22):
     shear = strength * dice.uniform(-0.2, 0.2, n)
     shift = strength * dice.uniform(-shift, shift, 2, n)
     cos, sin = turn.cos(), turn.sin()
-    rows = [
-        cos * stretch / zoom,
-        (shear - sin) / zoom,
-        shift[0],
-        sin / zoom,
-        cos / stretch / zoom,
-        shift[1],
-    ]
-    at = F.affine_grid(
-        torch.stack(rows, 1).view(n, 2, 3), (n, 1, size, size), align_corners=False
-    )
-    bend = F.interpolate(
-        dice.normal(n, 2, 4, 4), size=(size, size), mode="bicubic"
-    ).permute(0, 2, 3, 1)
-    return F.grid_sample(glyph, at + 0.05 * strength * bend, align_corners=False).clamp(
-        0, 1
-    )
+    first = [cos * stretch / zoom, (shear - sin) / zoom, shift[0]]
+    at = moved(first + [sin / zoom, cos / stretch / zoom, shift[1]], size)
+    bend = F.interpolate(dice.normal(n, 2, 4, 4), size=(size, size), mode="bicubic")
+    at = at + 0.05 * strength * bend.permute(0, 2, 3, 1)
+    return F.grid_sample(glyph, at, align_corners=False).clamp(0, 1)
+
+
+def moved(rows, size):
+    """Where an affine map, its six numbers [n] each, looks for the pixels."""
+    theta = torch.stack(rows, 1).view(-1, 2, 3)
+    return F.affine_grid(theta, (len(theta), 1, size, size), align_corners=False)
 
 
 def at_the_rim(glyph, dice):
@@ -294,10 +279,7 @@ def at_the_rim(glyph, dice):
     turn = dice.uniform(0, 2 * math.pi, n)
     cos, sin = 1.3 * turn.cos(), 1.3 * turn.sin()
     rows = [cos, -sin, 1.05 * (3 * turn).cos(), sin, cos, 1.05 * (3 * turn).sin()]
-    at = F.affine_grid(
-        torch.stack(rows, 1).view(n, 2, 3), (n, 1, size, size), align_corners=False
-    )
-    return F.grid_sample(glyph, at, align_corners=False)
+    return F.grid_sample(glyph, moved(rows, size), align_corners=False)
 
 
 # ---------------------------------------------------------------- step 4: styles
@@ -318,54 +300,39 @@ def paper_and_ink(hue, contrast, dice):
     )
 
 
+def lit(ink, above, below, dice, size):
+    """Uneven ink over the ground, its edges soft in some pictures."""
+    n = len(ink)
+    soft = over(ink, blur(ink), dice.flip(0.6, n, 1, 1, 1))
+    ink = soft * dice.each(0.7, 1, n)
+    return over(below, above + 0.08 * dice.field(n, 1, 9, size), ink)
+
+
 def photo(ink, clutter, hue, dice, contrast=0.28, noise=0.035):
     """Textured ground and ink, soft edges, uneven light, pixel noise."""
     n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, contrast, dice)
-    below = (
-        below
-        + 0.11 * dice.field(n, 1, 4, size)
-        + 0.09 * dice.field(n, 1, 11, size)
-        + 0.05 * dice.field(n, 3, 5, size)
-    )
-    below = over(
-        below, above.roll(1, 0) + 0.1 * dice.field(n, 1, 6, size), 0.55 * clutter
-    )
-    ink = over(ink, blur(ink), dice.flip(0.6, n, 1, 1, 1)) * dice.uniform(
-        0.7, 1, n, 1, 1, 1
-    )
-    x = over(below, above + 0.08 * dice.field(n, 1, 9, size), ink)
+    for strength, channels, cells in ((0.11, 1, 4), (0.09, 1, 11), (0.05, 3, 5)):
+        below = below + strength * dice.field(n, channels, cells, size)
+    other = above.roll(1, 0) + 0.1 * dice.field(n, 1, 6, size)
+    x = lit(ink, above, over(below, other, 0.55 * clutter), dice, size)
     ramp = torch.linspace(-1, 1, size)
-    light = (
-        1
-        + dice.uniform(-0.3, 0.3, n, 1, 1, 1) * ramp
-        + dice.uniform(-0.3, 0.3, n, 1, 1, 1) * ramp[:, None]
-    )
+    light = 1 + dice.each(-0.3, 0.3, n) * ramp
+    light = light + dice.each(-0.3, 0.3, n) * ramp[:, None]
     return x * light + noise * dice.normal(n, 3, size, size)
 
 
 def cartoon(ink, clutter, hue, dice):
     """Flat light ground of two colours, flat saturated ink with a dark outline."""
     n, size = len(ink), ink.shape[-1]
-    below = over(
-        colour(
-            dice.uniform(0, 1, n), dice.uniform(0.1, 0.5, n), dice.uniform(0.75, 1, n)
-        ),
-        colour(
-            dice.uniform(0, 1, n), dice.uniform(0.3, 0.8, n), dice.uniform(0.55, 1, n)
-        ),
-        (dice.field(n, 1, 3, size) > dice.uniform(-0.2, 0.5, n, 1, 1, 1)).float(),
-    )
-    other = colour(
-        dice.uniform(0, 1, n), dice.uniform(0, 1, n), dice.uniform(0.4, 1, n)
-    )
-    below = over(below, other, (clutter > 0.5).float())
+    one, two = dice.tint(n, (0.1, 0.5), (0.75, 1)), dice.tint(n, (0.3, 0.8), (0.55, 1))
+    border = dice.field(n, 1, 3, size) > dice.each(-0.2, 0.5, n)
+    below = over(one, two, border.float())
+    below = over(below, dice.tint(n, (0, 1), (0.4, 1)), (clutter > 0.5).float())
     flat = (ink > 0.45).float()
-    x = over(
-        below, colour(hue, dice.uniform(0.6, 1, n), dice.uniform(0.55, 1, n)), flat
-    )
+    x = over(below, dice.tint(n, (0.6, 1), (0.55, 1), hue), flat)
     outline = (thicken(flat) - flat) * dice.flip(0.85, n, 1, 1, 1)
-    return over(x, dice.uniform(0, 0.2, n, 1, 1, 1), outline)
+    return over(x, dice.each(0, 0.2, n), outline)
 
 
 def painting(ink, clutter, hue, dice):
@@ -381,17 +348,13 @@ def painting(ink, clutter, hue, dice):
     way, smeared = dice.whole(len(ways), n), torch.empty_like(x)
     for k, (dy, dx) in enumerate(ways):
         z = x[way == k]
-        smeared[way == k] = (
-            z + z.roll((dy, dx), (2, 3)) + z.roll((-dy, -dx), (2, 3))
-        ) / 3
-    levels = dice.uniform(4, 7, n, 1, 1, 1).round()
+        ahead, behind = z.roll((dy, dx), (2, 3)), z.roll((-dy, -dx), (2, 3))
+        smeared[way == k] = (z + ahead + behind) / 3
+    levels = dice.each(4, 7, n).round()
     row, column = grid(size)
     weave = 0.03 * (2 * ((row + column) % 2) - 1)
-    return (
-        (smeared.clamp(0, 1) * levels).round() / levels
-        + weave
-        + 0.03 * dice.normal(n, 1, size, size)
-    )
+    flat = (smeared.clamp(0, 1) * levels).round() / levels
+    return flat + weave + 0.03 * dice.normal(n, 1, size, size)
 
 
 def sketch(ink, clutter, hue, dice):
@@ -399,78 +362,47 @@ def sketch(ink, clutter, hue, dice):
     used).
     """
     n, size = len(ink), ink.shape[-1]
-    edge, other = (
-        0.9 * (thicken(ink) - thin(ink)),
-        0.45 * (thicken(clutter) - thin(clutter)),
-    )
-    pressed = (
-        dice.field(n, 1, 10, size) + dice.uniform(0.1, 0.7, n, 1, 1, 1) > 0
-    ).float()
-    way, pitch = (
-        dice.uniform(0, math.pi, n, 1, 1, 1),
-        dice.uniform(1.2, 2.2, n, 1, 1, 1),
-    )
+    edge = 0.9 * (thicken(ink) - thin(ink))
+    other = 0.45 * (thicken(clutter) - thin(clutter))
+    pressed = (dice.field(n, 1, 10, size) + dice.each(0.1, 0.7, n) > 0).float()
+    way, pitch = dice.each(0, math.pi, n), dice.each(1.2, 2.2, n)
     row, column = grid(size)
     stripes = (((column * way.cos() + row * way.sin()) * pitch).sin() > 0.3).float()
     hatching = 0.45 * stripes * thin(ink) * dice.flip(0.5, n, 1, 1, 1)
-    pencil = torch.maximum(
-        torch.maximum(edge * (0.35 + 0.65 * pressed), other * pressed), hatching
-    )
-    paper = dice.uniform(0.85, 1, n, 1, 1, 1) + 0.03 * dice.field(n, 1, 6, size)
-    grey = (
-        paper
-        - pencil * dice.uniform(0.45, 0.85, n, 1, 1, 1)
-        + 0.03 * dice.normal(n, 1, size, size)
-    )
-    return grey.expand(-1, 3, -1, -1)
+    lines = torch.maximum(edge * (0.35 + 0.65 * pressed), other * pressed)
+    pencil = torch.maximum(lines, hatching)
+    paper = dice.each(0.85, 1, n) + 0.03 * dice.field(n, 1, 6, size)
+    grey = paper - pencil * dice.each(0.45, 0.85, n)
+    return (grey + 0.03 * dice.normal(n, 1, size, size)).expand(-1, 3, -1, -1)
 
 
 def neon(ink, clutter, hue, dice):
     """A glowing outline in the dark."""
     n, size = len(ink), ink.shape[-1]
-    light = colour(hue, dice.uniform(0.5, 1, n), dice.uniform(0.8, 1, n))
-    dark = 0.15 * dice.field(n, 3, 5, size).abs() + colour(
-        *dice.uniform(0, 1, 2, n), dice.uniform(0.02, 0.25, n)
-    )
+    light = dice.tint(n, (0.5, 1), (0.8, 1), hue)
+    dark = 0.15 * dice.field(n, 3, 5, size).abs()
+    dark = dark + colour(*dice.uniform(0, 1, 2, n), dice.uniform(0.02, 0.25, n))
     glow = 0.35 * blur(blur(blur(thicken(ink)))) + 0.75 * (thicken(ink) - thin(ink))
-    return (
-        dark
-        + light * glow
-        + 0.25 * light.roll(1, 0) * blur(clutter)
-        + 0.03 * dice.normal(n, 3, size, size)
-    )
+    x = dark + light * glow + 0.25 * light.roll(1, 0) * blur(clutter)
+    return x + 0.03 * dice.normal(n, 3, size, size)
 
 
 def halftone(ink, clutter, hue, dice):
     """Print: two colours and a turned screen of dots."""
     n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, 0.45, dice)
-    way, pitch = (
-        dice.uniform(0, math.pi / 2, n, 1, 1, 1),
-        dice.uniform(1.7, 2.6, n, 1, 1, 1),
-    )
+    way, pitch = dice.each(0, math.pi / 2, n), dice.each(1.7, 2.6, n)
     row, column = grid(size)
-    screen = (
-        ((column * way.cos() + row * way.sin()) * pitch).sin()
-        * ((row * way.cos() - column * way.sin()) * pitch).sin()
-        + 1
-    ) / 2
-    tone = (
-        0.75 * blur(ink) + 0.25 * clutter + 0.12 * dice.field(n, 1, 4, size) + 0.12
-    ).clamp(0, 1)
-    return over(below, above, (9 * (tone - screen)).sigmoid()) + 0.02 * dice.normal(
-        n, 1, size, size
-    )
+    along = ((column * way.cos() + row * way.sin()) * pitch).sin()
+    across = ((row * way.cos() - column * way.sin()) * pitch).sin()
+    screen = (along * across + 1) / 2
+    tone = 0.75 * blur(ink) + 0.25 * clutter + 0.12 * dice.field(n, 1, 4, size) + 0.12
+    x = over(below, above, (9 * (tone.clamp(0, 1) - screen)).sigmoid())
+    return x + 0.02 * dice.normal(n, 1, size, size)
 
 
-STYLES = {
-    "photo": photo,
-    "cartoon": cartoon,
-    "painting": painting,
-    "sketch": sketch,
-    "neon": neon,
-    "halftone": halftone,
-}
+DRAW = photo, cartoon, painting, sketch, neon, halftone
+STYLES = {draw.__name__: draw for draw in DRAW}
 
 
 # ---------------------------------------------------------------- all steps
@@ -478,38 +410,83 @@ def hue_table(style, classes, seed):
     """The hue [K] that each class tends to have in this style: a permutation of the
     colour circle.
     """
-    return (
-        torch.randperm(classes, generator=Dice(seed, "hue", style).generator) / classes
-    )
+    dice = Dice(seed, "hue", style)
+    return torch.randperm(classes, generator=dice.generator) / classes
+
+
+def some(letters, k, dice):
+    """Pictures [n, 1, 2S, 2S] of the letters k [n], each in any of its fonts."""
+    font = (dice.uniform(0, 1, len(k)) * letters.fonts[k]).long()
+    return letters.ink[k, font][:, None].float() / 255
+
+
+def clutter_at(ink, letters, dice, p):
+    """Pieces of other glyphs at the rim of a share p of the pictures, beside the ink
+    [n, 1, S, S]."""
+    n = len(ink)
+    other = at_the_rim(some(letters, dice.whole(len(letters.fonts), n), dice), dice)
+    return other * dice.flip(p, n, 1, 1, 1) * (1 - thicken(ink))
+
+
+def hues(table, y, dice, spurious):
+    """A hue for each image, in a share `spurious` of them that of its class."""
+    n = len(y)
+    misled = dice.flip(spurious, n) > 0
+    own = (table[y] + 0.02 * dice.normal(n)) % 1
+    return torch.where(misled, own, dice.uniform(0, 1, n))
+
+
+def levels(x):
+    """Images on 256 levels, as a file has them."""
+    return x.mul(255).round().div(255)
 
 
 def chunk(number, style, split, letters, table, seed, spurious, clutter, strength):
     """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
     chunk.
     """
-    n, classes = CHUNK, len(letters.fonts)
     dice = Dice(seed, style, split, number)
-
-    def some(y):
-        """Pictures of the classes y, each in any of its fonts."""
-        font = (dice.uniform(0, 1, n) * letters.fonts[y]).long()
-        return letters.ink[y, font][:, None].float() / 255
-
-    y = dice.whole(classes, n)
-    ink = warp(some(y), dice, strength)
-    rim = (
-        at_the_rim(some(dice.whole(classes, n)), dice)
-        * dice.flip(clutter, n, 1, 1, 1)
-        * (1 - thicken(ink))
-    )
-    hue = torch.where(
-        dice.flip(spurious, n) > 0,
-        (table[y] + 0.02 * dice.normal(n)) % 1,
-        dice.uniform(0, 1, n),
-    )
-    return STYLES[style](ink, rim, hue, dice).clamp(0, 1).mul(255).round().div(255), y
+    y = dice.whole(len(letters.fonts), CHUNK)
+    ink = warp(some(letters, y, dice), dice, strength)
+    rim = clutter_at(ink, letters, dice, clutter)
+    hue = hues(table, y, dice, spurious)
+    return levels(STYLES[style](ink, rim, hue, dice).clamp(0, 1)), y
 
 
+def filled(counts, size, chunk_of):
+    """Images x [N, 3, size, size] and classes y [N] of all owners, counts[k] each, from
+    chunk_of(k, number); and whose they are [N].
+    """
+    N, at = sum(counts), 0
+    x, y = torch.empty(N, 3, size, size), torch.empty(N, dtype=torch.long)
+    for k, count in enumerate(counts):
+        for number in range(math.ceil(count / CHUNK)):
+            images, labels = chunk_of(k, number)
+            m = min(CHUNK, count - number * CHUNK)
+            x[at : at + m], y[at : at + m] = images[:m], labels[:m]
+            at += m
+    return x, y, torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+
+
+def numbers(at, n, counts, size):
+    """How many images each owner has; ValueError unless each has one, and all fit."""
+    if not all(is_whole(m) and m >= 1 for m in counts):
+        raise ValueError(
+            f"{at}: n = {short(n)}: give at least one image for each of {len(counts)} "
+            "owners, as one whole number or as a list with one number each"
+        )
+    check_bytes(f"{at}: n = {short(n)}", sum(counts) * 3 * size**2 * 4)
+    return tuple(counts)
+
+
+@settings(
+    classes=(2,),
+    seed=(0, SEEDS),
+    spurious=(0, 1),
+    clutter=(0, 1),
+    size=(16, 128),
+    warp=(0, 1),
+)
 def glyphs(
     n: int | Sequence[int],
     classes: int = 10,
@@ -542,63 +519,28 @@ def glyphs(
     are kept in memory: treat x as read-only.
     """
     styles = tuple(styles) if isinstance(styles, (list, tuple)) else (styles,)
-    unknown = [s for s in styles if not isinstance(s, str) or s not in STYLES]
-    if unknown or not styles or len(set(styles)) < len(styles):
-        near = nearest(unknown[0], STYLES) if unknown else ""
+    odd = [s for s in styles if not isinstance(s, str) or s not in STYLES]
+    if odd or not styles or len(set(styles)) < len(styles):
+        near = nearest(odd[0], STYLES) if odd else ""
         raise ValueError(
             f"glyphs: styles = {short(styles)}{near}; choose different ones of "
             f"{', '.join(STYLES)}"
         )
-    check_number("glyphs: spurious", spurious, 0, 1, ", a probability")
-    check_number("glyphs: clutter", clutter, 0, 1, ", a probability")
-    check_number("glyphs: warp", warp, 0, 1, "; 0: glyphs as printed")
-    check_whole("glyphs: size", size, 16, 128, " pixels per side")
-    check_whole("glyphs: classes", classes, 2)
-    check_whole("glyphs: seed", seed, 0, SEEDS)
-    counts = list(n) if isinstance(n, (list, tuple)) else [n]
-    if is_whole(n):
-        counts = [n // len(styles) + (k < n % len(styles)) for k in range(len(styles))]
-    enough = all(is_whole(m) and m >= 1 for m in counts)
-    if len(counts) != len(styles) or not enough:
-        raise ValueError(
-            f"glyphs: n = {short(n)}: give at least one image for each of the "
-            f"{len(styles)} styles, as one whole number or as a list with one number "
-            "per style"
-        )
-    check_bytes(f"glyphs: n = {short(n)}", sum(counts) * 3 * size**2 * 4)
-    return _glyphs(
-        tuple(counts),
-        classes,
-        styles,
-        str(split),
-        seed,
-        float(spurious),
-        float(clutter),
-        size,
-        float(warp),
-    )
+    S, given = len(styles), list(n) if isinstance(n, (list, tuple)) else [n]
+    counts = [n // S + (k < n % S) for k in range(S)] if is_whole(n) else given
+    counts = numbers("glyphs", n, counts if len(counts) == S else [0] * S, size)
+    shares = float(spurious), float(clutter), float(warp)
+    return _glyphs(counts, classes, styles, str(split), seed, size, *shares)
 
 
 @lru_cache(maxsize=2)
-def _glyphs(counts, classes, styles, split, seed, spurious, clutter, size, strength):
-    letters, N = atlas(classes, size), sum(counts)
-    x, y, at = torch.empty(N, 3, size, size), torch.empty(N, dtype=torch.long), 0
-    for style, count in zip(styles, counts):
-        table = hue_table(style, classes, seed)
-        for number in range(math.ceil(count / CHUNK)):
-            images, labels = chunk(
-                number, style, split, letters, table, seed, spurious, clutter, strength
-            )
-            m = min(CHUNK, count - number * CHUNK)
-            x[at : at + m], y[at : at + m] = images[:m], labels[:m]
-            at += m
-    owner = torch.arange(len(styles)).repeat_interleave(torch.tensor(counts))
-    return Pool(
-        name=f"glyphs-{classes}",
-        x=x,
-        y=y,
-        K=classes,
-        kind="stand-in",
-        owner=owner,
-        owners=styles,
-    )
+def _glyphs(counts, K, styles, split, seed, size, spurious, clutter, strength):
+    letters = atlas(K, size)
+
+    def chunk_of(k, number):
+        table = hue_table(styles[k], K, seed)
+        how = seed, spurious, clutter, strength
+        return chunk(number, styles[k], split, letters, table, *how)
+
+    x, y, owner = filled(counts, size, chunk_of)
+    return Pool(f"glyphs-{K}", x, y, K, "stand-in", owner, styles)

@@ -12,18 +12,26 @@ from __future__ import annotations
 
 import gzip
 import math
-import zlib
 
 import numpy as np
 import torch
 
 from ..core.pool import Pool
-from .archive import DataError, data_root
-from .cifar10 import refuse
+from .cifar import SPLITS, parts_of
+from .files import DAMAGED, DataError, data_root
+from .settings import settings
 
-FILES = {"train": "train", "test": "t10k"}
+FOLDER, FILES = "MNIST/raw", {"train": "train", "test": "t10k"}
+URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MD5 = {  # of the four files with .gz
+    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+}
 
 
+@settings(split=SPLITS)
 def mnist(root=None, split: str = "both") -> Pool:
     """One split as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit.
 
@@ -32,30 +40,22 @@ def mnist(root=None, split: str = "both") -> Pool:
            None. "train" and "test" have one part
     root   data folder (default: environment variable FEDLIB_DATA, else `data`)
     """
-    refuse(split, True)
-    folder, x, y, held_out = data_root(root) / "MNIST" / "raw", [], [], []
-    for part in [s for s in FILES if split in (s, "all", "both")]:
-        images, labels = (
-            read_idx(folder / f"{FILES[part]}-{name}-ubyte", axes)
-            for name, axes in (("images-idx3", 3), ("labels-idx1", 1))
-        )
+    folder, x, y, held_out = data_root(root) / FOLDER, [], [], []
+    for part in parts_of(split):
+        images = read_idx(folder / f"{FILES[part]}-images-idx3-ubyte", 3)
+        labels = read_idx(folder / f"{FILES[part]}-labels-idx1-ubyte", 1)
         if images.shape != (len(labels), 28, 28) or not len(labels) or labels.max() > 9:
             raise DataError(
                 f"{folder}: the {part} files hold images {list(images.shape)} and "
-                f"{len(labels)} labels up to {max(labels, default=0)}; expected "
-                "[n, 28, 28] and n labels from 0 to 9: get them again"
+                f"{len(labels)} labels; expected [n, 28, 28] and n labels from 0 to 9"
             )
         x.append(images)
         y.append(labels)
         held_out += [part == "test"] * len(labels)
-    return Pool(
-        name="MNIST",
-        x=torch.from_numpy(np.concatenate(x)).float().div_(255)[:, None],
-        y=torch.from_numpy(np.concatenate(y)).long(),
-        K=10,
-        kind="real",
-        test=torch.tensor(held_out).nonzero()[:, 0] if split == "both" else None,
-    )
+    x = torch.from_numpy(np.concatenate(x)).float().div_(255)[:, None]
+    y = torch.from_numpy(np.concatenate(y)).long()
+    test = torch.tensor(held_out).nonzero()[:, 0] if split == "both" else None
+    return Pool("MNIST", x, y, 10, "real", test=test)
 
 
 def read_idx(path, axes: int) -> np.ndarray:
@@ -64,30 +64,19 @@ def read_idx(path, axes: int) -> np.ndarray:
     """
     packed = path.with_name(path.name + ".gz")
     try:
-        if path.is_file():
-            content = path.read_bytes()
-        else:
-            content = gzip.decompress(packed.read_bytes())
-    except FileNotFoundError:
+        there = path.is_file()
+        content = path.read_bytes() if there else gzip.decompress(packed.read_bytes())
+    except DAMAGED as e:
         raise DataError(
-            f"neither {path} nor {packed.name} beside it exists: "
-            f"put the four files of MNIST into {path.parent}, or let "
-            f"torchvision.datasets.MNIST({str(path.parents[2])!r}, download=True) do it"
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
+            f"{path}, or {packed.name} beside it, cannot be read ({e}): "
+            "`python -m fedlib data get mnist` fetches the four files"
+        ) from e
+    start = 4 + 4 * axes
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
+    head = content[:4] == bytes((0, 0, 8, axes))
+    if not head or len(content) != start + math.prod(shape):
         raise DataError(
-            f"{packed} is damaged or cut short ({error}): get it again"
-        ) from error
-    if content[:4] != bytes((0, 0, 8, axes)):
-        raise DataError(
-            f"{path} starts with {content[:4].hex(' ') or 'nothing'} and not with 00 "
-            f"00 08 0{axes}: it is no idx file of bytes with {axes} axes; get it again"
+            f"{path}: {len(content):,} bytes are no idx file of bytes with {axes} axes "
+            f"({shape}); get it again"
         )
-    starts = range(4, 4 + 4 * axes, 4)
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in starts]
-    if len(content) != 4 + 4 * axes + math.prod(shape):
-        raise DataError(
-            f"{path} is damaged or cut short: {len(content):,} bytes for an array "
-            f"{shape}; get it again"
-        )
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import nearest
 from ..core.pool import Pool
-from ..core.ranges import DRAWS, check_bytes, check_number, check_whole
+from ..core.ranges import DRAWS, check_bytes, is_whole
 from .digits import digits
+from .settings import one_of, settings
 
 SIDE, BLUR = 28, 2.0  # pixels; deviation of a blurred stroke, in pixels
 # how a site's images look; `uci` are other people's digits, those of scikit-learn
@@ -30,6 +30,12 @@ MANNERS = {
     "turned": lambda x: torch.rot90(x, 1, (2, 3)),
     "uci": lambda x: x,
 }
+
+
+def divides(at, pool):
+    """ValueError unless a picture can be cut into squares of pool x pool pixels."""
+    if not is_whole(pool) or pool < 1 or SIDE % pool:
+        raise ValueError(f"{at} = {pool!r}: give a whole number that divides {SIDE}")
 
 
 @functools.lru_cache(1)
@@ -45,13 +51,13 @@ def images() -> tuple[torch.Tensor, torch.Tensor]:
     return rows[:, :-1].float().div(255).reshape(-1, 1, SIDE, SIDE), rows[:, -1].long()
 
 
+@settings(pool=divides, noise=(0,))
 def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     """The 5,000 images as x [N, 1, 28 / pool, 28 / pool] with their digit y [N].
 
     pool   a pixel is the mean of pool x pool pixels: 1, 2, 4, 7, 14
     noise  deviation of the normal noise of every pixel, always the same noise
     """
-    check_number("mnist5k: noise", noise, 0, why=", a standard deviation")
     x, y = images()
     x = pooled(x, pool)
     if noise:
@@ -60,6 +66,7 @@ def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     return Pool(name="MNIST-5k", x=x.clone(), y=y.clone(), K=10, kind="real")
 
 
+@settings(pool=divides, draw=(0, DRAWS))
 def digit_sites(
     n: Sequence[int] = (1000,) * len(MANNERS),
     manners: Sequence[str] = tuple(MANNERS),
@@ -70,8 +77,7 @@ def digit_sites(
 
     manners  of MANNERS; pool as for `mnist5k`; draw: which images a site has
     """
-    refuse_sites(n, manners)
-    check_whole("digit_sites: draw", draw, 0, DRAWS)
+    check_sites(n, manners)
     rng = np.random.RandomState(draw)
     (x, y), other = images(), digits()
     grown = F.interpolate(other.x, size=(20, 20), mode="bilinear")
@@ -88,23 +94,17 @@ def digit_sites(
             )
         x, y = (v[torch.from_numpy(rows)] for v in sources[source])
         found.append((pooled(MANNERS[manner](x), pool), y))
-    return Pool(
-        name="digit sites",
-        x=torch.cat([x for x, _ in found]),
-        y=torch.cat([y for _, y in found]),
-        K=10,
-        kind="real",
-        owner=torch.arange(len(n)).repeat_interleave(torch.tensor(list(n))),
-        owners=tuple(manners),
-    )
+    x, y = (torch.cat(v) for v in zip(*found))
+    owner = torch.arange(len(n)).repeat_interleave(torch.tensor(list(n)))
+    return Pool("digit sites", x, y, 10, "real", owner, tuple(manners))
 
 
+@settings(n=(1,), pool=divides)
 def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
     """Two digits side by side as x [n, 1, 28 / pool, 2 * 28 / pool], a hundred classes:
     y = 10 times the left digit plus the right one. Of 5,000 pairs every image is one
     left and one right half; of more, of several.
     """
-    check_whole("digit_pairs: n", n, 1, why=" of pairs")
     check_bytes(f"digit_pairs: n = {n}", n * 2 * SIDE**2 * 4)
     (x, y), rng = images(), np.random.RandomState(0)
     x = pooled(x, pool)
@@ -115,46 +115,25 @@ def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
         return torch.cat(many)[:n]
 
     a, b = half(), half()
-    return Pool(
-        name="digit pairs",
-        x=torch.cat([x[a], x[b]], dim=3),
-        y=10 * y[a] + y[b],
-        K=100,
-        kind="real",
-    )
+    x, y = torch.cat([x[a], x[b]], dim=3), 10 * y[a] + y[b]
+    return Pool("digit pairs", x, y, 100, "real")
 
 
-def refuse_sites(n, manners):
+def check_sites(n, manners):
     """ValueError unless there are a number of images and a manner for every site."""
-    if not all(isinstance(v, (list, tuple)) and v for v in (n, manners)):
+    listed = all(isinstance(v, (list, tuple)) and v for v in (n, manners))
+    good = listed and len(n) == len(manners)
+    if not good or not all(is_whole(count) and count > 0 for count in n):
         raise ValueError(
-            f"digit_sites: n = {n!r}, manners = {manners!r}; give two lists, as in "
-            "n=[500, 500], manners=['plain', 'turned']"
-        )
-    if len(n) != len(manners):
-        raise ValueError(
-            f"digit_sites: {len(n)} numbers of images and {len(manners)} manners; give "
-            "one of each for every site"
+            f"digit_sites: n = {n!r}, manners = {manners!r}; give a number of images "
+            "and a manner for each, as in n=[500, 500], manners=['plain', 'turned']"
         )
     for manner in manners:
-        if not isinstance(manner, str) or manner not in MANNERS:
-            raise ValueError(
-                f"digit_sites: unknown manner {manner!r}{nearest(manner, MANNERS)} "
-                f"(known: {', '.join(MANNERS)})"
-            )
-    if not all(counts(count) for count in n):
-        raise ValueError(f"digit_sites: n = {n}; give whole numbers >= 1 of images")
-
-
-def counts(n):
-    """Whether this is a number of things, at least one."""
-    return isinstance(n, int) and not isinstance(n, bool) and n > 0
+        one_of("digit_sites: manners", manner, MANNERS)
 
 
 def pooled(x, pool):
-    """Means over pool x pool pixels of x [N, 1, 28, 28]. Raises ValueError."""
-    if not counts(pool) or SIDE % pool:
-        raise ValueError(f"pool = {pool!r}: give a whole number that divides {SIDE}")
+    """Means over pool x pool pixels of x [N, 1, 28, 28]."""
     return F.avg_pool2d(x, pool) if pool > 1 else x
 
 

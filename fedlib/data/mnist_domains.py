@@ -16,15 +16,33 @@ import numpy as np
 import torch
 
 from ..core.pool import Pool
-from ..core.ranges import DRAWS, check_whole, is_number
+from ..core.ranges import DRAWS, is_number
 from ..nets.vision import ensure_torchvision
-from .mnist5k import images, pooled
+from .mnist5k import divides, images, pooled
+from .settings import settings
 
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
 FLIPS = (0.1, 0.2, 0.9)  # share of a domain's images whose colour is not their label
 WRONG = 0.25  # share of ColoredMNIST's labels that are not their image's
 
 
+def different(low, high):
+    """A check for two or more numbers in a range, which differ where they are written,
+    as the names of domains."""
+
+    def check(at, values):
+        listed = isinstance(values, (list, tuple)) and len(values) > 1
+        good = listed and all(is_number(v) and low <= v <= high for v in values)
+        if not good or len({f"{v:g}" for v in values}) < len(values):
+            raise ValueError(
+                f"{at} = {values!r}; give two or more different numbers from {low} to "
+                f"{high}, one for each domain"
+            )
+
+    return check
+
+
+@settings(angles=different(0, 359), pool=divides, draw=(0, DRAWS))
 def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> Pool:
     """RotatedMNIST: a domain for each angle, x [5000, 1, 28 / pool, 28 / pool], y the
     digit. A turned pixel is bilinear between its four neighbours.
@@ -33,7 +51,6 @@ def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> P
     pool    a pixel is the mean of pool x pool pixels, after the turn
     draw    which images are in which domain; each is in one
     """
-    refuse(angles, "rotated", "angles", "[0, 45]", 0, 359)
     ensure_torchvision()  # torchvision is imported after it
     from torchvision.transforms.functional import InterpolationMode, rotate
 
@@ -44,6 +61,7 @@ def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> P
     return domains("RotatedMNIST", pooled(torch.cat(turned), pool), y, 10, parts, names)
 
 
+@settings(flips=different(0, 1), pool=divides, draw=(0, DRAWS))
 def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Pool:
     """ColoredMNIST: x [5000, 2, 28 / pool, 28 / pool], red and green, one of them
     black; label y: 1 for a digit below five, else 0, and wrong for a quarter of them.
@@ -56,7 +74,6 @@ def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Poo
     pool    a pixel is the mean of pool x pool pixels
     draw    which images are in which domain, the wrong labels, the colours
     """
-    refuse(flips, "colored", "flips", "[0.1, 0.9]", 0, 1)
     (x, digit), parts = images(), dealt(len(flips), draw)
     x, rng = pooled(x, pool), np.random.RandomState([draw, 1])
     chance = lambda p: torch.from_numpy(rng.random_sample(len(digit)) < p)
@@ -72,10 +89,8 @@ def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Poo
 
 
 def dealt(n, draw):
-    """Numbers of the 5,000 images, dealt in turn to n domains in the order of a draw.
-    Raises ValueError.
-    """
-    check_whole("rotated, colored: draw", draw, 0, DRAWS)
+    """Numbers of the 5,000 images, dealt in turn to n domains in the order of a
+    draw."""
     order = np.random.RandomState(draw).permutation(len(images()[1]))
     return [torch.from_numpy(order[k::n].copy()) for k in range(n)]
 
@@ -83,29 +98,5 @@ def dealt(n, draw):
 def domains(name, x, y, K, parts, names):
     """The Pool of domains: x as the parts lie, y [5000] as the images lie."""
     owner = torch.cat([torch.full((len(r),), k) for k, r in enumerate(parts)])
-    return Pool(
-        name=f"{name} of 5,000 digits",
-        x=x,
-        y=y[torch.cat(parts)],
-        K=K,
-        kind="real",
-        owner=owner,
-        owners=tuple(names),
-    )
-
-
-def refuse(values, source, name, example, low, high):
-    """ValueError unless these are two or more numbers from low to high, and differ
-    where they are written, as the names of domains.
-    """
-    listed = isinstance(values, (list, tuple)) and len(values) > 1
-    numbers = listed and all(is_number(v) for v in values)
-    if not numbers or not all(low <= v <= high for v in values):
-        raise ValueError(
-            f"{source}: {name} = {values!r}; give two or more numbers from {low} to "
-            f"{high}, one for each domain, as in {name}={example}"
-        )
-    if len({f"{v:g}" for v in values}) < len(values):
-        raise ValueError(
-            f"{source}: {name} = {values}; two domains are the same, give each its own"
-        )
+    y = y[torch.cat(parts)]
+    return Pool(f"{name} of 5,000 digits", x, y, K, "real", owner, tuple(names))

@@ -9,46 +9,32 @@ Files, below the data folder, as distributed with FedBN (Li et al., ICLR 2021):
     office_caltech_10/<site>_test.pkl
 
 or the archive `office_caltech_10_dataset.zip`, which is then unpacked. No official
-checksum is published for these files, so the loader verifies what can be verified:
-the number of images per site, and that the lists name each image once. The lists are
-pickles: they are read by an unpickler that can build arrays, lists and strings and
-nothing else.
+checksum is published, so the loader verifies the number of images per site, and that
+the lists name each image once. The lists are pickles, read by `files.read_arrays`.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-import numpy as np
 import torch
-from PIL import Image
 
 from ..core.pool import Pool
-from ..core.ranges import check_bytes, check_whole
-from .archive import DataError, data_root, extract
-from .pickled import read_arrays
+from ..core.ranges import check_bytes
+from .files import DataError, data_root, read_arrays, read_image, unpacked
+from .settings import settings
 
 FOLDER, ARCHIVE = "office_caltech_10", "office_caltech_10_dataset.zip"
-WHERE = (
-    "the pre-processed office-caltech10 data linked from the README of "
-    "github.com/med-air/FedBN"
-)
-SITES = ("amazon", "caltech", "dslr", "webcam")
+WHERE = "the office-caltech10 data that the README of github.com/med-air/FedBN links"
 IMAGES = {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295}
+SITES = tuple(IMAGES)
 CLASSES = (
-    "back_pack",
-    "bike",
-    "calculator",
-    "headphones",
-    "keyboard",
-    "laptop_computer",
-    "monitor",
-    "mouse",
-    "mug",
-    "projector",
+    *("back_pack", "bike", "calculator", "headphones", "keyboard"),
+    *("laptop_computer", "monitor", "mouse", "mug", "projector"),
 )
 
 
+@settings(size=(1, 10**5))
 def office10(root=None, size: int = 256) -> Pool:
     """All images as a Pool whose owner is the site: x [2533, 3, size, size] in [0, 1],
     y [2533].
@@ -61,126 +47,60 @@ def office10(root=None, size: int = 256) -> Pool:
     both in the order of the file, and Pool.test holds the rows of the test lists.
     Without the lists the rows are sorted by path and Pool.test is None.
     """
-    check_whole("office10: size", size, 1, 10**5, " pixels per side")
     check_bytes(f"office10: size = {size}", sum(IMAGES.values()) * 3 * size**2 * 4)
-    folder = _folder(data_root(root))
-    paths, labels, owner, test = [], [], [], []
+    folder = unpacked(
+        "Office-Caltech-10", data_root(root), FOLDER, ARCHIVE, where=WHERE
+    )
+    paths, owner, test = [], [], []
+    listed = {
+        s: [*folder.glob(f"{s}_train.pkl"), *folder.glob(f"{s}_test.pkl")]
+        for s in SITES
+    }
+    if any(listed.values()) and not all(len(files) == 2 for files in listed.values()):
+        raise DataError(
+            f"{folder} has some of the lists amazon_train.pkl, amazon_test.pkl "
+            "and so on; provide all or none"
+        )
     for site, name in enumerate(SITES):
-        found = _images(folder, name)
-        lists = [_list(folder, name, part, found) for part in ("train", "test")]
-        if None not in lists:
-            train, held_out = lists
+        found = images(folder, name)
+        if listed[name]:
+            train, held_out = (read_list(file) for file in listed[name])
             if sorted(train + held_out) != sorted(found):
                 raise DataError(
-                    f"{folder}: the lists {name}_train.pkl and {name}_test.pkl do not "
-                    f"name each image of {name} exactly once; get {WHERE} again"
+                    f"{folder}: {name}_train.pkl and {name}_test.pkl do not name each "
+                    f"image of {name} once; get {WHERE} again"
                 )
             test += range(len(paths) + len(train), len(paths) + len(found))
             found = train + held_out
-        elif lists != [None, None]:
-            raise DataError(
-                f"{folder} has only one of {name}_train.pkl and {name}_test.pkl; "
-                "provide both or neither"
-            )
         paths += found
-        labels += [CLASSES.index(p.split("/")[1]) for p in found]
         owner += [site] * len(found)
-    if test and len({owner[r] for r in test}) < len(SITES):
-        raise DataError(
-            f"{folder} has official lists for some sites only; provide those of all "
-            "sites or none"
-        )
     x = torch.empty(len(paths), 3, size, size)
     for r, path in enumerate(paths):
         x[r] = read_image(folder / path, size)
-    return Pool(
-        name="Office-Caltech-10",
-        x=x,
-        y=torch.tensor(labels),
-        K=10,
-        kind="real",
-        owner=torch.tensor(owner),
-        owners=SITES,
-        test=torch.tensor(test) if test else None,
-    )
+    y = torch.tensor([CLASSES.index(path.split("/")[1]) for path in paths])
+    test = torch.tensor(test) if test else None
+    return Pool("Office-Caltech-10", x, y, 10, "real", torch.tensor(owner), SITES, test)
 
 
-def read_image(path, size):
-    """One picture as [3, size, size] float32 in [0, 1]; grey ones get three equal
-    channels.
-    """
-    try:
-        with Image.open(path) as picture:
-            picture = picture.convert("RGB").resize(
-                (size, size), Image.Resampling.BILINEAR
-            )
-    except (OSError, SyntaxError) as error:
+def images(folder, site):
+    """Paths "site/class/file" of a site, sorted, their number verified."""
+    at = [p for c in CLASSES for p in (folder / site / c).glob("*.jpg")]
+    if len(at) != IMAGES[site]:
         raise DataError(
-            f"{path} is damaged or cut short ({error}); get {WHERE} again"
-        ) from error
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(255)
-
-
-def _folder(root):
-    folder, packed = root / FOLDER, root / ARCHIVE
-    if not folder.is_dir():
-        if not packed.is_file():
-            raise DataError(
-                f"Office-Caltech-10 is not in {root}: get {WHERE} ({ARCHIVE}) and put "
-                f"it, or the folder {FOLDER} from it, into {root}"
-            )
-        extract(packed, root)
-        if not folder.is_dir():
-            raise DataError(
-                f"{packed} does not hold a folder {FOLDER}; get {WHERE} again"
-            )
-    return folder
-
-
-def _images(folder, site):
-    """Paths "site/class/file" of a site, sorted, with their number verified."""
-    strangers = [
-        p.name
-        for p in sorted((folder / site).glob("*"))
-        if p.is_dir() and p.name not in CLASSES
-    ]
-    if strangers:
-        raise DataError(
-            f"{folder / site} has the folder {strangers[0]!r}; the classes are "
-            f"{', '.join(CLASSES)}"
+            f"{folder / site} has {len(at)} images in the ten classes, not "
+            f"{IMAGES[site]}; get {WHERE} again"
         )
-    found = sorted(
-        p.relative_to(folder).as_posix()
-        for c in CLASSES
-        for p in (folder / site / c).glob("*.jpg")
-    )
-    if len(found) != IMAGES[site]:
-        raise DataError(
-            f"{folder / site} has {len(found)} images, not {IMAGES[site]}; get "
-            f"{WHERE} again"
-        )
-    return found
+    return sorted(p.relative_to(folder).as_posix() for p in at)
 
 
-def _list(folder, site, part, found):
-    """The paths of one official list, or None when there is no such file."""
-    file = folder / f"{site}_{part}.pkl"
-    if not file.is_file():
-        return None
-    content = read_arrays(file, encoding="latin1")
+def read_list(file):
+    """The paths "site/class/file" of an official list: paths, and the class of each."""
     try:
-        paths, labels = content
+        paths, labels = read_arrays(file, encoding="latin1")
         tails = [PurePosixPath(str(p).replace("\\", "/")).parts[-3:] for p in paths]
-        good = all(str(c) == t[1] for c, t in zip(labels, tails, strict=True))
-    except (TypeError, ValueError, IndexError):
-        good = False
+        good = [str(label) for label in labels] == [word for _, word, _ in tails]
+    except (TypeError, ValueError) as e:
+        raise DataError(f"{file} is no official list ({e}); get {WHERE} again") from e
     if not good:
-        raise DataError(
-            f"{file} is not an official list: expected two lists of equal length, "
-            "paths .../site/class/file.jpg and the class of each"
-        )
-    names, known = ["/".join(t) for t in tails], set(found)
-    missing = [n for n in names if n not in known]
-    if missing:
-        raise DataError(f"{file} names {missing[0]}, which is not in {folder}")
-    return names
+        raise DataError(f"{file} gives a path another class than its folder's")
+    return ["/".join(tail) for tail in tails]

@@ -11,11 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.ranges import SEEDS, check_positive, check_whole
+from ..core.ranges import SEEDS, check_positive
+from .settings import settings
 
 TRIES = 10_000  # redraws before the Dirichlet partitions give up
 
 
+SEED = 0, SEEDS
+CLIENTS = {"clients": (1,), "least": (0,), "seed": SEED}
+
+
+@settings(alpha=check_positive, **CLIENTS)
 def dirichlet(
     y: Tensor,
     clients: int,
@@ -33,21 +39,18 @@ def dirichlet(
     2019). `alpha` is the value of every coordinate; other code multiplies it by the
     class frequencies.
     """
-    y, K = _classes(y, K)
-    _at_least("dirichlet", len(y), clients, least)
-    check_positive("dirichlet: alpha", alpha)
-    check_whole("dirichlet: seed", seed, 0, SEEDS)
-    rng = np.random.default_rng(seed)
-    of_class, count = _by_class(y, K)
-    for _ in range(TRIES):
+
+    def cuts(rng, count):
         share = rng.dirichlet(np.full(clients, alpha), K)  # [K, C], each row sums to 1
-        cuts = np.rint(share.cumsum(1) * count[:, None]).astype(int)  # [K, C]
-        cuts[:, -1] = count
-        if np.diff(cuts, axis=1, prepend=0).sum(0).min() >= least:
-            return _deal(of_class, cuts, rng)
-    raise _never(alpha, clients, least, y)
+        at = np.rint(share.cumsum(1) * count[:, None]).astype(int)  # [K, C]
+        at[:, -1] = count
+        return at
+
+    y, K = _classes(y, K)
+    return _drawn(cuts, y, K, clients, seed, least)
 
 
+@settings(alpha=check_positive, **CLIENTS)
 def dirichlet_capped(
     y: Tensor,
     clients: int,
@@ -66,26 +69,23 @@ def dirichlet_capped(
     has `least` rows (the code of FedAS, CVPR 2024; there 40 rows, of which 30 are for
     training).
     """
-    y, K = _classes(y, K)
-    _at_least("dirichlet_capped", len(y), clients, least)
-    check_positive("dirichlet_capped: alpha", alpha)
-    check_whole("dirichlet_capped: seed", seed, 0, SEEDS)
-    rng = np.random.default_rng(seed)
-    of_class, count = _by_class(y, K)
-    for _ in range(TRIES):
-        cuts, held = np.zeros((K, clients), int), np.zeros(clients, int)
+
+    def cuts(rng, count):
+        at, held = np.zeros((K, clients), int), np.zeros(clients, int)
         for k in range(K):
             share = rng.dirichlet(np.full(clients, alpha))
             under = share * (held < len(y) / clients)  # [C]
             edge = (under if under.any() else share).cumsum()  # all closed: as drawn
             # rounded down; exactly 1 from the last open on
-            cuts[k] = edge / edge[-1] * count[k]
-            held += np.diff(cuts[k], prepend=0)
-        if held.min() >= least:
-            return _deal(of_class, cuts, rng)
-    raise _never(alpha, clients, least, y)
+            at[k] = edge / edge[-1] * count[k]
+            held += np.diff(at[k], prepend=0)
+        return at
+
+    y, K = _classes(y, K)
+    return _drawn(cuts, y, K, clients, seed, least)
 
 
+@settings(clients=(1,), labels=(1,), seed=SEED)
 def labels_per_client(
     y: Tensor, clients: int, labels: int, seed: int = 0
 ) -> list[Tensor]:
@@ -97,34 +97,22 @@ def labels_per_client(
     classes, or a class has fewer rows than holders.
     """
     y, K = _classes(y, None)
-    check_whole("labels_per_client: labels", labels, 1, K, ", the number of classes")
-    check_whole("labels_per_client: seed", seed, 0, SEEDS)
-    _at_least("labels_per_client", len(y), clients, labels)
-    if clients * labels < K:
-        raise ValueError(
-            f"{clients} clients with {labels} labels each cannot hold {K} classes: "
-            f"use at least {-(-K // labels)} clients or {-(-K // clients)} labels "
-            "per client"
-        )
     rng = np.random.default_rng(seed)
     holders = [[] for _ in range(K)]
     # the classes with the fewest holders so far, ties at random
     for c in range(clients):
         for k in np.lexsort((rng.random(K), [len(h) for h in holders]))[:labels]:
             holders[k].append(c)
+    _enough(y, K, clients, labels, np.array([len(h) for h in holders]))
     rows = [[] for _ in range(clients)]
     for k in range(K):
         own = rng.permutation(np.flatnonzero(y == k))
-        if len(own) < len(holders[k]):
-            raise ValueError(
-                f"class {k} has {len(own)} rows for {len(holders[k])} clients: use "
-                "fewer clients or labels"
-            )
         for c, piece in zip(holders[k], np.array_split(own, len(holders[k]))):
             rows[c].append(piece)
     return [_rows(np.concatenate(r)) for r in rows]
 
 
+@settings(clients=(1,), labels=(1,), seed=SEED)
 def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
     """Label skew in a ring of classes: client c holds `labels` classes in a row, from
     class c on, counted modulo K.
@@ -135,25 +123,11 @@ def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
     holders.
     """
     y, K = _classes(y, None)
-    check_whole("ring: labels", labels, 1, K, ", the number of classes")
-    check_whole("ring: seed", seed, 0, SEEDS)
-    _at_least("ring", len(y), clients, labels)
     start = np.arange(clients) * max(K, clients) // clients
     holds = (np.arange(K)[:, None] - start) % K < labels  # [K, C]
     of_class, count = _by_class(y, K)
     holders = holds.sum(1)
-    if not holders.all():
-        raise ValueError(
-            f"{clients} clients with {labels} labels each leave class "
-            f"{holders.argmin()} without a holder: use at least {-(-K // clients)} "
-            "labels per client"
-        )
-    if (count < holders).any():
-        k = int((count < holders).argmax())
-        raise ValueError(
-            f"class {k} has {count[k]} rows for {holders[k]} clients: use fewer "
-            "clients or labels"
-        )
+    _enough(y, K, clients, labels, holders)
     turn = holds.cumsum(1) - 1  # position among the holders of the class
     one_more = turn < (count % holders)[:, None]
     n = holds * ((count // holders)[:, None] + one_more)
@@ -161,22 +135,12 @@ def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
 
 
 def natural(owner: Tensor) -> list[Tensor]:
-    """One client per distinct owner, in ascending order; owner [N] as in Pool.owner.
-    ValueError where the data have no owners.
-    """
-    if owner is None:
-        raise ValueError(
-            "these data have no natural owner: use dirichlet or labels_per_client"
-        )
+    """One client per distinct owner, in ascending order; owner [N] as in Pool.owner."""
     owner = np.asarray(owner)
-    if owner.ndim != 1 or not len(owner):
-        raise ValueError(
-            f"owner has shape {list(owner.shape)}: give one owner per row, [N] "
-            "with N >= 1"
-        )
     return [_rows(np.flatnonzero(owner == o)) for o in np.unique(owner)]
 
 
+@settings(per_domain=(1,), seed=SEED)
 def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]:
     """Feature skew: `per_domain` clients of equal size (to within one row) for each
     domain; owner [N].
@@ -184,11 +148,9 @@ def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]
     Client number = position of the domain * per_domain + j. ValueError where a domain
     has fewer rows than clients.
     """
-    check_whole("by_domain: per_domain", per_domain, 1)
-    check_whole("by_domain: seed", seed, 0, SEEDS)
     rng, clients = np.random.default_rng(seed), []
     for d, rows in enumerate(natural(owner)):
-        if not 1 <= per_domain <= len(rows):
+        if per_domain > len(rows):
             raise ValueError(
                 f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give "
                 f"1 to {len(rows)}"
@@ -225,19 +187,10 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
     size = 0.95 * np.sqrt(n[client, cls] / n.max())  # diameters; one class is 1 high
     ax.set(xlim=(-0.7, C - 0.3), ylim=(-0.6, K - 0.4), xlabel="client", ylabel="class")
     ax.set_title(f"largest: {n.max():,} rows", loc="right", fontsize="small")
-    ax.add_collection(
-        EllipseCollection(
-            size,
-            size,
-            np.zeros_like(size),
-            units="y",
-            offsets=np.column_stack([client, cls]),
-            offset_transform=ax.transData,
-            facecolor="#0072B2",
-            edgecolor="white",
-            linewidth=0.4,
-        )
-    )
+    at = {"offsets": np.column_stack([client, cls]), "offset_transform": ax.transData}
+    look = {"facecolor": "#0072B2", "edgecolor": "white", "linewidth": 0.4}
+    zero = np.zeros_like(size)
+    ax.add_collection(EllipseCollection(size, size, zero, units="y", **at, **look))
     ax.set_xticks(range(0, C, 1 if C <= 32 else 5 if C <= 60 else 10))
     ax.set_yticks(range(0, K, 1 if K <= 20 else 10))
     ax.set_axisbelow(True)
@@ -247,29 +200,52 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
 
 
 def _classes(y, K):
+    """Classes [N] as an array, and their number K."""
     y = np.asarray(y)
-    if y.ndim != 1 or not len(y) or y.dtype.kind not in "iu":
+    good = y.ndim == 1 and len(y) and y.dtype.kind in "iu" and y.min() >= 0
+    if not good or (K is not None and y.max() >= K):
+        last = "K - 1" if K is None else K - 1
         raise ValueError(
-            f"y has shape {list(y.shape)} and type {y.dtype}: give one whole number "
-            "per row, [N] with N >= 1"
+            f"y has shape {list(y.shape)}, type {y.dtype} and values up to "
+            f"{y.max(initial=0)}: give whole numbers [N] from 0 to {last}"
         )
-    K = int(y.max()) + 1 if K is None else K
-    if not 0 <= y.min() <= y.max() < K:
-        raise ValueError(
-            f"y goes from {y.min()} to {y.max()}: classes are numbered 0 to "
-            f"K - 1 = {K - 1}"
-        )
-    return y, K
+    return y, int(y.max()) + 1 if K is None else K
 
 
-def _at_least(name, N, clients, least):
-    check_whole(f"{name}: clients", clients, 1, why=" of clients")
-    check_whole(f"{name}: least", least, 0)
-    if N < clients * least:
+def _enough(y, K, clients, labels, holders):
+    """ValueError unless every class has a holder, and a row for each [K]."""
+    if labels > K:
+        raise ValueError(f"labels = {labels}: there are {K} classes, give up to {K}")
+    if not holders.all():
         raise ValueError(
-            f"{N:,} rows are fewer than {clients} clients x {least}: use fewer "
-            "clients, a smaller minimum or more rows"
+            f"{clients} clients with {labels} labels each leave class "
+            f"{holders.argmin()} of {K} without a holder: use at least "
+            f"{-(-K // clients)} labels per client"
         )
+    few = np.bincount(y, minlength=K) - holders
+    if few.min() < 0:
+        k = few.argmin()
+        raise ValueError(
+            f"class {k} has {few[k] + holders[k]} rows for {holders[k]} clients: use "
+            "fewer clients or labels"
+        )
+
+
+def _drawn(cuts, y, K, clients, seed, least):
+    """Clients of `least` rows or more, cut at cuts(rng, count) [K, C], which is drawn
+    until they have them.
+    """
+    rng = np.random.default_rng(seed)
+    of_class, count = _by_class(y, K)
+    for _ in range(TRIES if len(y) >= clients * least else 0):
+        at = cuts(rng, count)
+        held = np.diff(at, axis=1, prepend=0).sum(0)
+        if held.min() >= least:
+            return _deal(of_class, at, rng)
+    raise ValueError(
+        f"{clients} clients of at least {least} of {len(y):,} rows: no draw of "
+        f"{TRIES:,} gave them; use a larger alpha, fewer clients or a smaller `least`"
+    )
 
 
 def _by_class(y, K):
@@ -285,14 +261,6 @@ def _deal(of_class, cuts, rng):
     shuffled = (rng.permutation(rows) for rows in of_class)
     pieces = [np.split(rows, at[:-1]) for rows, at in zip(shuffled, cuts)]
     return [_rows(np.concatenate(client)) for client in zip(*pieces)]
-
-
-def _never(alpha, clients, least, y):
-    return ValueError(
-        f"Dirichlet({alpha}) over {clients} clients: none of {TRIES:,} draws gave "
-        f"every client {least} of the {len(y):,} rows; use a larger alpha, fewer "
-        "clients or a smaller `least`"
-    )
 
 
 def _rows(rows):

@@ -72,14 +72,8 @@ TIERS = {
     "paper": Recipe(20000, 16, size=32, warp=1.0),
 }
 # shares of the corpus
-SEEN = {
-    "photo": 0.3,
-    "neon": 0.3,
-    "halftone": 0.3,
-    "cartoon": 0.034,
-    "painting": 0.033,
-    "sketch": 0.033,
-}
+SEEN = {"photo": 0.3, "neon": 0.3, "halftone": 0.3}
+SEEN |= {"cartoon": 0.034, "painting": 0.033, "sketch": 0.033}
 FIXED = (
     "a picture of {} .",
     "a photo of the {} .",
@@ -119,65 +113,42 @@ def train(recipe: Recipe) -> StandIn:
     g = torch.Generator().manual_seed(recipe.seed + 1)
     letters = atlas(recipe.classes, recipe.size)
     counts = [max(1, round(recipe.images * share)) for share in SEEN.values()]
-    pool = glyphs(
-        counts,
-        recipe.classes,
-        tuple(SEEN),
-        "corpus",
-        10_000 + recipe.seed,
-        0.0,
-        size=recipe.size,
-        warp=recipe.warp,
-    )
-    words = vocabulary()
-    w = TextTower(len(words)).init(g) | {
-        f"image.{k}": v for k, v in IMAGE.init(recipe.seed).items()
-    }
+    look = {"size": recipe.size, "warp": recipe.warp, "spurious": 0.0}
+    seed = 10_000 + recipe.seed
+    pool = glyphs(counts, recipe.classes, tuple(SEEN), "corpus", seed, **look)
+    words, tower = vocabulary(), IMAGE.init(recipe.seed)
+    w = TextTower(len(words)).init(g) | {f"image.{k}": v for k, v in tower.items()}
     w["scale"] = torch.tensor(math.log(1 / 0.07))
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
     x, forms = towers.preprocess(pool.x), captions(recipe.seed)
-    # [forms, K, L]
-    tokens = torch.stack(
-        [
-            towers.tokenize([f.format(name_of(c)) for c in letters.characters])
-            for f in forms
-        ]
-    )
+    names = [name_of(c) for c in letters.characters]
+    tokens = [towers.tokenize([f.format(name) for name in names]) for f in forms]
+    tokens = torch.stack(tokens)  # [forms, K, L]
     # the caption that names the style
     own = torch.tensor([FIXED.index(f"a {s} of {{}} .") for s in SEEN])[pool.owner]
     general = torch.tensor([i for i, f in enumerate(forms) if not 3 <= i < len(FIXED)])
     for v in w.values():
         v.requires_grad_()
-    steps = recipe.epochs * (len(x) // recipe.batch)
+    full = len(x) // recipe.batch  # batches of a pass
     # no decay on biases, norms and the scale
-    plain = [v for v in w.values() if v.dim() < 2]
-    adam = torch.optim.AdamW(
-        [
-            {"params": [v for v in w.values() if v.dim() > 1], "weight_decay": 0.01},
-            {"params": plain, "weight_decay": 0.0},
-        ],
-        recipe.lr,
-    )
-    rate = torch.optim.lr_scheduler.OneCycleLR(adam, recipe.lr, total_steps=steps)
+    plain = {"params": [v for v in w.values() if v.dim() < 2], "weight_decay": 0.0}
+    heavy = {"params": [v for v in w.values() if v.dim() > 1], "weight_decay": 0.01}
+    adam = torch.optim.AdamW([heavy, plain], recipe.lr)
+    steps = {"total_steps": recipe.epochs * full}
+    rate = torch.optim.lr_scheduler.OneCycleLR(adam, recipe.lr, **steps)
     for _ in range(recipe.epochs):
-        for r in torch.randperm(len(x), generator=g).split(recipe.batch)[
-            : len(x) // recipe.batch
-        ]:
-            # one form for the whole batch, so that images of a class share
-            # their caption
+        order = torch.randperm(len(x), generator=g)
+        for r in order.split(recipe.batch)[:full]:
+            # one form for the whole batch: images of a class share their caption
             some = general[torch.randint(0, len(general), (), generator=g)]
             form = own[r] if torch.rand((), generator=g) < 0.3 else some.expand(len(r))
-            which, mine = (form * recipe.classes + pool.y[r]).unique(
-                return_inverse=True
-            )
+            caption = form * recipe.classes + pool.y[r]
+            which, mine = caption.unique(return_inverse=True)
             t = tokens.flatten(0, 1)[which]
             text = towers.text(w, w["text.words"][t], towers.end(t))
             z = image(w, x[r])
-            cos = (
-                F.normalize(z - z.mean(0), dim=1)
-                @ F.normalize(text - text.mean(0), dim=1).T
-            )
-            logits = w["scale"].exp().clamp(max=100) * cos
+            z, text = (F.normalize(v - v.mean(0), dim=1) for v in (z, text))
+            logits = w["scale"].exp().clamp(max=100) * (z @ text.T)
             same = F.one_hot(mine, len(which)).float()  # [n, u]
             to_image = -(logits.log_softmax(0) * same / same.sum(0)).sum(0).mean()
             adam.zero_grad()
@@ -188,9 +159,8 @@ def train(recipe: Recipe) -> StandIn:
     with torch.no_grad():
         every = tokens[general].flatten(0, 1)
         w["image.fc.bias"] -= torch.cat([image(w, z) for z in x.split(500)]).mean(0)
-        w["text.project.bias"] -= towers.text(
-            w, w["text.words"][every], towers.end(every)
-        ).mean(0)
+        seen = towers.text(w, w["text.words"][every], towers.end(every))
+        w["text.project.bias"] -= seen.mean(0)
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
     return StandIn(w, words, recipe.size, zero_shot(towers, recipe), asdict(recipe))
 
@@ -199,20 +169,11 @@ def zero_shot(towers, recipe, classes=10):
     """{style: share of fresh images of the first classes that the nearest sentence
     names}.
     """
-    text = describe(
-        towers, tuple(name_of(c) for c in atlas(classes, recipe.size).characters)
-    )
-    out = {}
+    letters, seed = atlas(classes, recipe.size).characters, 20_000 + recipe.seed
+    text, out = describe(towers, tuple(map(name_of, letters))), {}
+    look = {"size": recipe.size, "warp": recipe.warp}
     for style in STYLES:
-        pool = glyphs(
-            recipe.fresh,
-            classes,
-            style,
-            "fresh",
-            20_000 + recipe.seed,
-            size=recipe.size,
-            warp=recipe.warp,
-        )
+        pool = glyphs(recipe.fresh, classes, style, "fresh", seed, **look)
         z = towers.encode_image(towers.preprocess(pool.x))
         out[style] = float(((z @ text.T).argmax(1) == pool.y).float().mean())
     return out
@@ -220,33 +181,24 @@ def zero_shot(towers, recipe, classes=10):
 
 def main(argv=None):
     """Train the stand-in and save it."""
-    p = argparse.ArgumentParser(
-        prog="python -m fedlib.data.standin", description=main.__doc__
-    )
+    program = "python -m fedlib.data.standin"
+    p = argparse.ArgumentParser(prog=program, description=main.__doc__)
     p.add_argument("path", type=Path, help="the file to write")
     p.add_argument("--tier", default="small", choices=TIERS)
-    p.add_argument(
-        "--size", type=int, help="pixels per side, as the images of the tasks"
-    )
+    p.add_argument("--size", type=int, help="pixels per side, as in the tasks")
     p.add_argument("--warp", type=float, help="warp of the glyphs, as in the tasks")
     p.add_argument("--seed", type=int, default=0)
-    args = p.parse_args(argv)
+    args = vars(p.parse_args(argv))
+    path, recipe = args.pop("path"), TIERS[args.pop("tier")]
     torch.set_num_threads(1)  # the same bits on every run
-    given = {
-        k: getattr(args, k)
-        for k in ("size", "warp", "seed")
-        if getattr(args, k) is not None
-    }
     start = time.process_time()
-    towers = train(replace(TIERS[args.tier], **given))
-    towers.save(args.path)
-    accuracy = ", ".join(
-        f"{style} {100 * a:.1f}" for style, a in towers.zero_shot.items()
-    )
+    given = {k: v for k, v in args.items() if v is not None}
+    towers = train(replace(recipe, **given))
+    towers.save(path)
+    parts = [f"{style} {100 * a:.1f}" for style, a in towers.zero_shot.items()]
     print(
-        f"{args.path}: tier {args.tier}, {time.process_time() - start:.0f} s of "
-        "CPU time\n"
-        f"zero-shot accuracy in % (chance 10): {accuracy}"
+        f"{path}: {time.process_time() - start:.0f} s of CPU time\n"
+        f"zero-shot accuracy in % (chance 10): {', '.join(parts)}"
     )
 
 

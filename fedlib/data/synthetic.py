@@ -24,14 +24,8 @@ import numpy as np
 import torch
 
 from ..core.pool import Pool
-from ..core.ranges import (
-    DRAWS,
-    check_bytes,
-    check_number,
-    check_whole,
-    is_whole,
-    short,
-)
+from ..core.ranges import DRAWS, check_bytes, is_whole, short
+from .settings import settings
 
 INPUTS, K = 60, 10
 
@@ -69,6 +63,7 @@ def published_sizes(alpha: float, beta: float) -> np.ndarray:
     return np.maximum(50, 10 * np.array(counts) - 5)
 
 
+@settings(alpha=(0,), beta=(0,), draw=(0, DRAWS))
 def synthetic(
     alpha: float,
     beta: float,
@@ -86,10 +81,6 @@ def synthetic(
     Order of draws: [lognormal sizes,] all u_k, all B_k, all v_k, then client after
     client W_k, b_k and the noise of x.
     """
-    why = ", a standard deviation"
-    check_number("synthetic: alpha", alpha, 0, why=why)
-    check_number("synthetic: beta", beta, 0, why=why)
-    check_whole("synthetic: draw", draw, 0, DRAWS)
     rng = np.random.RandomState(draw)
     n = _sizes(sizes, alpha, beta, rng)
     C = len(n)
@@ -102,15 +93,10 @@ def synthetic(
         xk = v[k] + spread * rng.standard_normal((n[k], INPUTS))
         x.append(xk)
         y.append((xk @ W + b).argmax(1))
-    return Pool(
-        name=f"Synthetic({alpha:g}, {beta:g})",
-        x=torch.from_numpy(np.concatenate(x)).float(),
-        y=torch.from_numpy(np.concatenate(y)),
-        K=K,
-        kind="synthetic",
-        owner=torch.from_numpy(np.repeat(np.arange(C), n)),
-        owners=tuple(f"client {k}" for k in range(C)),
-    )
+    name, owners = f"Synthetic({alpha:g}, {beta:g})", [f"client {k}" for k in range(C)]
+    x, y = (torch.from_numpy(np.concatenate(v)) for v in (x, y))
+    owner = torch.from_numpy(np.repeat(np.arange(C), n))
+    return Pool(name, x.float(), y, K, "synthetic", owner, tuple(owners))
 
 
 def _sizes(sizes, alpha, beta, rng) -> np.ndarray:

@@ -12,21 +12,19 @@ import inspect
 import json
 import math
 import os
-from dataclasses import MISSING, fields
 
 import torch
 
 from .. import nets
 from ..core import groups as groups_
 from ..core.errors import nearest
-from ..core.ranges import SEEDS, check_whole, is_number, is_whole, short
+from ..core.ranges import SEEDS, among, check_whole, is_number, is_whole, short
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
 from .acs import acs
 from .adult import adult
 from .census import census
-from .cifar10 import cifar10
-from .cifar100 import cifar100
+from .cifar import cifar10, cifar100
 from .digits import digits
 from .domainbed import domainbed
 from .domains import domains
@@ -47,46 +45,130 @@ from .partition import (
 from .synthetic import synthetic
 from .tiny_imagenet import tiny_imagenet
 
-SOURCES = {
-    "synthetic": synthetic,
-    "digits": digits,
-    "mnist5k": mnist5k,
-    "digit_sites": digit_sites,
-    "digit_pairs": digit_pairs,
-    "rotated": rotated,
-    "colored": colored,
-    "glyphs": glyphs,
-    "domains": domains,
-    "features": features,
-    "census": census,
-    "adult": adult,
-    "cifar10": cifar10,
-    "cifar100": cifar100,
-    "mnist": mnist,
-    "office10": office10,
-    "tiny_imagenet": tiny_imagenet,
-    "domainbed": domainbed,
-    "acs": acs,
-}
-PARTITIONS = {
-    "natural": natural,
-    "dirichlet": dirichlet,
-    "dirichlet_capped": dirichlet_capped,
-    "labels_per_client": labels_per_client,
-    "ring": ring,
-    "by_domain": by_domain,
-}
-NETWORKS = {c.__name__: c for c in nets.NETWORKS}
-NETWORKS |= {"Adapter": Adapter, "Prompts": Prompts}
-TABLES = {"data": SOURCES, "partition": PARTITIONS, "network": NETWORKS}
-KEYS = (
-    *("data", "standard", "groups", "partition", "guest", "network", "batch", "parts"),
-    *("train", "source", "test", "owners"),
+
+def by_name(*made):
+    """{name: function or class}."""
+    return {f.__name__: f for f in made}
+
+
+SOURCES = by_name(
+    *(synthetic, digits, mnist5k, digit_sites, digit_pairs, rotated, colored, glyphs),
+    *(domains, features, census, adult, cifar10, cifar100, mnist, office10),
+    *(tiny_imagenet, domainbed, acs),
 )
+PARTITIONS = by_name(
+    natural, dirichlet, dirichlet_capped, labels_per_client, ring, by_domain
+)
+NETWORKS = by_name(*nets.NETWORKS)
+NETWORKS |= by_name(Adapter, Prompts)
+TABLES = {"data": SOURCES, "partition": PARTITIONS, "network": NETWORKS}
+NATURAL, STANDARD = {"name": "natural"}, (None, True, False, "imagenet")
 # mean and deviation per colour channel
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+# ---------------------------------------------------------------- what may be said
+def described(v):
+    """Whether this is {name: ..., ...} of plain values."""
+    try:
+        json.dumps(v)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return isinstance(v, dict) and isinstance(v.get("name"), str)
+
+
+def shares(v):
+    """Whether these are three numbers from 0 to 1."""
+    listed = isinstance(v, (list, tuple)) and len(v) == 3
+    return listed and all(is_number(p) and 0 <= p <= 1 for p in v)
+
+
+def texts(v):
+    """Whether this is a list of texts."""
+    return isinstance(v, list) and all(isinstance(name, str) for name in v)
+
+
+def tests(v):
+    """Whether this says which rows test."""
+    counts = isinstance(v, list) and all(map(is_whole, v))
+    return v is None or isinstance(v, dict) or counts
+
+
+def parity(v):
+    """Whether this asks for the one kind of groups that images have."""
+    return v == {"by": "parity"}
+
+
+ANY, PIECE = (
+    (lambda v: True, ""),
+    (described, "a name and what it takes, of plain values"),
+)
+KEYS = {  # of a description: what its value passes, and what to give
+    "data": PIECE,
+    "standard": (lambda v: among(v, STANDARD), "true, false or imagenet"),
+    "groups": (parity, "{by: parity}, or people: census, acs, adult"),
+    "partition": PIECE,
+    "guest": ANY,
+    "network": PIECE,
+    "batch": (lambda v: is_whole(v) and v >= 1, "a whole number >= 1 of rows"),
+    "parts": (shares, "shares of training, validation, test, as [0.8, 0.1, 0.1]"),
+    "train": ANY,
+    "source": ANY,
+    "test": (tests, "{by: labels}, or a list with test rows of each owner"),
+    "owners": (texts, "a list of names"),
+}
+
+
+def check(spec, name):
+    """ValueError for a key of a description that is unknown, missing or has a wrong
+    value.
+    """
+    for k, v in spec.items():
+        known(KEYS, f"key of task {name}:", k)
+        check_value(k, v, f"task {name}")
+    for k in ("data", "network"):
+        if k not in spec:
+            raise ValueError(f"task {name}: no {k!r} given")
+
+
+def check_value(k, v, at):
+    """ValueError unless the key k of a description may have this value."""
+    good, give = KEYS[k]
+    if not good(v):
+        raise ValueError(f"{at}: {k} = {short(v)}: give {give}")
+    if k in TABLES:
+        known(TABLES[k], k, v["name"])
+
+
+def known(table, what, name):
+    """table[name], or a ValueError that says what there is."""
+    if not isinstance(name, str) or name not in table:
+        raise ValueError(
+            f"unknown {what} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
+        )
+    return table[name]
+
+
+def call(table, what, spec, *args, **seen):
+    """What spec["name"] names, made of the other entries; seen: what it takes besides,
+    if it has a place for it.
+    """
+    f = known(table, what, spec["name"])
+    names = inspect.signature(f).parameters
+    given = {k: v for k, v in spec.items() if k != "name"}
+    if odd := [k for k in given if k not in names and k not in seen]:
+        raise ValueError(
+            f"{what} {spec['name']!r} takes no {odd[0]!r}{nearest(odd[0], names)} (it "
+            f"takes {', '.join(names)})"
+        )
+    given = {k: v for k, v in (seen | given).items() if k in names}
+    needs = [k for k, p in names.items() if p.default is p.empty][len(args) :]
+    if lacks := [k for k in needs if k not in given]:
+        raise ValueError(f"{what} {spec['name']!r} needs {' and '.join(lacks)}")
+    return f(*args, **given)
+
+
+# ---------------------------------------------------------------- a task
 def build(spec, split=0, name=None):
     """The Task of a description; `split` is the seed of each client's train / test /
     validation cut. Raises ValueError for what a description does not have.
@@ -98,139 +180,21 @@ def build(spec, split=0, name=None):
     out = left_out(pool, spec)
     shared = isinstance(spec.get("test"), dict)
     pool = prepared(pool, spec, out, shared)
-    rows = divide(pool, spec.get("partition", {"name": "natural"}), shared)
+    rows = divide(pool, spec.get("partition", NATURAL), shared)
     name, more = name or pool.name, {}
     if out:
         name += " without " + ", ".join(pool.owners[k] for k in out)
-        more = {
-            "guests": [rows[k] for k in out],
-            "owners": tuple(o for k, o in enumerate(pool.owners) if k not in out),
-        }
+        more["guests"] = [rows[k] for k in out]
+        more["owners"] = tuple(o for k, o in enumerate(pool.owners) if k not in out)
         rows = [r for k, r in enumerate(rows) if k not in out]
     net = network_for(pool, spec["network"])
     # rows drawn from nothing must know that they are images
-    if "inputs" in names_of(net) and "groups" not in spec:
+    if "inputs" in net.__dataclass_fields__ and "groups" not in spec:
         pool = pool._replace(x=pool.x.flatten(1))
     parts, batch = tuple(spec.get("parts", (0.8, 0.1, 0.1))), spec.get("batch", 32)
     return Task.from_rows(
         name, net, pool, rows, split, parts, shared, batch=batch, **more
     )
-
-
-def check(spec, name):
-    """ValueError for an unknown key of a description, or a missing one."""
-    for k in spec:
-        if k not in KEYS:
-            raise ValueError(
-                f"task {name}: unknown key {k!r}{nearest(k, KEYS)} (known: "
-                f"{', '.join(KEYS)})"
-            )
-    for k in ("data", "network"):
-        if k not in spec:
-            raise ValueError(f"task {name}: no {k!r} given")
-    for k in ("data", "partition", "network"):
-        check_described(spec.get(k, {"name": "natural"}), k, f"task {name}: {k}")
-    check_values(spec, f"task {name}")
-
-
-def check_described(piece, kind, at):
-    """ValueError unless it is a description {name: ..., ...} that names a source, a
-    partition or a network, and holds plain values."""
-    if not isinstance(piece, dict) or not isinstance(piece.get("name"), str):
-        raise ValueError(
-            f"{at} = {short(piece)}: give a name and what it takes, as "
-            f"{{name: {next(iter(TABLES[kind]))}, ...}}"
-        )
-    known(TABLES[kind], kind, piece["name"])
-    try:
-        json.dumps(piece)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise ValueError(
-            f"{at} = {short(piece)}: give numbers, texts, true, false and lists of "
-            f"them ({e})"
-        ) from e
-
-
-def check_values(spec, at):
-    """ValueError for a value of a description that is none."""
-    check_whole(f"{at}: batch", spec.get("batch", 32), 1, why=" of rows")
-    parts = spec.get("parts", (0.8, 0.1, 0.1))
-    listed = isinstance(parts, (list, tuple)) and len(parts) == 3
-    if not listed or not all(is_number(v) and 0 <= v <= 1 for v in parts):
-        raise ValueError(
-            f"{at}: parts = {short(parts)}: give three shares, of training, validation "
-            "and test rows, as [0.8, 0.1, 0.1]"
-        )
-    how = spec.get("standard")
-    if how not in (None, "imagenet") and not isinstance(how, bool):
-        raise ValueError(f"{at}: standard = {short(how)}: give true, false or imagenet")
-    test = spec.get("test")
-    counts = isinstance(test, list) and all(map(is_whole, test))
-    if test is not None and not isinstance(test, dict) and not counts:
-        raise ValueError(
-            f"{at}: test = {short(test)}: give {{by: labels}}, or a list with a number "
-            "of test rows for each owner"
-        )
-    owners = spec.get("owners", [])
-    if not isinstance(owners, list) or not all(isinstance(v, str) for v in owners):
-        raise ValueError(f"{at}: owners = {short(owners)}: give a list of names")
-
-
-def prepared(pool, spec, out, shared):
-    """The pool, standardised, with its test rows, groups and names as described.
-
-    out: numbers of the owners that are left out.
-    """
-    if spec.get("standard"):
-        pool = standard(pool, out, spec["standard"])
-    if shared:
-        pool = hold_out_share(pool, spec["test"])
-    elif spec.get("test") is not None:
-        pool = hold_out(pool, spec["test"])
-    if "groups" in spec:
-        pool = grouped(pool, spec["groups"])
-    if "owners" in spec:
-        pool = pool._replace(owners=tuple(spec["owners"]))
-    return pool
-
-
-def names_of(network):
-    """The sizes that a network has."""
-    return [f.name for f in fields(network)]
-
-
-def network_for(pool, spec):
-    """The network of a description, with inputs and outputs as the pool has them."""
-    cls = known(NETWORKS, "network", spec["name"])
-    shape = pool.x.shape[1:]
-    seen = {
-        "inputs": math.prod(shape),
-        "channels": shape[0],
-        "K": pool.K,
-        "classes": pool.classes,
-    }
-    given = seen | {k: v for k, v in spec.items() if k != "name"}
-    names = names_of(cls)
-    if "channels" in names and len(shape) != 3:
-        raise ValueError(
-            f"network {spec['name']} is for images, and {pool.name} has rows of shape "
-            f"{list(shape)}; use Linear or MLP"
-        )
-    for k in given:
-        if k not in names and k not in seen:
-            raise ValueError(
-                f"network {spec['name']} has no size {k!r}{nearest(k, names)} (it "
-                f"has {', '.join(names)})"
-            )
-    lacks = [f.name for f in fields(cls) if needed(f) and f.name not in given]
-    if lacks:
-        raise ValueError(f"network {spec['name']} needs {' and '.join(lacks)}")
-    return cls(**{k: v for k, v in given.items() if k in names})
-
-
-def needed(field):
-    """Whether a dataclass cannot do without this field."""
-    return field.default is MISSING and field.default_factory is MISSING
 
 
 @functools.lru_cache(maxsize=1)
@@ -253,31 +217,33 @@ def pool_of(spec):
     return call(SOURCES, "data", spec)
 
 
-def known(table, what, name):
-    """table[name], or a ValueError that says what there is."""
-    if not isinstance(name, str) or name not in table:
+def prepared(pool, spec, out, shared):
+    """The pool, standardised, with its test rows, groups and names as described.
+
+    out: numbers of the owners that are left out.
+    """
+    if spec.get("standard"):
+        pool = standard(pool, out, spec["standard"])
+    if spec.get("test") is not None:
+        pool = (hold_out_share if shared else hold_out)(pool, spec["test"])
+    if "groups" in spec:
+        pool = grouped(pool)
+    if "owners" in spec:
+        pool = pool._replace(owners=tuple(spec["owners"]))
+    return pool
+
+
+def network_for(pool, spec):
+    """The network of a description, with inputs and outputs as the pool has them."""
+    shape = pool.x.shape[1:]
+    names = inspect.signature(known(NETWORKS, "network", spec["name"])).parameters
+    if "channels" in names and len(shape) != 3:
         raise ValueError(
-            f"unknown {what} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
+            f"network {spec['name']} is for images, and {pool.name} has rows of shape "
+            f"{list(shape)}; use Linear or MLP"
         )
-    return table[name]
-
-
-def call(table, what, spec, *args):
-    """The function that spec["name"] names, with the other entries as arguments."""
-    f = known(table, what, spec["name"])
-    more = {k: v for k, v in spec.items() if k != "name"}
-    names = list(inspect.signature(f).parameters)
-    for k in more:
-        if k not in names:
-            raise ValueError(
-                f"{what} {spec['name']!r} takes no {k!r}{nearest(k, names)} (it takes "
-                f"{', '.join(names)})"
-            )
-    parameters = [*inspect.signature(f).parameters.values()][len(args) :]
-    lacks = [p.name for p in parameters if p.default is p.empty and p.name not in more]
-    if lacks:
-        raise ValueError(f"{what} {spec['name']!r} needs {' and '.join(lacks)}")
-    return f(*args, **more)
+    seen = {"inputs": math.prod(shape), "channels": shape[0]}
+    return call(NETWORKS, "network", spec, **seen, K=pool.K, classes=pool.classes)
 
 
 def divide(pool, spec, shared=False):
@@ -291,14 +257,13 @@ def divide(pool, spec, shared=False):
         owner = None if pool.owner is None else pool.owner[rest]
         pool = pool._replace(y=pool.y[rest], owner=owner)
         return [rest[r] for r in divide(pool, spec)]
-    if spec["name"] in ("natural", "by_domain"):
-        if pool.owner is None:
-            raise ValueError(
-                f"{pool.name} has no natural clients or domains; use dirichlet or "
-                "labels_per_client"
-            )
-        return call(PARTITIONS, "partition", spec, pool.owner)
-    return call(PARTITIONS, "partition", spec, pool.y)
+    whose = pool.owner if spec["name"] in ("natural", "by_domain") else pool.y
+    if whose is None:
+        raise ValueError(
+            f"{pool.name} has no natural clients or domains; use dirichlet or "
+            "labels_per_client"
+        )
+    return call(PARTITIONS, "partition", spec, whose)
 
 
 def left_out(pool, spec):
@@ -306,45 +271,31 @@ def left_out(pool, spec):
     list of names; a name may be a number, as an angle of `rotated` is.
     """
     names = spec.get("guest", [])
-    names = names if isinstance(names, (list, tuple)) else [names]
-    names = [str(g) for g in names]
-    for g in names:
-        if g not in pool.owners:
-            raise ValueError(
-                f"guest = {g!r}: {pool.name} has no owner of that "
-                f"name{nearest(g, pool.owners)} (it has "
-                f"{', '.join(pool.owners) or 'none'})"
-            )
-    natural = {"name": "natural"}
-    if names and (spec.get("partition", natural) != natural or "test" in spec):
+    names = [str(g) for g in (names if isinstance(names, (list, tuple)) else [names])]
+    owners = {name: k for k, name in enumerate(pool.owners)}
+    out = [known(owners, f"guest = {g!r}, owner of {pool.name}", g) for g in names]
+    if names and (spec.get("partition", NATURAL) != NATURAL or "test" in spec):
         raise ValueError(
             f"guest = {names}: a domain can be left out where every client is one "
             "(partition natural, and no test list of its own)"
         )
-    if names and len(set(names)) >= len(pool.owners) - 1:
+    if names and len(set(names)) >= len(owners) - 1:
         raise ValueError(
-            f"guest = {names}: of {len(pool.owners)} owners two or more must "
-            "remain to train"
+            f"guest = {names}: two or more of {len(owners)} owners must train"
         )
-    return [pool.owners.index(g) for g in dict.fromkeys(names)]
+    return list(dict.fromkeys(out))
 
 
 def standard(pool, out=(), how=True):
     """Images with mean 0 and deviation 1 per channel, over the pool without the owners
     left out; or as "imagenet" has them.
     """
-    if pool.x.dim() != 4:
-        raise ValueError(f"standard = {how!r}: {pool.name} has no images; leave it out")
-    if how not in (True, "imagenet"):
+    if pool.x.dim() != 4 or (how == "imagenet" and pool.x.shape[1] != 3):
         raise ValueError(
-            f"standard = {how!r}: give true for the pool's own, or imagenet"
+            f"standard = {how!r}: {pool.name} has rows of shape "
+            f"{list(pool.x.shape[1:])}, it is for images, imagenet for three channels"
         )
     if how == "imagenet":
-        if pool.x.shape[1] != 3:
-            raise ValueError(
-                f"standard = imagenet: {pool.name} has {pool.x.shape[1]} colour "
-                "channels, it is for three"
-            )
         mean, std = (torch.tensor(v)[:, None, None] for v in IMAGENET)
     else:
         # a domain left out is not looked at
@@ -354,13 +305,8 @@ def standard(pool, out=(), how=True):
     return pool._replace(x=(pool.x - mean) / std)
 
 
-def grouped(pool, spec):
-    """groups = {by: parity}: odd and even classes, for images without people."""
-    if spec != {"by": "parity"}:
-        raise ValueError(
-            f"groups = {spec}: give {{by: parity}}, or data that come with a sensitive "
-            "attribute (census, acs, adult)"
-        )
+def grouped(pool):
+    """Groups of images: odd and even classes."""
     a, groups = groups_.parity(pool.y, pool.K)
     return pool._replace(a=a, groups=groups)
 
@@ -369,15 +315,11 @@ def hold_out(pool, test):
     """The last test[k] rows of owner k become its fixed test rows, as an official test
     list would.
     """
-    if not pool.owners:
-        raise ValueError(
-            f"test = {test}: {pool.name} has no owners; give {{by: labels, share: 0.3}}"
-        )
     mine = [(pool.owner == k).nonzero()[:, 0] for k in range(len(pool.owners))]
     if len(test) != len(mine) or any(not 0 < n < len(r) for n, r in zip(test, mine)):
         raise ValueError(
             f"test = {test}: give one number of test rows for each of {len(mine)} "
-            "owners, fewer than it has"
+            "owners, fewer than it has; without owners {by: labels, share: 0.3}"
         )
     return pool._replace(test=torch.cat([r[-n:] for r, n in zip(mine, test)]))
 
@@ -388,29 +330,17 @@ def hold_out_share(pool, test):
 
     Each client will be tested on all of these rows whose label it trains on.
     """
-    for k in test:
-        if k not in ("by", "share"):
-            raise ValueError(
-                f"test = {test}: unknown key {k!r}{nearest(k, ('by', 'share'))} "
-                "(known: by, share)"
-            )
-    if test.get("by") != "labels":
+    share = test.get("share")
+    if test.keys() - {"share"} != {"by"} or test["by"] != "labels":
+        raise ValueError(f"test = {test}: give {{by: labels}}, or with a share")
+    if ("share" in test) == (pool.test is not None):
+        has = "no" if pool.test is None else "an"
         raise ValueError(
-            f"test = {test}: shared test rows are chosen by the labels of a client; "
-            "give by: labels"
+            f"test = {test}: {pool.name} has {has} official test list: give a share of "
+            "every class to hold out where it has none, and only there"
         )
     if "share" not in test:
-        if pool.test is None:
-            raise ValueError(
-                f"test = {test}: {pool.name} has no official test list; give a share "
-                "of every class to hold out"
-            )
         return pool
-    share = test["share"]
-    if pool.test is not None:
-        raise ValueError(
-            f"test = {test}: {pool.name} has an official test list, leave the share out"
-        )
     if not is_number(share) or not 0 < share < 1:
         raise ValueError(f"test = {test}: give a share between 0 and 1")
     of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]

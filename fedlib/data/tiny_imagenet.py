@@ -20,25 +20,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import torch
-from PIL import Image
 
 from ..core.pool import Pool
-from ..core.ranges import check_switch
-from . import archive
-from .archive import DataError, check, data_root, extract
-from .cifar10 import refuse, scale
+from .cifar import NORMALISE, SPLITS, scale
+from .files import DataError, data_root, read_image, unpacked
+from .settings import settings
 
 URL = "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
 MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 FOLDER, ARCHIVE = "tiny-imagenet-200", "tiny-imagenet-200.zip"
-AGAIN = f"delete the folder {FOLDER} and unpack {ARCHIVE} again ({URL})"
 K, PER_CLASS = 200, {"train": 500, "val": 50}  # images of each class
 # per channel, of the training images
 MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 
 
+@settings(split=SPLITS, normalise=NORMALISE)
 def tiny_imagenet(
     root=None, split: str = "both", normalise: bool | str = True, download: bool = False
 ) -> Pool:
@@ -57,135 +54,74 @@ def tiny_imagenet(
     All images take 5.4 GB of memory (110,000 x 3 x 64 x 64 numbers of 4 bytes); they
     are decoded and normalised in place, so little is needed on top.
     """
-    refuse(split, normalise)
-    check_switch("Tiny-ImageNet: download", download)
-    folder = _folder(data_root(root), download)
-    classes = _classes(folder)
-    train = _train(folder, classes) if split != "test" else []
-    test = _val(folder, classes) if split != "train" else []
-    rows = train + test
+    how = {"url": URL, "md5": MD5, "download": download}
+    folder = unpacked("Tiny-ImageNet", data_root(root), FOLDER, ARCHIVE, **how)
+    classes = classes_of(folder)
+    train = training(folder, classes) if split != "test" else []
+    rows = train + (validation(folder, classes) if split != "train" else [])
     x, y = torch.empty(len(rows), 3, 64, 64), torch.tensor([k for _, k in rows])
     for r, (path, _) in enumerate(rows):
-        x[r] = read_image(path)
-    return Pool(
-        name="Tiny-ImageNet",
-        x=scale(x, normalise, MEAN, STD),
-        y=y,
-        K=K,
-        kind="real",
-        test=torch.arange(len(train), len(rows)) if split == "both" else None,
-    )
+        image = read_image(path)
+        if image.shape != x[r].shape:
+            raise again(f"{path} has pixels {list(image.shape[1:])}, not [64, 64]")
+        x[r] = image
+    x = scale(x, normalise, MEAN, STD)
+    test = torch.arange(len(train), len(rows)) if split == "both" else None
+    return Pool("Tiny-ImageNet", x, y, K, "real", test=test)
 
 
-def read_image(path):
-    """One picture as [3, 64, 64] float32 in [0, 1]."""
-    try:
-        with Image.open(path) as picture:
-            if picture.size != (64, 64):
-                raise DataError(
-                    f"{path} has {picture.width} x {picture.height} pixels, not "
-                    f"64 x 64; {AGAIN}"
-                )
-            picture = picture.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise DataError(f"{path} is damaged or cut short ({error}); {AGAIN}") from error
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(255)
+def again(what):
+    """The DataError of a folder that is not as it was published."""
+    return DataError(f"{what}; delete {FOLDER} and unpack {ARCHIVE} again ({URL})")
 
 
-def _folder(root, fetch):
-    folder, packed = root / FOLDER, root / ARCHIVE
-    if not folder.is_dir():
-        if not packed.is_file():
-            if not fetch:
-                raise DataError(
-                    f"Tiny-ImageNet is not in {root}: download {URL} and put it, "
-                    f"or the folder {FOLDER} from it, into {root}; or call with "
-                    "download=True"
-                )
-            archive.download(URL, packed, MD5)
-        check(packed, MD5)
-        extract(packed, root)
-        if not folder.is_dir():
-            raise DataError(
-                f"{packed} does not hold a folder {FOLDER}; delete it and "
-                f"download {URL}"
-            )
-    return folder
-
-
-def _lines(folder, name):
+def lines(file):
     """The lines of a text file, cut at tabs or spaces."""
     try:
-        text = (folder / name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder / name} cannot be read ({error}); {AGAIN}") from error
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise again(f"{file} cannot be read ({e})") from e
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
-def _classes(folder):
+def classes_of(folder):
     """{WordNet number: class}, in the order of wnids.txt."""
-    names = [line[0] for line in _lines(folder, "wnids.txt")]
+    file = folder / "wnids.txt"
+    names = [line[0] for line in lines(file)]
     if len(names) != K or len(set(names)) != K:
-        raise DataError(
-            f"{folder / 'wnids.txt'} has {len(names)} lines and {len(set(names))} "
-            f"different classes, not {K}; {AGAIN}"
-        )
+        raise again(f"{file} has {len(set(names))} different classes, not {K}")
     there = {p.name for p in (folder / "train").glob("*") if p.is_dir()}
-    for name in sorted(there ^ set(names)):
-        what = (
-            "has no folder of the class"
-            if name in names
-            else "has a folder that is no class of wnids.txt:"
-        )
-        raise DataError(f"{folder / 'train'} {what} {name!r}; {AGAIN}")
+    if odd := sorted(there ^ set(names)):
+        raise again(f"{file} and the folders of {folder / 'train'} differ in {odd[0]}")
     return {name: k for k, name in enumerate(names)}
 
 
-def _train(folder, classes):
+def training(folder, classes):
     """(path, class) of the training images, class by class."""
     rows = []
     for name, k in classes.items():
-        found = sorted((folder / "train" / name / "images").glob("*.JPEG"))
+        at = folder / "train" / name / "images"
+        found = sorted(at.glob("*.JPEG"))
         if len(found) != PER_CLASS["train"]:
-            raise DataError(
-                f"{folder / 'train' / name / 'images'} has {len(found)} images, not "
-                f"{PER_CLASS['train']}; {AGAIN}"
-            )
+            raise again(f"{at} has {len(found)} images, not {PER_CLASS['train']}")
         rows += [(path, k) for path in found]
     return rows
 
 
-def _val(folder, classes):
+def validation(folder, classes):
     """(path, class) of the validation images, in the order of the annotations."""
-    at, images = folder / "val" / "val_annotations.txt", folder / "val" / "images"
-    rows = []
+    at, images, rows = folder / "val" / "val_annotations.txt", folder / "val/images", []
     left = {p.name for p in images.glob("*.JPEG")}
-    for i, line in enumerate(_lines(folder, "val/val_annotations.txt"), 1):
-        if len(line) < 2:
-            raise DataError(
-                f"{at}, line {i}: expected an image and its class, found "
-                f"{' '.join(line)!r}; {AGAIN}"
-            )
-        name, wnid = line[:2]
-        if wnid not in classes:
-            raise DataError(
-                f"{at}, line {i}: {name} has the class {wnid!r}, which wnids.txt does "
-                f"not name; {AGAIN}"
-            )
-        if name not in left:
-            raise DataError(
-                f"{at}, line {i} names {name}, which is not in {images} or was named "
-                f"before; {AGAIN}"
+    for i, (name, wnid, *_) in enumerate(lines(at), 1):
+        if wnid not in classes or name not in left:
+            raise again(
+                f"{at}, line {i}: {wnid} is no class of wnids.txt, or {name} is not in "
+                f"{images} or was named before"
             )
         left.remove(name)
         rows.append((images / name, classes[wnid]))
-    if left:
-        raise DataError(f"{at} does not give the class of {min(left)}; {AGAIN}")
     count = Counter(k for _, k in rows)
-    for name, k in classes.items():
-        if count[k] != PER_CLASS["val"]:
-            raise DataError(
-                f"{at} gives {count[k]} images to the class {name}, not "
-                f"{PER_CLASS['val']}; {AGAIN}"
-            )
+    if wrong := [w for w, k in classes.items() if count[k] != PER_CLASS["val"]]:
+        n, want = count[classes[wrong[0]]], PER_CLASS["val"]
+        raise again(f"{at} gives {n} images to the class {wrong[0]}, not {want}")
     return rows

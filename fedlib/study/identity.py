@@ -22,7 +22,7 @@ from pathlib import Path
 from ..core import engine
 from ..core.method import BASE, Wrap
 from ..data import tasks
-from ..data.archive import checksum
+from ..data.files import checksum
 from ..methods import METHODS
 from ..methods.make import piece
 from . import foreign

@@ -34,8 +34,7 @@ from ..core.tree import leaves
 from ..data import (
     acs,
     census,
-    cifar10,
-    cifar100,
+    cifar,
     domainbed,
     mnist,
     office10,
@@ -362,7 +361,7 @@ def rows(task):
         tasks.standard(images, (1,)),
         tasks.standard(images, (), "imagenet"),
     ]
-    parity = tasks.grouped(pool, {"by": "parity"})
+    parity = tasks.grouped(pool)
     return {
         **{k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()},
         "standard": numbers(p.x for p in standard),
@@ -455,7 +454,7 @@ def digits(folder):
 def scaled(folder, how, mean, std):
     """A picture, normalised as the archives of small photographs are."""
     image = tiny_imagenet.read_image(picture(folder))
-    return [cifar10.scale(image[None], how, mean, std)]
+    return [cifar.scale(image[None], how, mean, std)]
 
 
 READ = {
@@ -467,8 +466,8 @@ READ = {
     "domainbed": {DEFAULTS: lambda at: [domainbed.read_image(picture(at), 16)[0]]},
 }
 for _name, _mean, _std in (
-    ("cifar10", cifar10.CIFAR10.mean, cifar10.CIFAR10.std),
-    ("cifar100", cifar100.CIFAR100.mean, cifar100.CIFAR100.std),
+    ("cifar10", cifar.CIFAR10.mean, cifar.CIFAR10.std),
+    ("cifar100", cifar.CIFAR100.mean, cifar.CIFAR100.std),
     ("tiny_imagenet", tiny_imagenet.MEAN, tiny_imagenet.STD),
 ):
     READ[_name] = {

@@ -290,7 +290,7 @@ def root(data, at="task"):
     """The name of the source at the bottom of a description: features are features of
     something.
     """
-    tasks_.check_described(data, "data", f"{at}: data")
+    tasks_.check_value("data", data, at)
     return root(data["data"], at) if "data" in data else data["name"]
 
 

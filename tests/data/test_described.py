@@ -7,7 +7,7 @@ import torch
 
 from fedlib.core.pool import Pool
 from fedlib.data import tasks
-from fedlib.data.archive import data_root
+from fedlib.data.files import data_root
 from fedlib.nets import MLP, Linear
 
 

@@ -16,9 +16,8 @@ from PIL import Image
 from fedlib.data import domainbed as beds
 from fedlib.data import mnist, office10
 from fedlib.data import tiny_imagenet as tiny
-from fedlib.data.archive import checksum
-from fedlib.data.cifar10 import CIFAR10, cifar10
-from fedlib.data.cifar100 import CIFAR100, cifar100
+from fedlib.data.cifar import CIFAR10, CIFAR100, cifar10, cifar100
+from fedlib.data.files import checksum
 
 ROWS = {"train": 7, "test": 3}
 SPLITS = "train", "test", "both", "all"
