@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import frame, items, shards
-from .arrays import floating, named, pool_of
-from .check_arrays import warn_clients, warn_columns
-from .check_task import FURTHER, check_cut, check_fields, check_task
+from .arrays import named, pool_of, warn_clients, warn_columns
+from .check_task import check_cut, check_task
 from .groups import Groups
 from .pool import Pool
 from .random import seed_of, tag
@@ -163,7 +162,6 @@ class Task:
 
             network = with_head(network, head)
         split = check_cut(parts, split)
-        check_fields(more)
         if shared and (pool.test is None or not len(pool.test)):
             raise ValueError(
                 f"task {name!r}: shared test rows need a test list, {pool.name} "
@@ -232,7 +230,7 @@ class Task:
         schema: the columns of x [N, D] in words, for those who draw rows without seeing
         any: a list of name, (name, kind), (name, kind, width) or (name, "number",
         width, (low, high)), where kind is number (drawn from N(0, 1), so standardise
-        it), flag or onehot; see fedlib.core.schema. None: a column that holds 0 and 1
+        it), flag or onehot; see `groups.blocks`. None: a column that holds 0 and 1
         alone is a flag, any other a number, and the columns of a one-hot block are
         drawn as independent flags.
 
@@ -243,18 +241,10 @@ class Task:
         schema, and a schema without a. DataWarning (fedlib.core.errors) for what can be
         trained on and looks wrong.
         """
-        pool = pool_of(
-            x,
-            y,
-            client_id,
-            name,
-            a,
-            positive,
-            schema,
-            classes,
-            network=network,
-        )
-        if pool.x.dim() == 2 and (network is None or floating(x)):
+        own = network is not None
+        pool = pool_of(x, y, client_id, a, positive, classes, schema, name, own)
+        codes = own and "int" in str(getattr(x, "dtype", ""))  # as words' places are
+        if pool.x.dim() == 2 and not codes:
             warn_columns(pool.x, getattr(x, "columns", None))
         return cls._dealt(pool, network, split, parts, more)
 
@@ -293,18 +283,9 @@ class Task:
         ValueError names the column: missing values, dates, words that nearly every row
         has for itself, a name that is no column. TypeError for what is no DataFrame.
         """
-        pool, table = frame.pool_of_frame(
-            df,
-            label,
-            client,
-            sensitive,
-            features,
-            name,
-            positive,
-            classes,
-            standardise,
-            network,
-        )
+        columns, own = (label, client, sensitive, features), network is not None
+        how = positive, classes, standardise, name, own
+        pool, table = frame.pool_of_frame(df, *columns, *how)
         if standardise:
             split = check_cut(parts, split)
             train = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
@@ -349,14 +330,9 @@ class Task:
         come from the data set where it names them.
         """
         got = items.columns_of(ds, client, label, sensitive, features)
-        how = {
-            "network": network,
-            "split": split,
-            "parts": parts,
-            "name": name,
-            "positive": positive,
-            "classes": got.classes if classes is None else classes,
-        } | more
+        classes = got.classes if classes is None else classes
+        how = {"network": network, "split": split, "parts": parts, "name": name}
+        how |= {"positive": positive, "classes": classes} | more
         if items.tabular(got):
             return cls.from_frame(**items.table(got), **how)
         x = items.stacked(got)
@@ -367,15 +343,13 @@ class Task:
         """The task of a pool in which every row has its owner."""
         from ..nets import CNN, Linear
 
-        check_fields(more, (*FURTHER, "shared", "head"))
         pool = named(pool)
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
-        task = cls.from_rows(
-            pool.name, network, pool, owned(pool), split, parts, **more
-        )
+        rows = owned(pool)
+        task = cls.from_rows(pool.name, network, pool, rows, split, parts, **more)
         warn_clients(task)
         return task
 
