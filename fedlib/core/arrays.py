@@ -60,10 +60,7 @@ def pool_of(
     if a is not None:
         good, a = positive_classes(positive, classes, at_y), of_rows[at_a]
         if len(set(a)) > MANY:
-            warn(
-                f"{at_a} takes {len(set(a))} values, such as {a[0]!r}, and each is a "
-                "group: make bands of a quantity first (pandas.cut)"
-            )
+            warn(f"{at_a} has {len(set(a))} groups: make bands first (pandas.cut)")
         a, groups = describe(x, a, good, described, attribute)
     K, owner = len(classes), positions(clients, owners)
     numbered = [(type(c), c) for c in classes] == [(int, k) for k in range(K)]
@@ -247,8 +244,8 @@ def labels(v, dtype, classes, at):
         listing = f"range({hi + 1})" if lo == 0 and hi < 1000 else f"{there!s:.60}"
         raise ValueError(
             f"{at}: labels run from {lo} to {hi} and take {K} values; classes are "
-            f"numbered 0 to K-1 without gaps: list all, classes={listing}, or renumber "
-            "them, y = numpy.unique(y, return_inverse=True)[1]"
+            f"numbered 0 to K-1: list all, classes={listing}, or renumber them, "
+            "numpy.unique(y, return_inverse=True)[1]"
         )
     return positions(v, there), there
 
@@ -301,24 +298,19 @@ def check_classes(y, classes, at):
         )
     if len(classes) > 10 and len(there) > N / 2:
         warn(
-            f"{at} takes {len(there)} different values in {N} rows: of a quantity make "
-            "bands first (pandas.cut); for an identifier choose another label"
+            f"{at} takes {len(there)} values in {N} rows: of a quantity make bands "
+            "(pandas.cut); for an identifier choose another label"
         )
 
 
 def check_clients(N, owners, at):
     """Fewer clients than rows, and more than one."""
     C = len(owners)
+    said = f"{at} takes {C} different values in {N} rows, such as {owners[0]!r}: "
     if C == N:
-        raise ValueError(
-            f"{at} takes {C} different values in {N} rows, as if it numbered the rows: "
-            "give whose row it is, so that a client has rows to train and to test on"
-        )
+        raise ValueError(f"{said}it numbers the rows; give whose row it is")
     if C == 1 or C > N / 5:
-        warn(
-            f"{at} takes {C} different values in {N} rows, such as {owners[0]!r}: "
-            "there should be two clients or more, of five rows or more each"
-        )
+        warn(f"{said}give two clients or more, of five rows or more each")
 
 
 def warn_clients(task):
@@ -331,6 +323,5 @@ def warn_clients(task):
         warn(
             f"fewer than {FEW} test rows at {len(few)} of {task.C} clients; client "
             f"{name!r} has {n[least]}, so its accuracy moves in steps of "
-            f"{100 / n[least]:.0f} points: merge clients, or raise the test share, as "
-            "parts=(.6, .1, .3)"
+            f"{100 / n[least]:.0f} points: merge clients, or raise the test share"
         )

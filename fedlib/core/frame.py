@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .arrays import EXACT, bare, pool_of
+from .arrays import EXACT, pool_of
 from .errors import nearest, warn
 from .groups import natural, positions
 from .ranges import listed
 
-MANY = 100  # values of a column of words; more are accepted with a warning
 NUMBERS = ("boolean", "integer", "floating")  # of pandas' infer_dtype
 WORDS = ("string", "categorical")
 
@@ -38,9 +37,8 @@ def pool_of_frame(
     """(Pool, Table) of a pandas DataFrame; see Task.from_frame."""
     if not hasattr(df, "columns") or not len(df) or not df.columns.is_unique:
         raise TypeError(
-            f"from_frame takes a pandas DataFrame with rows and names that differ, and "
-            f"got {type(df).__name__}: use Task.from_arrays for arrays, "
-            "Task.from_dataset for data sets"
+            f"from_frame takes a DataFrame with rows and names that differ, and got a "
+            f"{type(df).__name__}: use Task.from_arrays or Task.from_dataset"
         )
     if not isinstance(standardise, bool):
         raise ValueError(f"standardise = {standardise!r:.60}: give True or False")
@@ -48,13 +46,10 @@ def pool_of_frame(
     roles = [label, client] + ([] if sensitive is None else [sensitive])
     check_complete(df[list(dict.fromkeys([*roles, *features]))])
     table = encoded(df, features, standardise)
-    x, a, schema = table.x, None, None
-    if sensitive is not None:
-        a, schema = df[sensitive], table.schema
-    called = f"label {label!r}", f"client {client!r}", f"sensitive {sensitive!r}"
-    said = (*called, str(sensitive))
-    given = x, df[label], df[client], a, positive, classes, schema, name, own
-    pool = pool_of(*given, table.names, said)
+    a, schema = (None, None) if sensitive is None else (df[sensitive], table.schema)
+    said = f"label {label!r}", f"client {client!r}", f"sensitive {sensitive!r}"
+    given = table.x, df[label], df[client], a, positive, classes, schema, name, own
+    pool = pool_of(*given, table.names, (*said, str(sensitive)))
     warn_giveaway(df, features, label, pool.K)
     return pool, table
 
@@ -72,14 +67,13 @@ def inputs(df, label, client, sensitive, features):
                 f"{role} = {c!r:.80} is no column of the table{nearest(c, there)} (it "
                 f"has {', '.join(map(repr, there)):.400})"
             )
-    if label in (client, sensitive, *features) or not 0 < len(set(features)):
+    once = 0 < len(set(features)) == len(features)
+    if label in (client, sensitive, *features) or not once:
         raise ValueError(
             f"label = {label!r}, client = {client!r}, sensitive = {sensitive!r}, "
-            f"features = {features!r:.200}: give a label that is nothing else, and one "
-            "input or more"
+            f"features = {features!r:.200}: give inputs, each once, and a label "
+            "that is nothing else"
         )
-    if len(set(features)) < len(features):
-        raise ValueError(f"features = {features!r:.200}: give each column once")
     return features
 
 
@@ -121,11 +115,6 @@ def encoded(df, features, standardise):
                 f", and float32 is exact up to {EXACT}: use standardise=True, or leave "
                 "it out if it is an identifier"
             )
-        if v.shape[1] == 1 and v.min() == v.max():
-            warn(
-                f"column {c!r} holds {bare(df[c].iloc[0])!r} in every row and tells "
-                "nothing: leave it out by features="
-            )
         if v.shape[1] > 1:
             schema.append((str(c), "onehot", v.shape[1]))
         elif np.isin(v, (0, 1)).all():
@@ -144,12 +133,11 @@ def of_words(s, c):
     if getattr(s.dtype, "ordered", False):
         values = [u for u in s.dtype.categories if u in set(values)]
     N, k = len(s), len(values)
-    said = f"column {c!r} holds {k} different words in {N} rows, as {s.iloc[0]!r:.60}: "
     if N > 20 and k > N / 2:
-        said += "an identifier or free text; leave it out by features="
-        raise ValueError(f"{said}, or make numbers of it first")
-    if k > MANY:
-        warn(f"{said} each becomes a column of x: merge the rare ones, or leave it out")
+        raise ValueError(
+            f"column {c!r} holds {k} different words in {N} rows, as {s.iloc[0]!r:.60}"
+            ": an identifier or free text; leave it out by features="
+        )
     v = np.eye(k)[positions(s.tolist(), values).numpy()]
     names = [f"{c}={u}" for u in values]
     return (v, names) if k > 2 else (v[:, -1:], names[-1:])

@@ -242,10 +242,7 @@ class Record:
         return models.model(self, client, view, into)
 
     def predict(
-        self,
-        x: ArrayLike | Tensor,
-        client: Who = None,
-        view: str | None = None,
+        self, x: ArrayLike | Tensor, client: Who = None, view: str | None = None
     ) -> Tensor:
         """Probabilities [n, K] of the classes for rows x [n, ...], prepared as those of
         the task; client and view as in `model`. Columns are in the order of the labels
@@ -254,10 +251,7 @@ class Record:
         return models.predict(self, x, client, view)
 
     def save_model(
-        self,
-        path: str | Path,
-        client: Who = None,
-        view: str | None = None,
+        self, path: str | Path, client: Who = None, view: str | None = None
     ) -> None:
         """Write what `model` returns: as .pt, for torch.load(path, weights_only=True),
         or as .safetensors, where that package is installed."""

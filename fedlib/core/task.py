@@ -182,12 +182,9 @@ class Task:
             all_tests = at[3 * C]
             test = [all_tests[torch.isin(y[all_tests], y[r])] for r in train]
         none = torch.zeros(0, dtype=torch.long)
-        known = {
-            "kind": pool.kind,
-            "groups": pool.groups,
-            "a": None if pool.a is None else pool.a[order],
-            "guests": tuple((none, none, r) for r in at[len(at) - len(guests) :]),
-        }
+        away = tuple((none, none, r) for r in at[len(at) - len(guests) :])
+        a = None if pool.a is None else pool.a[order]
+        known = {"kind": pool.kind, "groups": pool.groups, "a": a, "guests": away}
         if pool.owner is not None and len(pool.owners) == C:
             known["owners"] = tuple(pool.owners)
         if len(pool.classes) == pool.K:
@@ -236,10 +233,8 @@ class Task:
 
         more: fields of Task, as batch.
 
-        ValueError for arrays that do not fit each other, values that are missing or no
-        numbers, images with channels last or pixels up to 255, rows that contradict the
-        schema, and a schema without a. DataWarning (fedlib.core.errors) for what can be
-        trained on and looks wrong.
+        ValueError for what would give wrong numbers, as values that are missing or
+        images with channels last; DataWarning for what looks wrong.
         """
         own = network is not None
         pool = pool_of(x, y, client_id, a, positive, classes, schema, name, own)
@@ -281,7 +276,7 @@ class Task:
         network, split, parts, positive, classes, more: as in from_arrays.
 
         ValueError names the column: missing values, dates, words that nearly every row
-        has for itself, a name that is no column. TypeError for what is no DataFrame.
+        has for itself. TypeError for what is no DataFrame.
         """
         columns, own = (label, client, sensitive, features), network is not None
         how = positive, classes, standardise, name, own
@@ -297,20 +292,7 @@ class Task:
 
     @classmethod
     def from_dataset(
-        cls,
-        ds: Any,
-        *,
-        client: Any,
-        label: str | int | None = None,
-        sensitive: Any = None,
-        features: Any = None,
-        network: Any = None,
-        split: int = 0,
-        parts: Sequence[float] = (0.8, 0.1, 0.1),
-        name: str = "dataset",
-        positive: Hashable | Sequence[Hashable] = None,
-        classes: Sequence[Hashable] | None = None,
-        **more: Any,
+        cls, ds, *, client, label=None, sensitive=None, features=None, **how: Any
     ) -> Task:
         """A map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Face
         Dataset with columns. All items are read once, into memory.
@@ -326,13 +308,11 @@ class Task:
         Other inputs stay as they are. Where the inputs are single numbers and words,
         they are a table, see from_frame, which standardises it. x is float32.
 
-        network, split, parts, positive, classes, more: as in from_arrays; classes also
-        come from the data set where it names them.
+        how: network, split, parts, name, positive, classes, more as in from_arrays;
+        classes also come from the data set where it names them.
         """
         got = items.columns_of(ds, client, label, sensitive, features)
-        classes = got.classes if classes is None else classes
-        how = {"network": network, "split": split, "parts": parts, "name": name}
-        how |= {"positive": positive, "classes": classes} | more
+        how = {"name": "dataset", "classes": got.classes} | how
         if items.tabular(got):
             return cls.from_frame(**items.table(got), **how)
         x = items.stacked(got)

@@ -316,7 +316,7 @@ def test_tables_and_data_sets_that_are_none():
 
 
 rising = lambda k: np.arange(N) * k // N
-TOWNS, ILL = [f"town {v}" for v in rising(110)], people()["ill"] == "yes"
+ILL = people()["ill"] == "yes"
 TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
 LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
@@ -327,9 +327,7 @@ STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "few at one": (lambda: arrays(client_id=TWO), "1 of 2", "a", 4),
     "many clients": (lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)), 60, N),
     "many classes": (lambda: arrays(y=rising(160)), "y", 160),
-    "a constant": (lambda: frame(people(country=7)), "country", 7),
     "the label again": (lambda: frame(people(code=ILL * 2 + 7)), "code", "ill"),
-    "many words": (lambda: frame(people(town=TOWNS)), "town", 110),
 }
 
 
