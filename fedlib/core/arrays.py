@@ -42,6 +42,7 @@ def pool_of(
             "schema and positive are of use for groups, and a is not given: give a, "
             "the group of every row, or leave them out"
         )
+    names = list(x.columns) if hasattr(x, "columns") else names
     given, x = x, numbers(x)
     check_rows(x, "your data", names)
     check_images(given, x, own)

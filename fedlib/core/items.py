@@ -37,10 +37,12 @@ def columns_of(ds, client, label=None, sensitive=None, features=None):
     """Columns of a data set; see Task.from_dataset."""
     if hasattr(client, "load_partition"):
         ds, client = partitioned(ds, client)
-    is_table = hasattr(ds, "column_names") and hasattr(ds, "features")  # Hugging Face
-    rows = ds if is_table else items_of(ds)
-    names = list(ds.column_names if is_table else rows[0])
-    column = lambda k: list(ds[k]) if is_table else [row[k] for row in rows]
+    if hasattr(ds, "column_names") and hasattr(ds, "features"):  # Hugging Face
+        items, names, column = ds, list(ds.column_names), lambda k: list(ds[k])
+    else:
+        items = items_of(ds)
+        rows = list(map(parts_of, items))
+        names, column = list(rows[0]), lambda k: [row[k] for row in rows]
     pairs = names == list(range(len(names)))
     label = (1 if pairs else "label") if label is None else label
     if features is None and pairs:
@@ -56,51 +58,58 @@ def columns_of(ds, client, label=None, sensitive=None, features=None):
             f"features = {features!r:.80}: give one input or more, and not the label "
             f"{label!r}"
         )
-    found = []
-    for role, given in (("client", client), ("sensitive", sensitive)):
-        if isinstance(given, str):
-            check_known(names, role, given)
-            found.append((given, list(map(single, column(given)))))
-            continue
-        if callable(given) and not hasattr(given, "__array__"):
-            given = [single(given(i, rows[i])) for i in range(len(rows))]
-        if given is not None or role == "client":
-            given = per_row(given, role)
-            if len(given) != len(rows):
-                raise ValueError(
-                    f"{role} has {len(given)} entries for {len(rows)} items: give one "
-                    "per item"
-                )
-        found.append((f"the {role}" if role in names else role, given))
-    (at_client, client), (at_sensitive, sensitive) = found
+    at_client, client = of_role("client", client, names, column, items)
+    at_sensitive = None
+    if sensitive is not None:
+        at_sensitive, sensitive = of_role("sensitive", sensitive, names, column, items)
     inputs, y = {k: column(k) for k in features}, list(map(single, column(label)))
     called = label, at_client, at_sensitive
     return Columns(inputs, y, client, sensitive, class_names(ds, label), called)
 
 
+def of_role(role, given, names, column, items):
+    """(what it is called, one value per item): from a column, a function of (row
+    number, item), or as given."""
+    if isinstance(given, str):
+        check_known(names, role, given)
+        return given, list(map(single, column(given)))
+    if callable(given) and not hasattr(given, "__array__"):
+        given = [single(given(i, items[i])) for i in range(len(items))]
+    values = per_row(given, role)
+    if len(values) != len(items):
+        raise ValueError(
+            f"{role} has {len(values)} entries: give {len(items)}, one each"
+        )
+    return f"the {role}" if role in names else role, values
+
+
 def items_of(ds):
-    """The items as dicts with the same keys, those of a tuple by their places."""
-    no = isinstance(ds, (dict, str, np.ndarray, torch.Tensor)) or hasattr(ds, "iloc")
-    if (
-        no
-        or not hasattr(ds, "__getitem__")
-        or not hasattr(ds, "__len__")
-        or not len(ds)
-    ):
+    """The items of a data set, all read, with the same parts."""
+    other = isinstance(ds, (dict, str, np.ndarray, torch.Tensor)) or hasattr(ds, "iloc")
+    if other or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
         raise ValueError(
             f"ds is a {type(ds).__name__}: give a map-style torch Dataset or a Hugging "
-            "Face Dataset with items, of a DataLoader its dataset, a table to "
-            "Task.from_frame, arrays to Task.from_arrays, a stream as list(ds)"
+            "Face Dataset, of a DataLoader its dataset, a table to Task.from_frame, "
+            "arrays to Task.from_arrays, a stream as list(ds)"
         )
-    rows = [ds[i] for i in range(len(ds))]
-    rows = [dict(enumerate(v)) if isinstance(v, (tuple, list)) else v for v in rows]
-    for i, v in enumerate(rows):
-        if not isinstance(v, dict) or v.keys() != rows[0].keys() or len(v) < 2:
+    items = [ds[i] for i in range(len(ds))]
+    if not items:
+        raise ValueError("ds has 0 items: look at the filter that it came from")
+    keys = [parts_of(v).keys() for v in items]
+    for v, of in zip(items, keys):
+        if of != keys[0] or len(of) < 2:
             raise ValueError(
-                f"item {i} is {v!r:.80}: give pairs (x, y) or dicts, all of the same "
-                "parts"
+                f"the item {v!r:.80} is no pair (x, y) and no dict, or has other parts "
+                "than the first: give all items the same two parts or more"
             )
-    return rows
+    return items
+
+
+def parts_of(item):
+    """An item as a dict, a tuple by its places; {} for what has no parts."""
+    if isinstance(item, (tuple, list)):
+        return dict(enumerate(item))
+    return item if isinstance(item, dict) else {}
 
 
 def check_known(names, role, k):

@@ -237,6 +237,8 @@ def test_data_sets_of_any_kind():
         assert task.owners == ("a", "b") and task.kind == "own"
     grouped = dataset(sensitive=lambda i, item: ["f", "m"][A[i]], positive=[1, 2])
     assert (grouped.groups.names, grouped.groups.positive) == (("f", "m"), (1, 2))
+    by_class = dataset(client=lambda i, item: isinstance(item, tuple) and int(item[1]))
+    assert by_class.owners == ("0", "1", "2"), "a function sees an item as it is"
     named = torch.utils.data.TensorDataset(*PAIRS.tensors)
     named.classes = ["none", "some", "much", "all"]
     assert dataset(named).classes == tuple(named.classes)
