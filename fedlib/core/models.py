@@ -85,7 +85,8 @@ def end_of(record):
     state, path = record.state, record.folder and record.folder / "state"
     if state is None and path and path.exists():
         state = read_tensors(path, method.task.x.device)["state"]
-    if state is None or state["t"] != meta["rounds"]:
+        state = state if state["t"] == meta["rounds"] else None  # of an earlier round
+    if state is None:
         raise ValueError(
             f"the state of this run of {meta['method']} after {meta['rounds']} rounds "
             f"is not in {path or 'memory'}: run it with folder=..., and keep_state=True"
