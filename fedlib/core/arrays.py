@@ -1,99 +1,73 @@
-"""Somebody's own arrays become a pool; what looks wrong is refused by name.
+"""Somebody's own arrays become a pool.
 
-Every value may be a list, a numpy array, a torch tensor or a pandas object. Rows
-belong together by position, so pandas objects must have one index.
-Letters: N rows, D columns, K classes.
+Every value may be a list, a numpy array, a torch tensor or a pandas object; rows belong
+together by position. What would give wrong numbers in silence is refused, what can be
+trained on and looks wrong is a DataWarning.
+Letters: N rows, D columns, K classes, C clients.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from numbers import Real
+from itertools import pairwise
+from numbers import Number, Real
 
 import numpy as np
 import torch
 
-from .check_arrays import (
-    check_classes,
-    check_group_count,
-    check_images,
-    check_owners,
-    check_rows,
-    name_of,
-)
-from .errors import nearest
-from .groups import describe
-from .order import natural
+from .errors import nearest, warn
+from .groups import blocks, describe, natural, positions
 from .pool import Pool
 from .ranges import listed
-from .schema import blocks
 
-UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch cannot compare them
 EXACT = 2**24  # up to here float32 holds every whole number
+FEW = 10  # test rows of a client: one more hit moves its accuracy by 10 points
+LARGE = 1e3  # a column that reaches this far is probably not standardised
+MANY = 20  # groups
+SIDE = 5  # pixels per side from which on [N, a, b, 3] is read as images
 
 
 def pool_of(
-    x,
-    y,
-    client_id,
-    name="arrays",
-    a=None,
-    positive=None,
-    schema=None,
-    classes=None,
-    attribute="group",
-    network=None,
-    at=("y", "client_id", "a"),
+    x, y, client_id, a, positive, classes, schema, name, own, names=None, roles=None
 ):
     """A Pool of x [N, ...], y [N], client_id [N] and a [N]; see Task.from_arrays.
 
-    attribute: the name of what a holds. network: the user's own, or None. at: what y,
-    client_id and a are called in messages.
+    own: the network is the user's. names: of the columns of x [N, D]. roles: what y,
+    client_id and a are called in messages, and what a holds.
     """
-    at_y, at_client, at_a = at
-    name_of(name)
-    aligned({"x": x, "y": y, "client_id": client_id, "a": a})
+    at_y, at_client, at_a, attribute = roles or ("y", "client_id", "a", "group")
+    same_index(x=x, y=y, client_id=client_id, a=a)
+    if a is None and not (schema is None and positive is None):
+        raise ValueError(
+            "schema and positive are of use for groups, and a is not given: give a, "
+            "the group of every row, or leave them out"
+        )
+    names = list(x.columns) if hasattr(x, "columns") else names
     given, x = x, numbers(x)
-    if schema is not None and a is None:
-        raise ValueError(
-            "schema is given and a is not: it is for those who draw rows of every "
-            "group; give a, the group of every row, or leave schema out"
-        )
+    check_rows(x, "your data", names)
+    check_images(given, x, own)
     described = None if schema is None else blocks(schema, x)
-    check_rows(x)
-    check_images(given, x, network is not None)
-    y, classes = labels(y, classes, at_y)
-    owner, owners = codes(client_id, at_client, "the client of every row")
-    if not len(x) == len(y) == len(owner):
-        raise ValueError(
-            f"x has {len(x)} rows, y {len(y)}, client_id {len(owner)}: give one "
-            "label and one client per row"
-        )
+    of_rows = {at_y: per_row(y, at_y), at_client: per_row(client_id, at_client)}
+    of_rows |= {} if a is None else {at_a: per_row(a, at_a)}
+    sizes = {k: len(v) for k, v in of_rows.items()}
+    if set(sizes.values()) != {len(x)}:
+        raise ValueError(f"x has {len(x)} rows and {sizes}: give one entry per row")
+    dtype, (y, clients, *_) = getattr(y, "dtype", None), of_rows.values()
+    y, classes = labels(y, dtype, classes, at_y)
+    owners = sorted(set(clients), key=natural)
     check_classes(y, classes, at_y)
-    check_owners(len(y), owners, at_client)
+    check_clients(len(y), owners, at_client)
     groups = None
     if a is not None:
-        a = entries(a, at_a, "the group of every row")
-        if len(a) != len(y):
-            raise ValueError(
-                f"a has {len(a)} entries for {len(y)} rows: give the group of every row"
-            )
-        codes(a, at_a, "the group of every row")  # refuses what is no group
-        check_group_count(a, at_a)
-        a = [int(v) if isinstance(v, float) else v for v in a]
-        good = positive_classes(positive, classes, at_y)
+        good, a = positive_classes(positive, classes, at_y), of_rows[at_a]
+        if len(set(a)) > MANY:
+            warn(f"{at_a} has {len(set(a))} groups: make bands first (pandas.cut)")
         a, groups = describe(x, a, good, described, attribute)
-    elif positive is not None:
-        raise ValueError(
-            f"positive = {positive!r:.80} is given and a is not: it says which classes "
-            "are good for a person of a group; give a, the group of every row"
-        )
-    names = tuple(map(shown, classes))
-    numbered = all(type(c) is int and c == k for k, c in enumerate(classes))
-    pool = Pool(name, x, y, len(classes), "own", owner, tuple(map(shown, owners)))
-    pool = pool._replace(a=a, groups=groups, classes=() if numbered else names)
-    return pool
+    K, owner = len(classes), positions(clients, owners)
+    numbered = [(type(c), c) for c in classes] == [(int, k) for k in range(K)]
+    called = () if numbered else tuple(map(str, classes))
+    pool = Pool(name, x, y, K, "own", owner, tuple(map(str, owners)))
+    return pool._replace(a=a, groups=groups, classes=called)
 
 
 def named(pool):
@@ -104,374 +78,251 @@ def named(pool):
     return pool._replace(name=f"{pool.name}-{hashlib.sha256(content).hexdigest()[:8]}")
 
 
-# ---------------------------------------------------------------- inputs
-def floating(x):
-    """Whether x came as numbers with a fraction, not as codes such as words' places."""
-    return "int" not in str(getattr(x, "dtype", ""))
+def same_index(**given):
+    """ValueError for pandas objects whose rows are not the same rows in one order."""
+    indexed = [(k, v.index) for k, v in given.items() if hasattr(v, "iloc")]
+    for (first, one), (k, two) in pairwise(indexed):
+        if len(one) == len(two) and not one.equals(two):
+            i = int(np.argmax(one != two))
+            raise ValueError(
+                f"{first} and {k} have different indexes, {one[i]!r} and {two[i]!r} at "
+                f"position {i}: rows belong together by position; take {k}.loc[{first}"
+                ".index], or, if the order is right, reset_index(drop=True) of both"
+            )
 
 
-def numbers(x, at="x", remedy="give an array of numbers [N, ...]"):
+# ---------------------------------------------------------------- x
+def plain(v):
+    """A tensor as an array of numpy; all else as it is."""
+    if not torch.is_tensor(v):
+        return v
+    v = v.detach().cpu()
+    return (v.float() if v.dtype == torch.bfloat16 else v).numpy()
+
+
+def numbers(x):
     """x as a floating-point tensor on the CPU: as precise as it is, float32 at least.
 
-    ValueError for what holds no numbers, and for whole numbers that float32 rounds.
+    ValueError for what are no real numbers, and for whole numbers that float32 rounds.
     """
-    plain(x, at, remedy)
-    if isinstance(x, (list, tuple)) and x and all(map(torch.is_tensor, x)):
-        shapes = {tuple(v.shape) for v in x}
-        if len(shapes) > 1:
-            ragged(at, shapes)
-        x = torch.stack(list(x))
-    v = x if torch.is_tensor(x) else torch.from_numpy(array(x, at))
-    v = v.detach().cpu()
-    if v.dtype in UNSIGNED:
-        v = torch.from_numpy(array(v.numpy(), at))
-    if v.is_complex():
+    if hasattr(x, "columns"):
+        x = x.to_numpy(np.result_type(*[d.type for d in x.dtypes]))
+    if isinstance(x, np.ma.MaskedArray):
+        x = x.astype(float).filled(np.nan)
+    x = list(map(plain, x)) if isinstance(x, (list, tuple)) else plain(x)
+    v, leaf = np.asarray(x), x
+    if v.dtype.kind not in "biuf":
         raise ValueError(
-            f"{at} is complex ({v.dtype}); give its real and imaginary part, or its "
-            "size and angle, as columns of real numbers"
+            f"x holds {v.dtype}, the first is {next(v.flat, None)!r:.60}: give real "
+            "numbers, or a DataFrame to Task.from_frame, which turns words into columns"
         )
-    if v.is_floating_point():
-        return v if v.dtype in (torch.float32, torch.float64) else v.float()
-    if v.numel() and v.dtype != torch.bool:
-        far = max(int(v.min()), int(v.max()), key=abs)
-        if abs(far) > EXACT:
+    if v.dtype.kind in "iu" and v.size:
+        far = max(int(v.max()), -int(v.min()))
+        if far > EXACT:
             raise ValueError(
-                f"{at} holds the whole number {far}, and float32 is exact up to "
-                f"{EXACT} only: give {at} as float64, standardise it, or leave out a "
+                f"x holds the whole number {far} or its negative, and float32 is exact "
+                f"up to {EXACT}: give x as float64, standardise it, or leave out a "
                 "column that is an identifier"
             )
-    return v.float()
+    while isinstance(leaf, list | tuple) and len(leaf):
+        leaf = leaf[0]
+    double = v.dtype.kind == "f" and v.itemsize > 4
+    if type(leaf) in (int, float):  # torch reads lists of Python's numbers as float32
+        double = False
+    return torch.from_numpy(np.require(v, np.float64 if double else np.float32, "CW"))
 
 
-def array(x, at):
-    """A numpy array of numbers that torch can read.
+def check_rows(x, at, names=None):
+    """ValueError unless x [N, D, ...] has rows, all of them finite; names: of the D."""
+    if x.dim() < 2 or not x.numel():
+        raise ValueError(
+            f"{at}: x has shape {list(x.shape)}; give a row of numbers per label, "
+            "[N, D], for a single column x[:, None]"
+        )
+    bad = (~x.flatten(1).isfinite().all(1)).nonzero()[:, 0]
+    if len(bad):
+        row = x[bad[0]].flatten()
+        j = int((~row.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"{at}: {len(bad)} rows of x hold NaN or infinity, the first is row "
+            f"{int(bad[0])} in column {names[j] if names else j} ({row[j].item()}); "
+            "drop or impute them first"
+        )
 
-    ValueError names what else x holds.
+
+def check_images(given, x, own=False):
+    """Images are [N, channels, height, width] in [0, 1].
+
+    given: x as it came, whose type says whether it holds pixels of 0 to 255. own: they
+    go through a network of the user's, which may read another order.
     """
-    if is_pandas(x) and hasattr(x, "columns"):
-        x = of_frame(x, at)
-    try:
-        v = np.asarray(x)
-    except (ValueError, TypeError) as e:
-        ragged(at, e)
-    if v.dtype.kind not in "biufc":
-        what = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "durations"}
-        first = v.flat[0] if v.size else None
-        raise ValueError(
-            f"{at} holds {what.get(v.dtype.kind, 'objects')} ({v.dtype}), the first is "
-            f"{first!r:.60}: give numbers, or a DataFrame to Task.from_frame, which "
-            "turns words into columns of 0 and 1"
+    shape = list(x.shape)
+    if x.dim() == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= SIDE:
+        last = f"x has shape {shape}, images with their {shape[3]} channels last: give "
+        last += "[N, channels, height, width], as x.transpose(0, 3, 1, 2)"
+        if not own:
+            raise ValueError(last)
+        warn(last)
+    if x.dim() < 3 or x.max() <= 1:
+        return
+    dtype = str(getattr(given, "dtype", ""))
+    pixels = f"x has shape {shape} and whole numbers up to {x.max():.0f}: pixels are "
+    pixels += "expected in [0, 1]; divide by 255, or by what is white"
+    if "uint8" in dtype or ("int" in dtype and x.dim() == 4):
+        raise ValueError(pixels)
+    if x.dim() == 4 and x.min() >= 0 and torch.equal(x, x.round()):
+        warn(pixels)
+
+
+def warn_columns(x, names=None):
+    """A DataWarning for columns of x [N, D] that reach far, naming the farthest."""
+    far = x.abs().amax(0)
+    many, j = int((far > LARGE).sum()), int(far.argmax())
+    if many:
+        warn(
+            f"column {j if names is None else repr(names[j])} of x reaches "
+            f"{far[j].item():g} ({many} columns reach beyond {LARGE:g}): training by "
+            "gradients may diverge; standardise, as x = (x - x.mean(0)) / x.std(0)"
         )
-    if isinstance(x, (list, tuple)) and type(leaf(x)) in (int, float):
-        v = v.astype(np.float32) if v.dtype.kind == "f" else v  # as torch reads lists
-    if v.dtype.kind == "f" and v.dtype.itemsize > 8:
-        v = v.astype(np.float64)
-    if v.dtype.kind == "u" and v.dtype.itemsize > 1:
-        v = v.astype(np.float64 if v.size and v.max() > EXACT else np.int64)
-        if v.dtype.kind == "f":
-            raise ValueError(
-                f"{at} holds the whole number {int(v.max())}, and float32 is exact up "
-                f"to {EXACT} only: give {at} as float64, or standardise it"
-            )
-    v = v.astype(v.dtype.newbyteorder("="), copy=False)
-    return v if v.flags.writeable and not negative(v) else v.copy()
-
-
-def negative(v):
-    """An array that is read backwards, which torch cannot do."""
-    return any(s < 0 for s in v.strides)
-
-
-def leaf(v):
-    """The first entry of nested lists."""
-    while isinstance(v, (list, tuple)) and v:
-        v = v[0]
-    return v
-
-
-def of_frame(df, at):
-    """The values of a DataFrame whose columns are numbers without gaps."""
-    for j, (c, dtype) in enumerate(df.dtypes.items()):
-        if getattr(dtype, "kind", "O") not in "biufc":
-            raise ValueError(
-                f"column {c!r} of {at} is {dtype}, not a number: give the DataFrame to "
-                "Task.from_frame, which turns words into columns of 0 and 1"
-            )
-        if gone := int(df.iloc[:, j].isna().sum()):
-            raise ValueError(
-                f"column {c!r} of {at} has {gone} missing values: "
-                "drop these rows (df.dropna()) or fill them (df.fillna(df.median()))"
-            )
-    return df.to_numpy(np.result_type(*[d.type for d in df.dtypes]))
-
-
-def plain(v, at, remedy):
-    """ValueError for what is no array at all, and for a masked one."""
-    if isinstance(v, np.ma.MaskedArray):
-        raise ValueError(
-            f"{at} is a masked array, {int(np.ma.count_masked(v))} of its entries are "
-            "masked: leave these rows out, or fill them with v.filled(...)"
-        )
-    if hasattr(v, "toarray"):
-        raise ValueError(
-            f"{at} is a sparse {type(v).__name__}: give {at}.toarray(), or leave out "
-            "columns until it fits in memory"
-        )
-    if torch.is_tensor(v) and v.is_meta:
-        raise ValueError(f"{at} is a tensor of the device meta, without data: {remedy}")
-    if torch.is_tensor(v) and (v.layout != torch.strided or v.is_quantized):
-        raise ValueError(f"{at} is a {v.layout} tensor; give {at}.to_dense()")
-    lists = isinstance(v, Sequence) and not isinstance(v, (str, bytes))
-    if not lists and not hasattr(v, "__array__") and not hasattr(v, "tolist"):
-        raise ValueError(f"{at} = {v!r:.80} ({type(v).__name__}): {remedy}")
-
-
-def ragged(at, why):
-    raise ValueError(
-        f"{at} has rows of different shapes ({why!s:.160}): pad, cut or resize them, "
-        "so that all rows have one shape"
-    )
-
-
-def aligned(given):
-    """ValueError for pandas objects whose rows are not the same rows in one order."""
-    pandas = {k: v for k, v in given.items() if hasattr(v, "index") and is_pandas(v)}
-    (first, *others) = pandas or (None,)
-    for k in others:
-        one, two = pandas[first].index, pandas[k].index
-        if len(one) == len(two) and not one.equals(two):
-            pairs = enumerate(zip(one.tolist(), two.tolist()))
-            other = ((i, p, q) for i, (p, q) in pairs if p != q)
-            i, here, there = next(other, (0, one[0], two[0]))
-            raise ValueError(
-                f"{first} and {k} have different indexes, at position {i} it is "
-                f"{here!r} and {there!r}: rows belong together by position; take "
-                f"{k}.loc[{first}.index], or, if the order is right, "
-                "reset_index(drop=True) of both"
-            )
-
-
-def is_pandas(v):
-    return type(v).__module__.partition(".")[0] == "pandas"
 
 
 # ---------------------------------------------------------------- one value per row
-def entries(v, at, what):
-    """One hashable Python value per row, a list [N]; none of them is missing.
+def bare(u):
+    """A value as one of Python's; a whole float, as pandas makes it, as an int."""
+    u = u.item() if hasattr(u, "item") else u
+    return int(u) if isinstance(u, float) and u.is_integer() else u
 
-    ValueError says which row is wrong.
+
+def per_row(v, at):
+    """One hashable Python value per row, a list [N]: names, or whole numbers.
+
+    ValueError names the first row that has none, and values that only seem alike.
     """
-    remedy = f"give {what}, one value per row"
-    plain(v, at, remedy)
-    shape = tuple(v.shape) if hasattr(v, "shape") else (len(v),)
-    if len(shape) != 1:
-        one = "; for a single column give its values, v[:, 0]" if 1 in shape[1:] else ""
-        raise ValueError(f"{at} has shape {list(shape)}: {remedy}{one}")
-    if torch.is_tensor(v):
-        v = v.detach().cpu()
-    v = np.asarray(v) if isinstance(v, memoryview) else v
-    values = v.tolist() if hasattr(v, "tolist") else list(v)
-    values = [bare(u) for u in map(single, values)]
+    import pandas as pd  # here, so that `import fedlib` stays quick
+
+    try:
+        s = pd.Series(plain(v))
+        values, gaps = list(map(bare, s.tolist())), s.isna().tolist()
+        set(values)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ValueError(f"{at} has not one value per row, [N]: {e}; give one") from e
+    kinds = {}
     for i, u in enumerate(values):
-        if missing(u):
+        if gaps[i] or (isinstance(u, str) and not u.strip()):
             raise ValueError(
-                f"{at} is missing at row {i} ({u!r}): {remedy}, or leave such rows out"
+                f"{at} is missing at row {i} ({u!r}): give one value per row, or leave "
+                "such rows out"
             )
-        try:
-            hash(u)
-        except (TypeError, ValueError):  # the latter of a memoryview
+        if isinstance(u, Number) and not isinstance(u, int):
             raise ValueError(
-                f"{at} holds a {type(u).__name__} at row {i} ({u!r:.60}): {remedy}"
-            ) from None
-        if isinstance(u, complex):
-            raise ValueError(f"{at} is complex at row {i} ({u!r}): {remedy}")
-    refuse_mixed(values, at)
+                f"{at} holds {u!r} at row {i}, no name and no whole number: cut a "
+                "measured quantity into bands first (pandas.cut)"
+            )
+        kinds.setdefault(bool if isinstance(u, bool) else isinstance(u, int), i)
+    if len(kinds) > 1:  # to Python True is 1, to a reader "1" is
+        (i, j, *_) = kinds.values()
+        raise ValueError(
+            f"{at} mixes {values[i]!r:.40} (row {i}) and {values[j]!r:.40} (row {j}): "
+            "write all as text, [str(v) for v in values], or all as numbers"
+        )
     return values
 
 
-def refuse_mixed(values, at):
-    """ValueError for True or False beside numbers: to Python True is 1."""
-    flags = [i for i, u in enumerate(values) if isinstance(u, bool)]
-    numbers = [u for u in values if isinstance(u, Real) and not isinstance(u, bool)]
-    if flags and numbers:
-        raise ValueError(
-            f"{at} holds {values[flags[0]]} at row {flags[0]} and the number "
-            f"{numbers[0]!r}: write all as numbers, or all as True and False"
-        )
+def labels(v, dtype, classes, at):
+    """(y [N] as numbers 0 .. K-1 of labels v [N], the K classes as one writes them).
 
-
-def single(v):
-    """v; a tensor or an array with several entries as a list, which is refused."""
-    return v.tolist() if hasattr(v, "tolist") and getattr(v, "ndim", 0) else v
-
-
-def bare(v):
-    """v; of a number of numpy or torch the one of Python."""
-    if getattr(v, "is_meta", False):
-        raise ValueError("a tensor of the device meta holds no data; give numbers")
-    return v.item() if hasattr(v, "item") else v
-
-
-def missing(v):
-    """None, NaN, pandas' NA or NaT, or an empty text."""
-    if isinstance(v, str):
-        return not v.strip()
-    gap = v is None or type(v).__name__ in ("NAType", "NaTType")
-    return gap or (isinstance(v, float) and v != v)
-
-
-def codes(v, at, what):
-    """(numbers 0, 1, ... of the values [N], the values in natural order).
-
-    ValueError for fractions, and for two values that read the same.
-    """
-    v = entries(v, at, what)
-    values = sorted(set(v), key=natural)
-    for u in values:
-        if isinstance(u, float) and not u.is_integer():
-            raise ValueError(
-                f"{at} holds the fraction {u!r} at row {v.index(u)}: give {what}, as "
-                "names or whole numbers; cut a measured quantity into bands first "
-                "(pandas.cut)"
-            )
-    known = {}
-    for u in values:
-        if shown(u) in known:
-            raise ValueError(
-                f"{at} holds {known[shown(u)]!r} and {u!r}, which read the same: write "
-                "one of them, as in [str(v) for v in values]"
-            )
-        known[shown(u)] = u
-    number = {u: i for i, u in enumerate(values)}
-    return torch.tensor([number[u] for u in v], dtype=torch.long), values
-
-
-def shown(v):
-    """A value as a name: 3.0, as pandas makes it, is "3"."""
-    return str(int(v)) if isinstance(v, float) and v.is_integer() else str(v)
-
-
-def labels(y, classes=None, at="y"):
-    """(y [N] as numbers 0 .. K-1, the K classes as somebody writes them).
-
-    Words are numbered in natural order, an ordered pandas category in its own. Whole
+    Words are numbered in natural order, an ordered category of pandas in its own. Whole
     numbers are what they say, so they begin at 0 and leave no gap, or `classes` lists
-    them.
+    them, or their names.
     """
-    shape = tuple(getattr(y, "shape", ()) or np.shape(leaf_row(y)))
-    if len(shape) > 1:
-        several(y, shape)
-    v = entries(y, at, "the class of every row")
-    for i, u in enumerate(v):
-        if isinstance(u, float) and not u.is_integer():
-            raise ValueError(
-                f"{at} holds fractions: labels must be integers 0 .. K-1, and row {i} "
-                f"has {u!r}; for a quantity to predict, make bands first (pandas.cut)"
-            )
-    v = [int(u) if isinstance(u, float) else u for u in v]
-    words = [i for i, u in enumerate(v) if not isinstance(u, Real)]
-    if words and len(words) < len(v):
-        other = next(i for i, u in enumerate(v) if isinstance(u, Real))
-        raise ValueError(
-            f"{at} mixes words and numbers, as {v[words[0]]!r:.40} at row {words[0]} "
-            f"and {v[other]!r} at row {other}: write all as text, [str(v) for v in y]"
-        )
     there = sorted(set(v), key=natural)
     if classes is not None:
         return by_list(v, there, classes, at)
-    dtype = getattr(y, "dtype", None)
     if getattr(dtype, "ordered", False):
-        there = [c for c in dtype.categories if c in set(there)]
-    whole = not words and not any(isinstance(u, bool) for u in there)
-    if whole and there != list(range(len(there))):
-        gaps(there)
-    number = {u: i for i, u in enumerate(there)}
-    return torch.tensor([number[u] for u in v], dtype=torch.long), there
-
-
-def leaf_row(y):
-    """The nested lists that y may be, as far as their shape goes."""
-    return y if isinstance(y, (list, tuple)) and y and is_row(y[0]) else ()
-
-
-def is_row(v):
-    return isinstance(v, (list, tuple)) or getattr(v, "ndim", 0) > 0
-
-
-def several(y, shape):
-    """ValueError for labels with more than one number per row."""
-    v = np.asarray(y.detach().cpu() if torch.is_tensor(y) else y)
-    flags = v.dtype.kind in "biuf" and np.isin(v, (0, 1)).all()
-    remedy = "give one class per row; several labels per row are not supported"
-    if hasattr(y, "columns"):
-        remedy = f"give one column, as y[{list(y.columns)[0]!r}]"
-    elif shape[1:] == (1,):
-        remedy = "give the values of the single column, y[:, 0]"
-    elif len(shape) == 2 and flags and (v.sum(1) == 1).all():
-        remedy = "these are one-hot rows: give y.argmax(1)"
-    raise ValueError(f"y has shape {list(shape)}, labels have shape [N]: {remedy}")
-
-
-def gaps(there):
-    """ValueError for whole numbers that are no 0 .. K-1."""
-    K, lo, hi = len(there), there[0], there[-1]
-    short = there if K <= 6 else [*there[:3], "...", *there[-2:]]
-    written = "[" + ", ".join(map(str, short)) + "]"
-    if lo == 0 and hi < 1000:
-        written = f"range({hi + 1})"
-    none = next(k for k in range(K + 1) if k not in there)
-    gap = f", and no row has {none}" if lo >= 0 else ""
-    raise ValueError(
-        f"labels run from {lo} to {hi}{gap}: classes are numbered 0 to K-1 without "
-        f"gaps. List every class that can occur, classes={written}, or renumber them, "
-        "y = numpy.unique(y, return_inverse=True)[1]"
-    )
-
-
-def by_list(v, there, classes, at):
-    """The same where somebody lists the classes: as labels, or as names of 0 .. K-1."""
-    each = [bare(u) for u in listed(classes) or ()]
-    good = len(each) > 1 and all(isinstance(u, (str, Real)) for u in each)
-    if not good or len(set(map(shown, each))) < len(each):
+        there = [bare(c) for c in dtype.categories if c in set(there)]
+    elif isinstance(there[0], Real) and there != list(range(len(there))):
+        K, lo, hi = len(there), there[0], there[-1]
+        listing = f"range({hi + 1})" if lo == 0 and hi < 1000 else f"{there!s:.60}"
         raise ValueError(
-            f"classes = {classes!r:.80}: list all classes, two or more, each once"
+            f"{at}: labels run from {lo} to {hi} and take {K} values; classes are "
+            f"numbered 0 to K-1: list all, classes={listing}, or renumber them, "
+            "numpy.unique(y, return_inverse=True)[1]"
         )
-    classes = each
-    known = {u: i for i, u in enumerate(classes)}
-    if not all(u in known for u in there):
-        numbered = all(isinstance(u, int) for u in there)
-        if not numbered or any(isinstance(c, Real) for c in classes):
-            odd = next(u for u in there if u not in known)
-            raise ValueError(
-                f"{at} holds {odd!r} at row {v.index(odd)}, which is not among classes "
-                f"= {classes!r:.120}{nearest(odd, classes)}; add it, or leave such "
-                "rows out"
-            )
-        if not 0 <= there[0] <= there[-1] < len(classes):
-            raise ValueError(
-                f"labels run from {there[0]} to {there[-1]}, and classes has "
-                f"{len(classes)} names, for 0 to {len(classes) - 1}: list the names of "
-                "all classes"
-            )
-        known = {i: i for i in range(len(classes))}
-    return torch.tensor([known[u] for u in v], dtype=torch.long), classes
+    return positions(v, there), there
+
+
+def by_list(v, there, given, at):
+    """The same where somebody lists the classes: as labels, or as names of 0 .. K-1."""
+    classes = [bare(u) for u in listed(given) or ()]
+    if len(set(map(str, classes))) < max(2, len(classes)):
+        raise ValueError(
+            f"classes = {given!r:.80}: list all classes, two or more, each once"
+        )
+    known, odd = classes, [u for u in there if u not in classes]
+    if odd and not any(isinstance(u, Real) for u in classes):
+        known = list(range(len(classes)))
+        odd = [u for u in there if u not in known]
+    if odd:
+        raise ValueError(
+            f"{at} holds {odd[0]!r} at row {v.index(odd[0])}, which is not among the "
+            f"{len(classes)} classes = {classes!r:.120}{nearest(odd[0], classes)}; add "
+            "it, or leave such rows out"
+        )
+    return positions(v, known), classes
 
 
 def positive_classes(positive, classes, at):
     """The numbers of the classes that are good for a person; None: the second."""
     if positive is None:
         return (1,)
-    if isinstance(positive, (str, bytes)) or not hasattr(positive, "__iter__"):
-        positive = [positive]
-    known = {shown(u): i for i, u in enumerate(classes)}
-    found = []
-    for u in positive:
-        u = bare(u)
-        if shown(u) not in known:
-            written = ", ".join(map(repr, classes[:20]))
+    known = {str(u): i for i, u in enumerate(classes)}
+    given = listed(positive)
+    good = [str(bare(u)) for u in ([positive] if given is None else given)]
+    for u in good:
+        if u not in known:
             raise ValueError(
-                f"positive names the class {u!r}, and {at} has {written}"
-                f"{nearest(u, classes)}; name classes that are good for a person"
+                f"positive names the class {u!r:.60}, and {at} has "
+                f"{', '.join(known):.200}{nearest(u, known)}; name classes that are "
+                "good for a person"
             )
-        found.append(known[shown(u)])
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(known[u] for u in good))
+
+
+# ---------------------------------------------------------------- what looks wrong
+def check_classes(y, classes, at):
+    """Two classes or more that occur; fewer than rows."""
+    N, there = len(y), y.unique()
+    if len(there) < 2:
+        raise ValueError(
+            f"{at} holds only the class {classes[int(y[0])]!r} in its {N} rows: there "
+            "is nothing to tell apart; give rows of two classes or more"
+        )
+    if len(classes) > 10 and len(there) > N / 2:
+        warn(
+            f"{at} takes {len(there)} values in {N} rows: of a quantity make bands "
+            "(pandas.cut); for an identifier choose another label"
+        )
+
+
+def check_clients(N, owners, at):
+    """Fewer clients than rows, and more than one."""
+    C = len(owners)
+    said = f"{at} takes {C} different values in {N} rows, such as {owners[0]!r}: "
+    if C == N:
+        raise ValueError(f"{said}it numbers the rows; give whose row it is")
+    if C == 1 or C > N / 5:
+        warn(f"{said}give two clients or more, of five rows or more each")
+
+
+def warn_clients(task):
+    """A DataWarning for clients with so few test rows that accuracy is a guess."""
+    n = [len(r) for r in task.test]
+    few = [c for c in range(task.C) if n[c] < FEW]
+    if few:
+        least = min(few, key=lambda c: n[c])
+        name = task.owners[least] if task.owners else least
+        warn(
+            f"fewer than {FEW} test rows at {len(few)} of {task.C} clients; client "
+            f"{name!r} has {n[least]}, so its accuracy moves in steps of "
+            f"{100 / n[least]:.0f} points: merge clients, or raise the test share"
+        )

@@ -7,13 +7,35 @@ prediction.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 
-from .order import natural
+from .ranges import is_whole
 from .tree import onehot
+
+# what the columns of a block hold, in each row
+KINDS = {"number": "within its range", "flag": "0 or 1", "onehot": "a single 1"}
+
+
+def natural(v):
+    """A key for `sorted`: numbers by size, then all else as text, the digits in it
+    read as numbers: 2 before 10, and "clinic 2" before "clinic 10"."""
+    if isinstance(v, Real):
+        return 0, v
+    text = str(v)
+    parts = re.split(r"(\d+)", text)  # text, digits, text, ...
+    parts[1::2] = map(int, parts[1::2])
+    return 1, parts, text
+
+
+def positions(v, values):
+    """The place of each of v [N] among the values."""
+    place = {u: i for i, u in enumerate(values)}
+    return torch.tensor([place[u] for u in v], dtype=torch.long)
 
 
 class Block(NamedTuple):
@@ -120,20 +142,102 @@ def describe(x, a, positive, schema=None, name="group"):
     in no one-hot block. schema: Blocks; None: a column of zeros and ones is a flag, any
     other a number.
     """
-    a = [v.item() if hasattr(v, "item") else v for v in a]
     values = sorted(set(a), key=natural)
-    number = {v: i for i, v in enumerate(values)}
-    a, names = torch.tensor([number[v] for v in a]), tuple(map(str, values))
+    a, names = positions(a, values), tuple(map(str, values))
     if x.dim() != 2:
         return a, Groups(name, names, tuple(positive))
     if schema is None:
-        flags = ((x == 0) | (x == 1)).all(0).tolist()
-        schema = tuple(
-            Block(f"column {j}", "flag" if f else "number", j, j + 1)
-            for j, f in enumerate(flags)
-        )
+        kinds = kinds_of(x)
+        schema = tuple(Block(f"column {j}", k, j, j + 1) for j, k in enumerate(kinds))
     onehots = [b for b in schema if b.kind == "onehot"]
     inside = lambda j: any(b.start <= j < b.stop for b in onehots)
     same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
     column = min(same, key=inside, default=None)
     return a, Groups(name, names, tuple(positive), column, (), schema)
+
+
+# ---------------------------------------------------------------- the columns in words
+def kinds_of(x):
+    """Of each column of x [N, D]: "flag" if it holds 0 and 1 alone, else "number"."""
+    return ["flag" if f else "number" for f in ((x == 0) | (x == 1)).all(0).tolist()]
+
+
+def blocks(schema, x):
+    """A tuple of Blocks of the columns of x [N, D], from a list of entries, each
+
+        name                                  one column, see `kinds_of`
+        (name, kind)                          one column
+        (name, kind, width)                   as many columns as width says
+        (name, "number", width, (low, high))  numbers of a range that everybody knows
+
+    kind: "number" (standardised), "flag" (0 or 1, each column by itself) or "onehot"
+    (two columns or more, of which at most one is 1 in a row).
+
+    ValueError for what is no such list, widths that do not sum to D, two blocks of one
+    name, and rows that contradict their block.
+    """
+    if x.dim() != 2 or not isinstance(schema, list):
+        raise ValueError(
+            f"schema = {schema!r:.80} for x {list(x.shape)}: give a list with an entry "
+            "for the columns of x [N, D], in their order; leave it out for images"
+        )
+    found, stop, D = {}, 0, x.shape[1]
+    for i, entry in enumerate(schema):
+        at = f"schema[{i}] = {entry!r:.80}"
+        if isinstance(entry, str):
+            entry = (entry, *kinds_of(x[:, stop : stop + 1]))
+        block = block_of(entry, stop, at)
+        if block.name in found:
+            raise ValueError(f"{at}: the name stands twice; give each block its own")
+        check_block(block, x[:, stop : block.stop], at)
+        found[block.name], stop = block, block.stop
+    if stop != D:
+        raise ValueError(
+            f"schema describes {stop} columns, and x has {D}; let the widths of its "
+            f"{len(schema)} entries sum to {D}"
+        )
+    return tuple(found.values())
+
+
+def block_of(entry, start, at):
+    """The Block of one entry, from column `start` on; at: its place, for errors."""
+    form = isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 4
+    name, kind, width, *ends = (*entry, 1)[: max(3, len(entry))] if form else (0, 0, 0)
+    fine = isinstance(name, str) and name.strip() and kind in KINDS
+    least = 2 if kind == "onehot" else 1
+    if not fine or not is_whole(width) or width < least or (ends and kind != "number"):
+        raise ValueError(
+            f"{at}: give name, (name, kind), (name, kind, width) or (name, 'number', "
+            f"width, (low, high)); kind: {', '.join(KINDS)}; width: a number of columns"
+            ", of onehot 2 or more"
+        )
+    ends = span(*ends, at) if ends else ()
+    return Block(str(name), kind, start, start + int(width), *ends)
+
+
+def span(ends, at):
+    """The range (low, high) as floats; an end may be infinite."""
+    real = lambda v: isinstance(v, Real) and not isinstance(v, bool)
+    pair = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(real, ends))
+    if not pair or not ends[0] < ends[1]:
+        raise ValueError(
+            f"{at}: the range is {ends!r:.40}; give two numbers (low, high) with "
+            "low < high; an end may be infinite"
+        )
+    return tuple(map(float, ends))
+
+
+def check_block(block, v, at):
+    """ValueError for rows v [N, columns of the block] that contradict it."""
+    bad = (v < block.low) | (v > block.high)
+    if block.kind != "number":
+        bad = (v != 0) & (v != 1)
+    if block.kind == "onehot":
+        bad |= v.cumsum(1) > 1
+    if bad.any():
+        row, j = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"{at}: row {row} of x holds {v[row, j].item()} in column "
+            f"{block.start + j}: {block.kind} means {KINDS[block.kind]}; mend the row, "
+            "or give another kind or range"
+        )

@@ -28,7 +28,7 @@ AT_ONCE = 1024  # rows that pass a model together
 
 def model(record, client=None, view=None, into=None):
     """See `Record.model`."""
-    at_end = held(record)
+    at_end = end_of(record)
     name, f = chosen(record, at_end, client, view)
     w = weights(at_end, name, f)
     return w if into is None else filled(into, w)
@@ -37,7 +37,7 @@ def model(record, client=None, view=None, into=None):
 @torch.no_grad()
 def predict(record, x, client=None, view=None):
     """See `Record.predict`."""
-    at_end = held(record)
+    at_end = end_of(record)
     x = rows_for(at_end[0].task, x)
     _, f = chosen(record, at_end, client, view, probe=x)
     z = torch.cat([f(part) for part in x.split(AT_ONCE)])
@@ -47,43 +47,29 @@ def predict(record, x, client=None, view=None):
 def save(record, path, client=None, view=None):
     """See `Record.save_model`."""
     path = place(path, (".pt", ".pth", ".safetensors"))
-    w = model(record, client, view)
+    w, buffer = model(record, client, view), io.BytesIO()
     if path.suffix == ".safetensors":
-        try:
-            from safetensors.torch import save as packed
-        except ImportError as e:
-            raise ValueError(
-                f"{path}: the package safetensors is not installed; install it, or "
-                "give a name that ends with .pt"
-            ) from e
-        body = packed(w)
+        from safetensors.torch import save as packed  # an optional package
+
+        buffer.write(packed(w))
     else:
-        buffer = io.BytesIO()
         torch.save(w, buffer)
-        body = buffer.getvalue()
-    whole(path, lambda f: f.write(body))
+    whole(path, lambda f: f.write(buffer.getbuffer()))
 
 
 def place(path, suffixes):
-    """A path that a file can be written to; ValueError for any other."""
-    try:
-        path = Path(path)
-    except TypeError as e:
-        raise ValueError(f"path = {path!r}: give the name of a file") from e
+    """A path, whose suffix says what is written to it."""
+    path = Path(path)
     if path.suffix not in suffixes:
         raise ValueError(
             f"{str(path)!r} ends with {path.suffix!r}: give a name that ends with "
             f"{' or '.join(suffixes)}"
         )
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: give the name of a file in it")
     return path
 
 
-# ---------------------------------------------------------------- what is held
-def held(record):
+# ---------------------------------------------------------------- the end of a run
+def end_of(record):
     """(method, state, Clients) at the end of a run; ValueError where not known."""
     meta, method = record.meta, record.method
     if "diverged" in meta:
@@ -96,29 +82,17 @@ def held(record):
             "this record does not know its method and task; load it with them, "
             f"Record.load(folder, fedlib.make({meta['method']!r}, task, ...))"
         )
-    state = record.state
+    state, path = record.state, record.folder and record.folder / "state"
+    if state is None and path and path.exists():
+        state = read_tensors(path, method.task.x.device)["state"]
+        state = state if state["t"] == meta["rounds"] else None  # of an earlier round
     if state is None:
-        state = from_folder(record, method.task.x.device)
-    known = method, method.task, meta["seed"], state["t"], meta["rounds"]
-    return method, state, Clients(*known, "loop", None)
-
-
-def from_folder(record, device):
-    """The state that was kept with a record."""
-    path = record.folder and record.folder / "state"
-    if path is None or not path.exists():
-        where = "in memory" if path is None else f"in {record.folder}"
         raise ValueError(
-            f"the state of this run of {record.meta['method']} is not {where}: run it "
-            "with folder=..., and keep_state=True"
+            f"the state of this run of {meta['method']} after {meta['rounds']} rounds "
+            f"is not in {path or 'memory'}: run it with folder=..., and keep_state=True"
         )
-    state = read_tensors(path, device)["state"]
-    if state["t"] != record.meta["rounds"]:
-        raise ValueError(
-            f"{path} is of round {state['t']}, the record of {record.meta['rounds']}: "
-            "call fedlib.run with this folder again"
-        )
-    return state
+    given = method, method.task, meta["seed"], state["t"], meta["rounds"]
+    return method, state, Clients(*given, "loop", None)
 
 
 def same_method(method, record):
@@ -204,10 +178,11 @@ def number(record, client):
         return int(client)
     if isinstance(client, str) and names.count(client) == 1:
         return names.index(client)
-    told = f"a number from 0 to {C - 1}"
-    if names and isinstance(client, str):
-        told += f" or a client's name{nearest(client, names)}"
-    raise ValueError(f"client = {client!r}: give {told}")
+    close = nearest(client, names) if isinstance(client, str) else ""
+    raise ValueError(
+        f"client = {client!r}: give a number from 0 to {C - 1}"
+        + (f" or a client's name{close}" if names else "")
+    )
 
 
 def alike(one, other, probe):
@@ -241,21 +216,14 @@ def weights(at_end, name, view):
 def filled(module, w):
     """The module with weights w; ValueError, before anything changes, where they are
     not its own. What is frozen, and buffers that no run changes, stay as they are."""
-    if not isinstance(module, torch.nn.Module):
-        raise ValueError(f"into = {module!r:.60}: give an nn.Module of your own")
     have, name = module.state_dict(), type(module).__name__
-    for k, v in w.items():
-        if k not in have or have[k].shape != v.shape:
-            there = list(have[k].shape) if k in have else f"not{nearest(k, have)}"
-            raise ValueError(
-                f"into = {name}: {k} is {list(v.shape)} in the model, there {there}; "
-                "give a module of the network that was trained"
-            )
     trained = {k for k, p in module.named_parameters() if p.requires_grad}
-    if trained - w.keys():
+    odd = {k for k, v in w.items() if k not in have or have[k].shape != v.shape}
+    odd |= trained - w.keys()
+    if odd:
         raise ValueError(
-            f"into = {name} has {', '.join(sorted(trained - w.keys()))}, which the "
-            "model has not; give a module of the network that was trained"
+            f"into = {name}: {', '.join(sorted(odd))} differ, by "
+            "name or shape; give a module of the network that was trained"
         )
     module.load_state_dict(w, strict=False)
     return module
@@ -263,24 +231,11 @@ def filled(module, w):
 
 def rows_for(task, x):
     """Rows x [n, ...] as a tensor like the task's; ValueError where they are not."""
-    try:
-        x = (
-            x
-            if isinstance(x, torch.Tensor)
-            else torch.as_tensor(np.array(x, order="C"))
-        )
-        x = x.to(task.x.device, task.x.dtype)
-    except (TypeError, ValueError, RuntimeError) as e:
+    x = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, order="C"))
+    x, row = x.to(task.x.device, task.x.dtype), list(task.x.shape[1:])
+    if not x.dim() or list(x.shape[1:]) != row or not len(x) or not x.isfinite().all():
         raise ValueError(
-            f"x is a {type(x).__name__} that does not become numbers ({e}): give rows "
-            "as those of the task"
-        ) from e
-    row = list(task.x.shape[1:])
-    if not x.dim() or list(x.shape[1:]) != row or not len(x):
-        raise ValueError(
-            f"x is {list(x.shape)}: give rows [n, {', '.join(map(str, row))}], "
+            f"x is {list(x.shape)}: give finite rows [n, {', '.join(map(str, row))}], "
             "prepared as those of the task"
         )
-    if x.is_floating_point() and not bool(x.isfinite().all()):
-        raise ValueError("x is not finite (NaN or infinity in it): fill or drop rows")
     return x

@@ -1,25 +1,19 @@
-"""Who is online: functions round -> clients, for the argument `cohort` of `run`.
-
-Everybody else is a straggler of that round.
-
-A cohort of fixed size needs no function: the engine draws it from (seed, round), the
-same for every method.
-"""
+"""Who is online, for the argument `cohort` of `run`: a size, whose clients the engine
+draws from (seed, round), the same for every method; or a function round -> clients."""
 
 from __future__ import annotations
 
 import torch
+
+from .ranges import check_number, check_positive
 
 
 def size(C, P):
     """The number of clients online in a round at online ratio P:
     floor(C P), at least one. ValueError unless 0 < P <= 1.
     """
-    if not (isinstance(P, (int, float)) and 0 < P <= 1):
-        raise ValueError(
-            f"online = {P!r}: give the share of the {C} clients that is online in a "
-            "round, above 0 and at most 1"
-        )
+    check_positive("online", P)
+    check_number("online", P, high=1)
     return max(1, int(C * P + 1e-9))
 
 
@@ -31,10 +25,8 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
     is a function of the round. ValueError unless 0 <= portion < 1 and every >= 1.
     """
     if not 0 <= portion < 1 or every < 1:
-        raise ValueError(
-            f"stragglers(portion={portion}, every={every}): give a portion from 0 to "
-            "below 1 and every >= 1"
-        )
+        said = f"portion = {portion}, every = {every}"
+        raise ValueError(f"{said}: give a portion from 0 to below 1 and every >= 1")
     late = int(C * portion + 1e-9)
     always = torch.arange(late, C) if exchanged else torch.arange(C - late)
     return lambda t: torch.arange(C) if (t + 1) % every == 0 else always

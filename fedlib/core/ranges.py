@@ -55,46 +55,43 @@ def check_whole(at: str, v, low: int = 0, high: int = COUNT, why: str = "") -> N
     """ValueError unless v is a whole number from low to high; at: what it is called, as
     "glyphs: size"; why: what to add to the message."""
     if not is_whole(v) or not low <= v <= high:
-        ends = f"from {low} to {high}"
-        if high >= COUNT and not (is_whole(v) and v > high):
-            ends = f">= {low}"
-        raise ValueError(f"{at} = {short(v)}: give a whole number {ends}{why}")
+        refuse(at, v, f"a whole number{span(low, high)}{why}")
 
 
-def check_number(
-    at: str, v, low: float = -math.inf, high: float = math.inf, why: str = ""
-) -> None:
+def check_number(at: str, v, low=-math.inf, high=math.inf, why: str = "") -> None:
     """ValueError unless v is a finite number from low to high; an infinite end: no
     end."""
     if not is_number(v) or not low <= v <= high:
-        raise ValueError(f"{at} = {short(v)}: give a number{span(low, high)}{why}")
+        refuse(at, v, f"a number{span(low, high)}{why}")
 
 
 def check_positive(at: str, v, why: str = "") -> None:
     """ValueError unless v is a finite number above 0."""
     if not is_number(v) or not v > 0:
-        raise ValueError(f"{at} = {short(v)}: give a number above 0{why}")
+        refuse(at, v, f"a number above 0{why}")
 
 
 def check_switch(at: str, v) -> None:
     """ValueError unless v is True or False."""
     if not isinstance(v, bool):
-        raise ValueError(f"{at} = {short(v)}: give True or False")
+        refuse(at, v, "True or False")
 
 
 def check_bytes(at: str, need: float) -> None:
     """ValueError for what takes more bytes than any machine of ours has."""
     if need > MEMORY:
-        raise ValueError(
-            f"{at} needs {need / 1e9:,.0f} GB of memory; up to {MEMORY / 1e9:,.0f} GB "
-            "are tried: give fewer or smaller ones"
-        )
+        sizes = f"{need / 1e9:,.0f} GB of memory, more than {MEMORY / 1e9:,.0f} GB"
+        raise ValueError(f"{at} needs {sizes}: give fewer or smaller ones")
+
+
+def refuse(at, v, what):
+    raise ValueError(f"{at} = {short(v)}: give {what}")
 
 
 def span(low, high):
     """A range in words: " from 0 to 1", " >= 0"."""
-    if low > -math.inf and high < math.inf:
-        return f" from {low:g} to {high:g}"
+    if -math.inf < low and high < math.inf:
+        return f" from {low} to {high}"
     if low > -math.inf:
-        return f" >= {low:g}"
-    return f" <= {high:g}" if high < math.inf else ""
+        return f" >= {low}"
+    return f" <= {high}" if high < math.inf else ""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Module")
 CPU = f"cpu {platform.machine()}"
-# in record.npz: the beginning of an array's name -> the part of the record
-KINDS = {"view": "views", "cells": "cells", "alike": "consistency"}
+# the beginning of an array's name in record.npz -> the part of the record
+PARTS = {"view": "views", "cells": "cells", "alike": "consistency"}
 
 
 @dataclass
@@ -154,9 +154,9 @@ class Record:
         """Lists become arrays; the record can be read."""
         self.add_time(seconds)
         self.rounds = np.asarray(self.rounds, int)
-        for part in ("views", "cells", "consistency"):
-            kept = {k: np.asarray(v) for k, v in getattr(self, part).items()}
-            setattr(self, part, kept)
+        for part in PARTS.values():
+            done = {k: np.asarray(v) for k, v in getattr(self, part).items()}
+            setattr(self, part, done)
         # a round in which nobody was online has an entry, too
         n = len(self.logs.get("cohort", ()))
         missing = lambda v: [np.full(np.shape(v[-1]), np.nan)] * (n - len(v))
@@ -170,7 +170,7 @@ class Record:
     def so_far(self, state=None):
         """A record of its own, finished, with what this one has up to now."""
         listed = lambda d: {k: list(v) for k, v in d.items()}
-        parts = {p: listed(getattr(self, p)) for p in (*KINDS.values(), "logs")}
+        parts = {p: listed(getattr(self, p)) for p in (*PARTS.values(), "logs")}
         past = {"meta": dict(self.meta), "rounds": list(self.rounds), "state": state}
         copy = replace(self, **past, **parts)
         copy.finish(0.0)
@@ -189,10 +189,7 @@ class Record:
 
     def __getitem__(self, key: Key) -> np.ndarray:
         if key not in self.views:
-            have = ", ".join(map(str, self.views))
-            raise KeyError(
-                f"this record of {self.meta['method']} has no view {key}; it has {have}"
-            )
+            raise KeyError(f"there is no view {key}; there are {[*self.views]}")
         return self.views[key]
 
     def frame(self) -> DataFrame:
@@ -245,10 +242,7 @@ class Record:
         return models.model(self, client, view, into)
 
     def predict(
-        self,
-        x: ArrayLike | Tensor,
-        client: Who = None,
-        view: str | None = None,
+        self, x: ArrayLike | Tensor, client: Who = None, view: str | None = None
     ) -> Tensor:
         """Probabilities [n, K] of the classes for rows x [n, ...], prepared as those of
         the task; client and view as in `model`. Columns are in the order of the labels
@@ -257,56 +251,40 @@ class Record:
         return models.predict(self, x, client, view)
 
     def save_model(
-        self,
-        path: str | Path,
-        client: Who = None,
-        view: str | None = None,
+        self, path: str | Path, client: Who = None, view: str | None = None
     ) -> None:
         """Write what `model` returns: as .pt, for torch.load(path, weights_only=True),
         or as .safetensors, where that package is installed."""
         models.save(self, path, client, view)
 
     # ------------------------------------------------- on disk: npz and json, no pickle
+    def arrays(self):
+        """{"view|pre|global|test": array, "log|weight": array, ...}: all but meta,
+        rounds and state, by their names in record.npz."""
+        out = {}
+        for kind, part in PARTS.items():
+            out |= {"|".join((kind, *k)): v for k, v in getattr(self, part).items()}
+        return out | {f"log|{k}": v for k, v in self.logs.items()}
+
     def pack(self):
         """A tree of plain values and tensors, for the checkpoint."""
+        arrays = {k: list(map(torch.as_tensor, v)) for k, v in self.arrays().items()}
+        rounds = list(map(int, self.rounds))
+        return {"meta": json.dumps(self.meta), "rounds": rounds, "arrays": arrays}
 
-        def tensors(d):
-            return {"|".join(k): list(map(torch.as_tensor, v)) for k, v in d.items()}
-
-        return {
-            "meta": json.dumps(self.meta),
-            "rounds": list(map(int, self.rounds)),
-            "views": tensors(self.views),
-            "cells": tensors(self.cells),
-            "alike": tensors(self.consistency),
-            "logs": {k: list(map(torch.as_tensor, v)) for k, v in self.logs.items()},
-        }
-
-    def unpack(self, p):
-        """The record of a packed tree p."""
-        listed = lambda v: [a.cpu().numpy() for a in v]
-        arrays = lambda d: {tuple(k.split("|")): listed(v) for k, v in d.items()}
-        return Record(
-            json.loads(p["meta"]),
-            list(map(int, p["rounds"])),
-            arrays(p["views"]),
-            {k: listed(v) for k, v in p["logs"].items()},
-            arrays(p["cells"]),
-            arrays(p["alike"]),
-        )
+    @classmethod
+    def unpack(cls, p):
+        """The record of a packed tree p, which goes on."""
+        arrays = {k: [a.cpu().numpy() for a in v] for k, v in p["arrays"].items()}
+        return cls(json.loads(p["meta"]), list(p["rounds"]), **parts_of(arrays))
 
     def save(self, folder: str | Path) -> None:
         """Write record.npz and record.json, then the mark `done`; each file appears
         whole or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = {"rounds": self.rounds}
-        for kind, part in KINDS.items():
-            kept = getattr(self, part)
-            arrays |= {"|".join((kind, *k)): v for k, v in kept.items()}
-        arrays |= {f"log|{k}": v for k, v in self.logs.items()}
         buf = io.BytesIO()
-        np.savez_compressed(buf, **arrays)
+        np.savez_compressed(buf, rounds=self.rounds, **self.arrays())
         body = buf.getbuffer()
         meta = self.meta | {"sha256": checksum(body, self.meta)}
         text = json.dumps(meta, indent=1, sort_keys=True).encode()
@@ -340,23 +318,25 @@ def stored(cls, folder):
     record.npz alone."""
     body = (folder / "record.npz").read_bytes()
     meta = json.loads((folder / "record.json").read_text())
-    if not isinstance(meta, dict):
-        raise ValueError("record.json holds no record")
-    told = meta.pop("sha256", None)
-    if told not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
+    stored_sum = meta.pop("sha256", None)
+    if stored_sum not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
         raise ValueError("record.npz or record.json does not fit the checksum")
     with np.load(io.BytesIO(body), allow_pickle=False) as z:
         arrays = {k: z[k] for k in z.files}
-    if "rounds" not in arrays:
-        raise ValueError("record.npz has no scored rounds")
-    parts = {"view": {}, "cells": {}, "alike": {}, "log": {}}
+    rounds = arrays.pop("rounds")
+    return cls(meta, rounds, **parts_of(arrays), folder=folder)
+
+
+def parts_of(arrays):
+    """What `Record.arrays` gives, as the parts of a record."""
+    parts = {part: {} for part in (*PARTS.values(), "logs")}
     for name, v in arrays.items():
-        kind, *key = name.split("|")
-        if kind in parts:
-            parts[kind][tuple(key)] = v
-    views, cells, alike, logs = parts.values()
-    logs = {"|".join(k): v for k, v in logs.items()}
-    return cls(meta, arrays["rounds"], views, logs, cells, alike, folder=folder)
+        kind, key = name.split("|", 1)
+        if kind == "log":
+            parts["logs"][key] = v
+        elif kind in PARTS:
+            parts[PARTS[kind]][tuple(key.split("|"))] = v
+    return parts
 
 
 def checksum(body, meta):

@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import frame, items, shards
-from .arrays import floating, named, pool_of
-from .check_arrays import warn_clients, warn_columns
-from .check_task import FURTHER, check_cut, check_fields, check_task
+from .arrays import named, pool_of, warn_clients, warn_columns
+from .check_task import check_cut, check_task
 from .groups import Groups
 from .pool import Pool
 from .random import seed_of, tag
@@ -163,7 +162,6 @@ class Task:
 
             network = with_head(network, head)
         split = check_cut(parts, split)
-        check_fields(more)
         if shared and (pool.test is None or not len(pool.test)):
             raise ValueError(
                 f"task {name!r}: shared test rows need a test list, {pool.name} "
@@ -184,12 +182,9 @@ class Task:
             all_tests = at[3 * C]
             test = [all_tests[torch.isin(y[all_tests], y[r])] for r in train]
         none = torch.zeros(0, dtype=torch.long)
-        known = {
-            "kind": pool.kind,
-            "groups": pool.groups,
-            "a": None if pool.a is None else pool.a[order],
-            "guests": tuple((none, none, r) for r in at[len(at) - len(guests) :]),
-        }
+        away = tuple((none, none, r) for r in at[len(at) - len(guests) :])
+        a = None if pool.a is None else pool.a[order]
+        known = {"kind": pool.kind, "groups": pool.groups, "a": a, "guests": away}
         if pool.owner is not None and len(pool.owners) == C:
             known["owners"] = tuple(pool.owners)
         if len(pool.classes) == pool.K:
@@ -232,29 +227,19 @@ class Task:
         schema: the columns of x [N, D] in words, for those who draw rows without seeing
         any: a list of name, (name, kind), (name, kind, width) or (name, "number",
         width, (low, high)), where kind is number (drawn from N(0, 1), so standardise
-        it), flag or onehot; see fedlib.core.schema. None: a column that holds 0 and 1
+        it), flag or onehot; see `groups.blocks`. None: a column that holds 0 and 1
         alone is a flag, any other a number, and the columns of a one-hot block are
         drawn as independent flags.
 
         more: fields of Task, as batch.
 
-        ValueError for arrays that do not fit each other, values that are missing or no
-        numbers, images with channels last or pixels up to 255, rows that contradict the
-        schema, and a schema without a. DataWarning (fedlib.core.errors) for what can be
-        trained on and looks wrong.
+        ValueError for what would give wrong numbers, as values that are missing or
+        images with channels last; DataWarning for what looks wrong.
         """
-        pool = pool_of(
-            x,
-            y,
-            client_id,
-            name,
-            a,
-            positive,
-            schema,
-            classes,
-            network=network,
-        )
-        if pool.x.dim() == 2 and (network is None or floating(x)):
+        own = network is not None
+        pool = pool_of(x, y, client_id, a, positive, classes, schema, name, own)
+        codes = own and "int" in str(getattr(x, "dtype", ""))  # as words' places are
+        if pool.x.dim() == 2 and not codes:
             warn_columns(pool.x, getattr(x, "columns", None))
         return cls._dealt(pool, network, split, parts, more)
 
@@ -291,20 +276,11 @@ class Task:
         network, split, parts, positive, classes, more: as in from_arrays.
 
         ValueError names the column: missing values, dates, words that nearly every row
-        has for itself, a name that is no column. TypeError for what is no DataFrame.
+        has for itself. TypeError for what is no DataFrame.
         """
-        pool, table = frame.pool_of_frame(
-            df,
-            label,
-            client,
-            sensitive,
-            features,
-            name,
-            positive,
-            classes,
-            standardise,
-            network,
-        )
+        columns, own = (label, client, sensitive, features), network is not None
+        how = positive, classes, standardise, name, own
+        pool, table = frame.pool_of_frame(df, *columns, *how)
         if standardise:
             split = check_cut(parts, split)
             train = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
@@ -316,20 +292,7 @@ class Task:
 
     @classmethod
     def from_dataset(
-        cls,
-        ds: Any,
-        *,
-        client: Any,
-        label: str | int | None = None,
-        sensitive: Any = None,
-        features: Any = None,
-        network: Any = None,
-        split: int = 0,
-        parts: Sequence[float] = (0.8, 0.1, 0.1),
-        name: str = "dataset",
-        positive: Hashable | Sequence[Hashable] = None,
-        classes: Sequence[Hashable] | None = None,
-        **more: Any,
+        cls, ds, *, client, label=None, sensitive=None, features=None, **how: Any
     ) -> Task:
         """A map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Face
         Dataset with columns. All items are read once, into memory.
@@ -345,18 +308,11 @@ class Task:
         Other inputs stay as they are. Where the inputs are single numbers and words,
         they are a table, see from_frame, which standardises it. x is float32.
 
-        network, split, parts, positive, classes, more: as in from_arrays; classes also
-        come from the data set where it names them.
+        how: network, split, parts, name, positive, classes, more as in from_arrays;
+        classes also come from the data set where it names them.
         """
         got = items.columns_of(ds, client, label, sensitive, features)
-        how = {
-            "network": network,
-            "split": split,
-            "parts": parts,
-            "name": name,
-            "positive": positive,
-            "classes": got.classes if classes is None else classes,
-        } | more
+        how = {"name": "dataset", "classes": got.classes} | how
         if items.tabular(got):
             return cls.from_frame(**items.table(got), **how)
         x = items.stacked(got)
@@ -367,15 +323,13 @@ class Task:
         """The task of a pool in which every row has its owner."""
         from ..nets import CNN, Linear
 
-        check_fields(more, (*FURTHER, "shared", "head"))
         pool = named(pool)
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
-        task = cls.from_rows(
-            pool.name, network, pool, owned(pool), split, parts, **more
-        )
+        rows = owned(pool)
+        task = cls.from_rows(pool.name, network, pool, rows, split, parts, **more)
         warn_clients(task)
         return task
 

@@ -12,16 +12,10 @@ from .models import place
 
 SPLIT = {"all": "train"}  # scored on all training rows
 GUEST = {"test": "guest", "val": "guest_val", "all": "guest_train"}  # in meta["n"]
-COLUMNS = {
-    "round": "int64",
-    "client": "int64",
-    "name": "words",
-    "moment": "words",
-    "view": "words",
-    "split": "words",
-    "rows": "int64",
-    "accuracy": "float64",
-}
+# a column of a frame -> its type, None for texts
+TEXTS = dict.fromkeys(("name", "moment", "view", "split"))
+COLUMNS = {"round": "int64", "client": "int64"} | TEXTS
+COLUMNS |= {"rows": "int64", "accuracy": "float64"}
 
 
 def frame(record):
@@ -35,46 +29,31 @@ def frame(record):
 
     blocks = [block(record, key, a) for key, a in record.views.items() if len(a)]
     joined = {c: [v for b in blocks for v in b[c]] for c in COLUMNS}
-    numbers = {c: kind for c, kind in COLUMNS.items() if kind != "words"}
-    return pd.DataFrame(joined).astype(numbers)
+    return pd.DataFrame(joined).astype({c: t for c, t in COLUMNS.items() if t})
 
 
 def block(record, key, a):
     """The columns of one view; a [E, C]."""
-    (moment, view, split), a = key, np.asarray(a)
-    E, C = a.shape
-    guests = moment == "guest"
-    clients, names = np.arange(C), record.meta["owners"]
-    known = bool(names) and not guests
-    rows = record.meta["n"][GUEST[split] if guests else SPLIT.get(split, split)]
+    (moment, _, split), (E, C), meta = key, np.shape(a), record.meta
+    guests, clients = moment == "guest", np.arange(C)
+    names = [None] * C if guests or not meta["owners"] else list(meta["owners"])
+    rows = meta["n"][GUEST[split] if guests else SPLIT.get(split, split)]
     # a view that is scored after training has no row for the last round
     rounds = np.asarray(record.rounds, int)[:E]
-    return {
-        "round": rounds.repeat(C).tolist(),
-        "client": np.tile(-1 - clients if guests else clients, E).tolist(),
-        "name": (list(names) if known else [None] * C) * E,
-        "moment": [moment] * (E * C),
-        "view": [view] * (E * C),
-        "split": [split] * (E * C),
-        "rows": list(rows) * E,
-        "accuracy": a.astype(float).ravel().tolist(),
-    }
+    where = rounds.repeat(C), np.tile(-1 - clients if guests else clients, E), names * E
+    what = [[v] * (E * C) for v in key]
+    values = *where, *what, list(rows) * E, np.asarray(a, float).ravel()
+    return dict(zip(COLUMNS, values))
 
 
 def write(record, path, form):
     """Write the table, with method, task and seed in front, so that those of several
     runs can be put one below the other."""
-    path = place(path, (f".{form}",))
-    table = frame(record)
+    path, buffer, table = place(path, (f".{form}",)), io.BytesIO(), frame(record)
     for i, column in enumerate(("method", "task", "seed")):
         table.insert(i, column, record.meta[column])
-    if form == "csv":
-        body = table.to_csv(index=False).encode()
-    else:
-        buffer = io.BytesIO()
-        table.to_parquet(buffer, index=False)
-        body = buffer.getvalue()
-    whole(path, lambda f: f.write(body))
+    getattr(table, f"to_{form}")(buffer, index=False)
+    whole(path, lambda f: f.write(buffer.getbuffer()))
 
 
 def summary(record):

@@ -40,10 +40,9 @@ import yaml
 
 from ..core.errors import nearest
 from ..core.given import check_run, check_values
-from ..core.groups import Block, Groups
+from ..core.groups import Block, Groups, span
 from ..core.method import Method
 from ..core.ranges import check_number, check_whole
-from ..core.schema import span
 from ..data import tasks
 from ..methods import METHODS
 from ..methods.make import make
