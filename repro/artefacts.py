@@ -11,6 +11,7 @@ the book.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -19,19 +20,9 @@ from pathlib import Path
 import pandas as pd
 
 from repro import papers
+from repro.names import TIERS
 
-COLUMNS = [
-    "paper",
-    "artefact",
-    "title",
-    "status",
-    "reason",
-    "tier",
-    "data",
-    "page",
-    "files",
-]
-TIERS = ("tiny", "small", "paper", "exact")  # worst to best
+COLUMNS = "paper artefact title status reason tier data page files".split()
 
 
 @dataclass(frozen=True)
@@ -53,9 +44,8 @@ class Artefact:
     @property
     def slug(self):
         """The name of its files and its anchor: "fedga-table-5"."""
-        return re.sub(r"[^a-z0-9]+", "-", f"{self.paper}-{self.name}".lower()).strip(
-            "-"
-        )
+        name = f"{self.paper}-{self.name}".lower()
+        return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
     @property
     def anchor(self):
@@ -65,9 +55,8 @@ class Artefact:
 
 def listed():
     """The artefacts of all papers that are here, paper by paper."""
-    return tuple(
-        a for p in papers.found() for a in papers.module(p, "artefacts").ARTEFACTS
-    )
+    of = (papers.module(p, "artefacts").ARTEFACTS for p in papers.found())
+    return tuple(itertools.chain(*of))
 
 
 def names(reported):
@@ -80,74 +69,52 @@ def names(reported):
     return found
 
 
-def _look(artefact, printed, ours, root):
-    """Evidence there and not there -> files, missing, tiers, kinds of data."""
-    files, missing, tiers, kinds = [], [], set(), set()
-    for wanted, end, what in (
-        (artefact.figure, "svg", "figure"),
-        (artefact.table, "csv", "table"),
-    ):
-        found = (
-            sorted((root / "figures").rglob(f"{artefact.anchor}.{end}"))
-            if wanted
-            else ()
-        )
-        files += [path.relative_to(root).as_posix() for path in found]
-        if wanted and not found:
-            missing.append(f"the {what}")
-        for about in (path.with_suffix(".json") for path in found if end == "svg"):
-            facts = (
-                json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
-            )
-            if facts.get("tier") not in TIERS or not facts.get("data"):
-                raise ValueError(
-                    f"{about}: save the figure with plots.save, with its tier and data"
-                )
-            tiers.add(facts["tier"])
-            kinds.add("stand-in" if "stand-in" in facts["data"] else "")
-    if artefact.text:
-        source = (root.resolve().parent / "book" / artefact.page).with_suffix(".md")
-        if source.exists() and f"({artefact.anchor})=" in source.read_text(
-            encoding="utf-8"
-        ):
-            files.append(f"../book/{source.name}")
-            tiers.add("exact")
-    mine = ours[(ours.paper == artefact.paper) & (ours.artefact == artefact.name)]
-    have = int(printed.key.isin(mine.key).sum())
-    if have < len(printed):
-        missing.append(f"{len(printed) - have} of {len(printed)} numbers")
-    missing += [f"the number {m}" for m in artefact.cells if m not in set(mine.metric)]
-    if len(mine):
-        files.append("ours.csv")
-    return files, missing, tiers | set(mine.tier), kinds | set(mine.data)
-
-
 def table(reported, ours, root="results"):
     """artefacts.csv: one row per artefact with its status -> frame
     [artefacts, COLUMNS]. ours: one row per key."""
-    rows, root = [], Path(root)
-    for a in listed():
-        printed = reported[(reported.paper == a.paper) & (reported.artefact == a.name)]
-        files, missing, tiers, kinds = _look(a, printed, ours, root)
-        lowest = min(tiers, key=TIERS.index, default="")
-        reasons = missing and [f"missing: {', '.join(missing)}"]
-        if lowest in ("tiny", "small"):
-            reasons = [*reasons, f"sizes of tier {lowest}"]
-        if "stand-in" in kinds:
-            reasons = [*reasons, "stand-in data"]
-        status = "not run" if not files else "reduced" if reasons else "done"
-        page = f"{a.page}#{a.anchor}" if "/" in a.page or a.text else a.page
-        rows.append(
-            (
-                a.paper,
-                a.name,
-                a.title,
-                status,
-                "; ".join(reasons) if files else "",
-                lowest,
-                ", ".join(sorted(kinds - {""})),
-                page,
-                " ".join(files),
-            )
-        )
+    rows = [row(a, reported, ours, Path(root)) for a in listed()]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def row(a, reported, ours, root):
+    """The row of one artefact."""
+    of = lambda t: t[(t.paper == a.paper) & (t.artefact == a.name)]
+    printed, mine = of(reported), of(ours)
+    files, missing, tiers, kinds = shown(a, root)
+    have = int(printed.key.isin(mine.key).sum())
+    if have < len(printed):
+        missing.append(f"{len(printed) - have} of {len(printed)} numbers")
+    missing += [f"the number {m}" for m in a.cells if m not in set(mine.metric)]
+    files += ["ours.csv"] * bool(len(mine))
+    tiers, kinds = tiers | set(mine.tier), kinds | set(mine.data)
+    lowest = min(tiers, key=TIERS.index, default="")
+    reasons = missing and [f"missing: {', '.join(missing)}"]
+    if lowest in ("tiny", "small"):
+        reasons = [*reasons, f"sizes of tier {lowest}"]
+    if "stand-in" in kinds:
+        reasons = [*reasons, "stand-in data"]
+    status = "not run" if not files else "reduced" if reasons else "done"
+    why, data = "; ".join(reasons) if files else "", ", ".join(sorted(kinds - {""}))
+    page = f"{a.page}#{a.anchor}" if "/" in a.page or a.text else a.page
+    return a.paper, a.name, a.title, status, why, lowest, data, page, " ".join(files)
+
+
+def shown(a, root):
+    """Figures, tables and text that are there -> files, what is missing, tiers, kinds
+    of data."""
+    files, missing, tiers, kinds = [], [], set(), set()
+    for wanted, end, what in ((a.figure, "svg", "figure"), (a.table, "csv", "table")):
+        found = sorted((root / "figures").rglob(f"{a.anchor}.{end}")) if wanted else []
+        files += [path.relative_to(root).as_posix() for path in found]
+        missing += [f"the {what}"] * bool(wanted and not found)
+        for about in (path.with_suffix(".json") for path in found if end == "svg"):
+            facts = json.loads(about.read_text("utf-8")) if about.exists() else {}
+            if facts.get("tier") not in TIERS or not facts.get("data"):
+                raise ValueError(f"{about}: save it by plots.save, with tier and data")
+            tiers.add(facts["tier"])
+            kinds.add("stand-in" if "stand-in" in facts["data"] else "")
+    source = (root.resolve().parent / "book" / a.page).with_suffix(".md")
+    if a.text and source.exists() and f"({a.anchor})=" in source.read_text("utf-8"):
+        files.append(f"../book/{source.name}")
+        tiers.add("exact")
+    return files, missing, tiers, kinds

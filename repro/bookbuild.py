@@ -19,16 +19,14 @@ from importlib import metadata
 from pathlib import Path
 
 from fedlib.core import ends
+from repro.course import contents
 
 BOOK = Path("book")
 HTML = BOOK / "_build/html"
 NOTEBOOKS = Path("results/notebooks")
 MATHJAX = "static/mathjax/tex-svg.js"
-JUPYTER_BOOK = [
-    sys.executable,
-    "-c",
-    "import sys; from jupyter_book.cli.main import main; sys.exit(main())",
-]
+JUPYTER_BOOK = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
+STRICT = ["--warningiserror", "--nitpick", "--keep-going"]
 
 
 def copy(source: Path, to: Path) -> None:
@@ -40,19 +38,14 @@ def copy(source: Path, to: Path) -> None:
         shutil.copyfile(source, to)
 
 
-def copy_notebooks(
-    source: Path = NOTEBOOKS, to: Path = BOOK / "notebooks"
-) -> list[Path]:
+def copy_notebooks(source=NOTEBOOKS, to=BOOK / "notebooks") -> list[Path]:
     """Make the notebooks below `to` those below `source`; the list of copies."""
-    copies = [
-        to / path.relative_to(source)
-        for path in sorted(source.glob("*/*.ipynb"))
-        if not path.name.startswith(".")
-    ]
+    done = [p for p in sorted(source.glob("*/*.ipynb")) if not p.name.startswith(".")]
+    copies = [to / path.relative_to(source) for path in done]
     for stale in set(to.rglob("*.ipynb")) - set(copies):
         stale.unlink()
-    for path in copies:
-        copy(source / path.relative_to(to), path)
+    for path, there in zip(done, copies):
+        copy(path, there)
     return copies
 
 
@@ -64,8 +57,7 @@ def copy_mathjax(to: Path = BOOK / "_assets/vendor") -> Path:
             copy(Path(file.locate()), to / file.name)
             return to / file.name
     raise FileNotFoundError(
-        f"the installed {package} holds no {MATHJAX}: install the version that"
-        " constraints.txt names."
+        f"{package} holds no {MATHJAX}: install the version of constraints.txt"
     )
 
 
@@ -73,79 +65,42 @@ def missing_notebooks(copies: list[Path], book: Path = BOOK) -> list[str]:
     """Notebook pages that the table of contents names and no run has made,
     such as "notebooks/fedga/main".
     """
-    import yaml
-
-    def files(node):
-        if isinstance(node, dict):
-            yield from (str(node[key]) for key in ("root", "file") if key in node)
-            node = list(node.values())
-        if isinstance(node, list):
-            for child in node:
-                yield from files(child)
-
-    toc = yaml.safe_load((book / "_toc.yml").read_text())
+    named = {page.removesuffix(".ipynb") for page in contents(book)}
     made = {path.relative_to(book).with_suffix("").as_posix() for path in copies}
-    return sorted(
-        {f.removesuffix(".ipynb") for f in files(toc) if f.startswith("notebooks/")}
-        - made
-    )
+    return sorted(page for page in named - made if page.startswith("notebooks/"))
 
 
 def sphinx(book: Path = BOOK) -> int:
     """Run the build, its output passing through;
     on failure say the warnings once more, together.
     """
-    command = [
-        *JUPYTER_BOOK,
-        "build",
-        str(book),
-        "--warningiserror",
-        "--nitpick",
-        "--keep-going",
-    ]
+    command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(book), *STRICT]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     seen = []
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as build:
+    with subprocess.Popen(command, **pipes) as build:
         for line in build.stdout:
             print(line, end="", flush=True)
             if any(word in line for word in ("WARNING", "ERROR", "CRITICAL")):
                 seen.append(line)
     if build.returncode:
         print(
-            "\nThe book was not built. Warnings and errors, each of which counts: "
-            f"{len(seen)}",
-            file=sys.stderr,
+            f"\nThe book was not built. Warnings, errors: {len(seen)}", *seen, sep="\n"
         )
-        sys.stderr.writelines(seen)
     return build.returncode
 
 
 def main() -> int:
     """Copy what the book needs and build it; the exit status."""
-    if not (BOOK / "_toc.yml").exists():
-        print(
-            f"repro.bookbuild: no {BOOK}/_toc.yml here; run it in the "
-            "repository's root.",
-            file=sys.stderr,
-        )
-        return 1
-    missing = missing_notebooks(copy_notebooks())
-    if missing:
-        print(
-            f"repro.bookbuild: the book's contents name {', '.join(missing)}, which no "
-            "run has made yet. `make paper` runs what is missing.",
-            file=sys.stderr,
-        )
+    if missing := missing_notebooks(copy_notebooks()):
+        why = f"contents name {', '.join(missing)}, which no run has made yet"
+        print(f"repro.bookbuild: {why}: `make paper` runs them.", file=sys.stderr)
         return 1
     copy_mathjax()
     # no page stays that is not in the book any more
     shutil.rmtree(HTML, ignore_errors=True)
     failed = sphinx()
     if not failed:
-        pages = sorted(
-            path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html")
-        )
+        pages = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))
         HTML.with_name("pages.txt").write_text("\n".join(pages) + "\n")
         print(f"The book: {(HTML / 'index.html').resolve()}")
     return failed

@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from fedlib.core import ends
@@ -23,16 +23,7 @@ HEAVY = 3_000_000  # bytes of one page
 # every number of the papers, some 3,700 rows of about 700 bytes; every claim, some
 # 1,800 rows of about 1,200 bytes, and its forest plots
 HEAVY_PAGES = {"ledger.html": 4_400_000, "claims.html": 4_600_000}
-LOADS = {
-    "src",
-    "srcset",
-    "poster",
-    "data",
-    "background",
-    "action",
-    "formaction",
-    "xlink:href",
-}
+LOADS = "src srcset poster data background action formaction xlink:href".split()
 # scripts of our own: they name no address at all
 OWN = (
     "_static/figures.js",
@@ -43,16 +34,9 @@ OWN = (
 )
 
 
-class Link(NamedTuple):
-    """Where an <a> leads, and the line it stands on."""
-
-    to: str
-    line: int
-
-
 class Page(HTMLParser):
-    """What matters of one page: ids, links, addresses it loads,
-    pictures, plain scripts.
+    """What matters of one page: ids, links (to, line), addresses it loads (where, what,
+    line), pictures without words (what, line).
     """
 
     def __init__(self, text):
@@ -64,23 +48,20 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         """Note ids, links and what the element loads."""
         a, line = dict(attrs), self.getpos()[0]
+        said = lambda name: (a.get(name) or "").strip()
         if "id" in a:
             self.ids.append(a["id"])
         for name, value in attrs:
             if value and (name in LOADS or name == "href" and tag != "a"):
                 self.loads.append((f"<{tag} {name}>", value, line))
-            if value and name == "style":
-                self.loads += [(f"<{tag} style>", u, line) for u in urls(value)]
+        self.loads += [(f"<{tag} style>", u, line) for u in urls(said("style"))]
         if tag == "a" and a.get("href"):
-            self.links.append(Link(a["href"], line))
+            self.links.append((a["href"], line))
         hidden = a.get("aria-hidden") == "true"
-        if tag == "img" and not (a.get("alt") or "").strip() and not hidden:
+        if tag == "img" and not said("alt") and not hidden:
             self.bare.append((f"<img src={a.get('src')!r}> has no alt text", line))
-        if (
-            tag == "svg"
-            and not hidden
-            and not (a.get("role") == "img" and (a.get("aria-label") or "").strip())
-        ):
+        named = a.get("role") == "img" and said("aria-label")
+        if tag == "svg" and not hidden and not named:
             self.bare.append(("<svg> has no role=img with aria-label", line))
         if tag in ("script", "style"):
             self.inside.append(tag)
@@ -92,15 +73,13 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         """Note what style sheets and scripts load."""
-        if self.inside[-1:] == ["style"]:
-            self.loads += [("<style>", u, self.getpos()[0]) for u in urls(data)]
-        elif self.inside[-1:] == ["script"]:
+        tag = self.inside[-1] if self.inside else ""
+        found = urls(data) if tag == "style" else []
+        if tag == "script":
             # names of XML dialects, never fetched
-            bare = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", data)
-            self.loads += [
-                ("<script>", u, self.getpos()[0])
-                for u in re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", bare)
-            ]
+            data = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", data)
+            found = re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", data)
+        self.loads += [(f"<{tag}>", u, self.getpos()[0]) for u in found]
 
 
 def urls(css):
@@ -119,54 +98,45 @@ def check(root) -> list[str]:
     files = sorted(root.rglob("*.html"))
     if not files:
         raise FileNotFoundError(
-            f"{root} holds no page: build the book first, with python -m "
-            "repro.bookbuild"
+            f"{root} holds no page: python -m repro.bookbuild first"
         )
     sources = [f for f in files if "_static" not in f.relative_to(root).parts]
     pages = {f: Page(f.read_text(encoding="utf-8")) for f in sources}
-    found = []
-    for path, page in pages.items():
-        at = path.relative_to(root).as_posix()
-        found += [
-            f"{at}:{line}: {where} loads {value[:90]} from another host"
-            for where, value, line in page.loads
-            if remote(value)
-        ]
-        found += [f"{at}:{line}: {what}" for what, line in page.bare]
-        found += [
-            f"{at}: the id {i!r} is used {page.ids.count(i)} times"
-            for i in sorted(set(page.ids))
-            if page.ids.count(i) > 1
-        ]
-        limit = HEAVY_PAGES.get(at, HEAVY)
-        if path.stat().st_size > limit:
-            found.append(f"{at}: {path.stat().st_size:,} bytes, more than {limit:,}")
-        found += [
-            f"{at}:{link.line}: {complaint}"
-            for link in page.links
-            if (complaint := lost(root, path, pages, link.to))
-        ]
+    called = lambda path: path.relative_to(root).as_posix()
+    found = [f"{called(p)}{what}" for p in pages for what in of_page(root, p, pages)]
     for sheet in sorted(root.glob("_static/**/*.css")):
-        found += [
-            f"{sheet.relative_to(root).as_posix()}: loads {u} from another host"
-            for u in urls(
-                re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.S)
-            )
-            if remote(u)
-        ]
+        css = re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.S)
+        far = filter(remote, urls(css))
+        found += [f"{called(sheet)}: loads {u} from another host" for u in far]
     for script in (path for own in OWN for path in sorted(root.glob(own))):
         text = script.read_text(encoding="utf-8")
         text = text.replace("http://www.w3.org/2000/svg", "")
-        found += [
-            f"{script.relative_to(root).as_posix()}: names {u}"
-            for u in re.findall(r"https?://[^\s'\"`]+", text)
-        ]
+        far = re.findall(r"https?://[^\s'\"`]+", text)
+        found += [f"{called(script)}: names {u}" for u in far]
     return found
 
 
-def lost(root, path, pages, address):
-    """What is wrong with a link to this book, or None;
-    links to other hosts are not followed.
+def of_page(root, path, pages):
+    """What is wrong with a page, as ":line: what"."""
+    page, size = pages[path], path.stat().st_size
+    for where, value, line in page.loads:
+        if remote(value):
+            yield f":{line}: {where} loads {value[:90]} from another host"
+    yield from (f":{line}: {what}" for what, line in page.bare)
+    for name, n in sorted(Counter(page.ids).items()):
+        if n > 1:
+            yield f": the id {name!r} is used {n} times"
+    limit = HEAVY_PAGES.get(path.relative_to(root).as_posix(), HEAVY)
+    if size > limit:
+        yield f": {size:,} bytes, more than {limit:,}"
+    for to, line in page.links:
+        if what := lost(path, pages, to):
+            yield f":{line}: the link {to!r} leads to {what}"
+
+
+def lost(path, pages, address):
+    """Where a link to this book leads, if that is nowhere; links to other hosts are not
+    followed.
     """
     part = urlsplit(address)
     if part.scheme or part.netloc or address == "#":
@@ -174,42 +144,25 @@ def lost(root, path, pages, address):
     target = (path.parent / unquote(part.path)).resolve() if part.path else path
     target = target / "index.html" if target.is_dir() else target
     if not target.exists():
-        return f"the link {address!r} leads to no file"
+        return "no file"
     name = unquote(part.fragment)
-    if (
-        name
-        and not name.startswith("?")
-        and target in pages
-        and name not in pages[target].ids
-    ):
-        return (
-            f"the link {address!r} leads to no place on "
-            f"{target.relative_to(root).as_posix()}"
-        )
-    return None
+    known = not name or name.startswith("?") or target not in pages
+    return None if known or name in pages[target].ids else f"no place on {target.name}"
 
 
 def main(argv=None) -> int:
     """Print what is wrong with the pages; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.bookcheck", description=(__doc__ or "").split("\n\n")[2]
-    )
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        default="book/_build/html",
-        help="the built pages (book/_build/html)",
-    )
-    args = parser.parse_args(argv)
+    what = (__doc__ or "").split("\n\n")[2]
+    ap = argparse.ArgumentParser("python -m repro.bookcheck", description=what)
+    folder = {"default": "book/_build/html", "help": "the built pages (%(default)s)"}
+    ap.add_argument("folder", nargs="?", **folder)
+    folder = ap.parse_args(argv).folder
     try:
-        found = check(args.folder)
+        found = check(folder)
     except FileNotFoundError as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    print(
-        "\n".join(found) or f"{args.folder}: nothing to complain about",
-        file=sys.stderr if found else sys.stdout,
-    )
+        found = [str(problem)]
+    said = "\n".join(found) or f"{folder}: nothing to complain about"
+    print(said, file=sys.stderr if found else sys.stdout)
     return bool(found)
 
 

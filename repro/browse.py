@@ -24,8 +24,8 @@ import shutil
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from fedlib.core import ends
@@ -74,31 +74,23 @@ DARK = """() => Object.assign(
   document.documentElement.dataset, {theme: "dark", mode: "dark"})"""
 
 
-class Excepted(NamedTuple):
-    """A barrier that is not ours to take away, where it stands, and why it stays."""
-
-    rule: str
-    where: str  # found in the element's selector or in its HTML
-    why: str
-
-
-EXCEPTED = (
-    Excepted(
-        "definition-list",
+# Barriers that are not ours to take away: rule -> (where they stand, found in an
+# element's selector or HTML; why they stay).
+EXCEPTED = {
+    "definition-list": (
         r"^.*?<dl>",
         "Sphinx sets a signature of several lines as <dl> with <dd> alone (api.html)",
     ),
-    Excepted(
-        "aria-required-children",
+    "aria-required-children": (
         "citation-list",
         "docutils puts doc-biblioentry into a list, older rules want listitem",
     ),
-)
+}
 # Errors of scripts that are not ours, by a part of what they say, and why they stay.
 THEIRS = {
     # looks for the list of contents on the right, which some pages do not have, to
     # hide it behind a wide figure: nothing is there to be hidden
-    "_static/scripts/sphinx-book-theme.js",
+    "_static/scripts/sphinx-book-theme.js"
 }
 
 
@@ -114,12 +106,8 @@ def lacking() -> str | None:
         import playwright  # noqa: F401
     except ImportError as problem:
         return f"{problem.name} is not installed: pip install -e '.[test]'"
-    if chromium() is None:
-        return (
-            f"no browser ({', '.join(BROWSERS)}) on the PATH: "
-            "apt-get install chromium, or install Google Chrome"
-        )
-    return None
+    none = f"no browser ({', '.join(BROWSERS)}) on the PATH: apt-get install chromium"
+    return None if chromium() else none
 
 
 def pages(root: Path, wanted: Sequence[str], every: bool) -> list[Path]:
@@ -130,18 +118,13 @@ def pages(root: Path, wanted: Sequence[str], every: bool) -> list[Path]:
     files = sorted(root.rglob("*.html"))
     files = [f for f in files if "_static" not in f.relative_to(root).parts]
     first = {f.parent: f for f in reversed(files)}.values()
-    found = [root / name for name in wanted] or [
-        f
-        for f in files
-        if every or f.relative_to(root).parts[0] != "notebooks" or f in first
-    ]
+    notebook = lambda f: f.relative_to(root).parts[0] == "notebooks"
+    some = [f for f in files if every or f in first or not notebook(f)]
+    found = [root / name for name in wanted] or some
     if missing := [str(path) for path in found if not path.is_file()]:
         raise FileNotFoundError(f"no such page: {', '.join(missing)}")
     if not found:
-        raise FileNotFoundError(
-            f"{root} holds no page: build the book first, with python -m "
-            "repro.bookbuild"
-        )
+        raise FileNotFoundError(f"{root} holds no page: python -m repro.bookbuild")
     return found
 
 
@@ -155,45 +138,29 @@ def barriers(axe, page, rules: dict, looks: str) -> Iterator[str]:
     """What axe-core complains about, rule by rule, exceptions apart."""
     options = {"runOnly": rules, "resultTypes": ["violations"], "preload": False}
     for rule in axe.run(page, options=options).response["violations"]:
-        places = [
-            node
-            for node in rule["nodes"]
-            if not any(
-                rule["id"] == e.rule
-                and re.search(e.where, f"{node['target']} {node['html']}")
-                for e in EXCEPTED
-            )
-        ]
+        known, _ = EXCEPTED.get(rule["id"], ("(?!)", ""))
+        own = lambda node: not re.search(known, f"{node['target']} {node['html']}")  # noqa: B023
+        places = [*filter(own, rule["nodes"])]
         if rule["impact"] in BARRIERS and places:
-            first = places[0]
+            first, n = places[0], len(places)
             what = " ".join(first["failureSummary"].split("\n")[1:2]).strip()
-            yield (
-                f"{rule['id']} ({rule['impact']}, {looks}), {len(places)} times, such "
-                f"as {first['html'][:160]!r}: {what[:200]}"
-            )
-
-
-def sheets(pdf: bytes) -> int:
-    """The number of pages of a PDF."""
-    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+            where = f"{n} times, such as {first['html'][:160]!r}: {what[:200]}"
+            yield f"{rule['id']} ({rule['impact']}, {looks}), {where}"
 
 
 def has_text(pdf: bytes) -> bool:
     """Does a PDF of Chromium show a letter?"""
     for packed in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.S):
-        try:
+        with suppress(zlib.error):
             drawn = zlib.decompressobj().decompress(packed)
-        except zlib.error:
-            continue
-        if re.search(rb"\bBT\b.*\bT[jJ]\b", drawn, re.S):
-            return True
+            if re.search(rb"\bBT\b.*\bT[jJ]\b", drawn, re.S):
+                return True
     return False
 
 
 def printed(page) -> Iterator[str]:
     """What is wrong with the page on paper."""
-    pdf = page.pdf(format="A4")
-    if not sheets(pdf):
+    if not re.search(rb"/Type\s*/Page\b", page.pdf(format="A4")):
         yield "print gives no page"
     elif not has_text(page.pdf(format="A4", page_ranges="1")):
         yield "the first printed page is empty"
@@ -265,23 +232,15 @@ def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterato
 
 def main(argv=None) -> int:
     """Print what is wrong with the pages; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.browse", description=(__doc__ or "").split("\n\n")[2]
-    )
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        default="book/_build/html",
-        help="the built pages (book/_build/html)",
-    )
-    parser.add_argument("page", nargs="*", help="only these, such as one_round.html")
-    parser.add_argument(
-        "--all", action="store_true", help="every notebook, not one per folder"
-    )
-    parser.add_argument(
-        "--must", action="store_true", help="fail where there is no browser"
-    )
-    args = parser.parse_args(argv)
+    what = (__doc__ or "").split("\n\n")[2]
+    ap = argparse.ArgumentParser("python -m repro.browse", description=what)
+    folder = {"default": "book/_build/html", "help": "the built pages (%(default)s)"}
+    ap.add_argument("folder", nargs="?", **folder)
+    ap.add_argument("page", nargs="*", help="only these, such as one_round.html")
+    flag = lambda name, what: ap.add_argument(name, action="store_true", help=what)
+    flag("--all", "every notebook, not one per folder")
+    flag("--must", "fail where there is no browser")
+    args = ap.parse_args(argv)
     if lack := lacking():
         print(f"Not looked at in a browser: {lack}", file=sys.stderr)
         return int(args.must)

@@ -20,9 +20,10 @@ import math
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean
 
 from repro import papers
 
@@ -58,10 +59,8 @@ class Look:
         return self.claims / minutes, self.open / minutes
 
     def __str__(self) -> str:
-        return (
-            f"{self.paper}/{self.study} on {self.dataset}: {self.seeds} -> {self.to} "
-            f"seeds, {self.runs} runs"
-        )
+        grows = f"{self.seeds} -> {self.to} seeds, {self.runs} runs"
+        return f"{self.paper}/{self.study} on {self.dataset}: {grows}"
 
 
 # ---------------------------------------------------------------- the plan
@@ -79,10 +78,8 @@ def plan(only: str | None = None) -> list[Look]:
         for p in lacks:
             soon[p] += (needs <= to[p]) / len(lacks)
             later[p] += 1 / len(lacks)
-    looks = [
-        Look(*p, now[p], to[p], *cost(*p, to[p]), soon[p], later[p]) for p in later
-    ]
-    return sorted(looks, key=Look.worth, reverse=True)
+    look = lambda p: Look(*p, now[p], to[p], *cost(*p, to[p]), soon[p], later[p])
+    return sorted(map(look, later), key=Look.worth, reverse=True)
 
 
 def open_claims(only, last):
@@ -92,12 +89,8 @@ def open_claims(only, last):
     import pandas as pd
 
     table = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
-    lost = {"holds", "needs", "runs"} - {*table.columns}
-    if lost:
-        raise ValueError(
-            f"{CLAIMS} has no column {min(lost)!r}: it is of an older version; make it "
-            "again with `make paper`"
-        )
+    if lost := {"holds", "needs", "runs"} - {*table.columns}:
+        raise ValueError(f"{CLAIMS} has no column {min(lost)!r}: run `make paper` anew")
     table = table[table.holds.eq("undecided") & table.needs.ne("")]
     table = table[table.needs.astype(float) <= last]
     return [
@@ -151,27 +144,15 @@ def cost(paper, study, dataset, n):
     """
     from fedlib.study import audit, compute, evidence
 
-    rows, stored = (
-        evidence.listed(audit.STORE / f"{paper}-{study}"),
-        packed(paper, study),
-    )
+    rows = evidence.listed(audit.STORE / f"{paper}-{study}")
+    stored, took = packed(paper, study), defaultdict(list)
+    for row in rows:
+        took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
     wanted = [c for c in cells_at(paper, study, dataset, n) if c.id not in stored]
     missing = compute.unfinished(wanted, Path("runs")).values()
-    seconds = lambda c: mean(
-        [row["seconds"] for row in rows if like(row, c)]
-        or [row["seconds"] for row in rows]
-        or [2.0]
-    )
-    return len(missing), sum(map(seconds, missing)) / 60
-
-
-def like(row, cell):
-    """Whether a stored run differs from a cell in its seed only."""
-    return all(row[k] == getattr(cell, k) for k in ("dataset", "method", "setting"))
-
-
-def mean(values):
-    return sum(values) / len(values)
+    usual = mean(row["seconds"] for row in rows) if rows else 2.0
+    each = (took.get((c.dataset, c.method, c.setting), [usual]) for c in missing)
+    return len(missing), sum(map(mean, each)) / 60
 
 
 def show(looks: list[Look]) -> None:
@@ -182,11 +163,11 @@ def show(looks: list[Look]) -> None:
     table = table.rename(columns={"minutes": "CPU min", "dataset": "data set"})
     table = table.round({"CPU min": 1, "claims": 1})
     print(table.to_string(index=False))
-    runs, minutes = sum(x.runs for x in looks), sum(x.minutes for x in looks)
+    all_of = lambda name: sum(getattr(x, name) for x in looks)
     print(
-        f"In all {runs:,} runs, {minutes:.1f} CPU min; these looks would decide about "
-        f"{sum(x.claims for x in looks):.0f} claims, later ones more."
+        f"In all {all_of('runs'):,} runs, {all_of('minutes'):.1f} CPU min; these looks"
     )
+    print(f"would decide about {all_of('claims'):.0f} claims, later ones more.")
 
 
 # ---------------------------------------------------------------- a look
@@ -312,10 +293,7 @@ def call(words):
     """Run a module of ours with arguments. Raises ValueError where it fails."""
     print(f"python -m {' '.join(words)}", flush=True)
     if subprocess.run([sys.executable, "-m", *words]).returncode:
-        raise ValueError(
-            f"python -m {' '.join(words)} failed, see above; mend it, then the same "
-            "command finishes this look"
-        )
+        raise ValueError(f"python -m {' '.join(words)} failed: mend it, then go on")
 
 
 # ---------------------------------------------------------------- before it begins
@@ -325,21 +303,14 @@ def known(paper):
     from fedlib.study import studies
 
     if not Path("params.yaml").is_file():
-        raise ValueError(
-            f"there is no params.yaml in {Path.cwd()}: claims and their studies are "
-            "part of the repository; ask in the root of a checkout of it"
-        )
+        raise ValueError(f"no params.yaml in {Path.cwd()}: go to a checkout's root")
     tree = studies.load()
     here = [name for name, v in tree.items() if isinstance(v, dict)]
     if paper not in (None, *here):
-        raise ValueError(
-            f"no paper {paper!r}{errors.nearest(paper, here)} (there are "
-            f"{', '.join(here)})"
-        )
-    if tree["tier"] != "small":
-        raise ValueError(
-            f"params.yaml: tier = {tree['tier']!r}; seeds are added at tier small only"
-        )
+        near = errors.nearest(paper, here)
+        raise ValueError(f"no paper {paper!r}{near} (there are {', '.join(here)})")
+    if (tier := tree["tier"]) != "small":
+        raise ValueError(f"params.yaml: tier = {tier!r}; seeds are added at small only")
 
 
 def can_be_packed():
@@ -349,10 +320,8 @@ def can_be_packed():
     from fedlib.core import record
 
     if record.commit().endswith("+") or record.commit() == "unknown":
-        raise ValueError(
-            f"fedlib's sources are in no commit ({record.commit()}), so that their "
-            "runs could not be packed: commit them first"
-        )
+        what = f"fedlib's sources are in no commit ({record.commit()})"
+        raise ValueError(f"{what}: their runs could not be packed; commit them first")
 
 
 def of(paper):

@@ -5,12 +5,22 @@ notebooks of papers, as repro.ledger.lead and so on.
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 
 from repro.metrics import METRICS
 from repro.names import ResultError, axes, hint, pieces
+
+
+def sign(metric):
+    """1 where high is good, -1 where low is."""
+    return -1 if METRICS[metric].better == "low" else 1
+
+
+def with_rows(seeds, rows, none):
+    """The seeds with rows added, frames; ResultError `none` where there are none."""
+    if not rows:
+        raise ResultError(none)
+    return pd.concat([seeds, *rows], ignore_index=True)
 
 
 def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
@@ -20,17 +30,12 @@ def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedav
     mine = seeds[seeds.metric == metric]
     base = mine[(mine.method == method) & (mine.setting == "")].set_index(by).value
     if base.empty:
-        raise ResultError(
-            f"versus: no {metric} of {method} in the seeds; "
-            f"{hint(method, set(seeds.method))}"
-        )
+        known = hint(method, set(seeds.method))
+        raise ResultError(f"versus: no {metric} of {method} in the seeds; {known}")
     other = mine[mine.method != method]
-    delta = (
-        other.value.to_numpy()
-        - base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
-    )
-    other = other.assign(metric=name, value=delta).dropna(subset="value")
-    return pd.concat([seeds, other], ignore_index=True)
+    theirs = base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
+    other = other.assign(metric=name, value=other.value.to_numpy() - theirs)
+    return with_rows(seeds, [other.dropna(subset="value")], "")
 
 
 def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_points"):
@@ -43,32 +48,21 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
     mine = mine.assign(setting=[";".join(axes(how)) for how in mine.setting])
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
+    out = []
     for at, g in mine.groupby(["paper", "study", "dataset", "setting", "rule", "tier"]):
-        if (twice := g.duplicated(["method", "seed"])).any():
-            raise ResultError(
-                f"lead: two runs of {g.method[twice].iloc[0]} with one seed at "
-                f"{at[3]!r}; pass one of them"
-            )
+        if g.duplicated(["method", "seed"]).any():
+            raise ResultError(f"lead: two runs of a method and seed at {at}; pass one")
         own, other = g[g.method == method], g[g.method != method]
         if len(own) and len(other):
-            best = (sign * other.groupby("method", sort=False).value.mean()).idxmax()
-            value = (
-                other[other.method == best].set_index("seed").value.reindex(own.seed)
-            )
-            out.append(
-                own.assign(
-                    method=name,
-                    metric=new,
-                    value=own.value.to_numpy() - value.to_numpy(),
-                )
-            )
-    if not out:
-        raise ResultError(
-            f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one "
-            "setting, rule and tier"
-        )
-    return pd.concat([seeds, pd.concat(out).dropna(subset="value")], ignore_index=True)
+            means = other.groupby("method", sort=False).value.mean()
+            other = other[other.method == (sign(metric) * means).idxmax()]
+            theirs = other.set_index("seed").value.reindex(own.seed).to_numpy()
+            ahead = own.value.to_numpy() - theirs
+            out.append(own.assign(method=name, metric=new, value=ahead))
+    none = (
+        f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one place"
+    )
+    return with_rows(seeds, [x.dropna(subset="value") for x in out], none)
 
 
 def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
@@ -78,19 +72,13 @@ def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
     """
     mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
     # no variants of a method
-    mine = mine[[pieces(how) == axes(how) for how in mine.setting]].reset_index(
-        drop=True
-    )
-    by, out = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"], []
-    for _, g in mine.groupby(by):
-        if set(g.method) == set(methods):
-            out.append(g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)))
-    if not out:
-        raise ResultError(
-            f"lowest: at no setting and seed there is a {metric} of each of "
-            f"{', '.join(methods)}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
+    plain = [pieces(how) == axes(how) for how in mine.setting]
+    mine = mine[plain].reset_index(drop=True)
+    by = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"]
+    whole = [g for _, g in mine.groupby(by) if set(g.method) == set(methods)]
+    low = [g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)) for g in whole]
+    none = f"lowest: at no setting and seed is a {metric} of each: {', '.join(methods)}"
+    return with_rows(seeds, low, none)
 
 
 def peak(
@@ -106,43 +94,24 @@ def peak(
     "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
     seed, and the largest value of the axis. Raises ResultError.
     """
-    at = [
-        {p.split("=")[0]: p.split("=")[1] for p in pieces(how) if "=" in p}
-        for how in seeds.setting
-    ]
-    seen = [next((v for v in views if v in pieces(how)), None) for how in seeds.setting]
-    mine = seeds.assign(
-        at=[float(a[name]) if name in a else math.nan for a in at], view=seen
-    ).reset_index(drop=True)
+    parts = seeds.setting.map(pieces)
+    at = [next((p for p in own if p.startswith(f"{name}=")), "=nan") for own in parts]
+    view = [next((v for v in views if v in own), None) for own in parts]
+    mine = seeds.assign(at=[float(p.split("=")[1]) for p in at], view=view)
     mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
     if mine.rule.nunique() > 1:
-        raise ResultError(
-            f"peak: the seeds mix the rules {', '.join(sorted(set(mine.rule)))}; pass "
-            "one"
-        )
-    sign, out = (-1 if METRICS[metric].better == "low" else 1), []
+        raise ResultError(f"peak: the seeds mix the rules {set(mine.rule)}; pass one")
+    out = []
     for _, g in mine.groupby(["paper", "study", "dataset", "method", "seed", "tier"]):
-        both = (
-            g.pivot_table(index="at", columns="view", values="value")
-            .reindex(columns=views)
-            .dropna()
-            .mean(axis=1)
-        )
+        both = g.pivot_table(index="at", columns="view", values="value")
+        both = both.reindex(columns=views).dropna().mean(axis=1)
         if len(both) > 1:
-            one = (
-                g.iloc[[0]]
-                .drop(columns=["at", "view"])
-                .assign(setting=setting, rule="run")
-            )
-            out += [
-                one.assign(metric=new, value=(sign * both).idxmax()),
-                one.assign(metric=largest, value=both.index.max()),
-            ]
-    if not out:
-        raise ResultError(
-            f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
-        )
-    return pd.concat([seeds, *out], ignore_index=True)
+            one = g.iloc[[0]].drop(columns=["at", "view"])
+            one = one.assign(setting=setting, rule="run")
+            out.append(one.assign(metric=new, value=(sign(metric) * both).idxmax()))
+            out.append(one.assign(metric=largest, value=both.index.max()))
+    none = f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
+    return with_rows(seeds, out, none)
 
 
 def renamed(seeds, names):
@@ -157,19 +126,10 @@ def renamed(seeds, names):
     out = []
     for (method, part), (name, end) in names.items():
         mine = seeds[seeds.method == method]
-        fits = [
-            set(pieces(how)) - set(axes(how)) == set(pieces(part))
-            for how in mine.setting
-        ]
-        if not any(fits):
-            raise ResultError(
-                f"renamed: no seeds of {method} at {part!r}; there are "
-                f"{sorted(set(mine.setting)) or 'none'}"
-            )
-        out.append(
-            mine.assign(
-                method=name,
-                setting=[";".join(axes(how) + pieces(end)) for how in mine.setting],
-            )[fits]
-        )
+        left = [set(pieces(how)) - set(axes(how)) for how in mine.setting]
+        mine = mine[[rest == set(pieces(part)) for rest in left]]
+        if mine.empty:
+            raise ResultError(f"renamed: no seeds of {method} at {part!r}")
+        how = [";".join(axes(how) + pieces(end)) for how in mine.setting]
+        out.append(mine.assign(method=name, setting=how))
     return pd.concat(out, ignore_index=True)

@@ -76,29 +76,17 @@ def each():
 def messages():
     """One row per method, direction and named leaf, as counted in one real round."""
     out = []
+    one_round = {"rounds": 1, "progress": False, "device": "cpu"}
     for name, method in each():
-        counted = engine.run(method, rounds=1, progress=False, device="cpu").meta[
-            "bytes"
-        ]
+        counted = engine.run(method, **one_round).meta["bytes"]
         for way, leaves in counted.items():
             for leaf, m in leaves.items():
-                if not m["bytes"]:  # buffers of a network that has none
-                    continue
-                shape = (
-                    m["shape"]
-                    if isinstance(m["shape"], str)
-                    else " x ".join(map(str, m["shape"])) or "one number"
-                )
-                out.append(
-                    dict(
-                        method=name,
-                        direction=WAYS[way],
-                        name=leaf,
-                        shape=shape,
-                        bytes=m["bytes"],
-                    )
-                )
-    return pd.DataFrame(out)
+                shape = m["shape"]
+                if not isinstance(shape, str):
+                    shape = " x ".join(map(str, shape)) or "one number"
+                if m["bytes"]:  # no buffers of a network that has none
+                    out.append((name, WAYS[way], leaf, shape, m["bytes"]))
+    return pd.DataFrame(out, columns=["method", "direction", "name", "shape", "bytes"])
 
 
 def size(net):
@@ -106,23 +94,36 @@ def size(net):
     return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
 
 
+def read(root, name, **how):
+    """A table of results."""
+    return pd.read_csv(Path(root) / f"{name}.csv", **how)
+
+
+def wide(b, index, columns):
+    """The texts `cell` of a long table, in the order in which they stand there."""
+    how = {"values": "cell", "aggfunc": "first", "sort": False}
+    return b.pivot_table(index=index, columns=columns, **how).fillna("").reset_index()
+
+
+HELD = {
+    "paper": "paper",
+    "label": "data set",
+    "clients": "clients",
+    "rows_least": "training rows: fewest",
+    "rows_median": "median",
+    "rows_most": "most",
+    "test_median": "test rows, median",
+    "classes": "classes, median",
+    "largest": "largest class, %",
+}
+
+
 def clients(root="results"):
     """gates.csv for the page: what the clients of each paper's data sets hold."""
-    names = {
-        "paper": "paper",
-        "label": "data set",
-        "clients": "clients",
-        "rows_least": "training rows: fewest",
-        "rows_median": "median",
-        "rows_most": "most",
-        "test_median": "test rows, median",
-        "classes": "classes, median",
-        "largest": "largest class, %",
-    }
-    g = pd.read_csv(Path(root) / "gates.csv")
+    g = read(root, "gates")
     g = g.round({k: 0 for k in ("rows_median", "test_median", "largest")})
     g["paper"] = [papers.about(p)["title"] for p in g.paper]
-    return g[list(names)].rename(columns=names).drop_duplicates()
+    return g[[*HELD]].rename(columns=HELD).drop_duplicates()
 
 
 def durations(root="results"):
@@ -131,16 +132,9 @@ def durations(root="results"):
     out = []
     for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
         g = g.drop_duplicates("run_ids")
-        where = f"results/seeds, study {study}"
-        out += [
-            dict(key=f"{paper}-{study}-runs", value=len(g), unit="runs", source=where),
-            dict(
-                key=f"{paper}-{study}-minutes",
-                value=g.minutes.sum(),
-                unit="minutes",
-                source=where,
-            ),
-        ]
+        for unit, value in (("runs", len(g)), ("minutes", g.minutes.sum())):
+            name, where = f"{paper}-{study}-{unit}", f"results/seeds, study {study}"
+            out.append((name, value, unit, where))
     return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
 
 
@@ -148,110 +142,84 @@ def speeds(root="results"):
     """benchmarks.csv for the page: one row per variant, one column per case, "rounds
     per CPU second (times the usual loop)".
     """
-    b = pd.read_csv(Path(root) / "benchmarks.csv", keep_default_na=False)
+    b = read(root, "benchmarks", keep_default_na=False)
     b["cell"] = [
         f"{float(r):.3g} (x{float(t):.2g})" if r else "failed"
         for r, t in zip(b.rounds_per_cpu_s, b.times_loader)
     ]
-    table = b.pivot_table(
-        index=["variant", "version"],
-        columns="case",
-        values="cell",
-        aggfunc="first",
-        sort=False,
-    )
+    table = wide(b, ["variant", "version"], "case")
     first = ("DataLoader", "fedlib")  # then the peers
-    rank = lambda v: v.map(
-        lambda name: next(
-            (i for i, f in enumerate(first) if name.startswith(f)), len(first)
-        )
-    )
-    return (
-        table.fillna("").reset_index().sort_values("variant", key=rank, kind="stable")
-    )
+    place = lambda v: next((i for i, f in enumerate(first) if v.startswith(f)), 2)
+    return table.iloc[table.variant.map(place).argsort(kind="stable")]
 
 
 def methods(root="results"):
     """benchmarks-methods.csv for the page: one row per case and method, one column per
     program, "rounds per CPU second (times the loop of that method)".
     """
-    b = pd.read_csv(Path(root) / "benchmarks-methods.csv")
+    b = read(root, "benchmarks-methods")
     b["cell"] = [
         f"{r:.3g} (x{t:.2g})" if r > 0 else "none" if " has no " in note else "failed"
         for r, t, note in zip(b.rounds_per_cpu_s, b.times_loader, b.note.fillna(""))
     ]
-    table = b.pivot_table(
-        index=["case", "method"],
-        columns="variant",
-        values="cell",
-        aggfunc="first",
-        sort=False,
-    )
-    return table.fillna("").reset_index()
+    return wide(b, ["case", "method"], "variant")
 
 
 def convolutions(root="results"):
     """benchmarks-convolutions.csv for the page: one row per part of a step, one column
     per way, CPU microseconds forward + backward.
     """
-    b = pd.read_csv(Path(root) / "benchmarks-convolutions.csv")
+    b = read(root, "benchmarks-convolutions")
     b["cell"] = [
         f"{there:.0f} + {back:.0f}" if back else f"{there:.0f}"
         for there, back in zip(b.forward_us, b.backward_us)
     ]
-    names = {"module": "torch.nn", "fedlib": "fedlib", "floor": "floor"}
-    table = b.pivot_table("cell", "part", "way", aggfunc="first")[list(names)]
+    table = wide(b, "part", "way").rename(columns={"module": "torch.nn"})
     order = b[b.way == "fedlib"].part.tolist()
-    return table.rename(columns=names).fillna("").reindex(order).reset_index()
+    columns = ["part", "torch.nn", "fedlib", "floor"]
+    return table.set_index("part").reindex(order).reset_index()[columns]
 
 
 def servers(root="results"):
     """benchmarks-server.csv for the page: seconds of a whole run, and where they go."""
-    b = pd.read_csv(Path(root) / "benchmarks-server.csv")
-    once = b.proxy_s + b.matching_s
-    return pd.DataFrame(
-        {
-            "server": b.method,
-            "rounds": b.rounds,
-            "a run, s": b.seconds,
-            "clients, s": b.clients_s,
-            "condensing once, s": once,
-            "calibrating, ms a round": b.calibrating_ms_per_round,
-            "times FedAvg": b.times_fedavg,
-        }
-    ).round(2)
+    b = read(root, "benchmarks-server")
+    shown = {
+        "server": b.method,
+        "rounds": b.rounds,
+        "a run, s": b.seconds,
+        "clients, s": b.clients_s,
+        "condensing once, s": b.proxy_s + b.matching_s,
+        "calibrating, ms a round": b.calibrating_ms_per_round,
+        "times FedAvg": b.times_fedavg,
+    }
+    return pd.DataFrame(shown).round(2)
+
+
+CASES = {"linear-10": "synthetic-30", "linear-100": "synthetic-100"}
+CASES |= {"resnet": "resnet, 4 x 100"}
 
 
 def gpus(root="results"):
     """benchmarks-gpu.csv for the page: milliseconds of a round, drawing of the batches
     included, and beside them one core's of benchmarks.csv, where it has that case.
     """
-    g = pd.read_csv(Path(root) / "benchmarks-gpu.csv")
-    cpu = pd.read_csv(Path(root) / "benchmarks.csv").query("variant == 'fedlib'")
-    cpu = 1000 / cpu.set_index("case").rounds_per_cpu_s
-    cases = {
-        "linear-10": "synthetic-30",
-        "linear-100": "synthetic-100",
-        "mlp": "mlp",
-        "cnn": "cnn",
-        "resnet": "resnet, 4 x 100",
-    }
-    stacked = "vmap, 5 seeds stacked"
+    g, cpu = read(root, "benchmarks-gpu"), read(root, "benchmarks")
+    cpu = cpu[cpu.variant == "fedlib"].set_index("case").rounds_per_cpu_s
     rows = []
     for case in g.case.unique():
-        name = cases.get(case, case)
-        ms = g[g.case == case].set_index(["variant", "precision"]).with_drawing_ms
-        best = g[(g.case == case) & (g.seeds == 1) & (g.precision == "float32")]
+        own, name = g[g.case == case], CASES.get(case, case)
+        ms = own.set_index(["variant", "precision"]).with_drawing_ms
+        best = own[(own.seeds == 1) & (own.precision == "float32")]
         best = best.loc[best.with_drawing_ms.idxmin()]
         row = {
             "case": name,
             "loop": ms["loop", "float32"],
             "vmap": ms["vmap", "float32"],
-            "five seeds at once, each": ms.get((stacked, "float32")),
+            "five seeds at once, each": ms.get(("vmap, 5 seeds stacked", "float32")),
             "quickest tried": best.with_drawing_ms,
             "which": best.variant,
             "floor": best.floor_ms,
-            "one core of a CPU": cpu.get(name),
+            "one core of a CPU": 1000 / cpu[name] if name in cpu else None,
         }
         rows.append({k: short(v) for k, v in row.items()})
     return pd.DataFrame(rows)
@@ -261,7 +229,7 @@ def audits(root="results"):
     """audit-gpu.csv for the page: how many of each paper's runs have each verdict, and
     by how many points a mean is off in a run that is not the same: half of them, all.
     """
-    a = pd.read_csv(Path(root) / "audit-gpu.csv")
+    a = read(root, "audit-gpu")
     rows = []
     for paper in papers.found():
         own = a[a.study.str.startswith(f"{paper}/")]
@@ -284,16 +252,10 @@ def millions(root="results"):
     """benchmarks-million.csv for the page: what a million clients would need,
     in units that can be read.
     """
-    m = pd.read_csv(Path(root) / "benchmarks-million.csv")
-    m["needs"] = [amount(v, unit) for v, unit in zip(m.value, m.unit)]
-    table = m.pivot_table(
-        index=["model", "quantity", "basis"],
-        columns="method",
-        values="needs",
-        aggfunc="first",
-        sort=False,
-    )
-    return table.reset_index()[["model", "quantity", *m.method.unique(), "basis"]]
+    m = read(root, "benchmarks-million")
+    m["cell"] = [amount(v, unit) for v, unit in zip(m.value, m.unit)]
+    table = wide(m, ["model", "quantity", "basis"], "method")
+    return table[["model", "quantity", *m.method.unique(), "basis"]]
 
 
 def amount(v, unit):
@@ -306,24 +268,23 @@ def amount(v, unit):
     return f"{v / size:.3g} {name}" if v else "0"
 
 
+TABLES = {
+    "benchmarks-million": millions,
+    "benchmarks-gpu": gpus,
+    "audit-gpu": audits,
+    "benchmarks-server": servers,
+    "benchmarks": speeds,
+    "benchmarks-convolutions": convolutions,
+    "benchmarks-methods": methods,
+}
+
+
 def main():
     """Write the tables that pages show."""
     root = Path("results")
-    if (root / "benchmarks-million.csv").exists():
-        table.write(millions(root), root / "benchmarks-million-table.csv")
-    if (root / "benchmarks-gpu.csv").exists():
-        table.write(gpus(root), root / "benchmarks-gpu-table.csv")
-    if (root / "audit-gpu.csv").exists():
-        table.write(audits(root), root / "audit-gpu-table.csv")
-    if (root / "benchmarks-server.csv").exists():
-        table.write(servers(root), root / "benchmarks-server-table.csv")
-    if (root / "benchmarks.csv").exists():
-        table.write(speeds(root), root / "benchmarks-table.csv")
-    if (root / "benchmarks-convolutions.csv").exists():
-        to = root / "benchmarks-convolutions-table.csv"
-        table.write(convolutions(root), to)
-    if (root / "benchmarks-methods.csv").exists():
-        table.write(methods(root), root / "benchmarks-methods-table.csv")
+    for name, made in TABLES.items():
+        if (root / f"{name}.csv").exists():
+            table.write(made(root), root / f"{name}-table.csv")
     table.write(messages(), root / "bytes.csv")
     table.write(clients(root), root / "clients.csv")
     table.write(durations(root), root / "facts.csv")

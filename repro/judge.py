@@ -46,17 +46,8 @@ from repro import papers
 from repro.metrics import METRICS
 from repro.names import pieces
 
-VERDICTS = (
-    "match",
-    "close",
-    "differs",
-    "order holds",
-    "order differs",
-    "order open",
-    "setting",
-    "no comparison",
-    "not run",
-)
+VERDICTS = ("match", "close", "differs", "order holds", "order differs", "order open")
+VERDICTS += ("setting", "no comparison", "not run")
 TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 GROUP = ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
 RUN = ["paper", "dataset", "method", "metric", "rule", "tier"]
@@ -69,10 +60,9 @@ def judge(table, values):
     {key: values by seed}, as `by_seed` finds them.
     """
     order = orders(table[table.ours.notna() & (table.reported != "")], values)
-    said = [
-        (own, "") if (own := alone(row)) else order.get(row.key, ("no comparison", ""))
-        for row in table.itertuples()
-    ]
+    none = "no comparison", ""
+    own = ((row.key, alone(row)) for row in table.itertuples())
+    said = [(word, "") if word else order.get(key, none) for key, word in own]
     return table.assign(verdict=[v for v, _ in said], pairs=[p for _, p in said])
 
 
@@ -225,6 +215,5 @@ def by_seed(ours, seeds):
 
 def _is_mean(value, values):
     """Is it their mean, but for the digits that a file leaves out?"""
-    return math.isclose(
-        value, math.fsum(values) / len(values), abs_tol=1e-5 * max(map(abs, values))
-    )
+    near = 1e-5 * max(map(abs, values))
+    return math.isclose(value, math.fsum(values) / len(values), abs_tol=near)

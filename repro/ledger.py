@@ -42,72 +42,31 @@ from repro.derive import renamed as renamed
 from repro.derive import versus as versus
 from repro.judge import by_seed, judge
 from repro.metrics import METRICS
-from repro.names import ResultError, hint, key, pieces
+from repro.names import TIERS, ResultError, hint, key, pieces
 from repro.names import slug as slug
 
-TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
 KINDS = ("real", "synthetic", "stand-in")
 # run: a whole run
-RULES = (
-    "best_val",
-    "best_val_gini",
-    "last",
-    "last10_mean",
-    "best_round_test",
-    "best_round_pooled",
-    "run",
-)
+RULES = "best_val best_val_gini last last10_mean best_round_test best_round_pooled run"
+RULES = tuple(RULES.split())
 
-CELL = ["paper", "artefact", "dataset", "method", "setting", "metric"]
-NAMES = ["paper", "artefact", "dataset", "model", "method", "setting", "metric"]
-REPORTED = [
-    "key",
-    *NAMES,
-    "relation",
-    "reported",
-    "reported_spread",
-    "unit",
-    "improvement_pct",
-    "rank_note",
-    "note",
-]
-PROVENANCE = ["device", "minutes", "run_ids", "commit"]
-OURS = [
-    "key",
-    *CELL,
-    "value",
-    "lo",
-    "hi",
-    "n_seeds",
-    "rule",
-    "data",
-    "tier",
-    *PROVENANCE,
-]
-POINT = ["paper", "study", "dataset", "method", "setting", "seed", "metric", "rule"]
+CELL = "paper artefact dataset method setting metric".split()
+NAMES = "paper artefact dataset model method setting metric".split()
+PRINTED = "relation reported reported_spread unit improvement_pct rank_note note"
+REPORTED = ["key", *NAMES, *PRINTED.split()]
+PROVENANCE = "device minutes run_ids commit".split()
+OURS = ["key", *CELL, *"value lo hi n_seeds rule data tier".split(), *PROVENANCE]
+POINT = "paper study dataset method setting seed metric rule".split()
 SEEDS = [*POINT, "value", "data", "tier", *PROVENANCE]
-LEDGER = [
-    "key",
-    *NAMES,
-    "reported",
-    "reported_spread",
-    "ours",
-    "ours_lo",
-    "ours_hi",
-    "n_seeds",
-    "rule",
-    "data",
-    "tier",
-    "verdict",
-    "pairs",
-    *PROVENANCE,
-]
+BOTH = "reported reported_spread ours ours_lo ours_hi n_seeds rule data tier verdict"
+LEDGER = ["key", *NAMES, *BOTH.split(), "pairs", *PROVENANCE]
+PARTS = {"ours": (OURS, ["key"]), "seeds": (SEEDS, POINT)}  # columns, and what is one
 OPTIONAL = {"setting", *PROVENANCE}
+NUMBERS = {"value", "seed", "n_seeds", "minutes", "lo", "hi"}
+GAPS = {"minutes", "lo", "hi"}  # numbers that may be missing
 
 
-# reading and checking
-
-
+# ---------------------------------------------------------------- reading, checking
 def read_reported(where=None):
     """reported.csv of every paper that is here, one below the other, all columns as
     text (the printed digits matter) -> frame indexed 0..
@@ -124,20 +83,13 @@ def read_reported(where=None):
 def reported_by(paper, where=None):
     """reported.csv of one paper, checked -> frame; where: as for read_reported."""
     path = Path(where or papers.folder()) / paper / "reported.csv"
-    if not path.exists():
-        raise ResultError(
-            f"{path} is missing: it is part of the repository, restore it with git"
-        )
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
     if (odd := table.paper[table.paper != paper]).size:
-        raise ResultError(
-            f"{path}, row {odd.index[0] + 1}: paper is {odd.iloc[0]!r}; rows of "
-            f"{paper} stand here"
-        )
-    twice = table.key[table.key.duplicated()]
-    if len(twice):
+        at = f"{path}, row {odd.index[0] + 1}"
+        raise ResultError(f"{at}: paper is {odd.iloc[0]!r}; rows of {paper} stand here")
+    if len(twice := table.key[table.key.duplicated()]):
         raise ResultError(f"{path}: the key {twice.iloc[0]} occurs twice")
     return table
 
@@ -148,128 +100,81 @@ def _words(column):
     return value.where(value.notna(), "").map(str).str.strip()
 
 
-def _number(table, column, where, gaps):
-    text = _words(table[column])
+def _number(column, where):
+    text = _words(column)
     number = pd.to_numeric(text.where(text != "", "nan"), errors="coerce")
-    bad = number.isna() & ((text != "") | (not gaps))
+    bad = number.isna() & ((text != "") | (column.name not in GAPS))
     if bad.any():
-        i = bad.idxmax()
-        raise ResultError(
-            f"{where}, row {i + 1}: {column} is {text[i]!r}; give a number"
-        )
+        at = f"{where}, row {bad.idxmax() + 1}: {column.name}"
+        raise ResultError(f"{at} is {text[bad.idxmax()]!r}; give a number")
     return number
 
 
 def check(table, kind, reported, where="table"):
     """A part as it should be, or ResultError.
 
-    kind: "ours" (OURS columns) or "seeds" (SEEDS columns).
-
-    Missing optional columns (setting and provenance) are added; numbers become numbers.
+    kind: "ours" (OURS columns) or "seeds" (SEEDS columns). Missing optional columns
+    (setting and provenance) are added; numbers become numbers.
     """
-    columns = {"ours": OURS, "seeds": SEEDS}[kind]
-    table = table.reset_index(drop=True).copy()
+    columns, by = PARTS[kind]
+    if odd := [c for c in table if c not in columns]:
+        raise ResultError(f"{where}: no column {odd[0]!r}; {hint(odd[0], columns)}")
+    if lost := [c for c in columns if c not in table and c not in OPTIONAL]:
+        raise ResultError(f"{where}: column {lost[0]!r} is missing from a {kind} part")
+    table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
     for c in table:
-        if c not in columns:
-            raise ResultError(
-                f"{where}: no column {c!r} in a {kind} part; {hint(c, columns)}"
-            )
-    for c in columns:
-        if c not in table and c not in OPTIONAL:
-            raise ResultError(
-                f"{where}: column {c!r} is missing; a {kind} part has "
-                f"{', '.join(columns)}"
-            )
-        if c not in table:
-            table[c] = ""
-    table = table[columns]
-    numbers = {"value": False, "minutes": True}
-    numbers |= (
-        {"lo": True, "hi": True, "n_seeds": False}
-        if kind == "ours"
-        else {"seed": False}
-    )
-    for c in table:
-        table[c] = (
-            _number(table, c, where, numbers[c]) if c in numbers else _words(table[c])
-        )
-
-    def insist(good, what):
-        if not good.all():
-            i = (~good).idxmax()
-            raise ResultError(f"{where}, row {i + 1}: {what(table.loc[i])}")
-
-    def among(column, allowed, rows=slice(None)):
-        good = table.loc[rows, column].isin(allowed)
-        insist(good, lambda r: f"{column} is {r[column]!r}; {hint(r[column], allowed)}")
-
-    known = {
-        "paper": papers.found(),
-        "metric": METRICS,
-        "rule": RULES,
-        "data": KINDS,
-        "tier": TIERS,
-    }
-    for c in known:
-        among(c, known[c])
-    for paper, printed in reported.groupby("paper"):
-        more = papers.about(paper)
-        among(
-            "dataset",
-            {*printed.dataset, *more["datasets"], "none", "all"},
-            table.paper == paper,
-        )
-        among(
-            "method",
-            {*printed.method, *more["controls"], "all", "none"},
-            table.paper == paper,
-        )
-    if kind == "seeds":
-        insist(
-            table.study != "",
-            lambda r: "study is empty; name the experiment, as in 'main'",
-        )
-        insist(
-            table.seed == table.seed.round(),
-            lambda r: f"seed is {r.seed}; give a whole number",
-        )
-    else:
-        for paper, allowed in artefacts.names(reported).items():
-            among("artefact", allowed, table.paper == paper)
-        wanted = pd.Series(
-            [
-                key(r.paper, r.artefact, r.dataset, r.method, r.metric, r.setting)
-                for r in table.itertuples()
-            ],
-            table.index,
-            dtype=object,
-        )
-        insist(
-            table.key == wanted,
-            lambda r: (
-                f"the key is {r.key!r}, its columns say {wanted[r.name]!r}; "
-                "make keys with ledger.key"
-            ),
-        )
-        empty = table.lo.isna() & table.hi.isna()
-        insist(
-            empty | (table.lo <= table.value) & (table.value <= table.hi),
-            lambda r: (
-                f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}, "
-                "or be empty"
-            ),
-        )
-        insist(
-            (table.n_seeds >= 1) & (table.n_seeds == table.n_seeds.round()),
-            lambda r: f"n_seeds is {r.n_seeds}; give a whole number from 1",
-        )
-    by = ["key"] if kind == "ours" else POINT
+        table[c] = _number(table[c], where) if c in NUMBERS else _words(table[c])
+    check_names(table, kind, reported, where)
+    check_numbers(table, kind, where)
     twice = table.duplicated([*by, "tier"])
-    if twice.any():
-        i = twice.idxmax()
-        what = " ".join(map(str, table.loc[i, by]))
-        raise ResultError(f"{where}, row {i + 1}: {what} occurs twice at one tier")
+    refuse(table, ~twice, where, lambda r: f"{' '.join(map(str, r[by]))} occurs twice")
     return table.astype({"n_seeds" if kind == "ours" else "seed": int})
+
+
+def refuse(table, good, where, what):
+    """ResultError that names the first row that is not good; what: why, of a row."""
+    if not good.all():
+        i = (~good).idxmax()
+        raise ResultError(f"{where}, row {i + 1}: {what(table.loc[i])}")
+
+
+def check_names(table, kind, reported, where):
+    """ResultError for a name that nobody knows, or a key that is not its columns'."""
+
+    def among(column, known, rows=slice(None)):
+        why = lambda r: f"{column} is {r[column]!r}; {hint(r[column], known)}"
+        refuse(table, table.loc[rows, column].isin(known), where, why)
+
+    among("paper", papers.found())
+    among("metric", METRICS)
+    among("rule", RULES)
+    among("data", KINDS)
+    among("tier", TIERS)
+    for paper, printed in reported.groupby("paper"):
+        more, rows = papers.about(paper), table.paper == paper
+        among("dataset", {*printed.dataset, *more["datasets"], "none", "all"}, rows)
+        among("method", {*printed.method, *more["controls"], "all", "none"}, rows)
+    if kind == "seeds":
+        refuse(table, table.study != "", where, lambda r: "study is empty; name it")
+        return
+    for paper, known in artefacts.names(reported).items():
+        among("artefact", known, table.paper == paper)
+    of = (table[c] for c in "paper artefact dataset method metric setting".split())
+    due = pd.Series([key(*row) for row in zip(*of)], table.index, dtype=object)
+    why = lambda r: f"the key is {r.key!r}, its columns say {due[r.name]!r}"
+    refuse(table, table.key == due, where, why)
+
+
+def check_numbers(table, kind, where):
+    """ResultError for a count that is none, and an interval without its value."""
+    count, least = ("n_seeds", 1) if kind == "ours" else ("seed", -math.inf)
+    whole = (table[count] == table[count].round()) & (table[count] >= least)
+    why = lambda r: f"{count} is {r[count]}; give a whole number"
+    refuse(table, whole, where, why)
+    if kind == "ours":
+        inside = (table.lo <= table.value) & (table.value <= table.hi)
+        why = lambda r: f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}"
+        refuse(table, inside | table.lo.isna() & table.hi.isna(), where, why)
 
 
 def parts(root, kind, reported):
@@ -280,18 +185,12 @@ def parts(root, kind, reported):
     all its seeds together. No parts at all: an empty frame. Parts of papers that are
     not here are left out, and a line says so.
     """
-    found, fresh, by = [], {}, ["key"] if kind == "ours" else POINT
-    here, absent = papers.found(), []
+    columns, by = PARTS[kind]
+    found, fresh, here, absent = [], {}, papers.found(), []
     what = [c for c in (*by, "tier") if c != "seed"]
-    for path in sorted(
-        (Path(root) / kind).glob("*.csv"), key=lambda p: (p.stem.count("."), p.name)
-    ):
+    fresh_first = lambda path: (path.stem.count("."), path.name)
+    for path in sorted((Path(root) / kind).glob("*.csv"), key=fresh_first):
         name, _, tier = path.stem.partition(".")
-        if tier and tier not in TIERS:
-            raise ResultError(
-                f"{path}: {tier!r} is no tier; a kept part is called "
-                f"{name}.paper.csv, say"
-            )
         try:
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
         except pd.errors.EmptyDataError:
@@ -300,12 +199,10 @@ def parts(root, kind, reported):
             absent.append(path.name)
             continue
         table = check(table, kind, reported, str(path))
-        if tier and (wrong := table.tier[table.tier != tier]).size:
-            raise ResultError(
-                f"{path}, row {wrong.index[0] + 1}: tier {wrong.iloc[0]!r}; here "
-                f"is {tier!r}"
-            )
-        of = pd.Series(list(zip(*(table[c] for c in what))), table.index, dtype=object)
+        if tier:
+            why = lambda r: f"tier {r.tier!r} in a kept part of tier {tier!r}"  # noqa: B023
+            refuse(table, table.tier == tier, path, why)
+        of = pd.Series([*zip(*(table[c] for c in what))], table.index, dtype=object)
         if tier:
             table = table[~of.isin(fresh.get(name, ()))]
         else:
@@ -314,16 +211,13 @@ def parts(root, kind, reported):
     if absent:
         print(f"left out, since their papers are not here: {kind}/{', '.join(absent)}")
     if not found:
-        return pd.DataFrame(columns=OURS if kind == "ours" else SEEDS)
+        return pd.DataFrame(columns=columns)
     table = pd.concat(found, ignore_index=True)
-    twice = table.duplicated([*by, "tier"])
-    if twice.any():
-        i = twice.idxmax()
-        same = table[(table[[*by, "tier"]] == table.loc[i, [*by, "tier"]]).all(axis=1)]
-        what, files = " ".join(map(str, table.loc[i, by])), " and in ".join(same.part)
-        raise ResultError(
-            f"{what} is in {files}, at tier {table.tier[i]}; let one stage write it"
-        )
+    twice = table[table.duplicated([*by, "tier"], keep=False)]
+    if len(twice):
+        _, same = next(iter(twice.groupby([*by, "tier"])))
+        row, files = " ".join(map(str, same[by].iloc[0])), " and ".join(same.part)
+        raise ResultError(f"{row} is in {files} at one tier: let one stage write it")
     return table.drop(columns="part")
 
 
@@ -337,37 +231,23 @@ def _of_another(table, name, here):
 
 
 def save(table, kind, name, root="results"):
-    """Check a part and write it to results/<kind>/<name>.csv.
-
-    kind: "ours" or "seeds".
-    """
-    if kind not in ("ours", "seeds"):
-        raise ResultError(f"save(kind={kind!r}): choose 'ours' or 'seeds'")
+    """Check a part, "ours" or "seeds", and write it to results/<kind>/<name>.csv."""
     if not re.fullmatch(r"[a-z0-9_-]+", name):
-        raise ResultError(
-            f"save(name={name!r}): small letters, digits, - and _, as in "
-            "'fedga-synthetic'"
-        )
+        raise ResultError(f"save(name={name!r}): small letters, digits, - and _ alone")
     table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
-    by = ["key", "tier"] if kind == "ours" else [*POINT, "tier"]
-    return write(
-        table.sort_values(by, kind="stable"), Path(root) / kind / f"{name}.csv"
-    )
+    table = table.sort_values([*PARTS[kind][1], "tier"], kind="stable")
+    return write(table, Path(root) / kind / f"{name}.csv")
 
 
 def best_tier(table, by):
     """Of the rows that share `by`, those of the best tier."""
+    if not len(table):
+        return table
     rank = table.tier.map(TIERS.index)
-    return (
-        table[rank == rank.groupby([table[c] for c in by]).transform("max")]
-        if len(table)
-        else table
-    )
+    return table[rank == rank.groupby([table[c] for c in by]).transform("max")]
 
 
-# from seeds to cells
-
-
+# ---------------------------------------------------------------- from seeds to cells
 def cells(
     seeds,
     paper,
@@ -397,117 +277,81 @@ def cells(
     seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
-        raise ResultError(
-            f"cells: the seeds mix the studies {', '.join(sorted(set(seeds.study)))}; "
-            "pass one"
-        )
-    printed = reported[(reported.paper == paper) & (reported.artefact == artefact)]
-    if metrics is None and not len(printed):
-        raise ResultError(
-            (
-                f"cells: {paper} prints no number in {artefact!r}; name the metrics, "
-                "or correct: "
-            )
-            + hint(artefact, artefacts.names(reported).get(paper, papers.found()))
-        )
-    pairs = list(zip(seeds.dataset, seeds.metric))
-    wanted = (
-        {p for p in pairs if p[1] in metrics}
-        if metrics
-        else set(zip(printed.dataset, printed.metric))
-    )
-    methods = set(
-        methods
-        or (
-            seeds.method
-            if metrics
-            else {*printed.method, *papers.about(paper)["controls"]}
-        )
-    )
-    seeds = seeds[
-        pd.Series([p in wanted for p in pairs], seeds.index, dtype=bool)
-        & seeds.method.isin(methods)
-    ]
+        mixed = ", ".join(sorted(set(seeds.study)))
+        raise ResultError(f"cells: the seeds mix the studies {mixed}; pass one")
+    seeds = _wanted(seeds, reported, paper, artefact, metrics, methods)
     seeds = seeds if settings is None else _called(seeds, settings)
     rows = []
+    by = ["dataset", "method", "setting", "metric", "tier", "data", "rule"]
     for r in filter(None, (rule, *also)):
         own = seeds[seeds.rule.isin([r, "run"] if r == rule else [r])]
-        for at, g in own.groupby(
-            ["dataset", "method", "setting", "metric", "tier", "data", "rule"]
-        ):
-            dataset, method, setting, metric, tier, data, used = at
+        for (dataset, method, how, metric, tier, data, used), g in own.groupby(by):
             if r != rule:
-                setting = ";".join(filter(None, [setting, f"rule={r}"]))
-            i = interval(g.value) if g.value.map(math.isfinite).all() else None
-            runs, commit = (
-                " ".join(sorted(set(g[c]) - {""})) for c in ("run_ids", "commit")
-            )
-            rows.append(
-                {
-                    "key": key(paper, artefact, dataset, method, metric, setting),
-                    "paper": paper,
-                    "artefact": artefact,
-                    "dataset": dataset,
-                    "method": method,
-                    "setting": setting,
-                    "metric": metric,
-                    "value": i.mean if i else math.inf,
-                    "lo": i.lo if i else math.nan,
-                    "hi": i.hi if i else math.nan,
-                    "n_seeds": len(g),
-                    "rule": used,
-                    "data": data,
-                    "tier": tier,
-                    "device": ", ".join(sorted(set(g.device) - {""})),
-                    "minutes": g.minutes.sum(min_count=1),
-                    "run_ids": runs,
-                    "commit": commit,
-                    **provenance,
-                }
-            )
+                how = ";".join(filter(None, [how, f"rule={r}"]))
+            name = key(paper, artefact, dataset, method, metric, how)
+            row = [name, paper, artefact, dataset, method, how, metric]
+            row += [*_mean(g.value), len(g), used, data, tier]
+            each = {
+                c: sorted(set(g[c]) - {""}) for c in ("device", "run_ids", "commit")
+            }
+            runs, commit = " ".join(each["run_ids"]), " ".join(each["commit"])
+            minutes = g.minutes.sum(min_count=1)
+            rows.append([*row, ", ".join(each["device"]), minutes, runs, commit])
     if not rows:
-        sought = (
-            ", ".join(sorted("/".join(w) for w in wanted))
-            or f"the metrics {', '.join(metrics)}"
-        )
-        by = (
-            " or ".join(repr(r) for r in filter(None, (rule, *also)))
-            or "no rule at all"
-        )
-        raise ResultError(
-            f"cells: the seeds have nothing for {paper} {artefact} by {by}: {sought}"
-        )
-    return check(pd.DataFrame(rows), "ours", reported, f"cells of {artefact}")
+        by = [r for r in (rule, *also) if r]
+        what = f"{paper} {artefact} by {' or '.join(by) or 'no rule'}"
+        raise ResultError(f"cells: the seeds have nothing for {what}; see reported.csv")
+    table = pd.DataFrame(rows, columns=OURS).assign(**provenance)
+    return check(table, "ours", reported, f"cells of {artefact}")
+
+
+def _wanted(seeds, reported, paper, artefact, metrics, methods):
+    """The seeds that an artefact takes; see `cells`."""
+    there = reported[(reported.paper == paper) & (reported.artefact == artefact)]
+    if metrics is not None:
+        return seeds[
+            seeds.metric.isin(metrics) & seeds.method.isin(methods or seeds.method)
+        ]
+    if not len(there):
+        known = hint(artefact, artefacts.names(reported).get(paper, papers.found()))
+        none = f"cells: {paper} prints no number in {artefact!r}"
+        raise ResultError(f"{none}; name the metrics, or correct: {known}")
+    methods = methods or {*there.method, *papers.about(paper)["controls"]}
+    wanted = set(zip(there.dataset, there.metric))
+    is_wanted = [pair in wanted for pair in zip(seeds.dataset, seeds.metric)]
+    return seeds[
+        pd.Series(is_wanted, seeds.index, dtype=bool) & seeds.method.isin(methods)
+    ]
+
+
+def _mean(values):
+    """Mean and ends of the interval; of values with an infinite one, no interval."""
+    if not values.map(math.isfinite).all():
+        return math.inf, math.nan, math.nan
+    i = interval(values)
+    return i.mean, i.lo, i.hi
 
 
 def _called(seeds, settings):
     """The seeds whose setting has all parts of one of `settings`,
     the first that fits; see `cells`.
     """
-    names, out = (
-        settings if isinstance(settings, dict) else {s: s for s in settings},
-        [],
-    )
-    for how in seeds.setting:
-        own = pieces(how)
-        fits = [parts for parts in names if set(pieces(parts)) <= set(own)]
-        rest = [p for p in own if p not in pieces(fits[0])] if fits else ()
-        out.append(";".join([*pieces(names[fits[0]]), *rest]) if fits else None)
+    names = settings if isinstance(settings, dict) else {s: s for s in settings}
+    out = []
+    for own in map(pieces, seeds.setting):
+        fit = next((s for s in names if set(pieces(s)) <= set(own)), None)
+        rest = [] if fit is None else [p for p in own if p not in pieces(fit)]
+        out.append(None if fit is None else ";".join([*pieces(names[fit]), *rest]))
     return seeds.assign(setting=out)[[how is not None for how in out]]
 
 
-# for notebooks
-
-
+# ---------------------------------------------------------------- for notebooks
 def printed(paper, artefact, metric):
     """{method: number} as the paper prints it; numbers that are lost are left out."""
-    r = read_reported().query(
-        "paper == @paper and artefact == @artefact and metric == @metric"
-    )
+    r = read_reported()
+    r = r[(r.paper == paper) & (r.artefact == artefact) & (r.metric == metric)]
     if r.empty:
-        raise ResultError(
-            f"printed: {paper} prints no {metric} in {artefact!r}; see reported.csv"
-        )
+        raise ResultError(f"{paper} prints no {metric} in {artefact!r}: reported.csv")
     return {m: float(v) for m, v in zip(r.method, r.reported) if v}
 
 
@@ -517,124 +361,14 @@ def beside(ours, paper, artefact):
     """
     mine = ours[(ours.paper == paper) & (ours.artefact == artefact)]
     if mine.empty:
-        raise ResultError(
-            f"beside: ours holds nothing of {paper} {artefact!r}; "
-            f"{hint(artefact, set(ours.artefact))}"
-        )
+        known = hint(artefact, set(ours.artefact))
+        raise ResultError(f"beside: nothing of {paper} {artefact!r} in ours; {known}")
     both = mine.merge(read_reported()[["key", "reported"]], on="key", how="left")
-    both["reported"] = pd.to_numeric(both.reported)
+    both = both.assign(reported=pd.to_numeric(both.reported), ours=both.value)
     rows = ["dataset", "method"] + (["setting"] if (both.setting != "").any() else [])
-    table = both.pivot_table(
-        index=rows, columns="metric", values=["reported", "value"], sort=False
-    )
-    table = (
-        table.swaplevel(axis=1)
-        .sort_index(axis=1, level=0, sort_remaining=False)
-        .rename(columns={"value": "ours"})
-    )
-    return table.round(3)
-
-
-# the ledger
-
-
-def join(reported, ours, seeds):
-    """The ledger: reported.csv and ours side by side, one row per key, with the
-    verdict. Paper's order, ours-only last. seeds: what ours was made of."""
-    ours = best_tier(ours, ["key"])
-    values = by_seed(ours, seeds)
-    ours = ours.rename(columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"})
-    both = reported.merge(ours.drop(columns=CELL), on="key", how="left")
-    extra = ours[~ours.key.isin(set(reported.key))]
-    first = {
-        (a, b): i
-        for i, (a, b) in reversed([*enumerate(zip(reported.paper, reported.artefact))])
-    }
-    extra = extra.assign(
-        reported="", reported_spread="", relation="=", model=None
-    ).sort_values("key")
-    table = pd.concat([both, extra], ignore_index=True) if len(extra) else both
-    here = papers.found()
-    place = [
-        (
-            here.index(p),
-            first.get((p, a), len(first)),
-            a if (p, a) not in first else "",
-            i,
-        )
-        for i, (p, a) in enumerate(zip(table.paper, table.artefact))
-    ]
-    table = table.iloc[sorted(range(len(table)), key=place.__getitem__)].reset_index(
-        drop=True
-    )
-    for c in ("ours", "ours_lo", "ours_hi", "n_seeds"):
-        table[c] = table[c].astype(float)
-
-    models = reported[reported.model != ""].groupby(["paper", "dataset"]).model.unique()
-    alone = {at: m[0] for at, m in models.items() if len(m) == 1}
-    table["model"] = [
-        alone.get((r.paper, r.dataset), "") if pd.isna(r.model) else r.model
-        for r in table.itertuples()
-    ]
-    table = judge(table, values)
-    table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
-    return table[LEDGER].fillna(
-        {c: "" for c in ("rule", "data", "tier", "device", "run_ids", "commit")}
-    )
-
-
-def keep(tier, root="results"):
-    """Copy the rows of a tier to <name>.<tier>.csv,
-    so that later runs at other tiers leave them -> paths.
-    """
-    if tier not in TIERS:
-        raise ResultError(f"keep({tier!r}): {hint(tier, TIERS)}")
-    made = []
-    for path in sorted(
-        p for kind in ("ours", "seeds") for p in (Path(root) / kind).glob("*.csv")
-    ):
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if "." not in path.stem and (table.tier == tier).any():
-            made.append(
-                write(
-                    table[table.tier == tier], path.with_name(f"{path.stem}.{tier}.csv")
-                )
-            )
-    return made
-
-
-def main(argv=None):
-    """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.ledger", description=main.__doc__
-    )
-    parser.add_argument(
-        "--results",
-        default="results",
-        help="folder with ours/ and seeds/ (default: results)",
-    )
-    parser.add_argument(
-        "--keep",
-        nargs="?",
-        const="paper",
-        metavar="TIER",
-        help="keep the parts of a tier",
-    )
-    args = parser.parse_args(argv)
-    if args.keep:
-        for path in keep(args.keep, args.results):
-            print(f"kept {path}")
-    root, reported = Path(args.results), read_reported()
-    ours = best_tier(parts(root, "ours", reported), ["key"])
-    table = join(reported, ours, parts(root, "seeds", reported))
-    write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
-    write(table, root / "ledger.csv")
-    write(artefacts.table(reported, ours, root), root / "artefacts.csv")
-    counts = table.verdict.value_counts()
-    print(
-        f"{len(table)} rows: "
-        + ", ".join(f"{n} {v}" for v, n in counts.sort_index().items())
-    )
+    two = {"columns": "metric", "values": ["reported", "ours"], "sort": False}
+    table = both.pivot_table(index=rows, **two).swaplevel(axis=1)
+    return table.sort_index(axis=1, level=0, sort_remaining=False).round(3)
 
 
 def publish(name, seeds, artefacts, root="results", **more):
@@ -644,23 +378,92 @@ def publish(name, seeds, artefacts, root="results", **more):
     The keywords `study` and `seed` take the rows of one study and one seed, where there
     are several.
     """
-    seeds = (
-        pd.concat(seeds, ignore_index=True)
-        if isinstance(seeds, (list, tuple))
-        else seeds
-    )
+    if isinstance(seeds, (list, tuple)):
+        seeds = pd.concat(seeds, ignore_index=True)
     save(seeds, "seeds", name, root)
     rows = []
     for artefact, wanted in artefacts.items():
-        for kw in wanted if isinstance(wanted, list) else [wanted]:
-            some = seeds
+        for given in wanted if isinstance(wanted, list) else [wanted]:
+            some, kw = seeds, dict(given)
             for k in {"study", "seed"} & set(kw):
-                some = some[some[k] == kw[k]]
-            kw = {k: v for k, v in kw.items() if k not in ("study", "seed")}
+                some = some[some[k] == kw.pop(k)]
             rows.append(cells(some, seeds.paper.iloc[0], artefact, **kw))
     ours = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=OURS)
     save(ours, "ours", name, root)
     return ours
+
+
+# ---------------------------------------------------------------- the ledger
+def join(reported, ours, seeds):
+    """The ledger: reported.csv and ours side by side, one row per key, with the
+    verdict. Paper's order, ours-only last. seeds: what ours was made of."""
+    ours = best_tier(ours, ["key"])
+    values = by_seed(ours, seeds)
+    ours = ours.rename(columns={"value": "ours", "lo": "ours_lo", "hi": "ours_hi"})
+    table = reported.merge(ours.drop(columns=CELL), on="key", how="left")
+    alone = ours[~ours.key.isin(set(reported.key))].sort_values("key")
+    alone = alone.assign(reported="", reported_spread="", relation="=", model=None)
+    table = pd.concat([table, alone], ignore_index=True) if len(alone) else table
+    table = table.iloc[places(table, reported)].reset_index(drop=True)
+    floats = ["ours", "ours_lo", "ours_hi", "n_seeds"]
+    table = table.astype(dict.fromkeys(floats, float))
+
+    models = reported[reported.model != ""].groupby(["paper", "dataset"]).model.unique()
+    only = {at: m[0] for at, m in models.items() if len(m) == 1}
+    of = zip(table.paper, table.dataset, table.model)
+    table["model"] = [only.get((p, d), "") if pd.isna(m) else m for p, d, m in of]
+    table = judge(table, values)
+    table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
+    words = ["rule", "data", "tier", "device", "run_ids", "commit"]
+    return table[LEDGER].fillna(dict.fromkeys(words, ""))
+
+
+def places(table, reported):
+    """Positions of the rows in the papers' order; other artefacts last, by name."""
+    here, first = papers.found(), {}
+    for i, at in enumerate(zip(reported.paper, reported.artefact)):
+        first.setdefault(at, i)
+    place = lambda at: (
+        here.index(at[0]),
+        first.get(at, len(first)),
+        at[1] * (at not in first),
+    )
+    of = [place(at) for at in zip(table.paper, table.artefact)]
+    return sorted(range(len(table)), key=lambda i: (of[i], i))
+
+
+def keep(tier, root="results"):
+    """Copy the rows of a tier to <name>.<tier>.csv,
+    so that later runs at other tiers leave them -> paths.
+    """
+    if tier not in TIERS:
+        raise ResultError(f"keep({tier!r}): {hint(tier, TIERS)}")
+    made = []
+    for path in sorted(p for kind in PARTS for p in (Path(root) / kind).glob("*.csv")):
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = table[table.tier == tier]
+        if "." not in path.stem and len(table):
+            made.append(write(table, path.with_name(f"{path.stem}.{tier}.csv")))
+    return made
+
+
+def main(argv=None):
+    """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv."""
+    ap = argparse.ArgumentParser("python -m repro.ledger", description=main.__doc__)
+    ap.add_argument("--results", default="results", help="folder of ours/ and seeds/")
+    what = "keep the parts of a tier"
+    ap.add_argument("--keep", nargs="?", const="paper", metavar="TIER", help=what)
+    args = ap.parse_args(argv)
+    for path in keep(args.keep, args.results) if args.keep else ():
+        print(f"kept {path}")
+    root, reported = Path(args.results), read_reported()
+    ours = best_tier(parts(root, "ours", reported), ["key"])
+    table = join(reported, ours, parts(root, "seeds", reported))
+    write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
+    write(table, root / "ledger.csv")
+    write(artefacts.table(reported, ours, root), root / "artefacts.csv")
+    counts = table.verdict.value_counts().sort_index()
+    print(f"{len(table)} rows: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
 
 
 if __name__ == "__main__":

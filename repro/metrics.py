@@ -52,18 +52,9 @@ KINDS = {
     "exact": Kind(0, "computed without chance"),
 }
 # the kind of a unit, where the metric names none
-BY_UNIT = {
-    "%": "accuracy",
-    "accuracy": "fraction",
-    "points": "points",
-    "bias": "bias",
-    "% of clients": "percent",
-    "nats": "loss",
-    "s": "size",
-    "MB": "size",
-    "bytes": "size",
-    "yes/no": "setting",
-}
+BY_UNIT = {"%": "accuracy", "accuracy": "fraction", "% of clients": "percent"}
+BY_UNIT |= {"points": "points", "bias": "bias", "nats": "loss", "yes/no": "setting"}
+BY_UNIT |= dict.fromkeys(("s", "MB", "bytes"), "size")
 
 
 @dataclass(frozen=True)
@@ -101,61 +92,38 @@ def metric(better="", unit="", what="", kind="", **own) -> Metric:
     return Metric(better, unit, what, kind, bounds=(low, high), **said)
 
 
-SHARED = {
-    "mean_acc": metric("high", "%", "mean over clients"),
-    "val_acc": metric("high", "%", "mean over clients, on validation rows"),
-    "std_acc": metric(
-        "low", "points", "population standard deviation over clients", "spread"
-    ),
-    "worst10_acc": metric(
-        "high", "%", "mean of the lowest max(1, floor(C/10)) clients", "tail"
-    ),
-    "top10_acc": metric(
-        "high", "%", "mean of the highest max(1, floor(C/10)) clients", "tail"
-    ),
-    "top10_minus_bottom10": metric(
-        "low", "points", "top10_acc - worst10_acc", "tail points"
-    ),
-    "best_gini": metric(
-        "low", "", "Gini coefficient over clients, denominator m - 1", "gini"
-    ),
-    "gini_auc": metric("low", "", "sum over rounds of the smoothed test Gini", "size"),
-    "gini_level_after_round_50": metric(
-        "low", "", "mean test Gini after round 50", "gini"
-    ),
-    "early_mean_acc": metric("high", "%", "mean test accuracy over rounds 1 to 50"),
-    "late_mean_acc": metric(
-        "high", "%", "mean test accuracy over the rounds after 100"
-    ),
-    "log_ratio": metric("high", "", "logarithm of a ratio", "log ratio"),
-    "learning_rate": metric("", "", "setting"),
-    "batch_size": metric("", "", "setting"),
-    "rounds": metric("", "rounds", "setting"),
-    "clients": metric("", "count", "setting"),
-    "samples": metric("", "count", "setting"),
-    "top1_acc_pct": metric(
-        "high",
-        "%",
-        "over all test rows, of the model and at the moment by which the method "
-        "is judged",
-    ),
-    "seconds_over_fedavg": metric(
-        "low", "", "time of a run over that of FedAvg", "size"
-    ),
-    "bytes_up": metric("low", "bytes", "uploaded per client and round"),
-    "bytes_down": metric("low", "bytes", "downloaded per client and round"),
-    "acc_mean_pct": metric("high", "%", "mean over clients"),
-    "acc_lowest5_pct": metric(
-        "high", "%", "mean of the lowest 5% of the clients", "tail"
-    ),
-    "acc_lowest20_pct": metric("high", "%", "mean of the lowest 20% of the clients"),
-    "acc_top5_pct": metric(
-        "high", "%", "mean of the highest 5% of the clients", "tail"
-    ),
-    "acc_min_over_clients_pct": metric(
-        "high", "%", "accuracy of the worst client", "tail"
-    ),
-}
+# name: better; unit; what; kind
+SHARED_TABLE = """
+mean_acc: high; %; mean over clients
+val_acc: high; %; mean over clients, on validation rows
+std_acc: low; points; population standard deviation over clients; spread
+worst10_acc: high; %; mean of the lowest max(1, floor(C/10)) clients; tail
+top10_acc: high; %; mean of the highest max(1, floor(C/10)) clients; tail
+top10_minus_bottom10: low; points; top10_acc - worst10_acc; tail points
+best_gini: low; ; Gini coefficient over clients, denominator m - 1; gini
+gini_auc: low; ; sum over rounds of the smoothed test Gini; size
+gini_level_after_round_50: low; ; mean test Gini after round 50; gini
+early_mean_acc: high; %; mean test accuracy over rounds 1 to 50
+late_mean_acc: high; %; mean test accuracy over the rounds after 100
+log_ratio: high; ; logarithm of a ratio; log ratio
+learning_rate: ; ; setting
+batch_size: ; ; setting
+rounds: ; rounds; setting
+clients: ; count; setting
+samples: ; count; setting
+top1_acc_pct: high; %; over all test rows, of the model and at the moment by which the \
+method is judged
+seconds_over_fedavg: low; ; time of a run over that of FedAvg; size
+bytes_up: low; bytes; uploaded per client and round
+bytes_down: low; bytes; downloaded per client and round
+acc_mean_pct: high; %; mean over clients
+acc_lowest5_pct: high; %; mean of the lowest 5% of the clients; tail
+acc_lowest20_pct: high; %; mean of the lowest 20% of the clients
+acc_top5_pct: high; %; mean of the highest 5% of the clients; tail
+acc_min_over_clients_pct: high; %; accuracy of the worst client; tail
+"""
+LINES = (line.partition(": ")[::2] for line in SHARED_TABLE.strip().splitlines())
+SHARED = {name: metric(*map(str.strip, row.split(";"))) for name, row in LINES}
 
 
 def listed() -> dict[str, Metric]:

@@ -9,6 +9,8 @@ import re
 
 from repro import papers
 
+TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
+
 
 class ResultError(ValueError):
     """A results file, or a row of one, that cannot be used."""
@@ -29,9 +31,8 @@ def key(paper, artefact, dataset, method, metric, setting=""):
     leaves no trace.
     """
     setting = "" if setting == "default" else setting.split(":")[0]
-    return "-".join(
-        slug(s) for s in (paper, artefact, dataset, method, setting, metric) if s
-    )
+    parts = (paper, artefact, dataset, method, setting, metric)
+    return "-".join(slug(s) for s in parts if s)
 
 
 def axes(setting):
@@ -48,8 +49,5 @@ def pieces(setting):
 def hint(value, known):
     """What somebody may have meant, for the end of an error message."""
     near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
-    return (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"known: {', '.join(sorted(map(str, known)))}"
-    )
+    there = ", ".join(sorted(map(str, known)))
+    return f"did you mean {near[0]!r}?" if near else f"known: {there}"

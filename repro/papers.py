@@ -41,21 +41,8 @@ from types import ModuleType
 import yaml
 
 HERE = Path(__file__).resolve().parents[1]
-FIELDS = (
-    "order",
-    "title",
-    "controls",
-    "datasets",
-    "reference",
-    "views",
-    "axes",
-    "switches",
-    "rule",
-    "main",
-    "gate",
-    "regime",
-    "headline",
-)
+FIELDS = "order title controls datasets reference views axes switches rule main gate"
+FIELDS = (*FIELDS.split(), "regime", "headline")
 NEEDED = ("order", "title", "rule", "main", "headline")
 
 
@@ -142,10 +129,8 @@ def module(paper: str, name: str) -> ModuleType:
     functions.
     """
     where = folder().resolve()
-    if not (where / paper / f"{name}.py").exists():
-        raise PaperError(
-            f"{where / paper / name}.py is missing; papers: {', '.join(found())}"
-        )
+    if not (path := where / paper / f"{name}.py").exists():
+        raise PaperError(f"{path} is missing; papers: {', '.join(found())}")
     _package(where)
     return importlib.import_module(f"papers.{paper.replace('-', '_')}.{name}")
 

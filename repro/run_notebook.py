@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import itertools
 import os
 import re
@@ -25,11 +24,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import yaml
 
 from fedlib.study import TIERS
 from fedlib.study.reader import Loader
+from repro.names import hint
 
 COMMON = ("tier", "seed")
 FAILED = Path("runs/failed")
@@ -43,56 +44,32 @@ KERNEL_ENVIRONMENT = {
 }
 
 
-def closest(name: str, known) -> str:
-    """The end of an error message: what the reader may have meant,
-    and what there is.
-    """
-    near = difflib.get_close_matches(str(name), map(str, known), n=1, cutoff=0.5)
-    there = ", ".join(map(str, known)) or "none"
-    return (f" Did you mean {near[0]!r}?" if near else "") + f" Known: {there}."
-
-
+# ---------------------------------------------------------------- parameters
 def declared(nb, path: Path) -> list[str]:
     """Names that the notebook's ``parameters`` cell assigns."""
     cells = [c.source for c in nb.cells if "parameters" in c.metadata.get("tags", [])]
     if len(cells) != 1:
-        raise ValueError(
-            f"{path} has {len(cells)} cells tagged `parameters`; it needs exactly one."
-        )
+        raise ValueError(f"{path} has {len(cells)} cells tagged `parameters`; mark one")
     body = ast.parse(cells[0]).body
-    targets = [
-        t for s in body for t in getattr(s, "targets", [getattr(s, "target", None)])
-    ]
-    return [t.id for t in targets if isinstance(t, ast.Name)]
+    of = lambda s: getattr(s, "targets", [getattr(s, "target", None)])
+    return [t.id for s in body for t in of(s) if isinstance(t, ast.Name)]
 
 
-def parameters(
-    names: list[str], path: Path, file: Path, sections=(), settings=()
-) -> dict:
-    """What the notebook at `path`, which declares `names`,
-    is given from `file` and the command line.
+def parameters(names, path: Path, file: Path, sections=(), settings=()) -> dict:
+    """What the notebook at `path`, which declares `names`, is given from `file` and the
+    command line.
     """
     with file.open() as text:  # the open file, so that a YAML error names it
         tree = yaml.load(text, Loader) or {}
-    if tree.get("tier", TIERS[0]) not in TIERS:
-        raise ValueError(
-            f"{file}: no such tier: {tree['tier']!r}." + closest(tree["tier"], TIERS)
-        )
-    given = {
-        name: (tree[name], file.name)
-        for name in COMMON
-        if name in tree and name in names
-    }
+    if (tier := tree.get("tier", TIERS[0])) not in TIERS:
+        raise ValueError(f"{file}: no tier {tier!r}; {hint(tier, TIERS)}")
+    given = {k: (tree[k], file.name) for k in COMMON if k in tree and k in names}
     for section in sections:
         if not isinstance(tree.get(section), dict):
             here = [key for key, value in tree.items() if isinstance(value, dict)]
-            raise ValueError(
-                f"{file} has no section {section!r}." + closest(section, here)
-            )
-        given |= {
-            key: (value, f"{file.name}, section {section}")
-            for key, value in tree[section].items()
-        }
+            raise ValueError(f"{file}: no section {section!r}; {hint(section, here)}")
+        where = f"{file.name}, section {section}"
+        given |= {key: (value, where) for key, value in tree[section].items()}
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign:
@@ -101,13 +78,13 @@ def parameters(
     for key, (_, where) in given.items():
         if key not in names:
             raise ValueError(
-                f"{path} declares no parameter {key!r} (it comes from {where})."
-                + closest(key, names)
-                + f" Mend {where} or the notebook's `parameters` cell."
+                f"{path} declares no parameter {key!r} (it comes from {where}); "
+                f"{hint(key, names)} Mend {where} or the notebook's `parameters` cell."
             )
     return {key: value for key, (value, _) in given.items()}
 
 
+# ---------------------------------------------------------------- the same bytes
 def same_bytes(nb, root: Path) -> str:
     """The notebook as text, without what differs between two runs of the same code.
 
@@ -120,105 +97,88 @@ def same_bytes(nb, root: Path) -> str:
 
     nb.metadata.pop("papermill", None)
     nb.metadata.get("language_info", {}).pop("version", None)
+    plain = without_traces(root)
     for i, cell in enumerate(nb.cells):
         cell.id = f"cell-{i}"
         for trace in ("papermill", "execution"):
             cell.metadata.pop(trace, None)
         if cell.cell_type == "code":
-            cell.outputs = joined(cell.outputs)
-
-    folders = {
-        sys.prefix: "<python>",
-        f"{sys.base_prefix}/lib": "<python>/lib",
-        str(root): ".",
-    }
-    tables: dict[str, str] = {}
-
-    def plain(value):
-        if isinstance(value, str):
-            for folder, name in folders.items():
-                value = value.replace(folder, name)
-            # the look-behind begins at a path's start only: without it base64
-            # takes minutes
-            value = re.sub(
-                r"(?<![^\s\"'])[^\s\"']*ipykernel_\d+/\d+\.py", "<cell>", value
-            )
-            value = re.sub(r"\b0x[0-9a-f]{9,}", "0x...", value)
-            return re.sub(
-                r"\bT_[0-9a-f]{5}(?=[_\s\"])",
-                lambda m: tables.setdefault(m[0], f"T_{len(tables)}"),
-                value,
-            )
-        if isinstance(value, dict):
-            return type(value)(
-                (k, v if k.startswith("image/") and k != "image/svg+xml" else plain(v))
-                for k, v in value.items()
-            )
-        return [plain(v) for v in value] if isinstance(value, list) else value
-
-    for cell in nb.cells:
-        if cell.cell_type == "code":
-            cell.outputs = plain(cell.outputs)
+            cell.outputs = plain(joined(cell.outputs))
     return nbformat.writes(nb) + "\n"
 
 
+def without_traces(root: Path):
+    """A function of outputs, dicts, lists and texts, that takes traces of the machine
+    out of them."""
+    base = sys.base_prefix
+    folders = {sys.prefix: "<python>", f"{base}/lib": "<python>/lib", str(root): "."}
+    tables: dict[str, str] = {}
+    numbered = lambda m: tables.setdefault(m[0], f"T_{len(tables)}")
+    # without its look-behind, the first takes minutes on base64
+    traces = {
+        r"(?<![^\s\"'])[^\s\"']*ipykernel_\d+/\d+\.py": "<cell>",
+        r"\b0x[0-9a-f]{9,}": "0x...",
+        r"\bT_[0-9a-f]{5}(?=[_\s\"])": numbered,
+    }
+    picture = lambda k: k.startswith("image/") and k != "image/svg+xml"
+
+    def plain(value):
+        if isinstance(value, dict):
+            of = ((k, v if picture(k) else plain(v)) for k, v in value.items())
+            return type(value)(of)
+        if isinstance(value, list):
+            return [plain(v) for v in value]
+        if isinstance(value, str):
+            for folder, name in folders.items():
+                value = value.replace(folder, name)
+            for trace, name in traces.items():
+                value = re.sub(trace, name, value)
+        return value
+
+    return plain
+
+
 def joined(outputs: list) -> list:
-    """Printed texts that touch become one for stdout and one for
-    stderr, in this order.
-    """
+    """Printed texts that touch become one for stdout, then one for stderr."""
     from nbformat.v4 import new_output
 
     done = []
-    for printed, group in itertools.groupby(
-        outputs, lambda out: out.output_type == "stream"
-    ):
+    of_text = lambda out: out.output_type == "stream"
+    for printed, group in itertools.groupby(outputs, of_text):
         group = list(group)
-        if printed:
-            texts = [
-                (name, "".join(out.text for out in group if out.name == name))
-                for name in ("stdout", "stderr")
-            ]
-            group = [
-                new_output("stream", name=name, text=text)
-                for name, text in texts
-                if text
-            ]
-        done += group
+        for name in ("stdout", "stderr") if printed else ():
+            if text := "".join(out.text for out in group if out.name == name):
+                done.append(new_output("stream", name=name, text=text))
+        done += () if printed else group
     return done
 
 
+# ---------------------------------------------------------------- the run
 def execute(path: Path, given: dict, part: Path) -> None:
     """Run the notebook in a kernel of this interpreter, in the current folder,
     one thread by default.
     """
     import papermill
+    from jupyter_client.manager import AsyncKernelManager
 
-    from repro.kernel import Manager
+    class Manager(AsyncKernelManager):
+        """Ends a kernel without the interrupt that comes first: one that is not quite
+        idle yet would print that it was interrupted."""
 
-    before = dict(os.environ)
-    for name, value in KERNEL_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+        async def _async_interrupt_kernel(self):
+            pass
+
+    options = {"kernel_name": "python3", "progress_bar": False, "cwd": "."}
+    options |= {"kernel_manager_class": Manager, "parameters": given}
     # nobody's start-up files, no shared history
     with tempfile.TemporaryDirectory() as home:
-        os.environ["IPYTHONDIR"] = home
-        profile = Path(home) / "profile_default"
+        profile = Path(home, "profile_default")
         profile.mkdir()
-        (profile / "ipython_kernel_config.py").write_text(
-            "c.IPKernelApp.log_level = 'ERROR'\n"
-        )
-        try:
-            papermill.execute_notebook(
-                str(path),
-                str(part),
-                parameters=given,
-                kernel_name="python3",
-                progress_bar=False,
-                cwd=".",
-                kernel_manager_class=Manager,
-            )
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        quiet = "c.IPKernelApp.log_level = 'ERROR'\n"
+        (profile / "ipython_kernel_config.py").write_text(quiet)
+        own = KERNEL_ENVIRONMENT | os.environ | {"IPYTHONDIR": home}
+        with patch.dict(os.environ, own):
+            papermill.execute_notebook(str(path), str(part), **options)
 
 
 def run(path: Path, out: Path, given: dict) -> None:
@@ -246,57 +206,33 @@ def run(path: Path, out: Path, given: dict) -> None:
 def story(error: Exception, path: Path, kept: Path) -> str:
     """What failed, for a reader who has only the terminal."""
     if not hasattr(error, "exec_count"):  # the kernel itself died, or was never there
-        return (
-            f"{path} failed: {type(error).__name__}: {error}\nWhat had run by "
-            f"then: {kept}"
-        )
+        what = f"{path} failed: {type(error).__name__}: {error}"
+        return f"{what}\nWhat had run by then: {kept}"
     trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)).splitlines()[-25:]
-    return "\n".join(
-        [
-            f"{path} failed in cell [{error.exec_count}]:",
-            "",
-            *("    " + s for s in error.source.splitlines()),
-            "",
-            *trace,
-            "",
-            f"{error.ename}: {error.evalue}",
-            f"The notebook up to there: {kept}",
-        ]
-    )
+    lines = [f"{path} failed in cell [{error.exec_count}]:", ""]
+    lines += [f"    {line}" for line in error.source.splitlines()]
+    lines += ["", *trace, "", f"{error.ename}: {error.evalue}"]
+    return "\n".join([*lines, f"The notebook up to there: {kept}"])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a notebook from the command line; the exit status."""
     import nbformat
 
-    ap = argparse.ArgumentParser(
-        prog="repro.run_notebook", description=__doc__.splitlines()[0]
-    )
+    what = __doc__.splitlines()[0]
+    ap = argparse.ArgumentParser("repro.run_notebook", description=what)
     ap.add_argument("notebook", type=Path)
     ap.add_argument("out_dir", type=Path)
     ap.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
-    ap.add_argument(
-        "--section",
-        action="append",
-        default=[],
-        metavar="S",
-        help="hand over FILE's section S",
-    )
-    ap.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="one value more, read as YAML",
-    )
+    many = {"action": "append", "default": []}
+    ap.add_argument("--section", metavar="S", help="hand over FILE's section S", **many)
+    ap.add_argument("--set", metavar="K=V", help="one more, read as YAML", **many)
     a = ap.parse_args(argv)
     start = time.perf_counter()
     try:
         if not a.notebook.is_file():
-            there = sorted(map(str, a.notebook.parent.glob("*.ipynb")))
-            raise ValueError(
-                f"no such notebook: {a.notebook}." + closest(str(a.notebook), there)
-            )
+            there = hint(a.notebook, sorted(a.notebook.parent.glob("*.ipynb")))
+            raise ValueError(f"no such notebook: {a.notebook}; {there}")
         names = declared(nbformat.read(a.notebook, 4), a.notebook)
         given = parameters(names, a.notebook, a.params, a.section, a.set)
         run(a.notebook, a.out_dir / a.notebook.name, given)
@@ -311,7 +247,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from repro.ask import ask
-
-    status = ask(sys.argv[1:])
-    sys.exit(main() if status is None else status)
+    sys.exit(main())

@@ -28,10 +28,7 @@ def chosen(text: str) -> str:
     """The tier of a params.yaml."""
     lines = LINE.findall(text)
     if len(lines) != 1:
-        raise ValueError(
-            f"{PARAMS} has {len(lines)} lines `tier: ...` at its left edge; it needs "
-            "exactly one."
-        )
+        raise ValueError(f"{PARAMS}: {len(lines)} lines `tier: ...` on the left; one")
     return lines[0][1]
 
 
@@ -48,17 +45,13 @@ def sources() -> set[Path]:
     from dvc.repo import Repo
 
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(
-        command, check=True, capture_output=True, text=True
-    ).stdout.split("\0")
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     with Repo() as repo:
-        made = {Path(repo.root_dir, out.fs_path) for out in repo.index.outs} | {
-            Path("dvc.lock").resolve()
-        }
-    files = {Path(name) for name in listed if name and Path(name).is_file()}
-    return {
-        file for file in files if not made & {file.resolve(), *file.resolve().parents}
-    }
+        made = {Path(repo.root_dir, out.fs_path) for out in repo.index.outs}
+    made.add(Path("dvc.lock").resolve())
+    files = {Path(name) for name in names.split("\0") if name and Path(name).is_file()}
+    is_made = lambda file: made & {file.resolve(), *file.resolve().parents}
+    return {file for file in files if not is_made(file)}
 
 
 def copy(tier: str, to: Path) -> None:
@@ -85,28 +78,20 @@ def copy(tier: str, to: Path) -> None:
         (to / "data").symlink_to(Path("data").resolve())
 
 
-def main(argv: list[str]) -> int:
-    """Copy, then be ``python -m repro.pipeline`` in the copy,
-    with the copy's own fedlib.
+def main(argv: list[str]) -> None:
+    """Copy, then be ``python -m repro.pipeline`` in the copy, with the copy's own
+    fedlib.
     """
     tier, *more = argv or [""]
-    try:
-        here = chosen(PARAMS.read_text())
-        to = (COPIES / tier).resolve()
-        if tier != here:
-            copy(tier, to)
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"repro.tier: {error}", file=sys.stderr)
-        return 1
     environ = dict(os.environ)
-    if tier == here:
+    if tier == chosen(PARAMS.read_text()):
         print(f"{tier} is the tier of {PARAMS}: here, not in a copy.", flush=True)
     else:
+        to = (COPIES / tier).resolve()
+        copy(tier, to)
         os.chdir(to)
         environ["PYTHONPATH"] = str(to)
-        print(
-            f"Tier {tier}, in {COPIES / tier}/; nothing outside it changes.", flush=True
-        )
+        print(f"Tier {tier}, in {COPIES / tier}/; nothing outside changes.", flush=True)
     os.execve(sys.executable, [sys.executable, "-m", "repro.pipeline", *more], environ)
 
 

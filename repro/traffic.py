@@ -5,7 +5,6 @@ its bytes; run by the stage traffic of dvc.yaml.
                              simulation  ->  results/traffic.csv
 
     simulated(FedGA(task))  the rows of one method, as the simulation counts them
-    deployed(FedGA(task))   the same, weighed on the wire of a federation in one process
 
 One row per tensor of a message between the server and one client that takes part: way
 "before" (before round 0), "down" and "up" (the round), "ask" and "answer" (a question
@@ -36,80 +35,25 @@ def simulated(method, **more):
     """The rows of a method on its task, from two runs of the engine: without a round,
     and with one. more: for engine.run.
     """
-    start, one = (
-        engine.run(method, rounds=R, device="cpu", progress=False, **more)
-        for R in (0, 1)
-    )
+    run = lambda R: engine.run(method, rounds=R, device="cpu", progress=False, **more)
+    start, one = run(0), run(1)
     # what a record knows of a client, it has said
     rows = [row("before", f"n.{s}", [], "int64", 1) for s in SPLITS]
     early = start.meta.get("tensors", {})
-    rows += [
-        row("before", name, *tensor)
-        for way in early
-        for name, tensor in early[way].items()
-    ]
+    for tensors in early.values():
+        rows += [row("before", name, *tensor) for name, tensor in tensors.items()]
     for way, tensors in one.meta["tensors"].items():
         before = {name: k for name, (*_, k) in early.get(way, {}).items()}
-        rows += [
-            row(way, name, shape, kind, k - before.get(name, 0))
-            for name, (shape, kind, k) in tensors.items()
-        ]
+        for name, (shape, kind, k) in tensors.items():
+            rows.append(row(way, name, shape, kind, k - before.get(name, 0)))
     for what, series in (("acc", one.views), ("cells", one.cells)):
-        times = Counter(
-            (view, split) for moment, view, split in series if moment in ("pre", "post")
-        )
-        for (view, split), k in times.items():
-            a = series["pre", view, split][0]  # [C, ...]
-            rows.append(
-                row("score", f"{what}.{view}.{split}", a.shape[1:], a.dtype.name, k)
-            )
-    return finish(method, rows)
-
-
-def deployed(method, **more):
-    """The same rows, weighed as client 0 gets and gives them, each message as bytes.
-
-    more: for Federation.of.
-    """
-    from fedlib.deploy import message
-    from fedlib.deploy.client import Site
-    from fedlib.deploy.federation import Federation
-    from fedlib.deploy.server import serve
-
-    fed = Federation.of(method, 1, **more)
-    sites = [Site(fed, c, fed.client_task(c, method.task)) for c in range(fed.C)]
-    rows = []
-
-    def weigh(way, tree, prefix=""):
-        rows.extend(
-            row(way, prefix + k.replace("/", "."), a.shape, a.dtype.name, 1)
-            for k, a in message.pack(tree).items()
-        )
-
-    def exchange(requests, wait):
-        out = {}
-        for c, kind, about, tree in requests:
-            out[c] = message.loads(
-                message.dumps(
-                    sites[c].answer(kind, about, message.loads(message.dumps(tree)))
-                )
-            )
-            if c == 0 and about["t"] < 1:
-                asked, early = (
-                    f"{about['question'].rpartition('.')[2]}." * (kind == "ask"),
-                    about["t"] < 0,
-                )
-                weigh("before" if early else "ask" if asked else "down", tree, asked)
-                weigh(
-                    "before"
-                    if early
-                    else {"ask": "answer", "score": "score"}.get(kind, "up"),
-                    out[c],
-                    asked,
-                )
-        return out
-
-    serve(fed, exchange, log=lambda line: None)
+        moments = [at for at in series if at[0] in ("pre", "post")]
+        for (view, split), k in Counter(at[1:] for at in moments).items():
+            a, name = (
+                series["pre", view, split][0],
+                f"{what}.{view}.{split}",
+            )  # [C, ...]
+            rows.append(row("score", name, a.shape[1:], a.dtype.name, k))
     return finish(method, rows)
 
 
@@ -126,16 +70,14 @@ def finish(method, rows):
     names = [k for k, cls in METHODS.items() if cls is type(method)]
     t = pd.DataFrame([(names[0], *r) for r in rows if r[4] and r[5]], columns=COLUMNS)
     t = t.groupby(COLUMNS[:-1], sort=False, as_index=False).messages.sum()
-    return t.sort_values(
-        "way", key=lambda w: w.map(ORDER.index), kind="stable", ignore_index=True
-    )
+    place = lambda w: w.map(ORDER.index)
+    return t.sort_values("way", key=place, kind="stable", ignore_index=True)
 
 
 def table():
     """Every method, in one round on the tasks of results/bytes.csv."""
-    return pd.concat(
-        [simulated(method) for _, method in facts.each()], ignore_index=True
-    )
+    rows = [simulated(method) for _, method in facts.each()]
+    return pd.concat(rows, ignore_index=True)
 
 
 def main():

@@ -19,116 +19,17 @@ number is about data that are not here. "not run": a number is missing that the 
 about. Of the tiers there are, the best one that has all the numbers decides.
 """
 
-from repro.claims.builders import (
-    alike,
-    best,
-    better,
-    both,
-    contrary,
-    differ,
-    even,
-    every,
-    exactly,
-    flat,
-    held,
-    inner,
-    lacking,
-    larger,
-    level,
-    near,
-    one_of,
-    ranked,
-    rising,
-    smaller,
-    some,
-    steadier,
-    strongest,
-    throughout,
-)
-from repro.claims.declared import declared
-from repro.claims.deviations import (
-    DEVIATIONS,
-    EFFECTS,
-    deviations,
-    effects,
-    read_deviations,
-)
-from repro.claims.findings import (
-    Finding,
-    counted,
-    equal,
-    interval,
-    joined,
-    positive,
-    seen,
-    sure,
-    turned,
-)
-from repro.claims.report import COLUMNS, check_claims, headline, listed, main
-from repro.claims.values import (
-    Claim,
-    NotRun,
-    NotTestable,
-    Values,
-    common,
-    keywords,
-    name,
-    pair,
-    say,
-)
-
-__all__ = [
-    "COLUMNS",
-    "DEVIATIONS",
-    "EFFECTS",
-    "Claim",
-    "Finding",
-    "NotRun",
-    "NotTestable",
-    "Values",
-    "alike",
-    "best",
-    "better",
-    "both",
-    "check_claims",
-    "common",
-    "contrary",
-    "counted",
-    "declared",
-    "deviations",
-    "differ",
-    "effects",
-    "equal",
-    "even",
-    "every",
-    "exactly",
-    "flat",
-    "headline",
-    "held",
-    "inner",
-    "interval",
-    "joined",
-    "keywords",
-    "lacking",
-    "larger",
-    "level",
-    "listed",
-    "main",
-    "name",
-    "near",
-    "one_of",
-    "pair",
-    "positive",
-    "ranked",
-    "read_deviations",
-    "rising",
-    "say",
-    "seen",
-    "smaller",
-    "some",
-    "steadier",
-    "strongest",
-    "sure",
-    "throughout",
-    "turned",
-]
+# What the claims of papers are written with: papers/<paper>/claims.py imports it here.
+from repro.claims.values import *  # noqa: F403 I001
+from repro.claims.findings import *  # noqa: F403
+from repro.claims.builders import *  # noqa: F403
+from repro.claims.declared import declared as declared
+from repro.claims.deviations import DEVIATIONS as DEVIATIONS
+from repro.claims.deviations import EFFECTS as EFFECTS
+from repro.claims.deviations import deviations as deviations
+from repro.claims.deviations import effects as effects
+from repro.claims.deviations import read_deviations as read_deviations
+from repro.claims.report import COLUMNS as COLUMNS
+from repro.claims.report import check_claims as check_claims
+from repro.claims.report import listed as listed
+from repro.claims.report import main as main

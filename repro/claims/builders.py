@@ -34,8 +34,7 @@ from repro.claims.values import (
     keywords,
     name,
     pair,
-    refuse_bounds,
-    same_numbers,
+    refuse_untestable,
     say,
 )
 from repro.metrics import METRICS
@@ -74,9 +73,7 @@ def near(metric, place, a, b, margin):
 
     def test(v):
         x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
-        if a != b and (x == y).all() and v.same(place, a, b):
-            raise NotTestable(same_numbers(a, b))
-        refuse_bounds(metric, x, y)
+        refuse_untestable(v, metric, place, (a, x), (b, y))
         said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
         return equal(metric, x - y, said, margin)
 
@@ -108,14 +105,11 @@ def level(metric, place, method, least=None, most=None, anywhere=False, needs=""
             why = "the number is about data that are not here"
             raise NotTestable(f"needs {needs}: {why}" if needs else why)
         said = f"{method} {say(metric, x.mean())} against"
-        found = [
-            positive(metric, sign * (x - bound), f"{said} {bound:g}", words=words)
-            for sign, bound, words in (
-                (1, least, ("above", "below")),
-                (-1, most, ("below", "above")),
-            )
-            if bound is not None
-        ]
+        above, below, found = ("above", "below"), ("below", "above"), []
+        for sign, bound, words in ((1, least, above), (-1, most, below)):
+            if bound is not None:
+                d = sign * (x - bound)
+                found.append(positive(metric, d, f"{said} {bound:g}", words=words))
         return found[0] if len(found) == 1 else both(found)
 
     return test
@@ -131,9 +125,8 @@ def larger(a, b, place, method, **of):
 
     def test(v):
         x, y = common(*(v.get(m, method, place, **of) for m in (a, b)))
-        said = (
-            f"{METRICS[a].what}: {say(a, x.mean())}; {METRICS[b].what}: "
-            f"{say(b, y.mean())}"
+        said = "; ".join(
+            f"{METRICS[m].what}: {say(m, z.mean())}" for m, z in ((a, x), (b, y))
         )
         return positive(a, x - y, said, words=("larger", "smaller"))
 
@@ -146,10 +139,8 @@ def smaller(metric, place, method, **of):
     def test(v):
         x = v.get(metric, method, place, **of)
         if not (x > 0).all():
-            raise NotTestable(
-                f"{METRICS[metric].what} from {x.min():.3g} to {x.max():.3g}: no "
-                "logarithm"
-            )
+            span = f"from {x.min():.3g} to {x.max():.3g}"
+            raise NotTestable(f"{METRICS[metric].what} {span}: no logarithm")
         log = np.log(x)
         said = f"{METRICS[metric].what}: {np.exp(log.mean()):.3g}, logarithm"
         return positive("log_ratio", -log, said, words=("below 0", "above 0"))
@@ -163,10 +154,8 @@ def exactly(metric, value, within=0.0, **of):
     def test(v):
         x = v.get(metric, **of)
         allowed = f" within {within:g}" if within else ""
-        said = (
-            f"{len(x)} trial{'s' * (len(x) > 1)}, {metric} from {x.min():.3g} to "
-            f"{x.max():.3g}, claimed {value:g}{allowed}"
-        )
+        span = f"{metric} from {x.min():.3g} to {x.max():.3g}"
+        said = f"{len(x)} trial{'s' * (len(x) > 1)}, {span}, claimed {value:g}{allowed}"
         return sure((abs(x - value) <= within).all(), said)
 
     return test
@@ -234,10 +223,8 @@ def steadier(metric, place, rivals, method, high, low, **of):
     def less(rival):
         def test(v):
             theirs, mine = common(loss(v, rival), loss(v, method))
-            said = (
-                f"from {high} to {low} {method} loses {say(metric, mine.mean())}, "
-                f"{rival} {say(metric, theirs.mean())}"
-            )
+            own, other = say(metric, mine.mean()), say(metric, theirs.mean())
+            said = f"from {high} to {low} {method} loses {own}, {rival} {other}"
             return positive(metric, theirs - mine, said, words=("less", "more"))
 
         return test
@@ -251,11 +238,11 @@ def ranked(metric, places, methods, method):
 
     places: data sets, or pairs of a data set and a setting.
     """
+    of = [at if isinstance(at, (tuple, list)) else (at,) for at in places]
 
     def test(v):
         rows, closed = {}, []
-        for place in places:
-            at = place if isinstance(place, (tuple, list)) else (place,)
+        for at in of:
             try:
                 rows[" ".join(at)] = {m: v.get(metric, m, *at).mean() for m in methods}
             except NotRun:
@@ -268,15 +255,15 @@ def ranked(metric, places, methods, method):
             raise NotRun(f"{metric} of {', '.join(methods)} on two settings")
         r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
         first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
-        ahead = r.ranks[second] - r.ranks[method]
-        holds = "yes" if ahead > r.cd else "no" if ahead < -r.cd else "undecided"
-        said = (
-            f"{r.n} settings, {len(methods)} methods: {method} ranks "
-            f"{r.ranks[method]:.2f} on average, {second} {r.ranks[second]:.2f}; "
-            f"critical difference {r.cd:.2f}, Friedman p = {r.p:.2g}; first: {first}"
+        mine, other = r.ranks[method], r.ranks[second]
+        near, ahead = abs(other - mine) <= r.cd, other > mine
+        holds = "undecided" if near else "yes" if ahead else "no"
+        said = f"{r.n} settings, {len(methods)} methods: {method} ranks {mine:.2f} on "
+        said += f"average, {second} {other:.2f}; critical difference {r.cd:.2f}, "
+        said += f"Friedman p = {r.p:.2g}; first: {first}"
+        return Finding(
+            holds, said, tuple(n for n in map(" ".join, of) if n not in rows)
         )
-        names = (" ".join(p if isinstance(p, (tuple, list)) else (p,)) for p in places)
-        return Finding(holds, said, tuple(p for p in names if p not in rows))
 
     return test
 
@@ -298,10 +285,8 @@ def even(metric, along, margin):
         x = pd.DataFrame(along(v)).dropna()  # [S, values]
         if not len(x):
             raise NotRun(f"{metric} at all values of an axis for one seed")
-        away = x.sub(x.mean(axis=1), axis=0)
-        found = {
-            at: equal(metric, d, f"{at} off the mean", margin) for at, d in away.items()
-        }
+        away, off = x.sub(x.mean(axis=1), axis=0), "off the mean"
+        found = {at: equal(metric, d, f"{at} {off}", margin) for at, d in away.items()}
         return joined(found, "; ".join(f.evidence for f in found.values()))
 
     return test
@@ -411,8 +396,5 @@ def held(cases):
     {case: (does it hold, numbers in words)} -> Finding.
     """
     bad = {k: said for k, (good, said) in cases.items() if not good}
-    return sure(
-        not bad,
-        f"holds in {len(cases) - len(bad)} of {len(cases)}"
-        + "".join(f"; {k}: {said}" for k, said in bad.items()),
-    )
+    where = "".join(f"; {k}: {said}" for k, said in bad.items())
+    return sure(not bad, f"holds in {len(cases) - len(bad)} of {len(cases)}{where}")

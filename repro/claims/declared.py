@@ -42,22 +42,13 @@ from repro.claims import builders
 from repro.claims.values import Claim
 from repro.ledger import ResultError, hint, slug
 
-FIELDS = (
-    *("key", "for", "artefact", "text", "test", "section", "quote", "by"),
-    *("place", "study", "family", "printed"),
-)
+FIELDS = "key for artefact text test section quote by place study family printed"
+FIELDS = tuple(FIELDS.split())
 NEEDED = ("key", "artefact", "text", "test")
-BUILDERS = {
-    f.__name__: f
-    for f in (
-        *(builders.better, builders.near, builders.differ, builders.alike),
-        *(builders.level, builders.larger, builders.smaller, builders.exactly),
-        *(builders.best, builders.steadier, builders.ranked, builders.flat),
-        *(builders.contrary, builders.every, builders.throughout, builders.some),
-    )
-}
 OF_TESTS = ("contrary", "every", "throughout", "some")  # take tests, not numbers
-QUOTE = 160  # letters that a quote may have: a line
+OF_NUMBERS = "better near differ alike level larger smaller exactly best steadier"
+OF_NUMBERS = (*OF_NUMBERS.split(), "ranked", "flat")
+BUILDERS = {name: getattr(builders, name) for name in (*OF_NUMBERS, *OF_TESTS)}
 
 
 def declared(paper, where=None):
@@ -67,20 +58,14 @@ def declared(paper, where=None):
     path = Path(where or papers.folder()) / paper / "claims.yaml"
     if not path.exists():
         return []
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as e:
-        raise ResultError(f"{path} is no valid YAML: {e}") from None
+    tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     if odd := set(tree) - {"shared", "claims"}:
         raise ResultError(f"{path}: unknown part {min(odd)!r}; shared, claims")
-    out, seen = [], set()
-    for entry in tree.get("claims", ()):
-        for claim in family(paper, entry, str(path)):
-            if claim.key in seen:
-                raise ResultError(f"{path}: the key {claim.key} occurs twice")
-            seen.add(claim.key)
-            out.append(claim)
-    return out
+    found = [c for e in tree.get("claims", ()) for c in family(paper, e, str(path))]
+    keys = [c.key for c in found]
+    if twice := [key for key in set(keys) if keys.count(key) > 1]:
+        raise ResultError(f"{path}: the key {min(twice)} occurs twice")
+    return found
 
 
 def family(paper, entry, at):
@@ -95,28 +80,24 @@ def family(paper, entry, at):
         if lost := [k for k in NEEDED if not said.get(k)]:
             raise ResultError(f"{at}: {lost[0]} is missing")
         where = f"{at} ({', '.join(map(str, case.values()))})"
-        yield Claim(
-            "-".join(filter(None, (paper, *map(slug, said["key"].split("|"))))),
-            paper,
-            said["artefact"],
-            said["text"],
-            test_of(said["test"], paper, where),
-            said.get("place", "none"),
-            said.get("by", "paper"),
-            said.get("study", ""),
-            bool(said.get("printed")),
-            "-".join(filter(None, (paper, slug(said.get("family", name))))),
-            str(said.get("section", "")),
-            said.get("quote", ""),
-        )
+        own = {k: said[k] for k in ("place", "by", "study", "quote") if k in said}
+        own["section"] = str(said.get("section", ""))
+        own["printed"] = bool(said.get("printed"))
+        own["family"] = key_of(paper, said.get("family", name))
+        key, test = key_of(paper, *said["key"].split("|")), said["test"]
+        test = test_of(test, paper, where)
+        yield Claim(key, paper, said["artefact"], said["text"], test, **own)
+
+
+def key_of(paper, *names):
+    """The names as one that begins with the paper's."""
+    return "-".join(filter(None, (paper, *map(slug, names))))
 
 
 def cases(grid):
     """The product of the lists of a grid -> mappings of names to values."""
-    spread = (
-        [v if isinstance(v, dict) else {name: v} for v in values]
-        for name, values in grid.items()
-    )
+    named = lambda name, v: v if isinstance(v, dict) else {name: v}
+    spread = ([named(name, v) for v in values] for name, values in grid.items())
     for point in itertools.product(*spread):
         yield {k: v for part in point for k, v in part.items()}
 
@@ -133,9 +114,8 @@ def filled(value, case, at):
         return value
     words = re.findall(r"\{(\w+)\}", value)
     if lost := [w for w in words if w not in case]:
-        raise ResultError(
-            f"{at}: {{{lost[0]}}} is no name of the grid; {hint(lost[0], case)}"
-        )
+        known = hint(lost[0], case)
+        raise ResultError(f"{at}: {{{lost[0]}}} is no name of the grid; {known}")
     if words and value == f"{{{words[0]}}}":
         return case[words[0]]
     return re.sub(r"\{(\w+)\}", lambda m: str(case[m[1]]), value)
@@ -150,22 +130,22 @@ def test_of(said, paper, at):
         return written(given, paper, at)
     if name not in BUILDERS:
         raise ResultError(f"{at}: no test {name!r}; {hint(name, BUILDERS)}")
+    build = BUILDERS[name]
     if name == "throughout":
-        return builders.throughout({k: test_of(t, paper, at) for k, t in given.items()})
+        return build({k: test_of(t, paper, at) for k, t in given.items()})
     if name in OF_TESTS:
         tests = given if isinstance(given, list) else [given]
-        return BUILDERS[name](*(test_of(t, paper, at) for t in tests))
+        return build(*(test_of(t, paper, at) for t in tests))
     try:
-        inspect.signature(BUILDERS[name]).bind(**given)
+        inspect.signature(build).bind(**given)
     except TypeError as e:
         raise ResultError(f"{at}: {name}: {e}") from None
-    return BUILDERS[name](**given)
+    return build(**given)
 
 
 def written(given, paper, at):
     """A test of papers/<paper>/claims.py: a name, or {name: arguments}."""
-    module = papers.module(paper, "claims")
-    name, arguments = given, None
+    module, name, arguments = papers.module(paper, "claims"), given, None
     if isinstance(given, dict):
         ((name, arguments),) = given.items()
     if not hasattr(module, name):

@@ -21,70 +21,77 @@ papers/<paper>/deviations.yaml is a list of mappings:
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 import yaml
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedlib.measures.statistics import paired
 from repro import papers
+from repro.claims.findings import interval
 from repro.claims.values import NotRun, Values, common, say
 from repro.ledger import METRICS, TIERS, ResultError, hint
 
-DEVIATIONS = [
-    "key",
-    "paper",
-    "title",
-    "where",
-    "methods",
-    "mark",
-    "paper_says",
-    "code_says",
-    "we_do",
-    "why",
-    "status",
-    "dataset",
-    "metric",
-    "effect",
-    "effect_lo",
-    "effect_hi",
-    "n_seeds",
-    "data",
-    "tier",
-    "evidence",
-]
-EFFECTS = [
-    "key",
-    "paper",
-    "dataset",
-    "metric",
-    "ours_is",
-    "other_is",
-    "ours",
-    "other",
-    "effect",
-    "effect_lo",
-    "effect_hi",
-    "n_seeds",
-    "data",
-    "tier",
-    "evidence",
-]
-MARKS = ("certain", "supported", "reconstruction")
-FIELDS = {
-    "id",
-    "title",
-    "where",
-    "paper",
-    "code",
-    "ours",
-    "why",
-    "mark",
-    "methods",
-    "effect",
-    "unmeasured",
-}
-RUN = {"method", "setting", "study", "metric", "rule"}
+HEAD = ["dataset", "metric", "effect", "effect_lo", "effect_hi", "n_seeds"]
+HEAD += ["data", "tier"]
+DEVIATIONS = "key paper title where methods mark paper_says code_says we_do why status"
+DEVIATIONS = [*DEVIATIONS.split(), *HEAD, "evidence"]
+EFFECTS = "key paper dataset metric ours_is other_is ours other effect effect_lo"
+EFFECTS = [*EFFECTS.split(), "effect_hi", "n_seeds", "data", "tier", "evidence"]
+SHOWN = ("method", "study", "setting", "metric", "rule")  # of a run, in this order
+
+
+# ---------------------------------------------------------------- the files
+def is_metric(name: str) -> str:
+    """The name, if there is such a metric."""
+    if name not in METRICS:
+        raise ValueError(f"metric is {name!r}; {hint(name, METRICS)}")
+    return name
+
+
+Text = Annotated[str, Field(min_length=1)]
+MetricName = Annotated[str, AfterValidator(is_metric)]
+
+
+class Strict(BaseModel, extra="forbid", strict=True):
+    """A mapping without unknown keys."""
+
+
+class Side(Strict):
+    """Keywords of Values.get."""
+
+    method: str
+    setting: str = ""
+    study: str = ""
+    metric: MetricName | None = None
+    rule: str = ""
+
+
+class Effect(Strict):
+    """What is compared, ours minus other."""
+
+    dataset: str | list[str]
+    metrics: list[MetricName]
+    ours: Side
+    other: Side
+
+
+class Deviation(Strict):
+    """An entry of deviations.yaml."""
+
+    id: Text
+    title: Text
+    where: Text
+    paper: Text
+    code: Text
+    ours: Text
+    why: Text
+    mark: Literal["certain", "supported", "reconstruction"]
+    methods: list[str] | None = None
+    effect: list[Effect] | None = None
+    unmeasured: str | None = None
 
 
 def read_deviations(where=None):
@@ -99,60 +106,21 @@ def read_deviations(where=None):
 def deviations_of(paper, where=None):
     """papers/<paper>/deviations.yaml, checked -> dicts. Raises ResultError."""
     path = Path(where or papers.folder()) / paper / "deviations.yaml"
-    if not path.exists():
-        raise ResultError(
-            f"{path} is missing: it is part of the repository, restore it with git"
-        )
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as e:
-        raise ResultError(f"{path} is no valid YAML: {e}") from None
-    if not isinstance(entries, list) or not all(isinstance(d, dict) for d in entries):
-        raise ResultError(f"{path}: give a list of deviations, each a mapping")
+        TypeAdapter(list[Deviation]).validate_python(entries)
+    except ValidationError as e:
+        raise ResultError(f"{path}: {e}") from None
     for k, d in enumerate(entries, 1):
-        at = f"{path}, {d.get('id', 'entry without id')}"
-        if odd := set(d) - FIELDS:
-            raise ResultError(
-                f"{at}: unknown field {min(odd)!r}; {hint(min(odd), FIELDS)}"
-            )
-        lost = FIELDS - {"methods", "effect", "unmeasured"} - {k for k in d if d[k]}
-        if lost:
-            raise ResultError(f"{at}: {min(lost)} is missing")
         name, _, number = d["id"].rpartition("-")
-        if name.lower() != paper:
-            raise ResultError(f"{at}: deviations of {paper} stand here")
-        if number != str(k):
-            raise ResultError(
-                f"{at}: number the deviations in order; here {name}-{k} is due"
-            )
-        if d["mark"] not in MARKS:
-            raise ResultError(f"{at}: mark is {d['mark']!r}; {hint(d['mark'], MARKS)}")
+        if name.lower() != paper or number != str(k):
+            raise ResultError(f"{path}, {d['id']}: number {k} of {paper} is due here")
         if bool(d.get("effect")) == bool(d.get("unmeasured")):
-            raise ResultError(
-                f"{at}: give either an effect to compute or a reason under unmeasured"
-            )
-        for e in d.get("effect") or ():
-            if odd := set(e) - {"dataset", "metrics", "ours", "other"}:
-                raise ResultError(f"{at}: unknown field {min(odd)!r} in an effect")
-            if lost := {"dataset", "metrics", "ours", "other"} - set(e):
-                raise ResultError(f"{at}: an effect has no {min(lost)}")
-            for side in ("ours", "other"):
-                if odd := set(e[side]) - RUN:
-                    raise ResultError(
-                        f"{at}: unknown field {min(odd)!r} in {side}; "
-                        f"{hint(min(odd), RUN)}"
-                    )
-                if "method" not in e[side]:
-                    raise ResultError(f"{at}: {side} has no method")
-            for m in (
-                *e["metrics"],
-                *(e[s]["metric"] for s in ("ours", "other") if "metric" in e[s]),
-            ):
-                if m not in METRICS:
-                    raise ResultError(f"{at}: metric is {m!r}; {hint(m, METRICS)}")
+            raise ResultError(f"{path}, {d['id']}: give an effect or unmeasured: why")
     return entries
 
 
+# ---------------------------------------------------------------- effects
 def effects(entries, seeds):
     """effects.csv: what each deviation changes, ours minus other, paired by
     seed -> frame [.., EFFECTS].
@@ -161,66 +129,49 @@ def effects(entries, seeds):
     tier with both sides counts.
     """
     at = {(p, t): Values.of(g) for (p, t), g in seeds.groupby(["paper", "tier"])}
-    rows, shown = [], ("method", "study", "setting", "metric", "rule")
-    for d in entries:
-        paper = d["id"].rpartition("-")[0].lower()
-        for e in d.get("effect") or ():
-            name = {
-                side: " ".join(e[side][k] for k in shown if k in e[side])
-                for side in ("ours", "other")
-            }
-            for metric in e["metrics"]:
-                row = {
-                    "key": d["id"].lower(),
-                    "paper": paper,
-                    "dataset": e["dataset"],
-                    "metric": metric,
-                    "ours_is": name["ours"],
-                    "other_is": name["other"],
-                    "evidence": "not run",
-                }
-                for tier in reversed(TIERS):
-                    if (paper, tier) in at and (
-                        found := _effect(at[paper, tier], metric, e)
-                    ):
-                        row |= found | {"tier": tier}
-                        break
-                rows.append(row)
+    rows = []
+    pairs = [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()]
+    for key, e in pairs:
+        paper = key.rpartition("-")[0]
+        sides = (e["ours"], e["other"])
+        ours, other = (" ".join(s[k] for k in SHOWN if k in s) for s in sides)
+        tiers = [t for t in reversed(TIERS) if (paper, t) in at]
+        for metric in e["metrics"]:
+            row = {"key": key, "paper": paper, "dataset": e["dataset"]}
+            row |= {"metric": metric, "ours_is": ours, "other_is": other}
+            found = (effect(at[paper, t], metric, e) for t in tiers)
+            each = (f | {"tier": t} for t, f in zip(tiers, found) if f)
+            rows.append(row | next(each, {"evidence": "not run"}))
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
-def _effect(v, metric, e):
+def effect(v, metric, e):
     """One comparison at one tier -> columns of EFFECTS,
     or None where a side was not run.
     """
-    of, data = (
-        {"metric": metric, "dataset": e["dataset"]},
-        v.kind(e["dataset"], e["ours"].get("study", "")),
-    )
+    of = {"metric": metric, "dataset": e["dataset"]}
+    data = v.kind(e["dataset"], e["ours"].get("study", ""))
     try:
         x, y = common(v.get(**of | e["ours"]), v.get(**of | e["other"]))
-        if not np.isfinite([*x, *y]).all():  # a round that never comes has no mean
-            return {
-                "n_seeds": len(x),
-                "data": data,
-                "evidence": f"{metric} {_never(x)} against {_never(y)}",
-            }
-        i = paired(x, y)
     except NotRun:
         return None
-    return {
-        "ours": x.mean(),
-        "other": y.mean(),
-        "effect": i.mean,
-        "effect_lo": i.lo,
-        "effect_hi": i.hi,
-        "data": data,
-        "n_seeds": i.n,
-        "evidence": (
-            f"{metric} {say(metric, x.mean())} against {say(metric, y.mean())}: "
-            f"{span(metric, i)}"
-        ),
-    }
+    row = {"data": data, "n_seeds": len(x)}
+    if not np.isfinite([*x, *y]).all():  # a round that never comes has no mean
+        return row | {"evidence": f"{metric} {never(x)} against {never(y)}"}
+    i, mine, other = paired(x, y), x.mean(), y.mean()
+    row |= {"ours": mine, "other": other, "effect": i.mean}
+    row |= {"effect_lo": i.lo, "effect_hi": i.hi}
+    said = f"{metric} {say(metric, mine)} against {say(metric, other)}"
+    return row | {"evidence": f"{said}: {interval(metric, i)}"}
+
+
+def never(x):
+    """A Series with infinite values in words:
+    "11 to 14", "80 to 80, never in 1 of 2 seeds".
+    """
+    ends, lost = x[np.isfinite(x)], int((~np.isfinite(x)).sum())
+    said = [f"{ends.min():g} to {ends.max():g}"] * bool(len(ends))
+    return ", ".join(said + [f"never in {lost} of {len(x)} seeds"] * bool(lost))
 
 
 def deviations(entries, measured):
@@ -228,61 +179,28 @@ def deviations(entries, measured):
     all of them as evidence -> frame [deviations, DEVIATIONS]. measured: the frame of
     `effects`.
     """
+    says = {"paper_says": "paper", "code_says": "code", "we_do": "ours"}
+    says |= {k: k for k in ("title", "where", "mark", "why")}
     rows = []
     for d in entries:
-        mine = measured[measured.key == d["id"].lower()]
+        key = d["id"].lower()
+        mine = measured[measured.key == key]
         done = mine[mine.evidence != "not run"]
-        status = (
-            "not measured" if mine.empty else "measured" if len(done) else "not run"
+        run = "measured" if len(done) else "not run"
+        sides = (
+            e[s]["method"] for e in d.get("effect") or () for s in ("ours", "other")
         )
-        head = done[done.effect.notna()].head(1).to_dict("records") if len(done) else []
-        methods = d.get("methods") or sorted(
-            {e[s]["method"] for e in d.get("effect") or () for s in ("ours", "other")}
-        )
-        said = [
-            f"{r.dataset}, {r.ours_is} and {r.other_is}: {r.evidence}"
-            for r in done.itertuples()
-        ]
-        rows.append(
-            {
-                "key": d["id"].lower(),
-                "paper": d["id"].rpartition("-")[0].lower(),
-                "title": d["title"],
-                "where": d["where"],
-                "methods": " ".join(methods),
-                "mark": d["mark"],
-                "paper_says": d["paper"],
-                "code_says": d["code"],
-                "we_do": d["ours"],
-                "why": d["why"],
-                "status": status,
-                "evidence": d.get("unmeasured") or " | ".join(said),
-            }
-            | {c: head[0][c] for c in DEVIATIONS[11:19] if head}
-        )
+        of = zip(done.dataset, done.ours_is, done.other_is, done.evidence)
+        said = [f"{at}, {ours} and {other}: {what}" for at, ours, other, what in of]
+        row = {
+            "key": key,
+            "paper": key.rpartition("-")[0],
+            "status": run if len(mine) else "not measured",
+        }
+        row |= {"methods": " ".join(d.get("methods") or sorted({*sides}))}
+        row |= {"evidence": d.get("unmeasured") or " | ".join(said)}
+        row |= {column: d[field] for column, field in says.items()}
+        for head in done[done.effect.notna()].head(1).to_dict("records"):
+            row |= {c: head[c] for c in HEAD}
+        rows.append(row)
     return pd.DataFrame(rows, columns=DEVIATIONS)
-
-
-def span(metric, i):
-    """An interval in words."""
-    if i.n < 2:
-        return f"{say(metric, i.mean)}, one seed"
-    return (
-        f"{say(metric, i.mean)} [{say(metric, i.lo)}, {say(metric, i.hi)}], {i.n} seeds"
-    )
-
-
-def _never(x):
-    """A Series with infinite values in words:
-    "11 to 14", "80 to 80, never in 1 of 2 seeds".
-    """
-    ends, lost = x[np.isfinite(x)], int((~np.isfinite(x)).sum())
-    return ", ".join(
-        filter(
-            None,
-            (
-                f"{ends.min():g} to {ends.max():g}" if len(ends) else "",
-                f"never in {lost} of {len(x)} seeds" if lost else "",
-            ),
-        )
-    )

@@ -31,12 +31,8 @@ from fedlib.study.table import write
 
 TRIALS = 4000
 MARGIN = 1.0  # standard deviations
-TRUTHS = {
-    "none": 0.0,
-    "half a margin": 0.5,
-    "one deviation": 1.0,
-    "two deviations": 2.0,
-}
+TRUTHS = {"none": 0.0, "half a margin": 0.5}
+TRUTHS |= {"one deviation": 1.0, "two deviations": 2.0}
 # which verdicts are wrong: a difference of half a margin is both better and alike
 WRONG = {
     "none": ("yes", "no"),
@@ -79,9 +75,7 @@ def against(k, shape, trials, rng):
 
 # ---------------------------------------------------------------- what is claimed
 def judged(d):
-    """P of one difference d [..., S]; a constant d is as wide as the margin, as for
-    claims.
-    """
+    """P of one difference d [..., S]; a constant d is as wide as the margin."""
     return verdicts.single(d, MARGIN, MARGIN)
 
 
@@ -133,9 +127,8 @@ def rates(trials=TRIALS, seed=0, shapes=("normal", "counts", "skewed", "very ske
         for truth, mean in TRUTHS.items():
             for sentence, (d, test) in sentences(shape, mean, trials, rng).items():
                 found, took = sequential(d, test)
-                share = {
-                    v: (found == v).mean() for v in (*verdicts.DECIDED, "undecided")
-                }
+                every = (*verdicts.DECIDED, "undecided")
+                share = {v: (found == v).mean() for v in every}
                 wrong = sum(share[v] for v in WRONG[truth])
                 row = {"verdict_of": sentence, "truth": truth, "shape": shape}
                 row |= {"looks": " ".join(map(str, LOOKS))} | share
@@ -145,13 +138,10 @@ def rates(trials=TRIALS, seed=0, shapes=("normal", "counts", "skewed", "very ske
 
 def main(argv=None):
     """Simulate, and write verdicts-errors.csv."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.claims.errors", description=main.__doc__
-    )
-    parser.add_argument(
-        "--results", default="results", help="folder (default: results)"
-    )
-    root = Path(parser.parse_args(argv).results)
+    name = "python -m repro.claims.errors"
+    ap = argparse.ArgumentParser(name, description=main.__doc__)
+    ap.add_argument("--results", default="results", help="folder (default: results)")
+    root = Path(ap.parse_args(argv).results)
     table = rates()
     write(table.round(4), root / "verdicts-errors.csv")
     honest = table[table["shape"] != "very skewed"]

@@ -27,21 +27,18 @@ COLUMNS = [
     *("printed", "p", "q", "needs", "evidence", "data", "tier", "runs", "kind"),
 ]
 # field of a headline in paper.yaml -> column of the seeds
-HEADLINE = {
-    "studies": "study",
-    "methods": "method",
-    "settings": "setting",
-    "metrics": "metric",
-}
+HEADLINE = {"studies": "study", "methods": "method"}
+HEADLINE |= {"settings": "setting", "metrics": "metric"}
+CLOSED = (
+    "{reference_method} gets {gate:.0%} of the way from chance ({chance:.1f} %) to "
+    "central training ({centralised:.1f} %): half is the least that tests a claim"
+)
 
 
 def listed():
     """The claims of all papers that are here, paper by paper: those declared first."""
-    return tuple(
-        c
-        for p in papers.found()
-        for c in (*declared(p), *getattr(papers.module(p, "claims"), "CLAIMS", ()))
-    )
+    own = lambda paper: getattr(papers.module(paper, "claims"), "CLAIMS", ())
+    return tuple(c for p in papers.found() for c in (*declared(p), *own(p)))
 
 
 def check_claims(claims, seeds, reported=None, closed=None):
@@ -51,13 +48,14 @@ def check_claims(claims, seeds, reported=None, closed=None):
     about printed numbers are "not run"; closed: {(paper, tier, data set): why it
     fails the gate}.
     """
-    tiers = [t for t in reversed(TIERS) if (seeds.tier == t).any()]
     at = {}
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
-        shut = {
-            d: why for (*of, d), why in (closed or {}).items() if of == [paper, tier]
-        }
-        at[paper, tier] = Values.of(g, shut)
+        of = (
+            (d, why)
+            for (p, t, d), why in (closed or {}).items()
+            if (p, t) == (paper, tier)
+        )
+        at[paper, tier] = Values.of(g, dict(of))
     rows = []
     for c in claims:
         if c.printed:
@@ -67,12 +65,11 @@ def check_claims(claims, seeds, reported=None, closed=None):
                 None,
             )
         else:
-            f, tier, v = at_best_tier(
-                c, {t: at[c.paper, t] for t in tiers if (c.paper, t) in at}
-            )
-        at_what = where(c, v, tier)
-        printed = None if "stand-in" in at_what["data"] else reported
-        rows.append(described(c, f, printed) | at_what)
+            runs = {t: at[c.paper, t] for t in reversed(TIERS) if (c.paper, t) in at}
+            f, tier, v = at_best_tier(c, runs)
+        place = where(c, v, tier)
+        printed = None if "stand-in" in place["data"] else reported
+        rows.append(described(c, f, printed) | place)
     table = pd.DataFrame(rows, columns=COLUMNS)
     for _, g in table.groupby(["paper", "by"]):
         known = g.p.notna()
@@ -95,19 +92,17 @@ def at_best_tier(c, runs):
     for tier, v in runs.items():
         v = v.watched()
         found[tier] = seen(c.test, v), v
-    tier = next((t for t, (f, _) in found.items() if not f.missing), None)
-    tier = tier or next(
-        (t for t, (f, _) in found.items() if f.holds != "not run"), None
-    )
-    if tier is None:
+    whole = [tier for tier, (f, _) in found.items() if not f.missing]
+    some = [tier for tier, (f, _) in found.items() if f.holds != "not run"]
+    if not whole + some:
         none = Finding("not run", "no runs of this paper"), None
         f, v = next(iter(found.values()), none)
         return f._replace(reason=f.evidence), "", v
+    tier = (whole + some)[0]
     f, v = found[tier]
     if tier == "tiny" and f.holds in REACHED:
-        f = f._replace(
-            holds="undecided", evidence=f"{f.evidence}; tier tiny decides nothing"
-        )
+        said = f"{f.evidence}; tier tiny decides nothing"
+        f = f._replace(holds="undecided", evidence=said)
     return f, tier, v
 
 
@@ -117,20 +112,11 @@ def described(c, f, reported):
     reported: as for check_claims, or None on a stand-in, where a printed gain says as
     little as a printed level.
     """
-    row = {
-        "key": c.key,
-        "paper": c.paper,
-        "artefact": c.artefact,
-        "family": c.family or c.key,
-        "claim": c.text,
-        "section": c.section,
-        "quote": c.quote,
-        "by": c.by,
-        "holds": f.holds,
-        "reason": f.reason,
-        "evidence": f.evidence,
-        "kind": f.kind,
+    row = {"family": c.family or c.key, "claim": c.text}
+    row |= {
+        k: getattr(c, k) for k in ("key", "paper", "artefact", "section", "quote", "by")
     }
+    row |= {k: getattr(f, k) for k in ("holds", "reason", "evidence", "kind")}
     if f.holds in REACHED and f.p is not None:
         row["p"] = float(verdicts.over_looks(f.p.yes))
         row["needs"] = f.needs
@@ -140,12 +126,9 @@ def described(c, f, reported):
         row |= {"n_seeds": s.n, "margin": f.margin or math.nan}
         g = printed_gain(f.gain, c, reported)
         if g is not None and not math.isnan(s.lo):
-            row["printed"] = g
-            above, below = g > s.hi, g < s.lo
-            row["gain"] = "excluded" if above else "exceeded" if below else "contained"
-            row["evidence"] += (
-                f"; the paper's gain of {say(f.metric, g)} is {row['gain']}"
-            )
+            beside = "excluded" if g > s.hi else "exceeded" if g < s.lo else "contained"
+            row |= {"printed": g, "gain": beside}
+            row["evidence"] += f"; the paper's gain of {say(f.metric, g)} is {beside}"
     return row
 
 
@@ -165,14 +148,8 @@ def closed_gates(root):
     if not path.exists():
         return {}
     table = pd.read_csv(path)
-    return {
-        (r.paper, r.tier, r.dataset): (
-            f"{r.reference_method} gets {r.gate:.0%} of the way from chance "
-            f"({r.chance:.1f} %) to central training ({r.centralised:.1f} %): half is "
-            "the least that tests a claim"
-        )
-        for r in table[table.passes == "no"].itertuples()
-    }
+    shut = table[table.passes == "no"].to_dict("records")
+    return {(r["paper"], r["tier"], r["dataset"]): CLOSED.format(**r) for r in shut}
 
 
 def headline(root, claims, seeds):
@@ -181,42 +158,35 @@ def headline(root, claims, seeds):
 
     claims: the frame of check_claims; seeds: all parts, any tiers.
     """
-    out = {}
+    out, by = {}, ["dataset", "setting", "method", "metric"]
     for paper in papers.found():
         about = papers.about(paper)
         own = seeds[(seeds.paper == paper) & (seeds.rule == about["rule"])]
         for wanted, column in HEADLINE.items():
             own = own[own[column].isin(about["headline"][wanted])]
-        by = ["dataset", "setting", "method", "metric"]
         for at, x in best_tier(own, by).groupby(by).value.mean().items():
             inner = out.setdefault(paper, {})
             for name in filter(None, at[:-1]):
                 inner = inner.setdefault(name, {})
             inner[at[-1]] = round(float(x), 4)
-    out["claims"] = {
-        k: int(n) for k, n in claims.holds.value_counts().sort_index().items()
-    }
+    out["claims"] = counts(claims.holds)
     if (ledger := root / "ledger.csv").exists():
-        counts = (
-            pd.read_csv(ledger, usecols=["verdict"]).verdict.value_counts().sort_index()
-        )
-        out["verdicts"] = {k: int(n) for k, n in counts.items()}
+        out["verdicts"] = counts(pd.read_csv(ledger, usecols=["verdict"]).verdict)
     (root / "metrics.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
+def counts(words):
+    """{word: how often}, sorted."""
+    return {k: int(n) for k, n in words.value_counts().sort_index().items()}
 
 
 def main(argv=None):
     """Test every claim and measure every deviation;
     write claims.csv, deviations.csv and effects.csv.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.claims", description=main.__doc__
-    )
-    parser.add_argument(
-        "--results",
-        default="results",
-        help="folder with seeds/ (default: results)",
-    )
-    root = Path(parser.parse_args(argv).results)
+    ap = argparse.ArgumentParser("python -m repro.claims", description=main.__doc__)
+    ap.add_argument("--results", default="results", help="folder with seeds/")
+    root = Path(ap.parse_args(argv).results)
     reported = read_reported()
     seeds = parts(root, "seeds", reported)
     table = check_claims(listed(), seeds, reported, closed_gates(root))
@@ -226,8 +196,5 @@ def main(argv=None):
     write(measured, root / "effects.csv")
     write(deviations(entries, measured), root / "deviations.csv")
     headline(root, table, seeds)
-    counts = table.holds.value_counts()
-    print(
-        f"{len(table)} claims: "
-        + ", ".join(f"{n} {v}" for v, n in counts.sort_index().items())
-    )
+    said = ", ".join(f"{n} {v}" for v, n in counts(table.holds).items())
+    print(f"{len(table)} claims: {said}")

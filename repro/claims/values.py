@@ -14,7 +14,7 @@ import pandas as pd
 from fedlib.measures.verdicts import LEAST
 from fedlib.study.seeds import PILOT
 from repro import papers
-from repro.ledger import METRICS, ResultError
+from repro.ledger import METRICS, ResultError, pieces
 
 
 class NotRun(ResultError):
@@ -27,15 +27,17 @@ class NotTestable(ResultError):
 
 @dataclass(frozen=True)
 class Values:
-    """All runs of one paper at one tier; those of pilot seeds are left out."""
+    """All runs of one paper at one tier; those of pilot seeds are left out.
+
+    closed: {data set: why nothing is learnt there}; asked: (study, data set) that were
+    looked at.
+    """
 
     runs: dict  # (study, dataset, method, metric) -> {(setting, rule): {seed: value}}
     kinds: dict  # (study, dataset) -> kinds of data, as text
     paper: str
-    closed: dict = field(
-        default_factory=dict
-    )  # data set -> why nothing is learnt there
-    asked: set = field(default_factory=set)  # (study, data set) that were looked at
+    closed: dict = field(default_factory=dict)
+    asked: set = field(default_factory=set)
 
     @classmethod
     def of(cls, table, closed=None):
@@ -44,31 +46,15 @@ class Values:
         closed: {data set: reason} of those that fail the gate (repro.regimes).
         """
         table = table[table.seed < PILOT]
-        runs, by = (
-            {},
-            [
-                "study",
-                "dataset",
-                "method",
-                "metric",
-                "setting",
-                "rule",
-                "seed",
-                "value",
-            ],
-        )
-        for *who, setting, rule, seed, value in zip(*(table[c] for c in by)):
-            runs.setdefault(tuple(who), {}).setdefault((setting, rule), {})[seed] = (
-                value
-            )
         if len(of := sorted(set(table.paper))) != 1:
-            raise ResultError(
-                f"Values of the papers {', '.join(of) or 'none'}: pass the seeds of one"
-            )
-        kinds = {
-            at: ", ".join(sorted(set(g.data)))
-            for at, g in table.groupby(["study", "dataset"])
-        }
+            raise ResultError(f"Values of the papers {of}: pass the seeds of one")
+        runs: dict = {}
+        by = "study dataset method metric setting rule seed value".split()
+        for *who, setting, rule, seed, value in zip(*(table[c] for c in by)):
+            of_run = runs.setdefault(tuple(who), {}).setdefault((setting, rule), {})
+            of_run[seed] = value
+        data = table.groupby(["study", "dataset"]).data
+        kinds = {at: ", ".join(sorted(set(kind))) for at, kind in data}
         return cls(runs, kinds, *of, closed or {})
 
     def watched(self):
@@ -113,19 +99,16 @@ class Values:
         found = {how: x for (how, by), x in at.items() if by in rules}
         if found and dataset in self.closed and scored(metric):
             raise NotTestable(self.closed[dataset])
-        if "guest=*" in _split(setting):
+        want = set(pieces(setting))
+        if "guest=*" in want:
             return self.over_guests(found, study, dataset, method, setting, metric)
-        want, fits = _split(setting), []
-        for how in found:
-            if want <= _split(how) and (want or not how):
-                fits.append((len(_split(how) - want), how))
-        nearest = sorted(how for extra, how in fits if extra == min(fits)[0])
+        more = {how: len(set(pieces(how)) - want) for how in found if fits(want, how)}
+        nearest = sorted(how for how in more if more[how] == min(more.values()))
         if len(nearest) == 1:
             return pd.Series(found[nearest[0]], dtype=float)
-        raise NotRun(
-            " ".join(filter(None, (study, dataset, method, setting, metric, rule)))
-            + (f" (one of {' | '.join(nearest)}?)" if nearest else "")
-        )
+        what = (study, dataset, method, setting, metric, rule)
+        one_of = f" (one of {' | '.join(nearest)}?)" if nearest else ""
+        raise NotRun(" ".join(filter(None, what)) + one_of)
 
     def average(self, datasets, metric, *run):
         """The mean over data sets, seed by seed; run: the rest of `get`'s arguments."""
@@ -142,15 +125,12 @@ class Values:
 
         Raises NotRun where one is missing that another run of the study has.
         """
-        said = [
-            how
-            for (s, d, _, m), runs in self.runs.items()
-            if (s, d, m) == (study, dataset, metric)
-            for how, _ in runs
-        ]
-        guests = sorted({p for how in said for p in _split(how) if _is_guest(p)})
-        runs = {frozenset(_split(how)): x for how, x in found.items()}
-        rest = frozenset(_split(setting)) - {"guest=*"}
+        like = (study, dataset, metric)
+        others = [x for (s, d, _, m), x in self.runs.items() if (s, d, m) == like]
+        parts = {part for x in others for how, _ in x for part in pieces(how)}
+        guests = sorted(part for part in parts if part.startswith("guest="))
+        runs = {frozenset(pieces(how)): x for how, x in found.items()}
+        rest = frozenset(pieces(setting)) - {"guest=*"}
         each = []
         for g in guests or ["guest=*"]:
             if (whole := rest | {g}) not in runs:
@@ -165,18 +145,15 @@ class Values:
         Not before LEAST seeds: accuracies are counts of rows, and a few coincide.
         """
         places = [place] if isinstance(place, str) else place
-        metrics = {
-            m for (_, d, who, m) in self.runs if d in places and who == a["method"]
-        }
+        of = [m for _, d, who, m in self.runs if d in places and who == a["method"]]
         found = 0
-        for m in sorted(metrics):
+        for m in sorted(set(of)):
             try:
-                x, y = self.get(m, dataset=place, **a), self.get(m, dataset=place, **b)
+                x, y = common(*(self.get(m, dataset=place, **run) for run in (a, b)))
             except (NotRun, NotTestable):
                 continue
-            both = x.index.intersection(y.index)
-            found = max(found, len(both))
-            if (x.loc[both] != y.loc[both]).any():
+            found = max(found, len(x))
+            if (x != y).any():
                 return False
         return found >= LEAST
 
@@ -185,26 +162,18 @@ class Values:
 
         Raises NotRun for fewer than two.
         """
-        at = {
-            how
-            for (how, _) in self.runs.get((study, dataset, method, metric), {})
-            if how.startswith(f"{name}=")
-        }
-        at = sorted(
-            (how for how in at if ";" not in how),
-            key=lambda how: float(how.split("=")[1]),
-        )
+        runs = self.runs.get((study, dataset, method, metric), {})
+        at = {how for how, _ in runs if how.startswith(f"{name}=") and ";" not in how}
         if len(at) < 2:
             raise NotRun(f"{study} {dataset} {method} {metric} at two values of {name}")
-        return {how: self.get(metric, method, dataset, how, study) for how in at}
+        number = lambda how: float(how.split("=")[1])
+        get = lambda how: self.get(metric, method, dataset, how, study)
+        return {how: get(how) for how in sorted(at, key=number)}
 
 
-def _split(setting):
-    return set(filter(None, setting.split(";")))
-
-
-def _is_guest(part):
-    return part.startswith("guest=")
+def fits(want, setting):
+    """Has a setting all parts that are wanted, and is it plain where none are?"""
+    return want <= set(pieces(setting)) if want else not setting
 
 
 def together(each, what):
@@ -247,14 +216,9 @@ def scored(metric):
 
 def say(metric, x):
     """A number in the digits of its metric."""
-    form = (
-        "z.2f"
-        if METRICS[metric].unit in ("%", "points")
-        else ".4f"
-        if "gini" in metric
-        else ".3g"
-    )
-    return format(x, form)
+    if METRICS[metric].unit in ("%", "points"):
+        return format(x, "z.2f")
+    return format(x, ".4f" if "gini" in metric else ".3g")
 
 
 def pair(v, metric, a, b, place):
@@ -264,20 +228,22 @@ def pair(v, metric, a, b, place):
     Raises NotRun, and NotTestable where both sides are one computation, or lie at a
     bound of the metric.
     """
-    x, y = v.get(metric, dataset=place, **a), v.get(metric, dataset=place, **b)
-    x, y = common(x, y)
-    d = x - y if METRICS[metric].better == "high" else y - x
-    if a != b and (d == 0).all() and v.same(place, a, b):
-        raise NotTestable(same_numbers(a, b))
-    refuse_bounds(metric, x, y)
-    return d, x, y
+    x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
+    refuse_untestable(v, metric, place, (a, x), (b, y))
+    return (x - y if METRICS[metric].better == "high" else y - x), x, y
 
 
-def same_numbers(a, b):
-    """Why two runs that agree in everything test nothing."""
-    return (
-        f"{name(a)} and {name(b)} agree in every number, as the same computation does"
-    )
+def refuse_untestable(v, metric, place, *sides):
+    """Raise NotTestable where two (run, Series) are one computation, or lie at a bound
+    of the metric."""
+    (a, x), (b, y) = sides
+    if a != b and (x == y).all() and v.same(place, a, b):
+        every = "agree in every number, as the same computation does"
+        raise NotTestable(f"{name(a)} and {name(b)} {every}")
+    for bound, what in zip(METRICS[metric].bounds, ("floor", "ceiling")):
+        if (x == bound).all() and (y == bound).all():
+            at = f"all sides at the {what}, {say(metric, bound)}"
+            raise NotTestable(f"{METRICS[metric].what}: {at}")
 
 
 def common(x, y):
@@ -288,24 +254,13 @@ def common(x, y):
     return x.loc[both], y.loc[both]
 
 
-def refuse_bounds(metric, *sides):
-    """Raise NotTestable where all values lie at one bound of the metric."""
-    for bound, what in zip(METRICS[metric].bounds, ("floor", "ceiling")):
-        if all((x == bound).all() for x in sides):
-            raise NotTestable(
-                f"{METRICS[metric].what}: all sides at the {what}, {say(metric, bound)}"
-            )
-
-
 def name(run):
     """A run, keyword arguments of Values.get or the name of a method, in words; parts
     that are averaged over ("guest=*") go without saying.
     """
-    if isinstance(run, str):
-        return run
-    parts = run.get("setting", "").split(";")
-    said = ";".join(p for p in parts if p and not p.endswith("=*"))
-    return " ".join(filter(None, (run["method"], said)))
+    run = keywords(run)
+    said = [p for p in pieces(run.get("setting", "")) if not p.endswith("=*")]
+    return " ".join(filter(None, (run["method"], ";".join(said))))
 
 
 def keywords(run):

@@ -69,19 +69,6 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
     assert there == set(run)
 
 
-def test_the_longest_way_goes_first_and_what_is_left_is_known():
-    from repro.pipeline import Plan
-
-    waits = {"long": set(), "short": set(), "next": {"short"}}
-    waits["end"] = {"long", "short", "next"}
-    plan = Plan(waits, False, {"long": 5, "short": 1, "next": 3, "end": 2})
-    assert plan.way("short") == 1 + 3 + 2 and plan.way("long") == 5 + 2
-    assert plan.ready(set(), set()) == ["long", "short"]
-    assert plan.ready({"long", "short"}, set()) == []
-    assert plan.ready({"long", "short"}, {"short"}) == ["next"]
-    assert [plan.left(set(), n) for n in (1, 2)] == [11, 7]
-
-
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A folder with a pipeline of four stages, and git to ask for its files."""
