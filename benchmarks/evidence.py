@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 
 from fedlib.core.files import whole
-from fedlib.study.parameters import load
+from fedlib.study.spec import load
 from fedlib.study.studies import cells
 
 from . import clock

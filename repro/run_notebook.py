@@ -29,7 +29,7 @@ from pathlib import Path
 import yaml
 
 from fedlib.study import TIERS
-from fedlib.study.reader import Loader
+from fedlib.study.spec import Loader
 
 COMMON = ("tier", "seed")
 FAILED = Path("runs/failed")

@@ -24,7 +24,8 @@ from ..measures import bias, curves, metrics, selection
 from ..methods import METHODS
 from . import TIERS, table
 from .seeds import seeds_of
-from .studies import Cell, kind_of, load, root, tiered
+from .spec import load, tiered
+from .studies import Cell, kind_of, root
 
 MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
     "mean_acc": lambda a: 100 * metrics.mean_acc(a),

@@ -8,7 +8,7 @@ from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
-from fedlib.study import TIERS, parameters, studies
+from fedlib.study import TIERS, spec, studies
 from fedlib.study.seeds import DRAWS, PILOT, data_of, grown, seeds_of
 
 
@@ -96,19 +96,19 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
     entry = {"q": [2, 1], "p": ["a", "b"]}
     points = [{"q": q, "p": p} for q in (2, 1) for p in "ab"]
     names = ["q=2;p=a", "q=2;p=b", "q=1;p=a", "q=1;p=b"]
-    assert studies.settings(entry, {}) == list(zip(names, points))
-    assert studies.settings(points[0], {}) == [("", points[0])]
-    both = studies.settings([points[0], {"z": 1}], {})
+    assert studies.settings(entry) == list(zip(names, points))
+    assert studies.settings(points[0]) == [("", points[0])]
+    both = studies.settings([points[0], {"z": 1}])
     assert both == [(names[0], points[0]), ("z=1", {"z": 1})]
     plain = {"a": {"tiny": 1, "small": [2], "paper": 3}, "b": [{"c": 4}], "methods": 5}
-    spec = plain | {"small": {"b": 6}, "paper": None}
-    small, paper = (parameters.tiered(spec, t) for t in ("small", "paper"))
+    entry = plain | {"small": {"b": 6}, "paper": None}
+    small, paper = (spec.tiered(entry, t) for t in ("small", "paper"))
     assert small == {"a": [2], "b": 6, "methods": 5}
     assert paper == {"a": 3, "b": [{"c": 4}], "methods": 5}
     was = {"a": {"x": 1, "y": 2}, "b": 3, "c": {"name": "p", "x": 1}, "d": {"k": 5}}
     was |= {"e": {"tiny": 3, "paper": 4}}
     new = {"a": {"x": 9}, "b": None, "c": {"name": "q"}, "d": was["e"]}
-    got = parameters.merged(was, new | {"e": {"paper": 5}})
+    got = spec.merged(was, new | {"e": {"paper": 5}})
     want = {"a": {"x": 9, "y": 2}, "c": new["c"], "d": new["d"]}
     assert got == want | {"e": {"tiny": 3, "paper": 5}}
     # data that a paper did not use stand in for its own
@@ -151,7 +151,7 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
     assert seeds(more, tier="tiny") == seeds(more, tier="paper") == usual
     assert seeds(more, seeds=1) == {"near": [0], "far": [0]}
     pilot = book(main={"seeds": {"pilot": 2}})
-    with pytest.raises(ValueError, match="main has pilot seeds"):
+    with pytest.raises(ValueError, match="main, tier small: .*pilot seeds"):
         seeds("main: {near: 5}\n", "main", change=pilot)
     assert seeds(more, "main", "paper", change=pilot) == {"near": [PILOT, PILOT + 1]}
     for text in ("mian: {near: 5}", "main: {far: 5}", "main: {near: 2000}"):
