@@ -269,10 +269,10 @@ def write_seeds(paper, study, more):
     import yaml
 
     from fedlib.core import files
-    from fedlib.study import parameters, seeds
+    from fedlib.study import seeds, spec
 
     file = seeds.file_of("params.yaml", paper)
-    tree = parameters.read(file) if file.exists() else {}
+    tree = spec.read(file) if file.exists() else {}
     tree[study] = tree.get(study, {}) | more
     text = HEAD + yaml.safe_dump(tree, allow_unicode=True)
     files.whole(file, lambda f: f.write(text.encode()))
@@ -281,9 +281,9 @@ def write_seeds(paper, study, more):
 
 def drawing(paper, study):
     """The command that draws a study, in words."""
-    from fedlib.study import parameters
+    from fedlib.study import spec
 
-    groups = parameters.read(Path("papers", paper, "studies.yaml"))["studies"]
+    groups = spec.read(Path("papers", paper, "studies.yaml"))["studies"]
     notebook = next(n for n, group in groups.items() if study in group)
     source = f"notebooks/{paper}/{notebook}.ipynb"
     return ["repro.run_notebook", source, f"results/notebooks/{paper}"]

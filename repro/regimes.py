@@ -39,9 +39,9 @@ from fedlib.data import tasks
 from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies
 from fedlib.study.experiment import study
-from fedlib.study.parameters import load, tiered
 from fedlib.study.results import MEASURES, SCORED
 from fedlib.study.seeds import drawn
+from fedlib.study.spec import load, tiered
 from fedlib.study.table import write
 from repro import papers
 

@@ -29,7 +29,7 @@ from unittest.mock import patch
 import yaml
 
 from fedlib.study import TIERS
-from fedlib.study.reader import Loader
+from fedlib.study.spec import Loader
 from repro.names import hint
 
 COMMON = ("tier", "seed")

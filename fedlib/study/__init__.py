@@ -4,10 +4,11 @@
     study("fedga", "synthetic").table("mean_acc")
 
 experiment    study(): a study's cells with their records, wherever these come from
-parameters    params.yaml and papers/*/studies.yaml, read and checked
+spec          what params.yaml and papers/*/studies.yaml may say: models, files
+seeds         which seeds a study has; a seed may draw the data, too
 studies       the parameters of a study as cells, each of them one run
 compute       cells are computed, on this machine or another
-executor      where they are computed; cluster: a Dask cluster
+executor      where they are computed: processes, a Dask cluster
 lock          a run is computed by one process at a time
 results       tables and arrays of a study; table: the csv that is written
 frames        a study as tidy frames, for pandas and seaborn
@@ -19,8 +20,7 @@ fingerprints  whether an edit moved numbers; microruns, toys: on what that is se
 guard         no stored run is taken for edited code; sources: which code counts
 compare       methods side by side on one task
 cost          time and bytes of a round
-flatness      how flat the minima are in which runs end; paths: how the loss runs
-              between these models
+flatness      how flat the minima are in which runs end
 """
 
 TIERS = ("tiny", "small", "paper")  # sizes of a study, from seconds to the papers' own

@@ -23,11 +23,17 @@ import pandas as pd
 
 from ..core.record import Record
 from ..core.types import Key
-from ..measures import bias, metrics
-from ..measures.selection import RULES
-from .evidence import rows_of
-from .results import BIAS, MEASURES, Study, at_each, evaluations, measured
-from .studies import Cell
+from .results import (
+    BIAS,
+    MEASURES,
+    Study,
+    at_each,
+    bias_of,
+    evaluations,
+    measured,
+    rounds_of,
+    rows_of,
+)
 
 SCORED = "scored"  # the moment and the view by which the study judges a method
 Measures = Mapping[str, Callable[..., Any]]
@@ -49,20 +55,18 @@ def frame(
     ValueError where no record holds such a view, or no rule has the name.
     """
     blocks = []
-    for c, r, key in _looks(run, view, moment, split):
-        picked = slice(None) if at is None else _evaluations(at, r, key)
+    for row, r, key in _looks(run, view, moment, split):
+        picked = _picked(at, r, key)
         a = np.asarray(r[key][picked], float)
         E, C = a.shape
-        blocks.append(
-            _cell(c)
-            | dict(zip(("moment", "view", "split"), key))
-            | {
-                "round": np.repeat(_trained(r, key)[picked], C),
-                "client": np.tile(np.arange(C), E),
-                "n": np.tile(rows_of(r.meta, key[0], key[2]), E),
-                "acc": 100 * a.ravel(),
-            }
-        )
+        columns = {
+            "split": key[2],
+            "round": np.repeat(rounds_of(r, key)[picked], C),
+            "client": np.tile(np.arange(C), E),
+            "n": np.tile(rows_of(r, key), E),
+            "acc": 100 * a.ravel(),
+        }
+        blocks.append(row | columns)
     return _joined(blocks)
 
 
@@ -79,9 +83,9 @@ def rounds(
     view, moment and errors as in `frame`.
     """
     blocks = []
-    for c, r, key in _looks(run, view, moment, "test"):
-        at = {"moment": key[0], "view": key[1], "round": _trained(r, key)}
-        blocks.append(_cell(c) | at | at_each(r, measures, slice(None), *key[:2]))
+    for row, r, key in _looks(run, view, moment, "test"):
+        values = at_each(r, measures, key[:2], slice(None))
+        blocks.append(row | {"round": rounds_of(r, key)} | values)
     return _joined(blocks)
 
 
@@ -99,10 +103,9 @@ def scores(
     measures, view, moment and errors as in `rounds`.
     """
     rows = []
-    for c, r, key in _looks(run, view, moment, "test"):
-        picked = _evaluations(at, r, key)
-        values = dict(measured(r, measures, picked, *key[:2]))
-        rows.append(_cell(c) | {"moment": key[0], "view": key[1], "rule": at} | values)
+    for row, r, key in _looks(run, view, moment, "test"):
+        values = measured(r, measures, key[:2], _picked(at, r, key))
+        rows.append(row | {"rule": at} | values)
     return pd.DataFrame(rows)
 
 
@@ -115,11 +118,13 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
     at: keep the evaluations that this rule picks, as in `frame`; the mean over them is
     what `Study.biases` says. ValueError where runs have counted no groups.
     """
-    blocks = []
-    for c, r, key in _looks(run, SCORED, SCORED, "test"):
-        picked = slice(None) if at is None else _evaluations(at, r, key)
-        where = {"round": _trained(r, key)[picked]}
-        blocks.append(_cell(c) | where | _treated(r, key, picked))
+    names, blocks = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate"), []
+    for row, r, key in _looks(run, SCORED, SCORED, "test"):
+        picked = _picked(at, r, key)
+        each = bias_of(r, BIAS, key, picked)
+        run_of = {k: row[k] for k in WHO}
+        columns = {"round": rounds_of(r, key)[picked]} | {k: each[k] for k in names}
+        blocks.append(run_of | columns)
     return _joined(blocks)
 
 
@@ -127,20 +132,18 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
     """What the server logged, round by round.
 
     Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
-    a log has one number per round), and the names. Runs that did not keep all of them
+    a log has one number per round), and the names. Runs that did not store all of them
     are left out. ValueError where none did, or where a log has neither one number per
     round nor one per client.
     """
     blocks = []
     for c, r in zip(run.cells, run.records):
         if all(k in r.logs for k in names):
-            blocks.append(_cell(c) | _logged(names, r))
+            blocks.append(_who(c) | _logged(names, r))
     if not blocks:
         there = dict.fromkeys(k for r in run.records for k in r.logs)
-        raise ValueError(
-            f"{run.paper}/{run.name}: no run kept the log {' and '.join(names)}; there "
-            f"are: {', '.join(there) or 'none'}"
-        )
+        what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
+        raise ValueError(f"{what}; there are: {', '.join(there) or 'none'}")
     out = _joined(blocks)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
@@ -148,8 +151,17 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
 
 
 # ---------------------------------------------------------------- of one record
-def _looks(run, view, moment, split) -> Iterator[tuple[Cell, Record, Key]]:
-    """(cell, record, key) of every view that was asked for; ValueError if none is."""
+WHO = ("dataset", "method", "setting", "seed")
+
+
+def _who(cell) -> dict[str, Any]:
+    return {k: getattr(cell, k) for k in WHO}
+
+
+def _looks(run, view, moment, split) -> Iterator[tuple[dict, Record, Key]]:
+    """({column: who, moment and view}, record, key) of every view that was asked for;
+    ValueError if none is.
+    """
     found = False
     for c, r in zip(run.cells, run.records):
         scored = run.scored(c.method)
@@ -158,39 +170,16 @@ def _looks(run, view, moment, split) -> Iterator[tuple[Cell, Record, Key]]:
         for key in r.views:
             if all(want in (None, part) for want, part in zip(wanted, key)):
                 found = True
-                yield c, r, key
+                yield _who(c) | {"moment": key[0], "view": key[1]}, r, key
     if not found:
         there = sorted({" ".join(key) for r in run.records for key in r.views})
-        raise ValueError(
-            f"{run.paper}/{run.name}: no run has moment {moment!r}, view {view!r}, "
-            f"split {split!r}; there are: {', '.join(there)}"
-        )
+        what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
+        raise ValueError(f"{what}; there are: {', '.join(there)}")
 
 
-def _evaluations(rule: str, r: Record, key: Key):
-    """The evaluations that a rule picks by the test accuracies of a view."""
-    if rule not in RULES:
-        raise ValueError(f"no rule {rule!r}; there are: {', '.join(RULES)}")
-    return evaluations(rule, r, *key[:2])
-
-
-def _trained(r: Record, key: Key) -> np.ndarray:
-    """Rounds trained before each evaluation of a view [E]."""
-    return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
-
-
-def _treated(r: Record, key: Key, picked) -> dict[str, np.ndarray]:
-    """Biases, accuracy and share of yes at the picked evaluations of a view."""
-    if key not in r.cells or key[:2] not in r.consistency:
-        raise ValueError(
-            f"biases: a run of {r.meta['method']} has counted no groups in the view "
-            f"{' '.join(key)}; its task needs `groups`"
-        )
-    n = bias.pooled(r.cells[key][picked])
-    out = {k: BIAS[k](n) for k in ("EO", "DP", "CAL")}
-    out["CON"] = bias.CON(r.consistency[key[:2]][picked].sum(1))
-    out["accuracy"] = metrics.pooled_acc(r[key][picked], rows_of(r.meta, *key[::2]))
-    return out | {"positive_rate": bias.positive_rate(n)}
+def _picked(rule: str | None, r: Record, key: Key):
+    """The evaluations that a rule picks by the test accuracies of a view; all."""
+    return slice(None) if rule is None else evaluations(rule, r, *key[:2])
 
 
 def _logged(names, r: Record) -> dict[str, np.ndarray]:
@@ -201,20 +190,14 @@ def _logged(names, r: Record) -> dict[str, np.ndarray]:
     cohort = r.logs.get("cohort", np.empty(0))
     shapes = {v.shape for v in values.values()}
     if shapes != {cohort.shape}:
+        what = f"logs {', '.join(names)} of shapes {sorted(shapes)}, of {cohort.shape}"
         raise ValueError(
-            f"the logs {', '.join(names)} of {r.meta['method']} have the shapes "
-            f"{sorted(shapes)}, the cohorts {cohort.shape}: these are neither all one "
-            "number per round nor all one per client; ask for them apart, or read them "
-            "with Study.log"
+            f"{what} cohorts, are neither all one number per round nor all one per "
+            "client; ask for them apart, or read them with Study.log"
         )
     R, M = cohort.shape
     at = {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
     return at | {k: v.ravel() for k, v in values.items()}
-
-
-# ---------------------------------------------------------------- frames
-def _cell(c: Cell) -> dict[str, Any]:
-    return {k: getattr(c, k) for k in ("dataset", "method", "setting", "seed")}
 
 
 def _joined(blocks: Iterable[dict]) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +20,9 @@ import pandas as pd
 from ..core.record import Record
 from ..core.types import Key, Look, Metric
 from ..measures import bias, curves, metrics, selection
-from ..methods import METHODS
 from . import TIERS, table
-from .seeds import seeds_of
-from .studies import Cell, kind_of, load, root, tiered
+from .spec import found
+from .studies import Cell
 
 MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
     "mean_acc": lambda a: 100 * metrics.mean_acc(a),
@@ -88,6 +86,12 @@ class Study:
     tiers: list[str]
 
     # ------------------------------------------------------------ what is there
+    def _only(self, keep: Callable[[Cell, Record], bool]) -> Study:
+        rows = zip(self.cells, self.records, self.tiers)
+        kept = [row for row in rows if keep(*row[:2])]
+        parts = zip(("cells", "records", "tiers"), zip(*kept) if kept else [()] * 3)
+        return dataclasses.replace(self, **{k: [*v] for k, v in parts})
+
     def of(
         self,
         dataset: str | None = None,
@@ -97,32 +101,18 @@ class Study:
     ) -> list[tuple[Cell, Record]]:
         """[(cell, record)] that fit."""
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
-        want = {k: v for k, v in want.items() if v is not None}
-        return [
-            (c, r)
-            for c, r in zip(self.cells, self.records)
-            if all(getattr(c, k) == v for k, v in want.items())
-        ]
+        fits = lambda c: all(v in (None, getattr(c, k)) for k, v in want.items())
+        return [(c, r) for c, r in zip(self.cells, self.records) if fits(c)]
 
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
-        return dataclasses.replace(
-            self,
-            cells=self.cells + other.cells,
-            records=self.records + other.records,
-            tiers=self.tiers + other.tiers,
-        )
+        parts = ("cells", "records", "tiers")
+        both = {k: getattr(self, k) + getattr(other, k) for k in parts}
+        return dataclasses.replace(self, **both)
 
     def with_view(self, view: str) -> Study:
         """The part of the study whose records hold a view of the model."""
-        there = [("pre", view, "test") in r.views for r in self.records]
-        keep = lambda rows: [row for row, here in zip(rows, there) if here]
-        return dataclasses.replace(
-            self,
-            cells=keep(self.cells),
-            records=keep(self.records),
-            tiers=keep(self.tiers),
-        )
+        return self._only(lambda c, r: ("pre", view, "test") in r.views)
 
     def methods(self, dataset: str | None = None) -> list[str]:
         """The methods of a data set, or of all, in the order of the study."""
@@ -131,10 +121,6 @@ class Study:
     def datasets(self) -> list[str]:
         """The data sets, in the order of the study."""
         return list(dict.fromkeys(c.dataset for c in self.cells))
-
-    def rounds(self, dataset: str) -> np.ndarray:
-        """Evaluated rounds [E]."""
-        return self.of(dataset)[0][1].rounds
 
     def scored(self, method: str) -> Look:
         """(moment, view) by which a method is judged here; the study's key `look`."""
@@ -162,32 +148,62 @@ class Study:
         """Rounds trained so far [E], and the accuracy over all test rows in percent [S,
         E]; scored: (moment, view), None: the study's.
         """
-        moment, view = scored or self.scored(method)
+        key = (*(scored or self.scored(method)), "test")
         runs = [r for _, r in self.of(dataset, method, setting)]
-        y = [
-            100 * metrics.pooled_acc(r[moment, view, "test"], test_rows(r, moment))
-            for r in runs
-        ]
-        y = np.stack(y)
-        return runs[0].rounds[: y.shape[1]] + (moment == "post"), y
+        y = [100 * metrics.pooled_acc(r[key], rows_of(r, key)) for r in runs]
+        return rounds_of(runs[0], key), np.stack(y)
 
     def log(
         self, dataset: str, method: str, name: str, setting: str = ""
     ) -> np.ndarray:
-        """A logged quantity [S, R, ...] of all seeds, of those whose log was kept (a
+        """A logged quantity [S, R, ...] of all seeds, of those whose log was stored (a
         study's key `logs`). ValueError where none was.
         """
         runs = [r for _, r in self.of(dataset, method, setting)]
-        kept = [r.logs[name] for r in runs if name in r.logs]
-        if not kept:
+        stored = [r.logs[name] for r in runs if name in r.logs]
+        if not stored:
             raise ValueError(
-                f"{self.paper}/{self.name}: no run of {method} on {dataset} has "
-                f"kept the log {name!r}; let the study's key `logs` keep it, and "
-                "pack it anew"
+                f"{self.paper}/{self.name}: no run of {method} on {dataset} has the "
+                f"log {name!r}; name it in the study's key `logs`, and pack it anew"
             )
-        return np.stack(kept)
+        return np.stack(stored)
 
     # ------------------------------------------------------------ long tables
+    def _row(self, c, r, metric, rule, value):
+        return dict(
+            paper=self.paper,
+            study=self.name,
+            dataset=c.dataset,
+            method=c.method,
+            setting=c.setting,
+            seed=c.seed,
+            metric=metric,
+            rule=rule,
+            value=value,
+            data=c.data,
+            tier=self._tier_of[c],
+            device=r.meta["device"],
+            minutes=round(r.meta["seconds"] / 60, 4),
+            run_ids=c.id,
+            commit=r.meta["commit"],
+        )
+
+    @functools.cached_property
+    def _tier_of(self) -> dict[Cell, str]:
+        return dict(zip(self.cells, self.tiers))
+
+    def _long(self, rules, numbers, scored=None) -> pd.DataFrame:
+        """One row per cell, rule and entry of numbers(record, (moment, view), the
+        evaluations that the rule picks) -> {metric: value}.
+        """
+        out = []
+        for c, r in zip(self.cells, self.records):
+            look = (scored or self.scored)(c.method)
+            for rule in rules:
+                values = numbers(r, look, evaluations(rule, r, *look))
+                out += [self._row(c, r, k, rule, v) for k, v in values.items()]
+        return pd.DataFrame(out)
+
     def seeds(
         self,
         measures: Mapping[str, Callable[..., Any]] = MEASURES,
@@ -201,20 +217,9 @@ class Study:
         rows [C]. scored: (moment, view), or a function method -> (moment, view); None:
         the study's.
         """
-        if isinstance(scored, tuple):
-            choose = lambda method: scored
-        else:
-            choose = scored or self.scored
-        out = []
-        for c, r in zip(self.cells, self.records):
-            moment, view = choose(c.method)
-            for rule in rules:
-                at = evaluations(rule, r, moment, view)
-                values = measured(r, measures, at, moment, view)
-                if moment != "guest":
-                    values += site_accuracies(r, at, moment, view)
-                out += [self._row(c, r, k, rule, v) for k, v in values]
-        return pd.DataFrame(out)
+        choose = (lambda method: scored) if isinstance(scored, tuple) else scored
+        numbers = lambda r, *at: measured(r, measures, *at) | site_accuracies(r, *at)
+        return self._long(rules, numbers, choose)
 
     def views(
         self,
@@ -245,25 +250,22 @@ class Study:
         the metrics of `measures`, functions of counts [.., A, 2, 2], CON, and the
         accuracy as a fraction.
         """
-        out = []
-        for c, r in zip(self.cells, self.records):
-            moment, view = self.scored(c.method)
-            for rule in rules:
-                at = selection.RULES[rule](r, view, moment)
-                values = bias_of(r, measures, at, moment, view)
-                out += [self._row(c, r, k, rule, v) for k, v in values.items()]
-        return pd.DataFrame(out)
+
+        def numbers(r, look, at):
+            each = bias_of(r, measures, (*look, "test"), at)
+            return {k: float(v.mean()) for k, v in each.items()}
+
+        return self._long(rules, numbers)
 
     def validation(self, rule: str = "best_val") -> pd.DataFrame:
         """The same for the mean validation accuracy, by which a grid is searched."""
-        choose, out = selection.RULES[rule], []
-        for c, r in zip(self.cells, self.records):
-            moment, view = self.scored(c.method)
-            # no guest has validation rows
-            moment = "pre" if moment == "guest" else moment
-            value = selection.select(r, metrics.mean_acc, choose, view, moment, "val")
-            out.append(self._row(c, r, "val_acc", rule, 100 * value))
-        return pd.DataFrame(out)
+
+        def numbers(r, look, at):
+            moment = "pre" if look[0] == "guest" else look[0]  # no guest has such rows
+            a = r[moment, look[1], "val"][at]
+            return {"val_acc": 100 * float(np.mean(metrics.mean_acc(a)))}
+
+        return self._long((rule,), numbers)
 
     def whole(
         self,
@@ -280,29 +282,6 @@ class Study:
             for k, f in measures.items()
         ]
         return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
-
-    @functools.cached_property
-    def _tier_of(self) -> dict[Cell, str]:
-        return dict(zip(self.cells, self.tiers))
-
-    def _row(self, c, r, metric, rule, value):
-        return dict(
-            paper=self.paper,
-            study=self.name,
-            dataset=c.dataset,
-            method=c.method,
-            setting=c.setting,
-            seed=c.seed,
-            metric=metric,
-            rule=rule,
-            value=value,
-            data=c.data,
-            tier=self._tier_of[c],
-            device=r.meta["device"],
-            minutes=round(r.meta["seconds"] / 60, 4),
-            run_ids=c.id,
-            commit=r.meta["commit"],
-        )
 
     # ------------------------------------------------------------ to print and draw
     def table(
@@ -345,27 +324,31 @@ class Study:
 
 
 # ---------------------------------------------------------------- numbers of one record
-def test_rows(r, moment):
-    """Test rows [C] behind the accuracies of a moment: of guests, or of the clients."""
-    return r.meta["n"]["guest" if moment == "guest" else "test"]
+def rows_of(r, key):
+    """Rows [C] behind the accuracies of a key: of guests, or of the clients."""
+    moment, _, split = key
+    split = "train" if split == "all" else split
+    guest = {"test": "guest", "val": "guest_val", "train": "guest_train"}[split]
+    return np.array(r.meta["n"][guest if moment == "guest" else split])
+
+
+def rounds_of(r, key):
+    """Rounds trained before each evaluation of a key [E]: after training one more."""
+    return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
 
 
 def evaluations(rule, r, moment, view):
     """The evaluations that a rule picks; for guests, who have no validation rows, by
     the clients.
     """
-    return selection.RULES[rule](r, view, "pre" if moment == "guest" else moment)
+    pick = found(rule, selection.RULES, "no rule")
+    return pick(r, view, "pre" if moment == "guest" else moment)
 
 
-def measured(r, measures, at, moment, view):
-    """[(measure, mean over the evaluations `at`)]; a single guest has no spread."""
-    each = at_each(r, measures, at, moment, view)
-    return [(k, float(np.mean(v))) for k, v in each.items()]
-
-
-def at_each(r, measures, at, moment, view):
+def at_each(r, measures, look, at):
     """{measure: its values at the evaluations `at`}; a single guest has no spread."""
-    n, a = test_rows(r, moment), r[moment, view, "test"][at]
+    key = (*look, "test")
+    n, a = rows_of(r, key), r[key][at]
     out = {}
     for k, f in measures.items():
         if len(n) == 1 and k in SPREAD:
@@ -375,102 +358,34 @@ def at_each(r, measures, at, moment, view):
     return out
 
 
-def site_accuracies(r, at, moment, view):
-    """[("acc_<client>", mean over the evaluations `at`)] of SITES, in percent."""
-    owners, a = r.meta["owners"], r[moment, view, "test"][at].mean(0)
-    return [(f"acc_{who}", 100 * v) for who, v in zip(owners, a) if who in SITES]
+def measured(r, measures, look, at):
+    """{measure: mean over the evaluations `at`}."""
+    each = at_each(r, measures, look, at)
+    return {k: float(np.mean(v)) for k, v in each.items()}
 
 
-def bias_of(r, measures, at, moment, view):
-    """{measure: mean over the evaluations `at`}, with CON and the accuracy."""
-    n = bias.pooled(r.cells[moment, view, "test"][at])
-    values = {k: f(n) for k, f in measures.items()}
-    values["CON"] = bias.CON(r.consistency[moment, view][at].sum(1))
-    accuracies = r[moment, view, "test"][at]
-    values["accuracy"] = metrics.pooled_acc(accuracies, r.meta["n"]["test"])
-    return {k: float(v.mean()) for k, v in values.items()}
+def site_accuracies(r, look, at):
+    """{"acc_<client>": mean over the evaluations `at`} of SITES, in percent."""
+    if look[0] == "guest":
+        return {}
+    a = r[*look, "test"][at].mean(0)
+    named = zip(r.meta["owners"], a)
+    return {f"acc_{who}": 100 * v for who, v in named if who in SITES}
 
 
-# ---------------------------------------------------------------- other tables
+def bias_of(r, measures, key, at):
+    """{measure: values at the evaluations `at`}, with CON and the accuracy."""
+    if key not in r.cells or key[:2] not in r.consistency:
+        where = f"a run of {r.meta['method']} has counted no groups in {' '.join(key)}"
+        raise ValueError(f"biases: {where}; its task needs `groups`")
+    n = bias.pooled(r.cells[key][at])
+    out = {k: f(n) for k, f in measures.items()}
+    out["CON"] = bias.CON(r.consistency[key[:2]][at].sum(1))
+    return out | {"accuracy": metrics.pooled_acc(r[key][at], rows_of(r, key))}
+
+
 def write_seeds(done, path):
     """Every seed's test numbers and mean validation accuracy of a Study, as csv
     (columns of results/seeds).
     """
     table.write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)
-
-
-def declared(paper, path="params.yaml"):
-    """The settings of tier paper as rows of results/seeds: what is declared, not
-    measured.
-    """
-    out, p = [], load(path)[paper]
-    for dataset, entry in p["tasks"].items():
-        spec = tiered(entry, "paper")
-        row = dict(
-            paper=paper,
-            study="settings",
-            dataset=dataset,
-            method="all",
-            setting="",
-            seed=0,
-        )
-        end = dict(data=kind_of(root(spec["data"])), tier="exact")
-        for k, v in declared_values(spec, dataset, p["studies"]).items():
-            if v is not None:
-                out.append(row | dict(metric=k, rule="run", value=v) | end)
-    return pd.DataFrame(out)
-
-
-def declared_values(spec, dataset, studies):
-    """{setting: value, None where a task has no such thing}; spec: the task's, at tier
-    paper.
-    """
-    runs = (
-        len(seeds_of(tiered(s, "paper")["seeds"], name))
-        for name, s in studies.items()
-        if dataset in s["tasks"]
-    )
-    return {
-        "learning_rate": spec["train"]["lr"],
-        "local_epochs": spec["train"]["epochs"],
-        "batch_size": spec["batch"],
-        "rounds": spec["run"]["rounds"],
-        "dirichlet_concentration": spec.get("partition", {}).get("alpha"),
-        "runs": next(runs, None),
-    }
-
-
-def hyper_table(cells):
-    """One row per cell: the hyper-parameters in use and the grid searched, from the
-    methods' own declarations.
-    """
-    return pd.DataFrame([hyper_row(c) for c in cells])
-
-
-def hyper_row(cell):
-    """{method, setting, used: "alpha = 3, ...", grid: "alpha in 1, 3, 5; ..."}."""
-    cls = METHODS[cell.method]
-    known = {f.name: f for f in dataclasses.fields(cls)}
-    given = json.loads(cell.kwargs)
-    used = {k: v for k, v in given.items() if k not in ("lr", "epochs", "last")}
-    searched = {
-        n: f.metadata["grid"]
-        for n, f in known.items()
-        if f.metadata.get("grid") and n in cls.__annotations__
-    }
-    values = {n: used.get(n, known[n].default) for n in (*used, *searched)}
-    grids = {n: ", ".join(map(short, grid)) for n, grid in searched.items()}
-    return {
-        "method": cell.method,
-        "setting": cell.setting,
-        "used": ", ".join(f"{n} = {short(v)}" for n, v in values.items()),
-        "grid": "; ".join(f"{n} in {words}" for n, words in grids.items()),
-    }
-
-
-def short(v):
-    """A value of a hyper-parameter, in a table."""
-    if isinstance(v, dict):
-        return v["name"]
-    is_number = isinstance(v, (int, float)) and not isinstance(v, bool)
-    return f"{v:g}" if is_number else str(v)

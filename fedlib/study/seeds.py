@@ -17,9 +17,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from ..core import errors
-from ..core.ranges import SEEDS, is_whole, short
-from .reader import read
+from ..core.ranges import SEEDS, check_whole, is_whole, short
+from .spec import found, located, read
 
 PILOT = 1000  # seeds from here on choose, and never decide
 DRAWS = {  # sources that draw their data -> the argument that says which draw
@@ -38,45 +37,22 @@ def seeds_of(given, at):
     """The seeds [int] of a study's entry `seeds`. Raises ValueError, which begins with
     the place `at`.
     """
-    if isinstance(given, dict):
-        if (
-            [*given] != ["pilot"]
-            or not is_count(given["pilot"])
-            or (given["pilot"] > PILOT)
-        ):
-            raise ValueError(f"{at}: seeds = {short(given)}; {HOW}")
-        return [PILOT + i for i in range(given["pilot"])]
-    seeds = given if isinstance(given, list) else None
-    if is_count(given) and given <= 2 * PILOT:
-        seeds = [*range(given)]
-    if not seeds or not all(map(is_seed, seeds)):
-        raise ValueError(f"{at}: seeds = {short(given)}; {HOW}")
-    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
-    if twice:
-        raise ValueError(f"{at}: seeds = {given} names seed {twice[0]} twice")
-    if len({s >= PILOT for s in seeds}) > 1:
+    pilot = isinstance(given, dict) and [*given] == ["pilot"]
+    n, first = (given["pilot"], PILOT) if pilot else (given, 0)
+    counted = is_whole(n) and 0 < n <= PILOT
+    seeds = [*range(first, first + n)] if counted else [] if pilot else given
+    listed = isinstance(seeds, list) and all(is_whole(s) and s >= 0 for s in seeds)
+    if not listed or not seeds or len(set(seeds)) < len(seeds) or max(seeds) > SEEDS:
         raise ValueError(
-            f"{at}: seeds = {given} mixes pilot seeds, from {PILOT} on, with seeds "
-            "that decide; give each a study of its own"
+            f"{at}: seeds = {short(given)}; give how many (5), which ones, each once "
+            f"([0, 3, 7]), or pilot seeds ({{pilot: 3}}), up to {PILOT}"
         )
+    if len({s >= PILOT for s in seeds}) > 1:
+        what = f"{at}: seeds = {short(given)} mixes pilot seeds, from {PILOT} on, with"
+        raise ValueError(f"{what} seeds that decide; give each a study of its own")
     return seeds
 
 
-HOW = (
-    "give how many (5), which ones ([0, 3, 7], whole numbers >= 0), or pilot seeds "
-    "({pilot: 3})"
-)
-
-
-def is_seed(v):
-    return is_whole(v) and 0 <= v <= SEEDS
-
-
-def is_count(v):
-    return is_seed(v) and v > 0
-
-
-# ---------------------------------------------------------------- seeds of seeds.yaml
 def file_of(path, paper):
     """seeds.yaml of a paper, beside the params.yaml `path`."""
     return Path(path).parent / "papers" / paper / "seeds.yaml"
@@ -90,25 +66,13 @@ def added(path, paper, datasets):
     """
     file = file_of(path, paper)
     tree = read(file) if file.exists() else {}
-    for study, entry in tree.items():
-        known(study, datasets, f"{file}: there is no study")
-        if not isinstance(entry, dict):
-            raise ValueError(f"{file}: {study} is {entry!r}; give {{data set: 10}}")
-        for dataset, n in entry.items():
-            known(dataset, datasets[study], f"{file}: {study} has no data set")
-            if not is_count(n) or n > PILOT:
-                raise ValueError(
-                    f"{file}: {study}: {dataset}: {n!r}; give a number of seeds, 1 to "
-                    f"{PILOT}"
-                )
+    with located(file):
+        for study, entry in tree.items():
+            known = found(study, datasets, "there is no study")
+            for dataset, n in entry.items():
+                found(dataset, dict.fromkeys(known), f"{study} has no data set")
+                check_whole(f"{study}: {dataset}", n, 1, PILOT)
     return tree
-
-
-def known(name, table, message):
-    """ValueError unless the table has the name."""
-    if name not in table:
-        near = errors.nearest(str(name), table)
-        raise ValueError(f"{message} {name!r}{near} (there are {', '.join(table)})")
 
 
 def grown(own, n, at):
@@ -139,8 +103,6 @@ def data_of(data, seed, at):
     key = DRAWS.get(data["name"])
     if key is None or (key != "draw" and key in data):
         why = f"it has {key} = {data[key]} already" if key else "it is always the same"
-        raise ValueError(
-            f"{at}: data {data['name']!r} cannot have draw: seed, since {why} (sources "
-            f"that draw: {', '.join(DRAWS)})"
-        )
+        what = f"{at}: data {data['name']!r} cannot have draw: seed, since {why}"
+        raise ValueError(f"{what} (sources that draw: {', '.join(DRAWS)})")
     return {k: v for k, v in data.items() if k != "draw"} | {key: seed}

@@ -3,22 +3,35 @@
     cells("fedga", "synthetic", tier="tiny")[0]        [Cell, ...]
 
 A cell (task, method, setting, seed) is one run: what it is called, and everything that
-decides its numbers. The files behind it: fedlib.study.parameters.
+decides its numbers. The files behind it: fedlib.study.spec.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from dataclasses import dataclass
 
-from ..core import errors
 from ..data import tasks as tasks_
 from ..methods import METHODS
-from . import TIERS, checks, identity, schema
+from ..methods.make import make
+from . import TIERS, identity
 from . import seeds as seeds_
-from .parameters import given, load, of_tier, place, plain, tiered
-from .schema import RUN, by_tier, located
+from .spec import (
+    Grid,
+    Run,
+    Sections,
+    Study,
+    check,
+    check_task,
+    file_of,
+    found,
+    load,
+    located,
+    plain,
+    tiered,
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Cell:
     data: str  # real, synthetic, stand-in
     task: str  # description of the task, json
     kwargs: str  # hyper-parameters, json
-    engine: str  # what RUN lists, json
+    engine: str  # arguments of the engine, those of spec.Run, json
     mine: str = ""  # hash of edited sources, for a reader's own runs
 
     @property
@@ -44,58 +57,149 @@ class Cell:
         return identity.run_id(self)
 
 
+# ---------------------------------------------------------------- cells
+def cells(paper, name, path="params.yaml", tier=None, **changes):
+    """(the cells of a study, the study at its tier, the tier).
+
+    changes: values that replace the study's own, as a reader would try them. A mistake
+    is found whichever tier is asked for: a ValueError that names the place.
+    """
+    tree = load(path)
+    tier = tree["tier"] if tier is None else tier
+    found(tier, dict.fromkeys(TIERS), "no tier")
+    at = f"{path}, with papers/*/studies.yaml beside it, has no"
+    book = found(paper, {k: v for k, v in tree.items() if k != "tier"}, at)
+    entry = found(name, book["studies"], at)
+    more, planned_at, specs = {}, {}, {}
+    if tier == "small" and "seeds" not in changes:
+        more = seeds_.added(path, paper, datasets(book)).get(name, {})
+    for t in TIERS:
+        asked = t == tier
+        with located(f"{file_of(path, paper)}: studies.{name}, tier {t}"):
+            specs[t] = tiered(entry, t) | (changes if asked else {})
+            check(Study, specs[t])
+            grown, few = (more, None) if asked else ({}, 1)
+            planned_at[t] = planned(book, specs[t], t, grown, few)
+    return planned_at[tier], specs[tier], tier
+
+
+def planned(book, study, tier, more, few=None):
+    """The cells of a study at its tier; book: the tasks of its paper, more: {data set:
+    seeds in all}, few: of so many seeds, for a look at what there is.
+    """
+    out = []
+    for dataset in study["tasks"]:
+        seeds = seeds_.seeds_of(study["seeds"], "study")[:few]
+        if dataset in more:
+            seeds = seeds_.grown(seeds, more[dataset], "study")
+        with located(f"tasks.{dataset}"):
+            task = found(dataset, book["tasks"], "no task")
+            out += of_task(dataset, task, study, tier, seeds, book["tasks"])
+    if not out:
+        raise ValueError("no runs: give tasks, methods and seeds")
+    if len(set(out)) < len(out):
+        c = next(c for c in out if out.count(c) > 1)
+        what = f"tasks.{c.dataset}: methods.{c.method} has the setting {c.setting!r}"
+        raise ValueError(f"{what} twice; give every variant, and every task, once")
+    return out
+
+
+def of_task(dataset, task, study, tier, seeds, tasks):
+    """[Cell] of one task of a study."""
+    own, papers = tiered(task, tier), tiered(task, "paper")
+    what = dataset, own.get("label", dataset)
+    kind = kind_of(root(own.get("data")), root(papers.get("data")))
+    without, out = study.get("without", {}), []
+    for point, spec in points(parts(own, study, dataset)):
+        drawn = {s: seeds_.drawn(spec, s, "task") for s in seeds}
+        check_task(drawn[seeds[0]])
+        for method, entry in study["methods"].items():
+            if dataset in without.get(method, ()):
+                continue
+            with located(f"methods.{method}"):
+                for how, kwargs in settings(entry, tier, dataset, tasks, point):
+                    makes(method, METHODS[method], as_text(spec, kwargs)[1])
+                    setting = ";".join(filter(None, (point, how)))
+                    for seed, t in drawn.items():
+                        texts = as_text(t, kwargs)
+                        out.append(Cell(*what, method, setting, seed, kind, *texts))
+    return out
+
+
+@functools.lru_cache(maxsize=4096)
+def makes(name, cls, kwargs):
+    """ValueError unless a method, now of class cls, takes these values (json)."""
+    try:
+        make(name, None, **json.loads(kwargs))
+    except TypeError as e:  # an argument of make itself
+        raise ValueError(e) from e
+
+
+def datasets(book):
+    """{study: its data sets at tier small} of a paper."""
+    own = lambda s: (s.get("small") or {}).get("tasks", s.get("tasks", []))
+    return {k: [*plain(own(s), "small", k)] for k, s in book["studies"].items()}
+
+
+def parts(task, study, dataset):
+    """A task at its tier with "train" and "run" at the end, changed by what the study
+    says of the run, and then of this task alone.
+    """
+    last = {k: task.get(k, {}) for k in Sections.model_fields}
+    check(Sections, last)
+    out = {k: v for k, v in task.items() if k not in ("label", *last)} | last
+    out["run"] = {"every": 1} | last["run"]
+    out["run"] |= {k: study[k] for k in Run.model_fields if k in study}
+    own = study["tasks"][dataset] or {} if isinstance(study["tasks"], dict) else {}
+    for k, v in own.items():
+        inside = isinstance(out.get(k), dict) and isinstance(v, dict)
+        out[k] = out[k] | v if inside else v
+    return out
+
+
+def as_text(spec, kwargs):
+    """(task, hyper-parameters, engine) of a cell as json, of a point of `parts`."""
+    task = {k: v for k, v in spec.items() if k not in ("train", "run")}
+    return tuple(map(json.dumps, (task, spec["train"] | kwargs, spec["run"])))
+
+
 # ---------------------------------------------------------------- hyper-parameters
-def settings(kwargs, paper, tier="paper", task="", tasks=(), at="", point=""):
+def settings(entry, tier="paper", task="", tasks=(), point=""):
     """One method's entry -> [(setting, hyper-parameters)].
 
-    Lists span a grid; a list of entries is variants. A value "$name" is the paper's
-    knob of that name, a value {small: 2, paper: 5} that of the tier, a value
-    {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's `tasks`, and a
-    value {guest=photo: 0.05, guest=sketch: 0.1} that of the `point` of the task's grid;
-    the latter three are no variants and not named in the setting, unless they are
+    Lists span a grid; a list of entries is variants. A value {small: 2, paper: 5} is
+    that of the tier, {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's
+    `tasks`, and {guest=photo: 0.05, guest=sketch: 0.1} that of the `point` of the
+    task's grid; these are no variants and not named in the setting, unless they are
     lists.
     """
-    out, several = [], isinstance(kwargs, list)
-    for entry in kwargs if several else [kwargs]:
-        entry = given(entry or {}, paper)
-        where = tier, task, point, tasks, at
-        chosen = {k: choose(k, v, *where) for k, v in entry.items()}
-        fixed = {k for k in entry if entry[k] is not chosen[k]}
-        axes = [k for k, v in chosen.items() if isinstance(v, list)]
-        named = [k for k in entry if k in axes or (several and k not in fixed)]
-        for values in itertools.product(*[chosen[k] for k in axes]):
+    out, several = [], isinstance(entry, list)
+    for e in entry if several else [entry]:
+        e = e or {}
+        chosen = {k: choose(k, v, tier, task, tasks, point) for k, v in e.items()}
+        axes = {k: v for k, v in chosen.items() if isinstance(v, list)}
+        if [] in axes.values():
+            raise ValueError(f"{e}: give one value or more where there is a list")
+        named = [k for k in e if k in axes or (several and e[k] is chosen[k])]
+        for values in itertools.product(*axes.values()):
             full = chosen | dict(zip(axes, values))
             out.append((";".join(word(k, full[k]) for k in named), full))
     return out
 
 
-def choose(name, value, tier, task, point, tasks, at):
+def choose(name, value, tier, task, tasks, point):
     """What a hyper-parameter by tier, task or point is here; others as they are."""
     if not isinstance(value, dict) or "name" in value:
         return value
-    at = f"{at}: {name} = {value}".removeprefix(": ")
-    if value and all("=" in str(k) for k in value):
-        if point not in value:
-            here = f"{point!r} of {task}" if point else f"{task}, which has no grid"
-            raise ValueError(f"{at} has no value for {here}; give one")
-        return choose(name, value[point], tier, task, "", tasks, at)
-    odd = [k for k in value if k not in TIERS and k not in tasks]
-    if odd:
-        raise ValueError(
-            f"{at}: {odd[0]!r} is neither a tier ({', '.join(TIERS)}) nor a task of "
-            f"the paper ({', '.join(tasks)}){errors.nearest(str(odd[0]), tasks)}"
-        )
-    if by_tier(value) or not value:
-        inner = of_tier(value, tier, at.removesuffix(f" = {value}"))
-    elif any(k in TIERS for k in value):
-        raise ValueError(
-            f"{at} mixes tiers with tasks; give values by tier, and by task below one"
-        )
-    elif task not in value:
-        raise ValueError(f"{at} has no value for the task {task!r}; give one")
-    else:
-        inner = value[task]
-    return choose(name, inner, tier, task, point, tasks, at)
+    kinds = (tier, TIERS), (task, tasks), (point, [k for k in value if "=" in k])
+    for key, known in kinds:
+        if key in value and all(k in known for k in value):
+            return choose(name, value[key], tier, task, tasks, point)
+    here = f"{tier!r}, {task!r}" + f" or {point!r}" * bool(point)
+    raise ValueError(
+        f"{name} = {value} has no value for {here}; give one for each of the tiers "
+        f"({', '.join(TIERS)}), of the tasks, or of the points of the task's grid"
+    )
 
 
 def word(k, v):
@@ -105,121 +209,6 @@ def word(k, v):
     if k == "step" and isinstance(v, dict) and len(v) > 1:
         return ";".join(word(j, u) for j, u in v.items() if j != "name")
     return f"{k}={v.get('name', v) if isinstance(v, dict) else v}"
-
-
-# ---------------------------------------------------------------- cells
-def cells(paper, name, path="params.yaml", tier=None, **changes):
-    """(the cells of a study, the study at its tier, the tier).
-
-    changes: values that replace the study's own, as a reader would try them.
-    """
-    tree = load(path)
-    tier = tree["tier"] if tier is None else tier
-    if tier not in TIERS:
-        raise ValueError(f"tier = {tier!r}; give one of {', '.join(TIERS)}")
-    at = f"{path}, with papers/*/studies.yaml beside it,"
-    papers = {k: v for k, v in tree.items() if isinstance(v, dict)}
-    p = found(paper, papers, f"{at} has no")
-    entry = found(name, p["studies"], f"{at} has no")
-    file = place(path, paper)
-    at = f"{file}: studies.{name}"
-    place_ = lambda _, keys: schema.dotted(file, ["studies", name, *keys])
-    schema.check("study", changes, at, [*p["tasks"]], place_)
-    study = located(at, tiered, entry, tier) | changes
-    more = {}
-    if tier == "small" and "seeds" not in changes:
-        more = seeds_.added(path, paper, datasets(p)).get(name, {})
-    out = planned(p, study, tier, file, at, more)
-    for t in TIERS:  # a mistake is found whichever tier is asked for
-        if t != tier:
-            hidden = located(at, tiered, entry, t)
-            planned(p, hidden, t, file, f"{at}, tier {t}", seeds=1)
-    return out, study, tier
-
-
-def planned(paper, study, tier, file, at, more=(), seeds=None):
-    """The cells of a study at its tier.
-
-    file: where the tasks stand; at: where the study does; more: {data set: seeds in
-    all}; seeds: of so many seeds, for a look at what there is.
-    """
-    for k in ("tasks", "methods", "seeds"):
-        if k not in study:
-            raise ValueError(f"{at} has no {k}; give it some")
-    out, every = [], [*paper["tasks"]]
-    own_seeds = seeds_.seeds_of(study["seeds"], at)[:seeds]
-    for dataset in study["tasks"]:
-        task = found(dataset, paper["tasks"], f"{at} names the task")
-        its = f"{file}: tasks.{dataset}"
-        own, papers = (located(its, tiered, task, t) for t in (tier, "paper"))
-        what = dataset, own.get("label", dataset)
-        kind = kind_of(
-            *(root(t.get("data"), f"{at}: {dataset}") for t in (own, papers))
-        )
-        drawn = own_seeds
-        if dataset in more:
-            drawn = seeds_.grown(own_seeds, more[dataset], at)
-        grid = points(parts(own, study, dataset))
-        for where, spec in located(f"{at}: {dataset}", list, grid):
-            tasks = {s: seeds_.drawn(spec, s, f"{at}: {dataset}") for s in drawn}
-            here = dataset, where
-            for method, how, kw in methods_on(here, study, paper, tier, at, every):
-                setting = ";".join(filter(None, (where, how)))
-                out += [
-                    Cell(*what, method, setting, seed, kind, *as_text(t, kw))
-                    for seed, t in tasks.items()
-                ]
-    checks.check_cells(out, at)
-    return out
-
-
-def datasets(paper):
-    """{study: its data sets at tier small} of a paper's tree; none where it names none,
-    which is said once that study is planned.
-    """
-    own = lambda s: (s.get("small") or {}).get("tasks", s.get("tasks", []))
-    return {k: [*plain(own(s), "small", k)] for k, s in paper["studies"].items()}
-
-
-def methods_on(here, study, paper, tier, at, tasks=()):
-    """(method, setting, hyper-parameters) of all that run here: (data set, point of its
-    grid).
-    """
-    dataset, point = here
-    for method, entry in study["methods"].items():
-        found(method, METHODS, f"{at} names the method")
-        if dataset not in study.get("without", {}).get(method, ()):
-            where = dataset, tasks, f"{at}.methods.{method}", point
-            for setting, kwargs in settings(entry, paper, tier, *where):
-                yield method, setting, kwargs
-
-
-def found(name, table, message):
-    """table[name], or a ValueError: the message, the name, and what there is."""
-    if name not in table:
-        near = errors.nearest(name, table)
-        raise ValueError(f"{message} {name!r}{near} (there are {', '.join(table)})")
-    return table[name]
-
-
-def parts(task, study, dataset):
-    """A task at its tier with "train" and "run" at the end, changed by what the study
-    says of the run, and then of this task alone.
-    """
-    out = {k: v for k, v in task.items() if k not in ("label", "train", "run")}
-    out["train"] = task.get("train", {})
-    told = {k: study[k] for k in RUN if k in study}
-    out["run"] = {"every": 1} | task.get("run", {}) | told
-    own = study["tasks"][dataset] or {} if isinstance(study["tasks"], dict) else {}
-    for k, v in own.items():
-        out[k] = out[k] | v if isinstance(out.get(k), dict) else v
-    return out
-
-
-def as_text(spec, kwargs):
-    """(task, hyper-parameters, engine) of a cell as json, of a point of `parts`."""
-    task = {k: v for k, v in spec.items() if k not in ("train", "run")}
-    return tuple(map(json.dumps, (task, spec["train"] | kwargs, spec["run"])))
 
 
 # ---------------------------------------------------------------- the grid of a task
@@ -232,7 +221,6 @@ def points(spec):
     are called 100, the paper's number for all.
     """
     axes, called = axes_of(spec)
-    check_lengths(axes, called)
     lengths = [len(axis[0][2]) for axis in axes.values()]
     for point in itertools.product(*map(range, lengths)):
         new = {k: dict(v) if isinstance(v, dict) else v for k, v in spec.items()}
@@ -253,28 +241,15 @@ def axes_of(spec):
         inside = isinstance(entry, dict) and "grid" not in entry
         for key, v in entry.items() if inside else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
-                name = v.get("as", key or part)
-                axes.setdefault(name, []).append((part, key, v["grid"]))
-                if "called" in v or name not in called:
-                    called[name] = v.get("called", v["grid"])
+                with located(part if key is None else f"{part}.{key}"):
+                    check(Grid, v)
+                    name, names = v.get("as", key or part), v.get("called", v["grid"])
+                    axes.setdefault(name, []).append((part, key, v["grid"]))
+                    if "called" in v or name not in called:
+                        called[name] = names
+                    if {len(v["grid"]), len(names)} != {len(axes[name][0][2])}:
+                        raise ValueError(f"{v}: give as many values for axis {name!r}")
     return axes, called
-
-
-def dotted(part, key):
-    """Where an entry stands in a task: "run.rounds", "batch"."""
-    return part if key is None else f"{part}.{key}"
-
-
-def check_lengths(axes, called):
-    """ValueError where the entries of an axis differ in length."""
-    for name, axis in axes.items():
-        if len({len(called[name]), *(len(grid) for *_, grid in axis)}) > 1:
-            lengths = " and ".join(str(len(grid)) for *_, grid in axis)
-            keys = ", ".join(dotted(part, key) for part, key, _ in axis)
-            raise ValueError(
-                f"the axis {name!r} has lists of {lengths} values: {keys} advance "
-                "together, give as many of each"
-            )
 
 
 # ---------------------------------------------------------------- kinds of data

@@ -1,11 +1,11 @@
 """params.yaml and studies.yaml with a mistake: refused by the file, the place and the
-value, at whatever tier it hides; and the same said by what an editor reads.
+value, at whatever tier it hides.
 """
 
 import yaml
 from toys_input import all_refused, refused
 
-from fedlib.study import parameters, schema, studies
+from fedlib.study import spec, studies
 
 GOOD = """\
 tier: tiny
@@ -85,19 +85,18 @@ def changed(place, value):
 
 
 def test_a_good_file_is_what_it_says(tmp_path):
-    assert schema.FILE.read_text("utf-8") == schema.written(), "what an editor reads"
     assert len(cells(tmp_path, GOOD)) == 10
     assert len(cells(tmp_path, GOOD, tier="small")) == 20
-    toy = parameters.load(tmp_path / "params.yaml")["toy"]
+    toy = spec.load(tmp_path / "params.yaml")["toy"]
     digits, other = toy["tasks"]["digits"], toy["tasks"]["other"]
     assert digits["train"]["lr"] == 0.1 and "batch" not in other
     own = {"network": {"name": "MLP", "hidden": 5}}
     assert other == {k: v for k, v in digits.items() if k != "batch"} | own
-    at = {t: parameters.tiered(digits, t)["run"] for t in ("tiny", "small")}
+    at = {t: spec.tiered(digits, t)["run"] for t in ("tiny", "small")}
     assert at["tiny"] == digits["run"] and at["small"] == {"rounds": 9}
     tiers = {"a": {"tiny": 1, "small": 2, "paper": 3}}
-    assert parameters.plain(tiers, "small", "") == {"a": 2}
-    new = parameters.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
+    assert spec.plain(tiers, "small", "") == {"a": 2}
+    new = spec.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
     assert new == {"a": {"name": "y"}, "b": 1}
     assert cells(tmp_path, GOOD, every=2)[0].engine.count('"every": 2')
 
@@ -116,13 +115,13 @@ def test_a_wrong_value_is_refused_by_its_place(tmp_path):
     all_refused(rows)
 
 
-def test_a_knob_is_named_where_it_is(tmp_path):
+def test_a_knob_is_checked_where_it_is_used(tmp_path):
     file, params = tmp_path / "papers/toy/studies.yaml", tmp_path / "params.yaml"
     file.parent.mkdir(parents=True)
     body = yaml.safe_load(changed(f"{S}.seeds", "$n"))["toy"]
     file.write_text(yaml.safe_dump(body))
     assert len(cells(tmp_path, "tier: tiny\ntoy: {n: 3}\n")) == 30
-    bad = [("{n: {tiny: 1, small: -1, paper: 1}}", params, "n.small", -1)]
+    bad = [("{n: {tiny: 1, small: -1, paper: 1}}", file, "seeds", "small", -1)]
     bad += [("{n: $m}", params, "$m"), ("{}", "$n", file)]
     for section, *names in bad:
         refused(lambda s=section: cells(tmp_path, f"tier: tiny\ntoy: {s}\n"), *names)

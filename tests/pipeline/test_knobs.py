@@ -6,8 +6,7 @@ import shutil
 
 from where import ROOT
 
-from fedlib.study import parameters
-from fedlib.study.reader import read
+from fedlib.study.spec import load, read
 
 
 def leaves(tree, at=""):
@@ -40,7 +39,7 @@ def test_every_knob_can_be_set_and_changes_the_runs_that_read_it(tmp_path):
     assert all(type(got[k]) is type(v) for k, v in new.items())
     (tmp_path / "papers").symlink_to(ROOT / "papers")
     path = overridden(tmp_path, [("fedga.alpha", 2), ("fft-gp.mu", 0.00001)])
-    now, before = parameters.load(path), parameters.load(ROOT / "params.yaml")
+    now, before = load(path), load(ROOT / "params.yaml")
     for paper in ("fedas", "plgu", "equfl"):
         assert now[paper] == before[paper]
     for paper in ("fedga", "fft-gp"):

@@ -41,7 +41,7 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
     import networkx as nx
     from dvc.repo import Repo
 
-    from fedlib.study.reader import read
+    from fedlib.study.spec import read
 
     monkeypatch.chdir(ROOT)
     with Repo() as repo:

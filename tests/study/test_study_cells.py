@@ -8,8 +8,9 @@ from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
-from fedlib.study import TIERS, parameters, results, studies
+from fedlib.study import TIERS, spec, studies
 from fedlib.study.seeds import DRAWS, PILOT, data_of, grown, seeds_of
+from repro import papers
 
 
 def cells(folder, name="main", tier=None, change=lambda toy: None, **more):
@@ -36,7 +37,11 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
     assert rounds == {"tiny": 3, "small": 3, "paper": 5}
     more = {"train": {"lr": 0.05, "epochs": 2}, "batch": 8}
     path = write(tmp_path, lambda toy: toy["tasks"]["near"].update(more))
-    near = results.declared("toy", path).query("dataset == 'near'")
+    near = (
+        papers.module("fedga", "tables")
+        .declared("toy", path)
+        .query("dataset == 'near'")
+    )
     assert near.set_index("metric").value[["rounds", "runs"]].tolist() == [5, 2]
     path, n = ROOT / "params.yaml", 0  # so can each study of the repository be planned
     for paper, p in studies.load(path).items():
@@ -100,19 +105,19 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
     entry = {"q": [2, 1], "p": ["a", "b"]}
     points = [{"q": q, "p": p} for q in (2, 1) for p in "ab"]
     names = ["q=2;p=a", "q=2;p=b", "q=1;p=a", "q=1;p=b"]
-    assert studies.settings(entry, {}) == list(zip(names, points))
-    assert studies.settings(points[0], {}) == [("", points[0])]
-    both = studies.settings([points[0], {"z": 1}], {})
+    assert studies.settings(entry) == list(zip(names, points))
+    assert studies.settings(points[0]) == [("", points[0])]
+    both = studies.settings([points[0], {"z": 1}])
     assert both == [(names[0], points[0]), ("z=1", {"z": 1})]
     plain = {"a": {"tiny": 1, "small": [2], "paper": 3}, "b": [{"c": 4}], "methods": 5}
-    spec = plain | {"small": {"b": 6}, "paper": None}
-    small, paper = (parameters.tiered(spec, t) for t in ("small", "paper"))
+    entry = plain | {"small": {"b": 6}, "paper": None}
+    small, paper = (spec.tiered(entry, t) for t in ("small", "paper"))
     assert small == {"a": [2], "b": 6, "methods": 5}
     assert paper == {"a": 3, "b": [{"c": 4}], "methods": 5}
     was = {"a": {"x": 1, "y": 2}, "b": 3, "c": {"name": "p", "x": 1}, "d": {"k": 5}}
     was |= {"e": {"tiny": 3, "paper": 4}}
     new = {"a": {"x": 9}, "b": None, "c": {"name": "q"}, "d": was["e"]}
-    got = parameters.merged(was, new | {"e": {"paper": 5}})
+    got = spec.merged(was, new | {"e": {"paper": 5}})
     want = {"a": {"x": 9, "y": 2}, "c": new["c"], "d": new["d"]}
     assert got == want | {"e": {"tiny": 3, "paper": 5}}
     # data that a paper did not use stand in for its own
@@ -155,6 +160,8 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
     assert seeds(more, tier="tiny") == seeds(more, tier="paper") == usual
     assert seeds(more, seeds=1) == {"near": [0], "far": [0]}
     pilot = book(main={"seeds": {"pilot": 2}})
+    with pytest.raises(ValueError, match="main, tier small: .*pilot seeds"):
+        seeds("main: {near: 5}\n", "main", change=pilot)
     assert seeds(more, "main", "paper", change=pilot) == {"near": [PILOT, PILOT + 1]}
     for text in ("mian: {near: 5}", "main: {far: 5}", "main: {near: 2000}"):
         with pytest.raises(ValueError, match="seeds.yaml"):

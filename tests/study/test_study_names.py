@@ -25,7 +25,7 @@ from fedlib.methods.base.fedavg import FedAvg
 from fedlib.study import compute, evidence, guard, identity, once, sources
 from fedlib.study.foreign import own, unknown
 from fedlib.study.microruns import DEFAULTS
-from fedlib.study.schema import RUN
+from fedlib.study.spec import Run
 from fedlib.study.studies import Cell
 
 
@@ -124,12 +124,12 @@ def test_every_part_of_a_task_and_of_the_engine_counts_and_its_default_does_not(
             assert name(of, **{k: "another"}) != name(of), (of, k)
     takes = inspect.signature(engine.run).parameters
     name = lambda **told: cell(engine={"rounds": 3} | told).id
-    for k in {*RUN} & {*takes} - {"rounds"}:
+    for k in {*Run.model_fields} & {*takes} - {"rounds"}:
         assert name(**{k: takes[k].default}) == name(), k
     news = {"cohort": 2, "online": 0.5, "stragglers": {"portion": 0.5}, "every": 2}
     news |= {"splits": ["test"], "guests": True, "own": True, "microscope": True}
     news |= {"how": "vmap", "precision": "bf16", "rounds": 4}
-    assert news.keys() == RUN.keys()
+    assert news.keys() == Run.model_fields.keys()
     assert len({name(), *(name(**{k: v}) for k, v in news.items())}) == 1 + len(news)
 
 

@@ -114,7 +114,6 @@ def test_the_parts_of_a_study(run):
     assert run.datasets() == ["d", "e"] and run.methods("e") == [*MOMENTS]
     assert [c.seed for c, _ in run.of("d", "FedPer")] == [0, 4] and not run.of("x")
     assert run.of("d", seed=4, setting="")[1][0].method == "FedPer"
-    assert run.rounds("d").tolist() == [0, 2, 4, 6]
     stack = run.stack("e", "FedPer", setting="mu=1", split="val")
     want = [r.views["post", "personal", "val"] for _, r in run.of("e", "FedPer")]
     assert stack.shape == (2, 3, 15) and all(map(np.array_equal, stack, want))

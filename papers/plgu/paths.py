@@ -16,10 +16,10 @@ from functools import partial
 
 import torch
 
-from ..core.tree import scale, sub
-from ..measures import landscape, sharpness, spectrum
-from . import compute
-from .flatness import HOME, own, places
+from fedlib.core.tree import scale, sub
+from fedlib.measures import landscape, sharpness, spectrum
+from fedlib.study import compute
+from fedlib.study.flatness import HOME, own, places
 
 REACH, UPHILL, CURVED = 1.5, 0.5, 1.0
 SPLITS = ("train", "test")

@@ -1,0 +1,90 @@
+"""Tables of FedGA: what its settings are, and which hyper-parameters were used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pandas as pd
+
+from fedlib.methods import METHODS
+from fedlib.study.seeds import seeds_of
+from fedlib.study.spec import load, tiered
+from fedlib.study.studies import kind_of, root
+
+
+def declared(paper, path="params.yaml"):
+    """The settings of tier paper as rows of results/seeds: what is declared, not
+    measured.
+    """
+    out, p = [], load(path)[paper]
+    for dataset, entry in p["tasks"].items():
+        spec = tiered(entry, "paper")
+        row = dict(
+            paper=paper,
+            study="settings",
+            dataset=dataset,
+            method="all",
+            setting="",
+            seed=0,
+        )
+        end = dict(data=kind_of(root(spec["data"])), tier="exact")
+        for k, v in declared_values(spec, dataset, p["studies"]).items():
+            if v is not None:
+                out.append(row | dict(metric=k, rule="run", value=v) | end)
+    return pd.DataFrame(out)
+
+
+def declared_values(spec, dataset, studies):
+    """{setting: value, None where a task has no such thing}; spec: the task's, at tier
+    paper.
+    """
+    runs = (
+        len(seeds_of(tiered(s, "paper")["seeds"], name))
+        for name, s in studies.items()
+        if dataset in s["tasks"]
+    )
+    return {
+        "learning_rate": spec["train"]["lr"],
+        "local_epochs": spec["train"]["epochs"],
+        "batch_size": spec["batch"],
+        "rounds": spec["run"]["rounds"],
+        "dirichlet_concentration": spec.get("partition", {}).get("alpha"),
+        "runs": next(runs, None),
+    }
+
+
+def hyper_table(cells):
+    """One row per cell: the hyper-parameters in use and the grid searched, from the
+    methods' own declarations.
+    """
+    return pd.DataFrame([hyper_row(c) for c in cells])
+
+
+def hyper_row(cell):
+    """{method, setting, used: "alpha = 3, ...", grid: "alpha in 1, 3, 5; ..."}."""
+    cls = METHODS[cell.method]
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    given = json.loads(cell.kwargs)
+    used = {k: v for k, v in given.items() if k not in ("lr", "epochs", "last")}
+    searched = {
+        n: f.metadata["grid"]
+        for n, f in known.items()
+        if f.metadata.get("grid") and n in cls.__annotations__
+    }
+    values = {n: used.get(n, known[n].default) for n in (*used, *searched)}
+    grids = {n: ", ".join(map(short, grid)) for n, grid in searched.items()}
+    return {
+        "method": cell.method,
+        "setting": cell.setting,
+        "used": ", ".join(f"{n} = {short(v)}" for n, v in values.items()),
+        "grid": "; ".join(f"{n} in {words}" for n, words in grids.items()),
+    }
+
+
+def short(v):
+    """A value of a hyper-parameter, in a table."""
+    if isinstance(v, dict):
+        return v["name"]
+    is_number = isinstance(v, (int, float)) and not isinstance(v, bool)
+    return f"{v:g}" if is_number else str(v)
