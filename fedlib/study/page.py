@@ -19,8 +19,8 @@ from ..measures.curves import WINDOW
 from ..measures.statistics import interval, paired
 from ..plots.curves import capped
 from ..plots.labels import label_rows
-from .comparison import WORDS
 
+WORDS = ("model", "seeds", "tuned")  # columns of a table that hold no measure
 TEMPLATE = Path(__file__).with_name("report.html")
 POINTS = 1.0  # a client gains or loses where its difference is larger, in points
 ENOUGH = 3  # seeds, for a word on what is more than chance
@@ -226,7 +226,7 @@ def ranking(c, order):
     full = c.table
     measures = [k for k in full if k not in WORDS and not k.startswith("\u00b1")]
     measures.sort(key=lambda k: k != "worst 10 %")
-    words = [k for k in ("model", "seeds", "tuned") if k in full]
+    words = [k for k in WORDS if k in full]
     names = HEADS | {"worst 10 %": f"{tenth(c)}, %"}
     rows = []
     for name, row in full.loc[order].iterrows():
