@@ -31,12 +31,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.cli import compare as cli_compare
 from fedlib.cli import main as cli
 from fedlib.core import ends, engine
 from fedlib.data import files
 from fedlib.deploy import command, server
 from fedlib.study import audit, experiment, guard, once
+from fedlib.study import compare as comparisons
 from repro import decide
 
 from .count import Count
@@ -134,7 +134,7 @@ def watched(seen):
 @contextlib.contextmanager
 def cut_short(folder):
     """What takes hours, waits for others or needs the net ends behind its checks."""
-    seen, told, compare = Seen(), ends.told, cli_compare.compare
+    seen, told, compare = Seen(), ends.told, comparisons.compare
     flower = SimpleNamespace(Link=enough, join=enough)
     part = command.part
 
@@ -156,7 +156,7 @@ def cut_short(folder):
         for module, name, new in (
             (ends, "told", note),
             (engine, "run", watched(seen)),
-            (cli_compare, "compare", compared),
+            (comparisons, "compare", compared),
             (experiment, "compute_all", computed),
             (audit, "compute_all", enough),
             (audit, "check", list),

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import inspect
 import os
+import shlex
 import sys
 import tomllib
 from dataclasses import fields
@@ -32,32 +33,25 @@ from ..core.provenance import version
 from ..core.ranges import DRAWS, SEEDS
 from ..deploy import command
 from ..study import TIERS
-from . import compare, complete, data
-from .report import columns, permitted, plain, quoted, report
-from .text import (
-    Mistake,
-    count,
-    file,
-    folder,
-    known,
-    parse_settings,
-    parse_task,
-    pick,
-)
+from . import complete
+from .report import columns, permitted, plain, report
+from .text import file, known, parse_settings, parse_task, pick, whole
 
 if not complete.ASKED:  # a shell that completes a word cannot wait for torch
     import torch
 
     from ..core import engine
+    from ..core.task import Task
     from ..methods import METHODS
     from ..methods.cite import cite, paper
     from ..methods.make import make
+    from ..study import compare as comparisons
     from ..study import lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# ---------------------------------------------------------------- commands
+# ---------------------------------------------------------------- about methods
 def methods(args):
     """list all methods"""
     rows = [("method", "paper", "")]
@@ -71,90 +65,72 @@ def methods(args):
 def show(args):
     """explain one method"""
     name, m = args.method, known(args.method)
-    if m.card:
-        print(card_text(name, m))
-    print(inspect.getdoc(m) or "", end="\n\n")
-    print(hyper_text(m), end="\n\n")
-    who, receivers = "the sampled clients train", "those that train receive the model"
-    if m.who == "all":
-        who = "all clients train in every round"
-    if m.download == "all":
-        receivers = "all clients receive the model"
+    if c := m.card:
+        print(f"{name}: {c.line}", paper(m) or "", sep="\n\n")
+        cited = f"BibTeX: python -m fedlib cite {shlex.quote(name)}"
+        print(f"{c.status} implementation; {cited}\n")
+    print(inspect.getdoc(m) or "", hyper_text(m), sep="\n\n", end="\n\n")
+    who = "all clients train" if m.who == "all" else "the sampled clients train"
+    down = "all clients receive" if m.download == "all" else "those that train receive"
     need = "; clients need validation rows" if m.needs_val else ""
-    print(f"{who}; {receivers}{need}")
-    print(f"source: {inspect.getfile(m).removeprefix(str(ROOT) + '/')}")
-
-
-def card_text(name, m):
-    """A method's card: what it is, its paper, and how to cite it."""
-    cite = f"BibTeX: python -m fedlib cite {quoted(name)}"
-    about = f"{paper(m) or ''}\n{m.card.status} implementation; {cite}".lstrip()
-    return f"{name}: {m.card.line}\n\n{about}\n"
+    print(f"{who} in a round; {down} the model{need}")
+    print(f"source: {inspect.getfile(m).removeprefix(f'{ROOT}/')}")
 
 
 def hyper_text(m):
     """A method's hyper-parameters, two lines each."""
-    hps = {f"{f.name} = {plain(f.default)}": f.metadata for f in fields(m)}
-    hps = {head: d for head, d in hps.items() if "what" in d}
-    wide, lines = max(map(len, hps)), []
-    for head, d in hps.items():
-        facts = {
-            "permitted": permitted(d),
-            "searched": ", ".join(map(plain, d["grid"] or ())),
-            "source": d["source"],
-        }
+    hyper = {f"{f.name} = {plain(f.default)}": f.metadata for f in fields(m)}
+    hyper = {head: d for head, d in hyper.items() if "what" in d}
+    wide, lines = max(map(len, hyper)), []
+    for head, d in hyper.items():
+        grid = ", ".join(map(plain, d["grid"] or ()))
+        facts = {"permitted": permitted(d), "searched": grid, "source": d["source"]}
         words = "; ".join(f"{k} {v}" for k, v in facts.items() if v)
         lines += [f"  {head:{wide}}  {d['what']}", f"  {'':{wide}}  {words}"]
     return "\n".join(lines)
 
 
+def bibtex(args):
+    """print BibTeX of methods' papers"""
+    print(cite(*args.methods))
+
+
+# ---------------------------------------------------------------- runs
 def run(args):
     """run one method on one task, or a study of params.yaml"""
     if args.task is None:
         return study(args)
-    refuse_of_study(args)
-    if args.scheduler:
-        raise Mistake(
-            f"run {args.method} --scheduler: one run stays on "
-            "this machine; a study goes to a cluster, as in "
-            f"`run fedga/synthetic --scheduler {args.scheduler}`"
-        )
-    m, device = known(args.method), device_of(args.device)
-    # a second thread costs more than it brings, see benchmarks/
-    torch.set_num_threads(1)
+    at = f"run {args.method} {args.task}"
+    refuse(args, at, ("keep", "tier", "scheduler"), "a study, as `run fedga/synthetic`")
+    settings = parse_settings(args.set)
+    known(args.method)
+    torch.set_num_threads(1)  # a second thread costs more than it brings
     task = parse_task(args.task)
-    method = make(args.method, task, **parse_settings(args.set, m))
-    threads = args.threads
-    if threads is None:
-        threads = threads_for(task, device, args.how)
+    usual = {"rounds": 50, "seed": 0, "cohort": None, "every": 1}
+    usual |= {"how": None, "device": None, "folder": None}
+    usual |= {"threads": threads_for(task, args.device, args.how)}
+    given = {k: getattr(args, k) for k in usual if getattr(args, k) is not None}
+    how = usual | given | {"guests": bool(task.guests)}
+    method = make(args.method, task, **settings)
     with lock.within(args.folder):
-        rec = engine.run(
-            method,
-            task,
-            50 if args.rounds is None else args.rounds,
-            seed=0 if args.seed is None else args.seed,
-            cohort=args.cohort,
-            every=1 if args.every is None else args.every,
-            guests=bool(task.guests),
-            how=args.how,
-            folder=args.folder,
-            device=device,
-            threads=threads,
-        )
-    report(args.method, task, rec)
+        record = engine.run(method, task, how.pop("rounds"), **how)
+    report(args.method, task, record)
 
 
-def refuse_of_study(args):
-    """Mistake for an option that only a study has, beside a method and a task."""
-    for flag, why in (
-        ("keep", "--folder keeps the record of one run"),
-        ("tier", "one run has the sizes of its task"),
-    ):
-        if getattr(args, flag) is not None:
-            raise Mistake(
-                f"run {args.method} {args.task} --{flag} {getattr(args, flag)}: that "
-                f"is for a study, as in `run fedga/synthetic`; {why}"
-            )
+def threads_for(task, device, how):
+    """Clients trained at once: one per core where they are convolutions on a CPU (see
+    benchmarks/), else one.
+    """
+    images = any(len(shape) == 4 for shape in task.shapes.values())
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    return len(os.sched_getaffinity(0)) if images and on_cpu and how != "vmap" else 1
+
+
+def refuse(args, at, flags, what):
+    """ValueError for an option that is not for this command, but for `what`."""
+    for flag in flags:
+        if getattr(args, flag):
+            raise ValueError(f"{at} --{flag}: leave it out, it is for {what}")
 
 
 def study(args):
@@ -162,7 +138,13 @@ def study(args):
     # here, since the other commands need no tables of results
     from ..study import experiment, results
 
-    paper, name = paper_and_study(args)
+    paper, _, name = args.method.partition("/")
+    if not name:
+        known(args.method)
+        example = f"`run {paper} synthetic:alpha=.5,beta=.5`"
+        raise ValueError(f"run {paper}: on which task? As in {example}")
+    flags = "set", "seed", "device", "how", "folder", "threads"
+    refuse(args, f"run {args.method}", flags, "one method on one task")
     refuse_outside(f"run {args.method}", "params.yaml")
     given = {k: getattr(args, k) for k in ("rounds", "cohort", "every")}
     changes = {k: v for k, v in given.items() if v is not None}
@@ -177,38 +159,88 @@ def study(args):
         print(f"{paper}/{name}, tier {done.tier}: {measure}\n\n{numbers}\n")
 
 
-def refuse_outside(command, needed):
-    """Mistake where this is no checkout: studies and their runs are not installed."""
+def refuse_outside(at, needed):
+    """ValueError where this is no checkout: studies and their runs are not
+    installed.
+    """
     if not (ROOT / needed).exists():
-        raise Mistake(
-            f"{command}: there is no {needed} in {ROOT}. Studies and stored runs are "
-            "part of the repository, not of the installed package: clone it, "
-            "`pip install -e .` there, and ask again"
+        raise ValueError(
+            f"{at}: there is no {needed} in {ROOT}. Studies and their runs are part of "
+            "the repository: clone it, `pip install -e .` there, and ask again"
         )
 
 
-def paper_and_study(args):
-    """(paper, study) of "paper/study"; Mistake for what a study does not take."""
-    paper, _, name = args.method.partition("/")
-    if not name and args.method in METHODS:
-        raise Mistake(
-            f"run {args.method}: on which task? As in "
-            f"`run {args.method} synthetic:alpha=.5,beta=.5`"
+def compare(args):
+    """compare methods on your own table, or on a built-in task"""
+    settings = {name: [] for name in args.methods}
+    for pair in args.set:
+        name, _, rest = pair.partition(".")
+        settings[pick(name, settings, "method in --set")].append(rest)
+    if (args.data is None) == (args.task is None):
+        raise ValueError(
+            "compare needs a task: give --data FILE --client COLUMN --label COLUMN, or "
+            "--task, as in --task digits:clients=10"
         )
-    if not name:
-        raise Mistake(
-            f"no method {args.method!r}{nearest(args.method, METHODS)}; a study is "
-            "paper/study, as in fedga/synthetic"
-        )
-    for flag in ("set", "seed", "device", "how", "folder", "threads"):
-        if getattr(args, flag) is not None and getattr(args, flag) != []:
-            raise Mistake(
-                f"run {args.method} --{flag}: a study has its own; change --tier, "
-                "--rounds, --cohort or --every"
-            )
-    return paper, name
+    entries = [(name, parse_settings(settings[name])) for name in args.methods]
+    task = parse_task(args.task) if args.data is None else task_of(args)
+    more = {k: getattr(args, k) for k in ("cohort", "every", "device", "budget")}
+    more = {k: v for k, v in more.items() if v is not None}
+    more |= {"folder": args.folder, "workers": args.workers, "grid": args.grid or None}
+    result = comparisons.compare(entries, task, args.rounds, args.seeds, **more)
+    result.call = command_line(args)
+    if result.records:
+        print(result.ranked().to_string(), *result.cautions(), sep="\n")
+        if args.report:
+            print(f"\nwritten: {result.report(args.report)}")
+        if args.csv:
+            result.to_csv(args.csv)
+            print(f"written: {args.csv}")
+    gaps = "; ".join(result.gaps())
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt(gaps.replace("folder=", "--folder"))
+    if gaps:
+        raise ValueError(f"compare: {gaps}")
 
 
+# arguments on which the numbers of a comparison hang
+SAME = "data client label sensitive features task set rounds seeds cohort every grid "
+SAME += "budget"
+
+
+def command_line(args):
+    """The command that gives the same numbers again."""
+    words = ["python", "-m", "fedlib", "compare", *args.methods]
+    for name in SAME.split():
+        value = getattr(args, name)
+        for one in value if isinstance(value, list) else [value]:
+            if one is True:
+                words.append(f"--{name}")
+            elif one not in (None, False):
+                words += [f"--{name}", str(one)]
+    return shlex.join(words)
+
+
+def task_of(args):
+    """The Task of --data, a csv, tsv or parquet file."""
+    import pandas as pd  # here, so that the other commands start without it
+
+    read = {".csv": pd.read_csv, ".tsv": pd.read_table, ".parquet": pd.read_parquet}
+    kind = Path(args.data).suffix.lower()
+    if kind not in read or args.client is None or args.label is None:
+        kinds = ", ".join(read)
+        needed = f"a file that ends in {kinds}, --client COLUMN and --label COLUMN"
+        raise ValueError(f"--data {args.data}: give {needed}")
+    features = args.features and [k.strip() for k in args.features.split(",")]
+    return Task.from_frame(
+        read[kind](args.data),
+        label=args.label,
+        client=args.client,
+        sensitive=args.sensitive,
+        features=features,
+    )
+
+
+# ---------------------------------------------------------------- what is stored
 HEAD = ("data set", "method", "metric", "setting", "reported", "ours", "seeds", "data")
 
 
@@ -216,19 +248,14 @@ def table(args):
     """print a table of a paper: reported, ours, verdict"""
     import pandas as pd  # here, so that the other commands start without it
 
+    refuse_outside("table", "results/ledger.csv")
     path = ROOT / "results" / "ledger.csv"
-    if not path.exists():
-        raise Mistake(
-            f"{path.relative_to(ROOT)} is missing: make it with "
-            "`python -m repro.ledger`"
-        )
     t = pd.read_csv(path, dtype=str, keep_default_na=False)
     t = t[t.paper == pick(args.paper, t.paper.unique(), "paper")]
     artefacts = t.artefact.unique()
     t = t[t.artefact == pick(args.artefact, artefacts, f"artefact of {args.paper}")]
     print(f"{args.paper}, {t.artefact.iloc[0]}\n")
-    rows = [ledger_row(r) for r in t.itertuples()]
-    print(columns([(*HEAD, "tier", "verdict"), *rows]))
+    print(columns([(*HEAD, "tier", "verdict"), *map(ledger_row, t.itertuples())]))
 
 
 def ledger_row(r):
@@ -240,20 +267,30 @@ def ledger_row(r):
     return (*what, r.n_seeds or "-", r.data or "-", r.tier or "-", r.verdict)
 
 
-def bibtex(args):
-    """print BibTeX of methods' papers"""
-    print(cite(*args.methods))
-
-
 def evidence(args):
     """compute, pack, check or verify the stored runs of the studies"""
     from ..study import audit  # here, so that the other commands start without it
 
     refuse_outside("evidence", "params.yaml")
-
-    device_of(args.device)
     with contextlib.chdir(ROOT):
         audit.command(args)
+
+
+def data(args):
+    """list all data sets, or get the files of some"""
+    from ..data import get  # here, so that the other commands start without it
+
+    if args.do is None:
+        print(columns(get.table(args.root)))
+        print("\npython -m fedlib data get NAME fetches files where they are missing")
+        return
+    for name in args.names:
+        if get.entry(name).by:
+            print(f"{name}: nothing to get, {get.status(name, args.root)}")
+            continue
+        files = get.get(name, args.root, args.mirror)
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        print(f"{name}: {files[0]}{more}")
 
 
 def deploy(args):
@@ -262,31 +299,7 @@ def deploy(args):
     command.run(args)
 
 
-def device_of(name):
-    """The device of --device; Mistake where there is none."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise Mistake(
-            f"--device cuda: torch {torch.__version__} finds no CUDA device here; use "
-            "--device cpu"
-        )
-    return name
-
-
-def threads_for(task, device, how):
-    """Clients trained at once: one per core where they are convolutions on a CPU (see
-    benchmarks/), else one.
-    """
-    images = any(len(shape) == 4 for shape in task.shapes.values())
-    on_cpu = device == "cpu" or not torch.cuda.is_available()
-    return len(os.sched_getaffinity(0)) if images and on_cpu and how != "vmap" else 1
-
-
-# ---------------------------------------------------------------- argparse
-def program():
-    """How this program was called."""
-    return "fedlib" if Path(sys.argv[0]).stem == "fedlib" else "python -m fedlib"
-
-
+# ---------------------------------------------------------------- arguments
 class Once(argparse.Action):
     """Store the value of an option; a second one would replace it in silence."""
 
@@ -304,7 +317,7 @@ class Parser(argparse.ArgumentParser):
         self.register("action", None, Once)
 
     def error(self, message):
-        raise Mistake(f"{message} (`{self.prog} --help` explains)")
+        raise ValueError(f"{message} (`{self.prog} --help` explains)")
 
 
 GROUP = "fedlib.commands"
@@ -312,8 +325,8 @@ COMMANDS = {
     "methods": methods,
     "show": show,
     "run": run,
-    "compare": compare.run,
-    "data": data.data,
+    "compare": compare,
+    "data": data,
     "table": table,
     "cite": bibtex,
     "evidence": evidence,
@@ -327,13 +340,20 @@ def further():
     An entry point is a function add(parser) that returns what the command runs. Of a
     checkout those of its pyproject.toml count, whenever it was installed.
     """
-    found, file = entry_points(group=GROUP), ROOT / "pyproject.toml"
-    points = {e.name: e for e in found}
+    points, file = (
+        {e.name: e for e in entry_points(group=GROUP)},
+        ROOT / "pyproject.toml",
+    )
     if file.is_file():
         project = tomllib.loads(file.read_text("utf-8")).get("project", {})
         own = project.get("entry-points", {}).get(GROUP, {})
         points |= {name: EntryPoint(name, v, GROUP) for name, v in own.items()}
     return {name: e for name, e in points.items() if name not in COMMANDS}
+
+
+def program():
+    """How this program was called."""
+    return "fedlib" if Path(sys.argv[0]).stem == "fedlib" else "python -m fedlib"
 
 
 def parser():
@@ -343,8 +363,8 @@ def parser():
         epilog=__doc__.partition("\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole = "show where a mistake was found, as a traceback; anywhere on the line"
-    p.add_argument("--debug", action="store_true", help=whole)
+    debug = "show where a mistake was found, as a traceback; anywhere on the line"
+    p.add_argument("--debug", action="store_true", help=debug)
     p.add_argument("--version", action="version", version=f"fedlib {version()}")
     sub = p.add_subparsers(dest="command", metavar="command")
     at = {
@@ -356,11 +376,11 @@ def parser():
     at["table"].add_argument("artefact", help='as "Table 5"')
     cited = at["cite"].add_argument("methods", nargs="+", metavar="METHOD")
     cited.completer = complete.methods
-    arguments_of_run(at["run"])
-    compare.add_arguments(at["compare"])
-    arguments_of_evidence(at["evidence"])
+    arguments_of_run(at["run"].add_argument)
+    arguments_of_compare(at["compare"].add_argument)
+    arguments_of_evidence(at["evidence"].add_argument)
+    arguments_of_data(at["data"].add_argument)
     command.add(at["deploy"])
-    data.add(at["data"])
     for name, point in further().items():
         add = point.load()
         one = sub.add_parser(name, help=add.__doc__, description=add.__doc__)
@@ -368,56 +388,85 @@ def parser():
     return p
 
 
-def arguments_of_run(p):
-    add = p.add_argument
+def arguments_of_run(add):
     method = add("method", help="a method; or a study of params.yaml, as paper/study")
     method.completer = complete.methods_and_studies
     example = (
-        "source:key=value,...  as synthetic:alpha=.5,beta=.5 or "
-        "digits:clients=10,dirichlet=.3 or glyphs:n=2000,network=CNN"
+        "source:key=value,...  as synthetic:alpha=.5,beta=.5 or glyphs:network=CNN"
     )
     add("task", nargs="?", help=example).completer = complete.sources
     one = "a hyper-parameter; repeatable"
     add("--set", action="append", default=[], metavar="NAME=VALUE", help=one)
-    add("--rounds", type=count(0), help="50 unless told; a study's own")
-    add("--cohort", type=count(1), help="clients per round (all)")
+    add("--rounds", type=whole(0), help="50 unless told; a study's own")
+    add("--cohort", type=whole(1), help="clients per round (all)")
     seeds = "of initial weights, cohorts and batches (0)"
-    add("--seed", type=count(0, SEEDS), help=seeds)
-    add("--every", type=count(1), help="evaluate every so many rounds (1)")
+    add("--seed", type=whole(0, SEEDS), help=seeds)
+    add("--every", type=whole(1), help="evaluate every so many rounds (1)")
     where = "where to compute (cuda if there is one)"
     add("--device", choices=("cpu", "cuda"), help=where)
     how = "clients one after another, or batched; never changes a result"
     add("--how", choices=("loop", "vmap"), help=how)
-    many = (
-        "clients trained at once; changes no bit (one per core for convolutions, "
-        "else 1)"
-    )
-    add("--threads", type=count(1, 10**4), help=many)
+    many = "clients trained at once; changes no bit (one per core for convolutions)"
+    add("--threads", type=whole(1, 10**4), help=many)
     add("--tier", choices=TIERS, help="size of a study (the one in params.yaml)")
     cluster = "compute a study on this Dask cluster ($FEDLIB_SCHEDULER)"
     add("--scheduler", metavar="tcp://HOST:PORT", help=cluster)
-    kept = "keep the record there; a killed run continues from it"
-    add("--folder", type=folder, help=kept)
-    kept = "of a study: also write every seed's numbers there, as csv"
-    add("--keep", type=file, metavar="FILE", help=kept)
+    add("--folder", help="keep the record there; a killed run continues from it")
+    seeds = "of a study: also write every seed's numbers there, as csv"
+    add("--keep", type=file, metavar="FILE", help=seeds)
 
 
-def arguments_of_evidence(p):
-    add = p.add_argument
+def arguments_of_compare(add):
+    add("methods", nargs="+", metavar="METHOD", help="as FedAvg FedGA Ditto")
+    add("--data", metavar="FILE", help="your rows: csv, tsv or parquet")
+    add("--client", metavar="COLUMN", help="whose row it is")
+    add("--label", metavar="COLUMN", help="what is to be predicted")
+    add("--sensitive", metavar="COLUMN", help="the group of a row's person, as sex")
+    add("--features", metavar="A,B", help="columns to predict from (all others)")
+    add("--task", help="a built-in task instead, as digits:clients=10,dirichlet=.3")
+    one = "a hyper-parameter, as FedGA.alpha=3; repeatable"
+    add("--set", action="append", default=[], metavar="METHOD.NAME=VALUE", help=one)
+    add("--rounds", type=int, default=50, help="50 unless told")
+    add("--seeds", type=int, default=3, help="how many (3)")
+    add("--cohort", type=int, help="clients per round (all)")
+    every = "score all clients every so many rounds (1; about 100 times in long runs)"
+    add("--every", type=int, help=every)
+    grid = "choose hyper-parameters on validation rows, from the methods' own values"
+    add("--grid", action="store_true", help=grid)
+    add("--budget", type=int, help="with --grid: configurations of each method (8)")
+    add("--folder", help="keep the runs there; the same command goes on")
+    add("--workers", type=int, default=1, help="processes (1); never changes a number")
+    add("--device", choices=("cpu", "cuda"), help="where to compute")
+    page = "write a page that answers, as report.html"
+    add("--report", type=file, metavar="FILE", help=page)
+    rows = "write one row per method, seed and client"
+    add("--csv", type=file, metavar="FILE", help=rows)
+
+
+def arguments_of_evidence(add):
     add("what", choices=("compute", "pack", "check", "verify"))
     some = "some papers or studies only"
     add("names", nargs="*", metavar="PAPER[/STUDY]", help=some)
     many = "processes; compute: one per core, verify: one"
-    add("--workers", type=count(1, 10**4), help=many)
+    add("--workers", type=whole(1, 10**4), help=many)
     anew = "pack: what runs/ has goes before what is packed already"
     add("--anew", action="store_true", help=anew)
-    add("--sample", type=count(1), default=20, help="verify: how many runs (20)")
-    add("--seed", type=count(0, DRAWS), default=0, help="verify: which ones (0)")
+    add("--sample", type=whole(1), default=20, help="verify: how many runs (20)")
+    add("--seed", type=whole(0, DRAWS), default=0, help="verify: which ones (0)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="verify: on it (cpu)")
     kept = "verify: keep the answer in results/audit.csv, or audit-gpu.csv"
     add("--write", action="store_true", help=kept)
 
 
+def arguments_of_data(add):
+    add("do", nargs="?", choices=("get",), help="get the files of some")
+    add("names", nargs="*", metavar="NAME", help="data sets")
+    add("--root", metavar="DIR", help="data folder ($FEDLIB_DATA, or data)")
+    other = "take the files from there, and not from their official address"
+    add("--mirror", metavar="URL", help=other)
+
+
+# ---------------------------------------------------------------- the program
 def main(argv=None):
     """Run a command -> its exit status, see fedlib.core.ends; --debug, anywhere among
     the words, raises what went wrong.
@@ -430,14 +479,11 @@ def main(argv=None):
 def obey(words):
     """Do what the words say."""
     if not words:
-        parser().print_help()
-        return
+        return parser().print_help()
     names = [*COMMANDS, *further()]
     if not words[0].startswith("-") and words[0] not in names:
-        raise Mistake(
-            f"unknown command {words[0]!r}{nearest(words[0], names)} (known: "
-            f"{', '.join(names)})"
-        )
+        known = f"{nearest(words[0], names)} (known: {', '.join(names)})"
+        raise ValueError(f"unknown command {words[0]!r}{known}")
     p = parser()
     args = p.parse_args(words)
     if args.command is None:

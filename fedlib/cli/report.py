@@ -74,12 +74,6 @@ def permitted(d):
     return "[{}, {}]".format(*map(plain, d["range"])) if d.get("range") else ""
 
 
-def quoted(name):
-    """A name as a shell wants it."""
-    plain_word = name.replace("-", "").replace("_", "").isalnum()
-    return name if plain_word else f"'{name}'"
-
-
 def columns(rows):
     """Rows of text as a table; the first is the head."""
     rows = [[str(c) for c in r] for r in rows]

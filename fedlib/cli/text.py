@@ -5,188 +5,105 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
-import math
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 
 from ..core.errors import nearest
-from ..core.ranges import COUNT, check_whole, short
+from ..core.ranges import COUNT
 from . import complete
 
 if not complete.ASKED:  # a shell that completes a word cannot wait for torch
-    from ..core import local, server
-    from ..core.method import Wrap
+    from ..core.local import STEPS
     from ..data import tasks
     from ..methods import METHODS
-    from ..pieces import robust
+    from ..pieces.robust import RULES
 
 
-class Mistake(ValueError):
-    """What the user typed cannot be done; one line that says what would."""
+def pick(word, words, what):
+    """The one of `words` that the user means; case and punctuation do not matter."""
+    bare = lambda text: "".join(c for c in text.lower() if c.isalnum())
+    found = {bare(w): w for w in words}.get(bare(word))
+    if found is None:
+        known = f"{nearest(word, words)} (known: {', '.join(words)})"
+        raise ValueError(f"unknown {what} {word!r}{known}")
+    return found
 
 
 def known(name):
     """The class of a method."""
     if name not in METHODS:
-        raise Mistake(
-            f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
-            "methods lists them)"
-        )
+        hint = f"{nearest(name, METHODS)} (python -m fedlib methods lists them)"
+        raise ValueError(f"unknown method {name!r}{hint}")
     return METHODS[name]
 
 
-def pick(word, words, what):
-    """The one of `words` that the user means; case and punctuation do not matter."""
-    bare = {"".join(c for c in w.lower() if c.isalnum()): w for w in words}
-    found = bare.get("".join(c for c in word.lower() if c.isalnum()))
-    if found is None:
-        raise Mistake(
-            f"unknown {what} {word!r}{nearest(word, words)} (known: {', '.join(words)})"
-        )
-    return found
-
-
-def value(text):
-    """A number, True, False, None, a list of these, a piece such as SAM(rho=.05), or
-    the text itself.
-    """
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-        return piece(node, text) if isinstance(node, ast.Call) else literal(node)
-    except Mistake:
-        raise
-    except (SyntaxError, ValueError):
-        return text
-    except (TypeError, MemoryError, RecursionError) as e:
-        raise Mistake(
-            f"{short(text)} cannot be read; give a number, True, False, None, a text, "
-            "a list of these, or a piece such as SAM(rho=0.05)"
-        ) from e
-
-
-class Named(ast.NodeTransformer):
-    """The names of numbers as numbers: inf, nan."""
-
-    def visit_Name(self, node):
-        named = {"inf": math.inf, "nan": math.nan}
-        return ast.Constant(named[node.id]) if node.id in named else node
-
-
-def literal(node):
-    """The value of a literal, in which inf and nan may stand."""
-    return ast.literal_eval(Named().visit(node))
-
-
-def piece(node, text):
-    """A step or rule from its constructor call, nothing else is called."""
-    pieces, name = known_pieces(), getattr(node.func, "id", "")
-    if name not in pieces:
-        raise Mistake(
-            f"unknown piece {name!r}{nearest(name, pieces)} (known: "
-            f"{', '.join(pieces)})"
-        )
-    usage = f"{text}: write {name}{inspect.signature(pieces[name])}"
-    try:
-        given = {k.arg: literal(k.value) for k in node.keywords}
-        values = [literal(v) for v in node.args]
-    except ValueError as e:
-        raise Mistake(usage) from e
-    try:
-        return pieces[name](*values, **given)
-    except TypeError as e:
-        raise Mistake(usage) from e
-    except ValueError as e:  # says which value, and its range
-        raise Mistake(f"{text}: {e}") from e
-
-
-def known_pieces():
-    """Steps and rules by name."""
-    return {
-        n: c
-        for module in (local, server, robust)
-        for n, c in vars(module).items()
-        if is_dataclass(c) and c.__module__ == module.__name__
-    }
-
-
-def names_of(m):
-    """The hyper-parameters of a method, without the method that it wraps."""
-    return [f.name for f in fields(m) if f.name not in ("task", "inner")]
-
-
-def parse_settings(pairs, m):
-    """["mu=.1", ...] -> {"mu": 0.1}."""
-    out, names = {}, names_of(m)
-    if issubclass(m, Wrap):  # what it does not know goes to the method inside
-        given = (p.partition("=")[2] for p in pairs if p.startswith("inner="))
-        inside = names_of(known(next(given, m.around)))
-        names += ["inner", *(n for n in inside if n not in names)]
-    for pair in pairs:
-        k, eq, v = pair.partition("=")
-        if not eq:
-            raise Mistake(f"--set {pair!r}: write name=value, as in --set lr=0.05")
-        if k not in names:
-            raise Mistake(
-                f"--set {pair}: no hyper-parameter {k!r}{nearest(k, names)} (known: "
-                f"{', '.join(names)})"
-            )
-        if k in out:
-            raise Mistake(f"--set {pair}: {k} is set twice; give it once")
-        out[k] = value(v)
-        table = {"step": local.STEPS, "rule": robust.RULES}.get(k)
-        if table and not isinstance(out[k], tuple(table.values())):
-            raise Mistake(
-                f"--set {pair}: {k} is a piece, written as a call, as in "
-                f"{k}={[*table][1]}(): {', '.join(table)}"
-            )
-        if not table and is_dataclass(out[k]):
-            raise Mistake(
-                f"--set {pair}: {k} is no piece; pieces are for step and rule"
-            )
-    return out
-
-
 # ---------------------------------------------------------------- types of options
-def count(low, high=COUNT):
+def whole(low, high=COUNT):
     """The type of an option that is a whole number from low to high."""
 
     def read(text):
-        try:
-            n = int(text)
-            check_whole("the value", n, low, high)
-        except ValueError:
-            ends = f">= {low}" if high == COUNT else f"from {low} to {high}"
-            raise argparse.ArgumentTypeError(
-                f"{short(text)}: give a whole number {ends}"
-            ) from None
-        return n
+        if not low <= int(text) <= high:
+            raise ValueError
+        return int(text)
 
+    read.__name__ = f"whole number from {low} to {high}"  # argparse says it
     return read
-
-
-def folder(text):
-    """The type of an option that names a folder, which need not be there yet."""
-    if not text.strip() or "\0" in text:
-        raise argparse.ArgumentTypeError(f"{text!r}: give the name of a folder")
-    path = Path(text)
-    try:
-        there = [p for p in (path, *path.parents) if p.exists()]
-    except OSError as e:
-        raise argparse.ArgumentTypeError(f"{short(text)}: {e.strerror}") from None
-    if not there[0].is_dir():
-        raise argparse.ArgumentTypeError(
-            f"{short(text)}: {there[0]} is a file; give a folder, which may be new"
-        )
-    return text
 
 
 def file(text):
     """The type of an option that names a file to write."""
-    if not text.strip() or "\0" in text or Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r}: give the name of a file")
-    folder(str(Path(text).parent))
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        why = "give a file in a folder that exists, as in report.html"
+        raise argparse.ArgumentTypeError(f"{text}: {why}")
     return text
+
+
+# ---------------------------------------------------------------- values
+def literal(text):
+    """A number, True, False, None, a list of these, or the text itself."""
+    if text in ("inf", "-inf", "nan"):
+        return float(text)
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def value(text):
+    """The same; or a piece such as SAM(rho=.05), and nothing else is called."""
+    name, call, rest = text.strip().partition("(")
+    if not call or not name.isidentifier():
+        return literal(text)
+    pieces = STEPS | RULES
+    cls = pieces[pick(name, pieces, "piece")]
+    try:
+        node = ast.parse(f"{name}({rest}", mode="eval").body
+        values = [ast.literal_eval(v) for v in node.args]
+        return cls(*values, **{k.arg: ast.literal_eval(k.value) for k in node.keywords})
+    except (TypeError, SyntaxError, AttributeError) as e:
+        raise ValueError(f"write {name}{inspect.signature(cls)} ({e})") from e
+
+
+def entries(pairs, read):
+    """["mu=.1", ...] -> {"mu": 0.1}; read: text -> value."""
+    out = {}
+    for pair in pairs:
+        k, eq, v = pair.partition("=")
+        if not eq or k.strip() in out:
+            why = "is given twice; give it once" if eq else "is not name=value"
+            raise ValueError(f"{pair!r}: {k.strip()} {why}, as in lr=0.05")
+        try:
+            out[k.strip()] = read(v)
+        except ValueError as e:
+            raise ValueError(f"{pair}: {e}") from e
+    return out
+
+
+def parse_settings(pairs):
+    """The hyper-parameters of --set; `make` says what they may be."""
+    return entries(pairs, value)
 
 
 # ---------------------------------------------------------------- tasks
@@ -195,31 +112,23 @@ DIRICHLET = {"name": "dirichlet", "clients": 10, "alpha": 0.5}
 TWENTY = {"name": "dirichlet", "clients": 20, "alpha": 0.1}
 HUNDRED = {"name": "dirichlet", "clients": 100, "alpha": 0.1}
 CNN, SURVEY = {"name": "CNN"}, {"name": "MLP", "hidden": 32}
+LINEAR, WIDE = {"name": "Linear"}, {"name": "MLP", "hidden": 64}
 PARTS = {  # name on the command line -> partition, and its argument
     "dirichlet": ("dirichlet", "alpha"),
     "labels": ("labels_per_client", "labels"),
     "per_domain": ("by_domain", "per_domain"),
 }
 USUAL = {  # source -> partition, network
-    "synthetic": (NATURAL, {"name": "Linear"}),
-    "office10": (NATURAL, CNN),
-    "digits": (DIRICHLET, {"name": "MLP", "hidden": 64}),
-    "mnist5k": (DIRICHLET, {"name": "MLP", "hidden": 64}),
-    "digit_sites": (NATURAL, {"name": "MLP", "hidden": 64}),
-    "digit_pairs": (TWENTY, {"name": "MLP", "hidden": 64}),
-    "rotated": (NATURAL, {"name": "MLP", "hidden": 64}),
-    "colored": (NATURAL, {"name": "MLP", "hidden": 64}),
-    "glyphs": (DIRICHLET, CNN),
-    "cifar10": (HUNDRED, CNN),
-    "cifar100": (TWENTY, CNN),
-    "census": (NATURAL, SURVEY),
-    "adult": (NATURAL, SURVEY),
-    "acs": (NATURAL, SURVEY),
-    "mnist": (DIRICHLET, CNN),
-    "domains": (NATURAL, CNN),
-    "domainbed": (NATURAL, CNN),
+    "synthetic": (NATURAL, LINEAR),
     "features": (NATURAL, {"name": "Adapter"}),
-    "tiny_imagenet": (TWENTY, CNN),
+    **dict.fromkeys(("office10", "domains", "domainbed"), (NATURAL, CNN)),
+    **dict.fromkeys(("digit_sites", "rotated", "colored"), (NATURAL, WIDE)),
+    **dict.fromkeys(("census", "adult", "acs"), (NATURAL, SURVEY)),
+    **dict.fromkeys(("digits", "mnist5k"), (DIRICHLET, WIDE)),
+    **dict.fromkeys(("glyphs", "mnist"), (DIRICHLET, CNN)),
+    **dict.fromkeys(("cifar100", "tiny_imagenet"), (TWENTY, CNN)),
+    "digit_pairs": (TWENTY, WIDE),
+    "cifar10": (HUNDRED, CNN),
 }
 
 
@@ -234,98 +143,47 @@ def describe(text):
     the network.
     """
     name, _, rest = text.partition(":")
-    if name not in tasks.SOURCES:
-        raise Mistake(
-            f"unknown task {name!r}{nearest(name, tasks.SOURCES)} (known: "
-            f"{', '.join(tasks.SOURCES)})"
-        )
-    given = entries(text, name, rest)
-    usual, network = map(dict, USUAL.get(name, (DIRICHLET, {"name": "Linear"})))
-    partition = chosen_partition(given, usual)
-    groups = {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
-    if "network" in given:
-        network = {"name": given.pop("network")}
-    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)} | groups
-    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
-    split = given.pop("split", 0)
-    refuse_lacking(text, name, given)
-    place(text, given, spec["data"], partition, network)
-    return spec | {"partition": partition, "network": network}, split
-
-
-def entries(text, name, rest):
-    """{name: value} of "clients=10,dirichlet=.3", the rest of a task's text."""
-    given = {}
-    # not the commas of a list
-    for pair in filter(None, re.split(r",(?![^\[(]*[\])])", rest)):
-        k, eq, v = pair.partition("=")
-        if not eq:
-            raise Mistake(
-                f"task {text!r}: {pair!r} is not name=value; write "
-                f"{name}:name=value,name=value"
-            )
-        k = k.strip()
-        if k in given:
-            raise Mistake(f"task {text!r}: {k} is given twice; give it once")
-        given[k] = value(v)
-        if not plain(given[k]):
-            raise Mistake(
-                f"task {text!r}: {k} = {short(v)}; give a number, True, False, None, a "
-                "text or a list of these"
-            )
-    return given
-
-
-def plain(v):
-    """Whether a task's description may hold it."""
-    if isinstance(v, (list, tuple)):
-        return all(map(plain, v))
-    return v is None or isinstance(v, (bool, int, float, str))
-
-
-def chosen_partition(given, usual):
-    """The description of the partition, whose entry is taken out of `given`; the number
-    of clients stays the usual one.
-    """
-    partition = usual
+    source = tasks.known(tasks.SOURCES, "task", name)
+    pairs = re.split(r",(?![^\[(]*[\])])", rest)  # not the commas of a list
+    given = entries(filter(None, pairs), literal)
+    partition, network = map(dict, USUAL.get(name, (DIRICHLET, LINEAR)))
     for k, (how, argument) in PARTS.items():
-        if k in given:
+        if k in given:  # the number of clients stays the usual one
             clients = {a: b for a, b in partition.items() if a == "clients"}
             partition = {"name": how, argument: given.pop(k)} | clients
-    return partition
-
-
-def refuse_lacking(text, name, given):
-    """Mistake unless all is given that a source needs."""
-    takes = inspect.signature(tasks.SOURCES[name]).parameters
-    lacks = [k for k, v in takes.items() if v.default is v.empty and k not in given]
-    if lacks:
-        raise Mistake(
-            f"task {text!r} needs {' and '.join(lacks)}, as in "
-            f"{name}:{','.join(f'{k}=1' for k in lacks)}"
-        )
-
-
-def place(text, given, data, partition, network):
-    """Put each entry into the first of the three descriptions that takes it."""
-    source, cut = tasks.SOURCES[data["name"]], tasks.PARTITIONS[partition["name"]]
+    if "network" in given:
+        network = {"name": given.pop("network")}
+    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)}
+    spec |= {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
+    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
+    split = given.pop("split", 0)
+    spec |= {"partition": partition, "network": network}
     net = tasks.known(tasks.NETWORKS, "network", network["name"])
-    sources, cuts = (list(inspect.signature(f).parameters) for f in (source, cut))
-    sizes = [f.name for f in fields(net)]
+    takes = [  # the first of the three descriptions that takes an entry has it
+        (spec["data"], [*inspect.signature(source).parameters]),
+        (
+            partition,
+            [*inspect.signature(tasks.PARTITIONS[partition["name"]]).parameters],
+        ),
+        (network, [f.name for f in fields(net)]),
+    ]
     for k, v in given.items():
-        if k in sources:
-            data[k] = v
-        elif k in cuts:
-            partition[k] = v
-        elif k in sizes:
-            network[k] = v
-        else:
-            others = ("network", "guest", "standard", "batch", "split")
-            words = [*sources, *cuts[1:], *sizes, *PARTS, *others]
-            raise Mistake(
-                f"task {text!r}: unknown {k!r}{nearest(k, words)} (known: "
-                f"{', '.join(dict.fromkeys(words))})"
-            )
+        to = next((part for part, names in takes if k in names), None)
+        if to is None:
+            words = [n for _, names in takes for n in names]
+            words += [
+                *PARTS,
+                "network",
+                "groups",
+                "guest",
+                "standard",
+                "batch",
+                "split",
+            ]
+            known = f"{nearest(k, words)} (known: {', '.join(dict.fromkeys(words))})"
+            raise ValueError(f"task {text!r}: unknown {k!r}{known}")
+        to[k] = v
+    return spec, split
 
 
 def parse_task(text):

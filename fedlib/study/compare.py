@@ -1,371 +1,38 @@
-"""Methods side by side on one task: a table of fairness, and a picture.
-
-Letters: C clients, S seeds.
+"""Methods side by side on one task: every mistake is named before anything trains, then
+all runs -> Comparison.
 """
 
 from __future__ import annotations
 
-import html
 import inspect
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 
+from ..core import engine, given
 from ..core.errors import nearest
-from ..core.files import whole
-from ..core.method import Method
-from ..core.ranges import COUNT
-from ..core.record import Record
+from ..core.method import Method, Wrap, acts_on_download
+from ..core.ranges import COUNT, SEEDS, is_whole, listed, short
 from ..core.task import Task
-from ..core.types import Given, Metric, Rule
-from ..measures import bias, metrics, selection
-from . import asked, matrix, tune
+from ..core.tree import pick
+from ..core.types import Given, Rule
+from ..measures import selection
+from ..methods import METHODS
+from ..methods.make import make
+from .comparison import Comparison
+from .matrix import Job, Shared, claim, identity, in_words, run_all
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-COLUMNS = {
-    "mean": lambda a: 100 * metrics.mean_acc(a),
-    "worst 10 %": lambda a: 100 * metrics.worst(a),
-    "Gini": metrics.gini,
-}
-BIAS = {"EO": bias.EO, "DP": bias.DP}  # between groups, where the task has them
-LOW = ("Gini", *BIAS)  # fractions, of which less is better
-LARGE = 10  # points: an interval of more says little
-WORDS = ("model", "seeds", "tuned")  # columns of the table that are no measure
-# the model a method is for: the first of these that it has
-VIEWS = ("personal", "tuned", "global")
-TIDY = ["method", "seed", "client", "rows", "model", "round", "accuracy"]
 EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
-
-
-@dataclass
-class Comparison:
-    """Methods side by side, S seeds of each.
-
-    table       a row per method: mean, worst tenth, Gini, with intervals
-    paired()    each client under each method minus the same client under FedAvg
-    frame()     a row per method, seed and client; to_csv(path) writes it
-    report()    all of it as one page, report.html
-    """
-
-    records: dict[str, list[Record]]  # {name: [Record of every seed]}
-    rule: Rule  # chooses the round that counts, see fedlib.measures.selection
-    view: str | None = None  # the model that is scored; None: the first of VIEWS
-    # methods that are not in the table since a run failed, {name: why}
-    failed: dict[str, str] = field(default_factory=dict)
-    # runs that were not computed, {name: seeds}
-    missing: dict[str, list[int]] = field(default_factory=dict)
-    # hyper-parameters that were chosen on validation rows, {name: in words}
-    tuned: dict[str, str] = field(default_factory=dict)
-    folder: Path | None = None  # where the runs are kept
-    stopped: str = ""  # why runs are missing
-    settings: dict[str, Any] = field(default_factory=dict)  # what all runs share
-    call: str = ""  # how to get the same numbers again
-
-    def seen(self, name: str) -> str:
-        """The view that is scored. ValueError where there is no such method, or it has
-        no such view."""
-        if not isinstance(name, str) or name not in self.records:
-            raise ValueError(
-                f"{name!r:.60} is no method of this comparison"
-                f"{nearest(name, self.records)} (there are {', '.join(self.records)})"
-            )
-        views = self.records[name][0].views
-        have = [view for moment, view, _ in views if moment == "pre"]
-        if self.view is None:
-            return next((v for v in VIEWS if v in have), have[0])
-        if self.view not in have:
-            raise ValueError(
-                f"view = {self.view!r}: {name} has {', '.join(dict.fromkeys(have))}"
-            )
-        return self.view
-
-    def measure(self, name: str, metric: Metric) -> np.ndarray:
-        """A metric of the clients' test accuracies [.., C] at the round that counts,
-        for every seed -> [S].
-        """
-        each = self._counting(name)
-        return np.array([np.mean(metric(r[key][at])) for r, key, at in each])
-
-    def bias(self, name: str, metric: Metric) -> np.ndarray:
-        """A bias (a function of counts, see fedlib.measures.bias) over all clients'
-        test rows together, for every seed -> [S].
-        """
-        each = self._counting(name)
-        counts = [bias.pooled(r.cells[key][at]) for r, key, at in each]
-        return np.array([np.mean(metric(n)) for n in counts])
-
-    def accuracies(self, name: str) -> np.ndarray:
-        """Test accuracy of every client at the round that counts [S, C], fractions."""
-        return np.stack([r[key][at].mean(0) for r, key, at in self._counting(name)])
-
-    def left_out(self, name: str) -> np.ndarray:
-        """Accuracy of the global model on the rows of clients that never took part,
-        percent, for every seed -> [S].
-        """
-        views = self.records[name][0].views
-        has_global = ("guest", "global", "test") in views
-        key = "guest", "global" if has_global else self.seen(name), "test"
-        each = self._counting(name)
-        return np.array(
-            [100 * metrics.mean_acc(r[key][at]).mean() for r, _, at in each]
-        )
-
-    def _counting(self, name):
-        """[(record, key of its test accuracies, evaluations that count)]."""
-        view = self.seen(name)
-        recs = self.records[name]
-        at = [selection.picked(self.rule, r, view) for r in recs]
-        return [(r, ("pre", view, "test"), k) for r, k in zip(recs, at)]
-
-    @property
-    def table(self) -> DataFrame:
-        """One row per method: mean and worst tenth of the clients in percent, with
-        guests also the mean over clients left out, Gini, and with groups EO and DP,
-        fractions; ± is half a 95 % interval over seeds. What was tuned, and how many
-        seeds there are where some are missing, stand beside it.
-        """
-        import pandas as pd  # here, so that `import fedlib` stays quick
-
-        rows = {name: self._row(name) for name in self.records}
-        if not rows:
-            return pd.DataFrame(columns=list(COLUMNS)).rename_axis("method")
-        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
-        frame = frame[[*(c for c in frame if c not in WORDS), *WORDS]]
-        if frame.seeds.nunique() == 1 and not self.missing:
-            frame = frame.drop(columns="seeds")
-        if not self.tuned:
-            frame = frame.drop(columns="tuned")
-        names = {c: c.removeprefix("± ") for c in frame if c not in WORDS}
-        digits = {c: 3 if name in LOW else 1 for c, name in names.items()}
-        all_global = (frame.model == "global").all()
-        return frame.round(digits).drop(columns="model" if all_global else [])
-
-    def _row(self, name):
-        """{column: value} of one method."""
-        # here, so that `import fedlib` stays quick
-        from ..measures.statistics import interval
-
-        row, recs = {}, self.records[name]
-        found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
-        if any(moment == "guest" for moment, *_ in recs[0].views):
-            found["left out %"] = self.left_out(name)
-        if recs[0].cells:
-            found |= {c: self.bias(name, f) for c, f in BIAS.items()}
-        for column, values in found.items():
-            i = interval(values)
-            row[column] = i.mean
-            if len(recs) > 1:
-                row[f"± {column}"] = i.half
-        words = self.seen(name), len(recs), self.tuned.get(name, "")
-        return row | dict(zip(WORDS, words))
-
-    def ranked(self, by: str = "worst 10 %") -> DataFrame:
-        """The table, the best of a column first: the lowest Gini, EO or DP, else the
-        highest. ValueError for a column that there is not.
-        """
-        table = self.table
-        columns = [c for c in table if not c.startswith("±") and c not in WORDS]
-        if by not in columns:
-            raise ValueError(
-                f"by = {by!r}{nearest(by, columns)} (the table has "
-                f"{', '.join(columns)})"
-            )
-        return table.sort_values(by, ascending=by in LOW, kind="stable")
-
-    # ------------------------------------------------------------ client by client
-    def clients(self) -> list[str]:
-        """The names of the C clients."""
-        meta = next(iter(self.records.values()))[0].meta
-        return list(meta["owners"] or (f"client {c}" for c in range(meta["clients"])))
-
-    def seeds(self, name: str) -> list[int]:
-        """The seeds of a method that are there [S]."""
-        return [r.meta["seed"] for r in self.records[name]]
-
-    def differences(self, name: str, against: str = "FedAvg") -> np.ndarray:
-        """Test accuracy of every client under one method minus that under another with
-        the same seed, in percentage points [S, C]; S seeds that both have.
-
-        ValueError for a name that is not there, or no seed in common.
-        """
-        for n in (name, against):
-            if n not in self.records:
-                raise ValueError(
-                    f"{n!r} has no finished run here{nearest(n, self.records)} (there "
-                    f"are {', '.join(self.records) or 'none'})"
-                )
-        a, b = (dict(zip(self.seeds(n), self.accuracies(n))) for n in (name, against))
-        both = [s for s in a if s in b]
-        if not both:
-            raise ValueError(
-                f"{name} and {against} have no seed in common: {list(a)} and {list(b)}"
-            )
-        d = 100 * np.stack([a[s].astype(float) - b[s] for s in both])
-        return d.round(4)  # accuracies are kept as float32: a point is a point
-
-    def paired(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
-        """Who gains and who loses: one row per method and client.
-
-        Columns: method, client, rows (test rows), accuracy (percent, mean over seeds),
-        difference (to the same client and seed under `against`, percentage points, mean
-        over seeds), ± difference (half a 95 % interval, from two seeds on), change
-        (gain or loss: by more than `points`; else same).
-        ValueError as `differences`.
-        """
-        import pandas as pd
-        from scipy.special import stdtrit
-
-        if not points >= 0:
-            raise ValueError(f"points = {points!r}: give percentage points >= 0")
-        blocks = []
-        for name in (n for n in self.records if n != against):
-            d = self.differences(name, against)
-            mean = d.mean(0)
-            block = {
-                "method": name,
-                "client": self.clients(),
-                "rows": self.records[name][0].meta["n"]["test"],
-                "accuracy": 100 * self.accuracies(name).mean(0).astype(float),
-                "difference": mean,
-            }
-            if len(d) > 1:  # as statistics.interval, all clients at once
-                error = d.std(0, ddof=1) / math.sqrt(len(d))
-                block["± difference"] = stdtrit(len(d) - 1, 0.975) * error
-            words = np.array(["loss", "same", "gain"])
-            sides = 1 + (mean > points).astype(int) - (mean < -points)
-            blocks.append(pd.DataFrame(block | {"change": words[sides]}))
-        if not blocks:
-            self.differences(against, against)  # is it there?
-            raise ValueError(f"only {against} has finished: nothing to compare it with")
-        return pd.concat(blocks, ignore_index=True)
-
-    def gains(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
-        """How many clients gain, stay or lose: one row per method; arguments as
-        `paired`.
-        """
-        by = self.paired(against, points).groupby("method", sort=False)
-        count = by["change"].value_counts().unstack(fill_value=0)
-        count = count.reindex(columns=["gain", "same", "loss"], fill_value=0)
-        count.columns.name = None
-        mean, low = by["difference"].mean(), by["difference"].min()
-        order = [n for n in self.records if n != against]
-        return count.assign(mean=mean, lowest=low).loc[order]
-
-    def frame(self) -> DataFrame:
-        """One row per method, seed and client: method, seed, client, rows (test rows),
-        model, round (the one that counts; the last of several), accuracy (percent).
-        """
-        import pandas as pd
-
-        blocks = [
-            pd.DataFrame(
-                {
-                    "method": name,
-                    "seed": r.meta["seed"],
-                    "client": self.clients(),
-                    "rows": r.meta["n"]["test"],
-                    "model": key[1],
-                    "round": int(r.rounds[at[-1]]),
-                    "accuracy": 100 * r[key][at].mean(0).astype(float),
-                }
-            )
-            for name in self.records
-            for r, key, at in self._counting(name)
-        ]
-        if not blocks:
-            return pd.DataFrame(columns=TIDY)
-        return pd.concat(blocks, ignore_index=True)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write `frame` to a file."""
-        text = self.frame().to_csv(index=False).encode()
-        whole(Path(path), lambda f: f.write(text))
-
-    # ------------------------------------------------------------ to look at
-    def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
-        """Write the comparison as one page that needs nothing else -> its path.
-
-        First the answer in words, then the table, the clients of each method, curves,
-        who gains and who loses against a method, the cost, what leaves a device, and
-        how to do it again. ValueError where nothing has finished.
-        """
-        from . import page  # here, since it imports what draws
-
-        path = Path(path)
-        if path.is_dir() or not path.parent.is_dir():
-            raise ValueError(
-                f"report({str(path)!r}): give a file in a folder that exists, as in "
-                "report.html"
-            )
-        text = page.page(self, against).encode()
-        whole(path, lambda f: f.write(text))
-        return path
-
-    def violin(self, ax: Axes | None = None) -> Axes:
-        """The distribution of client accuracies, in percent, all seeds together; bar:
-        median, triangle: worst tenth.
-        """
-        import matplotlib.pyplot as plt  # here, so that it is imported to draw only
-
-        from .. import plots
-
-        values = {name: 100 * self.accuracies(name) for name in self.records}
-        with plt.rc_context(plots.RC):
-            if ax is None:
-                size = plots.SIZE[0], 0.9 + 0.5 * len(values)
-                _, ax = plt.subplots(figsize=size)
-            plots.violins(values, ax)
-            ax.set_xlabel("test accuracy of a client, %")
-        return ax
-
-    def gaps(self) -> list[str]:
-        """What is not in the table, and how to go on; one sentence each."""
-        said = [f"{name} failed: {why}" for name, why in self.failed.items()]
-        if self.missing:
-            runs = ", ".join(
-                f"{name} (seed {', '.join(map(str, seeds))})"
-                for name, seeds in self.missing.items()
-            )
-            on = "the same call goes on from there"
-            if self.folder is None:
-                on = "give folder= to keep what is finished, and go on from there"
-            said.append(f"{self.stopped or 'stopped'}; not computed: {runs}; {on}")
-        return said
-
-    def cautions(self) -> list[str]:
-        """What the seeds are too few to say; a sentence, or none."""
-        few = min((len(r) for r in self.records.values()), default=0)
-        if not few:
-            return []
-        if few == 1:
-            return ["one seed gives no interval; give seeds=5 or more"]
-        table = self.table
-        percents = [f"± {c}" for c in (*COLUMNS, "left out %") if c not in LOW]
-        halves = table[[c for c in percents if c in table]].max(axis=None)
-        if not halves > LARGE:
-            return []
-        return [
-            f"intervals over {few} seeds reach ±{halves:.0f} points; more seeds narrow "
-            "them"
-        ]
-
-    def __repr__(self) -> str:
-        text = self.table.to_string() if self.records else "no run has finished"
-        return "\n".join([text, *self.cautions(), *self.gaps()])
-
-    def _repr_html_(self):
-        table = self.table.to_html() if self.records else "no run has finished"
-        lines = [*self.cautions(), *self.gaps()]
-        return table + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+MOST = 10_000  # seeds that nobody lists one by one
+PILOT = 1000  # the seed of the runs that choose; a later one where it is taken
 
 
 def compare(
@@ -410,114 +77,85 @@ def compare(
     `failed`; Ctrl-C returns what is there, and `missing` says what is not. ValueError
     where every method fails.
     """
-    seeds, rounds = asked.seeds(seeds), asked.whole_number("rounds", rounds, 1, COUNT)
-    asked.check_list(methods, task)
-    asked.whole_number("workers", workers, 1)
-    asked.whole_number("budget", budget, 1)
-    asked.bar(progress)
-    asked.view(view)
-    takes = inspect.signature(compare).parameters
+    check_values(locals())
+    seeds = seeds_of(seeds)
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
-    how = usual | asked.settings(how, task, rounds, usual, takes)
-    rule = asked.rule(rule, task, how)
-    entries = list(methods)
-    made, plan = asked.methods(entries, task), {}
+    how = usual | checked_how(how, task, rounds, usual)
+    splits = how.get("splits", SPLITS)
+    rule = checked_rule(rule, task, splits)
+    entries = listed(methods)
+    made = methods_of(entries, task)
+    plan = {}  # {method: {label of a configuration: (values, Method)}}
     if grid is not None and grid is not False:
-        asked.check_validation("grid", task, how)
-        plan = tune.candidates(made, tune.grids(grid, made), budget)
-    tried = {name: m for of, _ in plan.values() for name, (_, m) in of.items()}
-    common = matrix.Common(task, made | tried, rounds, how)
-    settings = matrix.identity(common)
-    folder = None if folder is None else matrix.checked_folder(folder, settings)
-    pilot = tune.pilot_seed(seeds)
-    pilots = [job(folder, common, name, pilot) for name in tried]
-    planned = [job(folder, common, n, s) for s in seeds for n in made]
+        check_validation("grid", task, splits)
+        plan, sizes = configurations(made, grids(grid, made), budget)
+    tried = {label: m for of in plan.values() for label, (_, m) in of.items()}
+    at = given.checked_folder(folder)
+    shared = Shared(task, made | tried, rounds, how, at)
+    pilots = [shared.job(label, pilot_seed(seeds)) for label in tried]
+    jobs = [shared.job(name, s) for s in seeds for name in made]
     with one_thread():
-        fixed = [j for j in planned if j.name not in plan]
-        asked.check_all(common, [*pilots, *fixed], view)
-        if folder is not None:
-            matrix.claim(folder, settings)
-        done = matrix.run_all(common, pilots, workers, progress, ahead=planned)
-        tuned = choose(plan, done, rule, view)
-        lost = {name: why(plan[name][0], done) for name in plan if name not in tuned}
-        methods = made | {name: method for name, (method, _) in tuned.items()}
-        common = replace(common, methods=methods)
-        if not done.stopped:
-            run = [n for n in made if n not in lost]
-            jobs = [job(folder, common, n, s) for s in seeds for n in run]
-            done = matrix.run_all(common, jobs, workers, progress, len(pilots))
-    result = gathered(made, seeds, done, lost)
-    if not result["records"] and result["failed"] and not done.stopped:
-        some = asked.as_lines(result["failed"])
-        raise ValueError(f"compare: no method has finished{some}")
-    words = [
-        matrix.in_words(made[name]) if isinstance(entry, Method) else repr(entry)
+        fixed = [j for j in jobs if j.name not in plan]
+        check_jobs(shared, [*pilots, *fixed], view)
+        if at is not None:
+            claim(at, identity(shared))
+        runs = run_all(shared, pilots, workers, progress)
+        tuned = {}
+        if plan and not runs.stopped:
+            tuned = choose(plan, sizes, runs, rule, view)
+        lost = {n: why(plan[n], runs) for n in plan if n not in tuned}
+        if not runs.stopped:
+            best = {name: method for name, (method, _) in tuned.items()}
+            shared = replace(shared, methods=made | best)
+            kept = [n for n in made if n not in lost]
+            jobs = [shared.job(name, s) for s in seeds for name in kept]
+            runs = run_all(shared, jobs, workers, progress)
+    records, failed, missing = sorted_out(made, seeds, runs, lost)
+    if failed and not records and not runs.stopped:
+        raise ValueError(f"compare: no method has finished{as_lines(failed)}")
+    texts = [
+        in_words(made[name]) if isinstance(entry, Method) else repr(entry)
         for name, entry in zip(made, entries)
     ]
     return Comparison(
-        rule=rule,
-        view=view,
+        records,
+        rule,
+        view,
+        failed,
+        missing,
         tuned={name: words for name, (_, words) in tuned.items()},
-        folder=folder,
-        stopped=done.stopped,
-        settings=settings,
-        call=call_of(words, rounds, seeds, rule, view, grid, budget, how),
-        **result,
+        folder=at,
+        stopped=runs.stopped,
+        settings=identity(shared),
+        call=call_of(texts, rounds, seeds, rule, view, grid, budget, how),
     )
 
 
 def call_of(methods, rounds, seeds, rule, view, grid, budget, how):
     """The text of a call that gives the same numbers; methods: as one writes them."""
-    told = {k: repr(v) for k, v in how.items() if k != "guests"}
-    told |= {"rule": getattr(rule, "__name__", repr(rule))}
-    told |= {} if view is None else {"view": repr(view)}
-    told |= {"grid": repr(grid), "budget": repr(budget)} if grid else {}
+    more = {k: v for k, v in how.items() if k != "guests"}
+    more |= {} if view is None else {"view": view}
+    more |= {"grid": grid, "budget": budget} if grid else {}
     lines = [f"[{', '.join(methods)}]", "task", f"rounds={rounds}", f"seeds={seeds}"]
-    lines += [f"{k}={v}" for k, v in told.items()]
+    lines += [f"rule={getattr(rule, '__name__', repr(rule))}"]
+    lines += [f"{k}={v!r}" for k, v in more.items()]
     return "fedlib.compare(\n    " + ",\n    ".join(lines) + ",\n)"
 
 
-def job(folder, common, name, seed):
-    """A run of a comparison, and where it is kept."""
-    if folder is None:
-        return matrix.Job(name, seed, None)
-    at = folder / matrix.folder_name(common.methods[name]) / str(seed)
-    return matrix.Job(name, seed, str(at))
-
-
-def choose(plan, done, rule, view):
-    """{name: (Method, words)} of the methods that are tuned, by the validation rows of
-    the pilot runs."""
-    scores = {}
-    for (label, _), record in done.records.items():
-        look = Comparison({label: [record]}, rule, view)
-        seen = look.seen(label)
-        at = selection.picked(rule, record, seen)
-        scores[label] = float(np.nanmean(record["pre", seen, "val"][at]))
-    found = {name: tune.chosen(of, size, scores) for name, (of, size) in plan.items()}
-    return {name: best for name, best in found.items() if best and not done.stopped}
-
-
-def why(of, done):
-    """Why no configuration of a method has ended."""
-    said = [text for (name, _), text in done.failed.items() if name in of]
-    return f"no configuration could be tried: {said[0]}" if said else ""
-
-
-def gathered(made, seeds, done, lost):
-    """The fields of a Comparison that say what has come of each run."""
+def sorted_out(made, seeds, runs, lost):
+    """(records, failed, missing) of a Comparison; lost: {name: why it was not run}."""
     failed = {name: text for name, text in lost.items() if text}
-    for (name, seed), text in sorted(done.failed.items(), key=lambda e: e[0][1]):
+    for (name, seed), text in sorted(runs.failed.items(), key=lambda e: e[0][1]):
         if name in made:
             failed.setdefault(name, f"seed {seed}: {text}")
     records, missing = {}, {}
     for name in (n for n in made if n not in failed):
-        there = {s: done.records[name, s] for s in seeds if (name, s) in done.records}
+        there = {s: runs.records[name, s] for s in seeds if (name, s) in runs.records}
         if there:
             records[name] = list(there.values())
         if len(there) < len(seeds):
             missing[name] = [s for s in seeds if s not in there]
-    return {"records": records, "failed": failed, "missing": missing}
+    return records, failed, missing
 
 
 @contextmanager
@@ -531,3 +169,299 @@ def one_thread():
         yield
     finally:
         torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------- what is given
+PARAMETERS = inspect.signature(engine.run).parameters
+OWN = inspect.signature(compare).parameters
+SPLITS = PARAMETERS["splits"].default
+VALUES = {  # argument -> (is it fine?, what to give)
+    "methods": (lambda v: bool(listed(v)), 'a list of methods, as ["FedAvg", "FedGA"]'),
+    "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as Task.from_arrays makes"),
+    "rounds": (given.within(1, COUNT), "a whole number >= 1"),
+    "seeds": (
+        lambda v: are_seeds(v),
+        f"how many, at least one seed and at most {MOST}, or which, as in [0, 1, 2]",
+    ),
+    "view": (
+        lambda v: v is None or isinstance(v, str),
+        "the name of one, as 'global' or 'personal', or None",
+    ),
+    "workers": (given.within(1), "a whole number >= 1"),
+    "budget": (given.within(1), "a whole number >= 1"),
+    "progress": given.VALUES["progress"],
+}
+
+
+def check_values(values):
+    """ValueError for the first argument that makes no sense by itself."""
+    for name, (fine, remedy) in VALUES.items():
+        if not fine(values[name]):
+            raise ValueError(f"{name} = {short(values[name])}: give {remedy}")
+
+
+def are_seeds(v):
+    """Whether these are seeds, each once, or their number."""
+    which = listed(v)
+    if which is None:
+        return is_whole(v) and 1 <= v <= MOST
+    whole = all(is_whole(s) and 0 <= s <= SEEDS for s in which)
+    return whole and 0 < len(which) == len({*which})
+
+
+def seeds_of(v):
+    """[seed]"""
+    which = listed(v)
+    return [*range(v)] if which is None else [int(s) for s in which]
+
+
+def checked_how(how, task, rounds, usual):
+    """The keywords for engine.run; ValueError for what it would refuse."""
+    known = [k for k in PARAMETERS if k not in ("method", "seed", "upto", *OWN)]
+    for k in how:
+        if k not in known:
+            own = [k for k in OWN if k != "how"]
+            hint = "; give `seeds`" if k == "seed" else nearest(k, [*own, *known])
+            both = ", ".join([*own, *known])
+            raise ValueError(f"compare has no {k!r}{hint} (known: {both})")
+    full = {k: PARAMETERS[k].default for k in known} | usual | how
+    given.check_values(full | {"rounds": rounds})
+    given.check_run(Method(task), task, full["cohort"], guests=full["guests"])
+    if "test" not in full["splits"]:
+        raise ValueError(f"splits = {full['splits']}: a comparison needs 'test' in it")
+    return how
+
+
+def checked_rule(rule, task, splits):
+    """The rule that chooses the round that counts."""
+    if rule is None:
+        everywhere = "val" in splits and all(len(r) for r in task.val)
+        return selection.best_val if everywhere else selection.last
+    if not callable(rule):
+        raise ValueError(
+            f"rule = {rule!r}: give a function of fedlib.measures.selection, as last "
+            f"or best_val{nearest(rule, selection.RULES)}"
+        )
+    if rule in (selection.best_val, selection.best_val_gini):
+        check_validation(f"rule = {rule.__name__}", task, splits)
+    return rule
+
+
+def check_validation(what, task, splits):
+    """ValueError where no client has validation rows that are scored."""
+    remedy = "" if "val" in splits else f"splits = {splits} lacks 'val': add it"
+    if not remedy and not any(len(r) for r in task.val):
+        remedy = f"{task.name!r} has none: give the task some, parts=(0.8, 0.1, 0.1)"
+    if remedy:
+        raise ValueError(f"{what} chooses on validation rows, and {remedy}")
+
+
+def methods_of(entries, task):
+    """{name in the table: Method}; one ValueError names all that cannot be made."""
+    made, wrong = {}, {}
+    for entry in entries:
+        try:
+            name, method = method_of(entry, task)
+            if name in made:
+                raise ValueError("listed twice: change a hyper-parameter, or leave it")
+            made[name] = method
+        except (ValueError, TypeError) as e:
+            wrong[short(entry)] = str(e)
+    refuse(wrong, task)
+    return made
+
+
+def method_of(entry, task):
+    """(name in the table, Method) of a name, a pair, or a Method."""
+    if isinstance(entry, Method):
+        cls, of = type(entry), entry.task
+        if of is not None and of is not task and of.name != task.name:
+            name = f"{of.name!r}: make it for {task.name!r}, or without a task"
+            raise ValueError(f"this object was made for the task {name}")
+        name = next((n for n, c in METHODS.items() if c is cls), cls.__name__)
+        return name, replace(entry, task=task)
+    pair = isinstance(entry, (tuple, list)) and len(entry) == 2
+    name, hyper = entry if pair else (entry, {})
+    if not isinstance(name, str) or not isinstance(hyper, Mapping):
+        kinds = "a name, a pair (name, hyper-parameters), or a Method object"
+        raise ValueError(f"{entry!r:.80} is no method: give {kinds}")
+    label = ", ".join(f"{k}={v}" for k, v in hyper.items())
+    return f"{name}({label})" if label else name, make(name, task, **hyper)
+
+
+def check_jobs(shared, jobs, view):
+    """One ValueError names all methods that cannot run; jobs that are done can."""
+    wrong = {}
+    for job in {j.name: j for j in reversed(jobs) if not j.done}.values():
+        try:
+            views = rehearse(shared, job)
+            if view is not None and view not in views:
+                wrong[job.name] = f"view = {view!r}: it has {', '.join(views)}"
+        except Exception as e:
+            bare = isinstance(e, (ValueError, NotImplementedError))
+            wrong[job.name] = str(e) if bare else f"{type(e).__name__}: {e}"
+    refuse(wrong, shared.task)
+
+
+def refuse(wrong, task):
+    """ValueError for the methods {name: why} that cannot run, if there are any."""
+    if wrong:
+        many = f"{len(wrong)} methods" if len(wrong) > 1 else "a method"
+        raise ValueError(
+            f"compare: {many} cannot run on {task.name!r}, so nothing was trained; "
+            f"mend or leave out{as_lines(wrong)}"
+        )
+
+
+def as_lines(reasons):
+    """{name: why} as lines."""
+    return "".join(f"\n  {name}: {why}" for name, why in reasons.items())
+
+
+def rehearse(shared, job: Job):
+    """The names of a method's views, after all that round 0 asks of it was tried on the
+    client with the fewest rows and one batch of every plan; nothing is kept.
+
+    Raises what the run would raise.
+    """
+    method, task, how = shared.methods[job.name], shared.task, dict(shared.how)
+    how |= {"seed": job.seed, "upto": 0, "progress": False, "folder": None}
+    state = engine.run(method, task, shared.rounds, **how).state
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    task = task.to(how.get("device") or usual)
+    method = engine.bind(method, task)
+    c = min(range(task.C), key=lambda i: len(task.train[i]))
+    ids = torch.tensor([c])
+    with torch.no_grad():
+        plans = {k: plan._replace(steps=1) for k, plan in method.plans().items()}
+        shard = task.shards(job.seed, 0, shared.rounds, ids, plans)[0]
+        down = pick(method.send(state["server"], ids), 0)
+        mine = pick(state["clients"], c)
+        if acts_on_download(method):
+            mine = method.receive(down, mine, shard)
+        views = method.views(down, mine, shard)
+        for name, model in views.items():
+            shape = model(task.x[task.train[c][:1].to(task.x.device)]).shape
+            if shape != (1, task.K):
+                want = f"gives {list(shape)} for one row: give logits [n, {task.K}]"
+                raise ValueError(f"view {name!r} {want}")
+        method.local(down, mine, shard)
+    return list(views)
+
+
+# ---------------------------------------------------------------- hyper-parameters
+def pilot_seed(seeds):
+    """A seed of PILOT or more that is not among the seeds that count."""
+    return next(s for s in itertools.count(PILOT) if s not in seeds)
+
+
+def usual_grid(method):
+    """{hyper-parameter: the values that its paper or code searched}, from hp(grid=);
+    of a wrapper also those of the method inside.
+    """
+    inside = usual_grid(method.inner) if isinstance(method, Wrap) else {}
+    own = {f.name: list(f.metadata.get("grid") or ()) for f in fields(method)}
+    return inside | {k: v for k, v in own.items() if v}
+
+
+def grids(grid, made):
+    """{name: {hyper-parameter: values}} of the methods {name: Method} that are tuned;
+    ValueError for what cannot be a grid.
+    """
+    if grid is True:
+        grid = {name: usual_grid(m) for name, m in made.items()}
+        grid = {name: of for name, of in grid.items() if of}
+    of_all = grid.values() if isinstance(grid, Mapping) else [None]
+    lists = [
+        v for of in of_all for v in (of.values() if isinstance(of, Mapping) else ())
+    ]
+    fine = all(isinstance(of, Mapping) and of for of in of_all)
+    if not (grid and fine and all(map(listed, lists))):
+        raise ValueError(
+            f"grid = {grid!r}: give values to try by method, as in "
+            '{"FedGA": {"alpha": [1, 3, 5]}}, or True where methods declare some'
+        )
+    for name in grid:
+        if name not in made:
+            known = f"{nearest(name, made)} (compared: {', '.join(made)})"
+            raise ValueError(f"grid: {name!r} is not compared{known}")
+    return {name: {k: listed(v) for k, v in of.items()} for name, of in grid.items()}
+
+
+def points_of(name, grid, budget):
+    """([{hyper-parameter: value}], size of the whole grid): at most `budget` points of
+    the grid of a method, drawn without replacement where it has more.
+    """
+    points = [dict(zip(grid, v)) for v in itertools.product(*grid.values())]
+    if len(points) <= budget:
+        return points, len(points)
+    rng = np.random.default_rng([PILOT, crc32(name.encode())])
+    at = np.sort(rng.choice(len(points), budget, replace=False))
+    return [points[i] for i in at], len(points)
+
+
+def configurations(made, grid, budget):
+    """({name: {label: (point, Method)}}, {name: size of the whole grid}); one
+    ValueError names every point that a method refuses.
+    """
+    plan, sizes, refused = {}, {}, {}
+    for name, of in grid.items():
+        points, sizes[name] = points_of(name, of, budget)
+        plan[name] = {}
+        for point in points:
+            label = f"{name} with {listing(point)}"
+            try:
+                plan[name][label] = point, altered(made[name], point)
+            except (ValueError, TypeError) as e:
+                refused[label] = e
+    if refused:
+        raise ValueError(f"grid: points that cannot be{as_lines(refused)}")
+    return plan, sizes
+
+
+def listing(point):
+    """alpha=3, beta=0.5"""
+    return ", ".join(f"{k}={v}" for k, v in point.items())
+
+
+def altered(method, values):
+    """The method with other hyper-parameters; what a wrapper does not declare goes to
+    the method inside. ValueError for one that there is not, or a value that may not be.
+    """
+    own = {f.name for f in fields(method)} - {"task"}
+    rest = {k: v for k, v in values.items() if k not in own}
+    if rest and isinstance(method, Wrap):
+        values = {k: v for k, v in values.items() if k in own}
+        values["inner"] = altered(values.get("inner", method.inner), rest)
+    elif rest:
+        k = next(iter(rest))
+        known = f"{nearest(k, own)} (it has {', '.join(sorted(own))})"
+        raise ValueError(f"{type(method).__name__} has no hyper-parameter {k!r}{known}")
+    return replace(method, **values)
+
+
+def choose(plan, sizes, runs, rule, view):
+    """{name: (Method, words)}: of each method the configuration with the highest mean
+    validation accuracy, the first of equals; none of a method of which no run has
+    ended.
+    """
+    scores = {}
+    for (label, _), record in runs.records.items():
+        head = Comparison({label: [record]}, rule, view).seen(label)
+        at = selection.picked(rule, record, head)
+        scores[label] = float(np.nanmean(record["pre", head, "val"][at]))
+    found = {}
+    for name, of in plan.items():
+        there = {label: scores[label] for label in of if label in scores}
+        if there:
+            point, method = of[max(there, key=there.get)]
+            drawn = f", drawn from {sizes[name]}" if sizes[name] > len(of) else ""
+            lost = f", {len(of) - len(there)} failed" if len(of) > len(there) else ""
+            found[name] = method, f"{listing(point)} (best of {len(of)}{drawn}{lost})"
+    return found
+
+
+def why(of, runs):
+    """Why no configuration {label: ...} of a method has ended."""
+    reasons = [text for (label, _), text in runs.failed.items() if label in of]
+    return f"no configuration could be tried: {reasons[0]}" if reasons else ""

@@ -21,18 +21,16 @@ import tempfile
 import threading
 import time
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
 
-from ..core import engine, given
-from ..core.errors import nearest
+from ..core import engine
 from ..core.files import whole
-from ..core.method import Wrap, describe
-from ..core.record import Record
+from ..core.method import describe
 from ..methods import METHODS
 from . import lock
 from .executor import opened, reason, results
@@ -40,6 +38,9 @@ from .executor import opened, reason, results
 IDENTITY = "comparison.json"
 LONGEST = 80  # letters of a folder's name
 MINUTE = 60.0  # seconds between two lines where there is no terminal
+# arguments of engine.run that change what a record holds, and their defaults
+ENGINE = {"cohort": None, "every": 1, "precision": "float32", "splits": ("test", "val")}
+ENGINE |= dict.fromkeys(("guests", "own", "microscope"), False)
 
 
 class Job(NamedTuple):
@@ -47,11 +48,15 @@ class Job(NamedTuple):
 
     name: str
     seed: int
-    at: str | None
+    at: Path | None
+
+    @property
+    def done(self):
+        return self.at is not None and (self.at / "done").exists()
 
 
 @dataclass
-class Done:
+class Runs:
     """What has come of some jobs."""
 
     records: dict = field(default_factory=dict)  # {(name, seed): Record}
@@ -60,107 +65,103 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Common:
+class Shared:
     """What all runs of a comparison share."""
 
     task: object
     methods: dict  # {name: Method}
     rounds: int
     how: dict  # for engine.run
+    folder: Path | None = None
+
+    def job(self, name, seed):
+        if self.folder is None:
+            return Job(name, seed, None)
+        return Job(
+            name, seed, self.folder / folder_name(self.methods[name]) / f"{seed}"
+        )
 
     def run(self, job, wait=True):
         """The Record of a job, computed or read; None: another process is at it."""
-        told = {"seed": job.seed, "progress": False, "folder": job.at} | self.how
-        method = self.methods[job.name]
-        alone = contextlib.nullcontext(True)
-        if job.at is not None and not Path(job.at, "done").exists():
-            alone = lock.alone(job.at, wait)
-        with alone as mine:
+        how = self.how | {"seed": job.seed, "folder": job.at, "progress": False}
+        free = job.at is None or job.done
+        with contextlib.nullcontext(True) if free else lock.alone(job.at, wait) as mine:
             if not mine:
                 return None
-            record = engine.run(method, self.task, self.rounds, **told)
+            record = engine.run(self.methods[job.name], self.task, self.rounds, **how)
         record.state = None  # the models of all clients: too much to keep of every run
         return record
 
 
-def run_all(common, jobs, workers=1, progress=None, behind=0, ahead=()):
-    """Every job -> Done.
+def run_all(shared, jobs, workers=1, progress=None):
+    """Every job -> Runs.
 
     A job that fails stops no other. Ctrl-C ends the computation, not the call: what was
     finished is returned. workers: so many processes on this machine; the numbers are
-    the same. progress: a bar (True), nothing (False), or a bar on a terminal and a line
-    per minute elsewhere (None); it also counts the runs behind, a number, and those
-    ahead, jobs, which belong to other calls.
+    the same. progress: a bar (True), nothing (False), or None: a bar on a terminal, a
+    line per minute elsewhere.
     """
-    done, todo = Done(), []
-    for job in jobs:  # what is there costs nothing
-        if job.at is not None and Path(job.at, "done").exists():
-            keep(done, job, *attempt(common.run, job))
-        else:
-            todo.append(job)
-    if not todo:
-        return done
+    runs = Runs()
+    todo = read_finished(shared, jobs, runs)
     try:
         with contextlib.ExitStack() as stack:
-            more = behind, ahead
-            say = stack.enter_context(Progress(jobs, todo, workers, progress, *more))
-            compute = computing(stack, common, min(workers, len(todo)))
+            bar = stack.enter_context(progress_bar(len(jobs), len(todo), progress))
+            submit, f = processes(stack, shared, min(workers, len(todo)))
             # what another process is computing is left for last, then waited for
             for wait in (False, True):
-                asked = todo[:]
-                for i, record, error in compute(asked, wait):
-                    if record is None and error is None:
-                        continue
-                    todo.remove(asked[i])
-                    keep(done, asked[i], record, error)
-                    say.finished(asked[i], record)
+                open_ = todo[:]
+                for i, record, error in results(submit, f, open_, wait):
+                    if isinstance(error, BrokenProcessPool):
+                        raise error
+                    if record is not None or error is not None:
+                        todo.remove(open_[i])
+                        note(runs, open_[i], record, error)
+                        bar.update()
     except KeyboardInterrupt:
-        done.stopped = "interrupted"
+        runs.stopped = "interrupted"
     except BrokenProcessPool:
-        done.stopped = "a worker was killed (out of memory?); give fewer workers"
-    for job in todo:  # finished while the call was being ended
-        if job.at is not None and Path(job.at, "done").exists():
-            keep(done, job, *attempt(common.run, job))
-    return done
+        runs.stopped = "a worker was killed (out of memory?); give fewer workers"
+    read_finished(shared, todo, runs)  # while the call was being ended
+    return runs
 
 
-def attempt(f, *args):
-    """(f(*args), None) or (None, the exception)."""
-    try:
-        return f(*args), None
-    except Exception as e:
-        return None, e
+def read_finished(shared, jobs, runs):
+    """Note what is in the folder already -> the other jobs."""
+    there = [job for job in jobs if job.done]
+    for i, record, error in results(None, shared.run, there):
+        note(runs, there[i], record, error)
+    return [job for job in jobs if job not in there]
 
 
-def keep(done, job, record, error):
-    """Note what came of a job."""
+def note(runs, job, record, error):
     if error is None:
-        done.records[job.name, job.seed] = record
+        runs.records[job.name, job.seed] = record
     else:
-        done.failed[job.name, job.seed] = reason(error)
+        runs.failed[job.name, job.seed] = reason(error)
+
+
+def progress_bar(n, left, shown):
+    on_terminal = sys.stderr.isatty()
+    every = MINUTE if shown is None and not on_terminal else 0.1
+    slow = {"delay": every, "mininterval": every} if every > 1 else {}
+    how = {"unit": "run", "leave": False, "disable": shown is False} | slow
+    return tqdm(desc="compare", total=n, initial=n - left, **how)
 
 
 # ---------------------------------------------------------------- processes
-def computing(stack, common, workers):
-    """A function from jobs to (i, Record or None, exception or None), as they end."""
+def processes(stack, shared, workers):
+    """(submit, f) for `results`: f(job, wait) in a process of a pool, or here."""
     if workers < 2:
-        return lambda jobs, wait: results(None, common.run, jobs, wait)
+        return None, shared.run
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedlib-"))
-    path = hand_over(common, Path(folder, "common"))
+    path = hand_over(shared, Path(folder, "shared"))
     submit = stack.enter_context(opened(workers=workers))
     # the pool waits for its workers: interrupted, they must not compute on
     stack.push(lambda kind, *_: path.unlink() if kind else None)
-
-    def compute(jobs, wait):
-        for i, record, error in results(submit, run_there, jobs, str(path), wait):
-            if isinstance(error, BrokenProcessPool):
-                raise error
-            yield i, record, error
-
-    return compute
+    return submit, functools.partial(run_there, str(path))
 
 
-def hand_over(common, path):
+def hand_over(shared, path):
     """Write what the processes share to a file, which they map into memory.
 
     cloudpickle, where it is installed, also takes classes and functions of a notebook.
@@ -170,7 +171,7 @@ def hand_over(common, path):
     except ImportError:
         by = pickle
     try:
-        torch.save(common, path, pickle_module=by)
+        torch.save(shared, path, pickle_module=by)
     except Exception as e:
         raise ValueError(
             f"workers: this task, a method or the cohort cannot be sent to another "
@@ -180,13 +181,18 @@ def hand_over(common, path):
     return path
 
 
+def run_there(path, job, wait):
+    """A job in a worker."""
+    return loaded(path).run(job, wait)
+
+
 @functools.lru_cache(maxsize=1)
-def shared(path):
+def loaded(path):
     """In a worker: what the runs share, and an end of the process with the call."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
-    common = torch.load(path, mmap=True, weights_only=False)
+    shared = torch.load(path, mmap=True, weights_only=False)
     threading.Thread(target=end_without, args=(path,), daemon=True).start()
-    return common
+    return shared
 
 
 def end_without(path):
@@ -196,23 +202,22 @@ def end_without(path):
     os._exit(1)
 
 
-def run_there(job, path, wait):
-    """A job in a worker."""
-    return shared(path).run(job, wait)
-
-
 # ---------------------------------------------------------------- the folder
 def in_words(method):
     """A method with the hyper-parameters that are not the usual ones."""
     cls = type(method)
     name = next((n for n, c in METHODS.items() if c is cls), cls.__name__)
-    usual = {f.name: plain(f.default) for f in fields(cls)}
-    told = [
-        f"{k}={v}"
-        for k, v in describe(method).items()
-        if plain(getattr(method, k)) != usual[k]
-    ]
-    return f"{name}({','.join(told)})" if told else name
+    usual = {f.name: as_text(f.default) for f in fields(cls)}
+    shown = {k: as_text(getattr(method, k)) for k in describe(method)}
+    own = [f"{k}={v}" for k, v in describe(method).items() if shown[k] != usual[k]]
+    return f"{name}({','.join(own)})" if own else name
+
+
+def as_text(value):
+    """A hyper-parameter as a text that says all of it."""
+    if hasattr(value, "__dataclass_fields__"):
+        value = {type(value).__name__: describe(value)}
+    return json.dumps(value, default=str)
 
 
 def folder_name(method):
@@ -220,22 +225,14 @@ def folder_name(method):
     source.
     """
     text = in_words(method)
-    name, marks = re.sub(r"[^\w.=,()+-]", "", text), []
-    if name != text or len(name) > LONGEST:
-        marks.append(text)
+    name = re.sub(r"[^\w.=,()+-]", "", text)
+    marks = [text] if name != text or len(name) > LONGEST else []
     if type(method) not in METHODS.values():
         marks.append(source_of(type(method)))
-    if marks:
-        digest = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:8]
-        name = f"{name[:LONGEST]}-{digest}"
-    return name
-
-
-def plain(value):
-    """A hyper-parameter as a text that says all of it."""
-    if hasattr(value, "__dataclass_fields__"):
-        return json.dumps({type(value).__name__: describe(value)}, default=str)
-    return json.dumps(value, default=str)
+    if not marks:
+        return name
+    digest = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:8]
+    return f"{name[:LONGEST]}-{digest}"
 
 
 def source_of(cls):
@@ -246,63 +243,30 @@ def source_of(cls):
         return cls.__qualname__
 
 
-def checked_folder(folder, now):
-    """The folder of a comparison with the identity `now` -> Path.
-
-    ValueError where no folder can be there, and where it holds a comparison on another
-    task or with other settings.
-    """
-    folder = given.checked_folder(folder)
-    path = folder / IDENTITY
-    if not path.exists():
-        return folder
-    try:
-        before = json.loads(path.read_text("utf-8"))
-    except ValueError as e:
-        raise ValueError(
-            f"{path} cannot be read ({e}): delete it to go on with these runs, or "
-            "give another folder"
-        ) from e
-    for k in now:
-        a, b = before.get(k), json.loads(json.dumps(now[k]))
-        if a != b:
-            raise ValueError(
-                f"folder {str(folder)!r} holds another comparison: {k} is "
-                f"{json.dumps(a):.80} there, {json.dumps(b):.80} here; give another "
-                "folder"
-            )
-    return folder
-
-
 def claim(folder, now):
-    """Write what the comparison in a folder is; ValueError where another process has
-    begun another one meanwhile.
-    """
-    text = json.dumps(now, indent=1).encode()
-    with lock.alone(folder / IDENTITY):
-        checked_folder(folder, now)
-        whole(folder / IDENTITY, lambda f: f.write(text))
+    """Note in a folder what the comparison is; ValueError where it holds another."""
+    path, now = folder / IDENTITY, json.loads(json.dumps(now))
+    with lock.alone(path):
+        before = json.loads(path.read_text("utf-8")) if path.exists() else now
+        for k in now:
+            there, here = json.dumps(before.get(k)), json.dumps(now[k])
+            if there != here:
+                raise ValueError(
+                    f"folder {str(folder)!r} holds another comparison: {k} is "
+                    f"{there:.80} there, {here:.80} here; give another folder"
+                )
+        text = json.dumps(now, indent=1).encode()
+        whole(path, lambda f: f.write(text))
 
 
-def identity(common):
+def identity(shared):
     """What makes two comparisons one: {name: plain value}."""
-    task, how = common.task, dict(common.how)
-    cohort = how.get("cohort")
-    return {
-        "task": task.name,
-        "clients": task.C,
-        "network": repr(task.network),
-        "batch": task.batch,
-        "rounds": common.rounds,
-        "cohort": "a function" if callable(cohort) else cohort,
-        "every": how.get("every", 1),
-        "precision": how.get("precision", "float32"),
-        "splits": list(how.get("splits", ("test", "val"))),
-        "guests": bool(how.get("guests")),
-        "own": bool(how.get("own")),
-        "microscope": bool(how.get("microscope")),
-        "data": digest(task),
-    }
+    task, how = shared.task, {k: shared.how.get(k, v) for k, v in ENGINE.items()}
+    if callable(how["cohort"]):
+        how["cohort"] = "a function"
+    of_task = {"task": task.name, "clients": task.C, "network": repr(task.network)}
+    of_task |= {"batch": task.batch, "data": digest(task)}
+    return of_task | {"rounds": shared.rounds} | how
 
 
 def digest(task):
@@ -314,103 +278,3 @@ def digest(task):
             h.update(str(tuple(x.shape)).encode())
             h.update(x.detach().cpu().contiguous().numpy())
     return h.hexdigest()[:16]
-
-
-# ---------------------------------------------------------------- hyper-parameters
-def altered(method, values):
-    """The method with other hyper-parameters; what a wrapper does not declare goes to
-    the method inside. ValueError for one that there is not, or a value that may not be.
-    """
-    own = {f.name for f in fields(method)} - {"task"}
-    rest = {k: v for k, v in values.items() if k not in own}
-    if rest and isinstance(method, Wrap):
-        values = {k: v for k, v in values.items() if k in own}
-        values["inner"] = altered(values.get("inner", method.inner), rest)
-    elif rest:
-        k = next(iter(rest))
-        raise ValueError(
-            f"{type(method).__name__} has no hyper-parameter {k!r}{nearest(k, own)} "
-            f"(it has {', '.join(sorted(own))})"
-        )
-    return replace(method, **values)
-
-
-# ---------------------------------------------------------------- how far
-class Progress:
-    """How many runs are done and how long the rest may take: a bar on a terminal, a
-    line per minute elsewhere.
-
-    The time left counts every open run as long as the finished ones of its method, or
-    as the mean of all.
-    """
-
-    def __init__(self, jobs, todo, workers, shown, behind=0, ahead=()):
-        self.todo, self.workers = [*todo, *ahead], max(1, min(workers, len(todo)))
-        self.n, self.seconds = behind + len(jobs) + len(ahead), {}
-        self.since = time.time()
-        bar = sys.stderr.isatty() if shown is None else shown
-        self.lines = shown is None and not bar
-        self.bar = tqdm(
-            total=self.n,
-            initial=self.n - len(self.todo),
-            desc="compare",
-            disable=not bar,
-            leave=False,
-            bar_format="{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}",
-        )
-        self.over = threading.Event()
-        self.clock = threading.Thread(target=self.tick, daemon=True)
-
-    def __enter__(self):
-        if self.lines or not self.bar.disable:
-            self.clock.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        if self.clock.is_alive():
-            self.clock.join()
-        self.bar.close()
-
-    def finished(self, job, record):
-        """A run has come to its end, with a record or without."""
-        self.todo.remove(job)
-        self.since = time.time()
-        if isinstance(record, Record):
-            self.seconds.setdefault(job.name, []).append(record.meta["seconds"])
-        self.bar.update()
-
-    def left(self):
-        """Seconds until all is done; None before the first run is."""
-        every = [s for one in self.seconds.values() for s in one]
-        if not every:
-            return None
-        mean = sum(every) / len(every)
-        of = {name: sum(one) / len(one) for name, one in self.seconds.items()}
-        open_ = sum(of.get(job.name, mean) for job in self.todo.copy())
-        return max(0.0, open_ / self.workers - (time.time() - self.since))
-
-    def words(self):
-        """As "about 3 min left"."""
-        left = self.left()
-        return "time left unknown" if left is None else f"about {duration(left)} left"
-
-    def tick(self):
-        """Say it again and again, in a thread."""
-        while not self.over.wait(MINUTE if self.lines else 1.0):
-            if self.lines:
-                k = self.n - len(self.todo)
-                line = f"compare: {k} of {self.n} runs done, {self.words()}"
-                print(line, file=sys.stderr, flush=True)
-            else:
-                self.bar.set_postfix_str(self.words())
-
-
-def duration(seconds):
-    """40 s, 3 min, 1 h 5 min."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"

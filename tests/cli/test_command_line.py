@@ -14,7 +14,6 @@ import torch
 from where import ROOT
 
 import fedlib
-from fedlib.cli import compare as cli_compare
 from fedlib.cli import main as cli
 from fedlib.cli import text
 from fedlib.cli.report import plain
@@ -24,6 +23,7 @@ from fedlib.core.record import Record
 from fedlib.core.server import Median
 from fedlib.methods import METHODS
 from fedlib.study import audit, experiment
+from fedlib.study import compare as comparisons
 
 TASK = "digits:clients=4,hidden=4,batch=16"
 RULES = "last", "best_val"
@@ -56,7 +56,7 @@ def reached(monkeypatch):
     def stop(*args, **more):
         raise Reached(args, more)
 
-    ends = [(engine, "run"), (cli_compare, "compare"), (experiment, "study")]
+    ends = [(engine, "run"), (comparisons, "compare"), (experiment, "study")]
     for module, name in ends + [(audit, k) for k in ("compute", "pack", "verify")]:
         monkeypatch.setattr(module, name, stop)
 
@@ -162,15 +162,17 @@ def table(out, first):
 
 def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
     digits = "digits:clients=20,hidden=4,batch=16,groups=parity"
-    line = f"run Ditto {digits} --set lam=.5 --set lr=3 --rounds 6 --cohort 8 --seed 2 "
+    line = (
+        f"run Ditto {digits} --set lam=.5 --set lr=.5 --rounds 6 --cohort 8 --seed 2 "
+    )
     out = right(capsys, f"{line} --device cpu --folder {tmp_path / 'a'}")
     task = text.parse_task(digits)
-    method, usual = fedlib.make("Ditto", task, lam=0.5, lr=3), {"device": "cpu"}
+    method, usual = fedlib.make("Ditto", task, lam=0.5, lr=0.5), {"device": "cpu"}
     want = fedlib.run(method, rounds=6, cohort=8, seed=2, progress=False, **usual)
     got = Record.load(tmp_path / "a")
     assert got.views.keys() == want.views.keys()
     assert all(np.array_equal(got[k], want[k], equal_nan=True) for k in want.views)
-    rows, chosen = table(out, "model"), []
+    rows, chosen, lowest = table(out, "model"), [], []
     want_rows = [f"{v} pre {r}" for v in ("global", "personal") for r in RULES]
     heads = [f"{r['model']} {r['moment']} {r['round chosen by']}" for r in rows]
     assert heads == [*want_rows, "personal post last"]
@@ -180,10 +182,12 @@ def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
             at = int(want[moment, view, "val"].mean(1).argmax())
             chosen.append(at)
         a = np.sort(want[moment, view, "test"][at])
+        lowest.append([f"{100 * x:.1f}" for x in (a[0], a[:2].mean())])
         gini = sum(abs(x - y) for x in a for y in a) / (2 * 19 * a.sum())
         shown = [row[c] for c in ("mean %", "worst 10 %", "Gini")]
         both = [f"{100 * x:.1f}" for x in (a.mean(), a[:2].mean())]
         assert shown == [*both, f"{gini:.3f}"]
+    assert any(x != y for x, y in lowest), "else the worst tenth is the worst client"
     assert chosen[0] < 6, "else the best one is the last one, which is no test"
     for row in table(out, "EO, %"):
         n = want.cells[row["moment"], row["model"], "test"][-1].sum(0)  # [A, y, said]

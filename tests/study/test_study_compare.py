@@ -20,11 +20,12 @@ from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.base.tuned import Tuned
 from fedlib.methods.make import make
 from fedlib.nets import MLP
-from fedlib.study import asked, compare, matrix, tune
-from fedlib.study.compare import Comparison
+from fedlib.study import compare, matrix
+from fedlib.study.comparison import Comparison
 
 OWN = [("pre", "personal", s) for s in ("test", "val")]
 KEYS = {"FedAvg": PRE + GUEST, "Ditto": [*PRE, *OWN, *GUEST], "B": PRE + GUEST}
+TIDY = ["method", "seed", "client", "rows", "model", "round", "accuracy"]
 SEEDS = {"FedAvg": [0, 1, 2], "Ditto": [2, 0, 5], "B": [1]}
 
 
@@ -105,7 +106,7 @@ def test_differences_are_of_one_seed_and_client_and_of_the_model_that_counts(
             for i, who in enumerate(three.clients()):
                 told = [name, seed, who, r.meta["n"]["test"][i], key[1], r.rounds[e]]
                 rows.append([*told, pytest.approx(100 * a[i], abs=1e-4)])
-    assert list(frame) == compare.TIDY and frame.to_numpy().tolist() == rows
+    assert list(frame) == TIDY and frame.to_numpy().tolist() == rows
     three.to_csv(tmp_path / "all.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "all.csv"), frame)
     order = ["other", "global", "tuned", "personal"]  # the best comes last
@@ -120,25 +121,28 @@ def test_differences_are_of_one_seed_and_client_and_of_the_model_that_counts(
 
 def test_every_method_has_the_same_budget():
     grid = {"a": [*range(5)], "b": [*range(4)]}
-    whole, n = tune.configurations("A", grid, 20)
+    whole, n = compare.points_of("A", grid, 20)
     assert n == 20 and whole == [{"a": a, "b": b} for a in range(5) for b in range(4)]
-    points, size = tune.configurations("A", grid, 6)
+    points, size = compare.points_of("A", grid, 6)
     assert len({tuple(p.items()) for p in points}) == len(points) == 6 and size == 20
     assert points == [p for p in whole if p in points]
-    again, other = (tune.configurations(n, grid, 6)[0] for n in "AB")
+    again, other = (compare.points_of(n, grid, 6)[0] for n in "AB")
     assert points == again != other
-    assert tune.pilot_seed([0, 1]) == 1000 and tune.pilot_seed([1000, 1001, 3]) == 1002
+    assert (
+        compare.pilot_seed([0, 1]) == 1000
+        and compare.pilot_seed([1000, 1001, 3]) == 1002
+    )
     task = toy()
     ft, ga = make("FedAvg-FT", task), make("FedGA", task)
     some = {"FedAvg": make("FedAvg", task), "FT": ft}
-    assert tune.grids(True, some) == {"FT": tune.usual_grid(ft)}
+    assert compare.grids(True, some) == {"FT": compare.usual_grid(ft)}
     inside = Tuned(inner=ga)
-    assert {"tune", "alpha"} <= tune.usual_grid(inside).keys()
-    changed = matrix.altered(inside, {"alpha": 7, "tune": 3})
+    assert {"tune", "alpha"} <= compare.usual_grid(inside).keys()
+    changed = compare.altered(inside, {"alpha": 7, "tune": 3})
     assert (changed.inner.alpha, changed.tune) == (7, 3) and ga.alpha != 7
-    of, n = tune.candidates({"A": ga}, {"A": {"alpha": [1, 2]}}, 1)["A"]
-    ((point, method),) = of.values()
-    assert n == 2 and method.alpha == point["alpha"]
+    plan, sizes = compare.configurations({"A": ga}, {"A": {"alpha": [1, 2]}}, 1)
+    ((point, method),) = plan["A"].values()
+    assert sizes == {"A": 2} and method.alpha == point["alpha"]
 
     def pilot(val, test):
         r = record(1000, C=3)
@@ -149,11 +153,10 @@ def test_every_method_has_the_same_budget():
 
     of = {k: ({"mu": i}, f"method {k}") for i, k in enumerate("wxyz")}
     scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
-    done = matrix.Done({(k, 1000): pilot(*s) for k, s in scores.items()})
-    plan = {"A": (of, 9), "B": ({"u": ({}, None)}, 1)}
+    runs = matrix.Runs({(k, 1000): pilot(*s) for k, s in scores.items()})
+    plan = {"A": of, "B": {"u": ({}, None)}}
     want = {"A": ("method x", "mu=1 (best of 4, drawn from 9, 1 failed)")}
-    assert compare.choose(plan, done, last, None) == want
-    assert compare.choose(plan, replace(done, stopped="x"), last, None) == {}
+    assert compare.choose(plan, {"A": 9, "B": 1}, runs, last, None) == want
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     task = toy(MLP(5, 4, 3), groups=GROUPS)
 
     def said(task=task, rounds=3, **how):
-        return json.dumps(matrix.identity(matrix.Common(task, {}, rounds, how)))
+        return json.dumps(matrix.identity(matrix.Shared(task, {}, rounds, how)))
 
     changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}, {"precision": "bf16"}]
     changes += [{k: True} for k in ("guests", "own", "microscope")]
@@ -234,11 +237,18 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     usual = {"every": 1, "precision": "float32", "splits": ("test", "val")}
     assert said(**usual, guests=False, own=False, how="vmap", device="cpu") == said()
     task = toy()  # rules and schedules where nothing is said
+
+    def rule(given, task, splits=("test", "val")):
+        return compare.checked_rule(given, task, splits)
+
     empty = replace(task, val=(*task.val[:-1], task.val[-1][:0]))
-    assert asked.rule(None, task, {}) is asked.rule(best_val, empty, {}) is best_val
-    assert asked.rule(None, empty, {}) is last
-    assert asked.rule(None, task, {"splits": ("test",)}) is last
-    assert asked.seeds(np.int64(3)) == [0, 1, 2] and asked.seeds((4, 1)) == [4, 1]
+    assert rule(None, task) is rule(best_val, empty) is best_val
+    assert rule(None, empty) is last
+    assert rule(None, task, ("test",)) is last
+    assert compare.seeds_of(np.int64(3)) == [0, 1, 2] and compare.seeds_of((4, 1)) == [
+        4,
+        1,
+    ]
     got = fedlib.compare(["FedAvg"], toy(), 250, folder=None)
     assert got.records["FedAvg"][0].meta["every"] == 3
     assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)

@@ -1,0 +1,331 @@
+"""What a comparison gives: a table of fairness, who gains and who loses, pictures.
+
+Letters: C clients, S seeds.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.errors import nearest
+from ..core.files import whole
+from ..core.record import Record
+from ..core.types import Metric, Rule
+from ..measures import bias, metrics, selection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+COLUMNS = {
+    "mean": lambda a: 100 * metrics.mean_acc(a),
+    "worst 10 %": lambda a: 100 * metrics.worst(a),
+    "Gini": metrics.gini,
+}
+BIAS = {"EO": bias.EO, "DP": bias.DP}  # between groups, where the task has them
+LOW = ("Gini", *BIAS)  # fractions, of which less is better
+LARGE = 10  # points: an interval of more says little
+WORDS = ("model", "seeds", "tuned")  # columns of the table that are no measure
+# the model a method is for: the first of these that it has
+VIEWS = ("personal", "tuned", "global")
+
+
+@dataclass
+class Comparison:
+    """Methods side by side, S seeds of each.
+
+    table       a row per method: mean, worst tenth, Gini, with intervals
+    paired()    each client under each method minus the same client under FedAvg
+    frame()     a row per method, seed and client; to_csv(path) writes it
+    report()    all of it as one page, report.html
+    """
+
+    records: dict[str, list[Record]]  # {name: [Record of every seed]}
+    rule: Rule  # chooses the round that counts, see fedlib.measures.selection
+    view: str | None = None  # the model that is scored; None: the first of VIEWS
+    # methods that are not in the table since a run failed, {name: why}
+    failed: dict[str, str] = field(default_factory=dict)
+    # runs that were not computed, {name: seeds}
+    missing: dict[str, list[int]] = field(default_factory=dict)
+    # hyper-parameters that were chosen on validation rows, {name: in words}
+    tuned: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None  # where the runs are kept
+    stopped: str = ""  # why runs are missing
+    settings: dict[str, Any] = field(default_factory=dict)  # what all runs share
+    call: str = ""  # how to get the same numbers again
+
+    def known(self, name: str) -> str:
+        """The name; ValueError where no method of that name has finished."""
+        if name not in self.records:
+            raise ValueError(
+                f"{name!r:.60} has no finished run here{nearest(name, self.records)} "
+                f"(there are {', '.join(self.records) or 'none'})"
+            )
+        return name
+
+    def seen(self, name: str) -> str:
+        """The view that is scored. ValueError where there is no such method, or it has
+        no such view.
+        """
+        views = self.records[self.known(name)][0].views
+        have = [view for moment, view, _ in views if moment == "pre"]
+        if self.view is None:
+            return next((v for v in VIEWS if v in have), have[0])
+        if self.view not in have:
+            known = ", ".join(dict.fromkeys(have))
+            raise ValueError(f"view = {self.view!r}: {name} has {known}")
+        return self.view
+
+    def _counting(self, name):
+        """[(record, key of its test accuracies, evaluations that count)]."""
+        view = self.seen(name)
+        key = "pre", view, "test"
+        records = self.records[name]
+        return [(r, key, selection.picked(self.rule, r, view)) for r in records]
+
+    def measure(self, name: str, metric: Metric) -> np.ndarray:
+        """A metric of the clients' test accuracies [.., C] at the round that counts,
+        for every seed -> [S].
+        """
+        each = self._counting(name)
+        return np.array([np.mean(metric(r[key][at])) for r, key, at in each])
+
+    def bias(self, name: str, metric: Metric) -> np.ndarray:
+        """A bias (a function of counts, see fedlib.measures.bias) over all clients'
+        test rows together, for every seed -> [S].
+        """
+        each = self._counting(name)
+        counts = [bias.pooled(r.cells[key][at]) for r, key, at in each]
+        return np.array([np.mean(metric(n)) for n in counts])
+
+    def accuracies(self, name: str) -> np.ndarray:
+        """Test accuracy of every client at the round that counts [S, C], fractions."""
+        return np.stack([r[key][at].mean(0) for r, key, at in self._counting(name)])
+
+    def left_out(self, name: str) -> np.ndarray:
+        """Accuracy of the global model on the rows of clients that never took part,
+        percent, for every seed -> [S].
+        """
+        has_global = ("guest", "global", "test") in self.records[name][0].views
+        key = "guest", "global" if has_global else self.seen(name), "test"
+        each = [metrics.mean_acc(r[key][at]) for r, _, at in self._counting(name)]
+        return 100 * np.array([a.mean() for a in each])
+
+    @property
+    def table(self) -> DataFrame:
+        """One row per method: mean and worst tenth of the clients in percent, with
+        guests also the mean over clients left out, Gini, and with groups EO and DP,
+        fractions; ± is half a 95 % interval over seeds. What was tuned, and how many
+        seeds there are where some are missing, stand beside it.
+        """
+        import pandas as pd  # here, so that `import fedlib` stays quick
+
+        rows = {name: self._row(name) for name in self.records}
+        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+        if not rows:
+            return frame
+        frame = frame[[*frame.columns.difference(WORDS, sort=False), *WORDS]]
+        plain = {"tuned": not self.tuned, "model": (frame.model == "global").all()}
+        plain["seeds"] = frame.seeds.nunique() == 1 and not self.missing
+        digits = {c: 3 if c.removeprefix("± ") in LOW else 1 for c in frame}
+        return frame.round(digits).drop(columns=[c for c in WORDS if plain[c]])
+
+    def _row(self, name):
+        """{column: value} of one method."""
+        # here, so that `import fedlib` stays quick
+        from ..measures.statistics import interval
+
+        row, records = {}, self.records[name]
+        found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
+        if any(moment == "guest" for moment, *_ in records[0].views):
+            found["left out %"] = self.left_out(name)
+        if records[0].cells:
+            found |= {c: self.bias(name, f) for c, f in BIAS.items()}
+        for column, values in found.items():
+            i = interval(values)
+            row[column] = i.mean
+            if len(records) > 1:
+                row[f"± {column}"] = i.half
+        words = self.seen(name), len(records), self.tuned.get(name, "")
+        return row | dict(zip(WORDS, words))
+
+    def ranked(self, by: str = "worst 10 %") -> DataFrame:
+        """The table, the best of a column first: the lowest Gini, EO or DP, else the
+        highest. ValueError for a column that there is not.
+        """
+        table = self.table
+        columns = [c for c in table if not c.startswith("±") and c not in WORDS]
+        if by not in columns:
+            known = f"{nearest(by, columns)} (the table has {', '.join(columns)})"
+            raise ValueError(f"by = {by!r}{known}")
+        return table.sort_values(by, ascending=by in LOW, kind="stable")
+
+    # ------------------------------------------------------------ client by client
+    def clients(self) -> list[str]:
+        """The names of the C clients."""
+        meta = next(iter(self.records.values()))[0].meta
+        return list(meta["owners"] or (f"client {c}" for c in range(meta["clients"])))
+
+    def seeds(self, name: str) -> list[int]:
+        """The seeds of a method that are there [S]."""
+        return [r.meta["seed"] for r in self.records[name]]
+
+    def differences(self, name: str, against: str = "FedAvg") -> np.ndarray:
+        """Test accuracy of every client under one method minus that under another with
+        the same seed, in percentage points [S, C]; S seeds that both have.
+
+        ValueError for a name that is not there, or no seed in common.
+        """
+        pair = self.known(name), self.known(against)
+        a, b = (dict(zip(self.seeds(n), self.accuracies(n))) for n in pair)
+        both = [s for s in a if s in b]
+        if not both:
+            have = f"{list(a)} and {list(b)}"
+            raise ValueError(f"{name} and {against} have no seed in common: {have}")
+        d = 100 * np.stack([a[s].astype(float) - b[s] for s in both])
+        return d.round(4)  # accuracies are kept as float32: a point is a point
+
+    def paired(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
+        """Who gains and who loses: one row per method and client.
+
+        Columns: method, client, rows (test rows), accuracy (percent, mean over seeds),
+        difference (to the same client and seed under `against`, percentage points, mean
+        over seeds), ± difference (half a 95 % interval, from two seeds on), change
+        (gain or loss: by more than `points`; else same).
+        ValueError as `differences`.
+        """
+        import pandas as pd
+        from scipy.special import stdtrit
+
+        if not points >= 0:
+            raise ValueError(f"points = {points!r}: give percentage points >= 0")
+        names = [n for n in self.records if n != self.known(against)]
+        if not names:
+            raise ValueError(f"only {against} has finished: nothing to compare it with")
+        blocks = []
+        for name in names:
+            d = self.differences(name, against)
+            mean, n = d.mean(0), len(d)
+            block = {
+                "method": name,
+                "client": self.clients(),
+                "rows": self.records[name][0].meta["n"]["test"],
+                "accuracy": 100 * self.accuracies(name).mean(0).astype(float),
+                "difference": mean,
+            }
+            if n > 1:  # as statistics.interval, all clients at once
+                error = d.std(0, ddof=1) / math.sqrt(n)
+                block["± difference"] = stdtrit(n - 1, 0.975) * error
+            block["change"] = np.select(
+                [mean > points, mean < -points], ["gain", "loss"], "same"
+            )
+            blocks.append(pd.DataFrame(block))
+        return pd.concat(blocks, ignore_index=True)
+
+    def gains(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
+        """How many clients gain, stay or lose: one row per method; arguments as
+        `paired`.
+        """
+        by = self.paired(against, points).groupby("method", sort=False)
+        count = by["change"].value_counts().unstack(fill_value=0)
+        count = count.reindex(columns=["gain", "same", "loss"], fill_value=0)
+        count.columns.name = None
+        mean, low = by["difference"].mean(), by["difference"].min()
+        order = [n for n in self.records if n != against]
+        return count.assign(mean=mean, lowest=low).loc[order]
+
+    def frame(self) -> DataFrame:
+        """One row per method, seed and client: method, seed, client, rows (test rows),
+        model, round (the one that counts; the last of several), accuracy (percent).
+        """
+        import pandas as pd
+
+        blocks = [
+            {
+                "method": name,
+                "seed": r.meta["seed"],
+                "client": self.clients(),
+                "rows": r.meta["n"]["test"],
+                "model": key[1],
+                "round": int(r.rounds[at[-1]]),
+                "accuracy": 100 * r[key][at].mean(0).astype(float),
+            }
+            for name in self.records
+            for r, key, at in self._counting(name)
+        ]
+        return pd.concat(map(pd.DataFrame, blocks), ignore_index=True)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write `frame` to a file."""
+        text = self.frame().to_csv(index=False).encode()
+        whole(Path(path), lambda f: f.write(text))
+
+    # ------------------------------------------------------------ to look at
+    def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
+        """Write the comparison as one page that needs nothing else -> its path.
+
+        First the answer in words, then the table, the clients of each method, curves,
+        who gains and who loses against a method, the cost, what leaves a device, and
+        how to do it again. ValueError where nothing has finished.
+        """
+        from .page import page  # here, since it imports what draws
+
+        text = page(self, against).encode()
+        whole(Path(path), lambda f: f.write(text))
+        return Path(path)
+
+    def violin(self, ax: Axes | None = None) -> Axes:
+        """The distribution of client accuracies, in percent, all seeds together; bar:
+        median, triangle: worst tenth.
+        """
+        import matplotlib.pyplot as plt  # here, so that it is imported to draw only
+
+        from .. import plots
+
+        values = {name: 100 * self.accuracies(name) for name in self.records}
+        with plt.rc_context(plots.RC):
+            if ax is None:
+                size = plots.SIZE[0], 0.9 + 0.5 * len(values)
+                _, ax = plt.subplots(figsize=size)
+            plots.violins(values, ax)
+            ax.set_xlabel("test accuracy of a client, %")
+        return ax
+
+    def gaps(self) -> list[str]:
+        """What is not in the table, and how to go on; one sentence each."""
+        lines = [f"{name} failed: {why}" for name, why in self.failed.items()]
+        if self.missing:
+            each = {n: ", ".join(map(str, seeds)) for n, seeds in self.missing.items()}
+            runs = ", ".join(f"{name} (seed {seeds})" for name, seeds in each.items())
+            on = "the same call goes on from there"
+            if self.folder is None:
+                on = "give folder= to keep what is finished, and go on from there"
+            lines.append(f"{self.stopped or 'stopped'}; not computed: {runs}; {on}")
+        return lines
+
+    def cautions(self) -> list[str]:
+        """What the seeds are too few to say; a sentence, or none."""
+        few = min((len(r) for r in self.records.values()), default=0)
+        if few == 1:
+            return ["one seed gives no interval; give seeds=5 or more"]
+        percents = {f"± {c}" for c in (*COLUMNS, "left out %") if c not in LOW}
+        widest = self.table.filter(items=percents).max(axis=None)
+        if not widest > LARGE:
+            return []
+        reach = f"intervals over {few} seeds reach ±{widest:.0f} points"
+        return [f"{reach}; more seeds narrow them"]
+
+    def __repr__(self) -> str:
+        text = self.table.to_string() if self.records else "no run has finished"
+        return "\n".join([text, *self.cautions(), *self.gaps()])
+
+    def _repr_html_(self):
+        table = self.table.to_html() if self.records else "no run has finished"
+        lines = [*self.cautions(), *self.gaps()]
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
