@@ -36,7 +36,7 @@ from fedlib.cli import main as cli
 from fedlib.core import ends, engine
 from fedlib.data import archive, get
 from fedlib.deploy import command, server
-from fedlib.study import audit, experiment, guard, once
+from fedlib.study import audit, experiment, once, sources
 from repro import decide
 
 from .count import Count
@@ -167,7 +167,7 @@ def cut_short(folder):
             (command, "part", lambda n: flower if n == "flower" else part(n)),
             (archive, "_open", offline),
             (get, "_open", offline),
-            (guard, "check", lambda *_: None),
+            (sources, "warn_if_edited", lambda: None),
             (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),
         ):

@@ -25,8 +25,8 @@ from ..core.record import Record
 from ..core.types import Key
 from ..measures import bias, metrics
 from ..measures.selection import RULES
-from .evidence import rows_of
 from .results import BIAS, MEASURES, Study, at_each, evaluations, measured
+from .store import rows_of
 from .studies import Cell
 
 SCORED = "scored"  # the moment and the view by which the study judges a method
