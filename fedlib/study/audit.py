@@ -18,7 +18,7 @@ import math
 import random
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,12 +30,14 @@ from ..core.errors import Diverged, nearest
 from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
+from ..methods import METHODS
 from . import identity, once, sources, store, studies
 from .compute import compute_all, describe_cell, trained
 from .executor import processes
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
+CELL = [f.name for f in fields(studies.Cell) if f.name != "mine"]
 SHAKEN = 3  # draws of the noise that says what rounding may do
 AUDITS = {
     "cpu": Path("results/audit.csv"),
@@ -164,8 +166,9 @@ def check(limit=60e6):
             n += len(stored)
             if stored:
                 store.read(folder, ())
-            if found := faults(cells, stored):
-                wrong.append(f"{folder}: {'; '.join(found)}")
+            ids = {row["id"] for row in stored}
+            faults = [*filter(None, (missing(cells, ids), extra(cells, stored)))]
+            wrong += [f"{folder}: {'; '.join(faults)}"] if faults else []
         except store.Damaged as e:
             wrong.append(str(e))
     there = {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE, *folders}
@@ -179,14 +182,6 @@ def check(limit=60e6):
     return wrong
 
 
-def faults(cells, stored):
-    """[what is wrong] between the cells of a study and its rows of runs.parquet."""
-    ids = {row["id"] for row in stored}
-    lacking, extra = missing(cells, ids), len(ids - {c.id for c in cells})
-    found = [lacking] if lacking else []
-    return [*found, f"{extra} runs are of {other(cells, stored)}"] if extra else found
-
-
 def missing(cells, ids):
     """How many cells are not among the ids, in words; "" where none is missing."""
     wanted = {c.id: c for c in cells}
@@ -197,25 +192,20 @@ def missing(cells, ids):
     return f"{len(lacking)} of {len(wanted)} runs are missing, the first is {first}"
 
 
-def other(cells, stored):
-    """What the stored runs of no cell differ in, in words: the versions of a run that
-    is missing, its settings, or a setting that the study has no more.
+def extra(cells, stored):
+    """How many stored runs no cell wants, in words, and of which units versions were
+    raised since; "" where there is none.
     """
-    place = lambda run: tuple(run[k] for k in store.ORDER)
-    wanted, ids = {c.id for c in cells}, {row["id"] for row in stored}
-    now = {place(vars(c)): c for c in cells if c.id not in ids}
-    for row in stored:
-        if row["id"] not in wanted and (cell := now.get(place(row))):
-            moved = changes(json.loads(row["versions"]), json.loads(versions(cell)))
-            what = f"versions ({'; '.join(moved)})" if moved else "settings"
-            return f"other {what}: compute and pack again"
-    return "settings that the study does not have: pack again"
-
-
-def changes(old, new):
-    """["method FedAS 1, now 2"] of two {unit: version}."""
-    both = [(u, old.get(u, 1), new.get(u, 1)) for u in old | new]
-    return [f"{u} {a}, now {b}" for u, a, b in both if a != b]
+    ids, moved = {c.id for c in cells}, set()
+    idle = [row for row in stored if row["id"] not in ids]
+    if not idle:
+        return ""
+    for row in (r for r in idle if r["method"] in METHODS):
+        cell = studies.Cell(**{k: row[k] for k in CELL})
+        old, new = json.loads(row["versions"]), json.loads(versions(cell))
+        moved |= {u for u in old | new if old.get(u) != new.get(u)}
+    why = f"versions of {', '.join(sorted(moved))}" if moved else "settings"
+    return f"{len(idle)} runs are of other {why}: compute and pack again"
 
 
 # ---------------------------------------------------------------- verify

@@ -220,7 +220,7 @@ def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypa
     write(repo)
     monkeypatch.setattr(identity, "versions", lambda: {"method FedGA": 2})
     (main,) = audit.check()
-    assert "2 of 4" in main and "method FedGA 1, now 2" in main
+    assert "2 of 4" in main and "versions of method FedGA:" in main
     monkeypatch.setattr(identity, "versions", lambda: {})
     assert audit.check() == [] and "MB" in audit.check(limit=10)[-1]
     Path("evidence/toy-more/hits.parquet").unlink()
