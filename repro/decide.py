@@ -142,9 +142,9 @@ def cost(paper, study, dataset, n):
     """(runs that are missing, CPU minutes of these): each as long as the stored runs of
     its method and setting, else of its study, else as any.
     """
-    from fedlib.study import audit, compute, evidence
+    from fedlib.study import audit, compute, store
 
-    rows = evidence.listed(audit.STORE / f"{paper}-{study}")
+    rows = store.listed(audit.STORE / f"{paper}-{study}")
     stored, took = packed(paper, study), defaultdict(list)
     for row in rows:
         took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
@@ -210,13 +210,13 @@ def take(looks, until, workers):
 
 def compute(look, until, workers):
     """Compute the runs of a look -> how many are left when the time is over."""
-    from fedlib.study import guard
+    from fedlib.study import sources
     from fedlib.study.compute import compute_all, unfinished
 
     cells = cells_at(look.paper, look.study, look.dataset, look.to)
     stored = packed(look.paper, look.study)
     todo = [c for c in cells if c.id not in stored]
-    guard.check(todo, "runs")
+    sources.warn_if_edited()
     compute_all(todo, workers=workers, until=until)
     return len(unfinished(todo, Path("runs")))
 
@@ -226,9 +226,9 @@ AGAIN = "Finished runs are kept; the same command goes on from there."
 
 def packed(paper, study):
     """Names of the runs in a study's evidence."""
-    from fedlib.study import audit, evidence
+    from fedlib.study import audit, store
 
-    rows = evidence.listed(audit.STORE / f"{paper}-{study}", ("id",))
+    rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
     return {row["id"] for row in rows}
 
 

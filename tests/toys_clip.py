@@ -1,5 +1,5 @@
 """The toys beside a frozen CLIP, under the name that the tests know."""
 
-from fedlib.study.toys import NAMES, towers, toy_towers
+from goldens.numbers.toys import NAMES, towers, toy_towers
 
 __all__ = ["NAMES", "towers", "toy_towers"]

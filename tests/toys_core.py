@@ -8,7 +8,7 @@ import torch
 from fedlib.core.random import normal
 from fedlib.core.tree import add, leaves
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.study.toys import GROUPS, Normed, rows, toy
+from goldens.numbers.toys import GROUPS, Normed, rows, toy
 
 __all__ = ["GROUPS", "Noisy", "Normed", "gap", "rows", "same", "seen", "toy"]
 

@@ -22,8 +22,8 @@ from fedlib.core import engine
 from fedlib.core.errors import Diverged
 from fedlib.methods import METHODS
 from fedlib.methods.make import make
-from fedlib.study import toys
 from fedlib.study.compare import compare
+from goldens.numbers import toys
 
 from .commands import Endless, finite, limits, ours
 from .count import Count

@@ -35,7 +35,7 @@ from fedlib.cli import main as cli
 from fedlib.core import ends, engine
 from fedlib.data import files
 from fedlib.deploy import command, server
-from fedlib.study import audit, experiment, guard, once
+from fedlib.study import audit, experiment, once, sources
 from fedlib.study import compare as comparisons
 from repro import decide
 
@@ -166,7 +166,7 @@ def cut_short(folder):
             (server, "serve", enough),
             (command, "part", lambda n: flower if n == "flower" else part(n)),
             (files, "_open", offline),
-            (guard, "check", lambda *_: None),
+            (sources, "warn_if_edited", lambda: None),
             (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),
         ):

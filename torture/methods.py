@@ -15,7 +15,7 @@ from dataclasses import fields
 from fedlib.core.method import Method
 from fedlib.methods import METHODS
 from fedlib.methods.make import make
-from fedlib.study import toys
+from goldens.numbers import toys
 
 from .calls import ODD
 from .commands import ours

@@ -12,12 +12,11 @@ executor      where they are computed: processes, a Dask cluster
 lock          a run is computed by one process at a time
 results       tables and arrays of a study; table: the csv that is written
 frames        a study as tidy frames, for pandas and seaborn
-evidence      finished runs as Parquet files; packing: how these are written
+store         finished runs as Parquet files, written and read
 once          what a notebook measures once and keeps
 audit         evidence of all studies: compute, pack, check, verify
-identity      what names a run; foreign: a notebook's own method in that name
-fingerprints  whether an edit moved numbers; microruns, toys: on what that is seen
-guard         no stored run is taken for edited code; sources: which code counts
+identity      what names a run
+sources       code that is not that of the stored runs: it is said, and named
 compare       methods side by side on one task
 cost          time and bytes of a round
 flatness      how flat the minima are in which runs end

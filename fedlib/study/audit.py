@@ -6,9 +6,9 @@ comes out again.
     python -m fedlib evidence check                         is every run there?
     python -m fedlib evidence verify --sample 20            do some come out again?
 
-`compute` says how long it will take and can be killed; `verify` draws its runs at
-random. `make evidence` is compute, then pack. All of it is about the tier that
-params.yaml names.
+`compute` can be killed and goes on where it was; `verify` draws its runs at random.
+`make evidence` is compute, then pack. All of it is about the tier that params.yaml
+names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import random
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,12 +30,14 @@ from ..core.errors import Diverged, nearest
 from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
-from . import evidence, guard, identity, once, packing, studies
+from ..methods import METHODS
+from . import identity, once, sources, store, studies
 from .compute import compute_all, describe_cell, trained
-from .executor import cores, processes
+from .executor import processes
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
+CELL = [f.name for f in fields(studies.Cell) if f.name != "mine"]
 SHAKEN = 3  # draws of the noise that says what rounding may do
 AUDITS = {
     "cpu": Path("results/audit.csv"),
@@ -64,62 +66,18 @@ def compute(names=(), runs="runs", workers=None):
 
     What is done stays when it is stopped.
     """
-    wanted = {ps: studies.cells(*ps)[0] for ps in chosen(names)}
-    guard.check([c for todo in wanted.values() for c in todo], runs)
-    missing = {ps: lacking(todo, runs) for ps, todo in wanted.items()}
-    left, n = estimate(missing), workers or cores()
-    print(
-        f"{count(wanted):,} runs of {len(wanted)} studies, {count(missing):,} "
-        f"of them to compute: about {minutes(sum(left.values()) / n)} on {n} "
-        f"core{'s' * (n > 1)}. It can be stopped and goes on where it was."
-    )
-    began = time.time()
-    for i, (ps, todo) in enumerate(missing.items(), 1):
-        if todo:
-            rest = sum(left[k] for k in list(missing)[i - 1 :]) / n
-            print(
-                f"[{i:2}/{len(missing)}] {'/'.join(ps)}: {len(todo)} runs; "
-                f"{minutes(time.time() - began)} so far, about {minutes(rest)} left",
-                flush=True,
-            )
-            compute_all(todo, runs, workers)
-    print(f"All runs are there, after {minutes(time.time() - began)}.")
+    sources.warn_if_edited()
+    for paper, study in (wanted := chosen(names)):
+        todo = studies.cells(paper, study)[0]
+        left = {c.id: c for c in todo if not finished(c, runs)}
+        print(f"{paper}/{study}: {len(todo)} runs, {len(left)} to compute", flush=True)
+        compute_all(left.values(), runs, workers)
+    print(f"All runs of {len(wanted)} studies are there.")
 
 
-def count(cells_of):
-    """How many cells {study: [cell]} has."""
-    return sum(map(len, cells_of.values()))
-
-
-def lacking(todo, runs):
-    """The cells whose run is not finished in the folder runs, each once."""
-    missing = {c.id: c for c in todo if not Path(runs, c.id, "done").exists()}
-    return list(missing.values())
-
-
-def estimate(missing):
-    """{study: CPU seconds}: what the same run took when it was packed, else the mean of
-    its study, else of all runs.
-    """
-    times = {
-        row["id"]: row["seconds"]
-        for f in STORE.glob("*")
-        for row in evidence.listed(f, ("id", "seconds"))
-    }
-    usual = np.mean([*times.values()] or [2.0])
-    out = {}
-    for ps, todo in missing.items():
-        known = [times[c.id] for c in todo if c.id in times]
-        each = np.mean(known) if known else usual
-        out[ps] = sum(known) + (len(todo) - len(known)) * each
-    return out
-
-
-def minutes(seconds):
-    """A duration in words: "45 s", "12 min", "3.5 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def finished(cell, runs):
+    """Whether the run of a cell is in the folder runs."""
+    return Path(runs, cell.id, "done").exists()
 
 
 # ---------------------------------------------------------------- pack
@@ -129,86 +87,70 @@ def pack(names=(), runs="runs", anew=False):
 
     anew: what runs/ has goes before what is packed already.
     """
-    total = 0
-    for paper, name in chosen(names):
-        items = packable(paper, name, runs, anew)
-        folder = STORE / f"{paper}-{name}"
-        size = packing.pack(items, folder)
-        total += size
-        print(f"{folder}: {len(items)} runs, {size / 1e3:,.0f} kB", flush=True)
-    if not names:
-        for path in once.pack(studies.load()["tier"]):
-            total += path.stat().st_size
-            print(f"{path}: {path.stat().st_size / 1e3:,.0f} kB")
-    print(f"{total / 1e6:.1f} MB packed")
+    sources.warn_if_edited()
+    sizes = {}
+    for paper, study in chosen(names):
+        items = packable(paper, study, runs, anew)
+        folder = STORE / f"{paper}-{study}"
+        sizes[folder] = store.pack(items, folder)
+        print(f"{folder}: {len(items)} runs, {sizes[folder] / 1e3:,.0f} kB", flush=True)
+    for path in () if names else once.pack(studies.load()["tier"]):
+        sizes[path] = path.stat().st_size
+        print(f"{path}: {sizes[path] / 1e3:,.0f} kB")
+    print(f"{sum(sizes.values()) / 1e6:.1f} MB packed")
 
 
-def packable(paper, name, runs, anew):
+def packable(paper, study, runs, anew):
     """[(id, columns, Record)] of a study, each run once, with the logs that it keeps.
 
     Raises ValueError where that cannot be.
     """
-    todo, spec, _ = studies.cells(paper, name)
-    guard.check(todo, runs)
-    folder = STORE / f"{paper}-{name}"
-    old = evidence.read(folder) if evidence.listed(folder, ("id",)) else {}
-    found = {c.id: (c, record_of(c, old, runs, anew)) for c in todo}
-    missing = [c for c, r in found.values() if r is None]
-    if missing:
+    todo, spec, _ = studies.cells(paper, study)
+    stored = STORE / f"{paper}-{study}"
+    old = store.read(stored) if store.listed(stored, ("id",)) else {}
+    cells, found, seeds = {c.id: c for c in todo}, {}, sorted({c.seed for c in todo})
+    for i, c in cells.items():
+        if finished(c, runs) and (anew or i not in old):
+            found[i] = Record.load(Path(runs, i))
+        elif i in old:
+            found[i] = old[i]
+    if lacking := missing(cells.values(), found):
         raise ValueError(
-            f"{paper}/{name}: {lost(missing, len(found))}; "
-            f"compute them: python -m fedlib evidence compute {paper}/{name}"
+            f"{paper}/{study}: {lacking}; compute them: python -m fedlib evidence "
+            f"compute {paper}/{study}"
         )
-    for c, r in found.values():
-        refuse(c, r)
-    logs, order = spec.get("logs", {}), sorted({c.seed for c in todo})
-    return [
-        (i, described(paper, name, c), kept(r, order.index(c.seed), logs))
-        for i, (c, r) in found.items()
-    ]
+    items = []
+    for i, c in cells.items():
+        refuse(c, found[i])
+        about = vars(c) | {"paper": paper, "study": study, "versions": versions(c)}
+        r = with_logs(found[i], seeds.index(c.seed), spec.get("logs", {}))
+        items.append((i, {k: about[k] for k in store.SPEC}, r))
+    return items
 
 
-def kept(r, place, seeds):
-    """The record without the logs per client that are kept for fewer seeds: seeds {name
-    of a log: how many}; place: of its seed among the study's.
+def with_logs(r, place, seeds):
+    """The record without the logs per client that are stored for fewer seeds: seeds
+    {name of a log: how many}; place: of its seed among the study's.
     """
-    per_client = [k for k, v in r.logs.items() if v.ndim > 1]
-    return packing.without(
-        r, [k for k in per_client if place >= seeds.get(k, math.inf)]
-    )
+    stored = lambda k, v: v.ndim == 1 or place < seeds.get(k, math.inf)
+    return replace(r, logs={k: v for k, v in r.logs.items() if stored(k, v)})
 
 
-def described(paper, name, cell):
-    """The columns of SPEC."""
-    versions = json.dumps(identity.raised(identity.units(cell)), sort_keys=True)
-    named = {"paper": paper, "study": name, "versions": versions}
-    return {k: named[k] if k in named else getattr(cell, k) for k in evidence.SPEC}
-
-
-def record_of(cell, old, runs, anew):
-    """A cell's record, from what is packed or from runs/; None where it is in neither.
-
-    anew: runs/ goes first.
-    """
-    done = Path(runs, cell.id, "done").exists()
-    if cell.id in old and not (anew and done):
-        return old[cell.id]
-    return Record.load(Path(runs, cell.id)) if done else None
+def versions(cell):
+    """The column `versions` of a cell, json."""
+    return json.dumps(identity.raised(identity.units(cell)), sort_keys=True)
 
 
 def refuse(cell, r):
     """Raise ValueError for a run that nobody could make again."""
-    commit, remedy = r.meta["commit"], f"delete runs/{cell.id} and compute it again"
+    commit, why = r.meta["commit"], ""
     if commit.endswith("+") or commit == "unknown":
-        raise ValueError(
-            f"{describe_cell(cell)} was made by sources that are in no commit "
-            f"({commit}), so that nobody can make it again: commit them, {remedy}"
-        )
-    if "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]:
-        raise ValueError(
-            f"{describe_cell(cell)} ends in round {r.rounds[-1]} of "
-            f"{r.meta['rounds']} and is not marked as diverged: {remedy}"
-        )
+        why = f"was made by sources that are in no commit ({commit}): commit them"
+    elif "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]:
+        why = f"ends in round {r.rounds[-1]} of {r.meta['rounds']} and did not diverge"
+    if why:
+        remedy = f"delete runs/{cell.id} and compute it again"
+        raise ValueError(f"{describe_cell(cell)} {why}; {remedy}")
 
 
 # ---------------------------------------------------------------- check
@@ -216,75 +158,54 @@ def check(limit=60e6):
     """[what is wrong] with evidence/: studies without their runs, runs that no study
     wants, damaged files, more than `limit` bytes. Prints how much is there.
     """
-    wrong, wanted = [], {STORE / f"{p}-{s}": (p, s) for p, s in chosen()}
-    n, size = 0, bytes_in(once.STORE)
-    for folder, ps in wanted.items():
-        runs, taken, faults = check_study(folder, studies.cells(*ps)[0])
-        n, size, wrong = n + runs, size + taken, wrong + faults
-    folders = {f for f in STORE.glob("*") if f.is_dir() and f != once.STORE}
-    extra = sorted(folders - wanted.keys())
-    wrong += [f"{f}: belongs to no study; delete it" for f in extra]
-    if size > limit:
-        wrong.append(
-            f"{STORE} has {size / 1e6:.1f} MB, more than {limit / 1e6:.0f} MB: let "
-            "studies keep fewer logs (key `logs`)"
-        )
-    print(f"{STORE}: {n:,} runs, {size / 1e6:.1f} MB" + ("" if wrong else "; complete"))
+    folders = {STORE / f"{p}-{s}": studies.cells(p, s)[0] for p, s in chosen()}
+    n, wrong = 0, []
+    for folder, cells in folders.items():
+        try:
+            stored = store.listed(folder)
+            n += len(stored)
+            if stored:
+                store.read(folder, ())
+            ids = {row["id"] for row in stored}
+            faults = [*filter(None, (missing(cells, ids), extra(cells, stored)))]
+            wrong += [f"{folder}: {'; '.join(faults)}"] if faults else []
+        except store.Damaged as e:
+            wrong.append(str(e))
+    there = {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE, *folders}
+    wrong += [f"{f}: belongs to no study; delete it" for f in sorted(there)]
+    files = (f for at in (*folders, once.STORE) for f in at.glob("*"))
+    size = sum(f.stat().st_size for f in files) / 1e6
+    if size > limit / 1e6:
+        more = f"{size:.1f} MB, more than {limit / 1e6:.0f}"
+        wrong.append(f"{STORE}: {more}; let studies keep fewer logs (key `logs`)")
+    print(f"{STORE}: {n:,} runs, {size:.1f} MB" + ("" if wrong else "; complete"))
     return wrong
 
 
-def check_study(folder, cells):
-    """(runs, bytes, [what is wrong]) of the folder of a study with these cells; a
-    damaged one counts nothing.
-    """
-    want, wrong = {c.id: c for c in cells}, []
-    try:
-        have = {row["id"]: row for row in evidence.listed(folder)}
-        missing = [c for i, c in want.items() if i not in have]
-        extra = [row for i, row in have.items() if i not in want]
-        faults = [*filter(None, (lost(missing, len(want)), idle(extra, missing)))]
-        if faults:
-            wrong.append(f"{folder}: {'; '.join(faults)}")
-        if have:
-            evidence.read(folder, ())
-    except evidence.Damaged as e:
-        return 0, 0, [*wrong, str(e)]
-    return len(have), bytes_in(folder), wrong
-
-
-def bytes_in(folder):
-    return sum(f.stat().st_size for f in folder.glob("*"))
-
-
-def lost(missing, n):
-    """Which of n runs are missing, in words; "" where none is."""
-    if not missing:
+def missing(cells, ids):
+    """How many cells are not among the ids, in words; "" where none is missing."""
+    wanted = {c.id: c for c in cells}
+    lacking = [c for i, c in wanted.items() if i not in ids]
+    if not lacking:
         return ""
-    first = describe_cell(missing[0])
-    return f"{len(missing)} of {n} runs are missing, the first is {first}"
+    first = describe_cell(lacking[0])
+    return f"{len(lacking)} of {len(wanted)} runs are missing, the first is {first}"
 
 
-def idle(extra, missing):
-    """Stored runs that no study wants, in words, with the versions by which they were
-    made, if that is why; "" where there are none.
+def extra(cells, stored):
+    """How many stored runs no cell wants, in words, and of which units versions were
+    raised since; "" where there is none.
     """
-    if not extra:
+    ids, moved = {c.id for c in cells}, set()
+    idle = [row for row in stored if row["id"] not in ids]
+    if not idle:
         return ""
-    now = {(c.dataset, c.method, c.setting, c.seed): c for c in missing}
-    for row in extra:
-        c = now.get((row["dataset"], row["method"], row["setting"], row["seed"]))
-        if c:
-            moved = version_changes(json.loads(row["versions"]), c)
-            what = f"versions ({'; '.join(moved)})" if moved else "settings"
-            return f"{len(extra)} are of other {what}: compute and pack again"
-    return f"{len(extra)} are of settings that the study does not have: pack again"
-
-
-def version_changes(old, cell):
-    """["method FedAS 1, now 2"] of a cell's units; old {unit: version then}."""
-    new = identity.raised(identity.units(cell))
-    then_and_now = [(u, old.get(u, 1), new.get(u, 1)) for u in {**old, **new}]
-    return [f"{u} {a}, now {b}" for u, a, b in then_and_now if a != b]
+    for row in (r for r in idle if r["method"] in METHODS):
+        cell = studies.Cell(**{k: row[k] for k in CELL})
+        old, new = json.loads(row["versions"]), json.loads(versions(cell))
+        moved |= {u for u in old | new if old.get(u) != new.get(u)}
+    why = f"versions of {', '.join(sorted(moved))}" if moved else "settings"
+    return f"{len(idle)} runs are of other {why}: compute and pack again"
 
 
 # ---------------------------------------------------------------- verify
@@ -296,7 +217,7 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
     """
     have = []
     for ps in chosen(names):
-        stored = {row["id"] for row in evidence.listed(STORE / "-".join(ps), ("id",))}
+        stored = {row["id"] for row in store.listed(STORE / "-".join(ps), ("id",))}
         have += [(ps, c) for c in studies.cells(*ps)[0] if c.id in stored]
     drawn = random.Random(seed).sample(have, min(sample, len(have)))
     with processes(workers) as submit:
@@ -311,17 +232,17 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
 def verified(study, cell, device):
     """The row of one run: which it is, and what `compare` says of it."""
     torch.set_num_threads(1)
-    began, (paper, name) = time.time(), study
-    old = evidence.find({cell.id}, paper, name, STORE)[cell.id]
+    began, name = time.time(), "/".join(study)
+    old = store.find({cell.id}, *study, STORE)[cell.id]
     found = compare(cell, old, device)
     print(
-        f"{found['verdict']:9} {paper}/{name} {describe_cell(cell)}: "
+        f"{found['verdict']:9} {name} {describe_cell(cell)}: "
         f"{found['hits that differ, %']:.2g} % of the hits, "
         f"{found['points']:.2g} points, {time.time() - began:.1f} s",
         flush=True,
     )
     return {
-        "study": f"{paper}/{name}",
+        "study": name,
         "data set": cell.dataset,
         "method": cell.method,
         "setting": cell.setting,
@@ -400,9 +321,8 @@ def command(args):
     elif args.what == "pack":
         pack(args.names, anew=args.anew)
     elif args.what == "check":
-        wrong = check()
-        print(*wrong, sep="\n", file=sys.stderr)
-        if wrong:
+        if wrong := check():
+            print(*wrong, sep="\n", file=sys.stderr)
             raise ValueError(f"{len(wrong)} faults in {STORE}, see above")
     else:
         how = args.names, args.device, args.workers or 1
@@ -422,7 +342,7 @@ def print_verdicts(found, to=None):
     print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
     if "DIFFERS" in counts:
         raise ValueError(
-            "stored runs do not come out again: either the code has changed "
-            "without a new version (python -m fedlib.study.fingerprints check says "
-            "where), or this machine computes otherwise"
+            "stored runs do not come out again: either the code has changed without a "
+            "new version (python -m goldens.numbers check says where), or this machine "
+            "computes otherwise"
         )

@@ -14,8 +14,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from ..core import provenance
 from ..core.record import Record
-from . import evidence, guard
+from . import sources, store
 from .compute import compute_all
 from .results import Study
 from .studies import cells
@@ -37,21 +38,22 @@ def study(
 
     executor: where to compute, as the address of a cluster (see fedlib.study.executor);
     two notebooks may ask for a study at once. mine: runs of your own, for sources that
-    you have edited; they are kept in `runs` under names of their own. Without it edited
-    sources that give other numbers are refused (guard.Moved), since the stored runs are
-    not theirs.
+    you have edited; they are kept in `runs` under names of their own. Without it a
+    warning says that the stored runs may not be theirs.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
     same = changes | {"seeds": sorted({c.seed for c in todo})}
     full = {c.id for c in cells(paper, name, path, "paper", **same)[0]}
     tiers = ["paper" if c.id in full else tier for c in todo]
     if mine:
-        todo = [dataclasses.replace(c, mine=guard.salt()) for c in todo]
+        todo = [dataclasses.replace(c, mine=provenance.source()) for c in todo]
     else:
-        guard.check(todo, runs)
+        sources.warn_if_edited()
     stored = Path(path).parent / "evidence"
-    done = evidence.find({c.id for c in todo}, paper, name, stored)
+    done = store.find({c.id for c in todo}, paper, name, stored)
     missing = [c for c in todo if c.id not in done]
     folders = compute_all(missing, runs, workers, executor=executor)
-    done |= {c.id: Record.load(f) for c, f in zip(missing, folders)}
+    computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
+    sources.warn_of_strays(computed)
+    done |= computed
     return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo], tiers)

@@ -32,8 +32,8 @@ from .results import (
     evaluations,
     measured,
     rounds_of,
-    rows_of,
 )
+from .store import rows_of
 
 SCORED = "scored"  # the moment and the view by which the study judges a method
 Measures = Mapping[str, Callable[..., Any]]
@@ -63,7 +63,7 @@ def frame(
             "split": key[2],
             "round": np.repeat(rounds_of(r, key)[picked], C),
             "client": np.tile(np.arange(C), E),
-            "n": np.tile(rows_of(r, key), E),
+            "n": np.tile(rows_of(r.meta, key), E),
             "acc": 100 * a.ravel(),
         }
         blocks.append(row | columns)

@@ -4,8 +4,7 @@ its numbers. No source text.
 A unit is the engine, or a method, step, rule, source of data, partition or network,
 such as "method FedAS". versions.toml lists the units whose numbers were changed on
 purpose; a unit that is not there has version 1, which is left out, so that a new kind
-of unit renames nothing. What keeps versions honest: fedlib.study.fingerprints and
-fedlib.study.guard.
+of unit renames nothing. What keeps versions honest: goldens/numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..data import tasks
 from ..data.files import checksum
 from ..methods import METHODS
 from ..methods.make import piece
-from . import foreign
+from . import sources
 
 VERSIONS = Path(__file__).with_name("versions.toml")
 # entries of a description that are paths: the content counts, not the name
@@ -38,10 +37,15 @@ def run_id(cell):
     more = {
         "versions": raised(used),
         "files": sorted(map(content, files)),
-        "sources": foreign.unknown(used),
+        "sources": sources.unknown(used),
         "mine": cell.mine,
     }
     what = what | {"seed": cell.seed} | {k: v for k, v in more.items() if v}
+    return digest(what)
+
+
+def digest(what):
+    """A name of what JSON can say, 16 hex digits."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -76,8 +80,8 @@ def parts(cls, name, kwargs, task, settings):
     run = {k: plain(v) for k, v in json.loads(settings).items()}
     run = {k: v for k, v in run.items() if v != ENGINE.get(k, "")}
     files = tuple(sorted(task.pop("files")))
-    sources = (f"{kind} {v['name']}" for kind, v in nested(task))
-    used = {"engine", f"method {name}", *pieces(hyper), *sources}
+    named = (f"{kind} {v['name']}" for kind, v in nested(task))
+    used = {"engine", f"method {name}", *pieces(hyper), *named}
     what = {"task": task, "method": name, "hyper": hyper, "engine": run}
     return what, tuple(sorted(used)), files
 

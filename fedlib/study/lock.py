@@ -4,16 +4,12 @@ many that share a file system.
     with alone(Path("runs/0123456789abcdef")) as mine:     # waits for whoever has it
         ...
 
-The lock is a file, runs/0123456789abcdef.lock. It names process and host, and its
-holder touches it every HEARTBEAT seconds, see filelock.SoftFileLease: locks of the
-operating system are not to be relied on where a cluster shares its files.
-
-Left by a process that died on this host, a lock is taken over at once, and after
-NAMELESS seconds where it died before it had named itself; left by another host, after
-LEASE seconds without a sign of life. Either is logged. Where the file
-system cannot exchange two names (NFS), both take a little more than LEASE. A holder
-that only slept so long goes on beside its successor: both compute the same numbers, and
-a run's files appear whole or not at all.
+The lock is a file, runs/0123456789abcdef.lock, which names process and host and is
+touched every HEARTBEAT seconds, see filelock.SoftFileLease: locks of the operating
+system are not to be relied on where a cluster shares its files. Left by a process that
+died on this host, it is taken over at once; by another host, after LEASE seconds
+without a sign of life. A holder that only slept so long goes on beside its successor:
+both compute the same numbers, and a run's files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -26,11 +22,10 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-from ..core.files import dead, remedy
+from ..core.files import remedy
 from ..core.given import checked_folder
 
 HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
-NAMELESS = 5.0  # seconds until an empty lock counts as left by a kill while it was made
 POLL = 0.2  # seconds between two looks of one who waits
 log = logging.getLogger(__name__)
 
@@ -43,21 +38,14 @@ def alone(folder, wait=True):
     """
     path = Path(folder).absolute()
     path = path.with_name(path.name + ".lock")
-    lease = SoftFileLease(
-        path,
-        lease_duration=LEASE,
-        heartbeat_interval=min(HEARTBEAT, LEASE / 3),
-        on_compromise=lost,
-    )
+    how = {"lease_duration": LEASE, "heartbeat_interval": min(HEARTBEAT, LEASE / 3)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mine = taken(lease, path, wait)
+        lease = SoftFileLease(path, on_compromise=lost, **how)
+        mine = acquired(lease, path, wait)
     except OSError as e:
-        raise OSError(
-            e.errno,
-            f"{e.strerror or e} while writing the lock {path}; {remedy(e.errno)}"
-            "run again",
-        ) from e
+        why = f"{e.strerror or e} while writing the lock {path}; {remedy(e.errno)}"
+        raise OSError(e.errno, why + "run again") from e
     if not mine:
         yield False
         return
@@ -65,6 +53,40 @@ def alone(folder, wait=True):
         yield True
     finally:
         lease.release()
+
+
+def acquired(lease, path, wait):
+    """Whether the lock is ours; wait for a living holder."""
+    seen, since = None, time.monotonic()
+    while True:
+        try:
+            lease.acquire(blocking=False)  # takes over what is stale
+            return True
+        except Timeout:
+            if not wait:
+                return False
+        if seen is None:
+            log.warning("%s: waiting for %s, which computes it", path, lease.owner)
+        if (mark := stamp(path)) != seen:
+            seen, since = mark, time.monotonic()
+        elif time.monotonic() - since > 1.2 * LEASE:  # NFS cannot exchange two names
+            lease.force_break()
+        time.sleep(POLL)
+
+
+def stamp(path):
+    """What every touch of a lock file changes; () without one."""
+    try:
+        s = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return s.st_size, s.st_ino, s.st_mtime_ns
+
+
+def lost(claim):
+    """The holder slept longer than LEASE, or its lock was deleted; it goes on."""
+    message = "%s: the lock is lost (%s); another process may compute the same run"
+    log.warning(message, claim.lock_file, claim.reason)
 
 
 def within(folder):
@@ -77,65 +99,3 @@ def within(folder):
     if folder.exists() and not os.access(folder, os.W_OK):
         return nullcontext(True)
     return alone(folder / "run")
-
-
-def taken(lease, path, wait):
-    """Get the lock, from a living holder only when it lets go; False: it has not, and
-    wait is False.
-    """
-    seen, since, told = None, time.monotonic(), False
-    while True:
-        mark, holder = stamp(path), lease.owner
-        if mark != seen:
-            seen, since = mark, time.monotonic()
-        silent = time.monotonic() - since
-        try:
-            # takes over what is stale, if the file system lets it
-            lease.acquire(blocking=False)
-        except Timeout:
-            empty = mark is not None and mark[0] == 0
-            if silent > (NAMELESS if empty else 1.2 * LEASE):
-                gone = "%s: no sign of life of %s for %.0f s, taking over"
-                log.warning(gone, path, named(holder), silent)
-                lease.force_break()
-                continue
-            if not wait:
-                return False
-            if not told:
-                waiting = "%s: waiting for %s, which computes this run"
-                log.warning(waiting, path, named(holder))
-                told = True
-            time.sleep(POLL)
-            continue
-        if holder is not None and (silent >= LEASE or died_here(holder, lease.owner)):
-            log.warning("%s: taken over from %s, which is gone", path, named(holder))
-        return True
-
-
-def died_here(holder, me):
-    """Whether a holder was a process of this host that is no more."""
-    return holder.hostname == me.hostname and dead(holder.pid)
-
-
-def stamp(path):
-    """Size of the lock file, and what every touch of it changes; None without one."""
-    try:
-        s = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return s.st_size, s.st_ino, s.st_mtime_ns
-
-
-def named(holder):
-    """A lock's holder in a message."""
-    if not holder:
-        return "an unnamed process"
-    return f"process {holder.pid} on {holder.hostname}"
-
-
-def lost(claim):
-    """The holder slept longer than LEASE, or its lock was deleted; it goes on, see
-    above.
-    """
-    lost_it = "%s: the lock is lost (%s); another process may compute the same run"
-    log.warning(lost_it, claim.lock_file, claim.reason)

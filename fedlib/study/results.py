@@ -22,6 +22,7 @@ from ..core.types import Key, Look, Metric
 from ..measures import bias, curves, metrics, selection
 from . import TIERS, table
 from .spec import found
+from .store import rows_of
 from .studies import Cell
 
 MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
@@ -150,7 +151,7 @@ class Study:
         """
         key = (*(scored or self.scored(method)), "test")
         runs = [r for _, r in self.of(dataset, method, setting)]
-        y = [100 * metrics.pooled_acc(r[key], rows_of(r, key)) for r in runs]
+        y = [100 * metrics.pooled_acc(r[key], rows_of(r.meta, key)) for r in runs]
         return rounds_of(runs[0], key), np.stack(y)
 
     def log(
@@ -324,14 +325,6 @@ class Study:
 
 
 # ---------------------------------------------------------------- numbers of one record
-def rows_of(r, key):
-    """Rows [C] behind the accuracies of a key: of guests, or of the clients."""
-    moment, _, split = key
-    split = "train" if split == "all" else split
-    guest = {"test": "guest", "val": "guest_val", "train": "guest_train"}[split]
-    return np.array(r.meta["n"][guest if moment == "guest" else split])
-
-
 def rounds_of(r, key):
     """Rounds trained before each evaluation of a key [E]: after training one more."""
     return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
@@ -348,7 +341,7 @@ def evaluations(rule, r, moment, view):
 def at_each(r, measures, look, at):
     """{measure: its values at the evaluations `at`}; a single guest has no spread."""
     key = (*look, "test")
-    n, a = rows_of(r, key), r[key][at]
+    n, a = rows_of(r.meta, key), r[key][at]
     out = {}
     for k, f in measures.items():
         if len(n) == 1 and k in SPREAD:
@@ -381,7 +374,7 @@ def bias_of(r, measures, key, at):
     n = bias.pooled(r.cells[key][at])
     out = {k: f(n) for k, f in measures.items()}
     out["CON"] = bias.CON(r.consistency[key[:2]][at].sum(1))
-    return out | {"accuracy": metrics.pooled_acc(r[key][at], rows_of(r, key))}
+    return out | {"accuracy": metrics.pooled_acc(r[key][at], rows_of(r.meta, key))}
 
 
 def write_seeds(done, path):

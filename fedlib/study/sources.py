@@ -1,5 +1,9 @@
-"""Which sources make numbers, and in which state they are: what a reader may edit
-without being asked, and what not.
+"""Code that is not the code of the stored runs: it is said, and has names of its own.
+
+warn_if_edited()     were the sources that make numbers edited since all numbers
+                     were compared (python -m goldens.numbers check)?
+unknown(units)       methods and data from outside this package: a hash of the
+                     source of each, which is part of a run's name
 """
 
 from __future__ import annotations
@@ -7,70 +11,154 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import inspect
 import io
-import json
+import textwrap
 import tokenize
+import warnings
 from pathlib import Path
+from types import FunctionType
 
-HOME = Path(__file__).parent
-PACKAGE = HOME.parent
-CHECKED = HOME / "checked.txt"
-FILE = HOME / "fingerprints.json"
-# the modules that make numbers, with all that they import when they are loaded
-ROOTS = (
-    "core/engine",
-    "data/tasks",
-    "methods/make",
-    "core/online",
-    "study/microruns",
-)
+from ..core import provenance
+from ..core.local import STEPS
+from ..data import tasks
+from ..methods import METHODS
+from ..pieces.robust import RULES
 
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+CHECKED = Path(__file__).with_name("checked.txt")
+NUMBERS = ("core/*.py", "data/*.py", "methods/**/*.py", "nets/*.py", "pieces/*.py")
+KINDS = {"method": METHODS, "step": STEPS, "rule": RULES, **tasks.TABLES}
+PLAIN = (bool, int, float, str, tuple, type(None))
 
 
+# ---------------------------------------------------------------- edited sources
 @functools.cache
 def state():
-    """Hash of the code that makes numbers, of the versions and of the fingerprints, as
-    this process found them.
+    """Hash of the code that makes numbers and of the versions, as this process found
+    them.
     """
-    h = hashlib.sha256()
-    for path in modules():
-        name = path.relative_to(PACKAGE).as_posix()
-        h.update(f"{name}\0{bare(path.read_text())}\0".encode())
-    for name in ("versions.toml", "fingerprints.json"):
-        h.update((HOME / name).read_bytes().replace(b"\r\n", b"\n"))
-    return h.hexdigest()[:16]
+    return provenance.sources(*NUMBERS, "study/versions.toml")[:16]
 
 
 def released():
-    """The state whose fingerprints were all compared last, by `python -m
-    fedlib.study.fingerprints check`; "" where there is none.
-    """
+    """The state whose numbers were all compared last; "" where there is none."""
     return CHECKED.read_text().strip() if CHECKED.exists() else ""
 
 
-def modules(home=PACKAGE, roots=ROOTS):
-    """The files of this package that make numbers: the roots, and what they import when
-    they are loaded.
+@functools.cache
+def warn_if_edited():
+    """Say once that stored runs may be of other numbers than this code gives."""
+    if state() != released():
+        warnings.warn(
+            "the code that makes numbers was edited since the stored runs were made, "
+            "and may give others. study(..., mine=True) computes what yours gives, "
+            "under names of its own; `python -m goldens.numbers check` compares",
+            stacklevel=3,
+        )
+
+
+def warn_of_strays(records):
+    """Say which runs {id: Record} were made by sources that are in no commit and are
+    not these: a name holds no source text.
     """
-    found, todo = set(), [home / f"{r}.py" for r in roots]
-    while todo:
-        path = todo.pop()
-        if path not in found:
-            found.add(path)
-            todo += imported(path, home)
-    return sorted(found)
+    now, metas = provenance.source(), {i: r.meta for i, r in records.items()}
+    strays = [
+        i
+        for i, meta in metas.items()
+        if meta["commit"].endswith("+") and meta["source"] != now
+    ]
+    if strays:
+        warnings.warn(
+            f"{len(strays)} runs, the first is {strays[0]}, were computed by sources "
+            "that were edited and never committed; delete their folders, and they are "
+            "computed again",
+            stacklevel=3,
+        )
 
 
-def imported(path, home):
-    """The files of this package that a module imports at its top level."""
-    out = []
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.level:
-            at = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-            out += [at / a.name for a in node.names] + [at]
-    files = [f for at in out for f in (at.with_suffix(".py"), at / "__init__.py")]
-    return [f for f in files if f.is_file() and f.is_relative_to(home)]
+# ---------------------------------------------------------------- a user's own code
+def unknown(units):
+    """{unit: hash of its source} of those units that are not of this package."""
+    out = {}
+    for unit in sorted(set(units) - {"engine"}):
+        kind, _, name = unit.partition(" ")
+        thing = KINDS[kind][name]
+        if thing.__module__.partition(".")[0] != "fedlib":
+            out[unit] = own(thing)
+    return out
+
+
+def own(thing):
+    """Hash of the source of a class or function, of its bases outside this package, and
+    of what they name.
+
+    Followed are functions, classes and plain values of the same modules; comments and
+    docstrings do not count.
+    """
+    bases = inspect.getmro(thing) if inspect.isclass(thing) else ()
+    modules = {c.__module__ for c in bases}
+    outside = {m for m in modules if m.partition(".")[0] not in ("fedlib", "builtins")}
+    homes = {thing.__module__} | outside
+    found, seen = [], set()
+
+    def visit(name, x):
+        if isinstance(x, PLAIN):
+            found.append(f"{name} = {x!r}")
+        elif getattr(x, "__module__", None) in homes and x not in seen:
+            seen.add(x)
+            if inspect.isclass(x):
+                for base in inspect.getmro(x)[1:]:
+                    visit(base.__name__, base)
+                for k, v in sorted(members(x).items()):
+                    visit(f"{name}.{k}", v)
+            if isinstance(x, FunctionType):
+                found.append(f"{name}: {text(x)}")
+                for k in sorted(names(x.__code__) & x.__globals__.keys()):
+                    visit(k, x.__globals__[k])
+
+    visit(thing.__name__, thing)
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
+
+
+def members(cls):
+    """{name: function or value} of a class's own body, without its card and without
+    what dataclass writes.
+    """
+    body = {k: plain_function(v) for k, v in vars(cls).items() if k != "card"}
+    return {k: v for k, v in body.items() if not k.startswith("__") or written(v)}
+
+
+def plain_function(v):
+    """The function inside a method, a property or a cached property; else v."""
+    inside = (getattr(v, k, None) for k in ("__func__", "fget", "func"))
+    return inspect.unwrap(next(filter(None, inside), v))
+
+
+def written(v):
+    """Whether a function stands in a file, and is not made by dataclass."""
+    return isinstance(v, FunctionType) and v.__code__.co_filename != "<string>"
+
+
+def names(code):
+    """The names that a code object and the code inside it look up."""
+    inside = [names(c) for c in code.co_consts if inspect.iscode(c)]
+    return set(code.co_names).union(*inside)
+
+
+def text(f):
+    """The source of a function, without comments and docstrings where it is a statement
+    of its own. Raises ValueError where it cannot be read.
+    """
+    try:
+        source = textwrap.dedent(inspect.getsource(f))
+        return bare(source)
+    except SyntaxError:  # a lambda inside of a call
+        return source
+    except OSError as e:
+        raise ValueError(
+            f"the source of {f.__qualname__} cannot be read, and names its runs; write "
+            "it in a file or a notebook"
+        ) from e
 
 
 def bare(source):
@@ -83,18 +171,10 @@ def bare(source):
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, documented) and ast.get_docstring(node):
             doc = node.body[0]
             first = doc.lineno - 1
             lines[first] = lines[first][: doc.col_offset]
-            for row in range(first + 1, doc.end_lineno):
-                lines[row] = ""
+            lines[first + 1 : doc.end_lineno] = [""] * (doc.end_lineno - doc.lineno)
     return "\n".join(line.rstrip() for line in lines if line.strip())
-
-
-@functools.cache
-def stored(path=FILE):
-    """{unit: {"version": int, "runs": {label: {what: numbers}}}} as it was last noted;
-    numbers: [count, norm, projection].
-    """
-    return json.loads(path.read_text())

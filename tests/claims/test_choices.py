@@ -13,7 +13,7 @@ import yaml
 from where import ROOT
 
 from fedlib.core import record
-from fedlib.study import audit, evidence, studies
+from fedlib.study import audit, store, studies
 from repro import decide, papers
 from repro.winners import by_task, winners
 
@@ -136,7 +136,7 @@ def plan(*rows, only=None, seeds="{}", **holds):
 
 def test_the_next_look_at_what_is_open(repo, monkeypatch):
     stored = defaultdict(list)
-    monkeypatch.setattr(evidence, "listed", lambda path, *_: stored[Path(path).name])
+    monkeypatch.setattr(store, "listed", lambda path, *_: stored[Path(path).name])
     near = ("main", "near", 2, 5)
     assert plan("5,main:near") == [(*near, 1, 1)]
     assert plan("5,main:near", "20,main:near") == [(*near, 1, 2)]
@@ -200,6 +200,6 @@ def test_looks_are_taken_until_nothing_is_open(repo, monkeypatch):
     assert not any("toy-main" in said for said in audit.check())
     drawn = ["repro.run_notebook", "notebooks/toy/book.ipynb", "results/notebooks/toy"]
     assert called == [drawn, ["repro.claims"]] * 2
-    rows = evidence.listed(Path("evidence/toy-main"))
+    rows = store.listed(Path("evidence/toy-main"))
     near = {(r["method"], r["seed"]) for r in rows if r["dataset"] == "near"}
     assert near == {(m, s) for m in BOTH for s in range(10)}

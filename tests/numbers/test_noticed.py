@@ -11,8 +11,9 @@ from fedlib.core.local import STEPS
 from fedlib.data.tasks import NETWORKS, PARTITIONS, SOURCES
 from fedlib.methods import METHODS
 from fedlib.pieces.robust import RULES
-from fedlib.study import fingerprints, identity, microruns, sources
-from fedlib.study.microruns import DEFAULTS, numbers
+from fedlib.study import identity
+from goldens.numbers import __main__, noted, runs
+from goldens.numbers.runs import DEFAULTS, numbers
 
 UNIT, TABLES = "step SAM", (METHODS, STEPS, RULES, SOURCES, PARTITIONS, NETWORKS)
 AS = "method FedAS-parallel: align_"  # settings that change nothing in so short a run
@@ -24,15 +25,15 @@ IDLE.add("rule DeepSight: inputs=50")
 def test_all_units_are_noted_and_every_setting_moves_something():
     kinds = "method", "step", "rule", "data", "partition", "network"
     units = [f"{kind} {name}" for kind, of in zip(kinds, TABLES) for name in of]
-    assert [*sources.stored()] == microruns.units() == ["engine", *units]
-    for unit, noted in sources.stored().items():
-        usual = noted["runs"][DEFAULTS]
-        still = {f"{unit}: {k}" for k, run in noted["runs"].items() if run == usual}
+    assert [*noted.stored()] == runs.units() == ["engine", *units]
+    for unit, entry in noted.stored().items():
+        usual = entry["runs"][DEFAULTS]
+        still = {f"{unit}: {k}" for k, run in entry["runs"].items() if run == usual}
         assert still - {f"{unit}: {DEFAULTS}"} <= IDLE
 
 
 def test_numbers_see_signs_order_and_size():
-    v, far = torch.tensor([1.0, 2.0, -3.0]), fingerprints.apart
+    v, far = torch.tensor([1.0, 2.0, -3.0]), noted.apart
     assert numbers([v])[:2] == [3, math.sqrt(14)]
     assert numbers([v[:1], v[1:]]) == numbers([v, [math.nan]]) == numbers([v])
     for other in (v.flip(0), -v, v.abs()):
@@ -47,22 +48,22 @@ def test_numbers_see_signs_order_and_size():
 
 
 @pytest.fixture
-def noted(tmp_path, monkeypatch):
+def copied(tmp_path, monkeypatch):
     """(file, versions): a copy of what is noted, and a table that may be changed."""
-    file, versions, read = tmp_path / "f.json", {}, sources.stored.__wrapped__
-    file.write_bytes(sources.FILE.read_bytes())
+    file, versions, read = tmp_path / "f.json", {}, noted.stored.__wrapped__
+    file.write_bytes(noted.FILE.read_bytes())
     stored = lambda path=file: read(file)
     stored.cache_clear = lambda: None
-    monkeypatch.setattr(sources, "stored", stored)
+    monkeypatch.setattr(noted, "stored", stored)
     monkeypatch.setattr(identity, "versions", lambda: versions)
     return file, versions
 
 
-def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
-    file, versions = noted
+def test_what_moved_is_said_and_noted_with_a_new_version_only(copied, capsys):
+    file, versions = copied
     whole = json.loads(file.read_text())
-    said = lambda **k: [f.what for f in fingerprints.findings(UNIT, **k)]
-    write = lambda *units: [f.what for f in fingerprints.write([UNIT, *units], file)]
+    said = lambda **k: [f.what for f in noted.findings(UNIT, **k)]
+    write = lambda *units: [f.what for f in noted.write([UNIT, *units], file)]
     other = next(k for k in whole[UNIT]["runs"] if k != DEFAULTS)
 
     def edit(f):
@@ -73,7 +74,7 @@ def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
 
     def moved(label, by, place):
         run = [*whole[UNIT]["runs"][label]["server"]]
-        run[place] = fingerprints.short(run[place] + by * run[1])
+        run[place] = noted.short(run[place] + by * run[1])
         return edit(lambda runs, tree: runs[label].update(server=run))
 
     for label, by, place in ((DEFAULTS, 1e-8, 1), (other, -1e-8, 2)):  # rounding
@@ -82,7 +83,7 @@ def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
     tree = moved(other, 1e-4, 2)
     assert said() == ["moved"] and said(defaults=True) == []
     assert write() == ["moved"] and json.loads(file.read_text()) == tree
-    check = lambda *words: fingerprints.main(["check", *words])
+    check = lambda *words: __main__.main(["check", *words])
     assert (check("--defaults", "SAM"), check(UNIT)) == (0, 1)
     assert other in capsys.readouterr().out
     versions[UNIT] = 2
@@ -100,9 +101,9 @@ def test_what_moved_is_said_and_noted_with_a_new_version_only(noted, capsys):
 
 def test_a_table_of_versions_that_makes_no_sense_is_refused():
     at = {"v": 2, "why": "a line", "date": datetime.date(2026, 11, 22)}
-    assert fingerprints.checked({UNIT: [at, at | {"v": 3}]})
+    assert noted.checked({UNIT: [at, at | {"v": 3}]})
     odd = {"v": 3}, {"why": " "}, {"who": "me"}, {"date": "2026-11-22"}
     tables = {"step SAMM": [at]}, {UNIT: 2}, {UNIT: []}, {UNIT: [at, at]}
     for table in (*tables, *({UNIT: [at | k]} for k in odd)):
         with pytest.raises(ValueError, match=r"versions\.toml.*step SAM"):
-            fingerprints.checked(table)
+            noted.checked(table)

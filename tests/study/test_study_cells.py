@@ -123,8 +123,8 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
     # data that a paper did not use stand in for its own
     kinds = [("digits", None, "real"), ("digits", "cifar10", "stand-in")]
     kinds += [("census", "census", "synthetic"), ("glyphs", "glyphs", "stand-in")]
-    for source, papers, kind in kinds:
-        assert studies.kind_of(source, papers) == kind
+    for source, known, kind in kinds:
+        assert studies.kind_of(source, known) == kind
     deep = {"name": "features", "data": {"name": "features", "data": {"name": "adult"}}}
     assert studies.root(deep) == "adult" and studies.root({"name": "mnist"}) == "mnist"
     change = lambda toy: toy["tasks"]["near"]["paper"].update(data={"name": "digits"})

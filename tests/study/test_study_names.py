@@ -22,9 +22,7 @@ from fedlib.core.method import BASE, Wrap, hp
 from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.study import compute, evidence, guard, identity, once, sources
-from fedlib.study.foreign import own, unknown
-from fedlib.study.microruns import DEFAULTS
+from fedlib.study import compute, identity, once, sources, store
 from fedlib.study.spec import Run
 from fedlib.study.studies import Cell
 
@@ -53,7 +51,7 @@ def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     columns = "dataset label method setting seed data task kwargs engine".split()
     seen = 0
     for folder in sorted(p.parent for p in ROOT.glob("evidence/*/runs.parquet")):
-        for row in evidence.listed(folder)[::9]:
+        for row in store.listed(folder)[::9]:
             c = Cell(*(row[k] for k in columns))
             if json.loads(row["versions"]) == identity.raised(identity.units(c)):
                 assert c.id == row["id"], (folder.name, c)
@@ -175,21 +173,25 @@ def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
             assert len({*names}) == (3 if unit in uses else 1), unit
 
 
-def test_what_makes_numbers_is_found_by_its_imports(tmp_path):
-    pack = {"core/root.py": "from . import near\nfrom ..far.deep import f\n"}
-    pack |= {"core/near.py": "def f():\n    from . import late\n", "core/late.py": ""}
-    pack |= {"core/alone.py": "from . import root\n", "top.py": ""}
-    pack |= {"far/deep.py": "from .. import top\nimport os\n"}
-    for name, text in pack.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = sources.modules(tmp_path, ["core/root"])
-    found = {p.relative_to(tmp_path).as_posix() for p in found}
-    assert found == pack.keys() - {"core/late.py", "core/alone.py"}
-    ours = {p.relative_to(sources.PACKAGE).as_posix() for p in sources.modules()}
-    makes = {"core/engine.py", "core/server.py", "data/glyphs.py", "nets/layers.py"}
-    assert ours > makes | {"methods/personal/fedas.py", "pieces/condense.py"}
-    assert not ours & {"plots/theme.py", "study/compare.py", "deploy/server.py"}
+def test_an_edit_of_what_makes_numbers_changes_the_state(tmp_path, monkeypatch):
+    for name in ("core", "data", "methods", "nets", "pieces", "study"):
+        shutil.copytree(ROOT / "fedlib" / name, tmp_path / name)
+    of = lambda: provenance.sources(
+        *sources.NUMBERS, "study/versions.toml", root=tmp_path
+    )
+    was, seen = of(), set()
+    assert was[:16] == sources.state()
+    files = "core/server.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
+    for name in (*files, "methods/personal/fedas.py", "study/versions.toml"):
+        with open(tmp_path / name, "a") as f:
+            f.write("\n#")
+        seen.add(of())
+    assert len(seen | {was}) == 7
+    (tmp_path / "study/results.py").unlink()
+    assert of() in seen
+
+
+def test_code_is_the_same_without_comments():
     code = "def f(x):\n    return x + 1\n"
     said = 'def f(x):\n    """One\n    more."""\n    # why\n\n    return x + 1  # so\n'
     assert sources.bare(code) == sources.bare(said)
@@ -232,71 +234,35 @@ COUNTS += [
 NOTHING = [("# a comment", "# another"), ("A method of one's own.", "Mine.")]
 
 
-def mine(folder, old="", new="", file=True):
-    """The class of a module MINE, with an edit; file: can its source be read?"""
+def mine(folder, old="", new="", file=None):
+    """The class of a module MINE, with an edit; file: where its source is said to be."""
     assert old in MINE
     path = folder / f"mine{next(number)}.py"
     # the last one: a name of an argument stands in two places
     path.write_text(new.join(MINE.rsplit(old, 1)) if old else MINE)
     module = sys.modules["mine"] = types.ModuleType("mine")
-    exec(
-        compile(path.read_text(), str(path) if file else "<cell>", "exec"), vars(module)
-    )
+    exec(compile(path.read_text(), file or str(path), "exec"), vars(module))
     return module.Mine
 
 
 def test_what_is_ones_own_counts(tmp_path, monkeypatch):
-    for file in (True, False):
-        was = own(mine(tmp_path, file=file))
-        assert own(mine(tmp_path, file=file)) == was and len(was) == 16
-        for old, new in COUNTS:
-            assert own(mine(tmp_path, old, new, file)) != was, old
-        for old, new in NOTHING:
-            assert own(mine(tmp_path, old, new, file)) == was, old
+    was = sources.own(mine(tmp_path))
+    assert sources.own(mine(tmp_path)) == was and len(was) == 16
+    for old, new in COUNTS:
+        assert sources.own(mine(tmp_path, old, new)) != was, old
+    for old, new in NOTHING:
+        assert sources.own(mine(tmp_path, old, new)) == was, old
+    with pytest.raises(ValueError, match="source of .*weights.*file or a notebook"):
+        sources.own(mine(tmp_path, file="<cell>"))
     names = []
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
         names.append(cell("Mine").id)
-        found = unknown([*identity.units(cell("Mine")), *identity.units(cell())])
-        assert found == {"method Mine": own(METHODS["Mine"])}
+        found = sources.unknown(
+            [*identity.units(cell("Mine")), *identity.units(cell())]
+        )
+        assert found == {"method Mine": sources.own(METHODS["Mine"])}
     assert names[0] == names[1] != names[2]
-    assert not any("Mine" in unit for unit in guard.wanted([cell("Mine")]))
-
-
-def test_what_is_repeated_is_what_the_cells_use(tmp_path, monkeypatch):
-    inner, step = {"name": "FedProx", "mu": 0.5}, {"name": "SAM", "rho": 0.1}
-    ring = {"partition": {"name": "ring", "clients": 2, "seed": 3}}
-    some = [cell("FedAS", align="sample", align_lr=0.3), cell(epochs=5, task=ring)]
-    got = guard.wanted([*some, cell("EquFL", target="DP", step=step, inner=inner)])
-    want = {"method FedAS": {"align=sample", "align_lr=0.005"}}
-    want |= {"method FedProx": {"mu=0.001"}, "step SAM": {"rho=0.025"}}
-    want |= {"method EquFL": {"rho=0.2", "target=DP"}, "partition ring": {"seed=1"}}
-    for unit, labels in want.items():
-        assert set(got[unit]) == labels | {DEFAULTS}, unit
-    assert {DEFAULTS, "epochs=3"} <= set(got["engine"])
-    assert not {"momentum=0.5", "own=True"} & set(got["engine"])
-    assert {"rule Mean", "data synthetic", "network Linear", "step Plain"} <= set(got)
-
-    # moved numbers stop a study again and again
-    noted = json.loads(json.dumps(sources.stored()))  # as if other code had noted them
-    monkeypatch.setattr(sources, "stored", lambda: noted)
-    monkeypatch.setattr(sources, "released", lambda: "")  # not what was compared last
-    at, runs = cell("FedAS"), tmp_path / "not" / "there"
-    guard.check([cell(), at], runs)
-    lines = (runs / guard.NOTES).read_text().split("\n")
-    assert guard.entry("method FedAS", DEFAULTS) in lines
-    noted["method FedAS"]["runs"]["align=sample"]["clients"][1] *= 1.01
-    noted["method FedProx"]["runs"][DEFAULTS]["server"][1] *= 1.01
-    del noted["method Ditto"]["runs"]["lam=0.1"]  # as if lam had been added since
-    guard.check([cell(), at, cell("Ditto")], runs)
-    bad = {"FedAS": {"align": "sample"}, "FedProx": {}, "Ditto": {"lam": 3.0}}
-    for name, hyper in [*bad.items()] * 2:
-        with pytest.raises(guard.Moved) as e:
-            guard.check([cell(), cell(name, **hyper)], runs)
-        assert f"method {name}" in str(e.value) and "mine=True" in str(e.value)
-    monkeypatch.setattr(identity, "versions", lambda: {"method FedAvg": 2})
-    with pytest.raises(guard.Moved, match="method FedAvg"):
-        guard.check([cell()], tmp_path / "other")  # raised, and not noted yet
 
 
 OFFSET, CALLS = 0, []
@@ -317,7 +283,7 @@ def measure(x, more=1):
 
 def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = once.RUNS / "x.parquet"
+    path = once.RUNS / f"x{once.END}"
     back = once.write(path, TREE, {"key": "k"})
     got, about = once.read(path)
     with pd.option_context("display.precision", 17):
@@ -358,7 +324,7 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypa
         once.pack("small")
     (made,) = once.RUNS.iterdir()
     made.unlink()
-    commit["now"], to = "0123456789", once.STORE / "toy.parquet"
+    commit["now"], to = "0123456789", once.STORE / f"toy{once.END}"
     ask(3)
     (old,) = once.RUNS.iterdir()
     assert once.pack("small") == [to] and once.pack("small") == []

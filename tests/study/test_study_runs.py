@@ -4,9 +4,11 @@ a time, wherever that is; what differs when it is computed anew is noticed.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,11 @@ import pytest
 from toys_study import book, cell, same, write
 
 import fedlib
+from fedlib.core import provenance
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
-from fedlib.study import audit, compute, experiment, guard, lock, sources
+from fedlib.study import audit, compute, experiment, lock, sources
 from fedlib.study.studies import cells
 
 
@@ -73,16 +76,23 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
     change = lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper"))
     path = write(folder / "paper", change)
     assert set(main(folder, path=path).tiers) == {"paper"}  # its sizes are the paper's
-    tree = json.loads(json.dumps(sources.stored()))  # sources were edited since
-    tree["method FedGA"]["runs"]["defaults"]["server"][1] *= 1.01
-    monkeypatch.setattr(sources, "stored", lambda: tree)
-    monkeypatch.setattr(sources, "released", lambda: "")
-    with pytest.raises(guard.Moved, match="method FedGA"):  # where nothing is noted
-        main(folder, "other")
-    mine = main(folder, mine=True)
+    monkeypatch.setattr(sources, "released", lambda: "")  # sources were edited since
+    sources.warn_if_edited.cache_clear()
+    with pytest.warns(UserWarning, match="edited.*mine=True"):  # once, and goes on
+        assert same(main(folder).records[0], done.records[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mine = main(folder, mine=True)
+        main(folder)
     assert not {c.id for c in mine.cells} & {c.id for c in done.cells}
-    assert {c.mine for c in mine.cells} == {guard.salt()}
+    assert {c.mine for c in mine.cells} == {provenance.source()}
     assert all(same(a, b) for a, b in zip(mine.records, done.records))
+    at = folder / "runs" / done.cells[0].id  # by an edit that was undone since
+    r = Record.load(shutil.copytree(at, folder / "stray" / at.name))
+    meta = r.meta | {"commit": "0123456789+", "source": "edited"}
+    replace(r, meta=meta).save(folder / "stray" / at.name)
+    with pytest.warns(UserWarning, match=f"1 runs.*{at.name}.*delete"):
+        main(folder, "stray")
 
 
 def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
 from fedlib.nets import Linear
-from fedlib.study.toys import toy
+from goldens.numbers.toys import toy
 
 N = 240
 

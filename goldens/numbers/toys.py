@@ -10,14 +10,14 @@ from functools import cached_property
 
 import torch
 
-from ..core.groups import Block, Groups
-from ..core.method import Method
-from ..core.task import Task
-from ..core.tree import normalize
-from ..data.standin import vocabulary
-from ..nets import MLP, Net, batch_norm, dense, linear_part, norm_part
-from ..nets.clip import Adapter, Prompts
-from ..nets.towers import IMAGE, StandIn, TextTower
+from fedlib.core.groups import Block, Groups
+from fedlib.core.method import Method
+from fedlib.core.task import Task
+from fedlib.core.tree import normalize
+from fedlib.data.standin import vocabulary
+from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
+from fedlib.nets.clip import Adapter, Prompts
+from fedlib.nets.towers import IMAGE, StandIn, TextTower
 
 GROUPS = Groups(
     "code",

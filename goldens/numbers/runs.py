@@ -1,4 +1,4 @@
-"""Micro-runs: the small experiment of every unit that makes numbers, at its defaults
+"""Short runs: the small experiment of every unit that makes numbers, at its defaults
 and at other settings.
 
     runs("method FedAS")["align=sample"]()
@@ -6,7 +6,7 @@ and at other settings.
 
 A method runs four rounds of six clients in float64; engine, steps and rules do so under
 a method with nothing of its own; data and partitions are small; a network trains for
-two batches. fedlib.study.fingerprints keeps them.
+two batches. `noted` keeps what they give.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..core import online
-from ..core.clients import Clients, cohort_of
-from ..core.engine import run
-from ..core.local import STEPS, grad, sgd
-from ..core.method import BASE
-from ..core.pool import Pool
-from ..core.shards import Plan
-from ..core.task import Task
-from ..core.tree import leaves
-from ..data import (
+from fedlib.core import online
+from fedlib.core.clients import Clients, cohort_of
+from fedlib.core.engine import run
+from fedlib.core.local import STEPS, grad, sgd
+from fedlib.core.method import BASE
+from fedlib.core.pool import Pool
+from fedlib.core.shards import Plan
+from fedlib.core.task import Task
+from fedlib.core.tree import leaves
+from fedlib.data import (
     acs,
     census,
     cifar,
@@ -41,13 +41,14 @@ from ..data import (
     tasks,
     tiny_imagenet,
 )
-from ..methods import METHODS
-from ..methods.make import make
-from ..pieces.robust import RULES
+from fedlib.methods import METHODS
+from fedlib.methods.make import make
+from fedlib.pieces.robust import RULES
+
 from . import toys
 
 ROUNDS, COHORT, SEED = 4, 4, 1
-DEFAULTS = "defaults"  # the label of the micro-run at default settings
+DEFAULTS = "defaults"  # the label of the short run at default settings
 LARGE = ("AlexNetBN", "ResNet50")  # networks that need 64 pixels per side
 # methods beside a frozen CLIP, and their networks
 CLIP = {"FedCLIP": "Adapter", "PromptFL": "Prompts"}
@@ -193,7 +194,7 @@ CHANGES = {
 }
 
 
-# ---------------------------------------------------------------- a micro-run
+# ---------------------------------------------------------------- a short run
 def numbers(xs):
     """[count, norm, projection] of the finite values of arrays: no permutation and no
     sign goes unseen.
@@ -540,7 +541,7 @@ def seen_by(name, sizes):
 
 
 # ---------------------------------------------------------------- all of them
-KINDS = {  # kind -> its members, and name -> micro-runs
+KINDS = {  # kind -> its members, and name -> short runs
     "method": (METHODS, of_method),
     "step": (STEPS, partial(of_piece, "step", STEPS)),
     "rule": (RULES, partial(of_piece, "rule", RULES)),
