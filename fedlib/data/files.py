@@ -100,16 +100,11 @@ def fetch(url: str, path, md5: str = "", progress: bool | None = None, timeout=3
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock, timeout=0):
-            transfer(url, part, timeout, progress)
-            found = checksum(part)
-            if md5 and found != md5:  # going on cannot mend it
-                part.unlink()
-                raise DataError(f"{url} has md5 {found}, expected {md5}; try again")
-            if not md5:
-                sha256 = checksum(part, "sha256")
-                print(f"{path.name}: no checksum is published; sha256 {sha256}")
-            part.replace(path)
-            lock.unlink(missing_ok=True)
+            try:
+                transfer(url, part, timeout, progress)
+                accept(url, part, path, md5)
+            finally:
+                lock.unlink(missing_ok=True)
     except Timeout:
         raise DataError(f"{path} is being fetched by another process; wait") from None
     except (OSError, http.client.HTTPException) as e:
@@ -117,6 +112,19 @@ def fetch(url: str, path, md5: str = "", progress: bool | None = None, timeout=3
             f"{url} could not be fetched ({e}); the same command goes on from where it "
             f"was, or fetch it elsewhere and put it at {path}"
         ) from e
+
+
+def accept(url, part, path, md5):
+    """Give a file its name, or DataError and take it away where its checksum is not the
+    one that was published: going on cannot mend it.
+    """
+    if md5 and (found := checksum(part)) != md5:
+        part.unlink()
+        raise DataError(f"{url} has md5 {found}, expected {md5}; try again")
+    if not md5:
+        sha256 = checksum(part, "sha256")
+        print(f"{path.name}: no checksum is published; sha256 {sha256}")
+    part.replace(path)
 
 
 class OnlyHttps(urllib.request.HTTPRedirectHandler):
@@ -263,6 +271,8 @@ class Kind:
             raise DataError(f"asks for arrays of type {code!r}")
 
     def __setstate__(self, state):
+        if any(part is not None for part in state[2:5]):
+            raise DataError("asks for arrays with fields")
         order = state[1].decode() if isinstance(state[1], bytes) else state[1]
         self.dtype = self.dtype.newbyteorder(order)
 
@@ -275,6 +285,8 @@ class Array:
 
     def __setstate__(self, state):
         _, shape, kind, fortran, content = state
+        if min(shape, default=0) < 0:
+            raise DataError(f"holds an array of shape {shape}")
         if isinstance(content, list) and kind.dtype == object:
             flat = np.empty(len(content), object)
             flat[:] = [plain(v) for v in content]
@@ -311,7 +323,7 @@ def plain(value):
         return type(value)(map(plain, value))
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, Array):
+    if isinstance(value, Array) and value.array is not None:
         return value.array
     if isinstance(value, (type(None), bool, int, float, str, bytes, np.generic)):
         return value
