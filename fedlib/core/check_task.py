@@ -48,7 +48,8 @@ def check_task(task):
 def of_fields(task):
     """Names, kind, classes 0 .. K - 1, batch size."""
     y, K, of_classes = task.y, task.K, len(task.classes)
-    if not isinstance(task.name, str) or task.kind not in KINDS:
+    text = isinstance(task.name, str) and task.name.strip()
+    if not text or task.kind not in KINDS:
         yield (
             f"name = {task.name!r:.60}, kind = {task.kind!r:.60}"
             f"{nearest(task.kind, KINDS)}; give texts, kind one of {', '.join(KINDS)}"

@@ -541,9 +541,6 @@ BAD = {
         "give own",
     ),
     "kind None": (lambda: arrays(kind=None), "kind = None", "give own"),
-    "name None": (lambda: arrays(name=None), "name = None", "give the task a name"),
-    "name number": (lambda: arrays(name=3), "name = 3", "a text"),
-    "name empty": (lambda: arrays(name=" "), "name = ' '", "a text"),
     "batch 1.5": (
         lambda: arrays(batch=1.5),
         "batch = 1.5",
