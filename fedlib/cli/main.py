@@ -230,7 +230,8 @@ def task_of(args):
         kinds = ", ".join(read)
         needed = f"a file that ends in {kinds}, --client COLUMN and --label COLUMN"
         raise ValueError(f"--data {args.data}: give {needed}")
-    features = args.features and [k.strip() for k in args.features.split(",")]
+    given = args.features
+    features = None if given is None else [k.strip() for k in given.split(",")]
     return Task.from_frame(
         read[kind](args.data),
         label=args.label,
@@ -284,6 +285,8 @@ def data(args):
         print(columns(get.table(args.root)))
         print("\npython -m fedlib data get NAME fetches files where they are missing")
         return
+    if not args.names:
+        raise ValueError("data get: which? As in `data get cifar10`; `data` lists them")
     for name in args.names:
         if get.entry(name).by:
             print(f"{name}: nothing to get, {get.status(name, args.root)}")
