@@ -4,7 +4,7 @@ import re
 from graphlib import TopologicalSorter
 
 from where import ROOT
-from where_imports import district, edges, graph, modules, statements, trees
+from where_imports import edges, graph, modules, package, statements, trees
 
 MAY = {
     "core": {"nets"},
@@ -32,10 +32,10 @@ FONTS = {("fedlib.data.glyphs", "matplotlib"), ("fedlib.data.glyphs", "ft2font")
 WORDS = {"Local", "Uniform", "Regular", "Reweight"}  # methods that are words, too
 
 
-def test_a_district_asks_only_those_it_may_ask():
+def test_a_package_asks_only_those_it_may_ask():
     assert len(graph()) > 1000
     for i in graph():
-        a, b = district(i.source), district(i.target)
+        a, b = package(i.source), package(i.target)
         assert a == b or b in MAY.get(a, ()), f"{i.source}:{i.line} asks {i.target}"
         if narrow := UPWARDS.get((a, b)):
             assert (i.source, i.target) in narrow, f"{i.source}:{i.line}"
@@ -55,7 +55,7 @@ def test_no_module_reaches_itself():
 def test_only_plots_imports_what_draws_at_its_top():
     """pyplot takes a second, and looks for a screen: a machine that computes has none."""
     draws, free = ("matplotlib", "seaborn"), ("plots", "repro", "papers")
-    for name in (n for n in trees() if district(n) not in free):
+    for name in (n for n in trees() if package(n) not in free):
         for node in (node for node, late in statements(trees()[name]) if not late):
             of = f"{getattr(node, 'module', '') or ''}."
             asked = {a.name: (of + a.name).strip(".") for a in node.names}
@@ -71,7 +71,7 @@ def test_the_core_names_no_method_and_no_paper():
     assert {"q-FedAvg", "PLGULF"} <= names and "fft-gp" in papers
     one = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     word = re.compile(rf"(?<![\w-])({one}|(?i:{'|'.join(papers)}))(?!\w)")
-    for path in (p for n, p in modules().items() if district(n) == "core"):
+    for path in (p for n, p in modules().items() if package(n) == "core"):
         found = word.search(path.read_text("utf-8"))
         assert not found, f"{path} names a method: {found[0]}"
 
@@ -80,7 +80,7 @@ def test_every_equation_of_a_method_has_an_oracle():
     """Its tag, eq:name, stands in a file of tests/oracles, beside what checks it."""
     tag = re.compile(r"\beq:([a-z][a-z0-9-]*)")
     tagged = lambda paths: {t for p in paths for t in tag.findall(p.read_text("utf-8"))}
-    code = [p for n, p in modules().items() if district(n) in ("methods", "pieces")]
+    code = [p for n, p in modules().items() if package(n) in ("methods", "pieces")]
     code = tagged(code)
     tests = tagged(ROOT.glob("tests/oracles/*.py"))
     assert len(code) > 50 and not code - tests, code - tests

@@ -71,7 +71,7 @@ def edges(imports):
     return {a: to(a) for a in {i.source for i in imports}}
 
 
-def district(name):
+def package(name):
     """fedlib.methods.fair.afl -> methods; fedlib itself is fedlib."""
     first, *rest = name.split(".")
     return rest[0] if first == "fedlib" and rest else first
