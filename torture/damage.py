@@ -131,11 +131,7 @@ def checkpoint_of(folder, chance):
             tree = altered(tree, chance, [*short, ("state",), ("record",)])
         else:
             packed = tree["record"] | {"meta": json.loads(tree["record"]["meta"])}
-            needed = [
-                ("meta", k)
-                for k in (*SAME, "clients")
-                if k in packed["meta"]
-            ]
+            needed = [("meta", k) for k in (*SAME, "clients") if k in packed["meta"]]
             packed = altered(
                 packed,
                 chance,
