@@ -89,9 +89,16 @@ def tested(folder: Path, args: list[str], log: Path) -> str:
 def run_tests(folder: Path, args: list[str], log: Path, pipe) -> None:
     """In a child: it has the heavy packages from its parent and loads fedlib anew."""
     import pytest
+    from hypothesis import Phase, settings
 
     class First:
         name = ""
+
+        def pytest_collection_finish(self):
+            """A failing example is enough: a smaller one is not looked for."""
+            phases = Phase.explicit, Phase.generate
+            settings.register_profile("first", settings(), phases=phases)
+            settings.load_profile("first")
 
         def pytest_runtest_logreport(self, report):
             if report.failed and not self.name:
