@@ -20,7 +20,7 @@ from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
 from fedlib.core.server import project, project_box, simplex_qp
-from fedlib.core.shards import Batch, Plan, draw
+from fedlib.core.shards import Batch, Plan, as_slice, draw
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
 
@@ -249,3 +249,8 @@ def test_a_file_is_whole_and_what_the_dead_left_is_swept(tmp_path):
         files.whole(tmp_path / "a", lambda f: f.write(b"half") / 0)
     assert (tmp_path / "a").read_bytes() == b"whole"
     assert {p.name for p in tmp_path.iterdir()} == stay | {"a"}
+
+
+def test_rows_are_a_slice_only_where_they_follow_one_another():
+    assert as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
+    assert as_slice(torch.tensor([3, 5, 4, 6])) is None
