@@ -138,6 +138,7 @@ def test_effects_are_drawn_on_an_axis_of_their_kind():
     (many,) = [f for f in figures(page("claims")) if "<b>More is more" in f]
     shown, folded, _ = many.split('<details class="more">')
     assert [s.count('<g class="v-yes">') for s in (shown, folded)] == [12, 2]
+    assert re.findall(r"place (\d+)\. yes", seen(shown))[:3] == ["13", "12", "11"]
     fedplot = extension("fedplot")
     row = dict(effect="1", printed="", margin="2", lo="-1", hi="9")
     axis = fedplot.Axis([row])  # 9 is further out than 1.5 x 2, -1 is not

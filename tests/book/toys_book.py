@@ -183,6 +183,7 @@ WRONG = {  # what a page can get wrong -> what the warning names
     f"{{num}}`{KEY} ours .1q`": [".1q", "format"],
     f"{{num}}`{KEY} rule .1f`": ["rule", "best_val"],
     f"{{num}}`{NOT_RUN}`": [NOT_RUN, "not run"],
+    f"{{num}}`{NOT_RUN} both`": ["both", NOT_RUN, "not run"],
     f"{{num}}`{GINI} interval`": [GINI, "interval"],
     "{count}`ledger paper=nobody`": ["nobody"],
     "{count}`ledger colour=red`": ["colour"],
