@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import Diverged
-from .files import read_tensors, sweep, write_tensors
+from .files import damaged, read_tensors, sweep, write_tensors
 from .record import Record, paths
 
 SAME = (  # entries of a record's meta by which two runs are one
@@ -110,7 +110,11 @@ def restore(path, device, want, method=None, fresh=None):
     which may have more rounds where the method is given. fresh: the state before round
     0, to compare."""
     read = read_tensors(path, device)
-    state, record = read["state"], want.unpack(read["record"])
+    try:
+        state, record = read["state"], want.unpack(read["record"])
+    except (KeyError, TypeError, ValueError) as e:
+        why = "it is of an earlier version, or no checkpoint"
+        raise damaged(path, why) from e
     there, rounds = record.meta["rounds"], want.meta["rounds"]
     if method is not None and there < rounds:
         if method.plans_ahead:
