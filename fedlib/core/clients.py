@@ -77,8 +77,9 @@ class Clients:
         precision="float32",
         single=None,
     ):
-        self.task, self.seed, self.t, self.R, self.how = task, seed, t, R, how
-        self.chunk, self.threads, self.precision = chunk, threads, precision
+        self.task, self.seed, self.t, self.R = task, seed, t, method.horizon(R)
+        self.how, self.chunk = how, chunk
+        self.threads, self.precision = threads, precision
         self.single, self.plans = set() if single is None else single, method.plans()
         self.made = {}
 

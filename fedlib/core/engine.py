@@ -179,11 +179,6 @@ class Federation:
         """The weights before round 0."""
         return self.task.init(self.seed) if self.init is None else self.init
 
-    @property
-    def planned(self):
-        """The number of rounds, as the method may know it."""
-        return self.R if self.method.plans_ahead else None
-
     # ------------------------------------------------------------------ the rounds
     def rounds(self, progress, upto, on_round, pressed):
         """All rounds, from a checkpoint where there is one -> Record."""
@@ -319,7 +314,7 @@ class Federation:
             return answers
 
         key = fold(torch.tensor(self.seed, device=self.task.x.device), t, -999)
-        return Round(t, self.planned, key, ask, at_hand[0])
+        return Round(t, self.method.horizon(self.R), key, ask, at_hand[0])
 
     # ------------------------------------------------------------ scored besides
     def after_training(self, t, run, cohort, down, up, clients, record, before):
@@ -352,7 +347,7 @@ class Federation:
     # ------------------------------------------------------- for the lines above
     def clients(self, t):
         """How client functions are executed in round t."""
-        who = self.method, self.task, self.seed, t, self.planned
+        who = self.method, self.task, self.seed, t, self.R
         how = self.how, self.chunk, self.threads, self.precision, self.single
         return Clients(*who, *how)
 

@@ -113,8 +113,7 @@ def restore(path, device, want, method=None, fresh=None):
     try:
         state, record = read["state"], want.unpack(read["record"])
     except (KeyError, TypeError, ValueError) as e:
-        why = "it is of an earlier version, or no checkpoint"
-        raise damaged(path, why) from e
+        raise damaged(path, "it is of an earlier version") from e
     there, rounds = record.meta["rounds"], want.meta["rounds"]
     if method is not None and there < rounds:
         if method.plans_ahead:

@@ -16,8 +16,6 @@ from .method import Method, Wrap
 from .ranges import COUNT, SEEDS, among, is_whole, short
 from .task import Task
 
-SPLITS = ("test", "val", "all")
-
 
 def within(low, high=SEEDS):
     return lambda v: is_whole(v) and low <= v <= high
@@ -54,7 +52,7 @@ VALUES = {  # argument -> (is it fine?, what to give)
     "progress": (one_of(True, False, None), "True, False, or None (on a terminal)"),
     "upto": (or_none(within(0)), "the round to stop before, >= 0, or None"),
     "on_round": (or_none(callable), "a function f(t, record), or None"),
-    "splits": (some_of(*SPLITS), "some of 'test', 'val' and 'all' (training rows)"),
+    "splits": (some_of("test", "val", "all"), "some of 'test', 'val' and 'all'"),
 } | dict.fromkeys(("guests", "own", "microscope", "keep_state"), SWITCH)
 
 

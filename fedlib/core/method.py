@@ -149,6 +149,10 @@ class Method:
     # views that are also scored after training, before the next download
     post: ClassVar[tuple[str, ...]] = ()
 
+    def horizon(self, rounds):
+        """The number of rounds, where this method may look at it; else None."""
+        return rounds if self.plans_ahead else None
+
     def __post_init__(self):
         for f in fields(self):
             check_value(type(self).__name__, f, getattr(self, f.name))

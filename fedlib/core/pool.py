@@ -12,9 +12,7 @@ KINDS = ("own", "real", "synthetic", "stand-in")
 
 
 class Pool(NamedTuple):
-    """Samples before they are dealt to clients.
-
-    name    what the samples are called in figures and tables
+    """name    what the samples are called in figures and tables
     x       [N, ...] float32; images are [N, channels, height, width] in [0, 1] unless a
             loader says otherwise
     y       [N] int64 class of each sample, 0 .. K-1

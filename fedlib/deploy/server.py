@@ -138,7 +138,7 @@ def begin(d, folder, record):
         return state, record
     steps, everybody = [0] * fed.C, d.everybody
     ask = d.talk(BEFORE, steps).asking(method, everybody, record)
-    r = Round(BEFORE, fed.rounds, key(fed, BEFORE), ask, everybody)
+    r = Round(BEFORE, method.horizon(fed.rounds), key(fed, BEFORE), ask, everybody)
     server = method.server(method.task.init(fed.seed), r)
     return {"server": server, "steps": steps, "t": 0}, record
 
@@ -259,7 +259,7 @@ def aggregated(talk, method, server, ids, down, up, record):
             raise Failed(f"{name} needs all {fed.C} clients; {talk.reasons()}")
         try:
             ask = talk.asking(method, ids, record)
-            r = Round(t, fed.rounds, key(fed, t), ask, ids)
+            r = Round(t, method.horizon(fed.rounds), key(fed, t), ask, ids)
             new = method.aggregate(server, stack([up[c] for c in ids.tolist()]), r)
         except Left:  # somebody failed at a question: the same again without it
             ids = talk.left(ids)

@@ -58,7 +58,8 @@ class Example:
             )
 
         try:
-            r = Round(-1, fed.rounds, key(fed, -1), ask, torch.arange(fed.C))
+            R = method.horizon(fed.rounds)
+            r = Round(-1, R, key(fed, -1), ask, torch.arange(fed.C))
             down = pick(
                 method.send(method.server(method.task.init(fed.seed), r), one), 0
             )

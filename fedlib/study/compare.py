@@ -334,7 +334,8 @@ def rehearse(shared, job: Job):
     ids = torch.tensor([c])
     with torch.no_grad():
         plans = {k: plan._replace(steps=1) for k, plan in method.plans().items()}
-        shard = task.shards(job.seed, 0, shared.rounds, ids, plans)[0]
+        R = method.horizon(shared.rounds)
+        shard = task.shards(job.seed, 0, R, ids, plans)[0]
         down = pick(method.send(state["server"], ids), 0)
         mine = pick(state["clients"], c)
         if acts_on_download(method):
