@@ -8,8 +8,8 @@ M cohort, B batch, K classes, R rounds.
 from __future__ import annotations
 
 import inspect
-import math
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -24,26 +24,23 @@ from .tree import broadcast, mean, rows, sub, subset, unrow, without
 from .types import Tree, View
 
 
-def hp(default, what, range=None, choices=None, grid=None, source="", **more):
-    """A hyper-parameter: its meaning, the permitted interval or values, the values
-    searched, and where they come from.
+def hp(default, what, values=None, source="", grid=None, **more):
+    """A hyper-parameter: its meaning, what it may be, where that comes from, and the
+    values searched.
 
-    more: absent, the value that is the old behaviour, for one that is added to a method
-    which has runs already. At that value it is left out of a run's name, so that the
-    old runs keep theirs. TypeError for anything else.
+    values: the range (low, high) of a number, else the choices; None: any, of a flag
+    both. more: absent, the value that is the old behaviour, for one that is added to a
+    method which has runs already. At that value it is left out of a run's name, so that
+    the old runs keep theirs.
     """
     if more.keys() - {"absent"}:
-        raise TypeError(
-            f"hp({what!r}): unknown {', '.join(more)}; known beside the others: absent"
-        )
-    known = {
-        "what": what,
-        "range": range,
-        "choices": choices,
-        "grid": grid,
-        "source": source,
-    }
-    return field(default=default, metadata=known | more)
+        raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known: absent")
+    known = {"what": what, "source": source, "grid": grid, "range": None}
+    number = type(default) in (int, float)
+    known["range" if number else "choices"] = values
+    if type(default) is bool:
+        known["choices"] = values or (True, False)
+    return field(default=default, metadata={"choices": None} | known | more)
 
 
 class Card(NamedTuple):
@@ -81,56 +78,24 @@ class Method:
     """What is common to all methods."""
 
     task: Task = field(default=None, repr=False, compare=False)
-    lr: float = hp(
-        0.1, "step size of the clients", range=(0, math.inf), source="set by the task"
-    )
-    epochs: int = hp(
-        1,
-        "passes over a client's rows per round",
-        range=(0, 10**6),
-        source="set by the task",
-    )
+    lr: float = hp(0.1, "step size of the clients", (0, inf), "set by the task")
+    epochs: int = hp(1, "passes over a client's rows per round", (0, 10**6), "the task")
     momentum: float = hp(
-        0.0,
-        "momentum of the clients, within one round",
-        range=(0, 1),
-        source="0: plain SGD",
+        0.0, "of the clients, within one round", (0, 1), "0: plain SGD"
     )
-    decay: float = hp(
-        0.0, "weight decay of the clients", range=(0, math.inf), source="0: none"
-    )
-    batches: int = hp(
-        0,
-        "batches per round, instead of epochs; 0: epochs",
-        range=(0, 10**6),
-        source="set by the task",
-    )
+    decay: float = hp(0.0, "weight decay of the clients", (0, inf), "0: none")
+    batches: int = hp(0, "batches per round; 0: epochs", (0, 10**6), "set by the task")
     poisson: bool = hp(
         False,
         "each row joins a batch with probability batch / rows, as DP-SGD counts it",
-        choices=(True, False),
         source="set by the task",
     )
-    last: str = hp(
-        "keep",
-        "what to do with an incomplete last batch",
-        choices=("keep", "drop"),
-        source="engine",
-    )
+    last: str = hp("keep", "an incomplete last batch", ("keep", "drop"), "engine")
     shuffle: bool = hp(
-        True,
-        "draw the batches anew in every pass; False: the same batches for ever",
-        choices=(True, False),
-        source="engine",
+        True, "new batches in every pass; False: the same for ever", source="engine"
     )
-    step: Any = hp(
-        Plain(), "loss -> direction; a piece of fedlib.core.local", source="piece"
-    )
-    rule: Any = hp(
-        Mean(),
-        "updates and weights -> one update; a piece of fedlib.core.server",
-        source="piece",
-    )
+    step: Any = hp(Plain(), "loss -> direction; as in core.local", source="piece")
+    rule: Any = hp(Mean(), "updates, weights -> one; as in core.server", source="piece")
 
     card: ClassVar[Card | None] = None
     # who trains: the cohort, or "all", every client in every round
@@ -235,7 +200,7 @@ class Method:
     def hits(self, logits, y):
         """1 for a row that is right [n]; a row without a finite score is wrong."""
         z = logits.max(-1)
-        return ((z.indices == y) & (z.values.abs() < math.inf)).to(logits.dtype)
+        return ((z.indices == y) & (z.values.abs() < inf)).to(logits.dtype)
 
     def accuracy(self, f, b):
         """Share of a batch's rows that f: x -> logits gets right."""
@@ -313,7 +278,7 @@ def check_value(name, f, v):
         if not lo <= v <= hi:
             raise ValueError(f"{at} is outside [{lo}, {hi}]: {what}")
         # of a range without ends, both ends are values: always, never
-        if bounds != (-math.inf, math.inf) and not is_number(v):
+        if bounds != (-inf, inf) and not is_number(v):
             raise ValueError(
                 f"{at} is too large: {what}; give a finite number, up to {LARGEST:g}"
             )

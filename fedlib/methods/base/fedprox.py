@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from .fedavg import FedAvg
@@ -30,9 +30,9 @@ class FedProx(FedAvg):
     mu: float = hp(
         0.1,
         "pull towards the global model; 0 gives FedAvg",
-        range=(0, math.inf),
+        (0, inf),
+        "FedProx, candidates of its experiments",
         grid=(0.001, 0.01, 0.1, 1),
-        source="FedProx, candidates of its experiments",
     )
 
     def local(self, down, mine, shard):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import hp
 from .fedavg import FedAvg
@@ -30,15 +30,15 @@ class FedAvgFT(FedAvg):
     tune: int = hp(
         5,
         "passes of fine-tuning before use, over batches of their own",
-        range=(0, 10**6),
+        (0, 10**6),
+        "a choice: as many as local passes in FedAS",
         grid=(1, 5, 10),
-        source="a choice: as many as local passes in FedAS",
     )
     tune_lr: float = hp(
         0.0,
         "step size of fine-tuning; 0: lr",
-        range=(0, math.inf),
-        source="a choice: the common step size",
+        (0, inf),
+        "a choice: the common step size",
     )
 
     card = FedAvg.card._replace(

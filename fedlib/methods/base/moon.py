@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch.nn.functional as F
 
@@ -42,15 +42,15 @@ class MOON(FedAvg):
     mu: float = hp(
         1.0,
         "weight of the comparison of features; 0 gives FedAvg",
-        range=(0, math.inf),
+        (0, inf),
+        "grid of the paper; 1 in the released code",
         grid=(0.1, 1, 5, 10),
-        source="grid of the paper; 1 in the released code",
     )
     tau: float = hp(
         0.5,
         "temperature: a small one tells near from far more sharply",
-        range=(1e-6, math.inf),
-        source="the paper and its code",
+        (1e-6, inf),
+        "the paper and its code",
     )
 
     def __post_init__(self):

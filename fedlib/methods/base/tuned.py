@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Wrap, hp
 from ...core.task import Fitted
@@ -36,15 +36,15 @@ class Tuned(Wrap):
     tune: int = hp(
         5,
         "passes of fine-tuning, over batches of their own",
-        range=(0, 10**6),
+        (0, 10**6),
+        "a choice: papers use 1 to 10",
         grid=(1, 5, 10),
-        source="a choice: papers use 1 to 10",
     )
     tune_lr: float = hp(
         0.0,
         "step size of fine-tuning; 0: that of the inner method",
-        range=(0, math.inf),
-        source="a choice",
+        (0, inf),
+        "a choice",
     )
 
     def plans(self):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import hp
@@ -36,39 +36,33 @@ class Aligned(FedAvg):
     meta: str = hp(
         "mldg",
         "the local step",
-        choices=("mldg", "grace", "joint", "none"),
-        source="ours; grace: GRACE's code",
+        ("mldg", "grace", "joint", "none"),
+        "ours; grace: GRACE's code",
     )
     align: str = hp(
-        "coral",
-        "distance of features",
-        choices=tuple(align.LOSSES),
-        source="readme of GRACE's code",
+        "coral", "distance of features", tuple(align.LOSSES), "readme of GRACE's code"
     )
     lam: float = hp(
         0.1,
         "weight of the alignment; 0: none",
-        range=(0, math.inf),
+        (0, inf),
+        "readme of GRACE's code",
         grid=(0, 0.01, 0.1, 1),
-        source="readme of GRACE's code",
     )
     rho: float = hp(
         1.0,
         "weight of the task on the second half",
-        range=(0, math.inf),
-        source="GRACE's code; 0: alignment alone",
+        (0, inf),
+        "GRACE's code; 0: alignment alone",
     )
     ahead: float = hp(
         0.0,
         "step size of the virtual step; 0: lr",
-        range=(0, math.inf),
-        source="ours: as DomainBed's MLDG",
+        (0, inf),
+        "ours: as DomainBed's MLDG",
     )
     second_order: bool = hp(
-        False,
-        "differentiate through the virtual step",
-        choices=(True, False),
-        source="GRACE's code",
+        False, "differentiate through the virtual step", source="GRACE's code"
     )
 
     needs_features = property(lambda self: bool(self.lam))

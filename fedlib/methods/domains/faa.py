@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -49,32 +49,27 @@ class FAA(Gapped):
     timing: str = hp(
         "probe",
         "gaps of trial averages in this round, or of the last average",
-        choices=("probe", "lagged"),
-        source="ours; lagged: nearest to GA's released code",
+        ("probe", "lagged"),
+        "ours; lagged: nearest to GA's released code",
     )
     form: str = hp(
         "mirror",
         "the step of the weights",
-        choices=("mirror", "mirror_std", "additive", "closed"),
-        source="ours",
+        ("mirror", "mirror_std", "additive", "closed"),
+        "ours",
     )
     eta: float = hp(
         0.5,
         "step size of the weights",
-        range=(0, 50),
+        (0, 50),
+        "ours",
         grid=(0.05, 0.1, 0.3, 0.5, 1.0),
-        source="ours",
     )
-    trials: int = hp(
-        4, "trial averages per round (probe)", range=(1, 100), grid=(4,), source="ours"
-    )
-    beta: float = hp(0.6, "smoothing of the gaps (lagged)", range=(0, 1), source="ours")
-    floor: float = hp(0.25, "smallest weight, times C", range=(0, 1), source="ours")
+    trials: int = hp(4, "trial averages per round (probe)", (1, 100), "ours", grid=(4,))
+    beta: float = hp(0.6, "smoothing of the gaps (lagged)", (0, 1), "ours")
+    floor: float = hp(0.25, "smallest weight, times C", (0, 1), "ours")
     ceiling: float = hp(
-        2.0,
-        "largest weight, times C",
-        range=(1, math.inf),
-        source="the authors' later code",
+        2.0, "largest weight, times C", (1, inf), "the authors' later code"
     )
 
     def __post_init__(self):
@@ -137,13 +132,13 @@ class FAALagged(FAA):
     timing: str = hp(
         "lagged",
         "gaps of trial averages in this round, or of the last average",
-        choices=("probe", "lagged"),
-        source="nearest to GA's released code",
+        ("probe", "lagged"),
+        "nearest to GA's released code",
     )
     eta: float = hp(
         0.2,
         "step size of the weights",
-        range=(0, 50),
+        (0, 50),
+        "ours; GA's d_0",
         grid=(0.05, 0.1, 0.2, 0.3, 1.0),
-        source="ours; GA's d_0",
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -38,35 +38,24 @@ class FedCLIP(Uniform):
 
     card = Card("lu2023fedclip", "averages a small adapter beside a frozen CLIP")
 
-    lr: float = hp(
-        5e-5, "step size of Adam", range=(0, math.inf), source="the authors' code"
-    )
+    lr: float = hp(5e-5, "step size of Adam", (0, inf), "the authors' code")
     decay: float = hp(
-        0.2,
-        "weight decay, added to the gradient",
-        range=(0, math.inf),
-        source="the authors' code",
+        0.2, "weight decay, added to the gradient", (0, inf), "the authors' code"
     )
     beta1: float = hp(
-        0.9, "decay of the mean of gradients", range=(0, 1), source="the authors' code"
+        0.9, "decay of the mean of gradients", (0, 1), "the authors' code"
     )
     beta2: float = hp(
-        0.98,
-        "decay of the mean of squared gradients",
-        range=(0, 1),
-        source="the authors' code",
+        0.98, "decay of the mean of squared gradients", (0, 1), "the authors' code"
     )
     eps: float = hp(
-        1e-6,
-        "keeps Adam from dividing by 0",
-        range=(0, math.inf),
-        source="the authors' code",
+        1e-6, "keeps Adam from dividing by 0", (0, inf), "the authors' code"
     )
     fedclip_loss: str = hp(
         "contrastive",
         "loss of the adapter",
-        choices=("contrastive", "class_ce"),
-        source="published: contrastive",
+        ("contrastive", "class_ce"),
+        "published: contrastive",
     )
 
     def __post_init__(self):
@@ -109,7 +98,7 @@ class FedCLIP(Uniform):
         both = S, S.T
         if b.m is not None:  # padding is no mismatch; its diagonal keeps it finite
             padding = (b.m == 0) & (i[:, None] != i)
-            both = [s.masked_fill(padding, -math.inf) for s in both]
+            both = [s.masked_fill(padding, -inf) for s in both]
         loss = sum(F.cross_entropy(s, i, reduction="none") for s in both)
         return b.avg(loss) / 2  # eq:fedclip-loss
 

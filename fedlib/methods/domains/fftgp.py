@@ -44,15 +44,15 @@ class FFTGPLagged(FFTGP):
     timing: str = hp(
         "lagged",
         "gaps of trial averages in this round, or of the last average",
-        choices=("probe", "lagged"),
-        source="nearest to GA's released code",
+        ("probe", "lagged"),
+        "nearest to GA's released code",
     )
     eta: float = hp(
         0.2,
         "step size of the weights",
-        range=(0, 50),
+        (0, 50),
+        "ours; GA's d_0",
         grid=(0.05, 0.1, 0.2, 0.3, 1.0),
-        source="ours; GA's d_0",
     )
 
 

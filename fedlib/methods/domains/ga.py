@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ...pieces import simplex
@@ -36,27 +36,22 @@ class GA(Gapped):
     metric: str = hp(
         "accuracy",
         "what a gap is measured in, on validation rows",
-        choices=("loss", "accuracy"),
-        source="released code",
+        ("loss", "accuracy"),
+        "released code",
     )
     step_size: float = hp(
         0.2,
         "step of the weights, times C; falls over the run, see falling",
-        range=(0, math.inf),
+        (0, inf),
+        "released code",
         grid=(0.05, 0.1, 0.2),
-        source="released code",
     )
-    centre: bool = hp(
-        False,
-        "subtract the mean gap first",
-        choices=(True, False),
-        source="released code",
-    )
+    centre: bool = hp(False, "subtract the mean gap first", source="released code")
     falling: str = hp(
         "released",
         "the step falls to 3/R of itself, as released, or to 1/R: to 0 in round R",
-        choices=("released", "to zero"),
-        source="released code",
+        ("released", "to zero"),
+        "released code",
     )
 
     def __post_init__(self):

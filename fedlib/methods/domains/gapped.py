@@ -27,8 +27,8 @@ class Gapped(FedAvg):
     metric: str = hp(
         "loss",
         "what a gap is measured in, on validation rows",
-        choices=("loss", "accuracy"),
-        source="FAA: ours",
+        ("loss", "accuracy"),
+        "FAA: ours",
     )
 
     who = "all"

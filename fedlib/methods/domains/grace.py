@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -36,20 +36,15 @@ class GRACE(Aligned):
     card = Card("zhang2023grace", "aligned local steps; consistent updates count more")
 
     meta: str = hp(
-        "grace",
-        "the local step",
-        choices=("mldg", "grace", "joint", "none"),
-        source="released code",
+        "grace", "the local step", ("mldg", "grace", "joint", "none"), "released code"
     )
     cosine: str = hp(
         "total",
         "whose direction is compared",
-        choices=("total", "split", "reweight"),
-        source="released code",
+        ("total", "split", "reweight"),
+        "released code",
     )
-    server_lr: float = hp(
-        1.0, "step size of the server", range=(0, math.inf), source="released code"
-    )
+    server_lr: float = hp(1.0, "step size of the server", (0, inf), "released code")
 
     def aggregate(self, server, up, r):
         w, n = server["w"], up["n"]  # n [M]

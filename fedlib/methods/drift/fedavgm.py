@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ...core.tree import add, without
@@ -32,16 +32,16 @@ class FedAvgM(FedAvg):
     beta: float = hp(
         0.9,
         "momentum of the server, between rounds; 0: none",
-        range=(0, 1),
+        (0, 1),
+        "the paper's experiments",
         grid=(0.7, 0.9, 0.97, 0.99, 0.997),
-        source="the paper's experiments",
     )
     server_lr: float = hp(
         1.0,
         "how far the server goes along its velocity",
-        range=(0, math.inf),
+        (0, inf),
+        "1: the paper",
         grid=(0.1, 0.3, 1.0),
-        source="1: the paper",
     )
 
     def server(self, w, r):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.local import sgd
 from ...core.method import Card, hp
@@ -41,9 +41,9 @@ class FedDyn(Uniform):
     alpha: float = hp(
         0.1,
         "pull towards the model as sent, and rate at which the tilt is learned",
-        range=(0, math.inf),
+        (0, inf),
+        "the paper tries 0.001, 0.01 and 0.1",
         grid=(0.001, 0.01, 0.1, 1.0),
-        source="the paper tries 0.001, 0.01 and 0.1",
     )
 
     def __post_init__(self):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -36,23 +36,23 @@ class FedAdagrad(FedAvg):
     server_lr: float = hp(
         0.03,
         "step size of the server, about how far one coordinate moves in a round",
-        range=(0, math.inf),
+        (0, inf),
+        "a choice; the paper tunes it per task, in half powers of ten",
         grid=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
-        source="a choice; the paper tunes it per task, in half powers of ten",
     )
     beta1: float = hp(
         0.0,
         "momentum of the server; 0: none",
-        range=(0, 1),
+        (0, 1),
+        "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
         grid=(0.0, 0.9),
-        source="the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
     )
     tau: float = hp(
         1e-3,
         "below this size of movement the steps are no longer adapted",
-        range=(0, math.inf),
+        (0, inf),
+        "the paper's advice: 0.001",
         grid=(1e-4, 1e-3, 1e-2, 1e-1),
-        source="the paper's advice: 0.001",
     )
 
     def __post_init__(self):
@@ -96,16 +96,16 @@ class FedAdam(FedAdagrad):
     beta1: float = hp(
         0.9,
         "momentum of the server; 0: none",
-        range=(0, 1),
+        (0, 1),
+        "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
         grid=(0.0, 0.9),
-        source="the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
     )
     beta2: float = hp(
         0.99,
         "how long movements are remembered",
-        range=(0, 1),
+        (0, 1),
+        "the paper's experiments",
         grid=(0.9, 0.99, 0.999),
-        source="the paper's experiments",
     )
 
     def second(self, v, d):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.local import Private, sgd
 from ...core.method import Card, hp
@@ -43,15 +43,15 @@ class SCAFFOLD(Uniform):
     option: str = hp(
         "II",
         "a client's control variate: I, a gradient over all rows; II, its mean step",
-        choices=("I", "II"),
-        source="Algorithm 1; II in the paper's experiments",
+        ("I", "II"),
+        "Algorithm 1; II in the paper's experiments",
     )
     server_lr: float = hp(
         1.0,
         "how far the server goes towards the clients' average",
-        range=(0, math.inf),
+        (0, inf),
+        "1: the paper's experiments",
         grid=(0.5, 1.0, 1.5),
-        source="1: the paper's experiments",
     )
 
     def __post_init__(self):

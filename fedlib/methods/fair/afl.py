@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ...core.ranges import LARGEST
@@ -40,15 +40,15 @@ class AFL(FedAvg):
     gamma: float = hp(
         0.01,
         "step size of the mixture; 0 keeps equal weights",
-        range=(0, math.inf),
+        (0, inf),
+        "grid behind FedFV's published result records",
         grid=(0.01, 0.1, 0.5),
-        source="grid behind FedFV's published result records",
     )
     scored: str = hp(
         "average",
         "the model that is scored: the running average, or the last one",
-        choices=("average", "last"),
-        source="the paper: average",
+        ("average", "last"),
+        "the paper: average",
         absent="average",
     )
 

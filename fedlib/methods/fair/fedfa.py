@@ -41,35 +41,35 @@ class FedFa(FedAvg):
     momentum: float = hp(
         0.9,
         "momentum of the clients, within one round; 0: plain SGD",
-        range=(0, 1),
+        (0, 1),
+        "grid behind FedFV's published result records",
         grid=(0.5, 0.9),
-        source="grid behind FedFV's published result records",
     )
     beta: float = hp(
         0.5,
         "share of participation in the weight; 0: accuracy only",
-        range=(0, 1),
+        (0, 1),
+        "grid behind FedFV's published result records",
         grid=(0.5,),
-        source="grid behind FedFV's published result records",
     )
     gamma: float = hp(
         0.5,
         "momentum of the server; 1: none",
-        range=(0, 1),
+        (0, 1),
+        "grid behind FedFV's published result records",
         grid=(0.5, 0.9),
-        source="grid behind FedFV's published result records",
     )
     sign: str = hp(
         "momentum",
         "direction of the server's momentum",
-        choices=("momentum", "released"),
-        source="momentum: as described; released: public code",
+        ("momentum", "released"),
+        "momentum: as described; released: public code",
     )
     acc_at: str = hp(
         "after",
         "accuracy before or after local training",
-        choices=("before", "after"),
-        source="public codes differ: after in easyFL v1.0, before in FLGo",
+        ("before", "after"),
+        "public codes differ: after in easyFL v1.0, before in FLGo",
     )
 
     def server(self, w, r):

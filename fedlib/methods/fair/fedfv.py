@@ -47,16 +47,16 @@ class FedFV(FedAvg):
     alpha: float = hp(
         0.1,
         "share of clients, those with the largest losses, whose update stays as it is",
-        range=(0, 1),
+        (0, 1),
+        "grid behind FedFV's published result records",
         grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
-        source="grid behind FedFV's published result records",
     )
     tau: int = hp(
         0,
         "rounds for which an absent client's last update still counts; 0: none",
-        range=(0, 10**6),
+        (0, 10**6),
+        "grid behind FedFV's published result records",
         grid=(0, 1, 3, 10),
-        source="grid behind FedFV's published result records",
     )
 
     def server(self, w, r):

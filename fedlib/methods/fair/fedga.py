@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -53,46 +53,38 @@ class FedGA(Delayed):
     alpha: float = hp(
         5.0,
         "strength; 1: the uniform average",
-        range=(1, math.inf),
+        (1, inf),
+        "FedGA 5.3 (1 to 10); default: working choice",
         grid=tuple(range(1, 11)),
-        source="FedGA 5.3 (1 to 10); default: working choice",
     )
     W: int = hp(
         10,
         "rounds in the trigger's window",
-        range=(1, 10**6),
+        (1, 10**6),
+        "working choice: the value is lost",
         grid=(10,),
-        source="working choice: the value is lost",
     )
     theta: float = hp(
         0.01,
         "how fast the Gini coefficient may still fall, per round",
-        range=(-math.inf, math.inf),
+        (-inf, inf),
+        "working choice: the value is lost",
         grid=(0.01, 0.005, 0.001),
-        source="working choice: the value is lost",
     )
-    sticky: bool = hp(
-        True,
-        "once on, always on",
-        choices=(True, False),
-        source="later code of the author",
-    )
+    sticky: bool = hp(True, "once on, always on", source="later code of the author")
     delayed: bool = hp(
-        True,
-        "wait for the trigger; False: on from round 0",
-        choices=(True, False),
-        source="FedGA 3.1 and 5.4",
+        True, "wait for the trigger; False: on from round 0", source="FedGA 3.1 and 5.4"
     )
     weight_norm: str = hp(
         "none",
         "divide errors by their sum first?",
-        choices=("none", "sum"),
-        source="none: as rebuilt; sum: later code of the author",
+        ("none", "sum"),
+        "none: as rebuilt; sum: later code of the author",
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if 1 < self.theta < math.inf:
+        if 1 < self.theta < inf:
             raise ValueError(
                 f"{type(self).__name__}.theta = {self.theta!r}: a Gini coefficient is "
                 "at most 1; give a number from 0 to 1, inf or -inf"
@@ -131,8 +123,5 @@ class FedGAAblation(FedGA):
     )
 
     delayed: bool = hp(
-        False,
-        "wait for the trigger; False: on from round 0",
-        choices=(True, False),
-        source="FedGA 5.4",
+        False, "wait for the trigger; False: on from round 0", source="FedGA 5.4"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -25,28 +25,21 @@ class Delayed(FedAvg):
     one-sided: a rising x passes. The server keeps W + 1 values.
     """
 
-    W: int = hp(
-        10, "rounds in the trigger's window", range=(1, 10**6), source="working choice"
-    )
+    W: int = hp(10, "rounds in the trigger's window", (1, 10**6), "working choice")
     theta: float = hp(
-        0.01,
-        "how fast x may still fall, per round",
-        range=(-math.inf, math.inf),
-        source="working choice",
+        0.01, "how fast x may still fall, per round", (-inf, inf), "working choice"
     )
     trigger: str = hp(
         "rolling",
         "how two windows of x are compared",
-        choices=("rolling", "half"),
-        source="both occur in later code of FedGA's author",
+        ("rolling", "half"),
+        "both occur in later code of FedGA's author",
     )
-    sticky: bool = hp(
-        True, "once on, always on", choices=(True, False), source="working choice"
-    )
+    sticky: bool = hp(True, "once on, always on", source="working choice")
 
     def __post_init__(self):
         super().__post_init__()
-        if -math.inf < self.theta < 0:
+        if -inf < self.theta < 0:
             raise ValueError(
                 f"{type(self).__name__}.theta = {self.theta!r}: x would have to rise; "
                 "give a number >= 0, inf for a trigger that passes at once, or -inf "
@@ -103,35 +96,32 @@ class FedGini(Delayed):
     epsilon: float = hp(
         0.5,
         "share of equal weights; 1: the uniform average",
-        range=(0, 1),
+        (0, 1),
+        "working choice: FedGA's Table 1 is lost",
         grid=(0.1, 0.3, 0.5, 0.7, 0.9),
-        source="working choice: FedGA's Table 1 is lost",
     )
     W: int = hp(
         150,
         "rounds in the trigger's window",
-        range=(1, 10**6),
+        (1, 10**6),
+        "150: later code of FedGA's author; 10: as FedGA here",
         grid=(10, 150),
-        source="150: later code of FedGA's author; 10: as FedGA here",
     )
     theta: float = hp(
         1e-5,
         "how fast the update scale may still fall, per round",
-        range=(-math.inf, math.inf),
+        (-inf, inf),
+        "later code of FedGA's author",
         grid=(1e-5,),
-        source="later code of FedGA's author",
     )
     sticky: bool = hp(
-        False,
-        "once on, always on",
-        choices=(True, False),
-        source="later code of FedGA's author",
+        False, "once on, always on", source="later code of FedGA's author"
     )
     order: str = hp(
         "intended",
         "who gets the largest weight",
-        choices=("intended", "released"),
-        source="intended: the largest loss; released: the smallest",
+        ("intended", "released"),
+        "intended: the largest loss; released: the smallest",
     )
 
     def local(self, down, mine, shard):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ...core.tree import normalize
@@ -34,9 +34,9 @@ class QFedAvg(FedAvg):
     q: float = hp(
         0.1,
         "how strongly a large loss counts; 0 gives the uniform average",
-        range=(0, math.inf),
+        (0, inf),
+        "grid behind FedFV's published result records",
         grid=(0.1, 0.2, 1, 2, 5, 15),
-        source="grid behind FedFV's published result records",
     )
 
     def __post_init__(self):

@@ -41,16 +41,16 @@ class TERM(FedAvg):
         0.1,
         "tilt between clients, to large losses, if negative to small ones; 0 gives "
         "FedAvg",
-        range=(-1e6, 1e6),
+        (-1e6, 1e6),
+        "released script: 0.1",
         grid=(0.1, 0.5, 1, 2, 5),
-        source="released script: 0.1",
     )
     row_tilt: float = hp(
         0.0,
         "the same between the rows of a client",
-        range=(-1e6, 1e6),
+        (-1e6, 1e6),
+        "released federated code: 0",
         grid=(-1, 0, 1),
-        source="released federated code: 0",
     )
 
     def __post_init__(self):

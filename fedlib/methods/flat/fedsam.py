@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.local import SAM, Plain, sgd
 from ...core.method import Card, hp
@@ -32,16 +32,16 @@ class FedSAM(FedAvg):
     rho: float = hp(
         0.05,
         "radius of the perturbation",
-        range=(0, math.inf),
+        (0, inf),
+        "the default of SAM, and PLGU's 6.1",
         grid=(0.01, 0.05, 0.1, 0.5),
-        source="the default of SAM, and PLGU's 6.1",
     )
 
     card = Card("fedsam2022", "FedAvg with sharpness-aware steps at the clients")
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.rho < math.inf:
+        if not 0 < self.rho < inf:
             none = "; rho = 0 perturbs nothing: that is FedAvg"
             raise ValueError(
                 f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "

@@ -38,27 +38,26 @@ class PLGUGRep(LayerWise, FedRep):
     head_epochs: int = hp(
         5,
         "passes for the head, before the body moves",
-        range=(0, 10**6),
+        (0, 10**6),
+        "the paper: K = 5",
         grid=(1, 5, 10),
-        source="the paper: K = 5",
     )
     against: str = hp(
         "last",
         "what the downloaded body is compared with",
-        choices=("last", "drift"),
-        source="a choice; equation 10 is 0 / 0",
+        ("last", "drift"),
+        "a choice; equation 10 is 0 / 0",
     )
     fresh: bool = hp(
         False,
         "the perturbation from a gradient of its own, a third one",
-        choices=(True, False),
         source="the text counts one extra step; equation 12 reads True",
     )
     steps: int = hp(
         0,
         "batches of the body phase; 0: `epochs` passes",
-        range=(0, 10**6),
-        source="FedRep; Algorithm 3: 1",
+        (0, 10**6),
+        "FedRep; Algorithm 3: 1",
     )
 
     card = Card("plgu2023", "FedRep with a body made flat layer by layer")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -46,56 +46,48 @@ class PLGULF(LayerWise, FedAvg):
         -1,
         "personal layers of a client; -1: five, or a quarter of the layers where "
         "that is fewer",
-        range=(-1, math.inf),
+        (-1, inf),
+        "the paper, 6.3: 5 of ResNet-18's layers",
         grid=(0, 1, 5, 10),
-        source="the paper, 6.3: 5 of ResNet-18's layers",
     )
     keep: str = hp(
         "moved",
         "which D layers are personal: those that moved most, the last or the first of "
         "the network, or others by chance in every training",
-        choices=("moved", "last", "first", "random"),
-        source="equation 6: moved; the others are controls",
+        ("moved", "last", "first", "random"),
+        "equation 6: moved; the others are controls",
         absent="moved",
     )
     perturb: str = hp(
         "all",
         "the layers that are perturbed; none: a control without",
-        choices=("all", "personal", "universal", "none"),
-        source="the paper says all three; Algorithm 1: all",
+        ("all", "personal", "universal", "none"),
+        "the paper says all three; Algorithm 1: all",
     )
     direction: str = hp(
         "theta",
         "whose gradient gives the perturbation; w: a third gradient",
-        choices=("theta", "w"),
-        source="Algorithm 1, line 6, with the cost named in the text",
+        ("theta", "w"),
+        "Algorithm 1, line 6, with the cost named in the text",
     )
     at: str = hp(
         "w",
         "where the perturbed gradient is taken: at the common model's copy, or at the "
         "own model",
-        choices=("w", "theta"),
-        source="a choice; line 7 reads theta",
+        ("w", "theta"),
+        "a choice; line 7 reads theta",
     )
     freeze: bool = hp(
-        False,
-        "personal layers do not train either",
-        choices=(True, False),
-        source="a choice, see above",
+        False, "personal layers do not train either", source="a choice, see above"
     )
     first: str = hp(
         "copy",
         "a first training starts from w and equal scores; initial: it is scored "
         "against the initial model",
-        choices=("copy", "initial"),
-        source="a choice; the paper is silent",
+        ("copy", "initial"),
+        "a choice; the paper is silent",
     )
-    uniform: bool = hp(
-        False,
-        "all scores 1: SAM on every layer",
-        choices=(True, False),
-        source="a control",
-    )
+    uniform: bool = hp(False, "all scores 1: SAM on every layer", source="a control")
 
     card = Card("plgu2023", "own layers, and a common model made flat layer by layer")
     post = ("personal",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, Wrap, hp
 from ...core.random import fold, normal, tag, uniform
@@ -27,16 +28,16 @@ class Calibrated(Wrap):
     lam: float = hp(
         1.0,
         "strength of the server's own update",
-        range=(0, math.inf),
+        (0, inf),
+        "EquFL",
         grid=(0.25, 0.5, 1, 2, 4),
-        source="EquFL",
     )
     rho: float = hp(
         0.5,
         "share of the rounds, the last ones, that are calibrated",
-        range=(0, 1),
+        (0, 1),
+        "EquFL",
         grid=(0.2, 0.4, 0.5, 0.6, 0.8),
-        source="EquFL",
     )
 
     def phases(self, R):
@@ -88,10 +89,7 @@ class GaussianUpdate(Calibrated):
     """A control: the server's update is noise, g_s ~ N(0, std^2 I)."""
 
     std: float = hp(
-        2.0,
-        "standard deviation of the noise",
-        range=(0, math.inf),
-        source="EquFL, appendix F",
+        2.0, "standard deviation of the noise", (0, inf), "EquFL, appendix F"
     )
 
     card = Card("equfl", "FedAvg, and the server adds Gaussian noise (a control)")
@@ -108,8 +106,8 @@ class UniformUpdate(Calibrated):
     bound: float = hp(
         1.0,
         "largest size of a coordinate",
-        range=(0, math.inf),
-        source="a guess: lost in the paper's text",
+        (0, inf),
+        "a guess: lost in the paper's text",
     )
 
     card = GaussianUpdate.card._replace(

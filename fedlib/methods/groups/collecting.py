@@ -28,17 +28,12 @@ class Collecting(Calibrated):
     collect: str = hp(
         "continuous",
         "which rounds are collected",
-        choices=("continuous", "discrete"),
-        source="EquFL, Table VIII",
+        ("continuous", "discrete"),
+        "EquFL, Table VIII",
     )
-    count: int = hp(
-        0, "how many; 0: all before T0", range=(0, 10**6), source="EquFL: all, or 30"
-    )
+    count: int = hp(0, "how many; 0: all before T0", (0, 10**6), "EquFL: all, or 30")
     rewind: bool = hp(
-        False,
-        "collect from a rehearsal of all rounds",
-        choices=(True, False),
-        source="a choice",
+        False, "collect from a rehearsal of all rounds", source="a choice"
     )
 
     def phases(self, R):

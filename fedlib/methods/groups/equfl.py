@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -44,95 +44,78 @@ class EquFL(Collecting):
     clients for rows, which no server should.
     """
 
-    target: str = hp(
-        "EO", "the bias to reduce", choices=(*METRICS, "Multi", "Sum"), source="EquFL"
-    )
+    target: str = hp("EO", "the bias to reduce", (*METRICS, "Multi", "Sum"), "EquFL")
     size: int = hp(
-        1000,
-        "rows of S",
-        range=(2, 10**6),
-        grid=(100, 250, 500, 1000, 1500, 2000),
-        source="EquFL",
+        1000, "rows of S", (2, 10**6), "EquFL", grid=(100, 250, 500, 1000, 1500, 2000)
     )
     net: str = hp(
         "standard",
         "network that S is condensed with",
-        choices=("same", "standard", "deep", "wide"),
-        source="EquFL",
+        ("same", "standard", "deep", "wide"),
+        "EquFL",
     )
     source: str = hp(
         "condensed",
         "where S comes from",
-        choices=("condensed", "start", "real"),
-        source="condensed: EquFL",
+        ("condensed", "start", "real"),
+        "condensed: EquFL",
     )
     start: str = hp(
         "schema",
         "rows before matching",
-        choices=("schema", "noise"),
-        source="a choice; noise: the literal reading",
+        ("schema", "noise"),
+        "a choice; noise: the literal reading",
     )
     labels: str = hp(
         "soft",
         "soft: the last model's answers, then matched; hard: those, rounded after it; "
         "balanced: matched from classes in turn; model: matched rows get the last "
         "model's answers; each: those of every round's model",
-        choices=("soft", "hard", "balanced", "model", "each"),
-        source="soft: EquFL, III-B; the rest: readings and variants",
+        ("soft", "hard", "balanced", "model", "each"),
+        "soft: EquFL, III-B; the rest: readings and variants",
     )
     lr_q: float = hp(
         0.001,
         "rate at which the matching learns the labels",
-        range=(0, math.inf),
-        grid=(0, 0.001, 0.01, 0.1),
-        source="not printed; the smallest of the grid that still learns, chosen on "
+        (0, inf),
+        "not printed; the smallest of the grid that still learns, chosen on "
         "seeds that decide nothing",
+        grid=(0, 0.001, 0.01, 0.1),
     )
     form: str = hp(
         "ce",
         "what EO and DP compare: cross-entropies or probabilities",
-        choices=surrogates.FORMS,
-        source="ce: EquFL",
+        surrogates.FORMS,
+        "ce: EquFL",
     )
     at: str = hp(
         "start",
         "where the gradient is taken",
-        choices=("start", "aggregated"),
-        source="start: EquFL, eq. 9",
+        ("start", "aggregated"),
+        "start: EquFL, eq. 9",
     )
     scale: str = hp(
         "raw",
         "length of g_s: its own, that of the aggregate, or times the local steps",
-        choices=("raw", "aggregate", "steps"),
-        source="a choice: EquFL, eq. 12 can be read in two ways",
+        ("raw", "aggregate", "steps"),
+        "a choice: EquFL, eq. 12 can be read in two ways",
     )
     normalise: str = hp(
-        "l2",
-        "scaling of the gradients before MGDA",
-        choices=("none", "l2", "loss"),
-        source="a choice",
+        "l2", "scaling of the gradients before MGDA", ("none", "l2", "loss"), "a choice"
     )
-    outer: int = hp(
-        300, "outer steps of the matching", range=(0, 10**6), source="a choice"
-    )
-    J: int = hp(10, "inner steps of the matching", range=(1, 10**4), source="a choice")
+    outer: int = hp(300, "outer steps of the matching", (0, 10**6), "a choice")
+    J: int = hp(10, "inner steps of the matching", (1, 10**4), "a choice")
     reach: int = hp(
-        10,
-        "largest distance of a pair of checkpoints",
-        range=(1, 10**6),
-        source="a choice",
+        10, "largest distance of a pair of checkpoints", (1, 10**6), "a choice"
     )
     rows: int = hp(
         0,
         "rows of S in an inner step; 0: all",
-        range=(0, 10**6),
-        source="a choice: bounds the memory",
+        (0, 10**6),
+        "a choice: bounds the memory",
     )
     pool: int = hp(
-        4000,
-        "rows on which another network learns the trail",
-        range=(2, 10**7),
-        source="a choice",
+        4000, "rows on which another network learns the trail", (2, 10**7), "a choice"
     )
 
     card = GaussianUpdate.card._replace(

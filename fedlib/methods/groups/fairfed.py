@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -48,27 +48,25 @@ class FairFed(Reweight):
     beta: float = hp(
         1.0,
         "fairness budget; 0 gives weights by size",
-        range=(0, math.inf),
+        (0, inf),
+        "working choice: public re-implementations use 0.3, 1 and 5; exp: 0.02, 1, 50",
         grid=(0.05, 0.5, 1, 5),
-        source="working choice: public re-implementations use 0.3, 1 and 5; exp: "
-        "0.02, 1, 50",
     )
     metric: str = hp(
         "EOD",
         "gap between the groups: of true positives, or of positives",
-        choices=("EOD", "DP"),
-        source="FairFed",
+        ("EOD", "DP"),
+        "FairFed",
     )
     weighting: str = hp(
         "delta",
         "how distances become weights",
-        choices=("delta", "exp"),
-        source="delta: AAAI; exp: the preprint's older rule",
+        ("delta", "exp"),
+        "delta: AAAI; exp: the preprint's older rule",
     )
     debias: bool = hp(
         True,
         "clients descend on the loss of Reweight",
-        choices=(True, False),
         source="FairFed, its experiments",
     )
 

@@ -41,9 +41,9 @@ class FLinear(FedAvg):
     tau: float = hp(
         0.0,
         "share of the groups' differences that stays; 1 gives FedAvg",
-        range=(0, 1),
+        (0, 1),
+        "the paper sweeps its trade-off parameter; 0: full projection",
         grid=(0, 0.25, 0.5, 0.75, 1),
-        source="the paper sweeps its trade-off parameter; 0: full projection",
     )
 
     def client(self, w, shard):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ...pieces import surrogates
@@ -28,15 +28,15 @@ class Regular(FedAvg):
     mu: float = hp(
         1.0,
         "weight of the penalty; 0 gives FedAvg",
-        range=(0, math.inf),
+        (0, inf),
+        "working choice: not printed",
         grid=(0.1, 1, 10),
-        source="working choice: not printed",
     )
     target: str = hp(
         "EO",
         "metric whose surrogate is the penalty",
-        choices=("EO", "DP", "CAL", "CON"),
-        source="EquFL, Table IX",
+        ("EO", "DP", "CAL", "CON"),
+        "EquFL, Table IX",
     )
 
     def local(self, down, mine, shard):

@@ -44,14 +44,13 @@ class APFL(FedAvg):
     alpha: float = hp(
         0.5,
         "share of the own model in the mixture, at first; 0: FedAvg, 1: local training",
-        range=(0, 1),
+        (0, 1),
+        "released code",
         grid=(0.25, 0.5, 0.75),
-        source="released code",
     )
     adapt: bool = hp(
         True,
         "learn the share by gradient steps; False: it stays",
-        choices=(True, False),
         source="the paper has both",
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.method import Card, hp
 from ..base.fedavg import FedAvg
@@ -29,16 +29,16 @@ class Ditto(FedAvg):
     lam: float = hp(
         1.0,
         "tie of the personal to the global model; 0: purely local",
-        range=(0, math.inf),
+        (0, inf),
+        "released scripts; grid of the paper",
         grid=(0.1, 1.0, 2.0),
-        source="released scripts; grid of the paper",
     )
     own: int = hp(
         0,
         "passes for the personal model; 0: as many as for the global one, over the "
         "same batches",
-        range=(0, 10**6),
-        source="0: the paper's s steps for both",
+        (0, 10**6),
+        "0: the paper's s steps for both",
     )
 
     card = Card("ditto2021", "FedAvg, and a personal model tied to it")

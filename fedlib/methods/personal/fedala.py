@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -58,30 +58,28 @@ class FedALA(FedAvg):
     eta: float = hp(
         1.0,
         "step size of the mixing weights; 0 gives FedAvg",
-        range=(0, math.inf),
+        (0, inf),
+        "the paper and its code: 1",
         grid=(0.1, 1.0, 10.0),
-        source="the paper and its code: 1",
     )
     share: float = hp(
         0.8,
         "share of a client's rows on which the weights are learned",
-        range=(0, 1),
-        source="the paper: 80 %",
+        (0, 1),
+        "the paper: 80 %",
     )
     tol: float = hp(
         0.1,
         "standard deviation of losses that ends the first learning",
-        range=(0, math.inf),
-        source="released code",
+        (0, inf),
+        "released code",
     )
-    window: int = hp(
-        10, "losses that are looked at", range=(1, 10**3), source="released code"
-    )
+    window: int = hp(10, "losses that are looked at", (1, 10**3), "released code")
     cap: int = hp(
         50,
         "passes of the first learning at most",
-        range=(1, 10**6),
-        source="a choice: the released code has none",
+        (1, 10**6),
+        "a choice: the released code has none",
     )
 
     card = Card(

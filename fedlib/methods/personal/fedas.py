@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -63,51 +63,36 @@ class FedAS(FedPer):
     align: str = hp(
         "class_mean",
         "what features are pulled to",
-        choices=("class_mean", "sample", "none"),
-        source="code",
+        ("class_mean", "sample", "none"),
+        "code",
     )
-    align_lr: float = hp(
-        0.01, "step size of the alignment", range=(0, math.inf), source="code"
-    )
-    align_epochs: int = hp(
-        1, "passes of the alignment", range=(0, 10**6), source="code"
-    )
+    align_lr: float = hp(0.01, "step size of the alignment", (0, inf), "code")
+    align_epochs: int = hp(1, "passes of the alignment", (0, 10**6), "code")
     reduction: str = hp(
         "mean",
         "squared distance: mean or sum over features",
-        choices=("mean", "sum"),
-        source="code; eq. 4",
+        ("mean", "sum"),
+        "code; eq. 4",
     )
     skip_first: bool = hp(
-        False,
-        "no alignment before the first training",
-        choices=(True, False),
-        source="ours",
+        False, "no alignment before the first training", source="ours"
     )
     by: str = hp(
         "trace",
         "what makes the weights",
-        choices=("trace", "softmax", "softmax_scaled", "minmax", "size"),
-        source="equation 7; figure 6a",
+        ("trace", "softmax", "softmax_scaled", "minmax", "size"),
+        "equation 7; figure 6a",
     )
     trace: str = hp(
         "batch_sum",
         "which Fisher trace",
-        choices=("batch_sum", "batch_mean", "sample_mean", "full"),
-        source="batch_sum: code; full: equation 5",
+        ("batch_sum", "batch_mean", "sample_mean", "full"),
+        "batch_sum: code; full: equation 5",
     )
     download: str = hp(
-        "cohort",
-        "who downloads",
-        choices=("cohort", "all"),
-        source="code: those who train",
+        "cohort", "who downloads", ("cohort", "all"), "code: those who train"
     )
-    watch: bool = hp(
-        False,
-        "upload four more numbers, for the record",
-        choices=(True, False),
-        source="ours",
-    )
+    watch: bool = hp(False, "upload four more numbers, for the record", source="ours")
 
     needs_features = property(lambda self: self.align != "none")
 

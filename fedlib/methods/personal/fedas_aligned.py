@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -18,13 +18,10 @@ class Aligned(FedAS):
     """What the variants share: they always align, without FedAS's other switches."""
 
     align: str = hp(
-        "class_mean",
-        "what features are pulled to",
-        choices=("class_mean", "sample"),
-        source="code",
+        "class_mean", "what features are pulled to", ("class_mean", "sample"), "code"
     )
-    skip_first: bool = hp(False, "not in this variant", choices=(False,), source="ours")
-    watch: bool = hp(False, "not in this variant", choices=(False,), source="ours")
+    skip_first: bool = hp(False, "not in this variant", (False,), "ours")
+    watch: bool = hp(False, "not in this variant", (False,), "ours")
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,7 @@ class FedASParallel(Aligned):
     card = FedAS.card._replace(
         line="FedAS that aligns during local training, not before (its Figure 4b)"
     )
-    lam: float = hp(
-        1.0,
-        "weight of the alignment beside the loss",
-        range=(0, math.inf),
-        source="ours",
-    )
+    lam: float = hp(1.0, "weight of the alignment beside the loss", (0, inf), "ours")
 
     def client(self, w, shard):
         return super().client(w, shard) | {"old": w}
@@ -74,10 +66,7 @@ class FedASGlobal(Aligned):
         line="FedAS that aligns to the class means of all clients (its Figure 4b)"
     )
     align: str = hp(
-        "class_mean",
-        "what features are pulled to",
-        choices=("class_mean",),
-        source="figure 4b",
+        "class_mean", "what features are pulled to", ("class_mean",), "figure 4b"
     )
 
     def server(self, w, r):
@@ -129,8 +118,8 @@ class FedASChained(Aligned):
     shuffle: bool = hp(
         False,
         "fixed batches: the server replays the clients' alignment",
-        choices=(False,),
-        source="code",
+        (False,),
+        "code",
     )
 
     def server(self, w, r):

@@ -32,9 +32,9 @@ class FedBABU(FedAvgFT):
     tune: int = hp(
         10,
         "passes of fine-tuning of body and head before use",
-        range=(0, 10**6),
+        (0, 10**6),
+        "PFLlib",
         grid=(5, 10),
-        source="PFLlib",
     )
 
     card = Card(

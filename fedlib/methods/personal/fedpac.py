@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -52,22 +52,19 @@ class FedPAC(FedPer):
     lam: float = hp(
         1.0,
         "pull of features towards global class means",
-        range=(0, math.inf),
+        (0, inf),
+        "the paper and its code: 1",
         grid=(0.1, 1.0, 5.0),
-        source="the paper and its code: 1",
     )
     head_epochs: int = hp(
-        1,
-        "passes for the head, before the body moves",
-        range=(0, 10**6),
-        source="released code",
+        1, "passes for the head, before the body moves", (0, 10**6), "released code"
     )
     head_lr: float = hp(
         0.0,
         "step size of the head; 0: lr",
-        range=(0, math.inf),
+        (0, inf),
+        "a choice; released code 0.1",
         grid=(0.0, 0.1),
-        source="a choice; released code 0.1",
     )
 
     card = Card(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -43,15 +43,15 @@ class FedProto(Method):
     lam: float = hp(
         1.0,
         "weight of the pull towards the prototypes; 0: purely local training",
-        range=(0, math.inf),
+        (0, inf),
+        "the authors' default",
         grid=(0.1, 1.0),
-        source="the authors' default",
     )
     candidates: str = hp(
         "all",
         "classes that a client may predict: all, or its own",
-        choices=("all", "own"),
-        source="PFLlib",
+        ("all", "own"),
+        "PFLlib",
     )
 
     card = Card(
@@ -112,6 +112,6 @@ class FedProto(Method):
                 may = may & (onehot(b.y, self.task.K, z, b.m).sum(0) > 0)
             z2, c2 = z.square().sum(1, keepdim=True), c.square().sum(1)
             distance = z2 - 2 * z @ c.T + c2  # [n, K]
-            return (-distance).masked_fill(~may, -math.inf)  # eq:fedproto-view
+            return (-distance).masked_fill(~may, -inf)  # eq:fedproto-view
 
         return {"prototype": prototype, "personal": self.task.net(mine["w"])}

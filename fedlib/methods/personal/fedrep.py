@@ -30,9 +30,9 @@ class FedRep(FedPer):
     head_epochs: int = hp(
         10,
         "passes for the head, before the body moves",
-        range=(0, 10**6),
+        (0, 10**6),
+        "released code: 10 head epochs, 1 body epoch",
         grid=(1, 5, 10),
-        source="released code: 10 head epochs, 1 body epoch",
     )
 
     card = Card("fedrep2021", "FedPer that fits the head first, then the body")

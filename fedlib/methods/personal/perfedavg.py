@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import Card, hp
@@ -37,21 +37,15 @@ class PerFedAvg(Uniform):
     alpha: float = hp(
         0.01,
         "step size of the adaptation",
-        range=(0, math.inf),
+        (0, inf),
+        "PerFedAvg 5",
         grid=(0.001, 0.01, 0.1),
-        source="PerFedAvg 5",
     )
     order: str = hp(
-        "FO",
-        "what is done about the Hessian",
-        choices=("FO", "HF", "exact"),
-        source="PerFedAvg 4",
+        "FO", "what is done about the Hessian", ("FO", "HF", "exact"), "PerFedAvg 4"
     )
     delta: float = hp(
-        1e-3,
-        "length of the difference step (HF)",
-        range=(1e-12, 1),
-        source="working choice",
+        1e-3, "length of the difference step (HF)", (1e-12, 1), "working choice"
     )
 
     card = Card(

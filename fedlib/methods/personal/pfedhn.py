@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch.func import vjp
@@ -39,32 +40,27 @@ class PFedHN(FedAvg):
     server_lr: float = hp(
         1.0,
         "step size of the hypernetwork",
-        range=(0, math.inf),
+        (0, inf),
+        "a guess; the paper's 0.01 is for one client per step and momentum 0.9",
         grid=(0.3, 1.0, 3.0),
-        source="a guess; the paper's 0.01 is for one client per step and momentum 0.9",
     )
     size: int = hp(
-        0,
-        "length of a client's vector; 0: 1 + C // 4",
-        range=(0, 10**4),
-        source="released code",
+        0, "length of a client's vector; 0: 1 + C // 4", (0, 10**4), "released code"
     )
-    width: int = hp(
-        100, "width of the hidden layers", range=(1, 10**5), source="released code"
-    )
+    width: int = hp(100, "width of the hidden layers", (1, 10**5), "released code")
     depth: int = hp(
         3,
         "hidden layers; 0: models are linear in the client's vector",
-        range=(0, 10),
+        (0, 10),
+        "the paper: three hidden layers",
         grid=(0, 1, 3),
-        source="the paper: three hidden layers",
     )
     spread: float = hp(
         0.1,
         "how far first models lie apart, in standard deviations of each tensor; 0: all "
         "are task.init",
-        range=(0, math.inf),
-        source="a choice: small, so that norm layers start near 1",
+        (0, inf),
+        "a choice: small, so that norm layers start near 1",
     )
 
     card = Card("pfedhn2021", "a hypernetwork on the server writes each client's model")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -43,36 +43,33 @@ class PFedMe(FedAvg):
     lam: float = hp(
         15.0,
         "tie of the personal to the common model",
-        range=(0, math.inf),
+        (0, inf),
+        "released scripts",
         grid=(1.0, 5.0, 15.0),
-        source="released scripts",
     )
     inner_steps: int = hp(
-        5,
-        "steps of the personal model on each batch",
-        range=(1, 10**4),
-        source="the paper: K = 5",
+        5, "steps of the personal model on each batch", (1, 10**4), "the paper: K = 5"
     )
     inner_lr: float = hp(
         0.03,
         "step size of the personal model",
-        range=(0, math.inf),
+        (0, inf),
+        "a choice; released scripts have 0.01 to 0.1",
         grid=(0.01, 0.03, 0.09),
-        source="a choice; released scripts have 0.01 to 0.1",
     )
     outer_lr: float = hp(
         0.03,
         "step size of the common model",
-        range=(0, math.inf),
+        (0, inf),
+        "a choice; released scripts have 0.005 and 0.01",
         grid=(0.005, 0.01, 0.03),
-        source="a choice; released scripts have 0.005 and 0.01",
     )
     beta: float = hp(
         1.0,
         "how far the server goes towards the clients' average",
-        range=(0, math.inf),
+        (0, inf),
+        "released scripts; 2 in the tuned ones",
         grid=(1.0, 2.0),
-        source="released scripts; 2 in the tuned ones",
     )
 
     card = Card("pfedme2020", "descent on each client's Moreau envelope")
@@ -80,7 +77,7 @@ class PFedMe(FedAvg):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.lam < math.inf:
+        if not 0 < self.lam < inf:
             raise ValueError(
                 f"{type(self).__name__}.lam = {self.lam!r}: without a tie the common "
                 "model never moves, with an infinite one it cannot; give a finite "
