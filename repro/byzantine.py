@@ -80,8 +80,8 @@ ATTACKS = {
 class Attacked(FedAvg):
     """FedAvg in which the first clients send something else than they have trained."""
 
-    attack: str = hp("labels", "what liars send", tuple(ATTACKS))
-    liars: int = hp(0, "how many clients lie, the first ones", (0, CLIENTS))
+    attack: str = hp("labels", "what liars send", values=tuple(ATTACKS))
+    liars: int = hp(0, "how many clients lie, the first ones", values=(0, CLIENTS))
 
     def aggregate(self, server, up, r):
         lie, k = ATTACKS[self.attack], self.liars

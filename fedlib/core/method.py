@@ -24,23 +24,23 @@ from .tree import broadcast, mean, rows, sub, subset, unrow, without
 from .types import Tree, View
 
 
-def hp(default, what, values=None, source="", grid=None, **more):
-    """A hyper-parameter: its meaning, what it may be, where that comes from, and the
-    values searched.
+def hp(default, what, source="", values=None, grid=None, **more):
+    """A hyper-parameter: its meaning, where its default comes from, what it may be, and
+    the values searched.
 
-    values: the range (low, high) of a number, else the choices; None: any, of a flag
-    both. more: absent, the value that is the old behaviour, for one that is added to a
-    method which has runs already. At that value it is left out of a run's name, so that
-    the old runs keep theirs.
+    values: the range (low, high) of a number, else the choices. None: a number from 0
+    on, a whole one up to 10^6; both values of a flag; anything else. more: absent, the
+    value that is the old behaviour, for one that is added to a method which has runs
+    already. At that value it is left out of a run's name, so that the old runs keep
+    theirs.
     """
     if more.keys() - {"absent"}:
         raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known: absent")
-    known = {"what": what, "source": source, "grid": grid, "range": None}
-    number = type(default) in (int, float)
-    known["range" if number else "choices"] = values
-    if type(default) is bool:
-        known["choices"] = values or (True, False)
-    return field(default=default, metadata={"choices": None} | known | more)
+    usual = {float: (0, inf), int: (0, 10**6), bool: (True, False)}
+    kind = "range" if type(default) in (int, float) else "choices"
+    known = {"what": what, "source": source, "grid": grid} | more
+    known |= {"range": None, "choices": None, kind: values or usual.get(type(default))}
+    return field(default=default, metadata=known)
 
 
 class Card(NamedTuple):
@@ -78,24 +78,22 @@ class Method:
     """What is common to all methods."""
 
     task: Task = field(default=None, repr=False, compare=False)
-    lr: float = hp(0.1, "step size of the clients", (0, inf), "set by the task")
-    epochs: int = hp(1, "passes over a client's rows per round", (0, 10**6), "the task")
-    momentum: float = hp(
-        0.0, "of the clients, within one round", (0, 1), "0: plain SGD"
-    )
-    decay: float = hp(0.0, "weight decay of the clients", (0, inf), "0: none")
-    batches: int = hp(0, "batches per round; 0: epochs", (0, 10**6), "set by the task")
+    lr: float = hp(0.1, "step size of the clients", "set by the task")
+    epochs: int = hp(1, "passes over a client's rows per round", "the task")
+    momentum: float = hp(0.0, "of the clients, in a round", "0: plain SGD", (0, 1))
+    decay: float = hp(0.0, "weight decay of the clients", "0: none")
+    batches: int = hp(0, "batches per round; 0: epochs", "set by the task")
     poisson: bool = hp(
         False,
         "each row joins a batch with probability batch / rows, as DP-SGD counts it",
-        source="set by the task",
+        "set by the task",
     )
-    last: str = hp("keep", "an incomplete last batch", ("keep", "drop"), "engine")
+    last: str = hp("keep", "an incomplete last batch", "engine", ("keep", "drop"))
     shuffle: bool = hp(
-        True, "new batches in every pass; False: the same for ever", source="engine"
+        True, "new batches in every pass; False: the same for ever", "engine"
     )
-    step: Any = hp(Plain(), "loss -> direction; as in core.local", source="piece")
-    rule: Any = hp(Mean(), "updates, weights -> one; as in core.server", source="piece")
+    step: Any = hp(Plain(), "loss -> direction; as in core.local", "piece")
+    rule: Any = hp(Mean(), "updates, weights -> one; as in core.server", "piece")
 
     card: ClassVar[Card | None] = None
     # who trains: the cohort, or "all", every client in every round
@@ -218,7 +216,7 @@ class Wrap(Method):
     Server state {"in": the inner state, ...}.
     """
 
-    inner: Any = hp(None, "the method inside", source="piece")
+    inner: Any = hp(None, "the method inside", "piece")
     around = ""  # name of the method inside, where none is given
     who = property(lambda self: self.inner.who)
     download = property(lambda self: self.inner.download)

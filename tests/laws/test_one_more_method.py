@@ -29,7 +29,7 @@ class Mine(FedAvg):
     """FedAvg by a power of the sizes."""
 
     card = Card("reader2026", "averages oddly")
-    power: float = hp(2.0, "1 gives FedAvg", (0, 9), "a choice")
+    power: float = hp(2.0, "1 gives FedAvg", "a choice", (0, 9))
 
     def weights(self, up):
         p = up["n"] ** self.power

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from .fedavg import FedAvg
@@ -30,7 +29,6 @@ class FedProx(FedAvg):
     mu: float = hp(
         0.1,
         "pull towards the global model; 0 gives FedAvg",
-        (0, inf),
         "FedProx, candidates of its experiments",
         grid=(0.001, 0.01, 0.1, 1),
     )

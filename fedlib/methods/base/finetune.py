@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import hp
 from .fedavg import FedAvg
@@ -30,15 +29,11 @@ class FedAvgFT(FedAvg):
     tune: int = hp(
         5,
         "passes of fine-tuning before use, over batches of their own",
-        (0, 10**6),
         "a choice: as many as local passes in FedAS",
         grid=(1, 5, 10),
     )
     tune_lr: float = hp(
-        0.0,
-        "step size of fine-tuning; 0: lr",
-        (0, inf),
-        "a choice: the common step size",
+        0.0, "step size of fine-tuning; 0: lr", "a choice: the common step size"
     )
 
     card = FedAvg.card._replace(

@@ -42,15 +42,14 @@ class MOON(FedAvg):
     mu: float = hp(
         1.0,
         "weight of the comparison of features; 0 gives FedAvg",
-        (0, inf),
         "grid of the paper; 1 in the released code",
         grid=(0.1, 1, 5, 10),
     )
     tau: float = hp(
         0.5,
         "temperature: a small one tells near from far more sharply",
-        (1e-6, inf),
         "the paper and its code",
+        (1e-6, inf),
     )
 
     def __post_init__(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Wrap, hp
 from ...core.task import Fitted
@@ -36,15 +35,11 @@ class Tuned(Wrap):
     tune: int = hp(
         5,
         "passes of fine-tuning, over batches of their own",
-        (0, 10**6),
         "a choice: papers use 1 to 10",
         grid=(1, 5, 10),
     )
     tune_lr: float = hp(
-        0.0,
-        "step size of fine-tuning; 0: that of the inner method",
-        (0, inf),
-        "a choice",
+        0.0, "step size of fine-tuning; 0: that of the inner method", "a choice"
     )
 
     def plans(self):

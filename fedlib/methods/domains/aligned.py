@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import hp
@@ -36,33 +35,26 @@ class Aligned(FedAvg):
     meta: str = hp(
         "mldg",
         "the local step",
-        ("mldg", "grace", "joint", "none"),
         "ours; grace: GRACE's code",
+        ("mldg", "grace", "joint", "none"),
     )
     align: str = hp(
-        "coral", "distance of features", tuple(align.LOSSES), "readme of GRACE's code"
+        "coral", "distance of features", "readme of GRACE's code", tuple(align.LOSSES)
     )
     lam: float = hp(
         0.1,
         "weight of the alignment; 0: none",
-        (0, inf),
         "readme of GRACE's code",
         grid=(0, 0.01, 0.1, 1),
     )
     rho: float = hp(
-        1.0,
-        "weight of the task on the second half",
-        (0, inf),
-        "GRACE's code; 0: alignment alone",
+        1.0, "weight of the task on the second half", "GRACE's code; 0: alignment alone"
     )
     ahead: float = hp(
-        0.0,
-        "step size of the virtual step; 0: lr",
-        (0, inf),
-        "ours: as DomainBed's MLDG",
+        0.0, "step size of the virtual step; 0: lr", "ours: as DomainBed's MLDG"
     )
     second_order: bool = hp(
-        False, "differentiate through the virtual step", source="GRACE's code"
+        False, "differentiate through the virtual step", "GRACE's code"
     )
 
     needs_features = property(lambda self: bool(self.lam))

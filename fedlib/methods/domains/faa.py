@@ -49,27 +49,27 @@ class FAA(Gapped):
     timing: str = hp(
         "probe",
         "gaps of trial averages in this round, or of the last average",
-        ("probe", "lagged"),
         "ours; lagged: nearest to GA's released code",
+        ("probe", "lagged"),
     )
     form: str = hp(
         "mirror",
         "the step of the weights",
-        ("mirror", "mirror_std", "additive", "closed"),
         "ours",
+        ("mirror", "mirror_std", "additive", "closed"),
     )
     eta: float = hp(
         0.5,
         "step size of the weights",
-        (0, 50),
         "ours",
+        (0, 50),
         grid=(0.05, 0.1, 0.3, 0.5, 1.0),
     )
-    trials: int = hp(4, "trial averages per round (probe)", (1, 100), "ours", grid=(4,))
-    beta: float = hp(0.6, "smoothing of the gaps (lagged)", (0, 1), "ours")
-    floor: float = hp(0.25, "smallest weight, times C", (0, 1), "ours")
+    trials: int = hp(4, "trial averages per round (probe)", "ours", (1, 100), grid=(4,))
+    beta: float = hp(0.6, "smoothing of the gaps (lagged)", "ours", (0, 1))
+    floor: float = hp(0.25, "smallest weight, times C", "ours", (0, 1))
     ceiling: float = hp(
-        2.0, "largest weight, times C", (1, inf), "the authors' later code"
+        2.0, "largest weight, times C", "the authors' later code", (1, inf)
     )
 
     def __post_init__(self):
@@ -132,13 +132,13 @@ class FAALagged(FAA):
     timing: str = hp(
         "lagged",
         "gaps of trial averages in this round, or of the last average",
-        ("probe", "lagged"),
         "nearest to GA's released code",
+        ("probe", "lagged"),
     )
     eta: float = hp(
         0.2,
         "step size of the weights",
-        (0, 50),
         "ours; GA's d_0",
+        (0, 50),
         grid=(0.05, 0.1, 0.2, 0.3, 1.0),
     )

@@ -38,24 +38,20 @@ class FedCLIP(Uniform):
 
     card = Card("lu2023fedclip", "averages a small adapter beside a frozen CLIP")
 
-    lr: float = hp(5e-5, "step size of Adam", (0, inf), "the authors' code")
-    decay: float = hp(
-        0.2, "weight decay, added to the gradient", (0, inf), "the authors' code"
-    )
+    lr: float = hp(5e-5, "step size of Adam", "the authors' code")
+    decay: float = hp(0.2, "weight decay, added to the gradient", "the authors' code")
     beta1: float = hp(
-        0.9, "decay of the mean of gradients", (0, 1), "the authors' code"
+        0.9, "decay of the mean of gradients", "the authors' code", (0, 1)
     )
     beta2: float = hp(
-        0.98, "decay of the mean of squared gradients", (0, 1), "the authors' code"
+        0.98, "decay of the mean of squared gradients", "the authors' code", (0, 1)
     )
-    eps: float = hp(
-        1e-6, "keeps Adam from dividing by 0", (0, inf), "the authors' code"
-    )
+    eps: float = hp(1e-6, "keeps Adam from dividing by 0", "the authors' code")
     fedclip_loss: str = hp(
         "contrastive",
         "loss of the adapter",
-        ("contrastive", "class_ce"),
         "published: contrastive",
+        ("contrastive", "class_ce"),
     )
 
     def __post_init__(self):

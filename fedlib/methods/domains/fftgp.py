@@ -44,14 +44,14 @@ class FFTGPLagged(FFTGP):
     timing: str = hp(
         "lagged",
         "gaps of trial averages in this round, or of the last average",
-        ("probe", "lagged"),
         "nearest to GA's released code",
+        ("probe", "lagged"),
     )
     eta: float = hp(
         0.2,
         "step size of the weights",
-        (0, 50),
         "ours; GA's d_0",
+        (0, 50),
         grid=(0.05, 0.1, 0.2, 0.3, 1.0),
     )
 

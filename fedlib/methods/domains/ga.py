@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...pieces import simplex
@@ -36,22 +35,21 @@ class GA(Gapped):
     metric: str = hp(
         "accuracy",
         "what a gap is measured in, on validation rows",
-        ("loss", "accuracy"),
         "released code",
+        ("loss", "accuracy"),
     )
     step_size: float = hp(
         0.2,
         "step of the weights, times C; falls over the run, see falling",
-        (0, inf),
         "released code",
         grid=(0.05, 0.1, 0.2),
     )
-    centre: bool = hp(False, "subtract the mean gap first", source="released code")
+    centre: bool = hp(False, "subtract the mean gap first", "released code")
     falling: str = hp(
         "released",
         "the step falls to 3/R of itself, as released, or to 1/R: to 0 in round R",
-        ("released", "to zero"),
         "released code",
+        ("released", "to zero"),
     )
 
     def __post_init__(self):

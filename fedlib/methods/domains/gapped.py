@@ -27,8 +27,8 @@ class Gapped(FedAvg):
     metric: str = hp(
         "loss",
         "what a gap is measured in, on validation rows",
-        ("loss", "accuracy"),
         "FAA: ours",
+        ("loss", "accuracy"),
     )
 
     who = "all"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -36,15 +35,15 @@ class GRACE(Aligned):
     card = Card("zhang2023grace", "aligned local steps; consistent updates count more")
 
     meta: str = hp(
-        "grace", "the local step", ("mldg", "grace", "joint", "none"), "released code"
+        "grace", "the local step", "released code", ("mldg", "grace", "joint", "none")
     )
     cosine: str = hp(
         "total",
         "whose direction is compared",
-        ("total", "split", "reweight"),
         "released code",
+        ("total", "split", "reweight"),
     )
-    server_lr: float = hp(1.0, "step size of the server", (0, inf), "released code")
+    server_lr: float = hp(1.0, "step size of the server", "released code")
 
     def aggregate(self, server, up, r):
         w, n = server["w"], up["n"]  # n [M]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...nets.clip import Prompts
@@ -42,22 +41,19 @@ class PromptFL(Uniform):
     lr: float = hp(
         0.001,
         "first step size of the clients",
-        (0, inf),
         "the authors' code; 0.002 is CoOp's",
         grid=(0.001, 0.002),
     )
-    epochs: int = hp(
-        5, "passes over a client's rows per round", (0, 10**6), "the authors' code"
-    )
+    epochs: int = hp(5, "passes over a client's rows per round", "the authors' code")
     momentum: float = hp(
-        0.9, "momentum of the clients, within one round", (0, 1), "CoOp's code"
+        0.9, "momentum of the clients, within one round", "CoOp's code", (0, 1)
     )
-    decay: float = hp(5e-4, "weight decay of the clients", (0, inf), "CoOp's code")
+    decay: float = hp(5e-4, "weight decay of the clients", "CoOp's code")
     schedule: str = hp(
         "cosine",
         "how the step size falls over the rounds",
-        ("cosine", "constant"),
         "the authors' code, over all rounds",
+        ("cosine", "constant"),
     )
 
     def __post_init__(self):

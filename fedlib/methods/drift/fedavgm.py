@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...core.tree import add, without
@@ -32,14 +31,13 @@ class FedAvgM(FedAvg):
     beta: float = hp(
         0.9,
         "momentum of the server, between rounds; 0: none",
-        (0, 1),
         "the paper's experiments",
+        (0, 1),
         grid=(0.7, 0.9, 0.97, 0.99, 0.997),
     )
     server_lr: float = hp(
         1.0,
         "how far the server goes along its velocity",
-        (0, inf),
         "1: the paper",
         grid=(0.1, 0.3, 1.0),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.local import sgd
 from ...core.method import Card, hp
@@ -41,7 +40,6 @@ class FedDyn(Uniform):
     alpha: float = hp(
         0.1,
         "pull towards the model as sent, and rate at which the tilt is learned",
-        (0, inf),
         "the paper tries 0.001, 0.01 and 0.1",
         grid=(0.001, 0.01, 0.1, 1.0),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -36,21 +35,19 @@ class FedAdagrad(FedAvg):
     server_lr: float = hp(
         0.03,
         "step size of the server, about how far one coordinate moves in a round",
-        (0, inf),
         "a choice; the paper tunes it per task, in half powers of ten",
         grid=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     )
     beta1: float = hp(
         0.0,
         "momentum of the server; 0: none",
-        (0, 1),
         "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
+        (0, 1),
         grid=(0.0, 0.9),
     )
     tau: float = hp(
         1e-3,
         "below this size of movement the steps are no longer adapted",
-        (0, inf),
         "the paper's advice: 0.001",
         grid=(1e-4, 1e-3, 1e-2, 1e-1),
     )
@@ -96,15 +93,15 @@ class FedAdam(FedAdagrad):
     beta1: float = hp(
         0.9,
         "momentum of the server; 0: none",
-        (0, 1),
         "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
+        (0, 1),
         grid=(0.0, 0.9),
     )
     beta2: float = hp(
         0.99,
         "how long movements are remembered",
-        (0, 1),
         "the paper's experiments",
+        (0, 1),
         grid=(0.9, 0.99, 0.999),
     )
 

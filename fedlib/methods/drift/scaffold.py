@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.local import Private, sgd
 from ...core.method import Card, hp
@@ -43,13 +42,12 @@ class SCAFFOLD(Uniform):
     option: str = hp(
         "II",
         "a client's control variate: I, a gradient over all rows; II, its mean step",
-        ("I", "II"),
         "Algorithm 1; II in the paper's experiments",
+        ("I", "II"),
     )
     server_lr: float = hp(
         1.0,
         "how far the server goes towards the clients' average",
-        (0, inf),
         "1: the paper's experiments",
         grid=(0.5, 1.0, 1.5),
     )

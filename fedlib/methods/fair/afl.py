@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...core.ranges import LARGEST
@@ -40,15 +39,14 @@ class AFL(FedAvg):
     gamma: float = hp(
         0.01,
         "step size of the mixture; 0 keeps equal weights",
-        (0, inf),
         "grid behind FedFV's published result records",
         grid=(0.01, 0.1, 0.5),
     )
     scored: str = hp(
         "average",
         "the model that is scored: the running average, or the last one",
-        ("average", "last"),
         "the paper: average",
+        ("average", "last"),
         absent="average",
     )
 

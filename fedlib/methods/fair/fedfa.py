@@ -41,35 +41,35 @@ class FedFa(FedAvg):
     momentum: float = hp(
         0.9,
         "momentum of the clients, within one round; 0: plain SGD",
-        (0, 1),
         "grid behind FedFV's published result records",
+        (0, 1),
         grid=(0.5, 0.9),
     )
     beta: float = hp(
         0.5,
         "share of participation in the weight; 0: accuracy only",
-        (0, 1),
         "grid behind FedFV's published result records",
+        (0, 1),
         grid=(0.5,),
     )
     gamma: float = hp(
         0.5,
         "momentum of the server; 1: none",
-        (0, 1),
         "grid behind FedFV's published result records",
+        (0, 1),
         grid=(0.5, 0.9),
     )
     sign: str = hp(
         "momentum",
         "direction of the server's momentum",
-        ("momentum", "released"),
         "momentum: as described; released: public code",
+        ("momentum", "released"),
     )
     acc_at: str = hp(
         "after",
         "accuracy before or after local training",
-        ("before", "after"),
         "public codes differ: after in easyFL v1.0, before in FLGo",
+        ("before", "after"),
     )
 
     def server(self, w, r):

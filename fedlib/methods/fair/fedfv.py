@@ -47,14 +47,13 @@ class FedFV(FedAvg):
     alpha: float = hp(
         0.1,
         "share of clients, those with the largest losses, whose update stays as it is",
-        (0, 1),
         "grid behind FedFV's published result records",
+        (0, 1),
         grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
     )
     tau: int = hp(
         0,
         "rounds for which an absent client's last update still counts; 0: none",
-        (0, 10**6),
         "grid behind FedFV's published result records",
         grid=(0, 1, 3, 10),
     )

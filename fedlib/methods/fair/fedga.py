@@ -53,33 +53,33 @@ class FedGA(Delayed):
     alpha: float = hp(
         5.0,
         "strength; 1: the uniform average",
-        (1, inf),
         "FedGA 5.3 (1 to 10); default: working choice",
+        (1, inf),
         grid=tuple(range(1, 11)),
     )
     W: int = hp(
         10,
         "rounds in the trigger's window",
-        (1, 10**6),
         "working choice: the value is lost",
+        (1, 10**6),
         grid=(10,),
     )
     theta: float = hp(
         0.01,
         "how fast the Gini coefficient may still fall, per round",
-        (-inf, inf),
         "working choice: the value is lost",
+        (-inf, inf),
         grid=(0.01, 0.005, 0.001),
     )
-    sticky: bool = hp(True, "once on, always on", source="later code of the author")
+    sticky: bool = hp(True, "once on, always on", "later code of the author")
     delayed: bool = hp(
-        True, "wait for the trigger; False: on from round 0", source="FedGA 3.1 and 5.4"
+        True, "wait for the trigger; False: on from round 0", "FedGA 3.1 and 5.4"
     )
     weight_norm: str = hp(
         "none",
         "divide errors by their sum first?",
-        ("none", "sum"),
         "none: as rebuilt; sum: later code of the author",
+        ("none", "sum"),
     )
 
     def __post_init__(self):
@@ -123,5 +123,5 @@ class FedGAAblation(FedGA):
     )
 
     delayed: bool = hp(
-        False, "wait for the trigger; False: on from round 0", source="FedGA 5.4"
+        False, "wait for the trigger; False: on from round 0", "FedGA 5.4"
     )

@@ -25,17 +25,17 @@ class Delayed(FedAvg):
     one-sided: a rising x passes. The server keeps W + 1 values.
     """
 
-    W: int = hp(10, "rounds in the trigger's window", (1, 10**6), "working choice")
+    W: int = hp(10, "rounds in the trigger's window", "working choice", (1, 10**6))
     theta: float = hp(
-        0.01, "how fast x may still fall, per round", (-inf, inf), "working choice"
+        0.01, "how fast x may still fall, per round", "working choice", (-inf, inf)
     )
     trigger: str = hp(
         "rolling",
         "how two windows of x are compared",
-        ("rolling", "half"),
         "both occur in later code of FedGA's author",
+        ("rolling", "half"),
     )
-    sticky: bool = hp(True, "once on, always on", source="working choice")
+    sticky: bool = hp(True, "once on, always on", "working choice")
 
     def __post_init__(self):
         super().__post_init__()
@@ -96,32 +96,30 @@ class FedGini(Delayed):
     epsilon: float = hp(
         0.5,
         "share of equal weights; 1: the uniform average",
-        (0, 1),
         "working choice: FedGA's Table 1 is lost",
+        (0, 1),
         grid=(0.1, 0.3, 0.5, 0.7, 0.9),
     )
     W: int = hp(
         150,
         "rounds in the trigger's window",
-        (1, 10**6),
         "150: later code of FedGA's author; 10: as FedGA here",
+        (1, 10**6),
         grid=(10, 150),
     )
     theta: float = hp(
         1e-5,
         "how fast the update scale may still fall, per round",
-        (-inf, inf),
         "later code of FedGA's author",
+        (-inf, inf),
         grid=(1e-5,),
     )
-    sticky: bool = hp(
-        False, "once on, always on", source="later code of FedGA's author"
-    )
+    sticky: bool = hp(False, "once on, always on", "later code of FedGA's author")
     order: str = hp(
         "intended",
         "who gets the largest weight",
-        ("intended", "released"),
         "intended: the largest loss; released: the smallest",
+        ("intended", "released"),
     )
 
     def local(self, down, mine, shard):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -57,14 +56,13 @@ class FedMGDA(FedAvg):
     epsilon: float = hp(
         0.1,
         "how far a weight may be from n_i / n; 0: size weights, 1: free",
-        (0, 1),
         "grid behind FedFV's published result records",
+        (0, 1),
         grid=(0.01, 0.05, 0.1, 0.5, 1),
     )
     server_lr: float = hp(
         1.0,
         "eta: the length of a step at most",
-        (0, inf),
         "1: FLGo; the clients' lr (0.01 or 0.1): easyFL v1.0",
         grid=(1, 0.1, 0.01),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...core.tree import normalize
@@ -34,7 +33,6 @@ class QFedAvg(FedAvg):
     q: float = hp(
         0.1,
         "how strongly a large loss counts; 0 gives the uniform average",
-        (0, inf),
         "grid behind FedFV's published result records",
         grid=(0.1, 0.2, 1, 2, 5, 15),
     )

@@ -41,15 +41,15 @@ class TERM(FedAvg):
         0.1,
         "tilt between clients, to large losses, if negative to small ones; 0 gives "
         "FedAvg",
-        (-1e6, 1e6),
         "released script: 0.1",
+        (-1e6, 1e6),
         grid=(0.1, 0.5, 1, 2, 5),
     )
     row_tilt: float = hp(
         0.0,
         "the same between the rows of a client",
-        (-1e6, 1e6),
         "released federated code: 0",
+        (-1e6, 1e6),
         grid=(-1, 0, 1),
     )
 

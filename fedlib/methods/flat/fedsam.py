@@ -32,7 +32,6 @@ class FedSAM(FedAvg):
     rho: float = hp(
         0.05,
         "radius of the perturbation",
-        (0, inf),
         "the default of SAM, and PLGU's 6.1",
         grid=(0.01, 0.05, 0.1, 0.5),
     )

@@ -8,7 +8,6 @@ its norm (`network.units`). Letters: L layers, dim_l weights in layer l.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -41,34 +40,33 @@ class LayerWise:
     rho: float = hp(
         0.05,
         "radius of the perturbation",
-        (0, inf),
         "the paper, 6.1 and Table 4",
         grid=(0.05, 0.1, 0.5),
     )
     perturb: str = hp(
         "all",
         "the layers that are perturbed; none: a control without",
-        ("all", "none"),
         "the paper contradicts itself; Algorithm 1 perturbs all",
+        ("all", "none"),
     )
     scale: str = hp(
         "mean1",
         "scores with mean 1, with sum 1, or a perturbation whose length is rho "
         "whatever they are (renorm, exact)",
-        ("mean1", "sum1", "renorm", "exact"),
         "equation 5 has no scale that works",
+        ("mean1", "sum1", "renorm", "exact"),
     )
     by: str = hp(
         "dim",
         "a layer's movement is divided by its number of weights, or by the root of it",
-        ("dim", "root"),
         "equation 6: dim",
+        ("dim", "root"),
     )
     layer: str = hp(
         "module",
         "a layer is a module with its norm, or a single tensor",
-        ("module", "tensor"),
         "a choice; the paper counts 23 in ResNet-18, modules are 21",
+        ("module", "tensor"),
     )
 
     def __post_init__(self):

@@ -38,26 +38,22 @@ class PLGUGRep(LayerWise, FedRep):
     head_epochs: int = hp(
         5,
         "passes for the head, before the body moves",
-        (0, 10**6),
         "the paper: K = 5",
         grid=(1, 5, 10),
     )
     against: str = hp(
         "last",
         "what the downloaded body is compared with",
-        ("last", "drift"),
         "a choice; equation 10 is 0 / 0",
+        ("last", "drift"),
     )
     fresh: bool = hp(
         False,
         "the perturbation from a gradient of its own, a third one",
-        source="the text counts one extra step; equation 12 reads True",
+        "the text counts one extra step; equation 12 reads True",
     )
     steps: int = hp(
-        0,
-        "batches of the body phase; 0: `epochs` passes",
-        (0, 10**6),
-        "FedRep; Algorithm 3: 1",
+        0, "batches of the body phase; 0: `epochs` passes", "FedRep; Algorithm 3: 1"
     )
 
     card = Card("plgu2023", "FedRep with a body made flat layer by layer")

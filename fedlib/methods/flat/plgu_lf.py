@@ -46,48 +46,48 @@ class PLGULF(LayerWise, FedAvg):
         -1,
         "personal layers of a client; -1: five, or a quarter of the layers where "
         "that is fewer",
-        (-1, inf),
         "the paper, 6.3: 5 of ResNet-18's layers",
+        (-1, inf),
         grid=(0, 1, 5, 10),
     )
     keep: str = hp(
         "moved",
         "which D layers are personal: those that moved most, the last or the first of "
         "the network, or others by chance in every training",
-        ("moved", "last", "first", "random"),
         "equation 6: moved; the others are controls",
+        ("moved", "last", "first", "random"),
         absent="moved",
     )
     perturb: str = hp(
         "all",
         "the layers that are perturbed; none: a control without",
-        ("all", "personal", "universal", "none"),
         "the paper says all three; Algorithm 1: all",
+        ("all", "personal", "universal", "none"),
     )
     direction: str = hp(
         "theta",
         "whose gradient gives the perturbation; w: a third gradient",
-        ("theta", "w"),
         "Algorithm 1, line 6, with the cost named in the text",
+        ("theta", "w"),
     )
     at: str = hp(
         "w",
         "where the perturbed gradient is taken: at the common model's copy, or at the "
         "own model",
-        ("w", "theta"),
         "a choice; line 7 reads theta",
+        ("w", "theta"),
     )
     freeze: bool = hp(
-        False, "personal layers do not train either", source="a choice, see above"
+        False, "personal layers do not train either", "a choice, see above"
     )
     first: str = hp(
         "copy",
         "a first training starts from w and equal scores; initial: it is scored "
         "against the initial model",
-        ("copy", "initial"),
         "a choice; the paper is silent",
+        ("copy", "initial"),
     )
-    uniform: bool = hp(False, "all scores 1: SAM on every layer", source="a control")
+    uniform: bool = hp(False, "all scores 1: SAM on every layer", "a control")
 
     card = Card("plgu2023", "own layers, and a common model made flat layer by layer")
     post = ("personal",)

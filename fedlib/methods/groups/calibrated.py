@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, Wrap, hp
 from ...core.random import fold, normal, tag, uniform
@@ -26,17 +25,13 @@ class Calibrated(Wrap):
     around = "FedAvg"  # the method inside, where none is named
 
     lam: float = hp(
-        1.0,
-        "strength of the server's own update",
-        (0, inf),
-        "EquFL",
-        grid=(0.25, 0.5, 1, 2, 4),
+        1.0, "strength of the server's own update", "EquFL", grid=(0.25, 0.5, 1, 2, 4)
     )
     rho: float = hp(
         0.5,
         "share of the rounds, the last ones, that are calibrated",
-        (0, 1),
         "EquFL",
+        (0, 1),
         grid=(0.2, 0.4, 0.5, 0.6, 0.8),
     )
 
@@ -88,9 +83,7 @@ class Calibrated(Wrap):
 class GaussianUpdate(Calibrated):
     """A control: the server's update is noise, g_s ~ N(0, std^2 I)."""
 
-    std: float = hp(
-        2.0, "standard deviation of the noise", (0, inf), "EquFL, appendix F"
-    )
+    std: float = hp(2.0, "standard deviation of the noise", "EquFL, appendix F")
 
     card = Card("equfl", "FedAvg, and the server adds Gaussian noise (a control)")
 
@@ -104,10 +97,7 @@ class UniformUpdate(Calibrated):
     """A control: the server's update is noise, uniform in [-bound, bound]^P."""
 
     bound: float = hp(
-        1.0,
-        "largest size of a coordinate",
-        (0, inf),
-        "a guess: lost in the paper's text",
+        1.0, "largest size of a coordinate", "a guess: lost in the paper's text"
     )
 
     card = GaussianUpdate.card._replace(

@@ -28,13 +28,11 @@ class Collecting(Calibrated):
     collect: str = hp(
         "continuous",
         "which rounds are collected",
-        ("continuous", "discrete"),
         "EquFL, Table VIII",
+        ("continuous", "discrete"),
     )
-    count: int = hp(0, "how many; 0: all before T0", (0, 10**6), "EquFL: all, or 30")
-    rewind: bool = hp(
-        False, "collect from a rehearsal of all rounds", source="a choice"
-    )
+    count: int = hp(0, "how many; 0: all before T0", "EquFL: all, or 30")
+    rewind: bool = hp(False, "collect from a rehearsal of all rounds", "a choice")
 
     def phases(self, R):
         if not self.rewind:

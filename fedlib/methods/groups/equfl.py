@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -44,40 +43,39 @@ class EquFL(Collecting):
     clients for rows, which no server should.
     """
 
-    target: str = hp("EO", "the bias to reduce", (*METRICS, "Multi", "Sum"), "EquFL")
+    target: str = hp("EO", "the bias to reduce", "EquFL", (*METRICS, "Multi", "Sum"))
     size: int = hp(
-        1000, "rows of S", (2, 10**6), "EquFL", grid=(100, 250, 500, 1000, 1500, 2000)
+        1000, "rows of S", "EquFL", (2, 10**6), grid=(100, 250, 500, 1000, 1500, 2000)
     )
     net: str = hp(
         "standard",
         "network that S is condensed with",
-        ("same", "standard", "deep", "wide"),
         "EquFL",
+        ("same", "standard", "deep", "wide"),
     )
     source: str = hp(
         "condensed",
         "where S comes from",
-        ("condensed", "start", "real"),
         "condensed: EquFL",
+        ("condensed", "start", "real"),
     )
     start: str = hp(
         "schema",
         "rows before matching",
-        ("schema", "noise"),
         "a choice; noise: the literal reading",
+        ("schema", "noise"),
     )
     labels: str = hp(
         "soft",
         "soft: the last model's answers, then matched; hard: those, rounded after it; "
         "balanced: matched from classes in turn; model: matched rows get the last "
         "model's answers; each: those of every round's model",
-        ("soft", "hard", "balanced", "model", "each"),
         "soft: EquFL, III-B; the rest: readings and variants",
+        ("soft", "hard", "balanced", "model", "each"),
     )
     lr_q: float = hp(
         0.001,
         "rate at which the matching learns the labels",
-        (0, inf),
         "not printed; the smallest of the grid that still learns, chosen on "
         "seeds that decide nothing",
         grid=(0, 0.001, 0.01, 0.1),
@@ -85,37 +83,34 @@ class EquFL(Collecting):
     form: str = hp(
         "ce",
         "what EO and DP compare: cross-entropies or probabilities",
-        surrogates.FORMS,
         "ce: EquFL",
+        surrogates.FORMS,
     )
     at: str = hp(
         "start",
         "where the gradient is taken",
-        ("start", "aggregated"),
         "start: EquFL, eq. 9",
+        ("start", "aggregated"),
     )
     scale: str = hp(
         "raw",
         "length of g_s: its own, that of the aggregate, or times the local steps",
-        ("raw", "aggregate", "steps"),
         "a choice: EquFL, eq. 12 can be read in two ways",
+        ("raw", "aggregate", "steps"),
     )
     normalise: str = hp(
-        "l2", "scaling of the gradients before MGDA", ("none", "l2", "loss"), "a choice"
+        "l2", "scaling of the gradients before MGDA", "a choice", ("none", "l2", "loss")
     )
-    outer: int = hp(300, "outer steps of the matching", (0, 10**6), "a choice")
-    J: int = hp(10, "inner steps of the matching", (1, 10**4), "a choice")
+    outer: int = hp(300, "outer steps of the matching", "a choice")
+    J: int = hp(10, "inner steps of the matching", "a choice", (1, 10**4))
     reach: int = hp(
-        10, "largest distance of a pair of checkpoints", (1, 10**6), "a choice"
+        10, "largest distance of a pair of checkpoints", "a choice", (1, 10**6)
     )
     rows: int = hp(
-        0,
-        "rows of S in an inner step; 0: all",
-        (0, 10**6),
-        "a choice: bounds the memory",
+        0, "rows of S in an inner step; 0: all", "a choice: bounds the memory"
     )
     pool: int = hp(
-        4000, "rows on which another network learns the trail", (2, 10**7), "a choice"
+        4000, "rows on which another network learns the trail", "a choice", (2, 10**7)
     )
 
     card = GaussianUpdate.card._replace(

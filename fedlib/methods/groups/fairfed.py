@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -48,26 +47,23 @@ class FairFed(Reweight):
     beta: float = hp(
         1.0,
         "fairness budget; 0 gives weights by size",
-        (0, inf),
         "working choice: public re-implementations use 0.3, 1 and 5; exp: 0.02, 1, 50",
         grid=(0.05, 0.5, 1, 5),
     )
     metric: str = hp(
         "EOD",
         "gap between the groups: of true positives, or of positives",
-        ("EOD", "DP"),
         "FairFed",
+        ("EOD", "DP"),
     )
     weighting: str = hp(
         "delta",
         "how distances become weights",
-        ("delta", "exp"),
         "delta: AAAI; exp: the preprint's older rule",
+        ("delta", "exp"),
     )
     debias: bool = hp(
-        True,
-        "clients descend on the loss of Reweight",
-        source="FairFed, its experiments",
+        True, "clients descend on the loss of Reweight", "FairFed, its experiments"
     )
 
     def server(self, w, r):

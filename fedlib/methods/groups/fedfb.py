@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -51,15 +50,14 @@ class FedFB(FedAvg):
     alpha: float = hp(
         0.1,
         "step size of the weights; 0 gives FedAvg",
-        (0, inf),
         "grid: FedFB; default: working choice",
         grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2),
     )
     version: str = hp(
         "EO",
         "what is made equal: losses at equal outcome, or positive rates",
-        ("EO", "DP"),
         "FedFB",
+        ("EO", "DP"),
     )
 
     def server(self, w, r):

@@ -41,8 +41,8 @@ class FLinear(FedAvg):
     tau: float = hp(
         0.0,
         "share of the groups' differences that stays; 1 gives FedAvg",
-        (0, 1),
         "the paper sweeps its trade-off parameter; 0: full projection",
+        (0, 1),
         grid=(0, 0.25, 0.5, 0.75, 1),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ...pieces import surrogates
@@ -28,15 +27,14 @@ class Regular(FedAvg):
     mu: float = hp(
         1.0,
         "weight of the penalty; 0 gives FedAvg",
-        (0, inf),
         "working choice: not printed",
         grid=(0.1, 1, 10),
     )
     target: str = hp(
         "EO",
         "metric whose surrogate is the penalty",
-        ("EO", "DP", "CAL", "CON"),
         "EquFL, Table IX",
+        ("EO", "DP", "CAL", "CON"),
     )
 
     def local(self, down, mine, shard):

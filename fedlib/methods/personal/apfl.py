@@ -44,14 +44,12 @@ class APFL(FedAvg):
     alpha: float = hp(
         0.5,
         "share of the own model in the mixture, at first; 0: FedAvg, 1: local training",
-        (0, 1),
         "released code",
+        (0, 1),
         grid=(0.25, 0.5, 0.75),
     )
     adapt: bool = hp(
-        True,
-        "learn the share by gradient steps; False: it stays",
-        source="the paper has both",
+        True, "learn the share by gradient steps; False: it stays", "the paper has both"
     )
 
     card = Card(

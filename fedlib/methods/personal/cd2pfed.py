@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -52,32 +51,31 @@ class CD2pFed(FedAvg):
     p: float = hp(
         0.5,
         "share of private filters at the end",
-        (0, 1),
         "a choice",
+        (0, 1),
         grid=(0.25, 0.5, 0.75),
     )
     grow: float = hp(
         1.0,
         "share of the rounds while p_t grows; 0: p from the start",
-        (0, 1),
         "paper: linearly",
+        (0, 1),
     )
     lam: float = hp(
         1.0,
         "weight of the distillation between the halves",
-        (0, inf),
         "a choice",
         grid=(0.1, 1.0),
     )
     b: float = hp(
         1.0,
         "share of a pass's result in the moving average; 1: no average",
-        (0, 1),
         "a choice: 1",
+        (0, 1),
     )
-    align: bool = hp(False, "align as FedAS before training", source="FedAS, Figure 6b")
-    align_lr: float = hp(0.01, "step size of the alignment", (0, inf), "FedAS's code")
-    align_epochs: int = hp(1, "passes of the alignment", (0, 10**6), "FedAS's code")
+    align: bool = hp(False, "align as FedAS before training", "FedAS, Figure 6b")
+    align_lr: float = hp(0.01, "step size of the alignment", "FedAS's code")
+    align_epochs: int = hp(1, "passes of the alignment", "FedAS's code")
 
     plans_ahead = True
     card = Card(

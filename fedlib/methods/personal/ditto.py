@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.method import Card, hp
 from ..base.fedavg import FedAvg
@@ -29,7 +28,6 @@ class Ditto(FedAvg):
     lam: float = hp(
         1.0,
         "tie of the personal to the global model; 0: purely local",
-        (0, inf),
         "released scripts; grid of the paper",
         grid=(0.1, 1.0, 2.0),
     )
@@ -37,7 +35,6 @@ class Ditto(FedAvg):
         0,
         "passes for the personal model; 0: as many as for the global one, over the "
         "same batches",
-        (0, 10**6),
         "0: the paper's s steps for both",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -58,28 +57,26 @@ class FedALA(FedAvg):
     eta: float = hp(
         1.0,
         "step size of the mixing weights; 0 gives FedAvg",
-        (0, inf),
         "the paper and its code: 1",
         grid=(0.1, 1.0, 10.0),
     )
     share: float = hp(
         0.8,
         "share of a client's rows on which the weights are learned",
-        (0, 1),
         "the paper: 80 %",
+        (0, 1),
     )
     tol: float = hp(
         0.1,
         "standard deviation of losses that ends the first learning",
-        (0, inf),
         "released code",
     )
-    window: int = hp(10, "losses that are looked at", (1, 10**3), "released code")
+    window: int = hp(10, "losses that are looked at", "released code", (1, 10**3))
     cap: int = hp(
         50,
         "passes of the first learning at most",
-        (1, 10**6),
         "a choice: the released code has none",
+        (1, 10**6),
     )
 
     card = Card(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -63,36 +62,34 @@ class FedAS(FedPer):
     align: str = hp(
         "class_mean",
         "what features are pulled to",
-        ("class_mean", "sample", "none"),
         "code",
+        ("class_mean", "sample", "none"),
     )
-    align_lr: float = hp(0.01, "step size of the alignment", (0, inf), "code")
-    align_epochs: int = hp(1, "passes of the alignment", (0, 10**6), "code")
+    align_lr: float = hp(0.01, "step size of the alignment", "code")
+    align_epochs: int = hp(1, "passes of the alignment", "code")
     reduction: str = hp(
         "mean",
         "squared distance: mean or sum over features",
-        ("mean", "sum"),
         "code; eq. 4",
+        ("mean", "sum"),
     )
-    skip_first: bool = hp(
-        False, "no alignment before the first training", source="ours"
-    )
+    skip_first: bool = hp(False, "no alignment before the first training", "ours")
     by: str = hp(
         "trace",
         "what makes the weights",
-        ("trace", "softmax", "softmax_scaled", "minmax", "size"),
         "equation 7; figure 6a",
+        ("trace", "softmax", "softmax_scaled", "minmax", "size"),
     )
     trace: str = hp(
         "batch_sum",
         "which Fisher trace",
-        ("batch_sum", "batch_mean", "sample_mean", "full"),
         "batch_sum: code; full: equation 5",
+        ("batch_sum", "batch_mean", "sample_mean", "full"),
     )
     download: str = hp(
-        "cohort", "who downloads", ("cohort", "all"), "code: those who train"
+        "cohort", "who downloads", "code: those who train", ("cohort", "all")
     )
-    watch: bool = hp(False, "upload four more numbers, for the record", source="ours")
+    watch: bool = hp(False, "upload four more numbers, for the record", "ours")
 
     needs_features = property(lambda self: self.align != "none")
 

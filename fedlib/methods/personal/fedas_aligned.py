@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -18,10 +17,10 @@ class Aligned(FedAS):
     """What the variants share: they always align, without FedAS's other switches."""
 
     align: str = hp(
-        "class_mean", "what features are pulled to", ("class_mean", "sample"), "code"
+        "class_mean", "what features are pulled to", "code", ("class_mean", "sample")
     )
-    skip_first: bool = hp(False, "not in this variant", (False,), "ours")
-    watch: bool = hp(False, "not in this variant", (False,), "ours")
+    skip_first: bool = hp(False, "not in this variant", "ours", (False,))
+    watch: bool = hp(False, "not in this variant", "ours", (False,))
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class FedASParallel(Aligned):
     card = FedAS.card._replace(
         line="FedAS that aligns during local training, not before (its Figure 4b)"
     )
-    lam: float = hp(1.0, "weight of the alignment beside the loss", (0, inf), "ours")
+    lam: float = hp(1.0, "weight of the alignment beside the loss", "ours")
 
     def client(self, w, shard):
         return super().client(w, shard) | {"old": w}
@@ -66,7 +65,7 @@ class FedASGlobal(Aligned):
         line="FedAS that aligns to the class means of all clients (its Figure 4b)"
     )
     align: str = hp(
-        "class_mean", "what features are pulled to", ("class_mean",), "figure 4b"
+        "class_mean", "what features are pulled to", "figure 4b", ("class_mean",)
     )
 
     def server(self, w, r):
@@ -118,8 +117,8 @@ class FedASChained(Aligned):
     shuffle: bool = hp(
         False,
         "fixed batches: the server replays the clients' alignment",
-        (False,),
         "code",
+        (False,),
     )
 
     def server(self, w, r):

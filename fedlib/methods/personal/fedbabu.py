@@ -30,11 +30,7 @@ class FedBABU(FedAvgFT):
     """
 
     tune: int = hp(
-        10,
-        "passes of fine-tuning of body and head before use",
-        (0, 10**6),
-        "PFLlib",
-        grid=(5, 10),
+        10, "passes of fine-tuning of body and head before use", "PFLlib", grid=(5, 10)
     )
 
     card = Card(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -52,17 +51,15 @@ class FedPAC(FedPer):
     lam: float = hp(
         1.0,
         "pull of features towards global class means",
-        (0, inf),
         "the paper and its code: 1",
         grid=(0.1, 1.0, 5.0),
     )
     head_epochs: int = hp(
-        1, "passes for the head, before the body moves", (0, 10**6), "released code"
+        1, "passes for the head, before the body moves", "released code"
     )
     head_lr: float = hp(
         0.0,
         "step size of the head; 0: lr",
-        (0, inf),
         "a choice; released code 0.1",
         grid=(0.0, 0.1),
     )

@@ -43,15 +43,14 @@ class FedProto(Method):
     lam: float = hp(
         1.0,
         "weight of the pull towards the prototypes; 0: purely local training",
-        (0, inf),
         "the authors' default",
         grid=(0.1, 1.0),
     )
     candidates: str = hp(
         "all",
         "classes that a client may predict: all, or its own",
-        ("all", "own"),
         "PFLlib",
+        ("all", "own"),
     )
 
     card = Card(

@@ -30,7 +30,6 @@ class FedRep(FedPer):
     head_epochs: int = hp(
         10,
         "passes for the head, before the body moves",
-        (0, 10**6),
         "released code: 10 head epochs, 1 body epoch",
         grid=(1, 5, 10),
     )

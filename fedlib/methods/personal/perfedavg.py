@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import Card, hp
@@ -35,17 +34,13 @@ class PerFedAvg(Uniform):
     """
 
     alpha: float = hp(
-        0.01,
-        "step size of the adaptation",
-        (0, inf),
-        "PerFedAvg 5",
-        grid=(0.001, 0.01, 0.1),
+        0.01, "step size of the adaptation", "PerFedAvg 5", grid=(0.001, 0.01, 0.1)
     )
     order: str = hp(
-        "FO", "what is done about the Hessian", ("FO", "HF", "exact"), "PerFedAvg 4"
+        "FO", "what is done about the Hessian", "PerFedAvg 4", ("FO", "HF", "exact")
     )
     delta: float = hp(
-        1e-3, "length of the difference step (HF)", (1e-12, 1), "working choice"
+        1e-3, "length of the difference step (HF)", "working choice", (1e-12, 1)
     )
 
     card = Card(

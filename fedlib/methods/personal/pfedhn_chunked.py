@@ -33,7 +33,7 @@ class PFedHNChunked(PFedHN):
     """
 
     chunk: int = hp(
-        8192, "numbers per piece", (1, 10**9), "a choice: width chunk is small beside P"
+        8192, "numbers per piece", "a choice: width chunk is small beside P", (1, 10**9)
     )
 
     card = PFedHN.card._replace(line="pFedHN that writes a large model piece by piece")

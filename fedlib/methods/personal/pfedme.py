@@ -43,31 +43,27 @@ class PFedMe(FedAvg):
     lam: float = hp(
         15.0,
         "tie of the personal to the common model",
-        (0, inf),
         "released scripts",
         grid=(1.0, 5.0, 15.0),
     )
     inner_steps: int = hp(
-        5, "steps of the personal model on each batch", (1, 10**4), "the paper: K = 5"
+        5, "steps of the personal model on each batch", "the paper: K = 5", (1, 10**4)
     )
     inner_lr: float = hp(
         0.03,
         "step size of the personal model",
-        (0, inf),
         "a choice; released scripts have 0.01 to 0.1",
         grid=(0.01, 0.03, 0.09),
     )
     outer_lr: float = hp(
         0.03,
         "step size of the common model",
-        (0, inf),
         "a choice; released scripts have 0.005 and 0.01",
         grid=(0.005, 0.01, 0.03),
     )
     beta: float = hp(
         1.0,
         "how far the server goes towards the clients' average",
-        (0, inf),
         "released scripts; 2 in the tuned ones",
         grid=(1.0, 2.0),
     )
