@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch.func import vmap
 
+from . import scoring
 from .errors import ClientError
 from .random import seed_of, tag
 from .ranges import short
@@ -130,6 +131,20 @@ class Clients:
             return up
 
         return stack(self.map(one, zip(ids.tolist(), unstack(down, len(ids)), S)))
+
+    def ask(self, question, tree, clients, at_hand):
+        """What clients answer to question(tree, mine, shard) [M, ...]."""
+        f = lambda mine, shard: question(tree, mine, shard)
+        return self.each(f, (pick(clients, at_hand[0]),), at_hand, "ask")
+
+    def score(self, method, down, clients, at_hand, splits, views=None, receives=None):
+        """What clients get right, see `scoring.score`."""
+        of = down, clients, self, at_hand
+        return scoring.score(method, *of, splits, views, receives)
+
+    def present(self, ids):
+        """Those of ids that are still in the round: here, all."""
+        return ids
 
     def _at_once(self, f, trees, ids, stage):
         out, cut = [], lambda x: x.split(self.chunk or max(1, len(ids)))

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -30,7 +31,6 @@ from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
 from .ranges import is_whole
 from .record import Record
-from .scoring import score
 from .task import Task
 from .tree import leaves, pick, put, rows, sub, subset, tmap
 from .types import Cohort, OnRound, Tree
@@ -61,6 +61,7 @@ def run(
     init: Tree | None = None,
     keep_state: bool = True,
     on_round: OnRound | None = None,
+    reach: Any = None,
 ) -> Record:
     """Run a federation and return its Record.
 
@@ -94,6 +95,9 @@ def run(
     uploaded; all clients must train in every round. microscope: also record drift,
     conflict and update scale per round.
 
+    reach: f(federation, t) -> the `Clients` of round t, where they are not in this
+    process (`fedlib.deploy`); None: they are.
+
     ValueError, before the first round, for arguments that make no sense and a folder of
     another run; Diverged where a client's model is not finite.
     """
@@ -121,6 +125,7 @@ def run(
         precision=precision,
         init=given.checked_start(init, task),
         folder=Folder(path, checkpoint_every, keep_state),
+        reach=reach,
     )
     if record := fed.folder.finished(fed):
         return record
@@ -167,6 +172,7 @@ class Federation:
     precision: str = "float32"
     init: Tree | None = None
     folder: Folder = field(default_factory=Folder)
+    reach: Any = None
     # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
 
@@ -261,9 +267,7 @@ class Federation:
             return None
         everybody = run.shards(self.everybody)
         down, clients = method.send(state["server"], self.everybody), state["clients"]
-        scores = score(
-            method, down, clients, run, everybody, self.splits, receives=as_if
-        )
+        scores = run.score(method, down, clients, everybody, self.splits, None, as_if)
         record.score(t, "pre", scores)
         if self.guests and self.task.guests:
             record.score(t, "guest", self.score_guests(run, state["server"]))
@@ -282,6 +286,8 @@ class Federation:
         down = method.send(server, ids)
         if len(ids):  # else nobody was online, and the round passes
             up = run.keep(method.local, down, clients, cohort, "local")
+            if len(here := run.present(ids)) < len(ids):  # elsewhere, some are late
+                ids, cohort, down = here, run.shards(here), method.send(server, here)
             bad = first_not_finite([*leaves(up), *leaves(pick(clients, ids))])
             if bad is not None:
                 record.meta["diverged"] = {"client": int(ids[bad]), "round": t}
@@ -304,9 +310,8 @@ class Federation:
         the clients at hand, and counts it."""
 
         def ask(question, tree=None):
-            tree, mine = {} if tree is None else tree, pick(clients, at_hand[0])
-            f = lambda m, s: question(tree, m, s)
-            answers = run.each(f, (mine,), at_hand, "ask")
+            tree = {} if tree is None else tree
+            answers = run.ask(question, tree, clients, at_hand)
             name = question.__name__
             named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
             record.count("ask", named(tree), once=True)
@@ -324,12 +329,12 @@ class Federation:
             after = {kind: subset(v, method.post) for kind, v in before.items()}
             if len(ids):
                 mine = pick(clients, ids)
-                new = score(method, down, mine, run, cohort, splits, method.post)
+                new = run.score(method, down, mine, cohort, splits, method.post)
                 after = put(after, ids.to(self.task.x.device), new)
             record.score(t, "post", after)
         if self.own and {*self.task.shapes} <= {*up.get("w", {})}:
             everybody, plain = run.shards(self.everybody), Method(self.task)
-            scores = score(plain, {"w": up["w"]}, clients, run, everybody, splits)
+            scores = run.score(plain, {"w": up["w"]}, clients, everybody, splits)
             record.score(t, "own", scores)
 
     def score_guests(self, run, server):
@@ -342,11 +347,13 @@ class Federation:
         rows_of = {"all": 0, "val": 1}  # of (train, val, test); all have test rows
         has = lambda s: s == "test" or all(len(g[rows_of[s]]) for g in guests)
         splits = [s for s in self.splits if has(s)]
-        return score(method, down, clients, run, at_hand, splits)
+        return run.score(method, down, clients, at_hand, splits)
 
     # ------------------------------------------------------- for the lines above
     def clients(self, t):
         """How client functions are executed in round t."""
+        if self.reach:
+            return self.reach(self, t)
         who = self.method, self.task, self.seed, t, self.R
         how = self.how, self.chunk, self.threads, self.precision, self.single
         return Clients(*who, *how)
