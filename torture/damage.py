@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fedlib.core import engine, record
-from fedlib.core.folder import SAME
+from fedlib.core.record import SAME
 from fedlib.deploy import message
 from fedlib.deploy.shelf import Shelf
 from fedlib.methods.make import make

@@ -17,9 +17,7 @@ groups       a sensitive attribute, and what counts as the good outcome
 arrays       somebody's own arrays become a pool
 frame        a table with words in its columns becomes numbers
 items        a data set of items becomes arrays or a table
-record       what a run leaves behind
-models       the models at the end
-tidy         a record as a table, and in two lines
+record       what a run leaves behind, as a table, and its models
 folder       the folder of a run, from which it goes on
 tree         nested dicts of tensors, and stacks of them, a row for each client
 random       draws that are functions of a key

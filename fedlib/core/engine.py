@@ -204,7 +204,8 @@ class Federation:
                     self.keep(state, record)
                 bar.update()
                 if scores and not bar.disable:
-                    bar.set_postfix_str(record.headline())
+                    name, value = next(iter(record.summary().items()))
+                    bar.set_postfix_str(f"{name} {value:.3f}")
                 try:
                     stop = bool(on_round) and on_round(t, record.so_far(state)) is True
                 except BaseException:

@@ -7,7 +7,6 @@ record.*, done  the finished record; `done` comes last
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -18,12 +17,7 @@ from pathlib import Path
 
 from .errors import Diverged
 from .files import damaged, read_tensors, sweep, write_tensors
-from .record import Record, paths
-
-SAME = (  # entries of a record's meta by which two runs are one
-    *("method", "parameters", "task", "network", "n", "rounds"),
-    *("seed", "cohort", "every", "precision", "init", "scored"),
-)
+from .record import SAME, Record, check_same, paths
 
 
 @dataclass
@@ -137,13 +131,7 @@ def restore(path, device, want, method=None, fresh=None):
 
 def same_run(got, want, path):
     """The record `got`, or a ValueError where it is of another run than `want`."""
-    for k in SAME:
-        a, b = (json.dumps(r.meta.get(k), sort_keys=True) for r in (got, want))
-        if a != b and not (k == "scored" and "null" in (a, b)):
-            raise ValueError(
-                f"{path} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
-                "give each run its own folder"
-            )
+    check_same(got.meta, want.meta, path)
     got.meta = {k: want.meta[k] for k in SAME if k in want.meta} | got.meta
     return got
 

@@ -1,28 +1,33 @@
-"""A record: what a run leaves behind.
+"""A record: what a run leaves behind. Vectors over clients, never their means, where
+they come from, and the models at the end.
 
-Vectors over clients, never their means, and where they come from.
+Letters: C clients, E evaluations, K classes, R rounds, n rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import io
 import json
 import platform
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from . import models, tidy
-from .files import whole
-from .method import describe
+from .clients import Clients, cohort_of
+from .errors import nearest
+from .files import read_tensors, whole
+from .method import acts_on_download, describe
 from .provenance import commit, source
-from .task import row_counts
+from .ranges import is_whole
+from .task import Fitted, Model, row_counts
+from .tree import pick, tmap
 from .types import Key, Look, Metric, Tree, Who
 
 if TYPE_CHECKING:
@@ -31,10 +36,19 @@ if TYPE_CHECKING:
 
     from .method import Method
 
-M = TypeVar("M", bound="Module")
 CPU = f"cpu {platform.machine()}"
 # the beginning of an array's name in record.npz -> the part of the record
-PARTS = {"view": "views", "cells": "cells", "alike": "consistency"}
+PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
+# entries of meta by which two runs are one
+SAME = (
+    *("method", "parameters", "task", "network", "n", "rounds"),
+    *("seed", "cohort", "every", "precision", "init", "scored"),
+)
+SPLIT = {"all": "train"}  # what is scored -> its rows in meta["n"]; of guests:
+GUEST = {"test": "guest", "val": "guest_val", "all": "guest_train"}
+COLUMNS = "round client name moment view split rows accuracy".split()
+OWN_FIRST = ("personal", "tuned", "global")  # a client's view, where none is named
+AT_ONCE = 1024  # rows that pass a model together
 
 
 @dataclass
@@ -72,10 +86,7 @@ class Record:
     def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
         """An empty record of a run, with what is known before it."""
         device, cuda = task.x.device, task.x.device.type == "cuda"
-        meta = {
-            "method": type(method).__name__,
-            "parameters": describe(method),
-            "task": task.name,
+        meta = identity(method, task) | {
             "kind": task.kind,
             "clients": task.C,
             "owners": list(task.owners),
@@ -85,7 +96,6 @@ class Record:
             "how": how,
             "precision": precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
-            "n": row_counts(task),
             "device": torch.cuda.get_device_name(device) if cuda else CPU,
             "torch": torch.__version__,
             "commit": commit(),
@@ -95,30 +105,26 @@ class Record:
         }
         own = getattr(task.network, "identity", None)  # of a module that a user brings
         meta |= {} if own is None else {"network": own}
-        return cls(meta, rounds=[], views={}, logs={})
+        return cls(meta, rounds=[])
 
     # ------------------------------------------------------------ filled by the engine
     def score(self, t, moment, scores):
         """What `scoring.score` found in round t."""
         if not self.rounds or self.rounds[-1] != t:
             self.rounds.append(t)
+        keep = lambda part, key, v: part.setdefault((moment, *key), []).append(v)
+        for view, splits in scores["acc"].items():
+            for split, a in splits.items():
+                a, n = a.cpu().numpy(), self.meta["n"].get(SPLIT.get(split, split))
+                if moment != "guest":  # NaN where a client has no rows of the split
+                    a = np.where(np.array(n) > 0, a, np.nan).astype(a.dtype)
+                keep(self.views, (view, split), a)
         for view, splits in scores.get("cells", {}).items():
             for split, n in splits.items():
                 n = n.cpu().numpy().round().astype(np.int32)
-                self.cells.setdefault((moment, view, split), []).append(n)
+                keep(self.cells, (view, split), n)
         for view, s in scores.get("consistency", {}).items():
-            self.consistency.setdefault((moment, view), []).append(s.cpu().numpy())
-        for view, splits in scores["acc"].items():
-            for split, a in splits.items():
-                a = self.where_rows(moment, split, a.cpu().numpy())
-                self.views.setdefault((moment, view, split), []).append(a)
-
-    def where_rows(self, moment, split, a):
-        """Accuracies a [C], NaN where a client has no rows of the split."""
-        if moment == "guest":
-            return a
-        n = np.array(self.meta["n"]["train" if split == "all" else split])
-        return np.where(n > 0, a, np.nan).astype(a.dtype)
+            keep(self.consistency, (view,), s.cpu().numpy())
 
     def log(self, t, ids, log):
         """The cohort ids [M] of round t, and what the server logs {name: tensor}."""
@@ -139,38 +145,28 @@ class Record:
         sizes = self.meta.setdefault("bytes", {}).setdefault(way, {})
         tensors = self.meta.setdefault("tensors", {}).setdefault(way, {})
         for name in tree:
-            named = paths(tree[name], name)
-            if name not in sizes:
-                sizes[name] = size_of([x if once else x[0] for _, x in named])
+            named = [(k, x if once else x[0]) for k, x in paths(tree[name], name)]
+            sizes.setdefault(name, size_of([x for _, x in named]))
             for path, x in named:
-                shape = list(x.shape if once else x.shape[1:])
-                tensors.setdefault(path, [shape, str(x.dtype)[6:], 0])[2] += 1
-
-    def add_time(self, seconds):
-        """Count more seconds of computing into meta."""
-        self.meta["seconds"] += seconds
+                seen = tensors.setdefault(path, [list(x.shape), str(x.dtype)[6:], 0])
+                seen[2] += 1
 
     def finish(self, seconds):
         """Lists become arrays; the record can be read."""
-        self.add_time(seconds)
+        self.meta["seconds"] += seconds
         self.rounds = np.asarray(self.rounds, int)
-        for part in PARTS.values():
-            done = {k: np.asarray(v) for k, v in getattr(self, part).items()}
-            setattr(self, part, done)
         # a round in which nobody was online has an entry, too
         n = len(self.logs.get("cohort", ()))
         missing = lambda v: [np.full(np.shape(v[-1]), np.nan)] * (n - len(v))
         self.logs = {k: ragged([*v, *missing(v)]) for k, v in self.logs.items()}
-
-    def headline(self) -> str:
-        """The first view and the mean accuracy of its last evaluation, for a bar."""
-        moment, view, split = next(iter(self.views))
-        return f"{view} {np.mean(self.views[moment, view, split][-1]):.3f}"
+        for part in PARTS.values():
+            done = {k: np.asarray(v) for k, v in getattr(self, part).items()}
+            setattr(self, part, done)
 
     def so_far(self, state=None):
         """A record of its own, finished, with what this one has up to now."""
         listed = lambda d: {k: list(v) for k, v in d.items()}
-        parts = {p: listed(getattr(self, p)) for p in (*PARTS.values(), "logs")}
+        parts = {p: listed(getattr(self, p)) for p in PARTS.values()}
         past = {"meta": dict(self.meta), "rounds": list(self.rounds), "state": state}
         copy = replace(self, **past, **parts)
         copy.finish(0.0)
@@ -193,40 +189,86 @@ class Record:
         return self.views[key]
 
     def frame(self) -> DataFrame:
-        """One row per round, client, moment, view and split, see `tidy.frame`."""
-        return tidy.frame(self)
+        """A tidy table: one row per round, client, moment, view and split.
+
+        round; client: its number, of a guest -1, -2, ...; name: its owner, missing
+        where clients have no names; moment, view, split; rows: how many the client has
+        of this split; accuracy: a fraction, missing where it has none.
+        """
+        import pandas as pd  # here, so that `import fedlib` stays quick
+
+        blocks = []
+        for (moment, view, split), a in self.views.items():
+            (E, C), guests = np.shape(a), moment == "guest"
+            ids, names = np.arange(C), () if guests else self.meta["owners"]
+            n = self.meta["n"][(GUEST if guests else SPLIT).get(split, split)]
+            # a view that is scored after training has no row for the last round
+            rounds = np.asarray(self.rounds, int)[:E].repeat(C)
+            who = (
+                np.tile(-1 - ids if guests else ids, E),
+                (list(names) or [None] * C) * E,
+            )
+            what = moment, view, split, list(n) * E, np.asarray(a, float).ravel()
+            blocks.append(pd.DataFrame(dict(zip(COLUMNS, (rounds, *who, *what)))))
+        blocks = blocks or [pd.DataFrame(columns=COLUMNS)]
+        return pd.concat(blocks, ignore_index=True).infer_objects()
 
     def summary(self) -> dict[str, float]:
         """{"pre/global/test/mean": fraction, ".../worst": fraction, ...} of the last
-        scored round; worst: the mean of the worst tenth of the clients."""
-        return tidy.summary(self)
+        round in which each view was scored; clients without rows of a split do not
+        count. worst: the mean of the worst tenth, as fedlib.metrics.worst."""
+        out = {}
+        for key, views in self.views.items():
+            if len(views):
+                a = np.sort(np.asarray(views[-1], float))  # missing ones come last
+                a = a[~np.isnan(a)]
+                parts = {"mean": a, "worst": a[: max(1, len(a) // 10)]}
+                for name, v in parts.items():
+                    mean = float(v.mean()) if len(v) else float("nan")
+                    out["/".join((*key, name))] = mean
+        return out
+
+    def heading(self):
+        """What was run, and how far it came."""
+        meta = self.meta
+        done = f"{meta['rounds']} round{'s' if meta['rounds'] != 1 else ''}"
+        if at := meta.get("diverged"):
+            done = f"diverged in round {at['round']} of {done}, client {at['client']}"
+        elif meta.get("unfinished"):
+            done = f"stopped after {len(self.logs.get('cohort', ()))} of {done}"
+        return f"{meta['method']} on {meta['task']}: {done}, seed {meta['seed']}"
+
+    def __repr__(self) -> str:
+        tests = {k: v for k, v in self.summary().items() if k.startswith("pre/")}
+        said = ", ".join(f"{k[4:]} {v:.3f}" for k, v in tests.items() if "/test/" in k)
+        return f"<Record of {self.heading()}\n {said or 'nothing scored yet'}>"
+
+    def _repr_html_(self):
+        import pandas as pd
+
+        numbers = pd.Series({tuple(k.split("/")): v for k, v in self.summary().items()})
+        table = numbers.unstack().to_html(float_format="%.3f") if len(numbers) else ""
+        return f"<p>{html.escape(self.heading())}</p>{table}"
 
     def to_csv(self, path: str | Path) -> None:
         """Write `frame` with the columns method, task and seed in front, as .csv."""
-        tidy.write(self, path, "csv")
+        self._write(path, "csv")
 
     def to_parquet(self, path: str | Path) -> None:
         """The same as .parquet."""
-        tidy.write(self, path, "parquet")
+        self._write(path, "parquet")
 
-    def __repr__(self) -> str:
-        return tidy.text(self)
-
-    def _repr_html_(self):
-        return tidy.html(self)
-
-    def __getstate__(self):
-        """Between processes it travels without the data and the cohort's function."""
-        return self.__dict__ | {"method": None, "cohort": None}
+    def _write(self, path, form):
+        path, table, buffer = place(path, f".{form}"), self.frame(), io.BytesIO()
+        for i, column in enumerate(("method", "task", "seed")):
+            table.insert(i, column, self.meta[column])
+        getattr(table, f"to_{form}")(buffer, index=False)
+        whole(path, lambda f: f.write(buffer.getbuffer()))
 
     # ------------------------------------------------------------ the models at the end
-    @overload
-    def model(self, client: Who = ..., view: str | None = ...) -> Tree: ...
-
-    @overload
-    def model(self, client: Who = ..., view: str | None = ..., *, into: M) -> M: ...
-
-    def model(self, client=None, view=None, into=None):
+    def model(
+        self, client: Who = None, view: str | None = None, into: Module | None = None
+    ) -> Any:
         """The weights {name: tensor} that a view has at the end, on the CPU.
 
         client: None for the model that all share, else a client by its number or its
@@ -239,8 +281,10 @@ class Record:
 
         ValueError where the method has no such model, and says which it has.
         """
-        return models.model(self, client, view, into)
+        w = weights(self.method, *chosen(self, end_of(self), client, view))
+        return w if into is None else filled(into, w)
 
+    @torch.no_grad()
     def predict(
         self, x: ArrayLike | Tensor, client: Who = None, view: str | None = None
     ) -> Tensor:
@@ -248,23 +292,39 @@ class Record:
         the task; client and view as in `model`. Columns are in the order of the labels
         0 .. K - 1, or of task.classes where these have names.
         """
-        return models.predict(self, x, client, view)
+        end = end_of(self)
+        x = rows_for(self.method.task, x)
+        _, f = chosen(self, end, client, view, probe=x)
+        return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
 
     def save_model(
         self, path: str | Path, client: Who = None, view: str | None = None
     ) -> None:
         """Write what `model` returns: as .pt, for torch.load(path, weights_only=True),
         or as .safetensors, where that package is installed."""
-        models.save(self, path, client, view)
+        path = place(path, ".pt", ".pth", ".safetensors")
+        w = self.model(client, view)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import save  # an optional package
+
+            whole(path, lambda f: f.write(save(w)))
+        else:
+            whole(path, lambda f: torch.save(w, f))
 
     # ------------------------------------------------- on disk: npz and json, no pickle
+    def __getstate__(self):
+        """Between processes it travels without the data and the cohort's function."""
+        return self.__dict__ | {"method": None, "cohort": None}
+
     def arrays(self):
         """{"view|pre|global|test": array, "log|weight": array, ...}: all but meta,
         rounds and state, by their names in record.npz."""
-        out = {}
-        for kind, part in PARTS.items():
-            out |= {"|".join((kind, *k)): v for k, v in getattr(self, part).items()}
-        return out | {f"log|{k}": v for k, v in self.logs.items()}
+        names = lambda k: (k,) if isinstance(k, str) else k
+        return {
+            "|".join((kind, *names(k))): v
+            for kind, part in PARTS.items()
+            for k, v in getattr(self, part).items()
+        }
 
     def pack(self):
         """A tree of plain values and tensors, for the checkpoint."""
@@ -288,9 +348,9 @@ class Record:
         body = buf.getbuffer()
         meta = self.meta | {"sha256": checksum(body, self.meta)}
         text = json.dumps(meta, indent=1, sort_keys=True).encode()
-        whole(folder / "record.npz", lambda f: f.write(body))
-        whole(folder / "record.json", lambda f: f.write(text))
-        whole(folder / "done", lambda f: f.write(b""))
+        files = {"record.npz": body, "record.json": text, "done": b""}
+        for name, content in files.items():
+            whole(folder / name, lambda f, content=content: f.write(content))
 
     @classmethod
     def load(cls, folder: str | Path, method: Method | None = None) -> Record:
@@ -301,41 +361,61 @@ class Record:
         """
         folder = Path(folder)
         try:
-            record = stored(cls, folder)
+            body = (folder / "record.npz").read_bytes()
+            meta = json.loads((folder / "record.json").read_text())
+            was = meta.pop("sha256", None)
+            # of earlier versions it is that of record.npz alone
+            if was not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
+                raise ValueError("record.npz or record.json does not fit the checksum")
+            with np.load(io.BytesIO(body), allow_pickle=False) as z:
+                arrays = {k: z[k] for k in z.files}
+            record = cls(meta, arrays.pop("rounds"), **parts_of(arrays), folder=folder)
         except Exception as e:  # whatever a damaged file leads json, zip and numpy to
             raise ValueError(
                 f"record {folder} cannot be read ({e or type(e).__name__}); delete the "
                 "folder to run it again"
             ) from e
         if method is not None:
-            record.method = models.same_method(method, record)
+            if getattr(method, "task", None) is None:
+                raise ValueError(
+                    f"Record.load(folder, {method!r:.60}): give a method with its "
+                    f"task, fedlib.make({meta['method']!r}, task)"
+                )
+            here = identity(method, method.task)
+            check_same(meta, here, folder, here)
+            record.method = method
         return record
 
 
-# ---------------------------------------------------------------- read and checked
-def stored(cls, folder):
-    """The record in a folder, whose checksum fits; of earlier versions it is that of
-    record.npz alone."""
-    body = (folder / "record.npz").read_bytes()
-    meta = json.loads((folder / "record.json").read_text())
-    stored_sum = meta.pop("sha256", None)
-    if stored_sum not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
-        raise ValueError("record.npz or record.json does not fit the checksum")
-    with np.load(io.BytesIO(body), allow_pickle=False) as z:
-        arrays = {k: z[k] for k in z.files}
-    rounds = arrays.pop("rounds")
-    return cls(meta, rounds, **parts_of(arrays), folder=folder)
+# ---------------------------------------------------------------- which run it is of
+def identity(method, task):
+    """The entries of meta that say what was run on what."""
+    return {
+        "method": type(method).__name__,
+        "parameters": describe(method),
+        "task": task.name,
+        "n": row_counts(task),
+    }
+
+
+def check_same(there, here, at, entries=SAME):
+    """ValueError where the metas of two runs differ in one of these entries. at: the
+    folder or file of the first."""
+    for k in entries:
+        a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
+        if a != b and not (k == "scored" and "null" in (a, b)):
+            raise ValueError(
+                f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
+                "give each run its own folder"
+            )
 
 
 def parts_of(arrays):
     """What `Record.arrays` gives, as the parts of a record."""
-    parts = {part: {} for part in (*PARTS.values(), "logs")}
+    parts = {part: {} for part in PARTS.values()}
     for name, v in arrays.items():
-        kind, key = name.split("|", 1)
-        if kind == "log":
-            parts["logs"][key] = v
-        elif kind in PARTS:
-            parts[PARTS[kind]][tuple(key.split("|"))] = v
+        kind, *key = name.split("|")
+        parts[PARTS[kind]]["|".join(key) if kind == "log" else tuple(key)] = v
     return parts
 
 
@@ -344,6 +424,17 @@ def checksum(body, meta):
     it back."""
     text = json.dumps(json.loads(json.dumps(meta)), sort_keys=True)
     return hashlib.sha256(b"".join((body, text.encode()))).hexdigest()
+
+
+def place(path, *suffixes):
+    """A path, whose suffix says what is written to it."""
+    path = Path(path)
+    if path.suffix not in suffixes:
+        raise ValueError(
+            f"{str(path)!r} ends with {path.suffix!r}: give a name that ends with "
+            f"{' or '.join(suffixes)}"
+        )
+    return path
 
 
 def size_of(tensors):
@@ -374,3 +465,141 @@ def ragged(v):
     for i, a in enumerate(v):
         out[(i, *map(slice, a.shape))] = a
     return out
+
+
+# ---------------------------------------------------------------- models at the end
+def end_of(record):
+    """(state, Clients) at the end of a run; ValueError where not known."""
+    meta, method = record.meta, record.method
+    if "diverged" in meta:
+        at = meta["diverged"]["round"]
+        raise ValueError(f"this run diverged in round {at}: no model; lower lr")
+    if method is None:
+        raise ValueError(
+            "this record does not know its method and task; load it with them, "
+            f"Record.load(folder, fedlib.make({meta['method']!r}, task, ...))"
+        )
+    state, path = record.state, record.folder and record.folder / "state"
+    if state is None and path and path.exists():
+        state = read_tensors(path, method.task.x.device)["state"]
+        state = state if state["t"] == meta["rounds"] else None  # of an earlier round
+    if state is None:
+        raise ValueError(
+            f"the state of this run of {meta['method']} after {meta['rounds']} rounds "
+            f"is not in {path or 'memory'}: run it with folder=..., and keep_state=True"
+        )
+    given = method, method.task, meta["seed"], state["t"], meta["rounds"]
+    return state, Clients(*given, "loop", None)
+
+
+def chosen(record, end, client, view, probe=None):
+    """(name, view) that is asked for; probe: rows on which views are compared that are
+    no plain weights."""
+    C, name = record.meta["clients"], record.meta["method"]
+    ids = range(C) if client is None else [number(record, client)]
+    views = views_of(record, *end, ids[0])
+    if view is None:
+        own = next(v for v in (*OWN_FIRST, *views) if v in views)
+        view = "global" if client is None else own
+    if view not in views:
+        hint = "; name a client, as in model(client=0)" if client is None else ""
+        raise ValueError(
+            f"{name} has no view {view!r}{nearest(view, views)} (it has "
+            f"{', '.join(map(repr, views))}){hint}"
+        )
+    others = (views_of(record, *end, c)[view] for c in ids[1:])
+    if not all(alike(views[view], other, probe) for other in others):
+        raise ValueError(
+            f"{name}: view {view!r} is another model at each client; name a client, "
+            f"as in model(client=0, view={view!r})"
+        )
+    return view, views[view]
+
+
+def views_of(record, state, run, c):
+    """{name: view} of client c, as the last row of the record scored it."""
+    method, (_, (shard,)) = record.method, run.shards(torch.tensor([c]))
+    down = pick(method.send(state["server"], torch.arange(method.task.C)), c)
+    mine = tmap(torch.clone, pick(state["clients"], c))
+    if acts_on_download(method) and c in listeners(record, run):
+        mine = run._call(method.receive, (down, mine, shard), c, "receive")
+    return run._call(method.views, (down, mine, shard), c, "views")
+
+
+def listeners(record, run):
+    """The clients that receive the model in the round after the last [M]."""
+    method, cohort = record.method, record.meta["cohort"]
+    if method.download == "all":
+        return range(method.task.C)
+    if cohort == "given":
+        cohort = record.cohort
+        if cohort is None:
+            raise ValueError(
+                "the cohorts of this run came from a function, which no folder keeps: "
+                "call fedlib.run with the same arguments and folder; its record has "
+                "the models"
+            )
+    return cohort_of(method, method.task, run.seed, run.t, cohort).tolist()
+
+
+def number(record, client):
+    """The number of a client, given by its number or its name."""
+    C, names = record.meta["clients"], record.meta["owners"]
+    if is_whole(client) and 0 <= client < C:
+        return int(client)
+    if isinstance(client, str) and names.count(client) == 1:
+        return names.index(client)
+    raise ValueError(
+        f"client = {client!r}: give a number from 0 to {C - 1}, or a client's name, "
+        f"where it has one{nearest(client, names)}"
+    )
+
+
+def alike(one, other, probe):
+    """Are two clients' views one model?"""
+    if isinstance(one, Fitted) or isinstance(other, Fitted):
+        return False  # made by each client for itself
+    if isinstance(one, Model) and isinstance(other, Model):
+        a, b = one.w, other.w
+        return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    return probe is None or torch.equal(one(probe), other(probe))
+
+
+@torch.no_grad()
+def weights(method, name, view):
+    """{name: tensor} of a view, on the CPU, in the order of the network's tensors."""
+    names = method.task.shapes
+    if not isinstance(view, Model) or view.w.keys() != set(names):
+        raise ValueError(
+            f"{type(method).__name__}: view {name!r} is not one set of weights of "
+            f"{method.task.network}, but computes with others; use predict(x, ...)"
+        )
+    w = view.w
+    return {k: w[k].detach().clone().cpu() for k in names}
+
+
+def filled(module, w):
+    """The module with weights w; ValueError, before anything changes, where they are
+    not its own. What is frozen, and buffers that no run changes, stay as they are."""
+    have = module.state_dict()
+    trained = {k for k, p in module.named_parameters() if p.requires_grad}
+    odd = {k for k, v in w.items() if k not in have or have[k].shape != v.shape}
+    if odd := sorted(odd | (trained - w.keys())):
+        raise ValueError(
+            f"into = {type(module).__name__}: {', '.join(odd)} differ, by name or "
+            "shape; give a module of the network that was trained"
+        )
+    module.load_state_dict(w, strict=False)
+    return module
+
+
+def rows_for(task, x):
+    """Rows x [n, ...] as a tensor like the task's; ValueError where they are not."""
+    x = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, order="C"))
+    x, row = x.to(task.x.device, task.x.dtype), list(task.x.shape[1:])
+    if not x.dim() or list(x.shape[1:]) != row or not len(x) or not x.isfinite().all():
+        raise ValueError(
+            f"x is {list(x.shape)}: give finite rows [n, {', '.join(map(str, row))}], "
+            "prepared as those of the task"
+        )
+    return x

@@ -113,7 +113,7 @@ def rounds_of(d, folder):
     state, record = begin(d, folder, record)
     while (t := state["t"]) < fed.rounds:
         state, record = tried(d, state, record)
-        record.add_time(time.time() - began)
+        record.meta["seconds"] += time.time() - began
         began = time.time()
         if folder is not None:
             checkpoint.save(folder / "checkpoint", state, record)
