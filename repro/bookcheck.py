@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fedlib.core import ends
+from fedlib.cli import exits
 
 HEAVY = 3_000_000  # bytes of one page
 # every number of the papers, some 3,700 rows of about 700 bytes; every claim, some
@@ -167,4 +167,4 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.bookcheck", main)
+    exits.program("python -m repro.bookcheck", main)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fedlib.core import ends
+from fedlib.cli import exits
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -258,4 +258,4 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.browse", main)
+    exits.program("python -m repro.browse", main)

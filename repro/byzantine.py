@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.core import ends, engine
+from fedlib.cli import exits
+from fedlib.core import engine
 from fedlib.core.errors import Diverged
 from fedlib.core.method import hp
 from fedlib.core.random import normal
@@ -168,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.byzantine", main, takes_words=False)
+    exits.program("python -m repro.byzantine", main, takes_words=False)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from fedlib.core import ends, engine
+from fedlib.cli import exits
+from fedlib.core import engine
 from fedlib.core.task import Task
 from fedlib.data import tasks
 from fedlib.data.domains import domains
@@ -291,4 +292,4 @@ def main():
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.facts", main, takes_words=False)
+    exits.program("python -m repro.facts", main, takes_words=False)

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
@@ -467,4 +467,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.ledger", main)
+    exits.program("python -m repro.ledger", main)

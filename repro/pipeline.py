@@ -29,7 +29,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from filelock import FileLock, Timeout
 
-from fedlib.core import ends
+from fedlib.cli import exits
 
 LOG = Path("runs/paper.log")
 LOCK = Path("runs/paper.lock")
@@ -178,4 +178,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.pipeline", main)
+    exits.program("python -m repro.pipeline", main)

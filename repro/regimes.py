@@ -32,7 +32,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.core import ends, online
+from fedlib.cli import exits
+from fedlib.core.clients import size, stragglers
 from fedlib.core.record import Record
 from fedlib.core.shards import Plan, draw
 from fedlib.data import tasks
@@ -193,9 +194,9 @@ def count(n, plan):
 def cohort(run, C):
     """How many of C clients train in a round; a mean where rounds differ."""
     if "online" in run:
-        return online.size(C, run["online"])
+        return size(C, run["online"])
     if "stragglers" in run:
-        who = online.stragglers(C, **run["stragglers"])
+        who = stragglers(C, **run["stragglers"])
         return mean(len(who(t)) for t in range(run["rounds"]))
     return run.get("cohort") or C
 
@@ -256,4 +257,4 @@ def main():
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.regimes", main, takes_words=False)
+    exits.program("python -m repro.regimes", main, takes_words=False)

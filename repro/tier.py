@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.study import TIERS
 
 PARAMS = Path("params.yaml")
@@ -96,4 +96,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.tier", main)
+    exits.program("python -m repro.tier", main)

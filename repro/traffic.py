@@ -21,7 +21,8 @@ from collections import Counter
 import pandas as pd
 import torch
 
-from fedlib.core import ends, engine
+from fedlib.cli import exits
+from fedlib.core import engine
 from fedlib.core.task import SPLITS
 from fedlib.methods import METHODS
 from fedlib.study.table import write
@@ -87,4 +88,4 @@ def main():
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.traffic", main, takes_words=False)
+    exits.program("python -m repro.traffic", main, takes_words=False)

@@ -16,7 +16,7 @@ import json
 import pandas as pd
 import yaml
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.study.experiment import study
 from repro import papers
 
@@ -84,4 +84,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.winners", main)
+    exits.program("python -m repro.winners", main)

@@ -27,13 +27,12 @@ from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from ..core import ends
 from ..core.errors import nearest
 from ..core.provenance import version
 from ..core.ranges import DRAWS, SEEDS
 from ..deploy import command
 from ..study import TIERS
-from . import complete
+from . import complete, exits
 from .report import columns, permitted, plain, report
 from .text import file, known, parse_settings, parse_task, pick, whole
 
@@ -471,12 +470,12 @@ def arguments_of_data(add):
 
 # ---------------------------------------------------------------- the program
 def main(argv=None):
-    """Run a command -> its exit status, see fedlib.core.ends; --debug, anywhere among
+    """Run a command -> its exit status, see `exits`; --debug, anywhere among
     the words, raises what went wrong.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    debug, words = ends.without_debug(words)
-    return ends.ended(program(), lambda: obey(words), debug)
+    debug, words = exits.DEBUG in words, [w for w in words if w != exits.DEBUG]
+    return exits.status_of(program(), lambda: obey(words), debug)
 
 
 def obey(words):
@@ -525,5 +524,5 @@ def entry():
         complete.answer(parser())
     if sys.stdout is not None:  # a terminal may lack the letter of a name
         sys.stdout.reconfigure(errors="backslashreplace")
-    ends.warn_as(program())
+    exits.name_warnings(program())
     sys.exit(main())

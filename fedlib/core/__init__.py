@@ -3,7 +3,6 @@
 engine       run: the rounds
 given        what cannot be run
 clients      who takes part, and how client functions run at many
-online       who is online
 shards       what one client holds in one round
 abreast      many clients at once: stacks under vmap, the order of their steps
 local        the gradient, a step, descent

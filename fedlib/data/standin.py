@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 import unicodedata
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ..core import ends
 from ..nets.towers import (
     END,
     IMAGE,
@@ -203,4 +203,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    ends.program("python -m fedlib.data.standin", main)
+    main(sys.argv[1:])

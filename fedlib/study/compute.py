@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..core import engine, errors, online
+from ..core import clients, engine, errors
 from ..core.files import whole
 from ..data import tasks
 from ..methods import make
@@ -53,9 +53,9 @@ def trained(cell, device=None, folder=None):
     method = make.make(cell.method, task, **json.loads(cell.kwargs))
     how = json.loads(cell.engine)
     if "online" in how:
-        how["cohort"] = online.size(task.C, how.pop("online"))
+        how["cohort"] = clients.size(task.C, how.pop("online"))
     if "stragglers" in how:
-        how["cohort"] = online.stragglers(task.C, **how.pop("stragglers"))
+        how["cohort"] = clients.stragglers(task.C, **how.pop("stragglers"))
     where = {"folder": folder, "device": device, "progress": False}
     where["keep_state"] = False  # a study keeps numbers, no models
     run = engine.run(method, task, how.pop("rounds"), seed=cell.seed, **where, **how)

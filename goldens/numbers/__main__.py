@@ -17,7 +17,7 @@ import tomllib
 
 import torch
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.core.files import whole
 from fedlib.study import identity, sources
 
@@ -55,4 +55,4 @@ def parser():
 
 
 if __name__ == "__main__":
-    ends.program("python -m goldens.numbers", main)
+    exits.program("python -m goldens.numbers", main)

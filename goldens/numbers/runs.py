@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fedlib.core import online
+from fedlib.core import clients
 from fedlib.core.clients import Clients, cohort_of
 from fedlib.core.engine import run
 from fedlib.core.local import STEPS, grad, sgd
@@ -326,9 +326,9 @@ def of_engine():
 
 def cohorts(task):
     """Who trains: drawn, by online ratio, and all but the stragglers."""
-    method, absent = toys.Probe(task), online.stragglers(9, 0.4, 3)
+    method, absent = toys.Probe(task), clients.stragglers(9, 0.4, 3)
     seeds_and_rounds = [(s, t) for s in range(3) for t in range(20)]
-    sizes = [online.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]
+    sizes = [clients.size(C, P) for C in (7, 30) for P in (0.1, 0.5)]
     return {
         "drawn": numbers(cohort_of(method, task, s, t, 3) for s, t in seeds_and_rounds),
         "online": numbers([sizes]),

@@ -17,7 +17,7 @@ import json
 
 import yaml
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.study.experiment import study as read
 from repro import papers
 
@@ -75,4 +75,4 @@ def main():
 
 
 if __name__ == "__main__":
-    ends.program("python -m papers.equfl.winners", main, takes_words=False)
+    exits.program("python -m papers.equfl.winners", main, takes_words=False)

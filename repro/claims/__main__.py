@@ -1,6 +1,6 @@
 """Writes claims, deviations and effects; called by the stage results of dvc.yaml."""
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from repro.claims import main
 
-ends.program("python -m repro.claims", main)
+exits.program("python -m repro.claims", main)

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedlib.core import ends
+from fedlib.cli import exits
 from fedlib.measures import verdicts
 from fedlib.measures.verdicts import LOOKS
 from fedlib.study.table import write
@@ -149,4 +149,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    ends.program("python -m repro.claims.errors", main)
+    exits.program("python -m repro.claims.errors", main)

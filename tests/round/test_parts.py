@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from toys_core import Normed, gap, same, toy
 
-from fedlib.core import files, online, tree
+from fedlib.core import clients, files, tree
 from fedlib.core.clients import cohort_of
 from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd
@@ -68,16 +68,16 @@ def test_a_cohort_is_drawn_without_replacement_and_all_alike():
 
 def test_who_is_online_by_hand():
     shares = (0.2, 0.59, 0.6, 1, 0.01, 0.15)
-    assert [online.size(20, P) for P in shares] == [4, 11, 12, 20, 1, 3]
-    late, early = (online.stragglers(7, 0.3, 5, exchanged=e) for e in (False, True))
+    assert [clients.size(20, P) for P in shares] == [4, 11, 12, 20, 1, 3]
+    late, early = (clients.stragglers(7, 0.3, 5, exchanged=e) for e in (False, True))
     for t in range(10):
         everybody = t in (4, 9)
         assert late(t).tolist() == [*range(7 if everybody else 5)]
         assert early(t).tolist() == [*range(0 if everybody else 2, 7)]
     for wrong in (0, 1.1):
-        pytest.raises(ValueError, online.size, 20, wrong)
+        pytest.raises(ValueError, clients.size, 20, wrong)
     for wrong in ((1.0, 5), (0.5, 0), (-0.1, 5)):
-        pytest.raises(ValueError, online.stragglers, 20, *wrong)
+        pytest.raises(ValueError, clients.stragglers, 20, *wrong)
 
 
 def test_plans_by_hand():
