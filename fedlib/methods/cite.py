@@ -3,8 +3,6 @@
 A method of another package has its entry in a references.bib beside its file.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from functools import cache

@@ -5,8 +5,6 @@ tests/oracles/test_limits.py computes every limit.
 A method that is not named here, such as one of another package, has neither.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

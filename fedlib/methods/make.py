@@ -1,7 +1,5 @@
 """A method by its name, as params.yaml and the command line give it."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

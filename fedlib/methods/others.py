@@ -8,8 +8,6 @@ from fedlib.core.method.Method. A method that cannot be taken is a warning that 
 its package; all others are there.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import warnings

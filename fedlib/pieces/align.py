@@ -5,8 +5,6 @@ features of the model that is trained, z0 [n, D] of the model that it should sta
 to, m [n] the rows that count or None. Each returns a scalar.
 """
 
-from __future__ import annotations
-
 import torch
 
 WIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of DomainBed's kernels

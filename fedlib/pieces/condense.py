@@ -17,8 +17,6 @@ taken in `rounds` [c]. A start is {"x": [n, ...], "logits": [n, K]}; a synthetic
 Letters: n rows, K classes, A groups, c checkpoints, J inner steps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math

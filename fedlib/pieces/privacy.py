@@ -1,7 +1,5 @@
 """What noise buys: the epsilon of differentially private SGD."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

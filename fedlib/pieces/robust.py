@@ -6,8 +6,6 @@ p: a client that lies about its size gains nothing. Letters: M cohort, P paramet
 K classes, D width of the features.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

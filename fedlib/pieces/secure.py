@@ -23,8 +23,6 @@ X25519, HKDF, AES and SHA-256 are those of `cryptography`, Shamir's secret shari
 of `pycryptodome`; both come with fedlib[deploy].
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass, field

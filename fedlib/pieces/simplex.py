@@ -4,8 +4,6 @@ a [C] weights, z [C] a direction (positive: this client should count more), eta 
 step size.
 """
 
-from __future__ import annotations
-
 import math
 
 from ..core.tree import normalize

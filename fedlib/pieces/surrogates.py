@@ -15,8 +15,6 @@ are left out. No branch looks at a tensor's values: everything runs inside vmap 
 grad. Letters: A groups, K classes, n rows, P parameters.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ..core.server import simplex_qp

@@ -1,7 +1,5 @@
 """No federation: what a client gets by itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, Method

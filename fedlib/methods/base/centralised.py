@@ -1,7 +1,5 @@
 """No federation: what a model gets that sees the rows of all clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

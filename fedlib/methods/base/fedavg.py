@@ -1,7 +1,5 @@
 """Averaging: the method that all others change."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, Method, uniform_weights
@@ -41,9 +39,7 @@ class Uniform(FedAvg):
     The control for every fair weighting.
     """
 
-    card = FedAvg.card._replace(
-        line="local training, then the plain average (a control)"
-    )
+    card = FedAvg.card._replace(line="local training, then the plain average")
 
     def weights(self, up):
         return uniform_weights(up["n"])

@@ -1,7 +1,5 @@
 """A pull towards the global model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -22,15 +20,10 @@ class FedProx(FedAvg):
     their way as in FedAvg.
     """
 
-    card = Card(
-        "li2020fedprox", "FedAvg with a quadratic pull towards the global model"
-    )
+    card = Card("li2020fedprox", "FedAvg with a pull towards the global model")
 
     mu: float = hp(
-        0.1,
-        "pull towards the global model; 0 gives FedAvg",
-        "FedProx, candidates of its experiments",
-        grid=(0.001, 0.01, 0.1, 1),
+        0.1, "pull towards the global model", "the paper", grid=(0.001, 0.01, 0.1, 1)
     )
 
     def local(self, down, mine, shard):

@@ -1,7 +1,5 @@
 """Averaging, fine-tuned by every client before use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import hp
@@ -27,18 +25,11 @@ class FedAvgFT(FedAvg):
     """
 
     tune: int = hp(
-        5,
-        "passes of fine-tuning before use, over batches of their own",
-        "a choice: as many as local passes in FedAS",
-        grid=(1, 5, 10),
+        5, "passes of fine-tuning before use", "a choice, as in FedAS", grid=(1, 5, 10)
     )
-    tune_lr: float = hp(
-        0.0, "step size of fine-tuning; 0: lr", "a choice: the common step size"
-    )
+    tune_lr: float = hp(0.0, "step size of fine-tuning; 0: lr", "a choice")
 
-    card = FedAvg.card._replace(
-        line="FedAvg, and every client fine-tunes a copy of the global model before use"
-    )
+    card = FedAvg.card._replace(line="FedAvg, fine-tuned by every client before use")
 
     def plans(self):
         return super().plans() | {"tune": self.plan(self.tune)}
@@ -56,7 +47,4 @@ class FedProxFT(FedAvgFT, FedProx):
     alone. mu = 0 is FedAvg-FT.
     """
 
-    card = FedProx.card._replace(
-        line="FedProx, and every client fine-tunes a copy of the global model "
-        "before use"
-    )
+    card = FedProx.card._replace(line="FedProx, fine-tuned by every client before use")

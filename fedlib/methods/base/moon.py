@@ -1,7 +1,5 @@
 """Features that go with the global model's, and away from the client's old ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -34,22 +32,13 @@ class MOON(FedAvg):
     and of each batch two forward passes more and the features twice.
     """
 
-    card = Card(
-        "moon2021",
-        "FedAvg with features drawn to the global model's, away from the client's old",
-    )
+    card = Card("moon2021", "FedAvg with features like the global model's")
 
     mu: float = hp(
-        1.0,
-        "weight of the comparison of features; 0 gives FedAvg",
-        "grid of the paper; 1 in the released code",
-        grid=(0.1, 1, 5, 10),
+        1.0, "weight of the comparison", "the paper's grid", grid=(0.1, 1, 5, 10)
     )
     tau: float = hp(
-        0.5,
-        "temperature: a small one tells near from far more sharply",
-        "the paper and its code",
-        (1e-6, inf),
+        0.5, "temperature: a small one tells near from far", "the paper", (1e-6, inf)
     )
 
     def __post_init__(self):

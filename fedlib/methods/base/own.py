@@ -1,7 +1,5 @@
 """Averaging, scored on the model that a client holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from .fedavg import FedAvg
@@ -26,10 +24,7 @@ class FedAvgP(FedAvg):
     here. For fine-tuning of every client see `FedAvgFT`.
     """
 
-    card = FedAvg.card._replace(
-        line="FedAvg, scored on the model a client holds: trained if online, "
-        "downloaded if not"
-    )
+    card = FedAvg.card._replace(line="FedAvg, scored on the model a client holds")
     download = "all"
     post = ("personal",)
 
@@ -55,7 +50,4 @@ class FedProxP(FedAvgP, FedProx):
     in this round. mu = 0 is FedAvg-P, and is what a library gets whose default is 0.
     """
 
-    card = FedProx.card._replace(
-        line="FedProx, scored on the model a client holds: trained if online, "
-        "downloaded if not"
-    )
+    card = FedProx.card._replace(line="FedProx, scored on the model a client holds")

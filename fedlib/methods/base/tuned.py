@@ -1,7 +1,5 @@
 """Fine-tuning before use, around any method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Wrap, hp
@@ -33,13 +31,10 @@ class Tuned(Wrap):
     around = "FedAvg"  # the method inside, where none is named
 
     tune: int = hp(
-        5,
-        "passes of fine-tuning, over batches of their own",
-        "a choice: papers use 1 to 10",
-        grid=(1, 5, 10),
+        5, "passes of fine-tuning", "a choice: papers use 1 to 10", grid=(1, 5, 10)
     )
     tune_lr: float = hp(
-        0.0, "step size of fine-tuning; 0: that of the inner method", "a choice"
+        0.0, "step size of fine-tuning; 0: the inner method's", "a choice"
     )
 
     def plans(self):

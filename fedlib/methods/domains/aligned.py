@@ -1,7 +1,5 @@
 """A local step that learns the task and keeps features close to the global model's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.local import Plain, grad, in_parts, sgd
@@ -32,30 +30,16 @@ class Aligned(FedAvg):
     counts twice, so a step is about twice as long as plain SGD's at the same lr.
     """
 
-    meta: str = hp(
-        "mldg",
-        "the local step",
-        "ours; grace: GRACE's code",
-        ("mldg", "grace", "joint", "none"),
-    )
+    meta: str = hp("mldg", "the local step", "ours", ("mldg", "grace", "joint", "none"))
     align: str = hp(
-        "coral", "distance of features", "readme of GRACE's code", tuple(align.LOSSES)
+        "coral", "distance of features", "GRACE's readme", tuple(align.LOSSES)
     )
     lam: float = hp(
-        0.1,
-        "weight of the alignment; 0: none",
-        "readme of GRACE's code",
-        grid=(0, 0.01, 0.1, 1),
+        0.1, "weight of the alignment", "GRACE's readme", grid=(0, 0.01, 0.1, 1)
     )
-    rho: float = hp(
-        1.0, "weight of the task on the second half", "GRACE's code; 0: alignment alone"
-    )
-    ahead: float = hp(
-        0.0, "step size of the virtual step; 0: lr", "ours: as DomainBed's MLDG"
-    )
-    second_order: bool = hp(
-        False, "differentiate through the virtual step", "GRACE's code"
-    )
+    rho: float = hp(1.0, "weight of the task on the second half", "GRACE's code")
+    ahead: float = hp(0.0, "step size of the virtual step; 0: lr", "as in DomainBed")
+    second_order: bool = hp(False, "differentiate through it", "GRACE's code")
 
     needs_features = property(lambda self: bool(self.lam))
 

@@ -1,7 +1,5 @@
 """Weights that make the generalisation gaps of the clients equal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -41,30 +39,15 @@ class FAA(Gapped):
     """
 
     plans_ahead = True
-    card = Card(
-        "zhang2025fftgp",
-        "weights that minimise the variance of the generalisation gaps",
-    )
+    card = Card("zhang2025fftgp", "weights that minimise the variance of the gaps")
 
     timing: str = hp(
-        "probe",
-        "gaps of trial averages in this round, or of the last average",
-        "ours; lagged: nearest to GA's released code",
-        ("probe", "lagged"),
+        "probe", "gaps of trials, or the last", "ours", ("probe", "lagged")
     )
     form: str = hp(
-        "mirror",
-        "the step of the weights",
-        "ours",
-        ("mirror", "mirror_std", "additive", "closed"),
+        "mirror", "of the step", "ours", ("mirror", "mirror_std", "additive", "closed")
     )
-    eta: float = hp(
-        0.5,
-        "step size of the weights",
-        "ours",
-        (0, 50),
-        grid=(0.05, 0.1, 0.3, 0.5, 1.0),
-    )
+    eta: float = hp(0.5, "step size", "ours", (0, 50), grid=(0.05, 0.1, 0.3, 0.5, 1.0))
     trials: int = hp(4, "trial averages per round (probe)", "ours", (1, 100), grid=(4,))
     beta: float = hp(0.6, "smoothing of the gaps (lagged)", "ours", (0, 1))
     floor: float = hp(0.25, "smallest weight, times C", "ours", (0, 1))
@@ -125,20 +108,11 @@ class FAA(Gapped):
 class FAALagged(FAA):
     """FAA without extra traffic: the gaps travel with the uploads, one step a round."""
 
-    card = FAA.card._replace(
-        line="the same from gaps that are one round old, without extra traffic"
-    )
+    card = FAA.card._replace(line="FAA without extra traffic: gaps are one round old")
 
     timing: str = hp(
-        "lagged",
-        "gaps of trial averages in this round, or of the last average",
-        "nearest to GA's released code",
-        ("probe", "lagged"),
+        "lagged", "gaps of trials, or the last", "GA's code", ("probe", "lagged")
     )
     eta: float = hp(
-        0.2,
-        "step size of the weights",
-        "ours; GA's d_0",
-        (0, 50),
-        grid=(0.05, 0.1, 0.2, 0.3, 1.0),
+        0.2, "step size", "GA's d_0", (0, 50), grid=(0.05, 0.1, 0.2, 0.3, 1.0)
     )

@@ -1,7 +1,5 @@
 """A trained adapter on a frozen CLIP."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -43,15 +41,10 @@ class FedCLIP(Uniform):
     beta1: float = hp(
         0.9, "decay of the mean of gradients", "the authors' code", (0, 1)
     )
-    beta2: float = hp(
-        0.98, "decay of the mean of squared gradients", "the authors' code", (0, 1)
-    )
+    beta2: float = hp(0.98, "decay of the mean of squares", "the authors' code", (0, 1))
     eps: float = hp(1e-6, "keeps Adam from dividing by 0", "the authors' code")
     fedclip_loss: str = hp(
-        "contrastive",
-        "loss of the adapter",
-        "published: contrastive",
-        ("contrastive", "class_ce"),
+        "contrastive", "of the adapter", "published", ("contrastive", "class_ce")
     )
 
     def __post_init__(self):

@@ -1,7 +1,5 @@
 """Generalise and personalise at once: aligned local steps, weights that even gaps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import hp
@@ -28,9 +26,7 @@ class FFTGP(Aligned, FAA):
     is Uniform.
     """
 
-    card = FAA.card._replace(
-        line="local meta-learning that aligns features, and fairness-aware aggregation"
-    )
+    card = FAA.card._replace(line="aligned local steps, and fairness-aware aggregation")
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class FFTGPLagged(FFTGP):
     """FFT-GP without extra traffic: gaps are one round old, as in `FAALagged`."""
 
     card = FFTGP.card._replace(
-        line="FFT-GP whose weights follow gaps that are one round old"
+        line="FFT-GP whose weights follow gaps of the last round"
     )
 
     timing: str = hp(
@@ -67,9 +63,7 @@ class FFTGPBeside(FFTGP):
     test rows.
     """
 
-    card = FFTGP.card._replace(
-        line="FFT-GP, with other rules tried on the same local models (an instrument)"
-    )
+    card = FFTGP.card._replace(line="FFT-GP, and other rules tried on its local models")
 
     @property
     def others(self):

@@ -1,7 +1,5 @@
 """Weights that follow the generalisation gaps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -28,26 +26,18 @@ class GA(Gapped):
     """
 
     plans_ahead = True
-    card = Card(
-        "zhang2023ga", "weights follow the loss of accuracy that averaging causes"
-    )
+    card = Card("zhang2023ga", "weights follow the accuracy that averaging costs")
 
     metric: str = hp(
-        "accuracy",
-        "what a gap is measured in, on validation rows",
-        "released code",
-        ("loss", "accuracy"),
+        "accuracy", "what a gap is measured in", "released code", ("loss", "accuracy")
     )
     step_size: float = hp(
-        0.2,
-        "step of the weights, times C; falls over the run, see falling",
-        "released code",
-        grid=(0.05, 0.1, 0.2),
+        0.2, "step of the weights, times C", "released code", grid=(0.05, 0.1, 0.2)
     )
     centre: bool = hp(False, "subtract the mean gap first", "released code")
     falling: str = hp(
         "released",
-        "the step falls to 3/R of itself, as released, or to 1/R: to 0 in round R",
+        "of the step, over the rounds",
         "released code",
         ("released", "to zero"),
     )

@@ -1,7 +1,5 @@
 """Clients that report what averaging costs them: the base of GA and FAA."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -24,12 +22,7 @@ class Gapped(FedAvg):
     All clients take part.
     """
 
-    metric: str = hp(
-        "loss",
-        "what a gap is measured in, on validation rows",
-        "FAA: ours",
-        ("loss", "accuracy"),
-    )
+    metric: str = hp("loss", "what a gap is measured in", "ours", ("loss", "accuracy"))
 
     who = "all"
     needs_val = True

@@ -1,7 +1,5 @@
 """Updates that point the same way count more."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -38,10 +36,7 @@ class GRACE(Aligned):
         "grace", "the local step", "released code", ("mldg", "grace", "joint", "none")
     )
     cosine: str = hp(
-        "total",
-        "whose direction is compared",
-        "released code",
-        ("total", "split", "reweight"),
+        "total", "of which parts", "released code", ("total", "split", "reweight")
     )
     server_lr: float = hp(1.0, "step size of the server", "released code")
 

@@ -1,7 +1,5 @@
 """A learnt prompt for a frozen CLIP."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -40,20 +38,15 @@ class PromptFL(Uniform):
 
     lr: float = hp(
         0.001,
-        "first step size of the clients",
-        "the authors' code; 0.002 is CoOp's",
+        "step size at first",
+        "the authors' code, and CoOp's",
         grid=(0.001, 0.002),
     )
     epochs: int = hp(5, "passes over a client's rows per round", "the authors' code")
-    momentum: float = hp(
-        0.9, "momentum of the clients, within one round", "CoOp's code", (0, 1)
-    )
+    momentum: float = hp(0.9, "of the clients, in a round", "CoOp's code", (0, 1))
     decay: float = hp(5e-4, "weight decay of the clients", "CoOp's code")
     schedule: str = hp(
-        "cosine",
-        "how the step size falls over the rounds",
-        "the authors' code, over all rounds",
-        ("cosine", "constant"),
+        "cosine", "of the step size", "the authors' code", ("cosine", "constant")
     )
 
     def __post_init__(self):

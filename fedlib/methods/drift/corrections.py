@@ -1,7 +1,5 @@
 """What the methods against drift share."""
 
-from __future__ import annotations
-
 import torch
 
 from ...core.local import scan

@@ -1,7 +1,5 @@
 """Momentum at the server."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -29,17 +27,10 @@ class FedAvgM(FedAvg):
     card = Card("hsu2019", "FedAvg with momentum at the server")
 
     beta: float = hp(
-        0.9,
-        "momentum of the server, between rounds; 0: none",
-        "the paper's experiments",
-        (0, 1),
-        grid=(0.7, 0.9, 0.97, 0.99, 0.997),
+        0.9, "momentum", "the paper", (0, 1), grid=(0.7, 0.9, 0.97, 0.99, 0.997)
     )
     server_lr: float = hp(
-        1.0,
-        "how far the server goes along its velocity",
-        "1: the paper",
-        grid=(0.1, 0.3, 1.0),
+        1.0, "how far along its velocity", "the paper", grid=(0.1, 0.3, 1.0)
     )
 
     def server(self, w, r):

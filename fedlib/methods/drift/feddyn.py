@@ -1,7 +1,5 @@
 """Losses that are tilted, client by client, until their optima agree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.local import sgd
@@ -38,10 +36,7 @@ class FedDyn(Uniform):
     card = Card("acar2021", "a tilt and a pull that let the clients' optima agree")
 
     alpha: float = hp(
-        0.1,
-        "pull towards the model as sent, and rate at which the tilt is learned",
-        "the paper tries 0.001, 0.01 and 0.1",
-        grid=(0.001, 0.01, 0.1, 1.0),
+        0.1, "pull, and rate of the tilt", "the paper", grid=(0.001, 0.01, 0.1, 1.0)
     )
 
     def __post_init__(self):

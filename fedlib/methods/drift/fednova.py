@@ -1,7 +1,5 @@
 """Updates counted per local step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card

@@ -1,7 +1,5 @@
 """Adaptive steps at the server: the mean update stands where a gradient would."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -33,23 +31,13 @@ class FedAdagrad(FedAvg):
     card = Card("reddi2021", "FedAvg whose server steps by Adagrad")
 
     server_lr: float = hp(
-        0.03,
-        "step size of the server, about how far one coordinate moves in a round",
-        "a choice; the paper tunes it per task, in half powers of ten",
-        grid=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        0.03, "step size", "a choice", grid=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     )
     beta1: float = hp(
-        0.0,
-        "momentum of the server; 0: none",
-        "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
-        (0, 1),
-        grid=(0.0, 0.9),
+        0.0, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
     )
     tau: float = hp(
-        1e-3,
-        "below this size of movement the steps are no longer adapted",
-        "the paper's advice: 0.001",
-        grid=(1e-4, 1e-3, 1e-2, 1e-1),
+        1e-3, "adapted above this movement", "the paper", grid=(1e-4, 1e-3, 1e-2, 1e-1)
     )
 
     def __post_init__(self):
@@ -91,18 +79,10 @@ class FedAdam(FedAdagrad):
     card = FedAdagrad.card._replace(line="FedAvg whose server steps by Adam")
 
     beta1: float = hp(
-        0.9,
-        "momentum of the server; 0: none",
-        "the paper: 0 for Adagrad, 0.9 for Adam and Yogi",
-        (0, 1),
-        grid=(0.0, 0.9),
+        0.9, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
     )
     beta2: float = hp(
-        0.99,
-        "how long movements are remembered",
-        "the paper's experiments",
-        (0, 1),
-        grid=(0.9, 0.99, 0.999),
+        0.99, "memory of movements", "the paper", (0, 1), grid=(0.9, 0.99, 0.999)
     )
 
     def second(self, v, d):

@@ -1,7 +1,5 @@
 """Control variates that take a client's own pull out of its steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.local import Private, sgd
@@ -35,21 +33,11 @@ class SCAFFOLD(Uniform):
     gradient over all rows. `decay` is part of the gradient.
     """
 
-    card = Card(
-        "karimireddy2020", "control variates take client drift out of local steps"
-    )
+    card = Card("karimireddy2020", "control variates take the drift out of local steps")
 
-    option: str = hp(
-        "II",
-        "a client's control variate: I, a gradient over all rows; II, its mean step",
-        "Algorithm 1; II in the paper's experiments",
-        ("I", "II"),
-    )
+    option: str = hp("II", "what c_i is", "Algorithm 1; II in experiments", ("I", "II"))
     server_lr: float = hp(
-        1.0,
-        "how far the server goes towards the clients' average",
-        "1: the paper's experiments",
-        grid=(0.5, 1.0, 1.5),
+        1.0, "step towards the average", "the paper", grid=(0.5, 1.0, 1.5)
     )
 
     def __post_init__(self):

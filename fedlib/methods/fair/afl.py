@@ -1,7 +1,5 @@
 """The worst mixture of clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -31,23 +29,14 @@ class AFL(FedAvg):
     it lags behind w, which `scored` = "last" scores. gamma = 0 keeps equal weights.
     """
 
-    card = Card(
-        "mohri2019afl", "gradient ascent on the weights against descent on the model"
-    )
+    card = Card("mohri2019afl", "ascent on the weights against descent on the model")
     who = "all"
 
     gamma: float = hp(
-        0.01,
-        "step size of the mixture; 0 keeps equal weights",
-        "grid behind FedFV's published result records",
-        grid=(0.01, 0.1, 0.5),
+        0.01, "step size of the mixture", "FedFV's records", grid=(0.01, 0.1, 0.5)
     )
     scored: str = hp(
-        "average",
-        "the model that is scored: the running average, or the last one",
-        "the paper: average",
-        ("average", "last"),
-        absent="average",
+        "average", "which model", "the paper", ("average", "last"), absent="average"
     )
 
     def server(self, w, r):

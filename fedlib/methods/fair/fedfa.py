@@ -1,7 +1,5 @@
 """Weights from accuracy and from how often a client took part."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -34,42 +32,22 @@ class FedFa(FedAvg):
     the server's momentum then brakes instead of speeding up.
     """
 
-    card = Card(
-        "huang2022fedfa", "weights from accuracy and participation, with two momenta"
-    )
+    card = Card("huang2022fedfa", "weights from accuracy and participation")
 
     momentum: float = hp(
-        0.9,
-        "momentum of the clients, within one round; 0: plain SGD",
-        "grid behind FedFV's published result records",
-        (0, 1),
-        grid=(0.5, 0.9),
+        0.9, "of the clients", "FedFV's records", (0, 1), grid=(0.5, 0.9)
     )
     beta: float = hp(
-        0.5,
-        "share of participation in the weight; 0: accuracy only",
-        "grid behind FedFV's published result records",
-        (0, 1),
-        grid=(0.5,),
+        0.5, "share of participation", "FedFV's records", (0, 1), grid=(0.5,)
     )
     gamma: float = hp(
-        0.5,
-        "momentum of the server; 1: none",
-        "grid behind FedFV's published result records",
-        (0, 1),
-        grid=(0.5, 0.9),
+        0.5, "of the server; 1: none", "FedFV's records", (0, 1), grid=(0.5, 0.9)
     )
     sign: str = hp(
-        "momentum",
-        "direction of the server's momentum",
-        "momentum: as described; released: public code",
-        ("momentum", "released"),
+        "momentum", "of the momentum", "released: public code", ("momentum", "released")
     )
     acc_at: str = hp(
-        "after",
-        "accuracy before or after local training",
-        "public codes differ: after in easyFL v1.0, before in FLGo",
-        ("before", "after"),
+        "after", "training", "easyFL v1.0; before: FLGo", ("before", "after")
     )
 
     def server(self, w, r):

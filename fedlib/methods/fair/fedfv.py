@@ -1,7 +1,5 @@
 """Updates that no longer pull against each other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -40,23 +38,16 @@ class FedFV(FedAvg):
     not depend on the size of the model. With tau > 0 the server keeps C updates.
     """
 
-    card = Card(
-        "wang2021fedfv", "what conflicts with another client's update is projected away"
-    )
+    card = Card("wang2021fedfv", "updates without what conflicts with another client's")
 
     alpha: float = hp(
         0.1,
-        "share of clients, those with the largest losses, whose update stays as it is",
-        "grid behind FedFV's published result records",
+        "share left as they are",
+        "FedFV",
         (0, 1),
         grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
     )
-    tau: int = hp(
-        0,
-        "rounds for which an absent client's last update still counts; 0: none",
-        "grid behind FedFV's published result records",
-        grid=(0, 1, 3, 10),
-    )
+    tau: int = hp(0, "memory, in rounds", "FedFV's records", grid=(0, 1, 3, 10))
 
     def server(self, w, r):
         if not self.tau:

@@ -1,7 +1,5 @@
 """Weights that care, once accuracies have stopped growing more equal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -44,42 +42,24 @@ class FedGA(Delayed):
     the cohort. One more number per client goes up.
     """
 
-    card = Card(
-        "liu2025fedga",
-        "error-driven weights, once the Gini coefficient has stopped falling",
-    )
+    card = Card("liu2025fedga", "weights by error, once the Gini coefficient is flat")
     needs_val = True
 
     alpha: float = hp(
-        5.0,
-        "strength; 1: the uniform average",
-        "FedGA 5.3 (1 to 10); default: working choice",
-        (1, inf),
-        grid=tuple(range(1, 11)),
+        5.0, "strength; 1: uniform", "FedGA 5.3", (1, inf), grid=tuple(range(1, 11))
     )
-    W: int = hp(
-        10,
-        "rounds in the trigger's window",
-        "working choice: the value is lost",
-        (1, 10**6),
-        grid=(10,),
-    )
+    W: int = hp(10, "rounds in the window", "a choice: lost", (1, 10**6), grid=(10,))
     theta: float = hp(
         0.01,
-        "how fast the Gini coefficient may still fall, per round",
-        "working choice: the value is lost",
+        "fall that is left",
+        "a choice: lost",
         (-inf, inf),
         grid=(0.01, 0.005, 0.001),
     )
     sticky: bool = hp(True, "once on, always on", "later code of the author")
-    delayed: bool = hp(
-        True, "wait for the trigger; False: on from round 0", "FedGA 3.1 and 5.4"
-    )
+    delayed: bool = hp(True, "wait for the trigger", "FedGA 3.1 and 5.4")
     weight_norm: str = hp(
-        "none",
-        "divide errors by their sum first?",
-        "none: as rebuilt; sum: later code of the author",
-        ("none", "sum"),
+        "none", "divide errors by their sum?", "sum: later code", ("none", "sum")
     )
 
     def __post_init__(self):
@@ -118,10 +98,6 @@ class FedGAAblation(FedGA):
     The control of FedGA 5.4.
     """
 
-    card = FedGA.card._replace(
-        line="error-driven weights from the first round on (a control)"
-    )
+    card = FedGA.card._replace(line="weights by error from the first round on")
 
-    delayed: bool = hp(
-        False, "wait for the trigger; False: on from round 0", "FedGA 5.4"
-    )
+    delayed: bool = hp(False, "wait for the trigger", "FedGA 5.4")

@@ -1,7 +1,5 @@
 """Fairness that waits until the model has settled, and the trigger it waits for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -27,13 +25,10 @@ class Delayed(FedAvg):
 
     W: int = hp(10, "rounds in the trigger's window", "working choice", (1, 10**6))
     theta: float = hp(
-        0.01, "how fast x may still fall, per round", "working choice", (-inf, inf)
+        0.01, "how fast x may still fall, per round", "a choice", (-inf, inf)
     )
     trigger: str = hp(
-        "rolling",
-        "how two windows of x are compared",
-        "both occur in later code of FedGA's author",
-        ("rolling", "half"),
+        "rolling", "which windows", "later code has both", ("rolling", "half")
     )
     sticky: bool = hp(True, "once on, always on", "working choice")
 
@@ -88,38 +83,18 @@ class FedGini(Delayed):
     as that code does.
     """
 
-    card = Card(
-        "li2023fedgini",
-        "weights by rank of the loss, once the updates have stopped shrinking",
-    )
+    card = Card("li2023fedgini", "weights by rank of the loss, once updates are small")
 
     epsilon: float = hp(
-        0.5,
-        "share of equal weights; 1: the uniform average",
-        "working choice: FedGA's Table 1 is lost",
-        (0, 1),
-        grid=(0.1, 0.3, 0.5, 0.7, 0.9),
+        0.5, "share of 1/M", "a choice", (0, 1), grid=(0.1, 0.3, 0.5, 0.7, 0.9)
     )
-    W: int = hp(
-        150,
-        "rounds in the trigger's window",
-        "150: later code of FedGA's author; 10: as FedGA here",
-        (1, 10**6),
-        grid=(10, 150),
-    )
+    W: int = hp(150, "rounds in the window", "later code", (1, 10**6), grid=(10, 150))
     theta: float = hp(
-        1e-5,
-        "how fast the update scale may still fall, per round",
-        "later code of FedGA's author",
-        (-inf, inf),
-        grid=(1e-5,),
+        1e-5, "how fast U may still fall", "later code", (-inf, inf), grid=(1e-5,)
     )
     sticky: bool = hp(False, "once on, always on", "later code of FedGA's author")
     order: str = hp(
-        "intended",
-        "who gets the largest weight",
-        "intended: the largest loss; released: the smallest",
-        ("intended", "released"),
+        "intended", "largest weight", "released: later code", ("intended", "released")
     )
 
     def local(self, down, mine, shard):

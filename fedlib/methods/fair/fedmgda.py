@@ -1,7 +1,5 @@
 """A direction that helps every client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -54,17 +52,10 @@ class FedMGDA(FedAvg):
     card = Card("hu2022fedmgda", "the shortest convex combination of unit updates")
 
     epsilon: float = hp(
-        0.1,
-        "how far a weight may be from n_i / n; 0: size weights, 1: free",
-        "grid behind FedFV's published result records",
-        (0, 1),
-        grid=(0.01, 0.05, 0.1, 0.5, 1),
+        0.1, "free from n_i / n", "FedFV", (0, 1), grid=(0.01, 0.05, 0.1, 0.5, 1)
     )
     server_lr: float = hp(
-        1.0,
-        "eta: the length of a step at most",
-        "1: FLGo; the clients' lr (0.01 or 0.1): easyFL v1.0",
-        grid=(1, 0.1, 0.01),
+        1.0, "eta, the longest step", "FLGo; easyFL: lr", grid=(1, 0.1, 0.01)
     )
 
     def aggregate(self, server, up, r):

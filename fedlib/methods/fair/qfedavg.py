@@ -1,7 +1,5 @@
 """Weights that grow with a power of the loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -31,10 +29,7 @@ class QFedAvg(FedAvg):
     card = Card("li2020qffl", "updates weighted by a power of the client's loss")
 
     q: float = hp(
-        0.1,
-        "how strongly a large loss counts; 0 gives the uniform average",
-        "grid behind FedFV's published result records",
-        grid=(0.1, 0.2, 1, 2, 5, 15),
+        0.1, "power of the loss", "FedFV's records", grid=(0.1, 0.2, 1, 2, 5, 15)
     )
 
     def __post_init__(self):

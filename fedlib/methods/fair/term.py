@@ -1,7 +1,5 @@
 """Weights that grow exponentially with the loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -33,24 +31,13 @@ class TERM(FedAvg):
     place of this round's, so that its weights do not sum to one.
     """
 
-    card = Card(
-        "term2021", "updates weighted by size and the exponential of the client's loss"
-    )
+    card = Card("term2021", "weights by size and the exponential of the loss")
 
     tilt: float = hp(
-        0.1,
-        "tilt between clients, to large losses, if negative to small ones; 0 gives "
-        "FedAvg",
-        "released script: 0.1",
-        (-1e6, 1e6),
-        grid=(0.1, 0.5, 1, 2, 5),
+        0.1, "between clients", "released script", (-1e6, 1e6), grid=(0.1, 0.5, 1, 2, 5)
     )
     row_tilt: float = hp(
-        0.0,
-        "the same between the rows of a client",
-        "released federated code: 0",
-        (-1e6, 1e6),
-        grid=(-1, 0, 1),
+        0.0, "between rows", "released code", (-1e6, 1e6), grid=(-1, 0, 1)
     )
 
     def __post_init__(self):

@@ -1,7 +1,5 @@
 """Averaging of models that were trained to be flat."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -30,10 +28,7 @@ class FedSAM(FedAvg):
     """
 
     rho: float = hp(
-        0.05,
-        "radius of the perturbation",
-        "the default of SAM, and PLGU's 6.1",
-        grid=(0.01, 0.05, 0.1, 0.5),
+        0.05, "radius of the perturbation", "SAM, PLGU", grid=(0.01, 0.05, 0.1, 0.5)
     )
 
     card = Card("fedsam2022", "FedAvg with sharpness-aware steps at the clients")

@@ -5,8 +5,6 @@ Personalized Federated Learning. CVPR 2023. A layer is a convolution or linear m
 its norm (`network.units`). Letters: L layers, dim_l weights in layer l.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -38,36 +36,16 @@ class LayerWise:
     """
 
     rho: float = hp(
-        0.05,
-        "radius of the perturbation",
-        "the paper, 6.1 and Table 4",
-        grid=(0.05, 0.1, 0.5),
+        0.05, "radius of the perturbation", "the paper, 6.1", grid=(0.05, 0.1, 0.5)
     )
-    perturb: str = hp(
-        "all",
-        "the layers that are perturbed; none: a control without",
-        "the paper contradicts itself; Algorithm 1 perturbs all",
-        ("all", "none"),
-    )
+    perturb: str = hp("all", "which layers", "Algorithm 1: all", ("all", "none"))
     scale: str = hp(
-        "mean1",
-        "scores with mean 1, with sum 1, or a perturbation whose length is rho "
-        "whatever they are (renorm, exact)",
-        "equation 5 has no scale that works",
-        ("mean1", "sum1", "renorm", "exact"),
+        "mean1", "of scores, or of e", "a choice", ("mean1", "sum1", "renorm", "exact")
     )
     by: str = hp(
-        "dim",
-        "a layer's movement is divided by its number of weights, or by the root of it",
-        "equation 6: dim",
-        ("dim", "root"),
+        "dim", "movement per weight, or per root of it", "equation 6", ("dim", "root")
     )
-    layer: str = hp(
-        "module",
-        "a layer is a module with its norm, or a single tensor",
-        "a choice; the paper counts 23 in ResNet-18, modules are 21",
-        ("module", "tensor"),
-    )
+    layer: str = hp("module", "with its norm, or not", "a choice", ("module", "tensor"))
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,5 @@
 """A hypernetwork whose models are trained flat, layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch.func import vmap
@@ -31,10 +29,7 @@ class PLGUGHN(LayerWise, PFedHN):
     per batch: the control is pFedHN with twice the steps.
     """
 
-    card = Card(
-        "plgu2023",
-        "a hypernetwork whose models are trained flat, layer by layer (derived)",
-    )
+    card = Card("plgu2023", "a hypernetwork whose models are made flat (derived)")
 
     def send(self, server, ids):
         down, middle = super().send(server, ids), self.reference(server)

@@ -1,7 +1,5 @@
 """A shared body made flat layer by layer, under heads that stay at home."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -35,26 +33,14 @@ class PLGUGRep(LayerWise, FedRep):
     after training, where FedRep is scored on its own trained body.
     """
 
-    head_epochs: int = hp(
-        5,
-        "passes for the head, before the body moves",
-        "the paper: K = 5",
-        grid=(1, 5, 10),
-    )
+    head_epochs: int = hp(5, "passes for the head", "the paper: K = 5", grid=(1, 5, 10))
     against: str = hp(
-        "last",
-        "what the downloaded body is compared with",
-        "a choice; equation 10 is 0 / 0",
-        ("last", "drift"),
+        "last", "what phi is compared with", "a choice", ("last", "drift")
     )
     fresh: bool = hp(
-        False,
-        "the perturbation from a gradient of its own, a third one",
-        "the text counts one extra step; equation 12 reads True",
+        False, "perturb along a third gradient", "equation 12, not the text"
     )
-    steps: int = hp(
-        0, "batches of the body phase; 0: `epochs` passes", "FedRep; Algorithm 3: 1"
-    )
+    steps: int = hp(0, "batches of the body; 0: `epochs` passes", "Algorithm 3: 1")
 
     card = Card("plgu2023", "FedRep with a body made flat layer by layer")
     # nothing to do on download: views put the own head on the newest shared body

@@ -1,7 +1,5 @@
 """Keep some layers, average the others, and let the average be flat."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -44,48 +42,28 @@ class PLGULF(LayerWise, FedAvg):
 
     D: int = hp(
         -1,
-        "personal layers of a client; -1: five, or a quarter of the layers where "
-        "that is fewer",
-        "the paper, 6.3: 5 of ResNet-18's layers",
+        "personal layers; -1: 5 or L/4",
+        "the paper, 6.3",
         (-1, inf),
         grid=(0, 1, 5, 10),
     )
     keep: str = hp(
         "moved",
-        "which D layers are personal: those that moved most, the last or the first of "
-        "the network, or others by chance in every training",
-        "equation 6: moved; the others are controls",
+        "which D layers are personal",
+        "equation 6; others are controls",
         ("moved", "last", "first", "random"),
         absent="moved",
     )
     perturb: str = hp(
-        "all",
-        "the layers that are perturbed; none: a control without",
-        "the paper says all three; Algorithm 1: all",
-        ("all", "personal", "universal", "none"),
+        "all", "layers", "Algorithm 1", ("all", "personal", "universal", "none")
     )
     direction: str = hp(
-        "theta",
-        "whose gradient gives the perturbation; w: a third gradient",
-        "Algorithm 1, line 6, with the cost named in the text",
-        ("theta", "w"),
+        "theta", "whose gradient gives e", "Algorithm 1, line 6", ("theta", "w")
     )
-    at: str = hp(
-        "w",
-        "where the perturbed gradient is taken: at the common model's copy, or at the "
-        "own model",
-        "a choice; line 7 reads theta",
-        ("w", "theta"),
-    )
-    freeze: bool = hp(
-        False, "personal layers do not train either", "a choice, see above"
-    )
+    at: str = hp("w", "where it is taken", "a choice; line 7: theta", ("w", "theta"))
+    freeze: bool = hp(False, "personal layers do not train", "a choice")
     first: str = hp(
-        "copy",
-        "a first training starts from w and equal scores; initial: it is scored "
-        "against the initial model",
-        "a choice; the paper is silent",
-        ("copy", "initial"),
+        "copy", "scores of a first training", "a choice", ("copy", "initial")
     )
     uniform: bool = hp(False, "all scores 1: SAM on every layer", "a control")
 

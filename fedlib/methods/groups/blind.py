@@ -1,7 +1,5 @@
 """A control: training that never sees the sensitive column."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A server that adds an update of its own, around any method; two that are noise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -25,14 +23,10 @@ class Calibrated(Wrap):
     around = "FedAvg"  # the method inside, where none is named
 
     lam: float = hp(
-        1.0, "strength of the server's own update", "EquFL", grid=(0.25, 0.5, 1, 2, 4)
+        1.0, "strength of the server's update", "EquFL", grid=(0.25, 0.5, 1, 2, 4)
     )
     rho: float = hp(
-        0.5,
-        "share of the rounds, the last ones, that are calibrated",
-        "EquFL",
-        (0, 1),
-        grid=(0.2, 0.4, 0.5, 0.6, 0.8),
+        0.5, "last share of rounds", "EquFL", (0, 1), grid=(0.2, 0.4, 0.5, 0.6, 0.8)
     )
 
     def phases(self, R):
@@ -96,9 +90,7 @@ class GaussianUpdate(Calibrated):
 class UniformUpdate(Calibrated):
     """A control: the server's update is noise, uniform in [-bound, bound]^P."""
 
-    bound: float = hp(
-        1.0, "largest size of a coordinate", "a guess: lost in the paper's text"
-    )
+    bound: float = hp(1.0, "largest size of a coordinate", "a guess: lost")
 
     card = GaussianUpdate.card._replace(
         line="FedAvg, and the server adds uniform noise (a control)"

@@ -1,7 +1,5 @@
 """A server that remembers: it keeps the global models of some rounds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -26,10 +24,7 @@ class Collecting(Calibrated):
     """
 
     collect: str = hp(
-        "continuous",
-        "which rounds are collected",
-        "EquFL, Table VIII",
-        ("continuous", "discrete"),
+        "continuous", "which rounds", "EquFL, Table VIII", ("continuous", "discrete")
     )
     count: int = hp(0, "how many; 0: all before T0", "EquFL: all, or 30")
     rewind: bool = hp(False, "collect from a rehearsal of all rounds", "a choice")

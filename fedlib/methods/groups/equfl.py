@@ -1,7 +1,5 @@
 """EquFL: the server condenses its own models into rows, and corrects their bias."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -48,74 +46,37 @@ class EquFL(Collecting):
         1000, "rows of S", "EquFL", (2, 10**6), grid=(100, 250, 500, 1000, 1500, 2000)
     )
     net: str = hp(
-        "standard",
-        "network that S is condensed with",
-        "EquFL",
-        ("same", "standard", "deep", "wide"),
+        "standard", "that retraces", "EquFL", ("same", "standard", "deep", "wide")
     )
     source: str = hp(
-        "condensed",
-        "where S comes from",
-        "condensed: EquFL",
-        ("condensed", "start", "real"),
+        "condensed", "where S comes from", "EquFL", ("condensed", "start", "real")
     )
-    start: str = hp(
-        "schema",
-        "rows before matching",
-        "a choice; noise: the literal reading",
-        ("schema", "noise"),
-    )
+    start: str = hp("schema", "rows before matching", "a choice", ("schema", "noise"))
     labels: str = hp(
-        "soft",
-        "soft: the last model's answers, then matched; hard: those, rounded after it; "
-        "balanced: matched from classes in turn; model: matched rows get the last "
-        "model's answers; each: those of every round's model",
-        "soft: EquFL, III-B; the rest: readings and variants",
-        ("soft", "hard", "balanced", "model", "each"),
+        "soft", "of S", "EquFL, III-B", ("soft", "hard", "balanced", "model", "each")
     )
     lr_q: float = hp(
         0.001,
-        "rate at which the matching learns the labels",
-        "not printed; the smallest of the grid that still learns, chosen on "
-        "seeds that decide nothing",
+        "rate of the labels",
+        "the smallest that learns",
         grid=(0, 0.001, 0.01, 0.1),
     )
-    form: str = hp(
-        "ce",
-        "what EO and DP compare: cross-entropies or probabilities",
-        "ce: EquFL",
-        surrogates.FORMS,
-    )
+    form: str = hp("ce", "what EO and DP compare", "EquFL", surrogates.FORMS)
     at: str = hp(
-        "start",
-        "where the gradient is taken",
-        "start: EquFL, eq. 9",
-        ("start", "aggregated"),
+        "start", "where the gradient is taken", "EquFL, eq. 9", ("start", "aggregated")
     )
     scale: str = hp(
-        "raw",
-        "length of g_s: its own, that of the aggregate, or times the local steps",
-        "a choice: EquFL, eq. 12 can be read in two ways",
-        ("raw", "aggregate", "steps"),
+        "raw", "length of g_s", "a choice, eq. 12", ("raw", "aggregate", "steps")
     )
-    normalise: str = hp(
-        "l2", "scaling of the gradients before MGDA", "a choice", ("none", "l2", "loss")
-    )
+    normalise: str = hp("l2", "before MGDA", "a choice", ("none", "l2", "loss"))
     outer: int = hp(300, "outer steps of the matching", "a choice")
     J: int = hp(10, "inner steps of the matching", "a choice", (1, 10**4))
-    reach: int = hp(
-        10, "largest distance of a pair of checkpoints", "a choice", (1, 10**6)
-    )
-    rows: int = hp(
-        0, "rows of S in an inner step; 0: all", "a choice: bounds the memory"
-    )
-    pool: int = hp(
-        4000, "rows on which another network learns the trail", "a choice", (2, 10**7)
-    )
+    reach: int = hp(10, "largest distance of a pair", "a choice", (1, 10**6))
+    rows: int = hp(0, "in an inner step; 0: all", "a choice: memory")
+    pool: int = hp(4000, "rows on which another network learns", "a choice", (2, 10**7))
 
     card = GaussianUpdate.card._replace(
-        line="the server condenses its trail of models and steps against the bias it "
-        "finds there"
+        line="the server condenses its models and steps against their bias"
     )
     needs_groups = True
 

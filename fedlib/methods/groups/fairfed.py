@@ -1,7 +1,5 @@
 """Weights that shrink where a client's gap between groups differs from that of all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -39,32 +37,18 @@ class FairFed(Reweight):
     the paper hides the terms of eq:fairfed-global by secure aggregation.
     """
 
-    card = Card(
-        "ezzeldin2023",
-        "weights that shrink with the distance of local from global fairness",
-    )
+    card = Card("ezzeldin2023", "less weight far from the gap of all")
 
     beta: float = hp(
-        1.0,
-        "fairness budget; 0 gives weights by size",
-        "working choice: public re-implementations use 0.3, 1 and 5; exp: 0.02, 1, 50",
-        grid=(0.05, 0.5, 1, 5),
+        1.0, "fairness budget", "elsewhere 0.3, 1 and 5", grid=(0.05, 0.5, 1, 5)
     )
     metric: str = hp(
-        "EOD",
-        "gap between the groups: of true positives, or of positives",
-        "FairFed",
-        ("EOD", "DP"),
+        "EOD", "gap of true positives, or of positives", "FairFed", ("EOD", "DP")
     )
     weighting: str = hp(
-        "delta",
-        "how distances become weights",
-        "delta: AAAI; exp: the preprint's older rule",
-        ("delta", "exp"),
+        "delta", "how distances become weights", "exp: the preprint", ("delta", "exp")
     )
-    debias: bool = hp(
-        True, "clients descend on the loss of Reweight", "FairFed, its experiments"
-    )
+    debias: bool = hp(True, "clients descend on Reweight's loss", "FairFed")
 
     def server(self, w, r):
         A = self.task.groups.A

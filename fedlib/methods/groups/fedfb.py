@@ -1,7 +1,5 @@
 """Group weights that the server learns and the clients train by."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -48,17 +46,9 @@ class FedFB(FedAvg):
     needs_groups = True
 
     alpha: float = hp(
-        0.1,
-        "step size of the weights; 0 gives FedAvg",
-        "grid: FedFB; default: working choice",
-        grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2),
+        0.1, "step size", "the paper", grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2)
     )
-    version: str = hp(
-        "EO",
-        "what is made equal: losses at equal outcome, or positive rates",
-        "FedFB",
-        ("EO", "DP"),
-    )
+    version: str = hp("EO", "equal losses by outcome, or rates", "FedFB", ("EO", "DP"))
 
     def server(self, w, r):
         if self.version == "EO" and self.task.groups.A != 2:

@@ -1,7 +1,5 @@
 """Inputs from which the group cannot be read off by a linear function."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -32,18 +30,11 @@ class FLinear(FedAvg):
     where every client holds one label, trains as in FedAvg.
     """
 
-    card = Card(
-        "he2020geometric",
-        "inputs freed from linear traces of the group, client by client",
-    )
+    card = Card("he2020geometric", "inputs without linear traces of the group")
     needs_groups = True
 
     tau: float = hp(
-        0.0,
-        "share of the groups' differences that stays; 1 gives FedAvg",
-        "the paper sweeps its trade-off parameter; 0: full projection",
-        (0, 1),
-        grid=(0, 0.25, 0.5, 0.75, 1),
+        0.0, "what stays", "the paper sweeps it", (0, 1), grid=(0, 0.25, 0.5, 0.75, 1)
     )
 
     def client(self, w, shard):

@@ -1,7 +1,5 @@
 """A client's loss with a penalty for bias."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -25,16 +23,10 @@ class Regular(FedAvg):
     needs_groups = True
 
     mu: float = hp(
-        1.0,
-        "weight of the penalty; 0 gives FedAvg",
-        "working choice: not printed",
-        grid=(0.1, 1, 10),
+        1.0, "weight of the penalty; 0: FedAvg", "a choice", grid=(0.1, 1, 10)
     )
     target: str = hp(
-        "EO",
-        "metric whose surrogate is the penalty",
-        "EquFL, Table IX",
-        ("EO", "DP", "CAL", "CON"),
+        "EO", "whose surrogate is added", "EquFL, Table IX", ("EO", "DP", "CAL", "CON")
     )
 
     def local(self, down, mine, shard):

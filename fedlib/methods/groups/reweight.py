@@ -1,7 +1,5 @@
 """Row weights under which group and outcome are independent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card
@@ -36,9 +34,7 @@ class Reweight(FedAvg):
     weight in the average stays n_i / n.
     """
 
-    card = Card(
-        "kamiran2012", "local row weights that make group and outcome independent"
-    )
+    card = Card("kamiran2012", "row weights that make group and outcome independent")
     needs_groups = True
 
     def local(self, down, mine, shard):

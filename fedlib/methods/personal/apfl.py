@@ -1,7 +1,5 @@
 """A mixture of a model of one's own and the common one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -42,19 +40,11 @@ class APFL(FedAvg):
     """
 
     alpha: float = hp(
-        0.5,
-        "share of the own model in the mixture, at first; 0: FedAvg, 1: local training",
-        "released code",
-        (0, 1),
-        grid=(0.25, 0.5, 0.75),
+        0.5, "own share, at first", "released code", (0, 1), grid=(0.25, 0.5, 0.75)
     )
-    adapt: bool = hp(
-        True, "learn the share by gradient steps; False: it stays", "the paper has both"
-    )
+    adapt: bool = hp(True, "learn the share by gradient steps", "the paper has both")
 
-    card = Card(
-        "apfl2020", "FedAvg, and a learned mixture of an own model with the common one"
-    )
+    card = Card("apfl2020", "FedAvg, and a learned mixture of it with an own model")
     download = "all"
     post = ("personal",)
 

@@ -1,7 +1,5 @@
 """Some filters of every layer for all, some for oneself."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -49,39 +47,17 @@ class CD2pFed(FedAvg):
     """
 
     p: float = hp(
-        0.5,
-        "share of private filters at the end",
-        "a choice",
-        (0, 1),
-        grid=(0.25, 0.5, 0.75),
+        0.5, "private share at the end", "a choice", (0, 1), grid=(0.25, 0.5, 0.75)
     )
-    grow: float = hp(
-        1.0,
-        "share of the rounds while p_t grows; 0: p from the start",
-        "paper: linearly",
-        (0, 1),
-    )
-    lam: float = hp(
-        1.0,
-        "weight of the distillation between the halves",
-        "a choice",
-        grid=(0.1, 1.0),
-    )
-    b: float = hp(
-        1.0,
-        "share of a pass's result in the moving average; 1: no average",
-        "a choice: 1",
-        (0, 1),
-    )
+    grow: float = hp(1.0, "share of the rounds while p_t grows", "linearly", (0, 1))
+    lam: float = hp(1.0, "weight of the distillation", "a choice", grid=(0.1, 1.0))
+    b: float = hp(1.0, "share of a pass in the moving average", "a choice", (0, 1))
     align: bool = hp(False, "align as FedAS before training", "FedAS, Figure 6b")
     align_lr: float = hp(0.01, "step size of the alignment", "FedAS's code")
     align_epochs: int = hp(1, "passes of the alignment", "FedAS's code")
 
     plans_ahead = True
-    card = Card(
-        "cd2pfed2022",
-        "shared and private filters in every layer, which teach each other",
-    )
+    card = Card("cd2pfed2022", "shared and private filters, which teach each other")
     download = "all"
     post = ("personal",)
     needs_linear_head = True

@@ -1,7 +1,5 @@
 """Two models per client: one for all, one of one's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -26,17 +24,9 @@ class Ditto(FedAvg):
     """
 
     lam: float = hp(
-        1.0,
-        "tie of the personal to the global model; 0: purely local",
-        "released scripts; grid of the paper",
-        grid=(0.1, 1.0, 2.0),
+        1.0, "tie to the global model", "released scripts", grid=(0.1, 1.0, 2.0)
     )
-    own: int = hp(
-        0,
-        "passes for the personal model; 0: as many as for the global one, over the "
-        "same batches",
-        "0: the paper's s steps for both",
-    )
+    own: int = hp(0, "passes of its own; 0: the same batches", "the paper's s steps")
 
     card = Card("ditto2021", "FedAvg, and a personal model tied to it")
     post = ("personal",)

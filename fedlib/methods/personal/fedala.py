@@ -1,7 +1,5 @@
 """A head that is mixed from the old and the new one, element by element."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -55,34 +53,14 @@ class FedALA(FedAvg):
     """
 
     eta: float = hp(
-        1.0,
-        "step size of the mixing weights; 0 gives FedAvg",
-        "the paper and its code: 1",
-        grid=(0.1, 1.0, 10.0),
+        1.0, "step size of the mixing weights", "the paper", grid=(0.1, 1.0, 10.0)
     )
-    share: float = hp(
-        0.8,
-        "share of a client's rows on which the weights are learned",
-        "the paper: 80 %",
-        (0, 1),
-    )
-    tol: float = hp(
-        0.1,
-        "standard deviation of losses that ends the first learning",
-        "released code",
-    )
+    share: float = hp(0.8, "share of the rows for learning", "the paper", (0, 1))
+    tol: float = hp(0.1, "deviation of losses that ends learning", "released code")
     window: int = hp(10, "losses that are looked at", "released code", (1, 10**3))
-    cap: int = hp(
-        50,
-        "passes of the first learning at most",
-        "a choice: the released code has none",
-        (1, 10**6),
-    )
+    cap: int = hp(50, "passes at most", "a choice: none there", (1, 10**6))
 
-    card = Card(
-        "fedala2023",
-        "every client learns, weight by weight, how much of the new head it takes",
-    )
+    card = Card("fedala2023", "every client learns how much of the new head it takes")
     download = "all"
     post = ("personal",)
     needs_features = needs_linear_head = True

@@ -1,7 +1,5 @@
 """Bodies aligned with the old one on download, and averaged by Fisher traces."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -53,42 +51,25 @@ class FedAS(FedPer):
     by = "size", download = "all" is FedPer.
     """
 
-    card = Card(
-        "fedas2024",
-        "FedPer, with old features kept on download and clients weighted by their"
-        " Fisher trace",
-    )
+    card = Card("fedas2024", "FedPer, with old features kept, and Fisher weights")
 
-    align: str = hp(
-        "class_mean",
-        "what features are pulled to",
-        "code",
-        ("class_mean", "sample", "none"),
-    )
+    align: str = hp("class_mean", "targets", "code", ("class_mean", "sample", "none"))
     align_lr: float = hp(0.01, "step size of the alignment", "code")
     align_epochs: int = hp(1, "passes of the alignment", "code")
     reduction: str = hp(
-        "mean",
-        "squared distance: mean or sum over features",
-        "code; eq. 4",
-        ("mean", "sum"),
+        "mean", "mean or sum over features", "code; eq. 4", ("mean", "sum")
     )
     skip_first: bool = hp(False, "no alignment before the first training", "ours")
     by: str = hp(
         "trace",
-        "what makes the weights",
-        "equation 7; figure 6a",
+        "weights",
+        "equation 7",
         ("trace", "softmax", "softmax_scaled", "minmax", "size"),
     )
     trace: str = hp(
-        "batch_sum",
-        "which Fisher trace",
-        "batch_sum: code; full: equation 5",
-        ("batch_sum", "batch_mean", "sample_mean", "full"),
+        "batch_sum", "of", "code", ("batch_sum", "batch_mean", "sample_mean", "full")
     )
-    download: str = hp(
-        "cohort", "who downloads", "code: those who train", ("cohort", "all")
-    )
+    download: str = hp("cohort", "who downloads", "code", ("cohort", "all"))
     watch: bool = hp(False, "upload four more numbers, for the record", "ours")
 
     needs_features = property(lambda self: self.align != "none")

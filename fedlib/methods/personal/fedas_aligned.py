@@ -1,7 +1,5 @@
 """Other alignments: those of FedAS's Figure 4b, and that of its first release."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -31,9 +29,7 @@ class FedASParallel(Aligned):
     from the client's old body.
     """
 
-    card = FedAS.card._replace(
-        line="FedAS that aligns during local training, not before (its Figure 4b)"
-    )
+    card = FedAS.card._replace(line="FedAS that aligns while it trains (its Figure 4b)")
     lam: float = hp(1.0, "weight of the alignment beside the loss", "ours")
 
     def client(self, w, shard):
@@ -61,9 +57,7 @@ class FedASGlobal(Aligned):
     2024, Figure 4b, which gives no formula.
     """
 
-    card = FedAS.card._replace(
-        line="FedAS that aligns to the class means of all clients (its Figure 4b)"
-    )
+    card = FedAS.card._replace(line="FedAS that aligns while it trains (its Figure 4b)")
     align: str = hp(
         "class_mean", "what features are pulled to", "figure 4b", ("class_mean",)
     )
@@ -110,15 +104,10 @@ class FedASChained(Aligned):
     bodies. A control, for batches that do not depend on the round.
     """
 
-    card = FedAS.card._replace(
-        line="FedAS whose clients align one body in turn, as first released (a control)"
-    )
+    card = FedAS.card._replace(line="FedAS that aligns to all clients' means")
 
     shuffle: bool = hp(
-        False,
-        "fixed batches: the server replays the clients' alignment",
-        "code",
-        (False,),
+        False, "fixed batches, for the server replays them", "code", (False,)
     )
 
     def server(self, w, r):

@@ -1,7 +1,5 @@
 """A body learned under a head that stays random."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
@@ -29,14 +27,9 @@ class FedBABU(FedAvgFT):
     passes.
     """
 
-    tune: int = hp(
-        10, "passes of fine-tuning of body and head before use", "PFLlib", grid=(5, 10)
-    )
+    tune: int = hp(10, "passes of fine-tuning before use", "PFLlib", grid=(5, 10))
 
-    card = Card(
-        "fedbabu2022",
-        "a body learned under a frozen random head, then fine-tuned by each client",
-    )
+    card = Card("fedbabu2022", "a body under a frozen random head, then fine-tuned")
 
     def server(self, w, r):
         return {"w": two_parts(self, w, "trains the body of a network")[0]}

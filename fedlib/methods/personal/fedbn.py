@@ -1,7 +1,5 @@
 """Norm layers of one's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card
@@ -29,9 +27,7 @@ class FedBN(FedPer):
     this would be FedAvg; one with nothing else is trained purely locally.
     """
 
-    card = Card(
-        "fedbn2021", "shared layers, averaged; norm layers that stay on the device"
-    )
+    card = Card("fedbn2021", "shared layers, averaged; norm layers stay at the client")
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,5 @@
 """A shared body whose features agree on class means, and mixtures of all heads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -49,25 +47,14 @@ class FedPAC(FedPer):
     """
 
     lam: float = hp(
-        1.0,
-        "pull of features towards global class means",
-        "the paper and its code: 1",
-        grid=(0.1, 1.0, 5.0),
+        1.0, "pull towards global class means", "the paper", grid=(0.1, 1.0, 5.0)
     )
-    head_epochs: int = hp(
-        1, "passes for the head, before the body moves", "released code"
-    )
+    head_epochs: int = hp(1, "passes for the head, at first", "released code")
     head_lr: float = hp(
-        0.0,
-        "step size of the head; 0: lr",
-        "a choice; released code 0.1",
-        grid=(0.0, 0.1),
+        0.0, "step size of the head; 0: lr", "a choice", grid=(0.0, 0.1)
     )
 
-    card = Card(
-        "fedpac2023",
-        "shared class means for the body, and for each client its own mixture of heads",
-    )
+    card = Card("fedpac2023", "shared class means; own mixtures of heads")
 
     needs_features = True
 

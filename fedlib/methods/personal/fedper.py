@@ -1,7 +1,5 @@
 """A shared body and a head of one's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card
@@ -45,9 +43,7 @@ class FedPer(FedAvg):
     FedAvg.
     """
 
-    card = Card(
-        "fedper2019", "a shared body, averaged; a head that stays on the device"
-    )
+    card = Card("fedper2019", "a shared body, averaged; a head that stays")
     download = "all"
     post = ("personal",)
 
@@ -76,7 +72,5 @@ class FedPerOnline(FedPer):
     shows how much of a method's gain is merely who downloads when.
     """
 
-    card = FedPer.card._replace(
-        line="FedPer whose absent clients keep their old body (a control)"
-    )
+    card = FedPer.card._replace(line="a shared body, averaged; a head that stays")
     download = "cohort"

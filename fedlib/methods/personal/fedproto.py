@@ -1,7 +1,5 @@
 """Private models that agree on where each class lies."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -41,21 +39,11 @@ class FedProto(Method):
     """
 
     lam: float = hp(
-        1.0,
-        "weight of the pull towards the prototypes; 0: purely local training",
-        "the authors' default",
-        grid=(0.1, 1.0),
+        1.0, "pull towards the prototypes; 0: local", "the authors", grid=(0.1, 1.0)
     )
-    candidates: str = hp(
-        "all",
-        "classes that a client may predict: all, or its own",
-        "PFLlib",
-        ("all", "own"),
-    )
+    candidates: str = hp("all", "classes to predict", "PFLlib", ("all", "own"))
 
-    card = Card(
-        "fedproto2022", "private models; only the mean feature of each class is shared"
-    )
+    card = Card("fedproto2022", "private models; only class means are shared")
     post = ("personal",)
     needs_features = True
 

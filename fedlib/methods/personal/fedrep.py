@@ -1,7 +1,5 @@
 """First the head, then the body."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.local import sgd
@@ -28,10 +26,7 @@ class FedRep(FedPer):
     """
 
     head_epochs: int = hp(
-        10,
-        "passes for the head, before the body moves",
-        "released code: 10 head epochs, 1 body epoch",
-        grid=(1, 5, 10),
+        10, "passes for the head, at first", "released code", grid=(1, 5, 10)
     )
 
     card = Card("fedrep2021", "FedPer that fits the head first, then the body")

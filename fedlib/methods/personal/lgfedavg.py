@@ -1,7 +1,5 @@
 """A shared head and a body of one's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.method import Card
@@ -29,9 +27,7 @@ class LGFedAvg(FedPer):
     combines a trained head with random features.
     """
 
-    card = Card(
-        "lgfedavg2020", "a shared head, averaged; a body that stays on the device"
-    )
+    card = Card("lgfedavg2020", "a shared head, averaged; a body that stays")
 
     def server(self, w, r):
         return {"w": two_parts(self, w, "keeps the body of a network at home")[1]}

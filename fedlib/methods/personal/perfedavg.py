@@ -1,7 +1,5 @@
 """A global model that is good after one step of adaptation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core.local import Plain, grad, in_parts, sgd
@@ -34,18 +32,12 @@ class PerFedAvg(Uniform):
     """
 
     alpha: float = hp(
-        0.01, "step size of the adaptation", "PerFedAvg 5", grid=(0.001, 0.01, 0.1)
+        0.01, "step of the adaptation", "section 5", grid=(0.001, 0.01, 0.1)
     )
-    order: str = hp(
-        "FO", "what is done about the Hessian", "PerFedAvg 4", ("FO", "HF", "exact")
-    )
-    delta: float = hp(
-        1e-3, "length of the difference step (HF)", "working choice", (1e-12, 1)
-    )
+    order: str = hp("FO", "what of the Hessian", "section 4", ("FO", "HF", "exact"))
+    delta: float = hp(1e-3, "length of the difference step", "a choice", (1e-12, 1))
 
-    card = Card(
-        "fallah2020perfedavg", "a model that is good after one step of adaptation"
-    )
+    card = Card("fallah2020perfedavg", "a model that is good after one step")
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,5 @@
 """A network that writes networks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -37,28 +35,16 @@ class PFedHN(FedAvg):
     """
 
     server_lr: float = hp(
-        1.0,
-        "step size of the hypernetwork",
-        "a guess; the paper's 0.01 is for one client per step and momentum 0.9",
-        grid=(0.3, 1.0, 3.0),
+        1.0, "step size of the hypernetwork", "a guess", grid=(0.3, 1.0, 3.0)
     )
     size: int = hp(
-        0, "length of a client's vector; 0: 1 + C // 4", "released code", (0, 10**4)
+        0, "of a client's vector; 0: 1 + C // 4", "released code", (0, 10**4)
     )
     width: int = hp(100, "width of the hidden layers", "released code", (1, 10**5))
     depth: int = hp(
-        3,
-        "hidden layers; 0: models are linear in the client's vector",
-        "the paper: three hidden layers",
-        (0, 10),
-        grid=(0, 1, 3),
+        3, "hidden layers; 0: linear models", "the paper", (0, 10), grid=(0, 1, 3)
     )
-    spread: float = hp(
-        0.1,
-        "how far first models lie apart, in standard deviations of each tensor; 0: all "
-        "are task.init",
-        "a choice: small, so that norm layers start near 1",
-    )
+    spread: float = hp(0.1, "deviation of first models, in tensors' own", "a choice")
 
     card = Card("pfedhn2021", "a hypernetwork on the server writes each client's model")
 

@@ -1,7 +1,5 @@
 """A network that writes large networks, chunk by chunk."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -32,9 +30,7 @@ class PFedHNChunked(PFedHN):
     Q codes of `width` numbers in place of P free directions per code.
     """
 
-    chunk: int = hp(
-        8192, "numbers per piece", "a choice: width chunk is small beside P", (1, 10**9)
-    )
+    chunk: int = hp(8192, "numbers per chunk", "a choice", (1, 10**9))
 
     card = PFedHN.card._replace(line="pFedHN that writes a large model piece by piece")
 

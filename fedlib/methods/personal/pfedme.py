@@ -1,7 +1,5 @@
 """An own model that is tied to the common one, and a common one that follows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 
@@ -41,31 +39,13 @@ class PFedMe(FedAvg):
     """
 
     lam: float = hp(
-        15.0,
-        "tie of the personal to the common model",
-        "released scripts",
-        grid=(1.0, 5.0, 15.0),
+        15.0, "tie of own to common model", "scripts", grid=(1.0, 5.0, 15.0)
     )
-    inner_steps: int = hp(
-        5, "steps of the personal model on each batch", "the paper: K = 5", (1, 10**4)
-    )
-    inner_lr: float = hp(
-        0.03,
-        "step size of the personal model",
-        "a choice; released scripts have 0.01 to 0.1",
-        grid=(0.01, 0.03, 0.09),
-    )
-    outer_lr: float = hp(
-        0.03,
-        "step size of the common model",
-        "a choice; released scripts have 0.005 and 0.01",
-        grid=(0.005, 0.01, 0.03),
-    )
+    inner_steps: int = hp(5, "own steps on each batch", "the paper: K", (1, 10**4))
+    inner_lr: float = hp(0.03, "own step size", "a choice", grid=(0.01, 0.03, 0.09))
+    outer_lr: float = hp(0.03, "common step size", "a choice", grid=(0.005, 0.01, 0.03))
     beta: float = hp(
-        1.0,
-        "how far the server goes towards the clients' average",
-        "released scripts; 2 in the tuned ones",
-        grid=(1.0, 2.0),
+        1.0, "how far the server goes", "scripts; 2 when tuned", grid=(1.0, 2.0)
     )
 
     card = Card("pfedme2020", "descent on each client's Moreau envelope")
