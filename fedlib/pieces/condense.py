@@ -8,9 +8,6 @@ at: rows start from the task's public schema and labels from a global model.
     start -> condense, and proxy for a network that is not the clients'
     start -> finish, the control without matching
 
-Runs that differ only in what the server does later have the same trail; what is made of
-it is `shared`.
-
 A trail is a stacked tree of a model's parameters, {name: [c, ...]}: c checkpoints,
 taken in `rounds` [c]. A start is {"x": [n, ...], "logits": [n, K]}; a synthetic set is
 {"x": [n, ...], "q": [n, K]}, the rows of q being probabilities.
@@ -34,39 +31,25 @@ from ..nets import MLP
 
 HELD = 1000  # rows of the held-out pool, at most
 KEPT = 8  # answers of `shared`, the newest
-WIDTHS = {"standard": 64, "deep": (64, 32), "wide": 128}
+WIDTHS = {"standard": 64, "deep": (64, 32), "wide": 128}  # hidden units, Table VII
 
 
-# ---------------------------------------------------------- where rows and labels start
 def rows(task, n, seed, how="schema"):
     """Rows x [n, ...] in the form of the task's, drawn without looking at any.
 
     "schema": numbers N(0, 1), clipped to their range, in a one-hot block a uniform
     category, flags 0 or 1 with equal chance; images are uniform noise, smoothed by a
-    5 x 5 box and standardised to mean 0 and standard deviation 1 per channel. "noise":
-    N(0, 1) everywhere, the literal reading. In both, the sensitive column holds every
-    group's code equally often, in random order. Drawn in float32 on the CPU, a function
-    of (n, seed, how). ValueError for fewer rows than groups, or a schema that misses
-    columns.
+    5 x 5 box and standardised per channel. "noise": N(0, 1) everywhere, the literal
+    reading. In both, the sensitive column holds every group's code equally often, in
+    random order. Drawn in float32 on the CPU, a function of (n, seed, how). ValueError
+    for fewer rows than groups, or a schema that misses columns.
     """
     groups, shape = task.groups, task.x.shape[1:]
-    if groups is None:
+    if not 2 <= groups.A <= n:
         raise ValueError(
-            "condense.rows: the task has no groups; give it a sensitive attribute first"
+            f"condense.rows: n = {n} rows for {groups.A} groups of {groups.name!r}; "
+            "give two groups or more, and a row of each"
         )
-    if groups.A < 2:
-        raise ValueError(
-            f"condense.rows: the sensitive attribute {groups.name!r} takes only the "
-            f"value {groups.names[0]!r}, so nobody can be compared; choose one that "
-            "takes two values or more"
-        )
-    if n < groups.A:
-        raise ValueError(
-            f"condense.rows: n = {n} rows for {groups.A} groups; give at least one "
-            "row per group"
-        )
-    if how not in ("schema", "noise"):
-        raise ValueError(f'condense.rows: how = {how!r}; use "schema" or "noise"')
     g = torch.Generator().manual_seed(seed_of(seed, tag("rows")))
     code = (torch.arange(n) % groups.A)[torch.randperm(n, generator=g)]
     if how == "noise":
@@ -77,12 +60,11 @@ def rows(task, n, seed, how="schema"):
         x = (x - x.mean((0, -2, -1), keepdim=True)) / x.std((0, -2, -1), keepdim=True)
     else:
         blocks = sorted(groups.schema, key=lambda block: block.start)
-        covered = sorted(j for b in blocks for j in range(b.start, b.stop))
+        covered = [j for b in blocks for j in range(b.start, b.stop)]
         if covered != list(range(shape[0])):
             raise ValueError(
                 f"condense.rows: the schema of {groups.name!r} describes columns "
-                f"{covered} of {shape[0]}; describe each column once, or use how = "
-                '"noise"'
+                f"{covered} of {shape[0]}; describe each once, or take noise"
             )
         x = torch.cat([block_rows(block, n, g) for block in blocks], 1)
     if groups.column is not None:
@@ -91,22 +73,14 @@ def rows(task, n, seed, how="schema"):
 
 
 def block_rows(block, n, g):
-    """[n, columns of the block], drawn with generator g; ValueError for an unknown
-    kind of block.
-    """
+    """[n, columns of the block]: a "number", "flag" or "onehot", by generator g."""
     size = n, block.stop - block.start
     if block.kind == "number":
         # in float64: in float32 an end such as 0.1 would lie outside of the range
         return torch.randn(size, generator=g).double().clamp(block.low, block.high)
     if block.kind == "flag":
         return torch.randint(2, size, generator=g).float()
-    if block.kind == "onehot":
-        category = torch.randint(size[1], (n,), generator=g)
-        return onehot(category, size[1], torch.empty(0))
-    raise ValueError(
-        f'condense.rows: block {block.name!r} is a {block.kind!r}; use "number", '
-        '"flag" or "onehot"'
-    )
+    return onehot(torch.randint(size[1], (n,), generator=g), size[1], torch.empty(0))
 
 
 def start(task, w, n, seed, how="schema", labels="soft"):
@@ -115,12 +89,8 @@ def start(task, w, n, seed, how="schema", labels="soft"):
     "soft": the log-probabilities that model w gives. Where the group follows from the
     class, every class must occur: then the mean of these probabilities and the balanced
     ones. "balanced": 2 for a row's class, each class equally often, and 0 for the
-    others; the literal reading. ValueError for other labels.
+    others; the literal reading.
     """
-    if labels not in ("soft", "balanced"):
-        raise ValueError(
-            f'condense.start: labels = {labels!r}; use "soft" or "balanced"'
-        )
     x = rows(task, n, seed, how)
     with torch.no_grad():
         balanced = 2 * onehot(torch.arange(n, device=x.device) % task.K, task.K, x)
@@ -139,26 +109,15 @@ def finish(S):
 
 # ------------------------------------------------------ a trajectory of another network
 def server_net(name, task):
-    """The server's network: "same" as the clients', or an MLP (Table VII).
-
-    Hidden units: "standard" 64, "deep" 64 and 32, "wide" 128. ValueError for another
-    name.
-    """
+    """The server's network: "same" as the clients', or an MLP of WIDTHS."""
     if name == "same":
         return task.network
-    if name not in WIDTHS:
-        raise ValueError(
-            f"condense.server_net: {name!r} is unknown; use one of same, "
-            f"{', '.join(WIDTHS)}"
-        )
     return MLP(math.prod(task.x.shape[1:]), WIDTHS[name], task.K)
 
 
 def pool_rows(task, n, seed):
-    """n schema rows; of images the second half are mixtures u x_i + (1 - u) x_j.
-
-    (Noise alone describes images badly.)
-    """
+    """n schema rows; of images the second half are mixtures u x_i + (1 - u) x_j, as
+    noise alone describes images badly."""
     x = rows(task, n, seed)
     if x.dim() > 2:
         g, half = torch.Generator().manual_seed(seed_of(seed, tag("mix"))), n // 2
@@ -199,7 +158,7 @@ def proxy(net, task, trail, seed, pool=4000, steps=40, lr=0.5):
         checkpoints.append(tmap(lambda v: v.detach().clone(), theta))
     if not all(v.isfinite().all() for v in leaves(theta)):
         raise ValueError(
-            f"condense.proxy: the fit with lr = {lr:g} diverged; use a smaller lr"
+            f"condense.proxy: the fit diverged; use a smaller lr than {lr}"
         )
     with torch.no_grad():
         x = pool_rows(task, min(pool, HELD), seed_of(seed, tag("held out")))
@@ -221,9 +180,8 @@ def walk(net, v, x, q, step, batches):
         v <- v - step grad_v CE(f(x_i; v), q_i)        i: an entry of batches
 
     Differentiable in x [n, ...], q [n, K] and step []. An entry holds row numbers [B],
-    or is None for all rows. The graph keeps, for every step, the parameters and the
-    forward and backward activations of its rows. Batch norm uses the statistics of
-    those rows and leaves its buffers alone.
+    or is None for all rows. Batch norm uses the statistics of those rows and leaves its
+    buffers alone.
     """
     names = list(v)
     with torch.enable_grad():
@@ -239,11 +197,8 @@ def walk(net, v, x, q, step, batches):
 
 
 def distance(v, a, b, normalised=True):
-    """|v - b|^2 (eq. 5), normalised: / |a - b|^2.
-
-    Without that, late pairs of checkpoints, which lie close together, count for
-    nothing.
-    """
+    """|v - b|^2 (eq. 5), normalised: / |a - b|^2, or late pairs of checkpoints, which
+    lie close together, count for nothing."""
     return sqdist(v, b) / (sqdist(a, b) if normalised else 1)
 
 
@@ -252,8 +207,7 @@ class Matching:
     """How `condense` matches: Algorithm 1's sizes and rates.
 
     The paper has the plain distance (normalised = False), plain gradient descent in
-    place of Adam, and no learnable step. ValueError for outer below 0, and for J, gap
-    or batch below 1.
+    place of Adam, and no learnable step.
     """
 
     outer: int  # outer steps, of Adam; 0 returns the start: a control
@@ -266,12 +220,6 @@ class Matching:
     lr_step: float = 0.02  # ... for alpha, the logarithm of the step size
     step: float = 0.3  # e^alpha at first: step size per round of the trail
     normalised: bool = True  # see `distance`
-
-    def __post_init__(self):
-        for name, least in (("outer", 0), ("J", 1), ("gap", 1), ("batch", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"condense: {name} = {value}; give {least} or more")
 
     def pair(self, c, g):
         """p ~ U{0 .. c-2} and q ~ U{p+1 .. min(c-1, p+gap)}."""
@@ -310,12 +258,17 @@ def condense(net, trail, rounds, S, how, seed=0):
     rate per round. how: a Matching. Draws depend on `seed` alone. Memory: one graph
     (`walk`) at a time, so it grows with J and batch and neither with outer nor with c.
 
-    ValueError for fewer than two checkpoints, a trail of another network, two equal
-    checkpoints, and a loss or gradient that is not finite.
+    ValueError for fewer than two checkpoints of `net` in ascending rounds, and for a
+    loss or gradient that is not finite.
     """
     trail, rounds = without(trail, net.buffers), torch.as_tensor(rounds).tolist()
-    refuse(net, trail, rounds)
     c, n, device = len(rounds), len(S["x"]), S["x"].device
+    shapes = {k: (c, *v.shape) for k, v in without(net.init(0), net.buffers).items()}
+    if c < 2 or rounds != sorted({*rounds}) or shapes != tmap(lambda v: v.shape, trail):
+        raise ValueError(
+            f"condense: give two checkpoints of {net} or more, one per round in "
+            f"rounds = {rounds}; those of another network go through condense.proxy"
+        )
     g = torch.Generator().manual_seed(seed_of(seed, tag("condense")))
     x, logits = (S[k].detach().clone() for k in ("x", "logits"))
     alpha, rates = x.new_tensor(how.step).log(), (how.lr_x, how.lr_q, how.lr_step)
@@ -332,9 +285,9 @@ def condense(net, trail, rounds, S, how, seed=0):
             ds, loss = torch.autograd.grad(loss, free), loss.detach()
         if not all(t.isfinite().all() for t in (loss, *ds)):
             raise ValueError(
-                f"condense: outer step {k}, rounds {rounds[p]} to {rounds[q]}: loss "
-                f"{float(loss):g}, and it or its gradient is not finite; use a smaller "
-                f"step than {how.step:g}"
+                f"condense: outer step {k}, rounds {rounds[p]} to {rounds[q]}: the "
+                f"loss {float(loss):g} or its gradient is not finite; use a smaller "
+                f"step than {how.step:g}, and checkpoints that differ"
             )
         with torch.no_grad():
             if how.fixed is not None:
@@ -347,73 +300,39 @@ def condense(net, trail, rounds, S, how, seed=0):
     return finish({"x": x, "logits": logits}), losses
 
 
-def refuse(net, trail, rounds):
-    """ValueError for a trail that `condense` cannot match."""
-    c, w = len(rounds), without(net.init(0), net.buffers)
-    if c < 2:
-        raise ValueError(
-            f"condense: {c} checkpoints make no trajectory; collect at least two"
-        )
-    have = {k: v.shape for k, v in trail.items()}
-    if have != {k: (c, *v.shape) for k, v in w.items()}:
-        raise ValueError(
-            f"condense: the trail is not {c} checkpoints of {net}; give one round per "
-            "checkpoint, and for another network than the clients' build the trail "
-            "with condense.proxy"
-        )
-    if any(a >= b for a, b in zip(rounds, rounds[1:])):
-        raise ValueError(
-            f"condense: rounds = {rounds}: sort the checkpoints, one per round"
-        )
-    moved = sum((v[1:] - v[:-1]).abs().flatten(1).sum(1) for v in trail.values())
-    if not (moved > 0).all():
-        i = int((moved > 0).int().argmin())
-        raise ValueError(
-            f"condense: the checkpoints of rounds {rounds[i]} and {rounds[i + 1]} are "
-            "equal or hold NaN; drop one"
-        )
-
-
 # ---------------------------------------------------------------- once for the same
-answers: dict[str, dict] = {}  # of this process, the newest last
+answers: dict[tuple, dict] = {}  # of this process, the newest last
 
 
 def shared(given, make):
     """make(), a tree of tensors, unless it was made before of what is `given`.
 
-    `make` must depend on `given` alone. Equal is what holds the same numbers, bit for
-    bit, so an answer has the bits that make() would have; it is a copy of one's own.
+    `make` must depend on `given` alone; equal is what holds the same bits. The answer
+    is a copy of one's own.
     """
     try:
-        name = content(given)
+        key = content(given)
     except TypeError:  # as of a network built around a module: make it anew
         return make()
-    answer = answers.pop(name, None) or make()
-    answers[name] = answer
+    answers[key] = answer = answers.pop(key, None) or make()
     for old in list(answers)[:-KEPT]:
         answers.pop(old, None)  # another thread may have been here
     return tmap(torch.clone, answer)
 
 
 def content(v):
-    """A hash of a value by what it holds: tensors, numbers, texts, and dictionaries,
-    sequences and dataclasses of these. TypeError for anything else.
-    """
+    """What v holds, as a key: of tensors a hash; of numbers, texts, and dictionaries,
+    sequences and dataclasses of these. TypeError for anything else."""
     if isinstance(v, torch.Tensor):
-        body = v.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        parts = [repr((v.dtype, v.device, tuple(v.shape))).encode(), body]
-    elif isinstance(v, dict):
-        parts = [content(x).encode() for item in v.items() for x in item]
-    elif isinstance(v, (list, tuple)):
-        parts = [content(x).encode() for x in v]
-    elif dataclasses.is_dataclass(v):
-        own = [getattr(v, f.name) for f in dataclasses.fields(v)]
-        parts = [content(x).encode() for x in (type(v).__qualname__, *own)]
-    elif v is None or isinstance(v, (bool, int, float, str)):
-        parts = [repr(v).encode()]
-    else:
-        raise TypeError(f"no content is known of a {type(v).__qualname__}")
-    digest = hashlib.sha256(type(v).__name__.encode())
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+        raw = v.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        return v.dtype, v.device, v.shape, hashlib.sha256(raw).digest()
+    if isinstance(v, dict):
+        return tuple((k, content(x)) for k, x in v.items())
+    if isinstance(v, (list, tuple)):
+        return tuple(map(content, v))
+    if dataclasses.is_dataclass(v):
+        fields = dataclasses.fields(v)
+        return type(v), *(content(getattr(v, f.name)) for f in fields)
+    if v is None or isinstance(v, (bool, int, float, str)):
+        return type(v), v
+    raise TypeError(f"no content is known of a {type(v).__qualname__}")

@@ -14,29 +14,17 @@ def epsilon(sigma, batch, n, steps, delta=1e-5):
     probability batch / n (Poisson sampling); sigma is the noise in units of the
     clipping norm; data sets are neighbours if one has one row more. Renyi accounting
     (Mironov, Talwar, Zhang, arXiv 1908.10530, 2019): an upper bound. sigma = 0 gives
-    infinity, no step 0. ValueError for what no such training has; ImportError without
-    Opacus.
+    infinity, no step 0. ValueError for what no such training has. Needs Opacus.
     """
-    if not sigma >= 0 or not 0 < delta < 1:
+    if not (sigma >= 0 and 0 < delta < 1 and 0 < batch <= n and steps >= 0):
         raise ValueError(
-            f"sigma = {sigma}, delta = {delta}: give sigma >= 0 and delta between 0 "
-            "and 1"
+            f"epsilon(sigma={sigma}, batch={batch}, n={n}, steps={steps}, delta={delta}"
+            "): give sigma and steps from 0 on, a batch of the n rows, 0 < delta < 1"
         )
-    if not 0 < batch <= n:
-        raise ValueError(
-            f"batch = {batch} of n = {n} rows: give a batch of at least 1 and at most "
-            "all n rows"
-        )
-    if steps < 0 or steps != int(steps):
-        raise ValueError(f"steps = {steps}: give the number of steps, 0 or more")
     if not steps or not sigma:
         return math.inf if steps else 0.0
-    try:
-        from opacus.accountants.analysis import rdp
-    except ImportError as e:
-        raise ImportError(
-            "epsilon needs the accountant of Opacus: pip install 'fedlib[paper]'"
-        ) from e
+    from opacus.accountants.analysis import rdp  # of fedlib[paper]
+
     spent = rdp.compute_rdp(
         q=batch / n, noise_multiplier=sigma, steps=int(steps), orders=ORDERS
     )

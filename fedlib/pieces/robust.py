@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..core.ranges import COUNT, is_number, is_whole, short
+from ..core.ranges import check_whole, is_number, short
 from ..core.server import Mean, Median
 from ..core.tree import sub, unrow
 
@@ -25,6 +25,12 @@ def floor_of(x, M):
     return math.floor(x * M + 1e-9)
 
 
+def check_minority(name, share):
+    """ValueError for a share of the clients that is not in [0, 1/2)."""
+    if not (is_number(share) and 0 <= share < 0.5):
+        raise ValueError(f"{name} = {short(share)}: give a minority, 0 or up to 0.5")
+
+
 @dataclass(frozen=True)
 class TrimmedMean:
     """The mean of each coordinate without its floor(trim M) largest and smallest.
@@ -35,11 +41,7 @@ class TrimmedMean:
     trim: float = 0.1
 
     def __post_init__(self):
-        if not (is_number(self.trim) and 0 <= self.trim < 0.5):
-            raise ValueError(
-                f"TrimmedMean.trim = {short(self.trim)}: this share is dropped at both "
-                "ends; give 0 <= trim < 0.5"
-            )
+        check_minority("TrimmedMean.trim", self.trim)
 
     def __call__(self, G, p, w, task):
         M = len(G)
@@ -59,11 +61,7 @@ class MultiKrum:
     bad: float = 0.1
 
     def __post_init__(self):
-        if not (is_number(self.bad) and 0 <= self.bad < 0.5):
-            raise ValueError(
-                f"MultiKrum.bad = {short(self.bad)}: the share of bad clients must be "
-                "a minority; give 0 <= bad < 0.5"
-            )
+        check_minority("MultiKrum.bad", self.bad)
 
     def __call__(self, G, p, w, task):
         M, f = len(G), floor_of(self.bad, len(G))
@@ -109,11 +107,7 @@ class DeepSight:
     inputs: int = 2000
 
     def __post_init__(self):
-        if not (is_whole(self.inputs) and 1 <= self.inputs <= COUNT):
-            raise ValueError(
-                f"DeepSight.inputs = {short(self.inputs)}: give the number of random "
-                f"inputs per seed, 1 or more, up to {COUNT}"
-            )
+        check_whole("DeepSight.inputs", self.inputs, 1, why=", random rows per seed")
 
     def __call__(self, G, p, w, task):
         # HDBSCAN breaks ties by order: let it not be the clients' order
@@ -149,15 +143,10 @@ def outputs(G, w, task):
             f"no buffers ({task.buffers[0]}); take a network with group norm, or "
             "another rule"
         )
-    if (
-        len(head) != 2
-        or w[head[0]].dim() != 2
-        or w[head[1]].shape != w[head[0]].shape[:1]
-    ):
+    if [w[k].dim() for k in head] != [2, 1]:
         raise ValueError(
             f"DeepSight on {name}: the head {', '.join(head)} is not one weight [K, D] "
-            "and one bias [K]; take another rule, or a network that ends in a linear "
-            "layer with a bias"
+            "and one bias [K]; take a network that ends in such a layer"
         )
     at = dict(zip(w, G.split([v.numel() for v in w.values()], 1)))
     return tuple(at[k].double().view(len(G), *w[k].shape) for k in head)
@@ -221,10 +210,4 @@ def accepted(labels, bad):
     return keep
 
 
-RULES = {
-    "Mean": Mean,
-    "Median": Median,
-    "TrimmedMean": TrimmedMean,
-    "MultiKrum": MultiKrum,
-    "DeepSight": DeepSight,
-}
+RULES = {r.__name__: r for r in (Mean, Median, TrimmedMean, MultiKrum, DeepSight)}

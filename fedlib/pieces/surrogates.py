@@ -26,9 +26,7 @@ FORMS = ("ce", "prob")
 
 def _value(odds, b, form):
     """What is averaged: l_b [n], the cross-entropy towards outcome b, or p [n]."""
-    if form not in FORMS:
-        raise ValueError(f"form = {form!r}: give one of {', '.join(FORMS)}")
-    return -odds[:, b] if form == "ce" else odds[:, 1].exp()
+    return {"ce": -odds[:, b], "prob": odds[:, 1].exp()}[form]
 
 
 def _mean(v, c):
@@ -64,14 +62,8 @@ def con(odds, omega, near=None, form="ce"):
     """M[|p_i - mean of p over i's neighbours|; omega_i(.,.)] (eq. 15).
 
     In probabilities whatever the form. A row's weight is its total membership; near =
-    -1 stands for no neighbour, and a row without any has no difference. ValueError
-    without near.
+    -1 stands for no neighbour, and a row without any has no difference.
     """
-    if near is None:
-        raise ValueError(
-            "CON needs near [n, k], the rows of every row's neighbours: give "
-            "neighbours(x)"
-        )
     p, there = _value(odds, 1, "prob"), near >= 0
     p_near = torch.where(there, p[near.clamp(min=0)], 0.0)  # [n, k]
     mean = p_near.sum(1) / there.sum(1).clamp(min=1)
@@ -80,23 +72,12 @@ def con(odds, omega, near=None, form="ce"):
 
 
 SURROGATES = {"EO": eo, "DP": dp, "CAL": cal, "CON": con}
-NEEDED = {
-    "EO": lambda o: o,
-    "DP": lambda o: o.sum(2),
-    "CAL": lambda o: o[:, :, 1],
-    "CON": lambda o: o.sum((1, 2)),
+NEEDED = {  # the cells that must hold rows, of omega summed over them [A, 2]
+    "EO": lambda n: n,
+    "DP": lambda n: n.sum(1),
+    "CAL": lambda n: n[:, 1],
+    "CON": lambda n: n.sum(),
 }
-
-
-def _surrogate(target, task):
-    if target not in SURROGATES:
-        raise ValueError(f"target = {target!r}: give one of {', '.join(SURROGATES)}")
-    if task.groups is None:
-        raise ValueError(
-            f"task {task.name!r} has no groups, and {target} compares groups: give the "
-            "task groups=Groups(...)"
-        )
-    return SURROGATES[target]
 
 
 def neighbours(x, k=5, m=None):
@@ -117,16 +98,10 @@ def fairness(target, task, S, form="ce", k=5):
     """w -> F_target(w; S), a scalar, for the synthetic set S {"x", "q"}.
 
     x [n, ...], q [n, K]; w a dict of parameters. Memberships and neighbours are found
-    once. Batch norm and dropout are in evaluation mode. ValueError where q does not fit
-    x.
+    once. Batch norm and dropout are in evaluation mode.
     """
-    F, x, q = _surrogate(target, task), S["x"], S["q"]
-    if q.shape != (len(x), task.K):
-        raise ValueError(
-            f"S has q of shape {list(q.shape)}: give a probability of each of {task.K} "
-            f"classes for {len(x)} rows"
-        )
-    omega = task.groups.cells(q, x)
+    F, x = SURROGATES[target], S["x"]
+    omega = task.groups.cells(S["q"], x)
     near = neighbours(x, k) if target == "CON" else None
     return lambda w: F(task.groups.odds(task.logits(w, x)), omega, near, form)
 
@@ -137,10 +112,10 @@ def penalty(target, task, w, b, form="ce", k=5):
     0 for a batch that lacks a cell F needs. The network is in training mode, as in the
     loss beside it.
     """
-    F, odds = _surrogate(target, task), task.groups.odds(task.logits(w, b.x, b))
+    F, odds = SURROGATES[target], task.groups.odds(task.logits(w, b.x, b))
     omega = task.groups.cells(onehot(b.y, task.K, odds, b.m), b.x, b.a)
     near = neighbours(b.x, k, b.m) if target == "CON" else None
-    full = (NEEDED[target](omega).sum(0) >= EMPTY).all()
+    full = (NEEDED[target](omega.sum(0)) >= EMPTY).all()
     return torch.where(full, F(odds, omega, near, form), 0.0)
 
 
@@ -150,24 +125,12 @@ def min_norm(grads, normalise="l2", losses=None):
     c lies in the simplex, the g_m are n gradient trees. Its product with no g_m is
     negative: to first order nothing gets worse. normalise: s_m = 1 ("none"), |g_m|
     ("l2"), or the loss F_m ("loss"; losses [n]). With "l2" the direction is multiplied
-    by the mean of the |g_m|. Shorter than 1e-8: zero. ValueError for another normalise,
-    or "loss" without losses.
+    by the mean of the |g_m|. Shorter than 1e-8: zero.
     """
     G = rows(stack(grads)).double()  # [n, P]
     norm = G.norm(dim=1)
-    if normalise == "loss" and losses is None:
-        raise ValueError(
-            "normalise = 'loss' divides by the losses: give losses [n], one per "
-            "gradient"
-        )
-    scales = {
-        "none": lambda: torch.ones_like(norm),
-        "l2": lambda: norm,
-        "loss": lambda: torch.as_tensor(losses).to(norm),
-    }
-    if normalise not in scales:
-        raise ValueError(f"normalise = {normalise!r}: give one of {', '.join(scales)}")
-    U = G / scales[normalise]().clamp(min=1e-12)[:, None]
+    s = {"none": torch.ones_like(norm), "l2": norm, "loss": losses}[normalise]
+    U = G / torch.as_tensor(s).to(norm).clamp(min=1e-12)[:, None]
     c = simplex_qp((U @ U.T)[None])[0]
     v = c @ U
     v = torch.where(v.norm() < 1e-8, 0.0, v)
