@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from fedlib.core.files import read_tensors
-from fedlib.core.folder import Folder
+from fedlib.core.folder import RunFolder
 from fedlib.core.record import Record
 
 from .count import Count
@@ -47,7 +47,7 @@ def troubled(call, folder, trouble, at, *how):
             trouble(folder, *how)
         return True
 
-    Folder.due = due
+    RunFolder.due = due
     if not at:
         trouble(folder, *how)
     call.f(*call.args, folder)

@@ -28,7 +28,7 @@ import torch
 from fedlib.cli import main as cli
 from fedlib.core import engine, record, tree
 from fedlib.core.files import PART, read_tensors
-from fedlib.core.folder import Folder
+from fedlib.core.folder import RunFolder
 from fedlib.data import tasks
 from fedlib.methods.make import make
 
@@ -106,7 +106,7 @@ def begin(pipe, prints, folder, last, f, args):
     torch.set_num_threads(1)
     for stream in (1, 2):
         os.dup2(prints.fileno(), stream)
-    Folder.due = lambda self: True  # the command line keeps one in 30 s
+    RunFolder.due = lambda self: True  # the command line keeps one in 30 s
     record.commit = record.source = lambda: "0123456789"  # quicker than git
     pipe.send(True)
     times = count_files(str(folder), last)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.func import vmap
@@ -72,7 +74,7 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
     return lambda t: torch.arange(C) if (t + 1) % every == 0 else always
 
 
-def way(task, device, threads, precision):
+def mode(task, device, threads, precision):
     """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module
     that a user brings); on a processor "auto" where a network has its descent in closed
     form, else "loop": grouped convolutions are slower than one after another."""
@@ -82,6 +84,7 @@ def way(task, device, threads, precision):
     return "auto" if closed and threads == 1 and precision == "float32" else "loop"
 
 
+@dataclass
 class Clients:
     """How functions of one client are executed in round t of R.
 
@@ -90,23 +93,19 @@ class Clients:
     vmap refuses the function, or batches would be mostly padding (`shards.unequal`).
     """
 
-    def __init__(
-        self,
-        method,
-        task,
-        seed,
-        t,
-        R,
-        how,
-        chunk,
-        threads=1,
-        precision="float32",
-        single=None,
-    ):
-        self.task, self.seed, self.t, self.R = task, seed, t, method.horizon(R)
-        self.how, self.chunk = how, chunk
-        self.threads, self.precision = threads, precision
-        self.single, self.plans = set() if single is None else single, method.plans()
+    method: Any
+    task: Any
+    seed: int
+    t: int
+    R: int | None
+    how: str = "loop"
+    chunk: int | None = None
+    threads: int = 1
+    precision: str = "float32"
+    single: set = field(default_factory=set)
+
+    def __post_init__(self):
+        self.R, self.plans = self.method.horizon(self.R), self.method.plans()
         self.made = {}
 
     def shards(self, ids):

@@ -18,15 +18,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
 from . import given
-from .clients import Clients, cohort_of, way
+from .clients import Clients, cohort_of, mode
 from .errors import Diverged
-from .folder import Folder, patient, restore
+from .folder import RunFolder, interrupts, restore
 from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
 from .ranges import is_whole
@@ -65,13 +65,14 @@ def run(
 ) -> Record:
     """Run a federation and return its Record.
 
-    cohort: clients per round (None: all). every: evaluation period in rounds.
+    cohort: clients per round (None: all), or a function t -> their numbers. every:
+    rounds between two evaluations. init: weights {name: tensor} to start from; None:
+    the network's own, drawn with `seed`.
 
-    how: "loop", clients one after another, or "vmap", all at once, which never changes
-    a number beyond rounding (None: see `clients.way`). threads: so many clients at once
-    in the loop, which pays where a client is convolutions, and changes no bit.
-    precision: of local training, "float32", "tf32" (on a GPU) or "bf16"; the last two
-    are quicker and change the numbers.
+    how: "loop", clients one after another, or "vmap", all at once (`chunk` of them),
+    which changes no number beyond rounding; None: see `clients.mode`. threads: so many
+    clients at once in the loop, the same bits. precision: of local training, "float32",
+    "tf32" (on a GPU) or "bf16"; the last two are quicker and change the numbers.
 
     folder: where checkpoint and record are kept; an unfinished run there is continued
     to the same bits, a finished one is returned, one that diverged raises again.
@@ -79,21 +80,15 @@ def run(
     a kill would. Ctrl-C: the round at hand ends, and is kept. keep_state: also keep
     what server and clients hold at the end. Then Record.model works from the folder,
     and the same call with more rounds goes on, to the bits of a run that never stopped,
-    unless the method plans ahead. It takes as much disk as one model for each client
-    that has its own.
-
-    init: weights {name: tensor} to start from, such as a state_dict; None: the
-    network's own, drawn with `seed`.
+    unless the method plans ahead.
 
     on_round: f(t, record so far), called after every round t = 0 .. rounds - 1, and at
     the end with t = rounds. If it returns True, the run stops there, as with `upto`; if
-    it raises, what was done is kept first. A finished run that is only returned calls
-    it no more.
+    it raises, what was done is kept first.
 
     guests: also score clients that never take part. own: also score every client's
-    model as it was uploaded, before averaging (moment "own"), where whole models are
-    uploaded; all clients must train in every round. microscope: also record drift,
-    conflict and update scale per round.
+    model as it was uploaded (moment "own"), where whole models are uploaded and all
+    clients train. microscope: also log drift, conflict and update scale per round.
 
     reach: f(federation, t) -> the `Clients` of round t, where they are not in this
     process (`fedlib.deploy`); None: they are.
@@ -106,8 +101,8 @@ def run(
     given.check_run(method, task, cohort, own, guests)
     device, path = given.checked_device(device), given.checked_folder(folder)
     given.check_execution(how, threads, precision, device)
-    whole = lambda v: int(v) if is_whole(v) else v  # such as one of numpy's
     task = task.to(device)
+    whole = lambda v: int(v) if is_whole(v) else v  # such as one of numpy's
     fed = Federation(
         method=bind(method, task),
         task=task,
@@ -115,7 +110,7 @@ def run(
         seed=int(seed),
         cohort=whole(cohort),
         every=int(every),
-        how=how or way(task, device, threads, precision),
+        how=how or mode(task, device, threads, precision),
         chunk=whole(chunk),
         splits=tuple(splits),
         guests=guests,
@@ -124,12 +119,12 @@ def run(
         threads=int(threads),
         precision=precision,
         init=given.checked_start(init, task),
-        folder=Folder(path, checkpoint_every, keep_state),
+        folder=RunFolder(path, checkpoint_every, keep_state),
         reach=reach,
     )
-    if record := fed.folder.finished(fed):
+    if record := fed.folder.finished(fed.record()):
         return record
-    with torch.no_grad(), patient(path) as pressed:
+    with torch.no_grad(), interrupts(path) as pressed:
         try:
             record = fed.rounds(progress, upto, on_round, pressed)
         except Diverged as e:
@@ -152,6 +147,14 @@ def bind(method, task):
     return replace(method, task=task, **more)
 
 
+class Turn(NamedTuple):
+    """Round t: how client functions run in it, and the cohort (ids [M], shards)."""
+
+    t: int
+    run: Clients
+    cohort: tuple
+
+
 @dataclass(frozen=True)
 class Federation:
     """What stays during a run, see `run`, and its rounds."""
@@ -171,19 +174,10 @@ class Federation:
     threads: int = 1
     precision: str = "float32"
     init: Tree | None = None
-    folder: Folder = field(default_factory=Folder)
+    folder: RunFolder = field(default_factory=RunFolder)
     reach: Any = None
     # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
-
-    @property
-    def everybody(self):
-        return torch.arange(self.task.C)
-
-    @property
-    def w(self):
-        """The weights before round 0."""
-        return self.task.init(self.seed) if self.init is None else self.init
 
     # ------------------------------------------------------------------ the rounds
     def rounds(self, progress, upto, on_round, pressed):
@@ -192,14 +186,13 @@ class Federation:
         stop = False
         with self.bar(progress, state["t"]) as bar:
             while not (stop or pressed or (upto is not None and state["t"] >= upto)):
-                t = state["t"]
-                if t == self.R and self.folder.state:
+                if (t := state["t"]) == self.R and self.folder.state:
                     self.keep(state, record)
-                run, cohort = self.take_part(t)
-                scores = self.before_training(t, run, cohort, state, record)
+                turn = self.turn(t)
+                scores = self.before_training(turn, state, record)
                 if t == self.R:
                     break
-                state = self.one_round(t, run, cohort, state, record, scores)
+                state = self.one_round(turn, state, record, scores)
                 if self.folder.due():
                     self.keep(state, record)
                 bar.update()
@@ -214,105 +207,95 @@ class Federation:
             else:
                 record.meta["unfinished"] = True
                 self.keep(state, record)
-        self.note_single(record)
-        self.folder.finish(record)
+        self.folder.finish(self.noted(record))
         record.state = state
         return record
 
     def begin(self):
         """(state, record): of the checkpoint, or before round 0."""
-        record, method, run = self.record(), self.method, self.clients(BEFORE)
+        method, record, w = self.method, self.record(), self.w
         if path := self.folder.file("checkpoint", "state"):
-            like = {"clients": self.fresh(run, run.shards(self.everybody[:1]))}
-            state, record = restore(path, self.task.x.device, record, method, like)
+            state, record = restore(path, self.task.x.device, record)
             record.meta.pop("unfinished", None)
             self.single.update(record.meta.pop("single", []))
-            return state, self.attach(record)
-        everybody = run.shards(self.everybody)
-        clients = self.fresh(run, everybody)
-        seen = self.server_sees(BEFORE, run, everybody, clients, record)
-        return {
-            "server": method.server(self.w, seen),
-            "clients": clients,
-            "t": 0,
-        }, record
+            return state, record
+        run, clients = self.clients(BEFORE), {}
+        turn = Turn(BEFORE, run, run.shards(self.everybody))
+        if keeps_state(method):
+            make = lambda shard: method.client(w, shard)
+            clients = run.each(make, (), turn.cohort, "client")
+            own = lambda x: x.clone(memory_format=torch.contiguous_format)
+            clients = tmap(own, clients)  # each in its memory: it is written in place
+        server = method.server(w, self.server_sees(turn, clients, record))
+        return {"server": server, "clients": clients, "t": 0}, record
 
-    def take_part(self, t):
-        """How client functions run in round t, and the cohort: (ids [M], shards)."""
+    def turn(self, t):
         run = self.clients(t)
         ids = cohort_of(self.method, self.task, self.seed, t, self.cohort)
-        return run, run.shards(ids)
+        return Turn(t, run, run.shards(ids))
 
-    def fresh(self, run, at_hand):
-        """What clients keep before round 0 [M, ...]."""
-        if not keeps_state(self.method):
-            return {}
-        w = self.w
-        clients = run.each(lambda s: self.method.client(w, s), (), at_hand, "client")
-        own = lambda x: x.clone(memory_format=torch.contiguous_format)
-        return tmap(own, clients)  # in memory of their own: they are written in place
-
-    def before_training(self, t, run, cohort, state, record):
+    def before_training(self, turn, state, record):
         """The clients receive, and all are scored -> the scores, or None.
 
         After the last round nobody trains any more: who would receive is scored as if
         it had, and keeps what it has.
         """
-        method, last, as_if = self.method, t == self.R, None
+        method, (t, run, cohort), last = self.method, turn, turn.t == self.R
+        server, clients, as_if = state["server"], state["clients"], None
         listeners = run.shards(self.everybody) if method.download == "all" else cohort
         if acts_on_download(method) and last:
             as_if = torch.isin(self.everybody, listeners[0]).to(self.task.x.device)
         elif acts_on_download(method) and len(listeners[0]):
-            self.receive(run, listeners, state)
+            receive = lambda *args: (method.receive(*args), {})
+            down = method.send(server, listeners[0])
+            run.keep(receive, down, clients, listeners, "receive")
         if t % self.every and not last:
             return None
-        everybody = run.shards(self.everybody)
-        down, clients = method.send(state["server"], self.everybody), state["clients"]
+        everybody, down = (
+            run.shards(self.everybody),
+            method.send(server, self.everybody),
+        )
         scores = run.score(method, down, clients, everybody, self.splits, None, as_if)
         record.score(t, "pre", scores)
         if self.guests and self.task.guests:
-            record.score(t, "guest", self.score_guests(run, state["server"]))
+            record.score(t, "guest", self.score_guests(run, server))
         return scores
 
-    def receive(self, run, listeners, state):
-        """What clients do with a download before anything else; written in place."""
-        down = self.method.send(state["server"], listeners[0])
-        f = lambda *args: (self.method.receive(*args), {})
-        run.keep(f, down, state["clients"], listeners, "receive")
-
-    def one_round(self, t, run, cohort, state, record, scores):
+    def one_round(self, turn, state, record, scores):
         """Local training and aggregation -> the next state."""
-        method, (ids, _), log, up = self.method, cohort, {}, {}
+        method, (t, run, (ids, _)), log, up = self.method, turn, {}, {}
         server, clients = state["server"], state["clients"]
         down = method.send(server, ids)
         if len(ids):  # else nobody was online, and the round passes
-            up = run.keep(method.local, down, clients, cohort, "local")
+            up = run.keep(method.local, down, clients, turn.cohort, "local")
             if len(here := run.present(ids)) < len(ids):  # elsewhere, some are late
-                ids, cohort, down = here, run.shards(here), method.send(server, here)
+                turn, ids = turn._replace(cohort=run.shards(here)), here
+                down = method.send(server, ids)
             bad = first_not_finite([*leaves(up), *leaves(pick(clients, ids))])
             if bad is not None:
                 record.meta["diverged"] = {"client": int(ids[bad]), "round": t}
                 raise Diverged(**record.meta["diverged"], record=record)
         if scores:
-            self.after_training(t, run, cohort, down, up, clients, record, scores)
+            self.after_training(turn, down, up, clients, record, scores)
         if up:
             if self.microscope and "w" in up:
                 log = microscope(self.task, down, up)
             record.count("down", down)
             record.count("up", up)
-            seen = self.server_sees(t, run, cohort, clients, record)
+            seen = self.server_sees(turn, clients, record)
             server = method.aggregate(server, up, seen)
             log |= server.pop("log", {})
         record.log(t, ids, log)
         return {"server": server, "clients": clients, "t": t + 1}
 
-    def server_sees(self, t, run, at_hand, clients, record):
-        """What the server knows in round t beside its state; `ask` puts a question to
-        the clients at hand, and counts it."""
+    def server_sees(self, turn, clients, record):
+        """What the server knows in a round beside its state; `ask` puts a question to
+        the cohort, and counts it."""
+        t, run, cohort = turn
 
         def ask(question, tree=None):
             tree = {} if tree is None else tree
-            answers = run.ask(question, tree, clients, at_hand)
+            answers = run.ask(question, tree, clients, cohort)
             name = question.__name__
             named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
             record.count("ask", named(tree), once=True)
@@ -320,15 +303,15 @@ class Federation:
             return answers
 
         key = fold(torch.tensor(self.seed, device=self.task.x.device), t, -999)
-        return Round(t, self.method.horizon(self.R), key, ask, at_hand[0])
+        return Round(t, self.method.horizon(self.R), key, ask, cohort[0])
 
     # ------------------------------------------------------------ scored besides
-    def after_training(self, t, run, cohort, down, up, clients, record, before):
+    def after_training(self, turn, down, up, clients, record, before):
         """Views that are scored after training, and models as they were uploaded."""
-        method, (ids, _), splits = self.method, cohort, self.splits
+        method, splits, (t, run, cohort) = self.method, self.splits, turn
         if method.post:  # who was absent has the same model as before
             after = {kind: subset(v, method.post) for kind, v in before.items()}
-            if len(ids):
+            if len(ids := cohort[0]):
                 mine = pick(clients, ids)
                 new = run.score(method, down, mine, cohort, splits, method.post)
                 after = put(after, ids.to(self.task.x.device), new)
@@ -341,16 +324,25 @@ class Federation:
     def score_guests(self, run, server):
         """The scores of clients that never take part: fresh ones that receive once."""
         method, guests, w = self.method, self.task.guests, self.w
-        at_hand = run.shards(-1 - torch.arange(len(guests)))
-        down = method.send(server, at_hand[0])
+        away = run.shards(-1 - torch.arange(len(guests)))
+        down = method.send(server, away[0])
         arrive = lambda d, s: method.receive(d, method.client(w, s), s)
-        clients = run.each(arrive, (down,), at_hand, "guest")
+        clients = run.each(arrive, (down,), away, "guest")
         rows_of = {"all": 0, "val": 1}  # of (train, val, test); all have test rows
         has = lambda s: s == "test" or all(len(g[rows_of[s]]) for g in guests)
         splits = [s for s in self.splits if has(s)]
-        return run.score(method, down, clients, at_hand, splits)
+        return run.score(method, down, clients, away, splits)
 
     # ------------------------------------------------------- for the lines above
+    @property
+    def everybody(self):
+        return torch.arange(self.task.C)
+
+    @property
+    def w(self):
+        """The weights before round 0."""
+        return self.task.init(self.seed) if self.init is None else self.init
+
     def clients(self, t):
         """How client functions are executed in round t."""
         if self.reach:
@@ -362,25 +354,21 @@ class Federation:
     def record(self):
         """An empty record of this run."""
         who = self.method, self.task, self.R, self.seed, self.cohort
-        record = self.attach(Record.new(*who, self.every, self.how, self.precision))
+        record = Record.new(*who, self.every, self.how, self.precision)
         record.meta["scored"] = [sorted(self.splits), self.guests, self.own]
         if self.init is not None:
             record.meta["init"] = given.digest(self.init)
-        return record
-
-    def attach(self, record):
-        """The record with what its models are made of, in memory."""
-        record.method, record.cohort = self.method, self.cohort
         record.folder = self.folder.path
         return record
 
     def keep(self, state, record):
-        self.note_single(record)
-        self.folder.keep(state, record)
+        self.folder.keep(state, self.noted(record))
 
-    def note_single(self, record):
+    def noted(self, record):
+        """The record, with the stages that could not be batched."""
         if self.single:
             record.meta["single"] = sorted(self.single)
+        return record
 
     def bar(self, progress, t):
         shown = sys.stderr.isatty() if progress is None else progress

@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import Diverged
+from .errors import Diverged, refuse_if
 from .files import damaged, read_tensors, sweep, write_tensors
-from .record import SAME, Record, check_same, paths
+from .record import Record, same_meta
 
 
 @dataclass
-class Folder:
+class RunFolder:
     """Where a run is kept, and the time that it takes. path: None, nowhere. every:
     seconds between two checkpoints. state: does what server and clients hold at the end
     stay?"""
@@ -47,6 +47,7 @@ class Folder:
         return self.since - before
 
     def due(self):
+        """Is it time for a checkpoint?"""
         return time.time() - self.saved >= self.every
 
     def keep(self, state, record):
@@ -54,7 +55,8 @@ class Folder:
         if self.path is not None:
             record.meta["seconds"] += self.seconds()
             self.path.mkdir(parents=True, exist_ok=True)
-            save(self.path / "checkpoint", state, record)
+            both = {"state": state, "record": record.pack()}
+            write_tensors(self.path / "checkpoint", both)
             self.saved = time.time()
 
     def finish(self, record):
@@ -71,73 +73,51 @@ class Folder:
         record.save(self.path)
         (self.path / "checkpoint").unlink(missing_ok=True)
 
-    def finished(self, fed):
+    def finished(self, new):
         """The record of a run that is done; None where there is none, or it shall and
-        can go on to more rounds. One that diverged raises again."""
+        can go on to more rounds. new: an empty record of the run that is wanted. One
+        that diverged raises again."""
         if not self.file("done"):
             return None
         record = Record.load(self.path)
-        meta = record.meta
-        on = meta["rounds"] < fed.R and "diverged" not in meta
-        if on and self.file("state"):
+        there, rounds = record.meta["rounds"], new.meta["rounds"]
+        more = there < rounds and "diverged" not in record.meta
+        if more and self.file("state"):
             return None
-        if on and meta["method"] == type(fed.method).__name__:
-            raise ValueError(
-                f"{self.path} belongs to another run: it has {meta['rounds']} rounds "
-                f"of {fed.R}, and not the state to go on from (keep_state = False); "
-                "give a new folder"
-            )
-        fed.attach(same_run(record, fed.record(), self.path))
-        if "diverged" in meta:
-            raise Diverged(**meta["diverged"], record=record)
+        refuse_if(
+            more,
+            f"{self.path} has {there} rounds of {rounds}, and not the state to go on "
+            "from (keep_state = False): give a new folder",
+        )
+        record.meta = same_meta(record.meta, new.meta, self.path)
+        record.method, record.cohort = new.method, new.cohort
+        if "diverged" in record.meta:
+            raise Diverged(**record.meta["diverged"], record=record)
         return record
 
 
-def save(path, state, record):
-    """Write a checkpoint."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(path, {"state": state, "record": record.pack()})
-
-
-def restore(path, device, want, method=None, fresh=None):
-    """(state, record) of a checkpoint. want: a new record of the run that is to go on,
-    which may have more rounds where the method is given. fresh: the state before round
-    0, to compare."""
+def restore(path, device, new):
+    """(state, record) of a checkpoint. new: an empty record of the run that is to go
+    on, which may have more rounds, unless the method plans ahead."""
     read = read_tensors(path, device)
     try:
-        state, record = read["state"], want.unpack(read["record"])
+        state, record = read["state"], new.unpack(read["record"])
     except (KeyError, TypeError, ValueError) as e:
         raise damaged(path, "it is of an earlier version") from e
-    there, rounds = record.meta["rounds"], want.meta["rounds"]
-    if method is not None and there < rounds:
-        if method.plans_ahead:
-            raise ValueError(
-                f"{type(method).__name__} plans ahead: {there} rounds of {rounds} are "
-                "not a run of their own; give the run of more rounds a new folder"
-            )
+    there, rounds = record.meta["rounds"], new.meta["rounds"]
+    if there < rounds:
+        refuse_if(
+            new.method.plans_ahead,
+            f"{new.meta['method']} plans ahead: {there} rounds of {rounds} are not a "
+            "run of their own; give the run of more rounds a new folder",
+        )
         record.meta["rounds"] = rounds
-    same_run(record, want, path)
-    kinds = lambda tree: {k: (x.shape[1:], x.dtype) for k, x in paths(tree, "")}
-    kept = kinds(state.get("clients", {}))  # none where they are on other machines
-    here = kept if fresh is None else kinds(fresh["clients"])
-    for k in kept.keys() | here.keys():
-        if kept.get(k) != here.get(k):
-            raise ValueError(
-                f"{path}: clients keep {k[1:]} {kept.get(k)} there, {here.get(k)} "
-                "here; delete it to start this run again"
-            )
+    record.meta = same_meta(record.meta, new.meta, path)
     return state, record
 
 
-def same_run(got, want, path):
-    """The record `got`, or a ValueError where it is of another run than `want`."""
-    check_same(got.meta, want.meta, path)
-    got.meta = {k: want.meta[k] for k in SAME if k in want.meta} | got.meta
-    return got
-
-
 @contextmanager
-def patient(folder):
+def interrupts(folder):
     """Ctrl-C is noted in the list it yields, so that the round at hand ends and can be
     kept; the second one is raised at once, and so is the first where nothing can be
     kept."""
@@ -157,3 +137,13 @@ def patient(folder):
         yield pressed
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+# ------------------------------------------------ for deploy, until it calls the engine
+def save(path, state, record):
+    write_tensors(path, {"state": state, "record": record.pack()})
+
+
+def same_run(got, want, path):
+    got.meta = same_meta(got.meta, want.meta, path)
+    return got

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from .errors import nearest
+from .errors import nearest, refuse_if
 from .local import Private
 from .method import Method, Wrap
 from .ranges import COUNT, SEEDS, among, is_whole, short
@@ -58,131 +58,111 @@ VALUES = {  # argument -> (is it fine?, what to give)
 
 def check_values(given):
     """ValueError for the first of {argument: value} that makes no sense by itself."""
-    for name, (fine, remedy) in VALUES.items():
-        v = given.get(name)
+    for name in VALUES.keys() & given.keys():
+        fine, remedy = VALUES[name]
         try:
-            good = name not in given or fine(v)
+            good = fine(given[name])
         except TypeError:  # what cannot be compared or hashed
             good = False
-        if not good:
-            raise ValueError(f"{name} = {short(v)}: give {remedy}")
+        refuse_if(not good, f"{name} = {short(given[name])}: give {remedy}")
 
 
 def check_run(method, task, cohort, own=False, guests=False):
     """ValueError where method, task and who takes part do not fit together."""
-    if not isinstance(method, Method):
-        kind = "the class " if isinstance(method, type) else ""
-        raise ValueError(
-            f"run needs a method, and was given {kind}"
-            f"{getattr(method, '__name__', repr(method)):.60}: build one, "
-            "fedlib.make(name, task)"
-        )
-    if not isinstance(task, Task):
-        raise ValueError(
-            f"run needs a task: task = {task!r:.60}; give one to the method, or "
-            "run(method, task, ...), such as fedlib.Task.from_arrays makes (rounds "
-            "comes after it)"
-        )
-    kind, name, inside = type(method).__name__, f"{task.name!r}", method
+    refuse_if(
+        not isinstance(method, Method),
+        f"run needs a method, and was given {short(method)}: build one, "
+        "fedlib.make(name, task)",
+    )
+    refuse_if(
+        not isinstance(task, Task),
+        f"run needs a task: task = {short(task)}; give one to the method, or "
+        "run(method, task, ...); rounds comes after it",
+    )
+    kind, on, inside = type(method).__name__, f"the task {task.name!r}", method
     while isinstance(inside, Wrap) and inside.inner is not None:
         inside = inside.inner
+    refuse_if(
+        isinstance(inside, Wrap),
+        f"{kind} wraps a method and inner is None: give a method, or use make",
+    )
     size = is_whole(cohort) and 1 <= cohort <= task.C
-    if not (cohort is None or callable(cohort) or size):
-        raise ValueError(
-            f"cohort = {cohort}: the task {name} has {task.C} clients; give 1 to "
-            f"{task.C}, None for all, or a function from the round to their numbers"
-        )
-    if own and method.who != "all" and cohort not in (None, task.C):
-        raise ValueError(
-            f"own = True with cohort = {cohort}: every client's own model is scored, "
-            "so let all of them train: cohort None"
-        )
-    if isinstance(inside, Wrap):
-        raise ValueError(
-            f"{kind} wraps a method and inner is None: give "
-            f"inner={inside.around}(task, ...), or build it with make"
-        )
-    if method.needs_groups and task.groups is None:
-        raise ValueError(
-            f"{kind} needs to know the groups, and {name} has none: give the task a "
-            "sensitive attribute (data census or acs, or groups: {by: parity})"
-        )
+    refuse_if(
+        not (cohort is None or callable(cohort) or size),
+        f"cohort = {short(cohort)}: give 1 to {task.C}, the clients of {on}, None for "
+        "all, or a function from the round to their numbers",
+    )
+    refuse_if(
+        own and method.who != "all" and cohort not in (None, task.C),
+        f"own = True with cohort = {cohort}: every client's own model is scored, so "
+        "let all of them train: cohort None",
+    )
+    refuse_if(
+        method.needs_groups and task.groups is None,
+        f"{kind} needs to know the groups, and {on} has none: give it a sensitive "
+        "attribute (data census or acs, or groups: {by: parity})",
+    )
     bare = [c for c in range(task.C) if method.needs_val and not len(task.val[c])]
-    if bare:
-        raise ValueError(
-            f"{kind} needs validation rows at every client; client {bare[0]} of {name} "
-            f"has none ({len(bare)} in all): give the task a validation part, or "
-            "larger clients"
-        )
-    if guests and not task.guests:
-        raise ValueError(
-            f"guests = True, and {name} has none: name a domain to leave out (guest: "
-            "...)"
-        )
-    check_network(method, task, inside)
-
-
-def check_network(method, task, inside):
-    """Can the task's network do what the method needs?"""
-    network, private = task.network, isinstance(inside.step, Private)
-    if private and task.buffers:
-        raise ValueError(
-            f"Private steps on {type(network).__name__}: its batch norm "
-            f"({task.buffers[0]}) mixes the rows of a batch, so no gradient is a row's "
-            "own; take norm: group"
-        )
-    needed = method.needs_features or method.needs_linear_head
-    if needed and hasattr(network, "check_features"):
-        network.check_features(type(inside).__name__, method.needs_linear_head)
+    refuse_if(
+        bare,
+        f"{kind} needs validation rows at every client; client {bare and bare[0]} of "
+        f"{on} has none ({len(bare)} in all): give it a validation part, or larger "
+        "clients",
+    )
+    refuse_if(
+        guests and not task.guests,
+        f"guests = True, and {on} has none: name a domain to leave out (guest: ...)",
+    )
+    refuse_if(
+        isinstance(inside.step, Private) and task.buffers,
+        "Private steps and batch norm: it mixes the rows of a batch, so no gradient is "
+        "a row's own; give norm: group",
+    )
+    if method.needs_features or method.needs_linear_head:
+        check = getattr(task.network, "check_features", lambda *_: None)
+        check(type(inside).__name__, method.needs_linear_head)
 
 
 def check_execution(how, threads, precision, device):
     """ValueError where these do not go together."""
-    if threads > 1 and how == "vmap":
-        raise ValueError(
-            f"threads = {threads} with how = {how!r}: give more than 1 only with how "
-            "'loop'"
-        )
-    if precision == "tf32" and device.type != "cuda":
-        raise ValueError(
-            f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give "
-            "'float32' or 'bf16'"
-        )
+    refuse_if(
+        threads > 1 and how == "vmap",
+        f"threads = {threads} with how = {how!r}: give more than 1 only with 'loop'",
+    )
+    refuse_if(
+        precision == "tf32" and device.type != "cuda",
+        f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give "
+        "'float32' or 'bf16'",
+    )
 
 
 def checked_device(device):
-    """A torch.device; None: a GPU where there is one."""
-    there = torch.cuda.is_available()
+    """A torch.device that works; None: a GPU where there is one."""
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device(("cuda" if there else "cpu") if device is None else device)
-        if found.type == "cuda" and not there:
-            raise ValueError("torch finds no GPU here")
-    except (RuntimeError, TypeError, ValueError) as e:
+        found = torch.device(usual if device is None else device)
+        torch.empty(0, device=found)
+        return found
+    except (AssertionError, RuntimeError, TypeError) as e:
         why = str(e).splitlines()[0]
         raise ValueError(
             f"device = {device!r}: give 'cpu', 'cuda' or None ({why})"
         ) from e
-    return found
 
 
 def checked_folder(folder):
     """A Path, or None; ValueError where no folder can be there."""
     if folder is None:
         return None
-    is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
-    if not is_path or "\0" in str(folder):
-        raise ValueError(f"folder = {folder!r}: give the path of a folder, or None")
-    path = Path(folder)
+    named = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
+    path = Path(folder if named else ".")
     there = next((p for p in (path, *path.parents) if p.exists()), path)
-    if there.exists() and not there.is_dir():
-        raise ValueError(
-            f"folder = {str(folder)!r}: {there} is a file; give each run a folder of "
-            "its own"
-        )
-    if not (path / "done").exists() and not os.access(there, os.W_OK):
-        raise ValueError(
-            f"folder = {str(folder)!r}: {there} cannot be written to; give another"
-        )
+    writable = (path / "done").exists() or os.access(there, os.W_OK)
+    refuse_if(
+        not named or "\0" in str(folder) or not there.is_dir() or not writable,
+        f"folder = {short(folder)}: give the path of a folder that can be written to, "
+        f"or None ({there} cannot)",
+    )
     return path
 
 
@@ -190,34 +170,21 @@ def checked_start(init, task):
     """Weights {name: tensor} to start from, of the task's network, copied; or None."""
     if init is None:
         return None
-    if not isinstance(init, Mapping):
-        raise ValueError(
-            f"init is a {type(init).__name__}: give weights by name, {{name: tensor}}, "
-            "such as module.state_dict() or record.model()"
+    named, want = isinstance(init, Mapping), task.init(0)
+    given = {k: v for k, v in init.items() if "num_batches" not in k} if named else {}
+    for k in {**want, **given}:
+        have, need = shape_of(given.get(k)), shape_of(want.get(k))
+        refuse_if(
+            have != need or not given[k].isfinite().all(),
+            f"init[{k!r}] is {have}, and {task.network} has {need}{nearest(k, want)}: "
+            "give finite weights by name, {name: tensor}, such as module.state_dict() "
+            "or record.model()",
         )
-    want = task.init(0)
-    for k in init:
-        if k not in want and not str(k).endswith("num_batches_tracked"):
-            raise ValueError(
-                f"init has {k!r}, and {task.network} trains no such tensor"
-                f"{nearest(k, want)} (it has {', '.join(want)}); leave it out"
-            )
-    for k, like in want.items():
-        if k not in init:
-            raise ValueError(f"init lacks {k}: give every tensor of {task.network}")
-        v = init[k]
-        if of(v) != of(like) or not bool(v.isfinite().all()):
-            raise ValueError(
-                f"init[{k!r}] is {of(v)}: give a finite tensor, {of(like)}, of this "
-                "very network"
-            )
-    return {k: init[k].detach().clone().to(like.device) for k, like in want.items()}
+    return {k: given[k].detach().clone().to(like.device) for k, like in want.items()}
 
 
-def of(v):
-    if not isinstance(v, torch.Tensor):
-        return f"a {type(v).__name__}"
-    return f"{list(v.shape)} of {v.dtype}"
+def shape_of(v):
+    return f"{list(v.shape)} of {v.dtype}" if isinstance(v, torch.Tensor) else "none"
 
 
 def digest(w):

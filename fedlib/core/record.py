@@ -105,7 +105,7 @@ class Record:
         }
         own = getattr(task.network, "identity", None)  # of a module that a user brings
         meta |= {} if own is None else {"network": own}
-        return cls(meta, rounds=[])
+        return cls(meta, rounds=[], method=method, cohort=cohort)
 
     # ------------------------------------------------------------ filled by the engine
     def score(self, t, moment, scores):
@@ -332,11 +332,11 @@ class Record:
         rounds = list(map(int, self.rounds))
         return {"meta": json.dumps(self.meta), "rounds": rounds, "arrays": arrays}
 
-    @classmethod
-    def unpack(cls, p):
-        """The record of a packed tree p, which goes on."""
+    def unpack(self, p):
+        """The record of a packed tree p, which goes on as this one."""
         arrays = {k: [a.cpu().numpy() for a in v] for k, v in p["arrays"].items()}
-        return cls(json.loads(p["meta"]), list(p["rounds"]), **parts_of(arrays))
+        past = {"meta": json.loads(p["meta"]), "rounds": list(p["rounds"])}
+        return replace(self, **past, **parts_of(arrays))
 
     def save(self, folder: str | Path) -> None:
         """Write record.npz and record.json, then the mark `done`; each file appears
@@ -382,7 +382,7 @@ class Record:
                     f"task, fedlib.make({meta['method']!r}, task)"
                 )
             here = identity(method, method.task)
-            check_same(meta, here, folder, here)
+            same_meta(meta, here, folder, here)
             record.method = method
         return record
 
@@ -398,9 +398,9 @@ def identity(method, task):
     }
 
 
-def check_same(there, here, at, entries=SAME):
-    """ValueError where the metas of two runs differ in one of these entries. at: the
-    folder or file of the first."""
+def same_meta(there, here, at, entries=SAME):
+    """The meta of a run at some folder or file; ValueError where it differs in one of
+    these entries from that of the run here."""
     for k in entries:
         a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
         if a != b and not (k == "scored" and "null" in (a, b)):
@@ -408,6 +408,7 @@ def check_same(there, here, at, entries=SAME):
                 f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
                 "give each run its own folder"
             )
+    return {k: here[k] for k in entries if k in here} | there
 
 
 def parts_of(arrays):
