@@ -9,55 +9,51 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import nearest
-from . import METHODS
+from .make import named
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")  # the book's, too
 
 
-def entries(text):
-    """{key: entry} of a BibTeX file; an entry runs from its @ to its closing brace."""
-    out = {}
-    head = r"^[ \t]*@(\w+)[ \t]*\{[ \t]*([^,\s}]+)[ \t]*,"
-    for start in re.finditer(head, text, re.M):
-        if start[1].lower() in ("comment", "string", "preamble"):
-            continue
-        depth, end = 0, len(text)
-        for brace in re.finditer(r"(?<!\\)[{}]", text[start.start() :]):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                end = start.start() + brace.end()
-                break
-        out[start[2]] = text[start.start() : end].strip()
-    return out
+def entries(text: str) -> dict[str, str]:
+    """{key: entry} of a BibTeX file; an entry runs from its @ to the next, or to a
+    comment of its own line."""
+    parts = re.split(r"^(?=[ \t]*[@%])", text, flags=re.M)
+    heads = [re.match(r"\s*@\w+\s*\{\s*([^,\s}]+)\s*,", part) for part in parts]
+    return {head[1]: part.strip() for head, part in zip(heads, parts) if head}
 
 
-def cite(*methods: str, path: str | Path = BIBLIOGRAPHY) -> str:
+@cache
+def of_fedlib():
+    """The entries of this package's own bibliography."""
+    return entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
+
+
+def references(cls):
+    """{key: entry} of fedlib, and of the file beside a method of another package."""
+    if cls.__module__.startswith("fedlib."):
+        return of_fedlib()
+    try:
+        beside = Path(inspect.getfile(cls)).with_name(BIBLIOGRAPHY.name)
+        return of_fedlib() | entries(beside.read_text(encoding="utf-8"))
+    except (OSError, TypeError):  # no such file; or a class of a notebook
+        return of_fedlib()
+
+
+def cite(*methods: str) -> str:
     """The BibTeX entries of methods, by their names in `fedlib.METHODS`.
 
     A paper behind several of them comes once. Raises ValueError for an unknown method,
     or one whose paper is not in the bibliography.
     """
-    if not Path(path).exists():
-        raise ValueError(f"{path} is missing: it is part of fedlib, install it again")
-    of_fedlib, out = entries(Path(path).read_text(encoding="utf-8")), {}
-    for name in methods:
-        if name not in METHODS:
+    out = {}
+    for cls in map(named, methods):
+        key = cls.card and cls.card.bibkey
+        if key not in references(cls):
             raise ValueError(
-                f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
-                "methods lists them)"
+                f"{cls.__name__}: its card names the paper {key!r}, and {BIBLIOGRAPHY} "
+                "has no such entry, nor has a references.bib beside its file"
             )
-        card = METHODS[name].card
-        if card is None:
-            raise ValueError(f"{name} names no paper: it has no card")
-        known = of_fedlib | beside(METHODS[name])
-        if card.bibkey not in known:
-            at = path if name not in METHODS.added else place(METHODS[name])
-            raise ValueError(
-                f"{at} has no entry {card.bibkey!r}, the paper of "
-                f"{name}{nearest(card.bibkey, known)}"
-            )
-        out[card.bibkey] = known[card.bibkey]
+        out[key] = references(cls)[key]
     return "\n\n".join(out.values())
 
 
@@ -77,8 +73,7 @@ class Paper(NamedTuple):
 
 def paper(cls) -> Paper | None:
     """The paper of a method, or None where no bibliography has it."""
-    key = cls.card.bibkey if cls.card else None
-    entry = (of_fedlib() | beside(cls)).get(key)
+    entry = references(cls).get(cls.card and cls.card.bibkey)
     if entry is None:
         return None
     of = dict(re.findall(r"(\w+)\s*=\s*\{(.*)\},?\s*$", entry, re.M))
@@ -88,26 +83,6 @@ def paper(cls) -> Paper | None:
     venue = of.get("booktitle") or of.get("journal") or f"arXiv {of.get('eprint', '')}"
     short = re.search(r"\(([^()]+)\)$", venue)
     venue = short[1] if short else venue.removeprefix("Proceedings of the ")
-    title, year, url = (of.get(k, "") for k in ("title", "year", "url"))
-    return Paper(authors, title, venue, year, url)
-
-
-@cache
-def of_fedlib():
-    """The entries of this package's own bibliography."""
-    return entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
-
-
-def place(cls):
-    """Where another package keeps the references of a method."""
-    return Path(inspect.getfile(cls)).with_name("references.bib")
-
-
-def beside(cls):
-    """{key: entry} of the bibliography beside a method of another package, if any."""
-    if cls.__module__.partition(".")[0] == "fedlib":
-        return {}
-    try:
-        return entries(place(cls).read_text(encoding="utf-8"))
-    except (OSError, TypeError):  # no such file; or a class of a notebook
-        return {}
+    return Paper(
+        authors, of.get("title", ""), venue, of.get("year", ""), of.get("url", "")
+    )

@@ -20,31 +20,41 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     declare itself goes to that one. ValueError for an unknown name, and for a value
     outside its range.
     """
+    cls = named(name)
+    if not (task is None or isinstance(task, Task)):
+        raise ValueError(
+            f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
+        )
+    if issubclass(cls, Wrap):
+        return wrapper(name, task, **kw)
+    check_known(name, kw, hyperparameters(cls))
+    described = [k for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))]
+    return cls(task, **kw | {k: piece(k, kw[k]) for k in described})
+
+
+def named(name: str) -> type[Method]:
+    """The class of a method; ValueError for an unknown name."""
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{nearest(name, METHODS)} (python -m fedlib "
             "methods lists them)"
         )
-    if not (task is None or isinstance(task, Task)):
-        raise ValueError(
-            f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
-        )
-    if issubclass(METHODS[name], Wrap):
-        return wrapper(name, task, **kw)
-    known = hyperparameters(METHODS[name])
-    for k in kw:
-        if k not in known:
-            raise ValueError(
-                f"{name} has no hyper-parameter {k!r}{nearest(k, known)} (it has "
-                f"{', '.join(known)})"
-            )
-    described = [k for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))]
-    return METHODS[name](task, **kw | {k: piece(k, kw[k]) for k in described})
+    return METHODS[name]
 
 
 def hyperparameters(cls):
     """The names of a method's hyper-parameters."""
     return [f.name for f in fields(cls) if f.name not in ("task", "inner")]
+
+
+def check_known(name, given, known):
+    """ValueError for a setting that `name` does not have."""
+    for k in given:
+        if k not in known:
+            raise ValueError(
+                f"{name} has no hyper-parameter {k!r}{nearest(k, known)} (it has "
+                f"{', '.join(known) or 'nothing to set'})"
+            )
 
 
 def wrapper(name, task, **kw):
@@ -54,7 +64,7 @@ def wrapper(name, task, **kw):
     """
     cls = METHODS[name]
     own = [k for k in hyperparameters(cls) if k not in BASE]
-    inner = kw.get("inner", cls.around)
+    inner = kw.pop("inner", cls.around)
     inner = {"name": inner} if isinstance(inner, str) else inner
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
         raise ValueError(
@@ -62,15 +72,10 @@ def wrapper(name, task, **kw):
             f"{cls.around!r}, or {{'name': its name, ...}}; a method that is built "
             f"already goes into {cls.__name__}(task, inner=...)"
         )
-    known = hyperparameters(METHODS.get(inner["name"], Method))
-    rest = {k: v for k, v in kw.items() if k not in ("inner", *own)}
-    for k in rest:
-        if k not in known:
-            raise ValueError(
-                f"{name} has no hyper-parameter {k!r}{nearest(k, own + known)} (it "
-                f"has {', '.join(own)}, and those of {inner.get('name')})"
-            )
-    inner = make(**{"name": None} | rest | inner | {"task": task})
+    around = f"{name} around {inner['name']}"
+    check_known(around, kw, own + hyperparameters(METHODS.get(inner["name"], Method)))
+    rest = {k: v for k, v in kw.items() if k not in own}
+    inner = make(**rest | inner | {"task": task})
     return cls(task, inner=inner, **{k: v for k, v in kw.items() if k in own})
 
 
@@ -83,11 +88,5 @@ def piece(kind, spec):
         raise ValueError(
             f"unknown {kind} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
         )
-    known = [f.name for f in fields(table[name])]
-    for k in values:
-        if k not in known:
-            raise ValueError(
-                f"{name} has no {k!r}{nearest(k, known)} (it has "
-                f"{', '.join(known) or 'nothing to set'})"
-            )
+    check_known(name, values, [f.name for f in fields(table[name])])
     return table[name](**values)
