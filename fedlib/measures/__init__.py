@@ -5,8 +5,8 @@ bias         from counts of groups and outcomes to bias: EO, DP, CAL, CON
 selection    which evaluations count: the last, the best validation, ...
 curves       numbers of a whole run, from its curves
 statistics   how sure a number is: intervals, paired differences, ranks, densities
+verdicts     when a difference is decided
 landscape    the loss around a model, along lines and on planes
-sharpness    how sharp a minimum is: rise, largest eigenvalue, trace, area; at like loss
-spectrum     the directions in which the loss curves most
+sharpness    how sharp a minimum is: rise, eigenvalues, trace, area; at like loss
 fisher       which parameters of a model matter
 """

@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 
-def _counts(n):
+def _counts(n, least=3):
     n = np.asarray(n, dtype=np.float64)
-    if n.ndim < 3 or n.shape[-2:] != (2, 2):
+    if n.ndim < least or n.shape[-2:] != (2, 2):
         raise ValueError(
             f"counts of shape {list(n.shape)}: give [..., groups, 2, 2], by group, "
-            "true and predicted outcome"
+            "true and predicted outcome, with clients before groups to pool"
         )
     return n
 
@@ -93,15 +93,10 @@ def CAL_ppv(n):
 
 def CON(s):
     """Consistency (eq. 4) from s [..., 2] = (sum of |yhat_i - mean prediction of the
-    neighbours|, rows): their mean [...]. ValueError for another shape.
+    neighbours|, rows): their mean [...].
     """
-    s = np.asarray(s, dtype=np.float64)
-    if not s.ndim or s.shape[-1] != 2:
-        raise ValueError(
-            f"CON got an array of shape {list(s.shape)}: give [..., 2], a sum of "
-            "differences and a number of rows"
-        )
-    return _ratio(s[..., 0], s[..., 1])
+    differences, rows = np.moveaxis(np.asarray(s, dtype=np.float64), -1, 0)
+    return _ratio(differences, rows)
 
 
 def TPR(n):
@@ -136,16 +131,9 @@ def empty(n):
 
 
 def pooled(n):
-    """Counts of C clients [..., C, A, 2, 2] as counts of their union [..., A, 2, 2].
-    ValueError for fewer dimensions.
-    """
-    n = np.asarray(n)
-    if n.ndim < 4:
-        raise ValueError(
-            f"counts of shape {list(n.shape)}: give [..., clients, groups, 2, 2] to "
-            "pool"
-        )
-    return n.sum(-4)
+    """Counts of C clients [..., C, A, 2, 2] as counts of their union [..., A, 2, 2]."""
+    _counts(n, 4)
+    return np.asarray(n).sum(-4)
 
 
 def improvement(b, v):
@@ -154,33 +142,3 @@ def improvement(b, v):
     """
     b, v = np.asarray(b, dtype=np.float64), np.asarray(v, dtype=np.float64)
     return _ratio(100 * (b - v), b)
-
-
-def check(n, names=None):
-    """ValueError for counts [..., A, 2, 2] that, all together, leave nothing to
-    compare; names [A] of the groups, for the message.
-    """
-    n = _counts(n)
-    n = n.reshape(-1, *n.shape[-3:]).sum((0, -1))  # [A, 2]: by group and true outcome
-    if names is None:
-        names = [f"number {a}" for a in range(len(n))]
-    else:
-        names = [repr(a) for a in names]
-    there = [a for a, rows in zip(names, n.sum(1)) if rows > 0]
-    if len(there) < 2:
-        raise ValueError(
-            f"the sensitive attribute is constant: {len(there)} of {len(n)} groups "
-            f"have rows ({', '.join(there)}); choose an attribute that takes at least "
-            "two values"
-        )
-    if len(there) < len(n):
-        raise ValueError(
-            f"group {next(a for a in names if a not in there)} has no rows: leave it "
-            "out of the groups and number the others 0, 1, ..."
-        )
-    for y, word in enumerate(("negative", "positive")):
-        if not n[:, y].any():
-            raise ValueError(
-                f"no row has the {word} outcome y = {y}: choose the classes that count "
-                "as positive so that some labels lie inside and some outside"
-            )

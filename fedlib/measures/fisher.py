@@ -31,15 +31,9 @@ def diagonal(task, w, shard):
 
 def chosen(score, share, seed=None):
     """A tree of truth values: the `share` of all entries with the largest score, or a
-    random share if a seed is given.
-
-    One threshold for the whole model, not one per layer.
+    random share if a seed is given. One threshold for the whole model, not one per
+    layer.
     """
-    if not 0 < share < 1:
-        raise ValueError(
-            f"share = {share}: give the part of the parameters to replace, above "
-            "0 and below 1"
-        )
     flat = torch.cat([x.flatten() for x in leaves(score)])
     P, k = len(flat), max(1, int(share * len(flat)))
     if seed is None:
@@ -52,15 +46,9 @@ def chosen(score, share, seed=None):
 
 
 def replaced(task, w, mask, how="fresh", seed=0, other=None):
-    """The model w with the masked entries replaced: by fresh draws of the initial
-    distribution, zeros, or those of `other`.
+    """The model w with the masked entries replaced: by "fresh" draws of the initial
+    distribution, by "zero", or by those of the model `other`.
     """
-    if how not in WITH:
-        raise ValueError(f"how = {how!r}: give one of {', '.join(WITH)}")
-    if how == "other" and other is None:
-        raise ValueError(
-            "how = 'other' needs the other client's model: replaced(..., other=w)"
-        )
     new = {
         "fresh": lambda: task.init(10**6 + seed),
         "zero": lambda: tmap(torch.zeros_like, w),

@@ -10,7 +10,6 @@ losses are means in nats per row.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -47,31 +46,23 @@ def data_loss(task, rows, size=None):
     `shard.all()`.
 
     size: rows per chunk (None: 1 MiB of inputs on a CPU, 64 MiB elsewhere).
-    Cross-entropy, or the network's own `each`.
+    Cross-entropy, or the network's own `each`. ValueError for no rows, or a row that
+    the task does not have.
     """
-    at = f"data_loss on task {task.name!r}"
     if isinstance(rows, Batch):
         keep = slice(None) if rows.m is None else rows.m > 0
         x, y = rows.x[keep], rows.y[keep]
     else:
         rows = torch.as_tensor(rows, device=task.x.device)
-        whole = rows.dim() == 1 and not rows.is_floating_point()
-        if not whole or not ((rows >= 0) & (rows < len(task.x))).all():
+        if not len(rows) or rows.min() < 0 or rows.max() >= len(task.x):
             raise ValueError(
-                f"{at}: rows are {rows.dtype} of shape {tuple(rows.shape)}; "
-                f"give one vector of row numbers from 0 to {len(task.x) - 1}, as "
-                "task.test[client]"
+                f"data_loss on task {task.name!r}: give at least one row number, all "
+                f"from 0 to {len(task.x) - 1}, as in task.test[client]"
             )
         x, y = task.x[rows], task.y[rows]
-    if not len(y):
-        raise ValueError(f"{at}: no rows; a mean needs one at least")
     if size is None:
         room = CHUNK if x.device.type == "cpu" else 64 * CHUNK
         size = max(1, room // (x[0].numel() * x.element_size()))
-    if size < 1:
-        raise ValueError(
-            f"{at}: size = {size}; give a positive number of rows per chunk"
-        )
     chunks = zip(x.split(size), y.split(size))
     return DataLoss([part(task, a, b, len(y)) for a, b in chunks], task.buffers)
 
@@ -94,18 +85,12 @@ def part(task, x, y, N):
 
 def balanced(y, n, rows=None):
     """Row numbers [n or fewer]: the first n / K rows of every class among `rows` (None:
-    all of y [N]), in order.
+    all of y [N]), in order; all rows of a class that has fewer.
 
-    The fixed subset on which a global model is drawn. A class with fewer rows gives
-    all it has.
+    The fixed subset on which a global model is drawn.
     """
     rows = torch.arange(len(y)) if rows is None else torch.as_tensor(rows).sort().values
     classes = y[rows].unique()
-    if n < len(classes):
-        raise ValueError(
-            f"balanced: n = {n} rows for {len(classes)} classes; give "
-            f"{len(classes)} or more"
-        )
     first = [rows[y[rows] == k][: n // len(classes)] for k in classes]
     return torch.cat(first).sort().values
 
@@ -152,18 +137,14 @@ def norm(w, buffers=()):
 
 # ---------------------------------------------------------------- lines and planes
 def axis(radius=1.0, points=41):
-    """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly
-    0.
+    """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly 0.
+    ValueError for an even number of points.
     """
-    if not (0 < radius < math.inf):
+    if points % 2 == 0 or not radius > 0:
         raise ValueError(
-            f"radius = {radius}: give a positive number; 1 moves every filter by its "
-            "own length"
-        )
-    if points < 3 or points % 2 == 0:
-        raise ValueError(
-            f"points = {points}: give an odd number of 3 or more, so that the model "
-            "itself is the middle point"
+            f"radius = {radius}, points = {points}: give a positive radius (1 moves "
+            "every filter by its own length) and an odd number of points, so that the "
+            "model itself is the middle one"
         )
     half = points // 2
     return radius * (torch.arange(points, dtype=torch.float64) - half) / half
@@ -176,15 +157,13 @@ def losses_at(loss, w, directions, at, how=None, chunk=32):
     to rounding. None: vmap on a GPU, loop on a CPU, where it takes as long for matrix
     layers and far less for convolutions: batched weights need a grouped kernel.
     """
+    shapes = lambda tree: {(k, v.shape) for k, v in tree.items()}
     for d in directions:
-        for k in {**w, **d}:
-            if k not in w or k not in d or d[k].shape != w[k].shape:
-                raise ValueError(
-                    f"a direction does not fit the model at {k!r}; make it with "
-                    "direction(w, seed)"
-                )
-    if how not in (None, "loop", "vmap"):
-        raise ValueError(f"how = {how!r}: give 'loop', 'vmap' or None")
+        if odd := {k for k, _ in shapes(w) ^ shapes(d)}:
+            raise ValueError(
+                f"a direction does not fit the model at {', '.join(sorted(odd))}; make "
+                "it with direction(w, seed)"
+            )
     like = leaves(w)[0]
     at = torch.as_tensor(at, dtype=like.dtype, device=like.device)
     how = how or ("loop" if like.device.type == "cpu" else "vmap")
@@ -203,21 +182,14 @@ def losses_at(loss, w, directions, at, how=None, chunk=32):
 
 def finite(z, at, radius):
     """z, if every value is finite; at [n, J] the places of the values z [n]."""
-    bad = (~z.isfinite()).nonzero()[:, 0].tolist()
-    if not bad:
+    if z.isfinite().all():
         return z
-    middle = int(at.square().sum(1).argmin())
-    if middle in bad:
-        raise ValueError(
-            f"the loss of the model itself is {float(z[middle])}: it has diverged, "
-            "there is no landscape around it"
-        )
-    first = min(bad, key=lambda i: float(at[i].square().sum()))
-    place = ", ".join(f"{v:.4g}" for v in at[first].tolist())
+    distance = at.square().sum(1).sqrt()
+    nearest = float(distance[~z.isfinite()].min())
     raise ValueError(
-        f"radius = {radius:g}: the loss is {float(z[first])} at ({place}), the nearest "
-        f"of {len(bad)} of {len(z)} points where it is not finite; take a smaller "
-        "radius, or float64"
+        f"radius = {radius:g}: the loss is not finite from a distance of {nearest:.4g} "
+        "on; take a smaller radius, or float64. At a distance of 0 the model itself "
+        "has diverged"
     )
 
 
@@ -238,10 +210,8 @@ def grid(radius=1.0, points=41):
 
 
 def plane(loss, w, d1, d2, radius=1.0, points=41, **more):
-    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x.
-    ValueError if not finite.
-
-    x = y = axis(radius, points); more: see `losses_at`.
+    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x;
+    x = y = axis(radius, points); more: see `losses_at`. ValueError if not finite.
     """
     at = grid(radius, points)
     z = losses_at(loss, w, (d1, d2), at, **more)
@@ -266,10 +236,8 @@ def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
     buffers: names that are not parameters (None: those the loss names). Surfaces to be
     compared share seeds, radius and points.
     """
-    if len(seeds) != 2 or seeds[0] == seeds[1]:
-        raise ValueError(
-            f"seeds = {seeds}: give two different ones, or the plane is a line"
-        )
+    if len({*seeds}) != 2:
+        raise ValueError(f"seeds = {seeds}: give two different ones, or it is a line")
     buffers = getattr(loss, "buffers", ()) if buffers is None else buffers
     d1, d2 = (direction(w, s, buffers) for s in seeds)
     z = plane(loss, w, d1, d2, radius, points, **more)
@@ -286,13 +254,8 @@ def surfaces(losses, ws, *args, **more):
     whose landscape is not finite.
     """
     M = len(leaves(ws)[0])
-    losses = [losses] * M if callable(losses) else list(losses)
-    if len(losses) != M:
-        raise ValueError(
-            f"{len(losses)} losses for {M} models: give one for all, or one for each"
-        )
     out = []
-    for i, loss in enumerate(losses):
+    for i, loss in enumerate([losses] * M if callable(losses) else losses):
         try:
             out.append(surface(loss, pick(ws, i), *args, **more)._asdict())
         except ValueError as e:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.ranges import short
 from . import metrics
 
 if TYPE_CHECKING:
@@ -62,14 +61,8 @@ def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> np.
     return np.array([int(np.nanargmin(metrics.gini(a)))])
 
 
-RULES: dict[str, Rule] = {
-    "last": last,
-    "last10_mean": last10_mean,
-    "best_val": best_val,
-    "best_val_gini": best_val_gini,
-    "best_round_test": best_round_test,
-    "best_round_pooled": best_round_pooled,
-}
+_ALL = last, last10_mean, best_val, best_val_gini, best_round_test, best_round_pooled
+RULES: dict[str, Rule] = {f.__name__: f for f in _ALL}
 
 
 def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
@@ -77,16 +70,12 @@ def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
 
     moment: "pre" if none is given, and then the rule need not take one.
     """
-    given = rule(rec, view, *moment)
+    at = np.atleast_1d(np.array(rule(rec, view, *moment)))
     n = len(rec[moment[0] if moment else "pre", view, "test"])
-    try:
-        at = np.atleast_1d(np.asarray(given))
-    except ValueError:  # lists of unequal length
-        at = np.empty(0)
-    whole = at.ndim == 1 and len(at) and np.issubdtype(at.dtype, np.integer)
+    whole = at.dtype.kind in "iu" and at.ndim == 1 and len(at)
     if not whole or (at < -n).any() or (at >= n).any():
         raise ValueError(
-            f"rule {getattr(rule, '__name__', rule)} gives {short(given)} for "
+            f"rule {getattr(rule, '__name__', rule)} gives {at} for "
             f"{rec.meta['method']}, seed {rec.meta['seed']}: a rule gives positions of "
             f"evaluations, whole numbers from 0 to {n - 1}, at least one"
         )

@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ..core.local import grad
 from ..core.random import fold, normal, tag, uniform
-from ..core.tree import add, leaves, scale, tmap, unrow, without
+from ..core.tree import add, leaves, rows, scale, stack, tmap, unrow, without
 from .landscape import axis, inner
-
-WHICH = ("all", "matrix")
 
 
 class Rise(NamedTuple):
@@ -45,6 +44,15 @@ class Eigenvalue(NamedTuple):
     products: int
 
 
+class Eigenpairs(NamedTuple):
+    """The largest eigenvalues, the largest first, and their vectors, trees like the
+    model, each of length 1; a sign is chosen so that the largest entry is positive.
+    """
+
+    values: list[float]
+    vectors: list[dict]
+
+
 class Trace(NamedTuple):
     """Mean over the draws, and its standard error."""
 
@@ -56,20 +64,11 @@ class Trace(NamedTuple):
 def apart(loss, w, which="all"):
     """(what varies, functions of it that add up to the loss).
 
-    Buffers stay as they are, and with "matrix" all vectors too.
+    Buffers stay as they are, and with which="matrix" all vectors too.
     """
-    if which not in WHICH:
-        raise ValueError(
-            f"which = {which!r}: give 'all' parameters, or 'matrix' for those with two "
-            "or more dimensions"
-        )
     buffers = getattr(loss, "buffers", ())
     varies = lambda k, x: k not in buffers and (which == "all" or x.dim() > 1)
     p = {k: x.detach() for k, x in w.items() if varies(k, x)}
-    if not p:
-        raise ValueError(
-            f"which = {which!r}: none of {', '.join(w)} is such a parameter"
-        )
     rest = without(w, p)
     return p, [lambda v, f=f: f(v | rest) for f in getattr(loss, "parts", (loss,))]
 
@@ -103,6 +102,12 @@ def length(v):
     return float(inner(v, v).sqrt())
 
 
+def finite(numbers, what):
+    """ValueError unless all numbers are finite."""
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{what} is not finite")
+
+
 # --------------------------------------------------------------- the worst place nearby
 def rise(loss, w, rho=0.05, steps=10):
     """Growth of the loss in the ball of radius rho around w, in the 2-norm over all
@@ -113,12 +118,8 @@ def rise(loss, w, rho=0.05, steps=10):
                                             length rho / 4, projected to the ball
 
     It takes four steps to reach the rim. Where the gradient vanishes there is nowhere
-    to go: both are 0. ValueError for a bad rho or a loss that is not finite.
+    to go: both are 0. ValueError for a loss that is not finite.
     """
-    if not (0 < rho < math.inf):
-        raise ValueError(f"rho = {rho}: give a positive, finite radius")
-    if steps < 1:
-        raise ValueError(f"steps = {steps}: give 1 or more")
     p, parts = apart(loss, w)
     base, seen, asc, e = value(parts, p), [0.0], 0.0, tmap(torch.zeros_like, p)
     for k in range(steps):
@@ -131,15 +132,14 @@ def rise(loss, w, rho=0.05, steps=10):
         e = add(e, g, rho / 4 / size)
         e = scale(e, min(1.0, rho / max(length(e), 1e-30)))
         seen.append(value(parts, add(p, e)) - base)
-    if not all(map(math.isfinite, (asc, *seen))):
-        raise ValueError(
-            f"rho = {rho}: the loss is not finite within the ball (it is {base} at the "
-            "model); take a smaller rho"
-        )
+    finite((asc, *seen), f"the loss in the ball of radius rho = {rho}")
     return Rise(asc, max(seen))
 
 
 # ---------------------------------------------------------------- the Hessian
+HESSIAN = "the Hessian of the loss at this model"
+
+
 def power(product, v, shift, iterations, tol):
     """Power iteration on H + shift I from v: (Eigenvalue of H, |(H + shift I) v|, the
     last v).
@@ -154,8 +154,7 @@ def power(product, v, shift, iterations, tol):
     for k in range(1, iterations + 1):
         h = product(v)
         q = float(inner(v, h))  # v has length 1: the Rayleigh quotient
-        if not math.isfinite(q):
-            raise ValueError("the Hessian of the loss is not finite at this model")
+        finite(q, HESSIAN)
         u = add(h, v, shift)
         # the largest may be 0, where nothing is relative
         size, scope = length(u), max(abs(q), 1e-3 * shift)
@@ -176,18 +175,10 @@ def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
     takes at most `iterations` products; every quotient is a lower bound of the largest
     eigenvalue, so the better one is returned.
     """
-    if iterations < 2 or not (0 < tol < 1):
-        raise ValueError(
-            f"iterations = {iterations}, tol = {tol}: give 2 iterations or more and a "
-            "tolerance between 0 and 1"
-        )
     p, parts = apart(loss, w, which)
     key = torch.tensor(int(seed), device=leaves(p)[0].device)
     start = normal(fold(key, tag("power")), p)
-
-    def product(v):
-        return hvp(parts, p, v)
-
+    product = lambda v: hvp(parts, p, v)
     first, size, v = power(product, start, 0.0, iterations, tol)
     if first.converged and first.value >= 0:
         return first
@@ -197,14 +188,41 @@ def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
     return best._replace(products=first.products + second.products)
 
 
+def eigenpairs(loss, w, k=2, seed=0, which="all", tol=1e-4):
+    """The k largest eigenvalues of the Hessian at w and their vectors by Lanczos'
+    iteration (scipy's `eigsh`), as Eigenpairs: a plane through a model wants two
+    directions, and power iteration is slow where two eigenvalues are close.
+
+    Names that do not vary (buffers; with which="matrix" all vectors) are zero in the
+    vectors.
+    """
+    p, parts = apart(loss, w, which)
+    like = leaves(p)[0]
+    P = sum(x.numel() for x in leaves(p))
+    flat = lambda t: rows(stack([t]))[0].detach().cpu().double().numpy()
+    tensor = lambda v: torch.as_tensor(v, dtype=like.dtype, device=like.device)
+
+    def product(v):
+        out = flat(hvp(parts, p, unrow(tensor(np.ravel(v)), p)))
+        finite(out, HESSIAN)
+        return out
+
+    def tree(v):
+        own = unrow(tensor(v * np.sign(v[np.abs(v).argmax()])), p)
+        return {name: own.get(name, torch.zeros_like(x)) for name, x in w.items()}
+
+    key = torch.tensor(int(seed), device=like.device)
+    start = flat(normal(fold(key, tag("lanczos")), p))
+    H = LinearOperator((P, P), matvec=product, dtype=np.float64)
+    values, vectors = eigsh(H, k, which="LA", v0=start, tol=tol)
+    top = np.argsort(-values)
+    return Eigenpairs(values[top].tolist(), [tree(vectors[:, i]) for i in top])
+
+
 def trace(loss, w, draws=10, seed=0, which="all"):
     """The trace of the Hessian at w: the mean of v' H v over random signs v (Hutchinson
-    1990), as a Trace.
+    1990), as a Trace; draws: 2 or more.
     """
-    if draws < 2:
-        raise ValueError(
-            f"draws = {draws}: give 2 or more, so that there is an error to print"
-        )
     p, parts = apart(loss, w, which)
     P, like = sum(x.numel() for x in leaves(p)), leaves(p)[0]
     key, out = torch.tensor(int(seed), device=like.device), []
@@ -212,37 +230,22 @@ def trace(loss, w, draws=10, seed=0, which="all"):
         heads = uniform(fold(key, tag("trace"), k), (P,)) < 0.5
         v = unrow(torch.where(heads, -1.0, 1.0).to(like.dtype), p)
         out.append(float(inner(v, hvp(parts, p, v))))
+    finite(out, HESSIAN)
     t = torch.tensor(out, dtype=torch.float64)
-    if not t.isfinite().all():
-        raise ValueError("the Hessian of the loss is not finite at this model")
     return Trace(float(t.mean()), float(t.std() / math.sqrt(draws)))
 
 
 # ---------------------------------------------------------- the landscape as one number
 def area(z, radius=1.0, within=0.5):
     """Mean of z - z(centre) over the grid points with x^2 + y^2 <= within^2; z [..., p,
-    p] on [-radius, radius]^2 -> [...].
-
-    ValueError if the grid does not reach as far as the disc, or holds a value that is
-    not finite.
+    p] on [-radius, radius]^2 -> [...]. ValueError for values that are not finite.
     """
     z = torch.as_tensor(z)
-    p = z.shape[-1] if z.dim() > 1 else 0
-    if z.dim() < 2 or z.shape[-2] != p:
-        raise ValueError(
-            f"area: z has shape {tuple(z.shape)}; give square grids [..., p, p]"
-        )
+    p = z.shape[-1]
+    finite(z.cpu().numpy(), "area: a loss on the grid")
+    if not 0 < within <= radius:
+        raise ValueError(f"area: within = {within}: give at most the radius, {radius}")
     x = axis(radius, p).to(z.device)
-    if not (0 < within <= radius):
-        raise ValueError(
-            f"area: within = {within} on a grid of radius {radius}; the disc must fit: "
-            "0 < within <= radius"
-        )
-    if not z.isfinite().all():
-        raise ValueError(
-            f"area: {int((~z.isfinite()).sum())} of {z.numel()} values are not finite; "
-            "draw it on a smaller radius"
-        )
     # a point on the rim counts, whatever its rounding
     disc = x[:, None] ** 2 + x**2 <= within**2 * (1 + 1e-12)
     return (z - z[..., p // 2, p // 2, None, None])[..., disc].mean(-1)
@@ -258,13 +261,9 @@ def like_loss(loss, sharp, other_loss, other_sharp, points=25):
     the other, negative: flatter. A model that has learned less is often flatter, so
     that models of one age are compared at different losses.
     """
-    given = {"loss": loss, "sharp": sharp}
-    given |= {"other_loss": other_loss, "other_sharp": other_sharp}
-    given = {k: np.asarray(v, float) for k, v in given.items()}
-    for k, v in given.items():
-        if not (v > 0).all():
-            raise ValueError(f"like_loss: {k} is {v.tolist()}; give positive numbers")
-    x, s, y, t = (np.log(v) for v in given.values())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x, s, y, t = map(np.log, (loss, sharp, other_loss, other_sharp))
+    finite(np.concatenate([x, s, y, t]), "like_loss: the logarithm of a value")
     low, high = max(x.min(), y.min()), min(x.max(), y.max())
     if low > high:
         return math.nan

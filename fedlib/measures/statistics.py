@@ -1,8 +1,7 @@
 """How sure a number is: intervals over seeds, paired differences, and average ranks
 over settings.
 
-S seeds, M methods, N settings (data sets). Every function refuses missing values
-instead of skipping them.
+S seeds, M methods, N settings (data sets). Missing values are refused, not skipped.
 """
 
 from __future__ import annotations
@@ -44,31 +43,26 @@ def interval(x, level=0.95, how="t", draws=10_000, seed=0):
     how="t": mean +- t(level, S-1) s / sqrt(S), with s the sample standard deviation
     (ddof 1); assumes that the mean over seeds is near normal. how="bootstrap": the
     percentile interval of the means of `draws` resamples; assumes nothing about the
-    shape but is too narrow for fewer than about ten seeds. Raises ValueError.
+    shape but is too narrow for fewer than about ten seeds. ValueError for no values,
+    or one that is not finite.
     """
     x = np.asarray(x, dtype=float).ravel()
-    if how not in ("t", "bootstrap"):
-        raise ValueError(f"interval(how={how!r}): choose 't' or 'bootstrap'")
-    if not 0 < level < 1:
+    if not x.size or not np.isfinite(x).all():
         raise ValueError(
-            f"interval(level={level!r}): give a fraction between 0 and 1, as in 0.95"
-        )
-    if x.size == 0:
-        raise ValueError("interval of no values: give at least one seed")
-    if not np.isfinite(x).all():
-        raise ValueError(
-            f"interval of {x.tolist()}: a value is not finite; remove or repeat "
-            "that run first"
+            f"interval of {x.tolist()}: give finite values, one for each seed"
         )
     mean, n = float(x.mean()), x.size
     if n == 1:
         return Interval(mean, math.nan, math.nan, 1, level, how)
     if how == "t":
         half = stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n)
-        return Interval(mean, float(mean - half), float(mean + half), n, level, how)
-    rng = np.random.default_rng(seed)
-    means = x[rng.integers(n, size=(draws, n))].mean(1)
-    lo, hi = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+        lo, hi = mean - half, mean + half
+    elif how == "bootstrap":
+        rng = np.random.default_rng(seed)
+        means = x[rng.integers(n, size=(draws, n))].mean(1)
+        lo, hi = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    else:
+        raise ValueError(f"interval(how={how!r}): choose 't' or 'bootstrap'")
     return Interval(mean, float(lo), float(hi), n, level, how)
 
 
@@ -78,21 +72,15 @@ def paired(a, b, **how):
 
     Give two Series (or dicts) keyed by seed, which are matched by seed, or two
     sequences in the same order of seeds. Two methods of one seed share split, initial
-    weights and batches, so what is common to both cancels. Raises ValueError when the
-    seeds are not the same.
+    weights and batches, so what is common to both cancels. ValueError when the seeds
+    are not the same.
     """
     if isinstance(a, (pd.Series, dict)) and isinstance(b, (pd.Series, dict)):
         a, b = pd.Series(a, dtype=float), pd.Series(b, dtype=float)
-        for name, s in (("first", a), ("second", b)):
-            if s.index.has_duplicates:
-                twice = s.index[s.index.duplicated()][0]
-                raise ValueError(f"paired: the {name} has two values for seed {twice}")
-        if set(a.index) != set(b.index):
-            odd = sorted(set(a.index) ^ set(b.index))
-            raise ValueError(
-                f"paired: seeds {odd} are on one side only; compare runs of the "
-                "same seeds"
-            )
+        seeds = pd.concat([a, b]).index.value_counts()
+        if a.index.has_duplicates or b.index.has_duplicates or (seeds != 2).any():
+            odd = ", ".join(map(str, seeds.index[seeds != 2].sort_values()))
+            raise ValueError(f"paired: seeds {odd}: each side needs each seed once")
         b = b.loc[a.index]
     a, b = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
     if a.size != b.size:
@@ -121,21 +109,14 @@ def average_ranks(table, higher_is_better=True, level=0.95):
         CD = q(level, M) sqrt(M (M + 1) / (6 N))
 
     where q is the quantile of the studentised range (df inf) over sqrt(2). Ties share
-    their average rank. Raises ValueError for fewer than three methods or two settings,
-    and for gaps in the table.
+    their average rank. ValueError for gaps in the table; it needs three methods.
     """
     import scikit_posthocs  # here, since it takes a second to load
 
     table = pd.DataFrame(table).astype(float)
     n, m = table.shape
-    if m < 3 or n < 2:
-        raise ValueError(
-            f"average_ranks of {m} methods on {n} settings: 3 methods and 2 settings "
-            "are needed"
-        )
     if table.isna().any(axis=None):
-        at = table.isna().stack()
-        setting, method = at[at].index[0]
+        setting, method = table.isna().stack().idxmax()
         raise ValueError(
             f"average_ranks: {method} has no value on {setting}; drop the method or "
             "the setting"
@@ -150,12 +131,10 @@ def average_ranks(table, higher_is_better=True, level=0.95):
 
 
 def smooth(values, window: int) -> np.ndarray:
-    """Centred moving average of values [..., E] over `window` entries; shorter at both
-    ends. window 1 changes nothing; ValueError below 1.
+    """Centred moving average of values [..., E] over `window` entries, 1 or more;
+    shorter at both ends.
     """
     v = np.asarray(values, float)
-    if window < 1:
-        raise ValueError(f"smooth: window is {window}; use 1 (no smoothing) or more")
     total = np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1)
     i = np.arange(v.shape[-1])
     low = np.maximum(i - (window - 1) // 2, 0)

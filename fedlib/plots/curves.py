@@ -37,30 +37,12 @@ def band(values, level: float = 0.95):
 
 def by_client(cohort, values, C: int) -> np.ndarray:
     """Values [R, M] of the cohorts [R, M] as a matrix [C, R]; nan where a client was
-    absent. A client below 0 is nobody. ValueError where the shapes differ.
+    absent. A client below 0 is nobody.
     """
     cohort, values = np.asarray(cohort, int), np.asarray(values, float)
-    if cohort.shape != values.shape:
-        raise ValueError(
-            f"by_client: cohort {cohort.shape} and values {values.shape} differ; give "
-            "one value per client"
-        )
     out = np.full((C, len(cohort)), np.nan)
     there = cohort >= 0
-    rounds = np.broadcast_to(np.arange(len(cohort))[:, None], cohort.shape)
-    out[cohort[there], rounds[there]] = values[there]
-    return out
-
-
-def staleness(cohort, C: int) -> np.ndarray:
-    """Rounds since each client was last online [C, R], from the cohorts [R, M]; 0 when
-    it is, counted from the start at first.
-    """
-    online = np.isfinite(by_client(cohort, np.zeros(np.shape(cohort)), C))
-    out = np.zeros(online.shape)
-    for t in range(online.shape[1]):
-        before = out[:, t - 1] if t else 0
-        out[:, t] = np.where(online[:, t], 0, before + 1)
+    out[cohort[there], there.nonzero()[0]] = values[there]
     return out
 
 
@@ -138,18 +120,6 @@ def series(x, values, ax, *, i=0, level=0.95, **more):
     return ax
 
 
-def gini_curves(rounds, curves: dict, ax, *, window=10, level=0.95):
-    """Gini coefficient per round, smoothed; the number after each name is the area
-    under the unsmoothed mean curve.
-    """
-    rounds = np.asarray(rounds, float)
-    means = {m: np.atleast_2d(v).mean(0) for m, v in curves.items()}
-    area = {m: f"{np.trapezoid(v, rounds):.1f}" for m, v in means.items()}
-    curves_with_interval(rounds, curves, ax, window=window, level=level, notes=area)
-    ax.set_ylabel("Gini coefficient")
-    return ax
-
-
 # ---------------------------------------------------------------- heat map
 def microscope(
     rounds, values, ax, *, order=None, name="accuracy", centre=None, bounds=None
@@ -158,15 +128,10 @@ def microscope(
     image.
 
     order [C]: sort clients by it, largest on top (size, or final accuracy).  centre:
-    middle of a two-sided scale.  ValueError where values are not [C, R].
+    middle of a two-sided scale.
     """
-    v = np.asarray(values, float)
     rounds = np.asarray(rounds)
-    if v.ndim != 2 or v.shape[1] != len(rounds):
-        raise ValueError(
-            f"microscope: values have shape {v.shape}; give [C, {len(rounds)}], one "
-            "column per round"
-        )
+    v = check("microscope", {name: values}, len(rounds))[name]
     if order is not None:
         v = v[np.argsort(-np.asarray(order, float), kind="stable")]
     low, high = bounds or (np.nanmin(v), np.nanmax(v))

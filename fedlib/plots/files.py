@@ -10,13 +10,14 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 
-from .place import root
-from .theme import PALETTE, RC
+from .theme import PALETTE, RC, root
 
 TIERS = ("tiny", "small", "paper", "exact", "measured")
 # tiers in which nothing was trained, or nothing comes out twice
 UNTIERED = {"exact": "drawn from a formula", "measured": "times of one machine"}
+FOLDER = "results/figures"
 NAME = r"[A-Za-z][\w/.+-]*"
 ARTEFACT = r"-(?:figure|table)-\d"  # the name of a paper's own figure or table
 NUMBERED = (  # attributes of an SVG whose numbers are shortened
@@ -68,17 +69,7 @@ def _seeds_in_words(seeds: str) -> str:
 
 
 def save(
-    fig,
-    name,
-    *,
-    title,
-    alt,
-    data,
-    tier,
-    seeds,
-    notebook,
-    stage,
-    folder="results/figures",
+    fig, name, *, title, alt, data, tier, seeds, notebook, stage, folder=FOLDER
 ) -> Saved:
     """Write `name.svg` and `name.json`, byte for byte the same for the same drawing,
     and close the figure.
@@ -91,17 +82,15 @@ def save(
     commit that will hold it; the book adds it.
     ValueError for an empty field or an unknown tier.
     """
-    meta = dict(
-        name=name,
-        title=title,
-        alt=alt,
-        data=data,
-        tier=tier,
-        seeds=_seeds_as_text(seeds),
-        notebook=notebook,
-        stage=stage,
-    )
-    _check_provenance(meta)
+    meta = dict(name=name, title=title, alt=alt, data=data, tier=tier)
+    meta |= dict(seeds=_seeds_as_text(seeds), notebook=notebook, stage=stage)
+    empty = [k for k, v in meta.items() if not (isinstance(v, str) and v.strip())]
+    if empty or tier not in TIERS or not re.fullmatch(NAME, name):
+        raise ValueError(
+            f"figure {name!r}, {empty or tier}: every field is a text, it is printed "
+            f"with the figure; tier is one of {', '.join(TIERS)}; the name is letters, "
+            "digits and - _ . /, beginning with a letter"
+        )
     path = root() / folder / name  # an absolute folder wins over the root
     path.parent.mkdir(parents=True, exist_ok=True)
     text = svg(fig, title, alt)
@@ -127,26 +116,6 @@ def _seeds_as_text(seeds) -> str:
     if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}\u2013{seeds[-1]}"
     return ", ".join(map(str, seeds))
-
-
-def _check_provenance(meta: dict) -> None:
-    """ValueError for an empty field, an unknown tier or a name that is no file's."""
-    at = f"figure {meta['name']!r}"
-    for field, value in meta.items():
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(
-                f"{at}: {field} is {value!r}; give a non-empty text, it is "
-                "printed with the figure"
-            )
-    if meta["tier"] not in TIERS:
-        raise ValueError(
-            f"{at}: unknown tier {meta['tier']!r}; use one of {', '.join(TIERS)}"
-        )
-    if not re.fullmatch(NAME, meta["name"]):
-        raise ValueError(
-            f"figure name {meta['name']!r}: use letters, digits and - _ . /, beginning "
-            "with a letter"
-        )
 
 
 def write_view(name, data: dict, folder) -> Path:
@@ -187,13 +156,8 @@ def svg(fig, title: str, alt: str) -> str:
 def _frame(fig) -> dict:
     """Keywords for `savefig`: a larger page where something stands out of the page."""
     page, ink = fig.bbox_inches, fig.get_tightbbox()
-    fits = (
-        ink.x0 >= page.x0 - 0.01
-        and ink.y0 >= page.y0 - 0.01
-        and ink.x1 <= page.x1 + 0.01
-        and ink.y1 <= page.y1 + 0.01
-    )
-    if fits:
+    both = mpl.transforms.Bbox.union([page, ink])
+    if np.abs(both.extents - page.extents).max() <= 0.01:
         return {}
     return {"bbox_inches": mpl.transforms.Bbox.union([page, ink.padded(0.03)])}
 

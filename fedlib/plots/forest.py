@@ -63,23 +63,12 @@ def forest(ax, rows: pd.DataFrame, *, label: str = "claim", unit: str = "points"
 
 def _checked(rows, label):
     """The numbers of the rows as floats, with their verdicts; ValueError."""
-    lacking = [k for k in (*COLUMNS, "holds", label) if k not in rows]
-    if lacking or not len(rows):
-        raise ValueError(
-            f"forest: {len(rows)} rows without the columns {lacking}; give rows of "
-            "results/claims.csv"
-        )
-    unknown = sorted(set(rows.holds) - set(VERDICTS))
-    if unknown:
-        raise ValueError(
-            f"forest: unknown verdicts {unknown}; there are: {', '.join(VERDICTS)}"
-        )
     numbers = rows[list(COLUMNS)].replace("", np.nan).astype(float)
     outside = (numbers.lo > numbers.effect) | (numbers.effect > numbers.hi)
-    if outside.any():
+    if (bad := outside | ~rows.holds.isin(VERDICTS)).any() or not len(rows):
         raise ValueError(
-            f"forest: {rows[label][outside].iloc[0]!r} has its effect outside its "
-            "interval"
+            f"forest: {rows[label][bad].tolist()}: give rows with an effect inside its "
+            f"interval, and a verdict of {', '.join(VERDICTS)}"
         )
     return numbers.assign(holds=rows.holds)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-from .theme import INK, METHOD_STYLE, SOFT, colour, label, text_colour, weight
+from .theme import SOFT, colour, label, text_colour, weight
 
 LINE_HEIGHT = 11.5  # points between two names
 # directions in which a name may stand, in order of preference, and distances in points
@@ -17,47 +18,29 @@ SIDES_OF_A_POINT = [(dx, dy, r) for r in (NEAR, *FAR) for dx, dy in AROUND]
 
 
 def check(where: str, rows: dict, width: int | None = None) -> dict:
-    """The rows {method: values} as float arrays.
-
-    ValueError if there are none, or if a row has another last axis than `width`.
+    """The rows {method: values} as float arrays; ValueError if there are none, or if a
+    row has another last axis than `width`.
     """
-    if not rows:
-        raise ValueError(f"{where}: no method to draw; give a dict of method -> array")
     out = {m: np.asarray(v, float) for m, v in rows.items()}
-    for m, v in out.items():
-        if v.size == 0 or (width is not None and v.shape[-1] != width):
-            raise ValueError(
-                f"{where}: {m} has shape {v.shape}, its last axis must have "
-                f"{width or 'some'} entries"
-            )
+    bad = {m: v.shape for m, v in out.items() if not v.size or v.shape[-1:] != (width,)}
+    if not out or (width is not None and bad):
+        raise ValueError(
+            f"{where}: give {{method: array}}, each with {width or 'some'} entries in "
+            f"its last axis, not {bad or 'no method'}"
+        )
     return out
 
 
 def spread(y, gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
     """Positions nearest to y [n] (least squares) that keep their order and lie at least
-    `gap` apart.
-
-    With z_i = y_i - i gap this is monotone regression: pool neighbours that are out
-    of order.
+    `gap` apart, from `low` to `high`: with z_i = y_i - i gap, monotone regression.
     """
     y = np.asarray(y, float)
-    order = np.argsort(y, kind="stable")
-    pools = []  # [sum, count], of increasing mean
-    for rank, i in enumerate(order):
-        pools.append([y[i] - rank * gap, 1])
-        while len(pools) > 1 and _mean(pools[-2]) >= _mean(pools[-1]):
-            total, count = pools.pop()
-            pools[-1][0] += total
-            pools[-1][1] += count
-    z = np.concatenate([np.full(c, s / c) for s, c in pools]) if pools else y
-    z = np.minimum(np.maximum(z, low), max(low, high - (len(y) - 1) * gap))
+    order, steps = np.argsort(y, kind="stable"), np.arange(len(y)) * gap
+    z = isotonic_regression(y[order] - steps).x if len(y) else y
     out = np.empty_like(y)
-    out[order] = z + np.arange(len(y)) * gap
+    out[order] = np.clip(z, low, max(low, high - max(steps, default=0))) + steps
     return out
-
-
-def _mean(pool):
-    return pool[0] / pool[1]
 
 
 def label_rows(ax, names: list[str]) -> np.ndarray:
@@ -75,8 +58,7 @@ def dress_rows(ax, names, at) -> None:
     """Names of methods at the heights `at` in their colours, lines across only."""
     ax.set_yticks(at, [label(m) for m in names])
     for tick, m in zip(ax.get_yticklabels(), names):
-        known = m in METHOD_STYLE
-        tick.set(color=text_colour(m) if known else INK, fontweight=weight(m))
+        tick.set(color=text_colour(m), fontweight=weight(m))
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", visible=True)
@@ -125,7 +107,7 @@ def text_box(x, y, w, h, side) -> np.ndarray:
 
 
 def overlap(a, b) -> float:
-    """Area that two boxes (x0, y0, x1, y1) share."""
+    """The area that two boxes (x0, y0, x1, y1) share."""
     return np.maximum(0, np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])).prod()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from .files import write_view
+from .files import FOLDER, write_view
 from .labels import check
 from .theme import HEAT, LIGHT, label, look
 
@@ -17,11 +17,9 @@ def above(z, clip=5.0) -> np.ndarray:
     landscapes and their 3-D views draw.
     """
     z = np.asarray(z, float)
-    odd_square = z.ndim == 2 and z.shape[0] == z.shape[1] and len(z) % 2 == 1
-    if not odd_square or not np.isfinite(z).all():
+    if z.shape != (len(z) // 2 * 2 + 1,) * 2 or not np.isfinite(z).all():
         raise ValueError(
-            f"above: z has shape {z.shape} or values that are not finite; give a "
-            "square grid of odd size, finite"
+            f"z has shape {z.shape}: give a square grid of odd size, all finite"
         )
     return np.minimum(z - z[len(z) // 2, len(z) // 2], clip)
 
@@ -30,16 +28,9 @@ def ladder(top: float, rungs: int = 8) -> np.ndarray:
     """Levels 0 and then 1, 2, 5, 10, ... times a power of ten, the last at or just
     above `top`.
     """
-    reaches = (k for k in range(-36, 37) if float(_rung(k)) >= top * (1 - 1e-9))
-    last = next(reaches)
-    return np.array(
-        [0.0, *(float(_rung(k)) for k in range(last - rungs + 1, last + 1))]
-    )
-
-
-def _rung(k: int) -> str:
-    """The k-th of ..., 1, 2, 5, 10, 20, ...; number 0 is 1."""
-    return f"{(1, 2, 5)[k % 3]}e{k // 3}"
+    every = np.array([float(f"{m}e{e}") for e in range(-12, 13) for m in (1, 2, 5)])
+    last = int(np.argmax(every >= top * (1 - 1e-9)))
+    return np.array([0.0, *every[last - rungs + 1 : last + 1]])
 
 
 def landscapes(
@@ -61,10 +52,6 @@ def landscapes(
     """
     v = {m: above(z, clip) for m, z in check("landscapes", surfaces).items()}
     axes = np.atleast_2d(axes)
-    if axes.size != len(v):
-        raise ValueError(
-            f"landscapes: {len(v)} surfaces and {axes.size} axes; give one for each"
-        )
     cut = any((z == clip).any() for z in v.values())
     if levels is None:
         levels = ladder(max(z.max() for z in v.values()) or 1.0)
@@ -74,7 +61,7 @@ def landscapes(
     extend = "min" if sunk else "neither"
     norm = mpl.colors.BoundaryNorm(levels, HEAT.N, extend=extend)
     bands = dict(levels=levels, cmap=HEAT, norm=norm, extend=extend)
-    for k, (ax, (m, z)) in enumerate(zip(axes.flat, v.items())):
+    for k, (ax, (m, z)) in enumerate(zip(axes.flat, v.items(), strict=True)):
         drawn = _panel(ax, z, radius, bands)
         note = f"\n{notes[m]}" if notes and m in notes else ""
         ax.set_title(label(m) + note, fontsize=9)
@@ -133,44 +120,28 @@ def save_surface(
     *,
     extent=(-1, 1),
     axes=("direction 1", "direction 2", "loss"),
-    folder="results/figures",
+    folder=FOLDER,
 ) -> Path:
     """JSON for the book's turnable view: surfaces {method: [n, n]}, four significant
     digits. ValueError if not finite.
     """
-    surfaces = check("save_surface", surfaces)
-    for m, z in surfaces.items():
-        if z.ndim != 2 or not np.isfinite(z).all():
-            raise ValueError(
-                f"save_surface {name!r}: {m} has shape {z.shape} or values that are "
-                "not finite; clip it first"
-            )
-    rounded = {
-        label(m): [[float(f"{v:.4g}") for v in row] for row in z]
-        for m, z in surfaces.items()
-    }
-    data = {
-        "kind": "surface",
-        "extent": list(extent),
-        "axes": list(axes),
-        "z": rounded,
-    }
+    z = {label(m): v for m, v in check("save_surface", surfaces).items()}
+    if not all(np.isfinite(v).all() for v in z.values()):
+        raise ValueError(f"save_surface {name!r}: not all finite; clip it first")
+    digits = lambda v: [[float(f"{x:.4g}") for x in row] for row in v]
+    z = {m: digits(v) for m, v in z.items()}
+    data = {"kind": "surface", "extent": list(extent), "axes": list(axes), "z": z}
     return write_view(name, data, folder)
 
 
-def save_cloud(name, points: dict, *, axes, folder="results/figures") -> Path:
+def save_cloud(name, points: dict, *, axes, folder=FOLDER) -> Path:
     """JSON for the book's turnable 3-D scatter: points {method: (x, y, z)}, drawn with
     the methods' colours.
     """
-    check("save_cloud", points, 3)
+    six = lambda p: [float(f"{v:.6g}") for v in p]
     drawn = [
-        {
-            "name": label(m),
-            "colour": look(m).colour,
-            "at": [float(f"{v:.6g}") for v in p],
-        }
-        for m, p in points.items()
+        {"name": label(m), "colour": look(m).colour, "at": six(p)}
+        for m, p in check("save_cloud", points, 3).items()
     ]
-    return write_view(
-        name, {"kind": "cloud", "axes": list(axes), "points": drawn}, folder
-    )
+    data = {"kind": "cloud", "axes": list(axes), "points": drawn}
+    return write_view(name, data, folder)

@@ -7,7 +7,6 @@ Colour is never the only sign: each method has a dash and a marker of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from zlib import crc32
 import matplotlib as mpl
 import numpy as np
 import yaml
-
-from .place import root
 
 # name of the CSS variable -> (colour on light ground, colour on dark ground);
 # book/_assets/fedbook.css repeats it
@@ -51,9 +48,19 @@ LIGHT, DARK = "#fefefe", "#101418"
 SIZE = (4.8, 3.0)  # inches; drawn this small, labels stay readable on a phone
 
 
+def root() -> Path:
+    """The repository that figures belong to: the nearest folder above the working
+    directory with a pyproject.toml, else that directory.
+    """
+    here = Path.cwd()
+    above = (p for p in (here, *here.parents) if (p / "pyproject.toml").exists())
+    return next(above, here)
+
+
+# ---------------------------------------------------------------- looks of the methods
 class Style(NamedTuple):
     """How one method looks: palette name, dash, marker, line width in points, marker
-    filled or hollow.
+    filled or hollow, and the name to print where it is another.
     """
 
     colour: str
@@ -61,62 +68,9 @@ class Style(NamedTuple):
     marker: str
     width: float = 1.6
     filled: bool = True
+    label: str = ""
 
 
-class ByPaper(Mapping):
-    """What the papers say of a method, by its name; read from papers/*/style.yaml when
-    somebody asks.
-
-    The papers are those of the repository that we work in, else of the one that fedlib
-    lies in; without any it is empty. A method that two papers have is drawn as the
-    first one says.
-    """
-
-    def __init__(self, field: int):
-        self.field = field
-
-    def _all(self) -> dict:
-        return drawn(root(), Path(__file__).resolve().parents[2])[self.field]
-
-    def __getitem__(self, method: str):
-        return self._all()[method]
-
-    def __iter__(self):
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-
-@cache
-def drawn(*places: Path) -> tuple[dict, dict]:
-    """({method: Style}, {method: name to print}), of the first place with papers."""
-    found = [sorted(p.glob("papers/*/style.yaml"), key=_order) for p in places]
-    styles, names = {}, {}
-    for path in next(filter(None, found), ()):
-        for method, given in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-            if method not in styles:
-                if "label" in given:
-                    names[method] = given.pop("label")
-                styles[method] = Style(**given | {"dash": _dash(given["dash"])})
-    return styles, names
-
-
-def _order(path: Path) -> float:
-    about = path.with_name("paper.yaml")
-    if not about.exists():
-        return np.inf
-    return yaml.safe_load(about.read_text(encoding="utf-8"))["order"]
-
-
-def _dash(given):
-    """As matplotlib wants it: [0, [3, 1]] -> (0, (3, 1))."""
-    return tuple(map(_dash, given)) if isinstance(given, list) else given
-
-
-# The same colour, dash and marker per method in every figure. Six strong colours,
-# then greys.
-METHOD_STYLE, LABELS = ByPaper(0), ByPaper(1)
 SPARE = [
     Style("ink", dash, mark, 2.0, False)
     for dash in ("-", "--", "-.", ":")
@@ -124,11 +78,28 @@ SPARE = [
 ]
 
 
-def look(method: str) -> Style:
-    """The row of METHOD_STYLE, or for a method of the reader's own an ink line that
-    depends on its name only.
+@cache
+def styles(*places: Path) -> dict[str, Style]:
+    """{method: Style} by papers/*/style.yaml, of the first place that has papers; a
+    method that two papers have is drawn as the first one says.
     """
-    return METHOD_STYLE.get(method) or SPARE[crc32(method.encode()) % len(SPARE)]
+    read = lambda path: yaml.safe_load(path.read_text("utf-8"))
+    order = lambda path: read(path.with_name("paper.yaml"))["order"]
+    found = [[*p.glob("papers/*/style.yaml")] for p in places]
+    tuples = lambda v: tuple(map(tuples, v)) if isinstance(v, list) else v
+    out = {}
+    for path in sorted(next(filter(None, found), ()), key=order):
+        for method, given in read(path).items():
+            out.setdefault(method, Style(**{k: tuples(v) for k, v in given.items()}))
+    return out
+
+
+def look(method: str) -> Style:
+    """How a method is drawn in every figure: as its paper's style.yaml says; one of the
+    reader's own is an ink line that depends on its name only.
+    """
+    known = styles(root(), Path(__file__).resolve().parents[2])
+    return known.get(method) or SPARE[crc32(method.encode()) % len(SPARE)]
 
 
 def colour(method: str) -> str:
@@ -148,7 +119,7 @@ def text_colour(method: str) -> str:
 
 def label(method: str) -> str:
     """The name to print."""
-    return LABELS.get(method, method)
+    return look(method).label or method
 
 
 def weight(method: str) -> str:
@@ -172,6 +143,7 @@ def style(method: str) -> dict:
     )
 
 
+# ---------------------------------------------------------------- settings
 RC = {
     "figure.figsize": SIZE,
     "figure.constrained_layout.use": True,

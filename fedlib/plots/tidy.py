@@ -122,10 +122,7 @@ def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
     low, high = bounds
     v = data[column]
     if not v.between(low, high).all():
-        raise ValueError(
-            f"mirror: {column} runs from {v.min()} to {v.max()}, beyond the bounds "
-            f"{low} and {high}; give the bounds of this quantity, and no NaN"
-        )
+        raise ValueError(f"mirror: {column} is not all between {low} and {high}")
     sides = [data.assign(**{column: 2 * end - v}) for end in bounds]
     return pd.concat([data, *sides], ignore_index=True)
 

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 
 from fedlib.core.tree import scale, sub
-from fedlib.measures import landscape, sharpness, spectrum
+from fedlib.measures import landscape, sharpness
 from fedlib.study import compute
 from fedlib.study.flatness import HOME, own, places
 
@@ -109,7 +109,7 @@ def curved(loss, w, points):
     """The two largest eigenvalues at w, and the losses [p, p] on the plane of their
     vectors.
     """
-    e = spectrum.eigenpairs(loss, w, 2)
+    e = sharpness.eigenpairs(loss, w, 2)
     return {
         "values": e.values,
         "z": landscape.plane(loss, w, *e.vectors, CURVED, points),

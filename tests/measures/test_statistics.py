@@ -47,7 +47,7 @@ def test_what_cannot_be_told_is_refused():
         "b has": lambda: average_ranks(gaps),
     }
     calls["0, 1"] = lambda: paired(pd.Series({0: 1.0}), pd.Series({1: 1.0}))
-    calls["seed 0"] = lambda: paired(twice, pd.Series([1.0, 2.0], [0, 1]))
+    calls["seeds 0"] = lambda: paired(twice, pd.Series([1.0, 2.0], [0, 1]))
     for word, call in calls.items():
         with pytest.raises(ValueError, match=word):
             call()

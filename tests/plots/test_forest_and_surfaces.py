@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from strange import strangers
 
 from fedlib import plots
 from fedlib.plots.theme import PALETTE
@@ -63,12 +64,12 @@ def test_a_strange_colour_is_found():
     for draw, c in ((line, strange), (text, strange), (text, black), (patch, black)):
         fig, ax = plt.subplots()
         draw(ax, c)
-        assert plots.strangers(plots.svg(fig, "t", "a")) == [c]
+        assert strangers(plots.svg(fig, "t", "a")) == [c]
     fig, ax = plt.subplots()
     for i, (light, _) in enumerate(plots.PALETTE.values()):
         ax.plot([i], [i], "o", color=light)
     ax.contourf(np.add.outer(range(9), range(9)), cmap=plots.HEAT)
-    assert plots.strangers(plots.svg(fig, "t", "a")) == []
+    assert strangers(plots.svg(fig, "t", "a")) == []
     plt.close("all")
 
 
@@ -106,16 +107,3 @@ def test_all_panels_share_levels_colours_and_limits(ax):
     lines = next(c for c in ax.collections if not c.filled)
     ring = lines.get_paths()[2].get_extents()
     assert ring.width == pytest.approx(2 * ring.height, rel=0.1)
-
-
-def test_dots_show_seeds_mean_and_interval(ax):
-    values = {"FedAvg": [1.0, 2.0, 3.0], "FedGA, own": [4.0, 4.0, 7.0]}
-    plots.dots(values, ax, of={"FedGA, own": "FedGA"})
-    mean, half = plots.band(np.array([4.0, 4, 7]))
-    whisker, seeds, point = ax.lines[3:]
-    assert whisker.get_xdata() == pytest.approx([mean - half, mean + half])
-    assert seeds.get_xdata().tolist() == [4, 4, 7] and point.get_xdata()[0] == 5
-    assert point.get_color() == plots.colour("FedGA") and ax.get_xlim()[0] == 0
-    log = plt.subplots()[1]
-    plots.dots({"FedAvg": [1.0, 100.0], "FedGA": [3.0]}, log, log=True)
-    assert log.lines[2].get_xdata()[0] == pytest.approx(10)  # a geometric mean

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import matplotlib as mpl
 
-from .theme import DARK, HEAT, LIGHT, PALETTE, SIDES
+from fedlib.plots.theme import DARK, HEAT, LIGHT, PALETTE, SIDES
 
 SCALES = {mpl.colors.to_hex(s(i)) for s in (HEAT, SIDES) for i in range(s.N)}
 KNOWN = {light for light, _ in PALETTE.values()} | SCALES | {LIGHT, DARK}
