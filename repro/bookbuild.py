@@ -18,7 +18,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from repro.course import contents
 
 BOOK = Path("book")
@@ -107,4 +107,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.bookbuild", main, takes_words=False)
+    program(main)

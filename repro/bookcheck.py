@@ -9,7 +9,6 @@ picture without a description, a page that is too heavy.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -17,7 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 
 HEAVY = 3_000_000  # bytes of one page
 # every number of the papers, some 3,700 rows of about 700 bytes; every claim, some
@@ -150,21 +149,13 @@ def lost(path, pages, address):
     return None if known or name in pages[target].ids else f"no place on {target.name}"
 
 
-def main(argv=None) -> int:
-    """Print what is wrong with the pages; the exit status."""
-    what = (__doc__ or "").split("\n\n")[2]
-    ap = argparse.ArgumentParser("python -m repro.bookcheck", description=what)
-    folder = {"default": "book/_build/html", "help": "the built pages (%(default)s)"}
-    ap.add_argument("folder", nargs="?", **folder)
-    folder = ap.parse_args(argv).folder
-    try:
-        found = check(folder)
-    except FileNotFoundError as problem:
-        found = [str(problem)]
+def main(folder="book/_build/html") -> int:
+    """Print what is wrong with the built pages of a folder; the exit status."""
+    found = check(folder)
     said = "\n".join(found) or f"{folder}: nothing to complain about"
     print(said, file=sys.stderr if found else sys.stdout)
     return bool(found)
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.bookcheck", main)
+    program(main)

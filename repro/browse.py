@@ -18,7 +18,6 @@ chapter takes seven to eighteen seconds on a busy machine of two cores.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import sys
@@ -28,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -230,32 +229,24 @@ def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterato
         browser.close()
 
 
-def main(argv=None) -> int:
-    """Print what is wrong with the pages; the exit status."""
-    what = (__doc__ or "").split("\n\n")[2]
-    ap = argparse.ArgumentParser("python -m repro.browse", description=what)
-    folder = {"default": "book/_build/html", "help": "the built pages (%(default)s)"}
-    ap.add_argument("folder", nargs="?", **folder)
-    ap.add_argument("page", nargs="*", help="only these, such as one_round.html")
-    flag = lambda name, what: ap.add_argument(name, action="store_true", help=what)
-    flag("--all", "every notebook, not one per folder")
-    flag("--must", "fail where there is no browser")
-    args = ap.parse_args(argv)
+def main(folder="book/_build/html", *page, all: bool = False, must: bool = False):
+    """Print what is wrong with the built pages of a folder; the exit status.
+
+    page: only these, such as one_round.html
+    all: every notebook, not one per folder
+    must: fail where there is no browser
+    """
     if lack := lacking():
         print(f"Not looked at in a browser: {lack}", file=sys.stderr)
-        return int(args.must)
+        return int(must)
     found = 0
-    try:
-        for what in browse(args.folder, args.page, args.all):
-            found += 1
-            print(what, file=sys.stderr, flush=True)
-    except FileNotFoundError as problem:
-        print(problem, file=sys.stderr)
-        return 1
+    for what in browse(folder, page, all):
+        found += 1
+        print(what, file=sys.stderr, flush=True)
     if not found:
-        print(f"{args.folder}: nothing to complain about")
+        print(f"{folder}: nothing to complain about")
     return int(found > 0)
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.browse", main)
+    program(main)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.core import engine
 from fedlib.core.errors import Diverged
 from fedlib.core.method import hp
@@ -169,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.byzantine", main, takes_words=False)
+    program(main)

@@ -13,7 +13,6 @@ decided to add stands in papers/<paper>/seeds.yaml, to be committed with the evi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
@@ -335,38 +334,20 @@ def time_left(until):
 
 
 # ---------------------------------------------------------------- command line
-def hours(text):
-    """A positive number of hours."""
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text}: give a number of hours above 0")
-    return value
+def add(
+    paper=None, *, hours: float = math.inf, dry_run: bool = False, workers: int = None
+):
+    """add seeds to the studies whose claims are open
 
-
-def processes(text):
-    """A positive number of processes."""
-    value = int(text)
-    if not 1 <= value <= 10**4:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to 10000")
-    return value
-
-
-def add(p):
-    """add seeds to the studies whose claims are open"""
-    p.add_argument("paper", nargs="?", help="of one paper only")
-    most = "begin no run after so many hours (no limit)"
-    p.add_argument("--hours", type=hours, default=math.inf, metavar="H", help=most)
-    p.add_argument("--dry-run", action="store_true", help="print the plan, no more")
-    many = "processes (one per core)"
-    p.add_argument("--workers", type=processes, metavar="N", help=many)
-    return command
-
-
-def command(args):
-    """What `python -m fedlib decide` runs."""
+    paper: of one paper only
+    hours: begin no run after so many hours (no limit)
+    dry_run: print the plan, no more
+    workers: processes (one per core)
+    """
+    if not hours > 0:
+        raise ValueError(f"--hours {hours}: give a number of hours above 0")
     with contextlib.chdir(papers.folder().parent):
         try:
-            decide(args.paper, args.hours, args.workers, args.dry_run)
+            decide(paper, hours, workers, dry_run)
         except KeyboardInterrupt:
-            print(f"\nStopped. {AGAIN}")
-            raise SystemExit(130) from None
+            raise KeyboardInterrupt(f"stopped. {AGAIN}") from None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.core import engine
 from fedlib.core.task import Task
 from fedlib.data import tasks
@@ -292,4 +292,4 @@ def main():
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.facts", main, takes_words=False)
+    program(main)

@@ -3,8 +3,7 @@ results of dvc.yaml, and imported by the notebooks of papers, which publish with
 
     python -m repro.ledger         results/{ours,seeds}/*.csv  ->
                                    results/{ours,ledger,artefacts}.csv
-    python -m repro.ledger --keep  keep today's parts of tier paper (or --keep small)
-                                   for later
+    python -m repro.ledger --keep paper     keep today's parts of that tier for later
 
 Three kinds of files, all plain csv; the first in papers/<paper>, the others in
 results:
@@ -24,14 +23,13 @@ The verdicts are those of repro.judge.
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from pathlib import Path
 
 import pandas as pd
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.measures.statistics import interval
 from fedlib.study.table import shown, write
 from repro import artefacts, papers
@@ -432,12 +430,12 @@ def places(table, reported):
     return sorted(range(len(table)), key=lambda i: (of[i], i))
 
 
-def keep(tier, root="results"):
+def kept(tier, root="results"):
     """Copy the rows of a tier to <name>.<tier>.csv,
     so that later runs at other tiers leave them -> paths.
     """
     if tier not in TIERS:
-        raise ResultError(f"keep({tier!r}): {hint(tier, TIERS)}")
+        raise ResultError(f"--keep {tier}: {hint(tier, TIERS)}")
     made = []
     for path in sorted(p for kind in PARTS for p in (Path(root) / kind).glob("*.csv")):
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -447,16 +445,15 @@ def keep(tier, root="results"):
     return made
 
 
-def main(argv=None):
-    """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv."""
-    ap = argparse.ArgumentParser("python -m repro.ledger", description=main.__doc__)
-    ap.add_argument("--results", default="results", help="folder of ours/ and seeds/")
-    what = "keep the parts of a tier"
-    ap.add_argument("--keep", nargs="?", const="paper", metavar="TIER", help=what)
-    args = ap.parse_args(argv)
-    for path in keep(args.keep, args.results) if args.keep else ():
+def main(*, results: Path = Path("results"), keep=None):
+    """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv.
+
+    results: folder of ours/ and seeds/
+    keep: also keep the parts of this tier for later
+    """
+    for path in kept(keep, results) if keep else ():
         print(f"kept {path}")
-    root, reported = Path(args.results), read_reported()
+    root, reported = results, read_reported()
     ours = best_tier(parts(root, "ours", reported), ["key"])
     table = join(reported, ours, parts(root, "seeds", reported))
     write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
@@ -467,4 +464,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.ledger", main)
+    program(main)

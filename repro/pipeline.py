@@ -11,7 +11,6 @@ runs/paper.log.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import re
@@ -29,7 +28,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from filelock import FileLock, Timeout
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 
 LOG = Path("runs/paper.log")
 LOCK = Path("runs/paper.lock")
@@ -150,14 +149,12 @@ def paper(jobs: int, only: list[str] = ()) -> int:
     return bool(failed)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """What `make paper` calls; the exit status."""
-    ap = argparse.ArgumentParser("repro.pipeline", description=__doc__.splitlines()[0])
-    ap.add_argument("only", nargs="*", metavar="stage", help="these stages alone")
-    many = "stages at a time (default: one per core, four at most)"
-    most = min(os.cpu_count(), 4)
-    ap.add_argument("--jobs", type=int, default=most, metavar="N", help=many)
-    a = ap.parse_args(argv)
+def main(*stages: str, jobs: int = min(os.cpu_count(), 4)) -> int:
+    """Run what is out of date, a line for each stage; the exit status.
+
+    stages: these alone
+    jobs: stages at a time (default: one per core, four at most)
+    """
     # stages call plain `python`
     os.environ["PATH"] = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
     # stages run side by side; a second thread of each would wait
@@ -165,17 +162,17 @@ def main(argv: list[str] | None = None) -> int:
     LOCK.parent.mkdir(exist_ok=True)
     try:
         with FileLock(LOCK, timeout=0):
-            status = paper(a.jobs, a.only)
+            status = paper(jobs, stages)
     except Timeout:
         raise ValueError("another `make paper` is at work here: wait for it") from None
     except DvcException:
         return dvc(["status"]) or 1  # which tells what is wrong, and where
     except KeyboardInterrupt:  # Ctrl-C reaches the stages, too
         raise KeyboardInterrupt("stopped; `make paper` goes on from here") from None
-    if not status and not a.only:
+    if not status and not stages:
         print(f"The book: {BOOK.resolve()}")
     return status
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.pipeline", main)
+    program(main)

@@ -32,8 +32,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.cli import exits
-from fedlib.core.clients import size, stragglers
+from fedlib.cli.program import program
 from fedlib.core.record import Record
 from fedlib.core.shards import Plan, draw
 from fedlib.data import tasks
@@ -257,4 +256,4 @@ def main():
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.regimes", main, takes_words=False)
+    program(main)

@@ -15,7 +15,6 @@ the same code and parameters give the same bytes.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import itertools
 import os
@@ -28,6 +27,7 @@ from unittest.mock import patch
 
 import yaml
 
+from fedlib.cli.program import program
 from fedlib.study import TIERS
 from fedlib.study.spec import Loader
 from repro.names import hint
@@ -215,36 +215,36 @@ def story(error: Exception, path: Path, kept: Path) -> str:
     return "\n".join([*lines, f"The notebook up to there: {kept}"])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a notebook from the command line; the exit status."""
+def main(
+    notebook: Path,
+    out_dir: Path,
+    *,
+    params: Path = Path("params.yaml"),
+    section: tuple = (),
+    set: tuple = (),
+) -> int:
+    """Run a notebook; the exit status.
+
+    params: the file of parameters (params.yaml)
+    section: hand over the file's section of this name; repeatable
+    set: one parameter more, K=V, read as YAML; repeatable
+    """
     import nbformat
 
-    what = __doc__.splitlines()[0]
-    ap = argparse.ArgumentParser("repro.run_notebook", description=what)
-    ap.add_argument("notebook", type=Path)
-    ap.add_argument("out_dir", type=Path)
-    ap.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
-    many = {"action": "append", "default": []}
-    ap.add_argument("--section", metavar="S", help="hand over FILE's section S", **many)
-    ap.add_argument("--set", metavar="K=V", help="one more, read as YAML", **many)
-    a = ap.parse_args(argv)
     start = time.perf_counter()
+    if not notebook.is_file():
+        there = hint(notebook, sorted(notebook.parent.glob("*.ipynb")))
+        raise ValueError(f"no such notebook: {notebook}; {there}")
+    names = declared(nbformat.read(notebook, 4), notebook)
+    given = parameters(names, notebook, params, section, set)
     try:
-        if not a.notebook.is_file():
-            there = hint(a.notebook, sorted(a.notebook.parent.glob("*.ipynb")))
-            raise ValueError(f"no such notebook: {a.notebook}; {there}")
-        names = declared(nbformat.read(a.notebook, 4), a.notebook)
-        given = parameters(names, a.notebook, a.params, a.section, a.set)
-        run(a.notebook, a.out_dir / a.notebook.name, given)
-    except (OSError, ValueError, RuntimeError, yaml.YAMLError) as error:
-        print(f"repro.run_notebook: {error}", file=sys.stderr)
+        run(notebook, out_dir / notebook.name, given)
+    except RuntimeError as error:  # the lines of a traceback
+        print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"repro.run_notebook: stopped in {a.notebook}", file=sys.stderr)
-        return 130
-    print(f"{a.out_dir / a.notebook.name}: done in {time.perf_counter() - start:.0f} s")
+    print(f"{out_dir / notebook.name}: done in {time.perf_counter() - start:.0f} s")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program(main)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.study import TIERS
 
 PARAMS = Path("params.yaml")
@@ -78,11 +78,10 @@ def copy(tier: str, to: Path) -> None:
         (to / "data").symlink_to(Path("data").resolve())
 
 
-def main(argv: list[str]) -> None:
+def main(tier: str, *more: str) -> None:
     """Copy, then be ``python -m repro.pipeline`` in the copy, with the copy's own
     fedlib.
     """
-    tier, *more = argv or [""]
     environ = dict(os.environ)
     if tier == chosen(PARAMS.read_text()):
         print(f"{tier} is the tier of {PARAMS}: here, not in a copy.", flush=True)
@@ -96,4 +95,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.tier", main)
+    program(main)

@@ -21,7 +21,7 @@ from collections import Counter
 import pandas as pd
 import torch
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.core import engine
 from fedlib.core.task import SPLITS
 from fedlib.methods import METHODS
@@ -88,4 +88,4 @@ def main():
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.traffic", main, takes_words=False)
+    program(main)

@@ -10,13 +10,12 @@ domain is left out, every domain has winners of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import pandas as pd
 import yaml
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.study.experiment import study
 from repro import papers
 
@@ -72,16 +71,12 @@ def one(values):
     return first if all(v == first for v in values.values()) else values
 
 
-def main(argv=None):
+def main(paper, *studies):
     """Print the winners of the studies that search a paper's grid."""
-    parser = argparse.ArgumentParser(prog="python -m repro.winners")
-    parser.add_argument("paper")
-    parser.add_argument("studies", nargs="+")
-    told = parser.parse_args(argv)
-    runs = [study(told.paper, name) for name in told.studies]
-    found = by_task(winners(*runs, rule=papers.about(told.paper)["rule"]))
+    runs = [study(paper, name) for name in studies]
+    found = by_task(winners(*runs, rule=papers.about(paper)["rule"]))
     print(yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=118))
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.winners", main)
+    program(main)

@@ -31,8 +31,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlib.cli import exits
 from fedlib.cli import main as cli
+from fedlib.cli import program
 from fedlib.core import engine
 from fedlib.data import files
 from fedlib.deploy import command, server
@@ -135,7 +135,7 @@ def watched(seen):
 @contextlib.contextmanager
 def cut_short(folder):
     """What takes hours, waits for others or needs the net ends behind its checks."""
-    seen, told, compare = Seen(), exits.explained, comparisons.compare
+    seen, told, compare = Seen(), program.explained, comparisons.compare
     flower = SimpleNamespace(Link=enough, join=enough)
     part = command.part
 
@@ -155,7 +155,7 @@ def cut_short(folder):
 
     with contextlib.ExitStack() as stack:
         for module, name, new in (
-            (exits, "explained", note),
+            (program, "explained", note),
             (engine, "run", watched(seen)),
             (comparisons, "compare", compared),
             (experiment, "compute_all", computed),
@@ -235,7 +235,7 @@ def judged(argv, folder):
     if status == 0:
         why = unlike(argv, seen, folder)
         return ("silent", why) if why else ("accepted", "")
-    if status not in (exits.FAILED, exits.MISTAKE) or not err.strip():
+    if status not in (program.FAILED, program.MISTAKE) or not err.strip():
         return "raw", f"status {status}: {err}"
     if err.count("\n") != 1 or "Traceback" in err:
         return "raw", f"{err.count(chr(10))} lines: {err}"
@@ -250,7 +250,7 @@ def ours(e):
     """
     if isinstance(e, OSError) and (e.filename is not None or not e.errno):
         return True
-    if exits.lacks_memory(e):
+    if program.lacks_memory(e):
         return True
     at = e.__traceback__
     while at.tb_next:

@@ -1,6 +1,7 @@
 """The command line, `python -m fedlib`.
 
-main      the commands and their arguments
-text      what a user types, as values, methods and tasks
-report    what a run prints when it is over, and tables of text
+main      the commands
+program   a function as a program: its arguments, its exit status
+text      what a user types, as values and tasks
+report    what a run prints when it is over
 """

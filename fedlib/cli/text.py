@@ -1,109 +1,49 @@
-"""What a user types on the command line, as values, methods and tasks."""
+"""What a user types on the command line, as values and tasks."""
 
 from __future__ import annotations
 
-import argparse
-import ast
 import inspect
 import re
 from dataclasses import fields
-from pathlib import Path
+
+import yaml
 
 from ..core.errors import nearest
-from ..core.ranges import COUNT
-from . import complete
-
-if not complete.ASKED:  # a shell that completes a word cannot wait for torch
-    from ..core.local import STEPS
-    from ..data import tasks
-    from ..methods import METHODS
-    from ..pieces.robust import RULES
-
-
-def pick(word, words, what):
-    """The one of `words` that the user means; case and punctuation do not matter."""
-    bare = lambda text: "".join(c for c in text.lower() if c.isalnum())
-    found = {bare(w): w for w in words}.get(bare(word))
-    if found is None:
-        known = f"{nearest(word, words)} (known: {', '.join(words)})"
-        raise ValueError(f"unknown {what} {word!r}{known}")
-    return found
-
-
-def known(name):
-    """The class of a method."""
-    if name not in METHODS:
-        hint = f"{nearest(name, METHODS)} (python -m fedlib methods lists them)"
-        raise ValueError(f"unknown method {name!r}{hint}")
-    return METHODS[name]
-
-
-# ---------------------------------------------------------------- types of options
-def whole(low, high=COUNT):
-    """The type of an option that is a whole number from low to high."""
-
-    def read(text):
-        if not low <= int(text) <= high:
-            raise ValueError
-        return int(text)
-
-    read.__name__ = f"whole number from {low} to {high}"  # argparse says it
-    return read
-
-
-def file(text):
-    """The type of an option that names a file to write."""
-    path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        why = "give a file in a folder that exists, as in report.html"
-        raise argparse.ArgumentTypeError(f"{text}: {why}")
-    return text
-
-
-# ---------------------------------------------------------------- values
-def literal(text):
-    """A number, True, False, None, a list of these, or the text itself."""
-    if text in ("inf", "-inf", "nan"):
-        return float(text)
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
+from ..data import tasks
+from ..study import spec
 
 
 def value(text):
-    """The same; or a piece such as SAM(rho=.05), and nothing else is called."""
+    """What a text says in YAML: a number, true, a list, else the text itself; a piece
+    such as SAM(rho=.05) becomes {"name": "SAM", "rho": 0.05}.
+    """
     name, call, rest = text.strip().partition("(")
-    if not call or not name.isidentifier():
-        return literal(text)
-    pieces = STEPS | RULES
-    cls = pieces[pick(name, pieces, "piece")]
+    if call and name.isidentifier() and rest.endswith(")"):
+        return {"name": name} | settings(split(rest[:-1]))
     try:
-        node = ast.parse(f"{name}({rest}", mode="eval").body
-        values = [ast.literal_eval(v) for v in node.args]
-        return cls(*values, **{k.arg: ast.literal_eval(k.value) for k in node.keywords})
-    except (TypeError, SyntaxError, AttributeError) as e:
-        raise ValueError(f"write {name}{inspect.signature(cls)} ({e})") from e
+        return spec.parsed(text)
+    except (yaml.YAMLError, RecursionError) as e:
+        raise ValueError(f"{text!r} is no YAML: {' '.join(str(e).split())}") from e
 
 
-def entries(pairs, read):
-    """["mu=.1", ...] -> {"mu": 0.1}; read: text -> value."""
+def split(text):
+    """ "mu=.1,E=[1, 2]" -> ["mu=.1", "E=[1, 2]"]."""
+    return [*filter(None, re.split(r",(?![^\[]*\])", text))]
+
+
+def settings(pairs):
+    """["mu=.1", ...] -> {"mu": 0.1}; `make` says what they may be."""
     out = {}
     for pair in pairs:
-        k, eq, v = pair.partition("=")
-        if not eq or k.strip() in out:
+        name, eq, text = map(str.strip, pair.partition("="))
+        if not eq or name in out:
             why = "is given twice; give it once" if eq else "is not name=value"
-            raise ValueError(f"{pair!r}: {k.strip()} {why}, as in lr=0.05")
+            raise ValueError(f"{pair!r}: {name} {why}, as in lr=0.05")
         try:
-            out[k.strip()] = read(v)
+            out[name] = value(text)
         except ValueError as e:
             raise ValueError(f"{pair}: {e}") from e
     return out
-
-
-def parse_settings(pairs):
-    """The hyper-parameters of --set; `make` says what they may be."""
-    return entries(pairs, value)
 
 
 # ---------------------------------------------------------------- tasks
@@ -130,6 +70,7 @@ USUAL = {  # source -> partition, network
     "digit_pairs": (TWENTY, WIDE),
     "cifar10": (HUNDRED, CNN),
 }
+OWN = "network", "groups", "guest", "standard", "batch", "split"  # of the task itself
 
 
 def describe(text):
@@ -138,55 +79,41 @@ def describe(text):
 
     dirichlet=, labels= and per_domain= choose the partition, network= the network;
     groups=parity compares odd and even labels; guest= leaves an owner out,
-    standard=True standardises images; batch= and split= are the task's; what the
+    standard=true standardises images; batch= and split= are the task's; what the
     source takes goes to the source, then to the partition, and the rest are sizes of
     the network.
     """
     name, _, rest = text.partition(":")
-    source = tasks.known(tasks.SOURCES, "task", name)
-    pairs = re.split(r",(?![^\[(]*[\])])", rest)  # not the commas of a list
-    given = entries(filter(None, pairs), literal)
+    source, given = tasks.known(tasks.SOURCES, "task", name), settings(split(rest))
     partition, network = map(dict, USUAL.get(name, (DIRICHLET, LINEAR)))
     for k, (how, argument) in PARTS.items():
         if k in given:  # the number of clients stays the usual one
             clients = {a: b for a, b in partition.items() if a == "clients"}
             partition = {"name": how, argument: given.pop(k)} | clients
-    if "network" in given:
-        network = {"name": given.pop("network")}
-    spec = {"data": {"name": name}, "batch": given.pop("batch", 32)}
-    spec |= {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
-    spec |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
-    split = given.pop("split", 0)
-    spec |= {"partition": partition, "network": network}
+    network = {"name": given.pop("network")} if "network" in given else network
+    described = {"data": {"name": name}, "batch": given.pop("batch", 32)}
+    described |= {"groups": {"by": given.pop("groups")}} if "groups" in given else {}
+    described |= {k: given.pop(k) for k in ("guest", "standard") if k in given}
+    described |= {"partition": partition, "network": network}
+    seed = given.pop("split", 0)
     net = tasks.known(tasks.NETWORKS, "network", network["name"])
-    takes = [  # the first of the three descriptions that takes an entry has it
-        (spec["data"], [*inspect.signature(source).parameters]),
-        (
-            partition,
-            [*inspect.signature(tasks.PARTITIONS[partition["name"]]).parameters],
-        ),
-        (network, [f.name for f in fields(net)]),
-    ]
+    dealt = tasks.PARTITIONS[partition["name"]]
+    parts = {  # the first of the three descriptions that takes an entry has it
+        "data": [*inspect.signature(source).parameters],
+        "partition": [*inspect.signature(dealt).parameters],
+        "network": [f.name for f in fields(net)],
+    }
     for k, v in given.items():
-        to = next((part for part, names in takes if k in names), None)
+        to = next((part for part, names in parts.items() if k in names), None)
         if to is None:
-            words = [n for _, names in takes for n in names]
-            words += [
-                *PARTS,
-                "network",
-                "groups",
-                "guest",
-                "standard",
-                "batch",
-                "split",
-            ]
-            known = f"{nearest(k, words)} (known: {', '.join(dict.fromkeys(words))})"
-            raise ValueError(f"task {text!r}: unknown {k!r}{known}")
-        to[k] = v
-    return spec, split
+            known = dict.fromkeys([*sum(parts.values(), []), *PARTS, *OWN])
+            why = f"unknown {k!r}{nearest(k, known)} (known: {', '.join(known)})"
+            raise ValueError(f"task {text!r}: {why}")
+        described[to][k] = v
+    return described, seed
 
 
 def parse_task(text):
     """The Task that a text such as "digits:clients=10" describes."""
-    spec, split = describe(text)
-    return tasks.build(spec, split, text)
+    description, split = describe(text)
+    return tasks.build(description, split, text)

@@ -17,7 +17,7 @@ import json
 
 import yaml
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.study.experiment import study as read
 from repro import papers
 
@@ -75,4 +75,4 @@ def main():
 
 
 if __name__ == "__main__":
-    exits.program("python -m papers.equfl.winners", main, takes_words=False)
+    program(main)

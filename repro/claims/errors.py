@@ -18,13 +18,12 @@ Rival methods share a method's own luck, so their differences are correlated (1/
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fedlib.cli import exits
+from fedlib.cli.program import program
 from fedlib.measures import verdicts
 from fedlib.measures.verdicts import LOOKS
 from fedlib.study.table import write
@@ -136,17 +135,13 @@ def rates(trials=TRIALS, seed=0, shapes=("normal", "counts", "skewed", "very ske
     return pd.DataFrame(rows)
 
 
-def main(argv=None):
+def main(*, results: Path = Path("results")):
     """Simulate, and write verdicts-errors.csv."""
-    name = "python -m repro.claims.errors"
-    ap = argparse.ArgumentParser(name, description=main.__doc__)
-    ap.add_argument("--results", default="results", help="folder (default: results)")
-    root = Path(ap.parse_args(argv).results)
     table = rates()
-    write(table.round(4), root / "verdicts-errors.csv")
+    write(table.round(4), results / "verdicts-errors.csv")
     honest = table[table["shape"] != "very skewed"]
     print(f"{len(table)} rates; at most {honest.wrong.max():.1%} wrong decisions")
 
 
 if __name__ == "__main__":
-    exits.program("python -m repro.claims.errors", main)
+    program(main)

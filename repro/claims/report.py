@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -180,13 +179,12 @@ def counts(words):
     return {k: int(n) for k, n in words.value_counts().sort_index().items()}
 
 
-def main(argv=None):
-    """Test every claim and measure every deviation;
-    write claims.csv, deviations.csv and effects.csv.
+def main(*, results: Path = Path("results")):
+    """Test every claim, measure every deviation, write claims, deviations, effects.
+
+    results: folder with seeds/
     """
-    ap = argparse.ArgumentParser("python -m repro.claims", description=main.__doc__)
-    ap.add_argument("--results", default="results", help="folder with seeds/")
-    root = Path(ap.parse_args(argv).results)
+    root = results
     reported = read_reported()
     seeds = parts(root, "seeds", reported)
     table = check_claims(listed(), seeds, reported, closed_gates(root))

@@ -7,6 +7,7 @@ import os
 import re
 from types import SimpleNamespace
 
+import pytest
 import yaml
 from toys_book import BOOK, course_book, frame, question
 from where import ROOT
@@ -108,7 +109,8 @@ BROKEN = {
 
 
 def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
-    assert bookcheck.main([str(tmp_path)]) == 1  # no page at all
+    with pytest.raises(FileNotFoundError):
+        bookcheck.check(tmp_path)  # no page at all
     (tmp_path / "_static/play").mkdir(parents=True)
     (tmp_path / "sub").mkdir()
     for name in ("other", "ledger", "sub/index"):
@@ -119,12 +121,12 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     script.write_text('x = "http://www.w3.org/2000/svg"')
     page = tmp_path / "page.html"
     page.write_text(FINE)
-    assert bookcheck.check(tmp_path) == [] and bookcheck.main([str(tmp_path)]) == 0
+    assert bookcheck.check(tmp_path) == [] and bookcheck.main(tmp_path) == 0
     for body, named in BROKEN.items():
         page.write_text(FINE + "\n" + body)
         (found,) = bookcheck.check(tmp_path)
         assert named in found and found.startswith("page.html"), body[:50]
-    assert bookcheck.main([str(tmp_path)]) == 1
+    assert bookcheck.main(tmp_path) == 1
     page.write_text(FINE)
     css.write_text("@font-face { src: url('https://example.org/x.woff2') }")
     script.write_text("fetch('https://example.org/x')")

@@ -209,7 +209,7 @@ def test_tiers_and_kept_copies(tmp_path):
     rows = lambda kind="ours": ledger.parts(tmp_path, kind, REPORTED)
     for kind in ("ours", "seeds"):
         save({"FedGA": [84] * 3, "FedFV": [80] * 3}, "paper", kind)
-    assert len(ledger.keep("paper", tmp_path)) == 2
+    assert len(ledger.kept("paper", tmp_path)) == 2
     save({"FedGA": [50] * 3, "FedAvg": [51] * 3}, "small")
     save({"FedGA": [7, 8]}, "paper", "seeds")  # replaces all its kept seeds
     kept = [*zip(rows("seeds").method, rows("seeds").value)]
@@ -261,7 +261,7 @@ def test_artefacts_follow_their_evidence(tmp_path):
         (root / f"figures/{slug}.json").write_text(json.dumps(said))
     cells = part({m: [1, 2, 3] for m in TABLE5}, tier="paper")
     ledger.save(cells, "ours", "fedga-x", root)
-    ledger.main(["--results", str(root)])
+    ledger.main(results=root)
     assert len(pd.read_csv(root / "ledger.csv")) == len(REPORTED)
     a = pd.read_csv(root / "artefacts.csv", index_col=["paper", "artefact"])
     assert a.status["fedas", "Figure 1"] == "done"  # Figure 2 shows it

@@ -22,7 +22,7 @@ run FedAvg digits --set @ | step=SAM(rho=-1) step=SAM(1,2) step=SAM(rh=1) rule=5
 run FedAvg digits --set @ | step=Median() rule=SAM(.1) rule=Medan() lr=SAM() lr=True lr=abc
 run FedAvg digits --set @ | lr=[.1] lr=nan epochs=1.5
 run FedGA digits --set @ | theta=-1 theta=-1/2 theta=nan alpha=inf
-run FedAvg digits --@ | rounds=-1 cohort=nan seed=1.5 every=0 threads=10001 folder=FILE/x
+run FedAvg digits --@ | rounds=-1 cohort=nan seed=1.5 every=0 folder=FILE/x
 compare FedAvg --task digits --@ | rounds=nan seeds=0 workers=0 cohort=0 every=x
 compare FedAvg --task digits --grid --@ | budget=0 budget=nan
 evidence verify fedga --@ | sample=-1 sample=0 workers=0

@@ -83,8 +83,8 @@ def test_what_moved_is_said_and_noted_with_a_new_version_only(copied, capsys):
     tree = moved(other, 1e-4, 2)
     assert said() == ["moved"] and said(defaults=True) == []
     assert write() == ["moved"] and json.loads(file.read_text()) == tree
-    check = lambda *words: __main__.main(["check", *words])
-    assert (check("--defaults", "SAM"), check(UNIT)) == (0, 1)
+    assert __main__.main("check", "SAM", defaults=True) == 0
+    assert __main__.main("check", UNIT) == 1
     assert other in capsys.readouterr().out
     versions[UNIT] = 2
     assert said() == ["raised"] and write("rule Mean") == [] == said()

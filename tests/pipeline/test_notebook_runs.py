@@ -5,10 +5,12 @@ bytes each time.
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fedlib.cli import program
 from repro import run_notebook as rn
 
 PARAMS = "seed: 3\ntier: small\ntoy: {rounds: 4, shape: {width: 2}}\n"
@@ -42,7 +44,8 @@ def here(tmp_path, monkeypatch):
 
 
 def call(*more):
-    return rn.main(["notebooks/toy/main.ipynb", "results/notebooks/toy", *more])
+    words = ["notebooks/toy/main.ipynb", "results/notebooks/toy", *more]
+    return program.exit_status(partial(program.obey, rn.main), words)
 
 
 def test_it_runs_with_its_parameters_to_the_same_bytes_twice(here):
@@ -93,7 +96,7 @@ def test_a_wrong_word_is_named_before_anything_runs(here, capsys):
     for named, (right, *words) in wrong.items():
         params = PARAMS.replace(right, named, 1) if right else PARAMS
         Path("params.yaml").write_text(params)
-        assert call("--section", *words) == 1
+        assert call("--section", *words) == 2
         assert f"'{named}'" in capsys.readouterr().err
         assert not Path("ran").exists() and not Path("results").exists()
 
