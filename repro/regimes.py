@@ -33,6 +33,7 @@ import pandas as pd
 import torch
 
 from fedlib.cli.program import program
+from fedlib.core.clients import size, stragglers
 from fedlib.core.record import Record
 from fedlib.core.shards import Plan, draw
 from fedlib.data import tasks

@@ -332,11 +332,8 @@ def evidence(
     given = SimpleNamespace(**locals() | {"names": [*names]})
     from ..study import audit
 
-    for name, n in {
-        "sample": sample,
-        "workers": 1 if workers is None else workers,
-    }.items():
-        check_whole(f"--{name}", n, 1)
+    check_whole("--sample", sample, 1)
+    check_whole("--workers", 1 if workers is None else workers, 1)
     in_checkout("params.yaml")
     with contextlib.chdir(ROOT):
         audit.command(given)
