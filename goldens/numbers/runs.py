@@ -31,16 +31,8 @@ from fedlib.core.pool import Pool
 from fedlib.core.shards import Plan
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves
-from fedlib.data import (
-    acs,
-    census,
-    cifar,
-    domainbed,
-    mnist,
-    office10,
-    tasks,
-    tiny_imagenet,
-)
+from fedlib.data import census, images, people, tasks
+from fedlib.data.files import read_image
 from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.pieces.robust import RULES
@@ -356,11 +348,11 @@ def rows(task):
         "held out": cut(held, keep),
         "shared": cut(common, rest, shared=True),
     }
-    images = pool._replace(x=task.x[:, :3, None, None])
+    pixels = pool._replace(x=task.x[:, :3, None, None])
     standard = [
-        tasks.standard(images),
-        tasks.standard(images, (1,)),
-        tasks.standard(images, (), "imagenet"),
+        tasks.standard(pixels),
+        tasks.standard(pixels, (1,)),
+        tasks.standard(pixels, (), "imagenet"),
     ]
     parity = tasks.grouped(pool)
     return {
@@ -439,23 +431,36 @@ def picture(folder, side=64):
 
 def survey(folder, **what):
     """The census of three states, written as the survey's files and read from them."""
-    census.write_acs_layout(folder, clients=3, n_mean=60, n_test=10)
-    pool = acs.acs(root=folder, states=acs.STATES[:3], rows=50, **what)
+    states = people.STATES[:3]
+    for state, frame in zip(states, census.people(clients=3, n_mean=60, n_test=10)):
+        path = people.path(folder, state)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(path, index=False)
+    pool = people.acs(root=folder, states=states, rows=50, **what)
     return [pool.x, pool.y, pool.owner, pool.a]
 
 
 def digits(folder):
     """Two pictures in the format of MNIST."""
-    path = folder / "images"
-    head = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
-    path.write_bytes(head + bytes(range(196)) * 8)
-    return [mnist.read_idx(path, 3).copy()]
+    for archive in images.MNIST:
+        path = folder / archive.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
+        labels = bytes((0, 0, 8, 1, 0, 0, 0, 2, 0, 9))
+        of_images = "images" in path.name
+        path.write_bytes(head + bytes(range(196)) * 8 if of_images else labels)
+    return [(images.mnist(folder, "train").x * 255).round()]
 
 
 def scaled(folder, how, mean, std):
     """A picture, normalised as the archives of small photographs are."""
-    image = tiny_imagenet.read_image(picture(folder))
-    return [cifar.scale(image[None], how, mean, std)]
+    image = read_image(picture(folder))
+    return [images.scale(image[None], how, mean, std)]
+
+
+def seen(folder):
+    """A picture in [0, 1], shrunk."""
+    return [read_image(picture(folder), 16).float().div_(255)]
 
 
 READ = {
@@ -463,14 +468,11 @@ READ = {
     | {f"task={t}": partial(survey, task=t) for t in ("employment", "health")}
     | {"group=race": partial(survey, group="race")},
     "mnist": {DEFAULTS: digits},
-    "office10": {DEFAULTS: lambda at: [office10.read_image(picture(at), 16)]},
-    "domainbed": {DEFAULTS: lambda at: [domainbed.read_image(picture(at), 16)[0]]},
+    "office10": {DEFAULTS: seen},
+    "domainbed": {DEFAULTS: seen},
 }
-for _name, _mean, _std in (
-    ("cifar10", cifar.CIFAR10.mean, cifar.CIFAR10.std),
-    ("cifar100", cifar.CIFAR100.mean, cifar.CIFAR100.std),
-    ("tiny_imagenet", tiny_imagenet.MEAN, tiny_imagenet.STD),
-):
+for _name, _K in (("cifar10", 10), ("cifar100", 100), ("tiny_imagenet", 200)):
+    _mean, _std = images.MOMENTS[_K]
     READ[_name] = {
         DEFAULTS: partial(scaled, how=True, mean=_mean, std=_std),
         "normalise=half": partial(scaled, how="half", mean=_mean, std=_std),

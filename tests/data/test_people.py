@@ -12,9 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlib.data import acs as A
-from fedlib.data import adult as one
-from fedlib.data.adult import COLUMNS, WORDS, adult
+from fedlib.data import people as A
 from fedlib.data.census import census, people
 
 THREE, N = ("AL", "CA", "PR"), 90
@@ -148,7 +146,8 @@ def test_a_client_hangs_on_its_number_and_the_draw_alone():
     assert n.min() >= 25 and n.max() <= 600 and 80 < np.median(n) < 125
     assert np.log(n).std() == pytest.approx(0.6, abs=0.15)
     assert np.allclose(m / n, 3, atol=0.07)
-    race = lambda k: [float((f.RAC1P != 1).mean()) for f in people(20, 2000, shift=k)]
+    of = lambda **more: people(clients=20, n_mean=2000, **more)
+    race = lambda k: [float((f.RAC1P != 1).mean()) for f in of(shift=k)]
     assert np.std(race(1.0)) > 0.08 and np.std(race(0.0)) < 0.02
     assert np.mean(race(0.0)) == pytest.approx(1 / (1 + math.exp(1.1)), abs=0.01)
 
@@ -172,14 +171,14 @@ def test_each_knob_moves_its_group_alone():
 
 def test_adult_by_the_published_counts_and_by_hand():
     """The first of adult.data: 39 years, Bachelors, a gain of 2,174 dollars, 40 hours."""
-    pool, t = adult(), one.table()
+    pool, t = A.adult(), A.table()
     assert len(t["salary"]) == 45_222 and round(100 * t["salary"].mean(), 2) == 24.78
     share = [round(float(pool.y[pool.a == a].double().mean()), 3) for a in (0, 1)]
     assert share == [0.312, 0.114] and torch.equal(pool.a, pool.x[:, 0].long())
     numbers = [-1 / 14, (1 / 14) ** 2 - 1, 3 / 2.5, 0, math.log(2175) / 4, 0]
     ones = [("workclass", "State-gov"), ("marital-status", "Never-married")]
     ones += [("occupation", "Adm-clerical"), ("relationship", "Not-in-family")]
-    words = [float(w == v) for k, v in [*ones, ("race", "White")] for w in WORDS[k]]
+    words = [float(w == v) for k, v in [*ones, ("race", "White")] for w in A.WORDS[k]]
     near = torch.isclose(pool.x, torch.tensor([0, *numbers, *words, 1]), atol=1e-6)
     (at,) = near.all(1).nonzero()[:, 0]
     assert pool.y[at] == 0 and pool.owners[pool.owner[at]] == "Adm-clerical 31-45"
@@ -190,13 +189,13 @@ def test_adult_by_the_published_counts_and_by_hand():
         assert b.start == start
         assert b.kind != "number" or (v.min() >= b.low > -9 and v.max() <= b.high < 12)
         assert b.kind != "onehot" or (v.sum(1) == 1).all()
-    rows = np.stack([t[k] for k in COLUMNS])
-    assert hashlib.sha256(rows.astype("<i4").tobytes()).hexdigest()[:16] == one.DIGEST
+    rows = np.stack([t[k] for k in A.COLUMNS])
+    assert hashlib.sha256(rows.astype("<i4").tobytes()).hexdigest()[:16] == A.DIGEST
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(1, 20))
 def test_small_bands_join_the_next(n, least):
-    lists = one.joined(np.array(n), least)
+    lists = A.joined(np.array(n), least)
     assert sum(lists, []) == [*range(len(n))] * (sum(n) >= least)
     for i, bands in enumerate(lists):
         assert sum(n[b] for b in bands) >= least

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
+from fedlib.data import digits as five
 from fedlib.data import glyphs as g
-from fedlib.data import mnist5k as five
 from fedlib.data import tasks
+from fedlib.data.digits import colored, rotated
 from fedlib.data.domains import EVEN, frequencies
 from fedlib.data.get import CATALOGUE, status
-from fedlib.data.mnist_domains import colored, rotated
 from fedlib.data.synthetic import synthetic
 
 SYNTHETIC = {"alpha": 1, "beta": 0.5, "sizes": [30, 9, 50]}

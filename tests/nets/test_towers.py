@@ -11,8 +11,8 @@ from toys_clip import NAMES, towers
 
 from fedlib.core.tree import tmap
 from fedlib.data import standin, tasks
-from fedlib.data.features import features
 from fedlib.data.glyphs import glyphs
+from fedlib.data.images import features
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import TextTower, label, load, scale_of

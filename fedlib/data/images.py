@@ -1,0 +1,421 @@
+"""Photographs and digits from the files that their authors published: MNIST, CIFAR-10
+and CIFAR-100, Tiny-ImageNet, Office-Caltech-10, and the five sets of DomainBed.
+
+Files, below the data folder, as distributed; or the archive beside it, which is then
+unpacked:
+
+    MNIST/raw/                train- and t10k-images-idx3-ubyte, -labels-idx1-ubyte
+    cifar-10-batches-py/      data_batch_1 ... data_batch_5, test_batch
+    cifar-100-python/         train, test, of which the fine labels are read
+    tiny-imagenet-200/        wnids.txt: the classes; train/<class>/images/*.JPEG;
+                              val/images/*.JPEG and val/val_annotations.txt
+    office_caltech_10/        <site>/<class>/*.jpg; the lists <site>_train.pkl and
+                              <site>_test.pkl, if there are any
+    PACS/, VLCS/, office_home/, terra_incognita/, domain_net/
+                              <domain>/<class>/<image>, as DomainBed's script leaves
+                              them (Gulrajani and Lopez-Paz, ICLR 2021)
+
+torchvision reads and checks MNIST and CIFAR. Of the others nobody publishes checksums
+of files: classes, domains and the number of images are compared with the published
+ones. MNIST: LeCun, Cortes and Burges, 1998. CIFAR: Krizhevsky, 2009. Tiny-ImageNet:
+Stanford course CS231N, 2015. Office-Caltech-10: Gong et al., CVPR 2012, as distributed
+with FedBN (Li et al., ICLR 2021).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import torch
+from PIL import ImageFile
+
+from ..core.pool import Pool
+from ..core.ranges import check_bytes, check_whole, short
+from ..nets.towers import load
+from ..nets.vision import ensure_torchvision
+from .domains import PRESETS
+from .files import Archive, DataError, bring, data_root, read_image, read_pickle
+from .settings import one_of, settings
+
+SPLITS = ("train", "test", "all", "both")
+NORMALISE = (True, False, "half")
+CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-"
+CIFAR10 = Archive(
+    "cifar-10-batches-py",
+    f"{CIFAR}10-python.tar.gz",
+    "c58f30108f718f92721af3b95e74349a",
+)
+CIFAR100 = Archive(
+    "cifar-100-python", f"{CIFAR}100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"
+)
+DIGITS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST = tuple(
+    Archive(f"MNIST/raw/{name}-ubyte", f"{DIGITS}{name}-ubyte.gz", md5)
+    for name, md5 in {
+        "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
+    }.items()
+)
+TINY = Archive(  # the md5 that public loaders agree on
+    "tiny-imagenet-200",
+    "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "90528d7ca1a48142e341f4ef8d21d0de",
+)
+OFFICE = Archive(  # the README links it, and may not be passed by
+    "office_caltech_10", "github.com/med-air/FedBN/office_caltech_10_dataset.zip"
+)
+MOMENTS = {  # classes: mean and deviation per channel of the training images
+    10: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    200: ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+}
+TINY_K, TINY_TRAIN, TINY_VAL = 200, 500, 50  # classes, images of each
+IMAGES = {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295}  # of a site
+CLASSES = tuple(
+    "back_pack bike calculator headphones keyboard laptop_computer monitor mouse mug "
+    "projector".split()
+)
+
+
+# ---------------------------------------------------------------- one list of images
+@settings(split=SPLITS)
+def mnist(root=None, split: str = "both") -> Pool:
+    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit.
+
+    root, split  as for `cifar10`
+    """
+    for archive in MNIST:
+        bring(archive, data_root(root))
+    x, y, test = official("MNIST", data_root(root), split, 10)
+    x = x[:, None].float().div_(255)
+    return Pool("MNIST", x, y, 10, "real", test=test)
+
+
+@settings(split=SPLITS, normalise=NORMALISE)
+def cifar10(
+    root=None,
+    split: str = "train",
+    normalise: bool | str = True,
+    download: bool = False,
+) -> Pool:
+    """CIFAR-10 as a Pool: x [N, 3, 32, 32], y [N]; N = 50,000 ("train"), 10,000
+    ("test") or 60,000 ("all" and "both").
+
+    root       data folder (default: environment variable FEDLIB_DATA, else `data`)
+    split      "all" and "both" have the training images, then the test images. With
+               "both" these keep their role: Pool.test lists their rows. With "all"
+               Pool.test is None, and each client cuts test rows of its own
+    normalise  True: subtract the mean and divide by the standard deviation per channel;
+               False leaves x in [0, 1]; "half": (x - 0.5) / 0.5, so x in [-1, 1]
+    download   fetch the archive (170 MB) when the files are not there
+
+    x takes 0.6 GB of memory for the training images, 0.7 GB for all.
+    """
+    return cifar(10, CIFAR10, root, split, normalise, download)
+
+
+@settings(split=SPLITS, normalise=NORMALISE)
+def cifar100(
+    root=None,
+    split: str = "train",
+    normalise: bool | str = True,
+    download: bool = False,
+) -> Pool:
+    """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N] from 0 to 99; arguments, sizes and
+    memory as for `cifar10`.
+    """
+    return cifar(100, CIFAR100, root, split, normalise, download)
+
+
+def cifar(K, archive, root, split, normalise, download):
+    """The data set of the CIFAR page with K classes; arguments as for `cifar10`."""
+    bring(archive, data_root(root), download)
+    x, y, test = official(f"CIFAR{K}", data_root(root), split, K)
+    x = scale(x.permute(0, 3, 1, 2), normalise, *MOMENTS[K])
+    return Pool(f"CIFAR-{K}", x, y, K, "real", test=test)
+
+
+def official(name, root, split, K):
+    """Images [N, ...] uint8 and classes [N] of a data set of torchvision, training
+    images first; and the rows of the test images, or None, see `cifar10`.
+    """
+    ensure_torchvision()  # torchvision is imported after it
+    from torchvision import datasets
+
+    def read(train):
+        try:
+            found = getattr(datasets, name)(root, train)
+            x, y = torch.as_tensor(found.data), torch.as_tensor(found.targets)
+            if len(x) != len(y) or not 0 <= y.min() <= y.max() < K:
+                raise ValueError(f"{len(x)} images, {len(y)} labels up to {y.max()}")
+        except Exception as e:  # a damaged file can raise nearly anything
+            raise DataError(f"{name} in {root}: {e or e!r}; get its files again") from e
+        return x, y
+
+    return together(split, read)
+
+
+def together(split, read):
+    """What read(train=True) and read(train=False) give, x and y, one after the other as
+    a split says; and the rows of the second, or None, see `cifar10`.
+    """
+    wanted = {"train": [True], "test": [False]}.get(split, [True, False])
+    x, y = zip(*map(read, wanted))
+    test = torch.arange(len(y[0]), len(y[0]) + len(y[-1])) if split == "both" else None
+    return torch.cat(x), torch.cat(y), test
+
+
+def scale(x, normalise, mean, std):
+    """Images x [N, 3, height, width] uint8 as float32: see `normalise` of `cifar10`."""
+    x = x.contiguous().float().div_(255)
+    if not normalise:
+        return x
+    mean, std = ((0.5,) * 3, (0.5,) * 3) if normalise == "half" else (mean, std)
+    mean, std = (torch.tensor(v)[:, None, None] for v in (mean, std))
+    return x.sub_(mean).div_(std)
+
+
+@settings(split=SPLITS, normalise=NORMALISE)
+def tiny_imagenet(
+    root=None, split: str = "both", normalise: bool | str = True, download: bool = False
+) -> Pool:
+    """Tiny-ImageNet-200 as a Pool: x [N, 3, 64, 64], y [N] in the order of wnids.txt;
+    arguments as for `cifar10`. "train": 100,000 images; "test": the 10,000 validation
+    images, since the labels of the test images were never published.
+
+    Training rows go class by class, validation rows in the order of their annotations.
+    All images take 5.4 GB of memory.
+    """
+    folder = bring(TINY, data_root(root), download)
+    try:
+        names = (folder / "wnids.txt").read_text().split()
+        notes = (folder / "val" / "val_annotations.txt").read_text().splitlines()
+        notes = [line.split()[:2] for line in notes]
+        held_out = [(folder / "val/images" / p, names.index(w)) for p, w in notes]
+    except (OSError, ValueError) as e:
+        raise again(folder, e) from e
+    at = [folder / "train" / name / "images" for name in names]
+    train = [(p, k) for k, own in enumerate(at) for p in sorted(own.glob("*.JPEG"))]
+    for rows, each in ((train, TINY_TRAIN), (held_out, TINY_VAL)):
+        count = Counter(k for _, k in dict(rows).items())
+        if count != dict.fromkeys(range(TINY_K), each) or len(dict(rows)) < len(rows):
+            odd = next((k for k in range(TINY_K) if count[k] != each), len(names))
+            raise again(folder, f"class {odd} has {count[odd]} images, not {each}")
+
+    def read(train_):
+        paths, y = zip(*(train if train_ else held_out))
+        return pictures(paths, 64), torch.tensor(y)
+
+    x, y, test = together(split, read)
+    x = scale(x, normalise, *MOMENTS[200])
+    return Pool("Tiny-ImageNet", x, y, TINY_K, "real", test=test)
+
+
+def again(folder, why):
+    """The DataError of a folder that is not as it was published."""
+    return DataError(f"{folder}: {why}; delete it and get it again")
+
+
+def pictures(paths, size):
+    """Pictures as [N, 3, size, size] uint8."""
+    x = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
+    for row, path in zip(x, paths):
+        row.copy_(read_image(path, size))
+    return x
+
+
+# ---------------------------------------------------------------- sites and domains
+@settings(size=(1, 10**5))
+def office10(root=None, size: int = 256) -> Pool:
+    """Office-Caltech-10 as a Pool whose owner is the site: x [2533, 3, size, size] in
+    [0, 1], y [2533].
+
+    root  data folder (default: environment variable FEDLIB_DATA, else `data`)
+    size  pixels per side after resizing (bilinear); the memory is 0.5 GB at 128 and
+          2 GB at 256
+
+    The rows of a site are its official training list and then its official test list,
+    both in the order of the file, and Pool.test holds the rows of the test lists.
+    Without the lists the rows are sorted by path and Pool.test is None.
+    """
+    check_bytes(f"office10: size = {size}", sum(IMAGES.values()) * 3 * size**2 * 4)
+    folder = bring(OFFICE, data_root(root))
+    listed, paths, owner, test = any(folder.glob("*.pkl")), [], [], []
+    for k, (site, n) in enumerate(IMAGES.items()):
+        found = [p for c in CLASSES for p in (folder / site / c).glob("*.jpg")]
+        found = sorted(p.relative_to(folder).as_posix() for p in found)
+        if len(found) != n:
+            raise again(folder, f"{site} has {len(found)} images, not {n}")
+        if listed:
+            lists = (folder / f"{site}_{part}.pkl" for part in ("train", "test"))
+            train, held_out = map(read_list, lists)
+            if sorted(train + held_out) != found:
+                raise again(folder, f"the lists of {site} name not each image once")
+            found = train + held_out
+            test += range(len(paths) + len(train), len(paths) + n)
+        paths, owner = paths + found, owner + [k] * n
+    x = pictures([folder / path for path in paths], size).float().div_(255)
+    y = torch.tensor([CLASSES.index(path.split("/")[1]) for path in paths])
+    of = "Office-Caltech-10", x, y, 10, "real", torch.tensor(owner), tuple(IMAGES)
+    return Pool(*of, test=torch.tensor(test) if test else None)
+
+
+def read_list(file):
+    """The paths "site/class/file" of an official list: paths, and the class of each."""
+    try:
+        paths, labels = read_pickle(file)
+        tails = [PurePosixPath(str(p).replace("\\", "/")).parts[-3:] for p in paths]
+        if [str(label) for label in labels] != [word for _, word, _ in tails]:
+            raise ValueError("a path has another class than its folder's")
+    except (TypeError, ValueError) as e:
+        raise DataError(f"{file} is no official list ({e}); get it again") from e
+    return ["/".join(tail) for tail in tails]
+
+
+class Layout(NamedTuple):
+    """A data set of DomainBed: its folder, the number of its classes, and of its
+    images, of which there may be several releases.
+    """
+
+    folder: str
+    K: int
+    images: tuple[int, ...]
+
+
+LAYOUTS = {
+    "PACS": Layout("PACS", 7, (9991,)),
+    "VLCS": Layout("VLCS", 5, (10729,)),
+    "OfficeHome": Layout("office_home", 65, (15588,)),
+    "TerraIncognita": Layout("terra_incognita", 10, (24788, 24330)),
+    "DomainNet": Layout("domain_net", 345, (586575,)),
+}
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed"
+
+
+@settings(which=LAYOUTS, size=(1, 10**5), most=(1,))
+def domainbed(
+    which: str,
+    root=None,
+    size: int = 224,
+    classes: int | str | Sequence[str] | None = None,
+    most: int | None = None,
+) -> Pool:
+    """PACS, VLCS, OfficeHome, TerraIncognita or DomainNet as a Pool whose owner is the
+    domain: x [N, 3, size, size] in [0, 1], y [N].
+
+    root        data folder (default: environment variable FEDLIB_DATA, else `data`)
+    size        pixels per side after resizing (bilinear, without keeping the
+                proportions)
+    classes     None: all; a number k: the first k in sorted order; a list of
+                names: these
+    most        at most so many images of each class in each domain, the first by
+                file name
+
+    Rows go by domain, class and file name, all sorted; y counts Pool.classes, the
+    sorted names. Images that are grey or have a palette become RGB; one that is cut
+    short is used as far as it goes, as in DomainBed, with a warning, and so are data
+    sets of another number of images. Memory: 0.6 MB per image at 224 pixels, so 6 GB
+    for PACS; DomainNet fits with `classes`, `most` or a smaller `size` only.
+    """
+    layout, owners = LAYOUTS[which], tuple(PRESETS[which].domains)
+    top = data_root(root) / layout.folder
+    every = sorted({name for domain in owners for name in entries(top / domain)})
+    names = chosen(f"domainbed: {which}", every, classes)
+    at = [
+        (d, k, top / owner / c)
+        for d, owner in enumerate(owners)
+        for k, c in enumerate(names)
+    ]
+    for *_, folder in at:
+        if not entries(folder, SUFFIXES):
+            raise DataError(
+                f"{which}: {folder} has no images: run {SCRIPT} with {top.parent} as "
+                "its data_dir, or name with classes= those that all domains have"
+            )
+    found = [
+        (folder / file, k, d)
+        for d, k, folder in at
+        for file in entries(folder, SUFFIXES)[:most]
+    ]
+    n, whole = len(found), classes is None and most is None
+    if whole and (n not in layout.images or len(names) != layout.K):
+        warnings.warn(
+            f"{which} is not the data set of the papers: {n:,} images of {len(names)} "
+            f"classes, not {layout.images[0]:,} of {layout.K}",
+            stacklevel=3,
+        )
+    check_bytes(f"{which}: {n:,} images", n * 3 * size * size * 4)
+    paths, y, owner = zip(*found)
+    try:
+        x = pictures(paths, size)
+    except DataError as e:
+        warnings.warn(f"{which}: images are cut short; {e}", stacklevel=3)
+        ImageFile.LOAD_TRUNCATED_IMAGES = True
+        try:
+            x = pictures(paths, size)
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
+    y, owner = torch.tensor(y), torch.tensor(owner)
+    of = which, x.float().div_(255), y, len(names), "real", owner, owners
+    return Pool(*of, classes=tuple(names))
+
+
+def entries(folder, suffixes=None):
+    """The names of the folders in a folder, or of its files of these endings, sorted;
+    none where it is no folder.
+    """
+    there = folder.iterdir() if folder.is_dir() else ()
+    right = lambda p: p.suffix.lower() in suffixes if suffixes else p.is_dir()
+    return sorted(p.name for p in there if right(p) and not p.name.startswith("."))
+
+
+def chosen(at, every, classes):
+    """The names of the classes that are asked for, sorted."""
+    if classes is None:
+        return every
+    if not isinstance(classes, (str, list, tuple)):
+        check_whole(f"{at}: classes", classes, 2, len(every))
+        return every[:classes]
+    names = [classes] if isinstance(classes, str) else classes
+    for name in names:
+        one_of(f"{at}: classes", name, every)
+    if len(set(names)) < max(2, len(names)):
+        raise ValueError(f"{at}: classes = {classes}: give two or more different names")
+    return sorted(names)
+
+
+# ---------------------------------------------------------------- seen by a tower
+@settings(chunk=(1,))
+@torch.no_grad()
+def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
+    """The images of another source, seen once by the image tower: x [N, d] float32, not
+    normalised; the rest as it was.
+
+    data   a Pool of images [N, 1 or 3, H, W] in [0, 1]; in the description of a task
+           that of their source, {"name": "domains", "preset": "PACS", ...}
+    model  two towers, or what `fedlib.nets.towers.load` reads: the stand-in's file, a
+           weight file or folder for open_clip
+    arch   architecture of a weight file
+    chunk  images at a time
+
+    Each image is seen as it is: the tower is frozen and there is no augmentation. With
+    a stand-in of CLIP the pool is one, too.
+    """
+    pool = data
+    if not isinstance(pool, Pool) or pool.x.dim() != 4 or pool.x.shape[1] not in (1, 3):
+        raise ValueError(
+            f"data = {short(pool)}: give images [N, 1 or 3, H, W], or the description "
+            'of their source, data: {"name": "domains", ...}'
+        )
+    towers = load(model, arch)
+    images = (x.expand(-1, 3, -1, -1) for x in pool.x.split(chunk))
+    x = torch.cat([towers.encode_image(towers.preprocess(x)) for x in images])
+    kind = pool.kind if towers.kind == "real" else towers.kind
+    return pool._replace(name=f"{pool.name} (CLIP features)", x=x, kind=kind)
