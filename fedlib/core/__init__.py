@@ -11,10 +11,9 @@ scoring      what a model gets right at every client
 method       what a method may do
 task         a network, and data divided among clients
 check_task   what cannot be trained on
-pool         samples before they are dealt to clients
+pool         samples before they are dealt to clients, and how rows are cut
 groups       a sensitive attribute, and what counts as the good outcome
-arrays       somebody's own arrays become a pool
-frame        a table with words in its columns becomes numbers
+userdata     a user's own arrays and tables become a pool; what is refused in them
 items        a data set of items becomes arrays or a table
 record       what a run leaves behind, as a table, and its models
 folder       the folder of a run, from which it goes on

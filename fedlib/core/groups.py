@@ -77,10 +77,9 @@ class Groups:
             inside = self.column is not None and b.start <= self.column < b.stop
             if b.kind == "onehot" and inside and b.stop - b.start > 1 and self.A > 1:
                 raise ValueError(
-                    f"groups {self.name!r}: the code is column {self.column} of x, one "
-                    f"of {b.stop - b.start} in the one-hot block {b.name!r}; rows that "
-                    "are drawn get their code there and would not be one-hot any more: "
-                    "keep this column, as a flag, and leave the others of its block out"
+                    f"groups {self.name!r}: the code is column {self.column} of x, in "
+                    f"the one-hot block {b.name!r}, which rows that are drawn would "
+                    "break: keep this column alone, as a flag"
                 )
 
     def outcome(self, y):
@@ -107,9 +106,8 @@ class Groups:
         if a is None and self.column is None:
             if not self.of_class:
                 raise ValueError(
-                    f"nobody can tell the group {self.name!r} of a new row: it "
-                    "must be a column of x (append its code 0, 1, ...), or follow "
-                    "from the class"
+                    f"nobody can tell the group {self.name!r} of a new row: append its "
+                    "code 0, 1, ... to x, as a column"
                 )
             group = torch.tensor(self.of_class, device=q.device)
             at = onehot(2 * group + outcomes, 2 * self.A, q)  # [K, 2 A]
@@ -186,11 +184,16 @@ def blocks(schema, x):
         at = f"schema[{i}] = {entry!r:.80}"
         if isinstance(entry, str):
             entry = (entry, *kinds_of(x[:, stop : stop + 1]))
-        block = block_of(entry, stop, at)
-        if block.name in found:
-            raise ValueError(f"{at}: the name stands twice; give each block its own")
-        check_block(block, x[:, stop : block.stop], at)
-        found[block.name], stop = block, block.stop
+        b = block_of(entry, stop, at)
+        bad = contradicting(b, x[:, stop : b.stop])
+        if b.name in found or len(bad):
+            row, j = bad[0].tolist() if len(bad) else (0, 0)
+            raise ValueError(
+                f"{at}: row {row} of x holds {x[row, stop + j].item()} in column "
+                f"{stop + j}, and {b.kind} means {KINDS[b.kind]}; or the name "
+                f"{b.name!r} stands twice: mend the row, or give another entry"
+            )
+        found[b.name], stop = b, b.stop
     if stop != D:
         raise ValueError(
             f"schema describes {stop} columns, and x has {D}; let the widths of its "
@@ -220,24 +223,13 @@ def span(ends, at):
     real = lambda v: isinstance(v, Real) and not isinstance(v, bool)
     pair = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(real, ends))
     if not pair or not ends[0] < ends[1]:
-        raise ValueError(
-            f"{at}: the range is {ends!r:.40}; give two numbers (low, high) with "
-            "low < high; an end may be infinite"
-        )
+        raise ValueError(f"{at}: give a range (low, high) of numbers with low < high")
     return tuple(map(float, ends))
 
 
-def check_block(block, v, at):
-    """ValueError for rows v [N, columns of the block] that contradict it."""
-    bad = (v < block.low) | (v > block.high)
-    if block.kind != "number":
-        bad = (v != 0) & (v != 1)
-    if block.kind == "onehot":
-        bad |= v.cumsum(1) > 1
-    if bad.any():
-        row, j = bad.nonzero()[0].tolist()
-        raise ValueError(
-            f"{at}: row {row} of x holds {v[row, j].item()} in column "
-            f"{block.start + j}: {block.kind} means {KINDS[block.kind]}; mend the row, "
-            "or give another kind or range"
-        )
+def contradicting(block, v):
+    """The places [n, 2] of rows v [N, columns of the block] that contradict it."""
+    if block.kind == "number":
+        return ((v < block.low) | (v > block.high)).nonzero()
+    bad = (v != 0) & (v != 1)
+    return (bad | (v.cumsum(1) > 1) if block.kind == "onehot" else bad).nonzero()

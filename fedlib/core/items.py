@@ -1,40 +1,24 @@
-"""A data set of items, one row each, becomes arrays or a table.
+"""A data set of items, one row each, becomes columns: a table, or arrays.
 
 It may be a map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Face
-Dataset, which has columns. Pictures become floats [channels, height, width] in [0, 1].
+Dataset. Pictures become floats [channels, height, width] in [0, 1].
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+import pandas as pd
 import torch
 
-from .arrays import bare, per_row, plain
 from .errors import nearest, warn
 from .ranges import among, is_whole, listed
+from .userdata import bare, plain
 
 GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes of PIL
 
 
-class Columns(NamedTuple):
-    """Lists of one entry per row; None where an item has no such thing.
-
-    inputs: by key or place. classes: names of the classes, where the data set has them.
-    names: what label, client and sensitive are called.
-    """
-
-    inputs: dict
-    y: list
-    client: object
-    sensitive: object
-    classes: list | None
-    names: tuple
-
-
-def columns_of(ds, client, label=None, sensitive=None, features=None):
-    """Columns of a data set; see Task.from_dataset."""
+def read(ds, client, label=None, sensitive=None, features=None):
+    """(the door of Task that takes them, its arguments); see Task.from_dataset."""
     if hasattr(client, "load_partition"):
         ds, client = partitioned(ds, client)
     if hasattr(ds, "column_names") and hasattr(ds, "features"):  # Hugging Face
@@ -45,42 +29,61 @@ def columns_of(ds, client, label=None, sensitive=None, features=None):
         names, column = list(rows[0]), lambda k: [row[k] for row in rows]
     pairs = names == list(range(len(names)))
     label = (1 if pairs else "label") if label is None else label
-    if features is None and pairs:
-        features = 0 if label else 1
     if features is None:
-        features = [k for k in names if not among(k, (label, client, sensitive))]
+        others = [k for k in names if not among(k, (label, client, sensitive))]
+        features = (0 if label else 1) if pairs else others
     one = isinstance(features, str) or is_whole(features)
     features = [features] if one else listed(features) or []
-    for role, k in [("label", label), *(("features", k) for k in features)]:
-        check_known(names, role, k)
+
+    def known(role, k):
+        if not among(k, names):
+            raise ValueError(
+                f"{role} = {k!r:.60} is not in the data set{nearest(k, names)} (it has "
+                f"{', '.join(map(repr, names))}; of a tuple give a place)"
+            )
+        return column(k)
+
+    def of_role(role, given):
+        """(what it is called, one value per item)"""
+        if isinstance(given, str):
+            return given, list(map(bare, known(role, given)))
+        if callable(given) and not hasattr(given, "__array__"):
+            given = [given(i, items[i]) for i in range(len(items))]
+        values = [bare(u) for u in listed(given) or ()]
+        if len(values) != len(items):
+            raise ValueError(
+                f"{role} has {len(values)} entries: give {len(items)}, one each"
+            )
+        return f"the {role}" if role in names else role, values
+
+    y = list(map(bare, known("label", label)))
+    inputs = {k: known("features", k) for k in features}
     if not features or label in features:
         raise ValueError(
             f"features = {features!r:.80}: give one input or more, and not the label "
             f"{label!r}"
         )
-    at_client, client = of_role("client", client, names, column, items)
-    at_sensitive = None
-    if sensitive is not None:
-        at_sensitive, sensitive = of_role("sensitive", sensitive, names, column, items)
-    inputs, y = {k: column(k) for k in features}, list(map(single, column(label)))
-    called = label, at_client, at_sensitive
-    return Columns(inputs, y, client, sensitive, class_names(ds, label), called)
-
-
-def of_role(role, given, names, column, items):
-    """(what it is called, one value per item): from a column, a function of (row
-    number, item), or as given."""
-    if isinstance(given, str):
-        check_known(names, role, given)
-        return given, list(map(single, column(given)))
-    if callable(given) and not hasattr(given, "__array__"):
-        given = [single(given(i, items[i])) for i in range(len(items))]
-    values = per_row(given, role)
-    if len(values) != len(items):
+    called, values = {"label": label}, {"label": y}
+    for role, given in {"client": client, "sensitive": sensitive}.items():
+        if role == "client" or given is not None:
+            called[role], values[role] = of_role(role, given)
+    how = {"name": "dataset", "classes": class_names(ds, label)}
+    first = [bare(v[0]) for v in inputs.values()]
+    if all(not hasattr(v, "getpixel") and np.ndim(v) == 0 for v in first):
+        table = {str(k): list(map(bare, v)) for k, v in inputs.items()}
+        how |= {"features": list(table)} | {role: str(k) for role, k in called.items()}
+        table |= {str(k): values[role] for role, k in called.items()}
+        return "from_frame", how | {"df": pd.DataFrame(table)}
+    if len(inputs) > 1:
         raise ValueError(
-            f"{role} has {len(values)} entries: give {len(items)}, one each"
+            f"the data set has the inputs features = {features}, of which one or more "
+            "are no single numbers: choose one by features="
         )
-    return f"the {role}" if role in names else role, values
+    (x,) = inputs.values()
+    x = np.stack([np.asarray(plain(picture(v, i))) for i, v in enumerate(x)])
+    how |= {"x": x.astype(np.float32) if x.dtype.kind == "f" else x}
+    names = {"label": "y", "client": "client_id", "sensitive": "a"}
+    return "from_arrays", how | {names[role]: v for role, v in values.items()}
 
 
 def items_of(ds):
@@ -93,15 +96,13 @@ def items_of(ds):
             "arrays to Task.from_arrays, a stream as list(ds)"
         )
     items = [ds[i] for i in range(len(ds))]
-    if not items:
-        raise ValueError("ds has 0 items: look at the filter that it came from")
-    keys = [parts_of(v).keys() for v in items]
-    for v, of in zip(items, keys):
-        if of != keys[0] or len(of) < 2:
-            raise ValueError(
-                f"the item {v!r:.80} is no pair (x, y) and no dict, or has other parts "
-                "than the first: give all items the same two parts or more"
-            )
+    parts = [parts_of(v).keys() for v in items]
+    odd = [v for v, of in zip(items, parts) if of != parts[0] or len(of) < 2]
+    if odd or not items:
+        raise ValueError(
+            f"ds has {len(items)} items, and of {odd[:1]!r:.80} no pair (x, y) and no "
+            "dict, or other parts than the first: give all the same two parts or more"
+        )
     return items
 
 
@@ -110,19 +111,6 @@ def parts_of(item):
     if isinstance(item, (tuple, list)):
         return dict(enumerate(item))
     return item if isinstance(item, dict) else {}
-
-
-def check_known(names, role, k):
-    if not among(k, names):
-        raise ValueError(
-            f"{role} = {k!r:.60} is not in the data set{nearest(k, names)} (it has "
-            f"{', '.join(map(repr, names))}; of a tuple give a place)"
-        )
-
-
-def single(v):
-    """A tensor or array of one number as that number."""
-    return bare(v) if hasattr(v, "item") and np.size(v) == 1 else v
 
 
 def class_names(ds, label):
@@ -155,36 +143,6 @@ def partitioned(ds, partitioner):
     return concatenate_datasets(parts), [c for c, k in zip(ids, n) for _ in range(k)]
 
 
-# ---------------------------------------------------------------- inputs
-def tabular(columns):
-    """Whether the inputs are columns of single numbers or words, for a table."""
-    first = [single(v[0]) for v in columns.inputs.values()]
-    return all(not hasattr(v, "getpixel") and np.ndim(v) == 0 for v in first)
-
-
-def table(columns):
-    """The arguments of Task.from_frame that say the same."""
-    import pandas as pd  # here, so that `import fedlib` stays quick
-
-    inputs = {str(k): list(map(single, v)) for k, v in columns.inputs.items()}
-    roles = zip(("label", "client", "sensitive"), map(str, columns.names), columns[1:4])
-    roles = [(role, name, v) for role, name, v in roles if v is not None]
-    df = pd.DataFrame(inputs | {name: v for _, name, v in roles})
-    return {"df": df, "features": list(inputs)} | {role: k for role, k, _ in roles}
-
-
-def stacked(columns):
-    """The inputs [N, ...] of a data set with one input per item; float32 or whole."""
-    if len(columns.inputs) > 1:
-        raise ValueError(
-            f"the data set has the inputs {list(columns.inputs)}, of which one or more "
-            "are no single numbers: choose one by features="
-        )
-    (values,) = columns.inputs.values()
-    x = np.stack([np.asarray(plain(picture(v, i))) for i, v in enumerate(values)])
-    return x.astype(np.float32) if x.dtype.kind == "f" else x
-
-
 def picture(v, i):
     """A picture as floats [channels, height, width] in [0, 1]; all else as it is.
 
@@ -210,8 +168,5 @@ def picture(v, i):
             f"item {i} is a picture of shape {list(v.shape)}: give one or three "
             "channels, [H, W, 3] as a numpy array or [3, H, W] as a tensor"
         )
-    return (
-        pixels.permute(2, 0, 1)
-        if last and not (first and torch.is_tensor(v))
-        else pixels
-    )
+    turned = last and not (first and torch.is_tensor(v))
+    return pixels.permute(2, 0, 1) if turned else pixels

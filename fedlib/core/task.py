@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from . import frame, items, shards
-from .arrays import named, pool_of, warn_clients, warn_columns
-from .check_task import check_cut, check_task
+from . import shards
+from .check_task import check_task
+from .errors import warn
 from .groups import Groups
-from .pool import Pool
-from .random import seed_of, tag
+from .pool import Pool, check_cut, cut_rows, laid_out, named, owned
 from .shards import NEIGHBOURS
 from .tree import subset, tmap, without
 
@@ -145,22 +144,21 @@ class Task:
         **more: Any,
     ) -> Task:
         """Divide each client's rows (a list of C row tensors of `pool`) into train,
-        test and validation.
+        test and validation, by one permutation per client, keyed by (split, client).
 
-        One permutation per client, keyed by (split, client). parts = shares of train,
-        val, test; where the pool comes with an official test list, those rows are
-        the test rows and train and val share the rest. shared: every client is tested
-        on all rows of that list whose label it trains on, so clients with a label in
-        common have these test rows in common. guests: row lists of clients that never
-        take part and are tested on all their rows. head: of a network that is a
-        torch.nn.Module, the submodule that methods keep personal (see `nets.Module`).
+        parts   shares of train, val, test; where the pool has an official test list,
+                those rows are the test rows, and train and val share the rest
+        shared  a client is tested on all rows of that list whose label it trains on
+        guests  row lists of clients that never take part, tested on all their rows
+        head    of a torch.nn.Module, the submodule that methods keep personal
+        more    fields of Task, as batch
+
         ValueError for shares that do not sum to 1, a row that is given twice, and what
         cannot be trained on.
         """
-        if head is not None:
-            from ..nets import with_head
+        from ..nets import with_head
 
-            network = with_head(network, head)
+        network = network if head is None else with_head(network, head)
         split = check_cut(parts, split)
         if shared and (pool.test is None or not len(pool.test)):
             raise ValueError(
@@ -179,8 +177,7 @@ class Task:
         train, val, test = at[:C], at[C : 2 * C], at[2 * C : 3 * C]
         y = pool.y[order]
         if shared:
-            all_tests = at[3 * C]
-            test = [all_tests[torch.isin(y[all_tests], y[r])] for r in train]
+            test = [at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in train]
         none = torch.zeros(0, dtype=torch.long)
         away = tuple((none, none, r) for r in at[len(at) - len(guests) :])
         a = None if pool.a is None else pool.a[order]
@@ -209,39 +206,32 @@ class Task:
         classes: Sequence[Hashable] | None = None,
         **more: Any,
     ) -> Task:
-        """Your own data: x [N, ...], labels y [N], and whose row it is, client_id [N].
-        Lists, numpy arrays, torch tensors or pandas objects; rows belong together by
-        position, so pandas objects must have the same index.
+        """Your own data: rows x [N, ...], their labels and clients, as lists, numpy
+        arrays, torch tensors or pandas objects. Rows belong together by position.
 
-        y: whole numbers 0 .. K-1, or words, which are numbered in natural order (2
-        before 10). classes: all classes, in order, where y does not show them: labels
-        that begin at 1, a class that no row has; or names for 0 .. K-1. client_id: any
-        hashable values; clients are numbered in natural order, too. Images are [N,
-        channels, height, width] in [0, 1].
+            Task.from_arrays(x, y, client_id, network=torch.nn.Linear(5, 3))
 
-        network: one of `nets`, or any torch.nn.Module that maps x to logits; default
-        softmax regression for vectors, a small convolutional network for [N, channels,
-        height, width]. a [N]: a sensitive attribute (any values); positive: the classes
-        that are good for a person, by default class 1.
+        x          [N, D], or images [N, channels, height, width] in [0, 1]
+        y          [N], whole numbers 0 .. K-1, or words in natural order (2 before 10)
+        client_id  [N], any values; clients are numbered in natural order
+        network    one of `nets`, or a torch.nn.Module that maps x to logits; default
+                   softmax regression for vectors, a small CNN for images
+        split      the seed of the cut into parts, shares of train, val and test
+        a          [N], a sensitive attribute, any values
+        positive   the classes that are good for a person, by default class 1
+        classes    all classes in order, where y does not show them, or their names
+        schema     the columns of x [N, D] in words, see `groups.blocks`; None: a column
+                   of 0 and 1 is a flag, any other a number
+        more       head, and fields of Task, as batch
 
-        schema: the columns of x [N, D] in words, for those who draw rows without seeing
-        any: a list of name, (name, kind), (name, kind, width) or (name, "number",
-        width, (low, high)), where kind is number (drawn from N(0, 1), so standardise
-        it), flag or onehot; see `groups.blocks`. None: a column that holds 0 and 1
-        alone is a flag, any other a number, and the columns of a one-hot block are
-        drawn as independent flags.
-
-        more: fields of Task, as batch.
-
-        ValueError for what would give wrong numbers, as values that are missing or
-        images with channels last; DataWarning for what looks wrong.
+        ValueError for what would give wrong numbers, DataWarning for what looks wrong
+        (`userdata.REFUSED`, `DOUBTFUL`).
         """
-        own = network is not None
-        pool = pool_of(x, y, client_id, a, positive, classes, schema, name, own)
-        codes = own and "int" in str(getattr(x, "dtype", ""))  # as words' places are
-        if pool.x.dim() == 2 and not codes:
-            warn_columns(pool.x, getattr(x, "columns", None))
-        return cls._dealt(pool, network, split, parts, more)
+        from . import userdata  # here: it loads pandas
+
+        given = userdata.of_arrays(x, y, client_id, a, network is not None)
+        how = {"positive": positive, "classes": classes, "schema": schema}
+        return cls._dealt(given, name, network, split, parts, how, more)
 
     @classmethod
     def from_frame(
@@ -261,76 +251,73 @@ class Task:
         standardise: bool = True,
         **more: Any,
     ) -> Task:
-        """A pandas DataFrame, one row per sample; label, client, sensitive: columns.
+        """A pandas DataFrame, one row per sample.
 
-        features: the columns that are inputs, by default all but label and client. The
-        sensitive one is among them unless you leave it out. Numbers stay one column;
-        yes or no, and words of two values, become one column of 0 and 1, which is 1 for
-        the second value in natural order; other words become a one-hot block. The list
-        of words is taken from all rows: everybody knows it.
+            Task.from_frame(df, label="returned", client="hospital", sensitive="sex")
 
-        standardise: numbers, but not columns of 0 and 1, become (v - mean) / deviation,
-        of all clients' training rows together. In a federation each client would send
-        three sums per column, once, for that. False: numbers as they are. x is float32.
+        label, client, sensitive    names of columns
+        features     the inputs, by default all columns but label and client
+        standardise  numbers, but not columns of 0 and 1, become (v - mean) / deviation,
+                     of all clients' training rows together; in a federation each
+                     client would send three sums per column, once
+        others       as in from_arrays
 
-        network, split, parts, positive, classes, more: as in from_arrays.
+        Numbers stay one column; yes or no, and words of two values, become one of 0 and
+        1, which is 1 for the second value in natural order; other words become a
+        one-hot block. The list of words is taken from all rows. x is float32.
 
-        ValueError names the column: missing values, dates, words that nearly every row
-        has for itself. TypeError for what is no DataFrame.
+        ValueError, which names the column, and DataWarning as in from_arrays; TypeError
+        for what is no DataFrame.
         """
-        columns, own = (label, client, sensitive, features), network is not None
-        how = positive, classes, standardise, name, own
-        pool, table = frame.pool_of_frame(df, *columns, *how)
-        if standardise:
-            split = check_cut(parts, split)
-            train = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
-            pool = frame.standardised(pool, table, torch.cat(train))
-        else:
-            pool = pool._replace(x=pool.x.float())
-            warn_columns(pool.x, table.names)
-        return cls._dealt(pool, network, split, parts, more)
+        from . import userdata  # here: it loads pandas
+
+        columns = label, client, sensitive, features
+        given = userdata.of_frame(df, *columns, standardise, network is not None)
+        how = {"positive": positive, "classes": classes}
+        return cls._dealt(given, name, network, split, parts, how, more)
 
     @classmethod
     def from_dataset(
         cls, ds, *, client, label=None, sensitive=None, features=None, **how: Any
     ) -> Task:
         """A map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Face
-        Dataset with columns. All items are read once, into memory.
+        Dataset. All items are read once, into memory.
 
-        label, features: a key or column, or a place in the tuple; by default the key
-        "label" and all keys that play no part, or places 1 and 0. client, sensitive: a
-        key or column, a sequence of one value per item, or a function of (row number,
-        item). client may also be a partitioner of flwr-datasets: its partitions are the
-        clients.
+            Task.from_dataset(ds, client=lambda i, item: item["hospital"])
+
+        label     a key or column, or a place in the tuple; default "label", or 1
+        features  the same, of the inputs; default all that play no other part, or 0
+        client, sensitive    a key or column, one value per item, or a function of (row
+                  number, item); client may be a partitioner of flwr-datasets, whose
+                  partitions are the clients
+        how       as in from_arrays; classes also come from the data set
 
         A PIL image becomes [channels, height, width] in [0, 1], grey or RGB, and so do
         arrays of type uint8: [H, W], [H, W, 1 or 3] of numpy, [1 or 3, H, W] of torch.
-        Other inputs stay as they are. Where the inputs are single numbers and words,
-        they are a table, see from_frame, which standardises it. x is float32.
-
-        how: network, split, parts, name, positive, classes, more as in from_arrays;
-        classes also come from the data set where it names them.
+        Other inputs stay as they are. Single numbers and words are a table, see
+        from_frame, which standardises it. x is float32. Errors as in from_arrays.
         """
-        got = items.columns_of(ds, client, label, sensitive, features)
-        how = {"name": "dataset", "classes": got.classes} | how
-        if items.tabular(got):
-            return cls.from_frame(**items.table(got), **how)
-        x = items.stacked(got)
-        return cls.from_arrays(x, got.y, got.client, a=got.sensitive, **how)
+        from . import items  # here: it loads pandas
+
+        door, of = items.read(ds, client, label, sensitive, features)
+        return getattr(cls, door)(**of | how)
 
     @classmethod
-    def _dealt(cls, pool, network, split, parts, more):
-        """The task of a pool in which every row has its owner."""
+    def _dealt(cls, given, name, network, split, parts, how, more):
+        """The task of what a door was given."""
         from ..nets import CNN, Linear
+        from . import userdata
 
-        pool = named(pool)
+        split = check_cut(parts, split)
+        pool = named(userdata.pool_of(given, name, split, parts, **how))
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
         rows = owned(pool)
         task = cls.from_rows(pool.name, network, pool, rows, split, parts, **more)
-        warn_clients(task)
+        for words in userdata.found(userdata.DOUBTFUL, given, task):
+            warn(words)
         return task
 
     @cached_property
@@ -437,40 +424,6 @@ class Task:
     def kept(self):
         """Batches that are the same in every round."""
         return {}
-
-
-def owned(pool):
-    """The rows of every owner of a pool, a list of tensors."""
-    return [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
-
-
-def cut_rows(rows, c, split, parts, official=None):
-    """(train, val, test) of client c's rows, in shares `parts`.
-
-    official: the pool's own list of test rows, or None.
-    """
-    train, val, _ = parts
-    g = torch.Generator().manual_seed(seed_of(split, c, tag("split")))
-    if official is not None:
-        held = torch.isin(rows, official)
-        test, rows = rows[held], rows[~held]
-        rows = rows[torch.randperm(len(rows), generator=g)]
-        i = int(train / (train + val) * len(rows) + 1e-9)
-        return rows[:i], rows[i:], test
-    n, rows = len(rows), rows[torch.randperm(len(rows), generator=g)]
-    i, j = int(train * n + 1e-9), int((train + parts[2]) * n + 1e-9)
-    return rows[:i], rows[j:], rows[i:j]
-
-
-def laid_out(lists, name):
-    """Lists of rows one after another: (all rows [N], where each list lies now)."""
-    order = torch.cat(lists) if lists else torch.zeros(0, dtype=torch.long)
-    if len(order) != len(order.unique()):
-        raise ValueError(
-            f"task {name!r}: a row is given to two clients, or twice to one; each "
-            "row belongs to one client"
-        )
-    return order, torch.arange(len(order)).split([len(r) for r in lists])
 
 
 def row_counts(task):
