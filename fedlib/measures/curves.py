@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from . import metrics
-from .statistics import kde, smooth
+from .statistics import smooth
 
 WINDOW = 10  # rounds; the papers smooth without saying how
 
@@ -47,24 +47,6 @@ def trigger_round(rec):
     """The round in which the fairness phase starts (log "on"), infinity for never."""
     on = np.asarray(rec.logs["on"], float) > 0
     return float(np.argmax(on)) if on.any() else math.inf
-
-
-def modes(a, share=0.5):
-    """Where client accuracies [..., C] (percent) pile up: the ends of the density's
-    highest region that holds `share`.
-
-    Returns (low, high, peak): the shortest interval with that share of the mass, and
-    the density's peak.
-    """
-    grid = np.linspace(0, 100, 401)
-    d = kde(np.ravel(a), grid)
-    mass = np.concatenate([[0], np.cumsum((d[1:] + d[:-1]) / 2 * np.diff(grid))])
-    mass /= mass[-1]
-    ends = np.searchsorted(mass, mass + share)
-    fits = ends < len(grid)
-    width = np.where(fits, grid[np.minimum(ends, len(grid) - 1)] - grid, np.inf)
-    i = int(width.argmin())
-    return grid[i], grid[ends[i]], grid[d.argmax()]
 
 
 def early(rec, moment, view):

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ..core.local import grad
 from ..core.random import fold, normal, tag, uniform
-from ..core.tree import add, leaves, rows, scale, stack, tmap, unrow, without
+from ..core.tree import add, leaves, scale, tmap, unrow, without
 from .landscape import axis, inner
 
 
@@ -42,15 +41,6 @@ class Eigenvalue(NamedTuple):
     value: float
     converged: bool
     products: int
-
-
-class Eigenpairs(NamedTuple):
-    """The largest eigenvalues, the largest first, and their vectors, trees like the
-    model, each of length 1; a sign is chosen so that the largest entry is positive.
-    """
-
-    values: list[float]
-    vectors: list[dict]
 
 
 class Trace(NamedTuple):
@@ -186,37 +176,6 @@ def lambda_max(loss, w, iterations=50, tol=1e-3, seed=0, which="all"):
     second, _, _ = power(product, again, size, iterations, tol)
     best = max(second, first, key=lambda e: e.value)
     return best._replace(products=first.products + second.products)
-
-
-def eigenpairs(loss, w, k=2, seed=0, which="all", tol=1e-4):
-    """The k largest eigenvalues of the Hessian at w and their vectors by Lanczos'
-    iteration (scipy's `eigsh`), as Eigenpairs: a plane through a model wants two
-    directions, and power iteration is slow where two eigenvalues are close.
-
-    Names that do not vary (buffers; with which="matrix" all vectors) are zero in the
-    vectors.
-    """
-    p, parts = apart(loss, w, which)
-    like = leaves(p)[0]
-    P = sum(x.numel() for x in leaves(p))
-    flat = lambda t: rows(stack([t]))[0].detach().cpu().double().numpy()
-    tensor = lambda v: torch.as_tensor(v, dtype=like.dtype, device=like.device)
-
-    def product(v):
-        out = flat(hvp(parts, p, unrow(tensor(np.ravel(v)), p)))
-        finite(out, HESSIAN)
-        return out
-
-    def tree(v):
-        own = unrow(tensor(v * np.sign(v[np.abs(v).argmax()])), p)
-        return {name: own.get(name, torch.zeros_like(x)) for name, x in w.items()}
-
-    key = torch.tensor(int(seed), device=like.device)
-    start = flat(normal(fold(key, tag("lanczos")), p))
-    H = LinearOperator((P, P), matvec=product, dtype=np.float64)
-    values, vectors = eigsh(H, k, which="LA", v0=start, tol=tol)
-    top = np.argsort(-values)
-    return Eigenpairs(values[top].tolist(), [tree(vectors[:, i]) for i in top])
 
 
 def trace(loss, w, draws=10, seed=0, which="all"):

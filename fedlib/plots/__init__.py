@@ -9,7 +9,6 @@ files        figures on disk: SVG, provenance
 labels       where names stand in a figure
 curves       charts over rounds, and the client x round heat map
 comparisons  charts that set methods against each other
-forest       what a family of claims hangs on
 tidy         frames drawn with seaborn
 surfaces     the loss around a model, flat and for the book's 3-D views
 """
@@ -22,7 +21,6 @@ from .comparisons import (
 )
 from .curves import band, by_client, curves_with_interval, microscope, series
 from .files import Saved, inline, origin, save, svg
-from .forest import VERDICTS, forest
 from .labels import label_ends, label_points, label_rows, spread
 from .surfaces import above, ladder, landscapes, save_cloud, save_surface
 from .theme import (

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
 
-from fedlib.core.tree import scale, sub
+from fedlib.core.random import fold, normal, tag
+from fedlib.core.tree import leaves, rows, scale, stack, sub, unrow
 from fedlib.measures import landscape, sharpness
 from fedlib.study import compute
 from fedlib.study.flatness import HOME, own, places
@@ -109,11 +112,37 @@ def curved(loss, w, points):
     """The two largest eigenvalues at w, and the losses [p, p] on the plane of their
     vectors.
     """
-    e = sharpness.eigenpairs(loss, w, 2)
-    return {
-        "values": e.values,
-        "z": landscape.plane(loss, w, *e.vectors, CURVED, points),
-    }
+    values, vectors = eigenpairs(loss, w)
+    z = landscape.plane(loss, w, *vectors, CURVED, points)
+    return {"values": values, "z": z}
+
+
+def eigenpairs(loss, w, k=2, seed=0, tol=1e-4):
+    """The k largest eigenvalues of the Hessian at w, the largest first, and their
+    vectors by Lanczos' iteration: trees like w of length 1, zero at buffers. Power
+    iteration is slow where two eigenvalues are close.
+    """
+    p, parts = sharpness.apart(loss, w)
+    like = leaves(p)[0]
+    P = sum(x.numel() for x in leaves(p))
+    flat = lambda v: rows(stack([v]))[0].detach().cpu().double().numpy()
+    tensor = lambda v: torch.as_tensor(v, dtype=like.dtype, device=like.device)
+
+    def product(v):
+        out = flat(sharpness.hvp(parts, p, unrow(tensor(np.ravel(v)), p)))
+        sharpness.finite(out, sharpness.HESSIAN)
+        return out
+
+    def tree(v):
+        own = unrow(tensor(v * np.sign(v[np.abs(v).argmax()])), p)
+        return {name: own.get(name, torch.zeros_like(x)) for name, x in w.items()}
+
+    key = torch.tensor(int(seed), device=like.device)
+    start = flat(normal(fold(key, tag("lanczos")), p))
+    H = LinearOperator((P, P), matvec=product, dtype=np.float64)
+    values, vectors = eigsh(H, k, which="LA", v0=start, tol=tol)
+    top = np.argsort(-values)
+    return values[top].tolist(), [tree(vectors[:, i]) for i in top]
 
 
 def plain(v):

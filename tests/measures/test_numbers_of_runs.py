@@ -101,13 +101,6 @@ def test_the_round_that_triggers():
     assert first == [2, math.inf]
 
 
-def test_modes_find_the_pile():
-    piled = np.r_[np.full(60, 80.0), np.full(20, 81.0), np.linspace(0, 100, 21)]
-    low, high, peak = curves.modes(piled)
-    assert 70 < low < 80 < high < 86 and abs(peak - 80) < 2
-    assert curves.modes(piled, 0.9)[0] < low
-
-
 def test_early_accuracy():
     # evaluated every other round: bridged; after training, one more round is behind
     views = {("pre", "tuned", "test"): np.array([[0.0], [0.4], [0.8]])}

@@ -120,7 +120,10 @@ def test_charts_use_colours_the_theme_can_swap_and_name_each_method():
         text = plots.svg(fig, "t", "a").replace("&#160;", " ")
         assert strangers(text) == [], name
         for m in NAMES if "frames" not in name else ():
-            assert re.search(rf">\s*{re.escape(plots.label(m))}(?: |<)", text), (name, m)
+            assert re.search(rf">\s*{re.escape(plots.label(m))}(?: |<)", text), (
+                name,
+                m,
+            )
         plt.close(fig)
 
 

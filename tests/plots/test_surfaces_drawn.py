@@ -1,25 +1,11 @@
-"""Forests and landscapes: what stands where; no colour that a dark page misses."""
+"""Landscapes: what stands where; no colour that a dark page misses."""
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from strange import strangers
 
 from fedlib import plots
-from fedlib.plots.theme import PALETTE
-
-ROW = dict(effect=2.0, lo=1.0, hi=3.0, margin=0.5, printed=4.0, holds="yes")
-NONE = dict.fromkeys(("effect", "lo", "hi", "margin", "printed"), "")
-SAID = [
-    dict(claim="it is better"),
-    dict(claim="worse", effect=-2, lo=-3, hi=-1, printed="", holds="no"),
-    dict(claim="like", effect=0.1, lo=-0.2, hi=0.4, holds="alike"),
-    dict(claim="open", lo=-90, hi=94, holds="undecided"),
-    NONE | dict(claim="at chance", holds="not testable"),
-    NONE | dict(claim="to come", holds="not run"),
-]
-ROWS = pd.DataFrame([ROW | said for said in SAID])
 
 
 @pytest.fixture
@@ -27,32 +13,6 @@ def ax():
     plots.use()
     yield plt.subplots()[1]
     plt.close("all")
-
-
-def marks(ax, y):
-    """Lines of a row: [(x, marker)]."""
-    of = [line for line in ax.lines if set(line.get_ydata()) == {y}]
-    return [(list(line.get_xdata()), line.get_marker()) for line in of]
-
-
-def test_a_forest_shows_effects_intervals_margins_and_the_papers_gains(ax):
-    plots.forest(ax, ROWS)
-    drawn = marks(ax, 0)
-    assert ([2], "o") in drawn and any(x == [1, 3] for x, _ in drawn)
-    assert {x[0] for x, m in drawn if m == "|"} == {1, 3}
-    printed = [line for line in ax.lines if line.get_marker() == "D"]
-    assert [line.get_xdata()[0] for line in printed] == [4, 4, 4]
-    assert not marks(ax, 4) and not marks(ax, 5)  # neither has an effect
-    bands = [(b.get_x(), b.get_x() + b.get_width()) for b in ax.patches]
-    assert bands == [(-0.5, 0.5)] * 4
-    words = {t.get_text(): t.get_color() for t in ax.texts}
-    assert words == {k: PALETTE[m.colour][0] for k, m in plots.VERDICTS.items()}
-    low, high = ax.get_xlim()  # the wide interval ends in arrows
-    assert -12 < low < -3 and 4 < high < 12
-    assert [m for x, m in marks(ax, 3) if m in "<>|"] == ["<", ">"]
-    assert ax.get_ylim() == (5.5, -0.5)
-    with pytest.raises(ValueError, match="better"):  # an effect outside its interval
-        plots.forest(ax, ROWS.assign(lo=2.5))
 
 
 def test_a_strange_colour_is_found():
