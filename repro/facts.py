@@ -166,21 +166,6 @@ def methods(root="results"):
     return wide(b, ["case", "method"], "variant")
 
 
-def convolutions(root="results"):
-    """benchmarks-convolutions.csv for the page: one row per part of a step, one column
-    per way, CPU microseconds forward + backward.
-    """
-    b = read(root, "benchmarks-convolutions")
-    b["cell"] = [
-        f"{there:.0f} + {back:.0f}" if back else f"{there:.0f}"
-        for there, back in zip(b.forward_us, b.backward_us)
-    ]
-    table = wide(b, "part", "way").rename(columns={"module": "torch.nn"})
-    order = b[b.way == "fedlib"].part.tolist()
-    columns = ["part", "torch.nn", "fedlib", "floor"]
-    return table.set_index("part").reindex(order).reset_index()[columns]
-
-
 def servers(root="results"):
     """benchmarks-server.csv for the page: seconds of a whole run, and where they go."""
     b = read(root, "benchmarks-server")
@@ -249,33 +234,11 @@ def short(v):
     return "" if v is None or pd.isna(v) else f"{float(f'{v:.3g}'):g}"
 
 
-def millions(root="results"):
-    """benchmarks-million.csv for the page: what a million clients would need,
-    in units that can be read.
-    """
-    m = read(root, "benchmarks-million")
-    m["cell"] = [amount(v, unit) for v, unit in zip(m.value, m.unit)]
-    table = wide(m, ["model", "quantity", "basis"], "method")
-    return table[["model", "quantity", *m.method.unique(), "basis"]]
-
-
-def amount(v, unit):
-    """12.3 GB, 4.5 ms, 20 min: three digits and the unit that suits them."""
-    scales = {
-        "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")),
-        "s": ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms")),
-    }[unit]
-    size, name = next((s for s in scales if v >= s[0]), scales[-1])
-    return f"{v / size:.3g} {name}" if v else "0"
-
-
 TABLES = {
-    "benchmarks-million": millions,
     "benchmarks-gpu": gpus,
     "audit-gpu": audits,
     "benchmarks-server": servers,
     "benchmarks": speeds,
-    "benchmarks-convolutions": convolutions,
     "benchmarks-methods": methods,
 }
 
