@@ -6,7 +6,6 @@ import torch
 
 from fedlib.core.local import grad, scan, sgd
 from fedlib.core.method import uniform_weights
-from fedlib.core.server import simplex_qp
 from fedlib.core.tree import add, leaves, put, scale, sqdist, sqnorm, sub, tmap, where
 from fedlib.methods.base.fedavg import Uniform
 from fedlib.methods.drift.feddyn import FedDyn
@@ -19,6 +18,7 @@ from fedlib.methods.personal.fedas import FedAS
 from fedlib.methods.personal.fedpac import STEPS, TINY, FedPAC
 from fedlib.methods.personal.fedproto import FedProto
 from fedlib.methods.personal.pfedme import PFedMe
+from fedlib.pieces.simplex import simplex_qp
 
 
 def plain(cls):

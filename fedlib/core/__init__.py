@@ -6,7 +6,6 @@ clients      who takes part, and how client functions run at many
 shards       what one client holds in one round
 abreast      many clients at once: stacks under vmap, the order of their steps
 local        the gradient, a step, descent
-server       pieces of a server: the mean, the simplex
 scoring      what a model gets right at every client
 method       what a method may do
 task         a network, and data divided among clients

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from .errors import nearest, refuse_if
-from .local import Private
 from .method import Method, Wrap
 from .ranges import COUNT, SEEDS, among, is_whole, short
 from .task import Task
@@ -114,9 +113,9 @@ def check_run(method, task, cohort, own=False, guests=False):
         f"guests = True, and {on} has none: name a domain to leave out (guest: ...)",
     )
     refuse_if(
-        isinstance(inside.step, Private) and task.buffers,
-        "Private steps and batch norm: it mixes the rows of a batch, so no gradient is "
-        "a row's own; give norm: group",
+        getattr(inside.step, "per_row", False) and task.buffers,
+        f"{short(inside.step)} and batch norm, which mixes the rows of a batch: no "
+        "gradient is a row's own; give norm: group",
     )
     if method.needs_features or method.needs_linear_head:
         check = getattr(task.network, "check_features", lambda *_: None)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from .local import Plain, sgd
 from .ranges import LARGEST, SEEDS, among, is_number, is_whole, short
-from .server import Mean
 from .shards import Plan, Shard, planned
 from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
@@ -74,6 +73,18 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Mean:
+    """sum_i p_i g_i.
+
+    A rule maps updates G [M, P], weights p [M], the model w and the task to one
+    update [P].
+    """
+
+    def __call__(self, G, p, w, task):
+        return p @ G
+
+
+@dataclass(frozen=True)
 class Method:
     """What is common to all methods."""
 
@@ -92,8 +103,8 @@ class Method:
     shuffle: bool = hp(
         True, "new batches in every pass; False: the same for ever", "engine"
     )
-    step: Any = hp(Plain(), "loss -> direction; as in core.local", "piece")
-    rule: Any = hp(Mean(), "updates, weights -> one; as in core.server", "piece")
+    step: Any = hp(Plain(), "loss -> direction; as in pieces.steps", "piece")
+    rule: Any = hp(Mean(), "updates, weights -> one; as in pieces.robust", "piece")
 
     card: ClassVar[Card | None] = None
     # who trains: the cohort, or "all", every client in every round

@@ -4,11 +4,11 @@ from dataclasses import fields
 from typing import Any
 
 from ..core.errors import nearest
-from ..core.local import STEPS
 from ..core.method import BASE, Method, Wrap
 from ..core.ranges import short
 from ..core.task import Task
 from ..pieces.robust import RULES
+from ..pieces.steps import STEPS
 from . import METHODS
 
 

@@ -17,8 +17,8 @@ grad. Letters: A groups, K classes, n rows, P parameters.
 
 import torch
 
-from ..core.server import simplex_qp
 from ..core.tree import onehot, rows, stack, tmap, unrow
+from .simplex import simplex_qp
 
 EMPTY = 1e-3  # a cell of less weight is left out
 FORMS = ("ce", "prob")

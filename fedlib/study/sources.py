@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FunctionType
 
 from ..core import provenance
-from ..core.local import STEPS
 from ..data import tasks
 from ..methods import METHODS
 from ..pieces.robust import RULES
+from ..pieces.steps import STEPS
 
 CHECKED = Path(__file__).with_name("checked.txt")
 NUMBERS = ("core/*.py", "data/*.py", "methods/**/*.py", "nets/*.py", "pieces/*.py")

@@ -25,7 +25,7 @@ from PIL import Image
 from fedlib.core import clients
 from fedlib.core.clients import Clients, cohort_of
 from fedlib.core.engine import run
-from fedlib.core.local import STEPS, grad, sgd
+from fedlib.core.local import grad, sgd
 from fedlib.core.method import BASE
 from fedlib.core.pool import Pool
 from fedlib.core.shards import Plan
@@ -36,6 +36,7 @@ from fedlib.data.files import read_image
 from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.pieces.robust import RULES
+from fedlib.pieces.steps import STEPS
 
 from . import toys
 

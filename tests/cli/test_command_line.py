@@ -17,10 +17,10 @@ import fedlib
 from fedlib.cli import main as cli
 from fedlib.cli import text
 from fedlib.core import engine
-from fedlib.core.local import SAM
 from fedlib.core.record import Record
-from fedlib.core.server import Median
 from fedlib.methods import METHODS
+from fedlib.pieces.robust import Median
+from fedlib.pieces.steps import SAM
 from fedlib.study import audit, experiment
 from fedlib.study import compare as comparisons
 

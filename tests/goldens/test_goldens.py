@@ -16,11 +16,11 @@ from where import ROOT
 
 from fedlib.core.engine import run
 from fedlib.core.method import Round
-from fedlib.core.server import Median
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, pick, rows, subset, tmap, without
 from fedlib.methods import METHODS
 from fedlib.nets import MLP
+from fedlib.pieces.robust import Median
 from goldens import readings as read
 
 SHAPES = {"fc1.weight": (5, 4), "fc1.bias": (5,), "fc.weight": (3, 5), "fc.bias": (3,)}

@@ -14,13 +14,13 @@ from toys_nets import cnn, mlp
 
 from fedlib import nets
 from fedlib.core.engine import run
-from fedlib.core.local import Private
 from fedlib.core.shards import Batch
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, tmap
 from fedlib.methods.make import make
 from fedlib.nets import CNN, MLP, Linear, Module
 from fedlib.nets.forward import Training
+from fedlib.pieces.steps import Private
 
 TWINS = {
     "linear": (Linear(5, 3), lambda: nn.Linear(5, 3)),

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from fedlib.core.local import STEPS
 from fedlib.data.tasks import NETWORKS, PARTITIONS, SOURCES
 from fedlib.methods import METHODS
 from fedlib.pieces.robust import RULES
+from fedlib.pieces.steps import STEPS
 from fedlib.study import identity
 from goldens.numbers import __main__, noted, runs
 from goldens.numbers.runs import DEFAULTS, numbers

@@ -12,13 +12,13 @@ from toys_clip import NAMES, toy_towers
 from toys_core import Normed, gap, same, toy
 from toys_plain import LAYERS, averaged, batches, down, f64, near, run, served, slope
 
-from fedlib.core.local import SAM
 from fedlib.core.shards import Batch
 from fedlib.core.tree import pick, stack, subset
 from fedlib.methods.make import make
 from fedlib.nets import MLP
 from fedlib.nets.clip import Prompts
 from fedlib.pieces import align
+from fedlib.pieces.steps import SAM
 
 SEED, NEAR, SIZES = 3, 1e-10, (8, 6, 7)  # rows; batches of four: two a pass
 FIXED = {"lr": 0.2, "shuffle": False}  # the same batches in every pass

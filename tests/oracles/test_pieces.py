@@ -17,7 +17,7 @@ from toys_core import Normed, gap, same, toy
 from toys_plain import f64, flat, near, noise
 
 from fedlib.core.groups import Block, Groups, parity
-from fedlib.core.local import Plain, Private
+from fedlib.core.local import Plain
 from fedlib.core.random import LazyKey
 from fedlib.core.shards import Batch
 from fedlib.core.tree import leaves, pick, stack
@@ -28,6 +28,7 @@ from fedlib.pieces import surrogates as bias
 from fedlib.pieces.privacy import epsilon
 from fedlib.pieces.robust import DeepSight, Mean, Median, MultiKrum, TrimmedMean
 from fedlib.pieces.secure import Fixed, Party, total
+from fedlib.pieces.steps import Private
 
 
 def explicit(name, z, z0):

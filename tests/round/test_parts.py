@@ -19,10 +19,10 @@ from fedlib.core.clients import cohort_of
 from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
-from fedlib.core.server import project, project_box, simplex_qp
 from fedlib.core.shards import Batch, Plan, as_slice, draw
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
+from fedlib.pieces.simplex import project, project_box, simplex_qp
 
 D = torch.float64
 t64 = lambda *v: torch.tensor(v, dtype=D)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from fedlib.core.local import SAM, Plain, Private
+from fedlib.core.local import Plain
 from fedlib.core.random import fold, normal, seed_of, tag
-from fedlib.core.server import Median
 from fedlib.core.tree import tmap
 from fedlib.methods.base.fedavg import FedAvg
+from fedlib.pieces.robust import Median
+from fedlib.pieces.steps import SAM, Private
 
 LAM, NONE = 0.7, float("nan")
 

@@ -181,7 +181,7 @@ def test_an_edit_of_what_makes_numbers_changes_the_state(tmp_path, monkeypatch):
     )
     was, seen = of(), set()
     assert was[:16] == sources.state()
-    files = "core/server.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
+    files = "core/local.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
     for name in (*files, "methods/personal/fedas.py", "study/versions.toml"):
         with open(tmp_path / name, "a") as f:
             f.write("\n#")

@@ -6,9 +6,10 @@ from math import inf
 import torch
 import torch.nn.functional as F
 
-from ...core.local import Private, adam
+from ...core.local import adam
 from ...core.method import Card, hp
 from ...nets.clip import Adapter
+from ...pieces.steps import Private
 from ..base.fedavg import Uniform
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from ...core.local import scan
-from ...core.server import Mean
+from ...core.method import Mean
 from ...core.tree import add, sub, subset, without
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from ...core.local import Private, sgd
+from ...core.local import sgd
 from ...core.method import Card, hp
 from ...core.tree import add, mean, scale, sub, subset, where, without
+from ...pieces.steps import Private
 from ..base.fedavg import Uniform
 from .corrections import corrected, gradients_in, mean_update, only_mean, zeros
 

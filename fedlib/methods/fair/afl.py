@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from ...core.method import Card, hp
 from ...core.ranges import LARGEST
-from ...core.server import project
 from ...core.tree import add, broadcast, normalize, scale, subset
+from ...pieces.simplex import project
 from ..base.fedavg import FedAvg
 
 FAR = 1e5  # beyond, float32 rounds away that weights sum to 1

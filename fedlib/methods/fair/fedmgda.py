@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.server import project_box
 from ...core.tree import normalize
+from ...pieces.simplex import project_box
 from ..base.fedavg import FedAvg
 
 

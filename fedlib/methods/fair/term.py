@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from ...core.local import Private
 from ...core.method import Card, hp
 from ...core.tree import normalize
+from ...pieces.steps import Private
 from ..base.fedavg import FedAvg
 
 

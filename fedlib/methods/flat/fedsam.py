@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from math import inf
 
-from ...core.local import SAM, Plain, sgd
+from ...core.local import Plain, sgd
 from ...core.method import Card, hp
+from ...pieces.steps import SAM
 from ..base.fedavg import FedAvg
 
 

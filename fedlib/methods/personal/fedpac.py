@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from ...core.local import scan
 from ...core.method import Card, hp
-from ...core.server import simplex_qp
 from ...core.tree import add, broadcast, normalize, onehot, put, tmap
+from ...pieces.simplex import simplex_qp
 from .fedper import FedPer, two_parts
 
 TINY = 1e-3  # smaller weights of a mixture are cut off (released code)
