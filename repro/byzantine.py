@@ -26,7 +26,7 @@ from fedlib.data import tasks
 from fedlib.measures import metrics
 from fedlib.methods import FedAvg
 from fedlib.pieces.robust import DeepSight, Mean, Median, MultiKrum, TrimmedMean
-from fedlib.study.table import write
+from fedlib.study.results import write
 
 CLIENTS, ROUNDS, SEEDS = 10, 40, range(5)
 LIARS = (1, 3)

@@ -25,7 +25,7 @@ from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
-from fedlib.study import audit, table
+from fedlib.study import audit, results
 from repro import ledger, papers
 
 TASK = {
@@ -248,10 +248,10 @@ def main():
     root = Path("results")
     for name, made in TABLES.items():
         if (root / f"{name}.csv").exists():
-            table.write(made(root), root / f"{name}-table.csv")
-    table.write(messages(), root / "bytes.csv")
-    table.write(clients(root), root / "clients.csv")
-    table.write(durations(root), root / "facts.csv")
+            results.write(made(root), root / f"{name}-table.csv")
+    results.write(messages(), root / "bytes.csv")
+    results.write(clients(root), root / "clients.csv")
+    results.write(durations(root), root / "facts.csv")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import pandas as pd
 
 from fedlib.cli.program import program
 from fedlib.measures.statistics import interval
-from fedlib.study.table import shown, write
+from fedlib.study.results import shown, write
 from repro import artefacts, papers
 from repro.derive import lead as lead
 from repro.derive import lowest as lowest

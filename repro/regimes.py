@@ -40,10 +40,9 @@ from fedlib.data import tasks
 from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies
 from fedlib.study.experiment import study
-from fedlib.study.results import MEASURES, SCORED
+from fedlib.study.results import MEASURES, SCORED, write
 from fedlib.study.seeds import drawn
 from fedlib.study.spec import load, tiered
-from fedlib.study.table import write
 from repro import papers
 
 GATE, LEAST = "gate", 0.5

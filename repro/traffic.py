@@ -25,7 +25,7 @@ from fedlib.cli.program import program
 from fedlib.core import engine
 from fedlib.core.task import SPLITS
 from fedlib.methods import METHODS
-from fedlib.study.table import write
+from fedlib.study.results import write
 from repro import facts
 
 COLUMNS = ["method", "way", "name", "shape", "dtype", "bytes", "messages"]

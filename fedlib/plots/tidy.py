@@ -1,4 +1,4 @@
-"""Tidy frames (fedlib.study.frames) drawn with seaborn: the methods' looks, and what
+"""Tidy frames (fedlib.study.results) drawn with seaborn: the methods' looks, and what
 seaborn gets wrong for a few seeds and for bounded accuracies.
 
     some, words = plots.smooth(rounds(run), "mean_acc")

@@ -7,19 +7,16 @@ experiment    study(): a study's cells with their records, wherever these come f
 spec          what params.yaml and papers/*/studies.yaml may say: models, files
 seeds         which seeds a study has; a seed may draw the data, too
 studies       the parameters of a study as cells, each of them one run
-compute       cells are computed, on this machine or another
-executor      where they are computed: processes, a Dask cluster
+compute       jobs are run: here, in processes of this machine, on a Dask cluster
 lock          a run is computed by one process at a time
-results       tables and arrays of a study; table: the csv that is written
-frames        a study as tidy frames, for pandas and seaborn
+results       tables, arrays and tidy frames of a study; the csv that is written
 store         finished runs as Parquet files, written and read
 once          what a notebook measures once and keeps
 audit         evidence of all studies: compute, pack, check, verify
 identity      what names a run
 sources       code that is not that of the stored runs: it is said, and named
-compare       methods side by side on one task
-cost          time and bytes of a round
-flatness      how flat the minima are in which runs end
+compare       methods side by side on one task; comparison: what comes out, as a table
+              and as a page
 """
 
 TIERS = ("tiny", "small", "paper")  # sizes of a study, from seconds to the papers' own

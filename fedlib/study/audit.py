@@ -32,8 +32,7 @@ from ..core.record import Record
 from ..core.task import Task
 from ..methods import METHODS
 from . import identity, once, sources, store, studies
-from .compute import compute_all, describe_cell, trained
-from .executor import processes
+from .compute import compute_all, describe_cell, opened, trained
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
@@ -220,7 +219,7 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
         stored = {row["id"] for row in store.listed(STORE / "-".join(ps), ("id",))}
         have += [(ps, c) for c in studies.cells(*ps)[0] if c.id in stored]
     drawn = random.Random(seed).sample(have, min(sample, len(have)))
-    with processes(workers) as submit:
+    with opened(workers=workers) as submit:
         if submit:
             running = [submit(verified, *one, device) for one in drawn]
             rows = (f.result() for f in running)

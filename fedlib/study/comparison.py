@@ -6,7 +6,6 @@ Letters: C clients, S seeds.
 from __future__ import annotations
 
 import html
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,24 +69,21 @@ class Comparison:
         return name
 
     def seen(self, name: str) -> str:
-        """The view that is scored. ValueError where there is no such method, or it has
-        no such view.
-        """
+        """The view that is scored. ValueError where there is no such method or view."""
         views = self.records[self.known(name)][0].views
         have = [view for moment, view, _ in views if moment == "pre"]
-        if self.view is None:
-            return next((v for v in VIEWS if v in have), have[0])
-        if self.view not in have:
+        wanted = VIEWS if self.view is None else (self.view,)
+        found = [v for v in wanted if v in have] + have * (self.view is None)
+        if not found:
             known = ", ".join(dict.fromkeys(have))
             raise ValueError(f"view = {self.view!r}: {name} has {known}")
-        return self.view
+        return found[0]
 
     def _counting(self, name):
         """[(record, key of its test accuracies, evaluations that count)]."""
         view = self.seen(name)
-        key = "pre", view, "test"
-        records = self.records[name]
-        return [(r, key, selection.picked(self.rule, r, view)) for r in records]
+        picked = lambda r: selection.picked(self.rule, r, view)
+        return [(r, ("pre", view, "test"), picked(r)) for r in self.records[name]]
 
     def measure(self, name: str, metric: Metric) -> np.ndarray:
         """A metric of the clients' test accuracies [.., C] at the round that counts,
@@ -96,33 +92,16 @@ class Comparison:
         each = self._counting(name)
         return np.array([np.mean(metric(r[key][at])) for r, key, at in each])
 
-    def bias(self, name: str, metric: Metric) -> np.ndarray:
-        """A bias (a function of counts, see fedlib.measures.bias) over all clients'
-        test rows together, for every seed -> [S].
-        """
-        each = self._counting(name)
-        counts = [bias.pooled(r.cells[key][at]) for r, key, at in each]
-        return np.array([np.mean(metric(n)) for n in counts])
-
     def accuracies(self, name: str) -> np.ndarray:
         """Test accuracy of every client at the round that counts [S, C], fractions."""
         return np.stack([r[key][at].mean(0) for r, key, at in self._counting(name)])
 
-    def left_out(self, name: str) -> np.ndarray:
-        """Accuracy of the global model on the rows of clients that never took part,
-        percent, for every seed -> [S].
-        """
-        has_global = ("guest", "global", "test") in self.records[name][0].views
-        key = "guest", "global" if has_global else self.seen(name), "test"
-        each = [metrics.mean_acc(r[key][at]) for r, _, at in self._counting(name)]
-        return 100 * np.array([a.mean() for a in each])
-
     @property
     def table(self) -> DataFrame:
         """One row per method: mean and worst tenth of the clients in percent, with
-        guests also the mean over clients left out, Gini, and with groups EO and DP,
-        fractions; ± is half a 95 % interval over seeds. What was tuned, and how many
-        seeds there are where some are missing, stand beside it.
+        guests also the mean over clients left out under the global model, Gini, and
+        with groups EO and DP, fractions; ± is half a 95 % interval over seeds. What was
+        tuned, and how many seeds there are where some are missing, stand beside it.
         """
         import pandas as pd  # here, so that `import fedlib` stays quick
 
@@ -141,17 +120,20 @@ class Comparison:
         # here, so that `import fedlib` stays quick
         from ..measures.statistics import interval
 
-        row, records = {}, self.records[name]
+        row, records, each = {}, self.records[name], self._counting(name)
         found = {c: self.measure(name, f) for c, f in COLUMNS.items()}
-        if any(moment == "guest" for moment, *_ in records[0].views):
-            found["left out %"] = self.left_out(name)
+        if away := [view for moment, view, _ in records[0].views if moment == "guest"]:
+            key = "guest", "global" if "global" in away else self.seen(name), "test"
+            left_out = [metrics.mean_acc(r[key][at]).mean() for r, _, at in each]
+            found["left out %"] = 100 * np.array(left_out)
         if records[0].cells:
-            found |= {c: self.bias(name, f) for c, f in BIAS.items()}
+            n = [bias.pooled(r.cells[key][at]) for r, key, at in each]
+            found |= {c: [np.mean(f(x)) for x in n] for c, f in BIAS.items()}
         for column, values in found.items():
             i = interval(values)
-            row[column] = i.mean
-            if len(records) > 1:
-                row[f"± {column}"] = i.half
+            row |= {column: i.mean} | (
+                {f"± {column}": i.half} if len(records) > 1 else {}
+            )
         words = self.seen(name), len(records), self.tuned.get(name, "")
         return row | dict(zip(WORDS, words))
 
@@ -176,69 +158,43 @@ class Comparison:
         """The seeds of a method that are there [S]."""
         return [r.meta["seed"] for r in self.records[name]]
 
-    def differences(self, name: str, against: str = "FedAvg") -> np.ndarray:
-        """Test accuracy of every client under one method minus that under another with
-        the same seed, in percentage points [S, C]; S seeds that both have.
-
-        ValueError for a name that is not there, or no seed in common.
-        """
-        pair = self.known(name), self.known(against)
-        a, b = (dict(zip(self.seeds(n), self.accuracies(n))) for n in pair)
-        both = [s for s in a if s in b]
-        if not both:
-            have = f"{list(a)} and {list(b)}"
-            raise ValueError(f"{name} and {against} have no seed in common: {have}")
-        d = 100 * np.stack([a[s].astype(float) - b[s] for s in both])
-        return d.round(4)  # accuracies are kept as float32: a point is a point
-
     def paired(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
         """Who gains and who loses: one row per method and client.
 
         Columns: method, client, rows (test rows), accuracy (percent, mean over seeds),
         difference (to the same client and seed under `against`, percentage points, mean
-        over seeds), ± difference (half a 95 % interval, from two seeds on), change
-        (gain or loss: by more than `points`; else same).
-        ValueError as `differences`.
+        over the seeds that both have), ± difference (half a 95 % interval, from two
+        seeds on), change (gain or loss: by more than `points`; else same).
+        ValueError for a name that is not there, or no seed in common.
         """
         import pandas as pd
-        from scipy.special import stdtrit
+        from scipy import stats
 
-        if not points >= 0:
-            raise ValueError(f"points = {points!r}: give percentage points >= 0")
         names = [n for n in self.records if n != self.known(against)]
-        if not names:
-            raise ValueError(f"only {against} has finished: nothing to compare it with")
-        blocks = []
+        if not points >= 0 or not names:
+            remedy = "give percentage points >= 0, and compare two methods or more"
+            raise ValueError(f"points = {points!r}, against {against}: {remedy}")
+        table = lambda n: pd.DataFrame(self.accuracies(n).astype(float), self.seeds(n))
+        blocks, base = [], table(against)
         for name in names:
-            d = self.differences(name, against)
-            mean, n = d.mean(0), len(d)
+            mine = table(name)
+            d = (100 * (mine - base).dropna(how="all")).round(4)  # float32: noise
+            if d.empty:
+                have = f"{[*mine.index]} and {[*base.index]}"
+                raise ValueError(f"{name}, {against}: no seed in common, {have}")
+            mean = d.mean()
             block = {
                 "method": name,
                 "client": self.clients(),
                 "rows": self.records[name][0].meta["n"]["test"],
-                "accuracy": 100 * self.accuracies(name).mean(0).astype(float),
+                "accuracy": 100 * mine.mean(),
                 "difference": mean,
+                "± difference": stats.t.ppf(0.975, len(d) - 1) * d.sem(),
             }
-            if n > 1:  # as statistics.interval, all clients at once
-                error = d.std(0, ddof=1) / math.sqrt(n)
-                block["± difference"] = stdtrit(n - 1, 0.975) * error
-            block["change"] = np.select(
-                [mean > points, mean < -points], ["gain", "loss"], "same"
-            )
+            side = [mean > points, mean < -points]
+            block["change"] = np.select(side, ["gain", "loss"], "same")
             blocks.append(pd.DataFrame(block))
         return pd.concat(blocks, ignore_index=True)
-
-    def gains(self, against: str = "FedAvg", points: float = 1.0) -> DataFrame:
-        """How many clients gain, stay or lose: one row per method; arguments as
-        `paired`.
-        """
-        by = self.paired(against, points).groupby("method", sort=False)
-        count = by["change"].value_counts().unstack(fill_value=0)
-        count = count.reindex(columns=["gain", "same", "loss"], fill_value=0)
-        count.columns.name = None
-        mean, low = by["difference"].mean(), by["difference"].min()
-        order = [n for n in self.records if n != against]
-        return count.assign(mean=mean, lowest=low).loc[order]
 
     def frame(self) -> DataFrame:
         """One row per method, seed and client: method, seed, client, rows (test rows),
@@ -270,9 +226,9 @@ class Comparison:
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
         """Write the comparison as one page that needs nothing else -> its path.
 
-        First the answer in words, then the table, the clients of each method, curves,
-        who gains and who loses against a method, the cost, what leaves a device, and
-        how to do it again. ValueError where nothing has finished.
+        The table, the clients of each method, curves, each client under each method
+        against one of them, the cost, what leaves a device, and how to do it again.
+        ValueError where nothing has finished.
         """
         from .page import page  # here, since it imports what draws
 
@@ -301,8 +257,7 @@ class Comparison:
         """What is not in the table, and how to go on; one sentence each."""
         lines = [f"{name} failed: {why}" for name, why in self.failed.items()]
         if self.missing:
-            each = {n: ", ".join(map(str, seeds)) for n, seeds in self.missing.items()}
-            runs = ", ".join(f"{name} (seed {seeds})" for name, seeds in each.items())
+            runs = ", ".join(f"{n} (seeds {s})" for n, s in self.missing.items())
             on = "the same call goes on from there"
             if self.folder is None:
                 on = "give folder= to keep what is finished, and go on from there"
@@ -316,10 +271,8 @@ class Comparison:
             return ["one seed gives no interval; give seeds=5 or more"]
         percents = {f"± {c}" for c in (*COLUMNS, "left out %") if c not in LOW}
         widest = self.table.filter(items=percents).max(axis=None)
-        if not widest > LARGE:
-            return []
         reach = f"intervals over {few} seeds reach ±{widest:.0f} points"
-        return [f"{reach}; more seeds narrow them"]
+        return [f"{reach}; more seeds narrow them"] if widest > LARGE else []
 
     def __repr__(self) -> str:
         text = self.table.to_string() if self.records else "no run has finished"

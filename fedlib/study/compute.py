@@ -1,18 +1,40 @@
-"""Cells are computed: one alone, many on the cores of this machine or on a cluster.
+"""Runs are computed: a cell, or a list of jobs, in this process, in processes of this
+machine, or on a Dask cluster, by one argument.
 
-A finished run is never repeated and a killed one continues; where computations happen
-is said in fedlib.study.executor.
+    study("fedga", "synthetic")                                  # processes, one a core
+    study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")  # a Dask cluster
+    FEDLIB_SCHEDULER=tcp://10.0.0.5:8786 dvc repro
+
+A cluster needs `pip install 'fedlib[cluster]'` and the same commit of this package on
+every machine; one runs `dask scheduler`, which prints its address, the others, in the
+folder of the repository, `dask worker ADDRESS --nthreads 1 --nworkers 8`; under Slurm
+and PBS dask-jobqueue starts them. Finished runs end up in the caller's folder `runs`.
+Where workers see that folder too, a killed run goes on from its checkpoint. Who reaches
+a tcp:// scheduler can run code on its workers: use a private network, or tls://.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
+import multiprocessing
 import os
+import pickle
+import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    ProcessPoolExecutor,
+    as_completed,
+)
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -20,20 +42,29 @@ from tqdm import tqdm
 
 from ..core import clients, engine, errors
 from ..core.files import whole
+from ..core.provenance import sources
 from ..data import tasks
 from ..methods import make
 from . import lock
-from .executor import opened, reason, results
 from .studies import Cell
 
 FILES = ("record.npz", "record.json", "done")  # of a finished run; "done" comes last
+VARIABLE = "FEDLIB_SCHEDULER"  # where no executor and no number of workers is given
+PATIENCE = 5  # seconds for a scheduler to answer
+MINUTE = 60.0  # seconds between two lines where there is no terminal
+log = logging.getLogger(__name__)
 
 
 class RunError(ValueError):
-    """A cell could not be computed; says which.
+    """A run could not be computed; says which. What the others computed is kept."""
 
-    What the others have computed is kept.
-    """
+
+class CodeError(ValueError):
+    """A worker has other code than the caller, so its numbers would not be ours."""
+
+
+class WorkerError(Exception):
+    """What was raised in another process, in words: not everything can be sent back."""
 
 
 # ---------------------------------------------------------------- one cell
@@ -96,14 +127,16 @@ def map_cells(f, cells, workers=None, executor=None):
 
     f: importable; it returns plain arrays. Raises RunError.
     """
-    cells = list(cells)
-    out, failed = [None] * len(cells), []
-    with opened(executor, workers, len(cells)) as submit:
-        for i, out[i], error in results(submit, f, cells):
-            if error:
-                failed.append((cells[i], error))
-    raise_first(failed)
-    return out
+    cells, found, failed = list(cells), {}, {}
+    of_one = functools.partial(mapped, f)
+    for i, value, error in run_jobs(of_one, cells, workers, executor):
+        found[i], failed[i] = value, error
+    raise_first(cells, failed)
+    return [found[i][0] for i in range(len(cells))]
+
+
+def mapped(f, cell, wait):
+    return [f(cell)]
 
 
 def compute_all(
@@ -111,36 +144,24 @@ def compute_all(
 ):
     """Every cell's folder, in order.
 
-    workers: processes on this machine; executor: somewhere else, see
-    fedlib.study.executor. until: seconds since the epoch; no run begins later, so that
-    some may be missing (see `unfinished`).
-
-    What another process is computing is left for last, then waited for. A cell that
-    fails stops no other: RunError at the end.
+    workers: processes on this machine; executor: somewhere else, see `opened`. until:
+    seconds since the epoch; no run begins later, so that some may be missing (see
+    `unfinished`). A cell that fails stops no other: RunError at the end.
     """
-    cells, at, failed = list(cells), Path(runs).absolute(), []
-    missing = unfinished(cells, at)
-    if missing:
+    cells, at, failed = list(cells), Path(runs).absolute(), {}
+    jobs = list(unfinished(cells, at).items())
+    if jobs:
         at.mkdir(parents=True, exist_ok=True)
-        opening = opened(executor, workers, len(missing), device)
-        with opening as submit, progress_bar(len(missing)) as bar:
-            for wait in (False, True):
-                some = list(missing.items())
-                args = str(at), device, wait, until
-                for i, files, error in results(submit, compute_files, some, *args):
-                    if not (error or files):  # another process is at it, or late
-                        continue
-                    name, cell = some[i]
-                    del missing[name]
-                    bar.update()
-                    if error:
-                        message = f"{describe_cell(cell)}: {reason(error)}"
-                        print(message, file=sys.stderr)
-                        failed.append((cell, error))
-                    else:
-                        store_files(at / name, files)
-    failed.sort(key=lambda bad: cells.index(bad[0]))  # whoever was quicker
-    raise_first(failed, "; the other runs are kept")
+    f = functools.partial(compute_files, runs=str(at), device=device, until=until)
+    shown = sys.stderr.isatty()
+    for i, files, error in run_jobs(f, jobs, workers, executor, device, shown):
+        name, cell = jobs[i]
+        if error:
+            print(f"{describe_cell(cell)}: {reason(error)}", file=sys.stderr)
+            failed[cells.index(cell)] = error
+        else:
+            store_files(at / name, files)
+    raise_first(cells, failed, "; the other runs are kept")
     return [Path(runs, c.id) for c in cells]
 
 
@@ -153,27 +174,19 @@ def unfinished(cells, runs):
     return {i: c for i, c in by_id.items() if not (runs / i / "done").exists()}
 
 
-def progress_bar(n):
-    """A bar of n runs, on a terminal."""
-    hidden = not sys.stderr.isatty()
-    return tqdm(total=n, unit="run", disable=hidden, leave=False)
+def compute_files(item, wait=True, *, runs, device=None, until=math.inf):
+    """`compute_cell` of (id, cell) in a worker -> the run's files {name: bytes}; None:
+    another process is at it, or it is later than `until`.
 
-
-def compute_files(item, runs, device=None, wait=True, until=math.inf):
-    """What a worker does, here or on another machine: `compute_cell`.
-
-    item: (id by the caller's sources, cell). Returns the run's files {name: bytes};
-    None: another process is computing it, or it is later than `until`. Without a folder
-    `runs` the files are made in a passing one.
+    Where there is no folder `runs` the files are made in a passing one.
     """
+    name, cell = item
     if time.time() >= until:
         return None
-    expected, cell = item
-    if cell.id != expected:
+    if cell.id != name:
         raise ValueError(
-            f"to the worker this run is {cell.id}, to the caller {expected}: their "
-            "sources, or the files of weights that they see, differ. Bring both to one "
-            "state and start them again"
+            f"to the worker this run is {cell.id}, to the caller {name}: the files of "
+            "weights that they see differ; bring both to one state"
         )
     with tempfile.TemporaryDirectory() as passing:
         at = runs if os.path.isdir(runs) else passing
@@ -193,10 +206,206 @@ def store_files(folder, files):
             (folder / "checkpoint").unlink(missing_ok=True)
 
 
-def raise_first(failed, kept=""):
-    """RunError for the first of [(cell, exception)], if there is one."""
-    if failed:
-        cell, error = failed[0]
-        more = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
-        message = f"{describe_cell(cell)}: {reason(error)}{more}{kept}"
-        raise RunError(message) from error
+def raise_first(cells, failed, kept=""):
+    """RunError for the first of {number of a cell: exception or None} that failed."""
+    bad = [i for i in sorted(failed) if failed[i]]
+    if bad:
+        more = f"; {len(bad) - 1} more failed" if len(bad) > 1 else ""
+        first = f"{describe_cell(cells[bad[0]])}: {reason(failed[bad[0]])}"
+        raise RunError(f"{first}{more}{kept}") from failed[bad[0]]
+
+
+# ---------------------------------------------------------------- many jobs
+def run_jobs(f, jobs, workers=None, executor=None, device=None, progress=False):
+    """Yield (number of the job, f(job, wait), None) or (number, None, the exception),
+    as they end.
+
+    f gives None for a job that another process is at: it is left for last, and then
+    asked to wait. A job that fails stops no other; CodeError and RunError, where a
+    worker has died, end all. progress: a bar (True), nothing (False), or a bar on a
+    terminal and a line per minute elsewhere (None).
+    """
+    left = dict(enumerate(jobs))
+    slow = progress is None and not sys.stderr.isatty()
+    how = {"mininterval": MINUTE, "delay": MINUTE} if slow else {}
+    how |= {"total": len(left), "disable": progress is False, "leave": False}
+    with (
+        opened(executor, workers, len(left), device) as submit,
+        tqdm(unit="run", **how) as bar,
+    ):
+        for wait in (False, True):
+            for i, value, error in ended(submit, f, dict(left), wait):
+                if value is not None or error:
+                    del left[i]
+                    bar.update()
+                    yield i, value, error
+
+
+def ended(submit, f, jobs, wait):
+    """(i, value, exception) of {i: job}; submit None: in this process."""
+    if submit is None:
+        for i, job in jobs.items():
+            try:
+                yield i, f(job, wait), None
+            except Exception as e:
+                yield i, None, e
+        return
+    try:
+        todo = {submit(f, job, wait): i for i, job in jobs.items()}
+        for future in as_completed(todo):
+            i = todo.pop(future)  # and its result is not kept here
+            try:
+                yield i, future.result(), None
+            except (CodeError, BrokenExecutor):
+                raise
+            except Exception as e:
+                yield i, None, e
+    except BrokenExecutor as e:
+        why = "a worker was killed (out of memory?); give fewer workers"
+        raise RunError(why) from e
+
+
+def reason(error):
+    """An exception in one line, wherever it was raised."""
+    if isinstance(error, CancelledError):
+        return "cancelled: the scheduler has gone, or was told to stop it"
+    kind = "" if isinstance(error, WorkerError) else f"{type(error).__name__}: "
+    return f"{kind}{error}"
+
+
+@contextmanager
+def opened(executor=None, workers=None, most=None, device=None):
+    """A function submit(f, *args) -> Future for as long as it is needed; None: compute
+    in this process.
+
+    executor: a scheduler's address, or what has submit(f, *args). workers: processes on
+    this machine (None: one per core that we may use; one where there is a GPU). most:
+    no more than so many are needed. ValueError where a cluster is not there.
+    """
+    if executor is None and workers is None:
+        executor = os.environ.get(VARIABLE) or None
+    with ExitStack() as until:
+        if executor is None:
+            on_gpu = torch.cuda.is_available() and device != "cpu"
+            n = workers or (1 if on_gpu else len(os.sched_getaffinity(0)))
+            n = n if most is None else min(n, most)
+            yield until.enter_context(processes(n)) if n > 1 else None
+            return
+        if isinstance(executor, str):
+            executor = until.enter_context(connect(executor))
+        if hasattr(executor, "get_executor"):  # a Dask client
+            executor = executor.get_executor(pure=False)
+        if not hasattr(executor, "submit"):
+            example = "the address of a scheduler, as tcp://10.0.0.5:8786"
+            raise ValueError(f"executor = {executor!r}: give {example}")
+        yield functools.partial(executor.submit, call, code())
+
+
+def connect(address):
+    """A Dask client of the scheduler at an address, "tcp://host:port"."""
+    try:
+        from distributed import Client  # here, since Dask is optional
+
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (ImportError, OSError, ValueError, TypeError) as e:
+        raise ValueError(
+            f"scheduler {address!r} cannot be reached ({e}); give the address that "
+            "`dask scheduler` prints, tcp://host:port, to --scheduler, executor= or "
+            f"{VARIABLE}; Dask comes with pip install 'fedlib[cluster]'"
+        ) from e
+    if not client.scheduler_info()["workers"]:
+        log.warning("%s has no workers yet; start them: dask worker ...", address)
+    return client
+
+
+@contextmanager
+def processes(n):
+    """submit(f, *args) of a pool of n processes, copies of a server that has imported
+    fedlib: importing takes seconds, a run may not.
+
+    f goes by a file, which they map into memory: it may hold large tensors.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # off Linux a copy is not safe, and after an edit the server has the code of before
+    copies = sys.platform == "linux" and code() == CODE
+    context = multiprocessing.get_context("forkserver" if copies else "spawn")
+    if copies:
+        context.set_forkserver_preload([__name__])
+    ended, alive = multiprocessing.Pipe(duplex=False)
+    start = {"initializer": begin, "initargs": (ended, dict(os.environ))}
+    with (
+        tempfile.TemporaryDirectory(prefix="fedlib-") as folder,
+        ProcessPoolExecutor(n, mp_context=context, **start) as pool,
+    ):
+        written = functools.cache(lambda f: hand_over(f, Path(folder, str(id(f)))))
+        try:
+            yield lambda f, *args: pool.submit(
+                call, code(), run_file, written(f), *args
+            )
+        except BaseException:  # interrupted: nobody computes on
+            alive.close()
+            raise
+
+
+def hand_over(f, path):
+    """Write a function for other processes -> where; cloudpickle, if it is installed,
+    also takes classes and functions of a notebook.
+    """
+    try:
+        import cloudpickle as by
+    except ImportError:
+        by = pickle
+    try:
+        torch.save(f, path, pickle_module=by)
+    except Exception as e:
+        raise ValueError(
+            "workers: this task, a method or the cohort cannot be sent to another "
+            f"process ({type(e).__name__}: {e}); define it at the top level of a "
+            "module, install cloudpickle, or give workers = 1"
+        ) from e
+    return str(path)
+
+
+def run_file(path, *args):
+    return loaded(path)(*args)
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(path):
+    return torch.load(path, mmap=True, weights_only=False)
+
+
+def begin(ended, environment):
+    """In a new process of a pool: the caller's environment, and no life after the pool
+    was left or the caller has died, which closes the pipe. Ctrl-C is the caller's.
+    """
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = lambda: ended.poll(None) and os._exit(1)
+    threading.Thread(target=end, daemon=True).start()
+
+
+def call(expected, f, *args):
+    """f(*args) in a worker, which must have the caller's code; with one thread."""
+    if expected != CODE:
+        raise CodeError(
+            f"worker {os.getpid()} on {socket.gethostname()} has {CODE}, the caller "
+            f"has {expected}: bring both to one commit and one torch, then start "
+            "workers and notebook again"
+        )
+    torch.set_num_threads(1)
+    try:
+        return f(*args)
+    except Exception as e:
+        raise WorkerError(reason(e)) from e
+
+
+def code():
+    """The code that decides numbers: a digest of fedlib's sources as they are on disk,
+    and the release of torch (a build for a GPU is the same).
+    """
+    release = torch.__version__.partition("+")[0]
+    return f"fedlib {sources('**/*.py')[:12]}, torch {release}"
+
+
+CODE = code()  # what this process has imported, whatever becomes of the files

@@ -1,17 +1,28 @@
-"""The results of a study: its cells with their records, as tables and arrays.
+"""The results of a study: cells with their records, as tables, arrays and tidy frames,
+one row per observation, as pandas and seaborn want them.
+
+    frame(run)                  run x view x split x round x client
+    frame(run, at="best_val")   only the rounds that a rule picks: violins, densities
+    scores(run, "best_val")     one row per run and view: tables, bars
+    rounds(run)                 one row per run, view and round: curves
+    biases(run)                 one row per run and round: how groups are treated
+    logs(run, "weight")         one row per run, round and client of the cohort, or per
+                                run and round for what is logged once in a round
 
 A measure turns accuracies [.., C] of C clients into numbers [..]; a selection rule
-(fedlib.measures.selection) says which evaluations count. Letters: S seeds, E evaluated
-rounds, R rounds, C clients, A groups.
+(fedlib.measures.selection) says which evaluations count. Frames begin with dataset,
+method, setting, seed; their accuracies are in percent. `round` counts the rounds
+trained before the evaluation: after training ("post", "own") it is one more than
+before ("pre"). Letters: S seeds, E evaluated rounds, R rounds, C clients, A groups.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +31,12 @@ import pandas as pd
 from ..core.record import Record
 from ..core.types import Key, Look, Metric
 from ..measures import bias, curves, metrics, selection
-from . import TIERS, table
+from . import TIERS
 from .spec import found
 from .store import rows_of
 from .studies import Cell
 
+Measures = Mapping[str, Callable[..., Any]]
 MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
     "mean_acc": lambda a: 100 * metrics.mean_acc(a),
     "std_acc": lambda a: 100 * metrics.std_acc(a),
@@ -58,6 +70,8 @@ BIAS = {  # functions of counts [.., A, 2, 2]
 SCORED = ("pre", "global")
 # clients with names whose accuracies papers print one by one
 SITES = ("amazon", "caltech", "dslr", "webcam")
+JUDGED = "scored"  # the moment and the view by which the study judges a method
+WHO = ("dataset", "method", "setting", "seed")
 
 
 def percent(r):
@@ -87,12 +101,6 @@ class Study:
     tiers: list[str]
 
     # ------------------------------------------------------------ what is there
-    def _only(self, keep: Callable[[Cell, Record], bool]) -> Study:
-        rows = zip(self.cells, self.records, self.tiers)
-        kept = [row for row in rows if keep(*row[:2])]
-        parts = zip(("cells", "records", "tiers"), zip(*kept) if kept else [()] * 3)
-        return dataclasses.replace(self, **{k: [*v] for k, v in parts})
-
     def of(
         self,
         dataset: str | None = None,
@@ -108,8 +116,14 @@ class Study:
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
         parts = ("cells", "records", "tiers")
-        both = {k: getattr(self, k) + getattr(other, k) for k in parts}
-        return dataclasses.replace(self, **both)
+        return replace(self, **{k: getattr(self, k) + getattr(other, k) for k in parts})
+
+    def _only(self, keep: Callable[[Cell, Record], bool]) -> Study:
+        rows = zip(self.cells, self.records, self.tiers)
+        parts = [*zip(*(row for row in rows if keep(*row[:2])))] or [()] * 3
+        return replace(
+            self, **dict(zip(("cells", "records", "tiers"), map(list, parts)))
+        )
 
     def with_view(self, view: str) -> Study:
         """The part of the study whose records hold a view of the model."""
@@ -136,9 +150,8 @@ class Study:
         setting: str = "",
         split: str = "test",
     ) -> np.ndarray:
-        """Accuracies [S, E, C] of all seeds of one row.
-
-        key: (moment, view, split); None: what is scored of the method.
+        """Accuracies [S, E, C] of all seeds of one row; key: (moment, view, split), or
+        None: what is scored of the method.
         """
         key = key or (*self.scored(method), split)
         return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
@@ -170,62 +183,42 @@ class Study:
         return np.stack(stored)
 
     # ------------------------------------------------------------ long tables
-    def _row(self, c, r, metric, rule, value):
-        return dict(
-            paper=self.paper,
-            study=self.name,
-            dataset=c.dataset,
-            method=c.method,
-            setting=c.setting,
-            seed=c.seed,
-            metric=metric,
-            rule=rule,
-            value=value,
-            data=c.data,
-            tier=self._tier_of[c],
-            device=r.meta["device"],
-            minutes=round(r.meta["seconds"] / 60, 4),
-            run_ids=c.id,
-            commit=r.meta["commit"],
-        )
-
-    @functools.cached_property
-    def _tier_of(self) -> dict[Cell, str]:
-        return dict(zip(self.cells, self.tiers))
-
-    def _long(self, rules, numbers, scored=None) -> pd.DataFrame:
-        """One row per cell, rule and entry of numbers(record, (moment, view), the
-        evaluations that the rule picks) -> {metric: value}.
+    def _long(self, numbers, rules, scored=None) -> pd.DataFrame:
+        """One row per cell, rule and entry of numbers(record, key of what is scored,
+        rule) -> {metric: value}, with where it comes from (results/seeds).
         """
         out = []
-        for c, r in zip(self.cells, self.records):
-            look = (scored or self.scored)(c.method)
+        for c, r, tier in zip(self.cells, self.records, self.tiers):
+            row = {"paper": self.paper, "study": self.name} | _who(c)
+            key = (*(scored or self.scored)(c.method), "test")
+            origin = {"data": c.data, "tier": tier, "device": r.meta["device"]}
+            origin["minutes"] = round(r.meta["seconds"] / 60, 4)
+            origin |= {"run_ids": c.id, "commit": r.meta["commit"]}
             for rule in rules:
-                values = numbers(r, look, evaluations(rule, r, *look))
-                out += [self._row(c, r, k, rule, v) for k, v in values.items()]
+                for k, v in numbers(r, key, rule).items():
+                    out.append(row | {"metric": k, "rule": rule, "value": v} | origin)
         return pd.DataFrame(out)
 
     def seeds(
         self,
-        measures: Mapping[str, Callable[..., Any]] = MEASURES,
+        measures: Measures = MEASURES,
         rules: Sequence[str] = ("best_val",),
         scored: Look | Callable[[str], Look] | None = None,
     ) -> pd.DataFrame:
-        """Long table, one row per cell, measure and selection rule, with where it comes
-        from (results/seeds).
+        """Long table, one row per cell, measure and selection rule.
 
         measures: {name: accuracies a [.., C] -> [..]}, or of a and n, the test
         rows [C]. scored: (moment, view), or a function method -> (moment, view); None:
         the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
-        numbers = lambda r, *at: measured(r, measures, *at) | site_accuracies(r, *at)
-        return self._long(rules, numbers, choose)
+        numbers = lambda *at: measured(measures, *at) | site_accuracies(*at)
+        return self._long(numbers, rules, choose)
 
     def views(
         self,
         names: Mapping[str, str],
-        measures: Mapping[str, Callable[..., Any]],
+        measures: Measures,
         rules: Sequence[str],
         setting: Callable[[Cell], str] = lambda cell: cell.setting,
     ) -> pd.DataFrame:
@@ -251,22 +244,18 @@ class Study:
         the metrics of `measures`, functions of counts [.., A, 2, 2], CON, and the
         accuracy as a fraction.
         """
-
-        def numbers(r, look, at):
-            each = bias_of(r, measures, (*look, "test"), at)
-            return {k: float(v.mean()) for k, v in each.items()}
-
-        return self._long(rules, numbers)
+        mean = lambda values: {k: float(v.mean()) for k, v in values.items()}
+        return self._long(lambda *at: mean(bias_of(measures, *at)), rules)
 
     def validation(self, rule: str = "best_val") -> pd.DataFrame:
         """The same for the mean validation accuracy, by which a grid is searched."""
 
-        def numbers(r, look, at):
-            moment = "pre" if look[0] == "guest" else look[0]  # no guest has such rows
-            a = r[moment, look[1], "val"][at]
+        def numbers(r, key, rule):
+            moment = "pre" if key[0] == "guest" else key[0]  # no guest has such rows
+            a = r[moment, key[1], "val"][picked(rule, r, key)]
             return {"val_acc": 100 * float(np.mean(metrics.mean_acc(a)))}
 
-        return self._long((rule,), numbers)
+        return self._long(numbers, (rule,))
 
     def whole(
         self,
@@ -277,12 +266,10 @@ class Study:
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """
-        out = [
-            self._row(c, r, k, "run", f(r))
-            for c, r in self.of(dataset, method)
-            for k, f in measures.items()
-        ]
-        return pd.DataFrame([row for row in out if not np.isnan(row["value"])])
+        fits = lambda c, r: dataset in (None, c.dataset) and method in (None, c.method)
+        given = lambda values: {k: v for k, v in values.items() if not np.isnan(v)}
+        numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
+        return self._only(fits)._long(numbers, ("run",))
 
     # ------------------------------------------------------------ to print and draw
     def table(
@@ -307,7 +294,6 @@ class Study:
         from .. import plots  # here, so that matplotlib is imported to draw only
 
         stage = notebook or self.name
-        n = seeds or len({c.seed for c, _ in self.of(dataset)})
         shown = zip(self.cells, self.tiers)
         tiers = {t for c, t in shown if dataset in (None, c.dataset)}
         return plots.save(
@@ -317,7 +303,7 @@ class Study:
             alt=alt,
             data=self.data(dataset),
             tier=min(tiers, key=TIERS.index),
-            seeds=str(n),
+            seeds=str(seeds or len({c.seed for c, _ in self.of(dataset)})),
             notebook=f"notebooks/{self.paper}/{stage}.ipynb",
             stage=f"{self.paper}@{stage}",
             folder=f"results/figures/{self.paper}-{stage}",
@@ -330,55 +316,230 @@ def rounds_of(r, key):
     return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
 
 
-def evaluations(rule, r, moment, view):
-    """The evaluations that a rule picks; for guests, who have no validation rows, by
-    the clients.
+def picked(rule, r, key):
+    """The evaluations of a key that a rule picks, None: all; for guests, who have no
+    validation rows, by the clients.
     """
+    if rule is None:
+        return slice(None)
     pick = found(rule, selection.RULES, "no rule")
-    return pick(r, view, "pre" if moment == "guest" else moment)
+    return pick(r, key[1], "pre" if key[0] == "guest" else key[0])
 
 
-def at_each(r, measures, look, at):
-    """{measure: its values at the evaluations `at`}; a single guest has no spread."""
-    key = (*look, "test")
-    n, a = rows_of(r.meta, key), r[key][at]
-    out = {}
+def at_each(measures, r, key, rule):
+    """{measure: its values at the evaluations of a rule}; a single guest has no
+    spread.
+    """
+    n, a, out = rows_of(r.meta, key), r[key][picked(rule, r, key)], {}
     for k, f in measures.items():
-        if len(n) == 1 and k in SPREAD:
-            continue
-        takes_rows = len(inspect.signature(f).parameters) > 1
-        out[k] = f(a, n=n) if takes_rows else f(a)
+        if len(n) > 1 or k not in SPREAD:
+            takes_rows = len(inspect.signature(f).parameters) > 1
+            out[k] = f(a, n=n) if takes_rows else f(a)
     return out
 
 
-def measured(r, measures, look, at):
-    """{measure: mean over the evaluations `at`}."""
-    each = at_each(r, measures, look, at)
-    return {k: float(np.mean(v)) for k, v in each.items()}
+def measured(measures, r, key, rule):
+    """{measure: mean over the evaluations of a rule}."""
+    return {k: float(np.mean(v)) for k, v in at_each(measures, r, key, rule).items()}
 
 
-def site_accuracies(r, look, at):
-    """{"acc_<client>": mean over the evaluations `at`} of SITES, in percent."""
-    if look[0] == "guest":
+def site_accuracies(r, key, rule):
+    """{"acc_<client>": mean over the evaluations of a rule} of SITES, in percent."""
+    if key[0] == "guest":
         return {}
-    a = r[*look, "test"][at].mean(0)
-    named = zip(r.meta["owners"], a)
+    named = zip(r.meta["owners"], r[key][picked(rule, r, key)].mean(0))
     return {f"acc_{who}": 100 * v for who, v in named if who in SITES}
 
 
-def bias_of(r, measures, key, at):
-    """{measure: values at the evaluations `at`}, with CON and the accuracy."""
+def bias_of(measures, r, key, rule):
+    """{measure: values at the evaluations of a rule}, with CON and the accuracy."""
     if key not in r.cells or key[:2] not in r.consistency:
         where = f"a run of {r.meta['method']} has counted no groups in {' '.join(key)}"
         raise ValueError(f"biases: {where}; its task needs `groups`")
+    at = picked(rule, r, key)
     n = bias.pooled(r.cells[key][at])
     out = {k: f(n) for k, f in measures.items()}
     out["CON"] = bias.CON(r.consistency[key[:2]][at].sum(1))
     return out | {"accuracy": metrics.pooled_acc(r[key][at], rows_of(r.meta, key))}
 
 
+# ---------------------------------------------------------------- tidy frames
+def frame(
+    run: Study,
+    at: str | None = None,
+    view: str | None = JUDGED,
+    moment: str | None = JUDGED,
+    split: str | None = "test",
+) -> pd.DataFrame:
+    """The accuracy of every client at every evaluation.
+
+    Columns: dataset, method, setting, seed, moment, view, split, round, client, n (rows
+    behind the accuracy), acc (percent; NaN for a client without rows).
+    at: keep the evaluations that this rule picks, a name of selection.RULES; None keeps
+    all. view, moment, split: None is every one that the records hold.
+    ValueError where no record holds such a view, or no rule has the name.
+    """
+    blocks = []
+    for row, r, key in _looks(run, view, moment, split):
+        chosen = picked(at, r, key)
+        a = np.asarray(r[key][chosen], float)
+        E, C = a.shape
+        columns = {
+            "split": key[2],
+            "round": np.repeat(rounds_of(r, key)[chosen], C),
+            "client": np.tile(np.arange(C), E),
+            "n": np.tile(rows_of(r.meta, key), E),
+            "acc": 100 * a.ravel(),
+        }
+        blocks.append(row | columns)
+    return _joined(blocks)
+
+
+def rounds(
+    run: Study,
+    measures: Measures = MEASURES,
+    view: str | None = JUDGED,
+    moment: str | None = JUDGED,
+) -> pd.DataFrame:
+    """Measures of the clients' test accuracies at every evaluation.
+
+    Columns: dataset, method, setting, seed, moment, view, round, and the measures:
+    {name: function of accuracies [E, C], or of them and n, the test rows [C], to [E]}.
+    view, moment and errors as in `frame`.
+    """
+    looks = _looks(run, view, moment)
+    each = lambda r, key: {"round": rounds_of(r, key)} | at_each(measures, r, key, None)
+    return _joined(row | each(r, key) for row, r, key in looks)
+
+
+def scores(
+    run: Study,
+    at: str = "best_val",
+    measures: Measures = MEASURES,
+    view: str | None = JUDGED,
+    moment: str | None = JUDGED,
+) -> pd.DataFrame:
+    """Measures at the evaluations that the rule `at` picks, averaged over these: the
+    numbers of `Study.seeds`, one row per run and view.
+
+    Columns: dataset, method, setting, seed, moment, view, rule, and the measures.
+    measures, view, moment and errors as in `rounds`.
+    """
+    looks = _looks(run, view, moment)
+    return pd.DataFrame(
+        [who | {"rule": at} | measured(measures, r, key, at) for who, r, key in looks]
+    )
+
+
+def biases(run: Study, at: str | None = None) -> pd.DataFrame:
+    """How the scored model treats groups at every evaluation, over the test rows of all
+    clients together.
+
+    Columns: dataset, method, setting, seed, round, EO, DP, CAL, CON, accuracy,
+    positive_rate; all fractions, NaN where a group has no row to compare.
+    at: keep the evaluations that this rule picks, as in `frame`; the mean over them is
+    what `Study.biases` says. ValueError where runs have counted no groups.
+    """
+    names, blocks = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate"), []
+    for row, r, key in _looks(run):
+        each, who = bias_of(BIAS, r, key, at), {k: row[k] for k in WHO}
+        columns = {"round": rounds_of(r, key)[picked(at, r, key)]}
+        blocks.append(who | columns | {k: each[k] for k in names})
+    return _joined(blocks)
+
+
+def logs(run: Study, *names: str) -> pd.DataFrame:
+    """What the server logged, round by round.
+
+    Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
+    a log has one number per round), and the names. Runs that did not store all of them
+    are left out. ValueError where none did, or where a log has neither one number per
+    round nor one per client.
+    """
+    both = zip(run.cells, run.records)
+    stored = [(c, r) for c, r in both if all(k in r.logs for k in names)]
+    if not stored:
+        there = dict.fromkeys(k for r in run.records for k in r.logs)
+        what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
+        raise ValueError(f"{what}; there are: {', '.join(there) or 'none'}")
+    out = _joined(_who(c) | _logged(names, r) for c, r in stored)
+    if "client" in out:
+        out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
+    return out
+
+
+def _who(cell) -> dict[str, Any]:
+    return {k: getattr(cell, k) for k in WHO}
+
+
+def _looks(
+    run, view=JUDGED, moment=JUDGED, split="test"
+) -> Iterator[tuple[dict, Record, Key]]:
+    """({column: who, moment and view}, record, key) of every view that was asked for;
+    ValueError if none is.
+    """
+    there = False
+    for c, r in zip(run.cells, run.records):
+        scored = run.scored(c.method)
+        wanted = [scored[0] if moment == JUDGED else moment]
+        wanted += [scored[1] if view == JUDGED else view, split]
+        for key in r.views:
+            if all(want in (None, part) for want, part in zip(wanted, key)):
+                there = True
+                yield _who(c) | {"moment": key[0], "view": key[1]}, r, key
+    if not there:
+        have = sorted({" ".join(key) for r in run.records for key in r.views})
+        what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
+        raise ValueError(f"{what}; there are: {', '.join(have)}")
+
+
+def _logged(names, r: Record) -> dict[str, np.ndarray]:
+    """Logs [R] or [R, M] as columns, with the rounds, and the clients of the cohort."""
+    values = {k: np.asarray(r.logs[k]) for k in names}
+    if all(v.ndim == 1 for v in values.values()):
+        return {"round": np.arange(len(values[names[0]]))} | values
+    cohort = r.logs.get("cohort", np.empty(0))
+    shapes = {v.shape for v in values.values()}
+    if shapes != {cohort.shape}:
+        what = f"logs {', '.join(names)} of shapes {sorted(shapes)}, of {cohort.shape}"
+        raise ValueError(
+            f"{what} cohorts, are neither all one number per round nor all one per "
+            "client; ask for them apart, or read them with Study.log"
+        )
+    R, M = cohort.shape
+    at = {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
+    return at | {k: v.ravel() for k, v in values.items()}
+
+
+def _joined(blocks) -> pd.DataFrame:
+    """Blocks {column: scalar or array} as one frame. Words stay words: categories keep
+    levels that a filter has emptied, and seaborn stumbles over these.
+    """
+    return pd.concat(map(pd.DataFrame, blocks), ignore_index=True)
+
+
+# ---------------------------------------------------------------- csv
+def shown(value):
+    """A value in a cell: six significant digits, nothing for what is missing."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return ""
+        return f"{value + 0.0:.0f}" if value == round(value, 0) else f"{value:.6g}"
+    return "" if value is None else str(value)
+
+
+def write(table, path):
+    """csv with six significant digits, "\\n" line ends and no index: the same table
+    gives the same bytes.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.map(shown).to_csv(path, index=False, lineterminator="\n")
+    return path
+
+
 def write_seeds(done, path):
     """Every seed's test numbers and mean validation accuracy of a Study, as csv
     (columns of results/seeds).
     """
-    table.write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)
+    write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)

@@ -22,7 +22,8 @@ from fedlib.core.random import fold, normal, tag
 from fedlib.core.tree import leaves, rows, scale, stack, sub, unrow
 from fedlib.measures import landscape, sharpness
 from fedlib.study import compute
-from fedlib.study.flatness import HOME, own, places
+
+from .flatness import HOME, own, places
 
 REACH, UPHILL, CURVED = 1.5, 0.5, 1.0
 SPLITS = ("train", "test")

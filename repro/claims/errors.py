@@ -26,7 +26,7 @@ import pandas as pd
 from fedlib.cli.program import program
 from fedlib.measures import verdicts
 from fedlib.measures.verdicts import LOOKS
-from fedlib.study.table import write
+from fedlib.study.results import write
 
 TRIALS = 4000
 MARGIN = 1.0  # standard deviations

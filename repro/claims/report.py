@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedlib.measures import verdicts
-from fedlib.study.table import write
+from fedlib.study.results import write
 from repro import papers
 from repro.claims.declared import declared
 from repro.claims.deviations import deviations, effects, read_deviations

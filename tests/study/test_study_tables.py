@@ -9,7 +9,7 @@ import pytest
 from toys_study import GUEST, OWN, POST, PRE, cell, record, study
 
 from fedlib.measures import bias, metrics, selection
-from fedlib.study import frames, results, table
+from fedlib.study import results
 
 LOOK = {"FedPer": ("post", "personal"), "FedFB": ("own", "global")}
 MOMENTS = {"FedAvg": PRE, "FedPer": PRE + POST, "FedFB": PRE + OWN}
@@ -72,8 +72,8 @@ def alike(frame, rows, *names):
 @pytest.mark.parametrize("rule", RULES)
 def test_seeds_scores_validation_and_biases_by_hand(run, rule):
     long, val = run.seeds(rules=(rule,)), run.validation(rule)
-    wide, of_groups = frames.scores(run, rule).set_index(WHO), run.biases((rule,))
-    every, some = frames.biases(run), frames.biases(run, rule)
+    wide, of_groups = results.scores(run, rule).set_index(WHO), run.biases((rule,))
+    every, some = results.biases(run), results.biases(run, rule)
     assert len(long) == 12 * 5 and len(val) == len(wide) == 12
     mine = lambda d, who: d[(d[WHO] == who).all(axis=1)]
     for c, who, r, key, n in looked(run):
@@ -178,7 +178,7 @@ def test_numbers_of_whole_runs_tables_and_figures(run, tmp_path):
     assert list(back) == list(both) and len(back) == 12 * 6
     close(back.value, both.value)
     some = {"a": [1 / 3e5, np.nan, -0.0], "b": ["x, y", None, "z"], "c": [1, 2, 3e7]}
-    path = table.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
+    path = results.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
     assert path.read_bytes() == b'a,b,c\n3.33333e-06,"x, y",1\n,,2\n0,z,30000000\n'
     mixed, told = replace(run, paper=str(tmp_path / "toy")), {"title": "A", "alt": "B"}
     for dataset, tier in ((None, "tiny"), ("d", "paper")):
@@ -206,13 +206,13 @@ def test_a_frame_has_every_number_once():
     asked += [({"view": "global", "moment": "pre"}, lambda c, k: k == PRE[0])]
     asked += [({"moment": "guest", "view": "global"}, lambda c, k: k == GUEST[0])]
     for more, fits in [*asked, *(({"at": rule}, usual) for rule in RULES)]:
-        d = frames.frame(run, **more)
+        d = results.frame(run, **more)
         alike(d, by_loops(run, fits, more.get("at")), *names)
 
 
 def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
-    d = frames.rounds(run, {"gini": metrics.gini, "top": metrics.pooled_acc})
-    logs, want, seen = frames.logs(run, "weight"), [], []
+    d = results.rounds(run, {"gini": metrics.gini, "top": metrics.pooled_acc})
+    logs, want, seen = results.logs(run, "weight"), [], []
     for _, who, r, key, n in looked(run):
         for t, a in zip(r.rounds, r.views[key]):
             at = [*who, *key[:2], int(t) + (key[0] != "pre")]
@@ -221,15 +221,15 @@ def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
             seen += [[*who, t, int(i), float(v)] for i, v in zip(ids, values)]
     alike(d, want, "moment", "view", "round", "gini", "top")
     alike(logs, seen, "round", "client", "weight")
-    once = frames.logs(run, "scale")
+    once = results.logs(run, "scale")
     assert list(once) == [*WHO, "round", "scale"] and len(once) == 12 * 6
     assert once.scale[:6].tolist() == run.records[0].logs["scale"].tolist()
     some = made()
     some.records[0].logs["cohort"][2, 1] = -1  # nobody
     del some.records[1].logs["weight"]
-    few = frames.logs(some, "weight")
+    few = results.logs(some, "weight")
     assert len(few) == 11 * 12 - 1 and (few.client >= 0).all()
-    bad = [(frames.frame, "tuned"), (frames.logs, "drift"), (frames.biases,)]
-    for ask, *names in [*bad, (frames.logs, "scale", "weight")]:
+    bad = [(results.frame, "tuned"), (results.logs, "drift"), (results.biases,)]
+    for ask, *names in [*bad, (results.logs, "scale", "weight")]:
         with pytest.raises(ValueError, match="tuned|drift|groups|scale"):
             ask(some, *names)

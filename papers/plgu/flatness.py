@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from ..core.tree import pick, where
-from ..measures import landscape, sharpness
-from . import compute
+from fedlib.core.tree import pick, where
+from fedlib.measures import landscape, sharpness
+from fedlib.study import compute
 
 GLOBAL = "global model"
 ALONE = "global model on one client's data"

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core import engine
-from ..core.method import Round
-from ..core.random import fold
-from ..core.tree import pick
-from ..methods.make import make
-from . import compute, studies
-from .compare import one_thread
+from fedlib.core import engine
+from fedlib.core.method import Round
+from fedlib.core.random import fold
+from fedlib.core.tree import pick
+from fedlib.methods.make import make
+from fedlib.study import compute, studies
+from fedlib.study.compare import one_thread
 
 # rounds of a short and of a long run: their difference evaluates nothing
 FEW, MANY = 1, 3
