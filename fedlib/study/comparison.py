@@ -187,7 +187,7 @@ class Comparison:
                 "method": name,
                 "client": self.clients(),
                 "rows": self.records[name][0].meta["n"]["test"],
-                "accuracy": 100 * mine.mean(),
+                "accuracy": 100 * self.accuracies(name).mean(0).astype(float),
                 "difference": mean,
                 "± difference": stats.t.ppf(0.975, len(d) - 1) * d.sem(),
             }

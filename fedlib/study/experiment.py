@@ -36,7 +36,7 @@ def study(
     """The finished Study: its cells with their records, from evidence/ beside `path`,
     else from `runs`, else computed.
 
-    executor: where to compute, as the address of a cluster (see fedlib.study.executor);
+    executor: where to compute, as the address of a cluster (see fedlib.study.compute);
     two notebooks may ask for a study at once. mine: runs of your own, for sources that
     you have edited; they are kept in `runs` under names of their own. Without it a
     warning says that the stored runs may not be theirs.

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from jinja2 import Environment
@@ -158,6 +157,8 @@ def drawn(draw, name, height, alt):
     """The <svg> element of a figure of this height in inches, which follows the page's
     theme; draw(ax) fills it, and its ids begin with the name.
     """
+    import matplotlib.pyplot as plt  # here, so that it is imported to draw only
+
     with plt.rc_context(plots.RC):
         fig, ax = plt.subplots(figsize=(plots.SIZE[0], height))
         draw(ax)

@@ -115,7 +115,7 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
         compute.compute_all(todo, at, workers=1)
     assert {p.parent.name for p in at.glob("*/done")} == {todo[1].id, todo[3].id}
     with pytest.raises(ValueError, match=f"{todo[1].id}.*other"):
-        compute.compute_files(("other", todo[1]), str(at))
+        compute.compute_files(("other", todo[1]), runs=str(at))
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
@@ -124,8 +124,8 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     thread = threading.Thread(target=both, daemon=True)
     with lock.alone(tmp_path / a.id) as mine:
         assert mine and compute.compute_cell(a, tmp_path, wait=False) is None
-        assert compute.compute_files((a.id, a), str(tmp_path), wait=False) is None
-        assert compute.compute_files((b.id, b), str(tmp_path), until=0) is None
+        assert compute.compute_files((a.id, a), False, runs=str(tmp_path)) is None
+        assert compute.compute_files((b.id, b), runs=str(tmp_path), until=0) is None
         assert not (tmp_path / b.id).exists()
         thread.start()
         while not (tmp_path / b.id / "done").exists():
