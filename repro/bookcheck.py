@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from bs4 import BeautifulSoup
 
 from fedlib.cli.program import program
 
@@ -33,52 +35,44 @@ OWN = (
 )
 
 
-class Page(HTMLParser):
+class Page(NamedTuple):
     """What matters of one page: ids, links (to, line), addresses it loads (where, what,
     line), pictures without words (what, line).
     """
 
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.links, self.loads, self.bare, self.inside = [], [], [], [], []
-        self.feed(text)
-        self.close()
+    ids: list
+    links: list
+    loads: list
+    bare: list
 
-    def handle_starttag(self, tag, attrs):
-        """Note ids, links and what the element loads."""
-        a, line = dict(attrs), self.getpos()[0]
-        said = lambda name: (a.get(name) or "").strip()
-        if "id" in a:
-            self.ids.append(a["id"])
-        for name, value in attrs:
-            if value and (name in LOADS or name == "href" and tag != "a"):
-                self.loads.append((f"<{tag} {name}>", value, line))
-        self.loads += [(f"<{tag} style>", u, line) for u in urls(said("style"))]
-        if tag == "a" and a.get("href"):
-            self.links.append((a["href"], line))
-        hidden = a.get("aria-hidden") == "true"
-        if tag == "img" and not said("alt") and not hidden:
-            self.bare.append((f"<img src={a.get('src')!r}> has no alt text", line))
-        named = a.get("role") == "img" and said("aria-label")
-        if tag == "svg" and not hidden and not named:
-            self.bare.append(("<svg> has no role=img with aria-label", line))
-        if tag in ("script", "style"):
-            self.inside.append(tag)
 
-    def handle_endtag(self, tag):
-        """Leave the element."""
-        if self.inside and tag == self.inside[-1]:
-            self.inside.pop()
-
-    def handle_data(self, data):
-        """Note what style sheets and scripts load."""
-        tag = self.inside[-1] if self.inside else ""
-        found = urls(data) if tag == "style" else []
-        if tag == "script":
+def read(text):
+    """The Page of a text in HTML."""
+    page, has = Page([], [], [], []), lambda tag, name: (tag.get(name) or "").strip()
+    for tag in BeautifulSoup(text, "html.parser").find_all(True):
+        kind, line = tag.name, tag.sourceline
+        page.ids.extend([tag["id"]] if tag.get("id") else [])
+        for name, value in tag.attrs.items():
+            if value and (name in LOADS or name == "href" and kind != "a"):
+                page.loads.append((f"<{kind} {name}>", value, line))
+        found = urls(has(tag, "style"))
+        if kind == "a" and has(tag, "href"):
+            page.links.append((tag["href"], line))
+        elif kind == "style":
+            found += urls(tag.get_text())
+        elif kind == "script":
             # names of XML dialects, never fetched
-            data = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", data)
-            found = re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", data)
-        self.loads += [(f"<{tag}>", u, self.getpos()[0]) for u in found]
+            code = re.sub(r"https?://www\.w3\.org/[\w/#.-]*", "", tag.get_text())
+            found += re.findall(r"(?:https?:|wss?:)//[^\s'\"`)]+", code)
+        page.loads.extend((f"<{kind}>", address, line) for address in found)
+        if tag.get("aria-hidden") == "true":
+            continue
+        if kind == "img" and not has(tag, "alt"):
+            page.bare.append((f"<img src={tag.get('src')!r}> has no alt text", line))
+        named = tag.get("role") == "img" and has(tag, "aria-label")
+        if kind == "svg" and not named:
+            page.bare.append(("<svg> has no role=img with aria-label", line))
+    return page
 
 
 def urls(css):
@@ -100,7 +94,7 @@ def check(root) -> list[str]:
             f"{root} holds no page: python -m repro.bookbuild first"
         )
     sources = [f for f in files if "_static" not in f.relative_to(root).parts]
-    pages = {f: Page(f.read_text(encoding="utf-8")) for f in sources}
+    pages = {f: read(f.read_text(encoding="utf-8")) for f in sources}
     called = lambda path: path.relative_to(root).as_posix()
     found = [f"{called(p)}{what}" for p in pages for what in of_page(root, p, pages)]
     for sheet in sorted(root.glob("_static/**/*.css")):

@@ -22,13 +22,17 @@ project}; lab and class name the page whose lab and exercise for a class are don
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
+import networkx as nx
 import yaml
+from annotated_types import Len
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedlib.core.errors import nearest
 from fedlib.core.ranges import short
@@ -156,119 +160,96 @@ def order(question: dict) -> list[dict]:
 
 
 # ---------------------------------------------------------------- what is wrong
-# An asker yields complaints about a value v; at: its place, such as "quiz 2, ask".
-def text(v, at):
-    """A text that is not empty."""
-    if not isinstance(v, str):
-        yield f"{at} = {short(v)}: write a text, in quotes"
-    elif not v.strip():
-        yield f"{at} is empty: write a text"
+def known(what):
+    """A validator of names of the context's list `what`."""
+
+    def check(v, info):
+        names = info.context[what]
+        if v not in names:
+            raise ValueError(f"no {what} {v!r}{nearest(v, names)}")
+        return v
+
+    return AfterValidator(check)
 
 
-def switch(v, at):
-    """True or false."""
-    if not isinstance(v, bool):
-        yield f"{at} = {short(v)}: write true, or leave it out"
+def one_is_right(answers):
+    """The answers, of which one is right and none stands there twice."""
+    right, says = sum(a.right for a in answers), [a.says for a in answers]
+    if right != 1:
+        raise ValueError(f"{right} have right: true; mark exactly one")
+    if len({*says}) < len(says):
+        raise ValueError(f"{max(says, key=says.count)!r} stands there twice")
+    return answers
 
 
-def several(each, least=0, most=1000):
-    """A list; each: asks about an entry."""
-
-    def ask(v, at):
-        if not isinstance(v, list):
-            yield f"{at} = {short(v)}: write a list"
-            return
-        if not least <= len(v) <= most:
-            span = f"{least} to {most}" if least < most else f"exactly {least}"
-            yield f"{at} has {len(v)} entries: write {span}"
-        for i, entry in enumerate(v):
-            yield from each(entry, f"{at} {i + 1}")
-
-    return ask
+def of_length(text):
+    """A text of CREDIT words."""
+    if not CREDIT[0] <= words(text) <= CREDIT[1]:
+        raise ValueError(f"{words(text)} words: write {CREDIT[0]} to {CREDIT[1]}")
+    return text
 
 
-def table(fields, optional=()):
-    """A dictionary with these keys; fields: {key: asks about its value}."""
-
-    def ask(v, at):
-        if not isinstance(v, dict):
-            yield f"{at} = {short(v)}: write entries ({', '.join(fields)})"
-            return
-        at = at and f"{at}, "
-        for key in v:
-            if key not in fields:
-                yield (
-                    f"{at}{key}: unknown key{nearest(key, fields)} (known: "
-                    f"{', '.join(fields)})"
-                )
-        for key, asks in fields.items():
-            if key in v:
-                yield from asks(v[key], f"{at}{key}")
-            elif key not in optional:
-                yield f"{at}{key} is missing: add it"
-
-    return ask
+Text = Annotated[str, Field(pattern=r"\S")]
+Page = Annotated[str, known("page")]
+Chapter = Annotated[str, known("chapter")]
 
 
-def one_of(known, what):
-    """A name of this list."""
-
-    def ask(v, at):
-        if v not in [*known]:
-            yield f"{at} = {short(v)}: no {what}{nearest(v, known)}"
-
-    return ask
+class Strict(BaseModel, extra="forbid", strict=True):
+    """A mapping without unknown keys."""
 
 
-def answers(v, at):
-    """Three or four, of which one is right."""
-    yield from several(ANSWER, 3, 4)(v, at)
-    if isinstance(v, list):
-        right = sum(isinstance(a, dict) and a.get("right") is True for a in v)
-        if right != 1:
-            yield f"{at}: {right} have right: true; mark exactly one"
-        says = Counter(str(a.get("says")) for a in v if isinstance(a, dict))
-        if twice := [s for s, n in says.items() if n > 1]:
-            yield f"{at}: {short(twice[0])} stands there twice; take one out"
+class Answer(Strict):
+    says: Text
+    because: Text
+    right: bool = False
 
 
-def credit(v, at):
-    """A text of so many words."""
-    yield from text(v, at)
-    if isinstance(v, str) and not CREDIT[0] <= words(v) <= CREDIT[1]:
-        yield f"{at} has {words(v)} words: write {CREDIT[0]} to {CREDIT[1]}"
+class Question(Strict):
+    ask: Text
+    answers: Annotated[list[Answer], Len(3, 4), AfterValidator(one_is_right)]
+    see: Text = None
 
 
-def letters(v, at):
-    """{symbol: meaning}."""
-    if not isinstance(v, dict):
-        yield f"{at} = {short(v)}: write lines 'symbol: its meaning', or {{}}"
-        return
-    for symbol, meaning in v.items():
-        yield from text(symbol, f"{at}, the symbol {short(symbol)}")
-        yield from text(meaning, f"{at}, {symbol}")
+class Reading(Strict):
+    key: Annotated[str, known("reference")]
+    why: Text
 
 
-ANSWER = table({"says": text, "because": text, "right": switch}, ["right"])
-QUESTION = table({"ask": text, "answers": answers, "see": text}, ["see"])
+class Frame(Strict):
+    """What book/course/<page>.yaml says."""
+
+    goals: Annotated[list[Text], Len(3, 3)]
+    needs: list[Page]
+    uses: list[Text]
+    takeaways: Annotated[list[Text], Len(5, 5)]
+    quiz: Annotated[list[Question], Len(5, 5)]
+    credit: Annotated[Text, AfterValidator(of_length)]
+    reading: Annotated[list[Reading], Len(2, 4)]
+    letters: dict[Text, Text]
 
 
-def frame_of(pages):
-    """Asks about the whole file; pages: those of the book."""
-    known = entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
-    entry = table({"key": one_of(known, "entry of references.bib"), "why": text})
-    return table(
-        {
-            "goals": several(text, 3, 3),
-            "needs": several(one_of(pages, "page of the book")),
-            "uses": several(text),
-            "takeaways": several(text, 5, 5),
-            "quiz": several(QUESTION, 5, 5),
-            "credit": credit,
-            "reading": several(entry, 2, 4),
-            "letters": letters,
-        }
-    )
+class Week(Strict):
+    """A week of book/course/plan.yaml."""
+
+    title: Text
+    pages: Annotated[list[Chapter], Len(1)]
+    lab: Chapter
+    class_: Chapter = Field(alias="class")
+    project: Text
+
+
+def faults(book, name, kind, **context):
+    """What is wrong with a file of book/course: file, place, what, value of each."""
+    try:
+        TypeAdapter(kind).validate_python(load(book, name), context=context)
+    except ValidationError as e:
+        at = lambda part: str(part + 1) if isinstance(part, int) else part
+        for one in e.errors():
+            place = " ".join(map(at, one["loc"]))
+            value = short(one["input"])
+            yield f"{called(book, name)}: {place}: {one['msg']}, and not {value}"
+    except ValueError as e:
+        yield str(e)
 
 
 def complaints(book: Path, page: str) -> list[str]:
@@ -278,11 +259,8 @@ def complaints(book: Path, page: str) -> list[str]:
         return [
             f"{called(book, page)}: the book has no {page}.md{nearest(page, pages)}"
         ]
-    try:
-        told = [*frame_of(pages)(load(book, page), "")]
-    except ValueError as e:
-        return [str(e)]
-    told = [f"{called(book, page)}: {what}" for what in told]
+    bibliography = entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
+    told = [*faults(book, page, Frame, page=pages, reference=bibliography)]
     source = (book / f"{page}.md").read_text(encoding="utf-8")
     for name in DIRECTIVES:
         n = len(re.findall(rf"(?m)^ *[`:]{{3,}}\{{{name}\}} *$", source))
@@ -300,32 +278,16 @@ def complaints(book: Path, page: str) -> list[str]:
 
 def circle(book: Path, page: str) -> list[str]:
     """The way along needs from a page back to it, or nothing."""
-
-    @functools.cache
-    def needs(p):
-        try:
-            frame = load(book, p) if p in framed(book) else {}
-        except ValueError:
-            frame = {}
-        listed = frame.get("needs") if isinstance(frame, dict) else ()
-        return tuple(listed) if isinstance(listed, list) else ()
-
-    ways, seen = [[page]], set()
-    while ways:
-        way = ways.pop(0)
-        for p in needs(way[-1]):
-            if p == page:
-                return [*way, p]
-            if p not in seen:
-                seen.add(p)
-                ways.append([*way, p])
+    graph = nx.DiGraph()
+    for name in framed(book):
+        with suppress(ValueError, AttributeError, TypeError):  # complained of already
+            graph.add_edges_from((name, need) for need in load(book, name)["needs"])
+    for need in graph.successors(page) if page in graph else ():
+        if nx.has_path(graph, need, page):
+            return [page, *nx.shortest_path(graph, need, page)]
     return []
 
 
 def plan_complaints(book: Path) -> list[str]:
     """What is wrong with the plan of the weeks."""
-    page = one_of(framed(book), "chapter (a page with a file in book/course)")
-    week = {"title": text, "pages": several(page, 1)}
-    week |= {"lab": page, "class": page, "project": text}
-    told = [*several(table(week), 1)(load(book, PLAN), "week")]
-    return [f"{called(book, PLAN)}: {what}" for what in told]
+    return [*faults(book, PLAN, list[Week], chapter=framed(book))]

@@ -3,7 +3,6 @@ results of dvc.yaml, and imported by the notebooks of papers, which publish with
 
     python -m repro.ledger         results/{ours,seeds}/*.csv  ->
                                    results/{ours,ledger,artefacts}.csv
-    python -m repro.ledger --keep paper     keep today's parts of that tier for later
 
 Three kinds of files, all plain csv; the first in papers/<paper>, the others in
 results:
@@ -14,11 +13,8 @@ results:
     ours/<name>.csv     one row per cell of a table (OURS columns), as made by `cells`
                         from the seeds
 
-A part called <name>.<tier>.csv is a kept copy from an earlier run at that tier. It
-fills in what <name>.csv does not hold at that tier itself. For each key the ledger
-takes the best tier there is.
-
-The verdicts are those of repro.judge.
+For each key the ledger takes the best tier there is. The verdicts are those of
+repro.judge.
 """
 
 from __future__ import annotations
@@ -84,49 +80,10 @@ def reported_by(paper, where=None):
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
-    if (odd := table.paper[table.paper != paper]).size:
-        at = f"{path}, row {odd.index[0] + 1}"
-        raise ResultError(f"{at}: paper is {odd.iloc[0]!r}; rows of {paper} stand here")
-    if len(twice := table.key[table.key.duplicated()]):
-        raise ResultError(f"{path}: the key {twice.iloc[0]} occurs twice")
+    refuse(table, table.paper == paper, path, lambda r: f"paper is {r.paper!r}")
+    twice = table.key.duplicated()
+    refuse(table, ~twice, path, lambda r: f"the key {r.key} occurs twice")
     return table
-
-
-def _words(column):
-    """A column as text, stripped; missing values become ""."""
-    value = column.astype(object)
-    return value.where(value.notna(), "").map(str).str.strip()
-
-
-def _number(column, where):
-    text = _words(column)
-    number = pd.to_numeric(text.where(text != "", "nan"), errors="coerce")
-    bad = number.isna() & ((text != "") | (column.name not in GAPS))
-    if bad.any():
-        at = f"{where}, row {bad.idxmax() + 1}: {column.name}"
-        raise ResultError(f"{at} is {text[bad.idxmax()]!r}; give a number")
-    return number
-
-
-def check(table, kind, reported, where="table"):
-    """A part as it should be, or ResultError.
-
-    kind: "ours" (OURS columns) or "seeds" (SEEDS columns). Missing optional columns
-    (setting and provenance) are added; numbers become numbers.
-    """
-    columns, by = PARTS[kind]
-    if odd := [c for c in table if c not in columns]:
-        raise ResultError(f"{where}: no column {odd[0]!r}; {hint(odd[0], columns)}")
-    if lost := [c for c in columns if c not in table and c not in OPTIONAL]:
-        raise ResultError(f"{where}: column {lost[0]!r} is missing from a {kind} part")
-    table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
-    for c in table:
-        table[c] = _number(table[c], where) if c in NUMBERS else _words(table[c])
-    check_names(table, kind, reported, where)
-    check_numbers(table, kind, where)
-    twice = table.duplicated([*by, "tier"])
-    refuse(table, ~twice, where, lambda r: f"{' '.join(map(str, r[by]))} occurs twice")
-    return table.astype({"n_seeds" if kind == "ours" else "seed": int})
 
 
 def refuse(table, good, where, what):
@@ -136,6 +93,40 @@ def refuse(table, good, where, what):
         raise ResultError(f"{where}, row {i + 1}: {what(table.loc[i])}")
 
 
+def check(table, kind, reported, where="table"):
+    """A part as it should be, or ResultError.
+
+    kind: "ours" (OURS columns) or "seeds" (SEEDS columns). Missing optional columns
+    (setting and provenance) are added; numbers become numbers.
+    """
+    columns, by = PARTS[kind]
+    if wrong := {*table} - {*columns} | {*columns} - {*table} - OPTIONAL:
+        why = f"the column {min(wrong)!r} is unknown or missing"
+        raise ResultError(f"{where}: {why}; a {kind} part has {', '.join(columns)}")
+    table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
+    for c in table:
+        value = table[c].astype(object)
+        table[c] = value.where(value.notna(), "").map(str).str.strip()
+    for c in NUMBERS & {*columns}:
+        text = table[c]
+        number = pd.to_numeric(text.where(text != "", "nan"), errors="coerce")
+        good = number.notna() | (text == "") & (c in GAPS)
+        refuse(table, good, where, lambda r, c=c: f"{c} is {r[c]!r}; give a number")
+        table[c] = number
+    check_names(table, kind, reported, where)
+    counted, least = ("n_seeds", 1) if kind == "ours" else ("seed", -math.inf)
+    n = table[counted]
+    why = lambda r: f"{counted} is {r[counted]}; give a whole number"
+    refuse(table, (n == n.round()) & (n >= least), where, why)
+    if kind == "ours":
+        inside = (table.lo <= table.value) & (table.value <= table.hi)
+        why = lambda r: f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}"
+        refuse(table, inside | table.lo.isna() & table.hi.isna(), where, why)
+    twice = table.duplicated([*by, "tier"])
+    refuse(table, ~twice, where, lambda r: f"{' '.join(map(str, r[by]))} occurs twice")
+    return table.astype({counted: int})
+
+
 def check_names(table, kind, reported, where):
     """ResultError for a name that nobody knows, or a key that is not its columns'."""
 
@@ -143,89 +134,50 @@ def check_names(table, kind, reported, where):
         why = lambda r: f"{column} is {r[column]!r}; {hint(r[column], known)}"
         refuse(table, table.loc[rows, column].isin(known), where, why)
 
-    among("paper", papers.found())
-    among("metric", METRICS)
-    among("rule", RULES)
-    among("data", KINDS)
-    among("tier", TIERS)
+    known = {"paper": papers.found(), "metric": METRICS, "rule": RULES}
+    for column, words in (known | {"data": KINDS, "tier": TIERS}).items():
+        among(column, words)
+    listed = artefacts.names(reported)
     for paper, printed in reported.groupby("paper"):
         more, rows = papers.about(paper), table.paper == paper
         among("dataset", {*printed.dataset, *more["datasets"], "none", "all"}, rows)
         among("method", {*printed.method, *more["controls"], "all", "none"}, rows)
+        if kind == "ours":
+            among("artefact", listed[paper], rows)
     if kind == "seeds":
         refuse(table, table.study != "", where, lambda r: "study is empty; name it")
         return
-    for paper, known in artefacts.names(reported).items():
-        among("artefact", known, table.paper == paper)
     of = (table[c] for c in "paper artefact dataset method metric setting".split())
     due = pd.Series([key(*row) for row in zip(*of)], table.index, dtype=object)
     why = lambda r: f"the key is {r.key!r}, its columns say {due[r.name]!r}"
     refuse(table, table.key == due, where, why)
 
 
-def check_numbers(table, kind, where):
-    """ResultError for a count that is none, and an interval without its value."""
-    count, least = ("n_seeds", 1) if kind == "ours" else ("seed", -math.inf)
-    whole = (table[count] == table[count].round()) & (table[count] >= least)
-    why = lambda r: f"{count} is {r[count]}; give a whole number"
-    refuse(table, whole, where, why)
-    if kind == "ours":
-        inside = (table.lo <= table.value) & (table.value <= table.hi)
-        why = lambda r: f"the interval [{r.lo}, {r.hi}] must hold the value {r.value}"
-        refuse(table, inside | table.lo.isna() & table.hi.isna(), where, why)
-
-
 def parts(root, kind, reported):
     """All parts of one kind below `root`, checked and put together; several tiers may
-    stand side by side.
-
-    Of a kept copy <name>.<tier>.csv, what <name>.csv holds at that tier is left out,
-    all its seeds together. No parts at all: an empty frame. Parts of papers that are
-    not here are left out, and a line says so.
+    stand side by side. No parts at all: an empty frame. Parts of papers that are not
+    here are left out, and a line says so.
     """
     columns, by = PARTS[kind]
-    found, fresh, here, absent = [], {}, papers.found(), []
-    what = [c for c in (*by, "tier") if c != "seed"]
-    fresh_first = lambda path: (path.stem.count("."), path.name)
-    for path in sorted((Path(root) / kind).glob("*.csv"), key=fresh_first):
-        name, _, tier = path.stem.partition(".")
+    found, here = [], {*papers.found()}
+    for path in sorted((Path(root) / kind).glob("*.csv")):
         try:
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
         except pd.errors.EmptyDataError:
             raise ResultError(f"{path} is empty: run its stage again") from None
-        if _of_another(table, name, here):
-            absent.append(path.name)
-            continue
-        table = check(table, kind, reported, str(path))
-        if tier:
-            why = lambda r: f"tier {r.tier!r} in a kept part of tier {tier!r}"  # noqa: B023
-            refuse(table, table.tier == tier, path, why)
-        of = pd.Series([*zip(*(table[c] for c in what))], table.index, dtype=object)
-        if tier:
-            table = table[~of.isin(fresh.get(name, ()))]
+        # a misspelt paper in a part of another name is an error, not a paper
+        of = {*table.get("paper", ())}
+        if len(of) == 1 and not of & here and path.name.startswith(f"{min(of)}-"):
+            print(f"left out, since its paper is not here: {kind}/{path.name}")
         else:
-            fresh[name] = set(of)
-        found.append(table.assign(part=path.name))
-    if absent:
-        print(f"left out, since their papers are not here: {kind}/{', '.join(absent)}")
+            found.append(check(table, kind, reported, str(path)).assign(part=path.name))
     if not found:
         return pd.DataFrame(columns=columns)
     table = pd.concat(found, ignore_index=True)
-    twice = table[table.duplicated([*by, "tier"], keep=False)]
-    if len(twice):
-        _, same = next(iter(twice.groupby([*by, "tier"])))
-        row, files = " ".join(map(str, same[by].iloc[0])), " and ".join(same.part)
-        raise ResultError(f"{row} is in {files} at one tier: let one stage write it")
+    twice = table.duplicated([*by, "tier"])
+    why = lambda r: f"{' '.join(map(str, r[by]))} is in another part, too; let one go"
+    refuse(table, ~twice, f"{kind}, {', '.join(table.part[twice][:1])}", why)
     return table.drop(columns="part")
-
-
-def _of_another(table, name, here):
-    """Is a part called after one paper, whose rows it has, and that is not here?
-
-    A misspelt paper in a part of another name is an error, not a paper.
-    """
-    of = set(table["paper"]) if "paper" in table else set()
-    return len(of) == 1 and not of & set(here) and name.startswith(f"{min(of)}-")
 
 
 def save(table, kind, name, root="results"):
@@ -279,25 +231,22 @@ def cells(
         raise ResultError(f"cells: the seeds mix the studies {mixed}; pass one")
     seeds = _wanted(seeds, reported, paper, artefact, metrics, methods)
     seeds = seeds if settings is None else _called(seeds, settings)
-    rows = []
+    rows, rules = [], [r for r in (rule, *also) if r]
     by = ["dataset", "method", "setting", "metric", "tier", "data", "rule"]
-    for r in filter(None, (rule, *also)):
+    for r in rules:
         own = seeds[seeds.rule.isin([r, "run"] if r == rule else [r])]
-        for (dataset, method, how, metric, tier, data, used), g in own.groupby(by):
+        for at, g in own.groupby(by):
+            row = {"paper": paper, "artefact": artefact} | dict(zip(by, at))
             if r != rule:
-                how = ";".join(filter(None, [how, f"rule={r}"]))
-            name = key(paper, artefact, dataset, method, metric, how)
-            row = [name, paper, artefact, dataset, method, how, metric]
-            row += [*_mean(g.value), len(g), used, data, tier]
-            each = {
-                c: sorted(set(g[c]) - {""}) for c in ("device", "run_ids", "commit")
-            }
-            runs, commit = " ".join(each["run_ids"]), " ".join(each["commit"])
-            minutes = g.minutes.sum(min_count=1)
-            rows.append([*row, ", ".join(each["device"]), minutes, runs, commit])
+                row["setting"] = ";".join(filter(None, [row["setting"], f"rule={r}"]))
+            row |= _mean(g.value) | {"n_seeds": len(g)}
+            row["minutes"] = g.minutes.sum(min_count=1)
+            for c, sep in {"device": ", ", "run_ids": " ", "commit": " "}.items():
+                row[c] = sep.join(sorted({*g[c]} - {""}))
+            of = ("dataset", "method", "metric", "setting")
+            rows.append({"key": key(paper, artefact, *(row[c] for c in of))} | row)
     if not rows:
-        by = [r for r in (rule, *also) if r]
-        what = f"{paper} {artefact} by {' or '.join(by) or 'no rule'}"
+        what = f"{paper} {artefact} by {' or '.join(rules) or 'no rule'}"
         raise ResultError(f"cells: the seeds have nothing for {what}; see reported.csv")
     table = pd.DataFrame(rows, columns=OURS).assign(**provenance)
     return check(table, "ours", reported, f"cells of {artefact}")
@@ -307,27 +256,25 @@ def _wanted(seeds, reported, paper, artefact, metrics, methods):
     """The seeds that an artefact takes; see `cells`."""
     there = reported[(reported.paper == paper) & (reported.artefact == artefact)]
     if metrics is not None:
-        return seeds[
-            seeds.metric.isin(metrics) & seeds.method.isin(methods or seeds.method)
-        ]
-    if not len(there):
+        wanted = seeds.metric.isin(metrics)
+        methods = methods or {*seeds.method}
+    elif len(there):
+        printed = pd.MultiIndex.from_frame(there[["dataset", "metric"]])
+        wanted = pd.MultiIndex.from_frame(seeds[["dataset", "metric"]]).isin(printed)
+        methods = methods or {*there.method, *papers.about(paper)["controls"]}
+    else:
         known = hint(artefact, artefacts.names(reported).get(paper, papers.found()))
         none = f"cells: {paper} prints no number in {artefact!r}"
         raise ResultError(f"{none}; name the metrics, or correct: {known}")
-    methods = methods or {*there.method, *papers.about(paper)["controls"]}
-    wanted = set(zip(there.dataset, there.metric))
-    is_wanted = [pair in wanted for pair in zip(seeds.dataset, seeds.metric)]
-    return seeds[
-        pd.Series(is_wanted, seeds.index, dtype=bool) & seeds.method.isin(methods)
-    ]
+    return seeds[wanted & seeds.method.isin(methods)]
 
 
 def _mean(values):
     """Mean and ends of the interval; of values with an infinite one, no interval."""
     if not values.map(math.isfinite).all():
-        return math.inf, math.nan, math.nan
+        return {"value": math.inf, "lo": math.nan, "hi": math.nan}
     i = interval(values)
-    return i.mean, i.lo, i.hi
+    return {"value": i.mean, "lo": i.lo, "hi": i.hi}
 
 
 def _called(seeds, settings):
@@ -417,42 +364,22 @@ def join(reported, ours, seeds):
 
 
 def places(table, reported):
-    """Positions of the rows in the papers' order; other artefacts last, by name."""
-    here, first = papers.found(), {}
+    """Positions of the rows in the papers' order, those of other artefacts by name."""
+    here, first, of = papers.found(), {}, []
     for i, at in enumerate(zip(reported.paper, reported.artefact)):
         first.setdefault(at, i)
-    place = lambda at: (
-        here.index(at[0]),
-        first.get(at, len(first)),
-        at[1] * (at not in first),
-    )
-    of = [place(at) for at in zip(table.paper, table.artefact)]
-    return sorted(range(len(table)), key=lambda i: (of[i], i))
+    for i, (paper, name) in enumerate(zip(table.paper, table.artefact)):
+        known = (paper, name) in first
+        place = first[paper, name] if known else len(first)
+        of.append((here.index(paper), place, "" if known else name, i))
+    return sorted(range(len(of)), key=of.__getitem__)
 
 
-def kept(tier, root="results"):
-    """Copy the rows of a tier to <name>.<tier>.csv,
-    so that later runs at other tiers leave them -> paths.
-    """
-    if tier not in TIERS:
-        raise ResultError(f"--keep {tier}: {hint(tier, TIERS)}")
-    made = []
-    for path in sorted(p for kind in PARTS for p in (Path(root) / kind).glob("*.csv")):
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        table = table[table.tier == tier]
-        if "." not in path.stem and len(table):
-            made.append(write(table, path.with_name(f"{path.stem}.{tier}.csv")))
-    return made
-
-
-def main(*, results: Path = Path("results"), keep=None):
+def main(*, results: Path = Path("results")):
     """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv.
 
     results: folder of ours/ and seeds/
-    keep: also keep the parts of this tier for later
     """
-    for path in kept(keep, results) if keep else ():
-        print(f"kept {path}")
     root, reported = results, read_reported()
     ours = best_tier(parts(root, "ours", reported), ["key"])
     table = join(reported, ours, parts(root, "seeds", reported))

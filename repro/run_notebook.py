@@ -1,11 +1,9 @@
 """Run one notebook of the pipeline; called by its stages in dvc.yaml.
 
-    python -m repro.run_notebook NOTEBOOK OUT_DIR --section S --set k=v
+    python -m repro.run_notebook NOTEBOOK OUT_DIR
 
-Parameters come from params.yaml. ``tier`` and ``seed`` at its top level reach every
-notebook that declares them; ``--section S`` hands over each entry of S, and ``--set
-k=v`` one value more: those the notebook MUST declare in its cell tagged ``parameters``,
-so a misspelt name stops here instead of being ignored.
+``tier`` and ``seed`` of params.yaml reach every notebook that declares them in its cell
+tagged ``parameters``; studies read the rest of that file themselves.
 
 The executed notebook lands in OUT_DIR under the notebook's own name, whole or not at
 all: a run that fails leaves the last good result where it was, and its own half-done
@@ -25,11 +23,9 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-import yaml
-
 from fedlib.cli.program import program
 from fedlib.study import TIERS
-from fedlib.study.spec import Loader
+from fedlib.study.spec import read
 from repro.names import hint
 
 COMMON = ("tier", "seed")
@@ -55,33 +51,12 @@ def declared(nb, path: Path) -> list[str]:
     return [t.id for s in body for t in of(s) if isinstance(t, ast.Name)]
 
 
-def parameters(names, path: Path, file: Path, sections=(), settings=()) -> dict:
-    """What the notebook at `path`, which declares `names`, is given from `file` and the
-    command line.
-    """
-    with file.open() as text:  # the open file, so that a YAML error names it
-        tree = yaml.load(text, Loader) or {}
+def parameters(names, file: Path) -> dict:
+    """What a notebook that declares `names` is given from `file`."""
+    tree = read(file)
     if (tier := tree.get("tier", TIERS[0])) not in TIERS:
         raise ValueError(f"{file}: no tier {tier!r}; {hint(tier, TIERS)}")
-    given = {k: (tree[k], file.name) for k in COMMON if k in tree and k in names}
-    for section in sections:
-        if not isinstance(tree.get(section), dict):
-            here = [key for key, value in tree.items() if isinstance(value, dict)]
-            raise ValueError(f"{file}: no section {section!r}; {hint(section, here)}")
-        where = f"{file.name}, section {section}"
-        given |= {key: (value, where) for key, value in tree[section].items()}
-    for setting in settings:
-        key, sign, value = setting.partition("=")
-        if not sign:
-            raise ValueError(f"--set {setting}: write --set name=value.")
-        given[key] = yaml.load(value, Loader), "--set"
-    for key, (_, where) in given.items():
-        if key not in names:
-            raise ValueError(
-                f"{path} declares no parameter {key!r} (it comes from {where}); "
-                f"{hint(key, names)} Mend {where} or the notebook's `parameters` cell."
-            )
-    return {key: value for key, (value, _) in given.items()}
+    return {k: tree[k] for k in COMMON if k in tree and k in names}
 
 
 # ---------------------------------------------------------------- the same bytes
@@ -215,34 +190,21 @@ def story(error: Exception, path: Path, kept: Path) -> str:
     return "\n".join([*lines, f"The notebook up to there: {kept}"])
 
 
-def main(
-    notebook: Path,
-    out_dir: Path,
-    *,
-    params: Path = Path("params.yaml"),
-    section: tuple = (),
-    set: tuple = (),
-) -> int:
-    """Run a notebook; the exit status.
-
-    params: the file of parameters (params.yaml)
-    section: hand over the file's section of this name; repeatable
-    set: one parameter more, K=V, read as YAML; repeatable
-    """
+def main(notebook: Path, out_dir: Path) -> int:
+    """Run a notebook; the exit status."""
     import nbformat
 
-    start = time.perf_counter()
+    start, out = time.perf_counter(), out_dir / notebook.name
     if not notebook.is_file():
         there = hint(notebook, sorted(notebook.parent.glob("*.ipynb")))
         raise ValueError(f"no such notebook: {notebook}; {there}")
     names = declared(nbformat.read(notebook, 4), notebook)
-    given = parameters(names, notebook, params, section, set)
     try:
-        run(notebook, out_dir / notebook.name, given)
+        run(notebook, out, parameters(names, Path("params.yaml")))
     except RuntimeError as error:  # the lines of a traceback
         print(error, file=sys.stderr)
         return 1
-    print(f"{out_dir / notebook.name}: done in {time.perf_counter() - start:.0f} s")
+    print(f"{out}: done in {time.perf_counter() - start:.0f} s")
     return 0
 
 

@@ -18,7 +18,7 @@ makes up for the choice.
 
 Seeds may be added until the verdict falls, at LOOKS and nowhere between. LEVEL is lower
 than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t instead of z):
-repro.claims.errors simulates it, for sentences of each kind.
+benchmarks.verdicts simulates it, for sentences of each kind.
 """
 
 from __future__ import annotations

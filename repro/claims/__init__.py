@@ -3,7 +3,7 @@ deviation with its effect; run by the stage results of dvc.yaml.
 
     python -m repro.claims      results/seeds/*.csv, papers/*/deviations.yaml  ->
                                 results/{claims,deviations,effects}.csv, metrics.json
-    python -m repro.claims.errors      how often such verdicts err, by simulation  ->
+    python -m benchmarks.verdicts      how often such verdicts err, by simulation  ->
                                 results/verdicts-errors.csv
 
 The sentences of each paper are in papers/<paper>/claims.yaml (declared) and claims.py;

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from toys_claims import BETTER, LUCK, OWN, PLACE, see, table, world
 
+from benchmarks import verdicts as errors
 from fedlib.measures.verdicts import ALPHA, LEAST, LEVEL, LOOKS
 from repro import claims, ledger
-from repro.claims import Claim, NotRun, NotTestable, Values, check_claims, errors
+from repro.claims import Claim, NotRun, NotTestable, Values, check_claims
 from repro.claims.declared import BUILDERS, declared
 from repro.claims.declared import test_of as made_of
 from repro.claims.printed import printed_gain

@@ -7,6 +7,7 @@ import torch
 from toys_core import GROUPS, Normed, gap, toy
 from toys_plain import SEED
 
+from benchmarks import byzantine
 from fedlib.core.engine import run
 from fedlib.core.method import Round
 from fedlib.core.tree import mean, pick, stack, subset, tmap, without
@@ -14,7 +15,6 @@ from fedlib.methods import METHODS
 from fedlib.methods.limits import FAVOURS, LIMITS
 from fedlib.methods.make import make
 from fedlib.nets import Linear
-from repro import byzantine
 
 BESIDE_CLIP = "FedCLIP", "PromptFL"
 QUICK = {"EquFL": {"outer": 2, "J": 2, "size": 12}}

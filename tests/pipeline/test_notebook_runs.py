@@ -13,18 +13,17 @@ import pytest
 from fedlib.cli import program
 from repro import run_notebook as rn
 
-PARAMS = "seed: 3\ntier: small\ntoy: {rounds: 4, shape: {width: 2}}\n"
-NAMES = ["tier", "rounds", "shape"]
+PARAMS = "seed: 3\ntier: small\ntoy: {rounds: 4}\n"
 GOOD = """\
 import os, sys, warnings
 print("at", os.getcwd(), object(), sys.prefix, os.path.abspath("x"), flush=True)
 warnings.warn("mind the gap")
-print(tier, rounds, shape, sorted(k for k in os.environ if "THREADS" in k), hash("a"))
-open("seen.txt", "a").write(f"{tier} {rounds} {shape['width']}\\n")"""
+print(tier, rounds, sorted(k for k in os.environ if "THREADS" in k), hash("a"))
+open("seen.txt", "a").write(f"{tier} {rounds}\\n")"""
 OUT = "results/notebooks/toy/main.ipynb"
 
 
-def notebook(*cells, declares='tier = "tiny"\nrounds: int = 1\nshape = {}'):
+def notebook(*cells, declares='tier = "tiny"\nrounds: int = 1'):
     import nbformat
     from nbformat.v4 import new_code_cell, new_notebook
 
@@ -52,10 +51,9 @@ def test_it_runs_with_its_parameters_to_the_same_bytes_twice(here):
     notebook(GOOD)
     before, out = dict(os.environ), []
     for _ in range(2):
-        assert call("--section", "toy", "--set", "rounds=7") == 0
+        assert call() == 0
         out.append(Path(OUT).read_bytes())
-    # of params.yaml, --set last, a whole dictionary
-    assert Path("seen.txt").read_text() == "small 7 2\n" * 2
+    assert Path("seen.txt").read_text() == "small 1\n" * 2  # what it declares alone
     assert out[0] == out[1]
     text = out[0].decode()
     traces = str(here), "ipykernel_", "papermill", sys.prefix
@@ -76,29 +74,13 @@ def test_a_cell_that_fails_is_told_and_the_last_good_result_stays(here, capsys):
     assert "so far" in Path("runs/failed/toy/main.ipynb").read_text()
 
 
-def test_what_it_is_given_comes_from_the_file_then_sections_then_words(here):
-    paths = Path("n"), Path("params.yaml")
-    given = lambda names, *more: rn.parameters(names, *paths, *more)
-    assert given(["seed"]) == {"seed": 3}  # common ones reach those who declare them
-    whole = {"tier": "small", "rounds": 4, "shape": {"width": 2}}
-    assert given(["x"]) == {} and given(NAMES, ["toy"]) == whole
-    words = ["rounds=1e-3", "shape=[1, a]", "tier=a=b"]
-    said = {"tier": "a=b", "rounds": 0.001, "shape": [1, "a"]}
-    assert given(NAMES, ["toy"], words) == said
+def test_a_wrong_word_is_named_before_anything_runs(here, capsys):
     nb = notebook(declares="a = b = 1\nc: int = 2\nd.e = 3\nf()")
     assert rn.declared(nb, Path("n")) == ["a", "b", "c"]
-
-
-def test_a_wrong_word_is_named_before_anything_runs(here, capsys):
     notebook("open('ran', 'w')")
-    wrong = {"ruonds": ("rounds", "toy"), "smal": ("small", "toy")}
-    wrong |= {"toys": ("", "toys"), "round": ("", "toy", "--set", "round=3")}
-    for named, (right, *words) in wrong.items():
-        params = PARAMS.replace(right, named, 1) if right else PARAMS
-        Path("params.yaml").write_text(params)
-        assert call("--section", *words) == 2
-        assert f"'{named}'" in capsys.readouterr().err
-        assert not Path("ran").exists() and not Path("results").exists()
+    Path("params.yaml").write_text(PARAMS.replace("small", "smal"))
+    assert call() == 2 and "'smal'" in capsys.readouterr().err
+    assert not Path("ran").exists() and not Path("results").exists()
 
 
 def test_what_differs_between_two_runs_is_taken_out_and_nothing_else(tmp_path):

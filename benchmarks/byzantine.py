@@ -1,7 +1,7 @@
 """Which rule helps against clients whose updates are finite and wrong? 325 short runs,
 three minutes on one processor; what they gave is kept with the repository.
 
-    python -m repro.byzantine      results/byzantine.csv, one row per run, and
+    python -m benchmarks.byzantine      results/byzantine.csv, one row per run, and
                                    results/byzantine-table.csv, as the book prints it
 
 FedAvg with five rules of aggregation on digits, ten clients, of which none, one or

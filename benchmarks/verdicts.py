@@ -1,7 +1,7 @@
 """How often do the verdicts of claims err? Simulated with the functions that judge the
 claims; called by the stage results of dvc.yaml.
 
-    python -m repro.claims.errors      -> results/verdicts-errors.csv
+    python -m benchmarks.verdicts      -> results/verdicts-errors.csv
 
 A trial draws paired differences over forty seeds, looks at the first 5, 10, 20 and 40,
 and stops at the first verdict. Four kinds of sentences, each with a margin of one
@@ -17,8 +17,6 @@ Rival methods share a method's own luck, so their differences are correlated (1/
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -135,10 +133,10 @@ def rates(trials=TRIALS, seed=0, shapes=("normal", "counts", "skewed", "very ske
     return pd.DataFrame(rows)
 
 
-def main(*, results: Path = Path("results")):
+def main():
     """Simulate, and write verdicts-errors.csv."""
     table = rates()
-    write(table.round(4), results / "verdicts-errors.csv")
+    write(table.round(4), "results/verdicts-errors.csv")
     honest = table[table["shape"] != "very skewed"]
     print(f"{len(table)} rates; at most {honest.wrong.max():.1%} wrong decisions")
 
