@@ -128,13 +128,13 @@ class Clients:
         alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
         if not (alone or self.how == "loop"):
             try:
-                return self._at_once(f, trees, ids, stage)
+                return self.at_once(f, trees, ids, stage)
             except ClientError:
                 if self.how == "vmap":
                     raise
                 self.single.add(stage)  # if it is a mistake, it is met again
         calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
-        return stack(self.map(lambda c, args: self._call(f, args, c, stage), calls))
+        return stack(self.map(lambda c, args: self.call(f, args, c, stage), calls))
 
     def keep(self, f, down, clients, at_hand, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
@@ -150,7 +150,7 @@ class Clients:
 
         def one(c, d, s):
             row = pick(clients, c)  # f may return what it was given: a copy
-            new, up = self._call(f, (d, tmap(torch.clone, row), s), c, stage)
+            new, up = self.call(f, (d, tmap(torch.clone, row), s), c, stage)
             tmap(torch.Tensor.copy_, row, new)
             return up
 
@@ -170,12 +170,12 @@ class Clients:
         """Those of ids that are still in the round: here, all."""
         return ids
 
-    def _at_once(self, f, trees, ids, stage):
+    def at_once(self, f, trees, ids, stage):
         out, cut = [], lambda x: x.split(self.chunk or max(1, len(ids)))
         for k, (data, shard_of) in enumerate(self.stacked(ids)):
             rows = [tmap(lambda x, k=k: cut(x)[k], t) for t in trees]
             f_rows = vmap(lambda d, *ts, one=shard_of: f(*ts, one(d)))
-            out.append(self._call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
+            out.append(self.call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
         return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
 
     def map(self, f, calls):
@@ -185,7 +185,7 @@ class Clients:
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(torch.no_grad()(lambda args: f(*args)), calls))
 
-    def _call(self, f, args, c, stage):
+    def call(self, f, args, c, stage):
         """f(*args); whatever it raises names the client, the round and the stage."""
         try:
             precision = self.precision if stage == "local" else "float32"

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .clients import Clients, cohort_of
-from .errors import nearest
+from .errors import nearest, refuse_if
 from .files import read_tensors, whole
 from .method import acts_on_download, describe
 from .provenance import commit, source
 from .ranges import is_whole
-from .task import Fitted, Model, row_counts
+from .task import Model, row_counts
 from .tree import pick, tmap
 from .types import Key, Look, Metric, Tree, Who
 
@@ -221,17 +221,15 @@ class Record:
         for key, views in self.views.items():
             if len(views):
                 a = np.sort(np.asarray(views[-1], float))  # missing ones come last
-                a = a[~np.isnan(a)]
+                a = a[~np.isnan(a)] if not np.isnan(a).all() else a
                 parts = {"mean": a, "worst": a[: max(1, len(a) // 10)]}
-                for name, v in parts.items():
-                    mean = float(v.mean()) if len(v) else float("nan")
-                    out["/".join((*key, name))] = mean
+                out |= {"/".join((*key, k)): float(v.mean()) for k, v in parts.items()}
         return out
 
     def heading(self):
         """What was run, and how far it came."""
         meta = self.meta
-        done = f"{meta['rounds']} round{'s' if meta['rounds'] != 1 else ''}"
+        done = f"{meta['rounds']} rounds"
         if at := meta.get("diverged"):
             done = f"diverged in round {at['round']} of {done}, client {at['client']}"
         elif meta.get("unfinished"):
@@ -281,7 +279,7 @@ class Record:
 
         ValueError where the method has no such model, and says which it has.
         """
-        w = weights(self.method, *chosen(self, end_of(self), client, view))
+        w = weights(self.method, *chosen(self, client, view))
         return w if into is None else filled(into, w)
 
     @torch.no_grad()
@@ -292,9 +290,8 @@ class Record:
         the task; client and view as in `model`. Columns are in the order of the labels
         0 .. K - 1, or of task.classes where these have names.
         """
-        end = end_of(self)
+        _, f = chosen(self, client, view)
         x = rows_for(self.method.task, x)
-        _, f = chosen(self, end, client, view, probe=x)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
 
     def save_model(
@@ -376,11 +373,11 @@ class Record:
                 "folder to run it again"
             ) from e
         if method is not None:
-            if getattr(method, "task", None) is None:
-                raise ValueError(
-                    f"Record.load(folder, {method!r:.60}): give a method with its "
-                    f"task, fedlib.make({meta['method']!r}, task)"
-                )
+            refuse_if(
+                getattr(method, "task", None) is None,
+                f"Record.load(folder, {method!r:.60}): give a method with its task, "
+                f"fedlib.make({meta['method']!r}, task)",
+            )
             here = identity(method, method.task)
             same_meta(meta, here, folder, here)
             record.method = method
@@ -403,11 +400,11 @@ def same_meta(there, here, at, entries=SAME):
     these entries from that of the run here."""
     for k in entries:
         a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
-        if a != b and not (k == "scored" and "null" in (a, b)):
-            raise ValueError(
-                f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; "
-                "give each run its own folder"
-            )
+        refuse_if(
+            a != b and not (k == "scored" and "null" in (a, b)),
+            f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; give "
+            "each run its own folder",
+        )
     return {k: here[k] for k in entries if k in here} | there
 
 
@@ -430,11 +427,10 @@ def checksum(body, meta):
 def place(path, *suffixes):
     """A path, whose suffix says what is written to it."""
     path = Path(path)
-    if path.suffix not in suffixes:
-        raise ValueError(
-            f"{str(path)!r} ends with {path.suffix!r}: give a name that ends with "
-            f"{' or '.join(suffixes)}"
-        )
+    refuse_if(
+        path.suffix not in suffixes,
+        f"{str(path)!r} ends with {path.suffix!r}: give {' or '.join(suffixes)}",
+    )
     return path
 
 
@@ -469,62 +465,57 @@ def ragged(v):
 
 
 # ---------------------------------------------------------------- models at the end
-def end_of(record):
-    """(state, Clients) at the end of a run; ValueError where not known."""
-    meta, method = record.meta, record.method
-    if "diverged" in meta:
-        at = meta["diverged"]["round"]
-        raise ValueError(f"this run diverged in round {at}: no model; lower lr")
-    if method is None:
-        raise ValueError(
-            "this record does not know its method and task; load it with them, "
-            f"Record.load(folder, fedlib.make({meta['method']!r}, task, ...))"
-        )
-    state, path = record.state, record.folder and record.folder / "state"
-    if state is None and path and path.exists():
-        state = read_tensors(path, method.task.x.device)["state"]
-        state = state if state["t"] == meta["rounds"] else None  # of an earlier round
-    if state is None:
-        raise ValueError(
-            f"the state of this run of {meta['method']} after {meta['rounds']} rounds "
-            f"is not in {path or 'memory'}: run it with folder=..., and keep_state=True"
-        )
-    given = method, method.task, meta["seed"], state["t"], meta["rounds"]
-    return state, Clients(*given, "loop", None)
-
-
-def chosen(record, end, client, view, probe=None):
-    """(name, view) that is asked for; probe: rows on which views are compared that are
-    no plain weights."""
-    C, name = record.meta["clients"], record.meta["method"]
-    ids = range(C) if client is None else [number(record, client)]
-    views = views_of(record, *end, ids[0])
-    if view is None:
-        own = next(v for v in (*OWN_FIRST, *views) if v in views)
-        view = "global" if client is None else own
-    if view not in views:
-        hint = "; name a client, as in model(client=0)" if client is None else ""
-        raise ValueError(
-            f"{name} has no view {view!r}{nearest(view, views)} (it has "
-            f"{', '.join(map(repr, views))}){hint}"
-        )
-    others = (views_of(record, *end, c)[view] for c in ids[1:])
-    if not all(alike(views[view], other, probe) for other in others):
-        raise ValueError(
-            f"{name}: view {view!r} is another model at each client; name a client, "
-            f"as in model(client=0, view={view!r})"
-        )
+def chosen(record, client, view):
+    """(name, view) that is asked for, as the last row of the record scored it."""
+    meta, run, state = record.meta, *end_of(record)
+    ids = range(meta["clients"]) if client is None else [number(meta, client)]
+    views = views_of(record, run, state, ids[0])
+    own = next(v for v in (*OWN_FIRST, *views) if v in views)
+    view = view or ("global" if client is None else own)
+    refuse_if(
+        view not in views,
+        f"{meta['method']} has no view {view!r}{nearest(view, views)} (it has "
+        f"{', '.join(map(repr, views))}); name a client, as in model(client=0)",
+    )
+    others = (views_of(record, run, state, c)[view] for c in ids[1:])
+    refuse_if(
+        not all(alike(views[view], other) for other in others),
+        f"{meta['method']}: view {view!r} is no model that all clients share; name a "
+        f"client, as in model(client=0, view={view!r})",
+    )
     return view, views[view]
 
 
-def views_of(record, state, run, c):
-    """{name: view} of client c, as the last row of the record scored it."""
+def end_of(record):
+    """(Clients, state) at the end of a run; ValueError where not known."""
+    meta, method, state = record.meta, record.method, record.state
+    bad = meta.get("diverged")
+    refuse_if(bad, f"it diverged in round {bad and bad['round']}: no model; lower lr")
+    refuse_if(
+        method is None,
+        "this record does not know its method and task; load it with them, "
+        f"Record.load(folder, fedlib.make({meta['method']!r}, task, ...))",
+    )
+    path = record.folder and record.folder / "state"
+    if state is None and path and path.exists():
+        state = read_tensors(path, method.task.x.device)["state"]
+    refuse_if(
+        state is None or (state["t"] != meta["rounds"] and record.state is None),
+        f"the state of this run of {meta['method']} after {meta['rounds']} rounds is "
+        f"not in {path or 'memory'}: run it with folder=..., and keep_state=True",
+    )
+    who = method, method.task, meta["seed"], state["t"], meta["rounds"]
+    return Clients(*who), state
+
+
+def views_of(record, run, state, c):
+    """{name: view} of client c."""
     method, (_, (shard,)) = record.method, run.shards(torch.tensor([c]))
     down = pick(method.send(state["server"], torch.arange(method.task.C)), c)
     mine = tmap(torch.clone, pick(state["clients"], c))
     if acts_on_download(method) and c in listeners(record, run):
-        mine = run._call(method.receive, (down, mine, shard), c, "receive")
-    return run._call(method.views, (down, mine, shard), c, "views")
+        mine = run.call(method.receive, (down, mine, shard), c, "receive")
+    return run.call(method.views, (down, mine, shard), c, "views")
 
 
 def listeners(record, run):
@@ -532,50 +523,45 @@ def listeners(record, run):
     method, cohort = record.method, record.meta["cohort"]
     if method.download == "all":
         return range(method.task.C)
-    if cohort == "given":
-        cohort = record.cohort
-        if cohort is None:
-            raise ValueError(
-                "the cohorts of this run came from a function, which no folder keeps: "
-                "call fedlib.run with the same arguments and folder; its record has "
-                "the models"
-            )
+    cohort = record.cohort if cohort == "given" else cohort
+    refuse_if(
+        cohort is None and record.meta["cohort"] == "given",
+        "the cohorts of this run came from a function, which no folder keeps: call "
+        "fedlib.run with the same arguments and folder; its record has the models",
+    )
     return cohort_of(method, method.task, run.seed, run.t, cohort).tolist()
 
 
-def number(record, client):
+def number(meta, client):
     """The number of a client, given by its number or its name."""
-    C, names = record.meta["clients"], record.meta["owners"]
+    C, names = meta["clients"], meta["owners"]
     if is_whole(client) and 0 <= client < C:
         return int(client)
-    if isinstance(client, str) and names.count(client) == 1:
-        return names.index(client)
-    raise ValueError(
+    refuse_if(
+        not isinstance(client, str) or names.count(client) != 1,
         f"client = {client!r}: give a number from 0 to {C - 1}, or a client's name, "
-        f"where it has one{nearest(client, names)}"
+        f"where it has one{nearest(client, names)}",
     )
+    return names.index(client)
 
 
-def alike(one, other, probe):
-    """Are two clients' views one model?"""
-    if isinstance(one, Fitted) or isinstance(other, Fitted):
-        return False  # made by each client for itself
-    if isinstance(one, Model) and isinstance(other, Model):
-        a, b = one.w, other.w
-        return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-    return probe is None or torch.equal(one(probe), other(probe))
+def alike(one, other):
+    """Are two clients' views the same weights? Not where each fits its own."""
+    a, b = getattr(one, "w", 0), getattr(other, "w", 0)
+    plain = type(one) is type(other) is Model and a.keys() == b.keys()
+    return plain and all(torch.equal(a[k], b[k]) for k in a)
 
 
 @torch.no_grad()
 def weights(method, name, view):
     """{name: tensor} of a view, on the CPU, in the order of the network's tensors."""
     names = method.task.shapes
-    if not isinstance(view, Model) or view.w.keys() != set(names):
-        raise ValueError(
-            f"{type(method).__name__}: view {name!r} is not one set of weights of "
-            f"{method.task.network}, but computes with others; use predict(x, ...)"
-        )
-    w = view.w
+    w = view.w if isinstance(view, Model) else {}
+    refuse_if(
+        w.keys() != set(names),
+        f"{type(method).__name__}: view {name!r} is not one set of weights of "
+        f"{method.task.network}, but computes with others; use predict(x, ...)",
+    )
     return {k: w[k].detach().clone().cpu() for k in names}
 
 
@@ -585,11 +571,12 @@ def filled(module, w):
     have = module.state_dict()
     trained = {k for k, p in module.named_parameters() if p.requires_grad}
     odd = {k for k, v in w.items() if k not in have or have[k].shape != v.shape}
-    if odd := sorted(odd | (trained - w.keys())):
-        raise ValueError(
-            f"into = {type(module).__name__}: {', '.join(odd)} differ, by name or "
-            "shape; give a module of the network that was trained"
-        )
+    odd |= trained - w.keys()
+    refuse_if(
+        odd,
+        f"into = {type(module).__name__}: {', '.join(sorted(odd))} differ, by name or "
+        "shape; give a module of the network that was trained",
+    )
     module.load_state_dict(w, strict=False)
     return module
 
@@ -598,9 +585,8 @@ def rows_for(task, x):
     """Rows x [n, ...] as a tensor like the task's; ValueError where they are not."""
     x = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, order="C"))
     x, row = x.to(task.x.device, task.x.dtype), list(task.x.shape[1:])
-    if not x.dim() or list(x.shape[1:]) != row or not len(x) or not x.isfinite().all():
-        raise ValueError(
-            f"x is {list(x.shape)}: give finite rows [n, {', '.join(map(str, row))}], "
-            "prepared as those of the task"
-        )
+    refuse_if(
+        not x.dim() or [*x.shape[1:]] != row or not len(x) or not x.isfinite().all(),
+        f"x is {[*x.shape]}: give finite rows of shape {row}, prepared as the task's",
+    )
     return x

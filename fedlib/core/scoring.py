@@ -67,7 +67,7 @@ def together(method, stacks, run, shards, rows, names):
     dense = getattr(task.network, "dense", None)
     views_at = lambda *args: subset(method.views(*args), names)  # nothing runs yet
     calls = zip(ids.tolist(), zip(*(unstack(t, len(ids)) for t in stacks), S))
-    found = [run._call(views_at, args, c, "views") for c, args in calls]
+    found = [run.call(views_at, args, c, "views") for c, args in calls]
     for k in found[0]:
         models, out[k] = [views[k] for views in found], None
         if isinstance(models[0], Fitted) and dense:  # fitted together
@@ -91,7 +91,7 @@ def together(method, stacks, run, shards, rows, names):
             logits = forward(who, task.x[r]).flatten(0, -2)
             return marks(method, logits, task.y[r].flatten())
 
-        named = lambda *b, f=block: run._call(f, b, "(many at once)", "views")
+        named = lambda *b, f=block: run.call(f, b, "(many at once)", "views")
         out[k] = [torch.cat(v)[at] for v in zip(*run.map(named, blocks))]
     return out
 
