@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import abreast
+from .batched import deep
 from .tree import add, build, leaves, tmap, where
 
 _here = threading.local()
@@ -36,7 +36,7 @@ def differentiated():
 
     Closed forms build no graph, and know no transform but one vmap over clients.
     """
-    return _depth() > 0 or abreast.deep()
+    return _depth() > 0 or deep()
 
 
 def mixed():

@@ -37,19 +37,15 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
     "consistency" {view: [M, 2]}: sum of |yhat - mean of the neighbours' yhat|, and rows
     (Zemel et al., ICML 2013).
     """
-    rows, stacks, said = (
-        rows_of(method.task, shards[0], tuple(splits)),
-        (down, clients),
-        {},
-    )
+    rows, stacks = rows_of(method.task, shards[0], tuple(splits)), (down, clients)
     if receives is None:
-        said = together(method, stacks, run, shards, rows, views)
+        found = together(method, stacks, run, shards, rows, views)
+        views = [k for k, v in found.items() if v is None]
     else:
-        stacks = (*stacks, {"receives": receives})
-    rest = [k for k, v in said.items() if v is None] if said else views
-    if rest or not said:
-        said = said | at_each(method, stacks, run, shards, rows, rest)
-    got = {k: rows.scores(*marks) for k, marks in said.items()}
+        found, stacks = {}, (*stacks, {"receives": receives})
+    if views or not found:
+        found = found | at_each(method, stacks, run, shards, rows, views)
+    got = {k: rows.scores(*marks) for k, marks in found.items()}
     return {kind: {k: got[k][kind] for k in got} for kind in next(iter(got.values()))}
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .abreast import abreast, deep
+from .batched import batched, deep
 from .random import LazyKey, seed_of, tag
 from .tree import unstack
 
@@ -59,10 +60,8 @@ class Plan(NamedTuple):
     poisson: bool = False  # each row joins a batch with probability batch / rows
 
 
+# whole splits are plans, too, of one batch
 SPLIT_OF = {"all": "train", "val": "val", "test": "test", NEIGHBOURS: NEIGHBOURS}
-WHOLE = {
-    name: Plan(1, EVERY_ROW, "keep", False, split) for name, split in SPLIT_OF.items()
-}
 
 
 def draw(rows, plan, seed, batch):
@@ -101,20 +100,17 @@ class Shard:
     under vmap.
     """
 
-    task: Any
+    draws: Draws
     n: Tensor
     cid: Tensor
-    key: LazyKey
-    t: int
-    rounds: int | None  # None: the method does not plan ahead
-    draws: Draws
     at: Tensor | None = None
     plan: str = "train"
     change: Callable | None = None  # batches -> batches
 
-    @property
-    def R(self):
-        return planned(self.rounds)
+    task = property(lambda self: self.draws.task)
+    t = property(lambda self: self.draws.t)
+    R = property(lambda self: planned(self.draws.rounds))
+    key = property(lambda self: LazyKey(self.draws.key, self.t, self.cid))
 
     def on(self, plan):
         """The same shard along another plan."""
@@ -145,7 +141,7 @@ class Shard:
             out = [f(w, whole_split(d.task, c, name)) for c, w in ws]
             return {"out": torch.stack(out)}
 
-        return abreast(one_by_one, {"w": w, "at": self.at})["out"]
+        return batched(one_by_one, {"w": w, "at": self.at})["out"]
 
     @property
     def full(self):
@@ -167,7 +163,7 @@ class Shard:
 
     def alone(self, name, key):
         task, d = self.task, self.draws
-        if name in WHOLE:
+        if name in SPLIT_OF:
             yield whole_split(task, d.who[0], name)
             return
         ((rows, lengths),), size = d.drawn(name), d.size(name)
@@ -180,7 +176,7 @@ class Shard:
     def padded(self, name):
         """All clients' batches, drawn outside vmap: inside, nothing is random."""
         if name not in self.draws.kept:
-            abreast(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
+            batched(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
         return self.draws.padded(name)
 
     def among(self, name, key):
@@ -243,31 +239,40 @@ class Draws:
     task: Any
     seed: int
     t: int
+    rounds: int | None  # None: the method does not plan ahead
     who: tuple
     plans: dict
     anyhow: bool = True  # pad however unequal the clients are
     kept: dict = field(default_factory=dict)
 
+    @cached_property
+    def key(self):
+        return torch.tensor(self.seed, device=self.task.x.device)
+
     def size(self, name):
-        return EVERY_ROW if name in WHOLE else self.plans[name].batch or self.task.batch
+        return (
+            EVERY_ROW if name in SPLIT_OF else self.plans[name].batch or self.task.batch
+        )
 
     def drawn(self, name):
         """[(row numbers, lengths of batches)] of the clients."""
         if name not in self.kept:
-            plan = WHOLE.get(name) or self.plans[name]
-            rows = lambda c: self.task.rows_of(c, plan.split)
-            seed = lambda c: seed_of(self.seed, self.t, c, tag(name))
-            one = lambda c: draw(rows(c), plan, seed(c), self.task.batch)
-            if name in WHOLE:
-                one = lambda c: (rows(c), [len(rows(c))])
-            self.kept[name] = [one(c) for c in self.who]
+            self.kept[name] = [self.of(c, name) for c in self.who]
         return self.kept[name]
+
+    def of(self, c, name):
+        """The same of client c."""
+        if name in SPLIT_OF:
+            rows = self.task.rows_of(c, SPLIT_OF[name])
+            return rows, [len(rows)]
+        plan, seed = self.plans[name], seed_of(self.seed, self.t, c, tag(name))
+        return draw(self.task.rows_of(c, plan.split), plan, seed, self.task.batch)
 
     def padded(self, name):
         """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding
         repeats a row of the client's own."""
         task, kept, key = self.task, self.kept, ("padded", name)
-        if name in WHOLE and len(self.who) == task.C:  # the same in every round
+        if name in SPLIT_OF and len(self.who) == task.C:  # the same in every round
             kept, key = task.kept, (self.who, name)
         if not self.anyhow and unequal(task, name):
             raise Unequal(f"{task.name}: most of {name!r} would be padding")
@@ -295,7 +300,7 @@ def unequal(task, name):
     whole split."""
     if ("unequal", name) not in task.kept:
         n = [len(task.rows_of(c, SPLIT_OF.get(name, "train"))) for c in range(task.C)]
-        dear = name not in WHOLE or max(n) * task.x[0].nbytes > PADDED
+        dear = name not in SPLIT_OF or max(n) * task.x[0].nbytes > PADDED
         task.kept["unequal", name] = dear and max(n) * len(n) > 2 * sum(n)
     return task.kept["unequal", name]
 
@@ -303,21 +308,16 @@ def unequal(task, name):
 # ---------------------------------------------------------------- making them
 def shards(task, seed, t, R, ids, plans):
     """The shards of the clients ids [M], one after another."""
-    seed_, device = torch.tensor(seed, device=task.x.device), task.x.device
-    for n, cid, c in zip(sizes(task, ids), ids.to(device), ids.tolist()):
-        draws = Draws(task, seed, t, (c,), plans)
-        yield Shard(task, n, cid, LazyKey(seed_, t, cid), t, R, draws)
+    for n, cid, c in zip(sizes(task, ids), ids.to(task.x.device), ids.tolist()):
+        yield Shard(Draws(task, seed, t, R, (c,), plans), n, cid)
 
 
 def stacked(task, seed, t, R, ids, plans, anyhow=True):
     """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
-    seed_, device = torch.tensor(seed, device=task.x.device), task.x.device
-    draws = Draws(task, seed, t, tuple(ids.tolist()), plans, anyhow)
-    at = torch.arange(len(ids), device=device)
-    data = {"at": at, "n": sizes(task, ids), "cid": ids.to(device)}
-    return data, lambda d: Shard(
-        task, d["n"], d["cid"], LazyKey(seed_, t, d["cid"]), t, R, draws, d["at"]
-    )
+    draws = Draws(task, seed, t, R, tuple(ids.tolist()), plans, anyhow)
+    at = torch.arange(len(ids), device=task.x.device)
+    data = {"at": at, "n": sizes(task, ids), "cid": ids.to(at.device)}
+    return data, lambda d: Shard(draws, d["n"], d["cid"], d["at"])
 
 
 def sizes(task, ids):

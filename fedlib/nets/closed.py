@@ -22,13 +22,13 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from ..core.abreast import abreast, by_steps, portions, timetable
+from ..core.batched import batched, by_steps, portions, timetable
 from ..core.tree import onehot, pick, tmap
 from .layers import Net, dense, linear_part, norm_part
 
 # bytes of weights that move together, on a processor what its cache holds; bytes of
 # rows that are fetched in one go
-ABREAST = {"cpu": 2**20, "cuda": 2**28}
+TOGETHER = {"cpu": 2**20, "cuda": 2**28}
 FETCHED = {"cpu": 2**21, "cuda": 2**28}
 CACHED = 2**28  # bytes of rows that stay in memory with a 1 beside them
 
@@ -82,7 +82,7 @@ class Closed(Net):
         how = lr, momentum, decay, mu
         # n is there for a client whose trees are everybody's
         f = lambda trees, n: self._descent(shard.task, shard.plans(), how, **trees)
-        return abreast(f, trees, shard.n)
+        return batched(f, trees, shard.n)
 
     def _descent(self, task, plans, how, w, rest, anchor):
         """The models w [M, ...] of M clients after their batches.
@@ -92,7 +92,7 @@ class Closed(Net):
         """
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
         device = task.x.device
-        many = max(1, ABREAST[device.type] // size)
+        many = max(1, TOGETHER[device.type] // size)
         for ids in torch.tensor(by_steps(plans), device=device).split(many):
             W = self._joined(pick(rest | w, ids))
             to = self._joined(pick(rest | anchor, ids)) if anchor else []

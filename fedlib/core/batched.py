@@ -1,9 +1,9 @@
-"""Clients abreast: functions that want the models of many clients at once.
+"""Functions that want the models of many clients at once.
 
-`vmap` runs a function of one client at many. Where the whole of a computation is
-better written for a stack of clients, as products of matrices are, it is left to
-`abreast`, which hands over the stacks. `timetable` orders the batches of clients that
-differ in size, so that nobody waits for the largest.
+`vmap` runs a function of one client at many. Where a computation is better written for
+a stack of clients, as products of matrices are, `batched` hands over the stacks.
+`timetable` orders the batches of clients that differ in size, so that nobody waits for
+the largest.
 Letters: M clients, T local steps, S batches of all clients, B batch.
 """
 
@@ -27,7 +27,7 @@ def deep():
     return len(transforms) > 1 or any(t.key() != vmap for t in transforms)
 
 
-def abreast(f, *trees):
+def batched(f, *trees):
     """f(*stacks) -> a stack, seen as a function of one client: trees -> a tree.
 
     The stacks [M, ...] are those of all clients of the vmap around the call; without
@@ -44,16 +44,16 @@ def abreast(f, *trees):
         like.append(out)
         return tuple(leaves(out))
 
-    flat = _OfMany.apply(on_leaves, *[x for t in trees for x in leaves(t)])
+    flat = _Batched.apply(on_leaves, *[x for t in trees for x in leaves(t)])
     return build(like[0], flat)
 
 
-class _OfMany(torch.autograd.Function):
+class _Batched(torch.autograd.Function):
     """What vmap is told: call f with the stacks as they are."""
 
     @staticmethod
     def forward(f, *flat):
-        raise RuntimeError("abreast: no argument differs from client to client")
+        raise RuntimeError("batched: no argument differs from client to client")
 
     @staticmethod
     def setup_context(ctx, inputs, output):
