@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 OURS = ("fedlib", "fedlib loop", "fedlib vmap")
-ORDER = (*OURS, "PFLlib", "FLGo", "pfl-research", "FedLab", "Flower simulation")
+ORDER = (*OURS, "PFLlib", "FLGo", "Flower simulation")
 ROW = 0.2  # inches
 # variant -> palette name, marker
 MARKS = {"fedlib": ("c1", "o"), "PFLlib": ("c2", "s"), "FLGo": ("c3", "^")}
@@ -41,7 +41,7 @@ def empty(rows, below, width=None):
     return fig, ax
 
 
-def numbers(ax, low, high, one=True):
+def numbers(ax, low, high):
     """Few plain numbers on the logarithmic axis, and a line at 1."""
     import matplotlib as mpl
 
@@ -52,8 +52,7 @@ def numbers(ax, low, high, one=True):
     ax.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=subs, numticks=12))
     ax.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda v, _: f"{v:g}"))
     ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    if one:
-        ax.axvline(1, color=plots.INK, lw=1, ls="-", marker="")
+    ax.axvline(1, color=plots.INK, lw=1, ls="-", marker="")
 
 
 def grouped(groups):
@@ -149,27 +148,6 @@ def above_the_floor(csv):
         ax.plot(own, y, **marks, marker="|", mew=2, label="its own convolutions alone")
     ax.set_yticks(y, t.case)
     numbers(ax, 0.9, t.times_floor.max() * 2)
-    fig.legend(loc="outside upper center", ncols=2, handletextpad=0.2)
-    return fig
-
-
-def evidence(csv):
-    """CPU minutes of every study before and after; None if nobody has measured them."""
-    if not Path(csv).exists():
-        return None
-    from fedlib import plots
-
-    t = pd.read_csv(Path(csv)).sort_values("before_min", ascending=False)
-    fig, ax = empty(len(t), "CPU minutes of all runs of the study")
-    y = -np.arange(len(t))
-    old, new = plots.PALETTE["g1"][0], plots.PALETTE["c1"][0]
-    ax.hlines(y, t.after_min, t.before_min, color=plots.GRID, lw=3)
-    point = {"ls": "none", "ms": 5.5, "marker": "o"}
-    ax.plot(t.before_min, y, color=old, mfc=plots.PAPER, label="before", **point)
-    ax.plot(t.after_min, y, color=new, label="after", **point)
-    ax.set_yticks(y, t.study)
-    both = t[["before_min", "after_min"]].to_numpy()
-    numbers(ax, both.min() * 0.8, both.max() * 1.25, one=False)
     fig.legend(loc="outside upper center", ncols=2, handletextpad=0.2)
     return fig
 

@@ -52,8 +52,6 @@ class Peer(NamedTuple):
 
 
 KNOWN = (
-    Peer("pfl", "pfl-research"),
-    Peer("fedlab", "FedLab"),
     Peer("pfllib", "PFLlib", with_methods=True),
     Peer("flgo", "FLGo", with_methods=True),
     Peer("flower", "Flower simulation", 3, 4.0),
