@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 from ..core import engine, given
-from ..core.errors import Diverged, nearest
+from ..core.errors import Diverged, nearest, refuse_if
 from ..core.files import whole
 from ..core.method import Method, Wrap, describe
 from ..core.ranges import COUNT, SEEDS, is_whole, listed, short
+from ..core.record import same_meta
 from ..core.task import Task
 from ..core.types import Given, Rule
 from ..measures import selection
@@ -42,10 +43,11 @@ EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one
 LONGEST = 80  # letters of a folder's name
 ROWS = 8  # of each client's split, on which a method is rehearsed
-SPLITS = ("test", "val")
 # arguments of engine.run that change what a record holds, and their defaults
-ENGINE = {"cohort": None, "every": 1, "precision": "float32", "splits": SPLITS}
+ENGINE = {"cohort": None, "every": 1, "precision": "float32"}
+ENGINE |= {"splits": ("test", "val")}
 ENGINE |= dict.fromkeys(("guests", "own", "microscope"), False)
+PASSED = inspect.signature(engine.run).parameters.keys() - {"method", "seed", "upto"}
 
 
 def compare(
@@ -94,24 +96,24 @@ def compare(
     check_values(locals())
     entries, seeds = listed(methods), seeds_of(seeds)
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
-    how = usual | how
-    rule = checked_rule(rule, task, how.get("splits", SPLITS))
+    rule = rule_of(rule, task, (how := usual | how).get("splits", ENGINE["splits"]))
     made = methods_of(entries, task)
     searches = {}
     if grid is not None and grid is not False:
-        check_validation("grid", task, how.get("splits", SPLITS))
-        searches = searches_of(grids(grid, made), made, budget)
+        rule_of(selection.best_val, task, how.get("splits", ENGINE["splits"]))
+        searches = searches_of(grid, made, budget)
     tries = {label: m for s in searches.values() for label, (_, m) in s.tries.items()}
     setup = Setup(task, made | tries, rounds, how, given.checked_folder(folder))
     pilots = [(label, pilot_seed(seeds)) for label in tries]
-    names = [name for name in made if name not in searches]
+    fixed = itertools.product([n for n in made if n not in searches], seeds)
     with one_thread():
-        rehearse_all(setup, [*pilots, *itertools.product(names, seeds)], view)
+        rehearse_all(setup, [*pilots, *fixed], view)
         setup.claim()
         runs, chosen, failed = run_all(setup, pilots, workers, progress), {}, {}
         for name, search in searches.items():
-            chosen |= choose(name, search, runs, rule, view)
-            if name not in chosen and not runs.stopped:
+            if found := choose(search, runs, rule, view):
+                chosen[name] = found
+            elif not runs.stopped:
                 failed[name] = search.why(runs)
         if not runs.stopped:
             best = {name: method for name, (method, _) in chosen.items()}
@@ -121,40 +123,41 @@ def compare(
     for (name, seed), text in sorted(runs.failed.items(), key=lambda e: e[0][1]):
         if name in made:
             failed.setdefault(name, f"seed {seed}: {text}")
-    records, missing = {}, {}
-    for name in (n for n in made if n not in failed):
-        there = {s: runs.records[name, s] for s in seeds if (name, s) in runs.records}
-        records |= {name: [*there.values()]} if there else {}
-        lacking = [s for s in seeds if s not in there]
-        missing |= {name: lacking} if lacking else {}
-    if failed and not records and not runs.stopped:
-        raise ValueError(f"compare: no method has finished{as_lines(failed)}")
-    wrote = [
-        in_words(method) if isinstance(entry, Method) else repr(entry)
-        for method, entry in zip(made.values(), entries)
-    ]
+    there = {n: [s for s in seeds if (n, s) in runs.records] for n in made}
+    there = {n: of for n, of in there.items() if n not in failed}
+    nothing = failed and not any(there.values()) and not runs.stopped
+    refuse_if(nothing, f"compare: no method has finished{as_lines(failed)}")
     return Comparison(
-        records,
+        {n: [runs.records[n, s] for s in of] for n, of in there.items() if of},
         rule,
         view,
         failed,
-        missing,
+        {
+            n: gap
+            for n, of in there.items()
+            if (gap := [s for s in seeds if s not in of])
+        },
         tuned={name: words for name, (_, words) in chosen.items()},
         folder=setup.folder,
         stopped=runs.stopped,
         settings=setup.identity(),
-        call=call_of(wrote, rounds, seeds, rule, view, grid, budget, how),
+        call=call_of(
+            ", ".join(
+                in_words(m) if isinstance(entry, Method) else repr(entry)
+                for entry, m in zip(entries, made.values())
+            ),
+            {"rounds": rounds, "seeds": seeds, "rule": rule}
+            | {k: v for k, v in how.items() if k != "guests"}
+            | ({} if view is None else {"view": view})
+            | ({"grid": grid, "budget": budget} if searches else {}),
+        ),
     )
 
 
-def call_of(methods, rounds, seeds, rule, view, grid, budget, how):
+def call_of(methods, given):
     """The text of a call that gives the same numbers; methods: as one writes them."""
-    more = {k: v for k, v in how.items() if k != "guests"}
-    more |= {} if view is None else {"view": view}
-    more |= {"grid": grid, "budget": budget} if grid else {}
-    lines = [f"[{', '.join(methods)}]", "task", f"rounds={rounds}", f"seeds={seeds}"]
-    lines += [f"rule={getattr(rule, '__name__', repr(rule))}"]
-    lines += [f"{k}={v!r}" for k, v in more.items()]
+    words = {k: getattr(v, "__name__", repr(v)) for k, v in given.items()}
+    lines = [f"[{methods}]", "task", *(f"{k}={v}" for k, v in words.items())]
     return "fedlib.compare(\n    " + ",\n    ".join(lines) + ",\n)"
 
 
@@ -213,19 +216,13 @@ class Setup:
 
     def claim(self):
         """Note in the folder what this is; ValueError where it holds another one."""
-        if self.folder is None:
-            return
-        path = self.folder / "comparison.json"
-        now = json.loads(json.dumps(self.identity()))
-        with lock.alone(path):
-            before = json.loads(path.read_text("utf-8")) if path.exists() else now
-            for k in (k for k in now if before.get(k) != now[k]):
-                raise ValueError(
-                    f"folder {str(self.folder)!r} holds another comparison: {k} is "
-                    f"{short(before.get(k))} there, {short(now[k])} here; give another"
-                )
-            text = json.dumps(now, indent=1).encode()
-            whole(path, lambda f: f.write(text))
+        if self.folder is not None:
+            now, path = self.identity(), self.folder / "comparison.json"
+            with lock.alone(path):
+                if path.exists():
+                    same_meta(json.loads(path.read_text("utf-8")), now, path, now)
+                text = json.dumps(now, indent=1).encode()
+                whole(path, lambda f: f.write(text))
 
 
 @dataclass
@@ -245,10 +242,7 @@ def run_all(setup, jobs, workers=1, progress=None):
     todo = [job for job in jobs if job not in done]
     where = {"executor": workers} if isinstance(workers, str) else {"workers": workers}
     try:
-        for some, how in (
-            (done, {"workers": 1}),
-            (todo, {"progress": progress} | where),
-        ):
+        for some, how in (done, {"workers": 1}), (todo, where | {"progress": progress}):
             for i, record, error in run_jobs(setup, some, **how):
                 if error:
                     runs.failed[some[i]] = reason(error)
@@ -261,21 +255,17 @@ def run_all(setup, jobs, workers=1, progress=None):
     return runs
 
 
+def name_of(cls):
+    """What a class of methods is called."""
+    return next((n for n, c in METHODS.items() if c is cls), cls.__name__)
+
+
 def in_words(method):
     """A method with the hyper-parameters that are not the usual ones."""
-    cls = type(method)
-    name = next((n for n, c in METHODS.items() if c is cls), cls.__name__)
-    usual = {f.name: as_text(f.default) for f in fields(cls)}
-    given = describe(method).items()
-    own = [f"{k}={v}" for k, v in given if as_text(getattr(method, k)) != usual[k]]
-    return f"{name}({','.join(own)})" if own else name
-
-
-def as_text(value):
-    """A hyper-parameter as a text that says all of it."""
-    if hasattr(value, "__dataclass_fields__"):
-        value = {type(value).__name__: describe(value)}
-    return json.dumps(value, default=str)
+    values, usual = describe(method), {f.name: f.default for f in fields(method)}
+    changed = lambda k: repr(getattr(method, k)) != repr(usual[k])
+    own = ",".join(f"{k}={v}" for k, v in values.items() if changed(k))
+    return name_of(type(method)) + (f"({own})" if own else "")
 
 
 def folder_name(method):
@@ -285,8 +275,7 @@ def folder_name(method):
     text, cls = in_words(method), type(method)
     name = re.sub(r"[^\w.=,()+-]", "", text)
     marks = [text] if name != text or len(name) > LONGEST else []
-    if cls not in METHODS.values():
-        marks.append(sources.own(cls))
+    marks += [] if cls in METHODS.values() else [sources.own(cls)]
     if not marks:
         return name
     return f"{name[:LONGEST]}-{hashlib.sha256(repr(marks).encode()).hexdigest()[:8]}"
@@ -304,19 +293,10 @@ def digest(task):
 
 
 # ---------------------------------------------------------------- what is given
-PASSED = inspect.signature(engine.run).parameters.keys() - {"method", "seed", "upto"}
 VALUES = {  # argument -> (is it fine?, what to give)
     "methods": (lambda v: bool(listed(v)), 'a list of methods, as ["FedAvg", "FedGA"]'),
     "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as Task.from_arrays makes"),
     "rounds": (given.within(1, COUNT), "a whole number >= 1"),
-    "seeds": (
-        lambda v: are_seeds(v),
-        f"how many, at least one seed and at most {MOST}, or which, as in [0, 1, 2]",
-    ),
-    "view": (
-        lambda v: v is None or isinstance(v, str),
-        "the name of one, as 'global' or 'personal', or None",
-    ),
     "workers": (
         lambda v: isinstance(v, str) or is_whole(v) and v >= 1,
         "a whole number >= 1, or the address of a cluster",
@@ -329,52 +309,43 @@ VALUES = {  # argument -> (is it fine?, what to give)
 def check_values(values):
     """ValueError for the first argument that makes no sense by itself."""
     for name, (fine, remedy) in VALUES.items():
-        if not fine(values[name]):
-            raise ValueError(f"{name} = {short(values[name])}: give {remedy}")
+        v = values[name]
+        refuse_if(not fine(v), f"{name} = {short(v)}: give {remedy}")
+    known = sorted(PASSED | inspect.signature(compare).parameters.keys())
     for k in values["how"]:
-        if k not in PASSED:
-            known = sorted(PASSED | inspect.signature(compare).parameters.keys())
-            near = f"{nearest(k, known)} (known: {', '.join(known)})"
-            raise ValueError(f"compare has no {k!r}{near}")
-
-
-def are_seeds(v):
-    """Whether these are seeds, each once, or their number."""
-    which = listed(v)
-    if which is None:
-        return is_whole(v) and 1 <= v <= MOST
-    whole = all(is_whole(s) and 0 <= s <= SEEDS for s in which)
-    return whole and 0 < len(which) == len({*which})
+        near = f"{nearest(k, known)} (known: {', '.join(known)})"
+        refuse_if(k not in PASSED, f"compare has no {k!r}{near}")
 
 
 def seeds_of(v):
-    """[seed]"""
+    """[seed] of their number, or of a list of them, each once."""
     which = listed(v)
-    return [*range(v)] if which is None else [int(s) for s in which]
+    if which is None and is_whole(v) and v <= MOST:
+        which = [*range(v)]
+    fine = which and all(is_whole(s) and 0 <= s <= SEEDS for s in which)
+    what = f"how many, at least one and at most {MOST}, or which, as in [0, 1, 2]"
+    fine = fine and len({*which}) == len(which)
+    refuse_if(not fine, f"seeds = {short(v)}: give {what}")
+    return [int(s) for s in which]
 
 
-def checked_rule(rule, task, splits):
-    """The rule that chooses the round that counts."""
+def rule_of(rule, task, splits):
+    """The rule that chooses the round that counts; ValueError for none, and for one
+    that needs validation rows where there are none.
+    """
+    rows = [len(r) for r in task.val] if "val" in splits else [0]
     if rule is None:
-        everywhere = "val" in splits and all(len(r) for r in task.val)
-        return selection.best_val if everywhere else selection.last
-    if not callable(rule):
-        raise ValueError(
-            f"rule = {rule!r}: give a function of fedlib.measures.selection, as last "
-            f"or best_val{nearest(rule, selection.RULES)}"
-        )
-    if rule in (selection.best_val, selection.best_val_gini):
-        check_validation(f"rule = {rule.__name__}", task, splits)
+        return selection.best_val if all(rows) else selection.last
+    near = nearest(rule, selection.RULES)
+    what = f"a function of fedlib.measures.selection, as last or best_val{near}"
+    refuse_if(not callable(rule), f"rule = {short(rule)}: give {what}")
+    chooses = rule in (selection.best_val, selection.best_val_gini)
+    refuse_if(
+        chooses and not any(rows),
+        f"grid, or rule = {rule.__name__}, chooses on validation rows, and {task.name} "
+        f"scores none: give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}",
+    )
     return rule
-
-
-def check_validation(what, task, splits):
-    """ValueError where no client has validation rows that are scored."""
-    if "val" not in splits or not any(len(r) for r in task.val):
-        raise ValueError(
-            f"{what} chooses on validation rows, and {task.name!r} scores none: give "
-            f"the task some, parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
-        )
 
 
 def methods_of(entries, task):
@@ -383,8 +354,8 @@ def methods_of(entries, task):
     for entry in entries:
         try:
             name, method = method_of(entry, task)
-            if name in made:
-                raise ValueError("listed twice: change a hyper-parameter, or leave it")
+            twice = "listed twice: change a hyper-parameter, or leave it"
+            refuse_if(name in made, twice)
             made[name] = method
         except (ValueError, TypeError) as e:
             wrong[short(entry)] = str(e)
@@ -395,27 +366,24 @@ def methods_of(entries, task):
 def method_of(entry, task):
     """(name in the table, Method) of a name, a pair, or a Method."""
     if isinstance(entry, Method):
-        cls, of = type(entry), entry.task
-        if of is not None and of is not task and of.name != task.name:
-            name = f"{of.name!r}: make it for {task.name!r}, or without a task"
-            raise ValueError(f"this object was made for the task {name}")
-        name = next((n for n, c in METHODS.items() if c is cls), cls.__name__)
-        return name, replace(entry, task=task)
+        of = task if entry.task is None else entry.task
+        remedy = f"make it for {task.name!r}, or without a task"
+        refuse_if(of.name != task.name, f"it was made for {of.name!r}: {remedy}")
+        return name_of(type(entry)), replace(entry, task=task)
     pair = isinstance(entry, (tuple, list)) and len(entry) == 2
     name, hyper = entry if pair else (entry, {})
-    if not isinstance(name, str) or not isinstance(hyper, Mapping):
-        kinds = "a name, a pair (name, hyper-parameters), or a Method object"
-        raise ValueError(f"{entry!r:.80} is no method: give {kinds}")
+    known = isinstance(name, str) and isinstance(hyper, Mapping)
+    kinds = "a name, a pair (name, hyper-parameters), or a Method object"
+    refuse_if(not known, f"{entry!r:.80} is no method: give {kinds}")
     return f"{name}({listing(hyper)})" if hyper else name, make(name, task, **hyper)
 
 
 def rehearse_all(setup, jobs, view):
     """One ValueError names all methods that cannot run; jobs that are done can."""
     first = lambda of: tuple(rows[:ROWS] for rows in of)
-    task = setup.task
-    parts = {k: first(getattr(task, k)) for k in ("train", "val", "test")}
-    small = replace(task, **parts, guests=tuple(map(first, task.guests)))
-    wrong = {}
+    parts = {k: first(getattr(setup.task, k)) for k in ("train", "val", "test")}
+    guests = tuple(map(first, setup.task.guests))
+    small, wrong = replace(setup.task, **parts, guests=guests), {}
     for name, seed in {j[0]: j for j in reversed(jobs) if not setup.done(j)}.values():
         try:
             views = rehearse(replace(setup, task=small), name, seed)
@@ -424,7 +392,7 @@ def rehearse_all(setup, jobs, view):
         except Exception as e:
             bare = isinstance(e, (ValueError, NotImplementedError))
             wrong[name] = str(e) if bare else reason(e)
-    refuse(wrong, task)
+    refuse(wrong, setup.task)
 
 
 def rehearse(setup, name, seed):
@@ -441,11 +409,10 @@ def rehearse(setup, name, seed):
 
 def refuse(wrong, task):
     """ValueError for the methods {name: why} that cannot run, if there are any."""
-    if wrong:
-        raise ValueError(
-            f"compare: on {task.name!r} cannot run, so nothing was trained; mend or "
-            f"leave out{as_lines(wrong)}"
-        )
+    what = (
+        f"compare: on {task.name!r} cannot run, so nothing was trained; mend or leave"
+    )
+    refuse_if(wrong, f"{what} out{as_lines(wrong)}")
 
 
 def as_lines(reasons):
@@ -462,9 +429,7 @@ class Search(NamedTuple):
 
     def why(self, runs):
         """Why no configuration has ended."""
-        why = next(
-            text for (label, _), text in runs.failed.items() if label in self.tries
-        )
+        why = next(text for (at, _), text in runs.failed.items() if at in self.tries)
         return f"no configuration could be tried: {why}"
 
 
@@ -482,29 +447,30 @@ def usual_grid(method):
     return inside | {k: v for k, v in own.items() if v}
 
 
-def grids(grid, made):
-    """{name: {hyper-parameter: values}} of the methods {name: Method} that are tuned;
-    ValueError for what cannot be a grid.
+def searches_of(grid, made, budget):
+    """{name: Search} of {name: {hyper-parameter: values}}, or True: `usual_grid`; one
+    ValueError names every point that a method refuses.
     """
     if grid is True:
         grid = {name: of for name, m in made.items() if (of := usual_grid(m))}
-    is_grid = lambda of: (
-        isinstance(of, Mapping) and of and all(map(listed, of.values()))
-    )
-    if (
-        not isinstance(grid, Mapping)
-        or not grid
-        or not all(map(is_grid, grid.values()))
-    ):
-        raise ValueError(
-            f"grid = {grid!r}: give values to try by method, as in "
-            '{"FedGA": {"alpha": [1, 3, 5]}}, or True where methods declare some'
-        )
-    for name in grid:
-        if name not in made:
-            known = f"{nearest(name, made)} (compared: {', '.join(made)})"
-            raise ValueError(f"grid: {name!r} is not compared{known}")
-    return {name: {k: listed(v) for k, v in of.items()} for name, of in grid.items()}
+    lists = lambda of: isinstance(of, Mapping) and of and all(map(listed, of.values()))
+    fine = isinstance(grid, Mapping) and grid and all(map(lists, grid.values()))
+    example = '{"FedGA": {"alpha": [1, 3, 5]}}, or True where methods declare some'
+    refuse_if(not fine, f"grid = {grid!r}: give values to try by method, as {example}")
+    found, wrong = {}, {}
+    for name, of in grid.items():
+        near = f"{nearest(name, made)} (compared: {', '.join(made)})"
+        refuse_if(name not in made, f"grid: {name!r} is not compared{near}")
+        points, size = points_of(name, {k: listed(v) for k, v in of.items()}, budget)
+        found[name] = Search({}, size)
+        for point in points:
+            label = f"{name} with {listing(point)}"
+            try:
+                found[name].tries[label] = point, altered(made[name], point)
+            except (ValueError, TypeError) as e:
+                wrong[label] = e
+    refuse_if(wrong, f"grid: points that cannot be{as_lines(wrong)}")
+    return found
 
 
 def points_of(name, grid, budget):
@@ -517,25 +483,6 @@ def points_of(name, grid, budget):
     rng = np.random.default_rng([PILOT, crc32(name.encode())])
     at = np.sort(rng.choice(len(points), budget, replace=False))
     return [points[i] for i in at], len(points)
-
-
-def searches_of(grid, made, budget):
-    """{name: Search} of {name: {hyper-parameter: values}}; one ValueError names every
-    point that a method refuses.
-    """
-    found, refused = {}, {}
-    for name, of in grid.items():
-        points, size = points_of(name, of, budget)
-        found[name] = Search({}, size)
-        for point in points:
-            label = f"{name} with {listing(point)}"
-            try:
-                found[name].tries[label] = point, altered(made[name], point)
-            except (ValueError, TypeError) as e:
-                refused[label] = e
-    if refused:
-        raise ValueError(f"grid: points that cannot be{as_lines(refused)}")
-    return found
 
 
 def listing(point):
@@ -552,30 +499,26 @@ def altered(method, values):
     if rest and isinstance(method, Wrap):
         values = {k: v for k, v in values.items() if k in own}
         values["inner"] = altered(values.get("inner", method.inner), rest)
-    elif rest:
-        k = next(iter(rest))
+        rest = {}
+    for k in rest:
         known = f"{nearest(k, own)} (it has {', '.join(sorted(own))})"
         raise ValueError(f"{type(method).__name__} has no hyper-parameter {k!r}{known}")
     return replace(method, **values)
 
 
-def choose(name, search, runs, rule, view):
-    """{name: (Method, words)}: the configuration with the highest mean validation
-    accuracy, the first of equals; {} where no run has ended.
+def choose(search, runs, rule, view):
+    """(Method, words) of the configuration with the highest mean validation accuracy,
+    the first of equals; None where no run has ended.
     """
     scores = {}
     for (label, _), record in runs.records.items():
-        if label in search.tries:
-            head = Comparison({label: [record]}, rule, view).seen(label)
-            at = selection.picked(rule, record, head)
-            scores[label] = float(np.nanmean(record["pre", head, "val"][at]))
-    there, n = (
-        {label: scores[label] for label in search.tries if label in scores},
-        len(search.tries),
-    )
+        head = Comparison({label: [record]}, rule, view).seen(label)
+        at = selection.picked(rule, record, head)
+        scores[label] = float(np.nanmean(record["pre", head, "val"][at]))
+    n, there = len(search.tries), [label for label in search.tries if label in scores]
     if not there:
-        return {}
-    point, method = search.tries[max(there, key=there.get)]
+        return None
+    point, method = search.tries[max(there, key=scores.get)]
     drawn = f", drawn from {search.size}" if search.size > n else ""
     lost = f", {n - len(there)} failed" if n > len(there) else ""
-    return {name: (method, f"{listing(point)} (best of {n}{drawn}{lost})")}
+    return method, f"{listing(point)} (best of {n}{drawn}{lost})"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..core.errors import refuse_if
 from ..core.record import Record
-from ..core.types import Key, Look, Metric
+from ..core.types import Look
 from ..measures import bias, curves, metrics, selection
 from . import TIERS
 from .spec import found
@@ -58,14 +59,9 @@ TOP1 = {  # of the rows of all clients together, and of the clients served worst
     "top1_acc_pct": lambda a, n: 100 * metrics.pooled_acc(a, n),
     "worst10_acc": MEASURES["worst10_acc"],
 }
-BIAS = {  # functions of counts [.., A, 2, 2]
-    "EO": bias.EO,
-    "DP": bias.DP,
-    "CAL": bias.CAL,
-    "EO_sum": bias.EO_sum,
-    "CAL_ppv": bias.CAL_ppv,
-    "positive_rate": bias.positive_rate,
-}
+# functions of counts [.., A, 2, 2]
+BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
+BIAS = {name: getattr(bias, name) for name in BIAS}
 # (moment, view) of the evaluations that are scored, unless a study says otherwise
 SCORED = ("pre", "global")
 # clients with names whose accuracies papers print one by one
@@ -74,14 +70,11 @@ JUDGED = "scored"  # the moment and the view by which the study judges a method
 WHO = ("dataset", "method", "setting", "seed")
 
 
-def percent(r):
-    """Mean test accuracy over clients at every evaluation [E], in percent."""
-    return 100 * r.curve(metrics.mean_acc)
-
-
 CURVES = {  # of the whole run (rule "run"): record -> {name: value}
-    "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
-    "late_mean_acc": lambda r: curves.between(r, percent(r), 101),
+    "early_mean_acc": lambda r: (
+        100 * curves.between(r, r.curve(metrics.mean_acc), 1, 50)
+    ),
+    "late_mean_acc": lambda r: 100 * curves.between(r, r.curve(metrics.mean_acc), 101),
     "gini_auc": curves.gini_auc,
     "gini_level_after_round_50": lambda r: curves.between(r, r.curve(metrics.gini), 51),
 }
@@ -101,33 +94,28 @@ class Study:
     tiers: list[str]
 
     # ------------------------------------------------------------ what is there
-    def of(
-        self,
-        dataset: str | None = None,
-        method: str | None = None,
-        setting: str | None = None,
-        seed: int | None = None,
-    ) -> list[tuple[Cell, Record]]:
+    def of(self, dataset=None, method=None, setting=None, seed=None):
         """[(cell, record)] that fit."""
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
         fits = lambda c: all(v in (None, getattr(c, k)) for k, v in want.items())
         return [(c, r) for c, r in zip(self.cells, self.records) if fits(c)]
+
+    def part(self, keep: Callable[[Cell, Record], bool]) -> Study:
+        """The part of the study of those cells, with their records, that are kept."""
+        rows = zip(self.cells, self.records, self.tiers)
+        kept = [*zip(*(row for row in rows if keep(*row[:2])))] or [()] * 3
+        return replace(
+            self, **dict(zip(("cells", "records", "tiers"), map(list, kept)))
+        )
 
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
         parts = ("cells", "records", "tiers")
         return replace(self, **{k: getattr(self, k) + getattr(other, k) for k in parts})
 
-    def _only(self, keep: Callable[[Cell, Record], bool]) -> Study:
-        rows = zip(self.cells, self.records, self.tiers)
-        parts = [*zip(*(row for row in rows if keep(*row[:2])))] or [()] * 3
-        return replace(
-            self, **dict(zip(("cells", "records", "tiers"), map(list, parts)))
-        )
-
     def with_view(self, view: str) -> Study:
         """The part of the study whose records hold a view of the model."""
-        return self._only(lambda c, r: ("pre", view, "test") in r.views)
+        return self.part(lambda c, r: ("pre", view, "test") in r.views)
 
     def methods(self, dataset: str | None = None) -> list[str]:
         """The methods of a data set, or of all, in the order of the study."""
@@ -142,23 +130,14 @@ class Study:
         return tuple(self.spec.get("look", {}).get(method, SCORED))
 
     # ------------------------------------------------------------ arrays
-    def stack(
-        self,
-        dataset: str,
-        method: str,
-        key: Key | None = None,
-        setting: str = "",
-        split: str = "test",
-    ) -> np.ndarray:
+    def stack(self, dataset, method, key=None, setting="", split="test"):
         """Accuracies [S, E, C] of all seeds of one row; key: (moment, view, split), or
         None: what is scored of the method.
         """
         key = key or (*self.scored(method), split)
         return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
 
-    def curve(
-        self, dataset: str, method: str, setting: str = "", scored: Look | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def curve(self, dataset, method, setting="", scored=None):
         """Rounds trained so far [E], and the accuracy over all test rows in percent [S,
         E]; scored: (moment, view), None: the study's.
         """
@@ -167,19 +146,15 @@ class Study:
         y = [100 * metrics.pooled_acc(r[key], rows_of(r.meta, key)) for r in runs]
         return rounds_of(runs[0], key), np.stack(y)
 
-    def log(
-        self, dataset: str, method: str, name: str, setting: str = ""
-    ) -> np.ndarray:
+    def log(self, dataset, method, name, setting=""):
         """A logged quantity [S, R, ...] of all seeds, of those whose log was stored (a
         study's key `logs`). ValueError where none was.
         """
         runs = [r for _, r in self.of(dataset, method, setting)]
         stored = [r.logs[name] for r in runs if name in r.logs]
-        if not stored:
-            raise ValueError(
-                f"{self.paper}/{self.name}: no run of {method} on {dataset} has the "
-                f"log {name!r}; name it in the study's key `logs`, and pack it anew"
-            )
+        what = f"{self.paper}/{self.name}: no run of {method} on {dataset} has the log"
+        remedy = "name it in the study's key `logs`, and pack it anew"
+        refuse_if(not stored, f"{what} {name!r}; {remedy}")
         return np.stack(stored)
 
     # ------------------------------------------------------------ long tables
@@ -199,50 +174,29 @@ class Study:
                     out.append(row | {"metric": k, "rule": rule, "value": v} | origin)
         return pd.DataFrame(out)
 
-    def seeds(
-        self,
-        measures: Measures = MEASURES,
-        rules: Sequence[str] = ("best_val",),
-        scored: Look | Callable[[str], Look] | None = None,
-    ) -> pd.DataFrame:
-        """Long table, one row per cell, measure and selection rule.
-
-        measures: {name: accuracies a [.., C] -> [..]}, or of a and n, the test
-        rows [C]. scored: (moment, view), or a function method -> (moment, view); None:
-        the study's.
+    def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
+        """Long table, one row per cell, measure and selection rule. scored: (moment,
+        view), or a function method -> (moment, view); None: the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
         numbers = lambda *at: measured(measures, *at) | site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
-    def views(
-        self,
-        names: Mapping[str, str],
-        measures: Measures,
-        rules: Sequence[str],
-        setting: Callable[[Cell], str] = lambda cell: cell.setting,
-    ) -> pd.DataFrame:
-        """Seeds of every view that a record holds: names {view: what the paper calls
-        it}, which comes first in the setting, so "personalised model;C=10". setting:
-        what follows, from the cell. Judged before training, so as a client is served.
+    def views(self, names, measures: Measures, rules, setting=lambda c: c.setting):
+        """Seeds of every view that a record holds, judged before training, so as a
+        client is served: names {view: what the paper calls it}, which comes first in
+        the setting, so "personalised model;C=10"; setting: what follows, from the cell.
         """
-        out = []
+        out, ends = [], {c.id: setting(c) for c in self.cells}
         for view, name in names.items():
-            part = self.with_view(view)
-            rows = part.seeds(measures, rules, scored=("pre", view))
-            ends = {c.id: setting(c) for c in part.cells}
+            rows = self.with_view(view).seeds(measures, rules, scored=("pre", view))
             words = [";".join(filter(None, (name, ends[i]))) for i in rows.run_ids]
             out.append(rows.assign(setting=words))
         return pd.concat(out, ignore_index=True)
 
-    def biases(
-        self,
-        rules: Sequence[str] = ("last10_mean",),
-        measures: Mapping[str, Metric] = BIAS,
-    ) -> pd.DataFrame:
+    def biases(self, rules=("last10_mean",), measures: Measures = BIAS):
         """Seeds of how the model treats groups, over all clients' test rows together:
-        the metrics of `measures`, functions of counts [.., A, 2, 2], CON, and the
-        accuracy as a fraction.
+        `measures` of counts [.., A, 2, 2], CON, and the accuracy as a fraction.
         """
         mean = lambda values: {k: float(v.mean()) for k, v in values.items()}
         return self._long(lambda *at: mean(bias_of(measures, *at)), rules)
@@ -257,24 +211,17 @@ class Study:
 
         return self._long(numbers, (rule,))
 
-    def whole(
-        self,
-        measures: Mapping[str, Callable[[Record], float]] = CURVES,
-        dataset: str | None = None,
-        method: str | None = None,
-    ) -> pd.DataFrame:
+    def whole(self, measures: Measures = CURVES, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """
         fits = lambda c, r: dataset in (None, c.dataset) and method in (None, c.method)
         given = lambda values: {k: v for k, v in values.items() if not np.isnan(v)}
         numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
-        return self._only(fits)._long(numbers, ("run",))
+        return self.part(fits)._long(numbers, ("run",))
 
     # ------------------------------------------------------------ to print and draw
-    def table(
-        self, metric: str = "mean_acc", rule: str = "best_val", **kw: Any
-    ) -> pd.DataFrame:
+    def table(self, metric="mean_acc", rule="best_val", **kw) -> pd.DataFrame:
         """Methods x data sets, mean over seeds."""
         s = self.seeds({metric: MEASURES[metric]}, (rule,), **kw)
         s = s.query("metric == @metric")
@@ -353,9 +300,9 @@ def site_accuracies(r, key, rule):
 
 def bias_of(measures, r, key, rule):
     """{measure: values at the evaluations of a rule}, with CON and the accuracy."""
-    if key not in r.cells or key[:2] not in r.consistency:
-        where = f"a run of {r.meta['method']} has counted no groups in {' '.join(key)}"
-        raise ValueError(f"biases: {where}; its task needs `groups`")
+    none = key not in r.cells or key[:2] not in r.consistency
+    where = f"a run of {r.meta['method']} has counted no groups in {' '.join(key)}"
+    refuse_if(none, f"biases: {where}; its task needs `groups`")
     at = picked(rule, r, key)
     n = bias.pooled(r.cells[key][at])
     out = {k: f(n) for k, f in measures.items()}
@@ -364,23 +311,18 @@ def bias_of(measures, r, key, rule):
 
 
 # ---------------------------------------------------------------- tidy frames
-def frame(
-    run: Study,
-    at: str | None = None,
-    view: str | None = JUDGED,
-    moment: str | None = JUDGED,
-    split: str | None = "test",
-) -> pd.DataFrame:
+def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFrame:
     """The accuracy of every client at every evaluation.
 
     Columns: dataset, method, setting, seed, moment, view, split, round, client, n (rows
     behind the accuracy), acc (percent; NaN for a client without rows).
     at: keep the evaluations that this rule picks, a name of selection.RULES; None keeps
-    all. view, moment, split: None is every one that the records hold.
+    all. which: view, moment and split; where one is not given, it is that by which the
+    study judges the method, and the test rows; None is every one that records hold.
     ValueError where no record holds such a view, or no rule has the name.
     """
     blocks = []
-    for row, r, key in _looks(run, view, moment, split):
+    for row, r, key in _looks(run, **which):
         chosen = picked(at, r, key)
         a = np.asarray(r[key][chosen], float)
         E, C = a.shape
@@ -396,39 +338,27 @@ def frame(
 
 
 def rounds(
-    run: Study,
-    measures: Measures = MEASURES,
-    view: str | None = JUDGED,
-    moment: str | None = JUDGED,
+    run: Study, measures: Measures = MEASURES, **which: str | None
 ) -> pd.DataFrame:
     """Measures of the clients' test accuracies at every evaluation.
 
     Columns: dataset, method, setting, seed, moment, view, round, and the measures:
     {name: function of accuracies [E, C], or of them and n, the test rows [C], to [E]}.
-    view, moment and errors as in `frame`.
+    which and errors as in `frame`.
     """
-    looks = _looks(run, view, moment)
     each = lambda r, key: {"round": rounds_of(r, key)} | at_each(measures, r, key, None)
-    return _joined(row | each(r, key) for row, r, key in looks)
+    return _joined(row | each(r, key) for row, r, key in _looks(run, **which))
 
 
 def scores(
-    run: Study,
-    at: str = "best_val",
-    measures: Measures = MEASURES,
-    view: str | None = JUDGED,
-    moment: str | None = JUDGED,
+    run: Study, at: str = "best_val", measures: Measures = MEASURES, **which: str | None
 ) -> pd.DataFrame:
-    """Measures at the evaluations that the rule `at` picks, averaged over these: the
-    numbers of `Study.seeds`, one row per run and view.
-
-    Columns: dataset, method, setting, seed, moment, view, rule, and the measures.
-    measures, view, moment and errors as in `rounds`.
+    """The same, averaged over the evaluations that the rule `at` picks: the numbers of
+    `Study.seeds`, one row per run and view, with a column rule in place of round.
     """
-    looks = _looks(run, view, moment)
-    return pd.DataFrame(
-        [who | {"rule": at} | measured(measures, r, key, at) for who, r, key in looks]
-    )
+    numbers = lambda r, key: {"rule": at} | measured(measures, r, key, at)
+    looks = _looks(run, **which)
+    return pd.DataFrame([row | numbers(r, key) for row, r, key in looks])
 
 
 def biases(run: Study, at: str | None = None) -> pd.DataFrame:
@@ -436,9 +366,8 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
     clients together.
 
     Columns: dataset, method, setting, seed, round, EO, DP, CAL, CON, accuracy,
-    positive_rate; all fractions, NaN where a group has no row to compare.
-    at: keep the evaluations that this rule picks, as in `frame`; the mean over them is
-    what `Study.biases` says. ValueError where runs have counted no groups.
+    positive_rate; all fractions, NaN where a group has no row to compare. at: as in
+    `frame`. ValueError where runs have counted no groups.
     """
     names, blocks = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate"), []
     for row, r, key in _looks(run):
@@ -452,17 +381,25 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
     """What the server logged, round by round.
 
     Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
-    a log has one number per round), and the names. Runs that did not store all of them
-    are left out. ValueError where none did, or where a log has neither one number per
-    round nor one per client.
+    logs have one number per round), and the names. Runs that did not store all of them
+    are left out. ValueError where none did, or where the logs are neither all one
+    number per round [R] nor all one per client of the cohort [R, M].
     """
-    both = zip(run.cells, run.records)
-    stored = [(c, r) for c, r in both if all(k in r.logs for k in names)]
-    if not stored:
-        there = dict.fromkeys(k for r in run.records for k in r.logs)
-        what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
-        raise ValueError(f"{what}; there are: {', '.join(there) or 'none'}")
-    out = _joined(_who(c) | _logged(names, r) for c, r in stored)
+    blocks = []
+    for c, r in zip(run.cells, run.records):
+        if all(k in r.logs for k in names):
+            values = {k: np.asarray(r.logs[k]) for k in names}
+            (R, *M), *others = {v.shape for v in values.values()}
+            cohort = np.asarray(r.logs.get("cohort", ()))
+            unlike = others or (M and cohort.shape != (R, *M))
+            refuse_if(unlike, f"logs {', '.join(names)}: ask for each by itself")
+            at = {"round": np.repeat(np.arange(R), math.prod(M))}
+            at |= {"client": cohort.ravel()} if M else {}
+            blocks.append(_who(c) | at | {k: v.ravel() for k, v in values.items()})
+    what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
+    there = ", ".join(dict.fromkeys(k for r in run.records for k in r.logs))
+    refuse_if(not blocks, f"{what}; there are: {there or 'none'}")
+    out = _joined(blocks)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
     return out
@@ -472,9 +409,7 @@ def _who(cell) -> dict[str, Any]:
     return {k: getattr(cell, k) for k in WHO}
 
 
-def _looks(
-    run, view=JUDGED, moment=JUDGED, split="test"
-) -> Iterator[tuple[dict, Record, Key]]:
+def _looks(run, view=JUDGED, moment=JUDGED, split="test"):
     """({column: who, moment and view}, record, key) of every view that was asked for;
     ValueError if none is.
     """
@@ -487,28 +422,9 @@ def _looks(
             if all(want in (None, part) for want, part in zip(wanted, key)):
                 there = True
                 yield _who(c) | {"moment": key[0], "view": key[1]}, r, key
-    if not there:
-        have = sorted({" ".join(key) for r in run.records for key in r.views})
-        what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
-        raise ValueError(f"{what}; there are: {', '.join(have)}")
-
-
-def _logged(names, r: Record) -> dict[str, np.ndarray]:
-    """Logs [R] or [R, M] as columns, with the rounds, and the clients of the cohort."""
-    values = {k: np.asarray(r.logs[k]) for k in names}
-    if all(v.ndim == 1 for v in values.values()):
-        return {"round": np.arange(len(values[names[0]]))} | values
-    cohort = r.logs.get("cohort", np.empty(0))
-    shapes = {v.shape for v in values.values()}
-    if shapes != {cohort.shape}:
-        what = f"logs {', '.join(names)} of shapes {sorted(shapes)}, of {cohort.shape}"
-        raise ValueError(
-            f"{what} cohorts, are neither all one number per round nor all one per "
-            "client; ask for them apart, or read them with Study.log"
-        )
-    R, M = cohort.shape
-    at = {"round": np.repeat(np.arange(R), M), "client": cohort.ravel()}
-    return at | {k: v.ravel() for k, v in values.items()}
+    have = ", ".join(sorted({" ".join(key) for r in run.records for key in r.views}))
+    what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
+    refuse_if(not there, f"{what}; there are: {have}")
 
 
 def _joined(blocks) -> pd.DataFrame:

@@ -133,7 +133,7 @@ def test_every_method_has_the_same_budget():
     task = toy()
     ft, ga = make("FedAvg-FT", task), make("FedGA", task)
     some = {"FedAvg": make("FedAvg", task), "FT": ft}
-    assert compare.grids(True, some) == {"FT": compare.usual_grid(ft)}
+    assert [*compare.searches_of(True, some, 2)] == ["FT"]
     inside = Tuned(inner=ga)
     assert {"tune", "alpha"} <= compare.usual_grid(inside).keys()
     changed = compare.altered(inside, {"alpha": 7, "tune": 3})
@@ -152,9 +152,9 @@ def test_every_method_has_the_same_budget():
     of = {k: ({"mu": i}, f"method {k}") for i, k in enumerate("wxyz")}
     scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
     runs = compare.Runs({(k, 1000): pilot(*s) for k, s in scores.items()})
-    want = {"A": ("method x", "mu=1 (best of 4, drawn from 9, 1 failed)")}
-    assert compare.choose("A", compare.Search(of, 9), runs, last, None) == want
-    assert not compare.choose("B", compare.Search({"u": ({}, 0)}, 1), runs, last, None)
+    want = "method x", "mu=1 (best of 4, drawn from 9, 1 failed)"
+    assert compare.choose(compare.Search(of, 9), runs, last, None) == want
+    assert not compare.choose(compare.Search({"u": ({}, 0)}, 1), runs, last, None)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     task = toy()  # rules and schedules where nothing is said
 
     def rule(given, task, splits=("test", "val")):
-        return compare.checked_rule(given, task, splits)
+        return compare.rule_of(given, task, splits)
 
     empty = replace(task, val=(*task.val[:-1], task.val[-1][:0]))
     assert rule(None, task) is rule(best_val, empty) is best_val
