@@ -183,8 +183,12 @@ class Method:
     def fit(self, loss, w, shard, lr=None, pull=None):
         """Descend on loss(w, batch) from w with the method's own step, momentum and
         decay."""
+        return self.descend(self.step(loss), w, shard, lr, pull)
+
+    def descend(self, step, w, shard, lr=None, pull=None):
+        """The same along a direction step(w, batch)."""
         lr = self.lr if lr is None else lr
-        return sgd(self.step(loss), w, shard, lr, self.momentum, self.decay, pull)
+        return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
 
     def combine(self, w, ws, p):
         """Models [M, ...] -> one: parameters by the rule on their updates, buffers by

@@ -5,8 +5,6 @@ a [C] weights, z [C] a direction (positive: this client should count more), eta 
 step size.
 """
 
-import math
-
 import torch
 
 from ..core.tree import normalize
@@ -35,15 +33,6 @@ def bounded(a, low, high):
     The division may carry a weight slightly over a bound.
     """
     return normalize(a.clamp(low / len(a), high / len(a)))
-
-
-def inside(owner, name, eta, most):
-    """ValueError for a step size that is not in [0, most]."""
-    if not (isinstance(eta, (int, float)) and math.isfinite(eta) and 0 <= eta <= most):
-        raise ValueError(
-            f"{owner}.{name} = {eta!r} leaves the simplex: from equal weights 1/C a "
-            f"step moves a weight by up to {name} / C, so give 0 <= {name} <= {most:g}"
-        )
 
 
 def project(v):

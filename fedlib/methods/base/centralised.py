@@ -15,10 +15,9 @@ class Centralised(Method):
         w <- `epochs` passes of SGD on F from w                       eq:centralised
 
     The control for every federation: what does it cost that rows stay where they are?
-    A round is as many passes over all rows as a client of FedAvg makes over its own;
-    where a client takes a number of batches, it is as many as all clients together.
-    Batches mix the clients, so they are always shuffled. Only a simulation can do this:
-    the server reaches for the clients' rows.
+    A round is as many passes over all rows as a client of FedAvg makes over its own, or
+    as many batches as all clients make together. Batches mix the clients, so they are
+    always shuffled. Only a simulation can do this.
     """
 
     card = Card("mcmahan2017", "one model on the rows of all clients (a control)")
@@ -43,8 +42,5 @@ class Centralised(Method):
         task = self.task  # its first client stands for all; nobody scores this one
         everything = (torch.cat(task.train),)  # eq:centralised-loss
         rows = {"train": everything, "val": task.val[:1], "test": task.test[:1]}
-        one = replace(task, **rows, owners=())
-        (shard,) = one.shards(
-            int(r.key), r.t, r.rounds, torch.tensor([0]), self.plans()
-        )
-        return shard
+        one, first = replace(task, **rows, owners=()), torch.tensor([0])
+        return one.shards(int(r.key), r.t, r.rounds, first, self.plans())[0]

@@ -43,3 +43,10 @@ class Uniform(FedAvg):
 
     def weights(self, up):
         return uniform_weights(up["n"])
+
+
+def only(method, name, kind, why):
+    """ValueError where a method's piece, its step or rule, is another than kind()."""
+    if (v := getattr(method, name)) != kind():
+        at = f"{type(method).__name__}.{name} = {v!r}"
+        raise ValueError(f"{at}: {why}; leave it at {kind.__name__}()")

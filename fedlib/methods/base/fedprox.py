@@ -16,8 +16,7 @@ class FedProx(FedAvg):
         w_i ~ argmin_v  F_i(v) + mu/2 |v - w|^2                               eq:fedprox
 
     mu = 0 is FedAvg; a large mu freezes the model. On F_i(v) = |v - b_i|^2 / 2 the
-    exact minimum is (b_i + mu w) / (1 + mu). The pull acts on parameters; buffers go
-    their way as in FedAvg.
+    exact minimum is (b_i + mu w) / (1 + mu). The pull acts on parameters, not buffers.
     """
 
     card = Card("li2020fedprox", "FedAvg with a pull towards the global model")

@@ -17,11 +17,10 @@ class FedAvgFT(FedAvg):
 
         v_i = `tune` passes of SGD on F_i from w_t, then thrown away            eq:tuned
 
-    The plainest personalised model there is; what the text of FedAS (CVPR 2024)
-    describes under the name FedAvg-P, though its code does otherwise (`FedAvgP`).
-    tune = 0 is the global model. Fine-tuning uses the method's own momentum and decay,
-    costs every client `tune` passes per evaluation, and adds no communication. The same
-    as Tuned(task, inner=FedAvg(task)).
+    What the text of FedAS (CVPR 2024) calls FedAvg-P, though its code does otherwise
+    (`FedAvgP`). tune = 0 is the global model. Fine-tuning has the method's momentum and
+    decay, costs every client `tune` passes per evaluation, and adds no communication.
+    The same as Tuned(task, inner=FedAvg(task)).
     """
 
     tune: int = hp(

@@ -24,12 +24,10 @@ class MOON(FedAvg):
 
     l is the paper's -log of e^(cos(z, z_w) / tau) over the sum of that and
     e^(cos(z, z_i) / tau), without its overflow. z_w and z_i are constants, computed as
-    in evaluation. Only z moves, so the head learns from F_i alone. A client's first
-    training in round 0 is FedAvg's, because w = w_i there; an absent client keeps its
-    w_i, however old. mu = 0 is FedAvg. Features are those before the head, D numbers;
-    the paper puts a projection of two layers (256 numbers) between them, part of the
-    network there, so that its FedAvg has it too. Costs: one model kept at each client,
-    and of each batch two forward passes more and the features twice.
+    in evaluation. Only z moves, so the head learns from F_i alone. Round 0 is FedAvg's,
+    as w = w_i; an absent client keeps its w_i, however old. mu = 0 is FedAvg. Features
+    are those before the head; the paper puts a projection of two layers between them.
+    Costs two more forward passes a batch.
     """
 
     card = Card("moon2021", "FedAvg with features like the global model's")

@@ -18,10 +18,9 @@ class FedAvgP(FedAvg):
 
     The server runs plain FedAvg. View "personal" is v_i: at `post` the trained model
     of a client that was online and the download of one that was not, at `pre` the
-    download of everybody, the same as "global". So its mean at `post` mixes trained
-    and untrained models in the ratio of participation, and grows with it. The paper's
-    text calls this fine-tuning the global model; its released code does what is written
-    here. For fine-tuning of every client see `FedAvgFT`.
+    download of everybody. So its mean at `post` mixes trained and untrained models in
+    the ratio of participation. The paper's text calls this fine-tuning the global
+    model; its released code does what is written here. See `FedAvgFT`.
     """
 
     card = FedAvg.card._replace(line="FedAvg, scored on the model a client holds")
@@ -46,8 +45,7 @@ class FedAvgP(FedAvg):
 class FedProxP(FedAvgP, FedProx):
     """FedProx, scored on the model a client holds, as in `FedAvgP`.
 
-    The rival "FedProx-P" of the same tables. The pull is towards the model downloaded
-    in this round. mu = 0 is FedAvg-P, and is what a library gets whose default is 0.
+    The rival "FedProx-P" of the same tables. mu = 0 is FedAvg-P.
     """
 
     card = FedProx.card._replace(line="FedProx, scored on the model a client holds")

@@ -7,11 +7,8 @@ from ...core.task import Fitted
 
 
 def tuned(method, w, shard, lr):
-    """View x -> logits [n, K] of a copy of w that is fine-tuned on the client's rows.
-
-    The passes are those of plan "tune", at step size lr. The work is done when the view
-    is called, and nothing of it is kept.
-    """
+    """View x -> logits [n, K] of a copy of w, fine-tuned over the plan "tune" when the
+    view is called, and then thrown away."""
     tune = lambda: method.fit(method.loss, w, shard.on("tune"), lr)  # eq:tuned
     return Fitted(method.task, tune)
 
@@ -24,8 +21,7 @@ class Tuned(Wrap):
 
     The copy is thrown away, so the federation is untouched. The start is the model
     "w" that the client keeps after the download (FedPer), or else the one downloaded
-    (FedAvg, Ditto). tune = 0 is the untuned model. Tuned(task, inner=FedAvg(task)) is
-    what papers call FedAvg-FT, and has a class of its own, `FedAvgFT`.
+    (FedAvg, Ditto). tune = 0 is the untuned model; around FedAvg it is `FedAvgFT`.
     """
 
     around = "FedAvg"  # the method inside, where none is named
@@ -45,9 +41,8 @@ class Tuned(Wrap):
         missing = [k for layer in self.task.layers for k in layer if k not in start]
         if missing:
             raise ValueError(
-                f"{type(self.inner).__name__} leaves a client without a whole model: "
-                f"{', '.join(missing)} is neither downloaded nor kept under 'w', so "
-                "there is nothing to fine-tune"
+                f"{type(self.inner).__name__} leaves a client without a whole model to "
+                f"fine-tune: {', '.join(missing)} is neither downloaded nor kept"
             )
         v = tuned(self, start, shard, self.tune_lr or self.inner.lr)
         return super().views(down, mine, shard) | {"tuned": v}

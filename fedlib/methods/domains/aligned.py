@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from ...core.local import Plain, grad, in_parts, sgd
+from ...core.local import Plain, grad, in_parts
 from ...core.method import hp
 from ...core.tree import add
 from ...pieces import align
-from ..base.fedavg import FedAvg
+from ..base.fedavg import FedAvg, only
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Aligned(FedAvg):
     "grace" applies g2 alone (the authors' code of GRACE); "joint" has no virtual step,
     g = grad_w [F(w; B) + lam A]; "none" is plain SGD. second_order differentiates
     through v as well. Momentum and decay act on the real step only; running statistics
-    of batch norm are refreshed once, at w. A batch of one row makes no step. Two
-    gradients on half a batch and one more forward pass per step; with rho = 1 the task
-    counts twice, so a step is about twice as long as plain SGD's at the same lr.
+    of batch norm are refreshed once, at w. A batch of one row makes no step. With rho =
+    1 the task counts twice: a step is about twice as long as plain SGD's.
     """
 
     meta: str = hp("mldg", "the local step", "ours", ("mldg", "grace", "joint", "none"))
@@ -45,16 +44,11 @@ class Aligned(FedAvg):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.meta != "none" and self.step != Plain():
-            raise ValueError(
-                f"{type(self).__name__}.step = {self.step!r}: local meta-learning "
-                "brings its own step, which this one would reach in part only; take "
-                "meta = 'none', or another method"
-            )
+        if self.meta != "none":
+            only(self, "step", Plain, f"meta = {self.meta!r} brings its own")
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        step, lr = self.direction(loss, w), self.lr if lr is None else lr
-        return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
+        return self.descend(self.direction(loss, w), w, shard, lr, pull)
 
     def direction(self, loss, start):
         """(w, batch) -> a tree; features stay close to those of the model `start`."""

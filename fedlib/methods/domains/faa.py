@@ -58,8 +58,11 @@ class FAA(Gapped):
     def __post_init__(self):
         super().__post_init__()
         # a mirror step stays inside whatever its length
-        if self.form in ("additive", "closed"):
-            simplex.inside(type(self).__name__, "eta", self.eta, 1)
+        if self.form in ("additive", "closed") and self.eta > 1:
+            name = type(self).__name__
+            raise ValueError(
+                f"{name}.eta = {self.eta}: a step out of the simplex; give 1 or less"
+            )
 
     def aggregate(self, server, up, r):
         if self.timing == "lagged":
@@ -81,8 +84,7 @@ class FAA(Gapped):
             G = self.beta * server["smooth"] + (1 - self.beta) * G
         if r.t:
             a = self.moved(a, G, self.eta * (1 - r.t / r.R))
-        w, log = self.combine(server["w"], up["w"], a), {"weight": a, "gap": up["gap"]}
-        return {"w": w, "a": a, "smooth": G, "log": log}
+        return self.weighed(server, up, a, G)
 
     def report(self, trial, mine, shard):
         """The gap of a trial average, against the model this client just uploaded."""

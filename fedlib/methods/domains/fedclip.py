@@ -28,11 +28,9 @@ class FedCLIP(Uniform):
     A: the network Adapter. z_i, t_(y_i): features of image i of a batch of B rows, and
     of the sentence of its class; s: CLIP's logit scale. Adam with new moments in every
     round. In S two rows of one class count as a mismatch although their sentences are
-    the same: so it is published, and with few classes nearly every batch has such rows.
-    fedclip_loss = "class_ce" is cross-entropy over the K classes instead. A row alone
-    has nothing to be told from, so a batch of one row is left out. The paper sends
-    images through the tower in every pass; here their features are computed once,
-    without augmentation.
+    the same: so it is published. fedclip_loss = "class_ce" is cross-entropy over the K
+    classes instead. A batch of one row is left out. Features of images are computed
+    once, without augmentation.
     """
 
     card = Card("lu2023fedclip", "averages a small adapter beside a frozen CLIP")
@@ -53,23 +51,17 @@ class FedCLIP(Uniform):
         if self.task is not None and not isinstance(self.task.network, Adapter):
             raise ValueError(
                 f"FedCLIP trains the network Adapter, and {self.task.name!r} "
-                f"has {type(self.task.network).__name__}: give the task network "
-                "{name: Adapter} and data {name: features}"
+                f"has {type(self.task.network).__name__}: give the task an Adapter"
             )
         if isinstance(self.step, Private) and self.fedclip_loss == "contrastive":
             raise ValueError(
-                "FedCLIP.step is Private, which clips the gradient of each row; the "
-                'contrastive loss has none: take fedclip_loss="class_ce"'
+                "FedCLIP.step is Private, and the contrastive loss has no gradient of "
+                "a row to clip; take fedclip_loss = 'class_ce'"
             )
-        if self.momentum:
+        if self.momentum or 1 in (self.beta1, self.beta2):
             raise ValueError(
-                f"FedCLIP.momentum = {self.momentum}: its clients use Adam; set "
-                "beta1 instead"
-            )
-        if 1 in (self.beta1, self.beta2):
-            raise ValueError(
-                f"FedCLIP has beta1 = {self.beta1} and beta2 = {self.beta2}: give "
-                "numbers below 1"
+                f"FedCLIP has momentum = {self.momentum}, beta1 = {self.beta1}, beta2 "
+                f"= {self.beta2}: give Adam its betas below 1, and no momentum"
             )
 
     def local(self, down, mine, shard):

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from ...core.method import hp
 from ..base.fedavg import FedAvg
 from . import ga
 from .aligned import Aligned
-from .faa import FAA
+from .faa import FAA, FAALagged
 from .gapped import Gapped
 
 
@@ -30,26 +29,10 @@ class FFTGP(Aligned, FAA):
 
 
 @dataclass(frozen=True)
-class FFTGPLagged(FFTGP):
+class FFTGPLagged(FAALagged, FFTGP):
     """FFT-GP without extra traffic: gaps are one round old, as in `FAALagged`."""
 
-    card = FFTGP.card._replace(
-        line="FFT-GP whose weights follow gaps of the last round"
-    )
-
-    timing: str = hp(
-        "lagged",
-        "gaps of trial averages in this round, or of the last average",
-        "nearest to GA's released code",
-        ("probe", "lagged"),
-    )
-    eta: float = hp(
-        0.2,
-        "step size of the weights",
-        "ours; GA's d_0",
-        (0, 50),
-        grid=(0.05, 0.1, 0.2, 0.3, 1.0),
-    )
+    card = FFTGP.card._replace(line="FFT-GP whose gaps are one round old")
 
 
 @dataclass(frozen=True)

@@ -32,24 +32,16 @@ class GA(Gapped):
         "accuracy", "what a gap is measured in", "released code", ("loss", "accuracy")
     )
     step_size: float = hp(
-        0.2, "step of the weights, times C", "released code", grid=(0.05, 0.1, 0.2)
+        0.2, "step, times C", "released code", (0, 1), grid=(0.05, 0.1, 0.2)
     )
     centre: bool = hp(False, "subtract the mean gap first", "released code")
     falling: str = hp(
-        "released",
-        "of the step, over the rounds",
-        "released code",
-        ("released", "to zero"),
+        "released", "of the step, to R", "released code", ("released", "to zero")
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        simplex.inside(type(self).__name__, "step_size", self.step_size, 1)
 
     def aggregate(self, server, up, r):
         G, a = up["gap"] - up["gap"].mean() if self.centre else up["gap"], server["a"]
         t = r.t - 2 if self.falling == "released" else r.t
         z, eta = G / G.abs().max().clamp(min=1e-6), self.step_size * (1 - t / r.R)
         a = simplex.additive(a, z, eta) if r.t else a  # eq:ga
-        w = self.combine(server["w"], up["w"], a)
-        return {"w": w, "a": a, "smooth": G, "log": {"weight": a, "gap": up["gap"]}}
+        return self.weighed(server, up, a, G)

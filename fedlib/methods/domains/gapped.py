@@ -16,10 +16,9 @@ class Gapped(FedAvg):
         G_i = cost_i(w) - cost_i(w_i)    w_i: client i's model, w: the average    eq:gap
 
     cost_i is the loss on client i's validation rows, or 1 minus its accuracy there.
-    Positive: averaging hurt this client. The gap of the average that a client downloads
-    in round t, against the model that it uploaded in round t - 1, travels with the
-    upload of round t; in round 0 there is none, and 0 is sent. Weights start at 1/C.
-    All clients take part.
+    Positive: averaging hurt this client. The gap of the average downloaded in round t,
+    against the model uploaded in round t - 1, travels with the upload of round t; in
+    round 0 it is 0. Weights start at 1/C. All clients take part.
     """
 
     metric: str = hp("loss", "what a gap is measured in", "ours", ("loss", "accuracy"))
@@ -37,6 +36,11 @@ class Gapped(FedAvg):
     def server(self, w, r):
         a = normalize(self.task.x.new_ones(self.task.C))
         return {"w": w, "a": a, "smooth": torch.zeros_like(a)}
+
+    def weighed(self, server, up, a, G):
+        """The next state, from weights a [C] and gaps G [C] to remember."""
+        w, log = self.combine(server["w"], up["w"], a), {"weight": a, "gap": up["gap"]}
+        return {"w": w, "a": a, "smooth": G, "log": log}
 
     def client(self, w, shard):
         return {"cost": shard.n * 0}

@@ -26,11 +26,9 @@ class PromptFL(Uniform):
 
     t_k is made by the text tower, in the network Prompts of V vectors. The step size
     falls over all R rounds, once a round; every client starts each round with no
-    momentum. In the released code one optimiser serves all clients in turn: momentum
-    passes from each to the next, and the cosine, five passes long, falls for one client
-    and rises for the next, whose mean step is a third of the other's. It also appends
-    the clients' tensors to a list that is never emptied, so round t averages the models
-    of all rounds so far. Here a round averages its own models only.
+    momentum. In the released code one optimiser serves all clients in turn, so momentum
+    and a cosine of five passes go from each to the next, and round t averages the
+    models of all rounds so far. Here a round averages its own models only.
     """
 
     plans_ahead = True
@@ -54,8 +52,7 @@ class PromptFL(Uniform):
         if self.task is not None and not isinstance(self.task.network, Prompts):
             raise ValueError(
                 f"PromptFL trains the network Prompts, and {self.task.name!r} "
-                f"has {type(self.task.network).__name__}: give the task network "
-                "{name: Prompts} and data {name: features}"
+                f"has {type(self.task.network).__name__}: give the task Prompts"
             )
 
     def local(self, down, mine, shard):

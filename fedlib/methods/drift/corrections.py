@@ -3,7 +3,6 @@
 import torch
 
 from ...core.local import scan
-from ...core.method import Mean
 from ...core.tree import add, sub, subset, without
 
 
@@ -18,11 +17,10 @@ def corrected(direction, c):
 
 
 def gradients_in(shard, momentum):
-    """|a_i|_1 []: how many gradients make up a client's update w - w_i, in units of
-    lr.
+    """|a_i|_1 []: how many gradients make up a client's update (w - w_i) / lr.
 
-    The velocity v <- momentum v + g carries a gradient on into later steps, so each
-    counts with its whole weight; without momentum this is the number of local steps.
+    The velocity v <- momentum v + g carries a gradient on into later steps; without
+    momentum this is the number of local steps.
     """
 
     def one(c, _):
@@ -47,12 +45,3 @@ def mean_update(method, w, ws, p):
 def zeros(w, buffers):
     """A tree of zeros over the parameters of w."""
     return {k: torch.zeros_like(x) for k, x in w.items() if k not in buffers}
-
-
-def only_mean(method, what):
-    """ValueError where the method's rule is not the mean."""
-    if not isinstance(method.rule, Mean):
-        raise ValueError(
-            f"{type(method).__name__}.rule = {method.rule!r}: {what} is the mean over "
-            "clients, which another rule would not keep; leave the rule at Mean"
-        )

@@ -20,8 +20,8 @@ class FedAvgM(FedAvg):
         w <- w + server_lr v                                          eq:fedavgm-step
 
     beta = 0 and server_lr = 1 is FedAvg. While d stays the same v grows to
-    d / (1 - beta): at beta = 0.9 the server goes ten times as far, so the best step of
-    the clients is smaller. The momentum is of parameters; buffers are averaged.
+    d / (1 - beta), so the best step of the clients is smaller. The momentum is of
+    parameters; buffers are averaged.
     """
 
     card = Card("hsu2019", "FedAvg with momentum at the server")

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from ...core.local import sgd
-from ...core.method import Card, hp
+from ...core.method import Card, Mean, hp
 from ...core.tree import add, scale, sub, subset, without
-from ..base.fedavg import Uniform
-from .corrections import corrected, mean_update, only_mean, zeros
+from ..base.fedavg import Uniform, only
+from .corrections import corrected, mean_update, zeros
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,10 @@ class FedDyn(Uniform):
 
     The argmin is by local SGD. At rest w_i = w for every client, so l_i is the gradient
     of F_i at w; h is the mean of the l_i, and is 0: w is the optimum of all, however
-    few the local steps. If all take part in every round, round t moves w by d_0 + ... +
-    d_(t-1) + 2 d_t, with d_s the mean update of round s, whatever alpha is: alpha acts
-    at the clients only, a small one lets w overshoot, and a large one freezes the
-    clients. Every client counts the same, as in the paper. Messages are FedAvg's. l_i
-    is of parameters; buffers are averaged.
+    few the local steps. If all take part, round t moves w by d_0 + ... + d_(t-1) +
+    2 d_t, with d_s the mean update of round s, whatever alpha is: a small alpha lets w
+    overshoot, a large one freezes the clients. Every client counts the same, as in the
+    paper. l_i is of parameters; buffers are averaged.
     """
 
     card = Card("acar2021", "a tilt and a pull that let the clients' optima agree")
@@ -41,17 +39,13 @@ class FedDyn(Uniform):
 
     def __post_init__(self):
         super().__post_init__()
-        only_mean(self, "the server's state h")
+        only(self, "rule", Mean, "h is a mean over clients")
         if not self.alpha > 0:
-            raise ValueError(
-                f"FedDyn.alpha = {self.alpha!r}: the server divides by it; give "
-                "alpha > 0, or use Uniform"
-            )
+            raise ValueError("FedDyn.alpha = 0: the server divides by it; give more")
         if self.lr * self.alpha >= 2:
             raise ValueError(
-                f"FedDyn.lr = {self.lr!r} with alpha = {self.alpha!r}: a product of "
-                f"{self.lr * self.alpha:g} lets the pull overshoot and diverge; give "
-                f"lr below 2 / alpha = {2 / self.alpha:.3g}, or a smaller alpha"
+                f"FedDyn.lr = {self.lr!r} with alpha = {self.alpha!r}: the pull "
+                f"diverges; give lr below 2 / alpha = {2 / self.alpha:.3g}"
             )
 
     def server(self, w, r):
@@ -63,8 +57,8 @@ class FedDyn(Uniform):
     def local(self, down, mine, shard):
         w, tilt = down["w"], mine["l"]
         step, pull = corrected(self.step(self.loss), scale(tilt, -1)), (self.alpha, w)
-        wi = sgd(step, w, shard, self.lr, self.momentum, self.decay, pull)
-        moved = sub(subset(wi, tilt), subset(w, tilt))  # eq:feddyn-local
+        wi = self.descend(step, w, shard, pull=pull)  # eq:feddyn-local
+        moved = sub(subset(wi, tilt), subset(w, tilt))
         tilt = add(tilt, moved, -self.alpha)  # eq:feddyn-tilt
         return {"l": tilt}, {"w": wi, "n": shard.n}
 

@@ -43,10 +43,8 @@ class FedAdagrad(FedAvg):
     def __post_init__(self):
         super().__post_init__()
         if not self.tau > 0:
-            raise ValueError(
-                f"{type(self).__name__}.tau = {self.tau!r}: a coordinate that has not "
-                "moved would be divided by it; give tau > 0"
-            )
+            name = type(self).__name__
+            raise ValueError(f"{name}.tau = 0: steps are divided by it; give tau > 0")
 
     def server(self, w, r):
         m = zeros(w, self.task.buffers)

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from ...core.local import sgd
-from ...core.method import Card, hp
+from ...core.method import Card, Mean, hp
 from ...core.tree import add, mean, scale, sub, subset, where, without
 from ...pieces.steps import Private
-from ..base.fedavg import Uniform
-from .corrections import corrected, gradients_in, mean_update, only_mean, zeros
+from ..base.fedavg import Uniform, only
+from .corrections import corrected, gradients_in, mean_update, zeros
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,9 @@ class SCAFFOLD(Uniform):
 
     So c stays the mean of the c_i of all C clients, also of absent ones, whose c_i
     grows old. If all take part, w comes to rest where the mean of the gradients is 0,
-    however many the local steps; FedAvg rests elsewhere. Every client counts
-    the same, as in the paper. The first round is the uniform average. Each way carries
-    two models. c_i is of parameters; buffers are averaged. Option I costs one more
-    gradient over all rows. `decay` is part of the gradient.
+    however many the local steps. Every client counts the same, as in the paper. The
+    first round is the uniform average. Each way carries two models. c_i is of
+    parameters; buffers are averaged. `decay` is part of the gradient.
     """
 
     card = Card("karimireddy2020", "control variates take the drift out of local steps")
@@ -43,17 +41,14 @@ class SCAFFOLD(Uniform):
 
     def __post_init__(self):
         super().__post_init__()
-        only_mean(self, "the server's control variate c")
+        only(self, "rule", Mean, "c is the mean over clients")
         if self.option == "I" and isinstance(self.step, Private):
             raise ValueError(
-                "SCAFFOLD.step is Private and option = 'I' sends a gradient over all "
-                "rows beside it, without noise; give option = 'II'"
+                "SCAFFOLD.step is Private, and option = 'I' sends a gradient without "
+                "noise; give option = 'II'"
             )
         if self.option == "II" and not self.lr > 0:
-            raise ValueError(
-                f"SCAFFOLD.lr = {self.lr!r}: option = 'II' divides an update by it; "
-                "give lr > 0"
-            )
+            raise ValueError("SCAFFOLD.lr = 0: option = 'II' divides by it; give more")
 
     def server(self, w, r):
         return {"w": w, "c": zeros(w, self.task.buffers)}
@@ -68,8 +63,8 @@ class SCAFFOLD(Uniform):
     def local(self, down, mine, shard):
         w, c, own = down["w"], down["c"], mine["c"]
         direction = self.step(self.loss)
-        step = corrected(direction, sub(c, own))  # eq:scaffold-local
-        wi = sgd(step, w, shard, self.lr, self.momentum, self.decay)
+        step = corrected(direction, sub(c, own))
+        wi = self.descend(step, w, shard)  # eq:scaffold-local
         before, after = subset(w, c), subset(wi, c)
         if self.option == "I":
             g = subset(direction(w, shard.all()), c)

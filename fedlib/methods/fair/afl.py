@@ -6,13 +6,13 @@ from ...core.method import Card, hp
 from ...core.ranges import LARGEST
 from ...core.tree import add, broadcast, normalize, scale, subset
 from ...pieces.simplex import project
-from ..base.fedavg import FedAvg
+from .qfedavg import ByLoss
 
 FAR = 1e5  # beyond, float32 rounds away that weights sum to 1
 
 
 @dataclass(frozen=True)
-class AFL(FedAvg):
+class AFL(ByLoss):
     """Learns the model and, against it, the mixture of clients on which it is worst.
 
     Mohri, Sivek, Suresh. Agnostic Federated Learning. ICML 2019, section 4.
@@ -46,16 +46,14 @@ class AFL(FedAvg):
         return broadcast(subset(server, ("w", "avg")), ids)
 
     def local(self, down, mine, shard):
-        F = shard.over(self.loss, down["w"])  # before training
         mine, up = super().local(down, mine, shard)
-        return mine, up | {"loss": F, "cid": shard.cid}
+        return mine, up | {"cid": shard.cid}
 
     def aggregate(self, server, up, r):
         i = up["cid"]
         if len(i) != self.task.C:
             raise ValueError(
-                f"AFL got {len(i)} of {self.task.C} clients: its mixture needs the "
-                "loss of every client in every round; let all of them take part"
+                f"AFL got {len(i)} of {self.task.C} clients: let all of them take part"
             )
         p = server["lam"][i]
         w = self.combine(server["w"], up["w"], p)  # eq:afl-step
@@ -69,5 +67,5 @@ class AFL(FedAvg):
         return {"w": w, "avg": avg, "lam": lam, "log": {"weight": p}}
 
     def views(self, down, mine, shard):
-        scored = {"average": "avg", "last": "w"}[self.scored]
-        return {"global": self.task.net(down[scored])}
+        w = down[{"average": "avg", "last": "w"}[self.scored]]
+        return {"global": self.task.net(w)}

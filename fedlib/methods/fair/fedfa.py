@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import add, normalize, scale, sub, subset, tmap, without
+from ...core.tree import add, normalize, scale, sub, subset, without
 from ..base.fedavg import FedAvg
+from ..drift.corrections import zeros
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,8 @@ class FedFa(FedAvg):
     )
 
     def server(self, w, r):
-        return {
-            "w": w,
-            "v": tmap(torch.zeros_like, without(w, self.task.buffers)),
-            "count": self.task.x.new_zeros(self.task.C),
-        }
+        v, count = zeros(w, self.task.buffers), self.task.x.new_zeros(self.task.C)
+        return {"w": w, "v": v, "count": count}
 
     def local(self, down, mine, shard):
         mine, up = super().local(down, mine, shard)

@@ -7,13 +7,13 @@ import torch
 
 from ...core.method import Card, hp, uniform_weights
 from ...core.tree import leaves, normalize, without
-from ..base.fedavg import FedAvg
+from .qfedavg import ByLoss
 
 TINY = 1e-30  # in place of the squared length of an update that is zero
 
 
 @dataclass(frozen=True)
-class FedFV(FedAvg):
+class FedFV(ByLoss):
     """Takes out of each update what points against another client's, then averages.
 
     Wang, Fan, Qi, Wen, Wang, Yu. Federated Learning with Fair Averaging. IJCAI 2021,
@@ -32,10 +32,9 @@ class FedFV(FedAvg):
             g <- g - min(0, <g, s>) s / |s|^2                eq:fedfv-external
         w <- w - |1/M sum_i g_i| g / |g|                     eq:fedfv-step
 
-    Without conflicts, or with alpha = 1 and tau = 0: the uniform average. tau does
-    nothing when all clients take part. Every P_i is a combination of the g_j, so the
-    loop runs on coefficients A [M, M], P = A G, and on the products G G': its cost does
-    not depend on the size of the model. With tau > 0 the server keeps C updates.
+    Without conflicts, or with alpha = 1 and tau = 0: the uniform average. Every P_i is
+    a combination of the g_j, so the loop runs on coefficients A [M, M], P = A G, and on
+    the products G G'. With tau > 0 the server keeps C updates.
     """
 
     card = Card("wang2021fedfv", "updates without what conflicts with another client's")
@@ -53,16 +52,13 @@ class FedFV(FedAvg):
         if not self.tau:
             return {"w": w}
         P = sum(x.numel() for x in leaves(without(w, self.task.buffers)))
-        return {
-            "w": w,
-            "last": self.task.x.new_zeros(self.task.C, P),
-            "seen": torch.full((self.task.C,), -1, device=self.task.x.device),
-        }
+        C, x = self.task.C, self.task.x
+        seen = torch.full((C,), -1, device=x.device)
+        return {"w": w, "last": x.new_zeros(C, P), "seen": seen}
 
     def local(self, down, mine, shard):
-        F = shard.over(self.loss, down["w"])  # before training
         mine, up = super().local(down, mine, shard)
-        return mine, up | {"loss": F, "cid": shard.cid}
+        return mine, up | {"cid": shard.cid}
 
     def aggregate(self, server, up, r):
         w, G = server["w"], self.progress(server["w"], up["w"])  # [M, P]

@@ -14,8 +14,7 @@ def gini(a):
     """sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i) of accuracies a [m], in O(m^2).
 
     The denominator is m - 1, which FedGA's Table 6 forces; 1e-10 is added to every
-    accuracy; one client alone gives 0. `measures.metrics.gini` finds the same number by
-    sorting, O(m log m); here the paper's double sum runs on tensors.
+    accuracy; one client alone gives 0. `measures.metrics.gini` finds it by sorting.
     """
     a = a + 1e-10
     return (a[:, None] - a).abs().sum() / (2 * max(len(a) - 1, 1) * a.sum())
@@ -37,9 +36,8 @@ class FedGA(Delayed):
 
     G is the x of eq:trigger; until it passes, p_i = n_i / n. alpha = 1 gives 1/M, the
     uniform average (not FedAvg). With alpha > 1 the client with the lowest accuracy
-    weighs more than 1/M and the one with the highest less. weight_norm = "sum" first
-    divides e_i by sum_j e_j, as later code of the author does: closer to 1/M the larger
-    the cohort. One more number per client goes up.
+    weighs more than 1/M. weight_norm = "sum" first divides e_i by sum_j e_j, as later
+    code of the author does: closer to 1/M the larger the cohort.
     """
 
     card = Card("liu2025fedga", "weights by error, once the Gini coefficient is flat")
@@ -67,7 +65,7 @@ class FedGA(Delayed):
         if 1 < self.theta < inf:
             raise ValueError(
                 f"{type(self).__name__}.theta = {self.theta!r}: a Gini coefficient is "
-                "at most 1; give a number from 0 to 1, inf or -inf"
+                "at most 1; give less, or inf"
             )
 
     def local(self, down, mine, shard):

@@ -5,7 +5,6 @@ from math import inf
 
 import torch
 
-from ...core.local import sgd
 from ...core.method import Card, hp, uniform_weights
 from ...core.tree import without
 from ..base.fedavg import FedAvg
@@ -37,20 +36,17 @@ class Delayed(FedAvg):
         if -inf < self.theta < 0:
             raise ValueError(
                 f"{type(self).__name__}.theta = {self.theta!r}: x would have to rise; "
-                "give a number >= 0, inf for a trigger that passes at once, or -inf "
-                "for one that never does"
+                "give a number >= 0, inf to pass at once, or -inf never to do so"
             )
-        if not isinstance(self.W, int) or self.trigger == "half" and self.W < 2:
+        if self.trigger == "half" and self.W < 2:
             raise ValueError(
-                f"{type(self).__name__}.W = {self.W!r} with "
-                f"trigger = {self.trigger!r}: give a whole number of rounds, and at "
-                "least 2 where the window is cut in half"
+                f"{type(self).__name__}.W = {self.W}: trigger = 'half' cuts the window "
+                "in two; give 2 rounds or more"
             )
 
     def server(self, w, r):
-        x = self.task.x
-        off = torch.zeros((), dtype=torch.bool, device=x.device)
-        return {"w": w, "past": x.new_zeros(self.W + 1), "on": off}
+        past = self.task.x.new_zeros(self.W + 1)
+        return {"w": w, "past": past, "on": past[0] > 0}
 
     def watch(self, server, x, t):
         """What the server keeps after x [] of round t: past values, and "on" or not."""
@@ -99,14 +95,14 @@ class FedGini(Delayed):
 
     def local(self, down, mine, shard):
         step, zero = self.step(self.loss), shard.n * 0
-        # two scalars that sgd adds up beside w
+        # two scalars that the descent adds up beside w
         sums = {"(loss)": zero, "(batches)": zero}
 
         def with_sums(v, b):
             w = without(v, sums)
             return step(w, b) | {"(loss)": -self.loss(w, b), "(batches)": zero - 1}
 
-        v = sgd(with_sums, down["w"] | sums, shard, self.lr, self.momentum, self.decay)
+        v = self.descend(with_sums, down["w"] | sums, shard)
         loss = v["(loss)"] / v["(batches)"]
         return mine, {"w": without(v, sums), "n": shard.n, "loss": loss}
 

@@ -16,9 +16,7 @@ def min_norm(K, lo, hi, steps=200, rho=2.0, relax=1.6):
     Douglas-Rachford splitting (Boyd et al., Distributed Optimization and Statistical
     Learning via the Alternating Direction Method of Multipliers, 2011, sections 3.4.3
     and 5.2). Two easy problems take turns: the nearest point z of the box, a clamp; and
-    on the plane sum p = 1 the best point near y, A y + b. An iteration costs two
-    products, where projected gradient pays for a projection on both sets at once. The
-    answer lies in the set.
+    on the plane sum p = 1 the best point near y, A y + b. The answer lies in the set.
     """
     I = torch.eye(len(K), dtype=K.dtype, device=K.device)
     R = torch.linalg.inv(2 * K + rho * I)

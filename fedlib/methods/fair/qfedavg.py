@@ -8,7 +8,20 @@ from ..base.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
-class QFedAvg(FedAvg):
+class ByLoss(FedAvg):
+    """FedAvg whose clients send the loss of the model as sent, on their training rows.
+
+    What q-FedAvg, AFL, FedFV and TERM share.
+    """
+
+    def local(self, down, mine, shard):
+        F = shard.over(self.loss, down["w"])  # before training
+        mine, up = super().local(down, mine, shard)
+        return mine, up | {"loss": F}
+
+
+@dataclass(frozen=True)
+class QFedAvg(ByLoss):
     """Counts a client the more the higher its loss; where that is steep, short steps.
 
     Li, Sanjabi, Beirami, Smith. Fair Resource Allocation in Federated Learning. ICLR
@@ -35,15 +48,7 @@ class QFedAvg(FedAvg):
     def __post_init__(self):
         super().__post_init__()
         if not self.lr > 0:
-            raise ValueError(
-                f"QFedAvg.lr = {self.lr!r}: the method uses L = 1/lr as smoothness; "
-                "give lr > 0"
-            )
-
-    def local(self, down, mine, shard):
-        F = shard.over(self.loss, down["w"])  # before training
-        mine, up = super().local(down, mine, shard)
-        return mine, up | {"loss": F}
+            raise ValueError("QFedAvg.lr = 0: the smoothness L is 1 / lr; give lr > 0")
 
     def aggregate(self, server, up, r):
         w, q, L = server["w"], self.q, 1 / self.lr

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from ...core.method import Card, hp
 from ...core.tree import normalize
 from ...pieces.steps import Private
-from ..base.fedavg import FedAvg
+from .qfedavg import ByLoss
 
 
 @dataclass(frozen=True)
-class TERM(FedAvg):
+class TERM(ByLoss):
     """FedAvg on a tilted mean of the clients' losses: between the mean and the worst.
 
     Li, Beirami, Sanjabi, Smith. Tilted Empirical Risk Minimization. ICLR 2021,
@@ -22,13 +22,11 @@ class TERM(FedAvg):
         w     <- sum_i p_i w_i,   w_i by local training on R_i        eq:term-step
 
     F_x: loss of a row; R_i = F_i at row_tilt = 0. p_i has R_i of the model as sent, on
-    all training rows; one number more goes up. Local training tilts within a batch,
-    where the mean of batches is no longer the whole. tilt = 0 is FedAvg;
-    tilt -> infinity looks at the worst client only, tilt -> -infinity at the best; the
-    same of row_tilt and rows. Exponents are taken relative to the largest, so nothing
-    overflows. The released federated code has row_tilt = 0, draws and counts clients
-    equally, and divides by a moving average of the mean of exp(tilt (F_i - max F)) in
-    place of this round's, so that its weights do not sum to one.
+    all training rows (`ByLoss`). Local training tilts within a batch. tilt = 0 is
+    FedAvg; tilt -> infinity looks at the worst client only, -> -infinity at the best;
+    the same of row_tilt and rows. Exponents are relative to the largest, so nothing
+    overflows. The released federated code has row_tilt = 0, counts clients equally, and
+    divides by a moving average, so that its weights do not sum to one.
     """
 
     card = Card("term2021", "weights by size and the exponential of the loss")
@@ -44,8 +42,8 @@ class TERM(FedAvg):
         super().__post_init__()
         if self.row_tilt and isinstance(self.step, Private):
             raise ValueError(
-                f"TERM.row_tilt = {self.row_tilt} with Private steps, which clip the "
-                "gradient of each row, where nothing is tilted: set row_tilt = 0"
+                f"TERM.row_tilt = {self.row_tilt}: Private steps clip row by row, and "
+                "rows alone are not tilted; set row_tilt = 0"
             )
 
     @property
@@ -59,11 +57,6 @@ class TERM(FedAvg):
         n = math.log(len(z)) if b.m is None else b.m.sum().log()
         return (z.logsumexp(0) - n) / self.row_tilt  # eq:term-rows
 
-    def local(self, down, mine, shard):
-        R = shard.over(self.loss, down["w"])  # before training
-        mine, up = super().local(down, mine, shard)  # w_i of eq:term-step
-        return mine, up | {"loss": R}
-
-    def weights(self, up):
+    def weights(self, up):  # p_i of eq:term-step
         z = self.tilt * up["loss"]
         return normalize(up["n"] * (z - z.max()).exp())  # eq:term-weights

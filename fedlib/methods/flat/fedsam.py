@@ -1,12 +1,11 @@
 """Averaging of models that were trained to be flat."""
 
 from dataclasses import dataclass
-from math import inf
 
-from ...core.local import Plain, sgd
+from ...core.local import Plain
 from ...core.method import Card, hp
 from ...pieces.steps import SAM
-from ..base.fedavg import FedAvg
+from ..base.fedavg import FedAvg, only
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,10 @@ class FedSAM(FedAvg):
         w_i <- w_i - lr grad F_i(w_i + e)      on the same batch as g  eq:fedsam-step
 
     w_i + e is the worst point near w_i, to first order; |g| is over all tensors
-    together. Two gradients a batch. The model itself never moves to w_i + e and back,
-    so nothing is lost to rounding; running statistics of batch norm are those at w_i.
-    Decay and momentum act on w_i, outside the perturbation. The same as FedAvg with the
-    piece SAM(rho) as its step. rho -> 0 is FedAvg; so is a vanishing gradient, for then
-    e = 0. The name also stands for a method of Caldarola, Caputo and Ciccone (ECCV
-    2022), which adds an average over rounds; this is not that one, nor MoFedSAM.
+    together. Two gradients a batch; running statistics of batch norm are those at w_i.
+    Decay and momentum act outside the perturbation. The same as FedAvg with the piece
+    SAM(rho) as its step. rho -> 0 is FedAvg. The name also stands for a method of
+    Caldarola, Caputo and Ciccone (ECCV 2022), which this is not.
     """
 
     rho: float = hp(
@@ -36,18 +33,12 @@ class FedSAM(FedAvg):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.rho < inf:
-            none = "; rho = 0 perturbs nothing: that is FedAvg"
+        if not self.rho:
             raise ValueError(
-                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a "
-                f"finite number above 0{none if self.rho == 0 else ''}"
+                f"{type(self).__name__}.rho = 0: that is FedAvg; give more"
             )
-        if self.step != Plain():
-            raise ValueError(
-                f"{type(self).__name__}.step = {self.step!r}: this method brings its "
-                "own step, SAM(rho); give another one to FedAvg"
-            )
+        only(self, "step", Plain, "this method brings its own, SAM(rho)")
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        g, lr = SAM(self.rho)(loss), self.lr if lr is None else lr  # eq:fedsam-perturb
-        return sgd(g, w, shard, lr, self.momentum, self.decay, pull)  # eq:fedsam-step
+        step = SAM(self.rho)(loss)  # eq:fedsam-perturb
+        return self.descend(step, w, shard, lr, pull)  # eq:fedsam-step

@@ -12,6 +12,7 @@ import torch
 from ...core.local import Plain
 from ...core.method import hp
 from ...core.tree import sqnorm, tmap
+from ..base.fedavg import only
 
 TINY = 1e-12
 
@@ -49,26 +50,19 @@ class LayerWise:
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.step, Plain):
-            raise ValueError(
-                f"{type(self).__name__}.step = {self.step!r}: it perturbs by itself, "
-                "so the step must be Plain()"
-            )
+        only(self, "step", Plain, "this method perturbs by itself")
         if self.task is not None:
             # a network without proper layers is refused here
             self.units(self.task.shapes)
-        if self.rho == 0:
-            raise ValueError(
-                f"{type(self).__name__}.rho = {self.rho!r} is no radius: give a number "
-                "above 0; for training without a perturbation give perturb='none'"
-            )
+        if not self.rho:
+            name = type(self).__name__
+            raise ValueError(f"{name}.rho = 0: give more, or perturb = 'none'")
 
     def units(self, w):
         """One tuple of names per layer, of the tensors in w (a body lacks the head)."""
         layers, network = self.task.layers, self.task.network
-        if self.layer == "module":
-            units = getattr(network, "units", layers)
-        else:
+        units = getattr(network, "units", layers)
+        if self.layer == "tensor":
             units = [(k,) for names in layers for k in names]
         inside = (tuple(k for k in names if k in w) for names in units)
         return tuple(names for names in inside if names)

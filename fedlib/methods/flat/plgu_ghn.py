@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from torch.func import vmap
 
-from ...core.local import sgd
 from ...core.method import Card
 from ...core.tree import without
 from ..personal.pfedhn import PFedHN
@@ -37,7 +36,7 @@ class PLGUGHN(LayerWise, PFedHN):
         return down | {"s": scores(without(down["w"], self.task.buffers))}
 
     def local(self, down, mine, shard):
-        w, lr = down["w"], self.lr
-        pair = self.twice(self.step(self.loss), lr, lambda g: down["s"])
-        trained = sgd(pair, w, shard, lr, self.momentum, self.decay)  # eq:ghn-pair
+        w, s = down["w"], lambda g: down["s"]
+        pair = self.twice(self.step(self.loss), self.lr, s)
+        trained = self.descend(pair, w, shard)  # eq:ghn-pair
         return mine, self.change(w, trained, shard)

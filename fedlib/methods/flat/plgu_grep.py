@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ...core.local import sgd
 from ...core.method import Card, Method, hp
 from ...core.tree import scale, tmap
 from ..personal.fedrep import FedRep
@@ -28,9 +27,9 @@ class PLGUGRep(LayerWise, FedRep):
     compares are equal after the download, 0 / 0 (`against` = "drift" compares after the
     first of the two steps instead). A first training has equal scores. The equations
     write one batch a round; FedRep makes one pass (`steps` = 1 is literal). perturb =
-    "none" leaves two plain steps per batch, FedRep-2x: the control without which a gain
-    says nothing. The personal model is the own head on the newest shared body, also
-    after training, where FedRep is scored on its own trained body.
+    "none" leaves two plain steps per batch, FedRep-2x. The personal model is the own
+    head on the newest shared body, also after training. fresh perturbs along a gradient
+    of its own, a third one, as equation 12 reads; the text counts one extra step.
     """
 
     head_epochs: int = hp(5, "passes for the head", "the paper: K = 5", grid=(1, 5, 10))
@@ -53,13 +52,11 @@ class PLGUGRep(LayerWise, FedRep):
 
     def client(self, w, shard):
         body, head = self.task.split(w)
-        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
-        return {"head": head, "body": body, "seen": seen}
+        return {"head": head, "body": body, "seen": shard.n < 0}
 
     def local(self, down, mine, shard):
-        phi, seen, lr = down["w"], mine["seen"], self.lr
-        of_head = self.loss.beside(phi)
-        h = self.fit(of_head, mine["head"], shard.on("head"))  # eq:grep-head
+        phi, seen, lr, loss = down["w"], mine["seen"], self.lr, self.loss
+        h = self.fit(loss.beside(phi), mine["head"], shard.on("head"))  # eq:grep-head
         last = self.scores(self.movement(mine["body"], phi))
         last = torch.where(seen, last, 1.0)
 
@@ -67,9 +64,8 @@ class PLGUGRep(LayerWise, FedRep):
             drift = self.movement(scale(g, lr), tmap(torch.zeros_like, g))
             return last if self.against == "last" else self.scores(drift)
 
-        gradient = self.step(self.loss.beside(h))
-        pair = self.twice(gradient, lr, s, self.fresh)
-        body = sgd(pair, phi, shard, lr, self.momentum, self.decay)  # eq:grep-body
+        pair = self.twice(self.step(loss.beside(h)), lr, s, self.fresh)
+        body = self.descend(pair, phi, shard)  # eq:grep-body
         mine = {"head": h, "body": body, "seen": torch.ones_like(seen)}
         return mine, {"w": body, "n": shard.n}
 

@@ -5,7 +5,6 @@ from math import inf
 
 import torch
 
-from ...core.local import sgd
 from ...core.method import Card, hp
 from ...core.random import fold, tag, uniform
 from ...core.task import Fitted
@@ -26,18 +25,19 @@ class PLGULF(LayerWise, FedAvg):
         w       <- sum_i n_i / n  u_i                                       eq:fedavg
 
     u starts at w; only these copies are averaged. g is the gradient at theta_i, e the
-    perturbation it gives (LayerWise), both from the same batch: two gradients a batch,
-    as for any method with a common and an own model. As printed, Algorithm 1 moves u by
-    gradients of theta_i; `at` = "theta" does. "Frozen" layers are not overwritten by
-    the download, but train: never trained, they would lag ever further and be chosen
-    for ever (`freeze`). A client that trains for the first time has nothing of its own:
-    it takes w, and every score is 1. One that never trained is served by w. Views:
-    personal is theta_i as its last training left it; refreshed is eq:plgu-mix applied
-    to it now. Running statistics of batch norm belong to no layer: a download
-    overwrites them all. Limits, with equal scores, direction w and D = 0: w is FedSAM's
-    if universal layers are perturbed and FedAvg's if personal ones are; with D = L the
-    other way round, from a client's second training on. The paper claims both (4.1 and
-    6.3).
+    perturbation it gives (LayerWise), both from the same batch: two gradients a batch
+    (`direction` = "w" takes a third). As printed, Algorithm 1 moves u by gradients of
+    theta_i; `at` = "theta" does. "Frozen" layers are not overwritten by the download,
+    but train: never trained, they would lag ever further and be chosen for ever
+    (`freeze`). `keep` names the D layers: those that moved most; as controls the last
+    or the first of the network, or others by chance in every training. A client that
+    trains for the first time has nothing of its own: it takes w, and every score is 1
+    (`first` = "initial": it is scored against the initial model). One that never
+    trained is served by w. Views: personal is theta_i as its last training left it;
+    refreshed is eq:plgu-mix applied to it now. Running statistics of batch norm belong
+    to no layer: a download overwrites them all. Limits, with equal scores, direction w
+    and D = 0: w is FedSAM's if universal layers are perturbed and FedAvg's if personal
+    ones are; with D = L the other way round. The paper claims both (4.1 and 6.3).
     """
 
     D: int = hp(
@@ -74,9 +74,8 @@ class PLGULF(LayerWise, FedAvg):
         super().__post_init__()
         if self.task is not None and self.D > self.L:
             raise ValueError(
-                f"{type(self).__name__}.D = {self.D}: "
-                f"{type(self.task.network).__name__} has {self.L} layers; give 0 (all "
-                f"averaged) to {self.L} (all personal)"
+                f"{type(self).__name__}.D = {self.D}: {self.task.network} has {self.L} "
+                "layers; give 0 (all averaged) to as many (all personal)"
             )
 
     @property
@@ -85,14 +84,11 @@ class PLGULF(LayerWise, FedAvg):
         return len(self.units(self.task.shapes))
 
     def client(self, w, shard):
-        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
-        return {"w": w, "seen": seen}
+        return {"w": w, "seen": shard.n < 0}
 
     def start(self, w, mine, key):
-        """(theta_i at the start of a round, scores s [L], personal layers [L]).
-
-        key: the client's, of this round; of it only keep = "random" makes use.
-        """
+        """(theta_i as a round starts, scores s [L], personal layers [L]); key: the
+        client's, of this round."""
         m, seen = self.movement(mine["w"], w), mine["seen"] | (self.first == "initial")
         D = self.D if self.D >= 0 else min(5, max(1, self.L // 4))
         own = largest(self.order(m, key), D) & seen & (m.sum() > TINY)
@@ -128,7 +124,7 @@ class PLGULF(LayerWise, FedAvg):
             return {"theta": g, "w": g_u}  # eq:plgu-pair
 
         models = {"theta": theta, "w": down["w"]}
-        models = sgd(direction, models, shard, self.lr, self.momentum, self.decay)
+        models = self.descend(direction, models, shard)
         mine = {"w": models["theta"], "seen": torch.ones_like(mine["seen"])}
         return mine, {"w": models["w"], "n": shard.n}
 

@@ -40,24 +40,21 @@ class Calibrated(Wrap):
     def server(self, w, r):
         state = super().server(w, r)
         have = state["in"].get("w", {})
-        for k in (k for layer in self.task.layers for k in layer):
-            if k not in have:
-                raise self.no_model(f"{k} is missing")
+        self.check_model(w.keys() <= have.keys())
         return state
 
-    def no_model(self, why):
-        """The ValueError for a method inside that has no global model."""
-        return ValueError(
-            f"{type(self).__name__} around {type(self.inner).__name__}: the server "
-            f"holds no whole model under 'w' ({why}), so nothing can be calibrated; "
-            "take a method with a global model"
-        )
+    def check_model(self, whole):
+        """ValueError where the method inside has no global model."""
+        if not whole:
+            raise ValueError(
+                f"{type(self).__name__} around {type(self.inner).__name__}: the server "
+                "holds no whole model under 'w'; take a method with a global model"
+            )
 
     def aggregate(self, server, up, r):
         w, out = server["in"]["w"], super().aggregate(server, up, r)
-        for k, v in out["in"]["w"].items():
-            if v.shape != w[k].shape:
-                raise self.no_model(f"{k} is cut")
+        shapes = lambda w: {k: v.shape for k, v in w.items()}
+        self.check_model(shapes(out["in"]["w"]) == shapes(w))
         if r.t < self.phases(r.R)[0]:
             return out
         out, g_s, log = self.update(out, w, out["in"]["w"], r)

@@ -51,8 +51,7 @@ class Collecting(Calibrated):
         if c < 2 and self.phases(r.R)[0] < r.R:
             raise ValueError(
                 f"{type(self).__name__} with rho = {self.rho} collects {c} models in "
-                f"{r.R} rounds, and a trail has at least two: give a smaller rho or "
-                "more rounds"
+                f"{r.R} rounds, and needs two: give a smaller rho or more rounds"
             )
         trail = tmap(lambda x: x.new_zeros(c, *x.shape), state["in"]["w"])
         met = torch.zeros(c, dtype=torch.bool)

@@ -29,12 +29,11 @@ class FairFed(Reweight):
 
     D_i is a difference of accuracies where F_i is not defined on the client's rows; q_i
     = n_i / n at first. beta = 0 is FedAvg; with debias its clients descend on the loss
-    of Reweight. While all take part the q_i sum to one; they have no bounds, so a
-    client may drop out and recover. Where no q_i of the cohort is positive, sizes
-    decide.
-    weighting = "exp" is the rule of the preprint, without memory: p_i proportional to
-    n_i exp(-beta D_i). Clients send counts [A, 2, 2] and their accuracy with the model;
-    the paper hides the terms of eq:fairfed-global by secure aggregation.
+    of Reweight. The q_i have no bounds, so a client may drop out and recover. Where no
+    q_i of the cohort is positive, sizes decide. weighting = "exp" is the rule of the
+    preprint, without memory: p_i proportional to n_i exp(-beta D_i). Clients send
+    counts [A, 2, 2] and their accuracy; the paper hides the terms of eq:fairfed-global
+    by secure aggregation.
     """
 
     card = Card("ezzeldin2023", "less weight far from the gap of all")
@@ -53,9 +52,9 @@ class FairFed(Reweight):
     def server(self, w, r):
         A = self.task.groups.A
         if A != 2:
+            name = self.task.groups.name
             raise ValueError(
-                f"FairFed compares two groups, {self.task.groups.name!r} of "
-                f"{self.task.name!r} has {A}: merge some"
+                f"FairFed compares two groups, {name!r} has {A}: merge some"
             )
         return {"w": w, "q": normalize(r.ask(self.size)["n"])}
 

@@ -54,8 +54,7 @@ class FedFB(FedAvg):
         if self.version == "EO" and self.task.groups.A != 2:
             raise ValueError(
                 f"FedFB.version = 'EO' compares two groups, {self.task.groups.name!r} "
-                f"of {self.task.name!r} has {self.task.groups.A}: merge some, or take "
-                "version = 'DP'"
+                f"has {self.task.groups.A}: merge some, or take version = 'DP'"
             )
         m = r.ask(self.count)["m"].sum(0)  # [A, 2]
         return {"w": w, "m": m, "lam": self.rows(m) / m.sum()}

@@ -25,9 +25,8 @@ class FLinear(FedAvg):
     rows, tau = 1 is FedAvg. Where a column of x holds the group's code it becomes
     constant for tau = 0; it tells a new row's group, and test rows are moved by the
     same d. A group without training rows at a client has d_a = 0, but for that column.
-    Where there is no such column the group follows from the label, which a test row
-    must not tell: test rows stay as they are, and a client with one group only, as
-    where every client holds one label, trains as in FedAvg.
+    Where there is no such column the group follows from the label: test rows stay as
+    they are, and a client with one group only trains as in FedAvg.
     """
 
     card = Card("he2020geometric", "inputs without linear traces of the group")

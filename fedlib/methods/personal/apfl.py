@@ -29,14 +29,12 @@ class APFL(FedAvg):
         alpha_i <- clip(alpha_i - lr <v_i - w_i, g>, 0, 1)                 eq:apfl-alpha
         w       <- sum_i n_i / n  w_i                                      eq:fedavg
 
-    The factor alpha_i is the chain rule's. v_i and alpha_i stay on the device for ever.
-    View "personal" is u_i, with w_i as just downloaded, by everybody, or as just
-    trained. v_i starts as the common start, and until a client has trained, alpha_i of
-    that is in its u_i. The server runs plain FedAvg and never notices.
-    Limits, for a fixed alpha: 0 is FedAvg, 1 is local training (`Local`). The paper
-    averages plainly. The authors' code mixes logits, not weights, moves alpha_i on the
-    first batch of a round only, and shrinks it by 0.02 lr alpha_i. Batch norm: the
-    statistics of v_i are those that u_i meets. Costs two gradients a batch.
+    v_i and alpha_i stay on the device for ever; the server runs plain FedAvg. View
+    "personal" is u_i, with w_i as just downloaded, by everybody, or as just trained.
+    v_i starts as the common start. Limits, for a fixed alpha: 0 is FedAvg, 1 is local
+    training (`Local`). The paper averages plainly. The authors' code mixes logits, not
+    weights, moves alpha_i on the first batch of a round only, and shrinks it by 0.02 lr
+    alpha_i. Batch norm: the statistics of v_i are those that u_i meets.
     """
 
     alpha: float = hp(

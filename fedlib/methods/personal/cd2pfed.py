@@ -26,18 +26,16 @@ class CD2pFed(FedAvg):
         w <- b w' + (1 - b) w   after every pass, w' its result           eq:cd2-average
         shared entries <- sum_i n_i / n of the clients'                   eq:cd2-server
 
-    The share p_t of private filters grows over the rounds, and the two halves of the
-    network, shared (s) and private (l), teach each other. A filter is a row of a layer:
-    its incoming weights, bias, norm gain, norm bias and running statistics. In the head
-    the columns of private features are private; its bias is shared. So shared entries
-    are the leading slices of all tensors, and only they travel (recorded bytes are
-    those of round 0, the most). A filter that turns private starts from the last
-    download. s, l: softmax outputs of the network with only its shared, only its
-    private filters; the head is whole in both. A half is the same network with the
-    other rows set to 0: such a filter gives 0 before and after any norm, relu, tanh or
-    pool, which is the activation multiplied by 0; who reads it, needs no change. (A
-    group norm over both halves sees those zeros.) While a layer has no filter of one
-    kind there is nothing to distil, and L = CE. All clients download. p = 0, lam = 0 is
+    The two halves of the network, shared (s) and private (l), teach each other. A
+    filter is a row of a layer: its incoming weights, bias, norm gain, norm bias and
+    running statistics. In the head the columns of private features are private; its
+    bias is shared. So shared entries are the leading slices of all tensors, and only
+    they travel (recorded bytes are those of round 0, the most). A filter that turns
+    private starts from the last download. s, l: softmax outputs of the network with
+    only its shared, only its private filters: the other rows are 0, which gives 0
+    before and after any norm, relu, tanh or pool (a group norm over both halves sees
+    those zeros); the head is whole in both. While a layer has no filter of one kind
+    there is nothing to distil, and L = CE. All clients download. p = 0, lam = 0 is
     FedAvg; p = 1, grow = 0, lam = 0 local training, but for the head's bias. The paper
     lets b grow over the rounds.
 
@@ -71,13 +69,12 @@ class CD2pFed(FedAvg):
     # which entries are shared: all functions of the round alone
     def private(self, t, R):
         """The share p_t of private filters in round t of R."""
-        # eq:cd2-share
-        return self.p * min(1.0, t / (self.grow * R)) if self.grow else self.p
+        grown = min(1.0, t / (self.grow * R)) if self.grow else 1.0
+        return self.p * grown  # eq:cd2-share
 
     def kept(self, C, p):
         """How many of C filters are shared."""
-        rounding = 1e-9  # (1 - 0.7) 10 is a little above 3
-        return math.ceil((1 - p) * C - rounding)  # eq:cd2-private
+        return math.ceil((1 - p) * C - 1e-9)  # eq:cd2-private; (1 - 0.7) 10 is above 3
 
     def cut(self, w, p):
         """The shared entries of a model: leading slices."""
@@ -100,10 +97,8 @@ class CD2pFed(FedAvg):
         return w | {k: joined(k, s) for k, s in shared.items()}
 
     def half(self, w, p, own):
-        """The network with only its private (own) or only its shared filters.
-
-        The other rows of the body are 0.
-        """
+        """The network with only its private (own) or only its shared filters: the other
+        rows of the body are 0."""
 
         def rows(v):
             s, l = v.tensor_split([self.kept(len(v), p)])
@@ -114,27 +109,24 @@ class CD2pFed(FedAvg):
         return {k: v if k in whole else rows(v) for k, v in w.items()}
 
     def empty(self, w, p):
-        """(name, shared, all) of the first layer without shared or private filters."""
-        for k in (k for layer in self.task.layers[:-1] for k in layer):
-            shared, C = self.kept(len(w[k]), p), len(w[k])
-            if shared in (0, C):
-                return k, shared, C
-        return None
+        """The first layer without shared or private filters, if any."""
+        names = (k for layer in self.task.layers[:-1] for k in layer)
+        without = (k for k in names if self.kept(len(w[k]), p) in (0, len(w[k])))
+        return next(without, None)
 
     # ------------------------------------------------------------
     def server(self, w, r):
         body, head = self.task.split(w)
         if not body or [v.dim() for v in head.values()] != [2, 1]:
             raise ValueError(
-                "CD2-pFed divides the filters below a linear head; "
-                f"{self.task.network} has the body ({', '.join(body)}) and the head "
-                f"({', '.join(head)}): give the task a network with a hidden layer"
+                f"CD2-pFed divides the filters below a linear head; {self.task.network}"
+                f" has the body ({', '.join(body)}) and the head ({', '.join(head)}): "
+                "give the task a network with a hidden layer"
             )
-        if self.lam and (bad := self.empty(w, self.p)):
+        if self.lam and (layer := self.empty(w, self.p)):
             raise ValueError(
-                f"CD2pFed.p = {self.p!r}: layer {bad[0]} would share {bad[1]} of its "
-                f"{bad[2]} filters, so half of the network is empty and lam has no "
-                "effect; give another p, a wider layer, or lam = 0"
+                f"CD2pFed.p = {self.p!r}: layer {layer} has no shared or no private "
+                "filter then; give another p, a wider layer, or lam = 0"
             )
         return {"w": w}
 
@@ -158,10 +150,8 @@ class CD2pFed(FedAvg):
         return mine, {"shared": self.cut(w, p), "n": shard.n}
 
     def objective(self, w, p):
-        """The loss (w, batch) -> [] of a round whose private share is p.
-
-        Of the model w given here only shapes matter.
-        """
+        """The loss (w, batch) -> [] of a round whose private share is p; of the w given
+        here only shapes matter."""
         if not self.lam or self.empty(w, p):
             return self.loss
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from ...core.local import transformed
 from ...core.method import Card, hp
-from ...core.tree import add, onehot, sqnorm, sub, tmap, where
+from ...core.tree import onehot, sqnorm, sub, tmap, where
 from ..base.fedavg import FedAvg
 
 
@@ -19,6 +19,11 @@ def some(c):
     while transformed() and torch._C._functorch.is_functorch_wrapped_tensor(c):
         c = torch._C._functorch.get_unwrapped(c)
     return bool(c.any())
+
+
+def mix(A, l, d):
+    """l + A * d, element by element."""
+    return tmap(lambda A, l, d: l + A * d, A, l, d)
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,18 @@ class FedALA(FedAvg):
         A_i <- clip(A_i - eta dF_i/dh (theta, h_i) * (g - l), 0, 1)     eq:fedala-step
 
     The weights are learned on a random contiguous `share` of the client's rows, batches
-    in fixed order, by every client in every round, trained or not; l and g stay put
-    meanwhile. One pass per round; at first sight of another head as many as it takes
-    until the last `window` of more than `window` losses (of the last batch of each
-    pass) have a standard deviation below `tol`, at most `cap`. Where l = g, as in round
-    0, nothing is learned. eta = 0 keeps A = 1: that is FedAvg. theta does not move
-    while A is learned, so the features z [B, D] of the rows are computed once, and the
-    rest is linear:
+    in fixed order, by every client in every round, trained or not. One pass per round;
+    at first sight of another head as many as it takes until the last `window` of more
+    than `window` losses (of the last batch of each pass) have a standard deviation
+    below `tol`, at most `cap`. Where l = g, as in round 0, nothing is learned. eta = 0
+    keeps A = 1: that is FedAvg. theta does not move while A is learned, so the features
+    z [B, D] of the rows are computed once, and the rest is linear:
 
         e = (softmax(z h_W' + h_c) - onehot(y)) / B      [B, K]
         dF/dh_W = e' z,   dF/dh_c = 1' e                                eq:fedala-linear
 
     The incomplete batch is dropped, as in FedAS's copy of the code; the released code
-    keeps it and has no `cap`. The loss is the cross-entropy, whatever `step` and `rule`
-    are. Memory: one client's features, n D numbers.
+    keeps it and has no `cap`. The loss is the cross-entropy, whatever `step` is.
     """
 
     eta: float = hp(
@@ -73,9 +76,8 @@ class FedALA(FedAvg):
         _, head = self.task.split(w)
         if [v.dim() for v in head.values()] != [2, 1]:
             raise ValueError(
-                "FedALA mixes a linear head, a weight and a bias; the head of "
-                f"{self.task.network} is ({', '.join(head)}): give the task a network "
-                "whose head is its last linear layer"
+                f"FedALA mixes a linear head; that of {self.task.network} is "
+                f"({', '.join(head)}): give the task a network with a linear head"
             )
         return super().server(w, r)
 
@@ -94,15 +96,13 @@ class FedALA(FedAvg):
             spread = torch.stack(losses[-self.window :]).std(correction=0)
             converged = (spread < self.tol) & (len(losses) > self.window)
             learns = learns & (met == 0) & ~converged
-        head = add(l, tmap(torch.mul, A, d))  # eq:fedala-mix
+        head = mix(A, l, d)  # eq:fedala-mix
         met = torch.where(differ, 1.0, met).to(met.dtype)
         return {"w": mine["w"] | theta | head, "A": A, "met": met}
 
     def features(self, theta, b):
-        """Features z [B, D] and labels y [B, K] of a batch, and each row's weight m.
-
-        m [B, 1] sums to one; it is 0 for padding.
-        """
+        """Features z [B, D] and labels y [B, K] of a batch, and each row's weight m
+        [B, 1], which sum to one; 0 for padding."""
         z = self.task.feat(theta, b.x, b)
         m = torch.full_like(z[:, :1], 1 / len(z))
         if b.m is not None:
@@ -113,7 +113,7 @@ class FedALA(FedAvg):
         """One pass over batches (see `features`) -> (A, loss of the last batch)."""
         W, c = self.task.head
         for z, y, m in batches:
-            h = add(l, tmap(torch.mul, A, d))
+            h = mix(A, l, d)
             log_p = F.log_softmax(F.linear(z, h[W], h[c]), 1)  # [B, K]
             e = (log_p.exp() - y) * m  # eq:fedala-linear
             g = {W: e.T @ z, c: e.sum(0)}

@@ -6,7 +6,7 @@ import torch
 
 from ...core.local import grad, scan, sgd
 from ...core.method import Card, hp, uniform_weights
-from ...core.tree import normalize, onehot, sqdist, sqnorm, where
+from ...core.tree import add, normalize, onehot, sqdist, sqnorm, where
 from .fedper import FedPer
 
 
@@ -158,7 +158,7 @@ def alignment(task, old, shard, target="class_mean", reduction="mean", means=Non
     """
     mu, count = means or (None, None)
     if means is None and target == "class_mean":
-        mu, count = class_means(task, old, shard)  # eq:fedas-means
+        mu, count, _ = class_means(task, old, shard)  # eq:fedas-means
 
     def A(v, b):
         goal = task.feat(old, b.x) if mu is None else mu[b.y]  # [B, D]
@@ -173,26 +173,26 @@ def alignment(task, old, shard, target="class_mean", reduction="mean", means=Non
 
 
 def class_means(task, w, shard):
-    """Mean feature [K, D] and number [K] of the rows of each class in the batches.
+    """Of each class in the batches: mean feature [K, D], number of rows [K], and mean
+    |feature|^2 [K]; 0 for an absent class."""
 
-    An absent class has mean 0.
-    """
-
-    def add(s, b):
+    def of_batch(s, b):
         z = task.feat(w, b.x)
         y = onehot(b.y, task.K, z, b.m)
-        return {"z": s["z"] + y.T @ z, "n": s["n"] + y.sum(0)}
+        return add(s, {"z": y.T @ z, "n": y.sum(0), "q": y.T @ z.square().sum(1)})
 
     zero = shard.n.new_zeros(task.K)
-    s = scan(add, {"z": zero[:, None].expand(-1, task.network.D), "n": zero}, shard)
-    return s["z"] / s["n"].clamp(min=1)[:, None], s["n"]
+    start = {"z": zero.new_zeros(task.K, task.network.D), "n": zero, "q": zero}
+    s = scan(of_batch, start, shard)
+    n = s["n"].clamp(min=1)
+    return s["z"] / n[:, None], s["n"], s["q"] / n
 
 
 def traces(loss, w, shard):
     """Sum of the squared gradients of the batches' mean losses; number of batches."""
 
-    def add(s, b):
+    def of_batch(s, b):
         return {"sum": s["sum"] + sqnorm(grad(loss)(w, b)), "batches": s["batches"] + 1}
 
-    s = scan(add, {"sum": shard.n * 0, "batches": shard.n * 0}, shard)
+    s = scan(of_batch, {"sum": shard.n * 0, "batches": shard.n * 0}, shard)
     return s["sum"], s["batches"]

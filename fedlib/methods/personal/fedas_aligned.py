@@ -8,6 +8,7 @@ from ...core.local import grad, sgd
 from ...core.method import hp
 from ...core.tree import broadcast, pick, put, stack, subset
 from .fedas import FedAS, class_means
+from .fedper import class_mean
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,9 @@ class FedASGlobal(Aligned):
     )
 
     def server(self, w, r):
-        x, K = self.task.x, self.task.K
-        return super().server(w, r) | {
-            "mu": x.new_zeros(K, self.task.network.D),
-            "seen": x.new_zeros(K),
-        }
+        seen = self.task.x.new_zeros(self.task.K)
+        mu = seen.new_zeros(len(seen), self.task.network.D)
+        return super().server(w, r) | {"mu": mu, "seen": seen}
 
     def send(self, server, ids):
         return broadcast(subset(server, ("w", "mu", "seen")), ids)
@@ -79,16 +78,14 @@ class FedASGlobal(Aligned):
 
     def local(self, down, mine, shard):
         new, up = super().local(down, mine, shard)
-        mu, n = class_means(self.task, new["w"], shard.on("align"))
+        mu, n, _ = class_means(self.task, new["w"], shard.on("align"))
         return new, up | {"mu": mu, "held": (n > 0).to(mu.dtype)}
 
     def aggregate(self, server, up, r):
-        held, n = up["held"], up["held"].sum(0)  # [M, K], [K]
-        total = torch.einsum("mk,mkd->kd", held, up["mu"])
-        mu = total / n.clamp(min=1)[:, None]  # eq:fedas-global
+        mu, n = class_mean(up["held"], up["mu"])  # eq:fedas-global
         return super().aggregate(server, up, r) | {
             "mu": torch.where(n[:, None] > 0, mu, server["mu"]),
-            "seen": torch.maximum(server["seen"], held.amax(0)),
+            "seen": torch.maximum(server["seen"], up["held"].amax(0)),
         }
 
 

@@ -18,13 +18,11 @@ class FedBABU(FedAvgFT):
         theta   <- sum_i n_i / n  theta_i                             eq:fedbabu-average
         (v_i, h_i) = `tune` passes of SGD on F_i from (theta, h0)     eq:tuned
 
-    (v_i, h_i) are thrown away after use. The head is no argument of the descent, so
-    momentum, decay and gradient leave it alone, and it is never sent: a client keeps h0
-    from the start. View "tuned" starts at the aggregated body for every client, online
-    or not, and is the method; "global" is the shared body under the random head. The
-    authors average uniformly and fine-tune 5 passes at a step size of their own; 10
-    passes at the common one follow PFLlib. Each evaluation costs every client `tune`
-    passes.
+    (v_i, h_i) are thrown away after use. The head is no argument of the descent, and is
+    never sent: a client keeps h0 from the start. View "tuned" starts at the aggregated
+    body for every client, online or not, and is the method; "global" is the shared body
+    under the random head. The authors average uniformly and fine-tune 5 passes at a
+    step size of their own; 10 passes at the common one follow PFLlib.
     """
 
     tune: int = hp(10, "passes of fine-tuning before use", "PFLlib", grid=(5, 10))

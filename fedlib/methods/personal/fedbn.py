@@ -21,10 +21,8 @@ class FedBN(FedPer):
     tensors, the head among them. u and b_i are trained together. Every client receives
     the new u, trained or not, under its own b_i. For clients whose inputs differ
     (scanner, camera, pen) and whose labels mean the same. The paper has batch norm, all
-    clients in every round, and the plain average of clients of equal size; group norm
-    has no statistics, so gain and bias alone stay. A guest has the b of the start: it
-    must train before its model is of use. A network without norm layers is refused, as
-    this would be FedAvg; one with nothing else is trained purely locally.
+    clients in every round, and the plain average. A guest has the b of the start: it
+    must train before its model is of use.
     """
 
     card = Card("fedbn2021", "shared layers, averaged; norm layers stay at the client")
@@ -34,8 +32,7 @@ class FedBN(FedPer):
         if self.task is not None and not self.norms:
             raise ValueError(
                 f"FedBN keeps the norm layers at home, and {self.task.network} names "
-                'none (`norms`): give the task a network with norm="batch" (MLP, CNN, '
-                "ResNet18, ...), or take FedAvg"
+                'none (`norms`): give the task a network with norm="batch"'
             )
 
     @property

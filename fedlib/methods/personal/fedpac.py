@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from ...core.local import scan
 from ...core.method import Card, hp
-from ...core.tree import add, broadcast, normalize, onehot, put, tmap
+from ...core.tree import broadcast, leaves, normalize, put, subset, tmap
 from ...pieces.simplex import simplex_qp
-from .fedper import FedPer, two_parts
+from .fedas import class_means
+from .fedper import FedPer, class_mean, two_parts
 
 TINY = 1e-3  # smaller weights of a mixture are cut off (released code)
 STEPS = 300  # of the solver: shares to about 1e-3 while |h_i - h_j|^2 < 10^4 V_i
@@ -36,14 +36,12 @@ class FedPAC(FedPer):
         w_i <- sum_j a_ij w_j                                           eq:fedpac-mix
 
     a lies in the simplex: M quadratic programs (`mixtures`), solved at once. Weights
-    below 1e-3 become 0 and the rest is rescaled. All mixtures are of heads as uploaded.
-    A class that no online client holds has no c_k and pulls nobody until somebody
-    brings it back (the released code fails); no class pulls in round 0. An absent
-    client keeps its head under the new body. A guest gets the plain mean of all
-    clients' heads.
-    V_i falls with 1 / n_i, so a_ii is often close to 1. The record's log: weight [M],
-    and self_weight [M], the a_ii. Released code: head_lr 0.1, lr 0.02, momentum
-    0.5, decay 5e-4; here one lr for head and body unless told.
+    below 1e-3 become 0 and the rest is rescaled. A class that no online client holds
+    has no c_k and pulls nobody until somebody brings it back (the released code fails);
+    no class pulls in round 0. An absent client keeps its head under the new body. A
+    guest gets the plain mean of all heads. V_i falls with 1 / n_i, so a_ii, logged as
+    self_weight, is often close to 1. Released code: head_lr 0.1, lr 0.02, momentum 0.5,
+    decay 5e-4.
     """
 
     lam: float = hp(
@@ -59,19 +57,18 @@ class FedPAC(FedPer):
     needs_features = True
 
     def plans(self):
-        statistics = self.plan(1, batch=MEMORY, last="keep", shuffle=False)
-        return super().plans() | {
-            "head": self.plan(self.head_epochs),
-            "statistics": statistics,
-        }
+        rows = self.plan(1, batch=MEMORY, last="keep", shuffle=False)
+        head = self.plan(self.head_epochs)
+        return super().plans() | {"head": head, "statistics": rows}
 
     def server(self, w, r):
         state, (_, head) = super().server(w, r), two_parts(self, w, "mixes heads")
-        like = next(iter(head.values()))
+        seen = leaves(head)[0].new_zeros(self.task.K)
+        c = seen.new_zeros(len(seen), self.task.network.D)
         return state | {
             "head": broadcast(head, range(self.task.C)),
-            "seen": like.new_zeros(self.task.K),
-            "c": like.new_zeros(self.task.K, self.task.network.D),
+            "seen": seen,
+            "c": c,
         }
 
     def send(self, server, ids):
@@ -81,7 +78,7 @@ class FedPAC(FedPer):
             own, mean = h[ids.clamp(min=0)], h.mean(0)
             return torch.where(guest.view(-1, *[1] * mean.dim()), mean, own)
 
-        same = broadcast({k: server[k] for k in ("w", "c", "seen")}, ids)
+        same = broadcast(subset(server, ("w", "c", "seen")), ids)
         return same | {"head": tmap(head, server["head"])}
 
     def receive(self, down, mine, shard):
@@ -89,7 +86,7 @@ class FedPAC(FedPer):
 
     def local(self, down, mine, shard):
         body, head = self.task.split(mine["w"])
-        n, m, q = self.classes(body | head, shard)
+        m, n, q = class_means(self.task, mine["w"], shard.on("statistics"))
         pi = n / n.sum().clamp(min=1)
         h = pi[:, None] * m  # eq:fedpac-stats
         var = (pi * q - pi**2 * m.square().sum(1)).sum().clamp(min=0)
@@ -98,7 +95,8 @@ class FedPAC(FedPer):
         head = self.fit(of_head, head, shard.on("head"), lr)  # eq:fedpac-head
         c, seen = down["c"], down["seen"]
         body = self.fit(lambda v, b: self.pull(v | head, b, c, seen), body, shard)
-        n, m, _ = self.classes(body | head, shard)  # after training
+        rows = shard.on("statistics")
+        m, n, _ = class_means(self.task, body | head, rows)  # after training
         up = {"w": body, "head": head, "n": shard.n, "cid": shard.cid}
         return {"w": body | head}, up | {"V": V, "h": h, "classes": n, "means": m}
 
@@ -109,31 +107,11 @@ class FedPAC(FedPer):
         R = seen[b.y] * (z - c[b.y]).square().mean(1)  # [B]
         return b.avg(ce + self.lam * R)  # eq:fedpac-pull
 
-    def classes(self, w, shard):
-        """Per class: number of rows [K], mean feature [K, D] and mean |feature|^2 [K].
-
-        Over all training rows; 0 for an absent class.
-        """
-        K, D, zero = self.task.K, self.task.network.D, shard.n.new_zeros
-
-        def add_batch(s, b):
-            z = self.task.feat(w, b.x)
-            y = onehot(b.y, K, z, b.m)
-            new = {"n": y.sum(0), "z": y.T @ z, "q": y.T @ z.square().sum(1)}
-            return add(s, new)
-
-        sums = {"n": zero(K), "z": zero(K, D), "q": zero(K)}
-        sums = scan(add_batch, sums, shard.on("statistics"))
-        n = sums["n"].clamp(min=1)
-        return sums["n"], sums["z"] / n[:, None], sums["q"] / n
-
     def aggregate(self, server, up, r):
         p, A = normalize(up["n"]), self.mixtures(up["h"], up["V"])
         mix = lambda h: torch.tensordot(A.to(h.dtype), h, 1)  # sum_j a_ij w_j
         heads = tmap(mix, up["head"])  # eq:fedpac-mix
-        n = up["classes"].sum(0)  # [K]
-        total = torch.einsum("ik,ikd->kd", up["classes"], up["means"])
-        c = total / n.clamp(min=1)[:, None]  # eq:fedpac-server
+        c, n = class_mean(up["classes"], up["means"])  # eq:fedpac-server
         return {
             "w": self.combine(server["w"], up["w"], p),
             "head": put(server["head"], up["cid"], heads),

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from ...core.method import Card
 from ..base.fedavg import FedAvg
 
@@ -11,20 +13,21 @@ def two_parts(method, w, does, bare=False):
 
     bare: a network whose head is empty will do.
     """
-    (body, head), network = method.task.split(w), method.task.network
-    names = method.task.head
-    if len(head) < len(names) or not (names or bare):
+    (body, head), names = method.task.split(w), method.task.head
+    if not body or len(head) < len(names) or not (names or bare):
         raise ValueError(
-            f"{type(method).__name__} {does}, and the head of {network} names no "
-            f"layer: ({', '.join(names)}) is not among {', '.join(w)}; correct the "
-            "network's `head`"
-        )
-    if not body:
-        raise ValueError(
-            f"{type(method).__name__} {does}, and all of {network} is its head "
-            f"({', '.join(head)}); give the task a network with a hidden layer"
+            f"{type(method).__name__} {does}, and {method.task.network} has the body "
+            f"({', '.join(body)}) and the head ({', '.join(names)}) of {', '.join(w)}: "
+            "give the task a network with a hidden layer, and a `head` among its layers"
         )
     return body, head
+
+
+def class_mean(weights, means):
+    """Means [M, K, D] of M clients' classes, with weights [M, K] -> (their mean
+    [K, D], the weights' sum [K]); 0 for a class without weight."""
+    n, total = weights.sum(0), torch.einsum("mk,mkd->kd", weights, means)
+    return total / n.clamp(min=1)[:, None], n
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,7 @@ class FedPer(FedAvg):
 
     theta: the body, h_i: the heads. Body and head are trained together, then only theta
     is averaged. Every client receives the new body, trained or not, so an absent client
-    combines a fresh body with its old head. A network whose head is everything is
-    trained purely locally by this rule, and refused; one whose head is empty gives
-    FedAvg.
+    combines a fresh body with its old head. An empty head gives FedAvg.
     """
 
     card = Card("fedper2019", "a shared body, averaged; a head that stays")

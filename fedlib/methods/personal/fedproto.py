@@ -6,10 +6,9 @@ from math import inf
 import torch
 import torch.nn.functional as F
 
-from ...core.local import sgd
 from ...core.method import Card, Method, hp
-from ...core.tree import broadcast, onehot
-from .fedper import two_parts
+from ...core.tree import broadcast, leaves, onehot, subset
+from .fedper import class_mean, two_parts
 
 
 @dataclass(frozen=True)
@@ -25,17 +24,14 @@ class FedProto(Method):
         c_k    = 1/|H| sum over H of c_ik                             eq:fedproto-server
         y(x)   = argmin_k |f(theta_i, x) - c_k|^2                     eq:fedproto-view
 
-    The rows of c_ik are those of all batches, each with z at that step of training. No
-    client online holds k: there is no c_k, and its rows count 0 in loss_i. The table is
-    replaced every round, so a class that only absent clients hold is lost for that
-    round: nobody is pulled towards it and nobody predicts it. Before the first
-    aggregation no row is right. A client without a class sends count 0 for it. The
-    paper weighs c_ik by class counts and divides by |H| once more, which would shrink
-    prototypes; the plain mean, means over moving features, and the mean over D (the
-    penalty of a squared norm is D times larger) follow the authors' code and PFLlib,
+    The rows of c_ik are those of all batches, each with z at that step of training: one
+    forward more. The table is replaced every round, so a class that only absent clients
+    hold is lost for that round: nobody is pulled towards it and nobody predicts it.
+    Before the first aggregation no row is right. The paper weighs c_ik by class counts
+    and divides by |H| once more, which would shrink prototypes; the plain mean, means
+    over moving features, and the mean over D follow the authors' code and PFLlib,
     `candidates` = "own" the authors' prediction. View "prototype" uses the newest
-    table, for absent clients too; "personal" is the own head. The features of c_ik are
-    a second forward, without gradient: a step costs one forward more.
+    table, for absent clients too; "personal" is the own head.
     """
 
     lam: float = hp(
@@ -49,15 +45,11 @@ class FedProto(Method):
 
     def server(self, w, r):
         _, head = two_parts(self, w, "compares features, not raw rows")
-        like = next(iter(head.values()))
-        return {
-            "proto": like.new_zeros(self.task.K, self.task.network.D),
-            "held": like.new_zeros(self.task.K),
-        }
+        held = leaves(head)[0].new_zeros(self.task.K)  # by how many clients
+        return {"proto": held.new_zeros(len(held), self.task.network.D), "held": held}
 
     def send(self, server, ids):
-        # proto [K, D]; held [K]: by how many clients
-        return broadcast({k: server[k] for k in ("proto", "held")}, ids)
+        return broadcast(subset(server, ("proto", "held")), ids)
 
     def client(self, w, shard):
         return {"w": w}
@@ -81,14 +73,13 @@ class FedProto(Method):
             count = count + y.sum(0)
             return direction(w, b)
 
-        w = sgd(step, mine["w"], shard, self.lr, self.momentum, self.decay)
+        w = self.descend(step, mine["w"], shard)
         own = total / count.clamp(min=1)[:, None]  # eq:fedproto-own
         return {"w": w}, {"proto": own, "count": count}
 
     def aggregate(self, server, up, r):
         has = (up["count"] > 0).to(up["proto"].dtype)  # [M, K]
-        held, total = has.sum(0), torch.einsum("mk,mkd->kd", has, up["proto"])
-        proto = total / held.clamp(min=1)[:, None]  # eq:fedproto-server
+        proto, held = class_mean(has, up["proto"])  # eq:fedproto-server
         return {"proto": proto, "held": held, "log": {"held": held}}
 
     def views(self, down, mine, shard):

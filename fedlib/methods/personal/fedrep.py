@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from ...core.local import sgd
 from ...core.method import Card, hp
 from ...core.tree import add
 from .fedper import FedPer
@@ -39,8 +38,12 @@ class FedRep(FedPer):
         of_head = self.loss.beside(body)
         head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
         of_body = self.loss.beside(head)
-        body = self.fit(of_body, body, shard)  # eq:fedrep-body
+        body = self.descend(self.direction(of_body), body, shard)  # eq:fedrep-body
         return {"w": body | head}, {"w": body, "n": shard.n}
+
+    def direction(self, of_body):
+        """(body, batch) -> the body's direction, from its loss."""
+        return self.step(of_body)
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,17 @@ class FedRep2x(FedRep):
         theta <- theta - lr (g + grad F_i(theta - lr g, h_i))           eq:fedrep-twice
 
     Not in the paper. Sharpness-aware variants of FedRep move the body twice per batch,
-    the second time along a perturbed gradient. What they gain over FedRep is partly the
-    second step; what they gain over this is the perturbation. Without momentum and
-    decay the pair is exactly two steps; momentum, decay and running statistics see it
-    as one.
+    the second time along a perturbed gradient; what they gain over this is the
+    perturbation. Momentum, decay and running statistics see the pair as one step.
     """
 
     card = FedRep.card._replace(line="FedRep with two body steps per batch (a control)")
 
-    def local(self, down, mine, shard):
-        body, head = self.task.split(mine["w"])
-        of_head = self.loss.beside(body)
-        head = self.fit(of_head, head, shard.on("head"))  # eq:fedrep-head
-        d = self.step(self.loss.beside(head))
+    def direction(self, of_body):
+        d = self.step(of_body)
 
         def twice(v, b):
             g = d(v, b)
             return add(g, d(add(v, g, -self.lr), b))  # eq:fedrep-twice
 
-        body = sgd(twice, body, shard, self.lr, self.momentum, self.decay)
-        return {"w": body | head}, {"w": body, "n": shard.n}
+        return twice

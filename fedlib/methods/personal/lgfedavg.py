@@ -19,12 +19,10 @@ class LGFedAvg(FedPer):
 
     over the head h and the bodies theta_1 .. theta_C. Body and head are trained
     together, then only h is averaged, and every client receives it, trained or not.
-    Running statistics of batch norm are part of the body. The authors' code differs: it
-    starts from a model trained by FedAvg, takes the plain average, and shares the last
-    two layers on CIFAR-10. Here, as in the comparison of FedAS (CVPR 2024), training
-    starts from scratch and the head is the last layer. A body learns from its own rows
-    alone, so a client gains little from the others, and one that has never trained
-    combines a trained head with random features.
+    Running statistics of batch norm are part of the body. The authors' code starts from
+    a model trained by FedAvg, takes the plain average, and shares the last two layers
+    on CIFAR-10. Here, as in the comparison of FedAS (CVPR 2024), training starts from
+    scratch and the head is the last layer.
     """
 
     card = Card("lgfedavg2020", "a shared head, averaged; a body that stays")

@@ -6,7 +6,7 @@ from ...core.local import Plain, grad, in_parts, sgd
 from ...core.method import Card, hp
 from ...core.task import Fitted
 from ...core.tree import add, sqnorm, sub
-from ..base.fedavg import Uniform
+from ..base.fedavg import Uniform, only
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,13 @@ class PerFedAvg(Uniform):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.step != Plain():
-            raise ValueError(
-                f"{type(self).__name__}.step = {self.step!r}: this method brings its "
-                "own step; give another one to FedAvg"
-            )
+        only(self, "step", Plain, "this method brings its own")
 
     def plans(self):
         return super().plans() | {"adapt": self.plan(1, steps=1), "tune": self.plan(1)}
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        step, lr = self.direction(loss), self.lr if lr is None else lr
-        return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
+        return self.descend(self.direction(loss), w, shard, lr, pull)
 
     def direction(self, loss):
         """(w, batch) -> a tree."""

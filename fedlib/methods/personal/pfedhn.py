@@ -8,7 +8,7 @@ from torch.func import vjp
 
 from ...core.method import Card, hp, uniform_weights
 from ...core.random import fold, normal, tag
-from ...core.tree import add, broadcast, mean, sub, subset, tmap, without
+from ...core.tree import add, broadcast, leaves, mean, sub, subset, tmap, without
 from ..base.fedavg import FedAvg
 
 
@@ -25,13 +25,12 @@ class PFedHN(FedAvg):
 
     phi = (e, H, c, A, b). w_i~ is w_i after training at client i; one vector-Jacobian
     product gives the whole sum. Clients keep nothing. b starts at the usual initial
-    model and A small, so that first models are close to task.init. If only b moved,
-    server_lr = 1 would be the plain average of the models. A guest gets the model of
-    the mean vector. Unlike the paper: one server step per round on the mean of a
-    cohort, without momentum; the paper takes one client per step. Batch-norm statistics
-    are averaged, not generated. Memory of the server: (width + 1) P numbers, for a
-    ResNet-18 with 11.2 million parameters 1.13 billion; the subclass PFedHNChunked
-    needs 12 million.
+    model and A small, so that first models are close to task.init: `spread` standard
+    deviations of each tensor apart. If only b moved, server_lr = 1 would be the plain
+    average of the models. A guest gets the model of the mean vector. Unlike the paper:
+    one server step per round on the mean of a cohort; the paper takes one client per
+    step, by 0.01 with momentum 0.9. Batch-norm statistics are averaged, not generated.
+    Memory of the server: (width + 1) P numbers.
     """
 
     server_lr: float = hp(
@@ -60,11 +59,9 @@ class PFedHN(FedAvg):
         }
 
     def blank(self, w):
-        """What is drawn at the start, without values.
-
-        Vectors e [C, size], hidden layers H, and A [width, ...].
-        """
-        new = next(iter(w.values())).new_empty
+        """What is drawn at the start, without values: vectors e [C, size], hidden
+        layers H, and A [width, ...]."""
+        new = leaves(w)[0].new_empty
         n = self.size or 1 + self.task.C // 4
         width = self.width if self.depth else n
         A = {k: new(width, *v.shape) for k, v in w.items()}
@@ -107,18 +104,14 @@ class PFedHN(FedAvg):
 
     def check(self, phi):
         """Refuse a state that was trained for another network or for other clients."""
-        shapes, e = without(self.task.shapes, self.task.buffers), "the clients' vectors"
-        have = {k: list(v.shape) for k, v in phi["b"].items()} | {e: len(phi["e"])}
-        want = {k: list(s) for k, s in shapes.items()} | {e: self.task.C}
-        for k in {**want, **have}:
-            if have.get(k) != want.get(k):
-                raise ValueError(
-                    f"{type(self).__name__}: the state of the server was trained "
-                    f"for another task: {k} is {have.get(k, 'missing')} there, "
-                    f"{want.get(k, 'missing')} in task {self.task.name!r} with "
-                    f"{self.task.network}; use the task that it was trained on, or "
-                    "start anew"
-                )
+        have = {k: tuple(v.shape) for k, v in phi["b"].items()}
+        want = {k: tuple(s) for k, s in self.task.shapes.items()}
+        if have != without(want, self.task.buffers) or len(phi["e"]) != self.task.C:
+            raise ValueError(
+                f"{type(self).__name__}: this state of the server, of {len(phi['e'])} "
+                f"clients' models {have}, is not of task {self.task.name!r}, of "
+                f"{self.task.C} and {want}; use the task that it was trained on"
+            )
 
     def send(self, server, ids):
         return {"w": self.write(server, ids) | broadcast(server["buffers"], ids)}

@@ -35,7 +35,7 @@ class PFedHNChunked(PFedHN):
     card = PFedHN.card._replace(line="pFedHN that writes a large model piece by piece")
 
     def blank(self, w):
-        new, n = next(iter(w.values())).new_empty, self.size or 1 + self.task.C // 4
+        new, n = leaves(w)[0].new_empty, self.size or 1 + self.task.C // 4
         P, width = sum(v.numel() for v in w.values()), self.width
         return {
             "e": new(self.task.C, n),

@@ -1,7 +1,6 @@
 """An own model that is tied to the common one, and a common one that follows it."""
 
 from dataclasses import dataclass
-from math import inf
 
 import torch
 
@@ -27,15 +26,13 @@ class PFedMe(FedAvg):
     lam (w_i - theta_i) is the envelope's gradient. Both start from the downloaded w;
     theta_i goes on from batch to batch, as in the authors' code. theta_i is the
     personal model; that code, by a shared tensor, scores w_i in its place. Its weight
-    decay of theta is `decay`. Only the cohort trains; the paper and the code let
-    everybody. A client that never trained is served by the present w. Batch norm: w_i
-    never sees a row, so it carries the statistics of theta_i, refreshed once a batch;
-    the server averages them without beta. Cost: inner_steps gradients a batch. The
-    common step size `lr` is not used: it would be far too long for lam = 15. Limits:
-    lam -> infinity gives theta_i = w_i and FedAvg with step outer_lr. On any convex F_i
-    the inner descent needs inner_lr lam < 2 (with curvature h: inner_lr (lam + h) < 2);
-    outer_lr lam < 2 keeps the descent on the envelope, whose curvature stays below lam,
-    from diverging, and from 1 on w_i overshoots theta_i.
+    decay of theta is `decay`. Only the cohort trains. A client that never trained is
+    served by the present w. Batch norm: w_i carries the statistics of theta_i; the
+    server averages them without beta. The common step size `lr` is not used: it would
+    be far too long for lam = 15. Limits: lam -> infinity gives theta_i = w_i and FedAvg
+    with step outer_lr. On any convex F_i the inner descent needs inner_lr lam < 2 (with
+    curvature h: inner_lr (lam + h) < 2); outer_lr lam < 2 keeps the descent on the
+    envelope from diverging, and from 1 on w_i overshoots theta_i.
     """
 
     lam: float = hp(
@@ -53,25 +50,17 @@ class PFedMe(FedAvg):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.lam < inf:
-            raise ValueError(
-                f"{type(self).__name__}.lam = {self.lam!r}: without a tie the common "
-                "model never moves, with an infinite one it cannot; give a finite "
-                "number above 0"
-            )
         for name in ("inner_lr", "outer_lr"):
             lr = getattr(self, name)
-            if lr * self.lam >= 2:
+            if not 0 < self.lam or lr * self.lam >= 2:
                 raise ValueError(
                     f"{type(self).__name__}.{name} = {lr!r} with lam = {self.lam!r}: "
-                    f"a product of {lr * self.lam:g} lets the descent diverge; give "
-                    f"{name} below 2 / lam = {2 / self.lam:.3g}, better half of that, "
-                    "or a smaller lam"
+                    f"give a tie lam above 0, and {name} below 2 / lam, better half of "
+                    "that, or the descent diverges"
                 )
 
     def client(self, w, shard):
-        seen = torch.zeros((), dtype=torch.bool, device=shard.n.device)
-        return {"w": w, "seen": seen}
+        return {"w": w, "seen": shard.n < 0}
 
     def local(self, down, mine, shard):
         gradient, lam = self.step(self.loss), self.lam
