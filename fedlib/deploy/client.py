@@ -1,184 +1,225 @@
-"""One device: what it keeps, and what it answers.
+"""One client: what it makes of a message, and what it keeps.
 
-    site = Site(federation, c, federation.client_task(c, "mine.npz"), "state/1")
-    up = site.answer("local", about, down)    # to one message of the server, a tree
-
-What a client keeps changes in numbered steps: 0 before round 0, 2t + 1 by the download
-of round t, 2t + 2 by its training. A message says on which step it builds, and which
-one is done, that is, counts for good. So a client whose answer was lost or refused goes
-on from where it was, and a message that comes twice is computed once.
+A round is one message: receive, be scored, train, be scored again, as far as the
+message says. A client keeps numbered steps, 0 before round 0, 2t + 1 after the download
+of round t, 2t + 2 after its training; a message says on which of them it builds, and
+which one counts. So a client whose answer was lost goes on from where it was, and what
+is done again gives the same bits.
 """
 
 from __future__ import annotations
 
-import hashlib
+import inspect
+from functools import cache
+from pathlib import Path
 
 import torch
 
-from ..core import engine
-from ..core.method import keeps_state
+from ..core.clients import Clients
+from ..core.engine import first_not_finite
+from ..core.files import read_tensors, write_tensors
+from ..core.method import Method, keeps_state
+from ..core.provenance import sources
 from ..core.task import SPLITS
-from ..core.tree import leaves, tmap
-from . import masked, message
-from .act import ABOUT, KINDS, act
-from .shelf import Shelf
+from ..core.tree import leaves, pick, stack, tmap
 
+SCORED = ("test", "val")
 SHORT = 4  # a row of fewer numbers cannot be told from other numbers
-OTHER = {
-    "code": "runs another version of fedlib: install the same one everywhere",
-    "federation": "has another federation file: give all parties the same one",
+ABOUT = {  # what travels beside a tree
+    "t": -1,  # the round; -1: before round 0
+    "on": 0,  # the step that it builds on
+    "done": 0,  # the step that counts: a server that starts again goes on from there
+    "receive": False,
+    "score": False,
+    "train": False,
+    "again": False,  # is it scored after training, too?
+    "as_if": False,  # is the download received to be scored, and then forgotten?
+    "question": "",  # its name
+    "run": "",  # the name of the run, which a client keeps its steps apart by
 }
 
 
-class Site:
+@cache
+def code():
+    """Hash of the source files that decide what is computed and sent."""
+    of = ("core/*", "pieces/*", "methods/**/*", "nets/*", "deploy/*")
+    return sources(*(f"{name}.py" for name in of))[:16]
+
+
+def turn(method, c, fed, about, down, mine, quick=False):
+    """Client c's turn of a round -> (what it keeps, its answer), both trees.
+
+    method: on a task that has the rows of client c. down: what it was sent. mine: what
+    it keeps. The answer has "up", the upload, and the scores "pre", "post" and "own".
+    quick: one batch of every plan, where only names, shapes and types of the answer
+    count.
+    """
+    run, here, shard = alone(method, c, fed, about["t"], quick)
+    out = {}
+
+    def score(judge, down, views=None, receives=None):
+        got = run.score(
+            judge, stack([down]), stack([mine]), here, SCORED, views, receives
+        )
+        got.pop("consistency", None)  # it compares rows of different clients
+        if "cells" in got:
+            got["cells"] = tmap(lambda n: n.round().int(), got["cells"])
+        return pick(got, 0)
+
+    if about["question"]:
+        f = question(method, about["question"])
+        return mine, {"answer": f(down, mine, shard)}
+    if about["receive"]:
+        mine = owned(method.receive(down, owned(mine), shard))
+    if about["score"]:
+        as_if = torch.tensor([True]) if about["as_if"] else None
+        out["pre"] = score(method, down, None, as_if)
+    if about["train"]:
+        mine, out["up"] = map(owned, method.local(down, owned(mine), shard))
+        if about["again"] and method.post:
+            out["post"] = score(method, down, method.post)
+        if about["again"] and fed.own and whole(method.task, out["up"]):
+            out["own"] = score(Method(method.task), {"w": out["up"]["w"]})
+    return mine, out
+
+
+def begin(method, c, fed):
+    """What client c keeps before round 0."""
+    if not keeps_state(method):
+        return {}
+    *_, shard = alone(method, c, fed, -1)
+    return owned(method.client(method.task.init(fed.seed), shard))
+
+
+def alone(method, c, fed, t, quick=False):
+    """Client c in round t: (how its functions run, (its number [1], its shard), the
+    shard)."""
+    run = Clients(method, method.task, fed.seed, t, fed.rounds, "loop", None)
+    if quick:
+        run.plans = {k: p._replace(steps=1) for k, p in run.plans.items()}
+    here = run.shards(torch.tensor([c]))
+    return run, here, here[1][0]
+
+
+def owned(tree):
+    """A copy in memory of its own."""
+    return tmap(lambda x: x.clone(memory_format=torch.contiguous_format), tree)
+
+
+def whole(task, up):
+    """Does an upload hold a whole model?"""
+    return {*task.shapes} <= {*up.get("w", {})}
+
+
+# ---------------------------------------------------------------- questions
+def question(method, name):
+    """The bound method f(tree, mine, shard) that a server may ask for; "inner.report"
+    is one of the method inside.
+
+    ValueError for anything else: hooks, private names, functions with other arguments.
+    """
+    inside, _, rest = name.partition(".")
+    if (
+        rest
+        and inside == "inner"
+        and isinstance(getattr(method, "inner", None), Method)
+    ):
+        return question(method.inner, rest)
+    f = inspect.getattr_static(type(method), name, None)
+    takes = list(inspect.signature(f).parameters) if inspect.isfunction(f) else []
+    asks = len(takes) == 4 and takes[2:] == ["mine", "shard"]
+    if hasattr(Method, name) or name.startswith("_") or not asks:
+        raise ValueError(f"{name!r} is no question of {type(method).__name__}")
+    return getattr(method, name)
+
+
+def address(method, asked):
+    """How a client finds a question, a bound method of the method or of one inside it:
+    "report", "inner.report"."""
+    if asked.__self__ is method:
+        return asked.__name__
+    return "inner." + address(method.inner, asked)
+
+
+# ---------------------------------------------------------------- a client
+class Client:
     """Client c of a federation.
 
-    task: by its client_task. folder: where its state is kept across restarts; None:
-    in memory.
+    task: its `rows.client_task`. folder: where it keeps its steps, one file for each
+    run; None: in memory.
     """
 
-    def __init__(self, federation, c, task, folder=None):
-        self.fed, self.c, self.method = federation, c, federation.make(task)
-        self.turn = None  # in a sum, where the server sees no uploads
-        self.shelf = Shelf(folder, {"federation": federation.digest, "client": c})
-        self.n = {s: torch.tensor(len(getattr(task, s)[c])) for s in SPLITS}
-        self._rows = {
-            r.numpy().tobytes() for r in task.x if r.numel() >= SHORT and r.any()
-        }
-        for k in self.shelf.steps():  # damaged, or another client's: say so now
-            self.shelf.get(f"step-{k}")
+    def __init__(self, fed, c, task, folder=None):
+        self.fed, self.c, self.method = fed, c, fed.make(task)
+        self.folder, self.steps = folder and Path(folder), {}
+        self.n = {s: len(getattr(task, s)[c]) for s in SPLITS}
+        rows = (r for r in task.x if r.numel() >= SHORT and r.any())
+        self.rows = {r.numpy().tobytes() for r in rows}
 
-    def answer(self, kind, about, tree):
-        """The answer, a tree, to one message: a kind of KINDS, about as act.ABOUT has
-        it, a tree.
+    def answer(self, about, down):
+        """The answer, a tree, to one message: see ABOUT; `down` a tree.
 
-        A ValueError, or whatever the method raises, says why there is none; its text
-        belongs into the reply.
+        A ValueError, or whatever the method raises, says why there is none.
         """
         about = ABOUT | about
-        self._refuse(kind, about, tree)
+        t, on = about["t"], about["on"]
+        if not -1 <= t <= self.fed.rounds:
+            raise ValueError(f"round {t}: this federation has {self.fed.rounds}")
+        steps = self.read(about["run"])
+        if not steps:
+            steps = {0: begin(self.method, self.c, self.fed)}
+        if keeps_state(self.method) and on not in steps:
+            raise ValueError(
+                f"client {self.c} keeps the steps {sorted(steps)} of this run, and the "
+                f"server goes on from {on}: bring back the folder of the one or the "
+                "other"
+            )
         with torch.no_grad():
-            if kind == "client":
-                return self._begin()
-            if kind in masked.KINDS:
-                return self._masked(kind, about, tree)
-            down, mine = self._download(kind, about, tree), self._state(about["on"])
-            done, now = about["done"], 2 * about["t"] + 1
-            self.shelf.forget(lambda k: k < done or done < k < now)
-            if kind in ("ask", "score"):
-                _, out = act(self.method, self.c, self.fed, kind, about, down, mine)
-                return self._private(out)
-            out = self._step(kind, about, down, mine)
-            if kind == "local" and self.fed.secure:
-                self.turn = masked.Turn(self.fed, self.c, about["t"])
-                return self.turn.keys()
-            return out
-
-    def _masked(self, kind, about, tree):
-        """A message of a sum; the upload is what the last training gave."""
-        t = about["t"]
-        if self.turn is None or self.turn.t != t:
+            mine = steps.get(on, {})
+            new, out = turn(self.method, self.c, self.fed, about, down, mine)
+        if first_not_finite([x[None] for x in leaves(new) + leaves(out)]) is not None:
             raise ValueError(
-                f"client {self.c} has no secrets for a sum of round {t}: it has been "
-                "started again since, or has not trained"
+                "the trained model is not finite; lower lr, or look at this client's "
+                "rows"
             )
-        up = lambda: self.shelf.get(f"step-{2 * t + 2}")[1]["answer"]
-        return self.turn.answer(kind, about, tree, lambda: (up(), int(self.n["train"])))
-
-    def kept(self):
-        """What this client keeps, as far as the server has said that it counts."""
-        return self._state(min(self.shelf.steps(), default=0))
-
-    def _refuse(self, kind, about, tree):
-        for what, own in (("code", message.code()), ("federation", self.fed.digest)):
-            if about.get(what) != own:
-                raise ValueError(
-                    f"the server {OTHER[what]} ({about.get(what)} there, {own} at "
-                    f"client {self.c})"
-                )
-        kinds = (*KINDS, *masked.KINDS) if self.fed.secure else KINDS
-        if self.fed.secure and kind == "ask":
-            raise ValueError("with `secure` no question about one client is answered")
-        if kind not in kinds or not all(
-            isinstance(about.get(k), int) for k in ("t", "on", "done", "most")
-        ):
-            raise ValueError(
-                f"a message of kind {kind!r} with {about!r:.90} is none of fedlib's"
-            )
-        if not -1 <= about["t"] <= self.fed.rounds:
-            raise ValueError(
-                f"round {about['t']} is none of this federation's {self.fed.rounds}"
-            )
-        if (n := message.size(tree)) > self.fed.limit:
-            raise ValueError(
-                f"the server sent {n:,} bytes, and the limit is {self.fed.limit:,}"
-            )
-
-    def _begin(self):
-        """What a client keeps before round 0, and how many rows it has."""
-        steps = self.shelf.steps()
-        if 0 not in steps:
-            if steps and keeps_state(self.method):
-                raise ValueError(
-                    f"client {self.c} is in round {(steps[0] - 1) // 2} already, "
-                    "and the server starts anew: give it its old folder, or delete "
-                    f"{self.shelf.folder or 'this client'} to start again"
-                )
-            self.shelf.forget(lambda k: True)
-            self.shelf.put("step-0", {"of": ""}, {"mine": self._state(0), "answer": {}})
-        return {"n": self.n}
-
-    def _state(self, step):
-        known = self.shelf.get(f"step-{step}")
-        if known is not None or not keeps_state(self.method):
-            return known[1]["mine"] if known else {}
-        if step:
-            raise ValueError(
-                f"client {self.c} keeps no state of step {step} (it has "
-                f"{self.shelf.steps() or 'none'}): bring its folder back; without it "
-                "this client cannot take part"
-            )
-        return act(self.method, self.c, self.fed, "client", ABOUT, {}, {})[0]
-
-    def _download(self, kind, about, tree):
-        """What the message brings, or what an earlier one of this round has brought."""
-        if kind == "score" and about["moment"] == "own":
-            return {"w": self.shelf.get(f"step-{about['on']}")[1]["answer"]["w"]}
-        if not about["kept"]:
-            if kind in ("receive", "score"):
-                self.shelf.put("down", {"t": about["t"]}, tree)
-            return tree
-        return self.shelf.download(about["t"])
-
-    def _step(self, kind, about, down, mine):
-        """Receive or train, unless this very message has been answered before."""
-        name = f"step-{2 * about['t'] + 1 + (kind == 'local')}"
-        what = hashlib.sha256(message.dumps(down)).hexdigest() + f" on {about['on']}"
-        known = self.shelf.get(name)
-        if known is None or known[0]["of"] != what:
-            new, out = act(self.method, self.c, self.fed, kind, about, down, mine)
-            new = tmap(lambda x, y: torch.empty_like(x).copy_(y), mine, new)
-            arrays = [x[None] for x in (*leaves(new), *leaves(out))]
-            if engine.first_not_finite(arrays) is not None:
-                raise ValueError(
-                    "the trained model is not finite; lower lr, or look at this "
-                    "client's rows"
-                )
-            kept = {"mine": new, "answer": self._private(out)}
-            known = self.shelf.put(name, {"of": what}, kept)
-        return known[1]["answer"]
-
-    def _private(self, out):
-        """The answer, unless one of this client's rows is in it."""
-        d = self.fed.shape
-        for x in leaves(out):
-            if (
-                self._rows
-                and tuple(x.shape[-len(d) :]) == d
-                and any(r.numpy().tobytes() in self._rows for r in x.reshape(-1, *d))
-            ):
-                raise ValueError(
-                    "the answer would hold a row of this client's data, so it "
-                    "is not given"
-                )
+        self.refuse_rows(out)
+        if keeps_state(self.method) and (about["receive"] or about["train"]):
+            kept = {k: v for k, v in steps.items() if k in (on, about["done"])}
+            now = 2 * t + 1 + about["train"]
+            self.write(about["run"], kept | {now: new})
         return out
+
+    def refuse_rows(self, out):
+        """ValueError where one of this client's rows is in an answer."""
+        d = self.fed.shape
+        for x in leaves(out) if self.rows else ():
+            if tuple(x.shape[-len(d) :]) == d and any(
+                r.numpy().tobytes() in self.rows for r in x.reshape(-1, *d)
+            ):
+                raise ValueError("the answer would hold a row of this client's data")
+
+    # ------------------------------------------------------------ what it keeps
+    def file(self, run):
+        return self.folder / f"client-{self.c}-{run}"
+
+    def owner(self):
+        return {"client": self.c, "federation": self.fed.digest}
+
+    def read(self, run):
+        """{step: what it kept then}; ValueError for a file that is damaged or of
+        somebody else."""
+        if self.folder is None or not self.file(run).exists():
+            return self.steps.get(run, {})
+        kept = read_tensors(self.file(run), "cpu")
+        if kept["owner"] != self.owner():
+            raise ValueError(
+                f"{self.file(run)} belongs to {kept['owner']}, not to {self.owner()}"
+            )
+        return kept["steps"]
+
+    def write(self, run, steps):
+        if self.folder is None:
+            self.steps[run] = steps
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(self.file(run), {"owner": self.owner(), "steps": steps})

@@ -1,374 +1,206 @@
-"""What all parties of a federation agree on, in one yaml file that the server and every
-client read.
+"""What all parties of a federation agree on: the table [tool.flwr.app.config] of the
+app's pyproject.toml.
 
-    method: {name: Ditto, lam: 0.5, lr: 0.1}
-    task: {name: digits, clients: 3, classes: 10, shape: [64], network: {name: MLP,
-        hidden: 32}, batch: 32}
-    rounds: 20
-    cohort: 2            # clients per round; null: all
-    seed: 0              # of initial weights, cohorts and batches
-    every: 5             # rounds between evaluations
-    own: false           # also score every client's model as it was uploaded
-    wait: 60             # seconds that the server waits for the answers to one kind
-                         of message
-    limit: 100000000     # bytes of the largest message
-    secure: {threshold: 2, bits: 32, range: 16}
-                         # the server sees sums of uploads only (see masked): so many
-                         # clients can finish a sum, and numbers lie in [-range, range];
-                         # left out: it sees each upload
-
-    fed = Federation.load("federation.yaml")
-    task = fed.client_task(1, "mine.npz")
-
-Further keys of task: kind (real, synthetic, stand-in), dtype (float32, float64),
-split and parts (how the rows of a file are cut, as in Task.from_rows), groups
-{name, names, positive, column, of_class, schema} (see fedlib.core.groups), with blocks
-[name, kind, start, stop] or, where numbers have a range, [name, kind, start, stop, low,
-high], null for an end that is open. classes may be a list of names.
+    rounds = 20
+    cohort = 2                 # clients per round; 0: all
+    method.name = "Ditto"
+    method.lam = 0.5
+    task.clients = 3
+    task.classes = 10
+    task.shape = "[64]"        # a list is JSON in a string
+    task.network.name = "MLP"
+    task.network.hidden = 32
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
+from typing import Annotated, Any, Literal
 
-import yaml
+import torch
+from pydantic import BaseModel, ConfigDict, Field
 
-from ..core.errors import nearest
-from ..core.given import check_run, check_values
-from ..core.groups import Block, Groups, span
+from ..core.given import check_run
+from ..core.groups import Block, Groups
 from ..core.method import Method
-from ..core.ranges import check_number, check_whole
+from ..core.pool import Pool
 from ..data import tasks
 from ..methods import METHODS
 from ..methods.make import make
 from . import rows
 
-USUAL = {
-    "name": "federation",
-    "batch": 32,
-    "kind": "real",
-    "dtype": "float32",
-    "groups": None,
-    "split": 0,
-    "parts": (0.8, 0.1, 0.1),
-}
-SECURE = {"bits": 32, "range": 16.0}
-NEEDED = ("clients", "classes", "shape", "network")
-KEYS = (
-    "method",
-    "task",
-    "rounds",
-    "cohort",
-    "seed",
-    "every",
-    "own",
-    "wait",
-    "limit",
-    "secure",
-)
+Count, Seconds = Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0, le=1e6)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
-class Federation:
-    """See the module.
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    method and task as in the file; in Python task["network"] may also be a
-    network itself.
-    """
 
-    method: dict
-    task: dict
-    rounds: int
-    cohort: int | None = None
-    seed: int = 0
-    every: int = 1
-    own: bool = False
-    wait: float = 60.0
-    limit: int = 10**8
-    secure: dict | None = None
-    at: str = field(default="federation", repr=False)  # its file, for error messages
+class Data(Config):
+    """The task, as far as all know it."""
+
+    clients: Count
+    classes: Count | list[str]
+    shape: Annotated[list[Count], Field(min_length=1)]  # of one row
+    network: Any  # {"name": ..., its sizes}; in Python also a network
+    name: str = "federation"
+    kind: Literal["own", "real", "synthetic", "stand-in"] = "own"
+    batch: Count = 32
+    dtype: Literal["float32", "float64"] = "float32"
+    groups: dict[str, Any] | None = None  # the fields of Groups
+    split: Seed = 0  # how the rows of a file are cut, as in Task.from_rows
+    parts: tuple[Share, Share, Share] = (0.8, 0.1, 0.1)
+
+
+class Federation(Config):
+    """A federation. ValueError for what is unknown, missing or makes no sense."""
+
+    method: dict[str, Any]
+    task: Data
+    rounds: Annotated[int, Field(ge=0)]
+    cohort: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
+    every: Count = 1  # rounds between evaluations
+    own: bool = False  # also score every client's model as it was uploaded
+    minimum: Count = 1  # answers that a round needs
+    patience: Annotated[float, Field(ge=0)] = 600.0  # seconds to ask for them again
+    wait: Seconds = 600.0  # for the answers to one kind of message
+    limit: Count = 10**9  # bytes of an answer
+    folder: str = ""  # where the server keeps checkpoint and record; "": nowhere
+    data: str = ""  # the rows of a client whose node names none
+    state: str = "clients"  # where a client keeps its own, whose node names no folder
+
+    def model_post_init(self, context):
+        method = self.make(rows.server_task(self))
+        check_run(method, method.task, self.cohort or None, self.own)
 
     @classmethod
-    def load(cls, path):
-        """Read a file; ValueError names the key, the place and the nearest name."""
-        try:
-            given = yaml.safe_load(Path(path).read_text())
-        except (yaml.YAMLError, UnicodeError) as e:
-            raise ValueError(
-                f"{path} is not valid YAML: {' '.join(str(e).split())}"
-            ) from e
-        refuse(given, KEYS, KEYS[:3], str(path))
-        return cls(**given, at=str(path))
+    def read(cls, config):
+        """The federation of a run config, {"method.lr": 0.1, ...}."""
+        tree = {}
+        for path, v in config.items():
+            *above, name = path.split(".")
+            here = tree
+            for k in above:
+                here = here.setdefault(k, {})
+            here[name] = json.loads(v) if str(v)[:1] in ("[", "{") else v
+        return cls(**tree)
 
     @classmethod
     def of(cls, method, rounds, **more):
         """The federation of a Method object on the task that it has: what a simulation
-        runs, to be deployed.
-        """
-        t, net, values = (
-            method.task,
-            method.task.network,
-            lambda v: {f.name: getattr(v, f.name) for f in fields(v)},
-        )
-        if type(net) in tasks.NETWORKS.values() and not hasattr(net, "model"):
-            net = {"name": type(net).__name__} | values(net)
-        task = {
+        runs, to be deployed."""
+        t, groups = method.task, method.task.groups
+        data = {
             "name": t.name,
             "clients": t.C,
             "classes": t.K,
             "shape": list(t.x.shape[1:]),
-            "network": net,
+            "network": sizes_of(t.network),
             "kind": t.kind,
             "batch": t.batch,
             "dtype": str(t.x.dtype).removeprefix("torch."),
-            "groups": t.groups
-            and values(t.groups) | {"schema": [*map(plain, t.groups.schema)]},
+            "groups": groups
+            and {f.name: getattr(groups, f.name) for f in fields(groups)},
         }
-        return cls(spec(method), task, rounds, **more)
+        return cls(method=described(method), task=data, rounds=rounds, **more)
 
-    def __post_init__(self):
-        whole = lambda v, low=1: (
-            isinstance(v, int) and not isinstance(v, bool) and v >= low
-        )
-        refuse(self.method, None, ("name",), f"{self.at}: method")
-        refuse(self.task, (*NEEDED, *USUAL), NEEDED, f"{self.at}: task")
-        object.__setattr__(self, "task", USUAL | self.task)
-        t = self.task
-        for k, v, good, wanted in (
-            ("rounds", self.rounds, whole(self.rounds, 0), "a whole number of rounds"),
-            (
-                "cohort",
-                self.cohort,
-                self.cohort is None or whole(self.cohort),
-                "a whole number of clients, or null for all",
-            ),
-            ("seed", self.seed, whole(self.seed, 0), "a whole number"),
-            (
-                "every",
-                self.every,
-                whole(self.every),
-                "a whole number of rounds, 1 or more",
-            ),
-            ("own", self.own, isinstance(self.own, bool), "true or false"),
-            (
-                "wait",
-                self.wait,
-                isinstance(self.wait, (int, float)) and 0 < self.wait < math.inf,
-                "seconds, more than 0",
-            ),
-            ("limit", self.limit, whole(self.limit), "a whole number of bytes"),
-            (
-                "task.clients",
-                t["clients"],
-                whole(t["clients"]),
-                "a whole number of clients",
-            ),
-            (
-                "task.classes",
-                t["classes"],
-                whole(t["classes"]) or isinstance(t["classes"], list),
-                "their number, or names",
-            ),
-            (
-                "task.shape",
-                t["shape"],
-                isinstance(t["shape"], list)
-                and t["shape"]
-                and all(map(whole, t["shape"])),
-                "the shape of one row, as [64] or [3, 32, 32]",
-            ),
-            ("task.batch", t["batch"], whole(t["batch"]), "a whole number of rows"),
-            (
-                "task.dtype",
-                t["dtype"],
-                t["dtype"] in rows.DTYPES,
-                " or ".join(rows.DTYPES),
-            ),
-            (
-                "task.split",
-                t["split"],
-                whole(t["split"], 0),
-                "a whole number, the seed of the cut",
-            ),
-        ):
-            if not good:
-                raise ValueError(f"{self.at}: {k} = {v!r}; give {wanted}")
-        task = rows.server_task(self)
-        if self.secure is not None:
-            self.check_secure()
-        check_values({"rounds": self.rounds, "every": self.every})
-        check_run(self.make(task), task, self.cohort, self.own)
-
-    def check_secure(self):
-        """Fill in what is usual, and refuse what cannot be."""
-        at = f"{self.at}: secure"
-        refuse(self.secure, ("threshold", *SECURE), ("threshold",), at)
-        object.__setattr__(self, "secure", SECURE | self.secure)
-        everybody = self.make(rows.server_task(self)).who == "all"
-        s, M = self.secure, self.C if everybody else min(self.cohort or self.C, self.C)
-        check_whole(f"{at}: threshold", s["threshold"], 2, M, ", of the cohort")
-        check_whole(f"{at}: bits", s["bits"], 16, 40)
-        check_number(f"{at}: range", s["range"], 0, why=", of a number that is sent")
-        if 2 * s["threshold"] <= M:
-            raise ValueError(
-                f"{at}: threshold = {s['threshold']} of {M} clients; give more than "
-                "half, else a server that tells two stories sees single uploads"
-            )
-        if self.own:
-            raise ValueError(f"{self.at}: own scores single uploads; leave out secure")
+    def lines(self):
+        """The lines of pyproject.toml from which `read` makes this federation."""
+        return list(flat(self.model_dump(exclude_defaults=True)))
 
     # ------------------------------------------------------------ what follows from it
-    C = property(lambda self: self.task["clients"])
-    K = property(
-        lambda self: (
-            self.task["classes"]
-            if isinstance(self.task["classes"], int)
-            else len(self.task["classes"])
-        )
-    )
-    shape = property(lambda self: tuple(self.task["shape"]))
+    C = property(lambda self: self.task.clients)
+    K = property(lambda self: self.classes_and_names[0])
+    shape = property(lambda self: tuple(self.task.shape))
+    dtype = property(lambda self: getattr(torch, self.task.dtype))
+
+    @property
+    def classes_and_names(self):
+        known = self.task.classes
+        return (known, ()) if isinstance(known, int) else (len(known), tuple(known))
+
+    def client_task(self, c, data):
+        """The task of client c, see rows.client_task."""
+        return rows.client_task(self, c, data)
 
     def make(self, task):
         """The Method on a task."""
-        return make(**self.method | {"task": task})
-
-    def server_task(self, n=None):
-        """The task of the server; see rows."""
-        return rows.server_task(self, n)
-
-    def client_task(self, c, data):
-        """The task of client c; data as in rows.client_task."""
-        return rows.client_task(self, c, data)
+        return make(**{"name": None} | self.method | {"task": task})
 
     @cached_property
     def digest(self):
-        """Hash of what decides the numbers; server and clients compare it in every
-        message.
-        """
-        what = [
-            self.method,
-            self.task,
-            self.rounds,
-            self.cohort,
-            self.seed,
-            self.every,
-            self.own,
-            *([self.secure] if self.secure else []),
-        ]
-        return hashlib.sha256(
-            json.dumps(what, sort_keys=True, default=repr).encode()
-        ).hexdigest()[:16]
+        """A hash of what decides the numbers, but for the number of rounds."""
+        told = {"method", "task", "cohort", "seed", "every", "own"}
+        text = json.dumps(self.model_dump(include=told), sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def network(self):
-        spec, at = self.task["network"], f"{self.at}: task.network"
-        if not isinstance(spec, (dict, str)):
+        if not isinstance(spec := self.task.network, dict):
             return spec
-        spec = {"name": spec} if isinstance(spec, str) else spec
-        refuse(spec, None, ("name",), at)
-        cls = tasks.known(tasks.NETWORKS, f"{at}:", spec["name"])
-        sizes = {f.name: f for f in fields(cls)}
-        refuse(spec, ("name", *sizes), (), f"{at} {spec['name']}")
-        names = (
-            tuple(self.task["classes"])
-            if isinstance(self.task["classes"], list)
-            else ()
-        )
-        given = {
-            "inputs": math.prod(self.shape),
-            "channels": self.shape[0],
-            "K": self.K,
-            "classes": names,
-        }
-        given |= {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
-        refuse(
-            given,
-            None,
-            [k for k, f in sizes.items() if f.default is f.default_factory],
-            f"{at} {spec['name']}",
-        )
-        return cls(**{k: v for k, v in given.items() if k in sizes})
+        (K, names), none = self.classes_and_names, torch.zeros(0, *self.shape)
+        pool = Pool(self.task.name, none, rows.NONE, K, self.task.kind, classes=names)
+        spec = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
+        return tasks.network_for(pool, spec)
 
     @cached_property
     def groups(self):
-        g = self.task["groups"]
-        if g is None:
+        if self.task.groups is None:
             return None
-        refuse(
-            g,
-            [f.name for f in fields(Groups)],
-            ("name", "names", "positive"),
-            f"{self.at}: task.groups",
-        )
-        flat = {k: tuple(v) if isinstance(v, list) else v for k, v in g.items()}
-        at = f"{self.at}: task.groups.schema"
-        schema = [block(b, f"{at}[{i}]") for i, b in enumerate(g.get("schema", ()))]
-        return Groups(**flat | {"schema": tuple(schema)})
+        given = self.task.groups.items()
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
+        given["schema"] = tuple(Block(*b) for b in given.get("schema", ()))
+        return Groups(**given)
 
 
-def plain(block):
-    """A Block as an entry of the file: null is a range's open end, as JSON has no
-    infinity.
-    """
-    return [None if v in (-math.inf, math.inf) else v for v in block]
+def sizes_of(network):
+    """A network as a description: its name, and the sizes that differ from the usual;
+    itself, where it holds more than sizes."""
+    own = {
+        f.name: getattr(network, f.name)
+        for f in fields(network)
+        if f.name not in ("inputs", "channels", "K", "classes")
+        and getattr(network, f.name) != f.default
+    }
+    plain = all(isinstance(v, (int, float, str, tuple)) for v in own.values())
+    named = type(network) in tasks.NETWORKS.values()
+    return {"name": type(network).__name__} | own if plain and named else network
 
 
-def block(entry, at):
-    """The Block of an entry of the file."""
-    if not isinstance(entry, (list, tuple)) or len(entry) not in (4, 6):
-        raise ValueError(
-            f"{at} = {entry!r:.60}; give [name, kind, start, stop], or with a range "
-            "[name, kind, start, stop, low, high]"
-        )
-    ends = [e if v is None else v for v, e in zip(entry[4:], (-math.inf, math.inf))]
-    return Block(*entry[:4], *(span(ends, at) if ends else ()))
-
-
-def spec(m):
-    """A Method object as an entry of the file: its name, and the hyper-parameters that
-    differ from the usual.
-    """
+def described(m):
+    """A Method object as a description: its name, and the hyper-parameters that differ
+    from the usual."""
     names = [k for k, cls in METHODS.items() if cls is type(m)]
     if not names:
-        raise ValueError(
-            f"{type(m).__name__} is not in METHODS, so a file cannot name it; add a "
-            "line there"
-        )
-    own = {
-        f.name: getattr(m, f.name)
-        for f in fields(m)
-        if f.name != "task" and getattr(m, f.name) != f.default
-    }
-    piece = lambda v: (
-        {"name": type(v).__name__} | {f.name: getattr(v, f.name) for f in fields(v)}
-    )
-    return {"name": names[0]} | {
-        k: spec(v)
-        if isinstance(v, Method)
-        else piece(v)
-        if hasattr(v, "__dataclass_fields__")
-        else v
-        for k, v in own.items()
-    }
+        raise ValueError(f"{type(m).__name__} is not in METHODS: add a line there")
+    out = {"name": names[0]}
+    for f in fields(m):
+        v = getattr(m, f.name)
+        if f.name == "task" or v == f.default:
+            continue
+        if isinstance(v, Method):
+            v = described(v)
+        elif hasattr(v, "__dataclass_fields__"):
+            v = {"name": type(v).__name__} | {
+                k.name: getattr(v, k.name) for k in fields(v)
+            }
+        out[f.name] = v
+    return out
 
 
-def refuse(entry, known, needed, at):
-    """ValueError for an entry that is no mapping, has a key that is not known, or lacks
-    one that is needed.
-    """
-    if not isinstance(entry, dict):
-        raise ValueError(f"{at}: {entry!r:.60} is no mapping; write key: value")
-    for k in entry:
-        if known is not None and k not in known:
-            raise ValueError(
-                f"{at}: unknown key {k!r}{nearest(k, known)} (known: "
-                f"{', '.join(known)})"
-            )
-    for k in needed:
-        if k not in entry:
-            raise ValueError(f"{at}: {k!r} is missing")
+def flat(tree, at=""):
+    """'method.lr = 0.1' for each entry of nested dicts. Lists become JSON in a string,
+    and so do groups, whose entries are lists."""
+    for k, v in tree.items():
+        if isinstance(v, dict) and k != "groups":
+            yield from flat(v, f"{at}{k}.")
+        elif v is not None:
+            text = json.dumps(v) if isinstance(v, (list, tuple, dict)) else v
+            number = isinstance(v, float)
+            yield f"{at}{k} = {repr(v) if number else json.dumps(text)}"

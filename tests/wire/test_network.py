@@ -1,153 +1,226 @@
-"""Over the network: Flower between a server and clients, and who is let in."""
+"""A federation of real processes on loopback: TLS, registered keys, a proxy, and a kill
+in each part. Its record is that of the simulation."""
 
+import os
+import shutil
+import signal
 import socket
-import threading
-from base64 import b64encode
+import subprocess
+import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from types import SimpleNamespace as Of
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import yaml
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from test_federation import FILE
-from toys_wire import Parties, agree, build, simulated
+from toys_core import same
 
+import fedlib
 from fedlib.cli.main import main
-from fedlib.deploy import command, keys
-from fedlib.deploy.gate import Gate, caps
-from fedlib.deploy.message import dumps
+from fedlib.core.files import read_tensors
+from fedlib.core.tree import pick
 
-flower = pytest.importorskip("fedlib.deploy.flower", reason="needs flwr")
-C = 4
-
-
-def signature(key, stamp=None, by=None):
-    """The head of a request of a client."""
-    stamp = (stamp or datetime.now(UTC).isoformat()).encode()
-    sign = b64encode((by or key).sign(stamp, ec.ECDSA(hashes.SHA256())))
-    names = "flwr-public-key", "flwr-timestamp", "flwr-signature"
-    return dict(zip(names, (b64encode(keys.public(key)), stamp, sign)))
+pytest.importorskip("flwr")
+TASK, C, R = "digits:clients=3,dirichlet=.3", 3, 3
+KERNELS = {"OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"}  # wherever a row lies in memory
+pytestmark = pytest.mark.nightly
 
 
-def test_flower_carries_the_same_numbers_and_strangers_are_refused(monkeypatch):
-    """Client 2 answers too much, then excuses itself; client 1 dies and comes back."""
-    monkeypatch.setenv("no_proxy", "*")
-    limit, dead = 20_000, []
-
-    def spoil(c, kind, about, out):
-        if (c, kind) == (1, "local") and not dead and not dead.append(c):
-            raise KeyboardInterrupt
-        much = (c, kind, about["t"]) == (2, "local", 1)
-        if (c, kind, about["t"]) == (2, "local", 2):
-            raise ValueError("no \x1b[2J power\nround 99")
-        return out | {"more": torch.zeros(limit)} if much else out
-
-    method = build("FedFB")
-    parties = Parties(method, spoil=spoil, cohort=None, limit=limit)
-    log = parties.lines.append
-    known = {c: keys.public(keys.stand_in(c)) for c in range(C)}
-    sock = Gate(socket.create_server(("127.0.0.1", 0)), caps(C), log)
-    there = f"127.0.0.1:{sock.getsockname()[1]}"
-
-    def join(c):
-        answer = lambda *message: parties.answer(c, *message)
-        how = keys.stand_in(c), None, 10**8, True, 60.0
-        with suppress(KeyboardInterrupt):
-            return flower.join(answer, c, there, *how, log=lambda line: None)
-        join(c)
-
-    with flower.Link(sock, known, None, limit, 60.0, None, log) as link:
-        me, other, unknown = map(keys.stand_in, (0, 1, C))
-        now = datetime.now(UTC)
-        old, now = (now - timedelta(seconds=400)).isoformat(), now.isoformat()
-        pull, push = "fleet/pull-messages", "fleet/push-messages"
-        for path, head, status in (
-            ("control/start-run", signature(me), 404), (pull, {}, 403),
-            (pull, signature(unknown), 403), (pull, signature(me, old), 401),
-            (pull, signature(me, by=other), 401), (pull, signature(me, now), None),
-            (pull, signature(me, now), 401),  # again
-            (pull, signature(me), 413), (push, signature(me), 413),
-        ):  # fmt: skip
-            body = bytes(limit + flower.SLACK + 1) if status == 413 else b""
-            url, no = f"http://{there}/v1/{path}", {"trust_env": False}
-            got = flower.httpx.post(url, content=body, headers=head, **no)
-            assert got.status_code == status or not status, (path, got)
-        parties.exchange = link.exchange
-        todo = [lambda: (parties.serve(), link.end())]
-        todo += [partial(join, c) for c in range(C)]
-        threads = [threading.Thread(target=f, daemon=True) for f in todo]  # may hang
-        for do in (threading.Thread.start, partial(threading.Thread.join, timeout=60)):
-            assert not any(map(do, threads))
-        assert not any(t.is_alive() for t in threads), "told so, a client leaves"
-    cohort = lambda t: [c for c in range(C) if c != 2 or t not in (1, 2)]
-    agree(parties, simulated(method, cohort=cohort), but=("pre", "cells"))
-    assert parties.left() == [(2, 1, "local"), (2, 2, "local")]
-    assert all(line.isprintable() for line in parties.lines)
-    # nobody answers for another: not from its node, and not what it was asked
-    flower.SPEAKER.set(0)
-    forged = Of(metadata=Of(src_node_id=link.nodes[1]))
-    assert link.state.store_message_and_object_tree(forged) == (False, [])
-    flower.SPEAKER.set(None)
-    asked = flower.named(flower.Message(flower.RecordDict(), 1, "query"))
-    told = {"kind": "local", "client": 0, "about": "{}", "tree": dumps({})}
-    eight = lambda *message: {"x": torch.zeros(2)}
-    reply = lambda c, limit: flower.reply_to(asked, told, eight, c, limit, log)
-    assert not reply(0, 8).has_error()
-    assert reply(1, 8).has_error() and reply(0, 7).has_error()
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
-def test_a_signature_counts_for_its_key_and_its_time():
-    pair = keys.stand_in(0)
-    _, stamp, sign = signature(pair).values()
-    now, key = datetime.fromisoformat(stamp.decode()), keys.public(pair)
-    good = lambda s: keys.signed(stamp, sign, key, now + timedelta(seconds=s))
-    assert [good(s) for s in (-6, -4, 0, 304, 306)] == [False, True, True, True, False]
-    assert not keys.signed(stamp, sign, keys.public(keys.stand_in(1)))
-    assert not keys.signed(stamp, b"AAAA", key) and not keys.signed(b"\xff", sign, key)
+class Network:
+    """The processes, in a folder; each has a log and a group of its own."""
+
+    def __init__(self, at):
+        self.at, self.processes, self.port = at, {}, free_port()
+        self.env = os.environ | KERNELS | {"NO_PROXY": "*", "no_proxy": "*"}
+        self.env |= {"FLWR_HOME": f"{at}/home", "FLWR_TELEMETRY_ENABLED": "0"}
+        self.env["PYTHONPATH"] = str(Path(fedlib.__file__).parents[1])
+        assert (
+            main(f"deploy keys {at}/keys --host localhost --clients {C + 1}".split())
+            == 0
+        )
+        app = f"deploy app {at}/app --method Ditto --rounds {R} --task {TASK}"
+        assert main(app.split()) == 0
+        (at / "home").mkdir()
+        (at / "home/config.toml").write_text(
+            f'[superlink.here]\naddress = "localhost:{self.port}"\n'
+            f'root-certificates = "{at}/keys/ca.pem"\n'
+        )
+
+    def start(self, name, *command):
+        log = open(self.at / f"{name}.log", "a")
+        self.processes[name] = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            env=self.env,
+            cwd=self.at,
+            start_new_session=True,
+        )
+
+    def kill(self, name):
+        if p := self.processes.pop(name, None):
+            os.killpg(p.pid, signal.SIGKILL)
+            p.wait()
+
+    def said(self, name, text, seconds=300):
+        """Wait for a text in a log."""
+        until = time.time() + seconds
+        while text not in (said := (self.at / f"{name}.log").read_text()):
+            assert time.time() < until, f"{name}: no {text!r} in {said[-3000:]}"
+            time.sleep(0.5)
+        return said
+
+    def link(self):
+        keys = f"{self.at}/keys"
+        tls = (
+            "--ssl-certfile",
+            f"{keys}/server.pem",
+            "--ssl-keyfile",
+            f"{keys}/server.key",
+        )
+        tls += ("--ssl-ca-certfile", f"{keys}/ca.pem", "--enable-supernode-auth")
+        here = (
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--database",
+            "link.db",
+        )
+        install = "--disable-runtime-dependency-installation"
+        self.start("link", "flower-superlink", *tls, *here, install)
+        self.said("link", "running on", 60)
+
+    def node(self, c, port=None):
+        keys = f"{self.at}/keys"
+        to = ("--superlink", f"localhost:{port or self.port}")
+        tls = ("--root-certificates", f"{keys}/ca.pem")
+        key = ("--auth-supernode-private-key", f"{keys}/client-{c}.key")
+        own = ("--node-config", f"partition-id={c} folder='state-{c}'")
+        here = ("--port", str(free_port()))
+        self.start(f"node-{c}", "flower-supernode", *to, *tls, *key, *own, *here)
+
+    def proxy(self):
+        """The port of nginx in front of the SuperLink, or None where there is none."""
+        if not shutil.which("nginx"):
+            return None
+        port, conf = free_port(), (self.at / "app/nginx.conf").read_text()
+        conf = conf.replace("8443", f"127.0.0.1:{port}").replace("8000", str(self.port))
+        own = [f"access_log {self.at}/access.log"]  # it may not be installed
+        for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+            own.append(f"{what}_temp_path {self.at}/{what}")
+        conf = conf.replace("http {", f"http {{ {'; '.join(own)};", 1)
+        (self.at / "keys/nginx.conf").write_text(conf)
+        where = ("-p", str(self.at / "keys"), "-c", "nginx.conf")
+        log, only = (
+            f"error_log {self.at}/nginx-error.log; daemon off;",
+            f"pid {self.at}/nginx.pid;",
+        )
+        self.start("nginx", "nginx", *where, "-g", f"{log} {only}")
+        with open(self.at / "home/config.toml", "a") as f:
+            f.write(f'[superlink.outside]\naddress = "localhost:{port}"\n')
+            f.write(f'root-certificates = "{self.at}/keys/ca.pem"\n')
+        return port
+
+    def flwr(self, *words, link="here"):
+        how = {"env": self.env, "cwd": self.at, "capture_output": True, "text": True}
+        return subprocess.run(["flwr", *words, link], timeout=120, **how)
+
+    def run(self, name, folder):
+        more = f"folder='{self.at / folder}'"
+        command = ("flwr", "run", "app", "here", "--stream", "--run-config", more)
+        self.start(name, *command)
 
 
-def test_keys_are_made_once_for_a_host_and_some_days(tmp_path):
-    day = lambda *d: datetime(*d, tzinfo=UTC)
-    keys.make(tmp_path, ["server.example", "10.0.0.1"], 2, 30, day(2020, 1, 1))
-    certificate, _, known = keys.server(tmp_path, 2, day(2020, 1, 30))
-    private = [keys.private(tmp_path / f"client-{c}.key") for c in (0, 1)]
-    assert known == dict(enumerate(map(keys.public, private))) and known[0] != known[1]
-    assert all(p.stat().st_mode & 0o077 == 0 for p in tmp_path.iterdir())
-    mine = keys.authority(certificate, day(2020, 1, 30))
-    mine.verify_directly_issued_by(keys.authority(tmp_path / "ca.pem", day(2020, 1, 2)))
-    names = str([x.value for x in mine.extensions])
-    assert all(h in names for h in ("server.example", "localhost", "10.0.0.1"))
-    for at in (day(2019, 12, 31), day(2020, 2, 1), None):
-        with pytest.raises(ValueError, match="2020"):
-            keys.server(tmp_path, 2, at)
-    (tmp_path / "server.key").write_bytes((tmp_path / "client-0.key").read_bytes())
-    for f, *args in ((keys.make, "a", 2), (keys.server, 2, day(2020, 1, 2))):
-        with pytest.raises(ValueError):
-            f(tmp_path, *args)
+@pytest.fixture
+def network(tmp_path):
+    if not shutil.which("flower-superlink"):
+        pytest.skip("flower-superlink is not on the path")
+    net = Network(tmp_path)
+    yield net
+    for name in list(net.processes):
+        net.kill(name)
 
 
-def test_what_a_command_refuses_before_it_starts(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "f.yaml").write_text(yaml.safe_dump(FILE))
-    assert main("deploy keys made --host localhost --clients 3".split()) == 0
-    np.savez("mine", x=np.random.default_rng(0).normal(size=(9, 4)), y=np.arange(9) % 3)
-    base = {"server": "run ", "client": "state --client 0 --data mine.npz "}
-    ca, key, now = "--ca made/ca.pem", "--key made/client-0.key", "--patience 0"
-    for do, argv, name in (
-        ("server", "--host 0.0.0.0", "--keys"), ("server", "--minimum 4", "--minimum"),
-        ("server", f"--insecure --host 0.0.0.0 --port 0 {now}", "--insecure"),
-        ("server", "--insecure --keys made", "--insecure"),
-        ("client", "--server far.example:8000", "--ca"), ("client", ca, "--key"),
-        ("client", key, "--ca"), ("client", f"{ca} {key} --insecure", "--insecure"),
-    ):  # fmt: skip
-        status = main(f"deploy {do} f.yaml --folder {base[do]}{argv}".split())
-        assert status == 2 and name in capsys.readouterr().err, (do, argv)
-    hosts = "::1", "localhost", "127.9.9.9", "a"
-    assert [command.loopback(h) for h in hosts] == [True] * 3 + [False]
+def check(net, folder):
+    """The record, the server and the clients are those of the simulation, with the
+    cohorts that were there."""
+    record = fedlib.Record.load(net.at / folder)
+    cohorts = [[int(c) for c in row if c >= 0] for row in record.logs["cohort"]]
+    code = (
+        "import sys, fedlib, torch; from fedlib.cli.text import parse_task;"
+        f"m = fedlib.make('Ditto', parse_task('{TASK}'));"
+        f"r = fedlib.run(m, rounds={R}, how='loop', cohort={cohorts}.__getitem__,"
+        f"device='cpu', folder='{net.at}/{folder}-simulated')"
+    )
+    subprocess.run([shutil.which("python"), "-c", code], env=net.env, check=True)
+    want = fedlib.Record.load(net.at / f"{folder}-simulated")
+    for k, v in want.views.items():
+        there = ~np.isnan(record[k])
+        assert (record[k][there] == v[there]).all() and there.mean() > 0.5, k
+    state = lambda at: read_tensors(net.at / at / "state", "cpu")["state"]
+    mine, theirs = state(folder), state(f"{folder}-simulated")
+    assert same(mine["server"], theirs["server"])
+    name, steps = (
+        (net.at / folder / "run").read_text(),
+        mine["clients"]["step"].tolist(),
+    )
+    for c in range(C):
+        own = read_tensors(net.at / f"state-{c}/client-{c}-{name}", "cpu")["steps"]
+        assert same(own[steps[c]], pick(theirs["clients"], c))
+    return cohorts
+
+
+def server_app(net):
+    """The process of the ServerApp: in the group of the SuperLink's."""
+    for p in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (p / "cmdline").read_text()
+            if (
+                "serverapp" in words
+                and os.getpgid(int(p.name)) == net.processes["link"].pid
+            ):
+                return int(p.name)
+
+
+def test_a_federation_that_is_killed_in_each_part(network):
+    net = network
+    net.link()
+    for c in range(C):
+        done = net.flwr("supernode", "register", f"keys/client-{c}.pub")
+        assert done.returncode == 0, done.stdout + done.stderr
+    proxy = net.proxy()
+    for c in range(C):
+        net.node(c, proxy)
+    net.node(C, proxy)  # a stranger: its key is not registered
+    net.run("first", "first")
+    net.said("first", "round 0")
+    assert net.processes[f"node-{C}"].wait(60) != 0
+    assert "must be registered" in (net.at / f"node-{C}.log").read_text()
+    if proxy:  # nobody outside can start a run
+        assert net.flwr("run", "app", link="outside").returncode != 0
+    net.kill("node-1")
+    net.said("first", "client 1 left out of round 1")
+    net.node(1, proxy)
+    net.said("first", "round 3")
+    cohorts = check(net, "first")
+    assert cohorts[0] == [0, 1, 2] and cohorts[1] == [0, 2]
+
+    net.run("second", "second")
+    net.said("second", "round 0")
+    os.kill(server_app(net), signal.SIGKILL)
+    net.processes["second"].wait(200)  # Flower says that this run has failed
+    net.run("third", "second")
+    net.said("third", "round 1")
+    assert "round 0" not in (net.at / "third.log").read_text()
+    net.kill("link")  # and its ServerApp with it
+    net.kill("third")
+    net.link()
+    net.run("fourth", "second")
+    net.said("fourth", "round 3")
+    assert check(net, "second") == [[0, 1, 2]] * R

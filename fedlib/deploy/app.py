@@ -1,0 +1,228 @@
+"""A federation as a Flower app: its ServerApp is `server`, its ClientApp `client`.
+
+Trees travel as Flower's records, so Flower's mods, runtimes and commands apply. Only
+names of `flwr.app`, `flwr.clientapp` and `flwr.serverapp` are used.
+
+A node says who it is by its --node-config: partition-id, the number of its client; data
+and folder, see federation.Federation, where they are its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+import torch
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from ..core.task import SPLITS
+from .client import ABOUT, Client, code
+from .federation import Federation
+from .server import one_line, serve
+
+log = logging.getLogger("flwr")  # `flwr run --stream` shows it
+TYPES = {"train": "train", "question": "query.ask"}  # all else: evaluate
+server = ServerApp()
+client = ClientApp()
+
+
+# ---------------------------------------------------------------- trees as records
+def paths(tree, at=""):
+    """{"w/fc.weight": tensor}; an empty dict inside is {"buffers/": no numbers}."""
+    out = {} if tree or not at else {at: torch.zeros(0)}
+    for k, v in tree.items():
+        out |= paths(v, f"{at}{k}/") if isinstance(v, dict) else {at + k: v}
+    return out
+
+
+def nested(found):
+    """The inverse of `paths`; ValueError where names are no tree."""
+    tree = {}
+    for path, leaf in found.items():
+        *above, name = path.split("/")
+        here = tree
+        for k in above:
+            here = here.setdefault(k, {})
+            if not isinstance(here, dict):
+                raise ValueError(f"{path!r}: {k!r} is a tensor and a dict")
+        if name:
+            here[name] = leaf
+    return tree
+
+
+def pack(tree):
+    """A tree -> {"arrays": its arrays, "metrics": its scalars, with their types}."""
+    found = {k: v.detach().cpu() for k, v in paths(tree).items()}
+    arrays = {k: Array(v.contiguous().numpy()) for k, v in found.items() if v.dim()}
+    scalars = {
+        f"{k} {str(v.dtype)[6:]}": v.double().item()
+        if v.is_floating_point()
+        else int(v)
+        for k, v in found.items()
+        if not v.dim()
+    }
+    return {"arrays": ArrayRecord(arrays), "metrics": MetricRecord(scalars)}
+
+
+def unpack(content, limit=None):
+    """The inverse of pack; ValueError for more than `limit` bytes."""
+    size = sum(len(a.data) for a in content["arrays"].values())
+    if limit is not None and size > 2 * limit:  # numbers, and heads of arrays
+        raise ValueError(f"{size:,} bytes, and the limit is {limit:,}")
+    found = {
+        k: torch.from_numpy(np.array(a.numpy())) for k, a in content["arrays"].items()
+    }
+    for key, v in content["metrics"].items():
+        k, _, kind = key.rpartition(" ")
+        found[k] = torch.tensor(v, dtype=getattr(torch, kind))
+    return nested(found)
+
+
+# ---------------------------------------------------------------- the server
+class Nodes:
+    """The nodes of a federation: which is which client, and messages to them."""
+
+    def __init__(self, grid, fed):
+        self.grid, self.fed = grid, fed
+        self.client, self.n = {}, {}  # {node: client}, {client: {split: rows}}
+
+    def wait_for_all(self):
+        """Until every client is connected: how many rows each has is a part of the
+        numbers."""
+        said = None
+        while missing := [c for c in range(self.fed.C) if c not in self.connected()]:
+            if missing != said:
+                log.info("waiting for client %s", ", ".join(map(str, missing)))
+                said = missing
+            time.sleep(1)
+        return self
+
+    def connected(self):
+        """{client: node}; whoever is new is asked who it is."""
+        here = set(self.grid.get_node_ids())
+        new = here - self.client.keys()
+        about = {"code": code(), "federation": self.fed.digest}
+        new = {k: (about, {}) for k in sorted(new)}
+        for node, m in self.post("query.who", new).items():
+            self.client[node] = None
+            try:
+                self.introduce(node, dict(m.content["metrics"]), here)
+            except Exception as e:
+                log.warning("node %s does not take part: %s", node, one_line(e))
+        return {c: k for k, c in self.client.items() if k in here and c is not None}
+
+    def introduce(self, node, said, here):
+        """Take a node as the client that it says it is."""
+        c, n = said["client"], {s: int(said[s]) for s in SPLITS}
+        if not 0 <= c < self.fed.C or not (
+            n["train"] > 0 < n["test"] and n["val"] >= 0
+        ):
+            raise ValueError(f"client {c} with rows {n}")
+        if any(self.client[k] == c for k in here & self.client.keys()):
+            raise ValueError(f"another node is client {c}")
+        if self.n.setdefault(c, n) != n:
+            raise ValueError(f"client {c} had rows {self.n[c]}, and now says {n}")
+        self.client[node] = c
+
+    def __call__(self, requests, wait):
+        """See server.serve."""
+        node, out = self.connected(), {}
+        away = ConnectionError("not connected")
+        by_type = {}
+        for c, (about, tree) in requests.items():
+            kind = next((t for k, t in TYPES.items() if about[k]), "evaluate")
+            if c in node:
+                by_type.setdefault(kind, {})[node[c]] = about, tree
+            else:
+                out[c] = away
+        for m in self.send(by_type, wait):
+            c = self.client.get(m.metadata.src_node_id)
+            try:
+                if m.has_error():
+                    raise ValueError(m.error.reason or f"error {m.error.code}")
+                out[c] = unpack(m.content, self.fed.limit)
+            except Exception as e:  # whatever a client sends
+                out[c] = e
+        return out
+
+    def send(self, by_type, wait):
+        """The replies to {type: {node: (about, tree)}}."""
+        record = lambda about, tree: {"about": ConfigRecord(about)} | pack(tree)
+        sent = [
+            Message(RecordDict(record(*what)), node, kind, ttl=wait)
+            for kind, of in by_type.items()
+            for node, what in of.items()
+        ]
+        return self.grid.send_and_receive(sent, timeout=wait) if sent else []
+
+    def post(self, kind, of):
+        """{node: reply} of those that answered without an error."""
+        out = {}
+        for m in self.send({kind: of}, self.fed.wait):
+            node = m.metadata.src_node_id
+            if m.has_error():
+                log.warning("node %s: %s", node, m.error.reason)
+                self.client[node] = None
+            else:
+                out[node] = m
+        return out
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    fed = Federation.read(context.run_config)
+    nodes = Nodes(grid, fed).wait_for_all()
+
+    def said(t, record):
+        log.info("round %d of %d: %s", t, fed.rounds, record.heading())
+
+    record = serve(fed, nodes, fed.folder or None, log.warning, said)
+    log.info("%s: %s", fed.method["name"], record.heading())
+
+
+# ---------------------------------------------------------------- a client
+def answering(answer):
+    """A handler of Flower's: the reply, or an error that says why there is none."""
+
+    def handle(msg: Message, context: Context) -> Message:
+        try:
+            fed, node = Federation.read(context.run_config), context.node_config
+            c = int(node["partition-id"])
+            task = fed.client_task(c, str(node.get("data", fed.data)))
+            who = Client(fed, c, task, str(node.get("folder", fed.state)))
+            content = answer(who, msg.content)
+            return Message(RecordDict(content), reply_to=msg)
+        except Exception as e:
+            return Message(Error(0, one_line(e)), reply_to=msg)
+
+    return handle
+
+
+def who(client, content):
+    about = content["about"]
+    if about["code"] != code():
+        raise ValueError("the server runs another version of fedlib: install the same")
+    return {"metrics": MetricRecord({"client": client.c} | client.n)}
+
+
+def turn(client, content):
+    about = {k: content["about"][k] for k in ABOUT}
+    return pack(client.answer(about, unpack(content)))
+
+
+client.train()(answering(turn))
+client.evaluate()(answering(turn))
+client.query("ask")(answering(turn))
+client.query("who")(answering(who))
