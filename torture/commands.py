@@ -25,7 +25,6 @@ import urllib.request
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -35,7 +34,6 @@ import torch
 from fedlib.cli import main as cli
 from fedlib.cli import program
 from fedlib.core import engine
-from fedlib.deploy import command, server
 from fedlib.study import audit, experiment, once, sources
 from fedlib.study import compare as comparisons
 from repro import decide
@@ -71,10 +69,7 @@ GOOD = [
     *("evidence pack fedga --anew", "evidence check fedga"),
     "evidence verify fedga --sample 1 --seed 3",
     "deploy keys new --host server.example --host 10.0.0.1 --clients 2 --days 3",
-    "deploy server federation.yaml --folder new --host 127.0.0.1 --port 0 --minimum 2"
-    " --patience 5",
-    "deploy client federation.yaml --client 1 --data mine.npz --folder new --once"
-    " --server 127.0.0.1:9 --patience 1 --insecure",
+    f"deploy app new --method Ditto --task {DIGITS} --rounds 3 --cohort 2 --set lam=.5",
     "decide fedga --dry-run --hours 1 --workers 1",
 ]
 USUAL = [*("0", "1", "2", "3", "5", ".5", "1.0", "True", "new", "FedAvg", "a=1")]
@@ -136,8 +131,6 @@ def watched(seen):
 def cut_short(folder):
     """What takes hours, waits for others or needs the net ends behind its checks."""
     seen, told, compare = Seen(), program.explained, comparisons.compare
-    flower = SimpleNamespace(Link=enough, join=enough)
-    part = command.part
 
     def note(e):
         seen.error = e
@@ -164,8 +157,6 @@ def cut_short(folder):
             (audit, "packable", lambda *_: enough()),
             (once, "pack", enough),
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
-            (server, "serve", enough),
-            (command, "part", lambda n: flower if n == "flower" else part(n)),
             (urllib.request, "urlopen", offline),
             (sources, "warn_if_edited", lambda: None),
             (decide, "plan", lambda only: []),

@@ -1,4 +1,4 @@
-"""Damaged files: checkpoints, records and what a client of a federation keeps, with
+"""Damaged files: checkpoints and records, with
 checksums that do not fit any more and with checksums made anew. Each is refused by a
 ValueError that names the file and the remedy, or leads to the same bits."""
 
@@ -19,8 +19,6 @@ import torch
 
 from fedlib.core import engine, record
 from fedlib.core.record import SAME
-from fedlib.deploy import message
-from fedlib.deploy.shelf import Shelf
 from fedlib.methods.make import make
 
 from .count import Count
@@ -175,50 +173,6 @@ def record_of(folder, chance):
     (folder / "record.json").write_text(json.dumps(told))
 
 
-# ---------------------------------------------------------------- what clients keep
-OWNER = {"federation": "0123456789abcdef", "client": 1}
-
-
-def shelf(folder):
-    keep = {
-        "mine": {"v": torch.arange(6.0).reshape(2, 3)},
-        "answer": {"n": torch.ones(1)},
-    }
-    Shelf(folder, OWNER).put("step-2", {"of": "a message"}, keep)
-    Shelf(folder, OWNER).put("down", {"t": 1}, {"w": torch.ones(3)})
-
-
-def shelf_of(folder, chance):
-    """Damage a step or a download; its bytes, its second line, its tree."""
-    path = folder / chance.choice(["step-2", "down"])
-    body = path.read_bytes().partition(b"\n")[2]
-    head, _, tree = body.partition(b"\n")
-    way = chance.randrange(4)
-    if way == 0:
-        path.write_bytes(torn(path.read_bytes(), chance))
-        return
-    if way == 1:
-        body = cut(body, chance)
-    elif way == 2:
-        some = json.loads(head)
-        head = json.dumps(altered(some, chance)).encode()
-        body = head + b"\n" + tree
-    else:
-        path = folder / "step-2"
-        head, _, tree = path.read_bytes().partition(b"\n")[2].partition(b"\n")
-        there = message.loads(tree)
-        del there[chance.choice(["mine", "answer"])]
-        body = head + b"\n" + message.dumps(there)
-    path.write_bytes(with_checksum(body))
-
-
-def taken(folder):
-    """What a client that starts again in round 1 has."""
-    kept = Shelf(folder, OWNER)
-    about, step = kept.get("step-2")
-    return about, *({k: str(v) for k, v in x.items()} for x in (step, kept.download(1)))
-
-
 # ---------------------------------------------------------------- counted
 def tried(count, folder, good, damage, read, remedy, chance):
     """One damage in a copy of a folder, and how it is read."""
@@ -251,10 +205,6 @@ def measure(n, seed):
             good, read = gone_on(name, after), partial(gone_on, name)
             cases.append((before, good, checkpoint_of, read, again))
             cases.append((after, read(after), record_of, read, again))
-        kept = Path(at, "kept")
-        shelf(kept)
-        own = ("bring a copy back", "give each its own folder", "the next round brings")
-        cases.append((kept, taken(kept), shelf_of, taken, own))
         for i in range(n):
             folder, good, damage, read, remedy = cases[i % len(cases)]
             tried(count, folder, good, damage, read, remedy, chance)

@@ -10,8 +10,8 @@ python -m fedlib table fedga "Table 5"    what the paper prints, what we got, th
                                           verdict
 python -m fedlib cite FedAvg          BibTeX
 python -m fedlib evidence check       the stored runs: compute, pack, check, verify
-python -m fedlib deploy --help        a federation over a network: keys, server,
-                                      clients
+python -m fedlib deploy --help        a federation over a network: its Flower app,
+                                      its keys
 """
 
 from __future__ import annotations
@@ -393,8 +393,15 @@ def parser():
         one = sub.add_parser(name, help=summary(act), description=summary(act))
         add_arguments(one, act, *[study] * (act is run))
         one.set_defaults(act=act)
-    what = "run a federation over a network: its keys, its server, its clients"
-    command.add(sub.add_parser("deploy", help=what, description=what))
+    what = "a federation over a network: its Flower app, its keys"
+    deploy = sub.add_parser("deploy", help=what, description=what)
+    parts = deploy.add_subparsers(dest="part", metavar="app|keys", required=True)
+    for act in (command.app, command.keys):
+        one = parts.add_parser(
+            act.__name__, help=summary(act), description=summary(act)
+        )
+        add_arguments(one, act)
+        one.set_defaults(act=act)
     return p
 
 
@@ -403,12 +410,9 @@ def obey(words):
     if not words:
         return parser().print_help()
     given = vars(parser().parse_args(words))
-    if given.pop("command") == "deploy":
-        import torch
-
-        torch.set_num_threads(1)
-        return command.run(SimpleNamespace(**given))
     act = given.pop("act")
+    del given["command"]
+    given.pop("part", None)
     if act is run and given["task"] is None:
         act = study
         del given["task"]

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..cli.text import parse_settings, parse_task, whole
-from ..methods.make import make
-from .federation import Federation
+from ..core.ranges import check_whole
 
 PROJECT = """\
 # A federation: `flwr run .` starts it. No code is in this folder; server and clients
@@ -50,6 +48,9 @@ http {
       proxy_ssl_name localhost;
       proxy_ssl_verify on;
       proxy_read_timeout 1h;
+      proxy_http_version 1.1;
+      proxy_buffering off;  # models do not lie on this disk
+      proxy_request_buffering off;
     }
     location / { return 404; }
   }
@@ -57,49 +58,52 @@ http {
 """
 
 
-def add(p):
-    """The arguments, on a parser."""
-    sub = p.add_subparsers(dest="do", required=True, metavar="app|keys")
-    a = sub.add_parser("app", help="write a Flower app: pyproject.toml, nginx.conf")
-    a.add_argument("folder", help="a new folder")
-    a.add_argument("--method", required=True)
-    described = (
-        "as digits:clients=3,dirichlet=.3; what it says of rows is each client's own"
+def app(folder, *, method, task, set: tuple = (), rounds: int = 20, cohort: int = 0):
+    """write the folder of a Flower app: pyproject.toml, nginx.conf
+
+    folder: a new folder
+    method: a method
+    task: as digits:clients=3,dirichlet=.3, of which each client has its own rows
+    set: a hyper-parameter, NAME=VALUE; repeatable
+    rounds: (20)
+    cohort: clients per round (all)
+    """
+    from ..cli.text import parse_task, settings
+    from ..methods.make import make
+    from .federation import Federation
+
+    path, made = new(folder), make(method, parse_task(task), **settings(set))
+    more = {"cohort": cohort, "data": task, "folder": "run"}
+    lines = Federation.of(made, rounds, **more).lines()
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "pyproject.toml").write_text(PROJECT.format("\n".join(lines)), "utf-8")
+    (path / "nginx.conf").write_text(NGINX, "utf-8")
+    print(f"{path}: pyproject.toml, nginx.conf; `flwr run {path}` starts it")
+
+
+def keys(folder, *, host: tuple, clients: int, days: int = 365):
+    """make a certificate for the server and a pair of keys for each client
+
+    folder: a new folder
+    host: name or address of the server, as clients type it; repeatable
+    clients: how many
+    days: how long the certificates are valid (365)
+    """
+    from .keys import make
+
+    check_whole("--clients", clients, 1, 10**5)
+    check_whole("--days", days, 1, 36_500)
+    make(new(folder), host, clients, days)
+    print(
+        f"{folder}: server.pem and server.key stay with the server, where client-*.pub "
+        "are registered; ca.pem and client-C.key go to client C by a safe way; ca.key "
+        f"stays off the network. Valid for {days} days."
     )
-    a.add_argument("--task", required=True, help=described)
-    a.add_argument("--rounds", type=whole(1), default=20, help="(20)")
-    a.add_argument("--cohort", type=whole(0), default=0, help="clients per round (all)")
-    one = "of the method, as lr=.05; repeatable"
-    a.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=one)
-    k = sub.add_parser("keys", help="a certificate for the server, keys for clients")
-    k.add_argument("folder", help="a new folder")
-    names = "name or address of the server, as clients type it; repeatable"
-    k.add_argument("--host", action="append", required=True, help=names)
-    k.add_argument("--clients", type=whole(1, 10**5), required=True, help="how many")
-    valid = "how long the certificates are valid (365)"
-    k.add_argument("--days", type=whole(1, 36_500), default=365, help=valid)
 
 
-def run(args):
-    """Do what the arguments say."""
-    folder = Path(args.folder)
-    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
+def new(folder):
+    """The path of a folder that is empty or not there."""
+    path = Path(folder)
+    if path.exists() and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{folder} is there and not empty: give a new folder")
-    if args.do == "keys":
-        from .keys import make as make_keys  # here: only keys need cryptography
-
-        make_keys(folder, args.host, args.clients, args.days)
-        print(
-            f"{folder}: server.pem and server.key stay with the server, which client-*"
-            ".pub are registered at; ca.pem and client-C.key go to client C by a safe "
-            f"way; ca.key stays off the network. Valid for {args.days} days."
-        )
-        return
-    method = make(args.method, parse_task(args.task), **parse_settings(args.set))
-    told = {"cohort": args.cohort, "data": args.task, "folder": "run"}
-    fed = Federation.of(method, args.rounds, **told)
-    folder.mkdir(parents=True, exist_ok=True)
-    project = PROJECT.format("\n".join(fed.lines()))
-    (folder / "pyproject.toml").write_text(project, "utf-8")
-    (folder / "nginx.conf").write_text(NGINX, "utf-8")
-    print(f"{folder}: pyproject.toml, nginx.conf; `flwr run {folder}` starts it")
+    return path

@@ -146,6 +146,7 @@ class Federation(Config):
             return spec
         (K, names), none = self.classes_and_names, torch.zeros(0, *self.shape)
         pool = Pool(self.task.name, none, rows.NONE, K, self.task.kind, classes=names)
+        tasks.known(tasks.NETWORKS, "network", spec.get("name"))
         spec = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
         return tasks.network_for(pool, spec)
 

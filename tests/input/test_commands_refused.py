@@ -28,7 +28,7 @@ compare FedAvg --task digits --grid --@ | budget=0 budget=nan
 evidence verify fedga --@ | sample=-1 sample=0 workers=0
 deploy keys NEW --host a --days 3 --@ | clients=0 clients=999999
 deploy keys NEW --host a --clients 3 --@ | days=0
-deploy server x.yaml --folder NEW --@ | port=abc minimum=--x patience=abc
+deploy app NEW --method Ditto --task digits --@ | rounds=abc cohort=x set=lam=-1
 decide fedga --dry-run --@ | hours=nan
 compare FedAvg --data CSV --label y --client @ | who
 table fedga @ | Table_99

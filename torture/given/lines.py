@@ -176,16 +176,13 @@ OTHERS = [  # (command, what the message says)
     ("evidence check --workers 0", "--workers: '0': give a whole number from 1"),
     ("evidence verify --sample 0", "--sample: '0': give a whole number >= 1"),
     ("evidence verify --seed -1", "--seed: '-1': give a whole number from 0"),
-    ("deploy keys NEW --host ü.example --clients 2", "as xn--tda.example"),
-    ("deploy keys NEW --host= --clients 2", "host = '': give an address or a name"),
-    ("deploy keys NEW --host a..b --clients 2", "host = 'a..b': give an address"),
-    ("deploy keys NEW --host a --clients 0", "clients = 0: give a whole number from 1"),
+    ("deploy keys NEW --host a --clients 0", "give a whole number from 1"),
     ("deploy keys NEW --host a --clients 999999", "a whole number from 1 to 100000"),
     ("deploy keys NEW --host a --clients 2 --days 99999999", "from 1 to 36500"),
     ("deploy keys NEW --host a --clients 2 --days 0", "from 1 to 36500"),
-    ("deploy keys /etc/passwd --host a --clients 2", "/etc/passwd is a file: give a"),
-    ("deploy server x.yaml --folder x --patience nan", "--patience = nan: give a num"),
-    ("deploy client x.yaml --folder x --client 0 --data x --patience -1", "--patience"),
+    ("deploy keys /etc/passwd --host a --clients 2", "give a new folder"),
+    ("deploy app NEW --method FedAgv --task digits", "did you mean 'FedAvg'"),
+    ("deploy app NEW --method Ditto --task digits --rounds -1", "rounds"),
 ]
 
 NUMBERS = [  # (line, options that are numbers, what each of them is no number for)
@@ -197,8 +194,7 @@ NUMBERS = [  # (line, options that are numbers, what each of them is no number f
     ("evidence verify fedga", "sample seed", "nan abc -1 1.5"),
     ("deploy keys NEW --host a --days 3", "clients", "nan abc -1 0"),
     ("deploy keys NEW --host a --clients 3", "days", "nan abc -1 0"),
-    ("deploy server x.yaml --folder NEW", "port minimum patience", "abc --x []"),
-    ("deploy client x.yaml --folder NEW --data x", "client patience", "abc --x []"),
+    ("deploy app NEW --method Ditto --task digits", "rounds cohort", "nan abc -1 1.5"),
     ("decide fedga --dry-run", "hours workers", "nan abc -1 0"),
 ]
 
@@ -221,7 +217,6 @@ LINES = [  # (line, what the message says)
     ("run FedAvg digits --round 1 --rounds 1", "--rounds is given twice; give it once"),
     ("compare FedAvg --task digits --task glyphs", "--task is given twice"),
     ("deploy keys new --host a --clients 2 --clients 3", "--clients is given twice"),
-    ("deploy server x.yaml --folder a --folder b", "--folder is given twice"),
     ("decide --hours 1 --hours 2", "--hours is given twice"),
     ("run FedAvg digits 'a\nb'", "unrecognized arguments: a b"),
     ("data get '\x1b[31m'", "unknown data set '\\x1b[31m'"),
