@@ -14,12 +14,12 @@ from toys_wire import Parties, R, agree, build, simulated
 import fedlib
 from fedlib.cli.main import main
 from fedlib.cli.text import parse_task
-from fedlib.core.local import SAM
 from fedlib.core.pool import Pool
-from fedlib.core.server import Median
 from fedlib.core.task import Task
 from fedlib.deploy.federation import Federation
 from fedlib.nets import MLP
+from fedlib.pieces.robust import Median
+from fedlib.pieces.steps import SAM
 
 FILE = {
     "method.name": "FedAvg", "method.lr": 0.5, "rounds": 2,
