@@ -37,12 +37,11 @@ from . import people as acs
 from .settings import settings
 
 UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
-    *("sex", "race", "race_code", "foreign", "citizen", "birthplace", "married"),
-    *("single", "disabled", "ear", "eye", "memory", "occupation", "occupation_code"),
-    *("employed", "idle", "worker", "public", "private", "relation", "moved"),
-    *("military", "ancestry", "birth", "parents", "weight", "area", "poverty"),
-)
-NORMAL = ("education_noise", "hours_noise", "income_noise")
+    "sex race race_code foreign citizen birthplace married single disabled ear eye "
+    "memory occupation occupation_code employed idle worker public private relation "
+    "moved military ancestry birth parents weight area poverty"
+).split()
+NORMAL = ["education_noise", "hours_noise", "income_noise"]
 # RAC1P of those who are not white alone
 RACES, RACE_SHARES = np.array([2, 3, 6, 8, 9]), (0.50, 0.04, 0.20, 0.14, 0.12)
 # lowest OCCP of eight occupations
@@ -86,10 +85,11 @@ class Effects(NamedTuple):
 
 
 ROOM = {"clients": (1, len(acs.STATES)), "n_mean": (4,), "n_test": (4,)}
-ROOM |= {"shift": (0,), "draw": (0, SEEDS)} | dict.fromkeys(Knobs._fields, (0,))
+ROOM |= {"shift": (0,), "draw": (0, SEEDS)}
+KNOBS = dict.fromkeys(Knobs._fields, (0,))
 
 
-@settings(task=acs.TASKS, group=acs.GROUPS, **ROOM)
+@settings(task=acs.TASKS, group=acs.GROUPS, **ROOM, **KNOBS)
 def census(
     task: str = "income",
     group: str = "sex",
@@ -149,25 +149,21 @@ def people(test: bool = False, **given) -> list:
     return [table[rows].reset_index(drop=True) for rows in mine]
 
 
+def drawn(**given):
+    """The noise and the knobs of these arguments of `census`."""
+    knobs = {k: given.pop(k) for k in Knobs._fields if k in given}
+    return noise(**given), Knobs(**knobs)
+
+
+# ---------------------------------------------------------------- noise
 @settings(**ROOM)
-def drawn(
+def noise(
     clients: int = 51,
     n_mean: int = 600,
     n_test: int = 1000,
     shift: float = 1.0,
-    bias_sex: float = 1.0,
-    bias_race: float = 1.0,
-    indirect_sex: float = 1.0,
-    indirect_race: float = 1.0,
     draw: int = 0,
-):
-    """The noise and the knobs of these arguments of `census`."""
-    knobs = Knobs(bias_sex, bias_race, indirect_sex, indirect_race)
-    return noise(clients, n_mean, n_test, shift, draw), knobs
-
-
-# ---------------------------------------------------------------- noise
-def noise(clients, n_mean, n_test, shift, draw) -> dict:
+) -> dict:
     """All random numbers: per client u [6] and its size, per person uniform and normal
     numbers, training persons first.
 
@@ -270,8 +266,6 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
     born = np.where(z["citizen"] < 0.6, home, elsewhere)
     rac1p = np.where(r, RACES[pick(z["race_code"], RACE_SHARES)], 1)
     return dict(
-        PUMA=100 * (1 + below(z["area"], 8)),
-        ST=home,
         PWGTP=1 + below(z["weight"] ** 2, 300),
         AGEP=age.astype(int),
         ANC=1 + pick(z["ancestry"], (0.55, 0.25, 0.05, 0.15)),

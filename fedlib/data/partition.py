@@ -46,8 +46,8 @@ def dirichlet(
         at[:, -1] = count
         return at
 
-    y, K = _classes(y, K)
-    return _drawn(cuts, y, K, clients, seed, least)
+    y, K = classes_of(y, K)
+    return redrawn(cuts, y, K, clients, seed, least)
 
 
 @settings(alpha=check_positive, **CLIENTS)
@@ -81,8 +81,8 @@ def dirichlet_capped(
             held += np.diff(at[k], prepend=0)
         return at
 
-    y, K = _classes(y, K)
-    return _drawn(cuts, y, K, clients, seed, least)
+    y, K = classes_of(y, K)
+    return redrawn(cuts, y, K, clients, seed, least)
 
 
 @settings(clients=(1,), labels=(1,), seed=SEED)
@@ -96,20 +96,20 @@ def labels_per_client(
     class is shared equally by its holders. ValueError where the clients cannot hold all
     classes, or a class has fewer rows than holders.
     """
-    y, K = _classes(y, None)
+    y, K = classes_of(y, None)
     rng = np.random.default_rng(seed)
     holders = [[] for _ in range(K)]
     # the classes with the fewest holders so far, ties at random
     for c in range(clients):
         for k in np.lexsort((rng.random(K), [len(h) for h in holders]))[:labels]:
             holders[k].append(c)
-    _enough(y, K, clients, labels, np.array([len(h) for h in holders]))
+    enough(y, K, clients, labels, np.array([len(h) for h in holders]))
     rows = [[] for _ in range(clients)]
     for k in range(K):
         own = rng.permutation(np.flatnonzero(y == k))
         for c, piece in zip(holders[k], np.array_split(own, len(holders[k]))):
             rows[c].append(piece)
-    return [_rows(np.concatenate(r)) for r in rows]
+    return [ascending(np.concatenate(r)) for r in rows]
 
 
 @settings(clients=(1,), labels=(1,), seed=SEED)
@@ -122,22 +122,22 @@ def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
     one row, by its holders. ValueError where a class has no holder, or fewer rows than
     holders.
     """
-    y, K = _classes(y, None)
+    y, K = classes_of(y, None)
     start = np.arange(clients) * max(K, clients) // clients
     holds = (np.arange(K)[:, None] - start) % K < labels  # [K, C]
-    of_class, count = _by_class(y, K)
+    of_class, count = by_class(y, K)
     holders = holds.sum(1)
-    _enough(y, K, clients, labels, holders)
+    enough(y, K, clients, labels, holders)
     turn = holds.cumsum(1) - 1  # position among the holders of the class
     one_more = turn < (count % holders)[:, None]
     n = holds * ((count // holders)[:, None] + one_more)
-    return _deal(of_class, n.cumsum(1), np.random.default_rng(seed))
+    return deal(of_class, n.cumsum(1), np.random.default_rng(seed))
 
 
 def natural(owner: Tensor) -> list[Tensor]:
     """One client per distinct owner, in ascending order; owner [N] as in Pool.owner."""
     owner = np.asarray(owner)
-    return [_rows(np.flatnonzero(owner == o)) for o in np.unique(owner)]
+    return [ascending(np.flatnonzero(owner == o)) for o in np.unique(owner)]
 
 
 @settings(per_domain=(1,), seed=SEED)
@@ -156,7 +156,7 @@ def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]
                 f"1 to {len(rows)}"
             )
         pieces = np.array_split(rng.permutation(rows.numpy()), per_domain)
-        clients += [_rows(piece) for piece in pieces]
+        clients += [ascending(piece) for piece in pieces]
     return clients
 
 
@@ -169,12 +169,10 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
     """Picture of a partition: one bubble per client and class, its area in proportion
     to the number of rows. Returns the axes. rows: of each client, [n_c]; y [N].
 
-    The largest bubble is as high as a class, and its number of rows stands above the
-    picture. With many clients bubbles may reach into neighbouring columns; smaller ones
-    are drawn on top.
+    The largest bubble is about as high as a class, and its number of rows stands above
+    the picture.
     """
     import matplotlib.pyplot as plt  # here, so that it is imported to draw only
-    from matplotlib.collections import EllipseCollection
 
     n = counts(rows, y, K).numpy()
     C = len(n)
@@ -182,24 +180,19 @@ def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
         inches = min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)
         _, ax = plt.subplots(figsize=inches, layout="constrained")
     client, cls = np.nonzero(n)
-    order = np.argsort(-n[client, cls], kind="stable")
-    client, cls = client[order], cls[order]
-    size = 0.95 * np.sqrt(n[client, cls] / n.max())  # diameters; one class is 1 high
+    high = 72 * ax.get_window_extent().height / ax.figure.dpi / (K + 0.2)  # of a class
+    area = (0.95 * high) ** 2 * n[client, cls] / n.max()
+    ax.scatter(client, cls, area, "#0072B2", edgecolors="white", linewidths=0.4)
     ax.set(xlim=(-0.7, C - 0.3), ylim=(-0.6, K - 0.4), xlabel="client", ylabel="class")
     ax.set_title(f"largest: {n.max():,} rows", loc="right", fontsize="small")
-    at = {"offsets": np.column_stack([client, cls]), "offset_transform": ax.transData}
-    look = {"facecolor": "#0072B2", "edgecolor": "white", "linewidth": 0.4}
-    zero = np.zeros_like(size)
-    ax.add_collection(EllipseCollection(size, size, zero, units="y", **at, **look))
-    ax.set_xticks(range(0, C, 1 if C <= 32 else 5 if C <= 60 else 10))
-    ax.set_yticks(range(0, K, 1 if K <= 20 else 10))
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_axisbelow(True)
     ax.grid(color="0.9", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
-def _classes(y, K):
+def classes_of(y, K):
     """Classes [N] as an array, and their number K."""
     y = np.asarray(y)
     good = y.ndim == 1 and len(y) and y.dtype.kind in "iu" and y.min() >= 0
@@ -212,7 +205,7 @@ def _classes(y, K):
     return y, int(y.max()) + 1 if K is None else K
 
 
-def _enough(y, K, clients, labels, holders):
+def enough(y, K, clients, labels, holders):
     """ValueError unless every class has a holder, and a row for each [K]."""
     if labels > K:
         raise ValueError(f"labels = {labels}: there are {K} classes, give up to {K}")
@@ -231,37 +224,37 @@ def _enough(y, K, clients, labels, holders):
         )
 
 
-def _drawn(cuts, y, K, clients, seed, least):
+def redrawn(cuts, y, K, clients, seed, least):
     """Clients of `least` rows or more, cut at cuts(rng, count) [K, C], which is drawn
     until they have them.
     """
     rng = np.random.default_rng(seed)
-    of_class, count = _by_class(y, K)
+    of_class, count = by_class(y, K)
     for _ in range(TRIES if len(y) >= clients * least else 0):
         at = cuts(rng, count)
         held = np.diff(at, axis=1, prepend=0).sum(0)
         if held.min() >= least:
-            return _deal(of_class, at, rng)
+            return deal(of_class, at, rng)
     raise ValueError(
         f"{clients} clients of at least {least} of {len(y):,} rows: no draw of "
         f"{TRIES:,} gave them; use a larger alpha, fewer clients or a smaller `least`"
     )
 
 
-def _by_class(y, K):
+def by_class(y, K):
     """The rows of each class, and how many they are [K]."""
     of_class = [np.flatnonzero(y == k) for k in range(K)]
     return of_class, np.array([len(rows) for rows in of_class])
 
 
-def _deal(of_class, cuts, rng):
+def deal(of_class, cuts, rng):
     """Class k, shuffled, is cut at cuts[k] [C]; the last cut is the number of its
     rows.
     """
     shuffled = (rng.permutation(rows) for rows in of_class)
     pieces = [np.split(rows, at[:-1]) for rows, at in zip(shuffled, cuts)]
-    return [_rows(np.concatenate(client)) for client in zip(*pieces)]
+    return [ascending(np.concatenate(client)) for client in zip(*pieces)]
 
 
-def _rows(rows):
+def ascending(rows):
     return torch.from_numpy(np.sort(rows)).long()

@@ -71,25 +71,11 @@ def check(model, value):
     try:
         model.model_validate(value)
     except ValidationError as e:
-        errors = e.errors(include_url=False)
-        key, part = place(value, errors[0])
-        why = [x["msg"] for x in errors if place(value, x)[0] == key]
-        text = " or ".join(dict.fromkeys(why)).replace("Value error, ", "")
-        if errors[0]["type"] == "extra_forbidden":
+        first, *_ = e.errors(include_url=False)
+        *_, last = first["loc"]
+        text = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
             known = model.model_fields
-            near = nearest(str(errors[0]["loc"][-1]), known)
-            text = f"unknown key{near} (known: {', '.join(known)})"
-        raise ValueError(f"{key} = {short(part)}: {text}") from None
-
-
-def place(value, error):
-    """(where an error is, as "run.splits[0]", the value there)."""
-    loc, key = error["loc"], ""
-    for k in loc[:-1] if error["type"] == "missing" else loc:
-        try:
-            value = value[k]
-        except (KeyError, IndexError, TypeError):  # a form of a union, as "list[str]"
-            break
-        key += f"[{k}]" if isinstance(k, int) else f".{k}"
-    missing = f".{loc[-1]}" if error["type"] == "missing" else ""
-    return (key + missing).removeprefix("."), value
+            text = f"unknown key{nearest(str(last), known)} (known: {', '.join(known)})"
+        key = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in first["loc"])
+        raise ValueError(f"{key[1:]} = {short(first['input'])}: {text}") from None

@@ -32,22 +32,19 @@ INPUTS, K = 60, 10
 # Test rows per client in the files published with FedProx. The files hold a tenth of
 # each client, rounded up, as test rows, so n_k = 10 c_k - 5 recovers the client's size
 # to within 5; no client has fewer than 50 rows.
-# fmt: off
 PUBLISHED = {
-    (0.0, 0.0): (
-        58, 5, 6, 6, 24, 163, 18, 10, 7, 9, 6, 6, 12, 14, 169,
-        55, 21, 8, 21, 82, 6, 56, 11, 6, 8, 15, 6, 72, 7, 10,
-    ),
-    (0.5, 0.5): (
-        5, 7, 40, 11, 6, 12, 8, 37, 21, 20, 10, 5, 33, 465, 8,
-        9, 20, 6, 11, 9, 6, 6, 62, 6, 15, 11, 19, 18, 11, 15,
-    ),
-    (1.0, 1.0): (
-        8, 18, 9, 17, 16, 50, 14, 9, 6, 19, 17, 6, 9, 6, 7,
-        662, 6, 13, 7, 12, 8, 5, 6, 44, 6, 14, 31, 45, 8, 6,
-    ),
+    (
+        0.0,
+        0.0,
+    ): "58 5 6 6 24 163 18 10 7 9 6 6 12 14 169 55 21 8 21 82 6 56 11 6 8 15 6 72 7 10",
+    (0.5, 0.5): "5 7 40 11 6 12 8 37 21 20 10 5 33 465 8 9 20 6 11 9 6 6 62 6 15 11 19 "
+    "18 11 15",
+    (
+        1.0,
+        1.0,
+    ): "8 18 9 17 16 50 14 9 6 19 17 6 9 6 7 662 6 13 7 12 8 5 6 44 6 14 31 45 8 6",
 }
-# fmt: on
+PUBLISHED = {knobs: tuple(map(int, n.split())) for knobs, n in PUBLISHED.items()}
 CLIENTS = 30
 
 
