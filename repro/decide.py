@@ -103,7 +103,7 @@ def seeds_now(studies):
     """{(paper, study, data set): how many seeds it has}, without pilots, which decide
     nothing, and without what studies.yaml does not have.
     """
-    from fedlib.study.seeds import PILOT
+    from fedlib.study.spec import PILOT
 
     out = {}
     for paper, study in sorted(studies):
@@ -129,11 +129,11 @@ def by_dataset(paper, study, **changes):
 
 def cells_at(paper, study, dataset, n):
     """All cells of a study on a data set with n seeds."""
-    from fedlib.study import seeds
+    from fedlib.study import studies
 
     here = by_dataset(paper, study)[dataset]
     own = list(dict.fromkeys(c.seed for c in here))
-    more = seeds.grown(own, n, f"{paper}/{study}")
+    more = studies.grown(own, n, f"{paper}/{study}")
     return by_dataset(paper, study, seeds=more)[dataset]
 
 
@@ -268,9 +268,9 @@ def write_seeds(paper, study, more):
     import yaml
 
     from fedlib.core import files
-    from fedlib.study import seeds, spec
+    from fedlib.study import spec
 
-    file = seeds.file_of("params.yaml", paper)
+    file = Path("papers", paper, "seeds.yaml")
     tree = spec.read(file) if file.exists() else {}
     tree[study] = tree.get(study, {}) | more
     text = HEAD + yaml.safe_dump(tree, allow_unicode=True)

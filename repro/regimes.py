@@ -41,7 +41,6 @@ from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies
 from fedlib.study.experiment import study
 from fedlib.study.results import MEASURES, SCORED, write
-from fedlib.study.seeds import drawn
 from fedlib.study.spec import load, tiered
 from repro import papers
 
@@ -153,7 +152,7 @@ def points(paper, name, tier):
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
-            task = drawn(point, 0, f"{paper}/{name}: {dataset}")
+            task = studies.drawn(point, 0)
             out[dataset, where] = studies.as_text(task, {})
     return out
 

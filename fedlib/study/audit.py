@@ -13,12 +13,12 @@ names.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
 import sys
-import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,17 +26,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.errors import Diverged, nearest
+from ..core.errors import Diverged
 from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
-from ..methods import METHODS
+from ..data.tasks import known
 from . import identity, once, sources, store, studies
-from .compute import compute_all, describe_cell, opened, trained
+from .compute import compute_all, describe_cell, map_cells, trained
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
-CELL = [f.name for f in fields(studies.Cell) if f.name != "mine"]
 SHAKEN = 3  # draws of the noise that says what rounding may do
 AUDITS = {
     "cpu": Path("results/audit.csv"),
@@ -48,15 +47,16 @@ def chosen(names=(), path="params.yaml"):
     """[(paper, study)] of "paper" and "paper/study", in the order of the files; all of
     them without names. Raises ValueError.
     """
-    papers = {p: v for p, v in studies.load(path).items() if isinstance(v, dict)}
-    there = [(p, name) for p, v in papers.items() for name in v["studies"]]
-    known = [*dict.fromkeys(p for p, _ in there), *map("/".join, there)]
+    papers = {p: v for p, v in studies.load(path).items() if p != "tier"}
+    there = {f"{p}/{name}": (p, name) for p in papers for name in papers[p]["studies"]}
     for name in names:
-        if name not in known:
-            raise ValueError(
-                f"no study {name!r}{nearest(name, known)} (known: {', '.join(known)})"
-            )
-    return [(p, s) for p, s in there if not names or p in names or f"{p}/{s}" in names]
+        known(papers | there, "study", name)
+    return [x for k, x in there.items() if not names or {x[0], k} & {*names}]
+
+
+def folder_of(study):
+    """Where the runs of (paper, study) are stored."""
+    return STORE / "-".join(study)
 
 
 # ---------------------------------------------------------------- compute
@@ -66,17 +66,10 @@ def compute(names=(), runs="runs", workers=None):
     What is done stays when it is stopped.
     """
     sources.warn_if_edited()
-    for paper, study in (wanted := chosen(names)):
-        todo = studies.cells(paper, study)[0]
-        left = {c.id: c for c in todo if not finished(c, runs)}
-        print(f"{paper}/{study}: {len(todo)} runs, {len(left)} to compute", flush=True)
-        compute_all(left.values(), runs, workers)
-    print(f"All runs of {len(wanted)} studies are there.")
-
-
-def finished(cell, runs):
-    """Whether the run of a cell is in the folder runs."""
-    return Path(runs, cell.id, "done").exists()
+    for study in chosen(names):
+        todo = studies.cells(*study)[0]
+        print(f"{'/'.join(study)}: {len(todo)} runs", flush=True)
+        compute_all(todo, runs, workers)
 
 
 # ---------------------------------------------------------------- pack
@@ -87,16 +80,12 @@ def pack(names=(), runs="runs", anew=False):
     anew: what runs/ has goes before what is packed already.
     """
     sources.warn_if_edited()
-    sizes = {}
-    for paper, study in chosen(names):
-        items = packable(paper, study, runs, anew)
-        folder = STORE / f"{paper}-{study}"
-        sizes[folder] = store.pack(items, folder)
-        print(f"{folder}: {len(items)} runs, {sizes[folder] / 1e3:,.0f} kB", flush=True)
+    for study in chosen(names):
+        items, folder = packable(*study, runs, anew), folder_of(study)
+        size = store.pack(items, folder) / 1e3
+        print(f"{folder}: {len(items)} runs, {size:,.0f} kB", flush=True)
     for path in () if names else once.pack(studies.load()["tier"]):
-        sizes[path] = path.stat().st_size
-        print(f"{path}: {sizes[path] / 1e3:,.0f} kB")
-    print(f"{sum(sizes.values()) / 1e6:.1f} MB packed")
+        print(path)
 
 
 def packable(paper, study, runs, anew):
@@ -105,23 +94,19 @@ def packable(paper, study, runs, anew):
     Raises ValueError where that cannot be.
     """
     todo, spec, _ = studies.cells(paper, study)
-    stored = STORE / f"{paper}-{study}"
-    old = store.read(stored) if store.listed(stored, ("id",)) else {}
-    cells, found, seeds = {c.id: c for c in todo}, {}, sorted({c.seed for c in todo})
-    for i, c in cells.items():
-        if finished(c, runs) and (anew or i not in old):
+    cells, stored = {c.id: c for c in todo}, folder_of((paper, study))
+    found = store.read(stored) if store.listed(stored, ("id",)) else {}
+    for i in cells:
+        if Path(runs, i, "done").exists() and (anew or i not in found):
             found[i] = Record.load(Path(runs, i))
-        elif i in old:
-            found[i] = old[i]
-    if lacking := missing(cells.values(), found):
-        raise ValueError(
-            f"{paper}/{study}: {lacking}; compute them: python -m fedlib evidence "
-            f"compute {paper}/{study}"
-        )
-    items = []
+    if lacking := missing(todo, found):
+        command = f"python -m fedlib evidence compute {paper}/{study}"
+        raise ValueError(f"{paper}/{study}: {lacking}; compute them: {command}")
+    seeds, items = sorted({c.seed for c in todo}), []
     for i, c in cells.items():
         refuse(c, found[i])
-        about = vars(c) | {"paper": paper, "study": study, "versions": versions(c)}
+        versions = json.dumps(identity.raised(identity.units(c)), sort_keys=True)
+        about = vars(c) | {"paper": paper, "study": study, "versions": versions}
         r = with_logs(found[i], seeds.index(c.seed), spec.get("logs", {}))
         items.append((i, {k: about[k] for k in store.SPEC}, r))
     return items
@@ -135,21 +120,15 @@ def with_logs(r, place, seeds):
     return replace(r, logs={k: v for k, v in r.logs.items() if stored(k, v)})
 
 
-def versions(cell):
-    """The column `versions` of a cell, json."""
-    return json.dumps(identity.raised(identity.units(cell)), sort_keys=True)
-
-
 def refuse(cell, r):
     """Raise ValueError for a run that nobody could make again."""
-    commit, why = r.meta["commit"], ""
-    if commit.endswith("+") or commit == "unknown":
-        why = f"was made by sources that are in no commit ({commit}): commit them"
-    elif "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]:
-        why = f"ends in round {r.rounds[-1]} of {r.meta['rounds']} and did not diverge"
-    if why:
-        remedy = f"delete runs/{cell.id} and compute it again"
-        raise ValueError(f"{describe_cell(cell)} {why}; {remedy}")
+    short = "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]
+    if short or sources.uncommitted(r.meta["commit"]):
+        raise ValueError(
+            f"{describe_cell(cell)}: of {r.meta['rounds']} rounds it ends in "
+            f"{r.rounds[-1]}, at commit {r.meta['commit']}, where + and unknown are in "
+            f"no history; delete runs/{cell.id} and compute it again"
+        )
 
 
 # ---------------------------------------------------------------- check
@@ -157,27 +136,28 @@ def check(limit=60e6):
     """[what is wrong] with evidence/: studies without their runs, runs that no study
     wants, damaged files, more than `limit` bytes. Prints how much is there.
     """
-    folders = {STORE / f"{p}-{s}": studies.cells(p, s)[0] for p, s in chosen()}
-    n, wrong = 0, []
-    for folder, cells in folders.items():
+    folders, n, wrong = {folder_of(study): study for study in chosen()}, 0, []
+    for folder, study in folders.items():
+        cells = studies.cells(*study)[0]
         try:
-            stored = store.listed(folder)
-            n += len(stored)
-            if stored:
-                store.read(folder, ())
-            ids = {row["id"] for row in stored}
-            faults = [*filter(None, (missing(cells, ids), extra(cells, stored)))]
-            wrong += [f"{folder}: {'; '.join(faults)}"] if faults else []
+            stored = store.read(folder) if store.listed(folder, ("id",)) else {}
         except store.Damaged as e:
             wrong.append(str(e))
+            continue
+        n += len(stored)
+        if lacking := missing(cells, stored):
+            wrong.append(f"{folder}: {lacking}")
+        if extra := stored.keys() - {c.id for c in cells}:
+            wrong.append(
+                f"{folder}: {len(extra)} runs are of other settings or versions; "
+                "compute and pack again"
+            )
     there = {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE, *folders}
     wrong += [f"{f}: belongs to no study; delete it" for f in sorted(there)]
-    files = (f for at in (*folders, once.STORE) for f in at.glob("*"))
-    size = sum(f.stat().st_size for f in files) / 1e6
-    if size > limit / 1e6:
-        more = f"{size:.1f} MB, more than {limit / 1e6:.0f}"
-        wrong.append(f"{STORE}: {more}; let studies keep fewer logs (key `logs`)")
-    print(f"{STORE}: {n:,} runs, {size:.1f} MB" + ("" if wrong else "; complete"))
+    size = sum(f.stat().st_size for f in STORE.glob("*/*"))
+    if size > limit:
+        wrong.append(f"{STORE}: more than {limit / 1e6:.0f} MB; keep fewer `logs`")
+    print(f"{STORE}: {n:,} runs, {size / 1e6:.1f} MB" + ("" if wrong else "; complete"))
     return wrong
 
 
@@ -191,22 +171,6 @@ def missing(cells, ids):
     return f"{len(lacking)} of {len(wanted)} runs are missing, the first is {first}"
 
 
-def extra(cells, stored):
-    """How many stored runs no cell wants, in words, and of which units versions were
-    raised since; "" where there is none.
-    """
-    ids, moved = {c.id for c in cells}, set()
-    idle = [row for row in stored if row["id"] not in ids]
-    if not idle:
-        return ""
-    for row in (r for r in idle if r["method"] in METHODS):
-        cell = studies.Cell(**{k: row[k] for k in CELL})
-        old, new = json.loads(row["versions"]), json.loads(versions(cell))
-        moved |= {u for u in old | new if old.get(u) != new.get(u)}
-    why = f"versions of {', '.join(sorted(moved))}" if moved else "settings"
-    return f"{len(idle)} runs are of other {why}: compute and pack again"
-
-
 # ---------------------------------------------------------------- verify
 def verify(sample, seed=0, names=(), device="cpu", workers=1):
     """Compute `sample` stored runs again, drawn at random, and compare -> table, one
@@ -215,39 +179,24 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
     device: "cpu", where all that is stored was computed, or "cuda".
     """
     have = []
-    for ps in chosen(names):
-        stored = {row["id"] for row in store.listed(STORE / "-".join(ps), ("id",))}
-        have += [(ps, c) for c in studies.cells(*ps)[0] if c.id in stored]
+    for study in chosen(names):
+        ids = {row["id"] for row in store.listed(folder_of(study), ("id",))}
+        have += [(study, c) for c in studies.cells(*study)[0] if c.id in ids]
     drawn = random.Random(seed).sample(have, min(sample, len(have)))
-    with opened(workers=workers) as submit:
-        if submit:
-            running = [submit(verified, *one, device) for one in drawn]
-            rows = (f.result() for f in running)
-        else:
-            rows = (verified(*one, device) for one in drawn)
-        return pd.DataFrame(list(rows))
+    f = functools.partial(verified, device=device)
+    return pd.DataFrame(map_cells(f, drawn, workers))
 
 
-def verified(study, cell, device):
-    """The row of one run: which it is, and what `compare` says of it."""
+def verified(item, device):
+    """The row of one run, (study, cell): which it is, and what `compare` says of it."""
     torch.set_num_threads(1)
-    began, name = time.time(), "/".join(study)
-    old = store.find({cell.id}, *study, STORE)[cell.id]
-    found = compare(cell, old, device)
-    print(
-        f"{found['verdict']:9} {name} {describe_cell(cell)}: "
-        f"{found['hits that differ, %']:.2g} % of the hits, "
-        f"{found['points']:.2g} points, {time.time() - began:.1f} s",
-        flush=True,
-    )
-    return {
-        "study": name,
-        "data set": cell.dataset,
-        "method": cell.method,
-        "setting": cell.setting,
-        "seed": cell.seed,
-        "on": torch.cuda.get_device_name() if device == "cuda" else device,
-    } | found
+    study, cell = item
+    on = torch.cuda.get_device_name() if device == "cuda" else device
+    row = {"study": "/".join(study), "data set": cell.dataset, "method": cell.method}
+    row |= {"setting": cell.setting, "seed": cell.seed, "on": on}
+    row |= compare(cell, store.find({cell.id}, *study, STORE)[cell.id], device)
+    print(f"{row['verdict']:9} {row['study']} {describe_cell(cell)}", flush=True)
+    return row
 
 
 def compare(cell, old, device="cpu"):
@@ -266,13 +215,9 @@ def compare(cell, old, device="cpu"):
         _, its_early, its_points = np.max([apart(new, s) for s in shaken], axis=0)
         fine = early <= 3 * its_early and points <= max(0.6, 3 * its_points)
         verdict = "rounding" if fine else "DIFFERS"
-    return {
-        "verdict": verdict,
-        "hits that differ, %": 100 * share,
-        "points": points,
-        "commit then": old.meta["commit"],
-        "now": new.meta["commit"],
-    }
+    differs = {"hits that differ, %": 100 * share, "points": points}
+    commits = {"commit then": old.meta["commit"], "now": new.meta["commit"]}
+    return {"verdict": verdict} | differs | commits
 
 
 def again(cell, noise=0.0, device="cpu", draw=0):
@@ -289,7 +234,7 @@ def again(cell, noise=0.0, device="cpu", draw=0):
 
     with patch.object(Task, "init", shaken if noise else init):
         try:
-            return trained(replace(cell), device)[2]
+            return trained(cell, device)[2]
         except Diverged as e:
             return e.record
 
@@ -298,17 +243,15 @@ def apart(a, b):
     """(share of accuracies that differ, the same of the first evaluated round, largest
     difference of a mean in points).
     """
-    share, early, points = 0.0, 0.0, 0.0
+    found = [(0.0, 0.0, 0.0)]
     for k, x in a.views.items():
         y = b.views[k]
         if x.shape != y.shape:
             return 1.0, 1.0, math.inf
-        differs = ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        share = max(share, float(differs.mean()))
-        early = max(early, float(differs[0].mean()))
+        differs = ~np.isclose(x, y, 0, 0, equal_nan=True)
         off = 100 * np.abs(np.nanmean(x, 1) - np.nanmean(y, 1)).max()
-        points = max(points, float(off))
-    return share, early, points
+        found.append((differs.mean(), differs[0].mean(), off))
+    return tuple(map(float, np.max(found, axis=0)))
 
 
 # ---------------------------------------------------------------- command line

@@ -1,5 +1,5 @@
 """What names a run: its resolved specification and the versions of the units that make
-its numbers. No source text.
+its numbers. No source text, but of what is not of this package.
 
 A unit is the engine, or a method, step, rule, source of data, partition or network,
 such as "method FedAS". versions.toml lists the units whose numbers were changed on
@@ -23,7 +23,7 @@ from ..core.method import BASE, Wrap
 from ..data import tasks
 from ..data.files import checksum
 from ..methods import METHODS
-from ..methods.make import piece
+from ..methods.make import make
 from . import sources
 
 VERSIONS = Path(__file__).with_name("versions.toml")
@@ -51,19 +51,13 @@ def digest(what):
 
 def units(cell):
     """The units that make the numbers of a cell, in the order of their names."""
-    return list(parts_of(cell)[1])
-
-
-def parts_of(cell):
-    """(the specification that is hashed, the units, the files) of a cell."""
-    cls = METHODS[cell.method]
-    return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
+    return sorted(parts_of(cell)[1])
 
 
 def raised(used):
     """{unit: version} of those whose version is not 1."""
     now = versions()
-    return {u: now[u] for u in used if now.get(u, 1) != 1}
+    return {u: now[u] for u in sorted(used) if now.get(u, 1) != 1}
 
 
 @functools.cache
@@ -73,127 +67,85 @@ def versions(path=VERSIONS):
     return {unit: bumps[-1]["v"] for unit, bumps in table.items()}
 
 
+def parts_of(cell):
+    """(the specification that is hashed, the units, the files) of a cell."""
+    cls = METHODS[cell.method]
+    return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
+
+
 @functools.cache
 def parts(cls, name, kwargs, task, settings):
     """The same of json texts; cls: the method's class now."""
-    hyper, task = resolved(name, json.loads(kwargs)), described(json.loads(task))
+    hyper = plain(make(name, None, **json.loads(kwargs)))
+    used, files, task = (
+        {"engine", *methods(hyper | {"name": name})},
+        set(),
+        json.loads(task),
+    )
+    task = {k: described(k, v, used, files) for k, v in (TASK | task).items()}
+    task = {k: v for k, v in task.items() if v != TASK.get(k, "")}
     run = {k: plain(v) for k, v in json.loads(settings).items()}
     run = {k: v for k, v in run.items() if v != ENGINE.get(k, "")}
-    files = tuple(sorted(task.pop("files")))
-    named = (f"{kind} {v['name']}" for kind, v in nested(task))
-    used = {"engine", f"method {name}", *pieces(hyper), *named}
+    del hyper["name"]
     what = {"task": task, "method": name, "hyper": hyper, "engine": run}
-    return what, tuple(sorted(used)), files
+    return what, frozenset(used), frozenset(files)
 
 
-# ---------------------------------------------------- a method and its hyper-parameters
-def resolved(name, kwargs):
-    """Every hyper-parameter with the value that will be used, as method.make
-    distributes them over a method and the one inside.
+def methods(hyper):
+    """The units of a resolved method: itself, its step and rule, the one inside."""
+    out = [f"{k} {hyper[k]['name']}" for k in ("step", "rule") if k in hyper]
+    inner = methods(hyper["inner"]) if "inner" in hyper else []
+    return [f"method {hyper['name']}", *out, *inner]
+
+
+def plain(v):
+    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a
+    method or a piece its name and its fields.
 
     A field that came later declares hp(..., absent=the value that is the old
     behaviour), and is left out at that value.
     """
-    cls = METHODS[name]
-    # what a wrapper inherits, the one inside is given
-    others = ("task", "inner", *(BASE if issubclass(cls, Wrap) else ()))
-    own = [f for f in dataclasses.fields(cls) if f.name not in others]
-    out = {}
-    for f in own:
-        value = kwargs.get(f.name, f.default)
-        if f.name in ("step", "rule") and isinstance(value, (str, dict)):
-            value = piece(f.name, value)
-        if not ("absent" in f.metadata and value == f.metadata["absent"]):
-            out[f.name] = plain(value)
-    if issubclass(cls, Wrap):
-        inside = kwargs.get("inner", cls.around)
-        inside = {"name": inside} if isinstance(inside, str) else inside
-        taken = {"inner", *(f.name for f in own)}
-        given = {k: v for k, v in kwargs.items() if k not in taken} | inside
-        out["inner"] = {"name": given.pop("name")} | resolved(inside["name"], given)
-    return out
-
-
-def pieces(hyper):
-    """The units inside a resolved method: its step and rule, the method that it wraps,
-    and what is inside that one.
-    """
-    out = [f"{k} {hyper[k]['name']}" for k in ("step", "rule") if k in hyper]
-    if "inner" in hyper:
-        out += [f"method {hyper['inner']['name']}", *pieces(hyper["inner"])]
-    return out
-
-
-def plain(v):
-    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a piece
-    its class and its fields.
-    """
     if dataclasses.is_dataclass(v):
-        names = [f.name for f in dataclasses.fields(v) if f.name != "task"]
-        return {"name": type(v).__name__} | {n: plain(getattr(v, n)) for n in names}
+        # what a wrapper inherits, the one inside is given
+        skip = ("task", *(BASE if isinstance(v, Wrap) else ()))
+        named = [f for f in dataclasses.fields(v) if f.name not in skip]
+        out = {f.name: getattr(v, f.name) for f in named}
+        absent = {f.name: f.metadata["absent"] for f in named if "absent" in f.metadata}
+        names = {cls: name for name, cls in METHODS.items()}
+        out = {k: plain(x) for k, x in out.items() if k not in absent or x != absent[k]}
+        return {"name": names.get(type(v), type(v).__name__)} | out
     if isinstance(v, dict):
-        return {k: plain(x) for k, x in sorted(v.items())}
+        return {k: plain(x) for k, x in v.items()}
     if isinstance(v, (list, tuple)):
         return [plain(x) for x in v]
     return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 
-# --------------------------------------------------- a task and what the engine is told
-ENGINE = {
-    k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()
-}
-TASK = {  # where nothing is said
-    "partition": {"name": "natural"},
-    "batch": 32.0,
-    "parts": [0.8, 0.1, 0.1],
-    "standard": False,
-}
+ENGINE, TASK = (  # where nothing is said
+    {k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()},
+    {
+        "partition": {"name": "natural"},
+        "batch": 32.0,
+        "parts": [0.8, 0.1, 0.1],
+        "standard": False,
+    },
+)
 
 
-def described(spec):
-    """A task's description without what is a default, and "files": the paths in it,
-    which are hashed by their content.
-    """
-    files = set()
-    out = {k: described_part(k, v, files) for k, v in spec.items()}
-    return {k: v for k, v in out.items() if v != TASK.get(k, "")} | {"files": files}
-
-
-def described_part(kind, v, files):
-    """One entry of a description; arguments at their default are left out, paths go to
-    the set `files`.
+def described(kind, v, used, files):
+    """One entry of a description, without arguments at their default; its units go to
+    the set `used`, paths to the set `files`. Features are features of other data.
     """
     if not isinstance(v, dict) or "name" not in v:
         return plain(v)
-    default = defaults(kind, v["name"])
-    out = {"name": v["name"]}
-    for k, x in sorted(v.items()):
+    table, out = tasks.TABLES.get(kind, {}), {"name": v["name"]}
+    used |= {f"{kind} {v['name']}"} if kind in tasks.TABLES else set()
+    takes = inspect.signature(table[v["name"]]).parameters if v["name"] in table else {}
+    for k, x in v.items():
         if k in FILES and x:
             files.add(x)
-        elif k != "name" and plain(x) != default.get(k, ""):
-            out[k] = described_part(k, x, files)
-    return out
-
-
-def defaults(kind, name):
-    """{argument: default} of a source of data, a partition or a network."""
-    table = tasks.TABLES.get(kind, {})
-    if name not in table:
-        return {}
-    arguments = inspect.signature(table[name]).parameters.items()
-    return {k: plain(p.default) for k, p in arguments if p.default is not p.empty}
-
-
-def nested(task):
-    """(kind, description) of every source, partition and network of a task; features
-    are features of other data.
-    """
-    out = [("network", task["network"])] if "network" in task else []
-    out.append(("partition", task.get("partition", TASK["partition"])))
-    data = task["data"]
-    while data:
-        out.append(("data", data))
-        data = data.get("data")
+        elif k != "name" and not (k in takes and plain(x) == plain(takes[k].default)):
+            out[k] = described(k, x, used, files)
     return out
 
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 from ..core import files, provenance
 from . import identity, sources
-from .store import Damaged
+from .store import reading
 from .studies import Cell
 
 STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
@@ -36,11 +36,10 @@ def once(name, tier, f, *args, units=(), **more):
     """
     key = key_of(name, tier, f, args, more, units)
     path = RUNS / f"{name}-{key}{END}"
-    for stored in (STORE / f"{name}{END}", path):
-        if stored.exists():
-            answer, about = read(stored)
-            if about["key"] == key:
-                return answer
+    for stored in filter(Path.exists, (STORE / f"{name}{END}", path)):
+        answer, about = read(stored)
+        if about["key"] == key:
+            return answer
     made_by = {"commit": provenance.commit(), "source": provenance.source()}
     return write(path, f(*args, **more), {"key": key, "tier": tier} | made_by)
 
@@ -80,51 +79,45 @@ def pack(tier):
 
     Raises ValueError for one that was measured by sources that are in no commit.
     """
-    newest, done = {}, []
+    newest = {}
     for path in sorted(RUNS.glob(f"*{END}"), key=lambda p: p.stat().st_mtime_ns):
         about = read(path)[1]
         if about["tier"] == tier:
-            newest[path.name.rpartition("-")[0]] = path, about
-    for name, (path, about) in newest.items():
-        to = STORE / f"{name}{END}"
+            newest[STORE / (path.name.rpartition("-")[0] + END)] = path, about
+    for to, (path, about) in [*newest.items()]:
         if to.exists() and read(to)[1]["key"] == about["key"]:
-            continue
-        if about["commit"].endswith("+") or about["commit"] == "unknown":
+            del newest[to]
+        elif sources.uncommitted(about["commit"]):
             raise ValueError(
                 f"{path} was measured by sources that are in no commit "
-                f"({about['commit']}), so that nobody can measure it again: commit "
-                "them, delete the file and draw its notebook again"
+                f"({about['commit']}): commit, delete it, and draw its notebook again"
             )
-        to.parent.mkdir(parents=True, exist_ok=True)
-        files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
-        done.append(to)
-    return done
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+    return [*newest]
 
 
 # ---------------------------------------------------------------- a tree <-> JSON
 def write(path, tree, about):
     """Write a tree, and return it as it will be read."""
-    text = json.dumps({"about": list(about.items()), "answer": encoded(tree)})
-    body = gzip.compress(text.encode(), mtime=0)
+    text = json.dumps({"about": [*about.items()], "answer": encoded(tree)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.whole(path, lambda f: f.write(body))
+    files.whole(path, lambda f: f.write(gzip.compress(text.encode(), mtime=0)))
     return read(path)[0]
 
 
 def read(path):
-    """(tree, what is known about it) of a file. Raises Damaged."""
-    try:
+    """(tree, what is known about it) of a file. Raises store.Damaged."""
+    with reading(path):
         found = json.loads(gzip.decompress(path.read_bytes()), object_hook=decoded)
         return found["answer"], dict(found["about"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as e:
-        raise Damaged(
-            f"{path} cannot be read ({e}); restore it with `git checkout -- {path}`, "
-            "or delete it and let it be measured again"
-        ) from e
 
 
 def encoded(v):
-    """A tree as JSON has it; keys may be texts, numbers and tuples of them."""
+    """A tree as JSON has it; keys may be texts, numbers and tuples of them. TypeError
+    for what is no number, text, array, frame, list or dictionary.
+    """
     if v is None or isinstance(v, (str, bool, int, float)):
         return v
     if isinstance(v, dict):
@@ -137,10 +130,7 @@ def encoded(v):
         return {"frame": [index, [[k, flat[k].tolist()] for k in flat]]}
     a = np.asarray(v)
     if a.dtype.kind not in "fiub":
-        raise TypeError(
-            f"once: {v!r:.80} is {type(v).__name__}; keep numbers, texts, arrays, "
-            "frames, lists, dicts"
-        )
+        raise TypeError(f"once cannot keep {v!r:.80}; return numbers, texts, arrays")
     return {"array": [str(a.dtype), list(a.shape), a.ravel().tolist()]}
 
 

@@ -40,15 +40,10 @@ def state():
     return provenance.sources(*NUMBERS, "study/versions.toml")[:16]
 
 
-def released():
-    """The state whose numbers were all compared last; "" where there is none."""
-    return CHECKED.read_text().strip() if CHECKED.exists() else ""
-
-
 @functools.cache
 def warn_if_edited():
     """Say once that stored runs may be of other numbers than this code gives."""
-    if state() != released():
+    if state() != CHECKED.read_text().strip():
         warnings.warn(
             "the code that makes numbers was edited since the stored runs were made, "
             "and may give others. study(..., mine=True) computes what yours gives, "
@@ -57,21 +52,21 @@ def warn_if_edited():
         )
 
 
+def uncommitted(commit):
+    """Whether sources are in no commit, so that nobody could make their numbers."""
+    return commit.endswith("+") or commit == "unknown"
+
+
 def warn_of_strays(records):
     """Say which runs {id: Record} were made by sources that are in no commit and are
     not these: a name holds no source text.
     """
-    now, metas = provenance.source(), {i: r.meta for i, r in records.items()}
-    strays = [
-        i
-        for i, meta in metas.items()
-        if meta["commit"].endswith("+") and meta["source"] != now
-    ]
+    made = {i: (r.meta["commit"][-1:], r.meta["source"]) for i, r in records.items()}
+    strays = [i for i, m in made.items() if m[0] == "+" and m[1] != provenance.source()]
     if strays:
         warnings.warn(
             f"{len(strays)} runs, the first is {strays[0]}, were computed by sources "
-            "that were edited and never committed; delete their folders, and they are "
-            "computed again",
+            "that were edited and never committed; delete their folders",
             stacklevel=3,
         )
 
@@ -79,26 +74,19 @@ def warn_of_strays(records):
 # ---------------------------------------------------------------- a user's own code
 def unknown(units):
     """{unit: hash of its source} of those units that are not of this package."""
-    out = {}
-    for unit in sorted(set(units) - {"engine"}):
-        kind, _, name = unit.partition(" ")
-        thing = KINDS[kind][name]
-        if thing.__module__.partition(".")[0] != "fedlib":
-            out[unit] = own(thing)
-    return out
+    things = {u: KINDS[u.split()[0]][u.split()[1]] for u in units if " " in u}
+    return {
+        u: own(x) for u, x in things.items() if x.__module__.split(".")[0] != "fedlib"
+    }
 
 
 def own(thing):
     """Hash of the source of a class or function, of its bases outside this package, and
-    of what they name.
-
-    Followed are functions, classes and plain values of the same modules; comments and
-    docstrings do not count.
+    of the functions, classes and plain values of the same modules that they name;
+    without comments and docstrings.
     """
-    bases = inspect.getmro(thing) if inspect.isclass(thing) else ()
-    modules = {c.__module__ for c in bases}
-    outside = {m for m in modules if m.partition(".")[0] not in ("fedlib", "builtins")}
-    homes = {thing.__module__} | outside
+    homes = {c.__module__ for c in getattr(thing, "__mro__", (thing,))}
+    homes = {m for m in homes if m.split(".")[0] not in ("fedlib", "builtins")}
     found, seen = [], set()
 
     def visit(name, x):
@@ -107,10 +95,13 @@ def own(thing):
         elif getattr(x, "__module__", None) in homes and x not in seen:
             seen.add(x)
             if inspect.isclass(x):
-                for base in inspect.getmro(x)[1:]:
+                for base in x.__mro__[1:]:
                     visit(base.__name__, base)
-                for k, v in sorted(members(x).items()):
-                    visit(f"{name}.{k}", v)
+                for k, v in sorted(vars(x).items()):
+                    inside = (getattr(v, a, None) for a in ("__func__", "fget", "func"))
+                    v = inspect.unwrap(next(filter(None, inside), v))
+                    if k != "card" and (written(v) or not k.startswith("__")):
+                        visit(f"{name}.{k}", v)
             if isinstance(x, FunctionType):
                 found.append(f"{name}: {text(x)}")
                 for k in sorted(names(x.__code__) & x.__globals__.keys()):
@@ -118,20 +109,6 @@ def own(thing):
 
     visit(thing.__name__, thing)
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
-
-
-def members(cls):
-    """{name: function or value} of a class's own body, without its card and without
-    what dataclass writes.
-    """
-    body = {k: plain_function(v) for k, v in vars(cls).items() if k != "card"}
-    return {k: v for k, v in body.items() if not k.startswith("__") or written(v)}
-
-
-def plain_function(v):
-    """The function inside a method, a property or a cached property; else v."""
-    inside = (getattr(v, k, None) for k in ("__func__", "fget", "func"))
-    return inspect.unwrap(next(filter(None, inside), v))
 
 
 def written(v):
@@ -147,34 +124,30 @@ def names(code):
 
 def text(f):
     """The source of a function, without comments and docstrings where it is a statement
-    of its own. Raises ValueError where it cannot be read.
+    of its own. OSError where it cannot be read: write it in a file or a notebook.
     """
+    source = textwrap.dedent(inspect.getsource(f))
     try:
-        source = textwrap.dedent(inspect.getsource(f))
         return bare(source)
     except SyntaxError:  # a lambda inside of a call
         return source
-    except OSError as e:
-        raise ValueError(
-            f"the source of {f.__qualname__} cannot be read, and names its runs; write "
-            "it in a file or a notebook"
-        ) from e
 
 
 def bare(source):
     """The lines of Python code without comments, docstrings and blank lines; the same
     text in every version of Python.
     """
-    lines, tree = source.splitlines(), ast.parse(source)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
+    lines = source.splitlines()
+    for kind, _, (row, column), *_ in tokenize.generate_tokens(
+        io.StringIO(source).readline
+    ):
+        if kind == tokenize.COMMENT:
             lines[row - 1] = lines[row - 1][:column]
-    for node in ast.walk(tree):
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, documented) and ast.get_docstring(node):
-            doc = node.body[0]
-            first = doc.lineno - 1
-            lines[first] = lines[first][: doc.col_offset]
-            lines[first + 1 : doc.end_lineno] = [""] * (doc.end_lineno - doc.lineno)
+    for node in ast.walk(ast.parse(source)):
+        said = isinstance(node, ast.Expr) and getattr(node.value, "value", None)
+        if isinstance(said, str):
+            first, *rest = range(node.lineno - 1, node.end_lineno)
+            lines[first] = lines[first][: node.col_offset]
+            for row in rest:
+                lines[row] = ""
     return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -4,32 +4,45 @@
 
 A cell (task, method, setting, seed) is one run: what it is called, and everything that
 decides its numbers. The files behind it: fedlib.study.spec.
+
+    seeds: 5               0, 1, 2, 3, 4
+    seeds: [0, 3, 7]       these
+    seeds: {pilot: 3}      1000, 1001, 1002
+
+Pilot seeds are those that choose: hyper-parameters, tasks, variants. They never decide
+a claim, since a choice fits the noise of its own seeds.
+
+papers/<paper>/seeds.yaml, beside studies.yaml, has the seeds that open claims asked for
+(`python -m fedlib decide`): {study: {data set: 10}} are ten seeds in all at tier small.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+import inspect
 import itertools
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..data import tasks as tasks_
-from ..methods import METHODS
+from ..data.tasks import known
 from ..methods.make import make
 from . import TIERS, identity
-from . import seeds as seeds_
 from .spec import (
+    PILOT,
+    Added,
     Grid,
+    Point,
     Run,
-    Sections,
     Study,
-    check,
-    check_task,
     file_of,
-    found,
     load,
     located,
-    plain,
+    merged,
+    read,
+    seeds_of,
     tiered,
 )
 
@@ -61,100 +74,74 @@ class Cell:
 def cells(paper, name, path="params.yaml", tier=None, **changes):
     """(the cells of a study, the study at its tier, the tier).
 
-    changes: values that replace the study's own, as a reader would try them. A mistake
-    is found whichever tier is asked for: a ValueError that names the place.
+    changes: values that replace the study's own, as a reader would try them. ValueError
+    for a mistake, with its place.
     """
     tree = load(path)
-    tier = tree["tier"] if tier is None else tier
-    found(tier, dict.fromkeys(TIERS), "no tier")
-    at = f"{path}, with papers/*/studies.yaml beside it, has no"
-    book = found(paper, {k: v for k, v in tree.items() if k != "tier"}, at)
-    entry = found(name, book["studies"], at)
-    more, planned_at, specs = {}, {}, {}
-    if tier == "small" and "seeds" not in changes:
-        more = seeds_.added(path, paper, datasets(book)).get(name, {})
-    for t in TIERS:
-        asked = t == tier
-        with located(f"{file_of(path, paper)}: studies.{name}, tier {t}"):
-            specs[t] = tiered(entry, t) | (changes if asked else {})
-            check(Study, specs[t])
-            grown, few = (more, None) if asked else ({}, 1)
-            planned_at[t] = planned(book, specs[t], t, grown, few)
-    return planned_at[tier], specs[tier], tier
-
-
-def planned(book, study, tier, more, few=None):
-    """The cells of a study at its tier; book: the tasks of its paper, more: {data set:
-    seeds in all}, few: of so many seeds, for a look at what there is.
-    """
-    out = []
-    for dataset in study["tasks"]:
-        seeds = seeds_.seeds_of(study["seeds"], "study")[:few]
-        if dataset in more:
-            seeds = seeds_.grown(seeds, more[dataset], "study")
-        with located(f"tasks.{dataset}"):
-            task = found(dataset, book["tasks"], "no task")
-            out += of_task(dataset, task, study, tier, seeds, book["tasks"])
-    if not out:
-        raise ValueError("no runs: give tasks, methods and seeds")
-    if len(set(out)) < len(out):
-        c = next(c for c in out if out.count(c) > 1)
-        what = f"tasks.{c.dataset}: methods.{c.method} has the setting {c.setting!r}"
-        raise ValueError(f"{what} twice; give every variant, and every task, once")
-    return out
+    usual = tree.pop("tier")
+    tier = known({t: t for t in TIERS}, "tier", usual if tier is None else tier)
+    book = known(tree, f"paper in {path}:", paper)
+    entry, out = known(book["studies"], f"study of {paper}:", name), []
+    with located(f"{file_of(path, paper)}: studies.{name}, tier {tier}"):
+        study = tiered(entry, tier) | changes
+        Study.model_validate(study)
+        usual = tier == "small" and "seeds" not in changes
+        more = added(path, paper, name) if usual else {}
+        for dataset in study["tasks"]:
+            seeds = grown(seeds_of(study["seeds"]), more.get(dataset, 0), "study")
+            task = known(book["tasks"], "task", dataset)
+            with located(f"tasks.{dataset}"):
+                out += of_task(dataset, task, study, tier, seeds, book["tasks"])
+        if len({*out}) < max(1, len(out)):
+            twice = max(out, key=out.count) if out else "none"
+            raise ValueError(f"each run once, please; here is {twice}")
+    return out, study, tier
 
 
 def of_task(dataset, task, study, tier, seeds, tasks):
     """[Cell] of one task of a study."""
     own, papers = tiered(task, tier), tiered(task, "paper")
     what = dataset, own.get("label", dataset)
-    kind = kind_of(root(own.get("data")), root(papers.get("data")))
-    without, out = study.get("without", {}), []
+    kind, out = kind_of(root(own.get("data")), root(papers.get("data"))), []
     for point, spec in points(parts(own, study, dataset)):
-        drawn = {s: seeds_.drawn(spec, s, "task") for s in seeds}
-        check_task(drawn[seeds[0]])
+        drawings = {s: drawn(spec, s) for s in seeds}
+        check_task(drawings[seeds[0]])
         for method, entry in study["methods"].items():
-            if dataset in without.get(method, ()):
+            if dataset in study.get("without", {}).get(method, ()):
                 continue
             with located(f"methods.{method}"):
                 for how, kwargs in settings(entry, tier, dataset, tasks, point):
-                    makes(method, METHODS[method], as_text(spec, kwargs)[1])
+                    make(method, None, **spec["train"] | kwargs)
                     setting = ";".join(filter(None, (point, how)))
-                    for seed, t in drawn.items():
+                    for seed, t in drawings.items():
                         texts = as_text(t, kwargs)
                         out.append(Cell(*what, method, setting, seed, kind, *texts))
     return out
-
-
-@functools.lru_cache(maxsize=4096)
-def makes(name, cls, kwargs):
-    """ValueError unless a method, now of class cls, takes these values (json)."""
-    try:
-        make(name, None, **json.loads(kwargs))
-    except TypeError as e:  # an argument of make itself
-        raise ValueError(e) from e
-
-
-def datasets(book):
-    """{study: its data sets at tier small} of a paper."""
-    own = lambda s: (s.get("small") or {}).get("tasks", s.get("tasks", []))
-    return {k: [*plain(own(s), "small", k)] for k, s in book["studies"].items()}
 
 
 def parts(task, study, dataset):
     """A task at its tier with "train" and "run" at the end, changed by what the study
     says of the run, and then of this task alone.
     """
-    last = {k: task.get(k, {}) for k in Sections.model_fields}
-    check(Sections, last)
-    out = {k: v for k, v in task.items() if k not in ("label", *last)} | last
-    out["run"] = {"every": 1} | last["run"]
-    out["run"] |= {k: study[k] for k in Run.model_fields if k in study}
-    own = study["tasks"][dataset] or {} if isinstance(study["tasks"], dict) else {}
-    for k, v in own.items():
-        inside = isinstance(out.get(k), dict) and isinstance(v, dict)
-        out[k] = out[k] | v if inside else v
-    return out
+    out = {k: v for k, v in task.items() if k not in ("label", "train", "run")}
+    out |= {"train": task.get("train", {}), "run": {"every": 1}}
+    run = {k: study[k] for k in Run.model_fields if k in study}
+    own = study["tasks"][dataset] if isinstance(study["tasks"], dict) else {}
+    changes = {"run": task.get("run", {})}, {"run": run}, own or {}
+    return functools.reduce(merged, changes, out)
+
+
+def check_task(spec):
+    """ValueError unless a task is complete, and its source, partition and network take
+    what they are given.
+    """
+    Point.model_validate(spec)
+    tasks_.check({k: v for k, v in spec.items() if k != "run"}, "description")
+    for kind, table in tasks_.TABLES.items():
+        if kind in spec:
+            takes = inspect.signature(table[spec[kind]["name"]]).parameters
+            for k in spec[kind].keys() - {"name"}:
+                known(takes, f"argument of {kind} {spec[kind]['name']}:", k)
 
 
 def as_text(spec, kwargs):
@@ -191,14 +178,13 @@ def choose(name, value, tier, task, tasks, point):
     """What a hyper-parameter by tier, task or point is here; others as they are."""
     if not isinstance(value, dict) or "name" in value:
         return value
-    kinds = (tier, TIERS), (task, tasks), (point, [k for k in value if "=" in k])
-    for key, known in kinds:
-        if key in value and all(k in known for k in value):
+    of_grid = [k for k in value if "=" in k]
+    for key, every in ((tier, TIERS), (task, tasks), (point, of_grid)):
+        if key in value and all(k in every for k in value):
             return choose(name, value[key], tier, task, tasks, point)
-    here = f"{tier!r}, {task!r}" + f" or {point!r}" * bool(point)
     raise ValueError(
-        f"{name} = {value} has no value for {here}; give one for each of the tiers "
-        f"({', '.join(TIERS)}), of the tasks, or of the points of the task's grid"
+        f"{name} = {value}: give a value for each tier, task or point of the task's "
+        f"grid; there is none for {tier!r}, {task!r} or {point!r}"
     )
 
 
@@ -220,45 +206,76 @@ def points(spec):
     the value in the setting, unless one is `called` otherwise: of forty clients, all
     are called 100, the paper's number for all.
     """
-    axes, called = axes_of(spec)
-    lengths = [len(axis[0][2]) for axis in axes.values()]
-    for point in itertools.product(*map(range, lengths)):
-        new = {k: dict(v) if isinstance(v, dict) else v for k, v in spec.items()}
-        for i, axis in zip(point, axes.values()):
-            for part, key, grid in axis:
-                if key is None:
-                    new[part] = grid[i]
-                else:
-                    new[part][key] = grid[i]
-        setting = [f"{name}={called[name][i]}" for i, name in zip(point, axes)]
-        yield ";".join(setting), new
-
-
-def axes_of(spec):
-    """({axis: [(part, key or None, values)]}, {axis: values in the setting})."""
     axes, called = {}, {}
     for part, entry in spec.items():
         inside = isinstance(entry, dict) and "grid" not in entry
         for key, v in entry.items() if inside else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
-                with located(part if key is None else f"{part}.{key}"):
-                    check(Grid, v)
-                    name, names = v.get("as", key or part), v.get("called", v["grid"])
-                    axes.setdefault(name, []).append((part, key, v["grid"]))
-                    if "called" in v or name not in called:
-                        called[name] = names
-                    if {len(v["grid"]), len(names)} != {len(axes[name][0][2])}:
-                        raise ValueError(f"{v}: give as many values for axis {name!r}")
-    return axes, called
+                with located(f"{part}.{key}"):
+                    Grid.model_validate(v)
+                axis = v.get("as", key or part)
+                axes.setdefault(axis, []).append((part, key, v["grid"]))
+                if "called" in v or axis not in called:
+                    called[axis] = v.get("called", v["grid"])
+    for axis, entries in axes.items():
+        if {len(grid) for *_, grid in entries} != {len(called[axis])}:
+            raise ValueError(f"axis {axis!r}: give equally many values everywhere")
+    for point in itertools.product(*(range(len(names)) for names in called.values())):
+        new = copy.deepcopy(spec)
+        for i, entries in zip(point, axes.values()):
+            for part, key, grid in entries:
+                if key is None:
+                    new[part] = grid[i]
+                else:
+                    new[part][key] = grid[i]
+        words = [f"{k}={names[i]}" for i, (k, names) in zip(point, called.items())]
+        yield ";".join(words), new
 
 
-# ---------------------------------------------------------------- kinds of data
-MADE = {
-    "synthetic": "synthetic",
-    "census": "synthetic",
-    "glyphs": "stand-in",
-    "domains": "stand-in",
-}  # sources that draw their data
+# ---------------------------------------------------------------- seeds
+def added(path, paper, study):
+    """{data set: seeds in all} of a study in its paper's seeds.yaml."""
+    file = Path(path).parent / "papers" / paper / "seeds.yaml"
+    tree = read(file) if file.exists() else {}
+    with located(file):
+        Added.model_validate({"studies": tree})
+    return tree.get(study, {})
+
+
+def grown(own, n, at):
+    """The study's own seeds, and the next ones from its least on until there are n."""
+    if n > len(own) and min(own) >= PILOT:
+        raise ValueError(f"{at} has pilot seeds, which decide nothing; give it no more")
+    fresh = (s for s in itertools.count(min(own)) if s not in own)
+    return own + [*itertools.islice(fresh, max(0, n - len(own)))]
+
+
+# ---------------------------------------------------------------- data
+MADE = {  # sources that draw their data: their kind, and the argument that draws
+    "synthetic": ("synthetic", "draw"),
+    "census": ("synthetic", "draw"),
+    "digit_sites": ("real", "draw"),
+    "rotated": ("real", "draw"),
+    "colored": ("real", "draw"),
+    "glyphs": ("stand-in", "seed"),
+    "domains": ("stand-in", "seed"),
+}
+
+
+def drawn(spec, seed):
+    """A task whose data say `draw: seed`, as this seed draws them; others as they
+    are. Features are features of data.
+    """
+    data = spec["data"]
+    if isinstance(data.get("data"), dict):
+        data = data | drawn(data, seed)
+    if data.get("draw") == "seed":
+        rest = {k: v for k, v in data.items() if k != "draw"}
+        argument = known(MADE, "source that draws its data:", data["name"])[1]
+        if argument in rest:
+            raise ValueError(f"data {data['name']}: give {argument} or draw: seed")
+        data = rest | {argument: seed}
+    return spec | {"data": data}
 
 
 def root(data, at="task"):
@@ -274,4 +291,5 @@ def kind_of(source, papers=None):
     """The kind of data a source gives; what a paper did not use stands in for its own
     data.
     """
-    return "stand-in" if papers not in (None, source) else MADE.get(source, "real")
+    other = papers not in (None, source)
+    return "stand-in" if other else MADE.get(source, ("real", ""))[0]

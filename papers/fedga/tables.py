@@ -8,8 +8,7 @@ import json
 import pandas as pd
 
 from fedlib.methods import METHODS
-from fedlib.study.seeds import seeds_of
-from fedlib.study.spec import load, tiered
+from fedlib.study.spec import load, seeds_of, tiered
 from fedlib.study.studies import kind_of, root
 
 
@@ -40,7 +39,7 @@ def declared_values(spec, dataset, studies):
     paper.
     """
     runs = (
-        len(seeds_of(tiered(s, "paper")["seeds"], name))
+        len(seeds_of(tiered(s, "paper")["seeds"]))
         for name, s in studies.items()
         if dataset in s["tasks"]
     )

@@ -9,7 +9,8 @@ from where import ROOT
 
 from fedlib.data import tasks
 from fedlib.study import TIERS, spec, studies
-from fedlib.study.seeds import DRAWS, PILOT, data_of, grown, seeds_of
+from fedlib.study.spec import PILOT, Study, seeds_of
+from fedlib.study.studies import MADE, drawn, grown
 from repro import papers
 
 
@@ -45,8 +46,11 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
     assert near.set_index("metric").value[["rounds", "runs"]].tolist() == [5, 2]
     path, n = ROOT / "params.yaml", 0  # so can each study of the repository be planned
     for paper, p in studies.load(path).items():
-        for name in p["studies"] if isinstance(p, dict) else ():
-            some = studies.cells(paper, name, path)[0]  # at the other tiers, too
+        for name, tier in (
+            itertools.product(p["studies"], TIERS) if paper != "tier" else ()
+        ):
+            few = {} if tier == "small" else {"seeds": 1}
+            some = studies.cells(paper, name, path, tier, **few)[0]
             n += len(some)
             assert len(set(some)) == len(some)
     assert n > 10_000
@@ -132,9 +136,8 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
 
 
 def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
-    assert seeds_of(3, "x") == [0, 1, 2] and seeds_of([7, 0, 3], "x") == [7, 0, 3]
-    assert seeds_of({"pilot": 3}, "x") == [PILOT, PILOT + 1, PILOT + 2]
-    assert len(seeds_of(PILOT, "x")) == PILOT == len(seeds_of({"pilot": PILOT}, "x"))
+    assert seeds_of(3) == [0, 1, 2] and seeds_of([7, 0, 3]) == [7, 0, 3]
+    assert seeds_of({"pilot": 3}) == [PILOT, PILOT + 1, PILOT + 2]
     asked = [([3, 0], 4, [3, 0, 1, 2]), ([5, 7], 4, [5, 7, 6, 8]), ([5, 1], 1, [5, 1])]
     for own, n, want in asked:  # new ones come after the own ones
         assert grown(own, n, "x") == want
@@ -142,8 +145,10 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
         grown([PILOT], 2, "x")
     bad = [0, True, "5", [], [0, 0], [0, -1], [0.5], {"pilot": 0}, [0, PILOT]]
     for v in [*bad, PILOT + 1, {"pilot": PILOT + 1}]:
-        with pytest.raises(ValueError, match="^here: seeds = "):
-            seeds_of(v, "here")
+        with pytest.raises(ValueError, match="seeds"):
+            Study.model_validate(
+                {"tasks": ["d"], "methods": {"FedAvg": {}}, "seeds": v}
+            )
     file = tmp_path / "papers" / "toy" / "seeds.yaml"
     file.parent.mkdir(parents=True)
 
@@ -163,22 +168,23 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
     with pytest.raises(ValueError, match="main, tier small: .*pilot seeds"):
         seeds("main: {near: 5}\n", "main", change=pilot)
     assert seeds(more, "main", "paper", change=pilot) == {"near": [PILOT, PILOT + 1]}
-    for text in ("mian: {near: 5}", "main: {far: 5}", "main: {near: 2000}"):
+    for text in ("main: 5", "main: {far: -5}", "main: {near: 2000}"):
         with pytest.raises(ValueError, match="seeds.yaml"):
             seeds(text)
     file.unlink()  # a seed that draws the data
-    for name, key in DRAWS.items():
+    data_of = lambda data: drawn({"data": data}, 7)["data"]
+    for name, (_, key) in MADE.items():
         bare = {"name": name, "n": 9}
         asks = bare | {"draw": "seed"}
-        new = data_of(asks, 7, "x")
+        new = data_of(asks)
         assert name in tasks.SOURCES and new == bare | {key: 7}
-        assert data_of(bare, 7, "x") is bare
+        assert data_of(bare) == bare
         over = {"name": "features", "data": asks, "model": "m"}
-        assert data_of(over, 7, "x") == over | {"data": new}
+        assert data_of(over) == over | {"data": new}
     for bad in ({"name": "digits"}, {"name": "glyphs", "seed": 2}):
         with pytest.raises(ValueError, match=bad["name"]):
-            data_of(bad | {"draw": "seed"}, 7, "x")
-    assert data_of({"name": "synthetic", "draw": 5}, 7, "x")["draw"] == 5
+            data_of(bad | {"draw": "seed"})
+    assert data_of({"name": "synthetic", "draw": 5})["draw"] == 5
     own = {"tasks": {"near": {"data": {"draw": "seed"}}}, "seeds": [0, 7]}
     some = cells(tmp_path, change=book(main=own))
     assert all(told(c, "task")["data"]["draw"] == c.seed for c in some)

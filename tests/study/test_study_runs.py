@@ -76,7 +76,8 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
     change = lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper"))
     path = write(folder / "paper", change)
     assert set(main(folder, path=path).tiers) == {"paper"}  # its sizes are the paper's
-    monkeypatch.setattr(sources, "released", lambda: "")  # sources were edited since
+    (folder / "checked").write_text("")  # sources were edited since
+    monkeypatch.setattr(sources, "CHECKED", folder / "checked")
     sources.warn_if_edited.cache_clear()
     with pytest.warns(UserWarning, match="edited.*mine=True"):  # once, and goes on
         assert same(main(folder).records[0], done.records[0])

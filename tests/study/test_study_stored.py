@@ -216,7 +216,7 @@ def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypa
     Path("evidence/toy-gone").rmdir()
     write(repo, book(main={"methods": {"FedAvg": {"lr": 0.3}, "FedGA": {"alpha": 3}}}))
     (main,) = audit.check()
-    assert "2 of 4" in main and "near FedAvg seed 0" in main and "settings" in main
+    assert "2 of 4" in main and "near FedAvg seed 0" in main
     write(repo)
     monkeypatch.setattr(identity, "versions", lambda: {"method FedGA": 2})
     (main,) = audit.check()
