@@ -37,7 +37,7 @@ from ..methods.make import make
 from . import lock, sources
 from .comparison import Comparison
 from .compute import RunError, reason, run_jobs
-from .seeds import PILOT
+from .spec import PILOT
 
 EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one

@@ -31,9 +31,9 @@ import pandas as pd
 from ..core.errors import refuse_if
 from ..core.record import Record
 from ..core.types import Look
+from ..data.tasks import known
 from ..measures import bias, curves, metrics, selection
 from . import TIERS
-from .spec import found
 from .store import rows_of
 from .studies import Cell
 
@@ -269,7 +269,7 @@ def picked(rule, r, key):
     """
     if rule is None:
         return slice(None)
-    pick = found(rule, selection.RULES, "no rule")
+    pick = known(selection.RULES, "rule", rule)
     return pick(r, key[1], "pre" if key[0] == "guest" else key[0])
 
 

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from ..core.ranges import COUNT, SEEDS, short
-from ..data.tasks import known
+from ..data.settings import Model, check
+from ..data.tasks import Description, known
 from ..methods import METHODS
 from . import TIERS
 
@@ -63,12 +64,6 @@ Seeds = Annotated[
 Method = Annotated[str, AfterValidator(lambda m: known(METHODS, "method", m) and m)]
 
 
-class Model(BaseModel):
-    """No other keys, no other types: 1 is not true, "1" is no number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
 class Stragglers(Model):
     portion: Annotated[float, Field(ge=0, lt=1)] = None
     every: Count = None
@@ -91,8 +86,8 @@ class Run(Model):
     precision: Literal["float32", "tf32", "bf16"] = None
 
 
-class Point(Model, extra="ignore"):
-    """A task at one point of its grid: what fedlib.data.tasks does not know of."""
+class Point(Description):
+    """A task at one point of its grid; `train` is checked by the methods."""
 
     train: Dict
     run: Run
@@ -155,12 +150,6 @@ def located(at):
     """What is wrong inside is a ValueError that begins with the place."""
     try:
         yield
-    except ValidationError as e:
-        why = [
-            f"{'.'.join(map(str, x['loc']))} = {short(x['input'])}: {x['msg']}"
-            for x in e.errors()
-        ]
-        raise ValueError(f"{at}: {'; '.join(why)}") from None
     except (TypeError, ValueError) as e:
         raise ValueError(f"{at}: {e}") from e
 
@@ -214,7 +203,7 @@ def load(path="params.yaml"):
     """
     path, sections = Path(path), read(path)
     with located(path):
-        Params.model_validate(sections)
+        check(Params, sections)
     tier = sections.pop("tier")
     files = sorted(path.parent.glob("papers/*/studies.yaml"))
     names = dict.fromkeys([*sections, *(f.parent.name for f in files)])
@@ -229,7 +218,7 @@ def paper_of(name, knobs, path):
     body = read(at) if Path(at).is_file() else inline
     knobs = {k: v for k, v in knobs.items() if k not in inline}
     with located(at):
-        Paper.model_validate(body)
+        check(Paper, body)
         tasks, groups = (
             given(body.get(k, {}), knobs, used) for k in Paper.model_fields
         )

@@ -26,8 +26,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data import tasks as tasks_
-from ..data.tasks import known
+from ..data.settings import check
+from ..data.tasks import SOURCES, TABLES, known
 from ..methods.make import make
 from . import TIERS, identity
 from .spec import (
@@ -84,17 +84,17 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
     entry, out = known(book["studies"], f"study of {paper}:", name), []
     with located(f"{file_of(path, paper)}: studies.{name}, tier {tier}"):
         study = tiered(entry, tier) | changes
-        Study.model_validate(study)
+        check(Study, study)
         usual = tier == "small" and "seeds" not in changes
         more = added(path, paper, name) if usual else {}
         for dataset in study["tasks"]:
-            seeds = grown(seeds_of(study["seeds"]), more.get(dataset, 0), "study")
-            task = known(book["tasks"], "task", dataset)
             with located(f"tasks.{dataset}"):
+                task = known(book["tasks"], "task", dataset)
+                seeds = grown(seeds_of(study["seeds"]), more.get(dataset, 0), "study")
                 out += of_task(dataset, task, study, tier, seeds, book["tasks"])
         if len({*out}) < max(1, len(out)):
-            twice = max(out, key=out.count) if out else "none"
-            raise ValueError(f"each run once, please; here is {twice}")
+            which = max(out, key=out.count) if out else "none"
+            raise ValueError(f"tasks and methods have to give each run once: {which}")
     return out, study, tier
 
 
@@ -135,13 +135,11 @@ def check_task(spec):
     """ValueError unless a task is complete, and its source, partition and network take
     what they are given.
     """
-    Point.model_validate(spec)
-    tasks_.check({k: v for k, v in spec.items() if k != "run"}, "description")
-    for kind, table in tasks_.TABLES.items():
-        if kind in spec:
-            takes = inspect.signature(table[spec[kind]["name"]]).parameters
-            for k in spec[kind].keys() - {"name"}:
-                known(takes, f"argument of {kind} {spec[kind]['name']}:", k)
+    check(Point, spec)
+    for kind in spec.keys() & TABLES.keys():
+        takes = inspect.signature(TABLES[kind][spec[kind]["name"]]).parameters
+        for k in spec[kind].keys() - {"name"}:
+            known(takes, f"argument of {kind} {spec[kind]['name']}:", k)
 
 
 def as_text(spec, kwargs):
@@ -212,7 +210,7 @@ def points(spec):
         for key, v in entry.items() if inside else ((None, entry),):
             if isinstance(v, dict) and "grid" in v:
                 with located(f"{part}.{key}"):
-                    Grid.model_validate(v)
+                    check(Grid, v)
                 axis = v.get("as", key or part)
                 axes.setdefault(axis, []).append((part, key, v["grid"]))
                 if "called" in v or axis not in called:
@@ -238,7 +236,7 @@ def added(path, paper, study):
     file = Path(path).parent / "papers" / paper / "seeds.yaml"
     tree = read(file) if file.exists() else {}
     with located(file):
-        Added.model_validate({"studies": tree})
+        check(Added, {"studies": tree})
     return tree.get(study, {})
 
 
@@ -278,13 +276,13 @@ def drawn(spec, seed):
     return spec | {"data": data}
 
 
-def root(data, at="task"):
+def root(data):
     """The name of the source at the bottom of a description: features are features of
     something.
     """
     name = data.get("name") if isinstance(data, dict) else None
-    tasks_.known(tasks_.SOURCES, f"source, {at}: data = {data!r:.60}:", name)
-    return root(data["data"], at) if "data" in data else name
+    known(SOURCES, f"source, data = {data!r:.60}:", name)
+    return root(data["data"]) if "data" in data else name
 
 
 def kind_of(source, papers=None):

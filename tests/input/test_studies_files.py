@@ -5,7 +5,7 @@ value, at whatever tier it hides.
 import yaml
 from toys_input import all_refused, refused
 
-from fedlib.study import spec, studies
+from fedlib.study import TIERS, spec, studies
 
 GOOD = """\
 tier: tiny
@@ -59,9 +59,9 @@ tier | huge, [tiny], null
 """  # place | wrong values; the last word of the place has to be in the message
 TEXTS = (  # (text, *what is named)
     *(("",), ("- tier\n",), ("tier: [\n",), ("tier: tiny\n\ttoy: {}\n",)),
-    (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch", 8),
+    (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch"),
     (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 10", "lr"),
-    (GOOD.replace("other: {like", "no: {like"), "no"),
+    (GOOD.replace("other: {like", "no: {like"), "tasks"),
     (GOOD.replace("{like: digits", "{like: other"), "other"),
 )
 
@@ -70,6 +70,11 @@ def cells(folder, text, **more):
     path = folder / "params.yaml"
     path.write_text(text)
     return studies.cells("toy", "main", path, **more)[0]
+
+
+def at_all_tiers(folder, text, **more):
+    for tier in [None, *TIERS]:
+        cells(folder, text, **{"tier": tier} | more)
 
 
 def changed(place, value):
@@ -103,7 +108,7 @@ def test_a_good_file_is_what_it_says(tmp_path):
 
 def test_a_wrong_value_is_refused_by_its_place(tmp_path):
     rows, file = [], str(tmp_path / "params.yaml")
-    act = lambda text, **k: lambda: cells(tmp_path, text, **k)
+    act = lambda text, **k: lambda: at_all_tiers(tmp_path, text, **k)
     for line in PATHS.splitlines():
         place, values = line.split(" | ")
         for v in yaml.safe_load(f"[{values}]"):
@@ -122,6 +127,7 @@ def test_a_knob_is_checked_where_it_is_used(tmp_path):
     file.write_text(yaml.safe_dump(body))
     assert len(cells(tmp_path, "tier: tiny\ntoy: {n: 3}\n")) == 30
     bad = [("{n: {tiny: 1, small: -1, paper: 1}}", file, "seeds", "small", -1)]
-    bad += [("{n: $m}", params, "$m"), ("{}", "$n", file)]
+    bad += [("{n: $m}", file, "$m"), ("{}", "$n", file), ("{n: 3, m: 1}", params, "m")]
     for section, *names in bad:
-        refused(lambda s=section: cells(tmp_path, f"tier: tiny\ntoy: {s}\n"), *names)
+        text = f"tier: tiny\ntoy: {section}\n"
+        refused(lambda text=text: at_all_tiers(tmp_path, text), *names)

@@ -1,5 +1,6 @@
 """What names a run: everything that changes a number, and what is kept by its name."""
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -22,6 +23,7 @@ from fedlib.core.method import BASE, Wrap, hp
 from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
+from fedlib.methods.make import make
 from fedlib.study import compute, identity, once, sources, store
 from fedlib.study.spec import Run
 from fedlib.study.studies import Cell
@@ -46,7 +48,7 @@ def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     assert replace(c, **words).id == c.id
     others = replace(c, seed=1), replace(c, mine="a"), replace(c, mine="b")
     assert len({c.id, *(o.id for o in others)}) == 4
-    assert cell(lr=1).id == cell(lr=1.0).id != cell(lr=True).id
+    assert cell(lr=1).id == cell(lr=1.0).id
     monkeypatch.chdir(ROOT)  # each ninth stored run has the name that it had
     columns = "dataset label method setting seed data task kwargs engine".split()
     seen = 0
@@ -59,13 +61,18 @@ def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     assert seen > 1000
 
 
-def other(f):
+def other(method, f):
     """A value of a hyper-parameter that is not its default; None: none is known."""
     v, pieces = f.default, {"step": "SAM", "rule": "Median"}
-    if isinstance(v, (int, float)) and not isinstance(v, bool):
-        return v + 1
     tries = [pieces.get(f.name), *(f.metadata.get("choices") or ())]
-    return next((t for t in tries if t is not None and t != v), None)
+    if isinstance(v, (int, float)) and not isinstance(v, bool):
+        tries += [v + 1, v / 2]
+    for t in tries:
+        if t is not None and t != v:
+            with contextlib.suppress(ValueError):
+                make(method, None, **{f.name: t})
+                return t
+    return None
 
 
 def test_every_hyper_parameter_counts_and_its_default_does_not(monkeypatch):
@@ -75,7 +82,7 @@ def test_every_hyper_parameter_counts_and_its_default_does_not(monkeypatch):
             some = [f for f in some if f.name not in BASE]
             some += [f for f in hypers(METHODS[cls.around]) if f.name in BASE]
         for f in some:
-            v, new = f.default, other(f)
+            v, new = f.default, other(method, f)
             usual = v if type(v) in (str, bool, int, float) else type(v).__name__
             if usual is v or f.name in ("step", "rule"):
                 assert cell(method, **{f.name: usual}).id in seen, (method, f.name)
