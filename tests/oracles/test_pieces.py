@@ -319,7 +319,7 @@ def play(xs, threshold, away=(), bits=32, seed=None, spoil=lambda i, j, s: s):
     """One sum of {i: x_i} by clients and server -> (sum, masked uploads). away:
     {client: the first thing that it does not do}."""
     draw = {} if seed is None else {"random": random.Random(seed).randbytes}
-    ps = {i: Party(i, threshold, bits, b"round 1", **draw) for i in xs}
+    ps = {i: Party(i, threshold, bits, **draw) for i in xs}
     last = {i: PHASES.index(v) for i, v in dict(away).items()}
     does = lambda i, what: PHASES.index(what) < last.get(i, len(PHASES))
     known = {i: p.keys() for i, p in ps.items() if does(i, "keys")}
@@ -328,7 +328,7 @@ def play(xs, threshold, away=(), bits=32, seed=None, spoil=lambda i, j, s: s):
     up = {i: ps[i].mask(xs[i], mine(i)) for i in dealt if does(i, "mask")}
     shares = {i: ps[i].unmask(up) for i in up if does(i, "unmask")}
     known = {i: known[i] for i in dealt}
-    return total(up, known, shares, threshold, bits, b"round 1"), up
+    return total(up, known, shares, threshold, bits), up
 
 
 @settings(max_examples=20)
@@ -344,8 +344,6 @@ def test_the_sum_is_that_of_those_who_uploaded(M, bits, data):
     want = [sum(x) for x in zip(*map(leaves, stay))]
     assert gap(leaves(code.decode(got, trees[0])), want) <= code.error
     assert code.error < 1.01 * M * code.step / 2
-    half = code.decode(code.encode(trees[0], 0.5), trees[0])
-    assert gap(leaves(half), [x / 2 for x in leaves(trees[0])]) <= code.error
 
 
 def test_below_the_threshold_and_out_of_range_there_is_no_sum():
@@ -354,7 +352,7 @@ def test_below_the_threshold_and_out_of_range_there_is_no_sum():
         with pytest.raises(ValueError, match="threshold"):
             play(xs, 2, {0: what, 1: what})
     for bad in (4.0001, -5, math.nan):
-        with pytest.raises(ValueError, match=r"w/a\[1\]"):
+        with pytest.raises(ValueError, match="number 1"):
             Fixed(32, HIGH, 3).encode({"w": {"a": f64([0, bad])}})
     for n, x in ((1, 1.0), (2, -1.0), (3, 1.0), (64, -1.0)):  # at the end, no wrap
         code, one = Fixed(8, 1.0, n), {"x": torch.tensor([x])}

@@ -40,11 +40,7 @@ class FedFV(ByLoss):
     card = Card("wang2021fedfv", "updates without what conflicts with another client's")
 
     alpha: float = hp(
-        0.1,
-        "share left as they are",
-        "FedFV",
-        (0, 1),
-        grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3),
+        0.1, "share kept", "its records", (0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3)
     )
     tau: int = hp(0, "memory, in rounds", "FedFV's records", grid=(0, 1, 3, 10))
 

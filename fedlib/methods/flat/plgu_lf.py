@@ -41,16 +41,12 @@ class PLGULF(LayerWise, FedAvg):
     """
 
     D: int = hp(
-        -1,
-        "personal layers; -1: 5 or L/4",
-        "the paper, 6.3",
-        (-1, inf),
-        grid=(0, 1, 5, 10),
+        -1, "own layers; -1: 5 or L/4", "section 6.3", (-1, inf), grid=(0, 1, 5, 10)
     )
     keep: str = hp(
         "moved",
-        "which D layers are personal",
-        "equation 6; others are controls",
+        "which layers are personal",
+        "equation 6; the others are controls",
         ("moved", "last", "first", "random"),
         absent="moved",
     )

@@ -26,19 +26,19 @@ class EquFL(Collecting):
         g_s  = grad F(w^t; S)                                       eq:equfl-update
         w   <- w - lr (AR(g_1 .. g_M) + lam g_s)                    eq:calibrated
 
-    These are its equations 5, 12 and 6. Clients do what they did before and send
-    nothing more.
+    These are its equations 5, 12 and 6. Clients send nothing more.
 
     The paper's own: the metrics of `target`, with "Multi" for the shortest vector in
     the hull of the four gradients (MGDA) and "Sum" for their plain sum; size; net;
     source = "condensed"; form = "ce"; at = "start"; and of `Collecting` which models.
-    Readings, where the paper is silent or can be read in two ways: start, labels as
-    "soft", "hard" or "balanced", scale, normalise, and how the matching runs (lr_q,
+    Readings, where the paper is silent or can be read in two ways: start; labels, which
+    are matched from the last model's answers ("soft", rounded in the end as "hard") or
+    from classes in turn ("balanced"); the length of g_s (scale), its own, that of the
+    aggregate, or times the local steps; normalise; and how the matching runs (lr_q,
     outer, J, reach, rows, pool: see `condense.Matching` and `condense.proxy`).
-    Variants, whose labels no longer come from the matching: labels "model" and "each";
-    the surrogates of DP and CON read no labels, so there they change nothing. Controls:
-    source = "start" leaves the rows as they were before matching, "real" asks the
-    clients for rows, which no server should.
+    Variants: labels "model" and "each", the answers of the last, or of every round's
+    model to the matched rows; DP and CON read no labels. Controls: source = "start"
+    leaves the rows as they were, "real" asks the clients for rows, as no server should.
     """
 
     target: str = hp("EO", "the bias to reduce", "EquFL", (*METRICS, "Multi", "Sum"))
@@ -53,13 +53,10 @@ class EquFL(Collecting):
     )
     start: str = hp("schema", "rows before matching", "a choice", ("schema", "noise"))
     labels: str = hp(
-        "soft", "of S", "EquFL, III-B", ("soft", "hard", "balanced", "model", "each")
+        "soft", "labels", "EquFL III-B", ("soft", "hard", "balanced", "model", "each")
     )
     lr_q: float = hp(
-        0.001,
-        "rate of the labels",
-        "the smallest that learns",
-        grid=(0, 0.001, 0.01, 0.1),
+        0.001, "rate of labels", "the least that learns", grid=(0, 0.001, 0.01, 0.1)
     )
     form: str = hp("ce", "what EO and DP compare", "EquFL", surrogates.FORMS)
     at: str = hp(
@@ -153,10 +150,8 @@ class EquFL(Collecting):
         Runs with another target, lam, form, at or scale have the same: made once.
         """
         task, batch, column = self.task, self.rows or None, self.task.groups.column
-        net = condense.server_net(self.net, task)
-        how = condense.Matching(
-            self.outer, self.J, self.reach, batch, column, lr_q=self.lr_q
-        )
+        net, sizes = condense.server_net(self.net, task), (self.outer, self.J)
+        how = condense.Matching(*sizes, self.reach, batch, column, lr_q=self.lr_q)
 
         def make():
             path, log = trail, {}

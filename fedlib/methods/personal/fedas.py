@@ -16,6 +16,7 @@ def minmax(a, n):
     return torch.where(above.sum() > 0, normalize(above), uniform_weights(a))
 
 
+TRACES = "batch_sum", "batch_mean", "sample_mean", "full"
 # other weights [M] than the paper's, from traces a [M] and shares of the rows n [M]
 READINGS = {
     "softmax": lambda a, n: a.softmax(0),
@@ -53,22 +54,15 @@ class FedAS(FedPer):
 
     card = Card("fedas2024", "FedPer, with old features kept, and Fisher weights")
 
-    align: str = hp("class_mean", "targets", "code", ("class_mean", "sample", "none"))
+    align: str = hp("class_mean", "target", "code", ("class_mean", "sample", "none"))
     align_lr: float = hp(0.01, "step size of the alignment", "code")
     align_epochs: int = hp(1, "passes of the alignment", "code")
     reduction: str = hp(
         "mean", "mean or sum over features", "code; eq. 4", ("mean", "sum")
     )
     skip_first: bool = hp(False, "no alignment before the first training", "ours")
-    by: str = hp(
-        "trace",
-        "weights",
-        "equation 7",
-        ("trace", "softmax", "softmax_scaled", "minmax", "size"),
-    )
-    trace: str = hp(
-        "batch_sum", "of", "code", ("batch_sum", "batch_mean", "sample_mean", "full")
-    )
+    by: str = hp("trace", "weights", "equation 7", ("trace", *READINGS))
+    trace: str = hp("batch_sum", "Fisher trace", "code", TRACES)
     download: str = hp("cohort", "who downloads", "code", ("cohort", "all"))
     watch: bool = hp(False, "upload four more numbers, for the record", "ours")
 
