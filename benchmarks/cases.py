@@ -27,8 +27,7 @@ from fedlib import Task
 from fedlib.core.pool import Pool
 from fedlib.data.synthetic import synthetic
 from fedlib.nets import CNN, MLP, Linear, ResNet18
-from fedlib.nets.layers import groups
-from fedlib.nets.vision import ensure_torchvision
+from fedlib.nets.layers import ensure_torchvision, groups
 
 NAMES = ("synthetic-30", "synthetic-100", "mlp", "cnn", "resnet18")
 SMALL = ("synthetic-30", "synthetic-mlp", "mlp")  # for methods, one beside the other

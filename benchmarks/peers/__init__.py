@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 import torch
 
+from fedlib.nets.layers import ensure_torchvision
+
 from .. import harness
 from ..cases import case
 from ..usual import difference
 
+ensure_torchvision()  # FedLab and FLGo import it
 THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 

@@ -17,8 +17,6 @@ import flgo
 from flgo.benchmark.base import BasicTaskPipe
 from flgo.benchmark.toolkits.cv.classification import GeneralCalculator
 
-import fedlib.nets.vision  # noqa: F401  before torchvision, see with_fedlab
-
 from . import loaded, race
 
 MODULES = {"FedAvg": "fedavg", "FedProx": "fedprox", "Ditto": "ditto"}

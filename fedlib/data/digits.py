@@ -26,7 +26,7 @@ import torch.nn.functional as F
 
 from ..core.pool import Pool
 from ..core.ranges import DRAWS, check_bytes, is_number, is_whole
-from ..nets.vision import ensure_torchvision
+from ..nets.layers import ensure_torchvision
 from .settings import one_of, settings
 
 SIDE, BLUR = 28, 2.0  # pixels; deviation of a blurred stroke, in pixels

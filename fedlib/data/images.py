@@ -35,8 +35,8 @@ from PIL import ImageFile
 
 from ..core.pool import Pool
 from ..core.ranges import check_bytes, check_whole, short
+from ..nets.layers import ensure_torchvision
 from ..nets.towers import load
-from ..nets.vision import ensure_torchvision
 from .domains import PRESETS
 from .files import Archive, DataError, bring, data_root, read_image, read_pickle
 from .settings import one_of, settings

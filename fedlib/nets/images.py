@@ -116,14 +116,13 @@ def pretrained(path, like, dtype):
     try:
         got = torch.load(path, map_location="cpu", weights_only=True)
         wrong = [k for k, v in like.items() if got[k].shape != v.shape]
+        if wrong:
+            raise ValueError(f"{wrong[0]} has shape {list(got[wrong[0]].shape)}")
     except Exception as e:
         raise ValueError(
-            f"weights = {path!r} is no state dict of this network "
+            f"weights = {path!r} is no state dict of this network, with this stem "
             f"({type(e).__name__}: {e}); put torchvision's there, or leave it out"
         ) from e
-    for k in wrong[:1]:
-        shapes = f"{list(got[k].shape)}, the network needs {list(like[k].shape)}"
-        raise ValueError(f"weights = {path!r}: {k} has shape {shapes}; change its stem")
     return {k: got[k].to(dtype) for k in like}
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import math
 from dataclasses import fields
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -26,11 +29,8 @@ class Part(NamedTuple):
 
     def names(self, buffers=False):
         """Of its parameters, or of its buffers (running statistics)."""
-        return tuple(
-            f"{self.name}.{leaf}"
-            for leaf in self.shapes
-            if leaf.startswith("running_") == buffers
-        )
+        leaves = (k for k in self.shapes if k.startswith("running_") == buffers)
+        return tuple(f"{self.name}.{leaf}" for leaf in leaves)
 
     def draw(self, generator):
         """Initial tensors in float32."""
@@ -74,22 +74,18 @@ def norm_part(name, channels, norm):
     return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 
-SIZES = "inputs channels K hidden widths size kernel depth width".split()
-
-
 def check_sizes(net):
-    """ValueError for a size of a network that is no whole number >= 1 (or several, for
-    `hidden` and `widths`), or for more parameters than any memory holds."""
+    """ValueError for a field of whole numbers that holds something else than one >= 1,
+    or several where it takes a tuple, and for more parameters than any memory holds."""
     for f in fields(net):
-        if f.name not in SIZES:
-            continue
-        v, at = getattr(net, f.name), f"{type(net).__name__}: {f.name}"
-        several = f.name in ("hidden", "widths") and isinstance(v, (list, tuple))
-        n = len(f.default) if isinstance(f.default, tuple) else len(v) if several else 1
-        if several and (not v or len(v) != n):
-            raise ValueError(f"{at} = {short(v)}: give {n or 'some'} whole numbers")
-        for one in v if several else [v]:
-            check_whole(at, one, 1)
+        if "int" in f"{f.type}":
+            v, at = getattr(net, f.name), f"{type(net).__name__}: {f.name}"
+            several = "tuple" in f"{f.type}" and isinstance(v, (list, tuple))
+            many = len(f.default) if isinstance(f.default, tuple) else 0
+            if several and (not v or len(v) != (many or len(v))):
+                raise ValueError(f"{at} = {short(v)}: give {many or 'some'} numbers")
+            for one in v if several else [v]:
+                check_whole(at, one, 1)
     shapes = (s for part in net.parts for s in part.shapes.values())
     check_bytes(f"{net}", 4 * sum(map(math.prod, shapes)))
 
@@ -113,11 +109,9 @@ class Net:
 
     @cached_property
     def units(self):
-        """Names of parameters, one tuple per convolution or linear layer and its norm.
-
-        A norm layer belongs to the layer before it, or with `norm_first` to the one
-        after it. ValueError for a norm layer without one.
-        """
+        """Names of parameters, one tuple per convolution or linear layer and its norm:
+        the one after it, or with `norm_first` before it. ValueError for a norm layer
+        without one."""
         units = []  # each grows from its convolution or linear layer
         for part in self.parts[::-1] if self.norm_first else self.parts:
             if part.start != "norm":
@@ -126,9 +120,8 @@ class Net:
                 units[-1].append(part)
             else:
                 raise ValueError(
-                    f"{self}: the norm layer {part.name!r} has no layer of its own "
-                    "beside it in `parts`; reorder them, or set norm_first = "
-                    f"{not self.norm_first}"
+                    f"{self}: the norm layer {part.name!r} stands beside no layer of "
+                    f"its own in `parts`; set norm_first = {not self.norm_first}?"
                 )
         units = [u[::-1] for u in units[::-1]] if self.norm_first else units
         return tuple(tuple(n for part in u for n in part.names()) for u in units)
@@ -237,3 +230,30 @@ def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
             k = f"{name}.{leaf}"
             stats[k] = (1 - momentum) * w[k] + momentum * v
     return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column)
+
+
+# ---------------------------------------------------------------- torchvision
+_declared = []  # torch.library.Libraries, alive as long as the names are needed
+
+
+def ensure_torchvision():
+    """Make `import torchvision` work beside a CPU-only torch; call this before.
+
+    The wheel on package indexes is a CUDA build, whose compiled operators such a torch
+    cannot load; the import then ends with "operator torchvision::nms does not exist".
+    Data sets, transforms and models use none of them: declaring the names is enough.
+    """
+    package = importlib.util.find_spec("torchvision")
+    if package is None:
+        raise ModuleNotFoundError("install torchvision for its networks and data sets")
+    loaded = lambda: hasattr(torch.ops.torchvision, "nms")
+    for library in (
+        [] if loaded() else sorted(Path(package.origin).parent.glob("_C*.so"))
+    ):
+        with contextlib.suppress(OSError, ImportError):  # compiled for another torch
+            torch.ops.load_library(str(library))
+    if not loaded():
+        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
+        signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        for operator in ("nms", "qnms"):
+            _declared[-1].define(operator + signature)

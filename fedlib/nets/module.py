@@ -6,14 +6,17 @@
 `Module` gives it the protocol of this package through `torch.func.functional_call`, so
 the same code runs on one model, under `torch.func.grad` and under `torch.func.vmap`.
 A task tries it on its first rows (`trial`). In training, batch norm and dropout are
-fedlib's own (`forward.Training`).
-Letters: B batch, K classes, D feature width.
+fedlib's own: torch hands every call of its functions to a `TorchFunctionMode` first,
+and `Training` takes those that mix the rows of a batch or draw at random.
+Letters: B batch, K classes, T tokens, D feature width.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
+import math
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -22,12 +25,15 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 
 from ..core.errors import nearest
-from .forward import Training
+from ..core.random import fold, tag, uniform
+from .layers import batch_norm
 
 
 class Module:
@@ -68,16 +74,24 @@ class Module:
         start: str | Callable[[], nn.Module] = "given",
         tokens: bool | None = None,
     ):
-        self.name, self.named_head, self.tokens = type(module).__name__, head, tokens
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"Module({module!r:.60}): give a torch.nn.Module")
+        self.name, self.named_head, self.tokens = kind(module), head, tokens
         self.at, self.start = f"network {self.name}", start
         self.text = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
-        check_module(module, self.at)
+        for fault in faults(module):
+            raise ValueError(f"{self.at} has {fault}")
         self.shell, self.aliases = emptied(module, self.at), tied(module)
         self.weights, self.constants, self.owners, self.buffers = parted(module)
         self.norm_layers = {n for n, m in module.named_modules() if "Norm" in kind(m)}
         self.cache = {}  # constants by device and precision
-        self.check_start()
         self.head = () if head is None else self.names_below(head)
+        if start not in ("given", "fresh") and not callable(start):
+            raise ValueError(
+                f"{self.at}: start = {start!r}; give 'given', 'fresh', or a function "
+                "without arguments that makes such a module"
+            )
+        self.init(0)  # ValueError for a start that does not draw all of the weights
 
     def __repr__(self):
         head = f", head={self.named_head!r}" if self.named_head is not None else ""
@@ -91,41 +105,24 @@ class Module:
 
     def drawn(self, seed):
         """Weights drawn from the seed, outside everybody else's random numbers."""
+        fresh, values = self.start == "fresh", self.weights | self.constants
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            made = self.restored() if self.start == "fresh" else self.start()
-            for m in made.modules() if self.start == "fresh" else ():
+            same = lambda k, v: like(v, values[k].clone())
+            made = twin(self.shell, same) if fresh else self.start()
+            for m in made.modules() if fresh else ():
                 if hasattr(m, "reset_parameters"):
                     m.reset_parameters()
         found = parted(made)[0]
-        for k, v in self.weights.items():
-            if k not in found or found[k].shape != v.shape:
-                raise ValueError(
-                    f"{self.at}: start makes a {kind(made)} without a weight {k} "
-                    f"{list(v.shape)}; let it make a module like the one given"
-                )
+        shapes = lambda w: {k: v.shape for k, v in w.items()}
+        odd = shapes(self.weights).items() - shapes(found).items()
+        if odd or (fresh and ".parametrizations." in f".{'.'.join(found)}"):
+            raise ValueError(
+                f"{self.at}: start = {self.start!r:.60} draws no weights {dict(odd)}, "
+                "or not those that are parametrised; give 'given', or a function that "
+                "makes a module like the one given"
+            )
         return {k: found[k] for k in self.weights}
-
-    def restored(self):
-        """A copy of the module that was given, with its values."""
-        values = self.weights | self.constants
-        return twin(self.shell, lambda k, v: like(v, values[k].clone()))
-
-    def check_start(self):
-        """ValueError for a `start` that draws nothing, or not all of the weights."""
-        if self.start not in ("given", "fresh") and not callable(self.start):
-            raise ValueError(
-                f"{self.at}: start = {self.start!r}; give 'given', 'fresh', or a "
-                "function without arguments that makes such a module"
-            )
-        bound = [k for k in self.weights if ".parametrizations." in f".{k}"]
-        if self.start == "fresh" and bound:
-            raise ValueError(
-                f"{self.at}: start = 'fresh' cannot draw the parametrised weight "
-                f"{bound[0]} anew; give 'given', or a function that makes such a module"
-            )
-        if self.start != "given":
-            self.drawn(0)
 
     @cached_property
     def identity(self):
@@ -142,16 +139,15 @@ class Module:
     # ------------------------------------------------------------ names
     def names_below(self, head):
         """The parameters that `head` names; ValueError where it names none."""
-        prefixes = [head] if isinstance(head, str) else head
         names = [k for ks in self.owners.values() for k in ks]
-        for p in prefixes or [head]:
+        for p in ([head] if isinstance(head, str) else head) or [head]:
             if not any(below(k, p) for k in names):
-                modules = [n for n in self.owners if n]
-                has = ", ".join(modules[:5] + ["..."] * (len(modules) > 5))
+                has = [n for n in self.owners if n]
                 raise ValueError(
                     f"{self.at}: head = {p!r} names no parameter"
-                    f"{nearest(p, modules + names)} (it has {has})"
+                    f"{nearest(p, has + names)} (it has {', '.join(has):.60})"
                 )
+        prefixes = [head] if isinstance(head, str) else head
         return tuple(k for k in names if any(below(k, p) for p in prefixes))
 
     @property
@@ -197,12 +193,10 @@ class Module:
         there is none."""
         if self.splits and (self.linear or not linear):
             return
-        what = "a last layer z W' + c" if self.splits else "the features before a head"
-        why = "that is another layer" if self.splits else self.why
         raise ValueError(
-            f"{who} needs {what}, and {self!r} has the head ({', '.join(self.head)}): "
-            f"{why}; give head= an nn.Linear with bias that runs last, or take another "
-            "method"
+            f"{who} needs the features before a last layer z W' + c, and {self!r} has "
+            f"the head ({', '.join(self.head)}): {self.why or 'that is another layer'};"
+            " give head= an nn.Linear with bias that runs last, or another method"
         )
 
     def call(self, part, w, x, b=None, stats=None):
@@ -333,20 +327,105 @@ def own_copy(network, part, training):
     return mine[part, training]
 
 
-def check_module(module, at):
-    """ValueError for what would be wrong without a word from torch."""
-    if not isinstance(module, nn.Module):
-        raise ValueError(f"Module({module!r:.60}): give a torch.nn.Module, an object")
-    norms = [(n, m) for n, m in module.named_modules() if isinstance(m, _BatchNorm)]
-    tensors = [(k, v) for _, k, v in owned(module)]
-    faults = [f"complex {k}; make it two tensors" for k, v in tensors if v.is_complex()]
-    faults += [
-        f"{n}.momentum = None, a mean over all batches, which clients do not share; "
-        "give a number, as 0.1"
-        for n, m in norms
-        if m.momentum is None
-    ]
+def faults(module):
+    """What would be wrong without a word from torch."""
+    for _, k, v in owned(module):
+        if v.is_complex():
+            yield f"complex {k}; make it two tensors"
+    for n, m in module.named_modules():
+        if isinstance(m, _BatchNorm) and m.momentum is None:
+            yield (
+                f"{n}.momentum = None, a mean over all batches, which clients do not "
+                "share; give a number, as 0.1"
+            )
     if not any(p.requires_grad for p in module.parameters()):
-        faults.append("no parameter to train; give one requires_grad = True")
-    if faults:
-        raise ValueError(f"{at} has {faults[0]}")
+        yield "no parameter to train; give one requires_grad = True"
+
+
+# ---------------------------------------------------------------- in training
+class Training(TorchFunctionMode):
+    """A forward pass in training mode on the batch b, as our own networks have it.
+
+    names: {id of a running statistic: its name}; stats receives the updated ones, if it
+    is a dict.
+    """
+
+    def __init__(self, b, stats, names):
+        super().__init__()
+        self.b, self.stats, self.names = b, stats, names
+        self.draws, self.acted = 0, False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, place = kwargs or {}, DROPOUT_P.get(func, len(args))
+        p = args[place] if place < len(args) else kwargs.get("dropout_p", 0)
+        if func in DROPOUT_P and p:
+            raise ValueError(
+                "attention draws where nobody can repeat it; set its dropout = 0.0 "
+                "(layer.self_attn.dropout = 0.0)"
+            )
+        if func not in OURS:
+            return func(*args, **kwargs)
+        self.acted = True
+        return OURS[func](self, *args, **kwargs)
+
+    def batch_norm(self, input, mean, var, weight, bias, training, momentum, eps):
+        """`layers.batch_norm` in place of torch's: only rows that count are counted."""
+        if not training:
+            return F.batch_norm(input, mean, var, weight, bias, False, momentum, eps)
+        if id(mean) not in self.names:
+            raise ValueError("batch norm needs track_running_stats = True here")
+        known = {self.names[id(v)]: v for v in (mean, var)}
+        stats = {} if self.stats is None else self.stats
+        mean, var = (stats.get(k, v) for k, v in known.items())  # may be used twice
+        one = input.new_ones(input.shape[1])
+        w = {
+            "norm.weight": one if weight is None else weight,
+            "norm.bias": one - 1 if bias is None else bias,
+            "norm.running_mean": mean,
+            "norm.running_var": var,
+        }
+        b, new = self.b, None if self.stats is None else {}
+        if b.m is not None and len(input) != len(b.m):  # rows [B, T, D] as [B T, D]
+            b = b._replace(m=b.m.repeat_interleave(len(input) // len(b.m)))
+        z = batch_norm(w, "norm", input, b, new, eps, momentum)
+        if new is not None:
+            stats |= zip(known, (new["norm.running_mean"], new["norm.running_var"]))
+        return z
+
+    def dropout(self, input, p=0.5, training=True, inplace=False, train=True):
+        """input with a share p of its entries 0 and the others / (1 - p)."""
+        return self.dropped(input, p, input.shape) if training and train else input
+
+    def channels(self, input, p=0.5, training=True, inplace=False):
+        """The same for whole channels of input [B, channels, ...]."""
+        shape = (*input.shape[:2], *(1 for _ in input.shape[2:]))
+        return self.dropped(input, p, shape) if training else input
+
+    def dropped(self, z, p, shape):
+        """The k-th draw of a batch is a function of its key, k and the row's number;
+        without a key nothing is drawn."""
+        b, self.draws = self.b, self.draws + 1
+        if not p or b.key is None:
+            return z
+        B = len(b.x)
+        if shape[0] % B:
+            raise ValueError(
+                f"dropout sees {list(z.shape)}, not the batch first; use batch_first"
+            )
+        keys = fold(b.key, tag("dropout"), self.draws, b.row)[:, None]  # [B, 1]
+        u = uniform(keys, (math.prod(shape) // B,)).view(shape)
+        return z * ((u >= p).to(z.dtype) / (1 - p if p < 1 else 1))
+
+
+# what draws inside, out of our reach, and the place of its argument dropout_p
+PARAMETERS = inspect.signature(F.multi_head_attention_forward).parameters
+DROPOUT_P = {F.multi_head_attention_forward: [*PARAMETERS].index("dropout_p")}
+DROPOUT_P |= {F.scaled_dot_product_attention: 4}
+OURS = {
+    F.batch_norm: Training.batch_norm,
+    F.dropout: Training.dropout,
+    torch.dropout: Training.dropout,
+    F.dropout1d: Training.channels,
+    F.dropout2d: Training.channels,
+    F.dropout3d: Training.channels,
+}

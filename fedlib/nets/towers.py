@@ -16,12 +16,11 @@ Nothing is ever downloaded here. Two towers have, all tensors constants:
     d, width, context_length, image_size    of features, tokens, sentences, pixels
     logit_scale, template, kind    the factor before the softmax over cosines; a
             sentence with {} for the name of a class; "real" or "stand-in"
-    preprocess(x)         images [n, 3, H, W] in [0, 1] -> [n, 3, S, S]
-    encode_image(x)       -> [n, d], not normalised
-    tokenize(texts)       c sentences -> token numbers [c, L]; ValueError if too long
-    end(tokens)           [c], the position where a sentence is read off
-    token_embedding(tokens)    [c, L] -> [c, L, w]
-    encode_text(tokens)        [c, L] -> [c, d], not normalised
+    preprocess(x), encode_image(x)    images [n, 3, H, W] in [0, 1] -> [n, 3, S, S]
+            -> [n, d], not normalised
+    tokenize(texts), end(tokens)    c sentences -> token numbers [c, L] (ValueError if
+            too long), and [c], the position where a sentence is read off
+    token_embedding(tokens), encode_text(tokens)    [c, L] -> [c, L, w], and [c, d]
     encode_text_from_embeddings(x, end)    the same of sentences [c, L, w], which may
             hold learnt vectors
 
@@ -44,7 +43,7 @@ import torch.nn.functional as F
 from ..core.errors import nearest
 from ..core.files import whole
 from .images import CNN
-from .layers import dense, linear_part, norm_part
+from .layers import dense, ensure_torchvision, linear_part, norm_part
 
 FORMAT = "fedlib two towers 1"
 CLIP_PIXELS = {  # of the pictures that CLIP was trained on, per channel
@@ -111,37 +110,30 @@ def open_clip_towers(path, arch):
 
     ValueError for what would be fetched, or would give other features in silence.
     """
+    name, weights = (f"local-dir:{path}", None) if path.is_dir() else (arch, str(path))
     try:
-        from . import vision  # noqa: F401, I001  open_clip imports torchvision
+        ensure_torchvision()
         import open_clip
-    except ImportError as e:
-        raise ValueError(
-            f"CLIP weights need `pip install fedlib[clip]` ({e}); or use the stand-in"
-        ) from e
-    folder, known = path.is_dir(), open_clip.list_models()
-    name = f"local-dir:{path}" if folder else arch
-    suffixes = {f.suffix for f in path.iterdir()} if folder else {".bin"}
-    if not suffixes & {".safetensors", ".bin", ".pth"}:
-        raise ValueError(f"{path} has no weights, which are not downloaded: add them")
-    if not folder and arch not in known:
-        what = f"arch = {arch!r} is no architecture of open_clip"
-        raise ValueError(f"{what}{nearest(arch, known)}")
-    try:
+
         config = open_clip.get_model_config(name)
+        if not config:
+            close = nearest(arch, open_clip.list_models())
+            raise ValueError(f"arch = {arch!r} is none of open_clip's{close}")
         text = config["text_cfg"]
         if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
             raise ValueError("a text tower of another package, which would be fetched")
-        quick = not folder and re.search("openai|quickgelu", path.name.lower())
+        quick = weights and re.search("openai|quickgelu", path.name.lower())
         if quick and not config.get("quick_gelu"):
             raise ValueError(f'a quick GELU: take arch = "{arch}-quickgelu"')
-        weights = None if folder else str(path)
-        model = open_clip.create_model(name, weights, weights_only=True)
+        how = {"weights_only": True, "require_pretrained": True}
+        model = open_clip.create_model(name, weights, **how)
         return OpenClip(model, open_clip.get_tokenizer(name), name)
     except Exception as e:
         why = f"{type(e).__name__}: {str(e).splitlines()[0][:200]}"
         raise ValueError(
             f"{path} does not hold CLIP weights of {name} ({why}); give a folder with "
-            "open_clip_config.json and weights, or a weight file and its arch"
+            "open_clip_config.json and weights, or a weight file and its arch, and "
+            "`pip install fedlib[clip]`; or use the stand-in"
         ) from e
 
 

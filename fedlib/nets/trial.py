@@ -16,11 +16,9 @@ from torch import nn
 from torch.func import functional_call
 
 from ..core.shards import Batch
-from .forward import Training
-from .module import Module, below, kind, own_copy
+from .module import Module, Training, below, kind, own_copy
 
 ROWS = 2  # on which a network is tried
-PROTOCOL = ("init", "feat", "out", "head", "layers", "buffers")
 
 
 def fitted(network, x, K):
@@ -30,14 +28,25 @@ def fitted(network, x, K):
     these rows and labels do not fit.
     """
     network = Module(network) if isinstance(network, nn.Module) else network
-    at = f"network {network!r:.200}"
-    if not isinstance(network, Module):
-        width = outputs(network, x[:ROWS], at)
-    else:
+    at, width = f"network {network!r:.200}", K
+    if isinstance(network, Module):
         if network.tried_on != (x.shape[1:], x.dtype, x.device):
             network = tried(network, x)
         at, width = network.at, network.K
-    if width is not None and width < K:
+    else:
+        try:
+            w = network.init(0, x.dtype)
+            assert {*network.head, *network.buffers, *network.layers[0]} <= {*w}
+            if len(x):
+                w = {k: v.to(x.device) for k, v in w.items()}
+                width = network.out(w, network.feat(w, x[:ROWS])).shape[-1]
+        except Exception as e:
+            raise ValueError(
+                f"{at} is no network, or cannot read rows of shape {list(x.shape[1:])} "
+                f"({kind(e)}: {e}); give a torch.nn.Module, or one of fedlib.nets with "
+                "the sizes of the data"
+            ) from e
+    if width < K:
         raise ValueError(
             f"{at} gives {width} logits per row, and the labels are 0 .. {K - 1}: give "
             f"its last layer {K} outputs"
@@ -50,10 +59,9 @@ def with_head(network, head):
     if isinstance(network, nn.Module):
         return Module(network, head)
     if not isinstance(network, Module) or network.named_head is not None:
-        twice = "is given twice" if isinstance(network, Module) else "is for a module"
         raise ValueError(
-            f"head = {head!r} {twice}, and the network is {network!r:.80}, which knows "
-            "its head; leave head out"
+            f"head = {head!r} is for a torch.nn.Module, not given twice; {network!r} "
+            "knows its head: leave head out"
         )
     network = copy.copy(network)
     network.named_head, network.head = head, network.names_below(head)
@@ -62,52 +70,26 @@ def with_head(network, head):
 
 
 @torch.no_grad()
-def outputs(network, rows, at):
-    """The number of logits of a network that has the protocol itself; None: no rows."""
-    missing = [k for k in PROTOCOL if not hasattr(network, k)]
-    if missing or isinstance(network, type):
-        raise ValueError(
-            f"{at} is no network ({missing[0] if missing else 'a class'}): give a "
-            "torch.nn.Module, or an object such as fedlib.nets.MLP(inputs, 32, K)"
-        )
-    if not len(rows):
-        return None
-    try:
-        w = {k: v.to(rows.device) for k, v in network.init(0, rows.dtype).items()}
-        return network.out(w, network.feat(w, rows)).shape[-1]
-    except Exception as e:
-        raise ValueError(
-            f"{at} cannot read rows of shape {list(rows.shape[1:])} ({kind(e)}: {e}); "
-            "give it the sizes of the data"
-        ) from e
-
-
-# ---------------------------------------------------------------- modules
 def tried(network, x):
     """The Module after a trial on the first rows of x: K, D, head and what it does in
     training are known. ValueError for what cannot be trained."""
-    if not len(x):
-        raise ValueError(f"{network.at}: the task has no rows to try it on")
     network = copy.copy(network)
     network.__dict__.pop("identity", None)
     network.tried_on = (x.shape[1:], x.dtype, x.device)
     network.splits, network.alters = False, True
-    devices = [x.device] if x.is_cuda else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         network.cache = {}
         trial = Trial(network, x[:ROWS])
-        trial.tokens(x)
-        trial.evaluation()
-        trial.training()
-        trial = trial.in_double()
-        trial.rows_apart()
-        trial.head()
+        for fine, words in trial.checks(x):
+            if not fine:
+                raise ValueError(f"{network.at} {words}")
+        trial.in_double().head()
         network.cache = {}  # without the precision of the trial
     return network
 
 
 class Trial:
-    """The passes of a trial; each check raises a ValueError of its own.
+    """The passes of a trial.
 
     share: by what share of the largest logit two passes may differ by rounding.
     """
@@ -119,21 +101,14 @@ class Trial:
         w = network.init(0, rows.dtype)
         self.w = {k: v.to(rows.device) for k, v in w.items()}
 
-    def check(self, fine, what):
-        if not fine:
-            raise ValueError(f"{self.network.at} {what}")
-
     def batch(self, rows, m=None):
         """Rows as a batch with a key, the last of them perhaps padding."""
-        n, device = len(rows), rows.device
-        i, key = torch.arange(n, device=device), torch.tensor(0, device=device)
-        return Batch(rows, i * 0, None, m, i, key, n)
+        i = torch.arange(len(rows), device=rows.device)
+        return Batch(rows, i * 0, None, m, i, i.new_zeros(()), len(rows))
 
     def run(self, rows, b=None, seed=0, stats=None, part="whole"):
         """What a part gives, in evaluation or on a batch; seed: of torch's draws."""
-        torch.default_generator.manual_seed(seed)
-        if rows.is_cuda:
-            torch.cuda.manual_seed(seed)
+        torch.manual_seed(seed)
         try:
             return self.network.call(part, self.w, rows, b, stats)
         except Exception as e:
@@ -159,72 +134,69 @@ class Trial:
             return self
         return fine
 
-    # ------------------------------------------------------------ evaluation
-    def tokens(self, x):
-        """Does the module read x as tokens, whole numbers?"""
-        network, whole = self.network, bool((x == x.round()).all())
+    def checks(self, x):
+        """(is it so, what is wrong where not), one after another."""
+        network, rows, b = self.network, self.rows, self.batch(self.rows)
+        yield len(x), "has no rows to be tried on"
+        whole = bool((x == x.round()).all())
         table = any(isinstance(m, nn.Embedding) for m in network.shell.modules())
         if network.tokens is None and table and whole:
             try:
-                self.run(self.rows)
+                self.run(rows)
             except ValueError:
                 network.tokens = True
-        what = "reads tokens, and x holds numbers that are not whole; give 0, 1, 2 ..."
-        self.check(whole or not network.tokens, what)
+        words = "reads tokens, and x holds numbers that are not whole; give 0, 1, 2 ..."
+        yield whole or not network.tokens, words
 
-    def evaluation(self):
-        """Logits [B, K] that are finite, no probabilities, and the same each time."""
-        z, B = self.run(self.rows), len(self.rows)
-        tensor = isinstance(z, torch.Tensor)
-        what = f"{z.dtype} {list(z.shape)}" if tensor else f"a {kind(z)}"
-        fine = tensor and z.dim() == 2 and len(z) == B and z.is_floating_point()
-        self.check(fine, f"returns {what} for {B} rows; return logits [B, K] alone")
-        self.network.K, one = z.shape[1], torch.ones_like(z[:, 0])
-        self.check(z.isfinite().all(), "returns NaN or infinity; standardise x")
-        sums = z.shape[1] > 1 and (z >= 0).all() and torch.allclose(z.sum(1), one)
-        what = "returns probabilities, and the loss takes logits; leave its softmax out"
-        self.check(not sums, what)
-        self.check(
-            torch.allclose(self.run(self.rows, seed=1), z, atol=1e-5),
-            "gives the same rows different logits in evaluation: it draws at random, "
-            "or keeps something; draw only where self.training holds",
+        z, tensor = self.run(rows), torch.is_tensor
+        words = f"{z.dtype} {list(z.shape)}" if tensor(z) else f"a {kind(z)}"
+        words = f"returns {words} for {len(rows)} rows; return logits [B, K] alone"
+        yield tensor(z) and z.dim() == 2 and len(z) == len(rows), words
+        yield z.is_floating_point(), words
+        network.K, sums = z.shape[1], z.sum(1)
+        yield z.isfinite().all(), "returns NaN or infinity; standardise x"
+        words = (
+            "returns probabilities, and the loss takes logits; leave its softmax out"
         )
-
-    def rows_apart(self):
-        """A row's logits are its own in evaluation; in training they depend on rows
-        that count alone."""
-        rows = self.rows
-        self.check(
-            self.near(self.run(rows[:1]), self.run(rows)[:1]),
+        shares = network.K > 1 and (z >= 0).all() and sums.allclose(sums / sums)
+        yield not shares, words
+        yield (
+            self.run(rows, seed=1).allclose(z, atol=1e-5),
+            "gives the same rows different logits in evaluation: it draws at random or "
+            "keeps something; draw only where self.training holds",
+        )
+        y = self.run(rows, b, 0, {})
+        words = "returns another shape in training than in evaluation"
+        yield tensor(y) and y.shape == z.shape, words
+        moved = self.moved(b)
+        yield (
+            not moved,
+            f"changes its tensor {', '.join(moved)} while training, as only running "
+            "statistics of nn.BatchNorm may; use group norm, weight norm",
+        )
+        yield (
+            self.run(rows, b, 1, {}).allclose(y, atol=1e-5),
+            "draws at random while training, other than by nn.Dropout or F.dropout; "
+            "set its rate to 0, so that runs can be repeated",
+        )
+        fine = self.in_double()
+        rows, padded = fine.rows, torch.cat([fine.rows, fine.rows[:1]])
+        yield (
+            fine.near(fine.run(rows[:1]), fine.run(rows)[:1]),
             "gives a row different logits beside other rows, also in evaluation; keep "
             "the rows apart (recurrent layers and attention: batch_first = True)",
         )
-        padded = torch.cat([rows, rows[:1]])
         m = torch.ones_like(padded.flatten(1)[:, 0])
         m[-1] = 0
-        z = self.run(padded, self.batch(padded, m), 0, {})[: len(rows)]
-        self.check(
-            self.near(z, self.run(rows, self.batch(rows), 0, {})),
+        z = fine.run(padded, fine.batch(padded, m), 0, {})[: len(rows)]
+        yield (
+            fine.near(z, fine.run(rows, fine.batch(rows), 0, {})),
             "gives a row different logits in training beside a row that does not "
             "count: it mixes the rows of a batch; use nn.BatchNorm or nn.GroupNorm",
         )
 
-    # ------------------------------------------------------------ training
-    def training(self):
-        """Nothing but dropout draws, and only running statistics change."""
-        b, network = self.batch(self.rows), self.network
-        z = self.run(self.rows, b, 0, {})
-        same = isinstance(z, torch.Tensor) and z.shape == (len(self.rows), network.K)
-        self.check(same, "returns another shape in training than in evaluation")
-        self.check_constants(b)
-        self.check(
-            torch.allclose(self.run(self.rows, b, 1, {}), z, atol=1e-5),
-            "draws at random while training, other than by nn.Dropout or F.dropout; "
-            "set its rate to 0, so that runs can be repeated",
-        )
-
-    def check_constants(self, b):
-        """Of what is no running statistic nothing changes in training."""
+    def moved(self, b):
+        """What changes in training beside running statistics; and is a layer ours?"""
         network, x = self.network, self.rows
         shell, tensors, names = network.filled("whole", self.w, x, True)
         before = {k: v.clone() for k, v in tensors.items()}
@@ -232,12 +204,7 @@ class Trial:
             x = x.long() if network.tokens else x
             functional_call(shell, tensors, (x,), tie_weights=False)
         network.alters = mode.acted
-        moved = [k for k, v in before.items() if not torch.equal(tensors[k], v)]
-        self.check(
-            not moved,
-            f"changes its tensor {', '.join(moved)} while training, as only the "
-            "running statistics of nn.BatchNorm may; use group norm, weight norm",
-        )
+        return [k for k, v in before.items() if not torch.equal(tensors[k], v)]
 
     # ------------------------------------------------------------ the head
     def head(self):
@@ -279,22 +246,15 @@ class Trial:
         for b in (None, self.batch(self.rows)):
             new, whole = (None, None) if b is None else ({}, {})
             z = self.run(self.rows, b, 0, new, "body")
-            if not isinstance(z, torch.Tensor) or z.dim() != 2:
+            if not torch.is_tensor(z) or z.dim() != 2 or len(z) != len(self.rows):
                 return "it does not get features [B, D]"
-            if len(z) != len(self.rows):
-                return "it does not get one row of features per row"
             out = self.run(self.rows, b, 0, whole)
-            if not self.near(self.run(z, part="head"), out):
-                return "its output is not yet the logits"
-            if b is not None and new.keys() != whole.keys():
-                return "it holds batch norm"
-        network.D, network.linear = z.shape[1], self.is_linear(z)
+            logits = self.run(z, part="head")
+            if not self.near(logits, out) or (
+                b is not None and new.keys() != whole.keys()
+            ):
+                return "its output is not yet the logits, or it holds batch norm"
+        network.D, tensors = z.shape[1], [self.w[k] for k in network.head]
+        linear = [v.shape for v in tensors] == [(network.K, network.D), (network.K,)]
+        network.linear = linear and self.near(F.linear(z, *tensors), logits)
         return ""
-
-    def is_linear(self, z):
-        """Is the head z W' + c, as its two tensors say?"""
-        shapes = [tuple(self.w[k].shape) for k in self.network.head]
-        if shapes != [(self.network.K, z.shape[1]), (self.network.K,)]:
-            return False
-        W, c = (self.w[k] for k in self.network.head)
-        return self.near(F.linear(z, W, c), self.run(z, part="head"))

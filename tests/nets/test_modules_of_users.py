@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 from toys_core import gap, same, seen, state, toy
@@ -19,7 +18,6 @@ from fedlib.core.task import Task
 from fedlib.core.tree import leaves, tmap
 from fedlib.methods.make import make
 from fedlib.nets import CNN, MLP, Linear, Module
-from fedlib.nets.forward import Training
 from fedlib.pieces.steps import Private
 
 TWINS = {
@@ -154,23 +152,17 @@ def test_dropout_by_loop_vmap_and_threads():
         assert same(state(threads), state(runs[0]))
 
 
-def test_attention_with_dropout_is_attention():
-    """With p next to 0 nothing is dropped: torch's own numbers."""
-    g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 4, 5, 8, generator=g, dtype=torch.float64) for _ in "qkv")
-    allowed = torch.rand(5, 5, generator=g) > 0.3
-    allowed[:, 0] = True
-    added = torch.randn(5, 5, generator=g, dtype=torch.float64)
-    attend = F.scaled_dot_product_attention
-    for how in ({}, {"attn_mask": allowed}, {"attn_mask": added}, {"is_causal": True}):
-        few = q, k[:, :2], v[:, :2]
-        want, grouped = attend(q, k, v, **how), attend(*few, enable_gqa=True, **how)
-        with Training(batch(torch.zeros(2, 1)), None, {}):
-            got = attend(q, k, v, dropout_p=1e-12, **how)
-            less = attend(*few, dropout_p=1e-12, enable_gqa=True, **how)
-            other = attend(q, k, v, dropout_p=0.5, **how)
-        assert torch.allclose(got, want) and not torch.allclose(other, want)
-        assert torch.allclose(less, grouped)
+def test_attention_that_draws_is_refused():
+    x = torch.zeros(4, 6, 8)
+    for dropout in (0.0, 0.1):
+        layer = nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True)
+        layer.self_attn.dropout = dropout
+        module = nn.Sequential(layer, nn.Flatten(), nn.Linear(48, 3))
+        if dropout:
+            with pytest.raises(ValueError, match="attention"):
+                tried(module, x, 3)
+        else:
+            assert tried(module, x, 3).splits
 
 
 def test_given_fresh_and_made():

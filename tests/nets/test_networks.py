@@ -12,11 +12,10 @@ from toys_nets import GROUPS, cnn, grouped, mlp
 from fedlib.core.shards import Batch
 from fedlib.nets import CNN, MLP, FedAvgCNN, Linear
 from fedlib.nets.images import AlexNetBN, ResNet18, ResNet50, WideResNet
-from fedlib.nets.layers import groups
-from fedlib.nets.vision import BACKEND
+from fedlib.nets.layers import ensure_torchvision, groups
 
 T, IMAGE = torch.float64, (3, 16, 16)
-assert BACKEND  # without it torchvision cannot be imported beside a CPU torch
+ensure_torchvision()  # without it torchvision cannot be imported beside a CPU torch
 SMALL = [
     (Linear(12, 4), (12,)),
     (MLP(12, 7, 4), (12,)),

@@ -15,10 +15,10 @@ from fedlib.data.glyphs import glyphs
 from fedlib.data.images import features
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
+from fedlib.nets.layers import ensure_torchvision
 from fedlib.nets.towers import TextTower, label, load, scale_of
-from fedlib.nets.vision import BACKEND
 
-assert BACKEND  # without it torchvision cannot be imported beside a CPU torch
+ensure_torchvision()  # without it torchvision cannot be imported beside a CPU torch
 QUICK = standin.Recipe(150, 1, classes=20, batch=64, fresh=20)
 T = torch.float64
 
