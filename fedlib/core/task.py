@@ -36,36 +36,28 @@ COMPARED, NEAR = 2000, 5  # consistency: so many test rows, so many neighbours o
 class Loss:
     """L(w, batch): the mean loss over the batch's rows that count.
 
-    gradient(w, batch) and descend(w, shard, ...), see `nets.closed`, where the network
-    has a closed form, else None.
+    rest: the other part of the model, which stays, where w is a part of its tensors, as
+    the head. gradient(w, batch) and descend(w, shard, ...), see `nets.closed`, where
+    the network has a closed form, else None.
     """
 
-    def __init__(self, task):
-        self.task = task
-        self.gradient = getattr(task.network, "gradient", None)
-        self.descend = getattr(task.network, "descend", None)
+    gradient = descend = None
+
+    def __init__(self, task, rest=None):
+        self.task, self.rest, network = task, rest or {}, task.network
+        if getattr(network, "dense", None) and not network.splits(self.rest):
+            self.gradient = partial(network.gradient, rest=self.rest)
+            self.descend = partial(network.descend, rest=self.rest)
 
     def __call__(self, w, b):
+        w = self.rest | w if self.rest else w
         if b.m is None and len(b.y) and not hasattr(self.task.network, "each"):
             return F.cross_entropy(self.task.logits(w, b.x, b), b.y)
         return b.avg(self.task.each(w, b))
 
     def beside(self, rest):
         """The loss of a part of the model; `rest`, the other part, stays as it is."""
-        return Beside(self, rest)
-
-
-class Beside:
-    """L(v, batch) of the model v | rest; v: a part of its tensors, as the head."""
-
-    def __init__(self, loss, rest):
-        self.loss, self.rest = loss, rest
-        closed = loss.gradient and not loss.task.network.splits(rest)
-        self.gradient = partial(loss.gradient, rest=rest) if closed else None
-        self.descend = partial(loss.descend, rest=rest) if closed else None
-
-    def __call__(self, v, b):
-        return self.loss(self.rest | v, b)
+        return Loss(self.task, rest)
 
 
 class Model:

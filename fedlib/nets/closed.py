@@ -34,28 +34,12 @@ CACHED = 2**28  # bytes of rows that stay in memory with a 1 beside them
 
 
 class Closed(Net):
-    """A network of linear layers with relu between them, and nothing else."""
+    """A network of linear layers with relu between them, and nothing else.
+
+    w: the tensors of some layers; rest: those of the others, which stay.
+    """
 
     dense = None  # the layers' names in forward order; None: there is something else
-
-    @property
-    def gradient(self):
-        """(w, batch, rest) -> the gradient of the mean cross-entropy over the rows that
-        count, in half the time of autograd; None: no closed form.
-
-        w: the tensors of some layers; rest: those of the others.
-        """
-        return self._gradient if self.dense else None
-
-    @property
-    def descend(self):
-        """`local.sgd` along the gradient; None: no closed form.
-
-        (w, shard, lr, momentum, decay, pull, rest) -> w, at one client or, under vmap,
-        at all of them together. A weight is moved by the product that makes its
-        gradient, W <- W - lr/B d z', so no gradient is ever stored.
-        """
-        return self._descend if self.dense else None
 
     def splits(self, rest):
         """Has `rest` some tensors of a layer, but not all?"""
@@ -65,7 +49,9 @@ class Closed(Net):
         """The numbers of the layers whose tensors are in w."""
         return [l for l, name in enumerate(self.dense) if f"{name}.weight" in w]
 
-    def _gradient(self, w, b, rest=None):
+    def gradient(self, w, b, rest=None):
+        """The gradient of the mean cross-entropy over the rows that count, in half the
+        time of autograd."""
         W = self._joined((rest or {}) | w)
         z, p = forward(W, with_one(b.x.flatten(1)).t())
         d = p - onehot(b.y, self.K, p).t()
@@ -76,7 +62,10 @@ class Closed(Net):
             g[f"{self.dense[l]}.bias"] = d_l.sum(1)
         return {k: g[k] for k in w}
 
-    def _descend(self, w, shard, lr, momentum=0.0, decay=0.0, pull=None, rest=None):
+    def descend(self, w, shard, lr, momentum=0.0, decay=0.0, pull=None, rest=None):
+        """`local.sgd` along the gradient, at one client or, under vmap, at all of them
+        together. A weight is moved by the product that makes its gradient, W <- W -
+        lr/B d z', so no gradient is ever stored."""
         mu, anchor = pull or (0.0, {})
         trees = {"w": w, "rest": rest or {}, "anchor": anchor if mu else {}}
         how = lr, momentum, decay, mu

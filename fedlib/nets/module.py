@@ -272,10 +272,8 @@ def parted(module):
 
 def tied(module):
     """{another name of a tensor: its first}."""
-    named = [*module.named_parameters(remove_duplicate=False)]
-    named += module.named_buffers(remove_duplicate=False)
-    first = {}
-    return {k: first[id(v)] for k, v in named if first.setdefault(id(v), k) != k}
+    first, places = {}, owned(module, tied=True)
+    return {k: first[id(v)] for _, k, v in places if first.setdefault(id(v), k) != k}
 
 
 def like(old, v):

@@ -275,7 +275,7 @@ def test_closed_form_gradients_are_autograds():
             zero = {k: torch.zeros_like(v) for k, v in w.items()}
             assert far(g, slopes(net, w, b) if n and real != 0 else zero) < 1e-14
             assert list(g) == list(w)
-    assert MLP(12, 7, 4, norm="group").gradient is None
+    assert MLP(12, 7, 4, norm="group").dense is None
 
 
 def test_weights_from_a_file_are_the_bodys(tmp_path):
