@@ -20,7 +20,7 @@ from .. import harness
 from ..cases import case
 from ..usual import difference
 
-ensure_torchvision()  # FedLab and FLGo import it
+ensure_torchvision()  # FLGo imports it
 THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
