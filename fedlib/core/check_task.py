@@ -6,7 +6,7 @@ import torch
 
 from .errors import nearest
 from .pool import KINDS
-from .ranges import is_whole
+from .ranges import check_whole
 
 NOT_FINITE = (
     "{} rows of x hold NaN or infinity, the first is row {} in column {} ({}); "
@@ -16,17 +16,19 @@ NOT_FINITE += "drop or impute them first"
 
 def check_task(task):
     """ValueError for a task that cannot be trained on."""
-    for check in (of_rows, of_fields, of_groups, of_clients, of_splits):
-        for wrong, words in check(task):
+    for k in ("batch", "K"):
+        check_whole(k, getattr(task, k), 1)
+    for faults in (of_fields, of_groups, of_clients):
+        for wrong, words in faults(task):
             if wrong:
                 raise ValueError(f"task {task.name!r:.60}: {words}")
 
 
 # Each of these yields (is it wrong, the value and the remedy); a later check may rely
 # on the earlier ones.
-def of_rows(task):
-    """Floating-point x with rows, all of them finite; y [N] of int64."""
-    x, y = task.x, task.y
+def of_fields(task):
+    """x with rows, all of them finite, classes y of 0 .. K - 1, names and kind."""
+    x, y, K, named = task.x, task.y, task.K, len(task.classes)
     yield len(x) != len(y), f"x has {len(x)} rows, y {len(y)}: give one y each"
     kinds = x.is_floating_point(), y.dtype, y.dim(), x.dim() > 1 and x.numel() > 0
     yield (
@@ -36,30 +38,18 @@ def of_rows(task):
     )
     found = not_finite(x)
     yield found, found and NOT_FINITE.format(*found)
-
-
-def of_fields(task):
-    """Names, kind, classes 0 .. K - 1, batch size."""
-    y, K, named = task.y, task.K, len(task.classes)
     text = isinstance(task.name, str) and task.name.strip()
     yield (
         not text or task.kind not in KINDS,
         f"name = {task.name!r:.60}, kind = {task.kind!r:.60}"
         f"{nearest(task.kind, KINDS)}; give texts, kind one of {', '.join(KINDS)}",
     )
-    for k in ("batch", "K"):
-        v = getattr(task, k)
-        yield (
-            not is_whole(v) or v < 1,
-            f"{k} = {v!r:.60}; give a whole number, 1 or more",
-        )
-    lo, hi = int(y.min()), int(y.max())
+    lo, hi, n = int(y.min()), int(y.max()), len(task.owners)
     yield not 0 <= lo <= hi < K, f"labels from {lo} to {hi}, K = {K}: give 0 to {K - 1}"
     wrong = task.classes and not hi < named <= K  # a network may know more classes
     yield wrong, f"classes has {named} names; give one for each of {K} classes, or ()"
-    names = len(task.owners)
-    wrong = names and names != task.C
-    yield wrong, f"owners has {names} names for {task.C} clients; give one each"
+    wrong = n and n != task.C
+    yield wrong, f"owners has {n} names for {task.C} clients; give one each"
 
 
 def of_groups(task):
@@ -84,7 +74,8 @@ def of_groups(task):
 
 
 def of_clients(task):
-    """Each client has rows to train and to be tested on."""
+    """Each client has rows to train and to be tested on; a row belongs to one client
+    and one split, and only test rows may be shared."""
     n = len(task.train), len(task.val), len(task.test)
     wrong = not task.C or len(set(n)) > 1
     yield wrong, f"{n} clients in train, val and test; give lists for one or more"
@@ -95,10 +86,6 @@ def of_clients(task):
             f"training and {len(test)} test samples; leave it out, merge it with "
             "another, or raise the partition's minimum size",
         )
-
-
-def of_splits(task):
-    """A row belongs to one client and one split; only test rows may be shared."""
     rows, tests = torch.cat([*task.train, *task.val]), torch.cat(task.test)
     every, N = torch.cat([rows, tests]), len(task.x)
     lo, hi = int(every.min()), int(every.max())
@@ -112,8 +99,9 @@ def of_splits(task):
         f"a row is used twice ({rows[both][:1].tolist()} in training and testing); give"
         " it to one client and one split; only test rows may serve several",
     )
-    n = torch.tensor([len(r) for r in task.test])
-    who = torch.arange(task.C).repeat_interleave(n)
+    who = torch.arange(task.C).repeat_interleave(
+        torch.tensor(list(map(len, task.test)))
+    )
     twice = len(torch.unique(who * N + tests)) < len(tests)
     yield twice, "a client's test rows hold a row twice; give each once"
 

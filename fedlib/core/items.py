@@ -35,38 +35,31 @@ def read(ds, client, label=None, sensitive=None, features=None):
     one = isinstance(features, str) or is_whole(features)
     features = [features] if one else listed(features) or []
 
-    def known(role, k):
-        if not among(k, names):
-            raise ValueError(
-                f"{role} = {k!r:.60} is not in the data set{nearest(k, names)} (it has "
-                f"{', '.join(map(repr, names))}; of a tuple give a place)"
-            )
-        return column(k)
-
-    def of_role(role, given):
-        """(what it is called, one value per item)"""
-        if isinstance(given, str):
-            return given, list(map(bare, known(role, given)))
-        if callable(given) and not hasattr(given, "__array__"):
-            given = [given(i, items[i]) for i in range(len(items))]
-        values = [bare(u) for u in listed(given) or ()]
-        if len(values) != len(items):
-            raise ValueError(
-                f"{role} has {len(values)} entries: give {len(items)}, one each"
-            )
-        return f"the {role}" if role in names else role, values
-
-    y = list(map(bare, known("label", label)))
-    inputs = {k: known("features", k) for k in features}
-    if not features or label in features:
-        raise ValueError(
-            f"features = {features!r:.80}: give one input or more, and not the label "
-            f"{label!r}"
-        )
-    called, values = {"label": label}, {"label": y}
+    # what each role is called, and one value per item
+    called, values = {"label": label}, {}
+    by_key = [("label", label), *(("features", k) for k in features)]
     for role, given in {"client": client, "sensitive": sensitive}.items():
-        if role == "client" or given is not None:
-            called[role], values[role] = of_role(role, given)
+        if isinstance(given, str):
+            called[role] = given
+            by_key.append((role, given))
+        elif role == "client" or given is not None:
+            called[role] = f"the {role}" if role in names else role
+            if callable(given) and not hasattr(given, "__array__"):
+                given = [given(i, items[i]) for i in range(len(items))]
+            values[role] = [bare(u) for u in listed(given) or ()]
+    odd = [(role, k) for role, k in by_key if not among(k, names)]
+    odd += [("features", features)] * (not features or label in features)
+    short = [(role, len(v)) for role, v in values.items() if len(v) != len(items)]
+    for role, what in odd + short:
+        raise ValueError(
+            f"{role} = {what!r:.60}: the data set has {len(items)} items with "
+            f"{', '.join(map(repr, names))}{nearest(what, names)}; name one of them, "
+            "of a tuple a place, or give one value per item; no input may be the label"
+        )
+    for role, k in called.items():
+        values[role] = values.get(role) or list(map(bare, column(k)))
+
+    inputs = {k: column(k) for k in features}
     how = {"name": "dataset", "classes": class_names(ds, label)}
     first = [bare(v[0]) for v in inputs.values()]
     if all(not hasattr(v, "getpixel") and np.ndim(v) == 0 for v in first):
@@ -79,8 +72,8 @@ def read(ds, client, label=None, sensitive=None, features=None):
             f"the data set has the inputs features = {features}, of which one or more "
             "are no single numbers: choose one by features="
         )
-    (x,) = inputs.values()
-    x = np.stack([np.asarray(plain(picture(v, i))) for i, v in enumerate(x)])
+    x = [np.asarray(plain(picture(v, i))) for i, v in enumerate(inputs[features[0]])]
+    x = np.stack(x)
     how |= {"x": x.astype(np.float32) if x.dtype.kind == "f" else x}
     names = {"label": "y", "client": "client_id", "sensitive": "a"}
     return "from_arrays", how | {names[role]: v for role, v in values.items()}
