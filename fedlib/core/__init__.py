@@ -4,7 +4,6 @@ engine       run: the rounds
 given        what cannot be run
 clients      who takes part, and how client functions run at many
 shards       what one client holds in one round
-batched      many clients at once: stacks under vmap, the order of their steps
 local        the gradient, a step, descent
 scoring      what a model gets right at every client
 method       what a method may do

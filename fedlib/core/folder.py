@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import Diverged, refuse_if
+from .errors import Diverged
 from .files import damaged, read_tensors, sweep, write_tensors
+from .ranges import refuse_if
 from .record import Record, same_meta
 
 
@@ -137,13 +138,3 @@ def interrupts(folder):
         yield pressed
     finally:
         signal.signal(signal.SIGINT, usual)
-
-
-# ------------------------------------------------ for deploy, until it calls the engine
-def save(path, state, record):
-    write_tensors(path, {"state": state, "record": record.pack()})
-
-
-def same_run(got, want, path):
-    got.meta = same_meta(got.meta, want.meta, path)
-    return got

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .batched import deep
-from .tree import add, build, leaves, tmap, where
+from .tree import add, build, deep, leaves, tmap, where
 
 _here = threading.local()
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .batched import batched, deep
 from .random import LazyKey, seed_of, tag
-from .tree import unstack
+from .tree import batched, deep, unstack
 
 GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
 PADDED = 2**17  # bytes of a client's rows that may be padded in one batch

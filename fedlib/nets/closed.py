@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from ..core.batched import batched, by_steps, portions, timetable
-from ..core.tree import onehot, pick, tmap
+from ..core.tree import batched, onehot, pick, tmap
 from .layers import Net, dense, linear_part, norm_part
 
 # bytes of weights that move together, on a processor what its cache holds; bytes of
@@ -287,3 +288,75 @@ def mover(W, V, to, lr, momentum=0.0, decay=0.0, mu=0.0):
             W[l].add_(to[l], alpha=lr * mu)
 
     return with_velocity if momentum else plain
+
+
+# ------------------------------------- batches of clients that differ in size
+def by_steps(plans):
+    """The clients' numbers, those with most steps first.
+
+    plans: [(rows, lengths of batches)], one per client.
+    """
+    return sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
+
+
+class Step(NamedTuple):
+    """A local step of the first k clients, on batches of at most B rows; full: all of
+    them have B."""
+
+    k: int
+    B: int
+    full: bool
+
+
+class Timetable(NamedTuple):
+    """The batches of many clients, step by step, and in a step client by client.
+
+    rows [S, B] row numbers, S batches in all; n [S] how many of them are real: padding
+    repeats the first. steps [T]: which of the S batches go together.
+    """
+
+    rows: Tensor
+    n: Tensor
+    steps: list[Step]
+
+
+def timetable(plans):
+    """The Timetable of clients in the order of `by_steps`; who has finished is left out
+    of the steps that follow."""
+    M, lengths = len(plans), [n for _, n in plans]
+    at = [t * M + i for i, client in enumerate(lengths) for t in range(len(client))]
+    step_by_step = torch.tensor(at, dtype=torch.long).argsort()
+    n = torch.tensor([b for client in lengths for b in client], dtype=torch.long)
+    first = (n.cumsum(0) - n)[step_by_step, None]
+    n = n[step_by_step]
+    known = n.tolist()
+    i = torch.arange(max(known, default=0))
+    place = torch.where(i < n[:, None], first + i, first)
+    rows = torch.cat([r for r, _ in plans])[place]
+    return Timetable(rows, n, steps_of(lengths, known))
+
+
+def steps_of(lengths, n):
+    """The Steps of clients with these lengths of batches, most steps first; n: the
+    lengths step by step."""
+    k, begin, out = len(lengths), 0, []
+    for t in range(len(lengths[0])):
+        while len(lengths[k - 1]) <= t:
+            k -= 1
+        now = n[begin : begin + k]
+        begin += k
+        out.append(Step(k, max(now), min(now) == max(now)))
+    return out
+
+
+def portions(steps, most):
+    """The steps in lists of at most `most` batches each, or of one step."""
+    now, left = [], most
+    for step in steps:
+        if now and step.k > left:
+            yield now
+            now, left = [], most
+        now.append(step)
+        left -= step.k
+    if now:
+        yield now
