@@ -17,6 +17,12 @@ def nearest(word, words):
     return f"; did you mean {small[close[0]]!r}?" if close else ""
 
 
+def refuse_if(wrong, message):
+    """ValueError(message) where something is wrong."""
+    if wrong:
+        raise ValueError(message)
+
+
 class DataWarning(UserWarning):
     """Data that can be trained on, and look wrong."""
 

@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import Diverged
+from .errors import Diverged, refuse_if
 from .files import damaged, read_tensors, sweep, write_tensors
-from .ranges import refuse_if
 from .record import Record, same_meta
 
 

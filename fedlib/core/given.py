@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from .errors import nearest
+from .errors import nearest, refuse_if
 from .method import Method, Wrap
-from .ranges import COUNT, SEEDS, among, is_whole, refuse_if, short
+from .ranges import COUNT, SEEDS, among, is_whole, short
 from .task import Task
 
 

@@ -84,12 +84,6 @@ def check_bytes(at: str, need: float) -> None:
         raise ValueError(f"{at} needs {sizes}: give fewer or smaller ones")
 
 
-def refuse_if(wrong, message):
-    """ValueError(message) where something is wrong."""
-    if wrong:
-        raise ValueError(message)
-
-
 def refuse(at, v, what):
     raise ValueError(f"{at} = {short(v)}: give {what}")
 

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .clients import Clients, cohort_of
-from .errors import nearest
+from .errors import nearest, refuse_if
 from .files import read_tensors, whole
 from .method import acts_on_download, describe
 from .provenance import commit, source
-from .ranges import is_whole, refuse_if
+from .ranges import is_whole, 
 from .task import Model, row_counts
 from .tree import pick, tmap
 from .types import Key, Look, Metric, Tree, Who
