@@ -25,7 +25,7 @@ from .errors import nearest, refuse_if
 from .files import read_tensors, whole
 from .method import acts_on_download, describe
 from .provenance import commit, source
-from .ranges import is_whole, 
+from .ranges import is_whole
 from .task import Model, row_counts
 from .tree import pick, tmap
 from .types import Key, Look, Metric, Tree, Who
