@@ -11,11 +11,6 @@ from repro.metrics import METRICS
 from repro.names import ResultError, axes, hint, pieces
 
 
-def sign(metric):
-    """1 where high is good, -1 where low is."""
-    return -1 if METRICS[metric].better == "low" else 1
-
-
 def with_rows(seeds, rows, none):
     """The seeds with rows added, frames; ResultError `none` where there are none."""
     if not rows:
@@ -55,7 +50,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
         own, other = g[g.method == method], g[g.method != method]
         if len(own) and len(other):
             means = other.groupby("method", sort=False).value.mean()
-            other = other[other.method == (sign(metric) * means).idxmax()]
+            other = other[other.method == (METRICS[metric].sign * means).idxmax()]
             theirs = other.set_index("seed").value.reindex(own.seed).to_numpy()
             ahead = own.value.to_numpy() - theirs
             out.append(own.assign(method=name, metric=new, value=ahead))
@@ -108,7 +103,9 @@ def peak(
         if len(both) > 1:
             one = g.iloc[[0]].drop(columns=["at", "view"])
             one = one.assign(setting=setting, rule="run")
-            out.append(one.assign(metric=new, value=(sign(metric) * both).idxmax()))
+            out.append(
+                one.assign(metric=new, value=(METRICS[metric].sign * both).idxmax())
+            )
             out.append(one.assign(metric=largest, value=both.index.max()))
     none = f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
     return with_rows(seeds, out, none)

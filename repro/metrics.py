@@ -71,6 +71,11 @@ class Metric:
     bounds: tuple[float, float]
     relative: bool
 
+    @property
+    def sign(self) -> int:
+        """1 where high is good, else -1."""
+        return 1 if self.better == "high" else -1
+
     def margin_at(self, reference: float) -> float:
         """The margin in the metric's unit, beside a value of the reference."""
         return self.margin * abs(reference) if self.relative else self.margin

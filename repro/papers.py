@@ -110,6 +110,7 @@ def union(*fields: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(every))
 
 
+@functools.cache
 def main_study(paper: str, dataset: str) -> str:
     """The study with all methods on a data set; "main" where the paper names none."""
     studies = about(paper)["main"]

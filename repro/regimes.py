@@ -40,7 +40,7 @@ from fedlib.data import tasks
 from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies
 from fedlib.study.experiment import study
-from fedlib.study.results import MEASURES, SCORED, write
+from fedlib.study.results import MEASURES, write
 from fedlib.study.spec import load, tiered
 from repro import papers
 
@@ -60,9 +60,6 @@ SAYS = {  # a number of a regime -> what it hangs on
     "steps_in_all": "rounds clients cohort rows batch epochs",
 }
 SAYS = {k: {*words.split()} for k, words in SAYS.items()}
-TWICE = "the same computation under two names"
-SINGLE = "epochs of one step"
-ONE = "one evaluation under the name of a mean"
 
 
 # ---------------------------------------------------------------- gates
@@ -133,7 +130,7 @@ def regimes(paper, tier=None):
         for (dataset, setting), ours in points(paper, name, tier).items():
             row = {"paper": paper, "study": name, "dataset": dataset}
             row |= {"setting": setting} | regime(*ours)
-            row["last_evaluations"] = evaluations(ours[2], "last10_mean")
+            row["last_evaluations"] = evaluations(ours[2])
             spec = theirs.get((dataset, setting))
             clients, rows = (needs.get(k, {}).get(dataset) for k in ("clients", "rows"))
             printed = regime(*spec, clients, json.dumps(rows)) if spec else {}
@@ -218,32 +215,12 @@ def client_sizes(task, clients, rows):
     return [int(task["parts"][0] * n) for n in each]
 
 
-def evaluations(engine, rule, moment="pre"):
-    """How many evaluations of a run a selection rule averages."""
+def evaluations(engine):
+    """How many evaluations of a run its last10_mean averages."""
     run = json.loads(engine)
-    R = run["rounds"]
-    rounds = np.array(sorted({*range(0, R, run["every"]), R}))
-    there = len(rounds) - (moment == "post")  # after the last round nobody trains
-    views = {(moment, "global", "test"): np.zeros((there, 1))}
-    return len(RULES[rule](Record({}, rounds, views), "global", moment))
-
-
-# ---------------------------------------------------------------- what is refused
-def faults(cells, look, rule):
-    """{(data set, fault)} of a study's cells; look: {method: (moment, view)}."""
-    names, out = {}, set()
-    for c in cells:
-        name = c.dataset, c.method, c.setting
-        if names.setdefault(c.id, name) != name:
-            out.add((c.dataset, TWICE))
-        told = regime(c.task, c.kwargs, c.engine)
-        passes = 0 if "batches" in json.loads(c.kwargs) else told["epochs"]
-        if passes > 1 and told["steps_per_pass"] == 1:
-            out.add((c.dataset, SINGLE))
-        moment, _ = look.get(c.method, SCORED)
-        if rule == "last10_mean" and evaluations(c.engine, rule, moment) == 1:
-            out.add((c.dataset, ONE))
-    return out
+    rounds = np.array(sorted({*range(0, run["rounds"], run["every"]), run["rounds"]}))
+    views = {("pre", "global", "test"): np.zeros((len(rounds), 1))}
+    return len(RULES["last10_mean"](Record({}, rounds, views), "global"))
 
 
 def main():

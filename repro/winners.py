@@ -1,10 +1,7 @@
 """Which values win a grid: the highest validation accuracy, a mean over clients, pilot
 seeds and the evaluations that the paper's rule picks.
 
-    python -m repro.winners fedga grid
-    python -m repro.winners fft-gp rates_out own_out    a grid that two studies search
-
-prints the winners as the methods of a study in papers/<paper>/studies.yaml. Where one
+Where one
 domain is left out, every domain has winners of its own.
 """
 
@@ -13,11 +10,6 @@ from __future__ import annotations
 import json
 
 import pandas as pd
-import yaml
-
-from fedlib.cli.program import program
-from fedlib.study.experiment import study
-from repro import papers
 
 
 def winners(*runs, rule="last10_mean"):
@@ -48,35 +40,3 @@ def without(setting, names):
     """A setting without the hyper-parameters of these names."""
     kept = (p for p in setting.split(";") if p.partition("=")[0] not in names)
     return ";".join(kept)
-
-
-def by_task(found):
-    """winners() as a study's methods: {method: {hyper-parameter: one value, or {data
-    set: value} where they differ}}, and {point: value} below a data set likewise."""
-    out = {}
-    for method, places in found.items():
-        names = next(iter(next(iter(places.values())).values()))
-        for name in names:
-            each = {
-                place: one({point: kw[name] for point, kw in points.items()})
-                for place, points in places.items()
-            }
-            out.setdefault(method, {})[name] = one(each)
-    return out
-
-
-def one(values):
-    """The value that all of these are, or themselves."""
-    first = next(iter(values.values()))
-    return first if all(v == first for v in values.values()) else values
-
-
-def main(paper, *studies):
-    """Print the winners of the studies that search a paper's grid."""
-    runs = [study(paper, name) for name in studies]
-    found = by_task(winners(*runs, rule=papers.about(paper)["rule"]))
-    print(yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=118))
-
-
-if __name__ == "__main__":
-    program(main)

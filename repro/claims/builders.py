@@ -8,8 +8,6 @@ than all rivals), `throughout` (in all of several cases), `near` and `level`.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
 
@@ -32,10 +30,8 @@ from repro.claims.values import (
     NotTestable,
     common,
     keywords,
-    name,
-    pair,
-    refuse_untestable,
     say,
+    sides,
 )
 from repro.metrics import METRICS
 
@@ -50,21 +46,15 @@ def better(metric, place, a, b, least=0.0):
     a, b = keywords(a), keywords(b)
 
     def test(v):
-        d, x, y = pair(v, metric, a, b, place)
-        said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
-        margin = 0.0 if least else METRICS[metric].margin_at(y.mean())
-        f = positive(metric, d - least, said + against(metric, least), margin)
+        x, y, said = sides(v, metric, place, a, b)
+        d, margin = METRICS[metric].sign * (x - y), METRICS[metric].margin_at(y.mean())
+        if least:
+            what = "a claimed gain" if least > 0 else "an allowed loss"
+            said, margin = f"{said}, against {what} of {say(metric, abs(least))}", 0.0
+        f = positive(metric, d - least, said, margin)
         return f._replace(gain=(metric, place, a, (b,), least))
 
     return test
-
-
-def against(metric, least):
-    """What a difference was held against, in words; it comes before the difference."""
-    if not least:
-        return ""
-    what = "a claimed gain" if least > 0 else "an allowed loss"
-    return f", against {what} of {say(metric, abs(least))}"
 
 
 def near(metric, place, a, b, margin):
@@ -72,23 +62,10 @@ def near(metric, place, a, b, margin):
     a, b = keywords(a), keywords(b)
 
     def test(v):
-        x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
-        refuse_untestable(v, metric, place, (a, x), (b, y))
-        said = f"{name(a)} {say(metric, x.mean())}, {name(b)} {say(metric, y.mean())}"
+        x, y, said = sides(v, metric, place, a, b)
         return equal(metric, x - y, said, margin)
 
     return test
-
-
-def differ(metric, place, a, b, margin):
-    """Runs a and b differ by more than the margin: the contrary of `near`."""
-    return contrary(near(metric, place, a, b, margin))
-
-
-def alike(metric, place, runs, margin):
-    """Each two of several runs differ by less than the margin."""
-    pairs = itertools.combinations(runs, 2)
-    return every(*(near(metric, place, a, b, margin) for a, b in pairs))
 
 
 # ---------------------------------------------------------------- one run
@@ -104,12 +81,13 @@ def level(metric, place, method, least=None, most=None, anywhere=False, needs=""
         if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
             why = "the number is about data that are not here"
             raise NotTestable(f"needs {needs}: {why}" if needs else why)
-        said = f"{method} {say(metric, x.mean())} against"
-        above, below, found = ("above", "below"), ("below", "above"), []
-        for sign, bound, words in ((1, least, above), (-1, most, below)):
-            if bound is not None:
-                d = sign * (x - bound)
-                found.append(positive(metric, d, f"{said} {bound:g}", words=words))
+        said, found = f"{method} {say(metric, x.mean())} against", []
+        if least is not None:
+            end, words = f"{said} {least:g}", ("above", "below")
+            found.append(positive(metric, x - least, end, words=words))
+        if most is not None:
+            end, words = f"{said} {most:g}", ("below", "above")
+            found.append(positive(metric, most - x, end, words=words))
         return found[0] if len(found) == 1 else both(found)
 
     return test
@@ -186,31 +164,27 @@ def strongest(v, tests, what="rivals"):
     what: the rivals, in words. Alike: nowhere worse by the margin, and ahead of some
     rival by less than it.
     """
-    found = {r: seen(test, v) for r, test in tests.items()}
+    found = reached(v, tests, f"one of the rivals {', '.join(tests)}")
     spans = {r: f for r, f in found.items() if f.span is not None}
-    if not spans:
-        refuse(found, f"one of the rivals {', '.join(tests)}")
     f = joined(found, "")
     r = next((r for r in spans if spans[r].span == f.span), next(iter(spans)))
     lost = [r for r, x in found.items() if x.holds == "not run"]
     own, whole = (later(x.holds, x.needs) for x in (spans[r], f))
-    whole = "; undecided" if lost and whole else whole
-    said = spans[r].evidence.removesuffix(own) + f.evidence + whole
+    said = spans[r].evidence.removesuffix(own) + f.evidence
+    said += "; undecided" if lost and whole else whole
     text = f"of {len(found)} {what} {r} decides: {said}" if len(found) > 1 else said
-    return f._replace(evidence=text + lacking(lost), missing=tuple(lost))
+    text += f"; not run: {', '.join(lost)}" if lost else ""
+    return f._replace(evidence=text, missing=tuple(lost))
 
 
-def refuse(found, what):
-    """None of several findings was reached: say why. Raises NotTestable or NotRun."""
-    closed = [f.reason for f in found.values() if f.reason]
-    if closed:
-        raise NotTestable(closed[0])
-    raise NotRun(what)
-
-
-def lacking(missing):
-    """The end of a sentence of evidence: what was not run."""
-    return f"; not run: {', '.join(missing)}" if missing else ""
+def reached(v, tests, what):
+    """{name: Finding} of tests {name: test}. Raises NotTestable or NotRun, with `what`
+    was needed, where none of them came to a verdict."""
+    found = {name: seen(test, v) for name, test in tests.items()}
+    if not any(f.holds in REACHED for f in found.values()):
+        closed = [f.reason for f in found.values() if f.reason]
+        raise NotTestable(closed[0]) if closed else NotRun(what)
+    return found
 
 
 def steadier(metric, place, rivals, method, high, low, **of):
@@ -241,18 +215,15 @@ def ranked(metric, places, methods, method):
     of = [at if isinstance(at, (tuple, list)) else (at,) for at in places]
 
     def test(v):
-        rows, closed = {}, []
+        means = {}
         for at in of:
-            try:
-                rows[" ".join(at)] = {m: v.get(metric, m, *at).mean() for m in methods}
-            except NotRun:
-                pass
-            except NotTestable as e:
-                closed.append(str(e))
-        if len(rows) < 2 and closed:
-            raise NotTestable(closed[0])
+            one = lambda v, at=at: {m: v.get(metric, m, *at).mean() for m in methods}
+            means[" ".join(at)] = seen(one, v)
+        rows = {at: x for at, x in means.items() if isinstance(x, dict)}
         if len(rows) < 2:
-            raise NotRun(f"{metric} of {', '.join(methods)} on two settings")
+            closed = [f.reason for f in means.values() if getattr(f, "reason", "")]
+            need = f"{metric} of {', '.join(methods)} on two settings"
+            raise NotTestable(closed[0]) if closed else NotRun(need)
         r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
         first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
         mine, other = r.ranks[method], r.ranks[second]
@@ -261,9 +232,7 @@ def ranked(metric, places, methods, method):
         said = f"{r.n} settings, {len(methods)} methods: {method} ranks {mine:.2f} on "
         said += f"average, {second} {other:.2f}; critical difference {r.cd:.2f}, "
         said += f"Friedman p = {r.p:.2g}; first: {first}"
-        return Finding(
-            holds, said, tuple(n for n in map(" ".join, of) if n not in rows)
-        )
+        return Finding(holds, said, tuple(at for at in means if at not in rows))
 
     return test
 
@@ -323,8 +292,7 @@ def inner(metric, along):
         ends, between = (min(x), max(x)), sorted(x)[1:-1]
         if not between:
             raise NotRun(f"{metric} between {ends[0]:g} and {ends[1]:g}")
-        sign = 1 if METRICS[metric].better == "high" else -1
-        found = {}
+        sign, found = METRICS[metric].sign, {}
         for k in between:
             over = []
             for e in ends:
@@ -348,11 +316,7 @@ def contrary(test):
 
 def every(*tests):
     """All of several tests hold; Holm's correction where one that fails decides."""
-
-    def test(v):
-        return both([t(v) for t in tests])
-
-    return test
+    return lambda v: both([t(v) for t in tests])
 
 
 def throughout(tests):
@@ -363,9 +327,7 @@ def throughout(tests):
     """
 
     def test(v):
-        found = {at: seen(t, v) for at, t in tests.items()}
-        if not any(f.holds in REACHED for f in found.values()):
-            refuse(found, f"one of {', '.join(tests)}")
+        found = reached(v, tests, f"one of {', '.join(tests)}")
         return joined(found, counted(found))
 
     return test
@@ -373,15 +335,7 @@ def throughout(tests):
 
 def some(*tests):
     """One of several tests holds, after Holm's correction; "no" where each fails."""
-
-    def test(v):
-        found = {k: seen(t, v) for k, t in enumerate(tests, 1)}
-        if not any(f.holds in REACHED for f in found.values()):
-            lost = [f.missing[0] for f in found.values() if f.missing]
-            refuse(found, " or ".join(lost))
-        return one_of(found)
-
-    return test
+    return lambda v: one_of(reached(v, dict(enumerate(tests, 1)), "one of several"))
 
 
 def one_of(found):

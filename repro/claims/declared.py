@@ -46,7 +46,7 @@ FIELDS = "key for artefact text test section quote by place study family printed
 FIELDS = tuple(FIELDS.split())
 NEEDED = ("key", "artefact", "text", "test")
 OF_TESTS = ("contrary", "every", "throughout", "some")  # take tests, not numbers
-OF_NUMBERS = "better near differ alike level larger smaller exactly best steadier"
+OF_NUMBERS = "better near level larger smaller exactly best steadier"
 OF_NUMBERS = (*OF_NUMBERS.split(), "ranked", "flat")
 BUILDERS = {name: getattr(builders, name) for name in (*OF_NUMBERS, *OF_TESTS)}
 

@@ -16,9 +16,9 @@ from repro import papers
 from repro.claims.declared import declared
 from repro.claims.deviations import deviations, effects, read_deviations
 from repro.claims.findings import REACHED, Finding, seen
-from repro.claims.printed import printed_gain
 from repro.claims.values import Values, say
 from repro.ledger import TIERS, best_tier, parts, read_reported
+from repro.metrics import METRICS
 
 COLUMNS = [
     *("key", "paper", "artefact", "family", "claim", "section", "quote", "by"),
@@ -129,6 +129,43 @@ def described(c, f, reported):
             row |= {"printed": g, "gain": beside}
             row["evidence"] += f"; the paper's gain of {say(f.metric, g)} is {beside}"
     return row
+
+
+def printed_gain(asked, claim, reported):
+    """How much better the paper's method is than the best of its rivals, in the units
+    of the metric and beyond what the claim takes off -> float, or None where the paper
+    does not print both.
+
+    asked: (metric, place, run, rivals, least) of a Finding; runs are keywords of
+    Values.get. The paper's numbers are those of the claim's own artefact, of a mean
+    over several data sets its Avg.
+    """
+    if asked is None or reported is None or claim.by == "ours":
+        return None
+    metric, place, mine, rivals, least = asked
+    of = {"paper": claim.paper, "artefact": claim.artefact, "metric": metric}
+    of["dataset"] = place if isinstance(place, str) else "Avg"
+    table = reported[(reported[[*of]] == pd.Series(of)).all(axis=1)]
+    own, *others = (printed_of(table, run) for run in (mine, *rivals))
+    if own is None or None in others:
+        return None
+    return min(METRICS[metric].sign * (own - x) for x in others) - least
+
+
+def printed_of(table, run):
+    """The printed number of a run -> float, or None unless there is exactly one.
+
+    A setting of None is any: of a run that goes by the names of the paper's table. Of
+    settings "default" is no part, and neither is what is averaged over ("guest=*").
+    """
+    parts = lambda setting: (
+        {s.strip() for s in setting.split(";") if not s.strip().endswith("=*")}
+        - {"", "default"}
+    )
+    mine = table[(table.method == run["method"]) & (table.reported != "")]
+    if (wanted := run.get("setting", "")) is not None:
+        mine = mine[[parts(s) == parts(wanted) for s in mine.setting]]
+    return float(mine.reported.iloc[0]) if len(mine) == 1 else None
 
 
 def where(c, v, tier):

@@ -62,19 +62,13 @@ class Values:
         return replace(self, asked=set())
 
     @functools.cached_property
-    def studies(self):
-        """{data set: the study with all methods on it}."""
-        of = papers.main_datasets(self.paper)
-        return {d: papers.main_study(self.paper, d) for d in of}
-
-    @functools.cached_property
     def rule(self):
         """The selection rule by which the paper's claims are judged."""
         return papers.about(self.paper)["rule"]
 
     def main(self, dataset):
         """The study with all methods on a data set."""
-        return self.studies.get(dataset, "main")
+        return papers.main_study(self.paper, dataset)
 
     def kind(self, dataset, study=""):
         """Kinds of data behind a data set in a study, as text."""
@@ -221,22 +215,14 @@ def say(metric, x):
     return format(x, ".4f" if "gini" in metric else ".3g")
 
 
-def pair(v, metric, a, b, place):
-    """How much better a is than b, positive is good, over the seeds that both have, and
-    both sides; a, b: keywords of Values.get -> three Series.
+def sides(v, metric, place, a, b):
+    """Two runs, keywords of Values.get, over the seeds that both have -> two Series,
+    and what they are in words.
 
     Raises NotRun, and NotTestable where both sides are one computation, or lie at a
     bound of the metric.
     """
     x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
-    refuse_untestable(v, metric, place, (a, x), (b, y))
-    return (x - y if METRICS[metric].better == "high" else y - x), x, y
-
-
-def refuse_untestable(v, metric, place, *sides):
-    """Raise NotTestable where two (run, Series) are one computation, or lie at a bound
-    of the metric."""
-    (a, x), (b, y) = sides
     if a != b and (x == y).all() and v.same(place, a, b):
         every = "agree in every number, as the same computation does"
         raise NotTestable(f"{name(a)} and {name(b)} {every}")
@@ -244,6 +230,8 @@ def refuse_untestable(v, metric, place, *sides):
         if (x == bound).all() and (y == bound).all():
             at = f"all sides at the {what}, {say(metric, bound)}"
             raise NotTestable(f"{METRICS[metric].what}: {at}")
+    said = (f"{name(run)} {say(metric, z.mean())}" for run, z in ((a, x), (b, y)))
+    return x, y, ", ".join(said)
 
 
 def common(x, y):

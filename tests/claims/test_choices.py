@@ -15,7 +15,7 @@ from where import ROOT
 from fedlib.core import record
 from fedlib.study import audit, store, studies
 from repro import decide, papers
-from repro.winners import by_task, winners
+from repro.winners import winners
 
 
 def search(entry, *found):
@@ -52,9 +52,6 @@ def test_the_mean_over_pilots_wins_on_each_task_and_point():
     turned = {"guest=0": values(0.2, 0.1), "guest=45": values(0.4, 0.01)}
     photos = {"guest=0": values(0.2, 0.1)}
     assert won == {"q-FedAvg": {"turned": turned, "photos": photos}}
-    lr = {"turned": {"guest=0": 0.2, "guest=45": 0.4}, "photos": 0.2}
-    q = {"turned": {"guest=0": 0.1, "guest=45": 0.01}, "photos": 0.1}
-    assert by_task(won) == {"q-FedAvg": {"lr": lr, "q": q}}
     last = winners(first, rule="last")["q-FedAvg"]["turned"]
     assert last == {"guest=0": values(0.4, 0.1), "guest=45": values(0.2, 0.1)}
 

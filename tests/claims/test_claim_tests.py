@@ -21,7 +21,7 @@ from repro import claims, ledger
 from repro.claims import Claim, NotRun, NotTestable, Values, check_claims
 from repro.claims.declared import BUILDERS, declared
 from repro.claims.declared import test_of as made_of
-from repro.claims.printed import printed_gain
+from repro.claims.report import printed_gain
 from repro.ledger import ResultError
 from repro.metrics import METRICS
 
@@ -83,8 +83,6 @@ FLAT = AT | {"method": "F", "axis": "E", "study": "synthetic", "margin": 2}
 EXAMPLES = {
     "better": (ONE["better"], lambda a, b, c, f: hand.positive(a - b)),
     "near": (AT | {"a": "A", "b": "B", "margin": 2}, lambda a, b, c, f: hand.equal(a - b, 2)),
-    "differ": (AT | {"a": "A", "b": "B", "margin": 0.5}, lambda a, b, c, f: hand.contrary(hand.equal(a - b, 0.5))),
-    "alike": (AT | {"runs": [{"method": m} for m in "ABC"], "margin": 1.5}, lambda a, b, c, f: hand.all_of([hand.equal(x, 1.5) for x in (a - b, a - c, b - c)])),
     "best": (AT | {"rivals": ["B", "C"], "method": "A"}, lambda a, b, c, f: hand.all_of([hand.positive(a - b), hand.positive(a - c)])),
     "steadier": (AT | DOWN | {"rivals": ["S", "T"], "method": "R"}, lambda a, b, c, f: hand.all_of([hand.positive((b - c) - (a - b)), hand.positive((c - a) - (a - b))])),
     "flat": (FLAT, lambda a, b, c, f: hand.all_of([hand.equal(x - f.mean(0), 2) for x in f])),
