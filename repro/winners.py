@@ -1,8 +1,6 @@
 """Which values win a grid: the highest validation accuracy, a mean over clients, pilot
-seeds and the evaluations that the paper's rule picks.
-
-Where one
-domain is left out, every domain has winners of its own.
+seeds and the evaluations that the paper's rule picks. Where one domain is left out,
+every domain has winners of its own.
 """
 
 from __future__ import annotations

@@ -372,6 +372,7 @@ COMMANDS = {
     "table": table,
     "cite": bibtex,
     "evidence": evidence,
+    "deploy": {"app": command.app, "keys": command.keys},
 }
 
 
@@ -387,22 +388,21 @@ def parser():
     where = "show where a mistake was found, as a traceback; anywhere on the line"
     p.add_argument(DEBUG, action="store_true", help=where)
     p.add_argument("--version", action="version", version=f"fedlib {version()}")
-    sub = p.add_subparsers(dest="command", metavar="command", required=True)
     others = {e.name: e.load() for e in entry_points(group="fedlib.commands")}
-    for name, act in (others | COMMANDS).items():
-        one = sub.add_parser(name, help=summary(act), description=summary(act))
-        add_arguments(one, act, *[study] * (act is run))
-        one.set_defaults(act=act)
-    what = "a federation over a network: its Flower app, its keys"
-    deploy = sub.add_parser("deploy", help=what, description=what)
-    parts = deploy.add_subparsers(dest="part", metavar="app|keys", required=True)
-    for act in (command.app, command.keys):
-        one = parts.add_parser(
-            act.__name__, help=summary(act), description=summary(act)
-        )
-        add_arguments(one, act)
-        one.set_defaults(act=act)
+    add_commands(p, others | COMMANDS)
     return p
+
+
+def add_commands(parser, commands):
+    """Commands {name: function, or further commands} of a parser."""
+    sub = parser.add_subparsers(metavar="command", required=True)
+    for name, act in commands.items():
+        if isinstance(act, dict):
+            add_commands(sub.add_parser(name, help=" and ".join(act)), act)
+        else:
+            one = sub.add_parser(name, help=summary(act), description=summary(act))
+            add_arguments(one, act, *[study] * (act is run))
+            one.set_defaults(act=act)
 
 
 def obey(words):
@@ -411,8 +411,6 @@ def obey(words):
         return parser().print_help()
     given = vars(parser().parse_args(words))
     act = given.pop("act")
-    del given["command"]
-    given.pop("part", None)
     if act is run and given["task"] is None:
         act = study
         del given["task"]

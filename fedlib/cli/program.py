@@ -72,10 +72,10 @@ def add_arguments(parser, *functions):
             how["choices"] = get_args(kind)
         elif kind in (int, float, Path):
             how["type"] = kind
-        if option and kind in (bool, tuple):
-            how["action"] = "store_true" if kind is bool else "append"
-        elif option:
+        if option:
             how["required"] = not optional
+            if kind in (bool, tuple):
+                how["action"] = "store_true" if kind is bool else "append"
         elif p.kind is p.VAR_POSITIONAL:
             how["nargs"] = "*"
         elif optional:

@@ -47,25 +47,20 @@ def check_claims(claims, seeds, reported=None, closed=None):
     about printed numbers are "not run"; closed: {(paper, tier, data set): why it
     fails the gate}.
     """
-    at = {}
+    at, rows = {}, []
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
-        of = (
-            (d, why)
-            for (p, t, d), why in (closed or {}).items()
-            if (p, t) == (paper, tier)
-        )
-        at[paper, tier] = Values.of(g, dict(of))
-    rows = []
+        why = {
+            d: why for (*of, d), why in (closed or {}).items() if of == [paper, tier]
+        }
+        at[paper, tier] = Values.of(g, why)
     for c in claims:
-        if c.printed:
-            f, tier, v = (
-                about_print(c, reported),
-                "exact" * (reported is not None),
-                None,
-            )
-        else:
+        if not c.printed:
             runs = {t: at[c.paper, t] for t in reversed(TIERS) if (c.paper, t) in at}
             f, tier, v = at_best_tier(c, runs)
+        elif reported is None:
+            f, tier, v = Finding("not run", "needs the printed numbers"), "", None
+        else:
+            f, tier, v = c.test(reported), "exact", None
         place = where(c, v, tier)
         printed = None if "stand-in" in place["data"] else reported
         rows.append(described(c, f, printed) | place)
@@ -76,21 +71,12 @@ def check_claims(claims, seeds, reported=None, closed=None):
     return table
 
 
-def about_print(c, reported):
-    """A claim about printed numbers."""
-    if reported is None:
-        return Finding("not run", "needs the printed numbers")
-    return c.test(reported)
-
-
 def at_best_tier(c, runs):
     """The finding of a claim at the best tier that has all its numbers, or else some
     -> (Finding, tier, Values); runs: {tier: Values}, the best first.
     """
-    found = {}
-    for tier, v in runs.items():
-        v = v.watched()
-        found[tier] = seen(c.test, v), v
+    fresh = {tier: v.watched() for tier, v in runs.items()}
+    found = {tier: (seen(c.test, v), v) for tier, v in fresh.items()}
     whole = [tier for tier, (f, _) in found.items() if not f.missing]
     some = [tier for tier, (f, _) in found.items() if f.holds != "not run"]
     if not whole + some:
@@ -200,11 +186,11 @@ def headline(root, claims, seeds):
         own = seeds[(seeds.paper == paper) & (seeds.rule == about["rule"])]
         for wanted, column in HEADLINE.items():
             own = own[own[column].isin(about["headline"][wanted])]
-        for at, x in best_tier(own, by).groupby(by).value.mean().items():
+        for (*at, metric), x in best_tier(own, by).groupby(by).value.mean().items():
             inner = out.setdefault(paper, {})
-            for name in filter(None, at[:-1]):
+            for name in filter(None, at):
                 inner = inner.setdefault(name, {})
-            inner[at[-1]] = round(float(x), 4)
+            inner[metric] = round(float(x), 4)
     out["claims"] = counts(claims.holds)
     if (ledger := root / "ledger.csv").exists():
         out["verdicts"] = counts(pd.read_csv(ledger, usecols=["verdict"]).verdict)

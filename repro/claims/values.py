@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -123,14 +124,12 @@ class Values:
         others = [x for (s, d, _, m), x in self.runs.items() if (s, d, m) == like]
         parts = {part for x in others for how, _ in x for part in pieces(how)}
         guests = sorted(part for part in parts if part.startswith("guest="))
-        runs = {frozenset(pieces(how)): x for how, x in found.items()}
-        rest = frozenset(pieces(setting)) - {"guest=*"}
-        each = []
-        for g in guests or ["guest=*"]:
-            if (whole := rest | {g}) not in runs:
-                where = setting.replace("guest=*", g)
+        runs, each = {frozenset(pieces(how)): x for how, x in found.items()}, []
+        for guest in guests or ["guest=*"]:
+            where = setting.replace("guest=*", guest)
+            if (at := frozenset(pieces(where))) not in runs:
                 raise NotRun(" ".join((study, dataset, method, where, metric)))
-            each.append(pd.Series(runs[whole], dtype=float))
+            each.append(pd.Series(runs[at], dtype=float))
         return together(each, f"{study} {dataset} {method} {setting} {metric}")
 
     def same(self, place, a, b):
@@ -138,17 +137,14 @@ class Values:
 
         Not before LEAST seeds: accuracies are counts of rows, and a few coincide.
         """
-        places = [place] if isinstance(place, str) else place
-        of = [m for _, d, who, m in self.runs if d in places and who == a["method"]]
-        found = 0
-        for m in sorted(set(of)):
-            try:
+        places, found = [place] if isinstance(place, str) else place, 0
+        of = {m for _, d, who, m in self.runs if d in places and who == a["method"]}
+        for m in sorted(of):
+            with suppress(NotRun, NotTestable):
                 x, y = common(*(self.get(m, dataset=place, **run) for run in (a, b)))
-            except (NotRun, NotTestable):
-                continue
-            found = max(found, len(x))
-            if (x != y).any():
-                return False
+                found = max(found, len(x))
+                if (x != y).any():
+                    return False
         return found >= LEAST
 
     def axis(self, metric, method, dataset, name, study):

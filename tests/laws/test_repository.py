@@ -117,7 +117,7 @@ def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch
     assert (table["worst 10 %"] < table["mean"]).all()
     assert Path("report.html").stat().st_size > 1000 and Path("violin.svg").exists()
     for line in re.findall(r"^ +python -m fedlib (.*?)(?:   .*)?$", readme, re.M):
-        assert cli.parser().parse_args(shlex.split(line)).command, line
+        assert cli.parser().parse_args(shlex.split(line)).act, line
     for name in re.findall(r"\]\(([\w./-]+)\)", readme):
         assert (ROOT / name).exists(), name
 
