@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.errors import nearest
+from ..core.errors import nearest, refuse_if
 from ..core.files import whole
-from ..core.record import Record
+from ..core.record import OWN_FIRST, Record
 from ..core.types import Metric, Rule
 from ..measures import bias, metrics, selection
 
@@ -31,8 +31,6 @@ BIAS = {"EO": bias.EO, "DP": bias.DP}  # between groups, where the task has them
 LOW = ("Gini", *BIAS)  # fractions, of which less is better
 LARGE = 10  # points: an interval of more says little
 WORDS = ("model", "seeds", "tuned")  # columns of the table that are no measure
-# the model a method is for: the first of these that it has
-VIEWS = ("personal", "tuned", "global")
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Comparison:
 
     records: dict[str, list[Record]]  # {name: [Record of every seed]}
     rule: Rule  # chooses the round that counts, see fedlib.measures.selection
-    view: str | None = None  # the model that is scored; None: the first of VIEWS
+    view: str | None = None  # the model that is scored; None: of OWN_FIRST
     # methods that are not in the table since a run failed, {name: why}
     failed: dict[str, str] = field(default_factory=dict)
     # runs that were not computed, {name: seeds}
@@ -61,23 +59,19 @@ class Comparison:
 
     def known(self, name: str) -> str:
         """The name; ValueError where no method of that name has finished."""
-        if name not in self.records:
-            raise ValueError(
-                f"{name!r:.60} has no finished run here{nearest(name, self.records)} "
-                f"(there are {', '.join(self.records) or 'none'})"
-            )
+        there = f"(there are {', '.join(self.records) or 'none'})"
+        what = f"{name!r:.60} has no finished run here{nearest(name, self.records)}"
+        refuse_if(name not in self.records, f"{what} {there}")
         return name
 
     def seen(self, name: str) -> str:
         """The view that is scored. ValueError where there is no such method or view."""
         views = self.records[self.known(name)][0].views
-        have = [view for moment, view, _ in views if moment == "pre"]
-        wanted = VIEWS if self.view is None else (self.view,)
-        found = [v for v in wanted if v in have] + have * (self.view is None)
-        if not found:
-            known = ", ".join(dict.fromkeys(have))
-            raise ValueError(f"view = {self.view!r}: {name} has {known}")
-        return found[0]
+        have = list(dict.fromkeys(view for at, view, _ in views if at == "pre"))
+        wanted = (*OWN_FIRST, *have) if self.view is None else (self.view,)
+        known = f"{name} has {', '.join(have)}"
+        refuse_if(not {*wanted} & {*have}, f"view = {self.view!r}: {known}")
+        return next(v for v in wanted if v in have)
 
     def _counting(self, name):
         """[(record, key of its test accuracies, evaluations that count)]."""
@@ -143,9 +137,8 @@ class Comparison:
         """
         table = self.table
         columns = [c for c in table if not c.startswith("±") and c not in WORDS]
-        if by not in columns:
-            known = f"{nearest(by, columns)} (the table has {', '.join(columns)})"
-            raise ValueError(f"by = {by!r}{known}")
+        known = f"{nearest(by, columns)} (the table has {', '.join(columns)})"
+        refuse_if(by not in columns, f"by = {by!r}{known}")
         return table.sort_values(by, ascending=by in LOW, kind="stable")
 
     # ------------------------------------------------------------ client by client
@@ -171,17 +164,16 @@ class Comparison:
         from scipy import stats
 
         names = [n for n in self.records if n != self.known(against)]
-        if not points >= 0 or not names:
-            remedy = "give percentage points >= 0, and compare two methods or more"
-            raise ValueError(f"points = {points!r}, against {against}: {remedy}")
+        remedy = "give percentage points >= 0, and compare two methods or more"
+        wrong = not points >= 0 or not names
+        refuse_if(wrong, f"points = {points!r}, against {against}: {remedy}")
         table = lambda n: pd.DataFrame(self.accuracies(n).astype(float), self.seeds(n))
         blocks, base = [], table(against)
         for name in names:
             mine = table(name)
             d = (100 * (mine - base).dropna(how="all")).round(4)  # float32: noise
-            if d.empty:
-                have = f"{[*mine.index]} and {[*base.index]}"
-                raise ValueError(f"{name}, {against}: no seed in common, {have}")
+            have = f"{[*mine.index]} and {[*base.index]}"
+            refuse_if(d.empty, f"{name}, {against}: no seed in common, {have}")
             mean = d.mean()
             block = {
                 "method": name,

@@ -41,6 +41,7 @@ import torch
 from tqdm import tqdm
 
 from ..core import clients, engine, errors
+from ..core.errors import refuse_if
 from ..core.files import whole
 from ..core.provenance import sources
 from ..data import tasks
@@ -183,11 +184,11 @@ def compute_files(item, wait=True, *, runs, device=None, until=math.inf):
     name, cell = item
     if time.time() >= until:
         return None
-    if cell.id != name:
-        raise ValueError(
-            f"to the worker this run is {cell.id}, to the caller {name}: the files of "
-            "weights that they see differ; bring both to one state"
-        )
+    refuse_if(
+        cell.id != name,
+        f"to the worker this run is {cell.id}, to the caller {name}: the files of "
+        "weights that they see differ; bring both to one state",
+    )
     with tempfile.TemporaryDirectory() as passing:
         at = runs if os.path.isdir(runs) else passing
         folder = compute_cell(cell, at, device, wait)
@@ -295,9 +296,9 @@ def opened(executor=None, workers=None, most=None, device=None):
             executor = until.enter_context(connect(executor))
         if hasattr(executor, "get_executor"):  # a Dask client
             executor = executor.get_executor(pure=False)
-        if not hasattr(executor, "submit"):
-            example = "the address of a scheduler, as tcp://10.0.0.5:8786"
-            raise ValueError(f"executor = {executor!r}: give {example}")
+        example = "the address of a scheduler, as tcp://10.0.0.5:8786"
+        fine = hasattr(executor, "submit")
+        refuse_if(not fine, f"executor = {executor!r}: give {example}")
         yield functools.partial(executor.submit, call, code())
 
 
@@ -327,7 +328,8 @@ def processes(n):
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # off Linux a copy is not safe, and after an edit the server has the code of before
-    copies = sys.platform == "linux" and code() == CODE
+    now = code()
+    copies = sys.platform == "linux" and now == CODE
     context = multiprocessing.get_context("forkserver" if copies else "spawn")
     if copies:
         context.set_forkserver_preload([__name__])
@@ -339,9 +341,7 @@ def processes(n):
     ):
         written = functools.cache(lambda f: hand_over(f, Path(folder, str(id(f)))))
         try:
-            yield lambda f, *args: pool.submit(
-                call, code(), run_file, written(f), *args
-            )
+            yield lambda f, *args: pool.submit(call, now, run_file, written(f), *args)
         except BaseException:  # interrupted: nobody computes on
             alive.close()
             raise

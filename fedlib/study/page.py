@@ -12,6 +12,7 @@ import torch
 from jinja2 import Environment
 
 from .. import plots
+from ..core.errors import refuse_if
 from ..measures import metrics
 from ..measures.curves import WINDOW
 from ..plots.curves import capped
@@ -35,8 +36,7 @@ def page(c, against="FedAvg"):
     """The html text of a Comparison c; against: whom clients gain or lose to (where
     that is FedAvg and was not compared, the first method).
     """
-    if not c.records:
-        raise ValueError("; ".join(["report: nothing has finished", *c.gaps()]))
+    refuse_if(not c.records, "; ".join(["report: nothing has finished", *c.gaps()]))
     if against == "FedAvg" and against not in c.records:
         against = next(iter(c.records))
     c.known(against)
