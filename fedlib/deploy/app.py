@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import SoftFileLease
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -186,10 +189,21 @@ def main(grid: Grid, context: Context) -> None:
     nodes = Nodes(grid, fed).wait_for_all()
 
     def said(t, record):
-        log.info("round %d of %d: %s", t, fed.rounds, record.heading())
+        means = [f"{k} {v:.3f}" for k, v in list(record.summary().items())[:2]]
+        log.info("round %d of %d: %s", t, fed.rounds, ", ".join(means))
 
-    record = serve(fed, nodes, fed.folder or None, log.warning, said)
-    log.info("%s: %s", fed.method["name"], record.heading())
+    with lock(fed.folder):
+        record = serve(fed, nodes, fed.folder or None, log.warning, said)
+    log.info("%s", record.heading())
+
+
+def lock(folder):
+    """One ServerApp at a time has a folder: one whose SuperLink was killed may live
+    on for a while."""
+    if not folder:
+        return nullcontext()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return SoftFileLease(Path(folder) / "run.lock", lease_duration=120.0)
 
 
 # ---------------------------------------------------------------- a client

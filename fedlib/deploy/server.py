@@ -129,7 +129,8 @@ def alike(tree, like, at="the answer"):
             got = sorted(tree) if isinstance(tree, dict) else type(tree).__name__
             raise ValueError(f"{at} has {got}, expected {sorted(like)}")
         return {k: alike(tree[k], v, k) for k, v in like.items()}
-    kind = lambda x: (getattr(x, "dtype", type(x)), list(getattr(x, "shape", [])))
+    tensor = lambda x: isinstance(x, torch.Tensor)
+    kind = lambda x: f"{x.dtype} {list(x.shape)}" if tensor(x) else type(x).__name__
     if kind(tree) != kind(like):
         raise ValueError(f"{at} is {kind(tree)}, expected {kind(like)}")
     if tree.is_floating_point() and not tree.isfinite().all():
@@ -153,7 +154,8 @@ class Remote:
         cohort = cohort_of(fed.method, fed.task, fed.seed, t, fed.cohort).tolist()
         self.trains = set() if last else {*cohort}
         scored = ("score",) if last or t % fed.every == 0 else ()
-        train = ("train", *(("again",) if scored else ()))
+        again = ("again",) if scored and (fed.method.post or fed.own) else ()
+        train = ("train", *again)
         self.todo = {
             c: {*scored, *(train if c in self.trains else ())} for c in range(C)
         }

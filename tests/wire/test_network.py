@@ -67,6 +67,14 @@ class Network:
             os.killpg(p.pid, signal.SIGKILL)
             p.wait()
 
+    def started(self, *words):
+        """The processes of this network that are called so."""
+        for p in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                ours = f"FLWR_HOME={self.at}/home" in (p / "environ").read_text()
+                if ours and any(w in (p / "cmdline").read_text() for w in words):
+                    yield int(p.name)
+
     def said(self, name, text, seconds=300):
         """Wait for a text in a log."""
         until = time.time() + seconds
@@ -145,6 +153,8 @@ def network(tmp_path):
     yield net
     for name in list(net.processes):
         net.kill(name)
+    for pid in net.started("flwr", "flower"):  # by these
+        os.kill(pid, signal.SIGKILL)
 
 
 def check(net, folder):
@@ -176,18 +186,6 @@ def check(net, folder):
     return cohorts
 
 
-def server_app(net):
-    """The process of the ServerApp: in the group of the SuperLink's."""
-    for p in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (p / "cmdline").read_text()
-            if (
-                "serverapp" in words
-                and os.getpgid(int(p.name)) == net.processes["link"].pid
-            ):
-                return int(p.name)
-
-
 def test_a_federation_that_is_killed_in_each_part(network):
     net = network
     net.link()
@@ -213,13 +211,16 @@ def test_a_federation_that_is_killed_in_each_part(network):
 
     net.run("second", "second")
     net.said("second", "round 0")
-    os.kill(server_app(net), signal.SIGKILL)
+    for pid in net.started("flwr-serverapp"):
+        os.kill(pid, signal.SIGKILL)
     net.processes["second"].wait(200)  # Flower says that this run has failed
     net.run("third", "second")
     net.said("third", "round 1")
     assert "round 0" not in (net.at / "third.log").read_text()
-    net.kill("link")  # and its ServerApp with it
-    net.kill("third")
+    for name in ("link", "third"):  # and the ServerApp: the power fails
+        net.kill(name)
+    for pid in net.started("flwr-serverapp"):
+        os.kill(pid, signal.SIGKILL)
     net.link()
     net.run("fourth", "second")
     net.said("fourth", "round 3")
