@@ -25,9 +25,9 @@ import torch
 import torch.nn.functional as F
 
 from ..core.pool import Pool
-from ..core.ranges import DRAWS, check_bytes, is_number, is_whole
+from ..core.ranges import DRAWS, check_bytes, is_whole
 from ..nets.layers import ensure_torchvision
-from .settings import one_of, settings
+from .settings import each, settings
 
 SIDE, BLUR = 28, 2.0  # pixels; deviation of a blurred stroke, in pixels
 # how a site's images look; `uci` are other people's digits, those of scikit-learn
@@ -41,6 +41,12 @@ MANNERS = {
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
 FLIPS = (0.1, 0.2, 0.9)  # share of a domain's images whose colour is not their label
 WRONG = 0.25  # share of ColoredMNIST's labels that are not their image's
+
+
+def divides(at, pool):
+    """ValueError unless a picture can be cut into squares of pool x pool pixels."""
+    if not is_whole(pool) or pool < 1 or SIDE % pool:
+        raise ValueError(f"{at} = {pool!r}: give a whole number that divides {SIDE}")
 
 
 def table(package, file, **how):
@@ -71,43 +77,6 @@ def images() -> tuple[torch.Tensor, torch.Tensor]:
     return rows[:, :-1].float().div(255).reshape(-1, 1, SIDE, SIDE), rows[:, -1].long()
 
 
-# ---------------------------------------------------------------- what may be asked for
-def divides(at, pool):
-    """ValueError unless a picture can be cut into squares of pool x pool pixels."""
-    if not is_whole(pool) or pool < 1 or SIDE % pool:
-        raise ValueError(f"{at} = {pool!r}: give a whole number that divides {SIDE}")
-
-
-def different(low, high):
-    """A check for two or more numbers in a range, which differ where they are written,
-    as the names of domains.
-    """
-
-    def check(at, values):
-        listed = isinstance(values, (list, tuple)) and len(values) > 1
-        good = listed and all(is_number(v) and low <= v <= high for v in values)
-        if not good or len({f"{v:g}" for v in values}) < len(values):
-            raise ValueError(
-                f"{at} = {values!r}; give two or more different numbers from {low} to "
-                f"{high}, one for each domain"
-            )
-
-    return check
-
-
-def counts(at, n):
-    """ValueError unless there are positive numbers of images."""
-    listed = isinstance(n, (list, tuple)) and n
-    if not listed or not all(is_whole(count) and count > 0 for count in n):
-        raise ValueError(f"{at} = {n!r}; give a number of images for each site")
-
-
-def known(at, manners):
-    """ValueError unless there are manners."""
-    for manner in manners if isinstance(manners, (list, tuple)) else [manners]:
-        one_of(at, manner, MANNERS)
-
-
 # ---------------------------------------------------------------- 5,000 of MNIST
 @settings(pool=divides, noise=(0,))
 def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
@@ -124,7 +93,9 @@ def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     return Pool("MNIST-5k", x.clone(), y.clone(), 10, "real")
 
 
-@settings(n=counts, manners=known, pool=divides, draw=(0, DRAWS))
+@settings(
+    n=each("int", (1,)), manners=each("str", MANNERS), pool=divides, draw=(0, DRAWS)
+)
 def digit_sites(
     n: Sequence[int] = (1000,) * len(MANNERS),
     manners: Sequence[str] = tuple(MANNERS),
@@ -171,7 +142,7 @@ def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
     return Pool("digit pairs", x, y, 100, "real")
 
 
-@settings(angles=different(0, 359), pool=divides, draw=(0, DRAWS))
+@settings(angles=each("float", (0, 359), True), pool=divides, draw=(0, DRAWS))
 def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> Pool:
     """RotatedMNIST: a domain for each angle, x [5000, 1, 28 / pool, 28 / pool], y the
     digit. A turned pixel is bilinear between its four neighbours.
@@ -191,7 +162,7 @@ def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> P
     return in_domains("RotatedMNIST", x, y, 10, parts, names)
 
 
-@settings(flips=different(0, 1), pool=divides, draw=(0, DRAWS))
+@settings(flips=each("float", (0, 1), True), pool=divides, draw=(0, DRAWS))
 def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Pool:
     """ColoredMNIST: x [5000, 2, 28 / pool, 28 / pool], red and green, one of them
     black; label y: 1 for a digit below five, else 0, and wrong for a quarter of them.

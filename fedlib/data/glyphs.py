@@ -38,7 +38,7 @@ from torch import Tensor
 
 from ..core.pool import Pool
 from ..core.ranges import SEEDS, check_bytes, is_whole, short
-from .settings import one_of, settings
+from .settings import each, settings
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -459,18 +459,9 @@ def numbers(at, n, owners, size):
     return tuple(n)
 
 
-def different(at, styles):
-    """ValueError unless these are different styles, or one."""
-    styles = styles if isinstance(styles, (list, tuple)) else [styles]
-    for style in styles:
-        one_of(at, style, STYLES)
-    if not styles or len(set(styles)) < len(styles):
-        raise ValueError(f"{at} = {short(styles)}: give each once, and at least one")
-
-
 @settings(
     classes=(2,),
-    styles=different,
+    styles=each("str", STYLES, different=True),
     seed=(0, SEEDS),
     spurious=(0, 1),
     clutter=(0, 1),

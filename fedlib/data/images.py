@@ -34,12 +34,12 @@ import torch
 from PIL import ImageFile
 
 from ..core.pool import Pool
-from ..core.ranges import check_bytes, check_whole, short
+from ..core.ranges import check_bytes, short
 from ..nets.layers import ensure_torchvision
 from ..nets.towers import load
 from .domains import PRESETS
 from .files import Archive, DataError, bring, data_root, read_image, read_pickle
-from .settings import one_of, settings
+from .settings import each, settings
 
 SPLITS = ("train", "test", "all", "both")
 NORMALISE = (True, False, "half")
@@ -202,11 +202,11 @@ def tiny_imagenet(
         raise again(folder, e) from e
     at = [folder / "train" / name / "images" for name in names]
     train = [(p, k) for k, own in enumerate(at) for p in sorted(own.glob("*.JPEG"))]
-    for rows, each in ((train, TINY_TRAIN), (held_out, TINY_VAL)):
+    for rows, n in ((train, TINY_TRAIN), (held_out, TINY_VAL)):
         count = Counter(k for _, k in dict(rows).items())
-        if count != dict.fromkeys(range(TINY_K), each) or len(dict(rows)) < len(rows):
-            odd = next((k for k in range(TINY_K) if count[k] != each), len(names))
-            raise again(folder, f"class {odd} has {count[odd]} images, not {each}")
+        if count != dict.fromkeys(range(TINY_K), n) or len(dict(rows)) < len(rows):
+            odd = next((k for k in range(TINY_K) if count[k] != n), len(names))
+            raise again(folder, f"class {odd} has {count[odd]} images, not {n}")
 
     def read(train_):
         paths, y = zip(*(train if train_ else held_out))
@@ -299,13 +299,12 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".
 SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed"
 
 
-@settings(which=LAYOUTS, size=(1, 10**5), most=(1,))
+@settings(which=LAYOUTS, size=(1, 10**5), classes=each("str", None, True))
 def domainbed(
     which: str,
     root=None,
     size: int = 224,
-    classes: int | str | Sequence[str] | None = None,
-    most: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Pool:
     """PACS, VLCS, OfficeHome, TerraIncognita or DomainNet as a Pool whose owner is the
     domain: x [N, 3, size, size] in [0, 1], y [N].
@@ -313,39 +312,36 @@ def domainbed(
     root        data folder (default: environment variable FEDLIB_DATA, else `data`)
     size        pixels per side after resizing (bilinear, without keeping the
                 proportions)
-    classes     None: all; a number k: the first k in sorted order; a list of
-                names: these
-    most        at most so many images of each class in each domain, the first by
-                file name
+    classes     the names of some; None: all
 
     Rows go by domain, class and file name, all sorted; y counts Pool.classes, the
     sorted names. Images that are grey or have a palette become RGB; one that is cut
     short is used as far as it goes, as in DomainBed, with a warning, and so are data
     sets of another number of images. Memory: 0.6 MB per image at 224 pixels, so 6 GB
-    for PACS; DomainNet fits with `classes`, `most` or a smaller `size` only.
+    for PACS; DomainNet fits with `classes` or a smaller `size` only.
     """
     layout, owners = LAYOUTS[which], tuple(PRESETS[which].domains)
     top = data_root(root) / layout.folder
     every = sorted({name for domain in owners for name in entries(top / domain)})
-    names = chosen(f"domainbed: {which}", every, classes)
+    names = sorted(classes or every)
     at = [
         (d, k, top / owner / c)
         for d, owner in enumerate(owners)
         for k, c in enumerate(names)
     ]
-    for *_, folder in at:
+    for folder in [folder for *_, folder in at] or [top]:
         if not entries(folder, SUFFIXES):
             raise DataError(
                 f"{which}: {folder} has no images: run {SCRIPT} with {top.parent} as "
-                "its data_dir, or name with classes= those that all domains have"
+                "its data_dir; all domains must have the same classes"
             )
     found = [
         (folder / file, k, d)
         for d, k, folder in at
-        for file in entries(folder, SUFFIXES)[:most]
+        for file in entries(folder, SUFFIXES)
     ]
-    n, whole = len(found), classes is None and most is None
-    if whole and (n not in layout.images or len(names) != layout.K):
+    n = len(found)
+    if classes is None and (n not in layout.images or len(names) != layout.K):
         warnings.warn(
             f"{which} is not the data set of the papers: {n:,} images of {len(names)} "
             f"classes, not {layout.images[0]:,} of {layout.K}",
@@ -374,21 +370,6 @@ def entries(folder, suffixes=None):
     there = folder.iterdir() if folder.is_dir() else ()
     right = lambda p: p.suffix.lower() in suffixes if suffixes else p.is_dir()
     return sorted(p.name for p in there if right(p) and not p.name.startswith("."))
-
-
-def chosen(at, every, classes):
-    """The names of the classes that are asked for, sorted."""
-    if classes is None:
-        return every
-    if not isinstance(classes, (str, list, tuple)):
-        check_whole(f"{at}: classes", classes, 2, len(every))
-        return every[:classes]
-    names = [classes] if isinstance(classes, str) else classes
-    for name in names:
-        one_of(f"{at}: classes", name, every)
-    if len(set(names)) < max(2, len(names)):
-        raise ValueError(f"{at}: classes = {classes}: give two or more different names")
-    return sorted(names)
 
 
 # ---------------------------------------------------------------- seen by a tower

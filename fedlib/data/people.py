@@ -4,9 +4,9 @@ none is learnt, so no client's data leave the client. Sensitive attributes are i
 `acs`: the American Community Survey, person file; four yes-no questions, one client per
 state. Tasks are those of Ding, Hardt, Miller and Schmidt, Retiring Adult: New Datasets
 for Fair Machine Learning (NeurIPS 2021): the same filters, columns and targets. Files:
-`{root}/{year}/1-Year/psam_p{FIPS}.csv`, as the official archives unpack and as the
-package folktables expects; up to 2016 `ss{yy}p{state}.csv`. A blank becomes 0. Column 0
-is 1 for women, column 1 is 1 for everybody who is not white alone.
+`{root}/{year}/1-Year/psam_p{FIPS}.csv`, as the official archives unpack from 2017 on
+and as the package folktables expects. A blank becomes 0. Column 0 is 1 for women,
+column 1 is 1 for everybody who is not white alone.
 
 `adult`: does a person earn more than 50,000 dollars a year? 45,222 people of the United
 States in 1994: B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository, 1996
@@ -33,7 +33,7 @@ import torch
 from ..core.groups import Block, Groups
 from ..core.pool import Pool
 from .files import Archive, DataError, data_root
-from .settings import one_of, settings
+from .settings import each, settings
 
 
 # ---------------------------------------------------------------- the encoder
@@ -219,7 +219,9 @@ def encode(frame, task: str):
 
 
 # ---------------------------------------------------------------- the survey's files
-@settings(task=TASKS, group=GROUPS, rows=(1,))
+@settings(
+    task=TASKS, group=GROUPS, states=each("str", STATES, different=True), rows=(1,)
+)
 def acs(
     task: str = "income",
     group: str = "sex",
@@ -241,8 +243,6 @@ def acs(
     """
     root = data_root() / "acs" if root is None else data_root(root)
     asked = [states] if isinstance(states, str) else states or STATES
-    for state in asked:
-        one_of("state", state, STATES)
     states = [state for state in STATES if state in asked]
     x, y = [], []
     for state in states:
@@ -266,10 +266,7 @@ def acs(
 
 def path(root, state: str, year="2018") -> Path:
     """Where the person file of a state lies below `root`."""
-    name = f"psam_p{FIPS[state]:02d}.csv"
-    if int(year) < 2017:
-        name = f"ss{int(year) % 100:02d}p{state.lower()}.csv"
-    return Path(root) / str(year) / "1-Year" / name
+    return Path(root, str(year), "1-Year", f"psam_p{FIPS[state]:02d}.csv")
 
 
 def read(root, state: str, year, columns):

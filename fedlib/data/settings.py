@@ -59,6 +59,24 @@ def one_of(at, v, known):
         raise ValueError(f"{at} = {short(v)}{nearest(v, known)}; choose one of {names}")
 
 
+def each(kind, allowed, different=False):
+    """A check for a list of one or more values, each of which is as `fits` has it."""
+
+    def check(at, values):
+        values = [values] if isinstance(values, str) else values
+        some = isinstance(values, (list, tuple)) and values
+        if not some or (different and len({*map(str, values)}) < len(values)):
+            raise ValueError(
+                f"{at} = {short(values)}: give a list of one or more "
+                + "different " * different
+                + "values"
+            )
+        for i, v in enumerate(values):
+            fits(f"{at}[{i}]", v, kind, allowed)
+
+    return check
+
+
 # ---------------------------------------------------------------- models
 class Model(BaseModel):
     """No other keys, no other types: 1 is not true, "1" is no number."""

@@ -118,7 +118,6 @@ def test_files_states_and_the_cap(root, tmp_path):
     all_, mine = full.x[full.owner == 0].tolist(), a.x[a.owner == 0].tolist()
     places = [all_.index(row) for row in mine]
     assert places == sorted(places) != [*range(20)]
-    assert A.path("d", "CA", 2016).as_posix() == "d/2016/1-Year/ss16pca.csv"
     assert A.path("d", "CA", "2017").as_posix() == "d/2017/1-Year/psam_p06.csv"
     t, file = pd.read_csv(A.path(root, "AL")), A.path(tmp_path, "AL")
     file.parent.mkdir(parents=True)
