@@ -64,54 +64,39 @@ class Look:
 
 # ---------------------------------------------------------------- the plan
 def plan(only: str | None = None) -> list[Look]:
-    """The looks that open claims ask for, of one paper or of all; the best first."""
-    from fedlib.measures.verdicts import LOOKS
+    """The looks that open claims ask for, of one paper or of all; the best first.
 
-    claims = open_claims(only, LOOKS[-1])
-    now = seeds_now({(paper, study) for paper, _, at in claims for study, _ in at})
-    to = {p: min((n for n in LOOKS if n > now[p]), default=0) for p in now}
-    soon: Counter = Counter()
-    later: Counter = Counter()
-    for paper, needs, at in claims:
-        lacks = [p for x in at if now.get(p := (paper, *x), needs) < needs]
-        for p in lacks:
-            soon[p] += (needs <= to[p]) / len(lacks)
-            later[p] += 1 / len(lacks)
-    look = lambda p: Look(*p, now[p], to[p], *cost(*p, to[p]), soon[p], later[p])
-    return sorted(map(look, later), key=Look.worth, reverse=True)
-
-
-def open_claims(only, last):
-    """[(paper, seeds that it needs, [(study, data set)])] of the claims that more seeds
-    would decide. Raises ValueError.
+    Pilots decide nothing, and what studies.yaml does not have is left out. Raises
+    ValueError.
     """
     import pandas as pd
 
-    table = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
-    if lost := {"holds", "needs", "runs"} - {*table.columns}:
-        raise ValueError(f"{CLAIMS} has no column {min(lost)!r}: run `make paper` anew")
-    table = table[table.holds.eq("undecided") & table.needs.ne("")]
-    table = table[table.needs.astype(float) <= last]
-    return [
-        (r.paper, float(r.needs), [tuple(x.split(":", 1)) for x in r.runs.split()])
-        for r in table.itertuples()
-        if only in (None, r.paper)
-    ]
-
-
-def seeds_now(studies):
-    """{(paper, study, data set): how many seeds it has}, without pilots, which decide
-    nothing, and without what studies.yaml does not have.
-    """
+    from fedlib.measures.verdicts import LOOKS
     from fedlib.study.spec import PILOT
 
-    out = {}
-    for paper, study in sorted(studies):
-        for dataset, cells in by_dataset(paper, study).items():
-            seeds = {c.seed for c in cells}
-            if min(seeds) < PILOT:
-                out[paper, study, dataset] = len(seeds)
-    return out
+    table = pd.read_csv(CLAIMS, dtype={"paper": str})
+    if lost := {"holds", "needs", "runs"} - {*table.columns}:
+        raise ValueError(f"{CLAIMS} has no column {min(lost)!r}: run `make paper` anew")
+    table = table[(table.holds == "undecided") & (table.needs <= LOOKS[-1])]
+    table = table[table.paper == only] if only else table
+    at, now = Counter(), {}
+    for claim in table.fillna("").itertuples():
+        places = [(claim.paper, *run.split(":", 1)) for run in claim.runs.split()]
+        for paper, study in {p[:2] for p in places} - {p[:2] for p in now}:
+            for dataset, cells in by_dataset(paper, study).items():
+                seeds = {c.seed for c in cells}
+                if min(seeds) < PILOT:
+                    now[paper, study, dataset] = len(seeds)
+        lacks = [p for p in places if now.get(p, claim.needs) < claim.needs]
+        at.update({(p, claim.needs): 1 / len(lacks) for p in lacks})
+    looks = []
+    for place in {p for p, _ in at}:
+        to = min(n for n in LOOKS if n > now[place])
+        later = {needs: n for (p, needs), n in at.items() if p == place}
+        soon = sum(n for needs, n in later.items() if needs <= to)
+        by = cost(*place, to)
+        looks.append(Look(*place, now[place], to, *by, soon, sum(later.values())))
+    return sorted(looks, key=lambda x: (x.worth(), str(x)), reverse=True)
 
 
 def by_dataset(paper, study, **changes):
