@@ -46,10 +46,8 @@ def coral(z, z0, m=None):
 
 
 def mmd(z, z0, m=None):
-    """Maximum mean discrepancy (Gretton et al., JMLR 2012).
-
-    With sums of Gaussian kernels, k(a, b) = sum_g exp(-g |a - b|^2).
-    """
+    """Maximum mean discrepancy (Gretton et al., JMLR 2012) with sums of Gaussian
+    kernels, k(a, b) = sum_g exp(-g |a - b|^2)."""
     p, _ = weights(z, m)
 
     def k(a, b):
@@ -60,10 +58,7 @@ def mmd(z, z0, m=None):
 
 
 def l2(z, z0, m=None):
-    """mean over rows and d of (z - z0)^2 (a control).
-
-    It pairs the rows, so it is no distance of distributions.
-    """
+    """mean over rows and d of (z - z0)^2 (a control): it pairs the rows."""
     p, _ = weights(z, m)
     return p @ (z - z0).square().mean(1)
 
@@ -72,10 +67,8 @@ LOSSES = {f.__name__: f for f in (coral, mmd, moments, l2)}
 
 
 def spread(z, owner):
-    """The share of the variance of features z [n, D] between domains, owner [n].
-
-    0: every domain has the same mean; 1: a domain is one point.
-    """
+    """The share of the variance of features z [n, D] between domains, owner [n]: 0
+    where all have the same mean, 1 where each is one point."""
     variance = lambda v: (v - v.mean(0)).square().sum()
     within = sum(variance(z[owner == k]) for k in torch.unique(owner))
     return float(1 - within / variance(z))

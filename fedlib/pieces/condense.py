@@ -86,10 +86,9 @@ def block_rows(block, n, g):
 def start(task, w, n, seed, how="schema", labels="soft"):
     """Where condensation starts: {"x": `rows`, "logits": [n, K]}.
 
-    "soft": the log-probabilities that model w gives. Where the group follows from the
-    class, every class must occur: then the mean of these probabilities and the balanced
-    ones. "balanced": 2 for a row's class, each class equally often, and 0 for the
-    others; the literal reading.
+    "soft": the log-probabilities that model w gives, averaged with the balanced ones
+    where the group follows from the class. "balanced": 2 for a row's class, each class
+    equally often, and 0 for the others; the literal reading.
     """
     x = rows(task, n, seed, how)
     with torch.no_grad():
@@ -132,10 +131,8 @@ def proxy(net, task, trail, seed, pool=4000, steps=40, lr=0.5):
 
     At each checkpoint `net` takes `steps` steps of full-batch gradient descent on the
     cross-entropy with the checkpoint's soft outputs on `pool` schema rows, from where
-    it was at the checkpoint before: warm starts make the fits a trajectory. Eq. 5 then
-    holds as printed for `net`. agreement: the share of held-out rows for which both
-    networks predict the same class at the last checkpoint; below 0.9 a warning.
-    ValueError for a network with buffers, or a fit that diverges.
+    it was at the checkpoint before. agreement: the share of held-out rows for which
+    both networks predict the same class at the last checkpoint; below 0.9 a warning.
     """
     if net.buffers:
         raise ValueError(

@@ -42,10 +42,8 @@ class Median:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of each coordinate without its floor(trim M) largest and smallest.
-
-    Yin et al., ICML 2018. Ignores p.
-    """
+    """The mean of each coordinate without its floor(trim M) largest and smallest (Yin et
+    al., ICML 2018). Ignores p."""
 
     trim: float = 0.1
 
@@ -76,15 +74,12 @@ class MultiKrum:
         M, f = len(G), floor_of(self.bad, len(G))
         if M <= 2 * f + 2:
             raise ValueError(
-                f"MultiKrum(bad={self.bad}) got M = {M} updates, f = {f} of them bad, "
-                f"and needs M > 2 f + 2 = {2 * f + 2}: take more clients per round or "
-                "a smaller share"
+                f"MultiKrum(bad={self.bad}) needs more than {2 * f + 2} updates, and got "
+                f"{M}: take more clients per round or a smaller share"
             )
         m = M - f - 2
-        # exact for near rows, and no [M, M, P]
-        d = torch.cdist(G, G, compute_mode="donot_use_mm_for_euclid_dist")
         # without the distance 0 to itself
-        score = d.square().sort(1).values[:, 1 : m + 1].sum(1)
+        score = distances(G).square().sort(1).values[:, 1 : m + 1].sum(1)
         return G[score.argsort(stable=True)[:m]].mean(0)
 
 
@@ -106,11 +101,8 @@ class DeepSight:
     seeds averaged first, and HDBSCAN on it gives the clusters. One with a third or more
     of suspicious members is dropped, and so is a suspicious client outside all
     clusters. The others are clipped to the median norm of all and averaged; if none is
-    left, all are.
-
-    With K = 2 and softmax cross-entropy the two outputs have opposite gradients, NEUP =
-    (1/2, 1/2) and TE = 2 at every honest client: then only the clipping acts. Networks
-    with buffers are refused: an update does not hold them, so f_i is not known.
+    left, all are. With K = 2 and softmax cross-entropy TE = 2 at every honest client:
+    then only the clipping acts.
     """
 
     inputs: int = 2000
@@ -132,30 +124,23 @@ class DeepSight:
         dW, db = outputs(G, w, task)
         N = neups(dW, db)
         unit = db / db.norm(dim=1, keepdim=True).clamp(min=torch.finfo(db.dtype).tiny)
-        a = parted(clusters(distances(unit) ** 2 / 2))  # by 1 - cosine
-        b = parted(clusters(distances(N)))
-        c = sum(parted(clusters(distances(D))) for D in ddifs(G, w, task, self.inputs))
+        apart = lambda d: parted(clusters(d.cpu().numpy()))
+        a = apart(distances(unit) ** 2 / 2)  # by 1 - cosine
+        b = apart(distances(N))
+        c = sum(apart(distances(D)) for D in ddifs(G, w, task, self.inputs))
         # sums of integers: equal distances stay equal
         labels = clusters((len(SEEDS) * (a + b) + c) / (3 * len(SEEDS)))
         return torch.from_numpy(accepted(labels, suspicious(N))).to(G.device)
 
 
 def outputs(G, w, task):
-    """The updates of the output layer, (dW [M, K, D], db [M, K]) in float64.
-
-    ValueError where the network has buffers, or does not end in a linear layer.
-    """
+    """The updates of the output layer, (dW [M, K, D], db [M, K]) in float64."""
     name, head = type(task.network).__name__, task.head
-    if task.buffers:
+    if task.buffers or [w[k].dim() for k in head] != [2, 1]:
         raise ValueError(
-            f"DeepSight on {name}: it runs the clients' models, and an update holds "
-            f"no buffers ({task.buffers[0]}); take a network with group norm, or "
-            "another rule"
-        )
-    if [w[k].dim() for k in head] != [2, 1]:
-        raise ValueError(
-            f"DeepSight on {name}: the head {', '.join(head)} is not one weight [K, D] "
-            "and one bias [K]; take a network that ends in such a layer"
+            f"DeepSight on {name}, with the head ({', '.join(head)}) and the buffers "
+            f"({', '.join(task.buffers)}): take a network that ends in a linear layer, "
+            "and has group norm, for an update holds no buffers"
         )
     at = dict(zip(w, G.split([v.numel() for v in w.values()], 1)))
     return tuple(at[k].double().view(len(G), *w[k].shape) for k in head)
@@ -186,22 +171,19 @@ def ddifs(G, w, task, n):
 
 
 def distances(v):
-    """Euclidean distances of rows [M, F] -> [M, M]."""
-    return torch.cdist(v, v, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
+    """Euclidean distances of rows [M, F] -> [M, M], exact for near rows."""
+    return torch.cdist(v, v, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def clusters(D):
-    """HDBSCAN on distances [M, M]: a label per client, -1 outside all clusters.
-
-    Campello, Moulavi, Sander, PAKDD 2013.
-    """
+    """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on distances [M, M]: a label per
+    client, -1 outside all clusters."""
     from sklearn.cluster import HDBSCAN  # seconds: only for those who use it
 
     if len(D) < 2:
         return np.zeros(len(D), int)
-    return HDBSCAN(
-        min_cluster_size=2, metric="precomputed", allow_single_cluster=True, copy=True
-    ).fit_predict(D.round(SAME))
+    how = {"metric": "precomputed", "allow_single_cluster": True, "copy": True}
+    return HDBSCAN(min_cluster_size=2, **how).fit_predict(D.round(SAME))
 
 
 def parted(labels):

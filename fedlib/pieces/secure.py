@@ -88,8 +88,7 @@ def public_of(secret):
 
 
 def agreed(secret, public, info):
-    """The key that two clients share: of the secret one of one, the public one of the
-    other."""
+    """The key of two clients: of one's secret key and the other's public one."""
     from cryptography.hazmat.primitives.asymmetric import x25519
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -129,8 +128,7 @@ def join(shares):
 # ------------------------------------------------------------- the parties
 class Public(NamedTuple):
     """What a client announces: where shares for it are sealed, the key of its pairwise
-    masks, and the hash of its seed, by which a wrong share is found out.
-    """
+    masks, and the hash of its seed, by which a wrong share is found out."""
 
     seal: bytes
     mask: bytes

@@ -11,27 +11,21 @@ from ..core.tree import normalize
 
 
 def mirror(a, z, eta):
-    """a_i exp(eta z_i) / Z: mirror descent with the entropy (Beck, Teboulle 2003).
-
-    Stays inside for any eta.
-    """
+    """a_i exp(eta z_i) / Z: mirror descent with the entropy (Beck, Teboulle 2003);
+    inside for any eta."""
     s = eta * z
     return normalize(a * (s - s.max()).exp())
 
 
 def additive(a, z, eta):
-    """a_i + eta z_i / C, clipped to [0, 1], over its sum.
-
-    With |z| <= 1 and eta <= 1 nothing is clipped at the uniform point.
-    """
+    """a_i + eta z_i / C, clipped to [0, 1], over its sum. With |z| <= 1 and eta <= 1
+    nothing is clipped at the uniform point."""
     return normalize((a + eta * z / len(a)).clamp(0, 1))
 
 
 def bounded(a, low, high):
-    """a clipped to [low / C, high / C], over its sum.
-
-    The division may carry a weight slightly over a bound.
-    """
+    """a clipped to [low / C, high / C], over its sum, which may carry a weight slightly
+    over a bound."""
     return normalize(a.clamp(low / len(a), high / len(a)))
 
 
@@ -46,12 +40,8 @@ def project(v):
 
 
 def project_box(v, lo, hi, passes=50):
-    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n].
-
-    Bounds [n] with sum lo <= 1 <= sum hi.
-
-    The solution is clamp(v - s, lo, hi) for one number s, found by bisection.
-    """
+    """The nearest point of {lo <= p <= hi, sum p = 1} to v [n], for bounds [n] with sum
+    lo <= 1 <= sum hi: clamp(v - s, lo, hi) for one number s, found by bisection."""
     a, b = (v - hi).min(), (v - lo).max()
     for _ in range(passes):
         s = (a + b) / 2
@@ -67,11 +57,6 @@ def simplex_qp(Q, steps=500):
     gradient from the uniform point (Beck, Teboulle 2009, FISTA) with step 1 / (2
     lambda_max), momentum forgotten where it points uphill (O'Donoghue, Candes 2015).
     """
-    if Q.dim() != 3 or Q.shape[1] != Q.shape[2]:
-        raise ValueError(
-            f"simplex_qp got Q of shape {list(Q.shape)}: give one square matrix per "
-            "program, [M, n, n]"
-        )
     h = 0.5 / torch.linalg.eigvalsh(Q)[:, -1:].clamp(min=torch.finfo(Q.dtype).tiny)
     a = y = Q.new_full(Q.shape[:2], 1 / Q.shape[1])
     k = Q.new_ones(len(Q), 1)
