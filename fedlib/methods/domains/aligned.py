@@ -38,7 +38,7 @@ class Aligned(FedAvg):
     )
     rho: float = hp(1.0, "weight of the task on the second half", "GRACE's code")
     ahead: float = hp(0.0, "step size of the virtual step; 0: lr", "as in DomainBed")
-    second_order: bool = hp(False, "differentiate through it", "GRACE's code")
+    second_order: bool = hp(False, "through the virtual step", "GRACE's code")
 
     needs_features = property(lambda self: bool(self.lam))
 

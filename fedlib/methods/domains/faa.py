@@ -42,12 +42,14 @@ class FAA(Gapped):
     card = Card("zhang2025fftgp", "weights that minimise the variance of the gaps")
 
     timing: str = hp(
-        "probe", "gaps of trials, or the last", "ours", ("probe", "lagged")
+        "probe", "gaps of trials, or of the last average", "ours", ("probe", "lagged")
     )
     form: str = hp(
-        "mirror", "of the step", "ours", ("mirror", "mirror_std", "additive", "closed")
+        "mirror", "the step", "ours", ("mirror", "mirror_std", "additive", "closed")
     )
-    eta: float = hp(0.5, "step size", "ours", (0, 50), grid=(0.05, 0.1, 0.3, 0.5, 1.0))
+    eta: float = hp(
+        0.5, "step of the weights", "ours", (0, 50), grid=(0.05, 0.1, 0.3, 0.5, 1.0)
+    )
     trials: int = hp(4, "trial averages per round (probe)", "ours", (1, 100), grid=(4,))
     beta: float = hp(0.6, "smoothing of the gaps (lagged)", "ours", (0, 1))
     floor: float = hp(0.25, "smallest weight, times C", "ours", (0, 1))
@@ -113,8 +115,8 @@ class FAALagged(FAA):
     card = FAA.card._replace(line="FAA without extra traffic: gaps are one round old")
 
     timing: str = hp(
-        "lagged", "gaps of trials, or the last", "GA's code", ("probe", "lagged")
+        "lagged", "gaps of trials, or of the last average", "GA", ("probe", "lagged")
     )
     eta: float = hp(
-        0.2, "step size", "GA's d_0", (0, 50), grid=(0.05, 0.1, 0.2, 0.3, 1.0)
+        0.2, "step of the weights", "GA's d_0", (0, 50), grid=(0.05, 0.1, 0.2, 0.3, 1.0)
     )

@@ -43,7 +43,7 @@ class FedCLIP(Uniform):
     beta2: float = hp(0.98, "decay of the mean of squares", "the authors' code", (0, 1))
     eps: float = hp(1e-6, "keeps Adam from dividing by 0", "the authors' code")
     fedclip_loss: str = hp(
-        "contrastive", "of the adapter", "published", ("contrastive", "class_ce")
+        "contrastive", "loss of the adapter", "published", ("contrastive", "class_ce")
     )
 
     def __post_init__(self):

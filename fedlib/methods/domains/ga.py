@@ -32,11 +32,11 @@ class GA(Gapped):
         "accuracy", "what a gap is measured in", "released code", ("loss", "accuracy")
     )
     step_size: float = hp(
-        0.2, "step, times C", "released code", (0, 1), grid=(0.05, 0.1, 0.2)
+        0.2, "step of the weights, times C", "their code", (0, 1), grid=(0.05, 0.1, 0.2)
     )
     centre: bool = hp(False, "subtract the mean gap first", "released code")
     falling: str = hp(
-        "released", "of the step, to R", "released code", ("released", "to zero")
+        "released", "fall of the step", "their code", ("released", "to zero")
     )
 
     def aggregate(self, server, up, r):

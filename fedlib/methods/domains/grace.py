@@ -36,7 +36,7 @@ class GRACE(Aligned):
         "grace", "the local step", "released code", ("mldg", "grace", "joint", "none")
     )
     cosine: str = hp(
-        "total", "of which parts", "released code", ("total", "split", "reweight")
+        "total", "of which parts", "their code", ("total", "split", "reweight")
     )
     server_lr: float = hp(1.0, "step size of the server", "released code")
 

@@ -35,16 +35,13 @@ class PromptFL(Uniform):
     card = Card("guo2023promptfl", "averages the context of a prompt for a frozen CLIP")
 
     lr: float = hp(
-        0.001,
-        "step size at first",
-        "the authors' code, and CoOp's",
-        grid=(0.001, 0.002),
+        0.001, "first step size", "their code; 0.002: CoOp's", grid=(0.001, 0.002)
     )
     epochs: int = hp(5, "passes over a client's rows per round", "the authors' code")
     momentum: float = hp(0.9, "of the clients, in a round", "CoOp's code", (0, 1))
     decay: float = hp(5e-4, "weight decay of the clients", "CoOp's code")
     schedule: str = hp(
-        "cosine", "of the step size", "the authors' code", ("cosine", "constant")
+        "cosine", "fall of the step size", "their code", ("cosine", "constant")
     )
 
     def __post_init__(self):

@@ -27,11 +27,9 @@ class FedAvgM(FedAvg):
     card = Card("hsu2019", "FedAvg with momentum at the server")
 
     beta: float = hp(
-        0.9, "momentum", "the paper", (0, 1), grid=(0.7, 0.9, 0.97, 0.99, 0.997)
+        0.9, "momentum of v", "the paper", (0, 1), grid=(0.7, 0.9, 0.97, 0.99, 0.997)
     )
-    server_lr: float = hp(
-        1.0, "how far along its velocity", "the paper", grid=(0.1, 0.3, 1.0)
-    )
+    server_lr: float = hp(1.0, "step along v", "the paper", grid=(0.1, 0.3, 1.0))
 
     def server(self, w, r):
         return {"w": w, "v": zeros(w, self.task.buffers)}

@@ -37,7 +37,7 @@ class FedAdagrad(FedAvg):
         0.0, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
     )
     tau: float = hp(
-        1e-3, "adapted above this movement", "the paper", grid=(1e-4, 1e-3, 1e-2, 1e-1)
+        1e-3, "added to the root of v", "the paper", grid=(1e-4, 1e-3, 1e-2, 1e-1)
     )
 
     def __post_init__(self):
@@ -79,9 +79,7 @@ class FedAdam(FedAdagrad):
     beta1: float = hp(
         0.9, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
     )
-    beta2: float = hp(
-        0.99, "memory of movements", "the paper", (0, 1), grid=(0.9, 0.99, 0.999)
-    )
+    beta2: float = hp(0.99, "memory of v", "the paper", (0, 1), grid=(0.9, 0.99, 0.999))
 
     def second(self, v, d):
         return self.beta2 * v + (1 - self.beta2) * d * d  # eq:fedadam

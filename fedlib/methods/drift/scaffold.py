@@ -34,7 +34,7 @@ class SCAFFOLD(Uniform):
 
     card = Card("karimireddy2020", "control variates take the drift out of local steps")
 
-    option: str = hp("II", "what c_i is", "Algorithm 1; II in experiments", ("I", "II"))
+    option: str = hp("II", "what c_i is", "Algorithm 1", ("I", "II"))
     server_lr: float = hp(
         1.0, "step towards the average", "the paper", grid=(0.5, 1.0, 1.5)
     )

@@ -36,19 +36,19 @@ class FedFa(FedAvg):
     card = Card("huang2022fedfa", "weights from accuracy and participation")
 
     momentum: float = hp(
-        0.9, "of the clients", "FedFV's records", (0, 1), grid=(0.5, 0.9)
+        0.9, "of the clients, in a round", "FedFV's records", (0, 1), grid=(0.5, 0.9)
     )
     beta: float = hp(
-        0.5, "share of participation", "FedFV's records", (0, 1), grid=(0.5,)
+        0.5, "share of participation in p", "FedFV's records", (0, 1), grid=(0.5,)
     )
     gamma: float = hp(
-        0.5, "of the server; 1: none", "FedFV's records", (0, 1), grid=(0.5, 0.9)
+        0.5, "momentum of the server; 1: none", "FedFV", (0, 1), grid=(0.5, 0.9)
     )
     sign: str = hp(
-        "momentum", "of the momentum", "released: public code", ("momentum", "released")
+        "momentum", "of the server's v", "public code", ("momentum", "released")
     )
     acc_at: str = hp(
-        "after", "training", "easyFL v1.0; before: FLGo", ("before", "after")
+        "after", "before or after training", "before: FLGo", ("before", "after")
     )
 
     def server(self, w, r):

@@ -40,9 +40,11 @@ class FedFV(ByLoss):
     card = Card("wang2021fedfv", "updates without what conflicts with another client's")
 
     alpha: float = hp(
-        0.1, "share kept", "its records", (0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3)
+        0.1, "share kept", "FedFV", (0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3)
     )
-    tau: int = hp(0, "memory, in rounds", "FedFV's records", grid=(0, 1, 3, 10))
+    tau: int = hp(
+        0, "rounds that an absent update counts", "FedFV's records", grid=(0, 1, 3, 10)
+    )
 
     def server(self, w, r):
         if not self.tau:

@@ -48,7 +48,7 @@ class FedGA(Delayed):
     )
     W: int = hp(10, "rounds in the window", "a choice: lost", (1, 10**6), grid=(10,))
     theta: float = hp(
-        0.01, "fall per round", "a choice", (-inf, inf), grid=(0.01, 0.005, 0.001)
+        0.01, "fall of G per round", "a choice", (-inf, inf), grid=(0.01, 0.005, 0.001)
     )
     sticky: bool = hp(True, "once on, always on", "later code of the author")
     delayed: bool = hp(True, "wait for the trigger", "FedGA 3.1 and 5.4")

@@ -27,7 +27,7 @@ class Delayed(FedAvg):
         0.01, "how fast x may still fall, per round", "a choice", (-inf, inf)
     )
     trigger: str = hp(
-        "rolling", "which windows", "later code has both", ("rolling", "half")
+        "rolling", "how windows are compared", "later code", ("rolling", "half")
     )
     sticky: bool = hp(True, "once on, always on", "working choice")
 
@@ -82,7 +82,7 @@ class FedGini(Delayed):
     card = Card("li2023fedgini", "weights by rank of the loss, once updates are small")
 
     epsilon: float = hp(
-        0.5, "share of 1/M", "a choice", (0, 1), grid=(0.1, 0.3, 0.5, 0.7, 0.9)
+        0.5, "share of 1 / M", "a choice", (0, 1), grid=(0.1, 0.3, 0.5, 0.7, 0.9)
     )
     W: int = hp(150, "rounds in the window", "later code", (1, 10**6), grid=(10, 150))
     theta: float = hp(
@@ -90,7 +90,7 @@ class FedGini(Delayed):
     )
     sticky: bool = hp(False, "once on, always on", "later code of FedGA's author")
     order: str = hp(
-        "intended", "largest weight", "released: later code", ("intended", "released")
+        "intended", "who weighs most", "released: later code", ("intended", "released")
     )
 
     def local(self, down, mine, shard):

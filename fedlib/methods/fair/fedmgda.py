@@ -50,7 +50,7 @@ class FedMGDA(FedAvg):
     card = Card("hu2022fedmgda", "the shortest convex combination of unit updates")
 
     epsilon: float = hp(
-        0.1, "from n_i / n at most", "FedFV", (0, 1), grid=(0.01, 0.05, 0.1, 0.5, 1)
+        0.1, "|p_i - n_i / n| at most", "FedFV", (0, 1), grid=(0.01, 0.05, 0.1, 0.5, 1)
     )
     server_lr: float = hp(
         1.0, "eta, the longest step", "FLGo; easyFL: lr", grid=(1, 0.1, 0.01)

@@ -32,10 +32,10 @@ class TERM(ByLoss):
     card = Card("term2021", "weights by size and the exponential of the loss")
 
     tilt: float = hp(
-        0.1, "between clients", "released script", (-1e6, 1e6), grid=(0.1, 0.5, 1, 2, 5)
+        0.1, "between clients", "their script", (-1e6, 1e6), grid=(0.1, 0.5, 1, 2, 5)
     )
     row_tilt: float = hp(
-        0.0, "between rows", "released code", (-1e6, 1e6), grid=(-1, 0, 1)
+        0.0, "between a client's rows", "their code", (-1e6, 1e6), grid=(-1, 0, 1)
     )
 
     def __post_init__(self):

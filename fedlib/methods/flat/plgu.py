@@ -31,9 +31,10 @@ class LayerWise:
     Equal ones, s_l = 1, give exactly SAM's perturbation of length rho; the
     paper's sum-one scores would shrink it L-fold. Its equation 4 has ordinary SAM as
     its solution; equation 5, which is the algorithm, has an exponent that would let
-    e grow as g vanishes. This is the reading of p = q = 2. At one movement per weight
-    small layers have the large scores, because |.|/dim falls with the root of dim;
-    `by` = "root" takes this out.
+    e grow as g vanishes. This is the reading of p = q = 2. scale: scores with mean 1 or
+    sum 1; "renorm" and "exact" give e the length rho whatever they are. |.| / dim falls
+    with the root of dim, so small layers have the large scores; `by` = "root" takes
+    this out. perturb = "none" is a control.
     """
 
     rho: float = hp(
@@ -41,11 +42,9 @@ class LayerWise:
     )
     perturb: str = hp("all", "which layers", "Algorithm 1: all", ("all", "none"))
     scale: str = hp(
-        "mean1", "of scores, or of e", "a choice", ("mean1", "sum1", "renorm", "exact")
+        "mean1", "of s, or of e", "a choice", ("mean1", "sum1", "renorm", "exact")
     )
-    by: str = hp(
-        "dim", "movement per weight, or per root of it", "equation 6", ("dim", "root")
-    )
+    by: str = hp("dim", "what a movement is divided by", "equation 6", ("dim", "root"))
     layer: str = hp("module", "with its norm, or not", "a choice", ("module", "tensor"))
 
     def __post_init__(self):

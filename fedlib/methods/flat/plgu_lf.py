@@ -51,7 +51,7 @@ class PLGULF(LayerWise, FedAvg):
         absent="moved",
     )
     perturb: str = hp(
-        "all", "layers", "Algorithm 1", ("all", "personal", "universal", "none")
+        "all", "which", "Algorithm 1", ("all", "personal", "universal", "none")
     )
     direction: str = hp(
         "theta", "whose gradient gives e", "Algorithm 1, line 6", ("theta", "w")

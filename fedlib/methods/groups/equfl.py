@@ -56,7 +56,7 @@ class EquFL(Collecting):
         "soft", "labels", "EquFL III-B", ("soft", "hard", "balanced", "model", "each")
     )
     lr_q: float = hp(
-        0.001, "rate of labels", "the least that learns", grid=(0, 0.001, 0.01, 0.1)
+        0.001, "rate of the labels", "the least that learns", grid=(0, 0.001, 0.01, 0.1)
     )
     form: str = hp("ce", "what EO and DP compare", "EquFL", surrogates.FORMS)
     at: str = hp(
@@ -65,11 +65,11 @@ class EquFL(Collecting):
     scale: str = hp(
         "raw", "length of g_s", "a choice, eq. 12", ("raw", "aggregate", "steps")
     )
-    normalise: str = hp("l2", "before MGDA", "a choice", ("none", "l2", "loss"))
+    normalise: str = hp("l2", "scaling before MGDA", "a choice", ("none", "l2", "loss"))
     outer: int = hp(300, "outer steps of the matching", "a choice")
     J: int = hp(10, "inner steps of the matching", "a choice", (1, 10**4))
     reach: int = hp(10, "largest distance of a pair", "a choice", (1, 10**6))
-    rows: int = hp(0, "in an inner step; 0: all", "a choice: memory")
+    rows: int = hp(0, "rows of S in an inner step; 0: all", "a choice")
     pool: int = hp(4000, "rows on which another network learns", "a choice", (2, 10**7))
 
     card = GaussianUpdate.card._replace(

@@ -39,7 +39,7 @@ class FairFed(Reweight):
     card = Card("ezzeldin2023", "less weight far from the gap of all")
 
     beta: float = hp(
-        1.0, "fairness budget", "elsewhere 0.3, 1 and 5", grid=(0.05, 0.5, 1, 5)
+        1.0, "fairness budget; 0: sizes", "elsewhere 0.3, 1, 5", grid=(0.05, 0.5, 1, 5)
     )
     metric: str = hp(
         "EOD", "gap of true positives, or of positives", "FairFed", ("EOD", "DP")

@@ -46,7 +46,7 @@ class FedFB(FedAvg):
     needs_groups = True
 
     alpha: float = hp(
-        0.1, "step size", "the paper", grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2)
+        0.1, "step of lam", "the paper", grid=(0.001, 0.05, 0.08, 0.1, 0.2, 0.5, 1, 2)
     )
     version: str = hp("EO", "equal losses by outcome, or rates", "FedFB", ("EO", "DP"))
 

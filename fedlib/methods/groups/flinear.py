@@ -33,7 +33,7 @@ class FLinear(FedAvg):
     needs_groups = True
 
     tau: float = hp(
-        0.0, "what stays", "the paper sweeps it", (0, 1), grid=(0, 0.25, 0.5, 0.75, 1)
+        0.0, "share of d that stays", "the paper", (0, 1), grid=(0, 0.25, 0.5, 0.75, 1)
     )
 
     def client(self, w, shard):

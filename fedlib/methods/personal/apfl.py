@@ -38,7 +38,7 @@ class APFL(FedAvg):
     """
 
     alpha: float = hp(
-        0.5, "own share, at first", "released code", (0, 1), grid=(0.25, 0.5, 0.75)
+        0.5, "own share, at first", "their code", (0, 1), grid=(0.25, 0.5, 0.75)
     )
     adapt: bool = hp(True, "learn the share by gradient steps", "the paper has both")
 

@@ -45,7 +45,7 @@ class CD2pFed(FedAvg):
     """
 
     p: float = hp(
-        0.5, "private share at the end", "a choice", (0, 1), grid=(0.25, 0.5, 0.75)
+        0.5, "private filters, in the end", "a choice", (0, 1), grid=(0.25, 0.5, 0.75)
     )
     grow: float = hp(1.0, "share of the rounds while p_t grows", "linearly", (0, 1))
     lam: float = hp(1.0, "weight of the distillation", "a choice", grid=(0.1, 1.0))

@@ -61,7 +61,7 @@ class FedALA(FedAvg):
     share: float = hp(0.8, "share of the rows for learning", "the paper", (0, 1))
     tol: float = hp(0.1, "deviation of losses that ends learning", "released code")
     window: int = hp(10, "losses that are looked at", "released code", (1, 10**3))
-    cap: int = hp(50, "passes at most", "a choice: none there", (1, 10**6))
+    cap: int = hp(50, "passes of a first learning", "a choice", (1, 10**6))
 
     card = Card("fedala2023", "every client learns how much of the new head it takes")
     download = "all"

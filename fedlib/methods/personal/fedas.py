@@ -54,15 +54,17 @@ class FedAS(FedPer):
 
     card = Card("fedas2024", "FedPer, with old features kept, and Fisher weights")
 
-    align: str = hp("class_mean", "target", "code", ("class_mean", "sample", "none"))
+    align: str = hp(
+        "class_mean", "target of the features", "code", ("class_mean", "sample", "none")
+    )
     align_lr: float = hp(0.01, "step size of the alignment", "code")
     align_epochs: int = hp(1, "passes of the alignment", "code")
     reduction: str = hp(
         "mean", "mean or sum over features", "code; eq. 4", ("mean", "sum")
     )
     skip_first: bool = hp(False, "no alignment before the first training", "ours")
-    by: str = hp("trace", "weights", "equation 7", ("trace", *READINGS))
-    trace: str = hp("batch_sum", "Fisher trace", "code", TRACES)
+    by: str = hp("trace", "what makes the weights", "equation 7", ("trace", *READINGS))
+    trace: str = hp("batch_sum", "which Fisher trace", "code", TRACES)
     download: str = hp("cohort", "who downloads", "code", ("cohort", "all"))
     watch: bool = hp(False, "upload four more numbers, for the record", "ours")
 

@@ -37,7 +37,7 @@ class FedProto(Method):
     lam: float = hp(
         1.0, "pull towards the prototypes; 0: local", "the authors", grid=(0.1, 1.0)
     )
-    candidates: str = hp("all", "classes to predict", "PFLlib", ("all", "own"))
+    candidates: str = hp("all", "that may be predicted", "PFLlib", ("all", "own"))
 
     card = Card("fedproto2022", "private models; only class means are shared")
     post = ("personal",)

@@ -34,7 +34,7 @@ class PerFedAvg(Uniform):
     alpha: float = hp(
         0.01, "step of the adaptation", "section 5", grid=(0.001, 0.01, 0.1)
     )
-    order: str = hp("FO", "what of the Hessian", "section 4", ("FO", "HF", "exact"))
+    order: str = hp("FO", "reading of the Hessian", "section 4", ("FO", "HF", "exact"))
     delta: float = hp(1e-3, "length of the difference step", "a choice", (1e-12, 1))
 
     card = Card("fallah2020perfedavg", "a model that is good after one step")

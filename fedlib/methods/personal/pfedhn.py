@@ -36,14 +36,10 @@ class PFedHN(FedAvg):
     server_lr: float = hp(
         1.0, "step size of the hypernetwork", "a guess", grid=(0.3, 1.0, 3.0)
     )
-    size: int = hp(
-        0, "of a client's vector; 0: 1 + C // 4", "released code", (0, 10**4)
-    )
+    size: int = hp(0, "length of a vector; 0: 1 + C // 4", "released code", (0, 10**4))
     width: int = hp(100, "width of the hidden layers", "released code", (1, 10**5))
-    depth: int = hp(
-        3, "hidden layers; 0: linear models", "the paper", (0, 10), grid=(0, 1, 3)
-    )
-    spread: float = hp(0.1, "deviation of first models, in tensors' own", "a choice")
+    depth: int = hp(3, "hidden layers; 0: linear", "the paper", (0, 10), grid=(0, 1, 3))
+    spread: float = hp(0.1, "how far first models lie apart", "a choice")
 
     card = Card("pfedhn2021", "a hypernetwork on the server writes each client's model")
 

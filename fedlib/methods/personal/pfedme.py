@@ -36,11 +36,13 @@ class PFedMe(FedAvg):
     """
 
     lam: float = hp(
-        15.0, "tie of own to common model", "scripts", grid=(1.0, 5.0, 15.0)
+        15.0, "tie of theta to w", "released scripts", grid=(1.0, 5.0, 15.0)
     )
-    inner_steps: int = hp(5, "own steps on each batch", "the paper: K", (1, 10**4))
-    inner_lr: float = hp(0.03, "own step size", "a choice", grid=(0.01, 0.03, 0.09))
-    outer_lr: float = hp(0.03, "common step size", "a choice", grid=(0.005, 0.01, 0.03))
+    inner_steps: int = hp(5, "steps of theta on each batch", "the paper: K", (1, 10**4))
+    inner_lr: float = hp(
+        0.03, "step size of theta", "a choice", grid=(0.01, 0.03, 0.09)
+    )
+    outer_lr: float = hp(0.03, "step size of w", "a choice", grid=(0.005, 0.01, 0.03))
     beta: float = hp(
         1.0, "how far the server goes", "scripts; 2 when tuned", grid=(1.0, 2.0)
     )
