@@ -115,23 +115,23 @@ class Nodes:
     def connected(self):
         """{client: node}; whoever is new is asked who it is."""
         here = set(self.grid.get_node_ids())
-        new = here - self.client.keys()
-        about = {"code": code(), "federation": self.fed.digest}
-        new = {k: (about, {}) for k in sorted(new)}
-        for node, m in self.post("query.who", new).items():
+        new = sorted(here - self.client.keys())
+        for node, said in self.send([("query.who", k, {}, {}) for k in new]):
             self.client[node] = None
             try:
-                self.introduce(node, dict(m.content["metrics"]), here)
+                self.introduce(node, said, here)
             except Exception as e:
                 log.warning("node %s does not take part: %s", node, one_line(e))
         return {c: k for k, c in self.client.items() if k in here and c is not None}
 
     def introduce(self, node, said, here):
         """Take a node as the client that it says it is."""
-        c, n = said["client"], {s: int(said[s]) for s in SPLITS}
-        if not 0 <= c < self.fed.C or not (
-            n["train"] > 0 < n["test"] and n["val"] >= 0
-        ):
+        if isinstance(said, Exception):
+            raise said
+        c, n = int(said["client"]), {s: int(said["n"][s]) for s in SPLITS}
+        if int(said["code"]) != code():
+            raise ValueError("it runs another version of fedlib: install the same")
+        if not 0 <= c < self.fed.C or not (n["train"] > 0 < n["test"]):
             raise ValueError(f"client {c} with rows {n}")
         if any(self.client[k] == c for k in here & self.client.keys()):
             raise ValueError(f"another node is client {c}")
@@ -141,46 +141,29 @@ class Nodes:
 
     def __call__(self, requests, wait):
         """See server.serve."""
-        node, out = self.connected(), {}
-        away = ConnectionError("not connected")
-        by_type = {}
-        for c, (about, tree) in requests.items():
-            kind = next((t for k, t in TYPES.items() if about[k]), "evaluate")
-            if c in node:
-                by_type.setdefault(kind, {})[node[c]] = about, tree
-            else:
-                out[c] = away
-        for m in self.send(by_type, wait):
-            c = self.client.get(m.metadata.src_node_id)
+        node = self.connected()
+        kind = lambda about: next((t for k, t in TYPES.items() if about[k]), "evaluate")
+        here = {c: r for c, r in requests.items() if c in node}
+        got = self.send([(kind(a), node[c], a, t) for c, (a, t) in here.items()])
+        away = dict.fromkeys(requests, ConnectionError("not connected"))
+        return {c: e for c, e in away.items() if c not in here} | {
+            self.client[k]: answer for k, answer in got
+        }
+
+    def send(self, messages):
+        """(node, its answer or an Exception) for each (type, node, about, tree) that is
+        answered in time."""
+        wait, sent = self.fed.wait, []
+        for kind, node, about, tree in messages:
+            content = RecordDict({"about": ConfigRecord(about)} | pack(tree))
+            sent.append(Message(content, node, kind, ttl=wait))
+        for m in self.grid.send_and_receive(sent, timeout=wait) if sent else ():
             try:
                 if m.has_error():
                     raise ValueError(m.error.reason or f"error {m.error.code}")
-                out[c] = unpack(m.content, self.fed.limit)
+                yield m.metadata.src_node_id, unpack(m.content, self.fed.limit)
             except Exception as e:  # whatever a client sends
-                out[c] = e
-        return out
-
-    def send(self, by_type, wait):
-        """The replies to {type: {node: (about, tree)}}."""
-        record = lambda about, tree: {"about": ConfigRecord(about)} | pack(tree)
-        sent = [
-            Message(RecordDict(record(*what)), node, kind, ttl=wait)
-            for kind, of in by_type.items()
-            for node, what in of.items()
-        ]
-        return self.grid.send_and_receive(sent, timeout=wait) if sent else []
-
-    def post(self, kind, of):
-        """{node: reply} of those that answered without an error."""
-        out = {}
-        for m in self.send({kind: of}, self.fed.wait):
-            node = m.metadata.src_node_id
-            if m.has_error():
-                log.warning("node %s: %s", node, m.error.reason)
-                self.client[node] = None
-            else:
-                out[node] = m
-        return out
+                yield m.metadata.src_node_id, e
 
 
 @server.main()
@@ -216,7 +199,7 @@ def answering(answer):
             c = int(node["partition-id"])
             task = fed.client_task(c, str(node.get("data", fed.data)))
             who = Client(fed, c, task, str(node.get("folder", fed.state)))
-            content = answer(who, msg.content)
+            content = pack(answer(who, msg.content))
             return Message(RecordDict(content), reply_to=msg)
         except Exception as e:
             return Message(Error(0, one_line(e)), reply_to=msg)
@@ -225,15 +208,14 @@ def answering(answer):
 
 
 def who(client, content):
-    about = content["about"]
-    if about["code"] != code():
-        raise ValueError("the server runs another version of fedlib: install the same")
-    return {"metrics": MetricRecord({"client": client.c} | client.n)}
+    said = {"client": client.c, "code": code()}
+    whole = lambda tree: {k: torch.tensor(v) for k, v in tree.items()}
+    return whole(said) | {"n": whole(client.n)}
 
 
 def turn(client, content):
     about = {k: content["about"][k] for k in ABOUT}
-    return pack(client.answer(about, unpack(content)))
+    return client.answer(about, unpack(content))
 
 
 client.train()(answering(turn))

@@ -69,12 +69,11 @@ def app(folder, *, method, task, set: tuple = (), rounds: int = 20, cohort: int 
     cohort: clients per round (all)
     """
     from ..cli.text import parse_task, settings
-    from ..methods.make import make
     from .federation import Federation
 
-    path, made = new(folder), make(method, parse_task(task), **settings(set))
+    path, described = new(folder), {"name": method} | settings(set)
     more = {"cohort": cohort, "data": task, "folder": "run"}
-    lines = Federation.of(made, rounds, **more).lines()
+    lines = Federation.of(described, rounds, parse_task(task), **more).lines()
     path.mkdir(parents=True, exist_ok=True)
     (path / "pyproject.toml").write_text(PROJECT.format("\n".join(lines)), "utf-8")
     (path / "nginx.conf").write_text(NGINX, "utf-8")

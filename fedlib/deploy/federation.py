@@ -16,51 +16,50 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from ..core.engine import bind
 from ..core.given import check_run
 from ..core.groups import Block, Groups
 from ..core.method import Method
 from ..core.pool import Pool
 from ..data import tasks
-from ..methods import METHODS
+from ..data.settings import Model
+from ..data.tasks import Count, Share, Three
 from ..methods.make import make
 from . import rows
 
-Count, Seconds = Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0, le=1e6)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, le=1e6)]
+DECIDE = "method", "task", "cohort", "seed", "every", "own"  # with rounds, the numbers
 
 
-class Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class Data(Config):
+class Data(Model):
     """The task, as far as all know it."""
 
     clients: Count
     classes: Count | list[str]
     shape: Annotated[list[Count], Field(min_length=1)]  # of one row
-    network: Any  # {"name": ..., its sizes}; in Python also a network
+    network: Any  # {"name": ..., its sizes}, or in Python the network
     name: str = "federation"
     kind: Literal["own", "real", "synthetic", "stand-in"] = "own"
     batch: Count = 32
     dtype: Literal["float32", "float64"] = "float32"
-    groups: dict[str, Any] | None = None  # the fields of Groups
+    groups: Any = None  # the fields of Groups, or Groups
     split: Seed = 0  # how the rows of a file are cut, as in Task.from_rows
-    parts: tuple[Share, Share, Share] = (0.8, 0.1, 0.1)
+    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
 
 
-class Federation(Config):
+class Federation(Model):
     """A federation. ValueError for what is unknown, missing or makes no sense."""
 
-    method: dict[str, Any]
+    method: Any  # {"name": ..., its hyper-parameters}, or in Python the method
     task: Data
     rounds: Annotated[int, Field(ge=0)]
     cohort: Annotated[int, Field(ge=0)] = 0
@@ -68,8 +67,8 @@ class Federation(Config):
     every: Count = 1  # rounds between evaluations
     own: bool = False  # also score every client's model as it was uploaded
     minimum: Count = 1  # answers that a round needs
-    patience: Annotated[float, Field(ge=0)] = 600.0  # seconds to ask for them again
-    wait: Seconds = 600.0  # for the answers to one kind of message
+    patience: Seconds = 600.0  # in which it is asked for them again
+    wait: Annotated[Seconds, Field(gt=0)] = 600.0  # for the answers to a message
     limit: Count = 10**9  # bytes of an answer
     folder: str = ""  # where the server keeps checkpoint and record; "": nowhere
     data: str = ""  # the rows of a client whose node names none
@@ -92,116 +91,81 @@ class Federation(Config):
         return cls(**tree)
 
     @classmethod
-    def of(cls, method, rounds, **more):
-        """The federation of a Method object on the task that it has: what a simulation
-        runs, to be deployed."""
-        t, groups = method.task, method.task.groups
-        data = {
-            "name": t.name,
-            "clients": t.C,
-            "classes": t.K,
-            "shape": list(t.x.shape[1:]),
-            "network": sizes_of(t.network),
-            "kind": t.kind,
-            "batch": t.batch,
-            "dtype": str(t.x.dtype).removeprefix("torch."),
-            "groups": groups
-            and {f.name: getattr(groups, f.name) for f in fields(groups)},
-        }
-        return cls(method=described(method), task=data, rounds=rounds, **more)
+    def of(cls, method, rounds, task=None, **more):
+        """The federation of a Method on its task, or of a description on this one: what
+        a simulation runs, to be deployed."""
+        task = task or method.task
+        shape, dtype = list(task.x.shape[1:]), str(task.x.dtype)[6:]
+        data = {"clients": task.C, "classes": task.K, "shape": shape, "dtype": dtype}
+        for k in ("name", "network", "kind", "batch", "groups"):
+            data[k] = getattr(task, k)
+        return cls(method=method, task=data, rounds=rounds, **more)
 
     def lines(self):
         """The lines of pyproject.toml from which `read` makes this federation."""
-        return list(flat(self.model_dump(exclude_defaults=True)))
+        return list(flat(self))
 
     # ------------------------------------------------------------ what follows from it
     C = property(lambda self: self.task.clients)
-    K = property(lambda self: self.classes_and_names[0])
+    K = property(lambda self: len(self.names) or self.task.classes)
     shape = property(lambda self: tuple(self.task.shape))
     dtype = property(lambda self: getattr(torch, self.task.dtype))
 
     @property
-    def classes_and_names(self):
+    def names(self):
+        """Of the classes, where they have names."""
         known = self.task.classes
-        return (known, ()) if isinstance(known, int) else (len(known), tuple(known))
+        return tuple(known) if isinstance(known, list) else ()
+
+    def make(self, task):
+        """The Method on a task."""
+        if isinstance(self.method, Method):
+            return bind(self.method, task)
+        return make(**{"name": None} | self.method | {"task": task})
 
     def client_task(self, c, data):
         """The task of client c, see rows.client_task."""
         return rows.client_task(self, c, data)
 
-    def make(self, task):
-        """The Method on a task."""
-        return make(**{"name": None} | self.method | {"task": task})
-
     @cached_property
     def digest(self):
         """A hash of what decides the numbers, but for the number of rounds."""
-        told = {"method", "task", "cohort", "seed", "every", "own"}
-        text = json.dumps(self.model_dump(include=told), sort_keys=True, default=repr)
+        text = repr([getattr(self, k) for k in DECIDE])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def network(self):
         if not isinstance(spec := self.task.network, dict):
             return spec
-        (K, names), none = self.classes_and_names, torch.zeros(0, *self.shape)
-        pool = Pool(self.task.name, none, rows.NONE, K, self.task.kind, classes=names)
+        t, none = self.task, torch.zeros(0, *self.shape)
+        pool = Pool(t.name, none, rows.NONE, self.K, t.kind, classes=self.names)
         tasks.known(tasks.NETWORKS, "network", spec.get("name"))
-        spec = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
-        return tasks.network_for(pool, spec)
+        return tasks.network_for(pool, hashable(spec))
 
     @cached_property
     def groups(self):
-        if self.task.groups is None:
-            return None
-        given = self.task.groups.items()
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
-        given["schema"] = tuple(Block(*b) for b in given.get("schema", ()))
-        return Groups(**given)
+        if not isinstance(given := self.task.groups, dict):
+            return given
+        schema = tuple(Block(*b) for b in given.get("schema", ()))
+        return Groups(**hashable(given) | {"schema": schema})
 
 
-def sizes_of(network):
-    """A network as a description: its name, and the sizes that differ from the usual;
-    itself, where it holds more than sizes."""
-    own = {
-        f.name: getattr(network, f.name)
-        for f in fields(network)
-        if f.name not in ("inputs", "channels", "K", "classes")
-        and getattr(network, f.name) != f.default
-    }
-    plain = all(isinstance(v, (int, float, str, tuple)) for v in own.values())
-    named = type(network) in tasks.NETWORKS.values()
-    return {"name": type(network).__name__} | own if plain and named else network
+def hashable(spec):
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
 
 
-def described(m):
-    """A Method object as a description: its name, and the hyper-parameters that differ
-    from the usual."""
-    names = [k for k, cls in METHODS.items() if cls is type(m)]
-    if not names:
-        raise ValueError(f"{type(m).__name__} is not in METHODS: add a line there")
-    out = {"name": names[0]}
-    for f in fields(m):
-        v = getattr(m, f.name)
-        if f.name == "task" or v == f.default:
-            continue
-        if isinstance(v, Method):
-            v = described(v)
-        elif hasattr(v, "__dataclass_fields__"):
-            v = {"name": type(v).__name__} | {
-                k.name: getattr(v, k.name) for k in fields(v)
-            }
-        out[f.name] = v
-    return out
-
-
-def flat(tree, at=""):
-    """'method.lr = 0.1' for each entry of nested dicts. Lists become JSON in a string,
-    and so do groups, whose entries are lists."""
-    for k, v in tree.items():
-        if isinstance(v, dict) and k != "groups":
-            yield from flat(v, f"{at}{k}.")
-        elif v is not None:
-            text = json.dumps(v) if isinstance(v, (list, tuple, dict)) else v
-            number = isinstance(v, float)
-            yield f"{at}{k} = {repr(v) if number else json.dumps(text)}"
+def flat(v, at=""):
+    """'method.lr = 0.1' for each entry of models, descriptions and objects."""
+    if isinstance(v, Groups):
+        v = json.dumps({f.name: getattr(v, f.name) for f in fields(v)})
+    elif is_dataclass(v):
+        own = {f.name: getattr(v, f.name) for f in fields(v) if f.repr}
+        v = {"name": type(v).__name__} | own
+    elif isinstance(v, Model):
+        v = {k: getattr(v, k) for k in v.model_fields_set}
+    if isinstance(v, dict):
+        for k, part in v.items():
+            yield from flat(part, f"{at}.{k}" if at else k)
+    elif v is not None:
+        text = json.dumps(v) if isinstance(v, (list, tuple)) else v
+        yield f"{at} = {repr(v) if isinstance(v, float) else json.dumps(text)}"

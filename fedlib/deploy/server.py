@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,11 +48,10 @@ def serve(fed, exchange, folder=None, log=print, on_round=None):
     server needs rows.
     """
     n = {s: [exchange.n[c][s] for c in range(fed.C)] for s in SPLITS}
-    task, folder = rows.server_task(fed, n), folder and Path(folder)
-    method = fed.make(task)
-    party = Party(fed, method, n, exchange, named(folder), log)
+    folder = folder and Path(folder)
+    party = Party(fed, n, exchange, named(folder), log)
     return run(
-        method,
+        fed.make(rows.server_task(fed, n)),
         rounds=fed.rounds,
         seed=fed.seed,
         cohort=fed.cohort or None,
@@ -78,12 +79,15 @@ def named(folder):
     return path.read_text()
 
 
+@dataclass(frozen=True)
 class Party:
     """What stays during a run: with whom the server talks, and how an answer looks."""
 
-    def __init__(self, fed, method, n, exchange, name, log):
-        self.fed, self.method, self.n, self.name, self.log = fed, method, n, name, log
-        self.exchange = exchange
+    fed: Any
+    n: dict  # {split: [C]}, how many rows the clients say they have
+    exchange: Any
+    name: str  # of the run
+    log: Any
 
     @cached_property
     def example(self):
@@ -169,8 +173,6 @@ class Remote:
         return ids[[c not in self.late for c in ids.tolist()]]
 
     def each(self, f, trees, at_hand, stage):
-        if stage != "client":
-            raise rows.NoRows(f"{stage}: only clients have rows")
         return {"step": torch.zeros(len(at_hand[0]), dtype=torch.long)}
 
     def keep(self, f, down, clients, at_hand, stage):

@@ -52,7 +52,7 @@ class Network:
         )
 
     def start(self, name, *command):
-        log = open(self.at / f"{name}.log", "a")
+        log = open(self.at / f"{name}.log", "w")
         self.processes[name] = subprocess.Popen(
             command,
             stdout=log,
