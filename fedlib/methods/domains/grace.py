@@ -51,11 +51,8 @@ class GRACE(Aligned):
 
     def consistency(self, D, sizes):
         """s [M], positive, from updates D [M, P] of tensors of these sizes."""
-        M = len(D)
-        if M == 1:
-            return torch.ones_like(D[:, 0])
-        cos = self.cosines(D, sizes)
-        s = (cos.sum(1) - cos.diagonal()) / (M - 1)  # eq:grace-consistency
+        cos, others = self.cosines(D, sizes), max(len(D) - 1, 1)
+        s = (cos.sum(1) - cos.diagonal()) / others  # eq:grace-consistency
         s = torch.where(s.min() < 0, s - s.min() + 1e-3, s)
         s = torch.where(s.max() > 1, s / s.max(), s)  # eq:grace-shift
         return torch.where(s.max() > 0, s, torch.ones_like(s))  # no update: FedAvg

@@ -88,8 +88,7 @@ class FedAS(FedPer):
     def receive(self, down, mine, shard):
         body, head = down["w"], self.task.split(mine["w"])[1]
         if self.align != "none":
-            A, batches = self.feature_loss(mine["w"], shard), shard.on("align")
-            body = sgd(grad(A), body, batches, self.align_lr)  # eq:fedas-align
+            body = self.aligned(body, mine["w"], shard)  # eq:fedas-align
         if self.skip_first:
             body = where(mine["met"] > 0, body, down["w"])
         moved = {"aligned": sqdist(body, down["w"]).sqrt()} if self.watch else {}
@@ -99,6 +98,11 @@ class FedAS(FedPer):
         """The loss A(v, batch) of the alignment with the client's old model."""
         batches = shard.on("align")
         return alignment(self.task, old, batches, self.align, self.reduction, means)
+
+    def aligned(self, body, old, shard, means=None):
+        """The body after descent on A."""
+        A = self.feature_loss(old, shard, means)
+        return sgd(grad(A), body, shard.on("align"), self.align_lr)
 
     def local(self, down, mine, shard):
         new, up = super().local(down, mine, shard)

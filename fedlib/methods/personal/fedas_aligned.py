@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ...core.local import grad, sgd
 from ...core.method import hp
 from ...core.tree import broadcast, pick, put, stack, subset
 from .fedas import FedAS, class_means
@@ -58,7 +57,7 @@ class FedASGlobal(Aligned):
     2024, Figure 4b, which gives no formula.
     """
 
-    card = FedAS.card._replace(line="FedAS that aligns while it trains (its Figure 4b)")
+    card = FedAS.card._replace(line="FedAS that aligns to all clients' means")
     align: str = hp(
         "class_mean", "what features are pulled to", "figure 4b", ("class_mean",)
     )
@@ -72,8 +71,8 @@ class FedASGlobal(Aligned):
         return broadcast(subset(server, ("w", "mu", "seen")), ids)
 
     def receive(self, down, mine, shard):
-        A = self.feature_loss(mine["w"], shard, means=(down["mu"], down["seen"]))
-        body = sgd(grad(A), down["w"], shard.on("align"), self.align_lr)
+        means = down["mu"], down["seen"]
+        body = self.aligned(down["w"], mine["w"], shard, means)
         return mine | {"w": mine["w"] | body}
 
     def local(self, down, mine, shard):
@@ -101,7 +100,7 @@ class FedASChained(Aligned):
     bodies. A control, for batches that do not depend on the round.
     """
 
-    card = FedAS.card._replace(line="FedAS that aligns to all clients' means")
+    card = FedAS.card._replace(line="FedAS whose clients align one body in turn")
 
     shuffle: bool = hp(
         False, "fixed batches, for the server replays them", "code", (False,)
@@ -117,8 +116,7 @@ class FedASChained(Aligned):
         shards = self.task.shards(0, 0, 1, order, self.plans())
         for c, shard in zip(order.tolist(), shards):
             if c >= 0:
-                A = self.feature_loss(pick(server["old"], c), shard)
-                body = sgd(grad(A), body, shard.on("align"), self.align_lr)
+                body = self.aligned(body, pick(server["old"], c), shard)
             aligned[c] = body
         return {"w": stack([aligned[c] for c in ids.tolist()])}
 

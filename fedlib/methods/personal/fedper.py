@@ -73,5 +73,5 @@ class FedPerOnline(FedPer):
     shows how much of a method's gain is merely who downloads when.
     """
 
-    card = FedPer.card._replace(line="a shared body, averaged; a head that stays")
+    card = FedPer.card._replace(line="FedPer whose absent clients keep their body")
     download = "cohort"
