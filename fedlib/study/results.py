@@ -428,10 +428,22 @@ def _looks(run, view=JUDGED, moment=JUDGED, split="test"):
 
 
 def _joined(blocks) -> pd.DataFrame:
-    """Blocks {column: scalar or array} as one frame. Words stay words: categories keep
-    levels that a filter has emptied, and seaborn stumbles over these.
+    """Blocks {column: scalar or array} as one frame, column by column: a frame of each
+    would take ten times as long. Words stay words: categories keep levels that a filter
+    has emptied, and seaborn stumbles over these.
     """
-    return pd.concat(map(pd.DataFrame, blocks), ignore_index=True)
+    blocks = list(blocks)
+    sizes = [max(map(np.size, b.values())) for b in blocks]
+
+    def column(k):
+        values = [b.get(k, np.nan) for b in blocks]
+        if not any(map(np.ndim, values)):
+            return pd.Series(values).repeat(sizes).array
+        return np.concatenate([np.broadcast_to(v, n) for v, n in zip(values, sizes)])
+
+    return pd.DataFrame(
+        {k: column(k) for k in dict.fromkeys(k for b in blocks for k in b)}
+    )
 
 
 # ---------------------------------------------------------------- csv
