@@ -20,9 +20,8 @@ class FFTGP(Aligned, FAA):
         w_i from w_t by eq:meta-step,   a by eq:faa-step from the gaps eq:gap
         w_{t+1} = sum_i a_i w_i                                                 eq:fftgp
 
-    What generalises is w; what a client uses on its own domain is w_i, after its
-    training and before the average. meta = "none" is FAA, and with eta = 0 as well it
-    is Uniform.
+    What generalises is w; what a client uses on its own domain is w_i, before the
+    average. meta = "none" is FAA, and with eta = 0 as well Uniform.
     """
 
     card = FAA.card._replace(line="aligned local steps, and fairness-aware aggregation")

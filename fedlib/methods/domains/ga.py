@@ -17,12 +17,10 @@ class GA(Gapped):
 
         a_i <- a_i + step (1 - (t - 2)/R) / C  G_i / max_j |G_j|                   eq:ga
 
-    then clipped to [0, 1], over its sum. The released code subtracts no mean: gaps of
-    one sign move all weights the same way and only the last division makes the step
-    relative. centre = True takes G_i - mean G, as the formula of the paper is
-    remembered. 1 / C is a hard-coded 1/3 there. The first step, in round t = 1, is
-    step (1 + 1/R), as released; falling = "to zero" has 1 - t/R in eq:ga, and begins
-    at step (1 - 1/R). Equal weights stay if all gaps are 0. A weight can reach 0.
+    then clipped to [0, 1], over its sum. The released code subtracts no mean, so only
+    the last division makes the step relative; centre = True takes G_i - mean G. 1 / C
+    is a hard-coded 1/3 there. The first step, in round t = 1, is step (1 + 1/R), as
+    released; falling = "to zero" has 1 - t/R in eq:ga. A weight can reach 0.
     """
 
     plans_ahead = True

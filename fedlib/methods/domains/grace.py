@@ -23,11 +23,10 @@ class GRACE(Aligned):
         p_i = n_i s_i / sum_j n_j s_j
         w  <- w - server_lr sum_i p_i D_i                           eq:grace-step
 
-    Parameters only; buffers are averaged with the same p. The shift is for all once
-    one s_i is negative, so the least consistent client then counts for next to nothing.
-    Equal updates, and a client alone, give FedAvg. cosine: "total" of all parameters
-    together; "split" the mean over tensors; "reweight" the same with weights that fall
-    from 1 at the first tensor to 0.
+    Parameters only; buffers are averaged with the same p. Once one s_i is negative, the
+    least consistent client counts for next to nothing. Equal updates, and a client
+    alone, give FedAvg. cosine: "total" of all parameters together; "split" the mean
+    over tensors; "reweight" with weights that fall from 1 at the first tensor to 0.
     """
 
     card = Card("zhang2023grace", "aligned local steps; consistent updates count more")

@@ -28,9 +28,8 @@ class FedFa(FedAvg):
         w  <- sum_i p_i w_i - lr v                                    eq:fedfa-step
 
     beta = 0: accuracy only; beta = 1: participation only; momentum = 0 and gamma = 1:
-    no momenta. Equal accuracies and participations give the uniform average.
-    sign = "released" swaps the difference in eq:fedfa-momentum, as public code does;
-    the server's momentum then brakes instead of speeding up.
+    no momenta. sign = "released" swaps the difference in eq:fedfa-momentum, as public
+    code does; the server's momentum then brakes instead of speeding up.
     """
 
     card = Card("huang2022fedfa", "weights from accuracy and participation")

@@ -21,11 +21,10 @@ class PLGUGHN(LayerWise, PFedHN):
         theta <- theta - lr g,  then  theta <- theta - lr grad F_i(theta + e)
                                                                              eq:ghn-pair
 
-    The server scores (LayerWise) the model it writes for client i against the mean
-    of the models it would write for all C clients, which it knows without asking,
-    and sends L numbers along. (A choice: against the mean of the cohort's, a client's
-    scores would depend on who else is present.) perturb = "none" leaves two plain steps
-    per batch: the control is pFedHN with twice the steps.
+    The server scores (LayerWise) the model it writes for client i against the mean of
+    the models it would write for all C clients, and sends L numbers along. (Against the
+    mean of the cohort's, scores would depend on who else is present.) perturb = "none"
+    leaves two plain steps per batch: pFedHN with twice the steps.
     """
 
     card = Card("plgu2023", "a hypernetwork whose models are made flat (derived)")

@@ -35,11 +35,10 @@ class FedFB(FedAvg):
         F_i(w) = sum_r v_r loss_r / sum_r v_r,    p_i ~ sum_r v_r          eq:fedfb-loss
 
     with L_az the mean loss in the cell, P_a the mean positive probability in the group,
-    and sums over the client's rows r. alpha = 0 is FedAvg. One step with full batches
-    of everybody descends, in version "EO", on sum_az lam_az L_az. The divisor of F_i
-    sums over all rows of the client (in the released code over the batch). L and P are
-    those of the new model on the rows of the cohort; a cell without rows among
-    them moves nothing. A round costs one more message down and one up.
+    and sums over the client's rows r. alpha = 0 is FedAvg. The divisor of F_i sums over
+    all rows of the client (in the released code over the batch). L and P are those of
+    the new model on the rows of the cohort; a cell without rows moves nothing. A round
+    costs one more message down and one up.
     """
 
     card = Card("zeng2021", "row weights per group and outcome, learned by the server")

@@ -23,11 +23,10 @@ class PFedHNChunked(PFedHN):
     with A [width, chunk] the same for all chunks; the learning rule is that of pFedHN.
     Chunks are an idea of von Oswald, Henning, Grewe and Sacramento (Continual Learning
     with Hypernetworks, ICLR 2020); the code of pFedHN has one output layer per tensor.
-    b keeps all P numbers, so that first models are close to task.init.
-    Memory of the server: P + Q size + width chunk numbers and the hidden layers. For
-    a ResNet-18 with P = 11.2 million, C = 100 and chunk = 8192 (Q = 1365): 12 million
-    numbers, where one output layer per tensor has 1.13 billion. Models differ by
-    Q codes of `width` numbers in place of P free directions per code.
+    b keeps all P numbers, so that first models are close to task.init. Memory of the
+    server: P + Q size + width chunk numbers and the hidden layers. For a ResNet-18 with
+    P = 11.2 million, C = 100 and chunk = 8192 (Q = 1365): 12 million numbers, where one
+    output layer per tensor has 1.13 billion.
     """
 
     chunk: int = hp(8192, "numbers per chunk", "a choice", (1, 10**9))
