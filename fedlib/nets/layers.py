@@ -202,34 +202,43 @@ def groups(channels):
     return math.gcd(32, channels, max(1, channels // 4) if channels < 128 else channels)
 
 
-def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
-    """Batch norm of z [B, channels, ...], see the package for b and stats.
+def batch_norm(w, name, z, b, stats):
+    """Batch norm of z [B, channels, ...], see the package for b and stats."""
+    names = f"{name}.running_mean", f"{name}.running_var"
+    gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
+    running = [w.get(k) for k in names]
+    z, new = normalised(z, gain, bias, running, b, stats is not None)
+    if new:
+        stats.update(zip(names, new))
+    return z
+
+
+def normalised(z, gain, bias, running, b, update, eps=EPS, momentum=MOMENTUM):
+    """(the output, the new running statistics or None) of batch norm; running: mean and
+    variance [channels].
 
     With one row that counts (and no pixels) the mean is the row itself: its output is
     the bias.
     """
-    gain, bias = w[name + ".weight"], w[name + ".bias"]
     if b is None:  # buffers are constants to a gradient
-        mean, var = (w[f"{name}.running_{k}"].detach() for k in ("mean", "var"))
-        return F.batch_norm(z, mean, var, gain, bias, False, momentum, eps)
-    if b.m is None and stats is None and z.numel() > z.shape[1]:
-        return F.batch_norm(z, None, None, gain, bias, True, momentum, eps)
+        mean, var = (v.detach() for v in running)
+        return F.batch_norm(z, mean, var, gain, bias, False, momentum, eps), None
+    if b.m is None and not update and z.numel() > z.shape[1]:
+        return F.batch_norm(z, None, None, gain, bias, True, momentum, eps), None
     each = tuple(range(2, z.dim()))  # the pixels, if there are any
     over = (lambda v: b.avg(v.mean(each))) if each else b.avg
     column = (-1, *(1 for _ in each))
     mean = over(z)  # [channels]
-    gap = z - mean.view(column)
+    gap, new = z - mean.view(column), None
     if b.m is not None:  # padding far off a lone row would overflow
         gap = gap * b.m.view(-1, *(1 for _ in z.shape[1:]))
     var = over(gap * gap)
-    if stats is not None:
+    if update:
         rows = torch.tensor(float(len(z)), dtype=z.dtype) if b.m is None else b.m.sum()
         n = rows * math.prod(z.shape[2:])
-        fresh = {"running_mean": mean, "running_var": var * (n / (n - 1).clamp(min=1))}
-        for leaf, v in fresh.items():
-            k = f"{name}.{leaf}"
-            stats[k] = (1 - momentum) * w[k] + momentum * v
-    return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column)
+        fresh = mean, var * (n / (n - 1).clamp(min=1))
+        new = [(1 - momentum) * v + momentum * u for v, u in zip(running, fresh)]
+    return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column), new
 
 
 # ---------------------------------------------------------------- torchvision

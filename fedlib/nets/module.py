@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import nearest
 from ..core.random import fold, tag, uniform
-from .layers import batch_norm
+from .layers import normalised
 
 
 class Module:
@@ -367,27 +367,24 @@ class Training(TorchFunctionMode):
         return OURS[func](self, *args, **kwargs)
 
     def batch_norm(self, input, mean, var, weight, bias, training, momentum, eps):
-        """`layers.batch_norm` in place of torch's: only rows that count are counted."""
+        """`layers.normalised` in place of torch's: only rows that count are counted."""
         if not training:
             return F.batch_norm(input, mean, var, weight, bias, False, momentum, eps)
         if id(mean) not in self.names:
             raise ValueError("batch norm needs track_running_stats = True here")
         known = {self.names[id(v)]: v for v in (mean, var)}
-        stats = {} if self.stats is None else self.stats
-        mean, var = (stats.get(k, v) for k, v in known.items())  # may be used twice
-        one = input.new_ones(input.shape[1])
-        w = {
-            "norm.weight": one if weight is None else weight,
-            "norm.bias": one - 1 if bias is None else bias,
-            "norm.running_mean": mean,
-            "norm.running_var": var,
-        }
-        b, new = self.b, None if self.stats is None else {}
+        running = [(self.stats or {}).get(k, v) for k, v in known.items()]  # used twice
+        one, b = input.new_ones(input.shape[1]), self.b
         if b.m is not None and len(input) != len(b.m):  # rows [B, T, D] as [B T, D]
             b = b._replace(m=b.m.repeat_interleave(len(input) // len(b.m)))
-        z = batch_norm(w, "norm", input, b, new, eps, momentum)
-        if new is not None:
-            stats |= zip(known, (new["norm.running_mean"], new["norm.running_var"]))
+        gain, shift = (
+            one if weight is None else weight,
+            one - 1 if bias is None else bias,
+        )
+        update = self.stats is not None
+        z, new = normalised(input, gain, shift, running, b, update, eps, momentum)
+        if update:
+            self.stats.update(zip(known, new))
         return z
 
     def dropout(self, input, p=0.5, training=True, inplace=False, train=True):
