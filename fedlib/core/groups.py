@@ -206,9 +206,8 @@ def block_of(entry, start, at):
     """The Block of one entry, from column `start` on; at: its place, for errors."""
     form = isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 4
     name, kind, width, *ends = (*entry, 1)[: max(3, len(entry))] if form else (0, 0, 0)
-    fine = isinstance(name, str) and name.strip() and kind in KINDS
-    least = 2 if kind == "onehot" else 1
-    if not fine or not is_whole(width) or width < least or (ends and kind != "number"):
+    fine = isinstance(name, str) and name.strip() and kind in KINDS and is_whole(width)
+    if not fine or width < 1 + (kind == "onehot") or (ends and kind != "number"):
         raise ValueError(
             f"{at}: give name, (name, kind), (name, kind, width) or (name, 'number', "
             f"width, (low, high)); kind: {', '.join(KINDS)}; width: a number of columns"

@@ -172,12 +172,10 @@ class Task:
             test = [at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in train]
         none = torch.zeros(0, dtype=torch.long)
         away = tuple((none, none, r) for r in at[len(at) - len(guests) :])
-        a = None if pool.a is None else pool.a[order]
-        known = {"kind": pool.kind, "groups": pool.groups, "a": a, "guests": away}
-        if pool.owner is not None and len(pool.owners) == C:
-            known["owners"] = tuple(pool.owners)
-        if len(pool.classes) == pool.K:
-            known["classes"] = tuple(pool.classes)
+        known = {"kind": pool.kind, "groups": pool.groups, "guests": away}
+        known["a"] = None if pool.a is None else pool.a[order]
+        known["owners"] = tuple(pool.owners) if len(pool.owners) == C else ()
+        known["classes"] = tuple(pool.classes) if len(pool.classes) == pool.K else ()
         rows = tuple(train), tuple(val), tuple(test)
         name = f"{name}/split{split}"
         return cls(name, network, pool.x[order], y, *rows, pool.K, **(known | more))
