@@ -174,8 +174,8 @@ def numbers(x):
         return x
     except Exception as e:
         raise ValueError(
-            f"x holds no numbers, or no equal rows of them ({e!s:.200}): give real "
-            "numbers, or a DataFrame to Task.from_frame"
+            f"x is no array of numbers as float32 holds them ({e!s:.200}): give rows of"
+            " real numbers, large ones as float64, or a DataFrame to Task.from_frame"
         ) from e
 
 
