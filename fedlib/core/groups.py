@@ -17,9 +17,6 @@ import torch
 from .ranges import is_whole
 from .tree import onehot
 
-# what the columns of a block hold, in each row
-KINDS = {"number": "within its range", "flag": "0 or 1", "onehot": "a single 1"}
-
 
 def natural(v):
     """A key for `sorted`: numbers by size, then all else as text, the digits in it
@@ -160,6 +157,14 @@ def kinds_of(x):
     return ["flag" if f else "number" for f in ((x == 0) | (x == 1)).all(0).tolist()]
 
 
+# kind: where rows v [N, columns of the block] contradict it
+CONTRADICT = {
+    "number": lambda v, low, high: (v < low) | (v > high),
+    "flag": lambda v, *_: (v != 0) & (v != 1),
+    "onehot": lambda v, *_: (v != 0) & (v != 1) | (v.cumsum(1) > 1),
+}
+
+
 def blocks(schema, x):
     """A tuple of Blocks of the columns of x [N, D], from a list of entries, each
 
@@ -174,47 +179,40 @@ def blocks(schema, x):
     ValueError for what is no such list, widths that do not sum to D, two blocks of one
     name, and rows that contradict their block.
     """
-    if x.dim() != 2 or not isinstance(schema, list):
-        raise ValueError(
-            f"schema = {schema!r:.80} for x {list(x.shape)}: give a list with an entry "
-            "for the columns of x [N, D], in their order; leave it out for images"
-        )
-    found, stop, D = {}, 0, x.shape[1]
-    for i, entry in enumerate(schema):
+    found, stop = {}, 0
+    for i, entry in enumerate(
+        schema if isinstance(schema, list) and x.dim() == 2 else ()
+    ):
         at = f"schema[{i}] = {entry!r:.80}"
         if isinstance(entry, str):
             entry = (entry, *kinds_of(x[:, stop : stop + 1]))
-        b = block_of(entry, stop, at)
-        bad = contradicting(b, x[:, stop : b.stop])
-        if b.name in found or len(bad):
-            row, j = bad[0].tolist() if len(bad) else (0, 0)
-            raise ValueError(
-                f"{at}: row {row} of x holds {x[row, stop + j].item()} in column "
-                f"{stop + j}, and {b.kind} means {KINDS[b.kind]}; or the name "
-                f"{b.name!r} stands twice: mend the row, or give another entry"
+        try:
+            usual = 1, (-math.inf, math.inf)
+            name, kind, width, ends = (*entry, *usual[len(entry) - 2 :])
+            b = Block(name, kind, stop, stop + int(width), *span(ends, at))
+            v, bad = x[:, stop : b.stop], CONTRADICT[kind]
+            fine = (
+                is_whole(width)
+                and width >= 1 + (kind == "onehot")
+                and name not in found
             )
-        found[b.name], stop = b, b.stop
-    if stop != D:
+            if not fine or (len(entry) > 3 and kind != "number"):
+                raise TypeError("a name that stands twice, or another width or range")
+            for row, j in bad(v, b.low, b.high).nonzero().tolist():
+                where = f"row {row} of x holds {v[row, j].item()} in column {stop + j}"
+                raise ValueError(f"{where}, which is no {kind}: mend it")
+        except (TypeError, ValueError, KeyError) as e:
+            raise ValueError(
+                f"{at}: {e}; give name, (name, kind), (name, kind, width) or (name, "
+                f"'number', width, (low, high)), kind one of {', '.join(CONTRADICT)}"
+            ) from e
+        found[name], stop = b, b.stop
+    if not stop or stop != x.shape[1]:
         raise ValueError(
-            f"schema describes {stop} columns, and x has {D}; let the widths of its "
-            f"{len(schema)} entries sum to {D}"
+            f"schema describes {stop} columns, and x is {list(x.shape)}; give a list "
+            "whose widths sum to the columns of x [N, D]; leave it out for images"
         )
     return tuple(found.values())
-
-
-def block_of(entry, start, at):
-    """The Block of one entry, from column `start` on; at: its place, for errors."""
-    form = isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 4
-    name, kind, width, *ends = (*entry, 1)[: max(3, len(entry))] if form else (0, 0, 0)
-    fine = isinstance(name, str) and name.strip() and kind in KINDS and is_whole(width)
-    if not fine or width < 1 + (kind == "onehot") or (ends and kind != "number"):
-        raise ValueError(
-            f"{at}: give name, (name, kind), (name, kind, width) or (name, 'number', "
-            f"width, (low, high)); kind: {', '.join(KINDS)}; width: a number of columns"
-            ", of onehot 2 or more"
-        )
-    ends = span(*ends, at) if ends else ()
-    return Block(str(name), kind, start, start + int(width), *ends)
 
 
 def span(ends, at):
@@ -224,11 +222,3 @@ def span(ends, at):
     if not pair or not ends[0] < ends[1]:
         raise ValueError(f"{at}: give a range (low, high) of numbers with low < high")
     return tuple(map(float, ends))
-
-
-def contradicting(block, v):
-    """The places [n, 2] of rows v [N, columns of the block] that contradict it."""
-    if block.kind == "number":
-        return ((v < block.low) | (v > block.high)).nonzero()
-    bad = (v != 0) & (v != 1)
-    return (bad | (v.cumsum(1) > 1) if block.kind == "onehot" else bad).nonzero()

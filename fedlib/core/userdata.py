@@ -90,14 +90,13 @@ class Given:
 def of_arrays(x, y, client_id, a, own):
     """See Task.from_arrays."""
     of = {"y": y, "client_id": client_id} | ({} if a is None else {"a": a})
-    indexed = [(k, v.index) for k, v in ({"x": x} | of).items() if hasattr(v, "iloc")]
-    for (first, one), (k, two) in pairwise(indexed):
+    indexes = {k: v.index for k, v in ({"x": x} | of).items() if hasattr(v, "iloc")}
+    for one, two in pairwise(indexes.values()):
         if len(one) == len(two) and not one.equals(two):
-            i = int(np.argmax(one != two))
+            begin = ", ".join(f"{k} {list(v[:2])}" for k, v in indexes.items())
             raise ValueError(
-                f"{first} and {k} have different indexes, {one[i]!r} and {two[i]!r} at "
-                f"position {i}, and rows belong together by position: give them in one "
-                "order, with reset_index(drop=True)"
+                f"rows belong together by position, and indexes differ (they begin by "
+                f"{begin}): give them in one order, with reset_index(drop=True)"
             )
     return Given(numbers(x), {k: column(v, k) for k, v in of.items()}, own)
 
@@ -256,18 +255,16 @@ def classes_of(s, given, at):
 
 def positive_classes(positive, classes, at):
     """The numbers of the classes that are good for a person; None: the second."""
-    if positive is None:
-        return (1,)
-    known, good = {str(u): i for i, u in enumerate(classes)}, listed(positive)
+    known, good = list(map(str, classes)), listed(positive)
     good = [str(bare(u)) for u in ([positive] if good is None else good)]
-    unknown = [u for u in good if u not in known]
+    unknown = [u for u in good if u not in known] if positive is not None else []
     if unknown:
         raise ValueError(
-            f"positive names the class {unknown[0]:.60}, and {at} has "
+            f"positive = {unknown[0]:.60} is no class of {at}, which has "
             f"{', '.join(known):.200}{nearest(unknown[0], known)}; name classes that "
             "are good for a person"
         )
-    return tuple(dict.fromkeys(known[u] for u in good))
+    return (1,) if positive is None else tuple(dict.fromkeys(map(known.index, good)))
 
 
 # ---------------------------------------------------------------- the checks
