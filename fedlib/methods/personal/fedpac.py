@@ -67,8 +67,8 @@ class FedPAC(FedPer):
         c = seen.new_zeros(len(seen), self.task.network.D)
         return state | {
             "head": broadcast(head, range(self.task.C)),
-            "seen": seen,
             "c": c,
+            "seen": seen,
         }
 
     def send(self, server, ids):
