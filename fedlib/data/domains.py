@@ -16,7 +16,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -129,29 +129,21 @@ def domains(
     seed     another seed: other images, scenes, hues and class frequencies
 
     Pool.classes holds the Unicode names of the characters. An image needs 0.3 to 0.4 ms
-    of CPU time at 32 pixels or fewer, and 12 kB at 32. The last two pools are kept in
-    memory: treat x as read-only.
+    of CPU time at 32 pixels or fewer, and 12 kB at 32.
     """
     p = PRESETS[preset]
     D, K = len(p.domains), p.classes if classes is None else classes
     counts = g.numbers("domains", [n] * D if is_whole(n) else n, D, size)
     check_whole(f"domains: {preset}: classes", K, 2 + p.empty)
-    return _domains(preset, counts, size, float(warp), K, str(split), seed)
-
-
-@lru_cache(maxsize=2)
-def _domains(preset, counts, size, strength, K, split, seed):
-    p, owners = PRESETS[preset], tuple(PRESETS[preset].domains)
-    letters = g.atlas(K - p.empty, max(size, DRAWN))
+    owners, letters = tuple(p.domains), g.atlas(K - p.empty, max(size, DRAWN))
 
     def chunk_of(k, number):
-        return chunk(preset, owners[k], number, split, letters, seed, strength, size)
+        return chunk(preset, owners[k], number, split, letters, seed, float(warp), size)
 
     x, y, owner = g.filled(counts, size, chunk_of)
     names = [unicodedata.name(c).lower() for c in letters.characters]
-    classes = tuple(["empty"] * p.empty + names)
     of = f"{preset}-glyphs", x, y, K, "stand-in", owner, owners
-    return Pool(*of, classes=classes)
+    return Pool(*of, classes=tuple(["empty"] * p.empty + names))
 
 
 def chunk(preset, name, number, split, letters, seed, strength, size):
@@ -166,7 +158,7 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
     often = frequencies(fixed, K, p.prior)
     y = torch.multinomial(often, CHUNK, replacement=True, generator=dice.generator)
     ink = g.some(letters, (y - first).clamp(min=0), dice)
-    ink = g.warp(ink, dice, strength, d.zoom, d.shift)
+    ink = g.bent(ink, dice, strength, d.zoom, d.shift)
     if p.empty:
         ink = ink * (y > 0)[:, None, None, None]
     table = g.hue_table(f"{preset} {name}", K, seed)

@@ -246,7 +246,7 @@ def grid(size):
 
 
 # ---------------------------------------------------------------- steps 1 and 2: masks
-def warp(glyph, dice, strength=1.0, zoom=(0.62, 1.05), shift=0.22):
+def bent(glyph, dice, strength=1.0, zoom=(0.62, 1.05), shift=0.22):
     """Atlas pictures [n, 1, 2S, 2S] -> ink [n, 1, S, S]: one affine map and one smooth
     bend, sampled once.
 
@@ -496,28 +496,22 @@ def glyphs(
     warp      how far glyphs are turned, shrunk, moved and bent: from 1 to 0, which is
               learnt from far fewer images
 
-    Needs about 0.2 ms of CPU time and 12 kB per image of 32 x 32. The last two pools
-    are kept in memory: treat x as read-only.
+    Needs about 0.2 ms of CPU time and 12 kB per image of 32 x 32.
     """
     styles = (styles,) if isinstance(styles, str) else tuple(styles)
     S = len(styles)
     counts = [n // S + (k < n % S) for k in range(S)] if is_whole(n) else n
     counts = numbers("glyphs", counts, S, size)
-    shares = float(spurious), float(clutter), float(warp)
-    return _glyphs(counts, classes, styles, str(split), seed, size, *shares)
-
-
-@lru_cache(maxsize=2)
-def _glyphs(counts, K, styles, split, seed, size, spurious, clutter, strength):
-    letters = atlas(K, size)
+    letters = atlas(classes, size)
 
     def chunk_of(k, number):
         style = styles[k]
-        table = hue_table(style, K, seed)
         dice = Dice(seed, style, split, number, size=size)
-        y = dice.whole(K)
-        ink, how = warp(some(letters, y, dice), dice, strength), (spurious, clutter)
-        return levels(coloured(STYLES[style], ink, y, letters, table, dice, *how)), y
+        y = dice.whole(classes)
+        ink = bent(some(letters, y, dice), dice, float(warp))
+        table = hue_table(style, classes, seed)
+        of = ink, y, letters, table, dice, spurious, clutter
+        return levels(coloured(STYLES[style], *of)), y
 
     x, y, owner = filled(counts, size, chunk_of)
-    return Pool(f"glyphs-{K}", x, y, K, "stand-in", owner, styles)
+    return Pool(f"glyphs-{classes}", x, y, classes, "stand-in", owner, styles)

@@ -309,8 +309,7 @@ WORDS = {  # in the table a word is its place here
 }
 WORDS = {column: tuple(words.split()) for column, words in WORDS.items()}
 COUNTRY = "native-country"  # in the table 1 for the United States, else 0
-NUMBERS = ("age", "hours-per-week", "capital-gain", "capital-loss")
-COLUMNS = (*WORDS, COUNTRY, *NUMBERS)
+COLUMNS = (*WORDS, COUNTRY, "age", "hours-per-week", "capital-gain", "capital-loss")
 CARRIED = Path(__file__).with_name("adult.npz")
 DIGEST = "0608810f89583e7f"  # of the table: the first digits of sha256
 AGES = (16, 30, 45, 90)  # a band of clients ends with each but the first

@@ -84,8 +84,8 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def check(model, value):
-    """ValueError, which begins with the key and the value, unless the model fits."""
+def check(model, value, at=""):
+    """ValueError with the place, the key and the value unless the model fits."""
     try:
         model.model_validate(value)
     except ValidationError as e:
@@ -96,4 +96,4 @@ def check(model, value):
             known = model.model_fields
             text = f"unknown key{nearest(str(last), known)} (known: {', '.join(known)})"
         key = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in first["loc"])
-        raise ValueError(f"{key[1:]} = {short(first['input'])}: {text}") from None
+        raise ValueError(f"{at}{key[1:]} = {short(first['input'])}: {text}") from None

@@ -39,8 +39,7 @@ from .images import (
     tiny_imagenet,
 )
 from .people import acs, adult
-from .settings import Model
-from .settings import check as validate
+from .settings import Model, check
 from .synthetic import synthetic
 
 
@@ -78,7 +77,7 @@ def known(table, what, name):
 def one_of(kind):
     """The type of {name: ..., what it takes: ...}, of plain values."""
 
-    def check(v):
+    def plain(v):
         known(TABLES[kind], kind, v.get("name"))
         try:
             json.dumps(v)
@@ -86,7 +85,7 @@ def one_of(kind):
             raise ValueError(f"give plain values ({e})") from e
         return v
 
-    return Annotated[dict[str, Any], AfterValidator(check)]
+    return Annotated[dict[str, Any], AfterValidator(plain)]
 
 
 Count = Annotated[int, Field(ge=1, le=COUNT)]
@@ -144,10 +143,7 @@ def build(spec, split=0, name=None):
     """The Task of a description; `split` is the seed of each client's train / test /
     validation cut. Raises ValueError for what a description does not have.
     """
-    try:
-        validate(Description, spec)
-    except ValueError as e:
-        raise ValueError(f"task {name or spec}: {e}") from None
+    check(Description, spec, f"task {name or spec}: ")
     check_whole(f"task {name}: split", split, 0, SEEDS, ", a seed")
     spec = Description.model_construct(**spec)
     where = os.environ.get("FEDLIB_DATA"), os.getcwd()

@@ -74,9 +74,8 @@ def test_a_source_keeps_the_law_of_pools(name):
         assert other.x.shape != pool.x.shape or not torch.equal(other.x, pool.x)
     after = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     assert torch.equal(before[0], after[0]) and before[1] == after[1], "others' chance"
-    if name not in ("glyphs", "domains"):  # which keep the last two, and say so
-        pool.x.zero_()
-        assert torch.equal(made(name).x, again.x), "what one writes another reads"
+    pool.x.zero_()
+    assert torch.equal(made(name).x, again.x), "what one writes another reads"
 
 
 def test_a_drawn_image_hangs_on_its_style_split_and_number_alone(tmp_path):
