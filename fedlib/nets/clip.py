@@ -45,16 +45,14 @@ class Towers(Net):
     D = property(lambda self: self.inputs)
 
     def __post_init__(self):
-        faults = {
-            "no model; give two towers, or the path of one": self.model is None,
-            f"K = {self.K} and {len(self.classes)} names of classes; give one a class, "
-            "as Pool.classes has them": len(self.classes) != self.K,
-        }
-        faults = [what for what, found in faults.items() if found]
-        if not faults and self.towers.d != self.inputs:
-            faults = [f"inputs = {self.inputs}, and features are {self.towers.d} wide"]
-        if faults:
-            raise ValueError(f"{type(self).__name__} has {faults[0]}")
+        named = self.model is not None and len(self.classes) == self.K
+        if not named or self.towers.d != self.inputs:
+            width = self.towers.d if named else "none"
+            raise ValueError(
+                f"{self} has {len(self.classes)} names of classes and features {width} "
+                "wide; give two towers or the path of one as model, a name per class, "
+                "as Pool.classes has them, and inputs as wide as the features"
+            )
 
     @cached_property
     def towers(self):

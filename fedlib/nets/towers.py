@@ -140,7 +140,8 @@ def open_clip_towers(path, arch):
 class OpenClip:
     """A model of open_clip, frozen.
 
-    Its text tower must be CLIP's own: tokens of byte pairs, causal attention.
+    Its text tower must be CLIP's own: tokens of byte pairs, causal attention, read off
+    at the largest token.
     """
 
     kind = "real"
@@ -149,9 +150,6 @@ class OpenClip:
     def __init__(self, model, tokenizer, name):
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
         self.name, text = name, self._text(model)
-        pool = getattr(text, "text_pool_type", getattr(text, "pool_type", "argmax"))
-        eos = getattr(text, "text_eos_id", getattr(text, "eos_id", None))
-        self.eos = None if pool == "argmax" else eos
         self.context_length, self.width = text.positional_embedding.shape
         size = model.visual.image_size
         self.image_size = size if isinstance(size, int) else size[0]
@@ -193,7 +191,7 @@ class OpenClip:
         return self.tokenizer(texts, context_length=self.context_length)
 
     def end(self, tokens):
-        return (tokens if self.eos is None else (tokens == self.eos).int()).argmax(1)
+        return tokens.argmax(1)
 
     @torch.no_grad()
     def token_embedding(self, tokens):
