@@ -17,7 +17,6 @@ import functools
 import json
 import math
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -26,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.errors import Diverged
+from ..core.errors import Diverged, refuse_if
 from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
@@ -94,22 +93,23 @@ def packable(paper, study, runs, anew):
     Raises ValueError where that cannot be.
     """
     todo, spec, _ = studies.cells(paper, study)
-    cells, stored = {c.id: c for c in todo}, folder_of((paper, study))
-    found = store.read(stored) if store.listed(stored, ("id",)) else {}
-    for i in cells:
-        if Path(runs, i, "done").exists() and (anew or i not in found):
-            found[i] = Record.load(Path(runs, i))
-    if lacking := missing(todo, found):
-        command = f"python -m fedlib evidence compute {paper}/{study}"
-        raise ValueError(f"{paper}/{study}: {lacking}; compute them: {command}")
-    seeds, items = sorted({c.seed for c in todo}), []
-    for i, c in cells.items():
-        refuse(c, found[i])
-        versions = json.dumps(identity.raised(identity.units(c)), sort_keys=True)
+    found = store.read(folder_of((paper, study)))
+    for c in todo:
+        at = Path(runs, c.id)
+        if (at / "done").exists() and (anew or c.id not in found):
+            found[c.id] = Record.load(at)
+    lacking = missing(todo, found)
+    command = f"python -m fedlib evidence compute {paper}/{study}"
+    refuse_if(lacking, f"{paper}/{study}: {lacking}; {command}")
+    seeds, items = sorted({c.seed for c in todo}), {}
+    for c in todo:
+        r = found[c.id]
+        refuse(c, r)
+        versions = json.dumps(identity.raised(identity.units(c)))
         about = vars(c) | {"paper": paper, "study": study, "versions": versions}
-        r = with_logs(found[i], seeds.index(c.seed), spec.get("logs", {}))
-        items.append((i, {k: about[k] for k in store.SPEC}, r))
-    return items
+        kept = with_logs(r, seeds.index(c.seed), spec.get("logs", {}))
+        items[c.id] = c.id, {k: about[k] for k in store.SPEC}, kept
+    return [*items.values()]
 
 
 def with_logs(r, place, seeds):
@@ -121,14 +121,22 @@ def with_logs(r, place, seeds):
 
 
 def refuse(cell, r):
-    """Raise ValueError for a run that nobody could make again."""
+    """ValueError for a run that nobody could make again."""
     short = "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]
-    if short or sources.uncommitted(r.meta["commit"]):
-        raise ValueError(
-            f"{describe_cell(cell)}: of {r.meta['rounds']} rounds it ends in "
-            f"{r.rounds[-1]}, at commit {r.meta['commit']}, where + and unknown are in "
-            f"no history; delete runs/{cell.id} and compute it again"
-        )
+    remedy = f"delete runs/{cell.id} and compute it again"
+    why = f"{describe_cell(cell)} ends in round {r.rounds[-1]} of {r.meta['rounds']}"
+    refuse_if(short, f"{why} and did not diverge; {remedy}")
+    why = f"{describe_cell(cell)} was made by sources in no commit"
+    dirty = sources.uncommitted(r.meta["commit"])
+    refuse_if(dirty, f"{why} ({r.meta['commit']}); commit them, {remedy}")
+
+
+def missing(cells, ids):
+    """How many cells are not among the ids, in words; "" where none is missing."""
+    lacking = {c.id: c for c in cells if c.id not in ids}
+    first = describe_cell(next(iter(lacking.values()), ""))
+    n = f"{len(lacking)} of {len({c.id for c in cells})} runs are missing"
+    return f"{n}, the first is {first}" if lacking else ""
 
 
 # ---------------------------------------------------------------- check
@@ -136,39 +144,26 @@ def check(limit=60e6):
     """[what is wrong] with evidence/: studies without their runs, runs that no study
     wants, damaged files, more than `limit` bytes. Prints how much is there.
     """
-    folders, n, wrong = {folder_of(study): study for study in chosen()}, 0, []
-    for folder, study in folders.items():
-        cells = studies.cells(*study)[0]
+    n, wrong, idle = 0, [], {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE}
+    for study in chosen():
+        cells, folder = studies.cells(*study)[0], folder_of(study)
+        idle.discard(folder)
         try:
-            stored = store.read(folder) if store.listed(folder, ("id",)) else {}
+            stored = store.read(folder)
         except store.Damaged as e:
             wrong.append(str(e))
             continue
         n += len(stored)
-        if lacking := missing(cells, stored):
-            wrong.append(f"{folder}: {lacking}")
-        if extra := stored.keys() - {c.id for c in cells}:
-            wrong.append(
-                f"{folder}: {len(extra)} runs are of other settings or versions; "
-                "compute and pack again"
-            )
-    there = {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE, *folders}
-    wrong += [f"{f}: belongs to no study; delete it" for f in sorted(there)]
+        extra = len(stored.keys() - {c.id for c in cells})
+        extra = f"{extra} runs are of other settings or versions" if extra else ""
+        faults = [*filter(None, (missing(cells, stored), extra))]
+        wrong += [f"{folder}: {'; '.join(faults)}: compute and pack"] if faults else []
+    wrong += [f"{f}: belongs to no study; delete it" for f in sorted(idle)]
     size = sum(f.stat().st_size for f in STORE.glob("*/*"))
     if size > limit:
         wrong.append(f"{STORE}: more than {limit / 1e6:.0f} MB; keep fewer `logs`")
     print(f"{STORE}: {n:,} runs, {size / 1e6:.1f} MB" + ("" if wrong else "; complete"))
     return wrong
-
-
-def missing(cells, ids):
-    """How many cells are not among the ids, in words; "" where none is missing."""
-    wanted = {c.id: c for c in cells}
-    lacking = [c for i, c in wanted.items() if i not in ids]
-    if not lacking:
-        return ""
-    first = describe_cell(lacking[0])
-    return f"{len(lacking)} of {len(wanted)} runs are missing, the first is {first}"
 
 
 # ---------------------------------------------------------------- verify
@@ -263,9 +258,8 @@ def command(args):
     elif args.what == "pack":
         pack(args.names, anew=args.anew)
     elif args.what == "check":
-        if wrong := check():
-            print(*wrong, sep="\n", file=sys.stderr)
-            raise ValueError(f"{len(wrong)} faults in {STORE}, see above")
+        wrong = "\n".join(check())
+        refuse_if(wrong, wrong)
     else:
         how = args.names, args.device, args.workers or 1
         found = verify(args.sample, args.seed, *how)
@@ -282,9 +276,9 @@ def print_verdicts(found, to=None):
         whole(to, lambda f: f.write(text))
     counts = found.verdict.value_counts()
     print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
-    if "DIFFERS" in counts:
-        raise ValueError(
-            "stored runs do not come out again: either the code has changed without a "
-            "new version (python -m goldens.numbers check says where), or this machine "
-            "computes otherwise"
-        )
+    refuse_if(
+        "DIFFERS" in counts,
+        "stored runs do not come out again: either the code has changed without a "
+        "new version (python -m goldens.numbers check says where), or this machine "
+        "computes otherwise",
+    )

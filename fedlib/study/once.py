@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import files, provenance
+from ..core.errors import refuse_if
 from . import identity, sources
 from .store import reading
 from .studies import Cell
@@ -84,18 +85,14 @@ def pack(tier):
         about = read(path)[1]
         if about["tier"] == tier:
             newest[STORE / (path.name.rpartition("-")[0] + END)] = path, about
-    for to, (path, about) in [*newest.items()]:
-        if to.exists() and read(to)[1]["key"] == about["key"]:
-            del newest[to]
-        elif sources.uncommitted(about["commit"]):
-            raise ValueError(
-                f"{path} was measured by sources that are in no commit "
-                f"({about['commit']}): commit, delete it, and draw its notebook again"
-            )
-        else:
-            to.parent.mkdir(parents=True, exist_ok=True)
-            files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
-    return [*newest]
+    held = {to: read(to)[1]["key"] for to in newest if to.exists()}
+    new = {to: x for to, x in newest.items() if held.get(to) != x[1]["key"]}
+    for to, (path, about) in new.items():
+        why = f"{path} was measured by sources that are in no commit; commit, measure"
+        refuse_if(sources.uncommitted(about["commit"]), f"{why}: {about['commit']}")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+    return [*new]
 
 
 # ---------------------------------------------------------------- a tree <-> JSON

@@ -12,8 +12,6 @@ method. A study is checked where its knobs, its tier and its grids are resolved.
 
 from __future__ import annotations
 
-import copy
-import functools
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field
 
+from ..core.errors import refuse_if
 from ..core.ranges import COUNT, SEEDS, short
 from ..data.settings import Model, check
 from ..data.tasks import Description, known
@@ -48,10 +47,8 @@ def seeds_of(seeds):
 def apart(seeds):
     """ValueError for a seed that occurs twice, and for pilots beside others."""
     every = seeds_of(seeds)
-    if len({*every}) < len(every) or len({s < PILOT for s in every}) > 1:
-        raise ValueError(
-            f"give each seed once, and pilots, from {PILOT} on, a study of their own"
-        )
+    mixed = len({*every}) < len(every) or len({s < PILOT for s in every}) > 1
+    refuse_if(mixed, f"give each seed once; from {PILOT} on are pilots, kept apart")
     return seeds
 
 
@@ -150,7 +147,7 @@ def located(at):
     """What is wrong inside is a ValueError that begins with the place."""
     try:
         yield
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError, yaml.YAMLError) as e:
         raise ValueError(f"{at}: {e}") from e
 
 
@@ -162,9 +159,8 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if not hasattr(node, "checked"):  # before keys from elsewhere are merged in
             node.checked, seen = True, set()
             for key, _ in node.value:
-                if key.value in seen:
-                    where = f"line {key.start_mark.line + 1}"
-                    raise ValueError(f"{where}: the key {key.value!r} is there already")
+                at = f"line {key.start_mark.line + 1}"
+                refuse_if(key.value in seen, f"{at}: {key.value!r} is there already")
                 seen.add(key.value)
         super().flatten_mapping(node)
 
@@ -175,21 +171,17 @@ Loader.add_implicit_resolver(
 )
 
 
-def read(path):
-    """The dictionary in a YAML file, a copy of one's own."""
-    try:
-        tree = parsed(Path(path).read_text("utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
-        raise ValueError(f"{path} is not valid YAML: {e}") from e
-    if not isinstance(tree, dict):
-        raise ValueError(f"{path} holds {short(tree)}; it needs lines `key: value`")
-    return copy.deepcopy(tree)
-
-
-@functools.lru_cache(maxsize=16)
 def parsed(text):
-    """What a text holds; kept, since every study asks twice."""
+    """What a text holds."""
     return yaml.load(text, Loader)
+
+
+def read(path):
+    """The dictionary in a YAML file."""
+    with located(path):
+        tree = parsed(Path(path).read_text("utf-8"))
+        refuse_if(not isinstance(tree, dict), f"{short(tree)}: give `key: value`")
+    return tree
 
 
 # ---------------------------------------------------------------- files
@@ -224,10 +216,9 @@ def paper_of(name, knobs, path):
         )
         tasks = {k: whole(k, tasks) for k in tasks}
         studies = [study for group in groups.values() for study in group.items()]
-        if len(dict(studies)) < len(studies):
-            raise ValueError("two studies have one name; rename one of them")
-        if body and (idle := ", ".join(knobs.keys() - used)):
-            raise ValueError(f"nothing uses {idle}, of {path}: take it away")
+        twice, idle = len(dict(studies)) < len(studies), knobs.keys() - used
+        refuse_if(twice, "two studies have one name; rename one of them")
+        refuse_if(body and idle, f"nothing uses {', '.join(idle)}, of {path}")
     return knobs | {"tasks": tasks, "studies": dict(studies)}
 
 

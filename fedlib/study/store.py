@@ -34,7 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.record import Record
+from ..core.errors import refuse_if
+from ..core.record import Record, parts_of
 from . import lock
 
 SPEC = (  # columns that say what was run
@@ -52,10 +53,10 @@ ROWS = {  # (moment, split) -> key of meta["n"], where it is not the split's nam
 
 
 class Part(NamedTuple):
-    """How a part of a Record, {key: array [E, C, ...]}, is stored."""
+    """How arrays [E, C, ...] of one kind are stored."""
 
-    field: str  # of the Record
-    keys: tuple  # columns of the key
+    kind: str  # as Record.arrays calls it
+    keys: tuple  # columns of the rest of its name
     axes: tuple  # columns of the axes after E
     value: str  # column of the numbers
 
@@ -63,12 +64,15 @@ class Part(NamedTuple):
 VIEW = ("moment", "view", "split")
 TABLE = ("client", "group", "outcome", "prediction")
 PARTS = {
-    "hits": Part("views", VIEW, ("client",), "hits"),
-    "logs": Part("logs", ("name",), ("slot",), "value"),
+    "hits": Part("view", VIEW, ("client",), "hits"),
+    "logs": Part("log", ("name",), ("slot",), "value"),
     "groups": Part("cells", VIEW, TABLE, "count"),
-    "alike": Part("consistency", VIEW[:2], ("client", "kind"), "value"),
+    "alike": Part("alike", VIEW[:2], ("client", "kind"), "value"),
 }
 FILES = ("runs", *PARTS)
+# of the columns but those with floats and words; the others are bytes
+TYPES = dict.fromkeys(("run", "rows", "hits", "count"), np.int32)
+TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
 
 
 class Damaged(ValueError):
@@ -111,13 +115,14 @@ def hits_of(accuracy, n):
 def tables(items):
     """[(id, {columns of SPEC}, Record)] -> {file: table}, of files that have rows."""
     rows, blocks = [], {file: [] for file in PARTS}
+    files = {part.kind: file for file, part in PARTS.items()}
     for i, (name, spec, r) in enumerate(items):
         kinds = {file: {} for file in PARTS}
-        for file, part in PARTS.items():
-            for key, a in getattr(r, part.field).items():
-                key = (key,) if file == "logs" else key
-                kinds[file]["|".join(key)] = [str(a.dtype), *a.shape]
-                blocks[file].append(pa.table(columns(part, i, key, a, r)))
+        for word, a in r.arrays().items():
+            kind, *key = word.split("|")
+            kinds[files[kind]]["|".join(key)] = [str(a.dtype), *a.shape]
+            columns = columns_of(PARTS[files[kind]], i, key, a, r)
+            blocks[files[kind]].append(pa.table(columns))
         own = {k: r.meta.get(k) for k in OWN} | {"rounds": [int(t) for t in r.rounds]}
         rest = {k: v for k, v in r.meta.items() if k not in OWN}
         texts = {"kinds": json.dumps(kinds), "meta": json.dumps(rest)}
@@ -129,62 +134,68 @@ def tables(items):
     return out
 
 
-def columns(part, run, key, a, r):
+def columns_of(part, run, key, a, r):
     """An array [E, C, ...] of run number `run` as the columns of its file."""
     rounds = np.asarray(r.rounds)
-    if part.field == "logs":
+    if part.kind == "log":
         a, rounds = a.reshape(len(a), -1), np.arange(len(a))
+        small = a.astype(np.float32)  # half the bytes, where it holds the same numbers
+        a = small if np.array_equal(small, a, equal_nan=True) else a.astype(np.float64)
     a = np.swapaxes(a, 0, 1)
-    across, time, *more = np.indices(a.shape, np.int32).reshape(a.ndim, -1)
-    out = {"run": np.full(a.size, run, np.int32)}
-    out |= {k: pa.repeat(w, a.size).dictionary_encode() for k, w in zip(part.keys, key)}
-    out[part.axes[0]] = across.astype(np.int16)
-    out["round"] = rounds[time].astype(np.int16)
-    out |= {k: i.astype(np.int8) for k, i in zip(part.axes[1:], more)}
-    if part.field == "views":
+    axes = part.axes[0], "round", *part.axes[1:]
+    at = {"run": np.full(a.size, run)}
+    at |= zip(axes, np.indices(a.shape).reshape(a.ndim, -1))
+    at["round"] = rounds[at["round"]]
+    if part.kind == "view":
         n = rows_of(r.meta, key)
-        out["rows"], a = n[across].astype(np.int32), hits_of(a.T, n).T
-    elif part.field == "cells":
-        a = a.astype(np.int32)
-    elif part.field == "logs":  # in half the bytes where these hold the same numbers
-        small = a.astype(np.float32)
-        a = small if same_array(small.astype(a.dtype), a) else a.astype(np.float64)
-    return out | {part.value: a.ravel()}
+        at["rows"], a = n[at["client"]], hits_of(a.T, n).T
+    at = {k: v.astype(TYPES.get(k, np.int8)) for k, v in at.items()}
+    word = lambda w: pa.DictionaryArray.from_arrays(np.zeros(a.size, np.int8), [w])
+    named = {"run": at.pop("run")} | {k: word(w) for k, w in zip(part.keys, key)}
+    a = a.astype(TYPES.get(part.value, a.dtype)).ravel()
+    return named | at | {part.value: a}
 
 
 # ---------------------------------------------------------------- tables -> records
 def read(folder, only=None):
-    """{id: Record} of a stored study; only: these ids. Raises Damaged."""
-    folder, records, described = there(folder), {}, {file: [] for file in PARTS}
-    with reading(folder):
-        for row in pq.read_table(folder / "runs.parquet").to_pylist():
-            own = {k: row[k] for k in OWN if row[k] is not None}
-            meta, rounds = json.loads(row["meta"]) | own, np.array(row["rounds"], int)
-            record = records[row["id"]] = Record(meta, rounds)
-            for file, kinds in json.loads(row["kinds"]).items():
-                described[file] += [(row["run"], record, *x) for x in kinds.items()]
-        for file in filter(described.get, PARTS):
-            t = pq.read_table(folder / f"{file}.parquet")
-            fill(PARTS[file], t, *zip(*described[file]))
-    return {i: r for i, r in records.items() if only is None or i in only}
-
-
-def fill(part, t, runs, records, names, kinds):
-    """Put the arrays in a file, table t, into their records; described one after
-    another by number of the run, record, name and [type, *shape].
+    """{id: Record} of a stored study, which may be empty; only: these ids. Raises
+    Damaged.
     """
-    sizes = [math.prod(shape) for _, *shape in kinds]
-    if not np.array_equal(np.repeat(runs, sizes), t["run"]):
-        raise ValueError(f"runs.parquet describes other runs than {part.field} has")
+    folder, out = there(folder), {}
+    if not folder.exists():
+        return out
+    with reading(folder):
+        rows = pq.read_table(folder / "runs.parquet").to_pylist()
+        for row in rows:
+            row["kinds"], row["arrays"] = json.loads(row["kinds"]), {}
+            own = {k: row[k] for k in OWN if row[k] is not None}
+            row["meta"] = json.loads(row["meta"]) | own
+        for file in PARTS:
+            kinds = [(r, *x) for r in rows for x in r["kinds"][file].items()]
+            if kinds:
+                fill(PARTS[file], pq.read_table(folder / f"{file}.parquet"), kinds)
+        for r in rows if only is None else [r for r in rows if r["id"] in only]:
+            rounds = np.array(r["rounds"], int)
+            out[r["id"]] = Record(r["meta"], rounds, **parts_of(r["arrays"]))
+    return out
+
+
+def fill(part, t, kinds):
+    """The arrays in a file, table t, to the rows of their runs; kinds: (row, name,
+    [type, *shape]) of one after another.
+    """
+    sizes = [math.prod(shape) for _, _, (_, *shape) in kinds]
+    runs = np.repeat([row["run"] for row, *_ in kinds], sizes)
+    other = not np.array_equal(runs, t["run"])
+    refuse_if(other, f"runs.parquet describes other {part.value} than there are")
     values = np.split(t[part.value].to_numpy(), np.cumsum(sizes))
-    for record, name, (dtype, *shape), v in zip(records, names, kinds, values):
-        E, C, *rest = shape if part.field != "logs" else (shape[0], -1)
+    for (row, name, (dtype, *shape)), v in zip(kinds, values):
+        E, C, *rest = shape if part.kind != "log" else (shape[0], -1)
         # contiguous, since the last digit of a float32 mean depends on the layout
         a = np.ascontiguousarray(np.swapaxes(v.reshape(C, E, *rest), 0, 1))
-        key = name if part.field == "logs" else tuple(name.split("|"))
-        if part.field == "views":
-            a = accuracy_of(a, rows_of(record.meta, key), dtype)
-        getattr(record, part.field)[key] = a.reshape(shape).astype(dtype)
+        if part.kind == "view":
+            a = accuracy_of(a, rows_of(row["meta"], name.split("|")), dtype)
+        row["arrays"][f"{part.kind}|{name}"] = a.reshape(shape).astype(dtype)
 
 
 # ---------------------------------------------------------------- a folder
@@ -229,25 +240,22 @@ def write(items, folder):
         pq.write_table(t, folder / f"{file}.parquet", **how)
     back = read(folder)
     for name, _, r in items:
-        if not same(r, back[name]):
-            raise ValueError(
-                f"run {name} does not come back from {folder} as it was: accuracies "
-                "must be counts over the rows of the clients"
-            )
+        why = f"run {name} does not come back from {folder}: accuracies must be counts"
+        refuse_if(not same(r, back[name]), f"{why} over the rows of the clients")
 
 
 def same(a, b):
-    """Equal meta, and arrays of equal types, shapes and bits."""
+    """Equal meta, and arrays of equal types, shapes and numbers; NaN is NaN."""
     x, y = ({"rounds": np.asarray(r.rounds)} | r.arrays() for r in (a, b))
     metas = {json.dumps(r.meta, sort_keys=True) for r in (a, b)}
-    alike = len(metas) == 1 and x.keys() == y.keys()
-    return alike and all(same_array(x[k], y[k]) for k in x)
-
-
-def same_array(a, b):
-    """Equal type, shape and numbers; NaN is NaN."""
-    floats = a.dtype.kind == "f"
-    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=floats)
+    return (
+        len(metas) == 1
+        and x.keys() == y.keys()
+        and all(
+            x[k].dtype == y[k].dtype and np.array_equal(x[k], y[k], equal_nan=True)
+            for k in x
+        )
+    )
 
 
 def there(folder):
@@ -262,21 +270,20 @@ def listed(folder, columns=("id", *SPEC, *OWN)):
     """runs.parquet of a stored study as a list of dictionaries; an empty one where
     there is none. Raises Damaged.
     """
-    path = there(folder) / "runs.parquet"
+    folder = there(folder)
+    if not folder.exists():
+        return []
     with reading(folder):
-        t = pq.read_table(path, columns=[*columns]) if path.exists() else None
-    return [] if t is None else t.to_pylist()
+        return pq.read_table(folder / "runs.parquet", columns=[*columns]).to_pylist()
 
 
 def find(ids, paper, study, root="evidence"):
     """{id: Record} of those runs that are stored, first in the study's own folder, then
     in the paper's others.
     """
-    root, out = Path(root), {}
-    own = root / f"{paper}-{study}"
-    for folder in [own, *sorted(f for f in root.glob(f"{paper}-*") if f != own)]:
-        wanted = set(ids) - set(out)
-        wanted &= {row["id"] for row in listed(folder, ("id",))} if wanted else set()
+    out, own = {}, Path(root, f"{paper}-{study}")
+    for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*"))]):
+        wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()
         if wanted:
             changed = os.stat(there(folder) / "runs.parquet").st_mtime_ns
             out |= _found(folder, changed, frozenset(wanted))

@@ -23,9 +23,11 @@ import functools
 import inspect
 import itertools
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.errors import refuse_if
 from ..data.settings import check
 from ..data.tasks import SOURCES, TABLES, known
 from ..methods.make import make
@@ -92,9 +94,8 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
                 task = known(book["tasks"], "task", dataset)
                 seeds = grown(seeds_of(study["seeds"]), more.get(dataset, 0), "study")
                 out += of_task(dataset, task, study, tier, seeds, book["tasks"])
-        if len({*out}) < max(1, len(out)):
-            which = max(out, key=out.count) if out else "none"
-            raise ValueError(f"tasks and methods have to give each run once: {which}")
+        cell, n = (Counter(out).most_common(1) or [("nothing", 0)])[0]
+        refuse_if(n != 1, f"give tasks and methods, each variant once: {cell}")
     return out, study, tier
 
 
@@ -163,8 +164,7 @@ def settings(entry, tier="paper", task="", tasks=(), point=""):
         e = e or {}
         chosen = {k: choose(k, v, tier, task, tasks, point) for k, v in e.items()}
         axes = {k: v for k, v in chosen.items() if isinstance(v, list)}
-        if [] in axes.values():
-            raise ValueError(f"{e}: give one value or more where there is a list")
+        refuse_if([] in axes.values(), f"{e}: a list needs one value or more")
         named = [k for k in e if k in axes or (several and e[k] is chosen[k])]
         for values in itertools.product(*axes.values()):
             full = chosen | dict(zip(axes, values))
@@ -216,8 +216,8 @@ def points(spec):
                 if "called" in v or axis not in called:
                     called[axis] = v.get("called", v["grid"])
     for axis, entries in axes.items():
-        if {len(grid) for *_, grid in entries} != {len(called[axis])}:
-            raise ValueError(f"axis {axis!r}: give equally many values everywhere")
+        sizes = {len(grid) for *_, grid in entries} | {len(called[axis])}
+        refuse_if(len(sizes) > 1, f"axis {axis!r}: give equally many values everywhere")
     for point in itertools.product(*(range(len(names)) for names in called.values())):
         new = copy.deepcopy(spec)
         for i, entries in zip(point, axes.values()):
@@ -242,8 +242,8 @@ def added(path, paper, study):
 
 def grown(own, n, at):
     """The study's own seeds, and the next ones from its least on until there are n."""
-    if n > len(own) and min(own) >= PILOT:
-        raise ValueError(f"{at} has pilot seeds, which decide nothing; give it no more")
+    pilots = n > len(own) and min(own) >= PILOT
+    refuse_if(pilots, f"{at} has pilot seeds, which decide nothing; give it no more")
     fresh = (s for s in itertools.count(min(own)) if s not in own)
     return own + [*itertools.islice(fresh, max(0, n - len(own)))]
 
@@ -270,8 +270,8 @@ def drawn(spec, seed):
     if data.get("draw") == "seed":
         rest = {k: v for k, v in data.items() if k != "draw"}
         argument = known(MADE, "source that draws its data:", data["name"])[1]
-        if argument in rest:
-            raise ValueError(f"data {data['name']}: give {argument} or draw: seed")
+        both = argument in rest
+        refuse_if(both, f"data {data['name']}: give {argument} or draw: seed")
         data = rest | {argument: seed}
     return spec | {"data": data}
 
