@@ -122,9 +122,9 @@ class Clients:
             ]
         return self.made[key]
 
-    def each(self, f, trees, at_hand, stage):
+    def each(self, f, trees, cohort, stage):
         """f(*rows, shard) for every client; trees and result [M, ...]."""
-        ids, S = at_hand
+        ids, S = cohort
         alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
         if not (alone or self.how == "loop"):
             try:
@@ -136,14 +136,14 @@ class Clients:
         calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
         return stack(self.map(lambda c, args: self.call(f, args, c, stage), calls))
 
-    def keep(self, f, down, clients, at_hand, stage):
+    def keep(self, f, down, clients, cohort, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
         `clients` [C, ...] change in place, in the loop one by one, so that C models are
         held once."""
-        ids, S = at_hand
+        ids, S = cohort
         if self.how != "loop":
             g = lambda *args: dict(zip(("mine", "up"), f(*args)))
-            out = self.each(g, (down, pick(clients, ids)), at_hand, stage)
+            out = self.each(g, (down, pick(clients, ids)), cohort, stage)
             put = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
             tmap(put, clients, out["mine"])
             return out["up"]
@@ -156,14 +156,14 @@ class Clients:
 
         return stack(self.map(one, zip(ids.tolist(), unstack(down, len(ids)), S)))
 
-    def ask(self, question, tree, clients, at_hand):
+    def ask(self, question, tree, clients, cohort):
         """What clients answer to question(tree, mine, shard) [M, ...]."""
         f = lambda mine, shard: question(tree, mine, shard)
-        return self.each(f, (pick(clients, at_hand[0]),), at_hand, "ask")
+        return self.each(f, (pick(clients, cohort[0]),), cohort, "ask")
 
-    def score(self, method, down, clients, at_hand, splits, views=None, receives=None):
+    def score(self, method, down, clients, cohort, splits, views=None, receives=None):
         """What clients get right, see `scoring.score`."""
-        of = down, clients, self, at_hand
+        of = down, clients, self, cohort
         return scoring.score(method, *of, splits, views, receives)
 
     def present(self, ids):

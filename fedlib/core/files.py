@@ -3,24 +3,20 @@ is full."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import glob
 import hashlib
 import io
 import os
 import re
 import socket
-import time
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 import torch
 
-# a file that is being written: .NAME.PID@HOST; earlier versions wrote .NAME.PID
-PART = re.compile(r"\.(?P<name>.+?)\.(?P<pid>[1-9]\d{0,8})(@(?P<host>.+))?")
-DAY = 86_400.0  # seconds
-FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-CLOSED = errno.EROFS, errno.EACCES, errno.EPERM
+HOST = socket.gethostname()
+# a file that is being written: .NAME.PID@HOST
+PART = re.compile(r"\.(?P<name>.+)\.(?P<pid>[1-9]\d{0,8})@(?P<host>.+)")
 
 
 def whole(path, write):
@@ -31,7 +27,7 @@ def whole(path, write):
     file and the remedy.
     """
     sweep(path.parent, glob.escape(path.name))
-    part = path.with_name(f".{path.name}.{os.getpid()}@{socket.gethostname()}")
+    part = path.with_name(f".{path.name}.{os.getpid()}@{HOST}")
     try:
         with open(part, "wb") as f:
             write(f)
@@ -42,10 +38,10 @@ def whole(path, write):
         raise OSError(
             e.errno,
             f"{e.strerror or e} while writing {path}; what was there is untouched: "
-            f"{remedy(e.errno)}run again",
+            "make room or allow writing there, and run again",
         ) from e
     finally:
-        with contextlib.suppress(OSError):  # a disk that can only be read any more
+        with suppress(OSError):  # a disk that can only be read any more
             part.unlink(missing_ok=True)
 
 
@@ -75,44 +71,20 @@ def damaged(path, why):
     )
 
 
-def remedy(number):
-    """What helps against an error of the disk, by its number."""
-    if number in FULL:
-        return "make room, "
-    return "allow writing there, " if number in CLOSED else ""
-
-
 # ---------------------------------------------------------------- what a kill leaves
 def sweep(folder, *names):
     """Delete what killed processes of this host have left of files with these names;
     names may be patterns such as "step-*".
 
-    What a living process or another host is writing stays. A leftover of an earlier
-    version names no host: it must also be older than a day.
+    What a living process or another host is writing stays.
     """
-    try:
-        found = os.listdir(folder)
-    except OSError:  # there is no such folder, or it is not ours to read
-        return
-    for name in found:
-        with contextlib.suppress(
-            OSError
-        ):  # another process has deleted it, or only may
-            path = os.path.join(folder, name)
-            if left_over(path, name, names):
-                os.unlink(path)
-
-
-def left_over(path, name, names):
-    """Whether a file is a leftover of one of these names."""
-    part = PART.fullmatch(name)
-    if part is None or not any(fnmatchcase(part["name"], n) for n in names):
-        return False
-    if part["host"] is None:
-        here = time.time() - os.stat(path).st_mtime > DAY
-    else:
-        here = part["host"] == socket.gethostname()
-    return here and dead(int(part["pid"]))
+    with suppress(OSError):  # there is no such folder, or it is not ours to read
+        for name in os.listdir(folder):
+            part = PART.fullmatch(name)
+            known = part and any(fnmatchcase(part["name"], n) for n in names)
+            if known and part["host"] == HOST and dead(int(part["pid"])):
+                with suppress(OSError):  # another process has deleted it, or only may
+                    os.unlink(os.path.join(folder, name))
 
 
 def dead(pid):

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from .errors import refuse_if
 from .local import Plain, sgd
-from .ranges import LARGEST, SEEDS, among, is_number, is_whole, short
+from .ranges import LARGEST, SEEDS, among, is_whole, short
 from .shards import Plan, Shard, planned
 from .task import Task
 from .tree import broadcast, mean, rows, sub, subset, unrow, without
@@ -244,13 +245,11 @@ class Wrap(Method):
 
     def __post_init__(self):
         super().__post_init__()
-        if not (self.inner is None or isinstance(self.inner, Method)):
-            name = type(self).__name__
-            raise ValueError(
-                f"{name}.inner = {short(self.inner)}: give a method, built on the same "
-                f"task, as {name}(task, inner={self.around}(task)), or let "
-                "fedlib.make build both"
-            )
+        refuse_if(
+            not (self.inner is None or isinstance(self.inner, Method)),
+            f"{type(self).__name__}.inner = {short(self.inner)}: give a method, built "
+            "on the same task, or let fedlib.make build both",
+        )
 
     def plans(self):
         return self.inner.plans()
@@ -282,28 +281,24 @@ def check_value(name, f, v):
     """ValueError where v is no permitted value of the hyper-parameter f, a field."""
     bounds, choices = f.metadata.get("range"), f.metadata.get("choices")
     at, what = f"{name}.{f.name} = {short(v)}", f.metadata.get("what")
-    if type(f.default) is int and not is_whole(v):
-        raise ValueError(f"{at} is not a whole number: {what}")
+    whole = type(f.default) is int
+    refuse_if(whole and not is_whole(v), f"{at} is not a whole number: {what}")
     if bounds:
-        lo, hi = bounds
-        if isinstance(v, bool) or not isinstance(v, (int, float)):
-            raise ValueError(f"{at} is no number: {what}; give one in [{lo}, {hi}]")
-        if not lo <= v <= hi:
-            raise ValueError(f"{at} is outside [{lo}, {hi}]: {what}")
+        low, high = bounds
         # of a range without ends, both ends are values: always, never
-        if bounds != (-inf, inf) and not is_number(v):
-            raise ValueError(
-                f"{at} is too large: {what}; give a finite number, up to {LARGEST:g}"
-            )
-        if isinstance(v, int) and abs(v) > SEEDS:  # torch has no larger one
-            raise ValueError(
-                f"{at} is too large: {what}; give a whole number up to {SEEDS}"
-            )
+        most = inf if bounds == (-inf, inf) else LARGEST
+        most = SEEDS if isinstance(v, int) else most  # torch has no larger one
+        number = isinstance(v, (int, float)) and not isinstance(v, bool)
+        refuse_if(
+            not number or not low <= v <= high or abs(v) > most,
+            f"{at} is outside [{low}, {high}], or too large: {what}",
+        )
     if f.name in PIECES:
         check_piece(at, f.name, v)
-    if choices and not among(v, choices):
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"{at} is not one of {known}: {what}")
+    refuse_if(
+        choices and not among(v, choices),
+        f"{at} is not one of {', '.join(map(repr, choices or ()))}: {what}",
+    )
 
 
 PIECES = {"step": ("loss",), "rule": ("G", "p", "w", "task")}  # and what they take
@@ -317,12 +312,11 @@ def check_piece(at, kind, v):
         fits = not isinstance(v, type)  # its instances are pieces
     except (TypeError, ValueError):
         fits = False
-    if not fits:
-        example = {"step": "SAM(rho=0.05)", "rule": "Median()"}[kind]
-        raise ValueError(
-            f"{at} is no {kind}: give a function of ({', '.join(takes)}), such as "
-            f"{example}"
-        )
+    refuse_if(
+        not fits,
+        f"{at} is no {kind}: give a function of ({', '.join(takes)}), such as an "
+        f"object of fedlib.pieces.{'steps' if kind == 'step' else 'robust'}",
+    )
 
 
 BASE = [f.name for f in fields(Method)]

@@ -119,15 +119,15 @@ def at_each(method, stacks, run, shards, rows, names):
         at, mask = zip(*segments(task, shard, rows.splits))
         at, mask = torch.cat(at), torch.cat(mask)
         fill = lambda v: F.pad(v, (0, max(0, L - len(v))))  # in the loop, to stack them
-        said = {"": fill(mask)}
+        found = {"": fill(mask)}
         for k, view in subset(method.views(down, mine, shard), names).items():
             of_rows = marks(method, view(task.x[at]), task.y[at])
-            said[k] = dict(enumerate(map(fill, of_rows)))
-        return said
+            found[k] = dict(enumerate(map(fill, of_rows)))
+        return found
 
-    said = run.each(at_client, stacks, shards, "views")
-    real = said.pop("").bool()
-    return {k: [v[real] for v in of.values()] for k, of in said.items()}
+    found = run.each(at_client, stacks, shards, "views")
+    real = found.pop("").bool()
+    return {k: [v[real] for v in of.values()] for k, of in found.items()}
 
 
 def segments(task, shard, splits):
@@ -233,8 +233,8 @@ class Rows:
 def rows_of(task, ids, splits):
     """The Rows of clients ids [M]; kept for all clients and for guests."""
     who = tuple(ids.tolist())
-    if (key := ("scored", who, splits)) in task.kept:
-        return task.kept[key]
+    if (key := ("scored", who, splits)) in task.cache:
+        return task.cache[key]
     near, lists = task.neighbours["near"].cpu() if task.groups else None, []
     for c in who:
         lists += [task.rows_of(c, SPLIT_OF[s]) for s in splits]
@@ -244,5 +244,5 @@ def rows_of(task, ids, splits):
     n = torch.tensor([len(r) for r in lists]).view(len(who), -1)
     rows = Rows(task, splits, torch.cat(lists), n)
     if len(who) == task.C or who[0] < 0:
-        task.kept[key] = rows
+        task.cache[key] = rows
     return rows

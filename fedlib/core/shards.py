@@ -174,7 +174,7 @@ class Shard:
 
     def padded(self, name):
         """All clients' batches, drawn outside vmap: inside, nothing is random."""
-        if name not in self.draws.kept:
+        if name not in self.draws.cache:
             batched(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
         return self.draws.padded(name)
 
@@ -206,7 +206,7 @@ def made(task, rows, lengths, key, name, size, first):
 
 def whole_split(task, c, name):
     """Every row of a client's split in one batch; kept where the rows are a slice."""
-    if (c, name) not in task.kept:
+    if (c, name) not in task.cache:
         rows = task.rows_of(c, SPLIT_OF[name])
         at, r = as_slice(rows), rows.to(task.x.device)
         i = r if at is None else at
@@ -214,8 +214,8 @@ def whole_split(task, c, name):
         b = Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
         if at is None:
             return b
-        task.kept[c, name] = b
-    return task.kept[c, name]
+        task.cache[c, name] = b
+    return task.cache[c, name]
 
 
 def as_slice(rows):
@@ -242,7 +242,7 @@ class Draws:
     who: tuple
     plans: dict
     anyhow: bool = True  # pad however unequal the clients are
-    kept: dict = field(default_factory=dict)
+    cache: dict = field(default_factory=dict)
 
     @cached_property
     def key(self):
@@ -255,9 +255,9 @@ class Draws:
 
     def drawn(self, name):
         """[(row numbers, lengths of batches)] of the clients."""
-        if name not in self.kept:
-            self.kept[name] = [self.of(c, name) for c in self.who]
-        return self.kept[name]
+        if name not in self.cache:
+            self.cache[name] = [self.of(c, name) for c in self.who]
+        return self.cache[name]
 
     def of(self, c, name):
         """The same of client c."""
@@ -270,14 +270,14 @@ class Draws:
     def padded(self, name):
         """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding
         repeats a row of the client's own."""
-        task, kept, key = self.task, self.kept, ("padded", name)
+        task, cache, key = self.task, self.cache, ("padded", name)
         if name in SPLIT_OF and len(self.who) == task.C:  # the same in every round
-            kept, key = task.kept, (self.who, name)
+            cache, key = task.cache, (self.who, name)
         if not self.anyhow and unequal(task, name):
             raise Unequal(f"{task.name}: most of {name!r} would be padding")
-        if key not in kept:
-            kept[key] = self.pad(self.drawn(name))
-        return kept[key]
+        if key not in cache:
+            cache[key] = self.pad(self.drawn(name))
+        return cache[key]
 
     def pad(self, each):
         T = max((len(lengths) for _, lengths in each), default=0)
@@ -297,11 +297,11 @@ def unequal(task, name):
     """Would most of plan `name`, padded to the largest client, be padding? So where
     that has more than twice the mean number of rows, and more than PADDED bytes of a
     whole split."""
-    if ("unequal", name) not in task.kept:
+    if ("unequal", name) not in task.cache:
         n = [len(task.rows_of(c, SPLIT_OF.get(name, "train"))) for c in range(task.C)]
         dear = name not in SPLIT_OF or max(n) * task.x[0].nbytes > PADDED
-        task.kept["unequal", name] = dear and max(n) * len(n) > 2 * sum(n)
-    return task.kept["unequal", name]
+        task.cache["unequal", name] = dear and max(n) * len(n) > 2 * sum(n)
+    return task.cache["unequal", name]
 
 
 # ---------------------------------------------------------------- making them
@@ -321,8 +321,8 @@ def stacked(task, seed, t, R, ids, plans, anyhow=True):
 
 def sizes(task, ids):
     """Training rows of the clients [M], in the type of x."""
-    if "sizes" not in task.kept:
+    if "sizes" not in task.cache:
         guests = [g[0] for g in reversed(task.guests)]  # numbered from the end
         known = [*task.train, *guests]
-        task.kept["sizes"] = task.x.new_tensor([len(rows) for rows in known])
-    return task.kept["sizes"][ids.to(task.x.device)]
+        task.cache["sizes"] = task.x.new_tensor([len(rows) for rows in known])
+    return task.cache["sizes"][ids.to(task.x.device)]

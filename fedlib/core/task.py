@@ -411,7 +411,7 @@ class Task:
         return shards.stacked(self, seed, t, R, ids, plans, anyhow)
 
     @cached_property
-    def kept(self):
+    def cache(self):
         """Batches that are the same in every round."""
         return {}
 

@@ -216,9 +216,9 @@ def inputs(task, rows):
     x, size = task.x, task.x.numel() * task.x.element_size()
     if size > CACHED:
         return with_one(x.index_select(0, rows).flatten(1))
-    if "with one" not in task.kept:
-        task.kept["with one"] = with_one(x.flatten(1))
-    return task.kept["with one"].index_select(0, rows)
+    if "with one" not in task.cache:
+        task.cache["with one"] = with_one(x.flatten(1))
+    return task.cache["with one"].index_select(0, rows)
 
 
 def with_one(x):
