@@ -30,10 +30,11 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from ..cli.program import one_line
 from ..core.task import SPLITS
 from .client import ABOUT, Client, code
-from .federation import Federation
-from .server import one_line, serve
+from .federation import Federation, nested
+from .server import serve
 
 log = logging.getLogger("flwr")  # `flwr run --stream` shows it
 TYPES = {"train": "train", "question": "query.ask"}  # all else: evaluate
@@ -48,21 +49,6 @@ def paths(tree, at=""):
     for k, v in tree.items():
         out |= paths(v, f"{at}{k}/") if isinstance(v, dict) else {at + k: v}
     return out
-
-
-def nested(found):
-    """The inverse of `paths`; ValueError where names are no tree."""
-    tree = {}
-    for path, leaf in found.items():
-        *above, name = path.split("/")
-        here = tree
-        for k in above:
-            here = here.setdefault(k, {})
-            if not isinstance(here, dict):
-                raise ValueError(f"{path!r}: {k!r} is a tensor and a dict")
-        if name:
-            here[name] = leaf
-    return tree
 
 
 def pack(tree):
@@ -90,7 +76,7 @@ def unpack(content, limit=None):
     for key, v in content["metrics"].items():
         k, _, kind = key.rpartition(" ")
         found[k] = torch.tensor(v, dtype=getattr(torch, kind))
-    return nested(found)
+    return nested(found, "/")
 
 
 # ---------------------------------------------------------------- the server
@@ -135,9 +121,7 @@ class Nodes:
             raise ValueError(f"client {c} with rows {n}")
         if any(self.client[k] == c for k in here & self.client.keys()):
             raise ValueError(f"another node is client {c}")
-        if self.n.setdefault(c, n) != n:
-            raise ValueError(f"client {c} had rows {self.n[c]}, and now says {n}")
-        self.client[node] = c
+        self.client[node], self.n[c] = c, n
 
     def __call__(self, requests, wait):
         """See server.serve."""

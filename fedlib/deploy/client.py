@@ -152,6 +152,7 @@ class Client:
     def __init__(self, fed, c, task, folder=None):
         self.fed, self.c, self.method = fed, c, fed.make(task)
         self.folder, self.steps = folder and Path(folder), {}
+        self.owner = {"client": c, "federation": fed.digest}
         self.n = {s: len(getattr(task, s)[c]) for s in SPLITS}
         rows = (r for r in task.x if r.numel() >= SHORT and r.any())
         self.rows = {r.numpy().tobytes() for r in rows}
@@ -192,34 +193,28 @@ class Client:
     def refuse_rows(self, out):
         """ValueError where one of this client's rows is in an answer."""
         d = self.fed.shape
-        for x in leaves(out) if self.rows else ():
-            if tuple(x.shape[-len(d) :]) == d and any(
-                r.numpy().tobytes() in self.rows for r in x.reshape(-1, *d)
-            ):
-                raise ValueError("the answer would hold a row of this client's data")
+        like = [x for x in leaves(out) if tuple(x.shape[-len(d) :]) == d]
+        rows = [r.numpy().tobytes() for x in like for r in x.reshape(-1, *d)]
+        if not self.rows.isdisjoint(rows):
+            raise ValueError("the answer would hold a row of this client's data")
 
     # ------------------------------------------------------------ what it keeps
     def file(self, run):
-        return self.folder / f"client-{self.c}-{run}"
-
-    def owner(self):
-        return {"client": self.c, "federation": self.fed.digest}
+        return self.folder and self.folder / f"client-{self.c}-{run}"
 
     def read(self, run):
         """{step: what it kept then}; ValueError for a file that is damaged or of
         somebody else."""
-        if self.folder is None or not self.file(run).exists():
+        file = self.file(run)
+        if not file or not file.exists():
             return self.steps.get(run, {})
-        kept = read_tensors(self.file(run), "cpu")
-        if kept["owner"] != self.owner():
-            raise ValueError(
-                f"{self.file(run)} belongs to {kept['owner']}, not to {self.owner()}"
-            )
+        kept = read_tensors(file, "cpu")
+        if kept["owner"] != self.owner:
+            raise ValueError(f"{file} belongs to {kept['owner']}, not to {self.owner}")
         return kept["steps"]
 
     def write(self, run, steps):
-        if self.folder is None:
-            self.steps[run] = steps
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(self.file(run), {"owner": self.owner(), "steps": steps})
+        self.steps[run] = steps
+        if self.folder:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_tensors(self.file(run), {"owner": self.owner, "steps": steps})

@@ -44,7 +44,7 @@ class Data(Model):
     """The task, as far as all know it."""
 
     clients: Count
-    classes: Count | list[str]
+    classes: Count
     shape: Annotated[list[Count], Field(min_length=1)]  # of one row
     network: Any  # {"name": ..., its sizes}, or in Python the network
     name: str = "federation"
@@ -81,14 +81,8 @@ class Federation(Model):
     @classmethod
     def read(cls, config):
         """The federation of a run config, {"method.lr": 0.1, ...}."""
-        tree = {}
-        for path, v in config.items():
-            *above, name = path.split(".")
-            here = tree
-            for k in above:
-                here = here.setdefault(k, {})
-            here[name] = json.loads(v) if str(v)[:1] in ("[", "{") else v
-        return cls(**tree)
+        parsed = lambda v: json.loads(v) if str(v)[:1] in ("[", "{") else v
+        return cls(**nested({k: parsed(v) for k, v in config.items()}, "."))
 
     @classmethod
     def of(cls, method, rounds, task=None, **more):
@@ -107,15 +101,9 @@ class Federation(Model):
 
     # ------------------------------------------------------------ what follows from it
     C = property(lambda self: self.task.clients)
-    K = property(lambda self: len(self.names) or self.task.classes)
+    K = property(lambda self: self.task.classes)
     shape = property(lambda self: tuple(self.task.shape))
     dtype = property(lambda self: getattr(torch, self.task.dtype))
-
-    @property
-    def names(self):
-        """Of the classes, where they have names."""
-        known = self.task.classes
-        return tuple(known) if isinstance(known, list) else ()
 
     def make(self, task):
         """The Method on a task."""
@@ -138,7 +126,7 @@ class Federation(Model):
         if not isinstance(spec := self.task.network, dict):
             return spec
         t, none = self.task, torch.zeros(0, *self.shape)
-        pool = Pool(t.name, none, rows.NONE, self.K, t.kind, classes=self.names)
+        pool = Pool(t.name, none, rows.NONE, self.K, t.kind)
         tasks.known(tasks.NETWORKS, "network", spec.get("name"))
         return tasks.network_for(pool, hashable(spec))
 
@@ -152,6 +140,22 @@ class Federation(Model):
 
 def hashable(spec):
     return {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items()}
+
+
+def nested(found, mark):
+    """{"method.lr": 0.1} as {"method": {"lr": 0.1}}, where mark is "."; ValueError
+    where names are no tree."""
+    tree = {}
+    for path, leaf in found.items():
+        *above, name = path.split(mark)
+        here = tree
+        for k in above:
+            here = here.setdefault(k, {})
+            if not isinstance(here, dict):
+                raise ValueError(f"{path!r}: {k!r} has a value of its own")
+        if name:
+            here[name] = leaf
+    return tree
 
 
 def flat(v, at=""):

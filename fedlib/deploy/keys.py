@@ -65,7 +65,7 @@ def name(host):
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
-        return x509.DNSName(host.encode("idna").decode())
+        return x509.DNSName(host)
 
 
 def certificate(subject, key, ca, days):

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from ..cli.text import parse_task
-from ..core.pool import Pool
-from ..core.task import SPLITS, Task
+from ..core.task import SPLITS, Task, cut_rows
 
 NONE = torch.zeros(0, dtype=torch.long)
 
@@ -65,8 +64,8 @@ def only(fed, c, rows):
 def server_task(fed, n=None):
     """Network and C clients. n {"train": [C], ...}: how many rows clients say they
     have."""
-    n = n or {s: [1] * fed.C for s in SPLITS}
-    count = {s: [NONE.new_zeros(1).expand(k) for k in n[s]] for s in SPLITS}
+    count = lambda s: n[s] if n else [1] * fed.C
+    count = {s: [NONE.new_zeros(1).expand(k) for k in count(s)] for s in SPLITS}
     a = None if fed.groups is None else NONE
     return part(Rowless, fed, torch.zeros(0, *fed.shape), NONE, count, a)
 
@@ -129,11 +128,9 @@ def from_file(fed, c, path):
         raise ValueError(
             f"{path} cannot be used ({e}): write it with numpy.savez(path, x=x, y=y)"
         ) from e
-    t = fed.task
-    pool = Pool(t.name, x, K=fed.K, kind=t.kind, groups=fed.groups, **labels)
-    rows = only(fed, c, torch.arange(len(x)))
-    cut = fed.network, pool, rows, t.split, t.parts
-    return Part.from_rows(t.name, *cut, batch=t.batch)
+    own = cut_rows(torch.arange(len(x)), c, fed.task.split, fed.task.parts)
+    rows = {s: only(fed, c, r) for s, r in zip(SPLITS, own)}
+    return part(Part, fed, x, rows=rows, **labels)
 
 
 def shaped(fed, x):
@@ -145,10 +142,9 @@ def sound(task, c, at):
     """The task, if client c can train and be tested on it."""
     if not task.x.isfinite().all():
         raise ValueError(f"{at}: x holds NaN or infinity; drop these rows first")
-    groups = task.groups and task.groups.A
-    for what, v, n in (("labels", task.y, task.K), ("groups", task.a, groups)):
-        if v is not None and not ((0 <= v) & (v < n)).all():
-            raise ValueError(f"{at}: {what} are whole numbers from 0 to {n - 1}")
+    a = task.groups and (task.a < 0) | (task.a >= task.groups.A)
+    if ((task.y < 0) | (task.y >= task.K)).any() or a is not None and a.any():
+        raise ValueError(f"{at}: a label or a group is none of the federation's")
     if not len(task.train[c]) or not len(task.test[c]):
         raise ValueError(f"{at}: give at least one training and one test row")
     return task

@@ -25,6 +25,7 @@ MAY["papers"] = MAY["repro"] | {"repro"}
 # edges that lead upwards stay narrow: these modules, no others
 CLI = {("fedlib.deploy.rows", "fedlib.cli.text")}
 CLI |= {("fedlib.deploy.command", "fedlib.cli.text")}
+CLI |= {(f"fedlib.deploy.{m}", "fedlib.cli.program") for m in ("app", "server")}
 TASK = {("fedlib.core.task", "fedlib.nets")}
 UPWARDS = {("core", "nets"): TASK, ("deploy", "cli"): CLI}
 # modules of matplotlib that draw nothing, at the top of a module outside plots

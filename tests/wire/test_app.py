@@ -224,8 +224,8 @@ def test_trees_come_back_to_the_bit(app):
     )
     with pytest.raises(ValueError, match="limit"):
         app.unpack(app.pack(tree), 8)
-    with pytest.raises(ValueError, match="a tensor and a dict"):
-        app.nested({"a": torch.zeros(1), "a/b": torch.zeros(1)})
+    with pytest.raises(ValueError, match="'a' has a value"):
+        app.nested({"a": torch.zeros(1), "a/b": torch.zeros(1)}, "/")
 
 
 # ---------------------------------------------------------------- commands
