@@ -42,6 +42,11 @@ def mean_update(method, w, ws, p):
     return ahead, subset(average, buffers)
 
 
+def stepped(w, step, lr, buffers):
+    """w + lr step over the parameters, beside these buffers."""
+    return w | add(without(w, buffers), step, lr) | buffers
+
+
 def zeros(w, buffers):
     """A tree of zeros over the parameters of w."""
     return {k: torch.zeros_like(x) for k, x in w.items() if k not in buffers}

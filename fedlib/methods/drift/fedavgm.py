@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ...core.method import Card, hp
-from ...core.tree import add, without
+from ...core.tree import add
 from ..base.fedavg import FedAvg
-from .corrections import mean_update, zeros
+from .corrections import mean_update, stepped, zeros
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,5 @@ class FedAvgM(FedAvg):
         w, p = server["w"], self.weights(up)
         d, buffers = mean_update(self, w, up["w"], p)  # eq:server-update
         v = add(d, server["v"], self.beta)  # eq:fedavgm-velocity
-        moved = add(without(w, buffers), v, self.server_lr)  # eq:fedavgm-step
-        return {"w": w | moved | buffers, "v": v, "log": {"weight": p}}
+        w = stepped(w, v, self.server_lr, buffers)  # eq:fedavgm-step
+        return {"w": w, "v": v, "log": {"weight": p}}

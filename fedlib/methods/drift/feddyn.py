@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ...core.method import Card, Mean, hp
-from ...core.tree import add, scale, sub, subset, without
+from ...core.tree import add, scale, sub, subset
 from ..base.fedavg import Uniform, only
-from .corrections import corrected, mean_update, zeros
+from .corrections import corrected, mean_update, stepped, zeros
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,6 @@ class FedDyn(Uniform):
         w, p, share = server["w"], self.weights(up), len(r.ids) / self.task.C
         d, buffers = mean_update(self, w, up["w"], p)
         h = add(server["h"], d, -self.alpha * share)  # eq:feddyn-server
-        moved = add(add(without(w, buffers), d), h, -1 / self.alpha)  # eq:feddyn-step
-        return {"w": w | moved | buffers, "h": h, "log": {"weight": p}}
+        average = stepped(w, d, 1, buffers)
+        w = stepped(average, h, -1 / self.alpha, buffers)  # eq:feddyn-step
+        return {"w": w, "h": h, "log": {"weight": p}}

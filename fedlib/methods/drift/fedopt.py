@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from ...core.method import Card, hp
-from ...core.tree import add, tmap, without
+from ...core.tree import tmap
 from ..base.fedavg import FedAvg
-from .corrections import mean_update, zeros
+from .corrections import mean_update, stepped, zeros
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class FedAdagrad(FedAvg):
         m = tmap(first, server["m"], d)
         v = tmap(self.second, server["v"], d)
         step = tmap(lambda m, v: m / (v.sqrt() + tau), m, v)
-        moved = add(without(w, buffers), step, self.server_lr)  # eq:fedopt-step
-        return {"w": w | moved | buffers, "m": m, "v": v, "log": {"weight": p}}
+        w = stepped(w, step, self.server_lr, buffers)  # eq:fedopt-step
+        return {"w": w, "m": m, "v": v, "log": {"weight": p}}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from ...core.method import Card, Mean, hp
-from ...core.tree import add, mean, scale, sub, subset, where, without
+from ...core.tree import add, mean, scale, sub, subset, where
 from ...pieces.steps import Private
 from ..base.fedavg import Uniform, only
-from .corrections import corrected, gradients_in, mean_update, zeros
+from .corrections import corrected, gradients_in, mean_update, stepped, zeros
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class SCAFFOLD(Uniform):
 
     So c stays the mean of the c_i of all C clients, also of absent ones, whose c_i
     grows old. If all take part, w comes to rest where the mean of the gradients is 0,
-    however many the local steps. Every client counts the same, as in the paper. The
-    first round is the uniform average. Each way carries two models. c_i is of
-    parameters; buffers are averaged. `decay` is part of the gradient.
+    however many the local steps. Every client counts the same, as in the paper. Each
+    way carries two models. c_i is of parameters; buffers are averaged. `decay` is part
+    of the gradient.
     """
 
     card = Card("karimireddy2020", "control variates take the drift out of local steps")
@@ -78,6 +78,6 @@ class SCAFFOLD(Uniform):
     def aggregate(self, server, up, r):
         w, p, share = server["w"], self.weights(up), len(r.ids) / self.task.C
         d, buffers = mean_update(self, w, up["w"], p)
-        moved = add(without(w, buffers), d, self.server_lr)  # eq:scaffold-server
+        w = stepped(w, d, self.server_lr, buffers)  # eq:scaffold-server
         c = add(server["c"], mean(up["dc"], p), share)  # eq:scaffold-mean
-        return {"w": w | moved | buffers, "c": c, "log": {"weight": p}}
+        return {"w": w, "c": c, "log": {"weight": p}}

@@ -6,8 +6,9 @@ import torch
 
 from ...core.local import scan
 from ...core.method import Card, hp
-from ...core.tree import add, sub, tmap, where, without
+from ...core.tree import add, sub, tmap, where
 from ..base.fedavg import FedAvg
+from ..drift.corrections import mean_update, stepped
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ class PFedMe(FedAvg):
         return mine, {"w": c["w"], "n": shard.n}
 
     def aggregate(self, server, up, r):
-        new = super().aggregate(server, up, r)
-        old = without(server["w"], self.task.buffers)
-        step = sub(without(new["w"], self.task.buffers), old)
-        return new | {"w": new["w"] | add(old, step, self.beta)}  # eq:pfedme-server
+        w, p = server["w"], self.weights(up)
+        d, buffers = mean_update(self, w, up["w"], p)
+        w = stepped(w, d, self.beta, buffers)  # eq:pfedme-server
+        return {"w": w, "log": {"weight": p}}
 
     def views(self, down, mine, shard):
         own = where(mine["seen"], mine["w"], down["w"])
