@@ -221,7 +221,8 @@ def like_loss(loss, sharp, other_loss, other_sharp, points=25):
     that models of one age are compared at different losses.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        x, s, y, t = map(np.log, (loss, sharp, other_loss, other_sharp))
+        given = loss, sharp, other_loss, other_sharp
+        x, s, y, t = (np.log(np.asarray(v, float)) for v in given)
     finite(np.concatenate([x, s, y, t]), "like_loss: the logarithm of a value")
     low, high = max(x.min(), y.min()), min(x.max(), y.max())
     if low > high:
