@@ -5,8 +5,7 @@
 
 experiment    study(): a study's cells with their records, wherever these come from
 spec          what params.yaml and papers/*/studies.yaml may say: models, files
-seeds         which seeds a study has; a seed may draw the data, too
-studies       the parameters of a study as cells, each of them one run
+studies       the parameters of a study as cells, each of them one run; its seeds
 compute       jobs are run: here, in processes of this machine, on a Dask cluster
 lock          a run is computed by one process at a time
 results       tables, arrays and tidy frames of a study; the csv that is written

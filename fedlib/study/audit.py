@@ -6,9 +6,7 @@ comes out again.
     python -m fedlib evidence check                         is every run there?
     python -m fedlib evidence verify --sample 20            do some come out again?
 
-`compute` can be killed and goes on where it was; `verify` draws its runs at random.
-`make evidence` is compute, then pack. All of it is about the tier that params.yaml
-names.
+`make evidence` is compute, then pack, of the tier that params.yaml names.
 """
 
 from __future__ import annotations
@@ -60,10 +58,7 @@ def folder_of(study):
 
 # ---------------------------------------------------------------- compute
 def compute(names=(), runs="runs", workers=None):
-    """Compute every run of the studies that runs/ lacks, one study after another.
-
-    What is done stays when it is stopped.
-    """
+    """Compute every run of the studies that runs/ lacks; what is done stays."""
     sources.warn_if_edited()
     for study in chosen(names):
         todo = studies.cells(*study)[0]
@@ -88,9 +83,8 @@ def pack(names=(), runs="runs", anew=False):
 
 
 def packable(paper, study, runs, anew):
-    """[(id, columns, Record)] of a study, each run once, with the logs that it keeps.
-
-    Raises ValueError where that cannot be.
+    """[(id, columns, Record)] of a study, each run once, with the logs that it keeps;
+    ValueError where a run is missing, or could not be made again.
     """
     todo, spec, _ = studies.cells(paper, study)
     found = store.read(folder_of((paper, study)))
@@ -267,10 +261,7 @@ def command(args):
 
 
 def print_verdicts(found, to=None):
-    """How many runs came out the same; ValueError where one differs.
-
-    to: keep the table in this file.
-    """
+    """How many came out the same; ValueError where one differs. to: a file for all."""
     if to:
         text = found.to_csv(index=False, float_format="%.3g").encode()
         whole(to, lambda f: f.write(text))

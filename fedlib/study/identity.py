@@ -121,15 +121,11 @@ def plain(v):
     return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 
-ENGINE, TASK = (  # where nothing is said
-    {k: plain(p.default) for k, p in inspect.signature(engine.run).parameters.items()},
-    {
-        "partition": {"name": "natural"},
-        "batch": 32.0,
-        "parts": [0.8, 0.1, 0.1],
-        "standard": False,
-    },
-)
+# where nothing is said
+TASK = {"partition": {"name": "natural"}, "batch": 32.0, "standard": False}
+TASK |= {"parts": [0.8, 0.1, 0.1]}
+ENGINE = inspect.signature(engine.run).parameters.items()
+ENGINE = {k: plain(p.default) for k, p in ENGINE}
 
 
 def described(kind, v, used, files):
@@ -150,9 +146,7 @@ def described(kind, v, used, files):
 
 
 def content(path):
-    """The checksum of a file that a run reads; its path where it is not there yet: then
-    the run itself will say so.
-    """
+    """The checksum of a file that a run reads; its path, if it is not there yet."""
     return _content(path, os.stat(path).st_mtime_ns) if os.path.isfile(path) else path
 
 

@@ -32,9 +32,7 @@ END = ".json.gz"
 
 
 def once(name, tier, f, *args, units=(), **more):
-    """f(*args, **more), a tree of dictionaries, lists, numbers, texts, arrays and data
-    frames; computed where nobody has yet.
-    """
+    """f(*args, **more), a tree of what `encoded` takes; computed if it is not yet."""
     key = key_of(name, tier, f, args, more, units)
     path = RUNS / f"{name}-{key}{END}"
     for stored in filter(Path.exists, (STORE / f"{name}{END}", path)):
@@ -76,9 +74,7 @@ def given(v):
 
 def pack(tier):
     """Copy the newest answer of each name at this tier from runs/kept into
-    evidence/kept -> the paths that changed.
-
-    Raises ValueError for one that was measured by sources that are in no commit.
+    evidence/kept -> the paths that changed. ValueError for one of no commit.
     """
     newest = {}
     for path in sorted(RUNS.glob(f"*{END}"), key=lambda p: p.stat().st_mtime_ns):

@@ -229,9 +229,7 @@ def file_of(path, paper):
 
 
 def given(value, knobs, used):
-    """A value with every "$name" in it replaced by the knob of that name, which is
-    noted in the set `used`.
-    """
+    """A value with the knob in place of every "$name", noted in the set `used`."""
     if isinstance(value, dict):
         return {k: given(v, knobs, used) for k, v in value.items()}
     if isinstance(value, list):

@@ -158,9 +158,7 @@ def columns_of(part, run, key, a, r):
 
 # ---------------------------------------------------------------- tables -> records
 def read(folder, only=None):
-    """{id: Record} of a stored study, which may be empty; only: these ids. Raises
-    Damaged.
-    """
+    """{id: Record} of a stored study, which may be empty; only: these ids."""
     folder, out = there(folder), {}
     if not folder.exists():
         return out
@@ -200,11 +198,11 @@ def fill(part, t, kinds):
 
 # ---------------------------------------------------------------- a folder
 def pack(items, folder):
-    """Write a study's runs, [(id, {columns of SPEC}, Record)]; returns bytes.
+    """Write a study's runs, [(id, {columns of SPEC}, Record)]; returns bytes, which
+    depend on the runs alone.
 
-    Order and bytes depend on the runs alone. The files are written beside the folder,
-    read back and compared with every record, then put in its place, so that it is whole
-    whenever the process ends. Raises ValueError for a run that would not come back.
+    The files are written beside the folder, read back, then put in its place, so that
+    it is whole whenever the process ends. ValueError for a run that does not come back.
     """
     folder = Path(folder)
     new, old = (folder.with_name(f".{folder.name}.{k}") for k in ("new", "old"))
@@ -267,9 +265,7 @@ def there(folder):
 
 # ---------------------------------------------------------------- all folders
 def listed(folder, columns=("id", *SPEC, *OWN)):
-    """runs.parquet of a stored study as a list of dictionaries; an empty one where
-    there is none. Raises Damaged.
-    """
+    """[{column: value}] of the runs of a stored study, which may be empty."""
     folder = there(folder)
     if not folder.exists():
         return []
@@ -278,9 +274,7 @@ def listed(folder, columns=("id", *SPEC, *OWN)):
 
 
 def find(ids, paper, study, root="evidence"):
-    """{id: Record} of those runs that are stored, first in the study's own folder, then
-    in the paper's others.
-    """
+    """{id: Record} of those that are stored: in the study's own folder, then others."""
     out, own = {}, Path(root, f"{paper}-{study}")
     for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*"))]):
         wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()

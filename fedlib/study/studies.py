@@ -66,9 +66,7 @@ class Cell:
 
     @property
     def id(self):
-        """The name of the run: a hash of its resolved specification and of versions,
-        see fedlib.study.identity.
-        """
+        """The name of the run, see fedlib.study.identity."""
         return identity.run_id(self)
 
 
@@ -133,9 +131,7 @@ def parts(task, study, dataset):
 
 
 def check_task(spec):
-    """ValueError unless a task is complete, and its source, partition and network take
-    what they are given.
-    """
+    """ValueError unless a task is complete, and its parts take what they are given."""
     check(Point, spec)
     for kind in spec.keys() & TABLES.keys():
         takes = inspect.signature(TABLES[kind][spec[kind]["name"]]).parameters
@@ -277,17 +273,13 @@ def drawn(spec, seed):
 
 
 def root(data):
-    """The name of the source at the bottom of a description: features are features of
-    something.
-    """
+    """The name of the source at the bottom: features are features of other data."""
     name = data.get("name") if isinstance(data, dict) else None
     known(SOURCES, f"source, data = {data!r:.60}:", name)
     return root(data["data"]) if "data" in data else name
 
 
 def kind_of(source, papers=None):
-    """The kind of data a source gives; what a paper did not use stands in for its own
-    data.
-    """
+    """The kind of data; what a paper did not use stands in for its own data."""
     other = papers not in (None, source)
     return "stand-in" if other else MADE.get(source, ("real", ""))[0]
