@@ -129,10 +129,9 @@ class Nodes:
         kind = lambda about: next((t for k, t in TYPES.items() if about[k]), "evaluate")
         here = {c: r for c, r in requests.items() if c in node}
         got = self.send([(kind(a), node[c], a, t) for c, (a, t) in here.items()])
-        away = dict.fromkeys(requests, ConnectionError("not connected"))
-        return {c: e for c, e in away.items() if c not in here} | {
-            self.client[k]: answer for k, answer in got
-        }
+        away = dict.fromkeys(requests.keys() - here, ConnectionError("not connected"))
+        # of a node that is lost, Flower itself answers, in its own name
+        return away | {self.client[k]: answer for k, answer in got if k in self.client}
 
     def send(self, messages):
         """(node, its answer or an Exception) for each (type, node, about, tree) that is

@@ -118,7 +118,9 @@ class Federation(Model):
     @cached_property
     def digest(self):
         """A hash of what decides the numbers, but for the number of rounds."""
-        text = repr([getattr(self, k) for k in DECIDE])
+        plain = lambda v: dict(v) if isinstance(v, Model) else repr(v)
+        told = {k: getattr(self, k) for k in DECIDE}
+        text = json.dumps(told, sort_keys=True, default=plain)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
