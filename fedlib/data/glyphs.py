@@ -27,8 +27,9 @@ import hashlib
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,9 +40,6 @@ from torch import Tensor
 from ..core.pool import Pool
 from ..core.ranges import SEEDS, check_bytes, is_whole, short
 from .settings import each, settings
-
-if TYPE_CHECKING:
-    from matplotlib.ft2font import FT2Font
 
 CHUNK = 500  # a constant of the format: changing it changes every image
 
@@ -77,28 +75,16 @@ class Atlas(NamedTuple):
     characters: tuple[str, ...]  # [K]
 
 
-class Typeface(NamedTuple):
-    """A font of matplotlib: what draws it, what measures it, what it can draw."""
-
-    font: ImageFont.FreeTypeFont
-    outlines: FT2Font
-    characters: set[str]
-
-
 @lru_cache(maxsize=8)
 def atlas(classes: int, size: int = 32) -> Atlas:
     """The first `classes` characters of the alphabet in all fonts of matplotlib that
     can draw them.
     """
-    side, drawn = 2 * size, {}
+    side = 2 * size
     fonts = [typeface(name, side) for name in FONTS]
-    for c in ALPHABET:
-        faces = [_face(c, font, side) for font in fonts if c in font.characters]
-        faces = [face for face in faces if face is not None]
-        if len(faces) >= FEWEST_FONTS and len(drawn) < classes:
-            drawn[c] = np.stack(faces)
-        if len(drawn) == classes:
-            break
+    faces = ((c, faces_of(c, fonts, side)) for c in ALPHABET)
+    drawn = ((c, some) for c, some in faces if len(some) >= FEWEST_FONTS)
+    drawn = dict(islice(drawn, classes))
     if len(drawn) < classes:
         raise ValueError(f"glyphs has 2 to {len(drawn)} classes, not {classes}")
     ink = np.zeros((classes, max(map(len, drawn.values())), side, side), np.uint8)
@@ -109,7 +95,9 @@ def atlas(classes: int, size: int = 32) -> Atlas:
 
 
 def typeface(name, side):
-    """A Typeface, its font three quarters of `side` high."""
+    """A font of matplotlib, three quarters of `side` high; what measures it; the
+    characters that it can draw.
+    """
     import matplotlib  # here, so that methods and tasks load without it
     from matplotlib.ft2font import FT2Font
 
@@ -120,14 +108,19 @@ def typeface(name, side):
         characters = {c for c in characters if c.isascii() and c.isalnum()}
     layout = ImageFont.Layout.BASIC  # the one that every machine has
     font = ImageFont.truetype(str(path), 3 * side // 4, layout_engine=layout)
-    return Typeface(font, outlines, characters)
+    return font, outlines, characters
 
 
-def _face(c, typeface, side):
+def faces_of(c, fonts, side):
+    """A character in all fonts that have it, each [side, side]."""
+    faces = [_face(c, *how, side) for *how, characters in fonts if c in characters]
+    return [face for face in faces if face is not None]
+
+
+def _face(c, font, outlines, side):
     """One character [side, side] in one font, its longer side 5/8 of the square; None
     when the font draws next to nothing.
     """
-    font, outlines, _ = typeface
     left, top, right, bottom = _box(c, font, outlines)
     if min(right - left, bottom - top) < side / 16:
         return None
