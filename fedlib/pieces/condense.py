@@ -302,11 +302,8 @@ answers: dict[tuple, dict] = {}  # of this process, the newest last
 
 
 def shared(given, make):
-    """make(), a tree of tensors, unless it was made before of what is `given`.
-
-    `make` must depend on `given` alone; equal is what holds the same bits. The answer
-    is a copy of one's own.
-    """
+    """make(), a tree of tensors, unless it was made before of what is `given`, to the
+    bit, on which alone it must depend. The answer is a copy of one's own."""
     try:
         key = content(given)
     except TypeError:  # as of a network built around a module: make it anew

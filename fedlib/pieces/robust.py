@@ -42,8 +42,8 @@ class Median:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of each coordinate without its floor(trim M) largest and smallest (Yin et
-    al., ICML 2018). Ignores p."""
+    """The mean of each coordinate without its floor(trim M) largest and smallest (Yin
+    et al., ICML 2018). Ignores p."""
 
     trim: float = 0.1
 
@@ -74,7 +74,7 @@ class MultiKrum:
         M, f = len(G), floor_of(self.bad, len(G))
         if M <= 2 * f + 2:
             raise ValueError(
-                f"MultiKrum(bad={self.bad}) needs more than {2 * f + 2} updates, and got "
+                f"MultiKrum(bad={self.bad}) needs more than {2 * f + 2} updates, got "
                 f"{M}: take more clients per round or a smaller share"
             )
         m = M - f - 2

@@ -155,11 +155,8 @@ class Party:
         return Public(public_of(self.seal), public_of(self.secret), hashed)
 
     def share(self, known):
-        """{j: Public} -> {j: shares sealed for client j}.
-
-        ValueError: a second time, a threshold that is no majority of those there, or
-        another key in my name.
-        """
+        """{j: Public} -> {j: shares sealed for client j}. ValueError: a second time, a
+        threshold that is no majority, or another key in my name."""
         n, half = len(known), len(known) / 2
         if self.known or known.get(self.me) != self.keys() or n > 255:
             raise ValueError(
@@ -173,8 +170,7 @@ class Party:
         out = {}
         for j, a, b in zip(sorted(known), *both):
             nonce = self.random(12)
-            sealed = self.box(j).encrypt(nonce, a + b, way(self.me, j))
-            out[j] = nonce + sealed
+            out[j] = nonce + self.box(j).encrypt(nonce, a + b, way(self.me, j))
         return out
 
     def box(self, j):
@@ -195,10 +191,8 @@ class Party:
             ) from e
 
     def mask(self, x, sealed):
-        """x [P] and {j: what client j sealed for me} -> y_i [P].
-
-        ValueError: a second time, with too few shares, or with a stranger's.
-        """
+        """x [P] and {j: what client j sealed for me} -> y_i [P]. ValueError: a second
+        time, with too few shares, or with a stranger's."""
         enough(len(sealed), self.threshold, "dealt out shares")
         if self.held or not {self.me} <= sealed.keys() <= self.known.keys():
             raise ValueError(
