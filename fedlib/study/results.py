@@ -70,11 +70,10 @@ JUDGED = "scored"  # the moment and the view by which the study judges a method
 WHO = ("dataset", "method", "setting", "seed")
 
 
-CURVES = {  # of the whole run (rule "run"): record -> {name: value}
-    "early_mean_acc": lambda r: (
-        100 * curves.between(r, r.curve(metrics.mean_acc), 1, 50)
-    ),
-    "late_mean_acc": lambda r: 100 * curves.between(r, r.curve(metrics.mean_acc), 101),
+percent = lambda r: 100 * r.curve(metrics.mean_acc)  # at every evaluation [E]
+CURVES = {  # of the whole run (rule "run"): record -> value
+    "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
+    "late_mean_acc": lambda r: curves.between(r, percent(r), 101),
     "gini_auc": curves.gini_auc,
     "gini_level_after_round_50": lambda r: curves.between(r, r.curve(metrics.gini), 51),
 }
