@@ -88,14 +88,10 @@ class Nodes:
         self.client, self.n = {}, {}  # {node: client}, {client: {split: rows}}
 
     def wait_for_all(self):
-        """Until every client is connected: how many rows each has is a part of the
-        numbers."""
-        said = None
-        while missing := [c for c in range(self.fed.C) if c not in self.connected()]:
-            if missing != said:
-                log.info("waiting for client %s", ", ".join(map(str, missing)))
-                said = missing
-            time.sleep(1)
+        """Until every client is connected: its number of rows is a part of all."""
+        while missing := {*range(self.fed.C)} - self.connected().keys():
+            log.info("waiting for clients %s", sorted(missing))
+            time.sleep(5)
         return self
 
     def connected(self):
@@ -155,8 +151,8 @@ def main(grid: Grid, context: Context) -> None:
     nodes = Nodes(grid, fed).wait_for_all()
 
     def said(t, record):
-        means = [f"{k} {v:.3f}" for k, v in list(record.summary().items())[:2]]
-        log.info("round %d of %d: %s", t, fed.rounds, ", ".join(means))
+        means = [f"{k} {v:.3f}" for k, v in record.summary().items()]
+        log.info("round %d of %d: %s", t, fed.rounds, ", ".join(means[:2]))
 
     with lock(fed.folder):
         record = serve(fed, nodes, fed.folder or None, log.warning, said)
@@ -164,8 +160,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def lock(folder):
-    """One ServerApp at a time has a folder: one whose SuperLink was killed may live
-    on for a while."""
+    """One ServerApp has a folder: one whose SuperLink was killed may live on."""
     if not folder:
         return nullcontext()
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -58,9 +58,8 @@ def turn(method, c, fed, about, down, mine, quick=False):
     out = {}
 
     def score(judge, down, views=None, receives=None):
-        got = run.score(
-            judge, stack([down]), stack([mine]), here, SCORED, views, receives
-        )
+        trees = stack([down]), stack([mine])
+        got = run.score(judge, *trees, here, SCORED, views, receives)
         got.pop("consistency", None)  # it compares rows of different clients
         if "cells" in got:
             got["cells"] = tmap(lambda n: n.round().int(), got["cells"])
@@ -78,8 +77,9 @@ def turn(method, c, fed, about, down, mine, quick=False):
         mine, out["up"] = map(owned, method.local(down, owned(mine), shard))
         if about["again"] and method.post:
             out["post"] = score(method, down, method.post)
-        if about["again"] and fed.own and whole(method.task, out["up"]):
-            out["own"] = score(Method(method.task), {"w": out["up"]["w"]})
+        w, shapes = out["up"].get("w", {}), method.task.shapes
+        if about["again"] and fed.own and shapes.keys() <= w.keys():
+            out["own"] = score(Method(method.task), {"w": w})
     return mine, out
 
 
@@ -104,11 +104,6 @@ def alone(method, c, fed, t, quick=False):
 def owned(tree):
     """A copy in memory of its own."""
     return tmap(lambda x: x.clone(memory_format=torch.contiguous_format), tree)
-
-
-def whole(task, up):
-    """Does an upload hold a whole model?"""
-    return {*task.shapes} <= {*up.get("w", {})}
 
 
 # ---------------------------------------------------------------- questions
@@ -171,18 +166,14 @@ class Client:
             steps = {0: begin(self.method, self.c, self.fed)}
         if keeps_state(self.method) and on not in steps:
             raise ValueError(
-                f"client {self.c} keeps the steps {sorted(steps)} of this run, and the "
-                f"server goes on from {on}: bring back the folder of the one or the "
-                "other"
+                f"client {self.c} keeps steps {sorted(steps)} of this run, and the "
+                f"server goes on from {on}: bring back the folder of one of them"
             )
         with torch.no_grad():
             mine = steps.get(on, {})
             new, out = turn(self.method, self.c, self.fed, about, down, mine)
         if first_not_finite([x[None] for x in leaves(new) + leaves(out)]) is not None:
-            raise ValueError(
-                "the trained model is not finite; lower lr, or look at this client's "
-                "rows"
-            )
+            raise ValueError("the trained model is not finite: lower lr")
         self.refuse_rows(out)
         if keeps_state(self.method) and (about["receive"] or about["train"]):
             kept = {k: v for k, v in steps.items() if k in (on, about["done"])}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +45,16 @@ def serve(fed, exchange, folder=None, log=print, on_round=None):
     whoever is missing is late. exchange.n: {client: {split: how many rows it says it
     has}}. folder: where state and record are kept, None: nowhere.
 
-    TooFew, after `fed.patience` seconds of asking again. NoRows for a method whose
-    server needs rows.
+    TooFew, after `fed.patience` seconds. NoRows for a method whose server needs rows.
     """
     n = {s: [exchange.n[c][s] for c in range(fed.C)] for s in SPLITS}
     folder = folder and Path(folder)
     party = Party(fed, n, exchange, named(folder), log)
-    return run(
-        fed.make(rows.server_task(fed, n)),
-        rounds=fed.rounds,
-        seed=fed.seed,
-        cohort=fed.cohort or None,
-        every=fed.every,
-        own=fed.own,
-        how="loop",
-        device="cpu",
-        folder=folder,
-        checkpoint_every=0,
-        progress=False,
-        on_round=on_round,
-        reach=lambda f, t: Remote(party, f, t),
-    )
+    what = {k: getattr(fed, k) for k in ("rounds", "seed", "every", "own")}
+    how = {"how": "loop", "device": "cpu", "progress": False, "checkpoint_every": 0}
+    how |= {"folder": folder, "on_round": on_round, "cohort": fed.cohort or None}
+    method, reach = fed.make(rows.server_task(fed, n)), partial(Remote, party)
+    return run(method, **what, **how, reach=reach)
 
 
 def named(folder):
@@ -159,8 +148,8 @@ class Remote:
         for c in self.trains:
             again = scored and (fed.method.post or fed.own)
             self.todo[c] |= {"train", "again"} if again else {"train"}
-        everybody = fed.method.who == "all" or fed.own
-        self.needed = C if everybody else min(party.fed.minimum, len(cohort))
+        needs_all = fed.method.who == "all" or fed.own
+        self.needed = C if needs_all else min(party.fed.minimum, len(cohort))
 
     def shards(self, ids):
         return ids, None
