@@ -79,7 +79,7 @@ WORDS = [
     *("[]", "[[1]]", "{}", "(", "'", '"', "\\", "=", ",", ":", "a=b", "%s", "{0}", "-"),
     *("--", "--x", "-h", "SAM(", "SAM(rho=-1)", "lambda: 1", "[" * 999, "0x10", "1_0"),
     *("/dev/full", "/dev/null", "/etc/passwd", "/etc/passwd/x", "/", ".", "..", "~"),
-    *("nowhere/x", "folder", "federation.yaml", "my.csv", "mine.npz", "damaged.yaml"),
+    *("nowhere/x", "folder", "my.csv", "mine.npz", "damaged.yaml"),
     *("fedga", "FedAvg", "digits", "--rounds", "--set", "--folder", "run", "y" * 300),
 ]
 
@@ -344,9 +344,6 @@ def prepare(folder):
     )
     x, y = draw.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 2
     np.savez(folder / "mine.npz", x=x, y=y)
-    task = "{name: mine, clients: 2, classes: 2, shape: [5], network: {name: Linear}}"
-    text = f"method: {{name: FedAvg}}\ntask: {task}\nrounds: 1\n"
-    (folder / "federation.yaml").write_text(text)
     (folder / "damaged.yaml").write_bytes(b"method: [\xff\x00")
     (folder / "bad.parquet").write_text("no")
     (folder / "x.xlsx").write_text("no")

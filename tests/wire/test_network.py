@@ -64,7 +64,8 @@ class Network:
 
     def kill(self, name):
         if p := self.processes.pop(name, None):
-            os.killpg(p.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(p.pid, signal.SIGKILL)
             p.wait()
 
     def started(self, *words):
@@ -154,7 +155,8 @@ def network(tmp_path):
     for name in list(net.processes):
         net.kill(name)
     for pid in net.started("flwr", "flower"):  # by these
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def check(net, folder):
