@@ -163,7 +163,7 @@ def machine():
     """What the numbers depend on."""
     import torch
 
-    from fedlib.core.provenance import commit
+    from fedlib.core.files import commit
 
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [x.partition(":")[2].strip() for x in lines if x.startswith("model name")]

@@ -46,7 +46,7 @@ if not TYPE_CHECKING:
             )
             return value
         if name == "__version__":
-            return import_module(".core.provenance", __name__).version()
+            return import_module(".core.files", __name__).version()
         if name == "metrics":
             return import_module(".measures.metrics", __name__)
         if not name.startswith("_") and find_spec(f".{name}", __name__):

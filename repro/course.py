@@ -34,8 +34,7 @@ import yaml
 from annotated_types import Len
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from fedlib.core.errors import nearest
-from fedlib.core.ranges import short
+from fedlib.core.errors import nearest, short
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
 
 PLAN = "plan"  # the only file of book/course that is no page's

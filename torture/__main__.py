@@ -25,7 +25,7 @@ COLUMNS = ("script", "row", "n", "clean", "accepted", "raw", "silent", "lost", "
 
 
 def main():
-    from fedlib.core.provenance import commit  # this checkout's, by the line above
+    from fedlib.core.files import commit  # this checkout's, by the line above
 
     p = argparse.ArgumentParser(prog="python torture", description=__doc__)
     p.add_argument("scripts", nargs="*", metavar="script")

@@ -26,9 +26,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-from ..core.errors import nearest
-from ..core.provenance import version
-from ..core.ranges import check_whole
+from ..core.errors import check_whole, nearest
+from ..core.files import version
 from ..deploy import command
 from .program import (
     DEBUG,

@@ -8,8 +8,8 @@ local        the gradient, a step, descent
 scoring      what a model gets right at every client
 method       what a method may do
 task         a network, and data divided among clients
-check_task   what cannot be trained on
-pool         samples before they are dealt to clients, and how rows are cut
+pool         samples before they are dealt to clients, how rows are cut, and what cannot
+             be trained on
 groups       a sensitive attribute, and what counts as the good outcome
 userdata     a user's own arrays and tables become a pool; what is refused in them
 items        a data set of items becomes arrays or a table
@@ -17,7 +17,6 @@ record       what a run leaves behind, as a table, and its models
 folder       the folder of a run, from which it goes on
 tree         nested dicts of tensors, and stacks of them, a row for each client
 random       draws that are functions of a key
-ranges       what a number may be
-files        files that are there whole or not at all
-errors       messages that name the value, the place and the remedy
+files        files that are there whole or not at all, and a hash of the sources
+errors       what a number may be; messages that name value, place and remedy
 """

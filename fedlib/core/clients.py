@@ -15,9 +15,8 @@ import torch
 from torch.func import vmap
 
 from . import scoring
-from .errors import ClientError
+from .errors import ClientError, is_number, short
 from .random import seed_of, tag
-from .ranges import is_number, short
 from .tree import pick, stack, tmap, unstack
 
 FEW = 4  # clients: batching fewer saves nothing

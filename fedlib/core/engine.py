@@ -15,25 +15,26 @@ Letters: C clients, M cohort, R rounds, t round.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from . import given
 from .clients import Clients, cohort_of, mode
-from .errors import Diverged
+from .errors import Diverged, is_whole
 from .folder import RunFolder, interrupts, restore
 from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
-from .ranges import is_whole
 from .record import Record
 from .task import Task
-from .tree import leaves, pick, put, rows, sub, subset, tmap
-from .types import Cohort, OnRound, Tree
+from .tree import Tree, leaves, pick, put, rows, sub, subset, tmap
+
+Cohort: TypeAlias = int | Callable[[int], Sequence[int] | Tensor] | None
 
 BEFORE = -1  # the round in which client and server states are made
 
@@ -60,7 +61,7 @@ def run(
     precision: str = "float32",
     init: Tree | None = None,
     keep_state: bool = True,
-    on_round: OnRound | None = None,
+    on_round: Callable[[int, Record], Any] | None = None,
     reach: Any = None,
 ) -> Record:
     """Run a federation and return its Record.

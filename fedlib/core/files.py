@@ -1,5 +1,5 @@
 """Files that are there whole or not at all, also when a process is killed or the disk
-is full."""
+is full; and the version, the commit and a hash of this package's own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import io
 import os
 import re
 import socket
+import subprocess
+import tomllib
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import metadata
+from pathlib import Path
 
-import torch
-
+PACKAGE = Path(__file__).parents[1]
 HOST = socket.gethostname()
 # a file that is being written: .NAME.PID@HOST
 PART = re.compile(r"\.(?P<name>.+)\.(?P<pid>[1-9]\d{0,8})@(?P<host>.+)")
@@ -47,6 +51,8 @@ def whole(path, write):
 
 def write_tensors(path, tree):
     """Write a tree of tensors; the first line is the checksum of the rest."""
+    import torch  # here: commands that need no torch start at once
+
     buf = io.BytesIO()
     torch.save(tree, buf)
     body = buf.getbuffer()
@@ -56,6 +62,8 @@ def write_tensors(path, tree):
 
 def read_tensors(path, device):
     """The tree of tensors in a file; ValueError where it is damaged."""
+    import torch
+
     checksum, _, body = path.read_bytes().partition(b"\n")
     try:
         if hashlib.sha256(body).hexdigest().encode() != checksum:
@@ -96,3 +104,48 @@ def dead(pid):
     except PermissionError:  # somebody else's
         pass
     return False
+
+
+# ------------------------------------------------------ where numbers come from
+@cache
+def version():
+    """The version of this package, such as "0.2.0"; of a checkout that of its
+    pyproject.toml, whenever it was installed. No run is named by it."""
+    project = PACKAGE.parent / "pyproject.toml"
+    if project.is_file():
+        return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
+    return metadata.version("fedlib")
+
+
+@cache
+def commit():
+    """The commit of the source, with + when it has local changes; "unknown" outside
+    git."""
+    try:
+        head = git("rev-parse", "--short=10", "HEAD")
+        return head + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def git(*words):
+    """What git prints when it is asked in the folder of this package."""
+    how = {"cwd": PACKAGE, "capture_output": True, "text": True, "check": True}
+    return subprocess.run(["git", *words], **how).stdout.strip()
+
+
+@cache
+def source():
+    """Hash of all sources of this package as the process found them: where numbers come
+    from, never what names them."""
+    return sources("**/*.py")[:16]
+
+
+def sources(*patterns, root=PACKAGE):
+    """Hash of source files of this package, by patterns as "nets/*.py"; line ends do
+    not count."""
+    h = hashlib.sha256()
+    for path in sorted({p for pattern in patterns for p in root.glob(pattern)}):
+        name, body = path.relative_to(root).as_posix(), path.read_bytes()
+        h.update(name.encode() + b"\0" + body.replace(b"\r\n", b"\n") + b"\0")
+    return h.hexdigest()

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 
-from .errors import nearest, refuse_if
+from .errors import COUNT, SEEDS, among, is_whole, nearest, refuse_if, short
 from .method import Method, Wrap
-from .ranges import COUNT, SEEDS, among, is_whole, short
 from .task import Task
 
 

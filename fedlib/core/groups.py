@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from .ranges import is_whole
+from .errors import is_whole
 from .tree import onehot
 
 

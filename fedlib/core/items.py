@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .errors import nearest, warn
-from .ranges import among, is_whole, listed
+from .errors import among, is_whole, listed, nearest, warn
 from .userdata import bare, plain
 
 GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes of PIL

@@ -15,13 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import refuse_if
+from .errors import LARGEST, SEEDS, among, is_whole, refuse_if, short
 from .local import Plain, sgd
-from .ranges import LARGEST, SEEDS, among, is_whole, short
 from .shards import Plan, Shard, planned
 from .task import Task
-from .tree import broadcast, mean, rows, sub, subset, unrow, without
-from .types import Tree, View
+from .tree import Tree, View, broadcast, mean, rows, sub, subset, unrow, without
 
 
 def hp(default, what, source="", values=None, grid=None, **more):

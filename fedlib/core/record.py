@@ -11,9 +11,10 @@ import html
 import io
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,14 +22,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .clients import Clients, cohort_of
-from .errors import nearest, refuse_if
-from .files import read_tensors, whole
+from .errors import is_whole, nearest, refuse_if
+from .files import commit, read_tensors, source, whole
 from .method import acts_on_download, describe
-from .provenance import commit, source
-from .ranges import is_whole
 from .task import Model, row_counts
-from .tree import pick, tmap
-from .types import Key, Look, Metric, Tree, Who
+from .tree import Tree, pick, tmap
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
 
     from .method import Method
 
+Key: TypeAlias = tuple[str, str, str]  # moment, view, split
+Who: TypeAlias = int | str | None  # a client by number or name; None: all
 CPU = f"cpu {platform.machine()}"
 # the beginning of an array's name in record.npz -> the part of the record
 PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
@@ -76,7 +76,7 @@ class Record:
     views: dict[Key, np.ndarray] = field(default_factory=dict)
     logs: dict[str, np.ndarray] = field(default_factory=dict)
     cells: dict[Key, np.ndarray] = field(default_factory=dict)
-    consistency: dict[Look, np.ndarray] = field(default_factory=dict)
+    consistency: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     state: Tree | None = None
     method: Any = field(default=None, compare=False)
     cohort: Any = field(default=None, compare=False)
@@ -175,7 +175,7 @@ class Record:
     # ------------------------------------------------------------ read by everybody
     def curve(
         self,
-        metric: Metric,
+        metric: Callable[[np.ndarray], Any],
         view: str = "global",
         split: str = "test",
         moment: str = "pre",

@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import shards
-from .check_task import check_task
 from .errors import warn
 from .groups import Groups
-from .pool import Pool, check_cut, cut_rows, laid_out, named, owned
+from .pool import Pool, check_cut, check_task, cut_rows, laid_out, named, owned
 from .shards import NEIGHBOURS
 from .tree import subset, tmap, without
 

@@ -10,8 +10,15 @@ Letters: C all clients, M cohort, P parameters, K classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
+Tree: TypeAlias = dict[str, Any]  # nested dicts of tensors
+View: TypeAlias = Callable[[Tensor], Tensor]  # rows [n, ...] -> logits [n, K]
 
 
 def tmap(f, *trees):

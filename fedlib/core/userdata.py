@@ -21,11 +21,9 @@ import torch
 import torch.nn.functional as F
 from pandas.api.types import infer_dtype
 
-from .check_task import NOT_FINITE, not_finite
-from .errors import nearest
+from .errors import check_switch, listed, nearest
 from .groups import blocks, describe, kinds_of, natural, positions
-from .pool import Pool, cut_rows, owned
-from .ranges import check_switch, listed
+from .pool import NOT_FINITE, Pool, cut_rows, not_finite, owned
 
 EXACT = 2**24  # up to here float32 holds every whole number
 FEW = 10  # test rows of a client: one more hit moves its accuracy by 10 points

@@ -31,8 +31,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..core.errors import SEEDS, check_bytes
 from ..core.pool import Pool
-from ..core.ranges import SEEDS, check_bytes
 from . import people as acs
 from .settings import settings
 

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..core.errors import DRAWS, check_bytes, is_whole
 from ..core.pool import Pool
-from ..core.ranges import DRAWS, check_bytes, is_whole
 from ..nets.layers import ensure_torchvision
 from .settings import each, settings
 

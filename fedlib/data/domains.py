@@ -22,8 +22,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..core.errors import SEEDS, check_whole, is_whole
 from ..core.pool import Pool
-from ..core.ranges import SEEDS, check_whole, is_whole
 from . import glyphs as g
 from .glyphs import CHUNK, STYLES, Dice, colour, over
 from .settings import settings

@@ -37,8 +37,8 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from ..core.errors import SEEDS, check_bytes, is_whole, short
 from ..core.pool import Pool
-from ..core.ranges import SEEDS, check_bytes, is_whole, short
 from .settings import each, settings
 
 CHUNK = 500  # a constant of the format: changing it changes every image

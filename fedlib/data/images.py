@@ -33,8 +33,8 @@ from typing import NamedTuple
 import torch
 from PIL import ImageFile
 
+from ..core.errors import check_bytes, short
 from ..core.pool import Pool
-from ..core.ranges import check_bytes, short
 from ..nets.layers import ensure_torchvision
 from ..nets.towers import load
 from .domains import PRESETS

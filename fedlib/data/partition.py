@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.ranges import SEEDS, check_positive
+from ..core.errors import SEEDS, check_positive
 from .settings import settings
 
 TRIES = 10_000  # redraws before the Dirichlet partitions give up

@@ -9,8 +9,7 @@ import inspect
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..core.errors import nearest
-from ..core.ranges import among, check_number, check_switch, check_whole, short
+from ..core.errors import among, check_number, check_switch, check_whole, nearest, short
 
 
 def settings(**allowed):

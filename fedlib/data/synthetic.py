@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ..core.errors import DRAWS, check_bytes, is_whole, short
 from ..core.pool import Pool
-from ..core.ranges import DRAWS, check_bytes, is_whole, short
 from .settings import settings
 
 INPUTS, K = 60, 10

@@ -20,8 +20,7 @@ from pydantic import AfterValidator, Field
 
 from .. import nets
 from ..core import groups as groups_
-from ..core.errors import nearest
-from ..core.ranges import COUNT, SEEDS, check_whole
+from ..core.errors import COUNT, SEEDS, check_whole, nearest
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
 from . import partition

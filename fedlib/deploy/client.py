@@ -17,9 +17,8 @@ import torch
 
 from ..core.clients import Clients
 from ..core.engine import first_not_finite
-from ..core.files import read_tensors, write_tensors
+from ..core.files import read_tensors, sources, write_tensors
 from ..core.method import Method, keeps_state
-from ..core.provenance import sources
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, stack, tmap
 

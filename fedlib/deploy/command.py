@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..core.ranges import check_whole
+from ..core.errors import check_whole
 
 PROJECT = """\
 # A federation: `flwr run .` starts it. No code is in this folder; server and clients

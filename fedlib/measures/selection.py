@@ -6,7 +6,8 @@ that view [k].
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,7 +15,16 @@ from . import metrics
 
 if TYPE_CHECKING:
     from ..core.record import Record
-    from ..core.types import Metric, Rule
+
+Metric: TypeAlias = Callable[[np.ndarray], Any]  # accuracies [..., C] -> [...]
+
+
+class Rule(Protocol):
+    """Which evaluations of a record count: their positions [k]."""
+
+    def __call__(
+        self, rec: Record, view: str = "global", moment: str = "pre"
+    ) -> np.ndarray: ...
 
 
 def last(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:

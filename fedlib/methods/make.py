@@ -3,9 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from ..core.errors import nearest
+from ..core.errors import nearest, short
 from ..core.method import BASE, Method, Wrap
-from ..core.ranges import short
 from ..core.task import Task
 from ..pieces.robust import RULES
 from ..pieces.steps import STEPS

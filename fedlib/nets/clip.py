@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..core.ranges import check_whole
+from ..core.errors import check_whole
 from .layers import Net, dense, linear_part
 from .towers import describe, label, load
 

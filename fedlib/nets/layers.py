@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from ..core.errors import check_bytes, check_whole, short
 from ..core.local import transformed
-from ..core.ranges import check_bytes, check_whole, short
 
 EPS, MOMENTUM = 1e-5, 0.1  # of batch norm, as in torch
 

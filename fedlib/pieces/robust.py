@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..core.errors import check_whole, is_number, short
 from ..core.method import Mean
-from ..core.ranges import check_whole, is_number, short
 from ..core.tree import sub, unrow
 
 SEEDS = (0, 1, 2)  # of DeepSight's random inputs

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..core.errors import check_number, check_positive
 from ..core.local import Plain, grad
 from ..core.random import fold, normal, tag
-from ..core.ranges import check_number, check_positive
 from ..core.tree import add, leaves, scale, sqnorm, tmap
 
 

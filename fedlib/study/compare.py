@@ -24,13 +24,20 @@ import numpy as np
 import torch
 
 from ..core import engine, given
-from ..core.errors import Diverged, nearest, refuse_if
+from ..core.errors import (
+    COUNT,
+    SEEDS,
+    Diverged,
+    is_whole,
+    listed,
+    nearest,
+    refuse_if,
+    short,
+)
 from ..core.files import whole
 from ..core.method import Method, Wrap, describe
-from ..core.ranges import COUNT, SEEDS, is_whole, listed, short
 from ..core.record import same_meta
 from ..core.task import Task
-from ..core.types import Given, Rule
 from ..measures import selection
 from ..methods import METHODS
 from ..methods.make import make
@@ -51,11 +58,11 @@ PASSED = inspect.signature(engine.run).parameters.keys() - {"method", "seed", "u
 
 
 def compare(
-    methods: Sequence[str | tuple[str, Given] | Method],
+    methods: Sequence[str | tuple[str, Mapping[str, Any]] | Method],
     task: Task,
     rounds: int,
     seeds: int | Sequence[int] = 1,
-    rule: Rule | None = None,
+    rule: selection.Rule | None = None,
     view: str | None = None,
     *,
     folder: str | Path | None = None,

@@ -15,7 +15,6 @@ import numpy as np
 from ..core.errors import nearest, refuse_if
 from ..core.files import whole
 from ..core.record import OWN_FIRST, Record
-from ..core.types import Metric, Rule
 from ..measures import bias, metrics, selection
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Comparison:
     """
 
     records: dict[str, list[Record]]  # {name: [Record of every seed]}
-    rule: Rule  # chooses the round that counts, see fedlib.measures.selection
+    rule: selection.Rule  # chooses the round that counts, see fedlib.measures.selection
     view: str | None = None  # the model that is scored; None: of OWN_FIRST
     # methods that are not in the table since a run failed, {name: why}
     failed: dict[str, str] = field(default_factory=dict)
@@ -79,7 +78,7 @@ class Comparison:
         picked = lambda r: selection.picked(self.rule, r, view)
         return [(r, ("pre", view, "test"), picked(r)) for r in self.records[name]]
 
-    def measure(self, name: str, metric: Metric) -> np.ndarray:
+    def measure(self, name: str, metric: selection.Metric) -> np.ndarray:
         """A metric of the clients' test accuracies [.., C] at the round that counts,
         for every seed -> [S].
         """

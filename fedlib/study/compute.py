@@ -42,8 +42,7 @@ from tqdm import tqdm
 
 from ..core import clients, engine, errors
 from ..core.errors import refuse_if
-from ..core.files import whole
-from ..core.provenance import sources
+from ..core.files import sources, whole
 from ..data import tasks
 from ..methods import make
 from . import lock

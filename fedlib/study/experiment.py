@@ -14,7 +14,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..core import provenance
+from ..core import files
 from ..core.record import Record
 from . import sources, store
 from .compute import compute_all
@@ -46,7 +46,7 @@ def study(
     full = {c.id for c in cells(paper, name, path, "paper", **same)[0]}
     tiers = ["paper" if c.id in full else tier for c in todo]
     if mine:
-        todo = [dataclasses.replace(c, mine=provenance.source()) for c in todo]
+        todo = [dataclasses.replace(c, mine=files.source()) for c in todo]
     else:
         sources.warn_if_edited()
     stored = Path(path).parent / "evidence"

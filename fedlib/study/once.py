@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import files, provenance
+from ..core import files
 from ..core.errors import refuse_if
 from . import identity, sources
 from .store import reading
@@ -39,7 +39,7 @@ def once(name, tier, f, *args, units=(), **more):
         answer, about = read(stored)
         if about["key"] == key:
             return answer
-    made_by = {"commit": provenance.commit(), "source": provenance.source()}
+    made_by = {"commit": files.commit(), "source": files.source()}
     return write(path, f(*args, **more), {"key": key, "tier": tier} | made_by)
 
 

@@ -30,7 +30,6 @@ import pandas as pd
 
 from ..core.errors import refuse_if
 from ..core.record import Record
-from ..core.types import Look
 from ..data.tasks import known
 from ..measures import bias, curves, metrics, selection
 from . import TIERS
@@ -124,7 +123,7 @@ class Study:
         """The data sets, in the order of the study."""
         return list(dict.fromkeys(c.dataset for c in self.cells))
 
-    def scored(self, method: str) -> Look:
+    def scored(self, method: str) -> tuple[str, str]:
         """(moment, view) by which a method is judged here; the study's key `look`."""
         return tuple(self.spec.get("look", {}).get(method, SCORED))
 

@@ -19,7 +19,7 @@ import warnings
 from pathlib import Path
 from types import FunctionType
 
-from ..core import provenance
+from ..core import files
 from ..data import tasks
 from ..methods import METHODS
 from ..pieces.robust import RULES
@@ -37,7 +37,7 @@ def state():
     """Hash of the code that makes numbers and of the versions, as this process found
     them.
     """
-    return provenance.sources(*NUMBERS, "study/versions.toml")[:16]
+    return files.sources(*NUMBERS, "study/versions.toml")[:16]
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def warn_of_strays(records):
     not these: a name holds no source text.
     """
     made = {i: (r.meta["commit"][-1:], r.meta["source"]) for i, r in records.items()}
-    strays = [i for i, m in made.items() if m[0] == "+" and m[1] != provenance.source()]
+    strays = [i for i, m in made.items() if m[0] == "+" and m[1] != files.source()]
     if strays:
         warnings.warn(
             f"{len(strays)} runs, the first is {strays[0]}, were computed by sources "

@@ -20,8 +20,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field
 
-from ..core.errors import refuse_if
-from ..core.ranges import COUNT, SEEDS, short
+from ..core.errors import COUNT, SEEDS, refuse_if, short
 from ..data.settings import Model, check
 from ..data.tasks import Description, known
 from ..methods import METHODS

@@ -13,7 +13,7 @@ from fedlib.core.method import Method
 from fedlib.core.record import Record
 from fedlib.core.shards import Shard
 from fedlib.core.task import Task
-from fedlib.core.types import Tree, View
+from fedlib.core.tree import Tree, View
 from fedlib.measures.selection import best_val, last, select
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.study.comparison import Comparison

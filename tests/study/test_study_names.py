@@ -18,7 +18,7 @@ import pytest
 from toys_study import DATA, cell
 from where import ROOT
 
-from fedlib.core import engine, provenance
+from fedlib.core import engine, files
 from fedlib.core.method import BASE, Wrap, hp
 from fedlib.data import tasks
 from fedlib.methods import METHODS
@@ -183,13 +183,11 @@ def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
 def test_an_edit_of_what_makes_numbers_changes_the_state(tmp_path, monkeypatch):
     for name in ("core", "data", "methods", "nets", "pieces", "study"):
         shutil.copytree(ROOT / "fedlib" / name, tmp_path / name)
-    of = lambda: provenance.sources(
-        *sources.NUMBERS, "study/versions.toml", root=tmp_path
-    )
+    of = lambda: files.sources(*sources.NUMBERS, "study/versions.toml", root=tmp_path)
     was, seen = of(), set()
     assert was[:16] == sources.state()
-    files = "core/local.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
-    for name in (*files, "methods/personal/fedas.py", "study/versions.toml"):
+    some = "core/local.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
+    for name in (*some, "methods/personal/fedas.py", "study/versions.toml"):
         with open(tmp_path / name, "a") as f:
             f.write("\n#")
         seen.add(of())
@@ -323,7 +321,7 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypa
     CALLS.clear()
     monkeypatch.setitem(globals(), "OFFSET", 0)
     commit = {"now": "0123456789+"}
-    monkeypatch.setattr(provenance, "commit", lambda: commit["now"])
+    monkeypatch.setattr(files, "commit", lambda: commit["now"])
     ask = lambda x, tier="small": once.once("toy", tier, measure, x)
     ask(3)
     assert once.pack("tiny") == []

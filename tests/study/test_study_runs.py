@@ -17,7 +17,7 @@ import pytest
 from toys_study import book, cell, same, write
 
 import fedlib
-from fedlib.core import provenance
+from fedlib.core import files
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
@@ -86,7 +86,7 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
         mine = main(folder, mine=True)
         main(folder)
     assert not {c.id for c in mine.cells} & {c.id for c in done.cells}
-    assert {c.mine for c in mine.cells} == {provenance.source()}
+    assert {c.mine for c in mine.cells} == {files.source()}
     assert all(same(a, b) for a, b in zip(mine.records, done.records))
     at = folder / "runs" / done.cells[0].id  # by an edit that was undone since
     r = Record.load(shutil.copytree(at, folder / "stray" / at.name))

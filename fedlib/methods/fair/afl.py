@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from ...core.errors import LARGEST
 from ...core.method import Card, hp
-from ...core.ranges import LARGEST
 from ...core.tree import add, broadcast, normalize, scale, subset
 from ...pieces.simplex import project
 from .qfedavg import ByLoss
