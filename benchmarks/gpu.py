@@ -14,7 +14,6 @@ without --out.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import re
@@ -135,12 +134,11 @@ def engine_rounds(setup, how, S=1, precision="float32"):
 
 
 class Variant(NamedTuple):
-    """make(setup) -> (f, once): see `engine_rounds`. cuda: it needs a GPU."""
+    """make(setup) -> (f, once): see `engine_rounds`."""
 
     name: str
     make: callable
     precision: str = "float32"
-    cuda: bool = False
     seeds: int = 1
 
 
@@ -150,7 +148,7 @@ def variants(case, S):
     for precision in ("float32", "tf32", "bf16"):
         for how in ("loop", "vmap"):
             make = partial(engine_rounds, how=how, precision=precision)
-            out.append(Variant(how, make, precision, precision != "float32"))
+            out.append(Variant(how, make, precision))
     if case.name != "resnet":
         make = partial(engine_rounds, how="vmap", S=S)
         out.insert(2, Variant(f"vmap, {S} seeds stacked", make, seeds=S))
@@ -228,7 +226,7 @@ def compared(case, v, reference):
 
 def measure(name, device, small, reach, budget, reps, seconds, S):
     """The rows of a case: check each variant against the loop, then let them take
-    turns.
+    turns. Milliseconds of one seed, drawing of batches included.
     """
     torch.set_num_threads(1)
     case, until = setup(name, device, small), time.monotonic() + budget
@@ -237,7 +235,7 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
     for v in variants(case, S):
         row = {"case": name, "variant": v.name, "precision": v.precision}
         rows.append(row | {"seeds": v.seeds})
-        if v.cuda and device.type != "cuda":
+        if v.precision != "float32" and device.type != "cuda":
             rows[-1]["note"] = "needs CUDA"
         elif time.monotonic() > until:
             rows[-1]["note"] = "not tried: the budget is spent"
@@ -254,12 +252,6 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
         for _, v, f, n, took in ready:
             if k == 0 or time.monotonic() < until:
                 took.append(f(n) / n / v.seeds)
-    finish(case, ready, reach)
-    return rows
-
-
-def finish(case, ready, reach):
-    """Medians of one seed, drawing of batches included; ratios to loop and floor."""
     load = work(case)
     loop = next((took for _, v, _, _, took in ready if v.name == "loop"), [])
     for row, v, _, _, took in ready:
@@ -269,34 +261,25 @@ def finish(case, ready, reach):
         row |= {"floor_ms": 1e3 * least, "floor_of": what}
         if pairs := list(zip(loop, took)):
             row["times_loop"] = statistics.median(a / b for a, b in pairs)
+    return rows
 
 
 # ---------------------------------------------------------------- all of it
 def tests(device, seconds):
     """One line about the tests whose `device` is cuda."""
-    if device.type != "cuda" or not importlib.util.find_spec("pytest") or not seconds:
-        return "skipped: no CUDA device, no pytest or no time for them"
-    found, at = sorted((harness.ROOT / "tests").rglob("test_*.py")), harness.ROOT
+    if device.type != "cuda" or not seconds:
+        return "skipped: no CUDA device, or no time for them"
+    found = sorted((harness.ROOT / "tests").rglob("test_*.py"))
     takes = re.compile(r"def test\w*\(.*\bdevice\b")
     files = [str(f) for f in found if takes.search(f.read_text())]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-k",
-        "cuda",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += ["--continue-on-collection-errors", *files]
-    pipes = {"capture_output": True, "text": True, "timeout": seconds}
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    options = "-m pytest -q -k cuda -p no:cacheprovider --continue-on-collection-errors"
+    how = {"capture_output": True, "text": True, "timeout": seconds}
+    how |= {"cwd": harness.ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
     try:
-        done = subprocess.run(command, cwd=at, env=env, **pipes)
+        done = subprocess.run([sys.executable, *options.split(), *files], **how)
     except subprocess.TimeoutExpired:
         return f"not finished after {seconds:.0f} s"
-    lines = done.stdout.strip().splitlines()
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     bad = [x for x in lines if x.startswith(("FAILED", "ERROR"))]
     return "; ".join([*bad[:20], *lines[-1:]])
 
@@ -318,35 +301,21 @@ def main():
     for i, name in enumerate(args.cases):
         left = args.budget - (time.monotonic() - began) - LATE
         share = max(1.0, left / (len(args.cases) - i))
-        job = (
-            name,
-            device,
-            args.small,
-            reach,
-            share,
-            args.reps,
-            args.seconds,
-            args.stack,
-        )
+        sizes = share, args.reps, args.seconds, args.stack
         try:
-            found = harness.fresh(measure, *job, limit=share + LATE)
-        except (RuntimeError, TimeoutError) as e:
-            found = [{"case": name, "variant": "all", "note": str(e)}]
+            job = measure, name, device, args.small, reach, *sizes
+            found = harness.fresh(*job, limit=share + LATE)
+        except Exception as e:  # the process may have died of anything
+            why = f"{type(e).__name__}: {e}"[:200]
+            found = [{"case": name, "variant": "all", "note": why}]
         rows += found
         harness.show(found, COLUMNS[1:])
         if (cuda and not args.small) or args.out != p.get_default("out"):
-            said = torch.cuda.get_device_name(device) if cuda else "cpu"
-            more = {
-                "device": said,
-                "tests": tested,
-                "reached": reach,
-                "small": args.small,
-            }
-            more |= {
-                "seeds_stacked": args.stack,
-                "wall_s": round(time.monotonic() - began),
-            }
-            harness.keep(rows, args.out, COLUMNS, **more)
+            said = {"device": torch.cuda.get_device_name(device) if cuda else "cpu"}
+            said |= {"tests": tested, "reached": reach, "small": args.small}
+            said |= {"seeds_stacked": args.stack}
+            said |= {"wall_s": round(time.monotonic() - began)}
+            harness.keep(rows, args.out, COLUMNS, **said)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,16 @@ import math
 import multiprocessing
 import os
 import platform
-import signal
 import statistics
 import time
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+import pandas as pd
+import torch
+
+from fedlib.core.files import commit
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -22,19 +27,15 @@ RESULTS = ROOT / "results"
 
 def tree_cpu():
     """CPU seconds of this process and all its living and reaped descendants (Linux)."""
-    seen, todo, total = {}, [os.getpid()], 0
+    parents, ticks, total, now = {}, {}, 0, {os.getpid()}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has just ended
-        ticks = sum(map(int, fields[11:15]))
-        seen.setdefault(int(fields[1]), []).append((int(path.parent.name), ticks))
-    mine = {pid: ticks for found in seen.values() for pid, ticks in found}
-    while todo:
-        pid = todo.pop()
-        total += mine.get(pid, 0)
-        todo += [child for child, _ in seen.get(pid, [])]
+        with suppress(OSError):  # the process has just ended
+            fields, pid = path.read_text().rpartition(")")[2].split(), path.parent.name
+            parents[int(pid)] = int(fields[1])
+            ticks[int(pid)] = sum(map(int, fields[11:15]))
+    while now:
+        total += sum(ticks.get(pid, 0) for pid in now)
+        now = {pid for pid, parent in parents.items() if parent in now}
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -74,66 +75,27 @@ def ratio(ours, theirs):
 def beside_the_loop(loop, variants, reps, seconds, clock=time.process_time):
     """Rows of the usual loop and of variants that take turns with it."""
     rates = interleave({"DataLoader loop": loop} | variants, reps, seconds, clock)
-    base = rates["DataLoader loop"]
-    return [
-        {"variant": k}
-        | spread(r, "rounds_per_cpu_s")
-        | {"times_loader": ratio(r, base)}
-        for k, r in rates.items()
-    ]
+    base, rows = rates["DataLoader loop"], []
+    for name, r in rates.items():
+        row = {"variant": name} | spread(r, "rounds_per_cpu_s")
+        rows.append(row | {"times_loader": ratio(r, base)})
+    return rows
 
 
 # ---------------------------------------------------------------- processes
-def serve(pipe, f, args):
-    os.setsid()  # a group of its own, to be ended with all its workers
-    try:
-        f(pipe, *args)
-    except Exception as e:
-        pipe.send(RuntimeError(f"{type(e).__name__}: {e}".splitlines()[0][:200]))
+def fresh(f, *args, limit=600):
+    """f(*args), computed by a process of its own that is killed after `limit` seconds.
 
-
-@contextmanager
-def process(f, *args, limit=600):
-    """f(pipe, *args) in a process of its own: ask() -> its next answer to a word sent.
-
-    RuntimeError with the reason if it fails, TimeoutError after `limit` silent seconds.
+    Raises what f raises, BrokenProcessPool if the process dies, TimeoutError.
     """
     spawn = multiprocessing.get_context("spawn")
-    pipe, theirs = spawn.Pipe()
-    child = spawn.Process(target=serve, args=(theirs, f, args))
-    child.start()
-    theirs.close()
-
-    def ask():
+    with ProcessPoolExecutor(1, spawn) as pool:
         try:
-            pipe.send("go")
-            if not pipe.poll(limit):
-                raise TimeoutError(f"not finished within {limit:g} s")
-            answer = pipe.recv()
-        except (EOFError, ConnectionError):
-            child.join()
-            raise RuntimeError(f"failed: exit status {child.exitcode}") from None
-        if isinstance(answer, RuntimeError):
-            raise answer
-        return answer
-
-    try:
-        yield ask
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
-        child.join()
-
-
-def answer_once(pipe, f, args):
-    pipe.send(f(*args))
-
-
-def fresh(f, *args, limit=600):
-    """f(*args), computed by a process of its own."""
-    with process(answer_once, f, args, limit=limit) as ask:
-        return ask()
+            return pool.submit(f, *args).result(limit)
+        except TimeoutError:
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise TimeoutError(f"not finished within {limit:g} s") from None
 
 
 # ---------------------------------------------------------------- commands, tables
@@ -145,26 +107,20 @@ def parser(module, about, out=None, **common):
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if "cases" in common:
-        names = common["cases"]
+    if names := common.get("cases"):
         p.add_argument("--cases", nargs="+", default=names, choices=names)
     if "reps" in common:
         p.add_argument("--reps", type=int, default=common["reps"])
     if "seconds" in common:
         what = "of CPU, per variant and repetition"
         p.add_argument("--seconds", type=float, default=common["seconds"], help=what)
-    p.add_argument(
-        "--out", type=Path, default=RESULTS / (out or f"benchmarks-{module}.csv")
-    )
+    out = RESULTS / (out or f"benchmarks-{module}.csv")
+    p.add_argument("--out", type=Path, default=out)
     return p
 
 
 def machine():
     """What the numbers depend on."""
-    import torch
-
-    from fedlib.core.files import commit
-
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [x.partition(":")[2].strip() for x in lines if x.startswith("model name")]
     return {
@@ -179,8 +135,6 @@ def machine():
 
 
 def show(rows, columns=None):
-    import pandas as pd
-
     table = pd.DataFrame(rows, columns=columns)
     text = table.to_string(index=False, na_rep="", float_format="%.4g".__mod__)
     print(text, flush=True)
@@ -192,8 +146,6 @@ def keep(rows, out, columns=None, key=(), order=None, listed="rows", **more):
     key: column or columns; rows with the same key are replaced in both files, others
     stay. Without a key nothing stays. order: (column, its values in the order wanted).
     """
-    import pandas as pd
-
     new, about, runs = pd.DataFrame(rows, columns=columns), out.with_suffix(".json"), []
     named = lambda t: t.set_index(key).index
     again = sorted({*named(new)}) if key else []

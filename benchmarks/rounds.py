@@ -57,15 +57,15 @@ def both(**hp):
     return {"pfllib": hp, "flgo": hp}
 
 
-HEAD = {"head_epochs": 5}
 METHODS = {
     "FedAvg": Setting(usual.Usual, {}, both()),
     "FedProx": Setting(usual.FedProx, {"mu": 0.1}, both(mu=0.1)),
     "Ditto": Setting(usual.Ditto, {"lam": 1.0}, both(mu=1.0)),
     "FedPer": Setting(usual.FedPer, {}, {"pfllib": {}}, True),
-    "FedRep": Setting(usual.FedRep, HEAD, {"pfllib": {"plocal_epochs": 5}}, True),
+    "FedRep": Setting(
+        usual.FedRep, {"head_epochs": 5}, {"pfllib": {"plocal_epochs": 5}}, True
+    ),
     "FedAS": Setting(usual.FedAS, {}, {"pfllib": {}}, True),
-    "PLGU-GRep": Setting(usual.PLGUGRep, HEAD, {}, True),
     # its weights from the first round on
     "FedGA": Setting(usual.FedGA, {"delayed": False}, loop_hp={}),
 }

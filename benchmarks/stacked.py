@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from fedlib import Task
-from fedlib.core.clients import cohort_of
 from fedlib.core.tree import pick, stack, tmap
 from fedlib.methods.base.fedavg import FedAvg
 
@@ -33,9 +32,8 @@ class Stacked(FedAvg):
         n = up["n"].view(self.seeds, -1)
         p = n / n.sum(1, keepdim=True)
         parts = lambda x: x.view(*p.shape, *x.shape[1:])
-        return {
-            "w": tmap(lambda x: torch.einsum("sm,sm...->s...", p, parts(x)), up["w"])
-        }
+        mean = lambda x: torch.einsum("sm,sm...->s...", p, parts(x))
+        return {"w": tmap(mean, up["w"])}
 
 
 def copies(task, S):
@@ -45,10 +43,3 @@ def copies(task, S):
     x, y = task.x.repeat(S, *(1 for _ in task.x.shape[1:])), task.y.repeat(S)
     more = {"K": task.K, "batch": task.batch, "kind": task.kind}
     return Task(f"{task.name} x {S}", task.network, x, y, *rows, **more)
-
-
-def stacked_cohort(task, S, cohort, t):
-    """Everybody's cohort of round t."""
-    method = FedAvg(task)
-    ids = [s * task.C + cohort_of(method, task, s, t, cohort) for s in range(S)]
-    return torch.cat(ids)

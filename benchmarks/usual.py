@@ -5,7 +5,6 @@ DataLoader per client, a deep copy of the model, an optimizer object.
 from __future__ import annotations
 
 import copy
-import itertools
 
 import torch
 import torch.nn.functional as F
@@ -182,51 +181,6 @@ class FedAS(FedPer):
     def weights(self, ids):
         a = torch.tensor([self.traces[c] for c in ids.tolist()], dtype=torch.double)
         return a / a.sum()
-
-
-class PLGUGRep(FedRep):
-    """FedRep with a second step at a point perturbed layer by layer."""
-
-    rho = 0.05
-
-    def __init__(self, *args, **hp):
-        super().__init__(*args, **hp)
-        self.last = {}
-
-    def layers(self, model):
-        body, _ = self.parts(model)
-        return [body[i : i + 2] for i in range(0, len(body), 2)]
-
-    def local(self, c):
-        phi, model = copy.deepcopy(self.model), self.receive(c)
-        s = self.score(c, phi)
-        body, head = self.parts(model)
-        self.fit_part(model, c, head, body, self.head_epochs)
-        gradient = lambda x, y: torch.autograd.grad(F.cross_entropy(model(x), y), body)
-        for x, y in itertools.chain(*[self.loaders[c]] * self.epochs):
-            g = gradient(x, y)
-            length = sum((v**2).sum() for v in g).sqrt() + 1e-12
-            e = [self.rho / length * s[i // 2] * v for i, v in enumerate(g)]
-            with torch.no_grad():
-                for p, v, w in zip(body, g, e):
-                    p.sub_(self.lr * v).add_(w)
-            g = gradient(x, y)
-            with torch.no_grad():
-                for p, v, w in zip(body, g, e):
-                    p.sub_(w).sub_(self.lr * v)
-        self.last[c] = copy.deepcopy(model)
-        return copy.deepcopy(self.body(model))
-
-    def score(self, c, phi):
-        """Where this client's body was when it last trained, against the one sent."""
-        L = len(self.layers(phi))
-        if c not in self.last:
-            return torch.ones(L)
-        size = lambda layer: sum(p.numel() for p in layer)
-        far = lambda a, b: sum(((p - q) ** 2).sum() for p, q in zip(a, b)).sqrt().item()
-        pairs = zip(self.layers(self.last[c]), self.layers(phi))
-        m = torch.tensor([far(a, b) / size(a) for a, b in pairs], dtype=torch.double)
-        return L * m / m.sum() if m.sum() > 1e-12 else torch.ones(L)
 
 
 class FedGA(Usual):

@@ -1,5 +1,6 @@
 """The tables and figures of the papers: what proves that we made each, and how far we
-got; called by repro.ledger. papers/<paper>/artefacts.py lists those of a paper.
+got; called by repro.ledger. papers/<paper>/artefacts.yaml lists those of a paper, by
+the fields of Artefact; `notebook`, one of its notebooks, stands for that one's page.
 
 An artefact is "done" when all its evidence is there, at the paper's sizes and not
 from a stand-in; "reduced", with the reason, when something is smaller or missing;
@@ -11,13 +12,14 @@ the book.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from repro import papers
 from repro.names import TIERS
@@ -37,7 +39,7 @@ class Artefact:
     page: str = "ledger.html"  # in the built book; its anchor is the slug
     figure: bool = False  # <slug>.svg and .json, anywhere below results/figures
     table: bool = False  # <slug>.csv there
-    cells: tuple = ()  # metrics of ours that must be there beside the printed ones
+    cells: Sequence = ()  # metrics of ours that must be there beside the printed ones
     text: bool = False  # restated on its page, nothing to compute: the anchor is there
     shown: str = ""  # the artefact whose figure shows this one, too
 
@@ -55,13 +57,20 @@ class Artefact:
 
 def listed():
     """The artefacts of all papers that are here, paper by paper."""
-    of = (papers.module(p, "artefacts").ARTEFACTS for p in papers.found())
-    return tuple(itertools.chain(*of))
+    return tuple(a for paper in papers.found() for a in listed_by(paper))
+
+
+def listed_by(paper):
+    """Those of papers/<paper>/artefacts.yaml."""
+    for row in yaml.safe_load((papers.folder() / paper / "artefacts.yaml").read_text()):
+        if notebook := row.pop("notebook", ""):
+            row["page"] = f"notebooks/{paper}/{notebook}.html"
+        yield Artefact(paper, **row)
 
 
 def names(reported):
     """Paper -> the artefacts it may have:
-    those of its artefacts.py and those of its reported.csv.
+    those of its artefacts.yaml and those of its reported.csv.
     """
     found = {p: set(g) for p, g in reported.groupby("paper").artefact}
     for a in listed():

@@ -24,9 +24,9 @@ A paper is a folder of papers/ with a paper.yaml:
 Beside it lie reported.csv (what it prints), deviations.yaml (where we leave it),
 studies.yaml (what we run), seeds.yaml (seeds that open claims have added), metrics.yaml
 (what it alone measures), style.yaml (how its methods are drawn), claims.yaml (its
-sentences, and ours about it), and the modules claims.py (tests that follow no pattern)
-and artefacts.py. No module of a paper imports one of another paper, so that a folder
-can be taken away.
+sentences, and ours about it), artefacts.yaml (its tables and figures), and the module
+claims.py (tests that follow no pattern). No module of a paper imports one of another
+paper, so that a folder can be taken away.
 """
 
 from __future__ import annotations
