@@ -151,7 +151,6 @@ OPTIONS = {
         None,
     ],
     "kind": ["own", "real", "banana", None, 3],
-    "schema": [["a"], "abc", [("a", "flag")], 3, [None] * 4],
     "nonsense": [1],
 }
 
@@ -202,7 +201,6 @@ def frame(given):
         if name in given:
             columns[role], roles[role] = given.pop(name), role
     x = given.pop("x")
-    given.pop("schema", None)
 
     def made():
         try:
@@ -220,7 +218,6 @@ def dataset(given):
     """The same as pairs, by from_dataset."""
     given = dict(given)
     x, y, client = given.pop("x"), given.pop("y"), given.pop("client_id")
-    given.pop("schema", None)
     more = {"sensitive": given.pop("a")} if "a" in given else {}
 
     def made():

@@ -27,7 +27,7 @@ from tqdm import tqdm
 from . import given
 from .clients import Clients, cohort_of, mode
 from .errors import Diverged, is_whole
-from .folder import RunFolder, interrupts, restore
+from .folder import RunFolder, restore
 from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
 from .record import Record
@@ -78,7 +78,7 @@ def run(
     folder: where checkpoint and record are kept; an unfinished run there is continued
     to the same bits, a finished one is returned, one that diverged raises again.
     checkpoint_every: seconds between two checkpoints. upto: stop before that round, as
-    a kill would. Ctrl-C: the round at hand ends, and is kept. keep_state: also keep
+    a kill would. keep_state: also keep
     what server and clients hold at the end. Then Record.model works from the folder,
     and the same call with more rounds goes on, to the bits of a run that never stopped,
     unless the method plans ahead.
@@ -113,17 +113,12 @@ def run(
     )
     if record := fed.folder.finished(fed.record()):
         return record
-    with torch.no_grad(), interrupts(path) as pressed:
+    with torch.no_grad():
         try:
-            record = fed.rounds(progress, upto, on_round, pressed)
+            record = fed.rounds(progress, upto, on_round)
         except Diverged as e:
             fed.folder.finish(e.record)
             raise
-    if pressed:
-        raise KeyboardInterrupt(
-            f"{record.state['t']} of {rounds} rounds are kept in {path}: the same call "
-            "continues from there"
-        )
     if on_round and "unfinished" not in record.meta:
         on_round(fed.R, record)
     return record
@@ -169,12 +164,12 @@ class Federation:
     single: set = field(default_factory=set)
 
     # ------------------------------------------------------------------ the rounds
-    def rounds(self, progress, upto, on_round, pressed):
+    def rounds(self, progress, upto, on_round):
         """All rounds, from a checkpoint where there is one -> Record."""
         state, record = self.begin()
         stop = False
         with self.bar(progress, state["t"]) as bar:
-            while not (stop or pressed or (upto is not None and state["t"] >= upto)):
+            while not (stop or (upto is not None and state["t"] >= upto)):
                 if (t := state["t"]) == self.R and self.folder.state:
                     self.keep(state, record)
                 turn = self.turn(t)

@@ -8,10 +8,8 @@ record.*, done  the finished record; `done` comes last
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,26 +112,3 @@ def restore(path, device, new):
         record.meta["rounds"] = rounds
     record.meta = same_meta(record.meta, new.meta, path)
     return state, record
-
-
-@contextmanager
-def interrupts(folder):
-    """Ctrl-C is noted in the list it yields, so that the round at hand ends and can be
-    kept; the second one is raised at once, and so is the first where nothing can be
-    kept."""
-    pressed, usual = [], signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-    if folder is None or not main or usual is not signal.default_int_handler:
-        yield pressed
-        return
-
-    def note(number, frame):
-        signal.signal(signal.SIGINT, usual)
-        pressed.append(number)
-        os.write(2, b"\nthe round at hand ends first; again Ctrl-C: at once\n")
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, usual)

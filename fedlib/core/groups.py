@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import torch
 
-from .errors import is_whole
 from .tree import onehot
 
 
@@ -155,70 +154,3 @@ def describe(x, a, positive, schema=None, name="group"):
 def kinds_of(x):
     """Of each column of x [N, D]: "flag" if it holds 0 and 1 alone, else "number"."""
     return ["flag" if f else "number" for f in ((x == 0) | (x == 1)).all(0).tolist()]
-
-
-# kind: where rows v [N, columns of the block] contradict it
-CONTRADICT = {
-    "number": lambda v, low, high: (v < low) | (v > high),
-    "flag": lambda v, *_: (v != 0) & (v != 1),
-    "onehot": lambda v, *_: (v != 0) & (v != 1) | (v.cumsum(1) > 1),
-}
-
-
-def blocks(schema, x):
-    """A tuple of Blocks of the columns of x [N, D], from a list of entries, each
-
-        name                                  one column, see `kinds_of`
-        (name, kind)                          one column
-        (name, kind, width)                   as many columns as width says
-        (name, "number", width, (low, high))  numbers of a range that everybody knows
-
-    kind: "number" (standardised), "flag" (0 or 1, each column by itself) or "onehot"
-    (two columns or more, of which at most one is 1 in a row).
-
-    ValueError for what is no such list, widths that do not sum to D, two blocks of one
-    name, and rows that contradict their block.
-    """
-    found, stop = {}, 0
-    for i, entry in enumerate(
-        schema if isinstance(schema, list) and x.dim() == 2 else ()
-    ):
-        at = f"schema[{i}] = {entry!r:.80}"
-        if isinstance(entry, str):
-            entry = (entry, *kinds_of(x[:, stop : stop + 1]))
-        try:
-            usual = 1, (-math.inf, math.inf)
-            name, kind, width, ends = (*entry, *usual[len(entry) - 2 :])
-            b = Block(name, kind, stop, stop + int(width), *span(ends, at))
-            v, bad = x[:, stop : b.stop], CONTRADICT[kind]
-            fine = (
-                is_whole(width)
-                and width >= 1 + (kind == "onehot")
-                and name not in found
-            )
-            if not fine or (len(entry) > 3 and kind != "number"):
-                raise TypeError("a name that stands twice, or another width or range")
-            for row, j in bad(v, b.low, b.high).nonzero().tolist():
-                where = f"row {row} of x holds {v[row, j].item()} in column {stop + j}"
-                raise ValueError(f"{where}, which is no {kind}: mend it")
-        except (TypeError, ValueError, KeyError) as e:
-            raise ValueError(
-                f"{at}: {e}; give name, (name, kind), (name, kind, width) or (name, "
-                f"'number', width, (low, high)), kind one of {', '.join(CONTRADICT)}"
-            ) from e
-        found[name], stop = b, b.stop
-    if not stop or stop != x.shape[1]:
-        raise ValueError(
-            f"schema describes {stop} columns, and x is {list(x.shape)}; give a list "
-            "whose widths sum to the columns of x [N, D]; leave it out for images"
-        )
-    return tuple(found.values())
-
-
-def span(ends, at):
-    """The range (low, high) as floats; an end may be infinite."""
-    real = lambda v: isinstance(v, Real) and not isinstance(v, bool)
-    pair = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(real, ends))
-    if not pair or not ends[0] < ends[1]:
-        raise ValueError(f"{at}: give a range (low, high) of numbers with low < high")
-    return tuple(map(float, ends))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .errors import among, is_whole, listed, nearest, warn
+from .errors import among, is_whole, listed, nearest
 from .userdata import bare, plain
 
 GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes of PIL
@@ -18,14 +18,9 @@ GREY, COLOUR = ("1", "L"), ("RGB", "P", "CMYK", "YCbCr", "HSV", "LAB")  # modes 
 
 def read(ds, client, label=None, sensitive=None, features=None):
     """(the door of Task that takes them, its arguments); see Task.from_dataset."""
-    if hasattr(client, "load_partition"):
-        ds, client = partitioned(ds, client)
-    if hasattr(ds, "column_names") and hasattr(ds, "features"):  # Hugging Face
-        items, names, column = ds, list(ds.column_names), lambda k: list(ds[k])
-    else:
-        items = items_of(ds)
-        rows = list(map(parts_of, items))
-        names, column = list(rows[0]), lambda k: [row[k] for row in rows]
+    items = items_of(ds)
+    rows = list(map(parts_of, items))
+    names, column = list(rows[0]), lambda k: [row[k] for row in rows]
     pairs = names == list(range(len(names)))
     label = (1 if pairs else "label") if label is None else label
     if features is None:
@@ -111,28 +106,6 @@ def class_names(ds, label):
     names = getattr(features.get(label), "names", None) or getattr(ds, "classes", None)
     text = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
     return list(names) if text and len(names) > 1 else None
-
-
-def partitioned(ds, partitioner):
-    """(the rows of all partitions one after another, the partition of every row), of a
-    partitioner of flwr-datasets."""
-    from datasets import concatenate_datasets  # a partitioner comes with it
-
-    if not partitioner.is_dataset_assigned():
-        partitioner.dataset = ds
-    parts = [partitioner.load_partition(i) for i in range(partitioner.num_partitions)]
-    n, N, kind = [len(part) for part in parts], len(ds), type(partitioner).__name__
-    if not all(n) or sum(n) > N or len(partitioner.dataset) != N:
-        raise ValueError(
-            f"the {kind} of {len(partitioner.dataset)} rows gives {sum(n)} rows, "
-            f"{min(n)} or more to a client, and ds has {N}: let it divide these data, "
-            "each row to one client and none without rows"
-        )
-    if sum(n) < N:
-        warn(f"the {kind} leaves out {N - sum(n)} of {N} rows")
-    names = getattr(partitioner, "partition_id_to_natural_id", None) or {}
-    ids = [names.get(i, i) for i in range(len(parts))]
-    return concatenate_datasets(parts), [c for c, k in zip(ids, n) for _ in range(k)]
 
 
 def picture(v, i):

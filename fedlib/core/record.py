@@ -197,21 +197,21 @@ class Record:
         """
         import pandas as pd  # here, so that `import fedlib` stays quick
 
-        blocks = []
+        table = [pd.DataFrame(columns=COLUMNS)]
         for (moment, view, split), a in self.views.items():
             (E, C), guests = np.shape(a), moment == "guest"
-            ids, names = np.arange(C), () if guests else self.meta["owners"]
+            ids, names = np.arange(C), [] if guests else self.meta["owners"]
             n = self.meta["n"][(GUEST if guests else SPLIT).get(split, split)]
-            # a view that is scored after training has no row for the last round
-            rounds = np.asarray(self.rounds, int)[:E].repeat(C)
-            who = (
-                np.tile(-1 - ids if guests else ids, E),
-                (list(names) or [None] * C) * E,
-            )
-            what = moment, view, split, list(n) * E, np.asarray(a, float).ravel()
-            blocks.append(pd.DataFrame(dict(zip(COLUMNS, (rounds, *who, *what)))))
-        blocks = blocks or [pd.DataFrame(columns=COLUMNS)]
-        return pd.concat(blocks, ignore_index=True).infer_objects()
+            columns = {
+                # a view that is scored after training has no row for the last round
+                "round": np.asarray(self.rounds, int)[:E].repeat(C),
+                "client": np.tile(-1 - ids if guests else ids, E),
+                "name": (names or [None] * C) * E,
+                **{"moment": moment, "view": view, "split": split, "rows": n * E},
+                "accuracy": np.asarray(a, float).ravel(),
+            }
+            table.append(pd.DataFrame(columns))
+        return pd.concat(table[1:] or table, ignore_index=True).infer_objects()
 
     def summary(self) -> dict[str, float]:
         """{"pre/global/test/mean": fraction, ".../worst": fraction, ...} of the last
@@ -248,21 +248,6 @@ class Record:
         table = numbers.unstack().to_html(float_format="%.3f") if len(numbers) else ""
         return f"<p>{html.escape(self.heading())}</p>{table}"
 
-    def to_csv(self, path: str | Path) -> None:
-        """Write `frame` with the columns method, task and seed in front, as .csv."""
-        self._write(path, "csv")
-
-    def to_parquet(self, path: str | Path) -> None:
-        """The same as .parquet."""
-        self._write(path, "parquet")
-
-    def _write(self, path, form):
-        path, table, buffer = place(path, f".{form}"), self.frame(), io.BytesIO()
-        for i, column in enumerate(("method", "task", "seed")):
-            table.insert(i, column, self.meta[column])
-        getattr(table, f"to_{form}")(buffer, index=False)
-        whole(path, lambda f: f.write(buffer.getbuffer()))
-
     # ------------------------------------------------------------ the models at the end
     def model(
         self, client: Who = None, view: str | None = None, into: Module | None = None
@@ -293,20 +278,6 @@ class Record:
         _, f = chosen(self, client, view)
         x = rows_for(self.method.task, x)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
-
-    def save_model(
-        self, path: str | Path, client: Who = None, view: str | None = None
-    ) -> None:
-        """Write what `model` returns: as .pt, for torch.load(path, weights_only=True),
-        or as .safetensors, where that package is installed."""
-        path = place(path, ".pt", ".pth", ".safetensors")
-        w = self.model(client, view)
-        if path.suffix == ".safetensors":
-            from safetensors.torch import save  # an optional package
-
-            whole(path, lambda f: f.write(save(w)))
-        else:
-            whole(path, lambda f: torch.save(w, f))
 
     # ------------------------------------------------- on disk: npz and json, no pickle
     def __getstate__(self):
@@ -422,16 +393,6 @@ def checksum(body, meta):
     it back."""
     text = json.dumps(json.loads(json.dumps(meta)), sort_keys=True)
     return hashlib.sha256(b"".join((body, text.encode()))).hexdigest()
-
-
-def place(path, *suffixes):
-    """A path, whose suffix says what is written to it."""
-    path = Path(path)
-    refuse_if(
-        path.suffix not in suffixes,
-        f"{str(path)!r} ends with {path.suffix!r}: give {' or '.join(suffixes)}",
-    )
-    return path
 
 
 def size_of(tensors):

@@ -191,7 +191,6 @@ class Task:
         name: str = "arrays",
         a: ArrayLike | Tensor | Sequence[Hashable] | None = None,
         positive: Hashable | Sequence[Hashable] = None,
-        schema: list[Any] | None = None,
         classes: Sequence[Hashable] | None = None,
         **more: Any,
     ) -> Task:
@@ -209,8 +208,6 @@ class Task:
         a          [N], a sensitive attribute, any values
         positive   the classes that are good for a person, by default class 1
         classes    all classes in order, where y does not show them, or their names
-        schema     the columns of x [N, D] in words, see `groups.blocks`; None: a column
-                   of 0 and 1 is a flag, any other a number
         more       head, and fields of Task, as batch
 
         ValueError for what would give wrong numbers, DataWarning for what looks wrong
@@ -219,7 +216,7 @@ class Task:
         from . import userdata  # here: it loads pandas
 
         given = userdata.of_arrays(x, y, client_id, a, network is not None)
-        how = {"positive": positive, "classes": classes, "schema": schema}
+        how = {"positive": positive, "classes": classes}
         return cls._dealt(given, name, network, split, parts, how, more)
 
     @classmethod
@@ -277,8 +274,7 @@ class Task:
         label     a key or column, or a place in the tuple; default "label", or 1
         features  the same, of the inputs; default all that play no other part, or 0
         client, sensitive    a key or column, one value per item, or a function of (row
-                  number, item); client may be a partitioner of flwr-datasets, whose
-                  partitions are the clients
+                  number, item)
         how       as in from_arrays; classes also come from the data set
 
         A PIL image becomes [channels, height, width] in [0, 1], grey or RGB, and so do

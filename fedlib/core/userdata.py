@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from pandas.api.types import infer_dtype
 
 from .errors import check_switch, listed, nearest
-from .groups import blocks, describe, kinds_of, natural, positions
+from .groups import Block, describe, kinds_of, natural, positions
 from .pool import NOT_FINITE, Pool, cut_rows, not_finite, owned
 
 EXACT = 2**24  # up to here float32 holds every whole number
@@ -58,15 +58,12 @@ class Given:
 
     @cached_property
     def encoded(self):
-        """x [N, ...] and, of a table, the schema of its columns (see `groups.blocks`).
-
-        Numbers stay; words of two values are one column, 1 for the second, and words of
-        k > 2 values are a one-hot block of k.
-        """
+        """x [N, ...] and, of a table, the Blocks of its columns: numbers stay; words of
+        two values are one column, 1 for the second, of k > 2 a one-hot block of k."""
         if torch.is_tensor(self.inputs):
             double = self.inputs.dtype == torch.float64
             return self.inputs if double else self.inputs.float(), None
-        parts, schema = [], []
+        parts, schema, stop = [], [], 0
         for c, s, kind in self.columns:
             if kind in WORDS:
                 values = in_order(s)
@@ -76,9 +73,10 @@ class Given:
             else:
                 v = torch.tensor(s.to_numpy(float))[:, None]
             kind = "onehot" if v.shape[1] > 1 else kinds_of(v)[0]
-            schema.append((f"{c}", kind, v.shape[1]))
+            start, stop = stop, stop + v.shape[1]
+            schema.append(Block(f"{c}", kind, start, stop))
             parts.append(v)
-        return torch.cat(parts, 1), schema
+        return torch.cat(parts, 1), tuple(schema)
 
     x = property(lambda self: self.encoded[0])
     label = property(lambda self: [*self.names.values()][0])
@@ -185,22 +183,20 @@ def in_order(s):
 
 
 # ---------------------------------------------------------------- a pool
-def pool_of(given, name, split, parts, positive=None, classes=None, schema=None):
+def pool_of(given, name, split, parts, positive=None, classes=None):
     """The Pool of what a door was given. ValueError for what is REFUSED."""
     for words in found(REFUSED, given):
         raise ValueError(words)
-    (x, own_schema), (at, *_), groups = given.encoded, given.names, None
+    (x, schema), (at, *_), groups = given.encoded, given.names, None
     y, client, *a = given.names.values()
     known, classes = classes_of(y, classes, at)
     owners = sorted(set(client), key=natural)
-    if not a and (schema is not None or positive is not None):
+    if not a and positive is not None:
         raise ValueError(
-            "schema and positive are of use for groups, and a is not given: give a, "
-            "the group of every row, or leave them out"
+            f"positive = {positive!r:.60} is of use for groups, and a is not given: "
+            "give a, the group of every row, or leave it out"
         )
     if a:
-        schema = own_schema if schema is None else schema
-        schema = None if schema is None else blocks(schema, x)
         good = positive_classes(positive, classes, at)
         a, groups = describe(x, a[0], good, schema, given.attribute)
     K, y, owner = len(classes), positions(y, known), positions(client, owners)
@@ -209,15 +205,17 @@ def pool_of(given, name, split, parts, positive=None, classes=None, schema=None)
     pool = Pool(name, x, y, K, "own", owner, tuple(map(str, owners)))
     pool = pool._replace(a=a if groups else None, groups=groups, classes=called)
     if given.standardise:
-        pool = standardised(pool, own_schema, split, parts)
-    return pool._replace(x=pool.x.float()) if own_schema else pool
+        pool = standardised(pool, schema, split, parts)
+    return pool._replace(x=pool.x.float()) if schema else pool
 
 
 def standardised(pool, schema, split, parts):
     """The pool with its numbers as (v - mean) / deviation over all clients' training
     rows. Flags and one-hot blocks stay, and a constant column becomes v - mean."""
     cut = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
-    j = torch.tensor([kind == "number" for _, kind, k in schema for _ in range(k)])
+    j = torch.tensor(
+        [b.kind == "number" for b in schema for _ in range(b.start, b.stop)]
+    )
     v, x = pool.x[torch.cat(cut)][:, j], pool.x.clone()
     deviation = v.std(0, correction=0)
     small = deviation <= 1e-12 * v.abs().amax(0)

@@ -20,7 +20,7 @@ from fedlib.nets import CNN, Linear
 
 from toys_input import IMAGES, INF, NAN, A, C, N, X, Y  # isort: skip
 from toys_input import all_refused, arrays, each, frame, lacks  # isort: skip
-from toys_input import listed, people, put, refused  # isort: skip
+from toys_input import listed, people, put  # isort: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
 
@@ -261,13 +261,6 @@ def test_pictures_are_floats_with_channels_first():
     assert items.picture(torch.from_numpy(both), 0).shape == (3, 8, 3)  # a tensor first
 
 
-class Half:  # a partitioner like those of flwr-datasets
-    dataset, num_partitions = None, 2
-    cut = staticmethod(lambda ds, i: ds.select(range(i, len(ds), 2)))
-    is_dataset_assigned = lambda self: self.dataset is not None
-    load_partition = lambda self, i: self.cut(self.dataset, i)
-
-
 def test_hugging_face():
     hf = pytest.importorskip("datasets")
     hf.disable_progress_bars()
@@ -278,13 +271,6 @@ def test_hugging_face():
     labelled = ds.cast_column("label", hf.ClassLabel(names=["no", "yes", "often"]))
     task = dataset(labelled.select(np.flatnonzero(Y < 2)), C[Y < 2], features="x")
     assert task.classes == ("no", "yes", "often") and task.K == 3
-    halves = dataset(ds, Half(), features="x")
-    for k, own in enumerate(rows_of(halves)):
-        of = sorted(halves.x[sum(own, [])].tolist())
-        assert of == sorted(X.astype(np.float32)[k::2].tolist())
-    twice = Half()
-    twice.cut = lambda ds, i: ds
-    refused(lambda: dataset(ds, twice, features="x"), "Half", 480, N)
 
 
 BAD_COLUMN = {  # a column of a table that cannot be an input, or hold labels

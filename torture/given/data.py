@@ -98,21 +98,6 @@ class Stream(IterableDataset):
         return iter(PAIRS)
 
 
-class Half:
-    """A partitioner as those of flwr-datasets are: what is asked of it."""
-
-    dataset, num_partitions = None, 2
-
-    def __init__(self, cut=lambda ds, i: ds.select(range(i, len(ds), 2))):
-        self.cut = cut
-
-    def is_dataset_assigned(self):
-        return self.dataset is not None
-
-    def load_partition(self, i):
-        return self.cut(self.dataset, i)
-
-
 def columns():
     """A Hugging Face data set in memory."""
     hf = importlib.import_module("datasets")
@@ -894,21 +879,6 @@ BAD = {
         "from -1 to -1",
         "renumber",
     ),
-    "empty partition": (
-        lambda: dataset(columns(), Half(lambda ds, i: ds.select(range(240 * i)))),
-        "partition 0 of 2 of the Half has 0 rows",
-        "fewer partitions",
-    ),
-    "rows of two clients": (
-        lambda: dataset(columns(), Half(lambda ds, i: ds)),
-        "the Half gives 480 rows of 240",
-        "choose a partitioner",
-    ),
-    "parts of columns": (
-        lambda: dataset(columns(), Half(lambda ds, i: ds.select_columns(["x"]))),
-        "the Half divides columns, not rows",
-        "choose a partitioner of rows",
-    ),
 }
 
 
@@ -981,11 +951,5 @@ WARN = {
     "many words": (
         lambda: frame(df(town=[f"town {v}" for v in rising(110)])),
         "column 'town' holds 110 different words, each becomes a column of x",
-    ),
-    "rows of no partition": (
-        lambda: dataset(
-            columns(), Half(lambda ds, i: ds.select(range(i, 200, 2))), features="x"
-        ),
-        "the Half leaves out 40 of 240 rows",
     ),
 }
