@@ -8,9 +8,8 @@ local        the gradient, a step, descent
 scoring      what a model gets right at every client
 method       what a method may do
 task         a network, and data divided among clients
-pool         samples before they are dealt to clients, how rows are cut, and what cannot
-             be trained on
-groups       a sensitive attribute, and what counts as the good outcome
+pool         samples before they are dealt to clients, groups of a sensitive attribute,
+             how rows are cut, and what cannot be trained on
 userdata     a user's own arrays and tables become a pool; what is refused in them
 items        a data set of items becomes arrays or a table
 record       what a run leaves behind, as a table, and its models

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from . import shards
 from .errors import warn
-from .groups import Groups
-from .pool import Pool, check_cut, check_task, cut_rows, laid_out, named, owned
+from .pool import Groups, Pool, check_cut, check_task, cut_rows, laid_out, named, owned
 from .shards import NEIGHBOURS
 from .tree import subset, tmap, without
 

@@ -22,8 +22,18 @@ import torch.nn.functional as F
 from pandas.api.types import infer_dtype
 
 from .errors import check_switch, listed, nearest
-from .groups import Block, describe, kinds_of, natural, positions
-from .pool import NOT_FINITE, Pool, cut_rows, not_finite, owned
+from .pool import (
+    NOT_FINITE,
+    Block,
+    Pool,
+    cut_rows,
+    describe,
+    kinds_of,
+    natural,
+    not_finite,
+    owned,
+    positions,
+)
 
 EXACT = 2**24  # up to here float32 holds every whole number
 FEW = 10  # test rows of a client: one more hit moves its accuracy by 10 points

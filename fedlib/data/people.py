@@ -30,8 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.groups import Block, Groups
-from ..core.pool import Pool
+from ..core.pool import Block, Groups, Pool
 from .files import Archive, DataError, data_root
 from .settings import each, settings
 

@@ -19,8 +19,8 @@ import torch
 from pydantic import AfterValidator, Field
 
 from .. import nets
-from ..core import groups as groups_
 from ..core.errors import COUNT, SEEDS, check_whole, nearest
+from ..core.pool import parity
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
 from . import partition
@@ -273,7 +273,7 @@ def standard(pool, out=(), how=True):
 
 def grouped(pool):
     """Groups of images: odd and even classes."""
-    a, groups = groups_.parity(pool.y, pool.K)
+    a, groups = parity(pool.y, pool.K)
     return pool._replace(a=a, groups=groups)
 
 

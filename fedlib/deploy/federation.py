@@ -26,9 +26,8 @@ from pydantic import Field
 
 from ..core.engine import bind
 from ..core.given import check_run
-from ..core.groups import Block, Groups
 from ..core.method import Method
-from ..core.pool import Pool
+from ..core.pool import Block, Groups, Pool
 from ..data import tasks
 from ..data.settings import Model
 from ..data.tasks import Count, Share, Three

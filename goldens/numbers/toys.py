@@ -10,8 +10,8 @@ from functools import cached_property
 
 import torch
 
-from fedlib.core.groups import Block, Groups
 from fedlib.core.method import Method
+from fedlib.core.pool import Block, Groups
 from fedlib.core.task import Task
 from fedlib.core.tree import normalize
 from fedlib.data.standin import vocabulary

@@ -14,7 +14,7 @@ from toys_core import toy
 
 from fedlib.core import items
 from fedlib.core.errors import DataWarning
-from fedlib.core.groups import natural
+from fedlib.core.pool import natural
 from fedlib.core.task import Task
 from fedlib.nets import CNN, Linear
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from toys_core import GROUPS, Normed, gap, rows, same, toy
 from toys_plain import SEED, down, f64, flat, near, run, served, shard_of, slope_of
 
-from fedlib.core.groups import Groups
+from fedlib.core.pool import Groups
 from fedlib.core.task import Task
 from fedlib.core.tree import subset
 from fedlib.methods.groups.equfl import METRICS

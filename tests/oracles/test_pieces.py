@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
 from toys_plain import f64, flat, near, noise
 
-from fedlib.core.groups import Block, Groups, parity
 from fedlib.core.local import Plain
+from fedlib.core.pool import Block, Groups, parity
 from fedlib.core.random import LazyKey
 from fedlib.core.shards import Batch
 from fedlib.core.tree import leaves, pick, stack

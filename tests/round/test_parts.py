@@ -16,8 +16,8 @@ from toys_core import Normed, gap, same, toy
 
 from fedlib.core import clients, files, tree
 from fedlib.core.clients import cohort_of
-from fedlib.core.groups import Groups, describe, parity
 from fedlib.core.local import adam, grad, in_parts, sgd
+from fedlib.core.pool import Groups, describe, parity
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
 from fedlib.core.shards import Batch, Plan, as_slice, draw
 from fedlib.methods.base.fedavg import FedAvg
