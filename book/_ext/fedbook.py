@@ -7,15 +7,19 @@ print a number that no file holds.
 """
 
 import csv
-import html
 import math
 import re
 import shlex
+import sys
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
 from docutils import nodes
+from docutils.statemachine import StringList
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+from markupsafe import escape as esc
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -100,11 +104,6 @@ NEEDS |= dict.fromkeys(("both", "difference"), ["reported", "ours"])
 DEFAULT = dict(zip(KEYED, ("ours", "holds", "status", "effect", "value")))
 
 
-def esc(text):
-    """Text made safe for HTML, attributes included."""
-    return html.escape(str(text), quote=True)
-
-
 # ---- reading
 
 
@@ -113,57 +112,60 @@ def folder(env):
     return Path(env.srcdir, env.config.fedbook_results).resolve()
 
 
+def identity(row):
+    """The name by which a row is asked for."""
+    return row.get("key") or slug(f"{row.get('paper')}-{row.get('artefact')}")
+
+
 @cache
 def read(path, when):
-    """Rows of a csv as dicts of text, in the file's order;
-    `when` (its time) only keeps the cache fresh.
+    """(rows of a csv as dicts of text, the same by their identity); `when`, its time,
+    only keeps the cache fresh.
     """
     with open(path, newline="", encoding="utf-8") as f:
-        return list(csv.DictReader(f))
+        found = list(csv.DictReader(f))
+    return found, {identity(r): r for r in found}
+
+
+def table(env, name):
+    """Both of results/<name>.csv, or None if there is no such file."""
+    path = folder(env) / f"{name}.csv"
+    if path.exists():
+        env.note_dependency(str(path))
+        return read(str(path), path.stat().st_mtime_ns)
+    return None
 
 
 def rows(env, name, location=None, **where):
     """Rows of results/<name>.csv whose columns equal `where` (case does not count); a
     warning if the file is missing.
     """
-    path = folder(env) / f"{name}.csv"
-    env.note_dependency(str(path))
-    if not path.exists():
-        log.warning(
-            "%s is missing: run the stage that writes it",
-            f"results/{name}.csv",
-            location=location,
-        )
+    found = table(env, name)
+    if found is None:
+        env.note_dependency(str(folder(env) / f"{name}.csv"))
+        why = "results/%s.csv is missing: run the stage that writes it"
+        log.warning(why, name, location=location)
         return []
-    found = read(str(path), path.stat().st_mtime_ns)
     fits = lambda r: all(r.get(c, "").lower() == v.lower() for c, v in where.items())
-    return list(filter(fits, found))
+    return list(filter(fits, found[0]))
 
 
-def identity(name, row):
-    """The name by which a row is asked for."""
-    return row["key"] if "key" in row else slug(f"{row['paper']}-{row['artefact']}")
-
-
-def find(env, key, location=None):
-    """(file, row) of a key, looked for in every file that exists;
-    (None, {}) if there is none.
-    """
+def find(env, key):
+    """(file, row) of a key, looked for in every file that exists; else (None, {})."""
     only, _, bare = key.rpartition(":")
-    for name in [only] * (only in KEYED) if only else KEYED:
-        path = folder(env) / f"{name}.csv"
-        if path.exists():
-            env.note_dependency(str(path))
-            table = by_key(str(path), path.stat().st_mtime_ns, name)
-            if bare in table:
-                return name, table[bare]
+    for name in KEYED:
+        found = table(env, name) if only in ("", name) else None
+        if found and bare in found[1]:
+            return name, found[1][bare]
     return None, {}
 
 
-@cache
-def by_key(path, when, name):
-    """Rows by their identity."""
-    return {identity(name, r): r for r in read(path, when)}
+def grouped(rows, column):
+    """{value of a column: its rows}"""
+    found = {}
+    for r in rows:
+        found.setdefault(r[column], []).append(r)
+    return found
 
 
 # ---- showing
@@ -172,15 +174,11 @@ def by_key(path, when, name):
 def nice(column, value):
     """How a value of a column is printed."""
     value = value or ""
-    if column == "paper":
-        return PAPERS.get(value, value)
-    if column == "dataset":
-        return DATASETS.get(value, value)
+    known = {"paper": PAPERS, "dataset": DATASETS, "metric": NAMES}.get(column, {})
     if column == "metric":
-        return NAMES.get(value, value.replace("_pct", "").replace("_", " "))
-    if column in ("rule", "method", "setting"):
-        return value.replace("_", " ")
-    return value
+        value = value.replace("_pct", "") if value not in known else value
+    worded = column in ("metric", "rule", "method", "setting")
+    return known.get(value, value.replace("_", " ") if worded else value)
 
 
 def prose(text):
@@ -225,14 +223,18 @@ def interval(row, fmt=None):
     return " to ".join(ends) if row.get("ours_lo") else ""
 
 
+def seeds(row):
+    return "one seed" if row["n_seeds"] == "1" else f"{row['n_seeds']} seeds"
+
+
 def chip(word, *, brief=False):
     """A verdict, status or answer: sign, word and colour; brief leaves the sign, the
     word stays for screen readers.
     """
-    kind = slug(word)
     inner = f'<span class="visually-hidden">{esc(word)}</span>' if brief else esc(word)
     tip = f' title="{esc(word)}: {esc(VERDICTS[word])}"' if word in VERDICTS else ""
-    return f'<span class="chip{" brief" if brief else ""} v-{kind}"{tip}>{inner}</span>'
+    kind = f"chip{' brief' * brief} v-{slug(word)}"
+    return Markup(f'<span class="{kind}"{tip}>{inner}</span>')
 
 
 def tip(name, row):
@@ -240,20 +242,23 @@ def tip(name, row):
     named = ("paper", "artefact", "dataset", "method", "metric")
     parts = [nice(c, row.get(c)) for c in named]
     parts.append(prose(row.get("source") or row.get("claim") or row.get("title") or ""))
-    if row.get("data"):
-        parts.append(f"{row['data']} data, tier {row['tier']}")
-    if row.get("n_seeds"):
-        parts.append(f"{row['n_seeds']} seeds")
-    return ", ".join(p for p in parts if p)
+    parts.append(f"{row['data']} data, tier {row['tier']}" if row.get("data") else "")
+    parts.append(f"{row['n_seeds']} seeds" if row.get("n_seeds") else "")
+    return ", ".join(filter(None, parts))
 
 
 def address(env, name, row, docname):
     """Link to the row on the page that lists its file; facts have no page."""
     if name == "facts":
         return None
-    key, page = identity(name, row), home(name)
-    page = env.app.builder.get_relative_uri(docname, page)
-    return f"{page}#{key if name == 'ledger' else f'{name}-{slug(key)}'}"
+    page = env.app.builder.get_relative_uri(docname, home(name))
+    return f"{page}#{anchor(name, row)}"
+
+
+def anchor(name, row):
+    """The id of a row on that page."""
+    key = identity(row)
+    return key if name == "ledger" else f"{name}-{slug(key)}"
 
 
 def home(name):
@@ -272,59 +277,86 @@ def raw(text):
     return nodes.raw("", text, format="html")
 
 
-def wrap(table, caption="", anchor=""):
-    """A table that scrolls inside its own box on a narrow screen, by keyboard too;
-    its caption stays in view.
-    """
-    head = f"<figcaption>{caption}</figcaption>" if caption else ""
-    name = f' id="{esc(anchor)}"' if anchor else ""
-    box = f'<div class="scroll" tabindex="0">{table}</div>'
-    return raw(f'<figure class="tab"{name}>{head}{box}</figure>')
-
-
-def heads(texts, kind=""):
-    """Headings of columns; kind: "n" where numbers stand to the right."""
-    right = f' class="{kind}"' if kind else ""
-    return "".join(f'<th scope="col"{right}>{t}</th>' for t in texts)
-
-
-def part(title, columns):
-    """A row of a table that is the title of those below."""
-    span = f'<th scope="rowgroup" colspan="{columns}">{title}</th>'
-    return f'<tr class="part">{span}</tr>'
-
-
-def table(kind, head, body):
-    """A table of the book, of its headings and its rows."""
-    name, inner = f"plain {kind}".strip(), f"<tbody>{body}</tbody>"
-    return f'<table class="{name}"><thead><tr>{head}</tr></thead>{inner}</table>'
-
-
 def small(*texts):
     """Small print, or nothing."""
     shown = " · ".join(filter(None, texts))
-    return f"<small>{esc(shown)}</small>" if shown else ""
+    return Markup("<small>{}</small>").format(shown) if shown else ""
 
 
-def fold(summary, inner, kind="more", opened=False):
-    """What a reader may unfold."""
-    first = f'<details class="{kind}"{" open" * opened}><summary>{summary}</summary>'
-    return raw(f"{first}{inner}</details>")
+# ---- directives
+
+
+def source(name):
+    """A template; a line break in it, with what indents the next line, is no blank."""
+    return re.sub(r"\n\s*", "", (HERE / name).read_text("utf-8"))
+
+
+HERE = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FunctionLoader(source), autoescape=True, undefined=StrictUndefined
+)
+TEMPLATES.globals |= globals()
+
+
+def macros(module):
+    """Those of <module>.html, which see what the module sees."""
+    about = vars(sys.modules[module])
+    return TEMPLATES.get_template(f"{module}.html", globals=about).module
 
 
 class Directive(SphinxDirective):
-    """A directive that reads results, or complains."""
+    """A directive that reads results and draws them by a macro of <module>.html; it
+    raises self.warning(...) where it cannot.
+    """
+
+    optional_arguments = 8
+    final_argument_whitespace = False
 
     def rows(self, name, **where):
         return rows(self.env, name, self.get_location(), **where)
 
-    def fail(self, why, *args):
-        log.warning(why, *args, location=self.get_location())
-        return []
+    def asked(self, name, *columns):
+        """Rows of a file that the arguments ask for, these columns' values in order,
+        the last one's with blanks.
+        """
+        values = self.arguments[: len(columns) - 1]
+        values += [" ".join(self.arguments[len(values) :])]
+        found = self.rows(name, **{c: v for c, v in zip(columns, values) if v})
+        if not found:
+            said = " ".join(self.arguments) or "any paper"
+            raise self.warning(f"{{{self.name}}}: results/{name}.csv has no {said!r}")
+        return found
+
+    def draw(self, macro, *values):
+        """The nodes of a macro: raw HTML, and between it the Markdown of its `md`."""
+        self.texts = []
+        html = getattr(macros(type(self).__module__), macro)(self, *values)
+        parts = re.split("\0(\\d+)\0", html)
+        parts[::2] = [[raw(text)] for text in parts[::2]]
+        parts[1::2] = [self.texts[int(i)] for i in parts[1::2]]
+        return sum(parts, [])
+
+    def md(self, text, block=False):
+        """In a template: Markdown of the page, one paragraph or several."""
+        words = [nodes.inline("", "", *self.inline(text))] if not block else []
+        self.texts.append(words or self.block(text))
+        return f"\0{len(self.texts) - 1}\0"
 
     def inline(self, text):
-        """Markdown of one paragraph as nodes."""
-        return self.parse_inline(text, lineno=self.lineno)[0]
+        return self.parse_inline(" ".join(text.split()), lineno=self.lineno)[0]
+
+    def block(self, text):
+        box = nodes.Element()
+        self.state.nested_parse(StringList(text.splitlines(), "block"), 0, box)
+        return box.children
+
+    def shown(self, where, name="ledger"):
+        """Link to the rows of a file with these values."""
+        return filtered(self.env, self.env.docname, where, name)
+
+    def page(self, name):
+        """Link to a page."""
+        return self.env.app.builder.get_relative_uri(self.env.docname, name)
 
 
 def parallel(app, *directives):
@@ -338,23 +370,31 @@ def parallel(app, *directives):
 
 
 class Role(SphinxRole):
-    """A role that prints text from a file, or complains."""
+    """A role that prints the `html` of text from a file; where that raises ValueError
+    it is a warning.
+    """
 
-    def fail(self, why, *args):
-        log.warning(why, *args, location=self.get_location())
-        return [nodes.problematic("", self.text)], []
+    def run(self):
+        try:
+            return [raw(self.html())], []
+        except ValueError as why:
+            at = self.get_location()
+            log.warning("{%s}`%s`: %s", self.name, self.text, why, location=at)
+            return [nodes.problematic("", self.text)], []
+
+    def rows(self, name, **where):
+        return rows(self.env, name, self.get_location(), **where)
 
     def link(self, body, name, row):
-        where = esc(tip(name, row))
-        return number_link(body, address(self.env, name, row, self.env.docname), where)
+        uri = address(self.env, name, row, self.env.docname)
+        return number_link(body, uri, esc(tip(name, row)))
 
 
 def number_link(body, uri, tip=""):
     """A number, linked to where it comes from if that has a page."""
     title = f' title="{tip}"' if tip else ""
-    if uri is None:
-        return [raw(f'<span class="num"{title}>{body}</span>')], []
-    return [raw(f'<a class="num" href="{esc(uri)}"{title}>{body}</a>')], []
+    tag, to = ("span", "") if uri is None else ("a", f' href="{esc(uri)}"')
+    return f'<{tag} class="num"{to}{title}>{body}</{tag}>'
 
 
 class Num(Role):
@@ -363,30 +403,22 @@ class Num(Role):
     Fields: any column, or interval, both, difference. The field may be left out.
     """
 
-    def run(self):
-        words = self.text.split()
-        key, rest = " ".join(words[:1]), words[1:]
+    def html(self):
+        key, *rest = self.text.split()
         name, row = find(self.env, key)
         if name is None:
-            known = ",".join(KEYED)
-            why = "no number: the key %r is in none of results/{%s}.csv"
-            return self.fail(why, key, known)
+            raise ValueError(f"no number: no file of {', '.join(KEYED)} has {key!r}")
         field = rest.pop(0) if rest and rest[0] in {*row, *NEEDS} else DEFAULT[name]
         fmt = rest.pop(0) if rest else None
         if rest or (fmt and not re.fullmatch(r"[+,]?\.?\d*[dfgse%]", fmt)):
-            fields = ", ".join([*row, *NEEDS] if name == "ledger" else row)
-            why = "{num}`%s`: expected a key, a field (%s) and a format such as .1f"
-            return self.fail(why, self.text, fields)
+            what = f"a key, a field ({', '.join([*row, *NEEDS])}), a format such as .1f"
+            raise ValueError(f"expected {what}")
         if not all(row.get(f) for f in NEEDS.get(field, [field])):
             why = row.get("verdict") or row.get("status") or "no value"
-            return self.fail("no number: %s of %r is empty (%s)", field, key, why)
-        try:
-            return self.link(self.show(name, row, field, fmt), name, row)
-        except ValueError:
-            why = "%s of %r is %r, not a number; leave the format out"
-            return self.fail(why, field, key, row.get(field))
+            raise ValueError(f"no number: {field} is empty ({why})")
+        return self.link(self.show(row, field, fmt), name, row)
 
-    def show(self, name, row, field, fmt):
+    def show(self, row, field, fmt):
         if field == "interval":
             return esc(interval(row, fmt))
         if field == "both":
@@ -399,9 +431,9 @@ class Num(Role):
             return esc(shown if shown[0] in "+\u2212" else "+" + shown)
         if field in MARKS:
             return chip(row[field])
+        numeric = re.match(r"[-+]?[\d.]", row[field])
         if fmt:
             float(row[field])
-        numeric = re.match(r"[-+]?[\d.]", row[field])
         shown = number(row, field, fmt) if numeric else nice(field, row[field])
         unit = row.get("unit") if field == "value" else ""
         return esc(f"{shown}\u202f{unit}" if unit else shown)
@@ -412,14 +444,13 @@ class Verdict(Role):
     {verdict}`match`: the chip alone.
     """
 
-    def run(self):
+    def html(self):
         if self.text in VERDICTS:
-            return [raw(chip(self.text))], []
+            return chip(self.text)
         name, row = find(self.env, self.text.strip())
         field = next((f for f in MARKS if row.get(f)), None)
         if not field:
-            why = "no verdict: %r is neither a key nor one of %s"
-            return self.fail(why, self.text, ", ".join(VERDICTS))
+            raise ValueError("no verdict: neither a verdict nor a row that has one")
         return self.link(chip(row[field]), name, row)
 
 
@@ -428,36 +459,22 @@ class Rows(Role):
     a link to the ledger with these filters set.
     """
 
-    def run(self):
-        m = re.fullmatch(r"(.+?)\s*<(.+)>", self.text, flags=re.S)
-        if not m:
-            return self.fail("{rows}`%s`: write text <column=value ...>", self.text)
-        where, wrong = self.conditions("ledger", m[2])
-        if wrong:
-            return self.fail("{rows}`%s`: %s", self.text, wrong)
-        uri = esc(filtered(self.env, self.env.docname, where))
-        return [raw(f'<a href="{uri}">{esc(m[1])}</a>')], []
+    def html(self):
+        text, _, where = self.text.removesuffix(">").partition("<")
+        uri = filtered(self.env, self.env.docname, self.conditions("ledger", where))
+        return f'<a href="{esc(uri)}">{esc(text.strip())}</a>'
 
     def conditions(self, name, text):
-        """('paper=fedga verdict="not run"' as a dict, what is wrong with it). A verdict
-        that no row has is no mistake.
+        """'paper=fedga verdict="not run"' as a dict. A verdict that no row has is no
+        mistake.
         """
-        try:
-            where = dict(part.split("=", 1) for part in shlex.split(text))
-        except ValueError:
-            return {}, "write column=value pairs, quote values with blanks"
-        everything = rows(self.env, name, self.get_location())
+        where = dict(part.split("=", 1) for part in shlex.split(text))
+        everything = self.rows(name)
         for c, v in where.items():
-            if everything and c != "q" and c not in everything[0]:
-                return where, f"{name} has no column {c}"
-            if (
-                everything
-                and c not in MARKS
-                and c != "q"
-                and not any(r[c].lower() == v.lower() for r in everything)
-            ):
-                return where, f"no row of {name} has {c}={v}"
-        return where, ""
+            found = {r.get(c, "").lower() for r in everything}
+            if everything and v.lower() not in found and c not in MARKS:
+                raise ValueError(f"no row of {name} has {c}={v}")
+        return where
 
 
 class Count(Rows):
@@ -465,18 +482,12 @@ class Count(Rows):
     values; linked to them.
     """
 
-    def run(self):
+    def html(self):
         name, _, rest = self.text.partition(" ")
-        if name not in FILES:
-            known = ", ".join(FILES)
-            return self.fail("{count}: no file %r, use one of %s", name, known)
-        where, wrong = self.conditions(name, rest)
-        if wrong:
-            return self.fail("{count}`%s`: %s", self.text, wrong)
-        n = len(rows(self.env, name, self.get_location(), **where))
+        where = self.conditions(name, rest)
         linked = name in CHOICES and where.keys() <= CHOICES[name]
         uri = filtered(self.env, self.env.docname, where, name) if linked else None
-        return number_link(n, uri)
+        return number_link(len(self.rows(name, **where)), uri)
 
 
 # ---- pages
@@ -494,17 +505,13 @@ def lean(app, page, template, context, doctree):
     own where there is nothing to move or to sort. And ids that occur twice.
     """
     body = context.get("body", "")
-    drop = ["thebe"]
-    for script, needed in NEEDED.items():
-        if not re.search(needed, body):
-            drop.append(script)
+    drop = ["thebe", *(s for s, needs in NEEDED.items() if not re.search(needs, body))]
+    # exercises, solutions and proofs carry the same id each
+    context["body"] = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
 
     def text(s):
-        named = getattr(s, "filename", s), getattr(s, "attributes", "")
-        return "".join(map(str, named)).lower()
+        return f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()
 
-    if body:  # exercises, solutions and proofs carry the same id each
-        context["body"] = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
     found = context.get("script_files", [])
     kept = [s for s in found if not any(d in text(s) for d in drop)]
     context["script_files"] = kept

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from docutils import nodes
-from fedbook import Directive, chip, esc, fold, heads, log, parallel, raw, small, wrap
-from fedbook import table as made
+from fedbook import Directive, log, parallel
 from sphinx.directives.code import LiteralInclude
 
 import fedlib
@@ -38,22 +37,27 @@ class Named(Directive):
     def run(self):
         name, known = self.arguments[0].strip(), ", ".join(methods())
         if name not in methods():
-            why = "{%s}: no method %r; fedlib has %s"
-            return self.fail(why, self.name, name, known)
+            why = f"no method {name!r}; fedlib has {known}"
+            raise self.warning(f"{{{self.name}}}: {why}")
         cls = methods()[name]
         self.env.note_dependency(inspect.getsourcefile(cls))
         return self.show(name, cls)
 
 
 def bounds(f):
-    """The permitted values of a hyper-parameter, in words."""
-    if f.metadata.get("choices"):
-        return ", ".join(f"<code>{esc(c)}</code>" for c in f.metadata["choices"])
+    """The range of a hyper-parameter, in words."""
     ends = f.metadata.get("range") or (None, None)
     low, high = (f"{v:g}" if v is not None and math.isfinite(v) else "" for v in ends)
     if low and high:
         return f"{low} to {high}"
     return f"≥ {low}" if low else f"≤ {high}" if high else ""
+
+
+def searched(f):
+    """Its grid, in words."""
+    grid = f.metadata.get("grid") or ()
+    grid = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in grid]
+    return f"searched: {', '.join(grid)}" if grid else ""
 
 
 class Hyper(Named):
@@ -66,42 +70,15 @@ class Hyper(Named):
 
         common = {f.name for f in fields(Method)}
         every = [f for f in fields(cls) if f.metadata.get("what")]
-        for f in every:
-            if not f.metadata.get("source"):
-                why = "{hyper} %s: the hyper-parameter %s names no source"
-                return self.fail(why, name, f.name)
         own = [f for f in every if f.name not in common]
         shared = [f for f in every if f.name in common]
-        out = [nodes.paragraph("", f"{name} has no hyper-parameter of its own.")]
-        if own:
-            out = [wrap(self.table(own), f"{esc(name)}: hyper-parameters of its own")]
-        if shared:
-            box = f'<div class="scroll" tabindex="0">{self.table(shared)}</div>'
-            out.append(fold(f"{len(shared)} that every method has", box))
-        return out
-
-    def table(self, rows):
-        titles = "name", "default", "permitted", "meaning", "source"
-        return made("hyper", heads(titles), "".join(map(self.line, rows)))
-
-    @staticmethod
-    def line(f):
-        grid = f.metadata.get("grid") or ()
-        grid = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in grid]
-        searched = small(f"searched: {', '.join(grid)}" if grid else "")
-        what, source = (esc(f.metadata[k]) for k in ("what", "source"))
-        name, default = (f"<code>{esc(v)}</code>" for v in (f.name, f.default))
-        cells = name, default, f"{bounds(f)}{searched}", what, source
-        return f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"
+        return self.draw("hyper", name, own, shared)
 
 
 class AboutBox(Named):
     """{about} FedGA: one line on the method, its paper, and how it is run."""
 
     def show(self, name, cls):
-        card = cls.card
-        if card is None:
-            return self.fail("{about}: the class of %s has no card", name)
         # a wrapper does as the method inside
         own = methods()[cls.around] if hasattr(cls, "around") else cls
         who = {True: "every client", False: "the sampled cohort"}
@@ -112,16 +89,7 @@ class AboutBox(Named):
         needs += ["the groups of a sensitive attribute"] * (cls.needs_groups is True)
         if needs:
             facts["needs"] = ", ".join(needs)
-        of, facts = paper(cls), facts.items()
-        where = f'<a href="{esc(of.url)}">{esc(of.title)}</a>'
-        cited = self.inline(f"{{cite:t}}`{card.bibkey}`")
-        dl = "".join(f"<div><dt>{k}</dt><dd>{esc(v)}</dd></div>" for k, v in facts)
-        line = esc(card.line[:1].upper() + card.line[1:])
-        head = f'<p class="card-name"><b>{esc(name)}</b> {chip(card.status)}</p>'
-        rest = raw(f". <i>{where}</i>. {esc(of.venue)}.")
-        cites = nodes.paragraph("", "", *cited, rest, classes=["card-paper"])
-        kids = [raw(f"{head}<p>{line}.</p>"), cites, raw(f"<dl>{dl}</dl>")]
-        return [nodes.container("", *kids, classes=["card-box"])]
+        return self.draw("about", name, cls.card, paper(cls), facts)
 
 
 class Cite(Named):
@@ -129,10 +97,7 @@ class Cite(Named):
 
     def show(self, name, cls):
         self.env.note_dependency(str(BIBLIOGRAPHY))
-        try:
-            entry = cite(name)
-        except ValueError as problem:
-            return self.fail("{cite} %s: %s", name, problem)
+        entry = cite(name)
         return [nodes.literal_block(entry, entry, language="bibtex")]
 
 
@@ -173,8 +138,8 @@ class Source(LiteralInclude):
         module = ROOT / (name.replace(".", "/") + ".py")
         if cls is None and not module.is_file():
             known = ", ".join(methods())
-            why = "{source}: no method and no module %r; fedlib has %s"
-            return self.fail(why, name, known)
+            why = f"no method and no module {name!r}; fedlib has {known}"
+            raise self.warning(f"{{source}}: {why}")
         path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
         tree = ast.parse(path.read_text(encoding="utf-8"))
         given = {"pyobject", "lines", "start-at", "start-after"} & {*self.options}
@@ -183,8 +148,7 @@ class Source(LiteralInclude):
             spans = [span(tree, part, cls) for part in wanted]
             if None in spans:
                 missing = wanted[spans.index(None)]
-                why = "{source} %s: %s has no %s"
-                return self.fail(why, name, path.name, missing)
+                raise self.warning(f"{{source}} {name}: {path.name} has no {missing}")
             lines = [f"{a - (i > 0)}-{b}" for i, (a, b, _) in enumerate(spans)]
             self.options["lines"] = ",".join(lines)
             if all(inner for *_, inner in spans):
@@ -199,8 +163,6 @@ class Source(LiteralInclude):
         there = Path(os.path.relpath(path, Path(self.env.srcdir).resolve()))
         self.arguments[0] = f"/{there.as_posix()}"
         return super().run()
-
-    fail = Directive.fail
 
 
 def link_equations(app, page, template, context, doctree):

@@ -7,6 +7,8 @@ its `kind` is "equal", those near zero do.
 
 import math
 
+from fedbook import TEMPLATES
+
 from fedlib.measures.verdicts import LEAST, LOOKS
 from repro.metrics import METRICS
 
@@ -17,6 +19,10 @@ FALSE = 0.10  # Benjamini and Hochberg: the share of false ones among the surviv
 
 def testable(r):
     return r["holds"] in TESTABLE
+
+
+def drawable(r):
+    return testable(r) and r["effect"] != ""
 
 
 def survives(r):
@@ -36,9 +42,8 @@ def amount(r, field, sign="+"):
         return ""
     margin = float(r["margin"] or 0)
     places = max(0, math.ceil(-math.log10(margin))) + 2 if margin else None
-    text = format(
-        float(r[field]), f"{sign}.3g" if places is None else f"{sign}.{places}f"
-    )
+    fmt = f"{sign}.3g" if places is None else f"{sign}.{places}f"
+    text = format(float(r[field]), fmt)
     return (text.lstrip("+-") if float(text) == 0 else text).replace("-", "\u2212")
 
 
@@ -55,10 +60,6 @@ def unit(r):
     return known.unit if known and known.unit not in ("accuracy", "bias") else ""
 
 
-def seeds(r):
-    return "one seed" if r["n_seeds"] == "1" else f"{r['n_seeds']} seeds"
-
-
 def decides(r):
     """What would decide an open claim: so many seeds, or none."""
     if r["holds"] != "undecided":
@@ -71,17 +72,7 @@ def decides(r):
     return f"{r['needs']} seeds" if few else f"more than {LOOKS[-1]} seeds"
 
 
-def families(table):
-    """Claims by the declaration that they are cases of -> {family: claims}."""
-    found = {}
-    for r in table:
-        found.setdefault(r["family"], []).append(r)
-    return found
-
-
-JOINTS = set(
-    "a an the of in on at by to for is are has have with than = \u2264".split()
-)
+JOINTS = {*"a an the of in on at by to for is are has have with than = \u2264".split()}
 
 
 def told_apart(texts):
@@ -144,3 +135,6 @@ def place(words, run):
     """Where a run of words begins first, or None."""
     n = len(run)
     return next((k for k in range(len(words)) if words[k : k + n] == run), None)
+
+
+TEMPLATES.globals |= globals()

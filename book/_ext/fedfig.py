@@ -4,14 +4,40 @@ what each method makes of them.
 """
 
 import json
+import re
 import subprocess
+from collections import Counter
 from functools import cache
+from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from fedbook import Directive, esc, fold, folder, parallel, raw
+from fedbook import Directive, folder, log, parallel
 
 from fedlib.plots import inline, origin
+
+# name -> what a reader should try; the last sentence of the caption
+PIECES = {
+    "lorenz": "press North and South in turn, and say which one is fairer and by which "
+    "measure.",
+    "alpha": "start at α = 1 and find the α from which on the largest loss is no "
+    "longer that of client 3.",
+    "driftline": "raise the local steps T and watch the resting point leave the "
+    "minimum; then bring it back, once with η and once with μ.",
+    "cohort": "draw 1,000 rounds with pairs, then halve the step and draw them again: "
+    "does the mean move towards 3?",
+    "trigger": "lift one point in the middle of the curve and see whether the trigger "
+    "fires earlier or later.",
+    "thresholds": "find two thresholds at which both groups have the same share of "
+    "positive decisions, and read what the other two measures say.",
+    "leak": "add noise until you cannot read the digit any more; then take the noise "
+    "away, and put eight rows into the batch.",
+    "triangle": "push domain 3 down until its angle is obtuse: where does the star go, "
+    "and can your weights follow?",
+    "sam": "lower the step size to 0.04 and let them step: does SAM still leave the "
+    "sharp valley? Then turn the radius up.",
+    "message": "choose FedProto, then PromptFL: what do they send in place of a model?",
+}
 
 
 def git(root, *command):
@@ -50,31 +76,30 @@ class Fig(Directive):
     def run(self):
         name, base = self.arguments[0], folder(self.env) / "figures"
         pattern = self.options.get("frames", name)
-        paths = sorted(base.rglob(f"{pattern}.svg"))
+        paths = self.files(f"{pattern}.svg")
         values = self.options.get("values", "").split()
         values = values or [str(i + 1) for i in range(len(paths))]
-        if not paths:
-            return self.fail("{fig}: results/figures has no %s.svg", pattern)
-        if len({p.stem for p in paths}) < len(paths):
-            why = "{fig} %s: several folders of results/figures hold it"
-            return self.fail(why, name)
-        if missing := [p.stem for p in paths if not p.with_suffix(".json").exists()]:
-            why = "{fig}: %s.svg has no .json beside it; save it with fedlib.plots.save"
-            return self.fail(why, missing[0])
         if len(paths) > 1 and len(values) != len(paths):
-            why = "{fig} %s: %s values for %s frames"
-            return self.fail(why, name, len(values), len(paths))
-        metas = [self.about(p) for p in paths]
-        body = self.pictures(paths, metas)
-        if len(paths) > 1:
-            body += self.slider(values)
+            n = f"{len(values)} values for {len(paths)} frames"
+            raise self.warning(f"{{fig}} {name}: {n}")
+        frames = [(self.picture(p), self.about(p)) for p in paths]
+        about, view = frames[0][1], ""
         if "view" in self.options:
-            path = next(base.rglob(f"{self.options['view']}.view.json"), None)
-            if path is None:
-                why = "{fig} %s: no %s.view.json"
-                return self.fail(why, name, self.options["view"])
-            body += self.view(path, metas[0]["alt"])
-        return [self.figure(f'<div class="fig">{body}</div>', paths[0], metas[0])]
+            (path,) = base.rglob(f"{self.options['view']}.view.json")
+            self.env.note_dependency(str(path))
+            view = script(json.loads(path.read_text("utf-8")))
+        wide = max(about["width"] for _, about in frames)
+        drawn = self.draw("fig", frames, wide, values, view)
+        return [self.figure(drawn, paths[0], about)]
+
+    def files(self, pattern):
+        """Figures with what plots.save wrote beside them, all of one folder."""
+        paths = sorted((folder(self.env) / "figures").rglob(pattern))
+        about = [p for p in paths if p.with_suffix(".json").exists()]
+        if not paths or about != paths or len({p.name for p in paths}) < len(paths):
+            why = f"results/figures needs one {pattern}, saved by fedlib.plots.save"
+            raise self.warning(f"{{{self.name}}}: {why}")
+        return paths
 
     def about(self, path):
         """What fedlib.plots.save wrote beside a picture."""
@@ -83,70 +108,42 @@ class Fig(Directive):
             self.env.note_dependency(str(file))
         return json.loads(beside.read_text(encoding="utf-8"))
 
-    def pictures(self, paths, metas):
-        """All frames; the first one is shown."""
-        wide, out = max(m["width"] for m in metas), ""
-        for i, (p, m) in enumerate(zip(paths, metas)):
-            # a page may show a figure twice
-            shown = self.env.temp_data.setdefault("fedfig", {})
-            shown[p.stem] = shown.get(p.stem, 0) + 1
-            prefix = p.stem if shown[p.stem] == 1 else f"{p.stem}-again{shown[p.stem]}"
-            picture = inline(p.read_text(encoding="utf-8"), prefix, m["alt"])
-            more = f'data-title="{esc(m["title"])}" '
-            out += frame(picture, wide, more, " hidden" if i else "")
-        return out
+    def picture(self, path):
+        """The SVG; its ids are its own though a page may show a figure twice."""
+        shown = self.env.temp_data.setdefault("fedfig", Counter())
+        shown.update([path.stem])
+        n = shown[path.stem]
+        prefix = path.stem if n == 1 else f"{path.stem}-again{n}"
+        return inline(path.read_text("utf-8"), prefix, self.about(path)["alt"])
 
-    def slider(self, values):
-        label, said = esc(self.options.get("label", "frame")), esc(" ".join(values))
-        many = f'type="range" min="0" max="{len(values) - 1}" value="0"'
-        moved = f'<input {many} data-values="{said}"><output>{esc(values[0])}</output>'
-        return f'<label class="slider"><span>{label}</span>{moved}</label>'
-
-    def view(self, path, alt):
-        """A surface to turn."""
-        self.env.note_dependency(str(path))
-        data = path.read_text(encoding="utf-8").strip().replace("<", "\\u003c")
-        return (
-            f'<div class="view" data-alt="{esc(alt)}"><script '
-            f'type="application/json">{data}</script>'
-            "<noscript>The view that turns needs JavaScript; the picture above "
-            "shows the same.</noscript></div>"
-        )
-
-    def figure(self, html, path, meta, more="", kind=()):
+    def figure(self, drawn, path, about, more="", kind=()):
         """The figure with its title, the content and `more` as caption, and where it
         comes from."""
-        text = " ".join([*self.content, *[more] * bool(more)])
-        title = nodes.strong("", meta["title"] + ". ", classes=[*kind])
+        text = " ".join([*self.content, more]).strip()
+        title = nodes.strong("", about["title"] + ". ", classes=[*kind])
         kids = self.inline(text) if text else []
         caption = nodes.caption("", "", title, *kids)
-        legend = nodes.legend("", raw(self.provenance(meta, path)))
-        fig = nodes.figure("", raw(html), caption, legend, classes=["fedfig"])
+        legend = nodes.legend("", *self.provenance(about, path))
+        fig = nodes.figure("", *drawn, caption, legend, classes=["fedfig"])
         self.add_name(fig)
         self.set_source_info(fig)
         return fig
 
-    def provenance(self, m, path):
-        notebook = m["notebook"].removesuffix(".ipynb").removeprefix("./")
-        if notebook in self.env.found_docs:
-            uri = self.env.app.builder.get_relative_uri(self.env.docname, notebook)
-            where = f'<a href="{esc(uri)}">{esc(m["notebook"])}</a>'
-        else:
+    def provenance(self, about, path):
+        notebook = about["notebook"].removesuffix(".ipynb").removeprefix("./")
+        if notebook not in self.env.found_docs:
             why = "figure %s names a notebook that is no page of the book: %s"
-            self.fail(why, m["name"], m["notebook"])
-            where = esc(m["notebook"])
-        last = esc(commit(str(path.parent), path.name))
-        facts = {"notebook": where, "commit": f"<code>{last}</code>"}
-        facts["again"] = f"<code>dvc repro {esc(m['stage'])}</code>"
-        said = "".join(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in facts.items())
-        return fold(esc(origin(m)), f"<dl>{said}</dl>", "prov").astext()
+            at = self.get_location()
+            log.warning(why, about["name"], about["notebook"], location=at)
+            notebook = ""
+        last = commit(str(path.parent), path.name)
+        page = notebook and self.page(notebook)
+        return self.draw("provenance", about, origin(about), page, last)
 
 
-def frame(picture, width, more="", hidden=""):
-    """A picture in its box; width in inches."""
-    kind = "frame wide" if width > 5.6 else "frame"
-    style = f'style="--natural:{width / 4.8:.3f}"'
-    return f'<div class="{kind}" {more}{style}{hidden}>{picture}</div>'
+def script(known):
+    """JSON that may stand in a script."""
+    return json.dumps(known).replace("<", "\\u003c")
 
 
 class Arrows(Directive):
@@ -161,25 +158,45 @@ class Arrows(Directive):
     has_content = True
 
     def run(self):
-        why = (
-            '{arrows} needs :start: with two or three tips, as "1,0.2; -0.6,0.9", '
-            "and :alt:"
-        )
-        try:
-            tips = [t.split(",") for t in self.options["start"].split(";")]
-            tips = [tuple(map(float, t)) for t in tips]
-            alt = self.options["alt"]
-        except (KeyError, ValueError):
-            return self.fail(why)
-        if not 2 <= len(tips) <= 3 or any(len(t) != 2 for t in tips):
-            return self.fail(why)
-        said = f'data-tips="{esc(json.dumps(tips))}" data-alt="{esc(alt)}"'
-        still = f"<noscript>{esc(alt)} Dragging the arrows needs JavaScript.</noscript>"
+        tips = [t.split(",") for t in self.options["start"].split(";")]
+        tips = json.dumps([tuple(map(float, t)) for t in tips])
+        drawn = self.draw("arrows", tips, self.options["alt"])
         kids = self.inline(" ".join(self.content)) if self.content else []
         caption = nodes.caption("", "", *kids)
-        html = raw(f'<div class="arrows" {said}>{still}</div>')
-        return [nodes.figure("", html, caption, classes=["fedfig"])]
+        return [nodes.figure("", *drawn, caption, classes=["fedfig"])]
+
+
+class Play(Fig):
+    """An interactive piece by its name; the content is the caption.
+
+    :name:  target for {numref}
+    """
+
+    option_spec = {"name": directives.unchanged}
+
+    def run(self):
+        name = self.arguments[0]
+        there = Path(self.env.srcdir, "_assets/play", f"{name}.js").exists()
+        if name not in PIECES or not there:
+            known = ", ".join(sorted(PIECES))
+            raise self.warning(f"{{play}}: no piece {name!r}; there are {known}")
+        (path,) = self.files(f"play-{name}.svg")
+        about, what = self.about(path), f"**Try:** {PIECES[name]}"
+        known = script(about.get("play", {}))
+        drawn = self.draw("play", name, self.picture(path), about, known)
+        # the title is true of the picture, so it goes with it
+        return [self.figure(drawn, path, about, what, ["at-first"])]
+
+
+def scripts(app, page, template, context, doctree):
+    """Give a page what its pieces need."""
+    names = re.findall(r'data-play="([\w-]+)"', context.get("body", ""))
+    if names:
+        app.add_css_file("play/play.css")
+        for name in ["play", *names]:
+            app.add_js_file(f"play/{name}.js", loading_method="defer")
 
 
 def setup(app):
-    return parallel(app, Fig, Arrows)
+    app.connect("html-page-context", scripts)
+    return parallel(app, Fig, Arrows, Play)

@@ -8,15 +8,14 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-import yaml
-from docutils import nodes
-from fedbook import esc, heads, parallel, part, raw
+from fedbook import Directive, parallel
 from fedcode import methods
-from fedtables import Table, size
+from fedtables import size
 
 from fedlib.core.method import Wrap
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.limits import FAVOURS, LIMITS
+from repro import course
 from repro.facts import BESIDE_CLIP, NORMED
 
 FAMILIES = ("base", "drift", "fair", "personal", "flat", "groups", "domains")
@@ -32,13 +31,13 @@ LINES = {
     "what the server keeps": ("server",),
     "which model is used": ("views",),
 }
-COLUMNS = {
-    "method": "Method, where it is explained, who proposed it",
-    "lines": "Lines of the round that it changes",
-    "up": "What goes up beside the model",
-    "favours": "Whom it favours",
-    "limits": "At these settings it is another method",
-}
+TITLES = (
+    "Method, where it is explained, who proposed it",
+    "Lines of the round that it changes",
+    "What goes up beside the model",
+    "Whom it favours",
+    "At these settings it is another method",
+)
 MODEL, COUNT = ("w", "shared"), "n"  # names of what FedAvg uploads, too
 
 
@@ -101,12 +100,8 @@ def traffic(table, name):
 
 def pages(book):
     """{page: its text}: chapters in the order of the book, then their records."""
-    toc = yaml.safe_load((book / "_toc.yml").read_text("utf-8"))
-    files = [
-        c["file"] for p in toc.get("parts", [toc]) for c in p["chapters"] if "file" in c
-    ]
-    known = [f for f in files if (book / "course" / f"{f}.yaml").exists()]
-    known += [f for f in files if f.endswith("_record")]
+    files = course.contents(book)
+    known = course.chapters(book) + [f for f in files if f.endswith("_record")]
     return {f: (book / f"{f}.md").read_text("utf-8") for f in known}
 
 
@@ -126,74 +121,45 @@ def explained(name, cls, texts):
     return next((p for p, text in texts.items() if re.search(word, text)), None)
 
 
-def items(words, between=", "):
-    return between.join(f"<span>{esc(w)}</span>" for w in words)
-
-
-class MethodsMap(Table):
+class MethodsMap(Directive):
     """{methodsmap}: the table."""
-
-    optional_arguments = 0
 
     def run(self):
         book, table = Path(self.env.srcdir), self.rows("bytes")
-        texts = pages(book)
+        texts, families = pages(book), []
         for page in texts:
             self.env.note_dependency(str(book / f"{page}.md"))
-        head = f"<thead><tr>{heads(map(esc, COLUMNS.values()))}</tr></thead>"
-        box = '<figure class="tab"><div class="scroll" tabindex="0">'
-        out = [raw(f'{box}<table class="plain methodsmap">{head}')]
         for group in (*FAMILIES, None):
             mine = {n: c for n, c in methods().items() if family(c) == group}
-            if not mine:
-                continue
-            out.append(raw(f"<tbody>{self.heading(group)}"))
-            for name, cls in mine.items():
+            for cls in mine.values():
                 self.env.note_dependency(inspect.getsourcefile(cls))
-                out += self.line(name, cls, table, texts)
-            out.append(raw("</tbody>"))
-        return [*out, raw("</table></div></figure>")]
+            lines = [line(name, cls, table, texts) for name, cls in mine.items()]
+            families += [(group or "others", heading(group), lines)] if mine else []
+        return self.draw("methodsmap", families)
 
-    @staticmethod
-    def heading(group):
-        """The row above a family: the first sentence of its package."""
-        what = "Methods of other packages"
-        if group:
-            doc = import_module(f"fedlib.methods.{group}").__doc__
-            what = doc.strip().splitlines()[0].rstrip(".")
-        name = f'<tr class="part" id="map-{group or "others"}"'
-        return part(esc(what), len(COLUMNS)).replace('<tr class="part"', name)
 
-    def line(self, name, cls, table, texts):
-        more, bytes_ = traffic(table, name)
-        limits = [f"{x.said}: {x.gives}" for x in LIMITS if x.method == name]
-        lines = changed(cls)
-        if name == "FedAvg":
-            lines = ["none: all others are compared with it"]
-        elif not lines:
-            lines = ["none"]
-        about = f"<small>{esc(cls.card.line)}</small>" if cls.card else ""
-        cells = {
-            "lines": items(lines),
-            "up": f"{items(more)}<small>{esc(bytes_)}</small>",
-            "favours": esc(FAVOURS.get(name, "")),
-            "limits": items(limits, "<br>"),
-        }
-        row = f'<tr><th scope="row" class="c-map-method">{esc(name)}{about}<small>'
-        rest = "".join(f'<td class="c-map-{k}">{v}</td>' for k, v in cells.items())
-        where = self.where(name, cls, texts)
-        return [raw(row), *where, raw(f"</small></th>{rest}</tr>")]
+def heading(group):
+    """The row above a family: the first sentence of its package."""
+    if not group:
+        return "Methods of other packages"
+    doc = import_module(f"fedlib.methods.{group}").__doc__
+    return doc.strip().splitlines()[0].rstrip(".")
 
-    def where(self, name, cls, texts):
-        """Links to the page and the paper."""
-        page, out = explained(name, cls, texts), []
-        if page:
-            out += self.inline(f"{{doc}}`{page}`")
-        if cls.card and name not in getattr(methods(), "added", ()):
-            cited = f"{{cite:t}}`{cls.card.bibkey}`"
-            out += [nodes.Text("; ")] * bool(out)
-            out += self.inline(cited)
-        return [nodes.inline("", "", *out)]
+
+def line(name, cls, table, texts):
+    """What the map says of a method; where: links to the page and the paper."""
+    up, count = traffic(table, name)
+    lines = changed(cls) or ["none"]
+    if name == "FedAvg":
+        lines = ["none: all others are compared with it"]
+    page = explained(name, cls, texts)
+    where = [f"{{doc}}`{page}`"] if page else []
+    if cls.card and name not in getattr(methods(), "added", ()):
+        where.append(f"{{cite:t}}`{cls.card.bibkey}`")
+    limits = [f"{x.said}: {x.gives}" for x in LIMITS if x.method == name]
+    favours, where = FAVOURS.get(name, ""), "; ".join(where)
+    about = dict(name=name, card=cls.card, where=where, lines=lines, up=up)
+    return about | dict(bytes=count, favours=favours, limits=limits)
 
 
 def setup(app):

@@ -2,11 +2,7 @@
 results/gates.csv and results/regimes.csv, which python -m repro.regimes writes.
 """
 
-from itertools import groupby
-
-from fedbook import chip, esc, fold, nice, parallel, part, small, wrap
-from fedbook import table as made
-from fedtables import Table
+from fedbook import Directive, grouped, parallel
 
 from repro import papers
 
@@ -21,16 +17,8 @@ SIZES = {  # column -> heading
     "steps_in_all": "steps of a client in all",
     "last_evaluations": "in the mean",
 }
-GATES = "data|testable|gate||chance|alone|federated|all rows".split("|")
 FEW = 3  # settings of a study that are named in a line
-BROAD = ' style="min-width:9.5rem;white-space:normal"'
-WIDE, HIGH = 130, 16  # of a ruler, in pixels
-
-
-def heading(title, n):
-    """A column's heading; numbers, which follow n = 0, stand to the right."""
-    number = ' class="n" style="white-space:normal"' if n else ""
-    return f'<th scope="col"{number}>{title}</th>'
+WIDE = 130  # of a ruler, in pixels
 
 
 def shown(text):
@@ -41,133 +29,69 @@ def shown(text):
     return f"{value:,.0f}" if value >= 100 or value.is_integer() else f"{value:.2g}"
 
 
-class Gates(Table):
+def ruled(r):
+    """Places on a ruler from chance to all rows, in pixels; None if they are one."""
+    names = ("chance", "local", "reference", "centralised")
+    values = {name: float(r[name]) for name in names}
+    low, high = values["chance"], values["centralised"]
+    if high <= low:
+        return None
+    values["middle"] = (low + high) / 2
+    share = {
+        k: min(1.2, max(-0.1, (v - low) / (high - low))) for k, v in values.items()
+    }
+    return {k: f"{15 + (WIDE - 40) * v:.1f}" for k, v in share.items()}
+
+
+class Gates(Directive):
     """{gates} [paper]: accuracy by chance, alone, federated and with all rows in one
     place, for every data set of a paper, and whether claims about it can be tested.
     """
 
     def run(self):
-        where = {"paper": self.arguments[0]} if self.arguments else {}
-        table = self.rows("gates", **where)
-        if not table:
-            asked = " ".join(self.arguments) or "any"
-            return self.fail("{gates}: no row for %s", asked)
-        head = "".join(heading(t, n) for n, t in enumerate(GATES))
-        body = ""
-        for paper, mine in groupby(table, lambda r: r["paper"]):
-            body += part(esc(nice("paper", paper)), len(GATES)) + "".join(
-                map(self.line, mine)
-            )
-        seeds = ", ".join(sorted({r["n_seeds"] for r in table}))
-        tiers = ", ".join(sorted({r["tier"] for r in table}))
-        caption = (
-            "Accuracy in percent, a mean over clients. The gate is (federated − chance)"
-            " / (all rows − chance); on the ruler from chance to all rows, ● is the "
-            f"federation, ○ a client alone. Tier {esc(tiers)}; pilot seeds: {seeds}."
-        )
-        return [wrap(made("gates", head, body), caption)]
-
-    def line(self, r):
-        """One data set: verdict and gate first, so that a phone shows them."""
-        same = r["label"] == nice("dataset", r["dataset"])
-        name = "" if same else small(nice("dataset", r["dataset"]))
-        other = r["reference_method"] != "FedAvg"
-        method = small(r["reference_method"]) if other else ""
-        shown = lambda c: f"{float(r[c]):.1f}"
-        values = [f"{float(r['gate']):.2f}" if r["gate"] else "–", self.ruler(r)]
-        values += [shown("chance"), shown("local"), shown("reference") + method]
-        cells = "".join(
-            f'<td class="n">{v}</td>' for v in [*values, shown("centralised")]
-        )
-        first = f"<td>{esc(r['label'])}{name}</td><td>{chip(r['passes'])}</td>"
-        return f"<tr>{first}{cells}</tr>"
-
-    @staticmethod
-    def ruler(r):
-        """From chance (0) to all rows (1), the gate at a half, as a small drawing."""
-        chance, top = float(r["chance"]), float(r["centralised"])
-        if top <= chance:
-            return ""
-
-        def x(value):
-            share = (float(value) - chance) / (top - chance)
-            return 15 + (WIDE - 40) * min(1.2, max(-0.1, share))
-
-        middle, y = (x(chance) + x(top)) / 2, HIGH / 2
-        ends = "".join(
-            f'<path d="M{at:.1f} {y - h}v{2 * h}"/>'
-            for at, h in ((x(chance), 4), (middle, 6), (x(top), 4))
-        )
-        far = f"the federation goes {float(r['gate']):.0%} of the way to all rows"
-        line = f'<path d="M{x(chance):.1f} {y}H{x(top):.1f}"/>{ends}'
-        hollow = 'stroke="var(--fig-c5)" fill="var(--pst-color-background)"'
-        return (
-            f'<svg width="{WIDE}" height="{HIGH}" role="img" aria-label="{far}">'
-            f'<g stroke="currentColor" fill="none">{line}</g>'
-            f'<circle cx="{x(r["local"]):.1f}" cy="{y}" r="4" {hollow} '
-            f'stroke-width="1.6"/><circle cx="{x(r["reference"]):.1f}" cy="{y}" r="4" '
-            'fill="var(--fig-c5)"/></svg>'
-        )
+        rows = self.asked("gates", "paper")
+        said = [", ".join(sorted({r[c] for r in rows})) for c in ("tier", "n_seeds")]
+        return self.draw("gates", grouped(rows, "paper"), *said)
 
 
-class Regimes(Table):
+class Regimes(Directive):
     """{regimes} paper: how long a client trains in each study, the paper's numbers
     above ours; what is the same in several studies or settings stands in one line.
     """
 
+    required_arguments = 1
+
     def run(self):
-        if not self.arguments:
-            return self.fail("{regimes} needs a paper")
-        table = self.rows("regimes", paper=self.arguments[0])
-        if not table:
-            return self.fail("{regimes}: no row for %s", self.arguments[0])
-        main = papers.about(self.arguments[0])["main"]
-        first = [r for r in table if r["study"] in main]
-        rest = [r for r in table if r["study"] not in main]
-        caption = (
-            '<span class="rep">the paper</span> above, where it says, '
-            '<span class="our">ours</span> below; steps are those of the client in the '
-            "middle, “in the mean” how many evaluations the last rounds have."
-        )
-        others = (
-            [fold("The other studies", self.lines(rest).astext(), "group")]
-            if rest
-            else []
-        )
-        return [self.lines(first, caption), *others]
+        rows, main = self.asked("regimes", "paper"), papers.about(self.arguments[0])
+        first = [r for r in rows if r["study"] in main["main"]]
+        rest = [r for r in rows if r["study"] not in main["main"]]
+        return self.draw("regimes", first, rest)
 
-    def lines(self, table, caption=""):
-        """One line for each data set and regime of rows, with where it was so."""
-        lines = {}
-        for r in table:
-            same = r["dataset"], "".join(self.cell(r, column) for column in SIZES)
-            lines.setdefault(same, {}).setdefault(r["study"], []).append(r["setting"])
-        titles = ["data, studies", *SIZES.values()]
-        head = "".join(heading(title, n) for n, title in enumerate(titles))
-        body = "".join(
-            f"<tr><td{BROAD}>{esc(nice('dataset', dataset))}"
-            f"<small>{self.studies(where)}</small></td>{cells}</tr>"
-            for (dataset, cells), where in lines.items()
-        )
-        return wrap(made("reported regimes", head, body), caption)
 
-    @staticmethod
-    def cell(r, column):
-        theirs = shown(r.get(f"paper_{column}")) or "–"
-        printed = any(v for k, v in r.items() if k.startswith("paper_"))
-        above = f'<span class="rep">{theirs}</span>' if printed else ""
-        return f'<td class="n">{above}{shown(r[column])}</td>'
+def merged(rows):
+    """(data set, the studies where it was so, its cells) of each regime."""
+    lines = {}
+    for r in rows:
+        same = r["dataset"], tuple(cell(r, column) for column in SIZES)
+        lines.setdefault(same, []).append(r)
+    return [(data, studies(mine), cells) for (data, cells), mine in lines.items()]
 
-    @staticmethod
-    def studies(where):
-        """'grid: P=0.2, P=0.4; ablation', of {study: settings}."""
-        parts = []
-        for study, settings in where.items():
-            named = ", ".join(filter(None, settings[:FEW]))
-            more = len(settings) - FEW
-            named += f" and {more} more" if more > 0 else ""
-            parts.append(f"{study}: {named}" if named else study)
-        return esc("; ".join(parts))
+
+def cell(r, column):
+    """The paper's number, nothing if it prints none in this study, and ours."""
+    printed = any(v for k, v in r.items() if k.startswith("paper_"))
+    theirs = shown(r.get(f"paper_{column}")) or "–"
+    return theirs if printed else "", shown(r[column])
+
+
+def studies(rows):
+    """'grid: P=0.2, P=0.4; ablation'."""
+    parts = []
+    for study, mine in grouped(rows, "study").items():
+        named = ", ".join(r["setting"] for r in mine[:FEW] if r["setting"])
+        named += f" and {len(mine) - FEW} more" if len(mine) > FEW else ""
+        parts.append(f"{study}: {named}" if named else study)
+    return "; ".join(parts)
 
 
 def setup(app):

@@ -15,27 +15,25 @@ def source(app, docname):
     return path if docname.startswith("notebooks/") and path.is_file() else None
 
 
+def said(*words):
+    """Text and code, in turn."""
+    return [
+        nodes.literal("", w) if i % 2 else nodes.Text(w) for i, w in enumerate(words)
+    ]
+
+
 def line(docname, url):
     """The line below the title of a notebook's page."""
     name = f"{docname}.ipynb"
-    out = nodes.paragraph("", "", classes=["run-this-page"])
-    out += nodes.Text("Run this page: ")
-    out += nodes.literal("", "make lab")
-    out += nodes.Text(" in a checkout, then open ")
-    out += nodes.literal("", name)
-    out += nodes.Text(" (")
-    link = addnodes.download_reference("", "", reftarget=f"/../{name}")
-    link += nodes.Text("download")
+    link = addnodes.download_reference("", "download", reftarget=f"/../{name}")
+    out = said("Run this page: ", "make lab", " in a checkout, then open ", name, " (")
     out += [link, nodes.Text("). ")]
     if url:
         folder = url.rstrip("/").rpartition("/")[2]
         first = f"!git clone {url} && pip install -q ./{folder}"
-        out += nodes.Text("Binder installs the repository; in Colab run first ")
-        out += nodes.literal("", first)
-        out += nodes.Text(" and ")
-        out += nodes.literal("", f"%cd {folder}")
-        out += nodes.Text(".")
-    return out
+        what = "Binder installs the repository; in Colab run first "
+        out += said(what, first, " and ", f"%cd {folder}", ".")
+    return nodes.paragraph("", "", *out, classes=["run-this-page"])
 
 
 def add(app, doctree):

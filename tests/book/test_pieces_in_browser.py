@@ -14,6 +14,7 @@ from where import ROOT
 
 from fedlib.measures import metrics
 from fedlib.methods import METHODS
+from fedlib.plots import inline
 from repro import browse
 
 FIGURES = Path(os.environ.get("FIGURES", ROOT / "results/figures"))
@@ -23,7 +24,10 @@ def opened(browser, name, path):
     """A page with a piece, ready."""
     (drawn,) = [*FIGURES.rglob(f"play-{name}.svg")]
     meta = json.loads(drawn.with_suffix(".json").read_text("utf-8"))
-    html = extension("fedplay").markup(name, drawn.read_text("utf-8"), meta)
+    picture = inline(drawn.read_text("utf-8"), name, meta["alt"])
+    known = extension("fedfig").script(meta["play"])
+    macros = extension("fedbook").macros("fedfig")
+    html = macros.play(None, name, picture, meta, known)
     for js in ("play.js", f"{name}.js"):
         uri = (BOOK / "_assets/play" / js).as_uri()
         html += f'<script defer src="{uri}"></script>'

@@ -20,7 +20,7 @@ FEDGA = (ROOT / "fedlib/methods/fair/fedga.py").read_text("utf-8")
 PLAIN = (ROOT / "fedlib/methods/base/fedavg.py").read_text("utf-8")
 EQUATIONS = sorted({*TAG.findall(FEDGA + PLAIN)})
 PAGES = "fedbook fedtables fedregimes fedclaims fedlooks fedcode "
-EXTENSIONS = (PAGES + "fedfig fedcourse fedplay fedmap fedrun fedapi").split()
+EXTENSIONS = (PAGES + "fedfig fedcourse fedmap fedrun fedapi").split()
 
 
 def extension(name):
