@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field, fields
 from math import inf
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -232,14 +233,6 @@ class Wrap(Method):
 
     inner: Any = hp(None, "the method inside", "piece")
     around = ""  # name of the method inside, where none is given
-    who = property(lambda self: self.inner.who)
-    download = property(lambda self: self.inner.download)
-    post = property(lambda self: self.inner.post)
-    needs_val = property(lambda self: self.inner.needs_val)
-    needs_groups = property(lambda self: self.inner.needs_groups)
-    needs_features = property(lambda self: self.inner.needs_features)
-    needs_linear_head = property(lambda self: self.inner.needs_linear_head)
-    plans_ahead = property(lambda self: self.inner.plans_ahead)
 
     def __post_init__(self):
         super().__post_init__()
@@ -248,9 +241,6 @@ class Wrap(Method):
             f"{type(self).__name__}.inner = {short(self.inner)}: give a method, built "
             "on the same task, or let fedlib.make build both",
         )
-
-    def plans(self):
-        return self.inner.plans()
 
     def server(self, w, r):
         return {"in": self.inner.server(w, r)}
@@ -262,17 +252,11 @@ class Wrap(Method):
         inner = dict(self.inner.aggregate(server["in"], up, r))
         return server | {"log": inner.pop("log", {}), "in": inner}
 
-    def client(self, w, shard):
-        return self.inner.client(w, shard)
 
-    def receive(self, down, mine, shard):
-        return self.inner.receive(down, mine, shard)
-
-    def local(self, down, mine, shard):
-        return self.inner.local(down, mine, shard)
-
-    def views(self, down, mine, shard):
-        return self.inner.views(down, mine, shard)
+PASSED = "who download post plans_ahead needs_val needs_groups needs_features".split()
+PASSED += "needs_linear_head plans client receive local views".split()
+for _name in PASSED:
+    setattr(Wrap, _name, property(attrgetter(f"inner.{_name}")))
 
 
 def check_value(name, f, v):

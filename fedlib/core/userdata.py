@@ -1,9 +1,9 @@
-"""A user's own data become a pool: the one door behind `Task.from_arrays`, `from_frame`
-and `from_dataset`.
+"""A user's own data become a pool: what is behind `Task.from_arrays`, `from_frame` and
+`from_dataset`.
 
-Two tables of checks look at what is given. What is REFUSED would give wrong numbers in
-silence; what is DOUBTFUL can be trained on, and looks wrong. A check is (name, test,
-words): the test returns what to put into its words, or nothing.
+What is REFUSED would give wrong numbers in silence; what is DOUBTFUL can be trained on,
+and looks wrong. A check of these tables is (name, test, words): the test returns what
+to put into its words, or nothing.
 Letters: N rows, D columns, K classes, C clients.
 """
 
@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from pandas.api.types import infer_dtype
 
-from .errors import check_switch, listed, nearest
+from .errors import check_switch, listed, nearest, refuse_if
 from .pool import (
     NOT_FINITE,
     Block,
@@ -46,9 +46,7 @@ NUMBERS, WORDS = ("boolean", "integer", "floating"), ("string", "categorical")
 # ---------------------------------------------------------------- what is given
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a door hands in.
-
-    inputs: a DataFrame of numbers and words, or a tensor of numbers [N, ...]. names:
+    """inputs: a DataFrame of numbers and words, or a tensor of numbers [N, ...]. names:
     {what messages call it: one value per row [N]} of label, client and perhaps group.
     attribute: what the groups differ in. own: the network is the user's. standardise:
     numbers become (v - mean) / deviation.
@@ -98,12 +96,12 @@ def of_arrays(x, y, client_id, a, own):
     of = {"y": y, "client_id": client_id} | ({} if a is None else {"a": a})
     indexes = {k: v.index for k, v in ({"x": x} | of).items() if hasattr(v, "iloc")}
     for one, two in pairwise(indexes.values()):
-        if len(one) == len(two) and not one.equals(two):
-            begin = ", ".join(f"{k} {list(v[:2])}" for k, v in indexes.items())
-            raise ValueError(
-                f"rows belong together by position, and indexes differ (they begin by "
-                f"{begin}): give them in one order, with reset_index(drop=True)"
-            )
+        begin = ", ".join(f"{k} {list(v[:2])}" for k, v in indexes.items())
+        refuse_if(
+            len(one) == len(two) and not one.equals(two),
+            f"rows belong together by position, and indexes differ (they begin by "
+            f"{begin}): give them in one order, with reset_index(drop=True)",
+        )
     return Given(numbers(x), {k: column(v, k) for k, v in of.items()}, own)
 
 
@@ -136,10 +134,7 @@ def of_frame(df, label, client, sensitive, features, standardise, own):
 
 def plain(v):
     """A tensor as an array of numpy; all else as it is."""
-    if not torch.is_tensor(v):
-        return v
-    v = v.detach().cpu()
-    return (v.float() if v.dtype == torch.bfloat16 else v).numpy()
+    return v.detach().cpu().numpy() if torch.is_tensor(v) else v
 
 
 def bare(u):
@@ -166,16 +161,13 @@ def numbers(x):
         if isinstance(x, np.ma.MaskedArray):
             x = x.astype(float).filled(np.nan)
         if not isinstance(x, (list, tuple)):
-            x = np.asarray(plain(x))
-            x = np.require(x, x.dtype.newbyteorder("="), "CW")
+            x = np.require(plain(x), requirements="CW")
         elif len(x) and hasattr(x[0], "__array__"):
             x = np.stack([np.asarray(plain(v)) for v in x])
         x = torch.as_tensor(x)
-        if x.is_complex():
-            raise TypeError(f"complex, the first is {x.flatten()[:1].tolist()}")
+        refuse_if(x.is_complex(), f"complex, the first is {x.flatten()[:1].tolist()}")
         most = 0 if x.is_floating_point() or not x.numel() else x.double().abs().max()
-        if most > EXACT:
-            raise ValueError(f"the whole number {most:.0f}; float32 ends at {EXACT}")
+        refuse_if(most > EXACT, f"the whole number {most:.0f}; float32 ends at {EXACT}")
         return x
     except Exception as e:
         raise ValueError(
@@ -201,11 +193,11 @@ def pool_of(given, name, split, parts, positive=None, classes=None):
     y, client, *a = given.names.values()
     known, classes = classes_of(y, classes, at)
     owners = sorted(set(client), key=natural)
-    if not a and positive is not None:
-        raise ValueError(
-            f"positive = {positive!r:.60} is of use for groups, and a is not given: "
-            "give a, the group of every row, or leave it out"
-        )
+    refuse_if(
+        not a and positive is not None,
+        f"positive = {positive!r:.60} is of use for groups, and a is not given: give "
+        "the group of every row, or leave it out",
+    )
     if a:
         good = positive_classes(positive, classes, at)
         a, groups = describe(x, a[0], good, schema, given.attribute)
@@ -241,10 +233,10 @@ def classes_of(s, given, at):
     """
     there = [bare(u) for u in in_order(s)]
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
-    if given is not None and len(set(map(str, classes))) < max(2, len(classes)):
-        raise ValueError(
-            f"classes = {given!r:.80}: list all classes, two or more, each once"
-        )
+    refuse_if(
+        given is not None and len(set(map(str, classes))) < max(2, len(classes)),
+        f"classes = {given!r:.80}: list all classes, two or more, each once",
+    )
     words = not any(isinstance(u, Real) for u in classes)
     listing = given is not None and (not words or all(u in classes for u in there))
     known = classes if listing or (given is None and words) else [*range(len(classes))]
@@ -261,16 +253,17 @@ def classes_of(s, given, at):
 
 def positive_classes(positive, classes, at):
     """The numbers of the classes that are good for a person; None: the second."""
+    if positive is None:
+        return (1,)
     known, good = list(map(str, classes)), listed(positive)
     good = [str(bare(u)) for u in ([positive] if good is None else good)]
-    unknown = [u for u in good if u not in known] if positive is not None else []
-    if unknown:
-        raise ValueError(
-            f"positive = {unknown[0]:.60} is no class of {at}, which has "
-            f"{', '.join(known):.200}{nearest(unknown[0], known)}; name classes that "
-            "are good for a person"
+    for u in good:
+        refuse_if(
+            u not in known,
+            f"positive = {u:.60} is no class of {at}, which has {', '.join(known):.200}"
+            f"{nearest(u, known)}; name classes that are good for a person",
         )
-    return (1,) if positive is None else tuple(dict.fromkeys(map(known.index, good)))
+    return tuple(dict.fromkeys(map(known.index, good)))
 
 
 # ---------------------------------------------------------------- the checks
