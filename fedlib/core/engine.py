@@ -111,7 +111,7 @@ def run(
         *(tuple(splits), guests, own, microscope, given.checked_start(init, task)),
         *(RunFolder(path, checkpoint_every, keep_state), reach),
     )
-    if record := fed.folder.finished(fed.record()):
+    if record := fed.folder.finished(Record.of(fed)):
         return record
     with torch.no_grad():
         try:
@@ -197,7 +197,7 @@ class Federation:
 
     def begin(self):
         """(state, record): of the checkpoint, or before round 0."""
-        method, record, w = self.method, self.record(), self.w
+        method, record, w = self.method, Record.of(self), self.w
         if path := self.folder.file("checkpoint", "state"):
             state, record = restore(path, self.task.x.device, record)
             record.meta.pop("unfinished", None)
@@ -334,16 +334,6 @@ class Federation:
         who = self.method, self.task, self.seed, t, self.R
         how = self.how, self.chunk, self.threads, self.precision, self.single
         return Clients(*who, *how)
-
-    def record(self):
-        """An empty record of this run."""
-        who = self.method, self.task, self.R, self.seed, self.cohort
-        record = Record.new(*who, self.every, self.how, self.precision)
-        record.meta["scored"] = [sorted(self.splits), self.guests, self.own]
-        if self.init is not None:
-            record.meta["init"] = given.digest(self.init)
-        record.folder = self.folder.path
-        return record
 
     def keep(self, state, record):
         self.folder.keep(state, self.noted(record))

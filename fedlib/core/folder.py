@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .errors import Diverged, refuse_if
 from .files import damaged, read_tensors, sweep, write_tensors
-from .record import Record, same_meta
+from .record import FILES, Record, same_meta
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RunFolder:
 
     def __post_init__(self):
         if self.path is not None:
-            sweep(self.path, "checkpoint", "record.npz", "record.json", "done")
+            sweep(self.path, "checkpoint", *FILES)
 
     def file(self, *names):
         """The first of these files that is there, or None."""

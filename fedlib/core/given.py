@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from numbers import Real
@@ -183,13 +182,3 @@ def checked_start(init, task):
 
 def shape_of(v):
     return f"{list(v.shape)} of {v.dtype}" if isinstance(v, torch.Tensor) else "none"
-
-
-def digest(w):
-    """A hash of weights {name: tensor}."""
-    h = hashlib.sha256()
-    for name in sorted(w):
-        v = w[name].detach().cpu().contiguous()
-        h.update(f"{name} {list(v.shape)} {v.dtype}".encode())
-        h.update(v.flatten().view(torch.uint8).numpy().tobytes())
-    return h.hexdigest()[:16]

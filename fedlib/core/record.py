@@ -1,4 +1,4 @@
-"""A record: what a run leaves behind. Vectors over clients, never their means, where
+"""A record, what a run leaves behind: vectors over clients, never their means, where
 they come from, and the models at the end.
 
 Letters: C clients, E evaluations, K classes, R rounds, n rows.
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str, str]  # moment, view, split
 Who: TypeAlias = int | str | None  # a client by number or name; None: all
 CPU = f"cpu {platform.machine()}"
+FILES = "record.npz", "record.json", "done"  # the mark comes last
 # the beginning of an array's name in record.npz -> the part of the record
 PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
 # entries of meta by which two runs are one
@@ -62,10 +63,8 @@ class Record:
     cells        {(moment, view, split): [E, C, A, 2, 2]}, counts of group, outcome and
                  prediction, where a task has groups
     consistency  {(moment, view): [E, C, 2]}, with the neighbours, see `scoring.score`
-    state        what server and clients hold at the end, in memory only; `model` also
-                 finds it in the folder of the run
-    method, cohort, folder
-                 what was run, and where it is kept: for `model`, in memory only
+    state        what server and clients hold at the end; like method, cohort and folder
+                 in memory only, for `model`
 
     Moments: "pre" (after download, before training), "post" (after training), "own" (as
     uploaded), "guest" (clients that never take part).
@@ -83,29 +82,26 @@ class Record:
     folder: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def new(cls, method, task, R, seed, cohort, every, how, precision="float32"):
-        """An empty record of a run, with what is known before it."""
+    def of(cls, run):
+        """An empty record of a run (`engine.Federation`), with what is known before."""
+        method, task, cohort = run.method, run.task, run.cohort
         device, cuda = task.x.device, task.x.device.type == "cuda"
         meta = identity(method, task) | {
-            "kind": task.kind,
-            "clients": task.C,
-            "owners": list(task.owners),
-            "rounds": R,
-            "seed": seed,
-            "every": every,
-            "how": how,
-            "precision": precision,
+            **{"kind": task.kind, "clients": task.C, "owners": list(task.owners)},
+            **{"rounds": run.R, "seed": run.seed, "every": run.every, "how": run.how},
+            "precision": run.precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
             "device": torch.cuda.get_device_name(device) if cuda else CPU,
-            "torch": torch.__version__,
-            "commit": commit(),
-            "source": source(),
-            "seconds": 0.0,
-            "bytes": {},
+            **{"torch": torch.__version__, "commit": commit(), "source": source()},
+            **{"seconds": 0.0, "bytes": {}},
+            "scored": [sorted(run.splits), run.guests, run.own],
         }
-        own = getattr(task.network, "identity", None)  # of a module that a user brings
-        meta |= {} if own is None else {"network": own}
-        return cls(meta, rounds=[], method=method, cohort=cohort)
+        if (own := getattr(task.network, "identity", None)) is not None:
+            meta["network"] = own  # of a module that a user brings
+        if run.init is not None:
+            meta["init"] = digest(run.init)
+        more = {"method": method, "cohort": cohort, "folder": run.folder.path}
+        return cls(meta, rounds=[], **more)
 
     # ------------------------------------------------------------ filled by the engine
     def score(self, t, moment, scores):
@@ -180,7 +176,7 @@ class Record:
         split: str = "test",
         moment: str = "pre",
     ) -> np.ndarray:
-        """metric (a function of fedlib.metrics) at every evaluated round [E]."""
+        """A function of fedlib.metrics at every scored round [E]."""
         return metric(self[moment, view, split])
 
     def __getitem__(self, key: Key) -> np.ndarray:
@@ -189,12 +185,9 @@ class Record:
         return self.views[key]
 
     def frame(self) -> DataFrame:
-        """A tidy table: one row per round, client, moment, view and split.
-
-        round; client: its number, of a guest -1, -2, ...; name: its owner, missing
-        where clients have no names; moment, view, split; rows: how many the client has
-        of this split; accuracy: a fraction, missing where it has none.
-        """
+        """A tidy table: one row per round, client (its number, of a guest -1, -2, ...),
+        moment, view and split; name: its owner, if any; rows: how many it has of this
+        split; accuracy: a fraction, missing where it has none."""
         import pandas as pd  # here, so that `import fedlib` stays quick
 
         table = [pd.DataFrame(columns=COLUMNS)]
@@ -214,9 +207,8 @@ class Record:
         return pd.concat(table[1:] or table, ignore_index=True).infer_objects()
 
     def summary(self) -> dict[str, float]:
-        """{"pre/global/test/mean": fraction, ".../worst": fraction, ...} of the last
-        round in which each view was scored; clients without rows of a split do not
-        count. worst: the mean of the worst tenth, as fedlib.metrics.worst."""
+        """{"pre/global/test/mean": fraction, ".../worst": the mean of the worst tenth,
+        ...} where each view was scored last; who has no rows does not count."""
         out = {}
         for key, views in self.views.items():
             if len(views):
@@ -252,15 +244,12 @@ class Record:
     def model(
         self, client: Who = None, view: str | None = None, into: Module | None = None
     ) -> Any:
-        """The weights {name: tensor} that a view has at the end, on the CPU.
+        """The weights {name: tensor} that the record's last row scored, on the CPU.
 
-        client: None for the model that all share, else a client by its number or its
-        name. view: one of the method's, such as "global", "personal" or "tuned"; None:
-        of a client the most personal one. into: your own nn.Module, which is filled
-        with these weights and returned.
-
-        It is the model that the last row of the record scored. A record that was read
-        from a folder needs its method: Record.load(folder, method).
+        client: None for the model that all share, else a client by its number or name.
+        view: one of the method's, such as "global" or "tuned"; None: of a client the
+        most personal one. into: your own nn.Module, which is filled with these weights
+        and returned. From a folder: Record.load(folder, method).
 
         ValueError where the method has no such model, and says which it has.
         """
@@ -271,10 +260,8 @@ class Record:
     def predict(
         self, x: ArrayLike | Tensor, client: Who = None, view: str | None = None
     ) -> Tensor:
-        """Probabilities [n, K] of the classes for rows x [n, ...], prepared as those of
-        the task; client and view as in `model`. Columns are in the order of the labels
-        0 .. K - 1, or of task.classes where these have names.
-        """
+        """Probabilities [n, K] of the classes 0 .. K - 1 (task.classes has their names)
+        for rows x [n, ...], prepared as the task's; client and view as in `model`."""
         _, f = chosen(self, client, view)
         x = rows_for(self.method.task, x)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
@@ -285,14 +272,11 @@ class Record:
         return self.__dict__ | {"method": None, "cohort": None}
 
     def arrays(self):
-        """{"view|pre|global|test": array, "log|weight": array, ...}: all but meta,
-        rounds and state, by their names in record.npz."""
-        names = lambda k: (k,) if isinstance(k, str) else k
-        return {
-            "|".join((kind, *names(k))): v
-            for kind, part in PARTS.items()
-            for k, v in getattr(self, part).items()
-        }
+        """{"view|pre|global|test": array, "log|weight": array, ...}: by their names in
+        record.npz."""
+        parts = [(kind, getattr(self, part)) for kind, part in PARTS.items()]
+        name = lambda k: k if isinstance(k, str) else "|".join(k)
+        return {f"{kind}|{name(k)}": v for kind, part in parts for k, v in part.items()}
 
     def pack(self):
         """A tree of plain values and tensors, for the checkpoint."""
@@ -311,22 +295,17 @@ class Record:
         whole or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        buf = io.BytesIO()
-        np.savez_compressed(buf, rounds=self.rounds, **self.arrays())
-        body = buf.getbuffer()
+        np.savez_compressed(buf := io.BytesIO(), rounds=self.rounds, **self.arrays())
+        body = buf.getvalue()
         meta = self.meta | {"sha256": checksum(body, self.meta)}
         text = json.dumps(meta, indent=1, sort_keys=True).encode()
-        files = {"record.npz": body, "record.json": text, "done": b""}
-        for name, content in files.items():
+        for name, content in zip(FILES, (body, text, b"")):
             whole(folder / name, lambda f, content=content: f.write(content))
 
     @classmethod
     def load(cls, folder: str | Path, method: Method | None = None) -> Record:
-        """The record in a folder; ValueError where it cannot be read.
-
-        method: the one that was run, with its task, where `model` is wanted, as in
-        Record.load(folder, fedlib.make(name, task)).
-        """
+        """The record in a folder; ValueError where it cannot be read. method: the one
+        that was run, with its task, where `model` is wanted."""
         folder = Path(folder)
         try:
             body = (folder / "record.npz").read_bytes()
@@ -393,6 +372,16 @@ def checksum(body, meta):
     it back."""
     text = json.dumps(json.loads(json.dumps(meta)), sort_keys=True)
     return hashlib.sha256(b"".join((body, text.encode()))).hexdigest()
+
+
+def digest(w):
+    """A hash of weights {name: tensor}."""
+    h = hashlib.sha256()
+    for name in sorted(w):
+        v = w[name].detach().cpu().contiguous()
+        h.update(f"{name} {list(v.shape)} {v.dtype}".encode())
+        h.update(v.flatten().view(torch.uint8).numpy().tobytes())
+    return h.hexdigest()[:16]
 
 
 def size_of(tensors):
@@ -465,8 +454,8 @@ def end_of(record):
         f"the state of this run of {meta['method']} after {meta['rounds']} rounds is "
         f"not in {path or 'memory'}: run it with folder=..., and keep_state=True",
     )
-    who = method, method.task, meta["seed"], state["t"], meta["rounds"]
-    return Clients(*who), state
+    run = method, method.task, meta["seed"], state["t"], meta["rounds"]
+    return Clients(*run), state
 
 
 def views_of(record, run, state, c):
