@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.collections import PatchCollection
+from matplotlib.patches import Rectangle
+
+from fedlib import plots
+from fedlib.core.shards import Plan, draw
+
+from .cases import case
 
 OURS = ("fedlib", "fedlib loop", "fedlib vmap")
 ORDER = (*OURS, "PFLlib", "FLGo", "Flower simulation")
@@ -27,10 +36,6 @@ def ratios(csv):
 
 def empty(rows, below, width=None):
     """(figure, axes) with room for so many rows, the first one at the top."""
-    import matplotlib.pyplot as plt
-
-    from fedlib import plots
-
     with plt.rc_context(plots.RC):
         fig, ax = plt.subplots(figsize=(width or plots.SIZE[0], 0.65 + ROW * rows))
         ax.set(xscale="log", xlabel=below, ylim=(-rows + 0.4, 0.6))
@@ -43,10 +48,6 @@ def empty(rows, below, width=None):
 
 def numbers(ax, low, high):
     """Few plain numbers on the logarithmic axis, and a line at 1."""
-    import matplotlib as mpl
-
-    from fedlib import plots
-
     ax.set_xlim(low, high)
     subs = (1,) if high / low > 200 else (1, 3) if high / low > 60 else (1, 2, 5)
     ax.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=subs, numticks=12))
@@ -81,8 +82,6 @@ def short(v):
 
 def side_by_side(csv):
     """Bars from 1, where the usual loop is: to the right is quicker."""
-    from fedlib import plots
-
     t = ratios(csv).set_index(["case", "variant"])
     cases = list(dict.fromkeys(k[0] for k in t.index))
     groups = [(c, [v for v in ORDER if (c, v) in t.index]) for c in cases]
@@ -107,8 +106,6 @@ def side_by_side(csv):
 
 def by_method(csv):
     """A row per method; a mark per program, the usual loop of that method at 1."""
-    from fedlib import plots
-
     t = ratios(csv)
     each = t.groupby("case", sort=False)
     groups = [(c, list(dict.fromkeys(g.method))) for c, g in each]
@@ -129,8 +126,6 @@ def by_method(csv):
 
 def above_the_floor(csv):
     """How many times the time of its arithmetic a round takes; 1 is the floor."""
-    from fedlib import plots
-
     t = pd.read_csv(Path(csv))
     fig, ax = empty(1.5 * len(t) + 1, "times the floor (1: nothing but arithmetic)")
     ax.set_ylim(-len(t) + 0.4, 0.6)
@@ -157,14 +152,6 @@ def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
     per step; a step is one product of all clients that are not done. From the plan of a
     real round.
     """
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
-    from fedlib import plots
-    from fedlib.core.shards import Plan, draw
-
-    from .cases import case
-
     c = replace(case(case_name), cohort=cohort)
     ids = next(c.cohorts(seed)).tolist()
     plan = lambda i: draw(c.task.train[i], Plan(), seed, c.task.batch)
