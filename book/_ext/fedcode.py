@@ -121,6 +121,27 @@ def span(tree, name, cls):
     return None
 
 
+def shown(name, parts):
+    """(file, lines, are all inside a class?) of parts of a method or module, or of all
+    from the first definition on.
+    """
+    cls, module = methods().get(name), ROOT / (name.replace(".", "/") + ".py")
+    if cls is None and not module.is_file():
+        known = ", ".join(methods())
+        raise ValueError(f"no method and no module {name!r}; fedlib has {known}")
+    path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not parts:
+        before = ast.Import, ast.ImportFrom, ast.Expr
+        first = next(n for n in tree.body if not isinstance(n, before))
+        return path, f"{first_line(first)}-", False
+    spans = [span(tree, part, cls) for part in parts]
+    if None in spans:
+        raise ValueError(f"{name}: {path.name} has no {parts[spans.index(None)]}")
+    lines = [f"{a - (i > 0)}-{b}" for i, (a, b, _) in enumerate(spans)]
+    return path, ",".join(lines), all(inner for *_, inner in spans)
+
+
 class Source(LiteralInclude):
     """{source} FedGA: the file of a method, or of a module such as
     `fedlib.core.engine`, from its first definition on, as it is on disk.
@@ -133,30 +154,13 @@ class Source(LiteralInclude):
     option_spec = LiteralInclude.option_spec | {"parts": str.split}
 
     def run(self):
-        name = self.arguments[0].strip()
-        cls = methods().get(name)
-        module = ROOT / (name.replace(".", "/") + ".py")
-        if cls is None and not module.is_file():
-            known = ", ".join(methods())
-            why = f"no method and no module {name!r}; fedlib has {known}"
-            raise self.warning(f"{{source}}: {why}")
-        path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        given = {"pyobject", "lines", "start-at", "start-after"} & {*self.options}
-        if "parts" in self.options:
-            wanted = self.options.pop("parts")
-            spans = [span(tree, part, cls) for part in wanted]
-            if None in spans:
-                missing = wanted[spans.index(None)]
-                raise self.warning(f"{{source}} {name}: {path.name} has no {missing}")
-            lines = [f"{a - (i > 0)}-{b}" for i, (a, b, _) in enumerate(spans)]
-            self.options["lines"] = ",".join(lines)
-            if all(inner for *_, inner in spans):
-                self.options["dedent"] = 4
-        elif not given:
-            before = ast.Import, ast.ImportFrom, ast.Expr
-            first = next(n for n in tree.body if not isinstance(n, before))
-            self.options["lines"] = f"{first_line(first)}-"
+        name, parts = self.arguments[0].strip(), self.options.pop("parts", [])
+        try:
+            path, self.options["lines"], inside = shown(name, parts)
+        except ValueError as why:
+            raise self.warning(f"{{source}}: {why}") from why
+        if inside:
+            self.options["dedent"] = 4
         self.options.setdefault("language", "python")
         self.options.setdefault("caption", path.relative_to(ROOT).as_posix())
         self.options["class"] = ["source", *self.options.get("class", [])]

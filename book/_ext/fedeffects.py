@@ -104,7 +104,7 @@ def aligned(split, ends=(True, True)):
     if not any(split):
         return []
     text = [" ".join(words) for words in split]
-    n, at = max((run for run in shared_runs(split, ends)), default=(0, None))
+    n, at = max(shared_runs(split, ends), default=(0, None))
     if not n:
         return [(False, text)]
     left = [w[:k] for w, k in zip(split, at)]
@@ -115,20 +115,19 @@ def aligned(split, ends=(True, True)):
 
 
 def shared_runs(split, ends):
-    """[(how many words, where they begin in each list)] of what all lists share."""
-    first, out = split[0], []
+    """(how many words, where they begin in each list) of what all lists share."""
+    first = split[0]
     for i in range(len(first)):
         for j in range(i + 1, len(first) + 1):
-            at = [place(w, first[i:j]) for w in split]
+            at, n = [place(words, first[i:j]) for words in split], j - i
             if None in at:
                 break
             if first[j - 1] in JOINTS and j < len(first):
                 continue  # "is better in", and then what?
             starts = ends[0] and not any(at)
-            stops = ends[1] and all(k + j - i == len(w) for w, k in zip(split, at))
-            if j - i >= 3 or starts or stops:
-                out.append((j - i, at))
-    return out
+            stops = ends[1] and all(k + n == len(w) for w, k in zip(split, at))
+            if n >= 3 or starts or stops:
+                yield n, at
 
 
 def place(words, run):

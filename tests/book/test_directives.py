@@ -170,6 +170,14 @@ def test_code_stands_beside_its_equations_and_cards_come_from_the_class():
     assert "weight_norm none none, sum" in own and "epochs 1 0 to 1e+06" in shared
 
 
+def test_the_pages_show_code_that_exists():
+    shown = extension("fedcode").shown
+    for path in toys.BOOK.glob("*.md"):
+        source = r"\{source\} (\S+)\n(?::parts: (.*))?"
+        for name, parts in re.findall(source, path.read_text("utf-8")):
+            assert shown(name, parts.split()), f"{path.name}: {name} {parts}"
+
+
 def test_a_figure_says_where_it_comes_from_and_moves():
     one, steps = figure("fig-lines"), figure("fig-steps")
     assert "Synthetic(1, 1), synthetic · tier tiny · seeds 1, 2" in seen(one)
