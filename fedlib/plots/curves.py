@@ -16,23 +16,14 @@ from .theme import DASHES, HEAT, MARKERS, SIDES, STRONG, colour, style
 
 
 # ---------------------------------------------------------------- numbers to draw
-def interval(values, level: float = 0.95):
-    """Mean and half-width [...] over the seeds of values [S, ...], Student's t;
-    half-width 0 for one seed.
+def band(values):
+    """Mean and half-width [...] over the seeds of values [S, ...]: Student's t at 95 %
+    from three seeds on; two seeds are drawn as their range, one as a line.
     """
-    v = np.asarray(values, float)
-    n = len(v)
-    if n < 2:
-        return v.mean(0), np.zeros(v.shape[1:])
-    return v.mean(0), stdtrit(n - 1, 0.5 + level / 2) * v.std(0, ddof=1) / np.sqrt(n)
-
-
-def band(values, level: float = 0.95):
-    """Mean and half-width to draw: `interval` from three seeds on; two seeds are drawn
-    as their range, one as a line.
-    """
-    v = np.asarray(values, float)
-    return (v.mean(0), (v.max(0) - v.min(0)) / 2) if len(v) == 2 else interval(v, level)
+    v, n = np.asarray(values, float), len(values)
+    if n < 3:
+        return v.mean(0), (v.max(0) - v.min(0)) / 2
+    return v.mean(0), stdtrit(n - 1, 0.975) * v.std(0, ddof=1) / np.sqrt(n)
 
 
 def by_client(cohort, values, C: int) -> np.ndarray:
@@ -59,64 +50,38 @@ def over_rounds(window: int) -> str:
     return "round" if window == 1 else f"round (mean of {window} evaluations)"
 
 
-def curves_with_interval(
-    rounds, curves: dict, ax, *, level=0.95, window=1, direct=True, notes=None
-):
-    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], with the
-    interval of the mean as a band (see `band`).
+def curves_with_interval(rounds, curves: dict, ax, *, window=1):
+    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], or {method:
+    [E]}, with its interval as a band (see `band`), and names at the lines' ends.
 
-    rounds: one array, or {method: [E]} where methods were evaluated in different
-    rounds. window: centred moving average over that many evaluations, at most a fifth
-    of all, before the interval is taken; the x axis says so. direct: names stand at the
-    lines' ends, with notes {method: text} after them; else in a legend.
+    window: centred moving average over that many evaluations, at most a fifth of all,
+    before the interval is taken; the x axis says so.
     """
-    at = "curves_with_interval"
-    if not isinstance(rounds, dict):
-        rounds = dict.fromkeys(check(at, curves, len(rounds)), rounds)
-    rounds = {m: np.asarray(rounds[m]) for m in curves}
-    curves = {m: check(at, {m: v}, len(rounds[m]))[m] for m, v in curves.items()}
+    curves, ends = check("curves_with_interval", curves), {}
+    rounds = rounds if isinstance(rounds, dict) else dict.fromkeys(curves, rounds)
     window = capped(window, min(map(len, rounds.values())))
-    curves = {m: smooth(np.atleast_2d(v), window) for m, v in curves.items()}
     for i, (m, v) in enumerate(curves.items()):
-        mean, half = band(v, level)
-        step = max(1, len(rounds[m]) // 7)  # evaluations from marker to marker
+        mean, half = band(smooth(np.atleast_2d(v), window))
+        step = max(1, len(mean) // 7)  # evaluations from marker to marker
         start = (i * step) // len(curves)  # so that markers of two curves do not meet
         ax.plot(rounds[m], mean, markevery=(start, step), **style(m))
-        if len(v) > 1:
-            shade(ax, rounds[m], mean, half, colour(m))
+        if half.any():
+            edges = mean - half, mean + half
+            ax.fill_between(rounds[m], *edges, color=colour(m), alpha=0.16, linewidth=0)
+        ends[m] = rounds[m][-1], mean[-1]
     ax.set_xlabel(over_rounds(window))
-    whole_numbers(ax.xaxis, *rounds.values())
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=True))
     ax.margins(x=0.01)
-    if direct:
-        ends = {m: (rounds[m][-1], v.mean(0)[-1]) for m, v in curves.items()}
-        label_ends(ax, ends, notes)
-    else:
-        ax.legend(ncols=2)
+    label_ends(ax, ends)
     return ax
 
 
-def shade(ax, x, mean, half, c):
-    """The band mean ± half of a curve of colour c."""
-    ax.fill_between(x, mean - half, mean + half, color=c, alpha=0.16, linewidth=0)
-
-
-def whole_numbers(axis, *values):
-    """Ticks of an axis; at whole numbers where all values are whole."""
-    whole = all(np.all(np.asarray(x) == np.round(x)) for x in values)
-    axis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
-
-
-def series(x, values, ax, *, i=0, level=0.95, **more):
-    """One quantity that belongs to no method: mean over seeds of values [S, E] against
-    x [E], with a band; i chooses colour, dash and marker.
-    """
-    v = np.atleast_2d(values)
-    mean, half = band(v, level)
+def series(x, values, ax, *, i=0, **more):
+    """A line that belongs to no method; i chooses colour, dash and marker."""
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
-    ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)
-    if len(v) > 1:
-        shade(ax, x, mean, half, c)
-    whole_numbers(ax.xaxis, x)
+    ax.plot(x, values, color=c, ls=dash, marker=mark, ms=4, **more)
+    whole = np.array_equal(x, np.round(x))
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
     return ax
 
 

@@ -130,19 +130,15 @@ def test_charts_use_colours_the_theme_can_swap_and_name_each_method():
 def test_curves_show_the_mean_and_its_interval():
     values = np.array([[1.0, 2, 6], [3, 4, 0], [2, 3, 3]])
     half = stats.t.ppf(0.975, 2) * values.std(0, ddof=1) / np.sqrt(3)
-    curves = lambda v, ax: plots.curves_with_interval([0, 1, 2], {"FedGA": v}, ax)
-    for draw in (curves, lambda v, ax: plots.series([0, 1, 2], v, ax)):
+    for seeds, ends in ((3, None), (2, (0, 6)), (1, ())):  # two: their range; one: none
         ax = plt.subplots()[1]
-        draw(values, ax)
-        assert ax.lines[0].get_ydata().tolist() == [2, 3, 3]
-        edge = ax.collections[0].get_paths()[0].vertices[:, 1]
-        ends = (values.mean(0) - half).min(), (values.mean(0) + half).max()
-        assert (edge.min(), edge.max()) == pytest.approx(ends)
-        for seeds, ends in ((2, (0, 6)), (1, None)):  # their range; no band
-            ax = plt.subplots()[1]
-            draw(values[:seeds], ax)
-            edges = [c.get_paths()[0].vertices[:, 1] for c in ax.collections]
-            assert [(e.min(), e.max()) for e in edges] == [ends] * (seeds - 1)
+        plots.curves_with_interval([0, 1, 2], {"FedGA": values[:seeds]}, ax)
+        want = values[:seeds].mean(0)
+        assert ax.lines[0].get_ydata().tolist() == want.tolist()
+        edges = [c.get_paths()[0].vertices[:, 1] for c in ax.collections]
+        ends = ((want - half).min(), (want + half).max()) if seeds == 3 else ends
+        drawn = [v for e in edges for v in (e.min(), e.max())]
+        assert drawn == pytest.approx(ends), seeds
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.floats(0.1, 20))
