@@ -34,14 +34,15 @@ from repro.claims import (
     name,
     one_of,
     positive,
+    printed,
     rising,
     say,
     seen,
+    slopes,
     some,
     strongest,
     throughout,
 )
-from repro.ledger import key, reported_by
 from repro.metrics import METRICS
 
 SCORES = ("EO", "DP", "CAL", "CON")
@@ -66,13 +67,14 @@ ROUNDING = 0.01  # megabytes are printed with two digits
 TARGETS = papers.module("equfl", "targets")
 CALLED, RARE = TARGETS.PRINTED, TARGETS.RARE
 FEDAVG = {"method": "FedAvg"}
-REPORTED = reported_by("equfl").set_index("key")
 
 
-def number(artefact, place, method, metric, setting="", column="reported"):
+def number(
+    artefact, place, metric, setting="default", method="EquFL", column="reported"
+):
     """A number of reported.csv; column: or the percent printed beside it."""
-    row = REPORTED.loc[key("equfl", artefact, place, method, metric, setting)]
-    return float(row[column])
+    of = {"artefact": artefact, "dataset": place, "metric": metric, "setting": setting}
+    return float(printed("equfl", method=method, **of)[column].item())
 
 
 def aimed(metric, study="", *more):
@@ -106,16 +108,10 @@ def beside(test, metric, place, mine, *rivals):
     return lambda v: test(v)._replace(gain=gain)
 
 
-def adds_less(metric, place, a, b, most):
-    """Run a has a score that is less than `most` above that of run b."""
-    return better(metric, place, a, b, -most)
-
-
 def everywhere(rivals):
     """EquFL is lower than all rivals, for every score on every data set."""
-    return throughout(
-        {f"{m} {p}": lowest(m, p, aimed(m), rivals) for p in PLACES for m in SCORES}
-    )
+    cases = itertools.product(PLACES, SCORES)
+    return throughout({f"{m} {p}": lowest(m, p, aimed(m), rivals) for p, m in cases})
 
 
 def all_lowered(place, a):
@@ -156,14 +152,11 @@ def accurate(place, rival, least=0.0, targets=SCORES, study=""):
 def as_accurate(place, artefact):
     """EquFL loses no more accuracy than the paper prints, whatever its target."""
 
-    def printed(method, m):
-        return number(artefact, place, method, "accuracy", f"target={m}")
+    def gain(m):
+        at = artefact, place, "accuracy", f"target={m}"
+        return round(number(*at) - number(*at, method="FedAvg"), 4)
 
-    gain = {m: printed("EquFL", m) - printed("FedAvg", m) for m in SCORES}
-    tests = {
-        m: better("accuracy", place, aimed(m), "FedAvg", round(gain[m], 4))
-        for m in SCORES
-    }
+    tests = {m: better("accuracy", place, aimed(m), "FedAvg", gain(m)) for m in SCORES}
     return at_hand(place, throughout(tests), "the printed loss")
 
 
@@ -222,26 +215,11 @@ def lowers_by(metric, place, a, share, b=FEDAVG):
     return test
 
 
-def keeps(metric, place, a, share, b=FEDAVG):
-    """Run a keeps more than `share` percent of the score of run b."""
-    return contrary(lowers_by(metric, place, a, 100 - share, b))
-
-
-def as_printed(metric, place, artefact):
-    """EquFL improves on FedAvg by the printed percentage, or more."""
-    share = printed_share(metric, place, artefact)
+def as_printed(metric, place, artefact, part=1):
+    """EquFL improves on FedAvg by the printed percentage, or `part` of it, or more."""
+    share = part * number(artefact, place, metric, column="improvement_pct")
     test = lowers_by(metric, place, aimed(metric), share)
-    return at_hand(place, test, f"the printed {share:g}%")
-
-
-def half_as_printed(metric, place, artefact):
-    """EquFL improves on FedAvg by half of the printed percentage, or more."""
-    share = printed_share(metric, place, artefact)
-    return lowers_by(metric, place, aimed(metric), share / 2)
-
-
-def printed_share(metric, place, artefact):
-    return number(artefact, place, "EquFL", metric, column="improvement_pct")
+    return test if part < 1 else at_hand(place, test, f"the printed {share:g}%")
 
 
 def less_than_half(metric, place, a, rival, b):
@@ -316,18 +294,11 @@ def private(metric, place, sigmas, same):
     """Under noise of these sizes EquFL is below FedAvg without noise, or with the
     same.
     """
-
-    def rival(how):
-        at = {"setting": how, "study": "private"} if same else {}
-        return {"method": "FedAvg", **at}
-
-    settings = [f"sigma={s}" for s in sigmas]
-    return throughout(
-        {
-            s: better(metric, place, aimed(metric, "private", s), rival(s))
-            for s in settings
-        }
-    )
+    tests = {}
+    for s in (f"sigma={sigma}" for sigma in sigmas):
+        rival = FEDAVG | ({"setting": s, "study": "private"} if same else {})
+        tests[s] = better(metric, place, aimed(metric, "private", s), rival)
+    return throughout(tests)
 
 
 def noisier(metric, place, method, setting=""):
@@ -361,14 +332,13 @@ def cost(metric, place, method, most):
 
 def stored(place):
     """Models and synthetic rows take the printed megabytes."""
-    of = {"method": "EquFL", "dataset": place, "setting": "server storage"}
-    said = {
-        m: number("Table XI", place, "EquFL", m, of["setting"])
-        for m in ("global_models_MB", "synthetic_dataset_MB")
-    }
-    return every(
-        *(exactly(m, x, ROUNDING * x, study="storage", **of) for m, x in said.items())
-    )
+    of = {"dataset": place, "method": "EquFL", "setting": "server storage"}
+
+    def size(metric):
+        x = number("Table XI", place, metric, of["setting"])
+        return exactly(metric, x, ROUNDING * x, study="storage", **of)
+
+    return every(size("global_models_MB"), size("synthetic_dataset_MB"))
 
 
 # ---------------------------------------------------------------- along an axis
@@ -391,7 +361,8 @@ def swept(v, metric, method, axis):
     out = {}
     for k, run in sorted(found.items()):
         of = {} if default is not None else {"setting": f"C={k:g}", "study": study}
-        out[k] = improvement(v, metric, place, {"method": method, **run}, FEDAVG | of)
+        run = {"method": method, **run}
+        out[k] = improvement(v, metric, place, run, FEDAVG | of)
     x = pd.DataFrame(out).dropna()
     if not len(x):
         raise NotRun(f"{study} {place} {method} {metric} at all values for one seed")
@@ -443,28 +414,17 @@ def stable(metric, axis, low=None, high=None):
     return test
 
 
-def slopes(x):
-    """Each seed's slope along an axis times its length, for x [S, values] -> [S]."""
-    at = x.columns.to_numpy(float)
-    rise = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
-    return pd.Series(rise, x.index)
-
-
-def spread(x):
-    """How far each seed lies from the mean of all, root mean square along an axis; at
-    least TENTH; x [S, values] -> [S].
-    """
-    away = ((x - x.mean()) ** 2).mean(axis=1)
-    return np.sqrt(away).clip(lower=TENTH)
-
-
 def wilder(metric, axis, noise):
     """At the same value of an axis the improvement by noise varies more from run to run
-    than that by EquFL: the logarithm of the ratio of their spreads.
+    than that by EquFL: the logarithm of the ratio of their distances from the mean of
+    all seeds, root mean square along the axis, of TENTH at least.
 
     A seed has one noise along the whole axis; in a curve of a few runs it is the draw
     of the noise that fluctuates.
     """
+
+    def spread(x):
+        return ((x - x.mean()) ** 2).mean(axis=1).pow(0.5).clip(lower=TENTH)
 
     def test(v):
         x, y = common(*(spread(swept(v, metric, m, axis)) for m in (noise, "EquFL")))
@@ -526,27 +486,24 @@ POINT = 0.01  # of accuracy, our bound for "high"
 
 def cells(reported, artefacts, **where):
     """Numbers that the paper prints: rows of reported.csv with columns `value` and
-    `percent`.
+    `percent`; artefacts: a pattern.
     """
-    r = reported[(reported.paper == "equfl") & (reported.reported != "")]
-    r = r[r.artefact.str.match(artefacts)]
-    for column, value in where.items():
-        r = r[r[column] == value]
+    r = printed("equfl", reported, **where)
+    r = r[(r.reported != "") & r.artefact.str.match(artefacts)]
     percents = pd.to_numeric(r.improvement_pct)
     return r.assign(value=r.reported.astype(float), percent=percents)
 
 
 def table(reported, artefacts, index, columns, **where):
     """The same as a table of values."""
-    return cells(reported, artefacts, **where).pivot(
-        index=index, columns=columns, values="value"
-    )
+    r = cells(reported, artefacts, **where)
+    return r.pivot(index=index, columns=columns, values="value")
 
 
-def each_row(x, good, said):
+def each(rows, good, said):
     """A sentence about every row of a table, which must be good."""
-    names = [at if isinstance(at, str) else " ".join(at) for at in x.index]
-    return held({n: (good(r), said(r)) for n, (_, r) in zip(names, x.iterrows())})
+    names = [at if isinstance(at, str) else " ".join(at) for at in rows.index]
+    return held({n: (good(r), said(r)) for n, (_, r) in zip(names, rows.iterrows())})
 
 
 def cal_below_eo(reported):
@@ -555,31 +512,30 @@ def cal_below_eo(reported):
     """
     at = ["artefact", "method", "setting"]
     x = table(reported, r"Table (II|V|VI)(\(.\))?$", at, "metric").droplevel("setting")
-    one_model = [a == "Table VI" or m != "EquFL" for a, m in x.index]
-    return each_row(
-        x[one_model], lambda r: r.CAL <= r.EO, lambda r: f"{r.CAL:g} and {r.EO:g}"
-    )
+    x = x[[a == "Table VI" or m != "EquFL" for a, m in x.index]]
+    return each(x, lambda r: r.CAL <= r.EO, lambda r: f"{r.CAL:g} and {r.EO:g}")
+
+
+def by_method(reported, artefacts, index, good, said=None):
+    """A sentence about EquFL beside FedAvg, or beside all methods."""
+    x = table(reported, artefacts, index, "method")
+    return each(x, good, said or (lambda r: f"{r.EquFL:g} against {r.FedAvg:g}"))
 
 
 def lowest_printed(reported):
-    x = table(reported, GROUPED, ["artefact", "metric"], "method")
     said = lambda r: f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}"
-    return each_row(x, lambda r: r.idxmin() == "EquFL", said)
+    best = lambda r: r.idxmin() == "EquFL"
+    return by_method(reported, GROUPED, ["artefact", "metric"], best, said)
 
 
 def below_printed(reported):
-    x = table(reported, GROUPED, ["artefact", "metric"], "method")
-    return each_row(x, lambda r: r.EquFL < r.FedAvg, beside_fedavg)
+    below = lambda r: r.EquFL < r.FedAvg
+    return by_method(reported, GROUPED, ["artefact", "metric"], below)
 
 
 def accuracy_printed(reported):
-    x = table(reported, r"Table III\(", ["dataset", "setting"], "method")
     kept = lambda r: round(r.FedAvg - r.EquFL, 4) <= POINT
-    return each_row(x, kept, beside_fedavg)
-
-
-def beside_fedavg(row):
-    return f"{row.EquFL:g} against {row.FedAvg:g}"
+    return by_method(reported, r"Table III\(", ["dataset", "setting"], kept)
 
 
 def percentages(reported):
@@ -591,75 +547,49 @@ def percentages(reported):
         b = g[g.method.isin(["FedAvg", *RULES])].value.iloc[0]
         for r in g[g.percent.notna()].itertuples():
             found = float(bias.improvement(b, r.value))
-            digits = 0.1 + 0.005 * (1 + r.value / b) / b
-            out[f"{a} {r.method} {m}"] = (
-                abs(found - r.percent) <= digits,
-                f"{r.percent:g}% printed, {found:.1f}% from the scores",
-            )
+            good = abs(found - r.percent) <= 0.1 + 0.005 * (1 + r.value / b) / b
+            said = f"{r.percent:g}% printed, {found:.1f}% from the scores"
+            out[f"{a} {r.method} {m}"] = good, said
     return held(out)
 
 
 def text_of_race(reported):
     """The percentages of section V-C are those of Table II(d)."""
-    text = reported[(reported.paper == "equfl") & (reported.artefact == "text V-C")]
-    text = text[text.dataset == "Income-Race"].set_index("metric").improvement_pct
+    text = printed("equfl", reported, artefact="text V-C", dataset="Income-Race")
+    text = text.set_index("metric").improvement_pct.astype(float)
     other = cells(reported, r"Table II\(d\)", method="EquFL").set_index("metric")
-    return held(
-        {
-            m: (s == other.percent[m], f"{s:g}% and {other.percent[m]:g}%")
-            for m, s in text.astype(float).items()
-        }
-    )
+    x = text.to_frame("a").join(other.percent.rename("b"))
+    return each(x, lambda r: r.a == r.b, lambda r: f"{r.a:g}% and {r.b:g}%")
 
 
 def at_most_one(reported):
-    return held(
-        {
-            f"{r.artefact} {r.method} {r.metric}": (r.value <= 1, f"{r.value:g}")
-            for r in cells(reported, BIAS).itertuples()
-        }
-    )
+    x = cells(reported, BIAS).set_index(["artefact", "method", "metric"])
+    return each(x, lambda r: r.value <= 1, lambda r: f"{r.value:g}")
 
 
 def near_perfect(reported):
     x = cells(reported, r"Table (II\(e\)|V\(.\))$", metric="DP")
-    return held(
-        {
-            f"{r.artefact} {r.method}": (abs(r.value - PERFECT) <= NEAR, f"{r.value:g}")
-            for r in x.itertuples()
-        }
-    )
+    x = x.set_index(["artefact", "method"])
+    return each(x, lambda r: abs(r.value - PERFECT) <= NEAR, lambda r: f"{r.value:g}")
 
 
 def four_accuracies(reported):
-    x = cells(reported, r"Table III\(", method="EquFL")
-    return held(
-        {
-            p: (g.value.nunique() > 1, f"four times {g.value.iloc[0]:g}")
-            for p, g in x.groupby("dataset", sort=False)
-        }
-    )
+    x = table(reported, r"Table III\(", "dataset", "setting", method="EquFL")
+    return each(x, lambda r: r.nunique() > 1, lambda r: f"four times {r.iloc[0]:g}")
 
 
-def repeats(artefact, method, setting=""):
-    """A row of another table repeats EquFL's scores of Table II(a)."""
-    return both_rows(artefact, method, setting, lambda x, y: x == y)
+def repeats(artefact, method, setting="", same=True):
+    """A row of another table repeats EquFL's scores of Table II(a), or departs from it
+    in each score.
+    """
 
-
-def departs(artefact, method, setting=""):
-    """In each score it does not."""
-    return both_rows(artefact, method, setting, lambda x, y: x != y)
-
-
-def both_rows(artefact, method, setting, good):
     def test(reported):
         row = cells(reported, f"{artefact}$", method=method)
         row = row[row.setting.str.startswith(setting)].set_index("metric").value
-        mine = cells(reported, r"Table II\(a\)", method="EquFL")
-        said = mine.set_index("metric").value
-        return held(
-            {m: (good(x, said[m]), f"{x:g} and {said[m]:g}") for m, x in row.items()}
-        )
+        mine = cells(reported, r"Table II\(a\)", method="EquFL").set_index("metric")
+        x = row.to_frame("a").join(mine.value.rename("b"))
+        good = lambda r: (r.a == r.b) == same
+        return each(x, good, lambda r: f"{r.a:g} and {r.b:g}")
 
     return test
 
@@ -668,11 +598,11 @@ def rising_printed(reported):
     x = table(reported, r"Table XII$", "metric", "setting", method="EquFL")
     x = x[["sigma=0", "sigma#1", "sigma#2", "sigma#3"]]
     said = lambda r: " ".join(f"{v:g}" for v in r)
-    return each_row(x, lambda r: r.is_monotonic_increasing, said)
+    return each(x, lambda r: r.is_monotonic_increasing, said)
 
 
 def sums(reported):
     x = table(reported, r"Table XI$", "dataset", "metric")
     x["sum"] = (x.global_models_MB + x.synthetic_dataset_MB).round(6)
     said = lambda r: f"{r['sum']:g} and {r.total_MB:g}"
-    return each_row(x, lambda r: r["sum"] == r.total_MB, said)
+    return each(x, lambda r: r["sum"] == r.total_MB, said)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from repro.claims import best, better, every, ranked, throughout
-from repro.ledger import reported_by
+from repro.claims import best, better, every, printed, ranked, throughout
 
 ACC = "top1_acc_pct"
-TABLES = ("Table 2", "Table 3")
 
 
 def cells(place):
     """The settings that Tables 2 and 3 print of FedAS on a data set, "beta=0.1;P=0.2"
     and so on.
     """
-    table = reported_by("fedas")
-    mine = (table.method == "FedAS") & (table.dataset == place)
-    return list(table.setting[mine & table.artefact.isin(TABLES)])
+    of = {"dataset": place, "artefact": ("Table 2", "Table 3")}
+    return list(printed("fedas", method="FedAS", **of).setting)
 
 
 def best_everywhere(place, rivals):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pandas as pd
 
@@ -17,41 +15,39 @@ from repro.claims import (
     joined,
     level,
     positive,
+    printed,
     say,
     seen,
     strongest,
 )
 from repro.claims.findings import listed as in_words
-from repro.ledger import reported_by
 from repro.metrics import METRICS
 
 
 # ---------------------------------------------------------------- printed numbers
-@functools.cache
-def printed(metric, place="none"):
+def number(metric, place="none"):
     """What the paper prints of FedGA, as text: its digits matter."""
-    table = reported_by("fedga")
-    mine = (table.method == "FedGA") & (table.dataset == place)
-    (said,) = table.reported[mine & (table.metric == metric)]
-    return said
+    return printed(
+        "fedga", method="FedGA", metric=metric, dataset=place
+    ).reported.item()
 
 
 def as_printed(metric):
     """A computed number rounds to the printed one."""
-    said = printed(metric)
+    said = number(metric)
     half = 0.5 * 10.0 ** -len(said.partition(".")[2])
     return exactly(metric, float(said), half, method="FedGA")
 
 
 def at_least_printed(metric, place, needs):
     """FedGA's mean is at least the printed number; needs: the data it is about."""
-    least = float(printed(metric, place))
+    least = float(number(metric, place))
     return level(metric, place, "FedGA", least=least, needs=needs)
 
 
 def about_printed_or_lower(metric, place, needs):
     """FedGA's mean exceeds the printed number by no more than the metric's margin."""
-    most = float(printed(metric, place)) + METRICS[metric].margin
+    most = float(number(metric, place)) + METRICS[metric].margin
     return level(metric, place, "FedGA", most=most, needs=needs)
 
 
@@ -113,7 +109,7 @@ def cheaper(place, orders=0.0, also=()):
 # ---------------------------------------------------------------- the strength alpha
 def alphas(place, study):
     """best_gini along the whole sweep of alpha -> function of Values."""
-    ends = [float(printed(end, "all")) for end in ("alpha_min", "alpha_max")]
+    ends = [float(number(end, "all")) for end in ("alpha_min", "alpha_max")]
 
     def along(v):
         x = v.axis("best_gini", "FedGA", place, "alpha", study)
@@ -151,12 +147,11 @@ def mostly(metric, place, way):
         x = pd.DataFrame({m: v.get(metric, m, place) for m in way}).dropna()
         if not len(x):
             raise NotRun("no seed in common")
-        sign = 1 if METRICS[metric].better == "high" else -1
         first, second = x[middle] - x[start], x[end] - x[middle]
         share = first.mean() / (first + second).mean()
         means = ", ".join(f"{m} {say(metric, x[m].mean())}" for m in way)
         said = f"{means}: {middle} makes {share:.0%} of the way; against the rest"
-        d = sign * (first - second)
+        d = METRICS[metric].sign * (first - second)
         return positive(metric, d, said, words=("longer", "shorter"))
 
     return test

@@ -13,6 +13,7 @@ from repro.claims import (
     common,
     held,
     positive,
+    printed,
     say,
     strongest,
     throughout,
@@ -35,12 +36,12 @@ def best(metric, place, method, rivals, study="", setting=""):
     """`method` is better than every rival, AFL by its last model."""
     me = run(method, study, setting)
     versus = {r: better(metric, place, me, run(r, study, setting)) for r in rivals}
-    printed = tuple({"method": r, "setting": setting} for r in rivals)
+    theirs = tuple({"method": r, "setting": setting} for r in rivals)
 
     def test(v):
         v.get(metric, dataset=place, **me)
         found = strongest(v, versus)
-        return found._replace(gain=(metric, place, me, printed, 0.0))
+        return found._replace(gain=(metric, place, me, theirs, 0.0))
 
     return test
 
@@ -84,13 +85,11 @@ def cells(reported, table):
     """Printed accuracies of a table: frames [methods, data sets] of the numbers and of
     the marks, "bold", "underlined" or "".
     """
-    r = reported[(reported.paper == "fft-gp") & (reported.artefact == table)]
-    r = r[r.reported != ""]
+    r = printed("fft-gp", reported, artefact=table).query("reported != ''")
     mark = r.rank_note.str.extract(r"(?:^|; )printed (bold|underlined)")[0].fillna("")
     r = r.assign(value=r.reported.astype(float), mark=mark)
-    return tuple(
-        r.pivot(index="method", columns="dataset", values=c) for c in ("value", "mark")
-    )
+    wide = lambda column: r.pivot(index="method", columns="dataset", values=column)
+    return wide("value"), wide("mark")
 
 
 def highest(table):
@@ -98,15 +97,9 @@ def highest(table):
 
     def test(reported):
         x, _ = cells(reported, table)
-        return held(
-            {
-                p: (
-                    c.idxmax() == "FFT-GP",
-                    f"{c['FFT-GP']:.2f} against {c.max():.2f} of {c.idxmax()}",
-                )
-                for p, c in x.items()
-            }
-        )
+        best, top, mine = x.idxmax(), x.max(), x.loc["FFT-GP"]
+        said = lambda p: f"{mine[p]:.2f} against {top[p]:.2f} of {best[p]}"
+        return held({p: (best[p] == "FFT-GP", said(p)) for p in x})
 
     return test
 

@@ -19,6 +19,7 @@ from repro.claims import (
     inner,
     level,
     positive,
+    printed,
     say,
     some,
     strongest,
@@ -26,7 +27,6 @@ from repro.claims import (
     throughout,
 )
 from repro.claims.declared import test_of
-from repro.ledger import reported_by
 from repro.metrics import METRICS
 
 MEAN, LOW, TOP = "acc_mean_pct", "acc_lowest5_pct", "acc_top5_pct"
@@ -101,14 +101,9 @@ def everywhere(metric, cohorts, methods, view, rivals, least=0.0):
 
 def one_everywhere(metric, cohorts, methods, view, rivals):
     """In each setting one of the methods is better than every rival."""
-
     one = functools.partial(best_of_two, metric, methods=methods, rivals=rivals)
-    return throughout(
-        {
-            at: one(place, setting=f"{view};C={C}")
-            for at, (place, C) in settings(cohorts).items()
-        }
-    )
+    each = settings(cohorts).items()
+    return throughout({at: one(p, setting=f"{view};C={C}") for at, (p, C) in each})
 
 
 def best_of_two(metric, place, methods, rivals, setting):
@@ -144,18 +139,15 @@ def same_run(place, a, b):
 
 
 # ---------------------------------------------------------------- printed numbers
-@functools.cache
-def printed(artefact, metric, methods):
+def number(artefact, metric, methods=(LF,)):
     """The number that the paper prints of the methods, together."""
-    table = reported_by("plgu")
-    mine = (table.artefact == artefact) & (table.metric == metric)
-    (said,) = table.reported[mine & (table.method == ", ".join(methods))]
-    return float(said)
+    of = {"artefact": artefact, "metric": metric, "method": ", ".join(methods)}
+    return float(printed("plgu", **of).reported.item())
 
 
 def at_least_printed(artefact, metric, place, methods, setting):
     """The mean of each method is at least the printed number."""
-    least = printed(artefact, metric, tuple(methods))
+    least = number(artefact, metric, methods)
     return every(*(level(metric, place, m, least, setting=setting) for m in methods))
 
 
@@ -163,7 +155,7 @@ def gains_as_printed(gain, cohorts, **of):
     """In all settings PLGU-LF is ahead by the `gain` of Section 6.2; not testable on a
     stand-in.
     """
-    least = printed("Section 6.2 text", gain, (LF,))
+    least = number("Section 6.2 text", gain)
     test = everywhere(cohorts=cohorts, least=least, **of)
 
     def told(v):
@@ -214,12 +206,15 @@ def inside(metric, place, run, axis):
 
 def layers(v, place, view, study):
     """{number of personal layers: run} of a sweep; and the number that PLGU-LF takes
-    for itself: the paper's best one, or a quarter of all if that is fewer.
+    for itself: the paper's best one, or a quarter of all if that is fewer. Raises
+    NotRun.
     """
     run = {"method": LF, "setting": view, "study": study}
     runs = along(v, MEAN, place, run, "D")
-    five = printed("Figure 5 text", "best_D", (LF,))
-    return runs, min(five, max(1, max(runs) // 4))
+    D = min(number("Figure 5 text", "best_D"), max(1, max(runs) // 4))
+    if D not in runs:
+        raise NotRun(f"{LF} at D={D:g}")
+    return runs, D
 
 
 def default_best(place, view, study, ends=False):
@@ -229,19 +224,9 @@ def default_best(place, view, study, ends=False):
         runs, D = layers(v, place, view, study)
         others = (min(runs), max(runs)) if ends else runs
         rest = {f"D={k:g}": runs[k] for k in others if k != D}
-        return over(MEAN, place, at_default(runs, D), rest)(v)
+        return over(MEAN, place, runs[D], rest)(v)
 
     return test
-
-
-def at_default(runs, D):
-    """The run at the default number of layers. Raises NotRun."""
-    if D not in runs:
-        raise NotRun(f"{LF} at D={D:g}")
-    return runs[D]
-
-
-default_above_ends = functools.partial(default_best, ends=True)
 
 
 def others_kept(place, view, study, least):
@@ -251,14 +236,11 @@ def others_kept(place, view, study, least):
 
     def test(v):
         runs, D = layers(v, place, view, study)
-        base, between = at_default(runs, D), set(runs) - {min(runs), max(runs), D}
+        between = sorted(set(runs) - {min(runs), max(runs), D})
         if not between:
             raise NotRun(f"{study} {place} {LF} {view} between the ends of D")
-        tests = {
-            f"D={k:g}": better(MEAN, place, runs[k], base, least)
-            for k in sorted(between)
-        }
-        return strongest(v, tests, "other values")
+        kept = lambda k: better(MEAN, place, runs[k], runs[D], least)
+        return strongest(v, {f"D={k:g}": kept(k) for k in between}, "other values")
 
     return test
 
@@ -305,22 +287,19 @@ def at_like_loss(metric, place, method, setting, sharper=False):
 
 # ---------------------------------------------------------------- the paper's tables
 def cells(reported, artefact, *metrics, **where):
-    """Printed numbers of one artefact, {(dataset, setting, method, metric): number};
+    """Printed numbers of some artefacts, {(dataset, setting, method, metric): number};
     where: values of columns.
     """
-    where = {"paper": "plgu", "artefact": artefact} | where
-    table = reported[reported.metric.isin(metrics)]
-    for column, value in where.items():
-        table = table[table[column] == value]
+    rows = printed("plgu", reported, artefact=artefact, metric=metrics, **where)
     by = ["dataset", "setting", "method", "metric"]
-    return table.set_index(by).reported.astype(float).to_dict()
+    return rows.set_index(by).reported.astype(float).to_dict()
 
 
 def printed_above(artefact, metric, methods, rivals, least=0.01, gain=""):
     """In every setting of a table the printed numbers of methods are above those of all
     rivals by `least` or more, a digit; or by a gain of Section 6.2.
     """
-    least = printed("Section 6.2 text", gain, (LF,)) if gain else least
+    least = number("Section 6.2 text", gain) if gain else least
 
     def test(reported):
         x, out = cells(reported, artefact, metric), {}
@@ -371,14 +350,11 @@ def between(reported):
 def everybody(reported):
     """Every client above the number of Figure 6 leaves no lowest 5% below it."""
     (least,) = cells(reported, "Figure 6 text", "acc_min_over_clients_pct").values()
-    low = cells(reported, "Table 2", LOW, dataset="CIFAR10")
-    return held(
-        {
-            f"{m} {s.split('; ')[1]}": (x >= least, f"the lowest 5% have {x:.2f}")
-            for (_, s, m, _), x in low.items()
-            if m in PLGU
-        }
-    )
+    low, out = cells(reported, "Table 2", LOW, dataset="CIFAR10", method=PLGU), {}
+    for (_, setting, m, _), x in low.items():
+        said = f"the lowest 5% have {x:.2f}"
+        out[f"{m} {setting.split('; ')[1]}"] = x >= least, said
+    return held(out)
 
 
 def same(pairs):
@@ -389,7 +365,7 @@ def same(pairs):
 def repeated(reported):
     """The cells of Tables 3 and 4 at the defaults, against Tables 1 and 2."""
     scores, end, out = (LOW, MEAN, TOP), "; K=5; rho=0.05", {}
-    main = cells(reported, "Table 1", *scores) | cells(reported, "Table 2", *scores)
+    main = cells(reported, ("Table 1", "Table 2"), *scores)
     for artefact in ("Table 3", "Table 4"):
         for (p, s, m, k), x in cells(reported, artefact, *scores).items():
             if s.endswith(end):

@@ -8,6 +8,8 @@ than all rivals), `throughout` (in all of several cases), `near` and `level`.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pandas as pd
 
@@ -33,6 +35,7 @@ from repro.claims.values import (
     say,
     sides,
 )
+from repro.ledger import reported_by
 from repro.metrics import METRICS
 
 
@@ -274,12 +277,18 @@ def rising(metric, along, words=("rises", "falls"), margin=None):
             raise NotRun(f"{metric} at two values of an axis for one seed")
         if (x.max(axis=1) == x.min(axis=1)).all():
             raise NotTestable(f"{METRICS[metric].what}: the same at every value")
-        at = x.columns.to_numpy(float)
-        slopes = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
+        at = x.columns
         said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"
-        return positive(metric, pd.Series(slopes, x.index), said, margin, words)
+        return positive(metric, slopes(x), said, margin, words)
 
     return test
+
+
+def slopes(x):
+    """Each seed's slope along an axis times its length, for x [S, values] -> [S]."""
+    at = x.columns.to_numpy(float)
+    rise = np.polyfit(at, x.to_numpy().T, 1)[0] * (at.max() - at.min())
+    return pd.Series(rise, x.index)
 
 
 def inner(metric, along):
@@ -345,6 +354,19 @@ def one_of(found):
 
 
 # ---------------------------------------------------------------- printed numbers
+reported_once = functools.cache(reported_by)
+
+
+def printed(paper, table=None, **where):
+    """Rows of a paper's reported.csv with these values in these columns, or with one of
+    a tuple of values; table: reported.csv, if it is read already.
+    """
+    table = reported_once(paper) if table is None else table[table.paper == paper]
+    for column, x in where.items():
+        table = table[table[column].isin(x if isinstance(x, tuple) else (x,))]
+    return table
+
+
 def held(cases):
     """A sentence about printed numbers from
     {case: (does it hold, numbers in words)} -> Finding.
