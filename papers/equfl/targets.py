@@ -31,12 +31,9 @@ def split(seeds):
     """The seeds with a column `target` ("" for none), which has left the setting, and
     methods as the paper prints them.
     """
-    both = [parts(s) for s in seeds.setting]
-    return seeds.assign(
-        target=[t for t, _ in both],
-        setting=[rest for _, rest in both],
-        method=seeds.method.replace(PRINTED),
-    )
+    target, rest = ([parts(s)[k] for s in seeds.setting] for k in (0, 1))
+    method = seeds.method.replace(PRINTED)
+    return seeds.assign(target=target, setting=rest, method=method)
 
 
 def own(seeds, metrics=METRICS):
@@ -55,43 +52,22 @@ def judging(s, metrics=METRICS):
 
 
 def accuracies(seeds):
-    """Accuracies with the setting "target=EO", ...:
-    a run without a target stands in all four columns.
+    """Accuracies with the setting "target=EO", ...: a run without a target stands in
+    all four columns.
     """
-    s = split(seeds)
-    s = s[(s.metric == "accuracy") & (s.target.isin(METRICS) | (s.target == ""))]
-    each = pd.concat(
-        [s[(s.target == m) | (s.target == "")].assign(column=m) for m in METRICS]
-    )
-    ends = [
-        ";".join(filter(None, (rest, f"target={m}")))
-        for rest, m in zip(each.setting, each.column)
-    ]
-    return each.assign(setting=ends).drop(columns=["target", "column"])
+    s, out = split(seeds), []
+    for m in METRICS:
+        mine = s[(s.metric == "accuracy") & s.target.isin(("", m))]
+        ends = [";".join(filter(None, (rest, f"target={m}"))) for rest in mine.setting]
+        out.append(mine.assign(setting=ends))
+    return pd.concat(out).drop(columns="target")
 
 
 def transfer(seeds):
     """All metrics of every run, the target in the method's name: EquFL-EO."""
     s = split(seeds)
-    return s.assign(
-        method=[f"{m}-{t}" if t else m for m, t in zip(s.method, s.target)]
-    ).drop(columns="target")
-
-
-def called(seeds, names):
-    """The runs of {(method, setting): (printed method, printed setting)} alone, under
-    these names. Raises ResultError.
-    """
-    out = []
-    for (method, setting), (name, end) in names.items():
-        mine = seeds[(seeds.method == method) & (seeds.setting == setting)]
-        if mine.empty:
-            raise ResultError(
-                f"called: no seeds of {method} at {setting!r}; there are "
-                f"{sorted(set(seeds.setting[seeds.method == method])) or 'none'}"
-            )
-        out.append(mine.assign(method=name, setting=end))
-    return pd.concat(out, ignore_index=True)
+    names = [f"{m}-{t}" if t else m for m, t in zip(s.method, s.target)]
+    return s.assign(method=names).drop(columns="target")
 
 
 def improvements(seeds, reference="FedAvg", at=""):
@@ -100,19 +76,15 @@ def improvements(seeds, reference="FedAvg", at=""):
     improvement of the mean.
     """
     by = ["dataset", "metric", "rule"]
-    base = (
-        seeds[(seeds.method == reference) & (seeds.setting == at)]
-        .set_index([*by, "seed"])
-        .value
-    )
-    if base.empty:
+    mine = (seeds.method == reference) & (seeds.setting == at)
+    if not mine.any():
         raise ResultError(f"improvements: no seeds of {reference} at {at!r}")
-    s = seeds[(seeds.method != reference) | (seeds.setting != at)]
-    b = base.reindex(pd.MultiIndex.from_frame(s[[*by, "seed"]])).to_numpy()
-    mean = base.groupby(level=by).mean().reindex(pd.MultiIndex.from_frame(s[by]))
-    return s.assign(value=100 * (b - s.value.to_numpy()) / mean.to_numpy()).dropna(
-        subset="value"
-    )
+    base = seeds[mine].set_index([*by, "seed"]).value.rename("base")
+    means = base.groupby(level=by).mean().rename("mean")
+    s = seeds[~mine]
+    both = s.join(base, [*by, "seed"]).join(means, by)
+    gain = 100 * (both.base - both.value) / both["mean"]
+    return s.assign(value=gain).dropna(subset="value")
 
 
 # ---------------------------------------------------------------- rows of figures
@@ -135,8 +107,7 @@ def rows(seeds):
 
 def _row(method, target, setting):
     aim = f"-{target}" if target and target not in METRICS else ""
-    parts = filter(None, setting.split(";"))
-    words = (CHANGED.get(p, p.replace("=", " ")) for p in parts)
+    words = (CHANGED.get(p, p.replace("=", " ")) for p in setting.split(";") if p)
     return ", ".join([method + aim, *words])
 
 
@@ -164,25 +135,26 @@ def against(judged, reference="FedAvg"):
 
     New columns: gain, by how many percent of the reference's mean bias a run lies below
     it (the mean of the gains is the gain of the means; NaN where the reference has no
-    bias); points, accuracy minus the reference's, in points; constant, whether one of
-    the two answers is given at most a tenth as often as by the reference.
+    bias); points, accuracy minus the reference's, in points; constant, see one_answer.
     """
     at = ["dataset", "metric", "seed"]
     base = judged[judged.row == reference].set_index(at)
     if base.empty:
         there = ", ".join(judged.row.unique())
         raise ResultError(f"against: no row {reference!r}; there are {there}")
-    values = ["bias", "accuracy", "positive_rate"]
-    s = judged.join(base[values].add_suffix("_base"), at)
+    s = judged.join(base[["bias", "accuracy", "positive_rate"]].add_suffix("_base"), at)
     level = base.bias.groupby(level=at[:2]).mean().rename("level")
     level = judged.join(level, at[:2]).level
-    yes, usual = s.positive_rate, s.positive_rate_base
-    lost = (yes <= RARE * usual) | (1 - yes <= RARE * (1 - usual))
     return judged.assign(
         gain=100 * (s.bias_base - s.bias) / level.where(level > 0),
         points=100 * (s.accuracy - s.accuracy_base),
-        constant=lost,
+        constant=one_answer(s.positive_rate, s.positive_rate_base),
     )
+
+
+def one_answer(yes, usual):
+    """Is one of the two answers given at most RARE times as often as usual?"""
+    return (yes <= RARE * usual) | (1 - yes <= RARE * (1 - usual))
 
 
 def summary(compared):

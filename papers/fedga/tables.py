@@ -19,18 +19,11 @@ def declared(paper, path="params.yaml"):
     out, p = [], load(path)[paper]
     for dataset, entry in p["tasks"].items():
         spec = tiered(entry, "paper")
-        row = dict(
-            paper=paper,
-            study="settings",
-            dataset=dataset,
-            method="all",
-            setting="",
-            seed=0,
-        )
-        end = dict(data=kind_of(root(spec["data"])), tier="exact")
+        row = {"paper": paper, "study": "settings", "dataset": dataset, "method": "all"}
+        row |= {"setting": "", "seed": 0, "rule": "run", "tier": "exact"}
+        row["data"] = kind_of(root(spec["data"]))
         for k, v in declared_values(spec, dataset, p["studies"]).items():
-            if v is not None:
-                out.append(row | dict(metric=k, rule="run", value=v) | end)
+            out += [row | {"metric": k, "value": v}] if v is not None else []
     return pd.DataFrame(out)
 
 
@@ -55,30 +48,24 @@ def declared_values(spec, dataset, studies):
 
 def hyper_table(cells):
     """One row per cell: the hyper-parameters in use and the grid searched, from the
-    methods' own declarations.
+    methods' own declarations -> {method, setting, used: "alpha = 3, ...", grid: "alpha
+    in 1, 3, 5; ..."}.
     """
     return pd.DataFrame([hyper_row(c) for c in cells])
 
 
 def hyper_row(cell):
-    """{method, setting, used: "alpha = 3, ...", grid: "alpha in 1, 3, 5; ..."}."""
-    cls = METHODS[cell.method]
+    cls, given = METHODS[cell.method], json.loads(cell.kwargs)
     known = {f.name: f for f in dataclasses.fields(cls)}
-    given = json.loads(cell.kwargs)
     used = {k: v for k, v in given.items() if k not in ("lr", "epochs", "last")}
-    searched = {
-        n: f.metadata["grid"]
-        for n, f in known.items()
-        if f.metadata.get("grid") and n in cls.__annotations__
+    grids = {
+        n: known[n].metadata.get("grid") for n in known if n in cls.__annotations__
     }
-    values = {n: used.get(n, known[n].default) for n in (*used, *searched)}
-    grids = {n: ", ".join(map(short, grid)) for n, grid in searched.items()}
-    return {
-        "method": cell.method,
-        "setting": cell.setting,
-        "used": ", ".join(f"{n} = {short(v)}" for n, v in values.items()),
-        "grid": "; ".join(f"{n} in {words}" for n, words in grids.items()),
-    }
+    grids = {n: ", ".join(map(short, grid)) for n, grid in grids.items() if grid}
+    values = {n: used.get(n, known[n].default) for n in (*used, *grids)}
+    row = {"method": cell.method, "setting": cell.setting}
+    row["used"] = ", ".join(f"{n} = {short(v)}" for n, v in values.items())
+    return row | {"grid": "; ".join(f"{n} in {words}" for n, words in grids.items())}
 
 
 def short(v):

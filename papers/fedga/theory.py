@@ -34,23 +34,16 @@ def weight_bounds(vectors, seed=0):
     m uniform in 2 .. 100, alpha uniform in (1, 10), accuracies uniform; for both
     readings of the weights.
     """
-    g, out = (
-        np.random.default_rng(seed),
-        {"weight_bound_violations": 0, "alpha_one_deviation": 0.0},
-    )
+    g, broken, off = np.random.default_rng(seed), 0, 0.0
     for _ in range(vectors):
         m, alpha = int(g.integers(2, 101)), float(g.uniform(1, 10))
         a = torch.tensor(g.uniform(0, 1, m))
         for reading in ("none", "sum"):
             p = FedGA(alpha=alpha, weight_norm=reading).fair(a)
-            out["weight_bound_violations"] += int(
-                not p[a.argmax()] < 1 / m < p[a.argmin()]
-            )
+            broken += not p[a.argmax()] < 1 / m < p[a.argmin()]
             even = FedGA(alpha=1, weight_norm=reading).fair(a)
-            out["alpha_one_deviation"] = max(
-                out["alpha_one_deviation"], float((even - 1 / m).abs().max())
-            )
-    return out
+            off = max(off, float((even - 1 / m).abs().max()))
+    return {"weight_bound_violations": broken, "alpha_one_deviation": off}
 
 
 def avgdiff_example(mean, gini, d_gini, d_mean):
@@ -71,22 +64,16 @@ def upload_bytes():
     """What one client uploads in a round of FedGA beyond FedAvg, counted from real
     messages, and the sizes of the models.
     """
-    spec = {
-        "data": {"name": "synthetic", "alpha": 0, "beta": 0},
-        "network": {"name": "Linear"},
-    }
-    task = tasks.build(spec)
+    data = {"name": "synthetic", "alpha": 0, "beta": 0}
+    task = tasks.build({"data": data, "network": {"name": "Linear"}})
 
     def up(method):
-        messages = engine.run(
-            method, task, 1, cohort=2, progress=False, device="cpu"
-        ).meta["bytes"]["up"]
-        return sum(v["bytes"] for v in messages.values())
+        how = {"cohort": 2, "progress": False, "device": "cpu"}
+        record = engine.run(method(task, lr=0.01), task, 1, **how)
+        return sum(v["bytes"] for v in record.meta["bytes"]["up"].values())
 
-    total = {M: up(M(task, lr=0.01)) for M in (FedAvg, FedGA)}
-    return {"extra_upload_bytes": total[FedGA] - total[FedAvg]} | {
-        d: 4 * size(n) for d, (n, _) in PARAMETERS.items()
-    }
+    models = {d: 4 * size(net) for d, (net, _) in PARAMETERS.items()}
+    return {"extra_upload_bytes": up(FedGA) - up(FedAvg)} | models
 
 
 def fedgini_trigger(updates, past, theta=1e-5):
@@ -132,33 +119,20 @@ def trigger_times(repeats, full=True):
         linear = dataset.startswith("synthetic")
         P = size(net) if full or linear else size(net) // 100
         g = torch.Generator().manual_seed(0)
-        updates, a = (
-            [torch.randn(P, generator=g) * 1e-3 for _ in range(m)],
-            torch.rand(m, generator=g),
-        )
-        x = (
-            torch.rand(5, 60, generator=g)
-            if linear
-            else torch.rand(50, 3, 32, 32, generator=g)
-        )
+        updates = [torch.randn(P, generator=g) * 1e-3 for _ in range(m)]
+        a = torch.rand(m, generator=g)
+        x = torch.rand((5, 60) if linear else (50, 3, 32, 32), generator=g)
         net = net if linear else nets.ResNet18(K=10)
-        w = net.init(0)
+        w, trigger = net.init(0), "trigger_time_seconds"
         for method, metric, times, call in (
-            ("FedGini", "trigger_time_seconds", 1, (fedgini_trigger, updates, past)),
-            ("FedGA", "trigger_time_seconds", 200, (fedga_trigger, a, past)),
+            ("FedGini", trigger, 1, (fedgini_trigger, updates, past)),
+            ("FedGA", trigger, 200, (fedga_trigger, a, past)),
             ("FedGA", "validation_seconds", 1, (validation_pass, net, w, x, m)),
         ):
             seconds(*call)  # warm up
-            out += [
-                dict(
-                    dataset=dataset,
-                    method=method,
-                    metric=metric,
-                    seed=k,
-                    value=seconds(*call, times=times),
-                )
-                for k in range(repeats)
-            ]
+            row = {"dataset": dataset, "method": method, "metric": metric}
+            for k in range(repeats):
+                out.append(row | {"seed": k, "value": seconds(*call, times=times)})
     return pd.DataFrame(out)
 
 
@@ -167,40 +141,12 @@ def rows(bounds, example, sizes, times, tier):
     of the timings, the rest is exact.
     """
     device = f"cpu, {torch.get_num_threads()} thread"
-    base = dict(paper="fedga", setting="", rule="run", tier="exact", device=device)
-    one = (
-        bounds
-        | {k: v for k, v in example.items() if k != "exact"}
-        | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
-    )
-    out = [
-        base
-        | dict(
-            study="theory",
-            dataset="none",
-            method="FedGA",
-            seed=0,
-            metric=k,
-            value=v,
-            data="synthetic",
-        )
-        for k, v in one.items()
-    ]
-    out += [
-        base
-        | dict(
-            study="theory",
-            dataset=d,
-            method="FedGA",
-            seed=0,
-            metric="model_bytes",
-            value=sizes[d],
-            data="synthetic",
-        )
-        for d in PARAMETERS
-    ]
-    out += [
-        base | dict(study="timing", data="synthetic", tier=tier) | r
-        for r in times.to_dict("records")
-    ]
-    return pd.DataFrame(out)
+    base = {"paper": "fedga", "setting": "", "rule": "run", "device": device}
+    base["data"] = "synthetic"
+    one = bounds | example | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
+    found = [("none", k, v) for k, v in one.items() if k != "exact"]
+    found += [(d, "model_bytes", sizes[d]) for d in PARAMETERS]
+    exact = base | {"study": "theory", "tier": "exact", "method": "FedGA", "seed": 0}
+    out = [exact | {"dataset": d, "metric": k, "value": v} for d, k, v in found]
+    timed = base | {"study": "timing", "tier": tier}
+    return pd.DataFrame(out + [timed | r for r in times.to_dict("records")])
