@@ -49,22 +49,17 @@ def cohort_of(method, task, seed, t, cohort):
 
 
 def size(C, P):
-    """The number of clients online in a round at online ratio P, for `cohort`:
-    floor(C P), at least one. ValueError unless 0 < P <= 1.
-    """
+    """How many of C clients are online in a round at ratio P, for `cohort`: floor(C P),
+    at least one. ValueError unless 0 < P <= 1."""
     if not (is_number(P) and 0 < P <= 1):
         raise ValueError(f"online = {short(P)}: give a ratio above 0 and up to 1")
     return max(1, int(C * P + 1e-9))
 
 
 def stragglers(C, portion=0.5, every=5, exchanged=False):
-    """The last floor(C portion) clients, or the first if exchanged, take part in every
-    `every`-th round only, first in round every - 1; the others always.
-
-    Stragglers are known then, and whether a method tells them apart can be seen. It
-    is a function of the round, for `cohort`. ValueError unless 0 <= portion < 1 and
-    every >= 1.
-    """
+    """A function of the round, for `cohort`: the last floor(C portion) clients, or the
+    first if exchanged, take part in every `every`-th round only, first in round every -
+    1; the others always. ValueError unless 0 <= portion < 1 and every >= 1."""
     if not 0 <= portion < 1 or every < 1:
         said = f"portion = {portion}, every = {every}"
         raise ValueError(f"{said}: give a portion from 0 to below 1 and every >= 1")

@@ -69,30 +69,23 @@ def run(
     cohort: clients per round (None: all), or a function t -> their numbers. every:
     rounds between two evaluations. init: weights {name: tensor} to start from; None:
     the network's own, drawn with `seed`.
-
     how: "loop", clients one after another, or "vmap", all at once (`chunk` of them),
-    which changes no number beyond rounding; None: see `clients.mode`. threads: so many
-    clients at once in the loop, the same bits. precision: of local training, "float32",
-    "tf32" (on a GPU) or "bf16"; the last two are quicker and change the numbers.
-
-    folder: where checkpoint and record are kept; an unfinished run there is continued
-    to the same bits, a finished one is returned, one that diverged raises again.
-    checkpoint_every: seconds between two checkpoints. upto: stop before that round, as
-    a kill would. keep_state: also keep
-    what server and clients hold at the end. Then Record.model works from the folder,
-    and the same call with more rounds goes on, to the bits of a run that never stopped,
-    unless the method plans ahead.
-
+    which changes no number beyond rounding; None: see `clients.mode`. threads: clients
+    at once in the loop, the same bits. precision: of local training, "float32", or the
+    quicker "tf32" (on a GPU) and "bf16", which change the numbers.
+    folder: for checkpoint and record; an unfinished run there goes on to the same bits,
+    a finished one is returned, one that diverged raises again. checkpoint_every: in
+    seconds. keep_state: what server and clients hold at the end is kept, too; then
+    Record.model works from the folder, and the same call with more rounds goes on from
+    there, unless the method plans ahead. upto: stop before that round, as a kill would.
     on_round: f(t, record so far), called after every round t = 0 .. rounds - 1, and at
     the end with t = rounds. If it returns True, the run stops there, as with `upto`; if
     it raises, what was done is kept first.
-
     guests: also score clients that never take part. own: also score every client's
-    model as it was uploaded (moment "own"), where whole models are uploaded and all
-    clients train. microscope: also log drift, conflict and update scale per round.
-
+    model as uploaded (moment "own"), where whole models are uploaded and all train.
+    microscope: also log drift, conflict and update scale per round.
     reach: f(federation, t) -> the `Clients` of round t, where they are not in this
-    process (`fedlib.deploy`); None: they are.
+    process (`fedlib.deploy`).
 
     ValueError, before the first round, for arguments that make no sense and a folder of
     another run; Diverged where a client's model is not finite.

@@ -136,16 +136,9 @@ class ClientError(RuntimeError):
 
 
 class Diverged(ClientError):
-    """A client returned a model that is not finite.
-
-    `record` holds the rounds before.
-    """
+    """A client's model is not finite; `record` holds the rounds before."""
 
     def __init__(self, client, round, record):
-        super().__init__(
-            client,
-            round,
-            "local",
-            "the trained model is not finite; lower lr, or look at this client's rows",
-        )
+        why = "the trained model is not finite; lower lr, or look at this client's rows"
+        super().__init__(client, round, "local", why)
         self.record = record

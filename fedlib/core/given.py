@@ -77,12 +77,9 @@ def check_run(method, task, cohort, own=False, guests=False):
         "run(method, task, ...); rounds comes after it",
     )
     kind, on, inside = type(method).__name__, f"the task {task.name!r}", method
-    while isinstance(inside, Wrap) and inside.inner is not None:
+    while isinstance(inside, Wrap):
         inside = inside.inner
-    refuse_if(
-        isinstance(inside, Wrap),
-        f"{kind} wraps a method and inner is None: give a method, or use make",
-    )
+    refuse_if(inside is None, f"{kind} wraps a method and inner is None: use make")
     size = is_whole(cohort) and 1 <= cohort <= task.C
     refuse_if(
         not (cohort is None or callable(cohort) or size),

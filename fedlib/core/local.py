@@ -22,27 +22,20 @@ def _depth():
 
 
 def transformed():
-    """Inside vmap or torch.func.grad?
-
-    (One private call; if it ever goes, return True: slower, never wrong.)
-    """
+    """Inside vmap or torch.func.grad? (A private call; if it ever goes, return True:
+    slower, never wrong.)"""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def differentiated():
-    """Does somebody differentiate through what is computed here, or is it more than
-    one client's, or many clients', computation?
-
-    Closed forms build no graph, and know no transform but one vmap over clients.
-    """
+    """Does somebody differentiate through what is computed here, or is it under more
+    than one vmap? Closed forms build no graph, and know one vmap over clients."""
     return _depth() > 0 or deep()
 
 
 def mixed():
-    """Are products taken in another precision here (autocast)?
-
-    Closed forms are for one precision.
-    """
+    """Are products taken in another precision here (autocast)? Closed forms are for
+    one."""
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
@@ -50,10 +43,8 @@ class Gradient:
     """loss -> its gradient by the first argument: (w, *args) -> a tree.
 
     `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times
-    cheaper); nests to any order in both. A loss that knows its own gradient
-    (`loss.gradient`, linear layers with relu) is asked instead when nothing nests.
-    descend: what `sgd` may call instead, where the loss has a closed form of a whole
-    descent, else None.
+    cheaper); nests to any order in both. Where nothing nests, a loss with a closed form
+    gives its gradient itself, and `sgd` calls its whole descent, `descend`.
     """
 
     def __init__(self, loss):
@@ -197,8 +188,7 @@ def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
 
 def in_parts(step, n):
     """(w, batch) -> step(w, part 1, ..., part n) of a batch cut into n; one with fewer
-    rows than parts gives no direction.
-    """
+    rows gives no direction."""
 
     def g(w, b):
         parts = [b.part(k, n) for k in range(n)]
@@ -210,9 +200,8 @@ def in_parts(step, n):
 
 
 def refreshed(task, w, b):
-    """The new buffers of the model w, or of every model in a dict of models, after
-    batch b; a frozen body keeps its own.
-    """
+    """The new buffers of the model w, or of a dict of models, after batch b; a frozen
+    body keeps its own."""
     if any(isinstance(v, dict) for v in w.values()):
         return {k: refreshed(task, v, b) for k, v in w.items()} if task.buffers else {}
     return task.refresh(w, b) if any(k in w for k in task.buffers) else {}

@@ -27,11 +27,9 @@ def hp(default, what, source="", values=None, grid=None, **more):
     """A hyper-parameter: its meaning, where its default comes from, what it may be, and
     the values searched.
 
-    values: the range (low, high) of a number, else the choices. None: a number from 0
-    on, a whole one up to 10^6; both values of a flag; anything else. more: absent, the
-    value that is the old behaviour, for one that is added to a method which has runs
-    already. At that value it is left out of a run's name, so that the old runs keep
-    theirs.
+    values: the range (low, high) of a number, else the choices; None: a number from 0
+    on, a whole one up to 10^6, both values of a flag, anything else. absent: of one
+    added to a method that has runs, the value at which it is left out of their names.
     """
     if more.keys() - {"absent"}:
         raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known: absent")
@@ -54,11 +52,9 @@ class Card(NamedTuple):
 class Round(NamedTuple):
     """What the server knows beside its state.
 
-    ids [M] the cohort; ask(question, tree) puts a question to the clients at hand.
-
-    question(tree, mine, shard) -> tree is a bound method of the Method; the answers
-    come back stacked [M, ...]. One `ask` is one message down and one up, and is
-    counted.
+    ids [M] the cohort; ask(question, tree) puts a question(tree, mine, shard) -> tree,
+    a bound method of the Method, to it: the answers are stacked [M, ...]. One `ask` is
+    counted as one message down and one up.
     """
 
     t: int

@@ -271,7 +271,7 @@ def check_task(task):
 # Each of these yields (is it wrong, the value and the remedy); a later check may rely
 # on the earlier ones.
 def of_fields(task):
-    """x with rows, all of them finite, classes y of 0 .. K - 1, names and kind."""
+    """x with rows, all of them finite, classes y of 0 .. K - 1, and kind."""
     x, y, K, named = task.x, task.y, task.K, len(task.classes)
     yield len(x) != len(y), f"x has {len(x)} rows, y {len(y)}: give one y each"
     kinds = x.is_floating_point(), y.dtype, y.dim(), x.dim() > 1 and x.numel() > 0
@@ -282,11 +282,9 @@ def of_fields(task):
     )
     found = not_finite(x)
     yield found, found and NOT_FINITE.format(*found)
-    text = isinstance(task.name, str) and task.name.strip()
     yield (
-        not text or task.kind not in KINDS,
-        f"name = {task.name!r:.60}, kind = {task.kind!r:.60}"
-        f"{nearest(task.kind, KINDS)}; give texts, kind one of {', '.join(KINDS)}",
+        task.kind not in KINDS,
+        f"kind = {task.kind!r:.60}{nearest(task.kind, KINDS)}; give one of {KINDS}",
     )
     lo, hi, n = int(y.min()), int(y.max()), len(task.owners)
     yield not 0 <= lo <= hi < K, f"labels from {lo} to {hi}, K = {K}: give 0 to {K - 1}"

@@ -7,7 +7,6 @@ Letters: C clients, E evaluations, K classes, R rounds, n rows.
 from __future__ import annotations
 
 import hashlib
-import html
 import io
 import json
 import platform
@@ -218,27 +217,17 @@ class Record:
                 out |= {"/".join((*key, k)): float(v.mean()) for k, v in parts.items()}
         return out
 
-    def heading(self):
-        """What was run, and how far it came."""
+    def __repr__(self) -> str:
         meta = self.meta
         done = f"{meta['rounds']} rounds"
         if at := meta.get("diverged"):
             done = f"diverged in round {at['round']} of {done}, client {at['client']}"
         elif meta.get("unfinished"):
             done = f"stopped after {len(self.logs.get('cohort', ()))} of {done}"
-        return f"{meta['method']} on {meta['task']}: {done}, seed {meta['seed']}"
-
-    def __repr__(self) -> str:
         tests = {k: v for k, v in self.summary().items() if k.startswith("pre/")}
         said = ", ".join(f"{k[4:]} {v:.3f}" for k, v in tests.items() if "/test/" in k)
-        return f"<Record of {self.heading()}\n {said or 'nothing scored yet'}>"
-
-    def _repr_html_(self):
-        import pandas as pd
-
-        numbers = pd.Series({tuple(k.split("/")): v for k, v in self.summary().items()})
-        table = numbers.unstack().to_html(float_format="%.3f") if len(numbers) else ""
-        return f"<p>{html.escape(self.heading())}</p>{table}"
+        what = f"{meta['method']} on {meta['task']}: {done}, seed {meta['seed']}"
+        return f"<Record of {what}\n {said or 'nothing scored yet'}>"
 
     # ------------------------------------------------------------ the models at the end
     def model(

@@ -94,9 +94,8 @@ def draw(rows, plan, seed, batch):
 class Shard:
     """What ONE client holds in round t of R: iterating yields the batches of a plan.
 
-    n [] training rows; cid [] client number, negative for a guest; key: the client's
-    key of this round. at: None, the client is alone; else its place [] among those
-    under vmap.
+    n [] training rows; cid [] client number, negative for a guest; key: of this client
+    and round. at: its place [] among those under vmap; None, alone.
     """
 
     draws: Draws

@@ -133,8 +133,8 @@ class Task:
         head: str | Sequence[str] | None = None,
         **more: Any,
     ) -> Task:
-        """Divide each client's rows (a list of C row tensors of `pool`) into train,
-        test and validation, by one permutation per client, keyed by (split, client).
+        """Divide each client's rows (a list of C row tensors of `pool`) into parts, by
+        one permutation per client, keyed by (split, client).
 
         parts   shares of train, val, test; where the pool has an official test list,
                 those rows are the test rows, and train and val share the rest
@@ -142,9 +142,6 @@ class Task:
         guests  row lists of clients that never take part, tested on all their rows
         head    of a torch.nn.Module, the submodule that methods keep personal
         more    fields of Task, as batch
-
-        ValueError for shares that do not sum to 1, a row that is given twice, and what
-        cannot be trained on.
         """
         from ..nets import with_head
 
@@ -247,12 +244,10 @@ class Task:
                      client would send three sums per column, once
         others       as in from_arrays
 
-        Numbers stay one column; yes or no, and words of two values, become one of 0 and
-        1, which is 1 for the second value in natural order; other words become a
-        one-hot block. The list of words is taken from all rows. x is float32.
+        Words of two values become one column, 1 for the second in natural order; other
+        words a one-hot block. The list of words is taken from all rows. x is float32.
 
-        ValueError, which names the column, and DataWarning as in from_arrays; TypeError
-        for what is no DataFrame.
+        Errors, which name the column, as in from_arrays; TypeError for no DataFrame.
         """
         from . import userdata  # here: it loads pandas
 
@@ -276,10 +271,9 @@ class Task:
                   number, item)
         how       as in from_arrays; classes also come from the data set
 
-        A PIL image becomes [channels, height, width] in [0, 1], grey or RGB, and so do
-        arrays of type uint8: [H, W], [H, W, 1 or 3] of numpy, [1 or 3, H, W] of torch.
-        Other inputs stay as they are. Single numbers and words are a table, see
-        from_frame, which standardises it. x is float32. Errors as in from_arrays.
+        Pictures of PIL and uint8 arrays become [channels, height, width] in [0, 1], see
+        `items.picture`; single numbers and words a table, see from_frame, which
+        standardises it. x is float32. Errors as in from_arrays.
         """
         from . import items  # here: it loads pandas
 

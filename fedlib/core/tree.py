@@ -1,10 +1,8 @@
 """Trees: nested dicts of tensors, and the few operations on them that a method needs.
 
 A model is a tree. A stack is a tree whose leaves have a client dimension in front,
-[M, ...].
-
-`vmap` runs a function of one client at many. Where a computation is better written for
-a stack of clients, as products of matrices are, `batched` hands over the stacks.
+[M, ...]. `vmap` runs a function of one client at many; where a computation is better
+written for a stack of clients, as products of matrices are, `batched` hands it over.
 Letters: C all clients, M cohort, P parameters, K classes.
 """
 
@@ -102,10 +100,8 @@ def stack(trees):
 
 
 def unstack(stack_, M):
-    """The M rows of a stack as trees (views); the inverse of `stack`.
-
-    The rows of what was `broadcast` are the very same tensors.
-    """
+    """The M rows of a stack as trees (views), the inverse of `stack`; those of what was
+    `broadcast` are the very same tensors."""
     tensors = leaves(stack_)
     if M and not any(x.stride(0) for x in tensors):
         return [pick(stack_, 0)] * M
@@ -143,31 +139,25 @@ def normalize(n):
 
 
 def onehot(y, K, like, m=None):
-    """Labels y [...] as [..., K] in the type of `like`, times the mask m.
-
-    (F.one_hot fails inside vmap(grad).)
-    """
+    """Labels y [...] as [..., K] in the type of `like`, times the mask m. (F.one_hot
+    fails inside vmap(grad).)"""
     o = (y[..., None] == torch.arange(K, device=y.device)).to(like.dtype)
     return o if m is None else o * m[..., None]
 
 
 # ---------------------------------------------------- functions of many clients
 def deep():
-    """Inside torch.func.grad, or more than one vmap?
-
-    (Two private calls; if they ever go, return True: slower, never wrong.)
-    """
+    """Inside torch.func.grad, or more than one vmap? (Two private calls; if they ever
+    go, return True: slower, never wrong.)"""
     transforms = torch._C._functorch.get_interpreter_stack() or []
     vmap = torch._C._functorch.TransformType.Vmap
     return len(transforms) > 1 or any(t.key() != vmap for t in transforms)
 
 
 def batched(f, *trees):
-    """f(*stacks) -> a stack, seen as a function of one client: trees -> a tree.
-
-    The stacks [M, ...] are those of all clients of the vmap around the call; without
-    one, M = 1. At least one leaf must differ from client to client.
-    """
+    """f(*stacks) -> a stack, seen as a function of one client: trees -> a tree. The
+    stacks [M, ...] are of all clients of the vmap around the call (without one, M = 1);
+    one leaf or more must differ from client to client."""
     if torch._C._functorch.peek_interpreter_stack() is None:
         alone = [tmap(lambda x: x[None], t) for t in trees]
         return pick(f(*alone), 0)

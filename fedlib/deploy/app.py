@@ -156,7 +156,7 @@ def main(grid: Grid, context: Context) -> None:
 
     with lock(fed.folder):
         record = serve(fed, nodes, fed.folder or None, log.warning, said)
-    log.info("%s", record.heading())
+    log.info("%r", record)
 
 
 def lock(folder):
