@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SPLITS = ("train", "val", "test")
+PARTS = 0.8, 0.1, 0.1  # shares of them
 COMPARED, NEAR = 2000, 5  # consistency: so many test rows, so many neighbours of each
 
 
@@ -127,7 +128,7 @@ class Task:
         pool: Pool,
         rows: Sequence[Tensor],
         split: int = 0,
-        parts: Sequence[float] = (0.8, 0.1, 0.1),
+        parts: Sequence[float] = PARTS,
         shared: bool = False,
         guests: Sequence[Tensor] = (),
         head: str | Sequence[str] | None = None,
@@ -183,7 +184,7 @@ class Task:
         client_id: ArrayLike | Tensor | Sequence[Hashable],
         network: Any = None,
         split: int = 0,
-        parts: Sequence[float] = (0.8, 0.1, 0.1),
+        parts: Sequence[float] = PARTS,
         name: str = "arrays",
         a: ArrayLike | Tensor | Sequence[Hashable] | None = None,
         positive: Hashable | Sequence[Hashable] = None,
@@ -212,8 +213,8 @@ class Task:
         from . import userdata  # here: it loads pandas
 
         given = userdata.of_arrays(x, y, client_id, a, network is not None)
-        how = {"positive": positive, "classes": classes}
-        return cls._dealt(given, name, network, split, parts, how, more)
+        how = network, split, parts, positive, classes
+        return cls._dealt(given, name, *how, **more)
 
     @classmethod
     def from_frame(
@@ -224,14 +225,10 @@ class Task:
         client: Hashable,
         sensitive: Hashable | None = None,
         features: Sequence[Hashable] | None = None,
-        network: Any = None,
-        split: int = 0,
-        parts: Sequence[float] = (0.8, 0.1, 0.1),
-        name: str = "frame",
-        positive: Hashable | Sequence[Hashable] = None,
-        classes: Sequence[Hashable] | None = None,
         standardise: bool = True,
-        **more: Any,
+        name: str = "frame",
+        network: Any = None,
+        **how: Any,
     ) -> Task:
         """A pandas DataFrame, one row per sample.
 
@@ -242,7 +239,7 @@ class Task:
         standardise  numbers, but not columns of 0 and 1, become (v - mean) / deviation,
                      of all clients' training rows together; in a federation each
                      client would send three sums per column, once
-        others       as in from_arrays
+        how          as in from_arrays
 
         Words of two values become one column, 1 for the second in natural order; other
         words a one-hot block. The list of words is taken from all rows. x is float32.
@@ -253,8 +250,7 @@ class Task:
 
         columns = label, client, sensitive, features
         given = userdata.of_frame(df, *columns, standardise, network is not None)
-        how = {"positive": positive, "classes": classes}
-        return cls._dealt(given, name, network, split, parts, how, more)
+        return cls._dealt(given, name, network, **how)
 
     @classmethod
     def from_dataset(
@@ -281,19 +277,30 @@ class Task:
         return getattr(cls, door)(**of | how)
 
     @classmethod
-    def _dealt(cls, given, name, network, split, parts, how, more):
+    def _dealt(
+        cls,
+        given,
+        name,
+        network,
+        split=0,
+        parts=PARTS,
+        positive=None,
+        classes=None,
+        **of,
+    ):
         """The task of what a door was given."""
         from ..nets import CNN, Linear
         from . import userdata
 
         split = check_cut(parts, split)
-        pool = named(userdata.pool_of(given, name, split, parts, **how))
+        pool = userdata.pool_of(given, name, split, parts, positive, classes)
+        pool = named(pool)
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
         rows = owned(pool)
-        task = cls.from_rows(pool.name, network, pool, rows, split, parts, **more)
+        task = cls.from_rows(pool.name, network, pool, rows, split, parts, **of)
         for words in userdata.found(userdata.DOUBTFUL, given, task):
             warn(words)
         return task
