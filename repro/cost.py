@@ -21,6 +21,8 @@ from fedlib.study.compare import one_thread
 # rounds of a short and of a long run: their difference evaluates nothing
 FEW, MANY = 1, 3
 COMMON = {"lr", "epochs", "momentum", "decay", "last", "shuffle"}  # all methods' own
+HOW = {"splits": ("test",), "progress": False, "device": "cpu"}
+BYTES = {"bytes_up": ("up", "answer"), "bytes_down": ("down", "ask")}
 
 
 def seconds_per_round(method):
@@ -30,8 +32,7 @@ def seconds_per_round(method):
 
     def spent(rounds):
         began = time.process_time()
-        how = {"every": rounds, "splits": ("test",), "progress": False}
-        engine.run(method, method.task, rounds, device="cpu", **how)
+        engine.run(method, method.task, rounds, every=rounds, **HOW)
         return time.process_time() - began
 
     return (spent(MANY) - spent(FEW)) / (MANY - FEW)
@@ -61,84 +62,51 @@ def gradients(cell):
     with torch.no_grad():
         r = Round(0, 1, fold(torch.tensor(cell.seed), 0, -999), None, ids)
         down = pick(m.send(m.server(w, r), ids), 0)
-        mine = m.client(w, shard)
-        mine, before = m.receive(down, mine, shard), len(seen)
+        mine = m.receive(down, m.client(w, shard), shard)
+        before = len(seen)
         m.local(down, mine, shard)
     return sum(seen[before:])
 
 
 def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
     """One row per method: seconds_over_fedavg (median of the repetitions), ratios (all
-    of them), bytes_up and bytes_down.
+    of them), bytes_up and bytes_down of a client and round.
 
     methods: those of the study, or these, with the study's hyper-parameters where it
-    has them. Every repetition times the reference and then each method. Bytes are those
-    of a client and round, an `ask` counted on both ways.
+    has them. Every repetition times the reference and then each method.
     """
     cells = studies.cells(paper, study)[0]
     cells = [c for c in cells if c.dataset == dataset and c.seed == 0]
     entries = {c.method: json.loads(c.kwargs) for c in reversed(cells)}
     task = compute.task_of(cells[0].task, 0, dataset)
-    first = json.loads(cells[0].kwargs)
-    usual = {k: v for k, v in first.items() if k in COMMON}
-    names = methods or list(dict.fromkeys(c.method for c in cells))
+    usual = {k: v for k, v in json.loads(cells[0].kwargs).items() if k in COMMON}
+    names = methods or dict.fromkeys(c.method for c in cells)
     made = {n: make(n, task, **(usual | entries.get(n, {}))) for n in names}
-    ratios = time_ratios(make(reference, task, **usual), made, repeats)
-    out = {
-        n: {
-            "seconds_over_fedavg": float(np.median(ratios[n])),
-            **bytes_per_round(m),
-            "ratios": ratios[n],
-        }
-        for n, m in made.items()
-    }
-    return pd.DataFrame.from_dict(out, orient="index").rename_axis("method")
-
-
-def time_ratios(reference, methods, repeats):
-    """{name: [seconds of a round over the reference's, one a repetition]}."""
-    ratios = {n: [] for n in methods}
+    base, ratios = make(reference, task, **usual), []
     with one_thread(), torch.no_grad():
         for _ in range(repeats):
-            unit = seconds_per_round(reference)
-            for n, m in methods.items():
-                ratios[n].append(seconds_per_round(m) / unit)
-    return ratios
-
-
-def bytes_per_round(method):
-    """{bytes_up, bytes_down} of a client in a round."""
-    how = {"progress": False, "device": "cpu", "splits": ("test",)}
-    sent = engine.run(method, method.task, 1, **how).meta["bytes"]
-    total = lambda way: sum(x["bytes"] for x in sent.get(way, {}).values())
-    return {
-        "bytes_up": total("up") + total("answer"),
-        "bytes_down": total("down") + total("ask"),
-    }
+            unit = seconds_per_round(base)
+            ratios.append([seconds_per_round(m) / unit for m in made.values()])
+    sent = [engine.run(m, task, 1, **HOW).meta["bytes"] for m in made.values()]
+    out = pd.DataFrame(index=pd.Index([*made], name="method"))
+    out["seconds_over_fedavg"] = np.median(ratios, 0)
+    for name, ways in BYTES.items():
+        every = lambda s, ways=ways: [x for w in ways for x in s.get(w, {}).values()]
+        out[name] = [sum(x["bytes"] for x in every(s)) for s in sent]
+    return out.assign(ratios=[*map(list, zip(*ratios))])
 
 
 def rows(table, paper, dataset, data, tier):
     """The table as rows of results/seeds: one per repetition of the timing, one for
     each number of bytes.
     """
-    base = dict(
-        paper=paper,
-        study="cost",
-        dataset=dataset,
-        setting="",
-        rule="run",
-        data=data,
-        device="cpu, 1 thread",
-    )
+    base = {"paper": paper, "study": "cost", "dataset": dataset, "setting": ""}
+    base |= {"rule": "run", "data": data, "device": "cpu, 1 thread"}
     out = []
     for name, r in table.iterrows():
-        one = base | dict(method=name)
-        out += [
-            one | dict(seed=k, metric="seconds_over_fedavg", value=v, tier=tier)
-            for k, v in enumerate(r.ratios)
-        ]
-        out += [
-            one | dict(seed=0, metric=m, value=r[m], tier="exact")
-            for m in ("bytes_up", "bytes_down")
-        ]
+        found = [("seconds_over_fedavg", k, v, tier) for k, v in enumerate(r.ratios)]
+        found += [(k, 0, r[k], "exact") for k in BYTES]
+        for metric, seed, value, of in found:
+            one = {"method": name, "seed": seed, "metric": metric, "value": value}
+            out.append(base | one | {"tier": of})
     return pd.DataFrame(out)

@@ -194,13 +194,13 @@ def take(looks, until, workers):
 
 def compute(look, until, workers):
     """Compute the runs of a look -> how many are left when the time is over."""
-    from fedlib.study import sources
+    from fedlib.study import identity
     from fedlib.study.compute import compute_all, unfinished
 
     cells = cells_at(look.paper, look.study, look.dataset, look.to)
     stored = packed(look.paper, look.study)
     todo = [c for c in cells if c.id not in stored]
-    sources.warn_if_edited()
+    identity.warn_if_edited()
     compute_all(todo, workers=workers, until=until)
     return len(unfinished(todo, Path("runs")))
 

@@ -34,7 +34,7 @@ import torch
 from fedlib.cli import main as cli
 from fedlib.cli import program
 from fedlib.core import engine
-from fedlib.study import audit, experiment, once, sources
+from fedlib.study import audit, experiment, identity, once
 from fedlib.study import compare as comparisons
 from repro import decide
 
@@ -158,7 +158,7 @@ def cut_short(folder):
             (once, "pack", enough),
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
             (urllib.request, "urlopen", offline),
-            (sources, "warn_if_edited", lambda: None),
+            (identity, "warn_if_edited", lambda: None),
             (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),
         ):

@@ -12,8 +12,7 @@ results       tables, arrays and tidy frames of a study; the csv that is written
 store         finished runs as Parquet files, written and read
 once          what a notebook measures once and keeps
 audit         evidence of all studies: compute, pack, check, verify
-identity      what names a run
-sources       code that is not that of the stored runs: it is said, and named
+identity      what names a run; code that is not that of the stored runs
 compare       methods side by side on one task; comparison: what comes out, as a table
               and as a page
 """

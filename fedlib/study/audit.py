@@ -28,7 +28,7 @@ from ..core.files import whole
 from ..core.record import Record
 from ..core.task import Task
 from ..data.tasks import known
-from . import identity, once, sources, store, studies
+from . import identity, once, store, studies
 from .compute import compute_all, describe_cell, map_cells, trained
 
 STORE = Path("evidence")
@@ -59,7 +59,7 @@ def folder_of(study):
 # ---------------------------------------------------------------- compute
 def compute(names=(), runs="runs", workers=None):
     """Compute every run of the studies that runs/ lacks; what is done stays."""
-    sources.warn_if_edited()
+    identity.warn_if_edited()
     for study in chosen(names):
         todo = studies.cells(*study)[0]
         print(f"{'/'.join(study)}: {len(todo)} runs", flush=True)
@@ -73,7 +73,7 @@ def pack(names=(), runs="runs", anew=False):
 
     anew: what runs/ has goes before what is packed already.
     """
-    sources.warn_if_edited()
+    identity.warn_if_edited()
     for study in chosen(names):
         items, folder = packable(*study, runs, anew), folder_of(study)
         size = store.pack(items, folder) / 1e3
@@ -121,7 +121,7 @@ def refuse(cell, r):
     why = f"{describe_cell(cell)} ends in round {r.rounds[-1]} of {r.meta['rounds']}"
     refuse_if(short, f"{why} and did not diverge; {remedy}")
     why = f"{describe_cell(cell)} was made by sources in no commit"
-    dirty = sources.uncommitted(r.meta["commit"])
+    dirty = identity.uncommitted(r.meta["commit"])
     refuse_if(dirty, f"{why} ({r.meta['commit']}); commit them, {remedy}")
 
 

@@ -41,7 +41,7 @@ from ..core.task import Task
 from ..measures import selection
 from ..methods import METHODS
 from ..methods.make import make
-from . import lock, sources
+from . import identity, lock
 from .comparison import Comparison
 from .compute import RunError, reason, run_jobs
 from .spec import PILOT
@@ -282,7 +282,7 @@ def folder_name(method):
     text, cls = in_words(method), type(method)
     name = re.sub(r"[^\w.=,()+-]", "", text)
     marks = [text] if name != text or len(name) > LONGEST else []
-    marks += [] if cls in METHODS.values() else [sources.own(cls)]
+    marks += [] if cls in METHODS.values() else [identity.own(cls)]
     if not marks:
         return name
     return f"{name[:LONGEST]}-{hashlib.sha256(repr(marks).encode()).hexdigest()[:8]}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core import files
 from ..core.record import Record
-from . import sources, store
+from . import identity, store
 from .compute import compute_all
 from .results import Study
 from .studies import cells
@@ -48,12 +48,12 @@ def study(
     if mine:
         todo = [dataclasses.replace(c, mine=files.source()) for c in todo]
     else:
-        sources.warn_if_edited()
+        identity.warn_if_edited()
     stored = Path(path).parent / "evidence"
     done = store.find({c.id for c in todo}, paper, name, stored)
     missing = [c for c in todo if c.id not in done]
     folders = compute_all(missing, runs, workers, executor=executor)
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
-    sources.warn_of_strays(computed)
+    identity.warn_of_strays(computed)
     done |= computed
     return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo], tiers)

@@ -1,15 +1,11 @@
 """A run is computed once: a lock beside its folder, for processes of one machine or of
 many that share a file system.
 
-    with alone(Path("runs/0123456789abcdef")) as mine:     # waits for whoever has it
-        ...
-
-The lock is a file, runs/0123456789abcdef.lock, which names process and host and is
-touched every HEARTBEAT seconds, see filelock.SoftFileLease: locks of the operating
-system are not to be relied on where a cluster shares its files. Left by a process that
-died on this host, it is taken over at once; by another host, after LEASE seconds
-without a sign of life. A holder that only slept so long goes on beside its successor:
-both compute the same numbers, and a run's files appear whole or not at all.
+The lock is a file, runs/0123456789abcdef.lock, that is touched every HEARTBEAT seconds
+(filelock.SoftFileLease: where a cluster shares its files, locks of the operating system
+are not to be relied on). Left by a process that died, it is taken over: at once on one
+host, else after LEASE seconds. A holder that only slept so long goes on beside its
+successor: both compute the same numbers, and files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -31,8 +27,7 @@ def alone(folder, wait=True):
 
     Yields True; with wait=False at once False, where another process holds it.
     """
-    path = Path(folder).absolute()
-    path = path.with_name(path.name + ".lock")
+    path = Path(f"{Path(folder).absolute()}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     lease = SoftFileLease(path, lease_duration=LEASE, heartbeat_interval=HEARTBEAT)
     try:

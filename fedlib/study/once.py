@@ -1,14 +1,12 @@
-"""What a notebook measures once and keeps: sharpness of trained models, times of
-rounds, whatever takes long or never comes out twice.
+"""What a notebook measures once and keeps, as it takes long or never comes out twice.
 
     found = once("plgu-flatness", tier, flatness.measure_all, cells)
 
-The third argument is a function, the others go to it; it returns a tree of numbers,
-texts, arrays and data frames. The answer lies in evidence/kept/<name>.json.gz, from
-where the book is drawn, else in runs/kept/, else the function computes it. It is named
-like a run: by what the function is given, runs by their names, and by the versions of
-the function and of the `units` it uses. A function that is no part of this package, as
-one written in a notebook, counts by its source and by what it names there.
+The function gets the arguments that follow it and returns a tree of numbers, texts,
+arrays and data frames. The answer lies in evidence/kept/<name>.json.gz, else in
+runs/kept/, else it is computed. It is named like a run: by what the function is given,
+and by the versions of the function and of the `units` it uses; a function of a notebook
+by its source.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import pandas as pd
 
 from ..core import files
 from ..core.errors import refuse_if
-from . import identity, sources
+from . import identity
 from .store import reading
 from .studies import Cell
 
@@ -54,7 +52,7 @@ def key_of(name, tier, f, args, more, units=()):
     what = {
         "name": name,
         "tier": tier,
-        "measure": unit if ours else sources.own(f),
+        "measure": unit if ours else identity.own(f),
         "given": given([args, more]),
         "versions": identity.raised([unit, *units]),
     }
@@ -85,7 +83,7 @@ def pack(tier):
     new = {to: x for to, x in newest.items() if held.get(to) != x[1]["key"]}
     for to, (path, about) in new.items():
         why = f"{path} was measured by sources that are in no commit; commit, measure"
-        refuse_if(sources.uncommitted(about["commit"]), f"{why}: {about['commit']}")
+        refuse_if(identity.uncommitted(about["commit"]), f"{why}: {about['commit']}")
         to.parent.mkdir(parents=True, exist_ok=True)
         files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
     return [*new]

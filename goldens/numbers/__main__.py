@@ -19,7 +19,7 @@ import torch
 
 from fedlib.cli.program import program
 from fedlib.core.files import whole
-from fedlib.study import identity, sources
+from fedlib.study import identity
 
 from . import noted
 
@@ -39,7 +39,7 @@ def main(what: Literal["check", "write"], *units, defaults: bool = False):
         found = [f for u in some for f in noted.findings(u, defaults)]
     print(*found, sep="\n", end="\n" * bool(found))
     if what == "check" and not (units or defaults or found):
-        whole(sources.CHECKED, lambda f: f.write(f"{sources.state()}\n".encode()))
+        whole(identity.CHECKED, lambda f: f.write(f"{identity.state()}\n".encode()))
     seconds = time.process_time() - began
     done = f"{len(some)} units, {len(found)} findings, {seconds:.0f} s of CPU time"
     print(noted.advice(found) or done)

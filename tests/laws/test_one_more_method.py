@@ -58,7 +58,7 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatch):
-    from fedlib.study import identity, sources, studies
+    from fedlib.study import identity, studies
     from repro import facts
 
     def said(*words):
@@ -80,7 +80,7 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatc
     assert up["Mine"] == up["FedAvg"] > 0
     texts = {"task": json.dumps(DIGITS), "kwargs": "{}", "engine": "{}", "data": "real"}
     cell = studies.Cell("toy", "toy", "Mine", "", seed=0, **texts)
-    assert "method Mine" in sources.unknown(identity.units(cell))
+    assert "method Mine" in identity.user_defined(identity.units(cell))
 
 
 def test_what_is_no_method_is_left_out_with_a_warning_that_names_it(monkeypatch):

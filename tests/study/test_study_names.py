@@ -24,7 +24,7 @@ from fedlib.data import tasks
 from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.make import make
-from fedlib.study import compute, identity, once, sources, store
+from fedlib.study import compute, identity, once, store
 from fedlib.study.spec import Run
 from fedlib.study.studies import Cell
 
@@ -183,9 +183,9 @@ def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
 def test_an_edit_of_what_makes_numbers_changes_the_state(tmp_path, monkeypatch):
     for name in ("core", "data", "methods", "nets", "pieces", "study"):
         shutil.copytree(ROOT / "fedlib" / name, tmp_path / name)
-    of = lambda: files.sources(*sources.NUMBERS, "study/versions.toml", root=tmp_path)
+    of = lambda: files.sources(*identity.NUMBERS, "study/versions.toml", root=tmp_path)
     was, seen = of(), set()
-    assert was[:16] == sources.state()
+    assert was[:16] == identity.state()
     some = "core/local.py", "data/glyphs.py", "nets/layers.py", "pieces/condense.py"
     for name in (*some, "methods/personal/fedas.py", "study/versions.toml"):
         with open(tmp_path / name, "a") as f:
@@ -199,9 +199,9 @@ def test_an_edit_of_what_makes_numbers_changes_the_state(tmp_path, monkeypatch):
 def test_code_is_the_same_without_comments():
     code = "def f(x):\n    return x + 1\n"
     said = 'def f(x):\n    """One\n    more."""\n    # why\n\n    return x + 1  # so\n'
-    assert sources.bare(code) == sources.bare(said)
+    assert identity.bare(code) == identity.bare(said)
     for old, new in (("1", "2"), ("x)", "y)"), ("+", "-"), ("x + 1", '"# x"')):
-        assert sources.bare(code) != sources.bare(code.replace(old, new)), new
+        assert identity.bare(code) != identity.bare(code.replace(old, new)), new
 
 
 number = itertools.count()
@@ -251,22 +251,22 @@ def mine(folder, old="", new="", file=None):
 
 
 def test_what_is_ones_own_counts(tmp_path, monkeypatch):
-    was = sources.own(mine(tmp_path))
-    assert sources.own(mine(tmp_path)) == was and len(was) == 16
+    was = identity.own(mine(tmp_path))
+    assert identity.own(mine(tmp_path)) == was and len(was) == 16
     for old, new in COUNTS:
-        assert sources.own(mine(tmp_path, old, new)) != was, old
+        assert identity.own(mine(tmp_path, old, new)) != was, old
     for old, new in NOTHING:
-        assert sources.own(mine(tmp_path, old, new)) == was, old
+        assert identity.own(mine(tmp_path, old, new)) == was, old
     with pytest.raises(OSError, match="source"):
-        sources.own(mine(tmp_path, file="<cell>"))
+        identity.own(mine(tmp_path, file="<cell>"))
     names = []
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
         names.append(cell("Mine").id)
-        found = sources.unknown(
+        found = identity.user_defined(
             [*identity.units(cell("Mine")), *identity.units(cell())]
         )
-        assert found == {"method Mine": sources.own(METHODS["Mine"])}
+        assert found == {"method Mine": identity.own(METHODS["Mine"])}
     assert names[0] == names[1] != names[2]
 
 

@@ -21,7 +21,7 @@ from fedlib.core import files
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
-from fedlib.study import audit, compute, experiment, lock, sources
+from fedlib.study import audit, compute, experiment, identity, lock
 from fedlib.study.studies import cells
 
 
@@ -77,8 +77,8 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
     path = write(folder / "paper", change)
     assert set(main(folder, path=path).tiers) == {"paper"}  # its sizes are the paper's
     (folder / "checked").write_text("")  # sources were edited since
-    monkeypatch.setattr(sources, "CHECKED", folder / "checked")
-    sources.warn_if_edited.cache_clear()
+    monkeypatch.setattr(identity, "CHECKED", folder / "checked")
+    identity.warn_if_edited.cache_clear()
     with pytest.warns(UserWarning, match="edited.*mine=True"):  # once, and goes on
         assert same(main(folder).records[0], done.records[0])
     with warnings.catch_warnings():
