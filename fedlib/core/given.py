@@ -53,10 +53,10 @@ VALUES = {  # argument -> (is it fine?, what to give)
 } | dict.fromkeys(("guests", "own", "microscope", "keep_state"), SWITCH)
 
 
-def check_values(given):
+def check_values(given, table=VALUES):
     """ValueError for the first of {argument: value} that makes no sense by itself."""
-    for name in VALUES.keys() & given.keys():
-        fine, remedy = VALUES[name]
+    for name in table.keys() & given.keys():
+        fine, remedy = table[name]
         try:
             good = fine(given[name])
         except TypeError:  # what cannot be compared or hashed

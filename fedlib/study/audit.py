@@ -34,10 +34,7 @@ from .compute import compute_all, describe_cell, map_cells, trained
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
 SHAKEN = 3  # draws of the noise that says what rounding may do
-AUDITS = {
-    "cpu": Path("results/audit.csv"),
-    "cuda": Path("results/audit-gpu.csv"),
-}
+AUDITS = {"cpu": Path("results/audit.csv"), "cuda": Path("results/audit-gpu.csv")}
 
 
 def chosen(names=(), path="params.yaml"):
@@ -116,13 +113,14 @@ def with_logs(r, place, seeds):
 
 def refuse(cell, r):
     """ValueError for a run that nobody could make again."""
-    short = "diverged" not in r.meta and int(r.rounds[-1]) != r.meta["rounds"]
+    meta, last = r.meta, int(r.rounds[-1])
     remedy = f"delete runs/{cell.id} and compute it again"
-    why = f"{describe_cell(cell)} ends in round {r.rounds[-1]} of {r.meta['rounds']}"
-    refuse_if(short, f"{why} and did not diverge; {remedy}")
-    why = f"{describe_cell(cell)} was made by sources in no commit"
-    dirty = identity.uncommitted(r.meta["commit"])
-    refuse_if(dirty, f"{why} ({r.meta['commit']}); commit them, {remedy}")
+    short = "diverged" not in meta and last != meta["rounds"]
+    why = f"ends in round {last} of {meta['rounds']} and did not diverge"
+    refuse_if(short, f"{describe_cell(cell)} {why}; {remedy}")
+    why = f"was made by sources in no commit ({meta['commit']}); commit them"
+    dirty = identity.uncommitted(meta["commit"])
+    refuse_if(dirty, f"{describe_cell(cell)} {why}, {remedy}")
 
 
 def missing(cells, ids):
@@ -134,9 +132,9 @@ def missing(cells, ids):
 
 
 # ---------------------------------------------------------------- check
-def check(limit=60e6):
+def check():
     """[what is wrong] with evidence/: studies without their runs, runs that no study
-    wants, damaged files, more than `limit` bytes. Prints how much is there.
+    wants, damaged files. Prints how much is there.
     """
     n, wrong, idle = 0, [], {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE}
     for study in chosen():
@@ -150,12 +148,10 @@ def check(limit=60e6):
         n += len(stored)
         extra = len(stored.keys() - {c.id for c in cells})
         extra = f"{extra} runs are of other settings or versions" if extra else ""
-        faults = [*filter(None, (missing(cells, stored), extra))]
-        wrong += [f"{folder}: {'; '.join(faults)}: compute and pack"] if faults else []
+        if faults := "; ".join(filter(None, (missing(cells, stored), extra))):
+            wrong.append(f"{folder}: {faults}: compute and pack")
     wrong += [f"{f}: belongs to no study; delete it" for f in sorted(idle)]
     size = sum(f.stat().st_size for f in STORE.glob("*/*"))
-    if size > limit:
-        wrong.append(f"{STORE}: more than {limit / 1e6:.0f} MB; keep fewer `logs`")
     print(f"{STORE}: {n:,} runs, {size / 1e6:.1f} MB" + ("" if wrong else "; complete"))
     return wrong
 
@@ -255,9 +251,9 @@ def command(args):
         wrong = "\n".join(check())
         refuse_if(wrong, wrong)
     else:
-        how = args.names, args.device, args.workers or 1
-        found = verify(args.sample, args.seed, *how)
-        print_verdicts(found, AUDITS[args.device] if args.write else None)
+        how = args.seed, args.names, args.device, args.workers or 1
+        to = AUDITS[args.device] if args.write else None
+        print_verdicts(verify(args.sample, *how), to)
 
 
 def print_verdicts(found, to=None):
@@ -267,9 +263,6 @@ def print_verdicts(found, to=None):
         whole(to, lambda f: f.write(text))
     counts = found.verdict.value_counts()
     print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
-    refuse_if(
-        "DIFFERS" in counts,
-        "stored runs do not come out again: either the code has changed without a "
-        "new version (python -m goldens.numbers check says where), or this machine "
-        "computes otherwise",
-    )
+    why = "the code has changed without a new version (python -m goldens.numbers check"
+    why += " says where), or this machine computes otherwise"
+    refuse_if("DIFFERS" in counts, f"stored runs do not come out again: {why}")

@@ -130,41 +130,34 @@ def compare(
     for (name, seed), text in sorted(runs.failed.items(), key=lambda e: e[0][1]):
         if name in made:
             failed.setdefault(name, f"seed {seed}: {text}")
-    there = {n: [s for s in seeds if (n, s) in runs.records] for n in made}
-    there = {n: of for n, of in there.items() if n not in failed}
+    of = lambda n: {s: runs.records[n, s] for s in seeds if (n, s) in runs.records}
+    there = {n: of(n) for n in made if n not in failed}
     nothing = failed and not any(there.values()) and not runs.stopped
     refuse_if(nothing, f"compare: no method has finished{as_lines(failed)}")
+    gaps = {n: [s for s in seeds if s not in got] for n, got in there.items()}
+    each = zip(entries, made.values())
+    words = [in_words(m) if isinstance(e, Method) else repr(e) for e, m in each]
+    more = {} if view is None else {"view": view}
+    more |= {"grid": grid, "budget": budget} if searches else {}
+    told = {"rounds": rounds, "seeds": seeds, "rule": rule} | how | more
     return Comparison(
-        {n: [runs.records[n, s] for s in of] for n, of in there.items() if of},
+        {n: [*got.values()] for n, got in there.items() if got},
         rule,
         view,
         failed,
-        {
-            n: gap
-            for n, of in there.items()
-            if (gap := [s for s in seeds if s not in of])
-        },
+        {n: gap for n, gap in gaps.items() if gap},
         tuned={name: words for name, (_, words) in chosen.items()},
         folder=setup.folder,
         stopped=runs.stopped,
         settings=setup.identity(),
-        call=call_of(
-            ", ".join(
-                in_words(m) if isinstance(entry, Method) else repr(entry)
-                for entry, m in zip(entries, made.values())
-            ),
-            {"rounds": rounds, "seeds": seeds, "rule": rule}
-            | {k: v for k, v in how.items() if k != "guests"}
-            | ({} if view is None else {"view": view})
-            | ({"grid": grid, "budget": budget} if searches else {}),
-        ),
+        call=call_of(words, {k: v for k, v in told.items() if k != "guests"}),
     )
 
 
 def call_of(methods, given):
     """The text of a call that gives the same numbers; methods: as one writes them."""
-    words = {k: getattr(v, "__name__", repr(v)) for k, v in given.items()}
-    lines = [f"[{methods}]", "task", *(f"{k}={v}" for k, v in words.items())]
+    named = [f"{k}={getattr(v, '__name__', repr(v))}" for k, v in given.items()]
+    lines = f"[{', '.join(methods)}]", "task", *named
     return "fedlib.compare(\n    " + ",\n    ".join(lines) + ",\n)"
 
 
@@ -315,20 +308,16 @@ VALUES = {  # argument -> (is it fine?, what to give)
 
 def check_values(values):
     """ValueError for the first argument that makes no sense by itself."""
-    for name, (fine, remedy) in VALUES.items():
-        v = values[name]
-        refuse_if(not fine(v), f"{name} = {short(v)}: give {remedy}")
+    given.check_values(values, VALUES)
     known = sorted(PASSED | inspect.signature(compare).parameters.keys())
-    for k in values["how"]:
+    for k in values["how"].keys() - PASSED:
         near = f"{nearest(k, known)} (known: {', '.join(known)})"
-        refuse_if(k not in PASSED, f"compare has no {k!r}{near}")
+        raise ValueError(f"compare has no {k!r}{near}")
 
 
 def seeds_of(v):
     """[seed] of their number, or of a list of them, each once."""
-    which = listed(v)
-    if which is None and is_whole(v) and v <= MOST:
-        which = [*range(v)]
+    which = [*range(v)] if is_whole(v) and v <= MOST else listed(v) or []
     fine = which and all(is_whole(s) and 0 <= s <= SEEDS for s in which)
     what = f"how many, at least one and at most {MOST}, or which, as in [0, 1, 2]"
     fine = fine and len({*which}) == len(which)
@@ -388,38 +377,30 @@ def method_of(entry, task):
 def rehearse_all(setup, jobs, view):
     """One ValueError names all methods that cannot run; jobs that are done can."""
     first = lambda of: tuple(rows[:ROWS] for rows in of)
-    parts = {k: first(getattr(setup.task, k)) for k in ("train", "val", "test")}
-    guests = tuple(map(first, setup.task.guests))
-    small, wrong = replace(setup.task, **parts, guests=guests), {}
+    small = {k: first(getattr(setup.task, k)) for k in ("train", "val", "test")}
+    small["guests"] = tuple(map(first, setup.task.guests))
+    task, wrong = replace(setup.task, **small), {}
+    how = setup.how | {"upto": 1, "progress": False, "on_round": None}
     for name, seed in {j[0]: j for j in reversed(jobs) if not setup.done(j)}.values():
         try:
-            views = rehearse(replace(setup, task=small), name, seed)
-            if view is not None and view not in views:
-                wrong[name] = f"view = {view!r}: it has {', '.join(views)}"
+            method = setup.methods[name]
+            record = engine.run(method, task, setup.rounds, **how | {"seed": seed})
+        except Diverged as e:  # a few rows say nothing of that
+            record = e.record
         except Exception as e:
             bare = isinstance(e, (ValueError, NotImplementedError))
             wrong[name] = str(e) if bare else reason(e)
+            continue
+        views = dict.fromkeys(v for moment, v, _ in record.views if moment == "pre")
+        if view is not None and view not in views:
+            wrong[name] = f"view = {view!r}: it has {', '.join(views)}"
     refuse(wrong, setup.task)
-
-
-def rehearse(setup, name, seed):
-    """The names of a method's views, after round 0 was tried; nothing is kept. Raises
-    what the run would raise, but for a model that is not finite.
-    """
-    how = setup.how | {"seed": seed, "upto": 1, "progress": False, "on_round": None}
-    try:
-        record = engine.run(setup.methods[name], setup.task, setup.rounds, **how)
-    except Diverged as e:
-        record = e.record
-    return list(dict.fromkeys(v for moment, v, _ in record.views if moment == "pre"))
 
 
 def refuse(wrong, task):
     """ValueError for the methods {name: why} that cannot run, if there are any."""
-    what = (
-        f"compare: on {task.name!r} cannot run, so nothing was trained; mend or leave"
-    )
-    refuse_if(wrong, f"{what} out{as_lines(wrong)}")
+    what = f"compare: on {task.name!r} cannot run, so nothing was trained; mend or"
+    refuse_if(wrong, f"{what} leave out{as_lines(wrong)}")
 
 
 def as_lines(reasons):

@@ -5,12 +5,10 @@ machine, or on a Dask cluster, by one argument.
     study("fedga", "synthetic", executor="tcp://10.0.0.5:8786")  # a Dask cluster
     FEDLIB_SCHEDULER=tcp://10.0.0.5:8786 dvc repro
 
-A cluster needs `pip install 'fedlib[cluster]'` and the same commit of this package on
-every machine; one runs `dask scheduler`, which prints its address, the others, in the
-folder of the repository, `dask worker ADDRESS --nthreads 1 --nworkers 8`; under Slurm
-and PBS dask-jobqueue starts them. Finished runs end up in the caller's folder `runs`.
-Where workers see that folder too, a killed run goes on from its checkpoint. Who reaches
-a tcp:// scheduler can run code on its workers: use a private network, or tls://.
+A cluster needs `pip install 'fedlib[cluster]'`, the same commit of this package and the
+same folder `runs` on every machine, one `dask scheduler`, which prints its address, and
+in the folder of the repository `dask worker ADDRESS --nthreads 1 --nworkers 8`. Who
+reaches a tcp:// scheduler can run code on its workers: use a private network, or tls://.
 """
 
 from __future__ import annotations
@@ -42,13 +40,12 @@ from tqdm import tqdm
 
 from ..core import clients, engine, errors
 from ..core.errors import refuse_if
-from ..core.files import sources, whole
+from ..core.files import sources
 from ..data import tasks
 from ..methods import make
 from . import lock
 from .studies import Cell
 
-FILES = ("record.npz", "record.json", "done")  # of a finished run; "done" comes last
 VARIABLE = "FEDLIB_SCHEDULER"  # where no executor and no number of workers is given
 PATIENCE = 5  # seconds for a scheduler to answer
 MINUTE = 60.0  # seconds between two lines where there is no terminal
@@ -75,10 +72,8 @@ def task_of(spec, seed, name):
 
 
 def trained(cell, device=None, folder=None):
-    """(method, task, record) of a cell, run anew: record.state has what server and
-    clients hold after the last round.
-
-    Without a folder nothing is written. Raises engine.Diverged.
+    """(method, task, record) of a cell, run anew; record.state has what server and
+    clients hold after the last round. Raises engine.Diverged.
     """
     task = task_of(cell.task, cell.seed, cell.dataset)
     method = make.make(cell.method, task, **json.loads(cell.kwargs))
@@ -94,23 +89,21 @@ def trained(cell, device=None, folder=None):
 
 
 def compute_cell(cell, runs="runs", device=None, wait=True):
-    """The folder of a cell's run, which is computed unless it is done.
-
-    A diverged run leaves its record, too. Where another process computes it, wait for
-    that; with wait=False return None.
+    """The folder of a cell's run, which is computed unless it is done; None where
+    another process is at it, and wait=False. A diverged run leaves its record, too.
     """
     torch.set_num_threads(1)
     folder = Path(runs, cell.id)
-    if not (folder / "done").exists():
-        with lock.alone(folder, wait) as mine:
-            if not mine:
-                return None
-            if not (folder / "done").exists():  # nobody has finished it meanwhile
-                try:
-                    trained(cell, device, folder)
-                except errors.Diverged as e:
-                    print(f"{describe_cell(cell)}: {e}", file=sys.stderr)
-    return folder
+    done = folder / "done"
+    if done.exists():
+        return folder
+    with lock.alone(folder, wait) as mine:
+        if mine and not done.exists():  # nobody has finished it meanwhile
+            try:
+                trained(cell, device, folder)
+            except errors.Diverged as e:
+                print(f"{describe_cell(cell)}: {e}", file=sys.stderr)
+    return folder if mine else None
 
 
 def describe_cell(item):
@@ -142,77 +135,55 @@ def mapped(f, cell, wait):
 def compute_all(
     cells, runs="runs", workers=None, device=None, executor=None, until=math.inf
 ):
-    """Every cell's folder, in order.
+    """Every cell's folder, in order; a cell that fails stops no other: RunError at the
+    end.
 
     workers: processes on this machine; executor: somewhere else, see `opened`. until:
-    seconds since the epoch; no run begins later, so that some may be missing (see
-    `unfinished`). A cell that fails stops no other: RunError at the end.
+    seconds since the epoch; no run begins later, so that some may be missing.
     """
     cells, at, failed = list(cells), Path(runs).absolute(), {}
     jobs = list(unfinished(cells, at).items())
-    if jobs:
-        at.mkdir(parents=True, exist_ok=True)
-    f = functools.partial(compute_files, runs=str(at), device=device, until=until)
+    at.mkdir(parents=True, exist_ok=True)
+    f = functools.partial(compute_job, runs=str(at), device=device, until=until)
     shown = sys.stderr.isatty()
-    for i, files, error in run_jobs(f, jobs, workers, executor, device, shown):
-        name, cell = jobs[i]
+    for i, _, error in run_jobs(f, jobs, workers, executor, device, shown):
+        cell = jobs[i][1]
         if error:
             print(f"{describe_cell(cell)}: {reason(error)}", file=sys.stderr)
             failed[cells.index(cell)] = error
-        else:
-            store_files(at / name, files)
     raise_first(cells, failed, "; the other runs are kept")
     return [Path(runs, c.id) for c in cells]
 
 
 def unfinished(cells, runs):
-    """{id: cell} of those that are not done in the folder runs, those of one task after
-    one another, so that a worker keeps its task and what runs on it share.
+    """{id: cell} of those that are not done in the folder runs; those of one task after
+    one another, so that a worker keeps its task.
     """
-    by_task = sorted(cells, key=lambda c: (c.task, c.seed))
-    by_id = {c.id: c for c in by_task}
+    by_id = {c.id: c for c in sorted(cells, key=lambda c: (c.task, c.seed))}
     return {i: c for i, c in by_id.items() if not (runs / i / "done").exists()}
 
 
-def compute_files(item, wait=True, *, runs, device=None, until=math.inf):
-    """`compute_cell` of (id, cell) in a worker -> the run's files {name: bytes}; None:
-    another process is at it, or it is later than `until`.
-
-    Where there is no folder `runs` the files are made in a passing one.
+def compute_job(item, wait=True, *, runs, device=None, until=math.inf):
+    """`compute_cell` of (id, cell) in a worker; None also where it is later than
+    `until`. ValueError where the worker sees other files than the caller.
     """
     name, cell = item
     if time.time() >= until:
         return None
-    refuse_if(
-        cell.id != name,
-        f"to the worker this run is {cell.id}, to the caller {name}: the files of "
-        "weights that they see differ; bring both to one state",
-    )
-    with tempfile.TemporaryDirectory() as passing:
-        at = runs if os.path.isdir(runs) else passing
-        folder = compute_cell(cell, at, device, wait)
-        return folder and {name: (folder / name).read_bytes() for name in FILES}
-
-
-def store_files(folder, files):
-    """Keep a run that a worker without our folder `runs` has sent, unless it is there;
-    `done` comes last.
-    """
-    if not (folder / "done").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock.alone(folder):
-            for name, body in files.items():
-                whole(folder / name, lambda f, body=body: f.write(body))
-            (folder / "checkpoint").unlink(missing_ok=True)
+    other = cell.id != name
+    what = f"to the worker this run is {cell.id}, to the caller {name}"
+    refuse_if(other, f"{what}: the files of weights that they see differ; mend these")
+    refuse_if(not os.path.isdir(runs), f"the worker has no folder {runs}: share it")
+    return compute_cell(cell, runs, device, wait)
 
 
 def raise_first(cells, failed, kept=""):
     """RunError for the first of {number of a cell: exception or None} that failed."""
     bad = [i for i in sorted(failed) if failed[i]]
     if bad:
-        more = f"; {len(bad) - 1} more failed" if len(bad) > 1 else ""
-        first = f"{describe_cell(cells[bad[0]])}: {reason(failed[bad[0]])}"
-        raise RunError(f"{first}{more}{kept}") from failed[bad[0]]
+        kept = f"; {len(bad) - 1} more failed{kept}" if len(bad) > 1 else kept
+        why = failed[bad[0]]
+        raise RunError(f"{describe_cell(cells[bad[0]])}: {reason(why)}{kept}") from why
 
 
 # ---------------------------------------------------------------- many jobs
@@ -222,8 +193,7 @@ def run_jobs(f, jobs, workers=None, executor=None, device=None, progress=False):
 
     f gives None for a job that another process is at: it is left for last, and then
     asked to wait. A job that fails stops no other; CodeError and RunError, where a
-    worker has died, end all. progress: a bar (True), nothing (False), or a bar on a
-    terminal and a line per minute elsewhere (None).
+    worker has died, end all. progress: see `compare`.
     """
     left = dict(enumerate(jobs))
     slow = progress is None and not sys.stderr.isatty()
@@ -279,8 +249,8 @@ def opened(executor=None, workers=None, most=None, device=None):
     in this process.
 
     executor: a scheduler's address, or what has submit(f, *args). workers: processes on
-    this machine (None: one per core that we may use; one where there is a GPU). most:
-    no more than so many are needed. ValueError where a cluster is not there.
+    this machine (None: one per core that we may use; one where there is a GPU), at
+    most `most`. ValueError where a cluster is not there.
     """
     if executor is None and workers is None:
         executor = os.environ.get(VARIABLE) or None
@@ -295,9 +265,8 @@ def opened(executor=None, workers=None, most=None, device=None):
             executor = until.enter_context(connect(executor))
         if hasattr(executor, "get_executor"):  # a Dask client
             executor = executor.get_executor(pure=False)
-        example = "the address of a scheduler, as tcp://10.0.0.5:8786"
-        fine = hasattr(executor, "submit")
-        refuse_if(not fine, f"executor = {executor!r}: give {example}")
+        known, example = hasattr(executor, "submit"), "as tcp://10.0.0.5:8786"
+        refuse_if(not known, f"executor = {executor!r}: give an address, {example}")
         yield functools.partial(executor.submit, call, code())
 
 
@@ -309,9 +278,9 @@ def connect(address):
         client = Client(address, timeout=PATIENCE, set_as_default=False)
     except (ImportError, OSError, ValueError, TypeError) as e:
         raise ValueError(
-            f"scheduler {address!r} cannot be reached ({e}); give the address that "
-            "`dask scheduler` prints, tcp://host:port, to --scheduler, executor= or "
-            f"{VARIABLE}; Dask comes with pip install 'fedlib[cluster]'"
+            f"scheduler {address!r} cannot be reached ({e}); give tcp://host:port, as "
+            f"`dask scheduler` prints it, to --scheduler, executor= or {VARIABLE}; "
+            "Dask comes with pip install 'fedlib[cluster]'"
         ) from e
     if not client.scheduler_info()["workers"]:
         log.warning("%s has no workers yet; start them: dask worker ...", address)
@@ -358,9 +327,9 @@ def hand_over(f, path):
         torch.save(f, path, pickle_module=by)
     except Exception as e:
         raise ValueError(
-            "workers: this task, a method or the cohort cannot be sent to another "
-            f"process ({type(e).__name__}: {e}); define it at the top level of a "
-            "module, install cloudpickle, or give workers = 1"
+            "workers: the task, a method or the cohort cannot be sent to a process "
+            f"({type(e).__name__}: {e}); define it at the top level of a module, "
+            "install cloudpickle, or give workers = 1"
         ) from e
     return str(path)
 
@@ -389,8 +358,7 @@ def call(expected, f, *args):
     if expected != CODE:
         raise CodeError(
             f"worker {os.getpid()} on {socket.gethostname()} has {CODE}, the caller "
-            f"has {expected}: bring both to one commit and one torch, then start "
-            "workers and notebook again"
+            f"{expected}: bring both to one commit and torch, and start them again"
         )
     torch.set_num_threads(1)
     try:

@@ -50,7 +50,7 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
         assert same(r, plain, but=("seconds", "task"))
         assert r.meta["seed"] == c.seed and r.meta["task"] == f"near/split{c.seed}"
         files = {p.name for p in (folder / "runs" / c.id).iterdir()}
-        assert files == set(compute.FILES)  # no models, no checkpoint
+        assert files == {"record.npz", "record.json", "done"}  # no models
     order = [(m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)]
     assert [(c.method, c.seed) for c in done.cells] == order
     assert set(done.tiers) == {"small"} and done.tier == "small"
@@ -104,10 +104,6 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     at = compute.compute_cell(c, tmp_path)
     assert same(Record.load(at), whole, but=("seconds", "task"))
     assert not (at / "checkpoint").exists() and not list(tmp_path.glob("*.lock"))
-    files, sent = {n: (at / n).read_bytes() for n in compute.FILES}, tmp_path / "sent"
-    fedlib.run(method, **told, folder=sent, upto=2)  # and ended on another machine
-    compute.store_files(sent, files)
-    assert {p.name: p.read_bytes() for p in sent.iterdir()} == files
     bad = compute.compute_cell(cell(lr=1e38, epochs=9), tmp_path)
     assert "diverged" in Record.load(bad).meta
     at = tmp_path / "fails"  # is named, the others are kept
@@ -115,8 +111,9 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     with pytest.raises(compute.RunError, match="FedRep seed 0: V(.|\n)*1 more"):
         compute.compute_all(todo, at, workers=1)
     assert {p.parent.name for p in at.glob("*/done")} == {todo[1].id, todo[3].id}
-    with pytest.raises(ValueError, match=f"{todo[1].id}.*other"):
-        compute.compute_files(("other", todo[1]), runs=str(at))
+    for name, runs in (("other", at), (todo[1].id, at / "gone")):
+        with pytest.raises(ValueError, match=name if runs is at else "gone: share"):
+            compute.compute_job((name, todo[1]), runs=str(runs))
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
@@ -125,8 +122,8 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     thread = threading.Thread(target=both, daemon=True)
     with lock.alone(tmp_path / a.id) as mine:
         assert mine and compute.compute_cell(a, tmp_path, wait=False) is None
-        assert compute.compute_files((a.id, a), False, runs=str(tmp_path)) is None
-        assert compute.compute_files((b.id, b), runs=str(tmp_path), until=0) is None
+        assert compute.compute_job((a.id, a), False, runs=str(tmp_path)) is None
+        assert compute.compute_job((b.id, b), runs=str(tmp_path), until=0) is None
         assert not (tmp_path / b.id).exists()
         thread.start()
         while not (tmp_path / b.id / "done").exists():
