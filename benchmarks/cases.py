@@ -131,15 +131,13 @@ def resnet18():
 
 def case(name):
     """The case with that name."""
-    linear, hidden = Linear(60, 10), MLP(60, 32, 10)
-    if name == "synthetic-30":
-        return Case(name, regression(name, linear), lambda: nn.Linear(60, 10), 0.01, 10)
+    if name in ("synthetic-30", "synthetic-100"):
+        many = name == "synthetic-100"
+        task = regression(name, Linear(60, 10), many_sizes() if many else None)
+        return Case(name, task, lambda: nn.Linear(60, 10), 0.01, 100 if many else 10)
     if name == "synthetic-mlp":
-        module = lambda: layers(60, 32, 10)
-        return Case(name, regression(name, hidden), module, 0.01, 10)
-    if name == "synthetic-100":
-        task = regression(name, linear, many_sizes())
-        return Case(name, task, lambda: nn.Linear(60, 10), 0.01, 100)
+        task = regression(name, MLP(60, 32, 10))
+        return Case(name, task, lambda: layers(60, 32, 10), 0.01, 10)
     if name == "mlp":
         task = noise(name, MLP(784, 64, 10), (784,), 51, 200, 32)
         return Case(name, task, lambda: layers(784, 64, 10), 0.05, 51)

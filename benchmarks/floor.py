@@ -38,23 +38,23 @@ def best(f, reps=7, now=time.process_time):
     return min(took)
 
 
-def reached():
-    """GFLOP/s of one thread: {"product": ..., "convolution": ...}."""
-    a, b = torch.randn(2, 2048, 2048)
-    x = torch.randn(32, 64, 56, 56).contiguous(memory_format=LAST)
-    conv = partial(F.conv2d, x, torch.randn(64, 64, 3, 3), padding=1)
-    product = 2e-9 * 2048**3 / best(lambda: a @ b)
-    return {
-        "product": product,
-        "convolution": 2e-9 * 32 * 64 * 64 * 9 * 56 * 56 / best(conv),
-    }
+def rates(n, images, channels, side, device="cpu", now=time.process_time):
+    """FLOP/s of one product, n x n, and of one convolution of so many images."""
+    a, b = torch.randn(2, n, n, device=device)
+    x = torch.randn(images, channels, side, side, device=device)
+    w = torch.randn(channels, channels, 3, 3, device=device)
+    x, w = (v.contiguous(memory_format=LAST) for v in (x, w))
+    took = (
+        best(lambda: a @ b, now=now),
+        best(partial(F.conv2d, x, w, padding=1), now=now),
+    )
+    conv = 2 * images * side**2 * 9 * channels**2
+    return {"product": 2 * n**3 / took[0], "convolution": conv / took[1]}
 
 
-def flops(c):
+def flops(model, x, y):
     """Floating point operations of one row's forward and backward pass."""
-    x, y = c.rows(0)
-    model = c.model()
-    with FlopCounterMode(display=False) as count:
+    with FlopCounterMode(display=False) as count, torch.enable_grad():
         F.cross_entropy(model(x), y).backward()
     return count.get_total_flops() / len(x)
 
@@ -82,7 +82,8 @@ def convolutions(c, reps=5):
 
 def row(name, reach, reps, seconds):
     c, images = case(name), name in IMAGES
-    work, what = flops(c) * c.rows_per_round / 1e9, ("product", "convolution")[images]
+    what = "convolution" if images else "product"
+    work = flops(c.model(), *c.rows(0)) * c.rows_per_round / 1e9
     rates = harness.interleave({"f": ours(c), "l": ours(c, "loop")}, reps, seconds)
     took, loop = (1 / statistics.median(rates[k]) for k in "fl")
     floor = work / reach[what]
@@ -100,7 +101,7 @@ def main():
     p = harness.parser("floor", __doc__, cases=NAMES, reps=5, seconds=1.0)
     args = p.parse_args()
     torch.set_num_threads(1)
-    reach = reached()
+    reach = {k: v / 1e9 for k, v in rates(2048, 32, 64, 56).items()}
     rows = [row(name, reach, args.reps, args.seconds) for name in args.cases]
     harness.show(rows)
     harness.keep(rows, args.out)

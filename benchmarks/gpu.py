@@ -26,26 +26,22 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 import fedlib
 from fedlib import Task
 from fedlib.core.clients import arithmetic
-from fedlib.core.tree import pick
+from fedlib.core.tree import pick, stack, tmap
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP, Linear, ResNet18
 
 from . import harness
-from .cases import case, noise
-from .floor import best
+from .cases import Case, case, noise, resnet18
+from .floor import best, flops, rates
 from .rounds import QUIET, ticking
-from .stacked import Stacked, copies
 
 COLUMNS = ["case", "variant", "precision", "seeds", "ms", "low", "high", "repetitions"]
 COLUMNS += ["with_drawing_ms", "times_loop", "floor_ms", "floor_of", "times_floor"]
 COLUMNS += ["difference_64", "difference_32", "note"]
-# see benchmarks.cases
 CASES = {"linear-10": "synthetic-30", "linear-100": "synthetic-100"}
 CASES |= {"mlp": "mlp", "cnn": "cnn", "resnet": None}
 # clients, rows of each
@@ -53,52 +49,77 @@ SMALL = {"linear-10": (12, 96), "linear-100": (12, 96), "mlp": (6, 40), "cnn": (
 LATE = 15  # seconds a case may overrun its share before it is killed
 EXACT = 1e-8  # in float64: the same up to rounding
 NEAR = 0.05  # in float32 a relu that flips is amplified within a round
-LAST = {"memory_format": torch.channels_last}
 
 
 # ---------------------------------------------------------------- cases, variants
-@dataclass(frozen=True)
-class Setup:
-    """A case: task on its device, lr, clients per round."""
+def linear(case):
+    """Made of linear layers and relu only?"""
+    return isinstance(case.task.network, (Linear, MLP))
 
-    name: str
-    task: Task
-    lr: float
-    cohort: int
 
-    @property
-    def device(self):
-        return self.task.x.device
+def cohort(case, t):
+    """The clients of round t [M]."""
+    g = torch.Generator().manual_seed(t)
+    return torch.randperm(case.task.C, generator=g)[: case.cohort].sort().values
 
-    @property
-    def linear(self):
-        """Made of linear layers and relu only?"""
-        return isinstance(self.task.network, (Linear, MLP))
 
-    def ids(self, t):
-        """The cohort of round t [M]."""
-        g = torch.Generator().manual_seed(t)
-        return torch.randperm(self.task.C, generator=g)[: self.cohort].sort().values
-
-    def double(self):
-        return replace(self, task=self.task.double())
+def double(case):
+    return replace(case, task=case.task.double())
 
 
 def setup(name, device, small=False):
-    """The case with that name; small: of a size for a try-out."""
+    """The case with that name, its task on the device; small: of a size for a
+    try-out.
+    """
     if name == "resnet":  # a device needs more of it than a processor
         side, clients, rows, batch = (8, 2, 10, 4) if small else (32, 4, 100, 50)
         network = ResNet18(10, stem="cifar", norm="group")
         task = noise(name, network, (3, side, side), clients, rows, batch)
-        return Setup(name, task.to(device), 0.05, task.C)
+        return Case(name, task.to(device), resnet18, 0.05, task.C)
     c = case(CASES[name])
     task = c.task
     if small:
         clients, rows = SMALL[name]
         few = {k: getattr(task, k)[:clients] for k in ("val", "test", "owners")}
         task = replace(task, train=tuple(r[:rows] for r in task.train[:clients]), **few)
-    cohort = min(c.cohort, task.C // 2 if name == "linear-10" else task.C)
-    return Setup(name, task.to(device), c.lr, cohort)
+    M = min(c.cohort, task.C // 2 if name == "linear-10" else task.C)
+    return replace(c, name=name, task=task.to(device), cohort=M)
+
+
+@dataclass(frozen=True)
+class Stacked(FedAvg):
+    """Several seeds of FedAvg as one federation: client s C + c is client c of seed s,
+    and is averaged with its own seed's.
+
+    Weights, data and cohorts are those of the S runs, and so are the results where
+    batches are not shuffled; shuffled batches are drawn by other keys: other samples,
+    same work.
+    """
+
+    seeds: int = 1
+
+    def server(self, w, r):
+        return {"w": stack([self.task.init(s) for s in range(self.seeds)])}
+
+    def send(self, server, ids):
+        seed = ids.div(self.task.C // self.seeds, rounding_mode="floor")
+        return {"w": pick(server["w"], seed)}
+
+    def aggregate(self, server, up, r):
+        n = up["n"].view(self.seeds, -1)
+        p = n / n.sum(1, keepdim=True)
+        parts = lambda x: x.view(*p.shape, *x.shape[1:])
+        mean = lambda x: torch.einsum("sm,sm...->s...", p, parts(x))
+        return {"w": tmap(mean, up["w"])}
+
+
+def copies(task, S):
+    """The same clients S times, as one task."""
+    N, splits = len(task.x), (task.train, task.val, task.test)
+    rows = [tuple(r + s * N for s in range(S) for r in split) for split in splits]
+    x, y = task.x.repeat(S, *(1 for _ in task.x.shape[1:])), task.y.repeat(S)
+    more = {"K": task.K, "batch": task.batch, "kind": task.kind}
+    return Task(f"{task.name} x {S}", task.network, x, y, *rows, **more)
 
 
 def now(device):
@@ -108,25 +129,26 @@ def now(device):
     return time.perf_counter()
 
 
-def engine_rounds(setup, how, S=1, precision="float32"):
+def engine_rounds(case, how, S=1, precision="float32"):
     """(f, once): f(n) -> seconds of n rounds of S seeds, no evaluation between;
     once() -> the (first seed's) model after round 0.
     """
-    task = setup.task if S == 1 else copies(setup.task, S)
-    method = partial(ticking(FedAvg if S == 1 else Stacked), task, lr=setup.lr)
-    method = partial(method, now=partial(now, setup.device))
-    method = method if S == 1 else partial(method, seeds=S)
-    cohort = lambda t: torch.cat([s * setup.task.C + setup.ids(t) for s in range(S)])
-    more = {"cohort": cohort, "how": how, "device": str(setup.device)}
-    more = QUIET | more | {"precision": precision}
+    task, device, seeds = case.task, case.task.x.device, {}
+    C = task.C
+    draw = lambda t: torch.cat([s * C + cohort(case, t) for s in range(S)])
+    more = {"cohort": draw, "how": how, "device": str(device), "precision": precision}
+    if S > 1:
+        task, seeds = copies(task, S), {"seeds": S}
+    method = partial(ticking(Stacked if S > 1 else FedAvg), task, lr=case.lr, **seeds)
+    method = partial(method, now=partial(now, device))
 
     def f(n):
         timed = method()
-        fedlib.run(timed, rounds=n + 2, every=n + 3, upto=n + 1, **more)
+        fedlib.run(timed, rounds=n + 2, every=n + 3, upto=n + 1, **QUIET | more)
         return timed.ticks[-1] - timed.ticks[0]
 
     def once():
-        record = fedlib.run(method(), rounds=2, every=3, upto=1, **more)
+        record = fedlib.run(method(), rounds=2, every=3, upto=1, **QUIET | more)
         w = record.state["server"]["w"]
         return w if S == 1 else pick(w, 0)
 
@@ -134,7 +156,7 @@ def engine_rounds(setup, how, S=1, precision="float32"):
 
 
 class Variant(NamedTuple):
-    """make(setup) -> (f, once): see `engine_rounds`."""
+    """make(case) -> (f, once): see `engine_rounds`."""
 
     name: str
     make: callable
@@ -160,18 +182,11 @@ def reached(device):
     """{mode: {"product": FLOP/s, "convolution": FLOP/s}, "copy": bytes/s};
     small sizes on a CPU.
     """
-    big = device.type == "cuda"
-    n, B, c, side = (8192, 256, 128, 32) if big else (512, 8, 32, 16)
-    a, b = torch.randn(2, n, n, device=device)
-    x = torch.randn(B, c, side, side, device=device).contiguous(**LAST)
-    w = torch.randn(c, c, 3, 3, device=device).contiguous(**LAST)
-    out, clock = {}, partial(now, device)
+    big, clock, out = device.type == "cuda", partial(now, device), {}
+    sizes = (8192, 256, 128, 32) if big else (512, 8, 32, 16)
     for mode in ("float32", "tf32", "bf16") if big else ("float32",):
         with arithmetic(mode, device), torch.no_grad():
-            product = 2 * n**3 / best(lambda: a @ b, now=clock)
-            took = best(lambda: F.conv2d(x, w, padding=1), now=clock)
-            conv = 2 * B * side**2 * 9 * c * c / took
-        out[mode] = {"product": product, "convolution": conv}
+            out[mode] = rates(*sizes, device, clock)
     to = torch.empty(2 ** (28 if big else 24), dtype=torch.uint8, device=device)
     source = torch.ones_like(to)
     # read and written
@@ -183,15 +198,13 @@ def work(case):
     weights, and again to write them.
     """
     task, w = case.task, {k: v.requires_grad_() for k, v in case.task.init(0).items()}
-    r = task.train[0][: task.batch].to(case.device)
-    with FlopCounterMode(display=False) as count, torch.enable_grad():
-        loss = F.cross_entropy(task.logits(w, task.x[r]), task.y[r])
-        torch.autograd.grad(loss, list(w.values()))
+    r = task.train[0][: task.batch].to(task.x.device)
+    each = flops(lambda x: task.logits(w, x), task.x[r], task.y[r])
     sizes = torch.tensor([len(c) for c in task.train], dtype=torch.double)
     steps = (sizes / task.batch).ceil().mean() * case.cohort
     rows, P = sizes.mean() * case.cohort, sum(v.numel() for v in w.values())
     traffic = 4 * (3 * P * steps + rows * task.x[0].numel())
-    return float(count.get_total_flops() / len(r) * rows), float(traffic)
+    return float(each * rows), float(traffic)
 
 
 def floor(load, reach, mode, linear):
@@ -215,7 +228,7 @@ def compared(case, v, reference):
     """
     plain, d64 = v.precision == "float32", None
     if plain:
-        d64 = apart(v.make(case.double())[1](), reference[1])
+        d64 = apart(v.make(double(case))[1](), reference[1])
     f, once = v.make(case)
     d32 = apart(once(), reference[0])
     if plain and not (d64 < EXACT and d32 < NEAR):
@@ -230,7 +243,7 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
     """
     torch.set_num_threads(1)
     case, until = setup(name, device, small), time.monotonic() + budget
-    reference = [engine_rounds(c, "loop")[1]() for c in (case, case.double())]
+    reference = [engine_rounds(c, "loop")[1]() for c in (case, double(case))]
     rows, ready = [], []
     for v in variants(case, S):
         row = {"case": name, "variant": v.name, "precision": v.precision}
@@ -255,7 +268,7 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
     load = work(case)
     loop = next((took for _, v, _, _, took in ready if v.name == "loop"), [])
     for row, v, _, _, took in ready:
-        least, what = floor(load, reach, v.precision, case.linear)
+        least, what = floor(load, reach, v.precision, linear(case))
         row |= harness.spread([1e3 * s for s in took], "ms")
         row |= {"with_drawing_ms": row["ms"], "times_floor": row["ms"] / 1e3 / least}
         row |= {"floor_ms": 1e3 * least, "floor_of": what}

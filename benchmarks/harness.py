@@ -140,7 +140,7 @@ def show(rows, columns=None):
     print(text, flush=True)
 
 
-def keep(rows, out, columns=None, key=(), order=None, listed="rows", **more):
+def keep(rows, out, columns=None, key=(), order=None, **more):
     """Write rows to the csv `out`, and to a json beside it what they ran on.
 
     key: column or columns; rows with the same key are replaced in both files, others
@@ -152,15 +152,14 @@ def keep(rows, out, columns=None, key=(), order=None, listed="rows", **more):
     if key and out.exists():
         old = pd.read_csv(out)
         new = pd.concat([old[~named(old).isin(named(new))], new])
-    if key and about.exists():
-        for r in json.loads(about.read_text()).get("runs", []):
-            rest = [k if isinstance(k, str) else tuple(k) for k in r[listed]]
-            rest = [k for k in rest if k not in again]
-            runs += [r | {listed: rest}] if rest else []
+    for r in json.loads(about.read_text())["runs"] if key and about.exists() else []:
+        names = [tuple(k) if isinstance(k, list) else k for k in r["rows"]]
+        rest = [k for k in names if k not in again]
+        runs += [r | {"rows": rest}] if rest else []
     if order:
         place = {v: i for i, v in enumerate(order[1])}
         new = new.sort_values(order[0], key=lambda s: s.map(place), kind="stable")
-    runs.append(machine() | more | {listed: again})
+    runs.append(machine() | more | {"rows": again})
     out.parent.mkdir(parents=True, exist_ok=True)
     new.to_csv(out, index=False, float_format="%.5g", lineterminator="\n")
     about.write_text(json.dumps({"runs": runs}, indent=1) + "\n")

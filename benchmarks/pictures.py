@@ -9,7 +9,6 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from fedlib import plots
@@ -56,23 +55,20 @@ def numbers(ax, low, high):
     ax.axvline(1, color=plots.INK, lw=1, ls="-", marker="")
 
 
-def grouped(groups):
-    """[(group, [names])] -> ({(group, name): y}, {group: y of its title}, rows), top
-    down.
+def grouped(groups, below):
+    """(figure, axes, {(group, name): y}) of groups [(title, names)]: a row for each
+    name, top down, below the title of its group.
     """
     at, heads, y = {}, {}, 0
     for group, names in groups:
         heads[group], y = y, y - 1
         for name in names:
             at[group, name], y = y, y - 1
-    return at, heads, -y
-
-
-def label_rows(ax, at, heads):
-    """Names beside the rows; those of the groups are bold."""
+    fig, ax = empty(-y, below)
     ax.set_yticks([*heads.values(), *at.values()], [*heads, *(name for _, name in at)])
     for label in ax.get_yticklabels()[: len(heads)]:
         label.set_fontweight("bold")
+    return fig, ax, at
 
 
 def short(v):
@@ -85,8 +81,8 @@ def side_by_side(csv):
     t = ratios(csv).set_index(["case", "variant"])
     cases = list(dict.fromkeys(k[0] for k in t.index))
     groups = [(c, [v for v in ORDER if (c, v) in t.index]) for c in cases]
-    at, heads, rows = grouped(groups)
-    fig, ax = empty(rows, "times the rounds of the usual loop, same processor time")
+    below = "times the rounds of the usual loop, same processor time"
+    fig, ax, at = grouped(groups, below)
     for key, y in at.items():
         r, own = t.loc[key], key[1] == "fedlib"
         if np.isnan(r.times_loader):
@@ -99,7 +95,6 @@ def side_by_side(csv):
         ax.hlines(y, r.least, r.most, color=plots.INK, lw=1)
         look = {"fontsize": 8.5, "fontweight": "bold" if own else "normal"}
         ax.text(max(r.most, 1) * 1.06, y, short(r.times_loader), va="center", **look)
-    label_rows(ax, at, heads)
     numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.6)
     return fig
 
@@ -109,8 +104,8 @@ def by_method(csv):
     t = ratios(csv)
     each = t.groupby("case", sort=False)
     groups = [(c, list(dict.fromkeys(g.method))) for c, g in each]
-    at, heads, rows = grouped(groups)
-    fig, ax = empty(rows, "times the rounds of the same method in the usual loop")
+    below = "times the rounds of the same method in the usual loop"
+    fig, ax, at = grouped(groups, below)
     for name, (tone, mark) in MARKS.items():
         g = t[(t.variant == name) & t.times_loader.notna()]
         y = np.array([at[k] for k in zip(g.case, g.method)])
@@ -118,7 +113,6 @@ def by_method(csv):
         ax.hlines(y, g.least, g.most, color=colour, lw=1.2)
         look = {"color": colour, "marker": mark, "ls": "none", "ms": 5.5}
         ax.plot(g.times_loader, y, label=name, **look)
-    label_rows(ax, at, heads)
     numbers(ax, min(0.8, t.least.min() * 0.85), t.most.max() * 1.15)
     fig.legend(loc="outside upper center", ncols=3, handletextpad=0.2)
     return fig
@@ -160,12 +154,11 @@ def stacked_plan(case_name="synthetic-100", cohort=10, seed=0):
     steps = np.array([lengths[i] for i in ids])
     fig, ax = empty(len(ids) + 1.5, "step")
     ax.set(xscale="linear", ylim=(-len(ids) + 0.3, 1.9))
-    cell = lambda s, k: Rectangle((s + 0.08, -k - 0.36), 0.84, 0.72)
-    cells = [cell(s, k) for k, n in enumerate(steps) for s in range(n)]
-    colour = plots.PALETTE["c1"][0]
-    ax.add_collection(PatchCollection(cells, facecolor=colour, edgecolor="none"))
-    for k, n in enumerate(steps[1:], 1):
-        ax.text(n + 0.5, -k, "done", fontsize=8, va="center", color=plots.SOFT)
+    for k, n in enumerate(steps):
+        cells = [(s + 0.08, 0.84) for s in range(n)]
+        ax.broken_barh(cells, (-k - 0.36, 0.72), facecolor=plots.PALETTE["c1"][0])
+        if k:
+            ax.text(n + 0.5, -k, "done", fontsize=8, va="center", color=plots.SOFT)
     now = int(steps[len(steps) // 2])  # the last step of the client in the middle
     alive = int((steps >= now).sum())
     box = (now - 1, -alive + 0.5), 1, alive

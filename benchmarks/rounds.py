@@ -47,9 +47,8 @@ class Setting:
     loop_hp: dict | None = None
 
     def usual(self, case, batch=None):
-        return self.loop(
-            case, batch, **self.hp if self.loop_hp is None else self.loop_hp
-        )
+        hp = self.hp if self.loop_hp is None else self.loop_hp
+        return self.loop(case, batch, **hp)
 
 
 def both(**hp):
@@ -117,10 +116,8 @@ def ours(case, how=None, method=FedAvg, **hp):
 # ---------------------------------------------------------------- do they agree?
 def state(method, how, clients, rounds):
     """What server and clients hold after some rounds of the first clients."""
-    more = {"rounds": rounds, "upto": rounds, "every": rounds + 1, "how": how}
-    return fedlib.run(
-        method, cohort=lambda t: torch.arange(clients), **more, **QUIET
-    ).state
+    more = {"rounds": rounds, "upto": rounds, "every": rounds + 1, "how": how} | QUIET
+    return fedlib.run(method, cohort=lambda t: torch.arange(clients), **more).state
 
 
 def kept(clients, i):
@@ -134,12 +131,8 @@ def agree(c, name="FedAvg", hows=(None,), rounds=2, tolerance=1e-9):
     and those that clients keep.
     """
     # with larger steps the first rounds already tell clients apart
-    c, s, clients = (
-        replace(c, task=c.task.double(), lr=0.1),
-        METHODS[name],
-        min(5, c.task.C),
-    )
-    loop = s.usual(c)
+    c, s = replace(c, task=c.task.double(), lr=0.1), METHODS[name]
+    loop, clients = s.usual(c), min(5, c.task.C)
     loop.epochs = 2  # a pull does nothing in the first step
     loop.loaders = [DataLoader(one.dataset, c.task.batch) for one in loop.loaders]
     for _ in range(rounds):
@@ -147,10 +140,10 @@ def agree(c, name="FedAvg", hows=(None,), rounds=2, tolerance=1e-9):
     for how in hows:
         method = ALL[name](c.task, lr=c.lr, epochs=2, shuffle=False, **s.hp)
         ours = state(method, how, clients, rounds)
-        d = usual.difference(ours["server"]["w"].values(), loop.model.parameters())
-        for i, model in getattr(loop, "own", {}).items():
-            own = usual.difference(kept(ours["clients"], i), model.parameters())
-            d = max(d, own)
+        pairs = [(ours["server"]["w"].values(), loop.model)]
+        own = getattr(loop, "own", {}).items()
+        pairs += [(kept(ours["clients"], i), model) for i, model in own]
+        d = max(usual.difference(w, model.parameters()) for w, model in pairs)
         if not d < tolerance:
             raise SystemExit(
                 f"{c.name}: after {rounds} rounds of {name} fedlib ({how}) is {d:.1e} "

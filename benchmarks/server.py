@@ -145,12 +145,8 @@ def main():
     from fedlib.data import tasks
 
     torch.set_num_threads(1)
-    data = {
-        "name": "census",
-        "clients": args.states,
-        "n_mean": args.mean,
-        "n_test": 100,
-    }
+    data = {"name": "census", "clients": args.states}
+    data |= {"n_mean": args.mean, "n_test": 100}
     spec = {"data": data, "network": {"name": "MLP", "hidden": 32}, "batch": 64}
     task = tasks.build(spec | {"parts": [1.0, 0.0, 0.0]}, name="census")
     todo = variants(args)

@@ -61,10 +61,13 @@ class Usual:
         """f(n) trains n rounds of the cohorts that are drawn."""
         return lambda n: [self.round(next(draw)) for _ in range(n)] and None
 
+    def fit(self, model, c, epochs=None, **how):
+        fit(model, self.loaders[c], self.lr, epochs or self.epochs, **how)
+
     def local(self, c):
         """What client c uploads."""
         model = copy.deepcopy(self.model)
-        fit(model, self.loaders[c], self.lr, self.epochs)
+        self.fit(model, c)
         return model.state_dict()
 
     def weights(self, ids):
@@ -74,10 +77,8 @@ class Usual:
 class FedProx(Usual):
     mu = 0.1
 
-    def local(self, c):
-        model = copy.deepcopy(self.model)
-        fit(model, self.loaders[c], self.lr, self.epochs, pull=(self.mu, self.model))
-        return model.state_dict()
+    def fit(self, model, c, **how):
+        super().fit(model, c, pull=(self.mu, self.model))
 
 
 class Own(Usual):
@@ -97,8 +98,7 @@ class Ditto(Own):
     lam = 1.0
 
     def local(self, c):
-        pull = (self.lam, self.model)
-        fit(self.mine(c), self.loaders[c], self.lr, self.epochs, pull=pull)
+        self.fit(self.mine(c), c, pull=(self.lam, self.model))
         return super().local(c)
 
 
@@ -121,26 +121,23 @@ class FedPer(Own):
 
     def local(self, c):
         model = self.receive(c)
-        fit(model, self.loaders[c], self.lr, self.epochs)
+        self.fit(model, c)
         return copy.deepcopy(self.body(model))
 
 
 class FedRep(FedPer):
     head_epochs = 1
 
-    def fit_part(self, model, c, part, rest, epochs):
-        for p in rest:
-            p.requires_grad_(False)
-        fit(model, self.loaders[c], self.lr, epochs, part)
-        for p in rest:
-            p.requires_grad_(True)
-
-    def local(self, c):
-        model = self.receive(c)
+    def fit(self, model, c, **how):
+        """Head and body by turns; the other rests."""
         body, head = self.parts(model)
-        self.fit_part(model, c, head, body, self.head_epochs)
-        self.fit_part(model, c, body, head, self.epochs)
-        return copy.deepcopy(self.body(model))
+        turns = (head, body, self.head_epochs), (body, head, self.epochs)
+        for part, rest, epochs in turns:
+            model.requires_grad_(True)
+            for p in rest:
+                p.requires_grad_(False)
+            super().fit(model, c, epochs, part=part)
+        model.requires_grad_(True)
 
 
 class FedAS(FedPer):
@@ -172,9 +169,8 @@ class FedAS(FedPer):
         up, model = super().local(c), self.mine(c)
         self.traces[c] = 0.0
         for x, y in self.loaders[c]:
-            gs = torch.autograd.grad(
-                F.cross_entropy(model(x), y), [*model.parameters()]
-            )
+            loss = F.cross_entropy(model(x), y)
+            gs = torch.autograd.grad(loss, [*model.parameters()])
             self.traces[c] += sum((g**2).sum() for g in gs).item()
         return up
 
@@ -197,9 +193,8 @@ class FedGA(Usual):
     def local(self, c):
         right = lambda x, y: (self.model(x).argmax(1) == y).double().mean()
         with torch.no_grad():
-            self.acc[c] = (
-                torch.stack([right(x, y) for x, y in self.val[c]]).mean().item()
-            )
+            each = torch.stack([right(x, y) for x, y in self.val[c]])
+        self.acc[c] = each.mean().item()
         return super().local(c)
 
     def weights(self, ids):
