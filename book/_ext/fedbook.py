@@ -460,7 +460,7 @@ class Rows(Role):
     """
 
     def html(self):
-        text, _, where = self.text.removesuffix(">").partition("<")
+        text, where = self.text.removesuffix(">").split("<")
         uri = filtered(self.env, self.env.docname, self.conditions("ledger", where))
         return f'<a href="{esc(uri)}">{esc(text.strip())}</a>'
 
@@ -471,8 +471,8 @@ class Rows(Role):
         where = dict(part.split("=", 1) for part in shlex.split(text))
         everything = self.rows(name)
         for c, v in where.items():
-            found = {r.get(c, "").lower() for r in everything}
-            if everything and v.lower() not in found and c not in MARKS:
+            found = {r[c].lower() for r in everything if c in r}
+            if everything and (not found or v.lower() not in found and c not in MARKS):
                 raise ValueError(f"no row of {name} has {c}={v}")
         return where
 

@@ -74,7 +74,7 @@ class Fig(Directive):
     option_spec = dict.fromkeys(names, directives.unchanged)
 
     def run(self):
-        name, base = self.arguments[0], folder(self.env) / "figures"
+        name = self.arguments[0]
         pattern = self.options.get("frames", name)
         paths = self.files(f"{pattern}.svg")
         values = self.options.get("values", "").split()
@@ -85,7 +85,7 @@ class Fig(Directive):
         frames = [(self.picture(p), self.about(p)) for p in paths]
         about, view = frames[0][1], ""
         if "view" in self.options:
-            (path,) = base.rglob(f"{self.options['view']}.view.json")
+            (path,) = self.files(f"{self.options['view']}.view.json")
             self.env.note_dependency(str(path))
             view = script(json.loads(path.read_text("utf-8")))
         wide = max(about["width"] for _, about in frames)

@@ -187,6 +187,8 @@ WRONG = {  # what a page can get wrong -> what the warning names
     f"{{num}}`{GINI} interval`": [GINI, "interval"],
     "{count}`ledger paper=nobody`": ["nobody"],
     "{count}`ledger colour=red`": ["colour"],
+    "{count}`claims verdict=yes`": ["verdict=yes"],
+    "{rows}`All of them`": ["All of them"],
     "source} FedGA\n:parts: nothing": ["nothing", "fedga.py"],
     "fig} nothing": ["nothing.svg"],
     "fig} lost": ["notebooks/fedga/lost.ipynb"],
