@@ -66,9 +66,7 @@ def compute(names=(), runs="runs", workers=None):
 # ---------------------------------------------------------------- pack
 def pack(names=(), runs="runs", anew=False):
     """Pack studies whose runs are all finished, and with all studies what notebooks
-    have measured. Raises ValueError.
-
-    anew: what runs/ has goes before what is packed already.
+    have measured. anew: what runs/ has goes before what is packed. Raises ValueError.
     """
     identity.warn_if_edited()
     for study in chosen(names):
@@ -187,10 +185,10 @@ def verified(item, device):
 def compare(cell, old, device="cpu"):
     """The columns of a verification: a cell computed again, beside its stored record.
 
-    verdict: "same" to the last hit; "rounding", where no more differs than three times
-    what rounding itself may do: neither in the first round that was evaluated nor, but
-    for 0.6 points, in any mean accuracy; else "DIFFERS". What rounding may do is the
-    most that starting weights times (1 + 1e-7), drawn three times, make of the run.
+    verdict: "same" to the last hit; "rounding", where neither the first evaluated round
+    nor, but for 0.6 points, any mean accuracy differs by more than three times the most
+    that starting weights times (1 + 1e-7), drawn three times, make of the run; else
+    "DIFFERS".
     """
     new = again(cell, device=device)
     share, early, points = apart(old, new)
@@ -206,8 +204,8 @@ def compare(cell, old, device="cpu"):
 
 
 def again(cell, noise=0.0, device="cpu", draw=0):
-    """The record of a cell, computed anew; noise: relative, on the starting weights, to
-    see what rounding alone may do; draw: which noise.
+    """The record of a cell, computed anew, with relative noise on the starting weights;
+    draw: which noise.
     """
     init = Task.init
 

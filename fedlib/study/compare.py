@@ -75,14 +75,12 @@ def compare(
     """Run every method with every seed on the task -> Comparison.
 
     methods: names, pairs (name, hyper-parameters) and Method objects, as in
-    ["FedAvg", ("FedGA", {"alpha": 5})]. seeds: how many, or which. Seed s gives all
+    ["FedAvg", ("FedGA", {"alpha": 5})]. seeds: how many, or which; seed s gives all
     methods the same initial weights, cohorts and batches. rule: the round that counts;
     best mean validation accuracy where every client has validation rows, else the last.
-    view: the model that is scored, for methods with several; else the personal one
-    where there is one. how: goes to fedlib.run (cohort, device, ...). On a task with
-    guests, such as a domain left out, these are scored, too. every: all clients are
-    scored every so many rounds; where it is not given in every round, and in a run of
-    more than EVALUATIONS rounds about so many times.
+    view: the model that is scored; else the personal one where there is one. how: goes
+    to fedlib.run (cohort, device, ...); guests are scored where a task has some, and
+    all clients every round, or about EVALUATIONS times.
 
     folder: where each run is kept; a second call computes what is not there yet, and an
     interrupted run continues. workers: processes on this machine, which change no bit,
@@ -91,14 +89,13 @@ def compare(
     terminal and a line per minute elsewhere (None).
 
     grid: tune hyper-parameters first: {"FedGA": {"alpha": [1, 3]}}, or True for the
-    values that each method declares. Of each method at most `budget` configurations run
-    once, with a seed of 1000 or more that counts nowhere else; the one with the highest
-    mean validation accuracy over clients is taken.
+    values that each method declares. At most `budget` configurations of a method run
+    once, with a seed of 1000 or more that counts nowhere else; the highest mean
+    validation accuracy over clients is taken.
 
-    All methods are tried on a few rows before anything trains: ValueError names those
-    that cannot run. A method that fails later is left out of the table and named in
-    `failed`; Ctrl-C returns what is there, and `missing` says what is not. ValueError
-    where every method fails.
+    All methods are tried on a few rows first: ValueError names those that cannot run. A
+    method that fails later is named in `failed`; Ctrl-C returns what is there, and
+    `missing` says what is not. ValueError where every method fails.
     """
     check_values(locals())
     entries, seeds = listed(methods), seeds_of(seeds)
@@ -121,7 +118,8 @@ def compare(
             if found := choose(search, runs, rule, view):
                 chosen[name] = found
             elif not runs.stopped:
-                failed[name] = search.why(runs)
+                why = (w for (at, _), w in runs.failed.items() if at in search.tries)
+                failed[name] = f"no configuration could be tried: {next(why)}"
         if not runs.stopped:
             best = {name: method for name, (method, _) in chosen.items()}
             setup = replace(setup, methods=made | best)
@@ -191,7 +189,7 @@ class Setup:
         return self.folder and self.folder / folder_name(self.methods[name]) / f"{seed}"
 
     def done(self, job):
-        return self.folder is not None and (self.at(job) / "done").exists()
+        return bool(self.folder) and (self.at(job) / "done").exists()
 
     def __call__(self, job, wait=True):
         """The Record of a job, computed or read; None: another process is at it."""
@@ -216,13 +214,14 @@ class Setup:
 
     def claim(self):
         """Note in the folder what this is; ValueError where it holds another one."""
-        if self.folder is not None:
-            now, path = self.identity(), self.folder / "comparison.json"
-            with lock.alone(path):
-                if path.exists():
-                    same_meta(json.loads(path.read_text("utf-8")), now, path, now)
-                text = json.dumps(now, indent=1).encode()
-                whole(path, lambda f: f.write(text))
+        if self.folder is None:
+            return
+        now, path = self.identity(), self.folder / "comparison.json"
+        text = json.dumps(now, indent=1).encode()
+        with lock.alone(path):
+            if path.exists():
+                same_meta(json.loads(path.read_text("utf-8")), now, path, now)
+            whole(path, lambda f: f.write(text))
 
 
 @dataclass
@@ -332,15 +331,13 @@ def rule_of(rule, task, splits):
     rows = [len(r) for r in task.val] if "val" in splits else [0]
     if rule is None:
         return selection.best_val if all(rows) else selection.last
-    near = nearest(rule, selection.RULES)
-    what = f"a function of fedlib.measures.selection, as last or best_val{near}"
+    what = "a function of fedlib.measures.selection, as last or best_val"
+    what += nearest(rule, selection.RULES)
     refuse_if(not callable(rule), f"rule = {short(rule)}: give {what}")
     chooses = rule in (selection.best_val, selection.best_val_gini)
-    refuse_if(
-        chooses and not any(rows),
-        f"grid, or rule = {rule.__name__}, chooses on validation rows, and {task.name} "
-        f"scores none: give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}",
-    )
+    why = f"{task.name} scores no validation rows, on which a grid or {rule.__name__}"
+    remedy = f"give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
+    refuse_if(chooses and not any(rows), f"{why} chooses: {remedy}")
     return rule
 
 
@@ -415,11 +412,6 @@ class Search(NamedTuple):
     tries: dict  # {label: (point, Method)}
     size: int
 
-    def why(self, runs):
-        """Why no configuration has ended."""
-        why = next(text for (at, _), text in runs.failed.items() if at in self.tries)
-        return f"no configuration could be tried: {why}"
-
 
 def pilot_seed(seeds):
     """A seed of PILOT or more that is not among the seeds that count."""
@@ -487,8 +479,8 @@ def altered(method, values):
     if rest and isinstance(method, Wrap):
         values = {k: v for k, v in values.items() if k in own}
         values["inner"] = altered(values.get("inner", method.inner), rest)
-        rest = {}
-    for k in rest:
+    elif rest:
+        k = next(iter(rest))
         known = f"{nearest(k, own)} (it has {', '.join(sorted(own))})"
         raise ValueError(f"{type(method).__name__} has no hyper-parameter {k!r}{known}")
     return replace(method, **values)

@@ -45,12 +45,11 @@ class Comparison:
     records: dict[str, list[Record]]  # {name: [Record of every seed]}
     rule: selection.Rule  # chooses the round that counts, see fedlib.measures.selection
     view: str | None = None  # the model that is scored; None: of OWN_FIRST
-    # methods that are not in the table since a run failed, {name: why}
-    failed: dict[str, str] = field(default_factory=dict)
-    # runs that were not computed, {name: seeds}
-    missing: dict[str, list[int]] = field(default_factory=dict)
-    # hyper-parameters that were chosen on validation rows, {name: in words}
-    tuned: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(
+        default_factory=dict
+    )  # not in the table, {name: why}
+    missing: dict[str, list[int]] = field(default_factory=dict)  # runs: {name: seeds}
+    tuned: dict[str, str] = field(default_factory=dict)  # {name: in words}
     folder: Path | None = None  # where the runs are kept
     stopped: str = ""  # why runs are missing
     settings: dict[str, Any] = field(default_factory=dict)  # what all runs share
@@ -92,9 +91,8 @@ class Comparison:
     @property
     def table(self) -> DataFrame:
         """One row per method: mean and worst tenth of the clients in percent, with
-        guests also the mean over clients left out under the global model, Gini, and
-        with groups EO and DP, fractions; ± is half a 95 % interval over seeds. What was
-        tuned, and how many seeds there are where some are missing, stand beside it.
+        guests also the mean over clients left out under the global model; Gini, and
+        with groups EO and DP, fractions; ± is half a 95 % interval over seeds.
         """
         import pandas as pd  # here, so that `import fedlib` stays quick
 
@@ -124,9 +122,9 @@ class Comparison:
             found |= {c: [np.mean(f(x)) for x in n] for c, f in BIAS.items()}
         for column, values in found.items():
             i = interval(values)
-            row |= {column: i.mean} | (
-                {f"± {column}": i.half} if len(records) > 1 else {}
-            )
+            row[column] = i.mean
+            if len(records) > 1:
+                row[f"± {column}"] = i.half
         words = self.seen(name), len(records), self.tuned.get(name, "")
         return row | dict(zip(WORDS, words))
 
@@ -216,10 +214,7 @@ class Comparison:
     # ------------------------------------------------------------ to look at
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
         """Write the comparison as one page that needs nothing else -> its path.
-
-        The table, the clients of each method, curves, each client under each method
-        against one of them, the cost, what leaves a device, and how to do it again.
-        ValueError where nothing has finished.
+        against: whom clients gain or lose to. ValueError where nothing has finished.
         """
         from .page import page  # here, since it imports what draws
 

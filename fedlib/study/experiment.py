@@ -2,10 +2,9 @@
 
     study("fedga", "synthetic").table("mean_acc")
 
-A cell (task, method, setting, seed) is one run, named by its resolved specification
-and the versions of what makes its numbers (fedlib.study.identity). A study is read
-from evidence/, where finished runs are packed, then from runs/; what is in neither is
-computed into runs/, where a finished run is never repeated and a killed one continues.
+A cell (task, method, setting, seed) is one run, see fedlib.study.identity. It is read
+from evidence/, where finished runs are packed, then from runs/, else computed into
+runs/, where a finished run is never repeated and a killed one continues.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ def study(
     """The finished Study: its cells with their records, from evidence/ beside `path`,
     else from `runs`, else computed.
 
-    executor: where to compute, as the address of a cluster (see fedlib.study.compute);
-    two notebooks may ask for a study at once. mine: runs of your own, for sources that
-    you have edited; they are kept in `runs` under names of their own. Without it a
-    warning says that the stored runs may not be theirs.
+    executor: where to compute, as the address of a cluster (see fedlib.study.compute).
+    mine: runs of your own, for sources that you have edited, kept in `runs` under names
+    of their own. Without it a warning says that the stored runs may not be theirs.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
     same = changes | {"seeds": sorted({c.seed for c in todo})}

@@ -33,8 +33,8 @@ COLOURS = {  # name -> (on light ground, on dark ground)
 
 
 def page(c, against="FedAvg"):
-    """The html text of a Comparison c; against: whom clients gain or lose to (where
-    that is FedAvg and was not compared, the first method).
+    """The html text of a Comparison c; against: whom clients gain or lose to (the first
+    method, where FedAvg was not compared).
     """
     refuse_if(not c.records, "; ".join(["report: nothing has finished", *c.gaps()]))
     if against == "FedAvg" and against not in c.records:

@@ -11,14 +11,15 @@ one row per observation, as pandas and seaborn want them.
 
 A measure turns accuracies [.., C] of C clients into numbers [..]; a selection rule
 (fedlib.measures.selection) says which evaluations count. Frames begin with dataset,
-method, setting, seed; their accuracies are in percent. `round` counts the rounds
-trained before the evaluation: after training ("post", "own") it is one more than
-before ("pre"). Letters: S seeds, E evaluated rounds, R rounds, C clients, A groups.
+method, setting, seed; accuracies are in percent; `round` counts the rounds trained
+before the evaluation. Letters: S seeds, E evaluated rounds, R rounds, C clients, A
+groups.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -61,14 +62,12 @@ TOP1 = {  # of the rows of all clients together, and of the clients served worst
 # functions of counts [.., A, 2, 2]
 BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
 BIAS = {name: getattr(bias, name) for name in BIAS}
-# (moment, view) of the evaluations that are scored, unless a study says otherwise
-SCORED = ("pre", "global")
+SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
 # clients with names whose accuracies papers print one by one
 SITES = ("amazon", "caltech", "dslr", "webcam")
 JUDGED = "scored"  # the moment and the view by which the study judges a method
 WHO = ("dataset", "method", "setting", "seed")
-
-
+ROWS = ("cells", "records", "tiers")  # of a Study, side by side
 percent = lambda r: 100 * r.curve(metrics.mean_acc)  # at every evaluation [E]
 CURVES = {  # of the whole run (rule "run"): record -> value
     "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
@@ -100,16 +99,13 @@ class Study:
 
     def part(self, keep: Callable[[Cell, Record], bool]) -> Study:
         """The part of the study of those cells, with their records, that are kept."""
-        rows = zip(self.cells, self.records, self.tiers)
-        kept = [*zip(*(row for row in rows if keep(*row[:2])))] or [()] * 3
-        return replace(
-            self, **dict(zip(("cells", "records", "tiers"), map(list, kept)))
-        )
+        kept = [keep(*row) for row in zip(self.cells, self.records)]
+        of = lambda k: [*itertools.compress(getattr(self, k), kept)]
+        return replace(self, **{k: of(k) for k in ROWS})
 
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
-        parts = ("cells", "records", "tiers")
-        return replace(self, **{k: getattr(self, k) + getattr(other, k) for k in parts})
+        return replace(self, **{k: getattr(self, k) + getattr(other, k) for k in ROWS})
 
     def with_view(self, view: str) -> Study:
         """The part of the study whose records hold a view of the model."""
@@ -129,14 +125,14 @@ class Study:
 
     # ------------------------------------------------------------ arrays
     def stack(self, dataset, method, key=None, setting="", split="test"):
-        """Accuracies [S, E, C] of all seeds of one row; key: (moment, view, split), or
-        None: what is scored of the method.
+        """Accuracies [S, E, C] of all seeds; key: (moment, view, split); None: what is
+        scored.
         """
         key = key or (*self.scored(method), split)
         return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
 
     def curve(self, dataset, method, setting="", scored=None):
-        """Rounds trained so far [E], and the accuracy over all test rows in percent [S,
+        """Rounds trained so far [E], and the accuracy over all test rows, percent [S,
         E]; scored: (moment, view), None: the study's.
         """
         key = (*(scored or self.scored(method)), "test")
@@ -145,11 +141,11 @@ class Study:
         return rounds_of(runs[0], key), np.stack(y)
 
     def log(self, dataset, method, name, setting=""):
-        """A logged quantity [S, R, ...] of all seeds, of those whose log was stored (a
-        study's key `logs`). ValueError where none was.
+        """A logged quantity [S, R, ...] of the seeds whose log was stored (a study's
+        key `logs`). ValueError where none was.
         """
-        runs = [r for _, r in self.of(dataset, method, setting)]
-        stored = [r.logs[name] for r in runs if name in r.logs]
+        runs = self.of(dataset, method, setting)
+        stored = [r.logs[name] for _, r in runs if name in r.logs]
         what = f"{self.paper}/{self.name}: no run of {method} on {dataset} has the log"
         remedy = "name it in the study's key `logs`, and pack it anew"
         refuse_if(not stored, f"{what} {name!r}; {remedy}")
@@ -181,9 +177,9 @@ class Study:
         return self._long(numbers, rules, choose)
 
     def views(self, names, measures: Measures, rules, setting=lambda c: c.setting):
-        """Seeds of every view that a record holds, judged before training, so as a
-        client is served: names {view: what the paper calls it}, which comes first in
-        the setting, so "personalised model;C=10"; setting: what follows, from the cell.
+        """Seeds of every view that a record holds, before training. names {view: what
+        the paper calls it}, which comes first in the setting, as "personalised
+        model;C=10"; setting: what follows, from the cell.
         """
         out, ends = [], {c.id: setting(c) for c in self.cells}
         for view, name in names.items():
@@ -222,7 +218,7 @@ class Study:
     def table(self, metric="mean_acc", rule="best_val", **kw) -> pd.DataFrame:
         """Methods x data sets, mean over seeds."""
         s = self.seeds({metric: MEASURES[metric]}, (rule,), **kw)
-        s = s.query("metric == @metric")
+        s = s[s.metric == metric]
         rows = ["method"] + (["setting"] if s.setting.any() else [])
         return s.pivot_table(index=rows, columns="dataset", values="value", sort=False)
 
@@ -239,20 +235,18 @@ class Study:
         from .. import plots  # here, so that matplotlib is imported to draw only
 
         stage = notebook or self.name
-        shown = zip(self.cells, self.tiers)
-        tiers = {t for c, t in shown if dataset in (None, c.dataset)}
-        return plots.save(
-            fig,
-            name,
-            title=title,
-            alt=alt,
-            data=self.data(dataset),
-            tier=min(tiers, key=TIERS.index),
-            seeds=str(seeds or len({c.seed for c, _ in self.of(dataset)})),
-            notebook=f"notebooks/{self.paper}/{stage}.ipynb",
-            stage=f"{self.paper}@{stage}",
-            folder=f"results/figures/{self.paper}-{stage}",
-        )
+        tiers = self.part(lambda c, r: dataset in (None, c.dataset)).tiers
+        about = {
+            "title": title,
+            "alt": alt,
+            "data": self.data(dataset),
+            "tier": min(tiers, key=TIERS.index),
+            "seeds": str(seeds or len({c.seed for c, _ in self.of(dataset)})),
+            "notebook": f"notebooks/{self.paper}/{stage}.ipynb",
+            "stage": f"{self.paper}@{stage}",
+        }
+        folder = f"results/figures/{self.paper}-{stage}"
+        return plots.save(fig, name, folder=folder, **about)
 
 
 # ---------------------------------------------------------------- numbers of one record
@@ -272,9 +266,7 @@ def picked(rule, r, key):
 
 
 def at_each(measures, r, key, rule):
-    """{measure: its values at the evaluations of a rule}; a single guest has no
-    spread.
-    """
+    """{measure: its values at the evaluations of a rule}; one guest has no spread."""
     n, a, out = rows_of(r.meta, key), r[key][picked(rule, r, key)], {}
     for k, f in measures.items():
         if len(n) > 1 or k not in SPREAD:
@@ -313,10 +305,9 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     """The accuracy of every client at every evaluation.
 
     Columns: dataset, method, setting, seed, moment, view, split, round, client, n (rows
-    behind the accuracy), acc (percent; NaN for a client without rows).
-    at: keep the evaluations that this rule picks, a name of selection.RULES; None keeps
-    all. which: view, moment and split; where one is not given, it is that by which the
-    study judges the method, and the test rows; None is every one that records hold.
+    behind the accuracy), acc (percent; NaN for a client without rows). at: a name of
+    selection.RULES, whose evaluations are kept; None: all. which: view, moment, split;
+    None: all; not given: what the study judges the method by, and the test rows.
     ValueError where no record holds such a view, or no rule has the name.
     """
     blocks = []
@@ -378,10 +369,9 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
 def logs(run: Study, *names: str) -> pd.DataFrame:
     """What the server logged, round by round.
 
-    Columns: dataset, method, setting, seed, round, client (of the cohort; missing where
-    logs have one number per round), and the names. Runs that did not store all of them
-    are left out. ValueError where none did, or where the logs are neither all one
-    number per round [R] nor all one per client of the cohort [R, M].
+    Columns: dataset, method, setting, seed, round, client (of the cohort [R, M];
+    missing for logs [R]), and the names. Runs that did not store all are left out.
+    ValueError where none did, or where the logs are not of one shape.
     """
     blocks = []
     for c, r in zip(run.cells, run.records):
@@ -427,8 +417,7 @@ def _looks(run, view=JUDGED, moment=JUDGED, split="test"):
 
 def _joined(blocks) -> pd.DataFrame:
     """Blocks {column: scalar or array} as one frame, column by column: a frame of each
-    would take ten times as long. Words stay words: categories keep levels that a filter
-    has emptied, and seaborn stumbles over these.
+    would take ten times as long.
     """
     blocks = list(blocks)
     sizes = [max(map(np.size, b.values())) for b in blocks]
@@ -455,9 +444,7 @@ def shown(value):
 
 
 def write(table, path):
-    """csv with six significant digits, "\\n" line ends and no index: the same table
-    gives the same bytes.
-    """
+    """csv with six significant digits: the same table gives the same bytes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     table.map(shown).to_csv(path, index=False, lineterminator="\n")
@@ -465,7 +452,5 @@ def write(table, path):
 
 
 def write_seeds(done, path):
-    """Every seed's test numbers and mean validation accuracy of a Study, as csv
-    (columns of results/seeds).
-    """
+    """Every seed's test numbers and mean validation accuracy of a Study, as csv."""
     write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)

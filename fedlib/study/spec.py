@@ -4,10 +4,8 @@ as plain dictionaries.
     load()["fedga"]["tasks"]["cifar01"]
 
 "$name" is the knob of that name, a paper's entry in params.yaml. A task may be `like`
-another one. A value may be one for each tier, {tiny: ..., small: ..., paper: ...}.
-
-What a task may say stands in fedlib.data.tasks, what a hyper-parameter may be with its
-method. A study is checked where its knobs, its tier and its grids are resolved.
+another one. A value may be one for each tier, {tiny: ..., small: ..., paper: ...}. What
+a task may say stands in fedlib.data.tasks, a hyper-parameter with its method.
 """
 
 from __future__ import annotations
@@ -188,9 +186,9 @@ def load(path="params.yaml"):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
     $name replaced and every `like` followed.
 
-    The knobs of a paper are its section of `path`; its tasks and studies are those of
-    papers/<paper>/studies.yaml beside `path`, or of the section itself where there is
-    no such file. A paper that has neither is left out: its folder was taken away.
+    The knobs of a paper are its section of `path`; its tasks and studies stand in
+    papers/<paper>/studies.yaml beside `path`, else in the section. A paper that has
+    none is left out: its folder was taken away.
     """
     path, sections = Path(path), read(path)
     with located(path):
@@ -251,10 +249,8 @@ def whole(name, entries):
 
 
 def merged(base, change):
-    """base with the entries of change.
-
-    A dictionary changes that of base, unless it has a `name`: another piece replaces
-    the whole. A null takes the entry away.
+    """base with the entries of change: a dictionary changes that of base, one with a
+    `name`, another piece, replaces it, and a null takes the entry away.
     """
     out = dict(base)
     for k, v in change.items():
@@ -273,9 +269,8 @@ def by_tier(value):
 
 
 def tiered(entry, tier):
-    """A task or study as its tier has it: entries below the tier's name replace the
-    entry's own, and values by tier are that tier's. Hyper-parameters keep theirs, which
-    `studies.settings` reads.
+    """A task or study as its tier has it: its entries below the tier's name, and values
+    by tier, but of hyper-parameters, which `studies.settings` reads.
     """
     base = {k: v for k, v in entry.items() if k not in TIERS} | (entry.get(tier) or {})
     return {k: v if k == "methods" else plain(v, tier, k) for k, v in base.items()}

@@ -5,18 +5,14 @@ without fedlib.
         runs.parquet    a row per run: its name, what was run, seed, origin; `meta` has
                         the rest of its record, `kinds` the types and shapes of its
                         arrays, in the order of the other files
-        hits.parquet    run, moment, view, split, client, round, rows, hits: of the rows
-                        of a client, how many are right
-        logs.parquet    run, name, slot, round, value; slot: place in the cohort
-        groups.parquet  run, moment, view, split, client, round, group, outcome,
-                        prediction, count
-        alike.parquet   run, moment, view, client, round, kind, value: consistency, see
-                        engine.score
+        hits.parquet    of the rows of a client, how many are right; -1: it has none
+        logs.parquet    what was logged; slot: place in the cohort
+        groups.parquet  counts by group, outcome, prediction
+        alike.parquet   consistency, see engine.score
 
-Hits are exact counts: hits / rows in float32 is bit for bit the accuracy that the run
-recorded; -1 is a client without rows. An array [E, C, ...] is stored client by client,
-then round by round: neighbours in a file are neighbours in time, which compresses well.
-Letters: E evaluated rounds, C clients.
+Hits / rows in float32 is bit for bit the accuracy that the run recorded. An array [E,
+C, ...] of E evaluated rounds and C clients is stored client by client, then round by
+round, which compresses well.
 """
 
 from __future__ import annotations
@@ -45,11 +41,9 @@ SPEC = (  # columns that say what was run
 # of a run's meta, as columns; its rest repeats
 OWN = ("seconds", "device", "torch", "commit", "source")
 ORDER = ("dataset", "method", "setting", "seed")  # of runs in a folder
-ROWS = {  # (moment, split) -> key of meta["n"], where it is not the split's name
-    ("guest", "test"): "guest",
-    ("guest", "val"): "guest_val",
-    ("guest", "all"): "guest_train",
-}
+# (moment, split) -> key of meta["n"], where it is not the split's name
+ROWS = {("guest", "test"): "guest", ("guest", "val"): "guest_val"}
+ROWS |= {("guest", "all"): "guest_train"}
 
 
 class Part(NamedTuple):
@@ -179,8 +173,8 @@ def read(folder, only=None):
 
 
 def fill(part, t, kinds):
-    """The arrays in a file, table t, to the rows of their runs; kinds: (row, name,
-    [type, *shape]) of one after another.
+    """The arrays in table t to the rows of their runs; kinds: (row, name, [type,
+    *shape]) of one after another.
     """
     sizes = [math.prod(shape) for _, _, (_, *shape) in kinds]
     runs = np.repeat([row["run"] for row, *_ in kinds], sizes)
@@ -198,11 +192,9 @@ def fill(part, t, kinds):
 
 # ---------------------------------------------------------------- a folder
 def pack(items, folder):
-    """Write a study's runs, [(id, {columns of SPEC}, Record)]; returns bytes, which
-    depend on the runs alone.
-
-    The files are written beside the folder, read back, then put in its place, so that
-    it is whole whenever the process ends. ValueError for a run that does not come back.
+    """Write a study's runs, [(id, {columns of SPEC}, Record)], into a new folder, which
+    takes the place of the old one -> its bytes, which depend on the runs alone.
+    ValueError for a run that does not come back.
     """
     folder = Path(folder)
     new, old = (folder.with_name(f".{folder.name}.{k}") for k in ("new", "old"))
@@ -245,15 +237,10 @@ def write(items, folder):
 def same(a, b):
     """Equal meta, and arrays of equal types, shapes and numbers; NaN is NaN."""
     x, y = ({"rounds": np.asarray(r.rounds)} | r.arrays() for r in (a, b))
+    equal = lambda v, w: v.dtype == w.dtype and np.array_equal(v, w, equal_nan=True)
     metas = {json.dumps(r.meta, sort_keys=True) for r in (a, b)}
-    return (
-        len(metas) == 1
-        and x.keys() == y.keys()
-        and all(
-            x[k].dtype == y[k].dtype and np.array_equal(x[k], y[k], equal_nan=True)
-            for k in x
-        )
-    )
+    alike = len(metas) == 1 and x.keys() == y.keys()
+    return alike and all(equal(x[k], y[k]) for k in x)
 
 
 def there(folder):

@@ -2,18 +2,12 @@
 
     cells("fedga", "synthetic", tier="tiny")[0]        [Cell, ...]
 
-A cell (task, method, setting, seed) is one run: what it is called, and everything that
-decides its numbers. The files behind it: fedlib.study.spec.
+The files behind them: fedlib.study.spec. seeds: 5 are 0 to 4, seeds: [0, 3, 7] these,
+seeds: {pilot: 3} are 1000, 1001, 1002. Pilots choose hyper-parameters, tasks, variants,
+and never decide a claim, since a choice fits the noise of its own seeds.
 
-    seeds: 5               0, 1, 2, 3, 4
-    seeds: [0, 3, 7]       these
-    seeds: {pilot: 3}      1000, 1001, 1002
-
-Pilot seeds are those that choose: hyper-parameters, tasks, variants. They never decide
-a claim, since a choice fits the noise of its own seeds.
-
-papers/<paper>/seeds.yaml, beside studies.yaml, has the seeds that open claims asked for
-(`python -m fedlib decide`): {study: {data set: 10}} are ten seeds in all at tier small.
+papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m fedlib
+decide`): {study: {data set: 10}} are ten in all at tier small.
 """
 
 from __future__ import annotations
@@ -149,11 +143,9 @@ def as_text(spec, kwargs):
 def settings(entry, tier="paper", task="", tasks=(), point=""):
     """One method's entry -> [(setting, hyper-parameters)].
 
-    Lists span a grid; a list of entries is variants. A value {small: 2, paper: 5} is
-    that of the tier, {pacs: 0.05, officehome: 0.1} that of the task, one of the paper's
-    `tasks`, and {guest=photo: 0.05, guest=sketch: 0.1} that of the `point` of the
-    task's grid; these are no variants and not named in the setting, unless they are
-    lists.
+    Lists span a grid; a list of entries is variants. A value may be by tier, {small: 2,
+    paper: 5}, by task, {pacs: 0.05, officehome: 0.1}, or by the `point` of the task's
+    grid, {guest=photo: 0.05}; the setting does not name these, unless they are lists.
     """
     out, several = [], isinstance(entry, list)
     for e in entry if several else [entry]:
@@ -176,10 +168,8 @@ def choose(name, value, tier, task, tasks, point):
     for key, every in ((tier, TIERS), (task, tasks), (point, of_grid)):
         if key in value and all(k in every for k in value):
             return choose(name, value[key], tier, task, tasks, point)
-    raise ValueError(
-        f"{name} = {value}: give a value for each tier, task or point of the task's "
-        f"grid; there is none for {tier!r}, {task!r} or {point!r}"
-    )
+    none = f"there is none for {tier!r}, {task!r} or {point!r}"
+    raise ValueError(f"{name} = {value}: give one for each tier, task or point; {none}")
 
 
 def word(k, v):
@@ -197,8 +187,7 @@ def points(spec):
 
     Entries {grid: [...]} span it; `as` names the axis in the setting, else the key
     does. Entries of one name form one axis and advance together; the first of them is
-    the value in the setting, unless one is `called` otherwise: of forty clients, all
-    are called 100, the paper's number for all.
+    the value in the setting, unless one is `called` otherwise, by the paper's number.
     """
     axes, called = {}, {}
     for part, entry in spec.items():
@@ -218,10 +207,8 @@ def points(spec):
         new = copy.deepcopy(spec)
         for i, entries in zip(point, axes.values()):
             for part, key, grid in entries:
-                if key is None:
-                    new[part] = grid[i]
-                else:
-                    new[part][key] = grid[i]
+                at, name = (new, part) if key is None else (new[part], key)
+                at[name] = grid[i]
         words = [f"{k}={names[i]}" for i, (k, names) in zip(point, called.items())]
         yield ";".join(words), new
 
