@@ -257,6 +257,7 @@ def minor(metric, place, regular):
 
 
 def beats_regular(metric, place, a, regular):
+    """Run a has a lower score than a regulariser."""
     test = lowered(metric, place, a, regular, ("EquFL", "Regular"))
     return answering(place, regular, test)
 
@@ -340,10 +341,10 @@ def stored(place):
 
 
 # ---------------------------------------------------------------- along an axis
-def swept(v, metric, method, axis):
+def swept(v, metric, method, axis, low=None, high=None):
     """Improvements over FedAvg in percent along an axis, in order, the value of the
-    main study among them -> frame [S, values] of the seeds that have all. Raises NotRun
-    for fewer than two values.
+    main study among them; or from `low` to `high` -> frame [S, values] of the seeds
+    that have all. Raises NotRun for fewer than two values.
     """
     study, default, place = SWEEPS[axis]
     aim = f"target={metric}" if method == "EquFL" else ""
@@ -364,7 +365,9 @@ def swept(v, metric, method, axis):
     x = pd.DataFrame(out).dropna()
     if not len(x):
         raise NotRun(f"{study} {place} {method} {metric} at all values for one seed")
-    return x
+    if lost := {low, high} - {None} - set(x):
+        raise NotRun(f"a run at {min(lost):g}")
+    return x.loc[:, low:high]
 
 
 def means(x):
@@ -405,7 +408,7 @@ def stable(metric, axis, low=None, high=None):
     """
 
     def test(v):
-        x = between(swept(v, metric, "EquFL", axis), low, high)
+        x = swept(v, metric, "EquFL", axis, low, high)
         margin = max(STEADY, HALF * x.to_numpy().mean())
         return equal(percent(metric), slopes(x), f"{means(x)}; by the slope", margin)
 
@@ -440,22 +443,13 @@ def grows(metric, axis, low=None, high=None, share=0.0):
     """
 
     def test(v):
-        x = between(swept(v, metric, "EquFL", axis), low, high)
-        said = f"{means(x)}; by the slope"
-        if not share:
-            return positive(percent(metric), slopes(x), said, words=("more", "less"))
-        said += f", against {share:g} of the mean"
-        d = slopes(x) - share * x.mean(axis=1)
-        return positive(percent(metric), d, said, 0.0, ("more", "less"))
+        x = swept(v, metric, "EquFL", axis, low, high)
+        against = f", against {share:g} of the mean" if share else ""
+        said = f"{means(x)}; by the slope{against}"
+        d, margin = slopes(x) - share * x.mean(axis=1), 0.0 if share else None
+        return positive(percent(metric), d, said, margin, ("more", "less"))
 
     return test
-
-
-def between(x, low, high):
-    """The part of an axis from `low` to `high`; None: to its end."""
-    if lost := {low, high} - {None} - set(x):
-        raise NotRun(f"a run at {min(lost):g}")
-    return x.loc[:, low:high]
 
 
 def linear(metric, axis):
