@@ -14,7 +14,8 @@ from ..core.errors import check_whole
 
 PROJECT = """\
 # A federation: `flwr run .` starts it. No code is in this folder; server and clients
-# have fedlib installed.
+# have fedlib installed. In Flower's simulation engine:
+# flwr run . local --federation-config num-supernodes={}
 [project]
 name = "federation"
 version = "1.0.0"
@@ -73,9 +74,10 @@ def app(folder, *, method, task, set: tuple = (), rounds: int = 20, cohort: int 
 
     path, described = new(folder), {"name": method} | settings(set)
     more = {"cohort": cohort, "data": task, "folder": "run"}
-    lines = Federation.of(described, rounds, parse_task(task), **more).lines()
+    fed = Federation.of(described, rounds, parse_task(task), **more)
     path.mkdir(parents=True, exist_ok=True)
-    (path / "pyproject.toml").write_text(PROJECT.format("\n".join(lines)), "utf-8")
+    project = PROJECT.format(fed.C, "\n".join(fed.lines()))
+    (path / "pyproject.toml").write_text(project, "utf-8")
     (path / "nginx.conf").write_text(NGINX, "utf-8")
     print(f"{path}: pyproject.toml, nginx.conf; `flwr run {path}` starts it")
 
