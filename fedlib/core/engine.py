@@ -99,10 +99,23 @@ def run(
     whole = lambda v: int(v) if is_whole(v) else v  # such as one of numpy's
     how = how or mode(task, device, threads, precision)
     fed = Federation(
-        *(bind(method, task), task, int(rounds), int(seed), whole(cohort), int(every)),
-        *(how, whole(chunk), int(threads), precision),
-        *(tuple(splits), guests, own, microscope, given.checked_start(init, task)),
-        *(RunFolder(path, checkpoint_every, keep_state), reach),
+        bind(method, task),
+        task,
+        R=int(rounds),
+        seed=int(seed),
+        cohort=whole(cohort),
+        every=int(every),
+        how=how,
+        chunk=whole(chunk),
+        threads=int(threads),
+        precision=precision,
+        splits=tuple(splits),
+        guests=guests,
+        own=own,
+        microscope=microscope,
+        init=given.checked_start(init, task),
+        folder=RunFolder(path, checkpoint_every, keep_state),
+        reach=reach,
     )
     if record := fed.folder.finished(Record.of(fed)):
         return record
@@ -139,20 +152,20 @@ class Federation:
     method: Method
     task: Task
     R: int
-    seed: int
-    cohort: Cohort
-    every: int
-    how: str
-    chunk: int | None
-    threads: int
-    precision: str
-    splits: tuple
-    guests: bool
-    own: bool
-    microscope: bool
-    init: Tree | None
-    folder: RunFolder
-    reach: Any
+    seed: int = 0
+    cohort: Cohort = None
+    every: int = 1
+    how: str = "loop"
+    chunk: int | None = None
+    threads: int = 1
+    precision: str = "float32"
+    splits: tuple = ("test", "val")
+    guests: bool = False
+    own: bool = False
+    microscope: bool = False
+    init: Tree | None = None
+    folder: RunFolder = field(default_factory=RunFolder)
+    reach: Any = None
     # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
 

@@ -152,20 +152,26 @@ class Study:
         return np.stack(stored)
 
     # ------------------------------------------------------------ long tables
+    def row(self, cell, record, metric, rule, value, tier=None) -> dict:
+        """A number of a run, with where it comes from (columns of results/seeds)."""
+        where = {"paper": self.paper, "study": self.name} | _who(cell)
+        number = {"metric": metric, "rule": rule, "value": value}
+        tier = tier or self.tiers[self.cells.index(cell)]
+        origin = {"data": cell.data, "tier": tier, "device": record.meta["device"]}
+        origin["minutes"] = round(record.meta["seconds"] / 60, 4)
+        origin |= {"run_ids": cell.id, "commit": record.meta["commit"]}
+        return where | number | origin
+
     def _long(self, numbers, rules, scored=None) -> pd.DataFrame:
         """One row per cell, rule and entry of numbers(record, key of what is scored,
-        rule) -> {metric: value}, with where it comes from (results/seeds).
+        rule) -> {metric: value}.
         """
         out = []
         for c, r, tier in zip(self.cells, self.records, self.tiers):
-            row = {"paper": self.paper, "study": self.name} | _who(c)
             key = (*(scored or self.scored)(c.method), "test")
-            origin = {"data": c.data, "tier": tier, "device": r.meta["device"]}
-            origin["minutes"] = round(r.meta["seconds"] / 60, 4)
-            origin |= {"run_ids": c.id, "commit": r.meta["commit"]}
             for rule in rules:
                 for k, v in numbers(r, key, rule).items():
-                    out.append(row | {"metric": k, "rule": rule, "value": v} | origin)
+                    out.append(self.row(c, r, k, rule, v, tier))
         return pd.DataFrame(out)
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
