@@ -32,7 +32,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -213,19 +213,16 @@ def run_jobs(f, jobs, workers=None, executor=None, device=None, progress=False):
 
 def ended(submit, f, jobs, wait):
     """(i, value, exception) of {i: job}; submit None: in this process."""
-    if submit is None:
-        for i, job in jobs.items():
-            try:
-                yield i, f(job, wait), None
-            except Exception as e:
-                yield i, None, e
-        return
     try:
-        todo = {submit(f, job, wait): i for i, job in jobs.items()}
-        for future in as_completed(todo):
-            i = todo.pop(future)  # and its result is not kept here
+        if submit is None:
+            each = ((i, functools.partial(f, job, wait)) for i, job in jobs.items())
+        else:
+            todo = {submit(f, job, wait): i for i, job in jobs.items()}
+            # popped, so that no result is kept here
+            each = ((todo.pop(future), future.result) for future in as_completed(todo))
+        for i, result in each:
             try:
-                yield i, future.result(), None
+                yield i, result(), None
             except (CodeError, BrokenExecutor):
                 raise
             except Exception as e:
@@ -243,35 +240,27 @@ def reason(error):
     return f"{kind}{error}"
 
 
-@contextmanager
-def opened(executor=None, workers=None, most=None, device=None):
-    """A function submit(f, *args) -> Future for as long as it is needed; None: compute
-    in this process.
+def opened(executor, workers, most, device=None):
+    """A context of a function submit(f, *args) -> Future; of None: compute in this
+    process.
 
-    executor: a scheduler's address, or what has submit(f, *args). workers: processes on
-    this machine (None: one per core that we may use; one where there is a GPU), at
-    most `most`. ValueError where a cluster is not there.
+    executor: a scheduler's address. workers: processes on this machine (None: one per
+    core that we may use; one where there is a GPU), at most `most`.
     """
     if executor is None and workers is None:
         executor = os.environ.get(VARIABLE) or None
-    with ExitStack() as until:
-        if executor is None:
-            on_gpu = torch.cuda.is_available() and device != "cpu"
-            n = workers or (1 if on_gpu else len(os.sched_getaffinity(0)))
-            n = n if most is None else min(n, most)
-            yield until.enter_context(processes(n)) if n > 1 else None
-            return
-        if isinstance(executor, str):
-            executor = until.enter_context(connect(executor))
-        if hasattr(executor, "get_executor"):  # a Dask client
-            executor = executor.get_executor(pure=False)
-        known, example = hasattr(executor, "submit"), "as tcp://10.0.0.5:8786"
-        refuse_if(not known, f"executor = {executor!r}: give an address, {example}")
-        yield functools.partial(executor.submit, call, code())
+    if executor is not None:
+        return cluster(executor)
+    on_gpu = torch.cuda.is_available() and device != "cpu"
+    n = min(workers or (1 if on_gpu else len(os.sched_getaffinity(0))), most)
+    return processes(n) if n > 1 else nullcontext()
 
 
-def connect(address):
-    """A Dask client of the scheduler at an address, "tcp://host:port"."""
+@contextmanager
+def cluster(address):
+    """submit(f, *args) of a Dask scheduler, "tcp://host:port". ValueError where there
+    is none.
+    """
     try:
         from distributed import Client  # here, since Dask is optional
 
@@ -282,9 +271,10 @@ def connect(address):
             f"`dask scheduler` prints it, to --scheduler, executor= or {VARIABLE}; "
             "Dask comes with pip install 'fedlib[cluster]'"
         ) from e
-    if not client.scheduler_info()["workers"]:
-        log.warning("%s has no workers yet; start them: dask worker ...", address)
-    return client
+    with client:
+        if not client.scheduler_info()["workers"]:
+            log.warning("%s has no workers yet; start them: dask worker ...", address)
+        yield functools.partial(client.get_executor(pure=False).submit, call, code())
 
 
 @contextmanager
