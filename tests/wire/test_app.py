@@ -136,13 +136,12 @@ class Grid:
         return list(self.of)
 
     def send_and_receive(self, messages, timeout=None):
-        self.seen += [
-            (m.metadata.message_type, m.metadata.dst_node_id) for m in messages
-        ]
-        replies = [
-            self.app.client(m, self.of[m.metadata.dst_node_id]) for m in messages
-        ]
-        return [r for m in replies if (r := self.spoil(m)) is not None]
+        out = []
+        for m in messages:
+            kind, node = m.metadata.message_type, m.metadata.dst_node_id
+            self.seen.append((kind, node))
+            out.append(self.spoil(self.app.client(m, self.of[node])))
+        return out
 
 
 @pytest.fixture

@@ -39,12 +39,9 @@ class Network:
         self.env = os.environ | KERNELS | {"NO_PROXY": "*", "no_proxy": "*"}
         self.env |= {"FLWR_HOME": f"{at}/home", "FLWR_TELEMETRY_ENABLED": "0"}
         self.env["PYTHONPATH"] = str(Path(fedlib.__file__).parents[1])
-        assert (
-            main(f"deploy keys {at}/keys --host localhost --clients {C + 1}".split())
-            == 0
-        )
-        app = f"deploy app {at}/app --method Ditto --rounds {R} --task {TASK}"
-        assert main(app.split()) == 0
+        keys = f"keys {at}/keys --host localhost --clients {C + 1}"
+        for what in (keys, f"app {at}/app --method Ditto --rounds {R} --task {TASK}"):
+            assert main(["deploy", *what.split()]) == 0
         (at / "home").mkdir()
         (at / "home/config.toml").write_text(
             f'[superlink.here]\naddress = "localhost:{self.port}"\n'
@@ -53,14 +50,9 @@ class Network:
 
     def start(self, name, *command):
         log = open(self.at / f"{name}.log", "w")
-        self.processes[name] = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            env=self.env,
-            cwd=self.at,
-            start_new_session=True,
-        )
+        how = {"stdout": log, "stderr": log, "env": self.env, "cwd": self.at}
+        how["start_new_session"] = True
+        self.processes[name] = subprocess.Popen(command, **how)
 
     def kill(self, name):
         if p := self.processes.pop(name, None):
@@ -85,34 +77,19 @@ class Network:
         return said
 
     def link(self):
-        keys = f"{self.at}/keys"
-        tls = (
-            "--ssl-certfile",
-            f"{keys}/server.pem",
-            "--ssl-keyfile",
-            f"{keys}/server.key",
-        )
-        tls += ("--ssl-ca-certfile", f"{keys}/ca.pem", "--enable-supernode-auth")
-        here = (
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--database",
-            "link.db",
-        )
-        install = "--disable-runtime-dependency-installation"
-        self.start("link", "flower-superlink", *tls, *here, install)
+        words = f"""flower-superlink --host 127.0.0.1 --port {self.port}
+            --ssl-certfile keys/server.pem --ssl-keyfile keys/server.key
+            --ssl-ca-certfile keys/ca.pem --enable-supernode-auth
+            --database link.db --disable-runtime-dependency-installation"""
+        self.start("link", *words.split())
         self.said("link", "running on", 60)
 
     def node(self, c, port=None):
-        keys = f"{self.at}/keys"
-        to = ("--superlink", f"localhost:{port or self.port}")
-        tls = ("--root-certificates", f"{keys}/ca.pem")
-        key = ("--auth-supernode-private-key", f"{keys}/client-{c}.key")
-        own = ("--node-config", f"partition-id={c} folder='state-{c}'")
-        here = ("--port", str(free_port()))
-        self.start(f"node-{c}", "flower-supernode", *to, *tls, *key, *own, *here)
+        words = f"""flower-supernode --superlink localhost:{port or self.port}
+            --root-certificates keys/ca.pem --port {free_port()}
+            --auth-supernode-private-key keys/client-{c}.key --node-config"""
+        own = f"partition-id={c} folder='state-{c}'"
+        self.start(f"node-{c}", *words.split(), own)
 
     def proxy(self):
         """The port of nginx in front of the SuperLink, or None where there is none."""
@@ -126,11 +103,8 @@ class Network:
         conf = conf.replace("http {", f"http {{ {'; '.join(own)};", 1)
         (self.at / "keys/nginx.conf").write_text(conf)
         where = ("-p", str(self.at / "keys"), "-c", "nginx.conf")
-        log, only = (
-            f"error_log {self.at}/nginx-error.log; daemon off;",
-            f"pid {self.at}/nginx.pid;",
-        )
-        self.start("nginx", "nginx", *where, "-g", f"{log} {only}")
+        log = f"error_log {self.at}/nginx-error.log; pid {self.at}/nginx.pid;"
+        self.start("nginx", "nginx", *where, "-g", f"{log} daemon off;")
         with open(self.at / "home/config.toml", "a") as f:
             f.write(f'[superlink.outside]\naddress = "localhost:{port}"\n')
             f.write(f'root-certificates = "{self.at}/keys/ca.pem"\n')
@@ -178,10 +152,8 @@ def check(net, folder):
     state = lambda at: read_tensors(net.at / at / "state", "cpu")["state"]
     mine, theirs = state(folder), state(f"{folder}-simulated")
     assert same(mine["server"], theirs["server"])
-    name, steps = (
-        (net.at / folder / "run").read_text(),
-        mine["clients"]["step"].tolist(),
-    )
+    name = (net.at / folder / "run").read_text()
+    steps = mine["clients"]["step"].tolist()
     for c in range(C):
         own = read_tensors(net.at / f"state-{c}/client-{c}-{name}", "cpu")["steps"]
         assert same(own[steps[c]], pick(theirs["clients"], c))
