@@ -26,9 +26,7 @@ BYTES = {"bytes_up": ("up", "answer"), "bytes_down": ("down", "ask")}
 
 
 def seconds_per_round(method):
-    """CPU seconds of one round with all clients: a long run minus a short one, so that
-    the two evaluations cancel.
-    """
+    """CPU seconds of one round with all clients, without its evaluations."""
 
     def spent(rounds):
         began = time.process_time()
@@ -39,9 +37,7 @@ def seconds_per_round(method):
 
 
 def gradients(cell):
-    """Gradients of one batch that the first client computes in a round, counted while
-    it trains; of a head or body alone, too.
-    """
+    """Gradients of a batch that the first client computes in a round, counted."""
     seen = []
     # a copy of its own, whose loss counts
     task = dataclasses.replace(compute.task_of(cell.task, cell.seed, cell.dataset))

@@ -1,16 +1,12 @@
 """What leaves the device: every tensor of every message of every method, its shape and
 its bytes; run by the stage traffic of dvc.yaml.
 
-    python -m repro.traffic  one round of every method in the
-                             simulation  ->  results/traffic.csv
-
-    simulated(FedGA(task))  the rows of one method, as the simulation counts them
+    python -m repro.traffic  one round of every method  ->  results/traffic.csv
 
 One row per tensor of a message between the server and one client that takes part: way
-"before" (before round 0), "down" and "up" (the round), "ask" and "answer" (a question
-of the server), "score" (how good the model is on the client's own rows). bytes are
-those of one message, messages how many of them there are in a round. What does not
-leave: rows, labels, and what a client keeps.
+"before" (before round 0), "down", "up", "ask" and "answer" (a question of the server),
+"score" (how good the model is on the client's own rows). bytes are those of one
+message, messages how many there are in a round. Rows and labels do not leave.
 """
 
 from __future__ import annotations
