@@ -93,9 +93,7 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
 
 
 def rows(table, paper, dataset, data, tier):
-    """The table as rows of results/seeds: one per repetition of the timing, one for
-    each number of bytes.
-    """
+    """The table as rows of results/seeds, one per repetition and number of bytes."""
     base = {"paper": paper, "study": "cost", "dataset": dataset, "setting": ""}
     base |= {"rule": "run", "data": data, "device": "cpu, 1 thread"}
     out = []
