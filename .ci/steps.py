@@ -36,6 +36,10 @@ BROWSER = (
     '{ [ "$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && '
     "apt-get install -y -qq chromium; } || echo 'No browser to be had here.'"
 )
+PROXY = (
+    'command -v nginx || { [ "$(id -u)" = 0 ] && apt-get update -qq && '
+    "apt-get install -y -qq nginx-light; } || echo 'No proxy to be had here.'"
+)
 BOOK = f"cd {TINY} && PYTHONPATH=$PWD {PY} -m repro.bookbuild"
 LOOK = f"{PY} -m repro.browse {TINY}/book/_build/html"
 PIECES = f"FIGURES={TINY}/results/figures {PY} -m pytest -q tests/book -m nightly"
@@ -54,7 +58,7 @@ CI = {
     "browser": [f"{LOOK} {PAGES}", PIECES],
 }
 NIGHTLY = {
-    "install": CI["install"],
+    "install": [*CI["install"], PROXY],
     "dear tests": [f"{PY} -m pytest -q -m nightly"],
     "torture": [f"{PY} torture --share .2 --seed {DAY}"],
     "stored runs": [f"{PY} -m fedlib evidence verify --sample 20 --seed {DAY}"],
