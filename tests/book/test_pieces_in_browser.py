@@ -25,9 +25,9 @@ def opened(browser, name, path):
     (drawn,) = [*FIGURES.rglob(f"play-{name}.svg")]
     meta = json.loads(drawn.with_suffix(".json").read_text("utf-8"))
     picture = inline(drawn.read_text("utf-8"), name, meta["alt"])
-    known = extension("fedfig").script(meta["play"])
+    known = extension("fedfig").script(meta.get("play", {}))
     macros = extension("fedbook").macros("fedfig")
-    html = macros.play(None, name, picture, meta, known)
+    html = str(macros.play(None, name, picture, meta, known))
     for js in ("play.js", f"{name}.js"):
         uri = (BOOK / "_assets/play" / js).as_uri()
         html += f'<script defer src="{uri}"></script>'
