@@ -77,9 +77,13 @@ def curves_with_interval(rounds, curves: dict, ax, *, window=1):
 
 
 def series(x, values, ax, *, i=0, **more):
-    """A line that belongs to no method; i chooses colour, dash and marker."""
+    """A line that belongs to no method, of values [E] or [S, E] over seeds, with its
+    band; i chooses colour, dash and marker.
+    """
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
-    ax.plot(x, values, color=c, ls=dash, marker=mark, ms=4, **more)
+    mean, half = band(np.atleast_2d(values))
+    ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)
+    ax.fill_between(x, mean - half, mean + half, color=c, alpha=0.16, linewidth=0)
     whole = np.array_equal(x, np.round(x))
     ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
     return ax
