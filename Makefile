@@ -104,4 +104,5 @@ $(STAMP): pyproject.toml constraints.txt $(LOCK)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -qq pip
 	@echo 'Installing the pinned packages into $(VENV): a few minutes the first time.'
 	$(if $(HASHES),$(INSTALL_LOCKED),$(INSTALL_PINNED))
+	@test -e .git || printf '[core]\n    no_scm = true\n' > .dvc/config.local  # an unpacked zip: DVC asks no git
 	@touch $@
