@@ -133,7 +133,7 @@ def cost(paper, study, dataset, n):
     for row in rows:
         took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
     wanted = [c for c in cells_at(paper, study, dataset, n) if c.id not in stored]
-    missing = compute.unfinished(wanted, Path("runs")).values()
+    missing = compute.unfinished(wanted, Path("runs"))
     usual = mean(row["seconds"] for row in rows) if rows else 2.0
     each = (took.get((c.dataset, c.method, c.setting), [usual]) for c in missing)
     return len(missing), sum(map(mean, each)) / 60

@@ -155,13 +155,11 @@ def study(
     rounds: int = None,
     cohort: int = None,
     every: int = None,
-    scheduler=None,
     keep=None,
 ):
     """run what is missing of a study, print one table per measure
 
     tier: size of a study (the one in params.yaml)
-    scheduler: compute a study on this Dask cluster, tcp://HOST:PORT
     keep: of a study: also write every seed's numbers to this file, as csv
     """
     from ..study import experiment, results
@@ -173,7 +171,7 @@ def study(
     where = {"path": in_checkout("params.yaml"), "runs": ROOT / "runs"}
     changes = {"rounds": rounds, "cohort": cohort, "every": every}
     changes = {k: v for k, v in changes.items() if v is not None}
-    done = experiment.study(paper, name, tier, executor=scheduler, **where, **changes)
+    done = experiment.study(paper, name, tier, **where, **changes)
     if keep:
         results.write_seeds(done, keep)
         print(f"kept {keep}\n")

@@ -6,7 +6,7 @@
 experiment    study(): a study's cells with their records, wherever these come from
 spec          what params.yaml and papers/*/studies.yaml may say: models, files
 studies       the parameters of a study as cells, each of them one run; its seeds
-compute       jobs are run: here, in processes of this machine, on a Dask cluster
+compute       jobs are run: here, or in other processes by joblib
 lock          a run is computed by one process at a time
 results       tables, arrays and tidy frames of a study; the csv that is written
 store         finished runs as Parquet files, written and read

@@ -66,7 +66,7 @@ def compare(
     view: str | None = None,
     *,
     folder: str | Path | None = None,
-    workers: int | str = 1,
+    workers: int = 1,
     grid: bool | Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     budget: int = 8,
     progress: bool | None = None,
@@ -83,10 +83,9 @@ def compare(
     all clients every round, or about EVALUATIONS times.
 
     folder: where each run is kept; a second call computes what is not there yet, and an
-    interrupted run continues. workers: processes on this machine, which change no bit,
-    or the address of a Dask cluster (see fedlib.study.compute); a script then needs
-    `if __name__ == "__main__":`. progress: a bar (True), nothing (False), or a bar on a
-    terminal and a line per minute elsewhere (None).
+    interrupted run continues. workers: processes on this machine, which change no bit
+    (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
+    bar on a terminal and a line per minute elsewhere (None).
 
     grid: tune hyper-parameters first: {"FedGA": {"alpha": [1, 3]}}, or True for the
     values that each method declares. At most `budget` configurations of a method run
@@ -239,9 +238,9 @@ def run_all(setup, jobs, workers=1, progress=None):
     """
     runs, done = Runs(), [job for job in jobs if setup.done(job)]
     todo = [job for job in jobs if job not in done]
-    where = {"executor": workers} if isinstance(workers, str) else {"workers": workers}
+    where = {"workers": workers, "progress": progress}
     try:
-        for some, how in (done, {"workers": 1}), (todo, where | {"progress": progress}):
+        for some, how in (done, {"workers": 1}), (todo, where):
             for i, record, error in run_jobs(setup, some, **how):
                 if error:
                     runs.failed[some[i]] = reason(error)
@@ -296,10 +295,7 @@ VALUES = {  # argument -> (is it fine?, what to give)
     "methods": (lambda v: bool(listed(v)), 'a list of methods, as ["FedAvg", "FedGA"]'),
     "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as Task.from_arrays makes"),
     "rounds": (given.within(1, COUNT), "a whole number >= 1"),
-    "workers": (
-        lambda v: isinstance(v, str) or is_whole(v) and v >= 1,
-        "a whole number >= 1, or the address of a cluster",
-    ),
+    "workers": (given.within(1), "a whole number >= 1"),
     "budget": (given.within(1), "a whole number >= 1"),
     "progress": given.VALUES["progress"],
 }

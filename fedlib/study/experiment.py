@@ -9,7 +9,7 @@ runs/, where a finished run is never repeated and a killed one continues.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +28,29 @@ def study(
     path: str | Path = "params.yaml",
     runs: str | Path = "runs",
     workers: int | None = None,
-    executor: str | None = None,
     mine: bool = False,
     **changes: Any,
 ) -> Study:
     """The finished Study: its cells with their records, from evidence/ beside `path`,
     else from `runs`, else computed.
 
-    executor: where to compute, as the address of a cluster (see fedlib.study.compute).
+    workers: processes (see fedlib.study.compute).
     mine: runs of your own, for sources that you have edited, kept in `runs` under names
     of their own. Without it a warning says that the stored runs may not be theirs.
     """
     todo, spec, tier = cells(paper, name, path, tier, **changes)
     same = changes | {"seeds": sorted({c.seed for c in todo})}
     full = {c.id for c in cells(paper, name, path, "paper", **same)[0]}
-    tiers = ["paper" if c.id in full else tier for c in todo]
+    todo = [replace(c, tier="paper") if c.id in full else c for c in todo]
     if mine:
-        todo = [dataclasses.replace(c, mine=files.source()) for c in todo]
+        todo = [replace(c, mine=files.source()) for c in todo]
     else:
         identity.warn_if_edited()
     stored = Path(path).parent / "evidence"
     done = store.find({c.id for c in todo}, paper, name, stored)
     missing = [c for c in todo if c.id not in done]
-    folders = compute_all(missing, runs, workers, executor=executor)
+    folders = compute_all(missing, runs, workers)
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
     identity.warn_of_strays(computed)
     done |= computed
-    return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo], tiers)
+    return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo])

@@ -2,12 +2,10 @@
 one row per observation, as pandas and seaborn want them.
 
     frame(run)                  run x view x split x round x client
-    frame(run, at="best_val")   only the rounds that a rule picks: violins, densities
     scores(run, "best_val")     one row per run and view: tables, bars
     rounds(run)                 one row per run, view and round: curves
     biases(run)                 one row per run and round: how groups are treated
-    logs(run, "weight")         one row per run, round and client of the cohort, or per
-                                run and round for what is logged once in a round
+    logs(run, "weight")         one row per run, round and client of the cohort
 
 A measure turns accuracies [.., C] of C clients into numbers [..]; a selection rule
 (fedlib.measures.selection) says which evaluations count. Frames begin with dataset,
@@ -66,8 +64,6 @@ SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
 # clients with names whose accuracies papers print one by one
 SITES = ("amazon", "caltech", "dslr", "webcam")
 JUDGED = "scored"  # the moment and the view by which the study judges a method
-WHO = ("dataset", "method", "setting", "seed")
-ROWS = ("cells", "records", "tiers")  # of a Study, side by side
 percent = lambda r: 100 * r.curve(metrics.mean_acc)  # at every evaluation [E]
 CURVES = {  # of the whole run (rule "run"): record -> value
     "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
@@ -79,7 +75,7 @@ CURVES = {  # of the whole run (rule "run"): record -> value
 
 @dataclass
 class Study:
-    """cells and their records, side by side; spec: the study as it was run."""
+    """The cells of a study with their records; spec: the study as it was run."""
 
     paper: str
     name: str
@@ -87,8 +83,6 @@ class Study:
     spec: dict[str, Any]
     cells: list[Cell]
     records: list[Record]
-    # per cell: "paper" where its sizes are the paper's, whatever tier ran
-    tiers: list[str]
 
     # ------------------------------------------------------------ what is there
     def of(self, dataset=None, method=None, setting=None, seed=None):
@@ -97,19 +91,10 @@ class Study:
         fits = lambda c: all(v in (None, getattr(c, k)) for k, v in want.items())
         return [(c, r) for c, r in zip(self.cells, self.records) if fits(c)]
 
-    def part(self, keep: Callable[[Cell, Record], bool]) -> Study:
-        """The part of the study of those cells, with their records, that are kept."""
-        kept = [keep(*row) for row in zip(self.cells, self.records)]
-        of = lambda k: [*itertools.compress(getattr(self, k), kept)]
-        return replace(self, **{k: of(k) for k in ROWS})
-
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
-        return replace(self, **{k: getattr(self, k) + getattr(other, k) for k in ROWS})
-
-    def with_view(self, view: str) -> Study:
-        """The part of the study whose records hold a view of the model."""
-        return self.part(lambda c, r: ("pre", view, "test") in r.views)
+        both = {k: getattr(self, k) + getattr(other, k) for k in ("cells", "records")}
+        return replace(self, **both)
 
     def methods(self, dataset: str | None = None) -> list[str]:
         """The methods of a data set, or of all, in the order of the study."""
@@ -123,55 +108,25 @@ class Study:
         """(moment, view) by which a method is judged here; the study's key `look`."""
         return tuple(self.spec.get("look", {}).get(method, SCORED))
 
-    # ------------------------------------------------------------ arrays
-    def stack(self, dataset, method, key=None, setting="", split="test"):
-        """Accuracies [S, E, C] of all seeds; key: (moment, view, split); None: what is
-        scored.
-        """
-        key = key or (*self.scored(method), split)
-        return np.stack([r[key] for _, r in self.of(dataset, method, setting)])
-
-    def curve(self, dataset, method, setting="", scored=None):
-        """Rounds trained so far [E], and the accuracy over all test rows, percent [S,
-        E]; scored: (moment, view), None: the study's.
-        """
-        key = (*(scored or self.scored(method)), "test")
-        runs = [r for _, r in self.of(dataset, method, setting)]
-        y = [100 * metrics.pooled_acc(r[key], rows_of(r.meta, key)) for r in runs]
-        return rounds_of(runs[0], key), np.stack(y)
-
-    def log(self, dataset, method, name, setting=""):
-        """A logged quantity [S, R, ...] of the seeds whose log was stored (a study's
-        key `logs`). ValueError where none was.
-        """
-        runs = self.of(dataset, method, setting)
-        stored = [r.logs[name] for _, r in runs if name in r.logs]
-        what = f"{self.paper}/{self.name}: no run of {method} on {dataset} has the log"
-        remedy = "name it in the study's key `logs`, and pack it anew"
-        refuse_if(not stored, f"{what} {name!r}; {remedy}")
-        return np.stack(stored)
-
     # ------------------------------------------------------------ long tables
-    def row(self, cell, record, metric, rule, value, tier=None) -> dict:
+    def row(self, cell, record, metric, rule, value) -> dict:
         """A number of a run, with where it comes from (columns of results/seeds)."""
         where = {"paper": self.paper, "study": self.name} | _who(cell)
         number = {"metric": metric, "rule": rule, "value": value}
-        tier = tier or self.tiers[self.cells.index(cell)]
-        origin = {"data": cell.data, "tier": tier, "device": record.meta["device"]}
+        origin = {"data": cell.data, "tier": cell.tier, "device": record.meta["device"]}
         origin["minutes"] = round(record.meta["seconds"] / 60, 4)
         origin |= {"run_ids": cell.id, "commit": record.meta["commit"]}
         return where | number | origin
 
-    def _long(self, numbers, rules, scored=None) -> pd.DataFrame:
-        """One row per cell, rule and entry of numbers(record, key of what is scored,
-        rule) -> {metric: value}.
+    def _long(self, numbers, rules, scored=None, runs=None) -> pd.DataFrame:
+        """One row per run, rule and entry of numbers(record, key of what is scored,
+        rule) -> {metric: value}; runs that lack the view `scored` are left out.
         """
         out = []
-        for c, r, tier in zip(self.cells, self.records, self.tiers):
+        for (c, r), rule in itertools.product(runs or self.of(), rules):
             key = (*(scored or self.scored)(c.method), "test")
-            for rule in rules:
-                for k, v in numbers(r, key, rule).items():
-                    out.append(self.row(c, r, k, rule, v, tier))
+            found = numbers(r, key, rule) if not scored or key in r.views else {}
+            out += [self.row(c, r, k, rule, v) for k, v in found.items()]
         return pd.DataFrame(out)
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
@@ -189,7 +144,7 @@ class Study:
         """
         out, ends = [], {c.id: setting(c) for c in self.cells}
         for view, name in names.items():
-            rows = self.with_view(view).seeds(measures, rules, scored=("pre", view))
+            rows = self.seeds(measures, rules, scored=("pre", view))
             words = [";".join(filter(None, (name, ends[i]))) for i in rows.run_ids]
             out.append(rows.assign(setting=words))
         return pd.concat(out, ignore_index=True)
@@ -215,15 +170,14 @@ class Study:
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """
-        fits = lambda c, r: dataset in (None, c.dataset) and method in (None, c.method)
         given = lambda values: {k: v for k, v in values.items() if not np.isnan(v)}
         numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
-        return self.part(fits)._long(numbers, ("run",))
+        return self._long(numbers, ("run",), runs=self.of(dataset, method))
 
     # ------------------------------------------------------------ to print and draw
-    def table(self, metric="mean_acc", rule="best_val", **kw) -> pd.DataFrame:
+    def table(self, metric="mean_acc", rule="best_val") -> pd.DataFrame:
         """Methods x data sets, mean over seeds."""
-        s = self.seeds({metric: MEASURES[metric]}, (rule,), **kw)
+        s = self.seeds({metric: MEASURES[metric]}, (rule,))
         s = s[s.metric == metric]
         rows = ["method"] + (["setting"] if s.setting.any() else [])
         return s.pivot_table(index=rows, columns="dataset", values="value", sort=False)
@@ -240,17 +194,12 @@ class Study:
         """
         from .. import plots  # here, so that matplotlib is imported to draw only
 
-        stage = notebook or self.name
-        tiers = self.part(lambda c, r: dataset in (None, c.dataset)).tiers
-        about = {
-            "title": title,
-            "alt": alt,
-            "data": self.data(dataset),
-            "tier": min(tiers, key=TIERS.index),
-            "seeds": str(seeds or len({c.seed for c, _ in self.of(dataset)})),
-            "notebook": f"notebooks/{self.paper}/{stage}.ipynb",
-            "stage": f"{self.paper}@{stage}",
-        }
+        stage, cells = notebook or self.name, [c for c, _ in self.of(dataset)]
+        about = {"title": title, "alt": alt, "data": self.data(dataset)}
+        about["tier"] = min((c.tier for c in cells), key=TIERS.index)
+        about["seeds"] = str(seeds or len({c.seed for c in cells}))
+        about["notebook"] = f"notebooks/{self.paper}/{stage}.ipynb"
+        about["stage"] = f"{self.paper}@{stage}"
         folder = f"results/figures/{self.paper}-{stage}"
         return plots.save(fig, name, folder=folder, **about)
 
@@ -307,6 +256,29 @@ def bias_of(measures, r, key, rule):
 
 
 # ---------------------------------------------------------------- tidy frames
+def _who(cell) -> dict[str, Any]:
+    return {k: getattr(cell, k) for k in ("dataset", "method", "setting", "seed")}
+
+
+def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFrame:
+    """columns(record, key) of every view that was asked for, beside who it is;
+    ValueError if no record has one.
+    """
+    blocks = []
+    for c, r in run.of():
+        scored = run.scored(c.method)
+        wanted = [scored[0] if moment == JUDGED else moment]
+        wanted += [scored[1] if view == JUDGED else view, split]
+        for key in r.views:
+            if all(want in (None, part) for want, part in zip(wanted, key)):
+                who = _who(c) | {"moment": key[0], "view": key[1]}
+                blocks.append(pd.DataFrame(who | columns(r, key)))
+    have = ", ".join(sorted({" ".join(key) for r in run.records for key in r.views}))
+    what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
+    refuse_if(not blocks, f"{what}; there are: {have}")
+    return pd.concat(blocks, ignore_index=True)
+
+
 def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFrame:
     """The accuracy of every client at every evaluation.
 
@@ -316,20 +288,20 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     None: all; not given: what the study judges the method by, and the test rows.
     ValueError where no record holds such a view, or no rule has the name.
     """
-    blocks = []
-    for row, r, key in _looks(run, **which):
+
+    def columns(r, key):
         chosen = picked(at, r, key)
         a = np.asarray(r[key][chosen], float)
         E, C = a.shape
-        columns = {
+        return {
             "split": key[2],
             "round": np.repeat(rounds_of(r, key)[chosen], C),
             "client": np.tile(np.arange(C), E),
             "n": np.tile(rows_of(r.meta, key), E),
             "acc": 100 * a.ravel(),
         }
-        blocks.append(row | columns)
-    return _joined(blocks)
+
+    return _tidy(run, columns, **which)
 
 
 def rounds(
@@ -342,7 +314,7 @@ def rounds(
     which and errors as in `frame`.
     """
     each = lambda r, key: {"round": rounds_of(r, key)} | at_each(measures, r, key, None)
-    return _joined(row | each(r, key) for row, r, key in _looks(run, **which))
+    return _tidy(run, each, **which)
 
 
 def scores(
@@ -351,9 +323,8 @@ def scores(
     """The same, averaged over the evaluations that the rule `at` picks: the numbers of
     `Study.seeds`, one row per run and view, with a column rule in place of round.
     """
-    numbers = lambda r, key: {"rule": at} | measured(measures, r, key, at)
-    looks = _looks(run, **which)
-    return pd.DataFrame([row | numbers(r, key) for row, r, key in looks])
+    each = lambda r, key: {"rule": [at]} | measured(measures, r, key, at)
+    return _tidy(run, each, **which)
 
 
 def biases(run: Study, at: str | None = None) -> pd.DataFrame:
@@ -364,12 +335,14 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
     positive_rate; all fractions, NaN where a group has no row to compare. at: as in
     `frame`. ValueError where runs have counted no groups.
     """
-    names, blocks = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate"), []
-    for row, r, key in _looks(run):
-        each, who = bias_of(BIAS, r, key, at), {k: row[k] for k in WHO}
-        columns = {"round": rounds_of(r, key)[picked(at, r, key)]}
-        blocks.append(who | columns | {k: each[k] for k in names})
-    return _joined(blocks)
+    names = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate")
+
+    def columns(r, key):
+        each = bias_of(BIAS, r, key, at)
+        when = {"round": rounds_of(r, key)[picked(at, r, key)]}
+        return when | {k: each[k] for k in names}
+
+    return _tidy(run, columns).drop(columns=["moment", "view"])
 
 
 def logs(run: Study, *names: str) -> pd.DataFrame:
@@ -380,63 +353,22 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
     ValueError where none did, or where the logs are not of one shape.
     """
     blocks = []
-    for c, r in zip(run.cells, run.records):
+    for c, r in run.of():
         if all(k in r.logs for k in names):
             values = {k: np.asarray(r.logs[k]) for k in names}
-            (R, *M), *others = {v.shape for v in values.values()}
-            cohort = np.asarray(r.logs.get("cohort", ()))
-            unlike = others or (M and cohort.shape != (R, *M))
-            refuse_if(unlike, f"logs {', '.join(names)}: ask for each by itself")
-            at = {"round": np.repeat(np.arange(R), math.prod(M))}
-            at |= {"client": cohort.ravel()} if M else {}
-            blocks.append(_who(c) | at | {k: v.ravel() for k, v in values.items()})
+            shape, *others = {v.shape for v in values.values()}
+            refuse_if(others, f"logs {', '.join(names)}: ask for each by itself")
+            at = {"round": np.indices(shape)[0].ravel()}
+            at |= {"client": np.ravel(r.logs["cohort"])} if len(shape) > 1 else {}
+            each = {k: v.ravel() for k, v in values.items()}
+            blocks.append(pd.DataFrame(_who(c) | at | each))
     what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
     there = ", ".join(dict.fromkeys(k for r in run.records for k in r.logs))
     refuse_if(not blocks, f"{what}; there are: {there or 'none'}")
-    out = _joined(blocks)
+    out = pd.concat(blocks, ignore_index=True)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
     return out
-
-
-def _who(cell) -> dict[str, Any]:
-    return {k: getattr(cell, k) for k in WHO}
-
-
-def _looks(run, view=JUDGED, moment=JUDGED, split="test"):
-    """({column: who, moment and view}, record, key) of every view that was asked for;
-    ValueError if none is.
-    """
-    there = False
-    for c, r in zip(run.cells, run.records):
-        scored = run.scored(c.method)
-        wanted = [scored[0] if moment == JUDGED else moment]
-        wanted += [scored[1] if view == JUDGED else view, split]
-        for key in r.views:
-            if all(want in (None, part) for want, part in zip(wanted, key)):
-                there = True
-                yield _who(c) | {"moment": key[0], "view": key[1]}, r, key
-    have = ", ".join(sorted({" ".join(key) for r in run.records for key in r.views}))
-    what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
-    refuse_if(not there, f"{what}; there are: {have}")
-
-
-def _joined(blocks) -> pd.DataFrame:
-    """Blocks {column: scalar or array} as one frame, column by column: a frame of each
-    would take ten times as long.
-    """
-    blocks = list(blocks)
-    sizes = [max(map(np.size, b.values())) for b in blocks]
-
-    def column(k):
-        values = [b.get(k, np.nan) for b in blocks]
-        if not any(map(np.ndim, values)):
-            return pd.Series(values).repeat(sizes).array
-        return np.concatenate([np.broadcast_to(v, n) for v, n in zip(values, sizes)])
-
-    return pd.DataFrame(
-        {k: column(k) for k in dict.fromkeys(k for b in blocks for k in b)}
-    )
 
 
 # ---------------------------------------------------------------- csv

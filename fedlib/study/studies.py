@@ -56,6 +56,7 @@ class Cell:
     task: str  # description of the task, json
     kwargs: str  # hyper-parameters, json
     engine: str  # arguments of the engine, those of spec.Run, json
+    tier: str = ""  # "paper" also where its sizes are the paper's, whatever tier ran
     mine: str = ""  # hash of edited sources, for a reader's own runs
 
     @property
@@ -108,7 +109,8 @@ def of_task(dataset, task, study, tier, seeds, tasks):
                     setting = ";".join(filter(None, (point, how)))
                     for seed, t in drawings.items():
                         texts = as_text(t, kwargs)
-                        out.append(Cell(*what, method, setting, seed, kind, *texts))
+                        cell = *what, method, setting, seed, kind, *texts, tier
+                        out.append(Cell(*cell))
     return out
 
 

@@ -100,14 +100,13 @@ def test_every_option_of_run_reaches_it(reached):
 
 
 def test_every_option_of_studies_and_evidence_reaches_it(reached, monkeypatch):
-    where = dict(path=ROOT / "params.yaml", runs=ROOT / "runs", executor=None)
+    where = dict(path=ROOT / "params.yaml", runs=ROOT / "runs")
     line = "run fedga/synthetic"
     check(reached, line, ["tier"], where | {"tier": None}, "tier=tiny")
     assert reached(line)[0][:2] == ("fedga", "synthetic")
     of = lambda options: reached(f"{line} {options}")[1]
     assert of("--rounds 2") == where | {"rounds": 2}
     assert of("--cohort 3 --every 4") == where | {"cohort": 3, "every": 4}
-    assert of("--scheduler tcp://x:1") == where | {"executor": "tcp://x:1"}
     line = "evidence compute fedga plgu/x --workers 2"
     assert reached(line) == ((["fedga", "plgu/x"],), {"workers": 2})
     assert reached("evidence pack --anew") == (([],), {"anew": True})

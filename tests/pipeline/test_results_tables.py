@@ -195,7 +195,7 @@ def gates(monkeypatch, said, **accuracies):
             meta = {"n": {"test": [3, 4]}, "device": "cpu", "seconds": 1, "commit": ""}
             cells.append(cell(method, seed))
             records.append(Record(meta | {"owners": []}, np.array([0, 9]), views))
-    done = Study("toys", "gate", "small", {}, cells, records, ["small"] * len(cells))
+    done = Study("toys", "gate", "small", {}, cells, records)
     monkeypatch.setattr(regimes, "study", lambda *_: done)
     monkeypatch.setattr(regimes.compute, "task_of", lambda *_: labels)
     about = {"rule": "last", "gate": said}

@@ -53,7 +53,7 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
         assert files == {"record.npz", "record.json", "done"}  # no models
     order = [(m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)]
     assert [(c.method, c.seed) for c in done.cells] == order
-    assert set(done.tiers) == {"small"} and done.tier == "small"
+    assert {c.tier for c in done.cells} == {"small"} and done.tier == "small"
     assert not list((folder / "runs").glob("*.lock"))
     late = {"portion": 0.5, "every": 2, "exchanged": True}
     asked = [({"online": 0.5}, [1, 1, 1, 1]), ({"stragglers": late}, [2, 3, 2, 3])]
@@ -75,7 +75,8 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
     paper = book(main={"paper": {"seeds": 1}})
     change = lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper"))
     path = write(folder / "paper", change)
-    assert set(main(folder, path=path).tiers) == {"paper"}  # its sizes are the paper's
+    some = main(folder, path=path).cells  # its sizes are the paper's
+    assert {c.tier for c in some} == {"paper"}
     (folder / "checked").write_text("")  # sources were edited since
     monkeypatch.setattr(identity, "CHECKED", folder / "checked")
     identity.warn_if_edited.cache_clear()
@@ -101,19 +102,16 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     method = compute.trained(c, "cpu")[0]
     told = {"rounds": 3, "cohort": 2, "microscope": True, "device": "cpu"}
     fedlib.run(method, **told, folder=tmp_path / c.id, upto=2)
-    at = compute.compute_cell(c, tmp_path)
+    at = compute.compute_cell(c, runs=tmp_path)
     assert same(Record.load(at), whole, but=("seconds", "task"))
     assert not (at / "checkpoint").exists() and not list(tmp_path.glob("*.lock"))
-    bad = compute.compute_cell(cell(lr=1e38, epochs=9), tmp_path)
+    bad = compute.compute_cell(cell(lr=1e38, epochs=9), runs=tmp_path)
     assert "diverged" in Record.load(bad).meta
     at = tmp_path / "fails"  # is named, the others are kept
     todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
     with pytest.raises(compute.RunError, match="FedRep seed 0: V(.|\n)*1 more"):
         compute.compute_all(todo, at, workers=1)
     assert {p.parent.name for p in at.glob("*/done")} == {todo[1].id, todo[3].id}
-    for name, runs in (("other", at), (todo[1].id, at / "gone")):
-        with pytest.raises(ValueError, match=name if runs is at else "gone: share"):
-            compute.compute_job((name, todo[1]), runs=str(runs))
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
@@ -121,9 +119,8 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     both = lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
     thread = threading.Thread(target=both, daemon=True)
     with lock.alone(tmp_path / a.id) as mine:
-        assert mine and compute.compute_cell(a, tmp_path, wait=False) is None
-        assert compute.compute_job((a.id, a), False, runs=str(tmp_path)) is None
-        assert compute.compute_job((b.id, b), runs=str(tmp_path), until=0) is None
+        assert mine and compute.compute_cell(a, False, tmp_path) is None
+        assert compute.compute_cell(b, runs=tmp_path, until=0) is None
         assert not (tmp_path / b.id).exists()
         thread.start()
         while not (tmp_path / b.id / "done").exists():

@@ -202,7 +202,6 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
     run = experiment.study(*MAIN, workers=1)  # one number a round is always kept
     kept = {c.seed: sorted(r.logs) for c, r in run.of(method="FedGA")}
     assert kept == {4: ["cohort", "scale"], 1: ["cohort", "scale", "weight"]}
-    assert run.log("near", "FedAvg", "weight").shape[0] == 1
 
 
 def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypatch):

@@ -1,6 +1,7 @@
 """Runs, cells and files of parameters made by hand, for the tests of studies."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import yaml
@@ -98,7 +99,8 @@ def study(*runs, look=(), tiers=None):
     cells, records = map(list, zip(*runs))
     spec = {"look": {m: list(v) for m, v in look}}
     tiers = tiers or ["small"] * len(cells)
-    return Study("toy", "main", "small", spec, cells, records, tiers)
+    cells = [replace(c, tier=tier) for c, tier in zip(cells, tiers)]
+    return Study("toy", "main", "small", spec, cells, records)
 
 
 def same(a, b, but=("seconds",)):

@@ -159,7 +159,6 @@ OPTIONS = [  # (arguments after `run FedAvg digits`, what the message says)
     ("--folder=", "--folder: '': give the name of a folder"),
     ("--folder /etc/passwd", "/etc/passwd is a file; give a folder"),
     ("--folder /etc/passwd/x", "/etc/passwd is a file; give a folder"),
-    ("--scheduler tcp://x:1", "one run stays on this machine"),
     ("--set lr=.1 --set lr=.2", "lr is set twice; give it once"),
 ]
 
