@@ -74,9 +74,8 @@ def small_task():
 
 
 ONE = ("run", "Ditto", TASK, "--rounds", "20", "--device", "cpu", "--folder")
-AT_ONCE = (*ONE[:-1], "--how", "loop", "--threads", "2", "--folder")  # two clients
 TWO = ("compare", "FedAvg", "Ditto", "--task", TASK, "--rounds", "10", "--seeds", "2")
-TWO += ("--device", "cpu", "--folder")
+TWO += ("--folder",)
 
 
 # ---------------------------------------------------------------- processes
@@ -294,7 +293,7 @@ def kills(row, calls, n, chance, most=AGAIN):
 def measure(n, seed):
     chance = random.Random(seed)
     runs = [Call(one_run, (name,)) for name in METHODS]
-    commands = [Call(command, args) for args in (ONE, TWO, AT_ONCE)]
+    commands = [Call(command, args) for args in (ONE, TWO)]
     some = max(1, round(0.6 * n))
     return [
         kills("runs, SIGKILL and resume", runs, some, chance),

@@ -3,5 +3,4 @@
 main      the commands
 program   a function as a program: its arguments, its exit status
 text      what a user types, as values and tasks
-report    what a run prints when it is over
 """

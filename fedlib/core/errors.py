@@ -109,6 +109,15 @@ def nearest(word, words):
     return f"; did you mean {small[close[0]]!r}?" if close else ""
 
 
+def known(table, what, name):
+    """table[name], or a ValueError that says what there is."""
+    if not isinstance(name, str) or name not in table:
+        raise ValueError(
+            f"unknown {what} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
+        )
+    return table[name]
+
+
 def refuse_if(wrong, message):
     """ValueError(message) where something is wrong."""
     if wrong:

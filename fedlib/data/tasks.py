@@ -19,7 +19,7 @@ import torch
 from pydantic import AfterValidator, Field
 
 from .. import nets
-from ..core.errors import COUNT, SEEDS, check_whole, nearest
+from ..core.errors import COUNT, SEEDS, check_whole, known
 from ..core.pool import parity
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
@@ -64,15 +64,6 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 # ---------------------------------------------------------------- what may be said
-def known(table, what, name):
-    """table[name], or a ValueError that says what there is."""
-    if not isinstance(name, str) or name not in table:
-        raise ValueError(
-            f"unknown {what} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
-        )
-    return table[name]
-
-
 def one_of(kind):
     """The type of {name: ..., what it takes: ...}, of plain values."""
 

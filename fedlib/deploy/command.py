@@ -72,7 +72,7 @@ def app(folder, *, method, task, set: tuple = (), rounds: int = 20, cohort: int 
     from ..cli.text import parse_task, settings
     from .federation import Federation
 
-    path, described = new(folder), {"name": method} | settings(set)
+    path, described = new(folder), {"name": method} | settings(",".join(set))
     more = {"cohort": cohort, "data": task, "folder": "run"}
     fed = Federation.of(described, rounds, parse_task(task), **more)
     path.mkdir(parents=True, exist_ok=True)

@@ -54,11 +54,13 @@ def folder_of(study):
 
 
 # ---------------------------------------------------------------- compute
-def compute(names=(), runs="runs", workers=None):
-    """Compute every run of the studies that runs/ lacks; what is done stays."""
+def compute(names=(), runs="runs", workers=None, tier=None):
+    """Compute every run of the studies that runs/ lacks, at a tier (None: that of
+    params.yaml); what is done stays.
+    """
     identity.warn_if_edited()
     for study in chosen(names):
-        todo = studies.cells(*study)[0]
+        todo = studies.cells(*study, tier=tier)[0]
         print(f"{'/'.join(study)}: {len(todo)} runs", flush=True)
         compute_all(todo, runs, workers)
 
@@ -239,10 +241,9 @@ def apart(a, b):
 
 # ---------------------------------------------------------------- command line
 def command(args):
-    """python -m fedlib evidence: what, names, workers, anew, sample, seed, device and
-    write."""
+    """python -m fedlib evidence; args: those of `fedlib.cli.main.evidence`."""
     if args.what == "compute":
-        compute(args.names, workers=args.workers)
+        compute(args.names, workers=args.workers, tier=args.tier)
     elif args.what == "pack":
         pack(args.names, anew=args.anew)
     elif args.what == "check":
