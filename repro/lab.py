@@ -20,10 +20,9 @@ ROOT = Path(__file__).parents[1]
 
 
 class FromRoot(AsyncMappingKernelManager):
-    """Starts kernels in the folder that the server shows."""
+    """Starts kernels in the folder that the server shows, whatever the notebook's."""
 
     def cwd_for_path(self, path: str, **_) -> str:
-        """That folder, whatever the notebook's path."""
         return self.root_dir
 
 
