@@ -147,7 +147,7 @@ def cut_short(folder):
             (once, "pack", enough),
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
             (urllib.request, "urlopen", offline),
-            (identity, "warn_if_edited", lambda: None),
+            (identity, "warn_if_edited", lambda *_: None),
             (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),
         ):

@@ -17,7 +17,6 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -26,14 +25,13 @@ import torch
 from ..core.errors import Diverged, refuse_if
 from ..core.files import whole
 from ..core.record import Record
-from ..core.task import Task
 from ..data.tasks import known
 from . import identity, once, store, studies
 from .compute import compute_all, describe_cell, map_cells, trained
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
-SHAKEN = 3  # draws of the noise that says what rounding may do
+TOLERANCE = 0.6  # points of a mean accuracy that rounding may move
 AUDITS = {"cpu": Path("results/audit.csv"), "cuda": Path("results/audit-gpu.csv")}
 
 
@@ -80,8 +78,9 @@ def pack(names=(), runs="runs", anew=False):
 
 
 def packable(paper, study, runs, anew):
-    """[(id, columns, Record)] of a study, each run once, with the logs that it keeps;
-    ValueError where a run is missing, or could not be made again.
+    """[(id, columns, Record)] of a study, each run once; a log per client of so many
+    seeds as the study's `logs` says, {name: how many}. ValueError where a run is
+    missing, or could not be made again.
     """
     todo, spec, _ = studies.cells(paper, study)
     found = store.read(folder_of((paper, study)))
@@ -92,35 +91,21 @@ def packable(paper, study, runs, anew):
     lacking = missing(todo, found)
     command = f"python -m fedlib evidence compute {paper}/{study}"
     refuse_if(lacking, f"{paper}/{study}: {lacking}; {command}")
-    seeds, items = sorted({c.seed for c in todo}), {}
+    seeds, most, items = sorted({c.seed for c in todo}), spec.get("logs", {}), {}
     for c in todo:
-        r = found[c.id]
-        refuse(c, r)
+        r, place = found[c.id], seeds.index(c.seed)
+        meta = r.meta
+        short = "diverged" not in meta and r.rounds[-1] != meta["rounds"]
+        bad = short or identity.uncommitted(meta["commit"])
+        why = f"has not ended, or is of sources in no commit ({meta['commit']}); commit"
+        remedy = f"{why} them, delete runs/{c.id} and compute it again"
+        refuse_if(bad, f"{describe_cell(c)} {remedy}")
+        logs = r.logs.items()
+        logs = {k: v for k, v in logs if v.ndim == 1 or place < most.get(k, math.inf)}
         versions = json.dumps(identity.raised(identity.units(c)))
         about = vars(c) | {"paper": paper, "study": study, "versions": versions}
-        kept = with_logs(r, seeds.index(c.seed), spec.get("logs", {}))
-        items[c.id] = c.id, {k: about[k] for k in store.SPEC}, kept
+        items[c.id] = c.id, {k: about[k] for k in store.SPEC}, replace(r, logs=logs)
     return [*items.values()]
-
-
-def with_logs(r, place, seeds):
-    """The record without the logs per client that are stored for fewer seeds: seeds
-    {name of a log: how many}; place: of its seed among the study's.
-    """
-    stored = lambda k, v: v.ndim == 1 or place < seeds.get(k, math.inf)
-    return replace(r, logs={k: v for k, v in r.logs.items() if stored(k, v)})
-
-
-def refuse(cell, r):
-    """ValueError for a run that nobody could make again."""
-    meta, last = r.meta, int(r.rounds[-1])
-    remedy = f"delete runs/{cell.id} and compute it again"
-    short = "diverged" not in meta and last != meta["rounds"]
-    why = f"ends in round {last} of {meta['rounds']} and did not diverge"
-    refuse_if(short, f"{describe_cell(cell)} {why}; {remedy}")
-    why = f"was made by sources in no commit ({meta['commit']}); commit them"
-    dirty = identity.uncommitted(meta["commit"])
-    refuse_if(dirty, f"{describe_cell(cell)} {why}, {remedy}")
 
 
 def missing(cells, ids):
@@ -174,69 +159,42 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
 
 def verified(item, device):
     """The row of one run, (study, cell): which it is, and what `compare` says of it."""
-    torch.set_num_threads(1)
     study, cell = item
     on = torch.cuda.get_device_name() if device == "cuda" else device
     row = {"study": "/".join(study), "data set": cell.dataset, "method": cell.method}
     row |= {"setting": cell.setting, "seed": cell.seed, "on": on}
-    row |= compare(cell, store.find({cell.id}, *study, STORE)[cell.id], device)
+    row |= compare(store.find({cell.id}, *study, STORE)[cell.id], again(cell, device))
     print(f"{row['verdict']:9} {row['study']} {describe_cell(cell)}", flush=True)
     return row
 
 
-def compare(cell, old, device="cpu"):
-    """The columns of a verification: a cell computed again, beside its stored record.
+def again(cell, device="cpu"):
+    """The record of a cell, computed anew."""
+    try:
+        return trained(cell, device)[2]
+    except Diverged as e:
+        return e.record
 
-    verdict: "same" to the last hit; "rounding", where neither the first evaluated round
-    nor, but for 0.6 points, any mean accuracy differs by more than three times the most
-    that starting weights times (1 + 1e-7), drawn three times, make of the run; else
-    "DIFFERS".
+
+def compare(old, new):
+    """The columns of a verification: a stored record beside the new one of its cell.
+
+    verdict: "same" to the last hit; "rounding", where no mean accuracy differs by more
+    than TOLERANCE points; else "DIFFERS".
     """
-    new = again(cell, device=device)
-    share, early, points = apart(old, new)
-    verdict = "same"
-    if share:
-        shaken = [again(cell, 1e-7, device, draw) for draw in range(SHAKEN)]
-        _, its_early, its_points = np.max([apart(new, s) for s in shaken], axis=0)
-        fine = early <= 3 * its_early and points <= max(0.6, 3 * its_points)
-        verdict = "rounding" if fine else "DIFFERS"
-    differs = {"hits that differ, %": 100 * share, "points": points}
-    commits = {"commit then": old.meta["commit"], "now": new.meta["commit"]}
-    return {"verdict": verdict} | differs | commits
-
-
-def again(cell, noise=0.0, device="cpu", draw=0):
-    """The record of a cell, computed anew, with relative noise on the starting weights;
-    draw: which noise.
-    """
-    init = Task.init
-
-    def shaken(self, seed):
-        g = torch.Generator().manual_seed(draw)
-        normal = lambda w: torch.randn(w.shape, generator=g, dtype=w.dtype)
-        w = init(self, seed)
-        return {k: v * (1 + noise * normal(v).to(v.device)) for k, v in w.items()}
-
-    with patch.object(Task, "init", shaken if noise else init):
-        try:
-            return trained(cell, device)[2]
-        except Diverged as e:
-            return e.record
-
-
-def apart(a, b):
-    """(share of accuracies that differ, the same of the first evaluated round, largest
-    difference of a mean in points).
-    """
-    found = [(0.0, 0.0, 0.0)]
-    for k, x in a.views.items():
-        y = b.views[k]
+    share = points = 0.0
+    for k, x in old.views.items():
+        y = new.views[k]
         if x.shape != y.shape:
-            return 1.0, 1.0, math.inf
-        differs = ~np.isclose(x, y, 0, 0, equal_nan=True)
+            share = points = math.inf
+            break
+        share = max(share, float((~np.isclose(x, y, 0, 0, equal_nan=True)).mean()))
         off = 100 * np.abs(np.nanmean(x, 1) - np.nanmean(y, 1)).max()
-        found.append((differs.mean(), differs[0].mean(), off))
-    return tuple(map(float, np.max(found, axis=0)))
+        points = max(points, float(off))
+    verdict = "rounding" if points <= TOLERANCE else "DIFFERS"
+    row = {"verdict": verdict if share else "same", "hits that differ, %": 100 * share}
+    commits = {"commit then": old.meta["commit"], "now": new.meta["commit"]}
+    return row | {"points": points} | commits
 
 
 # ---------------------------------------------------------------- command line

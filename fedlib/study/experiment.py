@@ -51,6 +51,7 @@ def study(
     missing = [c for c in todo if c.id not in done]
     folders = compute_all(missing, runs, workers)
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
-    identity.warn_of_strays(computed)
+    if not mine:
+        identity.warn_if_edited(computed.values())
     done |= computed
     return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo])

@@ -38,7 +38,6 @@ CHECKED = Path(__file__).with_name("checked.txt")
 # sources that make numbers
 NUMBERS = ("core/*.py", "data/*.py", "methods/**/*.py", "nets/*.py", "pieces/*.py")
 KINDS = {"method": METHODS, "step": STEPS, "rule": RULES, **tasks.TABLES}
-PLAIN = (bool, int, float, str, tuple, type(None))
 # entries of a description that are paths: the content counts, not the name
 FILES = ("model", "weights")
 
@@ -52,8 +51,7 @@ def run_id(cell):
         "sources": user_defined(used),
         "mine": cell.mine,
     }
-    what = what | {"seed": cell.seed} | {k: v for k, v in more.items() if v}
-    return digest(what)
+    return digest(what | {"seed": cell.seed} | {k: v for k, v in more.items() if v})
 
 
 def digest(what):
@@ -85,6 +83,11 @@ def parts_of(cell):
     return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
 
 
+# where nothing is said
+TASK = {"partition": {"name": "natural"}, "batch": 32.0, "standard": False}
+TASK |= {"parts": [0.8, 0.1, 0.1]}
+
+
 @functools.cache
 def parts(cls, name, kwargs, task, settings):
     """The same of json texts; cls: the method's class now."""
@@ -93,8 +96,7 @@ def parts(cls, name, kwargs, task, settings):
     entries = (TASK | json.loads(task)).items()
     task = {k: described(k, v, used, paths) for k, v in entries}
     task = {k: v for k, v in task.items() if v != TASK.get(k, "")}
-    run = {k: plain(v) for k, v in json.loads(settings).items()}
-    run = {k: v for k, v in run.items() if v != ENGINE.get(k, "")}
+    run = without_defaults(engine.run, json.loads(settings))
     del hyper["name"]
     what = {"task": task, "method": name, "hyper": hyper, "engine": run}
     return what, frozenset(used), frozenset(paths)
@@ -118,23 +120,16 @@ def plain(v):
         # what a wrapper inherits, the one inside is given
         skip = ("task", *(BASE if isinstance(v, Wrap) else ()))
         named = [f for f in dataclasses.fields(v) if f.name not in skip]
-        out = {f.name: getattr(v, f.name) for f in named}
-        absent = {f.name: f.metadata["absent"] for f in named if "absent" in f.metadata}
+        values = [(f.name, getattr(v, f.name), f.metadata) for f in named]
+        old = lambda x, told: "absent" in told and x == told["absent"]
         names = {cls: name for name, cls in METHODS.items()}
-        out = {k: plain(x) for k, x in out.items() if k not in absent or x != absent[k]}
-        return {"name": names.get(type(v), type(v).__name__)} | out
+        name = names.get(type(v), type(v).__name__)
+        return {"name": name} | {k: plain(x) for k, x, m in values if not old(x, m)}
     if isinstance(v, dict):
         return {k: plain(x) for k, x in v.items()}
     if isinstance(v, (list, tuple)):
         return [plain(x) for x in v]
     return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
-
-
-# where nothing is said
-TASK = {"partition": {"name": "natural"}, "batch": 32.0, "standard": False}
-TASK |= {"parts": [0.8, 0.1, 0.1]}
-ENGINE = inspect.signature(engine.run).parameters.items()
-ENGINE = {k: plain(p.default) for k, p in ENGINE}
 
 
 def described(kind, v, used, paths):
@@ -143,15 +138,18 @@ def described(kind, v, used, paths):
     """
     if not isinstance(v, dict) or "name" not in v:
         return plain(v)
-    table, out = tasks.TABLES.get(kind, {}), {"name": v["name"]}
     used |= {f"{kind} {v['name']}"} if kind in tasks.TABLES else set()
-    takes = inspect.signature(table[v["name"]]).parameters if v["name"] in table else {}
-    for k, x in v.items():
-        if k in FILES and x:
-            paths.add(x)
-        elif k != "name" and not (k in takes and plain(x) == plain(takes[k].default)):
-            out[k] = described(k, x, used, paths)
-    return out
+    paths |= {v[k] for k in FILES if v.get(k)}
+    given = {k: described(k, x, used, paths) for k, x in v.items() if k not in FILES}
+    made = tasks.TABLES.get(kind, {}).get(v["name"])
+    return without_defaults(made, given) if made else given
+
+
+def without_defaults(f, given):
+    """{argument: plain value} of a call of f, but of those at their default."""
+    usual = {k: p.default for k, p in inspect.signature(f).parameters.items()}
+    given = {k: plain(x) for k, x in given.items()}
+    return {k: x for k, x in given.items() if k not in usual or x != plain(usual[k])}
 
 
 def content(path):
@@ -171,14 +169,17 @@ def state():
     return files.sources(*NUMBERS, "study/versions.toml")[:16]
 
 
-@functools.cache
-def warn_if_edited():
-    """Say once that stored runs may be of other numbers than this code gives."""
-    if state() != CHECKED.read_text().strip():
+def warn_if_edited(records=()):
+    """Say that stored runs may be of other numbers than this code gives, or that some
+    of these records were made by other sources, which are in no commit.
+    """
+    edited = (r.meta["source"] for r in records if uncommitted(r.meta["commit"]))
+    if state() != CHECKED.read_text().strip() or {*edited} - {files.source()}:
         warnings.warn(
-            "the code that makes numbers was edited since the stored runs were made, "
-            "and may give others. study(..., mine=True) computes what yours gives, "
-            "under names of its own; `python -m goldens.numbers check` compares",
+            "the code that makes numbers was edited since stored runs, or runs in "
+            "runs/, were made, and may give others. study(..., mine=True) computes "
+            "what yours gives, under names of its own; `python -m goldens.numbers "
+            "check` compares; what edits have left in runs/ may be deleted",
             stacklevel=3,
         )
 
@@ -186,20 +187,6 @@ def warn_if_edited():
 def uncommitted(commit):
     """Whether sources are in no commit, so that nobody could make their numbers."""
     return commit.endswith("+") or commit == "unknown"
-
-
-def warn_of_strays(records):
-    """Say which runs {id: Record} were made by other sources than these, that are in no
-    commit.
-    """
-    edited = {i: r.meta for i, r in records.items() if r.meta["commit"][-1:] == "+"}
-    strays = [i for i, m in edited.items() if m["source"] != files.source()]
-    if strays:
-        warnings.warn(
-            f"{len(strays)} runs, the first is {strays[0]}, were computed by sources "
-            "that were edited and never committed; delete their folders",
-            stacklevel=3,
-        )
 
 
 # ---------------------------------------------------------------- a user's own code
@@ -214,14 +201,15 @@ def user_defined(units):
 def own(thing):
     """Hash of the source of a class or function, of its bases outside this package, and
     of the functions, classes and plain values of the same modules that they name;
-    without comments and docstrings.
+    without comments and docstrings. OSError where a source cannot be read: write it in
+    a file or a notebook.
     """
     homes = {c.__module__ for c in getattr(thing, "__mro__", (thing,))}
     homes = {m for m in homes if m.split(".")[0] not in ("fedlib", "builtins")}
     found, seen = [], set()
 
     def visit(name, x):
-        if isinstance(x, PLAIN):
+        if isinstance(x, (bool, int, float, str, tuple, type(None))):
             found.append(f"{name} = {x!r}")
         elif getattr(x, "__module__", None) in homes and x not in seen:
             seen.add(x)
@@ -229,22 +217,18 @@ def own(thing):
                 for base in x.__mro__[1:]:
                     visit(base.__name__, base)
                 for k, v in sorted(vars(x).items()):
-                    inside = (getattr(v, a, None) for a in ("__func__", "fget", "func"))
-                    v = inspect.unwrap(next(filter(None, inside), v))
-                    if k != "card" and (written(v) or not k.startswith("__")):
-                        visit(f"{name}.{k}", v)
-            if isinstance(x, FunctionType):
-                found.append(f"{name}: {text(x)}")
+                    for inside in ("__func__", "fget", "func"):
+                        v = getattr(v, inside, v)
+                    if k != "card" and (callable(v) or not k.startswith("__")):
+                        visit(f"{name}.{k}", inspect.unwrap(v))
+            # what dataclass writes stands in no file
+            elif isinstance(x, FunctionType) and x.__code__.co_filename != "<string>":
+                found.append(f"{name}: {bare(inspect.getsource(x))}")
                 for k in sorted(names(x.__code__) & x.__globals__.keys()):
                     visit(k, x.__globals__[k])
 
     visit(thing.__name__, thing)
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
-
-
-def written(v):
-    """Whether a function stands in a file, and is not made by dataclass."""
-    return isinstance(v, FunctionType) and v.__code__.co_filename != "<string>"
 
 
 def names(code):
@@ -253,32 +237,19 @@ def names(code):
     return set(code.co_names).union(*inside)
 
 
-def text(f):
-    """The source of a function, without comments and docstrings where it is a statement
-    of its own. OSError where it cannot be read: write it in a file or a notebook.
-    """
-    source = textwrap.dedent(inspect.getsource(f))
-    try:
-        return bare(source)
-    except SyntaxError:  # a lambda inside of a call
-        return source
-
-
 def bare(source):
     """The lines of Python code without comments, docstrings and blank lines; the same
     text in every version of Python.
     """
+    source = textwrap.dedent(source)
     lines = source.splitlines()
-    for kind, _, (row, column), *_ in tokenize.generate_tokens(
-        io.StringIO(source).readline
-    ):
-        if kind == tokenize.COMMENT:
-            lines[row - 1] = lines[row - 1][:column]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    for row, column in (t.start for t in tokens if t.type == tokenize.COMMENT):
+        lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(source)):
         said = isinstance(node, ast.Expr) and getattr(node.value, "value", None)
         if isinstance(said, str):
-            first, *rest = range(node.lineno - 1, node.end_lineno)
+            first, last = node.lineno - 1, node.end_lineno
             lines[first] = lines[first][: node.col_offset]
-            for row in rest:
-                lines[row] = ""
+            lines[first + 1 : last] = [""] * (last - first - 1)
     return "\n".join(line.rstrip() for line in lines if line.strip())

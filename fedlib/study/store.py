@@ -151,9 +151,9 @@ def columns_of(part, run, key, a, r):
 
 
 # ---------------------------------------------------------------- tables -> records
-def read(folder, only=None):
-    """{id: Record} of a stored study, which may be empty; only: these ids."""
-    folder, out = there(folder), {}
+def read(folder):
+    """{id: Record} of a stored study, which may be empty."""
+    folder, out = Path(folder), {}
     if not folder.exists():
         return out
     with reading(folder):
@@ -166,7 +166,7 @@ def read(folder, only=None):
             kinds = [(r, *x) for r in rows for x in r["kinds"][file].items()]
             if kinds:
                 fill(PARTS[file], pq.read_table(folder / f"{file}.parquet"), kinds)
-        for r in rows if only is None else [r for r in rows if r["id"] in only]:
+        for r in rows:
             rounds = np.array(r["rounds"], int)
             out[r["id"]] = Record(r["meta"], rounds, **parts_of(r["arrays"]))
     return out
@@ -197,19 +197,14 @@ def pack(items, folder):
     ValueError for a run that does not come back.
     """
     folder = Path(folder)
-    new, old = (folder.with_name(f".{folder.name}.{k}") for k in ("new", "old"))
+    new = folder.with_name(f".{folder.name}.new")
     items = sorted(items, key=lambda x: (*(x[1][k] for k in ORDER), x[0]))
     with lock.alone(folder):
-        if there(folder) == old:  # a process died between the two renames
-            os.rename(old, folder)
-        for left in (old, new):
-            shutil.rmtree(left, ignore_errors=True)
         try:
+            shutil.rmtree(new, ignore_errors=True)
             write(items, new)
-            if folder.exists():
-                os.rename(folder, old)
+            shutil.rmtree(folder, ignore_errors=True)
             os.rename(new, folder)
-            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     return sum(f.stat().st_size for f in folder.iterdir())
@@ -243,21 +238,14 @@ def same(a, b):
     return alike and all(equal(x[k], y[k]) for k in x)
 
 
-def there(folder):
-    """The folder, or the old one beside it, where a process died in `pack`."""
-    folder = Path(folder)
-    old = folder.with_name(f".{folder.name}.old")
-    return old if old.exists() and not folder.exists() else folder
-
-
 # ---------------------------------------------------------------- all folders
 def listed(folder, columns=("id", *SPEC, *OWN)):
     """[{column: value}] of the runs of a stored study, which may be empty."""
-    folder = there(folder)
-    if not folder.exists():
+    path = Path(folder, "runs.parquet")
+    if not path.parent.exists():
         return []
     with reading(folder):
-        return pq.read_table(folder / "runs.parquet", columns=[*columns]).to_pylist()
+        return pq.read_table(path, columns=[*columns]).to_pylist()
 
 
 def find(ids, paper, study, root="evidence"):
@@ -266,11 +254,11 @@ def find(ids, paper, study, root="evidence"):
     for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*"))]):
         wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()
         if wanted:
-            changed = os.stat(there(folder) / "runs.parquet").st_mtime_ns
-            out |= _found(folder, changed, frozenset(wanted))
+            stored = _read(folder, os.stat(folder / "runs.parquet").st_mtime_ns)
+            out |= {i: stored[i] for i in wanted}
     return out
 
 
 @functools.lru_cache(maxsize=4)
-def _found(folder, _changed, ids):
-    return read(folder, ids)
+def _read(folder, _changed):
+    return read(folder)

@@ -53,7 +53,6 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
         assert same(r, back[k], but=()) and store.same(r, back[k]), k
         for key, a in r.views.items():  # a mean's last digit depends on the layout
             assert back[k].views[key].mean(1).tobytes() == a.mean(1).tobytes()
-    assert store.read(at, {"views", "x"}).keys() == {"views"}
     assert os.listdir(tmp_path) == ["p-s"]  # no lock, no half-written neighbour
     packed(again, made, *[*made][::-1])
     assert all(f.read_bytes() == (again / f.name).read_bytes() for f in at.iterdir())
@@ -112,10 +111,8 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
                 store.read(at)
             path.write_bytes(body)
     assert same(store.read(at)["groups"], r, but=())
-    os.rename(at, tmp_path / ".p-s.old")  # a kill between two renames loses nothing
-    shutil.copytree(tmp_path / ".p-s.old", tmp_path / ".p-s.new")
+    shutil.copytree(at, tmp_path / ".p-s.new")  # of a process that was killed
     assert set(store.find({"groups", "short"}, "p", "s", tmp_path)) == {"groups"}
-    assert [r["id"] for r in store.listed(at)] == ["groups"]
     packed(at, made, "groups", "short")
     assert set(store.read(at)) == {"groups", "short"}
     assert not [*tmp_path.glob(".p-s*")]
