@@ -11,7 +11,6 @@ comes out again.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import random
@@ -153,27 +152,24 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
         ids = {row["id"] for row in store.listed(folder_of(study), ("id",))}
         have += [(study, c) for c in studies.cells(*study)[0] if c.id in ids]
     drawn = random.Random(seed).sample(have, min(sample, len(have)))
-    f = functools.partial(verified, device=device)
-    return pd.DataFrame(map_cells(f, drawn, workers))
-
-
-def verified(item, device):
-    """The row of one run, (study, cell): which it is, and what `compare` says of it."""
-    study, cell = item
+    new = map_cells(lambda item: again(item[1], device), drawn, workers)
     on = torch.cuda.get_device_name() if device == "cuda" else device
-    row = {"study": "/".join(study), "data set": cell.dataset, "method": cell.method}
-    row |= {"setting": cell.setting, "seed": cell.seed, "on": on}
-    row |= compare(store.find({cell.id}, *study, STORE)[cell.id], again(cell, device))
-    print(f"{row['verdict']:9} {row['study']} {describe_cell(cell)}", flush=True)
-    return row
+    rows = []
+    for ((paper, name), c), r in zip(drawn, new):
+        row = {"study": f"{paper}/{name}", "data set": c.dataset, "method": c.method}
+        row |= {"setting": c.setting, "seed": c.seed, "on": on}
+        rows.append(row | compare(store.find({c.id}, paper, name, STORE)[c.id], r))
+    return pd.DataFrame(rows)
 
 
 def again(cell, device="cpu"):
     """The record of a cell, computed anew."""
+    print(describe_cell(cell), flush=True)
     try:
-        return trained(cell, device)[2]
+        r = trained(cell, device)[2]
     except Diverged as e:
-        return e.record
+        r = e.record
+    return replace(r, state=None)
 
 
 def compare(old, new):
@@ -214,12 +210,12 @@ def command(args):
 
 
 def print_verdicts(found, to=None):
-    """How many came out the same; ValueError where one differs. to: a file for all."""
+    """Which came out the same; ValueError where one differs. to: a file for all."""
     if to:
         text = found.to_csv(index=False, float_format="%.3g").encode()
         whole(to, lambda f: f.write(text))
-    counts = found.verdict.value_counts()
-    print(f"{len(found)} runs: " + ", ".join(f"{n} {v}" for v, n in counts.items()))
+    print(found.to_string(index=False))
     why = "the code has changed without a new version (python -m goldens.numbers check"
     why += " says where), or this machine computes otherwise"
-    refuse_if("DIFFERS" in counts, f"stored runs do not come out again: {why}")
+    differs = (found.verdict == "DIFFERS").any()
+    refuse_if(differs, f"stored runs do not come out again: {why}")

@@ -111,25 +111,13 @@ class Study(Run):
     source: str = None
 
 
-class Entry(Model, extra="allow"):
-    """A task or a study; entries below a tier's name replace its own at that tier."""
-
-    tiny: Dict | None = None
-    small: Dict | None = None
-    paper: Dict | None = None
-
-
 class Paper(Model):
-    """A studies file: tasks, and studies by the notebook that reads them."""
+    """A studies file: tasks, and studies by the notebook that reads them; entries of
+    either below a tier's name replace its own at that tier.
+    """
 
-    tasks: dict[str, Entry] = {}
-    studies: dict[str, dict[str, Entry]] = {}
-
-
-class Added(Model):
-    """A file of seeds that were added."""
-
-    studies: dict[str, dict[str, Few]]
+    tasks: dict[str, Dict] = {}
+    studies: dict[str, dict[str, Dict]] = {}
 
 
 class Params(Model, extra="allow"):
@@ -193,30 +181,22 @@ def load(path="params.yaml"):
     path, sections = Path(path), read(path)
     with located(path):
         check(Params, sections)
-    tier = sections.pop("tier")
+    tree = {"tier": sections.pop("tier")}
     files = sorted(path.parent.glob("papers/*/studies.yaml"))
-    names = dict.fromkeys([*sections, *(f.parent.name for f in files)])
-    papers = {k: paper_of(k, sections.get(k) or {}, path) for k in names}
-    return {"tier": tier} | {k: p for k, p in papers.items() if p["studies"]}
-
-
-def paper_of(name, knobs, path):
-    """One paper's knobs, tasks and studies; knobs: its section of the file `path`."""
-    at, used = file_of(path, name), set()
-    inline = {k: knobs[k] for k in Paper.model_fields if k in knobs}
-    body = read(at) if Path(at).is_file() else inline
-    knobs = {k: v for k, v in knobs.items() if k not in inline}
-    with located(at):
-        check(Paper, body)
-        tasks, groups = (
-            given(body.get(k, {}), knobs, used) for k in Paper.model_fields
-        )
-        tasks = {k: whole(k, tasks) for k in tasks}
-        studies = [study for group in groups.values() for study in group.items()]
-        twice, idle = len(dict(studies)) < len(studies), knobs.keys() - used
-        refuse_if(twice, "two studies have one name; rename one of them")
-        refuse_if(body and idle, f"nothing uses {', '.join(idle)}, of {path}")
-    return knobs | {"tasks": tasks, "studies": dict(studies)}
+    for name in dict.fromkeys([*sections, *(f.parent.name for f in files)]):
+        at, knobs = file_of(path, name), sections.get(name) or {}
+        body = {k: knobs[k] for k in Paper.model_fields if k in knobs}
+        body = read(at) if Path(at).is_file() else body
+        with located(at):
+            check(Paper, body)
+            tasks, groups = (given(body.get(k, {}), knobs) for k in Paper.model_fields)
+            tasks = {k: whole(k, tasks) for k in tasks}
+            studies = [study for group in groups.values() for study in group.items()]
+            twice = len(dict(studies)) < len(studies)
+            refuse_if(twice, "two studies have one name; rename one of them")
+        if studies:
+            tree[name] = knobs | {"tasks": tasks, "studies": dict(studies)}
+    return tree
 
 
 def file_of(path, paper):
@@ -225,15 +205,14 @@ def file_of(path, paper):
     return str(file) if file.is_file() else f"{path}: {paper}"
 
 
-def given(value, knobs, used):
-    """A value with the knob in place of every "$name", noted in the set `used`."""
+def given(value, knobs):
+    """A value with the knob in place of every "$name"."""
     if isinstance(value, dict):
-        return {k: given(v, knobs, used) for k, v in value.items()}
+        return {k: given(v, knobs) for k, v in value.items()}
     if isinstance(value, list):
-        return [given(v, knobs, used) for v in value]
+        return [given(v, knobs) for v in value]
     if not (isinstance(value, str) and value.startswith("$")):
         return value
-    used.add(value[1:])
     return known({f"${k}": v for k, v in knobs.items()}, "knob", value)
 
 
@@ -241,9 +220,8 @@ def given(value, knobs, used):
 def whole(name, entries):
     """A task with all that it inherits by `like`."""
     own, others = dict(entries[name]), {k: v for k, v in entries.items() if k != name}
-    if "like" not in own:
+    if (like := own.pop("like", None)) is None:
         return own
-    like = own.pop("like")
     known(others, f"tasks.{name}.like", like)  # nor is there one of a circle
     return merged(whole(like, others), own)
 

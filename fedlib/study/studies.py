@@ -14,21 +14,22 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from ..core.errors import refuse_if
 from ..data.settings import check
-from ..data.tasks import SOURCES, TABLES, known
+from ..data.tasks import SOURCES, known
 from ..methods.make import make
 from . import TIERS, identity
 from .spec import (
     PILOT,
-    Added,
+    Few,
     Grid,
     Point,
     Run,
@@ -99,7 +100,7 @@ def of_task(dataset, task, study, tier, seeds, tasks):
     kind, out = kind_of(root(own.get("data")), root(papers.get("data"))), []
     for point, spec in points(parts(own, study, dataset)):
         drawings = {s: drawn(spec, s) for s in seeds}
-        check_task(drawings[seeds[0]])
+        check(Point, drawings[seeds[0]])
         for method, entry in study["methods"].items():
             if dataset in study.get("without", {}).get(method, ()):
                 continue
@@ -124,15 +125,6 @@ def parts(task, study, dataset):
     own = study["tasks"][dataset] if isinstance(study["tasks"], dict) else {}
     changes = {"run": task.get("run", {})}, {"run": run}, own or {}
     return functools.reduce(merged, changes, out)
-
-
-def check_task(spec):
-    """ValueError unless a task is complete, and its parts take what they are given."""
-    check(Point, spec)
-    for kind in spec.keys() & TABLES.keys():
-        takes = inspect.signature(TABLES[kind][spec[kind]["name"]]).parameters
-        for k in spec[kind].keys() - {"name"}:
-            known(takes, f"argument of {kind} {spec[kind]['name']}:", k)
 
 
 def as_text(spec, kwargs):
@@ -219,10 +211,9 @@ def points(spec):
 def added(path, paper, study):
     """{data set: seeds in all} of a study in its paper's seeds.yaml."""
     file = Path(path).parent / "papers" / paper / "seeds.yaml"
-    tree = read(file) if file.exists() else {}
-    with located(file):
-        check(Added, {"studies": tree})
-    return tree.get(study, {})
+    found = read(file).get(study, {}) if file.exists() else {}
+    with located(f"{file}: {study}"):
+        return TypeAdapter(dict[str, Few]).validate_python(found, strict=True)
 
 
 def grown(own, n, at):
@@ -255,8 +246,6 @@ def drawn(spec, seed):
     if data.get("draw") == "seed":
         rest = {k: v for k, v in data.items() if k != "draw"}
         argument = known(MADE, "source that draws its data:", data["name"])[1]
-        both = argument in rest
-        refuse_if(both, f"data {data['name']}: give {argument} or draw: seed")
         data = rest | {argument: seed}
     return spec | {"data": data}
 

