@@ -85,7 +85,7 @@ def compare(
     folder: where each run is kept; a second call computes what is not there yet, and an
     interrupted run continues. workers: processes on this machine, which change no bit
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
-    bar on a terminal and a line per minute elsewhere (None).
+    bar on a terminal only (None).
 
     grid: tune hyper-parameters first: {"FedGA": {"alpha": [1, 3]}}, or True for the
     values that each method declares. At most `budget` configurations of a method run

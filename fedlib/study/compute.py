@@ -27,8 +27,6 @@ from ..methods import make
 from . import lock
 from .studies import Cell
 
-MINUTE = 60.0  # seconds between two lines where there is no terminal
-
 
 class RunError(ValueError):
     """A run could not be computed; says which. What the others computed is kept."""
@@ -104,8 +102,7 @@ def compute_all(cells, runs="runs", workers=None, device=None, until=math.inf):
     """
     todo, at, failed = unfinished(cells, Path(runs)), Path(runs).absolute(), {}
     f = functools.partial(compute_cell, runs=at, device=device, until=until)
-    shown = sys.stderr.isatty()
-    for i, _, why in run_jobs(f, todo, workers, device, shown):
+    for i, _, why in run_jobs(f, todo, workers, device, None):
         if why:
             print(f"{describe_cell(todo[i])}: {why}", file=sys.stderr)
             failed[i] = why
@@ -138,14 +135,11 @@ def run_jobs(f, jobs, workers=None, device=None, progress=False):
     asked to wait. A job that fails stops no other; RunError, where a worker has died,
     ends all. workers: see `compute_all`; progress: see `compare`.
     """
-    left = dict(enumerate(jobs))
-    slow = progress is None and not sys.stderr.isatty()
-    how = {"mininterval": MINUTE, "delay": MINUTE} if slow else {}
-    how |= {"total": len(left), "disable": progress is False, "leave": False}
+    left, hidden = dict(enumerate(jobs)), {True: False, False: True}.get(progress)
     on_gpu = torch.cuda.is_available() and device != "cpu"
     n = workers or (1 if on_gpu else len(os.sched_getaffinity(0)))
     pool = Parallel(max(1, min(n, len(left))), return_as="generator_unordered")
-    with tqdm(unit="run", **how) as bar:
+    with tqdm(total=len(left), unit="run", leave=False, disable=hidden) as bar:
         for wait in (False, True):
             todo = [delayed(tried)(i, f, job, wait) for i, job in left.items()]
             try:

@@ -111,12 +111,11 @@ class Study:
     # ------------------------------------------------------------ long tables
     def row(self, cell, record, metric, rule, value) -> dict:
         """A number of a run, with where it comes from (columns of results/seeds)."""
-        where = {"paper": self.paper, "study": self.name} | _who(cell)
-        number = {"metric": metric, "rule": rule, "value": value}
-        origin = {"data": cell.data, "tier": cell.tier, "device": record.meta["device"]}
-        origin["minutes"] = round(record.meta["seconds"] / 60, 4)
-        origin |= {"run_ids": cell.id, "commit": record.meta["commit"]}
-        return where | number | origin
+        meta, row = record.meta, {"paper": self.paper, "study": self.name} | _who(cell)
+        row |= {"metric": metric, "rule": rule, "value": value, "data": cell.data}
+        row |= {"tier": cell.tier, "device": meta["device"]}
+        row["minutes"] = round(meta["seconds"] / 60, 4)
+        return row | {"run_ids": cell.id, "commit": meta["commit"]}
 
     def _long(self, numbers, rules, scored=None, runs=None) -> pd.DataFrame:
         """One row per run, rule and entry of numbers(record, key of what is scored,
@@ -273,9 +272,9 @@ def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFram
             if all(want in (None, part) for want, part in zip(wanted, key)):
                 who = _who(c) | {"moment": key[0], "view": key[1]}
                 blocks.append(pd.DataFrame(who | columns(r, key)))
-    have = ", ".join(sorted({" ".join(key) for r in run.records for key in r.views}))
-    what = f"{run.paper}/{run.name}: no run has {moment!r}, {view!r}, {split!r}"
-    refuse_if(not blocks, f"{what}; there are: {have}")
+    have = ", ".join({" ".join(key): 0 for r in run.records for key in r.views})
+    none = f"{run.name}: no run has {moment!r}, {view!r}, {split!r}; there are: {have}"
+    refuse_if(not blocks, none)
     return pd.concat(blocks, ignore_index=True)
 
 
@@ -362,9 +361,8 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
             at |= {"client": np.ravel(r.logs["cohort"])} if len(shape) > 1 else {}
             each = {k: v.ravel() for k, v in values.items()}
             blocks.append(pd.DataFrame(_who(c) | at | each))
-    what = f"{run.paper}/{run.name}: no run has the logs {' and '.join(names)}"
-    there = ", ".join(dict.fromkeys(k for r in run.records for k in r.logs))
-    refuse_if(not blocks, f"{what}; there are: {there or 'none'}")
+    none = f"{run.paper}/{run.name}: no run has stored {' and '.join(names)}"
+    refuse_if(not blocks, f"{none}; name it in the study's key `logs`")
     out = pd.concat(blocks, ignore_index=True)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
