@@ -26,7 +26,7 @@ help: ## list these targets
 	@echo "  runs: 10 to 35 min, 0.2 GB more."
 
 paper: $(STAMP) ## install what is missing, run what is out of date, build the book
-	$(BIN)/python -m $(if $(TIER),repro.tier $(TIER),repro.pipeline)
+	$(BIN)/$(if $(TIER),python -m repro.tier $(TIER),dvc repro)
 
 lab: $(STAMP) ## open the notebooks in JupyterLab, once the set-up is done
 	$(BIN)/python -m repro.lab
@@ -34,7 +34,7 @@ lab: $(STAMP) ## open the notebooks in JupyterLab, once the set-up is done
 evidence: $(STAMP) ## compute every stored run anew, which takes hours, and says how many; can be killed
 	$(BIN)/python -m fedlib evidence compute
 	$(BIN)/python -m fedlib evidence pack --anew
-	$(BIN)/python -m repro.pipeline
+	$(BIN)/dvc repro
 	$(BIN)/python -m fedlib evidence pack
 
 verify: $(STAMP) ## compute twenty stored runs anew, drawn at random, and compare; the book prints the answer

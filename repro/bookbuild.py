@@ -88,7 +88,7 @@ def main() -> int:
     failed = sphinx()
     if not failed:
         pages = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))
-        HTML.with_name("pages.txt").write_text("\n".join(pages) + "\n")
+        Path("results/pages.txt").write_text("\n".join(pages) + "\n")
         print(f"The book: {(HTML / 'index.html').resolve()}")
     return failed
 

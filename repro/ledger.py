@@ -316,15 +316,18 @@ def beside(ours, paper, artefact):
     return table.sort_index(axis=1, level=0, sort_remaining=False).round(3)
 
 
-def publish(name, seeds, artefacts, root="results", **more):
+def publish(name, seeds, artefacts, root=None):
     """Write results/seeds/<name>.csv and, for {artefact: keywords of cells, or a list
-    of them}, results/ours/<name>.csv.
+    of them}, results/ours/<name>.csv; root: in place of results, see plots.drawn.
 
     The keywords `study` and `seed` take the rows of one study and one seed, where there
     are several.
     """
+    from fedlib import plots  # here, so that matplotlib is imported to draw only
+
     if isinstance(seeds, (list, tuple)):
         seeds = pd.concat(seeds, ignore_index=True)
+    root = root or plots.drawn("results")
     save(seeds, "seeds", name, root)
     rows = []
     for artefact, wanted in artefacts.items():

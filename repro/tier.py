@@ -78,10 +78,12 @@ def copy(tier: str, to: Path) -> None:
         (to / "data").symlink_to(Path("data").resolve())
 
 
-def main(tier: str, *more: str) -> None:
-    """Copy, then be ``python -m repro.pipeline`` in the copy, with the copy's own
-    fedlib.
+def main(tier: str, *stages: str, alone: bool = False) -> None:
+    """Copy, then be ``dvc repro`` in the copy, with the copy's own fedlib.
+
+    alone: these stages, and not what they need
     """
+    words = ["-m", "dvc", "repro", *["--single-item"] * alone, *stages]
     environ = dict(os.environ)
     if tier == chosen(PARAMS.read_text()):
         print(f"{tier} is the tier of {PARAMS}: here, not in a copy.", flush=True)
@@ -91,7 +93,7 @@ def main(tier: str, *more: str) -> None:
         os.chdir(to)
         environ["PYTHONPATH"] = str(to)
         print(f"Tier {tier}, in {COPIES / tier}/; nothing outside changes.", flush=True)
-    os.execve(sys.executable, [sys.executable, "-m", "repro.pipeline", *more], environ)
+    os.execve(sys.executable, [sys.executable, *words], environ)
 
 
 if __name__ == "__main__":

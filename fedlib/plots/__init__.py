@@ -40,6 +40,7 @@ from .theme import (
     STRONG,
     Style,
     colour,
+    drawn,
     label,
     look,
     root,

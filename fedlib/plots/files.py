@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .theme import PALETTE, RC, root
+from .theme import PALETTE, RC, drawn
 
 TIERS = ("tiny", "small", "paper", "exact", "measured")
 # tiers in which nothing was trained, or nothing comes out twice
@@ -77,9 +77,9 @@ def save(
     title: the takeaway, one sentence without full stop (the book prints it; do not draw
     it).  alt: what a reader who cannot see the figure must know.  data: name and kind,
     as "Synthetic(1, 1), synthetic".  seeds: how many, or a list of which, or "none".
-    notebook: path in the repository.  stage: the `dvc repro` target.  A relative folder
-    counts from the repository's root. The commit is not written: a file cannot know the
-    commit that will hold it; the book adds it.
+    notebook: path in the repository.  stage: the `dvc repro` target.  folder: see
+    `drawn`.  The commit is not written: a file cannot know the commit that will hold
+    it; the book adds it.
     ValueError for an empty field or an unknown tier.
     """
     meta = dict(name=name, title=title, alt=alt, data=data, tier=tier)
@@ -91,7 +91,7 @@ def save(
             f"with the figure; tier is one of {', '.join(TIERS)}; the name is letters, "
             "digits and - _ . /, beginning with a letter"
         )
-    path = root() / folder / name  # an absolute folder wins over the root
+    path = drawn(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     text = svg(fig, title, alt)
     points = re.search(r'viewBox="0 0 (\S+) (\S+)"', text).groups()
@@ -120,7 +120,7 @@ def _seeds_as_text(seeds) -> str:
 
 def write_view(name, data: dict, folder) -> Path:
     """Write `name.view.json`, what the book's turnable views read; its path."""
-    path = root() / folder / f"{name}.view.json"
+    path = drawn(folder) / f"{name}.view.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, json.dumps(data, separators=(",", ":")) + "\n")
     return path

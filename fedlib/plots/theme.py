@@ -7,6 +7,7 @@ Colour is never the only sign: each method has a dash and a marker of its own.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +56,16 @@ def root() -> Path:
     here = Path.cwd()
     above = (p for p in (here, *here.parents) if (p / "pyproject.toml").exists())
     return next(above, here)
+
+
+def drawn(folder: str | Path) -> Path:
+    """Where a process writes what goes to `folder` of the repository: what is below
+    results/ goes where the pipeline says, in a variable, else to runs/mine/, so that a
+    reader's own notebook replaces nothing. An absolute folder stays.
+    """
+    first, *below = Path(folder).parts
+    mine = os.environ.get("FEDLIB_RESULTS", "runs/mine")
+    return root() / (Path(mine, *below) if first == "results" else folder)
 
 
 # ---------------------------------------------------------------- looks of the methods

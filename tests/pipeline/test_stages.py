@@ -1,17 +1,15 @@
-"""The stages of dvc.yaml name what exists and feed each other; they run in order, once;
-another tier is made in a copy.
+"""The stages of dvc.yaml name what exists and feed each other; another tier is made in a
+copy.
 """
 
 import os
-import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from where import ROOT
 
-from repro import tier
+from repro import draw, tier
 
 TOY = """
 stages:
@@ -24,15 +22,6 @@ stages:
     outs: [results/b: {cache: false}]}
   end: {cmd: python toy.py results/b end, deps: [a-y, results/b], outs: [end]}
 """
-RUN = """
-import pathlib, sys
-source, to = map(pathlib.Path, sys.argv[1:])
-text = source.read_text()
-if "fail" in text and to.name == "b":
-    sys.exit("no river here")
-to.parent.mkdir(exist_ok=True)
-to.write_text(text + pathlib.Path("params.yaml").read_text().split()[3])
-"""
 PARAMS = "seed: 3\ntier: small   # tiny, small or paper\ntoy:\n  rounds: 4\n"
 CONFIG = "[core]\n analytics = false\n check_update = false\n no_scm = true\n"
 
@@ -41,15 +30,12 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
     import networkx as nx
     from dvc.repo import Repo
 
-    from fedlib.study.spec import read
-
     monkeypatch.chdir(ROOT)
     with Repo() as repo:
         graph = repo.index.graph
         place = lambda out: Path(out.fs_path).relative_to(ROOT)
         made = {place(o): s for s in graph for o in s.outs}
         asked = {(place(d), s) for s in graph for d in s.deps if hasattr(d, "fs_path")}
-    assert {s.addressing for s in graph} <= {*read(ROOT / "dvc.lock")["stages"]}
     assert len(made) > 100
     for path, stage in asked:
         inside = {path, *path.parents}
@@ -65,6 +51,8 @@ def test_stages_name_what_exists_and_every_notebook_is_one(monkeypatch):
             out = Path(words[4], Path(words[3]).name)
             assert made.get(out) is stage, stage.cmd
             assert (Path(words[3]), stage) in asked, stage.cmd
+            reads = {path for path, s in asked if s is stage}
+            assert reads <= {*draw.reads(Path(words[3]))}
     there = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("notebooks/*/*.ipynb")}
     assert there == set(run)
 
@@ -76,7 +64,12 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # else a process of DVC outlives us
-    files = {"dvc.yaml": TOY, "toy.py": RUN, "in.txt": "one", "params.yaml": PARAMS}
+    files = {
+        "dvc.yaml": TOY,
+        "toy.py": "the toy",
+        "in.txt": "one",
+        "params.yaml": PARAMS,
+    }
     files |= {".dvc/config": CONFIG, ".gitignore": "tiers\nruns\n/data\n/.dvc/tmp\n"}
     files |= {".dvcignore": "tiers\n", "old/page.md": "old", "run.sh": "#!/bin/sh"}
     for name, text in files.items():
@@ -85,31 +78,6 @@ def toy(tmp_path, monkeypatch):
     Path("run.sh").chmod(0o755)
     subprocess.run(["git", "init", "-q"], check=True)
     return tmp_path
-
-
-def make():
-    """The pipeline in a process of its own, as `make paper` starts it: it forks."""
-    words = [sys.executable, "-m", "repro.pipeline", "--jobs", "2"]
-    got = subprocess.run(words, capture_output=True, text=True)
-    return got.returncode, got.stdout + got.stderr
-
-
-def test_what_is_out_of_date_runs_in_order_once_and_a_failure_is_named(toy):
-    ran = lambda said: re.findall(r"^\[ *(\d)/\d\] (\S+): (\w+)", said, re.M)
-    (toy / "in.txt").write_text("fail")
-    status, said = make()
-    assert status == 1 and ("b", "FAILED") in [r[1:] for r in ran(said)], said
-    assert "no river here" in said and not (toy / "end").exists()
-    (toy / "in.txt").write_text("one")
-    status, said = make()
-    assert status == 0 and [n for n, *_ in ran(said)] == list("1234"), said
-    assert {name for _, name, _ in ran(said)} == {"a@x", "a@y", "b", "end"}
-    assert (toy / "end").read_text() == "one" + 3 * "small"
-    lock = (toy / "dvc.lock").read_bytes()
-    status, said = make()
-    assert (status, ran(said)) == (0, []) and (toy / "dvc.lock").read_bytes() == lock
-    (toy / "in.txt").write_text("two")
-    assert make()[0] == 0 and (toy / "end").read_text() == "two" + 3 * "small"
 
 
 def test_a_params_file_with_another_tier_differs_in_one_word():

@@ -1,0 +1,91 @@
+"""What drawings depend on, as a few small files; the stage `gate` of dvc.yaml.
+
+    python -m repro.gate
+
+All else in the pipeline waits for these files and not for folders of code, so that an
+edit draws again what it may have changed, and nothing else:
+
+    results/gate/numbers.txt    moves when numbers may: a version of a unit, or a short
+                                run of edited sources that gives other numbers
+    results/gate/drawn.txt      when what measures, draws or tabulates was edited
+    results/gate/<paper>.txt    when its studies, knobs, stored runs or looks were
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedlib.cli.program import program
+from fedlib.study import identity
+from fedlib.study.spec import read
+from repro import papers
+
+TO = Path("results/gate")
+SEEN = Path("runs/gate.txt")  # the last edit that was tried, and what it gave
+DRAWS = ("fedlib/plots", "fedlib/measures", "fedlib/study", "repro")
+KNOBS = "tier"  # of params.yaml, beside those of a paper
+
+
+def digest(files: Iterable[Path]) -> str:
+    """One hash of files; of Python without comments and layout."""
+    h = hashlib.sha256()
+    for file in sorted(files):
+        text = file.read_bytes()
+        if file.suffix == ".py":
+            text = ast.dump(ast.parse(text)).encode()
+        h.update(f"{file.as_posix()}\0{len(text)}\0".encode() + text)
+    return h.hexdigest()[:16]
+
+
+def numbers() -> str:
+    """The versions, and the short runs of this code where they give other numbers than
+    those that are noted.
+    """
+    now, checked = identity.state(), identity.CHECKED.read_text().strip()
+    moved = ""
+    if now != checked:
+        seen, _, moved = (
+            SEEN.read_text().partition("\n") if SEEN.exists() else ("",) * 3
+        )
+        if seen != now:
+            from goldens.numbers import noted
+
+            print("the code that makes numbers was edited: half a minute of short runs")
+            moved = "".join(
+                f"{f}\n" for u in noted.chosen(()) for f in noted.findings(u, True)
+            )
+            SEEN.parent.mkdir(exist_ok=True)
+            SEEN.write_text(f"{now}\n{moved}")
+    return f"versions {digest([identity.VERSIONS])}\n{moved}"
+
+
+def of(paper: str, knobs: dict) -> str:
+    """What the drawings of a paper read."""
+    files = [
+        f
+        for f in Path("papers", paper).rglob("*")
+        if f.suffix in (".py", ".yaml", ".csv")
+    ]
+    stored = [f for f in Path("evidence").glob(f"{paper}-*/*")]
+    stored += Path("evidence/kept").glob(f"{paper}-*")
+    return f"knobs {knobs}\nfiles {digest(files)}\nruns {digest(stored)}\n"
+
+
+def main() -> None:
+    """Write the files; those that say the same stay."""
+    tree = read(Path("params.yaml"))
+    found = {"numbers": numbers()}
+    drawing = (f for folder in DRAWS for f in Path(folder).rglob("*.py"))
+    found["drawn"] = f"{digest(drawing)}\n"
+    for paper in papers.found():
+        found[paper] = of(paper, {k: tree.get(k) for k in ("tier", paper)})
+    TO.mkdir(parents=True, exist_ok=True)
+    for name, text in found.items():
+        (TO / f"{name}.txt").write_text(text)
+
+
+if __name__ == "__main__":
+    program(main)
