@@ -5,8 +5,8 @@ the fields of Artefact; `notebook`, one of its notebooks, stands for that one's 
 An artefact is "done" when all its evidence is there, at the paper's sizes and not
 from a stand-in; "reduced", with the reason, when something is smaller or missing;
 "not run" when there is none. Nothing is typed: figures and tables are looked up below
-results/figures (<name>.svg with <name>.json, or <name>.csv), numbers among the cells
-of ours.csv, and what has nothing to compute by its anchor in the source of its page of
+results/figures (<name>.svg with <name>.json, or <name>.csv), numbers in the
+ledger, and what has nothing to compute by its anchor in the source of its page of
 the book.
 """
 
@@ -94,7 +94,7 @@ def row(a, reported, ours, root):
     if have < len(printed):
         missing.append(f"{len(printed) - have} of {len(printed)} numbers")
     missing += [f"the number {m}" for m in a.cells if m not in set(mine.metric)]
-    files += ["ours.csv"] * bool(len(mine))
+    files += ["ledger.csv"] * bool(len(mine))
     tiers, kinds = tiers | set(mine.tier), kinds | set(mine.data)
     lowest = min(tiers, key=TIERS.index, default="")
     reasons = missing and [f"missing: {', '.join(missing)}"]

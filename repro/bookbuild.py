@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fedlib.cli.program import program
 from repro.course import contents
+from repro.gate import digest
 
 BOOK = Path("book")
 HTML = BOOK / "_build/html"
@@ -70,6 +71,25 @@ def missing_notebooks(copies: list[Path], book: Path = BOOK) -> list[str]:
     return sorted(page for page in named - made if page.startswith("notebooks/"))
 
 
+def forget(book: Path = BOOK) -> None:
+    """Remove what was built by other extensions, settings or contents, and pages whose
+    sources are gone. Of all else Sphinx builds anew what has changed.
+    """
+    build, html = book / "_build", book / "_build/html"
+    patterns = ("_ext/**/*.*", "_*.yml", "_assets/*.*")
+    decide = [f for pattern in patterns for f in book.glob(pattern)]
+    now = digest(f for f in decide if "__pycache__" not in f.parts)
+    if not (build / "made_by").exists() or (build / "made_by").read_text() != now:
+        shutil.rmtree(build, ignore_errors=True)
+        build.mkdir()
+        (build / "made_by").write_text(now)
+    for page in html.rglob("*.html"):
+        name = page.relative_to(html).with_suffix("")
+        sources = [(book / name).with_suffix(end) for end in (".md", ".ipynb")]
+        if name.parts[0] != "_static" and not any(f.exists() for f in sources):
+            page.unlink()
+
+
 def sphinx(book: Path = BOOK) -> int:
     """Run the build, its output passing through; the exit status."""
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(book), *STRICT]
@@ -83,8 +103,7 @@ def main() -> int:
         print(f"repro.bookbuild: {why}: `make paper` runs them.", file=sys.stderr)
         return 1
     copy_mathjax()
-    # no page stays that is not in the book any more
-    shutil.rmtree(HTML, ignore_errors=True)
+    forget()
     failed = sphinx()
     if not failed:
         pages = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))

@@ -2,8 +2,8 @@
 hold (clients.csv), and how long things took (facts.csv); run by the stage results of
 dvc.yaml.
 
-    python -m repro.facts        results/seeds/*.csv, gates.csv and one round of every
-                                 method  ->  results/{bytes,clients,facts}.csv
+    python -m repro.facts        results/seeds/*.parquet, gates.csv and one round of
+                                 every method  ->  results/{bytes,clients,facts}.csv
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def clients(root="results"):
 
 def durations(root="results"):
     """Per paper: how many runs there are, and their minutes of one processor core."""
-    seeds = ledger.parts(root, "seeds", ledger.read_reported())
+    seeds = ledger.parts(root, "seeds")
     out = []
     for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
         g = g.drop_duplicates("run_ids")

@@ -1,17 +1,16 @@
 """Every number the papers print beside ours, and a computed verdict; run by the stage
 results of dvc.yaml, and imported by the notebooks of papers, which publish with it.
 
-    python -m repro.ledger         results/{ours,seeds}/*.csv  ->
-                                   results/{ours,ledger,artefacts}.csv
+    python -m repro.ledger         results/{ours,seeds}/*.parquet  ->
+                                   results/{ledger,artefacts}.csv
 
-Three kinds of files, all plain csv; the first in papers/<paper>, the others in
-results:
+Three kinds of files; the first in papers/<paper>, the others in results:
 
-    reported.csv        one row per number of the paper; the source of the keys
-    seeds/<name>.csv    one row per number and seed of ours (SEEDS columns), from the
-                        notebooks to the claims
-    ours/<name>.csv     one row per cell of a table (OURS columns), as made by `cells`
-                        from the seeds
+    reported.csv            one row per number of the paper; the source of the keys
+    seeds/<name>.parquet    one row per number and seed of ours (SEEDS columns), from
+                            the notebooks to the claims
+    ours/<name>.parquet     one row per cell of a table (OURS columns), as made by
+                            `cells` from the seeds
 
 For each key the ledger takes the best tier there is. The verdicts are those of
 repro.judge.
@@ -19,6 +18,7 @@ repro.judge.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from pathlib import Path
@@ -153,24 +153,20 @@ def check_names(table, kind, reported, where):
     refuse(table, table.key == due, where, why)
 
 
-def parts(root, kind, reported):
-    """All parts of one kind below `root`, checked and put together; several tiers may
-    stand side by side. No parts at all: an empty frame. Parts of papers that are not
-    here are left out, and a line says so.
+@functools.lru_cache(maxsize=4)
+def parts(root, kind):
+    """All parts of one kind below `root` put together, as they were checked when they
+    were saved; several tiers may stand side by side. No parts at all: an empty frame.
+    Parts of papers that are not here are left out, and a line says so.
     """
     columns, by = PARTS[kind]
     found, here = [], {*papers.found()}
-    for path in sorted((Path(root) / kind).glob("*.csv")):
-        try:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        except pd.errors.EmptyDataError:
-            raise ResultError(f"{path} is empty: run its stage again") from None
-        # a misspelt paper in a part of another name is an error, not a paper
-        of = {*table.get("paper", ())}
-        if len(of) == 1 and not of & here and path.name.startswith(f"{min(of)}-"):
-            print(f"left out, since its paper is not here: {kind}/{path.name}")
+    for path in sorted((Path(root) / kind).glob("*.parquet")):
+        table = pd.read_parquet(path)
+        if table.empty or {*table.paper} & here:
+            found.append(table.assign(part=path.name))
         else:
-            found.append(check(table, kind, reported, str(path)).assign(part=path.name))
+            print(f"left out, since its paper is not here: {kind}/{path.name}")
     if not found:
         return pd.DataFrame(columns=columns)
     table = pd.concat(found, ignore_index=True)
@@ -181,12 +177,19 @@ def parts(root, kind, reported):
 
 
 def save(table, kind, name, root="results"):
-    """Check a part, "ours" or "seeds", and write it to results/<kind>/<name>.csv."""
+    """Check a part, "ours" or "seeds", and write it to results/<kind>/<name>.parquet;
+    numbers have the six digits of a printed table.
+    """
     if not re.fullmatch(r"[a-z0-9_-]+", name):
         raise ResultError(f"save(name={name!r}): small letters, digits, - and _ alone")
     table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
     table = table.sort_values([*PARTS[kind][1], "tier"], kind="stable")
-    return write(table, Path(root) / kind / f"{name}.csv")
+    for c in table.select_dtypes("float"):
+        table[c] = [v if v == round(v, 0) else float(f"{v:.6g}") for v in table[c]]
+    path = Path(root) / kind / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_parquet(path, index=False, compression="zstd")
+    return path
 
 
 def best_tier(table, by):
@@ -209,7 +212,7 @@ def cells(
     also=(),
     **provenance,
 ):
-    """The rows of ours.csv for one artefact: means and 95% t intervals over
+    """The rows of ours for one artefact: means and 95% t intervals over
     seeds -> frame with OURS columns.
 
     Takes every (data set, metric) that the paper prints there, for the printed methods
@@ -317,8 +320,9 @@ def beside(ours, paper, artefact):
 
 
 def publish(name, seeds, artefacts, root=None):
-    """Write results/seeds/<name>.csv and, for {artefact: keywords of cells, or a list
-    of them}, results/ours/<name>.csv; root: in place of results, see plots.drawn.
+    """Write results/seeds/<name>.parquet and, for {artefact: keywords of cells, or a
+    list of them}, results/ours/<name>.parquet; root: in place of results, see
+    plots.drawn.
 
     The keywords `study` and `seed` take the rows of one study and one seed, where there
     are several.
@@ -379,14 +383,13 @@ def places(table, reported):
 
 
 def main(*, results: Path = Path("results")):
-    """Collate, join, judge, and write ours.csv, ledger.csv and artefacts.csv.
+    """Collate, join, judge, and write ledger.csv and artefacts.csv.
 
     results: folder of ours/ and seeds/
     """
     root, reported = results, read_reported()
-    ours = best_tier(parts(root, "ours", reported), ["key"])
-    table = join(reported, ours, parts(root, "seeds", reported))
-    write(ours[OURS].sort_values("key", kind="stable"), root / "ours.csv")
+    ours = best_tier(parts(root, "ours"), ["key"])
+    table = join(reported, ours, parts(root, "seeds"))
     write(table, root / "ledger.csv")
     write(artefacts.table(reported, ours, root), root / "artefacts.csv")
     counts = table.verdict.value_counts().sort_index()

@@ -1,7 +1,7 @@
 """What the papers say, apart from the digits: each claim as a computation, each
 deviation with its effect; run by the stage results of dvc.yaml.
 
-    python -m repro.claims      results/seeds/*.csv, papers/*/deviations.yaml  ->
+    python -m repro.claims      results/seeds/*.parquet, papers/*/deviations.yaml  ->
                                 results/{claims,deviations,effects}.csv, metrics.json
     python -m benchmarks.verdicts      how often such verdicts err, by simulation  ->
                                 results/verdicts-errors.csv

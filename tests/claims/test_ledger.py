@@ -186,7 +186,7 @@ def test_reported_beside_ours(tmp_path):
     for values, tier, said in ((own, "paper", ["match"] * 4), (turned, "small", order)):
         rows = seeds(values, tier=tier)
         ledger.publish("fedga-x", [rows], {"Table 5": [{"study": "main"}]}, tmp_path)
-        both = (ledger.parts(tmp_path, k, REPORTED) for k in ("ours", "seeds"))
+        both = (ledger.parts(tmp_path, k) for k in ("ours", "seeds"))
         t = ledger.join(REPORTED, *both)
         mine = t[(t.artefact == "Table 5") & (t.metric == "mean_acc")]
         mine = mine.set_index("method")
@@ -205,13 +205,13 @@ def test_the_best_tier_counts_and_one_part_has_a_number(tmp_path):
     def save(values, tier, name):
         ledger.save(part(values, tier=tier), "ours", name, tmp_path)
 
-    rows = lambda: ledger.parts(tmp_path, "ours", REPORTED)
+    rows = lambda: ledger.parts(tmp_path, "ours")
     save({"FedGA": [84] * 3, "FedFV": [80] * 3}, "paper", "a")
     save({"FedGA": [50] * 3, "FedAvg": [51] * 3}, "small", "b")
     t = ledger.best_tier(rows(), ["key"]).set_index("method")
     assert t.value.to_dict() == {"FedGA": 84, "FedFV": 80, "FedAvg": 51}
     save({"FedGA": [1, 2]}, "paper", "c")
-    with pytest.raises(ResultError, match="c.csv"):
+    with pytest.raises(ResultError, match="c.parquet"):
         rows()
 
 
