@@ -26,7 +26,7 @@ from ..core.files import whole
 from ..core.record import Record
 from ..data.tasks import known
 from . import identity, once, store, studies
-from .compute import compute_all, describe_cell, map_cells, trained
+from .compute import compute_all, map_cells, trained
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
@@ -98,7 +98,7 @@ def packable(paper, study, runs, anew):
         bad = short or identity.uncommitted(meta["commit"])
         why = f"has not ended, or is of sources in no commit ({meta['commit']}); commit"
         remedy = f"{why} them, delete runs/{c.id} and compute it again"
-        refuse_if(bad, f"{describe_cell(c)} {remedy}")
+        refuse_if(bad, f"{c} {remedy}")
         logs = r.logs.items()
         logs = {k: v for k, v in logs if v.ndim == 1 or place < most.get(k, math.inf)}
         versions = json.dumps(identity.raised(identity.units(c)))
@@ -110,9 +110,8 @@ def packable(paper, study, runs, anew):
 def missing(cells, ids):
     """How many cells are not among the ids, in words; "" where none is missing."""
     lacking = {c.id: c for c in cells if c.id not in ids}
-    first = describe_cell(next(iter(lacking.values()), ""))
     n = f"{len(lacking)} of {len({c.id for c in cells})} runs are missing"
-    return f"{n}, the first is {first}" if lacking else ""
+    return f"{n}, the first is {[*lacking.values()][0]}" if lacking else ""
 
 
 # ---------------------------------------------------------------- check
@@ -164,7 +163,7 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
 
 def again(cell, device="cpu"):
     """The record of a cell, computed anew."""
-    print(describe_cell(cell), flush=True)
+    print(cell, flush=True)
     try:
         r = trained(cell, device)[2]
     except Diverged as e:

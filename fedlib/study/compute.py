@@ -25,7 +25,6 @@ from ..core import clients, engine, errors
 from ..data import tasks
 from ..methods import make
 from . import lock
-from .studies import Cell
 
 
 class RunError(ValueError):
@@ -70,16 +69,8 @@ def compute_cell(cell, wait=True, runs="runs", device=None, until=math.inf):
             try:
                 trained(cell, device, folder)
             except errors.Diverged as e:
-                print(f"{describe_cell(cell)}: {e}", file=sys.stderr)
+                print(f"{cell}: {e}", file=sys.stderr)
     return folder if mine else None
-
-
-def describe_cell(item):
-    """A cell in a message: "digits FedGA alpha=3 seed 0"."""
-    if not isinstance(item, Cell):
-        return str(item)
-    words = item.dataset, item.method, item.setting, f"seed {item.seed}"
-    return " ".join(filter(None, words))
 
 
 # ---------------------------------------------------------------- many cells
@@ -104,7 +95,7 @@ def compute_all(cells, runs="runs", workers=None, device=None, until=math.inf):
     f = functools.partial(compute_cell, runs=at, device=device, until=until)
     for i, _, why in run_jobs(f, todo, workers, device, None):
         if why:
-            print(f"{describe_cell(todo[i])}: {why}", file=sys.stderr)
+            print(f"{todo[i]}: {why}", file=sys.stderr)
             failed[i] = why
     raise_first(todo, failed, "; the other runs are kept")
     return [Path(runs, c.id) for c in cells]
@@ -123,7 +114,7 @@ def raise_first(cells, failed, kept=""):
     bad = [i for i in sorted(failed) if failed[i]]
     if bad:
         kept = f"; {len(bad) - 1} more failed{kept}" if len(bad) > 1 else kept
-        raise RunError(f"{describe_cell(cells[bad[0]])}: {failed[bad[0]]}{kept}")
+        raise RunError(f"{cells[bad[0]]}: {failed[bad[0]]}{kept}")
 
 
 # ---------------------------------------------------------------- many jobs

@@ -65,6 +65,10 @@ class Cell:
         """The name of the run, see fedlib.study.identity."""
         return identity.run_id(self)
 
+    def __str__(self):
+        words = self.dataset, self.method, self.setting, f"seed {self.seed}"
+        return " ".join(filter(None, words))
+
 
 # ---------------------------------------------------------------- cells
 def cells(paper, name, path="params.yaml", tier=None, **changes):

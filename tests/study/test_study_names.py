@@ -302,15 +302,15 @@ def test_it_is_computed_once_until_what_it_depends_on_changes(tmp_path, monkeypa
     for x, more in asked * 2:
         assert ask(x, **more) == {"twice": 2 * x}
     assert CALLS == [3, 4, 3, 3, 3]
-    partial = functools.partial(compute.describe_cell, 1)
+    partial = functools.partial(compute.reason, 1)
 
-    def key(*args, f=compute.describe_cell, used=()):
+    def key(*args, f=compute.reason, used=()):
         return once.key_of("n", "t", f, args, {}, used)
 
     assert key(cell()) == key(cell().id) != key(cell(seed=1))  # a run is its name
     assert key(1, 2) == key(2, f=partial) != key(2)
     was, used = key(1), key(1, used=["engine"])
-    for moved in ("measure fedlib.compute.describe_cell", "engine"):
+    for moved in ("measure fedlib.compute.reason", "engine"):
         with pytest.MonkeyPatch.context() as m:
             m.setattr(identity, "versions", lambda u=moved: {u: 2})
             assert key(1, used=["engine"]) != used
