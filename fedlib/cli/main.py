@@ -77,6 +77,7 @@ def run(
     with lock.within(folder):
         record = engine.run(made, on, rounds, folder=folder, **how)
     print_end(record, on.groups)
+    print(*on.compared, sep="\n")
 
 
 def print_end(record, groups):
@@ -105,6 +106,8 @@ def compare(
     client=None,
     label=None,
     sensitive=None,
+    positive=None,
+    features=None,
     task=None,
     set: tuple = (),
     rounds: int = 50,
@@ -120,14 +123,15 @@ def compare(
     data: your rows: a file that ends in .csv, .tsv or .parquet
     client: column: whose row it is
     sensitive: column: the group of a row's person, as sex
+    positive: the labels that are good for a person, A,B (the second)
+    features: columns: the inputs, A,B (all others)
     task: a built-in task instead, as digits:clients=10,dirichlet=.3
     set: a hyper-parameter, METHOD.NAME=VALUE, as FedGA.alpha=3; repeatable
     grid: choose hyper-parameters on validation rows, from the methods' own values
     report: write a page that answers, as report.html
     """
-    import pandas as pd
-
     from ..core.task import Task
+    from ..core.userdata import read
     from ..study import compare as comparisons
     from .text import parse_task, settings
 
@@ -141,12 +145,12 @@ def compare(
         name, _, rest = pair.partition(".")
         known(own, "method in --set", name).append(rest)
     entries = [(name, settings(",".join(own[name]))) for name in (method, *methods)]
-    if task:
-        on = parse_task(task)
-    else:
-        read = {".csv": pd.read_csv, ".tsv": pd.read_table, ".parquet": pd.read_parquet}
-        rows = known(read, "ending of --data", data.suffix)(data)
-        on = Task.from_frame(rows, label=label, client=client, sensitive=sensitive)
+    lists = {
+        k: v and v.split(",")
+        for k, v in (("positive", positive), ("features", features))
+    }
+    roles = {"label": label, "client": client, "sensitive": sensitive} | lists
+    on = parse_task(task) if task else Task.from_frame(read(data), **roles)
     how = {"folder": folder, "workers": workers, "grid": grid, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
     result.call = shlex.join(["python", "-m", "fedlib", *sys.argv[1:]])

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import check_whole, is_number, is_whole, listed, nearest
+from .errors import check_whole, is_number, is_whole, listed, nearest, refuse_if
 from .random import seed_of, tag
 from .tree import onehot
 
 KINDS = ("own", "real", "synthetic", "stand-in")
+FEW = 10  # test rows: one more hit moves a rate by a tenth
 
 
 # ---------------------------------------------------------------- groups
@@ -75,17 +76,6 @@ class Groups:
 
     A = property(lambda self: len(self.names))
 
-    def __post_init__(self):
-        """ValueError for a code that is a column of a one-hot block, among others."""
-        for b in self.schema:
-            inside = self.column is not None and b.start <= self.column < b.stop
-            if b.kind == "onehot" and inside and b.stop - b.start > 1 and self.A > 1:
-                raise ValueError(
-                    f"groups {self.name!r}: the code is column {self.column} of x, in "
-                    f"the one-hot block {b.name!r}, which rows that are drawn would "
-                    "break: keep this column alone, as a flag"
-                )
-
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
         positive = torch.tensor(self.positive, device=y.device)
@@ -120,6 +110,26 @@ class Groups:
         in_group, with_outcome = onehot(a, self.A, q), q @ onehot(outcomes, 2, q)
         return in_group[:, :, None] * with_outcome[:, None, :]
 
+    def told(self, y, a, tests, classes):
+        """Who is compared, and what too few test rows say, in words: sentences.
+
+        y, a [N]: class and group of each row. tests: the clients' test rows.
+        """
+        yes = [classes[k] for k in self.positive]
+        no = [c for c in classes if c not in yes]
+        whom = f"{', '.join(self.names):.200} of {self.name!r}"
+        yield f"EO and DP compare {whom}: who gets {yes!r:.100}, and not {no!r:.100}"
+        rows = torch.cat(tests).unique()
+        cell = (2 * a + self.outcome(y)).cpu()[rows]
+        n = torch.bincount(cell, minlength=2 * self.A).view(-1, 2).tolist()
+        few = [f"{g} {n} + {m}" for g, (n, m) in zip(self.names, n) if min(n, m) < FEW]
+        if few:
+            none = "; EO and DP leave out what is empty" * any(0 in v for v in n)
+            yield (
+                f"few test rows of {self.name!r} without + with the positive outcome: "
+                f"{', '.join(few[:8])}{none}, and a row moves its rate by 1 / rows"
+            )
+
     def tally(self, logits, b):
         """How many rows of batch b [B] are in group a, have outcome y and prediction
         yhat: counts [A, 2, 2]."""
@@ -140,9 +150,8 @@ def describe(x, a, positive, schema=None, name="group"):
     """Codes a [N] and Groups for a sensitive attribute a [N] of any values, numbered
     in natural order.
 
-    Where a column of x [N, D] is the code, it is named; of several, the first that is
-    in no one-hot block. schema: Blocks; None: a column of zeros and ones is a flag, any
-    other a number.
+    Where a column of x [N, D], in no one-hot block, is the code, the first is named.
+    schema: Blocks; None: a column of zeros and ones is a flag, any other a number.
     """
     values = sorted(set(a), key=natural)
     a, names = positions(a, values), tuple(map(str, values))
@@ -151,14 +160,12 @@ def describe(x, a, positive, schema=None, name="group"):
     if schema is None:
         kinds = kinds_of(x)
         schema = tuple(Block(f"column {j}", k, j, j + 1) for j, k in enumerate(kinds))
-    onehots = [b for b in schema if b.kind == "onehot"]
-    inside = lambda j: any(b.start <= j < b.stop for b in onehots)
-    same = (x == a[:, None]).all(0).nonzero()[:, 0].tolist()
-    column = min(same, key=inside, default=None)
+    same = (x == a[:, None]).all(0).tolist()
+    alone = (b.start for b in schema if b.kind != "onehot" and same[b.start])
+    column = next(alone, None)
     return a, Groups(name, names, tuple(positive), column, (), schema)
 
 
-# ---------------------------------------------------------------- the columns in words
 def kinds_of(x):
     """Of each column of x [N, D]: "flag" if it holds 0 and 1 alone, else "number"."""
     return ["flag" if f else "number" for f in ((x == 0) | (x == 1)).all(0).tolist()]
@@ -214,11 +221,11 @@ def check_cut(parts, split):
     the seed, as an int (of numpy's own, the mixing of seeds would overflow)."""
     shares = listed(parts) or []
     good = len(shares) == 3 and all(map(is_number, shares)) and min(shares) >= 0
-    if not good or abs(sum(shares) - 1) > 1e-6 or not is_whole(split):
-        raise ValueError(
-            f"parts = {parts!r:.80}, split = {split!r:.60}: give three shares (train, "
-            "val, test) that sum to 1, and a whole number, the seed of the cut"
-        )
+    refuse_if(
+        not good or abs(sum(shares) - 1) > 1e-6 or not is_whole(split),
+        f"parts = {parts!r:.80}, split = {split!r:.60}: give three shares (train, val, "
+        "test) that sum to 1, and a whole number, the seed of the cut",
+    )
     return int(split)
 
 
@@ -227,35 +234,38 @@ def cut_rows(rows, c, split, parts, official=None):
 
     official: the pool's own list of test rows, or None.
     """
-    train, val, held_out = parts
     g = torch.Generator().manual_seed(seed_of(split, c, tag("split")))
-    if official is not None:
-        held = torch.isin(rows, official)
-        test, rows = rows[held], rows[~held]
-        rows = rows[torch.randperm(len(rows), generator=g)]
-        i = int(train / (train + val) * len(rows) + 1e-9)
-        return rows[:i], rows[i:], test
-    n, rows = len(rows), rows[torch.randperm(len(rows), generator=g)]
-    i, j = int(train * n + 1e-9), int((train + held_out) * n + 1e-9)
-    return rows[:i], rows[j:], rows[i:j]
+    draw = lambda rows: rows[torch.randperm(len(rows), generator=g)]
+    if official is None:
+        train, test, val = draw(rows).split(sizes(len(rows), parts))
+        return train, val, test
+    held = torch.isin(rows, official)
+    test, rows = rows[held], draw(rows[~held])
+    i = int(parts[0] / (parts[0] + parts[1]) * len(rows) + 1e-9)
+    return rows[:i], rows[i:], test
+
+
+def sizes(n, parts):
+    """How many of n rows train, test and validate."""
+    i, j = int(parts[0] * n + 1e-9), int((parts[0] + parts[2]) * n + 1e-9)
+    return i, j - i, n - j
 
 
 def laid_out(lists, name):
     """Lists of rows one after another: (all rows [N], where each list lies now)."""
     order = torch.cat(lists) if lists else torch.zeros(0, dtype=torch.long)
-    if len(order) != len(order.unique()):
-        raise ValueError(
-            f"task {name!r}: a row is given to two clients, or twice to one; each "
-            "row belongs to one client"
-        )
+    twice = (
+        f"task {name!r}: a row is given to two clients, or twice to one; give it once"
+    )
+    refuse_if(len(order) != len(order.unique()), twice)
     return order, torch.arange(len(order)).split([len(r) for r in lists])
 
 
 # ---------------------------------------------------------------- what is refused
 NOT_FINITE = (
     "{} rows of x hold NaN or infinity, the first is row {} in column {} ({}); "
+    "drop or impute them first"
 )
-NOT_FINITE += "drop or impute them first"
 
 
 def check_task(task):
@@ -264,15 +274,14 @@ def check_task(task):
         check_whole(k, getattr(task, k), 1)
     for faults in (of_fields, of_groups, of_clients):
         for wrong, words in faults(task):
-            if wrong:
-                raise ValueError(f"task {task.name!r:.60}: {words}")
+            refuse_if(wrong, f"task {task.name!r:.60}: {words}")
 
 
 # Each of these yields (is it wrong, the value and the remedy); a later check may rely
 # on the earlier ones.
 def of_fields(task):
     """x with rows, all of them finite, classes y of 0 .. K - 1, and kind."""
-    x, y, K, named = task.x, task.y, task.K, len(task.classes)
+    x, y, K, C = task.x, task.y, task.K, task.C
     yield len(x) != len(y), f"x has {len(x)} rows, y {len(y)}: give one y each"
     kinds = x.is_floating_point(), y.dtype, y.dim(), x.dim() > 1 and x.numel() > 0
     yield (
@@ -282,16 +291,13 @@ def of_fields(task):
     )
     found = not_finite(x)
     yield found, found and NOT_FINITE.format(*found)
-    yield (
-        task.kind not in KINDS,
-        f"kind = {task.kind!r:.60}{nearest(task.kind, KINDS)}; give one of {KINDS}",
-    )
-    lo, hi, n = int(y.min()), int(y.max()), len(task.owners)
+    near = f"{nearest(task.kind, KINDS)}; give one of {KINDS}"
+    yield task.kind not in KINDS, f"kind = {task.kind!r:.60}{near}"
+    lo, hi, names, n = int(y.min()), int(y.max()), len(task.classes), len(task.owners)
     yield not 0 <= lo <= hi < K, f"labels from {lo} to {hi}, K = {K}: give 0 to {K - 1}"
-    wrong = task.classes and not hi < named <= K  # a network may know more classes
-    yield wrong, f"classes has {named} names; give one for each of {K} classes, or ()"
-    wrong = n and n != task.C
-    yield wrong, f"owners has {n} names for {task.C} clients; give one each"
+    wrong = names and not hi < names <= K  # a network may know more classes
+    yield wrong, f"classes has {names} names; give one for each of {K} classes, or ()"
+    yield n not in (0, C), f"owners has {n} names for {C} clients; give one each"
 
 
 def of_groups(task):
@@ -318,33 +324,25 @@ def of_groups(task):
 def of_clients(task):
     """Each client has rows to train and to be tested on; a row belongs to one client
     and one split, and only test rows may be shared."""
-    n = len(task.train), len(task.val), len(task.test)
+    n, N = (len(task.train), len(task.val), len(task.test)), len(task.x)
     wrong = not task.C or len(set(n)) > 1
     yield wrong, f"{n} clients in train, val and test; give lists for one or more"
-    for c, (train, test) in enumerate(zip(task.train, task.test)):
-        yield (
-            not len(train) or not len(test),
-            f"client {c} ({task.owners[c] if task.owners else c!r}) has {len(train)} "
-            f"training and {len(test)} test samples; leave it out, merge it with "
-            "another, or raise the partition's minimum size",
-        )
+    has = list(zip(range(task.C), map(len, task.train), map(len, task.test)))
+    names = task.owners or [*range(task.C)]
+    few = [f"client {c} ({names[c]}) {i} and {j}" for c, i, j in has if not (i and j)]
+    remedy = "leave them out, merge them, or raise the partition's minimum size"
+    yield few, f"no training or no test samples: {', '.join(few[:8])}; {remedy}"
     rows, tests = torch.cat([*task.train, *task.val]), torch.cat(task.test)
-    every, N = torch.cat([rows, tests]), len(task.x)
-    lo, hi = int(every.min()), int(every.max())
-    yield (
-        not 0 <= lo <= hi < N,
-        f"row numbers from {lo} to {hi}; give those of {N} rows",
-    )
+    lo, hi = torch.cat([rows, tests]).aminmax()
+    wrong = not 0 <= lo <= hi < N
+    yield wrong, f"row numbers from {lo} to {hi}; give those of {N} rows"
     both = torch.isin(rows, tests)
     yield (
         len(rows) != len(rows.unique()) or both.any(),
         f"a row is used twice ({rows[both][:1].tolist()} in training and testing); give"
         " it to one client and one split; only test rows may serve several",
     )
-    who = torch.arange(task.C).repeat_interleave(
-        torch.tensor(list(map(len, task.test)))
-    )
-    twice = len(torch.unique(who * N + tests)) < len(tests)
+    twice = any(len(r) != len(r.unique()) for r in task.test)
     yield twice, "a client's test rows hold a row twice; give each once"
 
 

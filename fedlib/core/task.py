@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import shards
-from .errors import warn
+from .errors import refuse_if, warn
 from .pool import Groups, Pool, check_cut, check_task, cut_rows, laid_out, named, owned
 from .shards import NEIGHBOURS
 from .tree import subset, tmap, without
@@ -148,21 +148,17 @@ class Task:
 
         network = network if head is None else with_head(network, head)
         split = check_cut(parts, split)
-        if shared and (pool.test is None or not len(pool.test)):
-            raise ValueError(
-                f"task {name!r}: shared test rows need a test list, {pool.name} "
-                "has none; hold rows out first"
-            )
-        C = len(rows)
+        held, C = () if pool.test is None else pool.test, len(rows)
+        need = f"task {name!r}: shared test rows need a test list; hold rows out first"
+        refuse_if(shared and not len(held), need)
         cut = [cut_rows(r, c, split, parts, pool.test) for c, r in enumerate(rows)]
         train, val, test = zip(*cut) if cut else ((), (), ())
         if shared:
             test = [r[:0] for r in test]
-        common = [pool.test] if shared else []
-
         # The data are laid out by split and client: a client's rows are one slice.
+        common = [held] if shared else []
         order, at = laid_out([*train, *val, *test, *common, *guests], name)
-        train, val, test = at[:C], at[C : 2 * C], at[2 * C : 3 * C]
+        train, val, test = (at[i * C : (i + 1) * C] for i in range(3))
         y = pool.y[order]
         if shared:
             test = [at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in train]
@@ -203,7 +199,7 @@ class Task:
                    softmax regression for vectors, a small CNN for images
         split      the seed of the cut into parts, shares of train, val and test
         a          [N], a sensitive attribute, any values
-        positive   the classes that are good for a person, by default class 1
+        positive   the classes that are good for a person, by default the second
         classes    all classes in order, where y does not show them, or their names
         more       head, and fields of Task, as batch
 
@@ -213,8 +209,8 @@ class Task:
         from . import userdata  # here: it loads pandas
 
         given = userdata.of_arrays(x, y, client_id, a, network is not None)
-        how = network, split, parts, positive, classes
-        return cls._dealt(given, name, *how, **more)
+        of = {"positive": positive, "classes": classes} | more
+        return cls._dealt(given, name, network, split, parts, **of)
 
     @classmethod
     def from_frame(
@@ -242,7 +238,8 @@ class Task:
         how          as in from_arrays
 
         Words of two values become one column, 1 for the second in natural order; other
-        words a one-hot block. The list of words is taken from all rows. x is float32.
+        words a one-hot block; the sensitive column the group's number 0, 1, ..., as it
+        is. The list of words is taken from all rows. x is float32.
 
         Errors, which name the column, as in from_arrays; TypeError for no DataFrame.
         """
@@ -271,39 +268,30 @@ class Task:
         `items.picture`; single numbers and words a table, see from_frame, which
         standardises it. x is float32. Errors as in from_arrays.
         """
-        from . import items  # here: it loads pandas
+        from .items import read  # here: it loads pandas
 
-        door, of = items.read(ds, client, label, sensitive, features)
+        door, of = read(ds, client, label, sensitive, features)
         return getattr(cls, door)(**of | how)
 
     @classmethod
-    def _dealt(
-        cls,
-        given,
-        name,
-        network,
-        split=0,
-        parts=PARTS,
-        positive=None,
-        classes=None,
-        **of,
-    ):
+    def _dealt(cls, given, name, network, split=0, parts=PARTS, **of):
         """The task of what a door was given."""
         from ..nets import CNN, Linear
         from . import userdata
 
-        split = check_cut(parts, split)
-        pool = userdata.pool_of(given, name, split, parts, positive, classes)
-        pool = named(pool)
+        split, given.parts = check_cut(parts, split), parts
+        for k in ("positive", "classes"):
+            setattr(given, k, of.pop(k, None))
+        pool = named(userdata.pool_of(given, name, split))
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
         rows = owned(pool)
-        task = cls.from_rows(pool.name, network, pool, rows, split, parts, **of)
-        for words in userdata.found(userdata.DOUBTFUL, given, task):
+        given.task = cls.from_rows(pool.name, network, pool, rows, split, parts, **of)
+        for words in userdata.found(userdata.DOUBTFUL, given):
             warn(words)
-        return task
+        return given.task
 
     @cached_property
     def shapes(self):
@@ -381,6 +369,12 @@ class Task:
             known = self.neighbours["rows"] if self.groups else test[:0]
             return test[torch.isin(test, known)]
         return {"train": train, "val": val, "test": test}[split]
+
+    @cached_property
+    def compared(self):
+        """Who is compared by EO and DP, in words: sentences; [] without groups."""
+        of = self.y, self.a, self.test, self.classes or [*map(str, range(self.K))]
+        return [*self.groups.told(*of)] if self.groups else []
 
     @cached_property
     def neighbours(self):

@@ -2,17 +2,20 @@
 `from_dataset`.
 
 What is REFUSED would give wrong numbers in silence; what is DOUBTFUL can be trained on,
-and looks wrong. A check of these tables is (name, test, words): the test returns what
-to put into its words, or nothing.
+and looks wrong. These are tables {test: words}: a test returns what to put into its
+words, or nothing.
 Letters: N rows, D columns, K classes, C clients.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from numbers import Number, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,68 +24,74 @@ import torch
 import torch.nn.functional as F
 from pandas.api.types import infer_dtype
 
-from .errors import check_switch, listed, nearest, refuse_if
-from .pool import (
-    NOT_FINITE,
-    Block,
-    Pool,
-    cut_rows,
-    describe,
-    kinds_of,
-    natural,
-    not_finite,
-    owned,
-    positions,
-)
+from . import pool
+from .errors import check_switch, known, listed, nearest, refuse_if
+from .pool import FEW, natural, positions
 
 EXACT = 2**24  # up to here float32 holds every whole number
-FEW = 10  # test rows of a client: one more hit moves its accuracy by 10 points
 LARGE = 1e3  # a column that reaches this far is probably not standardised
-MANY = 20  # groups
-SIDE = 5  # pixels per side from which on [N, a, b, 3] is read as images
+MANY = 20  # groups, or rows
+SIDE = 5  # pixels per side from which on [N, a, b, bands] is read as images
+WIDE = 200  # columns of arrays that are looked at one by one
 NUMBERS, WORDS = ("boolean", "integer", "floating"), ("string", "categorical")
+INDEX = r"(?i:(unnamed: ?|_*index_|level_)[\d.]+_*|(.*[_ .])?(id|idx|index|nr|no|row))"
+INDEX = re.compile(INDEX + "|.*[a-z]I[dD]|rownames")
+NUMBER = r"[-+]?[$€£]?\s*(\d+|\d{1,3}([.,'\s]\d{3})+)?([.,]\d*)?(e[-+]?\d+)?\s*[%$€£]?"
+DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
+AS_TEXT = re.compile(rf"\s*(?=\D*\d)({NUMBER}|{DATE})\s*", re.I)
 
 
 # ---------------------------------------------------------------- what is given
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Given:
     """inputs: a DataFrame of numbers and words, or a tensor of numbers [N, ...]. names:
     {what messages call it: one value per row [N]} of label, client and perhaps group.
-    attribute: what the groups differ in. own: the network is the user's. standardise:
-    numbers become (v - mean) / deviation.
+    attribute: what the groups differ in. own: the network is the user's. task: what it
+    became. The others: see from_frame.
     """
 
     inputs: Any
     names: dict
     own: bool
-    attribute: str = "group"
+    attribute: Any = "group"
     standardise: bool = False
+    parts: Any = ()
+    positive: Any = None
+    classes: Any = None
+    task: Any = None
 
     @cached_property
     def columns(self):
-        """[(name, column, what it holds in pandas' words)] of a table's inputs."""
-        table = [] if torch.is_tensor(self.inputs) else self.inputs.items()
-        return [(c, s, infer_dtype(s, skipna=False)) for c, s in table]
+        """[(name, column, what it holds in pandas' words)] of the inputs."""
+        x = self.inputs
+        if torch.is_tensor(x):
+            table = x.dim() == 2 and x.shape[1] <= WIDE
+            x = pd.DataFrame(x.numpy() if table else None).rename(
+                columns="{} of x".format
+            )
+        return [(c, s, infer_dtype(s, skipna=False)) for c, s in x.items()]
 
     @cached_property
     def encoded(self):
         """x [N, ...] and, of a table, the Blocks of its columns: numbers stay; words of
-        two values are one column, 1 for the second, of k > 2 a one-hot block of k."""
+        two values are one column, 1 for the second, of k > 2 a one-hot block of k; the
+        sensitive attribute is the group's code, which methods read there."""
         if torch.is_tensor(self.inputs):
             double = self.inputs.dtype == torch.float64
             return self.inputs if double else self.inputs.float(), None
         parts, schema, stop = [], [], 0
         for c, s, kind in self.columns:
-            if kind in WORDS:
-                values = in_order(s)
-                v = F.one_hot(positions(s, values)).double()
-                if len(values) <= 2:
-                    c, v = f"{c}={values[-1]}", v[:, -1:]
+            code, words = len(self.names) > 2 and c == self.attribute, kind in WORDS
+            if code or words:
+                values = in_order(s, not code)
+                v, two = positions(s, values), len(values) <= 2
+                v = (v[:, None] if code or two else F.one_hot(v)).double()
+                c = f"{c}={values[-1]}" if words and two else c
             else:
                 v = torch.tensor(s.to_numpy(float))[:, None]
-            kind = "onehot" if v.shape[1] > 1 else kinds_of(v)[0]
+            kind = "onehot" if v.shape[1] > 1 else pool.kinds_of(v)[0]
             start, stop = stop, stop + v.shape[1]
-            schema.append(Block(f"{c}", kind, start, stop))
+            schema.append(pool.Block(f"{c}", kind, start, stop))
             parts.append(v)
         return torch.cat(parts, 1), tuple(schema)
 
@@ -94,23 +103,22 @@ class Given:
 def of_arrays(x, y, client_id, a, own):
     """See Task.from_arrays."""
     of = {"y": y, "client_id": client_id} | ({} if a is None else {"a": a})
-    indexes = {k: v.index for k, v in ({"x": x} | of).items() if hasattr(v, "iloc")}
-    for one, two in pairwise(indexes.values()):
-        begin = ", ".join(f"{k} {list(v[:2])}" for k, v in indexes.items())
-        refuse_if(
-            len(one) == len(two) and not one.equals(two),
-            f"rows belong together by position, and indexes differ (they begin by "
-            f"{begin}): give them in one order, with reset_index(drop=True)",
-        )
+    index = {k: v.index for k, v in ({"x": x} | of).items() if hasattr(v, "iloc")}
+    refuse_if(
+        any(len(u) == len(v) and not u.equals(v) for u, v in pairwise(index.values())),
+        f"rows belong together by position, and indexes differ, {index!r:.400}: give "
+        "them in one order, with reset_index(drop=True)",
+    )
     return Given(numbers(x), {k: column(v, k) for k, v in of.items()}, own)
 
 
 def of_frame(df, label, client, sensitive, features, standardise, own):
     """See Task.from_frame."""
+    df = df.to_pandas() if hasattr(df, "to_pandas") else df
     if not hasattr(df, "columns") or not len(df) or not df.columns.is_unique:
         raise TypeError(
             f"from_frame takes a DataFrame with rows and names that differ, and got a "
-            f"{type(df).__name__}: use Task.from_arrays or Task.from_dataset"
+            f"{type(df)!r:.80}: use Task.from_arrays or Task.from_dataset"
         )
     check_switch("standardise", standardise)
     roles, there = {"label": label, "client": client}, list(df.columns)
@@ -119,17 +127,37 @@ def of_frame(df, label, client, sensitive, features, standardise, own):
     features = usual if features is None else listed(features) or []
     odd = [c for c in [*roles.values(), *features] if c not in there]
     once = not odd and 0 < len(set(features)) == len(features)
-    if not once or label in (client, sensitive, *features):
-        close = nearest(odd[0], there) if odd else ""
-        known = ", ".join(map(repr, there))
-        raise ValueError(
-            f"label = {label!r}, client = {client!r}, sensitive = {sensitive!r}, "
-            f"features = {features!r:.200}: give columns of the table (it has "
-            f"{known:.400}{close}), inputs once each, and a label that is nothing else"
-        )
+    sep = [c for c in ";\t|," if len(there) == 1 and c in f"{there[0]}"]
+    hint = [f"there is no {c!r}{nearest(c, there)}" for c in odd]
+    hint += [f"the file is separated by {c!r}: read it with sep={c!r}" for c in sep]
+    refuse_if(
+        not once or label in (client, sensitive, *features),
+        f"label = {label!r}, client = {client!r}, sensitive = {sensitive!r}, features ="
+        f" {features!r:.200}: give columns of {there!r:.400}, inputs once each, and a "
+        f"label that is nothing else; {'; '.join(hint)}",
+    )
     of = {f"{role} {c!r}": column(df[c], role) for role, c in roles.items()}
-    inputs = df[features].reset_index(drop=True)
-    return Given(inputs, of, own, str(sensitive), standardise)
+    return Given(df[features].reset_index(drop=True), of, own, sensitive, standardise)
+
+
+def read(file):
+    """The table of a file .csv, .tsv or .parquet. NA, None and the like are gaps where
+    a column holds numbers, and words among words."""
+    sep = known({".csv": ",", ".tsv": "\t", ".parquet": ""}, "ending", file.suffix)
+    if not sep:
+        return pd.read_parquet(file)
+    odd = pd.errors.ParserWarning
+    how = {"sep": sep, "index_col": False, "low_memory": False}
+    try:
+        with warnings.catch_warnings(action="error", category=odd):
+            gaps = pd.read_csv(file, **how).select_dtypes("number")
+            words = pd.read_csv(file, keep_default_na=False, na_values=[""], **how)
+        return words.assign(**gaps.dropna(axis=1, how="all"))
+    except (UnicodeDecodeError, pd.errors.ParserError, odd) as e:
+        raise ValueError(
+            f"{file}: {e!s:.200}: write it in UTF-8 (iconv -f latin1 -t utf-8), with as"
+            f" many fields in every line as in the first, separated by {sep!r}"
+        ) from e
 
 
 def plain(v):
@@ -156,7 +184,7 @@ def column(v, at):
 def numbers(x):
     """x as a tensor of real numbers; lists of Python's numbers are float32."""
     try:
-        if hasattr(x, "columns"):
+        if hasattr(x, "iloc"):
             x = x.to_numpy(np.result_type(*[d.type for d in x.dtypes]))
         if isinstance(x, np.ma.MaskedArray):
             x = x.astype(float).filled(np.nan)
@@ -166,7 +194,9 @@ def numbers(x):
             x = np.stack([np.asarray(plain(v)) for v in x])
         x = torch.as_tensor(x)
         refuse_if(x.is_complex(), f"complex, the first is {x.flatten()[:1].tolist()}")
-        most = 0 if x.is_floating_point() or not x.numel() else x.double().abs().max()
+        shape, flat = list(x.shape), x.dim() < 2 or not x.numel()
+        refuse_if(flat, f"shape {shape}; give [N, D], for one column x[:, None]")
+        most = 0 if x.is_floating_point() else x.double().abs().max()
         refuse_if(most > EXACT, f"the whole number {most:.0f}; float32 ends at {EXACT}")
         return x
     except Exception as e:
@@ -176,53 +206,48 @@ def numbers(x):
         ) from e
 
 
-def in_order(s):
+def in_order(s, own=True):
     """The values of a column: an ordered category in its own order, others natural."""
     there = set(s)
-    if getattr(s.dtype, "ordered", False):
+    if own and getattr(s.dtype, "ordered", False):
         return [u for u in s.dtype.categories if u in there]
     return sorted(there, key=natural)
 
 
 # ---------------------------------------------------------------- a pool
-def pool_of(given, name, split, parts, positive=None, classes=None):
+def pool_of(given, name, split):
     """The Pool of what a door was given. ValueError for what is REFUSED."""
-    for words in found(REFUSED, given):
-        raise ValueError(words)
-    (x, schema), (at, *_), groups = given.encoded, given.names, None
+    for stage in REFUSED:
+        words = list(found(stage, given))
+        refuse_if(words, "\n".join(words))
+    (x, schema), (at, *_) = given.encoded, given.names
     y, client, *a = given.names.values()
-    known, classes = classes_of(y, classes, at)
-    owners = sorted(set(client), key=natural)
-    refuse_if(
-        not a and positive is not None,
-        f"positive = {positive!r:.60} is of use for groups, and a is not given: give "
-        "the group of every row, or leave it out",
-    )
-    if a:
-        good = positive_classes(positive, classes, at)
-        a, groups = describe(x, a[0], good, schema, given.attribute)
-    K, y, owner = len(classes), positions(y, known), positions(client, owners)
+    known, classes = classes_of(y, given.classes, at)
+    good = positive_classes(given.positive, classes, at, *a)
+    owners, K = in_order(client, False), len(classes)
     numbered = [(type(c), c) for c in classes] == [(int, k) for k in range(K)]
+    made = pool.Pool(name, x, positions(y, known), K, "own", positions(client, owners))
     called = () if numbered else tuple(map(str, classes))
-    pool = Pool(name, x, y, K, "own", owner, tuple(map(str, owners)))
-    pool = pool._replace(a=a if groups else None, groups=groups, classes=called)
+    made = made._replace(owners=tuple(map(str, owners)), classes=called)
+    if a:
+        a, groups = pool.describe(x, a[0], good, schema, str(given.attribute))
+        made = made._replace(a=a, groups=groups)
     if given.standardise:
-        pool = standardised(pool, schema, split, parts)
-    return pool._replace(x=pool.x.float()) if schema else pool
+        made = standardised(made, schema, split, given.parts)
+    return made._replace(x=made.x.float()) if schema else made
 
 
-def standardised(pool, schema, split, parts):
-    """The pool with its numbers as (v - mean) / deviation over all clients' training
-    rows. Flags and one-hot blocks stay, and a constant column becomes v - mean."""
-    cut = [cut_rows(r, c, split, parts)[0] for c, r in enumerate(owned(pool))]
-    j = torch.tensor(
-        [b.kind == "number" for b in schema for _ in range(b.start, b.stop)]
-    )
-    v, x = pool.x[torch.cat(cut)][:, j], pool.x.clone()
+def standardised(made, schema, split, parts):
+    """The pool with numbers, but not the group's code, as (v - mean) / deviation over
+    all clients' training rows; a constant column becomes v - mean."""
+    cut = [pool.cut_rows(r, c, split, parts)[0] for c, r in enumerate(pool.owned(made))]
+    code = made.groups and made.groups.column  # methods read the group there
+    j = [b.start for b in schema if b.kind == "number" and b.start != code]
+    v, x = made.x[torch.cat(cut)][:, j], made.x.clone()
     deviation = v.std(0, correction=0)
     small = deviation <= 1e-12 * v.abs().amax(0)
     x[:, j] = (x[:, j] - v.mean(0)) / torch.where(small, 1.0, deviation)
-    return pool._replace(x=x)
+    return made._replace(x=x)
 
 
 def classes_of(s, given, at):
@@ -232,6 +257,7 @@ def classes_of(s, given, at):
     names of 0 .. K-1.
     """
     there = [bare(u) for u in in_order(s)]
+    refuse_if(len(there) < 2, f"{at} has one class, {there}: give rows of two or more")
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
     refuse_if(
         given is not None and len(set(map(str, classes))) < max(2, len(classes)),
@@ -241,48 +267,54 @@ def classes_of(s, given, at):
     listing = given is not None and (not words or all(u in classes for u in there))
     known = classes if listing or (given is None and words) else [*range(len(classes))]
     odd = [u for u in there if u not in known]
-    if odd:
-        raise ValueError(
-            f"{at}: labels run from {there[0]!r} to {there[-1]!r}, and {odd[0]!r} (row "
-            f"{list(s).index(odd[0])}) is none of {len(known)} classes {known!r:.120}"
-            f"{nearest(odd[0], classes)}: list all, classes={there!r:.60}, renumber "
-            "them, numpy.unique(y, return_inverse=True)[1], or leave such rows out"
-        )
+    refuse_if(
+        odd,
+        f"{at}: labels run from {there[0]!r} to {there[-1]!r}, and {odd!r:.99} are "
+        f"none of {len(known)} classes {known!r:.99}{nearest([*odd, 0][0], classes)}: "
+        f"list all, classes={there!r:.60}, renumber, np.unique(y, return_inverse=1)[1],"
+        f" or leave out such rows, as {s[s.isin(odd)].index.min()}",
+    )
     return known, classes
 
 
-def positive_classes(positive, classes, at):
+def positive_classes(positive, classes, at, a=None):
     """The numbers of the classes that are good for a person; None: the second."""
     if positive is None:
         return (1,)
     known, good = list(map(str, classes)), listed(positive)
     good = [str(bare(u)) for u in ([positive] if good is None else good)]
-    for u in good:
-        refuse_if(
-            u not in known,
-            f"positive = {u:.60} is no class of {at}, which has {', '.join(known):.200}"
-            f"{nearest(u, known)}; name classes that are good for a person",
-        )
+    odd = [f"{u:.60}{nearest(u, known)}" for u in good if u not in known]
+    refuse_if(
+        odd or a is None,
+        f"positive = {positive!r:.60}: give classes of {at} that are good for a person,"
+        f" of {', '.join(known):.200}, and the group of every row; {', '.join(odd)}",
+    )
     return tuple(dict.fromkeys(map(known.index, good)))
 
 
 # ---------------------------------------------------------------- the checks
-def found(checks, *of):
+def found(checks, g):
     """The words of what the checks find."""
-    for _, test, words in checks:
-        if facts := test(*of):
+    for test, words in checks.items():
+        if facts := test(g):
             yield words.format(*facts)
 
 
 def of_inputs(test):
-    """A check of a table's inputs, one after another: test(column, kind, given, task)
-    gives facts about the first that it finds; its name is put before them."""
+    """A check of all inputs: test(column, kind, given) gives facts, or nothing. Before
+    them are the names of all columns that it finds, and that of the first."""
 
-    def check(g, task=None):
-        tried = ((c, test(s, kind, g, task)) for c, s, kind in g.columns)
-        return next(((c, *facts) for c, facts in tried if facts), None)
+    def check(g):
+        facts = {c: f for c, s, kind in g.columns if (f := test(s, kind, g))}
+        names = f"column{'s' * (len(facts) > 1)} {', '.join(map(repr, facts)):.200}"
+        return facts and (names, *next((c, *f) for c, f in facts.items()))
 
     return check
+
+
+def other_lengths(g):
+    n = {k: len(s) for k, s in g.names.items()}
+    return {*n.values()} != {len(g.inputs)} and [len(g.inputs), n]
 
 
 def missing(g):
@@ -294,183 +326,182 @@ def missing(g):
     gaps = {k: rows for k, rows in gaps.items() if len(rows)}
     for k, rows in gaps.items():
         said = ", ".join(f"{k} ({len(v)})" for k, v in gaps.items())
-        return said, rows[0], k, columns[k].iloc[rows[0]]
+        return said, rows[0], k, bare(columns[k].iloc[rows[0]])
 
 
 def unnamed(g):
     """Values that are no names and no whole numbers, or are of two types."""
     for at, s in g.names.items():
-        types = [type(bare(u)) for u in s]
-        other = [i for i, t in enumerate(types) if t is not types[0]]
-        if other or (issubclass(types[0], Number) and not issubclass(types[0], int)):
-            i = (other or [0])[0]
-            return at, s[i], i, s[0]
+        types = s.dropna().map(bare).map(type)
+        odd = types.isin((float, complex)) | types.ne(next(iter(types), None))
+        for i in types.index[odd][:1]:
+            return at, s[i], i, s[types.index[0]]
 
 
-def channels_last(g):
-    shape = list(g.x.shape)
-    if len(shape) == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= SIDE:
-        return shape, shape[3]
+@of_inputs
+def no_numbers_and_no_words(s, kind, g):
+    known = kind in NUMBERS + WORDS or s.isna().any()
+    return not known and (kind, s.iloc[0])
 
 
-def pixels(g, by_type):
-    """Whole numbers above 1 in images; by_type: those that are kept as such."""
-    x, kind, image = g.x, getattr(g.inputs, "dtype", None), g.x.dim() == 4
-    if x.dim() < 3 or x.max() <= 1:
-        return None
-    sure = kind == torch.uint8 or (image and not kind.is_floating_point)
-    whole = image and x.min() >= 0 and x.equal(x.round())
-    return (list(x.shape), x.max()) if (sure if by_type else whole) else None
+@of_inputs
+def identifier(s, kind, g):
+    many = s.nunique() > max(len(s), MANY) / 2
+    return kind in WORDS and many and (s.nunique(), len(s), s.iloc[0])
 
 
-def of_clients(g, wrong):
-    (_, at, *_), C, N = g.names, g.client.nunique(), len(g.client)
-    return (at, C, N, g.client[0]) if wrong(C, N) else None
+def small_clients(g):
+    """Those with too few rows to train and to be tested on, whatever the draw."""
+    need = 1 + max(n for n in range(1000) if min(pool.sizes(n, g.parts)[:2]) < 1)
+    n, (_, at, *_) = g.client.value_counts(), g.names
+    few = sorted(n.index[n < need], key=natural)
+    said = ", ".join(f"{k!r} {n[k]}" for k in few[:8])
+    c, s = at.partition(" ")[2], f"pandas.Series({at})"
+    line = f"df[df.groupby({c})[{c}]" if c else f"keep = {s}.groupby({at})"
+    line += f".transform('size') >= {need}" + "]" * bool(c)
+    return need < 1000 and few and (at, len(few), len(n), need, g.parts, said, line)
 
 
-LAST = "x has shape {}, images with their {} channels last: give [N, channels, height, "
-LAST += "width], as x.transpose(0, 3, 1, 2)"
-PIXELS = "x has shape {} and whole numbers up to {:.0f}: pixels are expected in [0, 1];"
-PIXELS += " divide by 255, or by what is white"
-CLIENTS = "{} takes {} different values in {} rows, such as {!r}: "
-REFUSED = (  # a check may rely on those before it
-    (
-        "no rows of numbers",
-        lambda g: (g.inputs.ndim < 2 or 0 in g.inputs.shape) and [[*g.inputs.shape]],
-        "x has shape {}; give a row of numbers per label, [N, D], for a single column "
-        "x[:, None]",
-    ),
-    (
-        "rows that differ",
-        lambda g: (
-            {len(s) for s in g.names.values()} != {len(g.inputs)}
-            and [len(g.inputs), {k: len(s) for k, s in g.names.items()}]
-        ),
-        "x has {} rows and {}: give one entry per row",
-    ),
-    (
-        "missing values",
-        missing,
-        "missing values in {}; the first is row {} of {} ({!r}): leave such rows out, "
-        "as df.dropna(), or fill them, with a median or a word of their own",
-    ),
-    (
-        "no names",
-        unnamed,
-        "{} holds {!r} at row {}, and {!r} at row 0: give names, or whole numbers, all "
-        "of one type; cut a quantity into bands first (pandas.cut)",
-    ),
-    (
-        "no numbers and no words",
-        of_inputs(lambda s, kind, *_: kind not in NUMBERS + WORDS and (kind, s[0])),
-        "column {0!r} holds {1}, as {2!r}: give numbers, df[{0!r}].astype(float), or "
-        "text, df[{0!r}].astype(str), of dates the years; or leave it out by features=",
-    ),
-    (
-        "identifier",
-        of_inputs(
-            lambda s, kind, *_: (
-                kind in WORDS
-                and s.nunique() > max(len(s), 20) / 2
-                and (s.nunique(), len(s), s[0])
-            )
-        ),
-        "column {!r} holds {} different words in {} rows, as {!r}: an identifier or "
-        "free text; leave it out by features=",
-    ),
-    (
-        "large whole numbers",
-        of_inputs(
-            lambda s, kind, g, _: (
-                kind == "integer"
-                and not g.standardise
-                and s.abs().max() > EXACT
-                and [s.abs().max()]
-            )
-        ),
-        "column {!r} holds the whole number {} or its negative, and float32 is exact up"
-        f" to {EXACT}: use standardise=True, or leave an identifier out by features=",
-    ),
-    ("not finite", lambda g: not_finite(g.x), NOT_FINITE),
-    ("channels last", lambda g: not g.own and channels_last(g), LAST),
-    ("pixels", lambda g: pixels(g, True), PIXELS),
-    (
-        "one class",
-        lambda g: g.label.nunique() < 2 and ([*g.names][0], g.label[0], len(g.label)),
-        "{} holds only the class {!r} in its {} rows: there is nothing to tell apart; "
-        "give rows of two classes or more",
-    ),
-    (
-        "a client per row",
-        lambda g: of_clients(g, lambda C, N: C == N),
-        CLIENTS + "it numbers the rows; give whose row it is",
-    ),
+def bands_last(g):
+    """Images whose sides come first: bands of any number that are fewer than these, or
+    differ from two equal sides."""
+    if g.x.dim() == 4:
+        _, a, b, c = g.x.shape
+        sides = min(a, b) >= SIDE and max(a, b) <= 3 * min(a, b)
+        return sides and (c < min(a, b) or a == b != c) and ([*g.x.shape], c)
+
+
+def pixels(g):
+    """Whole numbers above 1 in images, or of images' own type."""
+    x, kind = g.x, getattr(g.inputs, "dtype", None)
+    if x.dim() > 2 and x.max() > 1 and (kind == torch.uint8 or x.dim() == 4):
+        return x.min() >= 0 and x.equal(x.round()) and ([*x.shape], x.max())
+
+
+TEXT = (
+    "{0}: numbers or dates as text ({2} of {3} words; others: {4}), and each word is a "
+    "column: use pandas.to_numeric(df[{1!r}]), for gaps with errors='coerce', after a "
+    "decimal comma's .str.replace(',', '.'); for codes df[{1!r}].astype('category')"
 )
+LAST = "x has shape {}, images with {} bands last: give x.transpose(0, 3, 1, 2)"
+PIXELS = "x has shape {} and whole numbers to {:.0f}: divide pixels by 255, or by white"
+LENGTHS = {other_lengths: "x has {} rows and {}: give one entry per row"}
+ENTRIES = {
+    missing: "missing values in {}; the first is row {} of {} ({!r}): leave such rows "
+    "out, as df.dropna(), or fill them, with a median or a word of their own; where NA "
+    "or None is a word of the file, read_csv(file, keep_default_na=False)",
+    unnamed: "{} holds {!r} at row {}, and {!r} before: give names, or whole numbers,"
+    " all of one type; cut a quantity into bands first (pandas.cut)",
+    no_numbers_and_no_words: "{0}: {2}, as {3!r}: give numbers, df[{1!r}].astype("
+    "float), or text, .astype(str), of dates the years; or leave it out by features=",
+    identifier: "{0}: {2} different words in {3} rows, as {4!r}: leave an identifier "
+    "or text out by features=, make numbers by pandas.to_numeric(df[{1!r}])",
+    small_clients: "{}: {} of {} clients have fewer than {} rows, which one needs for "
+    "parts = {} to train and to be tested: {}; leave them out, {}, or merge them",
+}
+VALUES = {
+    lambda g: pool.not_finite(g.x): pool.NOT_FINITE,
+    lambda g: not g.own and g.x.shape[-1] in (1, 3) and bands_last(g): LAST,
+    lambda g: not getattr(g.inputs, "is_floating_point", bool)() and pixels(g): PIXELS,
+}
+REFUSED = LENGTHS, ENTRIES, VALUES  # each is asked where those before it find nothing
 
 
-def far(g, task):
-    codes = g.own and not (g.columns or g.inputs.is_floating_point())
+def far(g):
+    codes = g.own and torch.is_tensor(g.inputs) and not g.inputs.is_floating_point()
     if not (g.standardise or g.x.dim() != 2 or codes):
         most = g.x.abs().amax(0)
         many, j = int((most > LARGE).sum()), int(most.argmax())
         return many and (j, most[j].item(), many)
 
 
-def few_test_rows(g, task):
-    n = [len(r) for r in task.test]
+@of_inputs
+def numbers_as_text(s, kind, g):
+    """More than half of the words; a category is meant as it is."""
+    words = s.unique() if kind == "string" else ()
+    odd = [w for w in words if not AS_TEXT.fullmatch(w)]
+    fine = len(words) <= 2 or len(odd) >= len(words) / 2
+    return not fine and (len(words) - len(odd), len(words), odd[:3] or "none")
+
+
+@of_inputs
+def row_number(s, kind, g):
+    """Whole numbers that differ in every row, count the rows of each client, or are
+    called so."""
+    if kind not in ("integer", "floating") or (s % 1 != 0).any():
+        return None
+    n, N, name, own = s.nunique(), len(s), f"{s.name}", s.groupby(g.client)
+    span = own.max() - own.min() + 1
+    counted = (span == own.nunique()) & (span == own.count()) & (span > FEW / 2)
+    return n > MANY and (n == N or counted.all() or INDEX.fullmatch(name)) and (n, N)
+
+
+@of_inputs
+def the_label(s, kind, g):
+    """A column whose words, few values or intervals have one label each."""
+    y, n = pd.Series(pd.factorize(g.label)[0]), s.nunique()
+    if n < 2 or y.groupby(s, observed=True).nunique().max() > 1:
+        return None
+    K, steps = y.nunique(), y[s.argsort()].diff().ne(0).sum() if kind in NUMBERS else 0
+    few = n <= (K if kind == "floating" else max(K, len(y) / 10))
+    cut = steps == K and y.value_counts().min() >= FEW / 2
+    return (few or cut) and [[*g.names][0]]
+
+
+def rows_again(g):
+    """Rows that stand in the data far more often than if columns were drawn apart."""
+    rows = (g.x.flatten(1) + 0.0).numpy()
+    row = pd.DataFrame({"x": [hash(r.tobytes()) for r in rows], "y": g.label})
+    n = row.groupby(["x", "y"]).x.transform("size")
+    pairs = lambda s: s.value_counts(normalize=True).pow(2).sum()
+    chance = len(n) * np.prod([pairs(s) for _, s, _ in g.columns] or [0.0])
+    if (n > 1).mean() > 0.05 and (n - 1).mean() > 10 * chance:
+        two = row.eq(row[n > 1].iloc[0]).all(axis=1)
+        return (n > 1).sum(), len(n), *np.flatnonzero(two)[:2]
+
+
+def same_word(v):
+    """A word without its case, spaces, leading zeros and what follows a final dot."""
+    v = unicodedata.normalize("NFKC", v).casefold()
+    return re.sub(r"[\s_\u200b\ufeff]+|^\s*0+(?=\d)|\.0*\s*$", " ", v).strip()
+
+
+def alike(g):
+    """Words of label, client, group and inputs that are probably one."""
+    said = []
+    for at, s in (g.names | {f"column {c!r}": s for c, s, _ in g.columns}).items():
+        words = pd.Series({u: same_word(u) for u in s.unique() if isinstance(u, str)})
+        twice = words[words.duplicated(keep=False)].sort_values().index
+        said += [f"{at}: {[*twice[:6]]}"] * bool(len(twice))
+    return said and ["; ".join(said)]
+
+
+def few_test_rows(g):
+    n = [len(r) for r in g.task.test]
     few, least = sum(k < FEW for k in n), n.index(min(n))
-    return few and (few, task.C, task.owners[least], n[least], 100 / n[least])
+    return few and (few, len(n), g.task.owners[least], n[least], 100 / n[least])
 
 
-DOUBTFUL = (
-    ("channels last", lambda g, task: channels_last(g), LAST),
-    ("pixels", lambda g, task: pixels(g, False), PIXELS),
-    (
-        "far from 0",
-        far,
-        "column {} of x reaches {:g} ({} columns reach beyond "
-        f"{LARGE:g}): training by gradients may diverge; standardise, as x = (x - "
-        "x.mean(0)) / x.std(0)",
-    ),
-    (
-        "many groups",
-        lambda g, task: task.groups and task.groups.A > MANY and [task.groups.A],
-        "the sensitive attribute has {} groups: make bands first (pandas.cut)",
-    ),
-    (
-        "many classes",
-        lambda g, task: (
-            task.K > 10
-            and g.label.nunique() > len(g.label) / 2
-            and ([*g.names][0], g.label.nunique(), len(g.label))
-        ),
-        "{} takes {} values in {} rows: of a quantity make bands (pandas.cut); for an "
-        "identifier choose another label",
-    ),
-    (
-        "few rows of a client",
-        lambda g, task: of_clients(g, lambda C, N: C == 1 or C > N / 5),
-        CLIENTS + "give two clients or more, of five rows or more each",
-    ),
-    (
-        "the label again",
-        of_inputs(
-            lambda s, kind, g, task: (
-                kind != "floating"
-                and s.nunique() == task.K
-                and g.label.astype(object).groupby(s, observed=True).nunique().max()
-                == 1
-                and [[*g.names][0]]
-            )
-        ),
-        "column {!r} tells the {} without error, as if it were the label in other "
-        "words: leave it out by features=",
-    ),
-    (
-        "few test rows",
-        few_test_rows,
-        f"fewer than {FEW} test rows at "
-        "{} of {} clients; client {!r} has {}, so its accuracy moves in steps of {:.0f}"
-        " points: merge clients, or raise the test share",
-    ),
-)
+DOUBTFUL = {
+    bands_last: LAST,
+    pixels: PIXELS,
+    far: f"column {{}} of x reaches {{:g}} ({{}} columns beyond {LARGE:g}): training "
+    "may diverge; standardise, as x = (x - x.mean(0)) / x.std(0)",
+    numbers_as_text: TEXT,
+    row_number: "{0}: {2} whole numbers in {3} rows, as a row number or identifier: "
+    "leave it out by features=, or df.drop(columns={1!r})",
+    the_label: "{0} tells the {2} without error, as if it were the label in other words"
+    ": leave it out by features=, or df.drop(columns={1!r})",
+    rows_again: "{} of {} rows stand in the data again, as rows {} and {}, so in "
+    "training and in test: df.drop_duplicates(), and repeat training rows only",
+    alike: "words that differ in case, spaces, zeros or a final dot alone: {}; make "
+    "them one by df[c] = df[c].str.strip().str.rstrip('.').str.lower()",
+    lambda g: g.task.K > 2 and g.positive is None and g.task.compared[:1]: "{}, by the "
+    "second class: name those that are good for a person by positive=",
+    lambda g: g.task.compared[1:]: "{}: merge groups, or raise the test share",
+    lambda g: g.client.nunique() == 1 and ([*g.names][1], g.client[0]): "{} takes only "
+    "the value {!r}: a federation has two clients or more",
+    few_test_rows: f"fewer than {FEW} test rows at {{}} of {{}} clients; client {{!r}} "
+    "has {}, so its accuracy moves in steps of {:.0f} points: merge clients, or raise "
+    "the test share",
+}

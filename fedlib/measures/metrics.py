@@ -59,14 +59,12 @@ def gini(a: ArrayLike) -> Any:
         sum_ij |a_i - a_j| / (2 (m - 1) sum_i a_i)
 
     By sorting, O(m log m). The denominator is m - 1, not m; 1e-10 is added to every
-    accuracy. Raises ValueError for one client.
+    accuracy. NaN for one client.
     """
     a = np.sort(np.asarray(a, dtype=np.float64), -1) + 1e-10
     m = a.shape[-1]
-    if m < 2:
-        raise ValueError(f"Gini of {m} client: give at least two accuracies")
     i = np.arange(1, m + 1)
-    return 2 * ((2 * i - m - 1) * a).sum(-1) / (2 * (m - 1) * a.sum(-1))
+    return 2 * ((2 * i - m - 1) * a).sum(-1) / (2 * (m - 1 or np.nan) * a.sum(-1))
 
 
 def avg_diff(a: ArrayLike) -> Any:

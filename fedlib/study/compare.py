@@ -148,6 +148,7 @@ def compare(
         stopped=runs.stopped,
         settings=setup.identity(),
         call=call_of(words, {k: v for k, v in told.items() if k != "guests"}),
+        compared=task.compared,
     )
 
 

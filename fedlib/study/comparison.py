@@ -54,6 +54,7 @@ class Comparison:
     stopped: str = ""  # why runs are missing
     settings: dict[str, Any] = field(default_factory=dict)  # what all runs share
     call: str = ""  # how to get the same numbers again
+    compared: list[str] = field(default_factory=list)  # see Task.compared
 
     def known(self, name: str) -> str:
         """The name; ValueError where no method of that name has finished."""
@@ -121,10 +122,9 @@ class Comparison:
             n = [bias.pooled(r.cells[key][at]) for r, key, at in each]
             found |= {c: [np.mean(f(x)) for x in n] for c, f in BIAS.items()}
         for column, values in found.items():
-            i = interval(values)
-            row[column] = i.mean
-            if len(records) > 1:
-                row[f"± {column}"] = i.half
+            row[column], known = float(np.mean(values)), np.isfinite(values).all()
+            if len(records) > 1:  # of one client no Gini, of an empty cell no EO
+                row[f"± {column}"] = interval(values).half if known else np.nan
         words = self.seen(name), len(records), self.tuned.get(name, "")
         return row | dict(zip(WORDS, words))
 
@@ -176,7 +176,9 @@ class Comparison:
                 "method": name,
                 "client": self.clients(),
                 "rows": self.records[name][0].meta["n"]["test"],
-                "accuracy": 100 * self.accuracies(name).mean(0).astype(float),
+                "accuracy": (100 * self.accuracies(name).mean(0).astype(float)).round(
+                    4
+                ),
                 "difference": mean,
                 "± difference": stats.t.ppf(0.975, len(d) - 1) * d.sem(),
             }
@@ -199,7 +201,7 @@ class Comparison:
                 "rows": r.meta["n"]["test"],
                 "model": key[1],
                 "round": int(r.rounds[at[-1]]),
-                "accuracy": 100 * r[key][at].mean(0).astype(float),
+                "accuracy": (100 * r[key][at].mean(0).astype(float)).round(4),
             }
             for name in self.records
             for r, key, at in self._counting(name)
@@ -251,14 +253,24 @@ class Comparison:
         return lines
 
     def cautions(self) -> list[str]:
-        """What the seeds are too few to say; a sentence, or none."""
+        """Who is compared, and what seeds and test rows are too few to say, or seeds
+        that differ in nothing: sentences.
+        """
         few = min((len(r) for r in self.records.values()), default=0)
-        if few == 1:
-            return ["one seed gives no interval; give seeds=5 or more"]
         percents = {f"± {c}" for c in (*COLUMNS, "left out %") if c not in LOW}
-        widest = self.table.filter(items=percents).max(axis=None)
-        reach = f"intervals over {few} seeds reach ±{widest:.0f} points"
-        return [f"{reach}; more seeds narrow them"] if widest > LARGE else []
+        widest = self.table.filter(items=percents).max(axis=None) if few > 1 else 0
+        wide = (
+            f"intervals over {few} seeds reach ±{widest:.0f} points; more seeds narrow"
+        )
+        one = "one seed gives no interval; give seeds=5 or more"
+        curves = {n: [r[k] for r, k, _ in self._counting(n)] for n in self.records}
+        same = lambda of: len(of) > 1 and all(np.array_equal(of[0], v) for v in of)
+        equal = ", ".join(name for name, of in curves.items() if same(of))
+        alike = (
+            f"the seeds of {equal} gave one and the same run: nothing in it is drawn"
+        )
+        said = (few == 1, one), (widest > LARGE, f"{wide} them"), (equal, alike)
+        return [*self.compared, *(words for wrong, words in said if wrong)]
 
     def __repr__(self) -> str:
         text = self.table.to_string() if self.records else "no run has finished"

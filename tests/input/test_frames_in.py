@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from toys_core import toy
 
 from fedlib.core import items
-from fedlib.core.errors import DataWarning
 from fedlib.core.pool import natural
 from fedlib.core.task import Task
 from fedlib.nets import CNN, Linear
 
 from toys_input import IMAGES, INF, NAN, A, C, N, X, Y  # isort: skip
 from toys_input import all_refused, arrays, each, frame, lacks  # isort: skip
-from toys_input import listed, people, put  # isort: skip
+from toys_input import listed, people, put, refused  # isort: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedlib.core.errors.DataWarning")
 
@@ -296,40 +295,145 @@ def test_tables_and_data_sets_that_are_none():
     found = [*each(call, BAD_FRAME), *each(dataset, BAD_SET)]
     rows = [(v, f, *[k] * (k not in ("ds", "df"))) for v, f, k in found]
     rows += each(lambda **column: frame(people(**column)), BAD_COLUMN)
-    gaps, big = people(), people(v=np.arange(N) + 2**24)
+    gaps = people()
     gaps.loc[4, "age"], gaps.loc[[9, 11], "job"] = NAN, None
     rows += [("gaps", lambda: frame(gaps), "age", 1, "job", 2, "row 4")]
-    rows += [("large", lambda: frame(big, standardise=False), "v", 2**24 + N - 1)]
+    tiny = people(clinic=listed(C, slice(9), [*"tttuuuvvv"]))  # all are named at once
+    rows += [("small", lambda: frame(tiny), "t", "u", "v", "3 of 5", "size", ">= 6")]
+    lost = {"client": "who", "sensitive": "gender", "features": ["age", "agee"]}
+    rows += [("lost", lambda: frame(**lost), "who", "gender", "agee")]
+    both = people(
+        a=["x"] * N, day=pd.Timestamp("1990"), name=[f"n{i}" for i in range(N)]
+    )
+    rows += [("two", lambda: frame(both.assign(time=both.day)), "day", "time", "name")]
+    semi = pd.DataFrame({"x;ill;clinic": range(9)})
+    rows += [("semicolon", lambda: frame(semi), "sep=';'")]
     all_refused(rows)
 
 
 rising = lambda k: np.arange(N) * k // N
-ILL = people()["ill"] == "yes"
+pick = lambda *words: np.array(words)[
+    np.random.RandomState(7).randint(0, len(words), N)
+]
+ILL, AGE = people()["ill"] == "yes", people()["age"]
+MIXED, I = X[:, :2].repeat(2, 0)[:N], np.arange(N)
 TWO, THREE = ["b"] * 200 + ["a"] * 40, rising(3) + (np.arange(N) > 215)
-LAST = {"x": IMAGES.transpose(0, 2, 3, 1), "network": Linear(216, 3)}
+R = np.random.RandomState(4)
+last = lambda *s: arrays(R.rand(N, *s), network=Linear(int(np.prod(s)), 3))
+GRADE = np.array(["low", "mid", "high"])[rising(3)]
+column = lambda v, **more: frame(people(v=v), **more)
 STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "far": (lambda: arrays(put(X, (5, 3), -2e4)), "column 3", 20000),
     "pixels": (lambda: arrays((IMAGES * 255).round()), 255),
-    "channels last": (lambda: arrays(**LAST), 3),
+    "3 bands last": (lambda: last(8, 9, 3), "3 bands"),
+    "4 bands last": (lambda: last(16, 16, 4), "4 bands"),
+    "13 bands last": (lambda: last(16, 20, 13), "13 bands"),
+    "100 bands last": (lambda: last(9, 9, 100), "100 bands"),
     "few test rows": (lambda: arrays(client_id=THREE), "4 of 4", "3", 2, 50),
     "few at one": (lambda: arrays(client_id=TWO), "1 of 2", "a", 4),
-    "many clients": (lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)), 60, N),
-    "many classes": (lambda: arrays(y=rising(160)), "y", 160),
-    "the label again": (lambda: frame(people(code=ILL * 2 + 7)), "code", "ill"),
+    "many clients": (
+        lambda: arrays(client_id=rising(60), parts=(0.5, 0, 0.5)),
+        "60 of 60",
+    ),
+    "one client": (lambda: arrays(client_id=[7] * N), "client_id", 7),
+    "a copy": (lambda: column(ILL * 2 + 7), "v", "ill"),
+    "a copy in words": (lambda: column(np.where(ILL, "b", "a")), "v", "ill"),
+    "a copy as floats": (lambda: column(ILL * 0.5), "v", "ill"),
+    "a finer copy": (lambda: column(ILL * 9 + I % 4), "v", "ill"),
+    "behind a threshold": (lambda: column(ILL + X[:, 0].clip(0, 0.99)), "v", "ill"),
+    "a copy in arrays": (lambda: arrays(np.c_[X, Y]), "5 of x", "y"),
+    "row number": (lambda: frame(people(**{"Unnamed: 0": I})), "Unnamed: 0", N),
+    "shuffled": (lambda: column(np.random.RandomState(1).permutation(N) + 9.0), "v", N),
+    "in each client": (lambda: arrays(np.c_[X, I % 120]), "5 of x", 120),
+    "named so": (lambda: frame(people(patientID=I // 3)), "patientID", 80),
+    "ages as text": (lambda: column(AGE.astype(str)), "v", "to_numeric"),
+    "decimal comma": (
+        lambda: column([f"{v:.1f}".replace(".", ",") for v in X[:, 0]]),
+        "v",
+    ),
+    "thousands": (lambda: column([f"{1000 * v:,}" for v in AGE]), "v", "to_numeric"),
+    "a stray ?": (
+        lambda: column(listed(AGE.astype(str), 5, "?")),
+        "v",
+        "?",
+        "to_numeric",
+    ),
+    "days as text": (
+        lambda: column(pick("2020-01-02", "2020-01-03", "2021-05-06")),
+        "v",
+    ),
+    "client twice": (lambda: arrays(client_id=pick("a", "A ", "b")), "client_id", "a"),
+    "label twice": (lambda: arrays(y=pick(" <=50K", " <=50K.", " >50K")), "y", "<=50K"),
+    "group twice": (
+        lambda: frame(people(sex=pick("m", " M", "f")), sensitive="sex"),
+        "sex",
+    ),
+    "word twice": (
+        lambda: column(pick("North East", "north_east", "x")),
+        "v",
+        "north_east",
+    ),
+    "rows twice": (lambda: arrays(MIXED, Y.repeat(2)[:N]), f"{N} of {N}", 0, 1),
+    "pictures": (lambda: arrays(IMAGES[I % 120], Y[I % 120]), 0, 120),
+    "which outcome": (lambda: arrays(y=GRADE, a=A), "group", "low", "positive"),
+    "no test rows": (lambda: arrays(a=put(A, [0, 1], 2), y=Y % 2), "group", "2 0 + 0"),
+    "few in a cell": (lambda: arrays(a=A, y=Y % 2), "group", "1 / rows"),
 }
 
 
 def test_what_looks_wrong_is_said_at_the_callers_line():
+    bad = []
     for case, (call, *names) in STRANGE.items():
-        with pytest.warns(DataWarning) as seen:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
             assert call().C, case
         found = [w for w in seen if not lacks(str(w.message), *names)]
         here = "test_frames_in.py", "toys_input.py"
-        assert found and found[0].filename.endswith(here), (case, [*map(str, seen)])
+        if not found or not found[0].filename.endswith(here):
+            bad.append(f"{case}: {[str(w.message) for w in seen]}")
+    assert not bad, "\n".join(bad)
+
+
+def test_what_is_right_draws_no_warning():
+    flags = (np.random.RandomState(2).rand(6000, 3) > 0.5) * 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        arrays(a=A, parts=(0.8, 0.1, 0.1))
+        arrays(a=A, positive=1, parts=(0.4, 0.1, 0.5))
         arrays(X * 900 / abs(X).max())
-        arrays(1000 * Y[:, None] + 2000, network=Linear(1, 3))  # as words' places are
+        arrays(1000 * (I[:, None] % 7) + 2000, network=Linear(1, 3))  # places of words
+        arrays(flags, np.arange(6000) % 3, np.arange(6000) % 8)  # alike by nature
+        arrays(R.rand(N, 13, 16, 14))
+        column(pick("1", "2", "10", "other", "none", "3+"), parts=(0.4, 0.1, 0.5))
+        ages = AGE.astype(str).astype("category")  # a code is meant
+        column(ages, parts=(0.4, 0.1, 0.5))
         for task in (arrays(IMAGES), frame(parts=(0.4, 0.1, 0.5)), dataset(), toy()):
             assert task.C
+
+
+def test_a_sensitive_column_is_the_code_of_its_group():
+    """As it is, whatever it is called, so that methods read the right group."""
+    g = rising(3)
+    for values in (g, g + 1, 10.0 * g, np.array(["A", "B", "C"])[g], pd.Categorical(g)):
+        task = column(values, sensitive="v")
+        j, order = task.groups.column, order_of(people())
+        assert torch.equal(task.x[:, j].long(), task.a), values
+        assert task.a.tolist() == g[order].tolist() and task.x[:, j].max() == 2
+    beside = frame(people(race=np.array(["A", "B", "C"])[g], v=g), sensitive="race")
+    told = {b.name: b for b in beside.groups.schema}
+    assert beside.groups.column == told["race"].start
+    assert column(AGE % 3, sensitive="sex").x[:, -1].min() < 0  # standardised
+
+
+def test_words_of_a_file_are_what_they_say(tmp_path):
+    from fedlib.core.userdata import read
+
+    text = "client,drug,age,y\nNA,None,3,1\nCH,N/A,NA,0\nDE,,5,1\n"
+    for name, sep in (("t.csv", ","), ("t.tsv", "\t")):
+        (tmp_path / name).write_text(text.replace(",", sep))
+        table = read(tmp_path / name)
+        assert table.client.tolist() == ["NA", "CH", "DE"]
+        assert table.drug.tolist()[:2] == ["None", "N/A"] and table.drug.isna()[2]
+        assert table.age.isna().tolist() == [False, True, False]
+    for bad in ("a,b\n1,2,3\n4,5,6\n", "a,b\n1,2\n1,2,3\n", "Zürich,b\n1,2\n"):
+        (tmp_path / "bad.csv").write_bytes(bad.encode("latin-1"))
+        refused(lambda: read(tmp_path / "bad.csv"), "bad.csv", "UTF-8")
