@@ -250,3 +250,20 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     got = fedlib.compare(["FedAvg"], toy(), 250, folder=None)
     assert got.records["FedAvg"][0].meta["every"] == 3
     assert any(k[0] == "guest" for k in got.records["FedAvg"][0].views)
+
+
+def test_no_run_is_lost_where_a_number_is_none(tmp_path):
+    """One client has no Gini, a group without the outcome no EO; given weights no draw."""
+    i, x = np.arange(60), np.random.RandomState(0).randn(60, 3)
+    more = {
+        "a": np.where(i % 4, "f", "m"),
+        "network": torch.nn.Linear(3, 2),
+        "batch": 99,
+    }
+    task = fedlib.Task.from_arrays(x, i % 2, ["a"] * 60, **more)
+    got = fedlib.compare(["FedAvg", "Ditto"], task, 2, 3)
+    assert np.isnan(got.table[["Gini", "EO"]].to_numpy(float)).all()
+    page = got.report(tmp_path / "it.html").read_text("utf-8")
+    for words in ("compare f, m", "one and the same run", "m 2 + 0"):
+        assert all(words in said for said in (page, str(got), got._repr_html_())), words
+    assert got.frame().accuracy.round(4).equals(got.frame().accuracy)
