@@ -356,7 +356,9 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
         if all(k in r.logs for k in names):
             values = {k: np.asarray(r.logs[k]) for k in names}
             shape, *others = {v.shape for v in values.values()}
-            refuse_if(others, f"logs {', '.join(names)}: ask for each by itself")
+            unlike = len(shape) > 1 and np.shape(r.logs.get("cohort")) != shape
+            why = f"logs {', '.join(names)}: ask for each by itself, of the cohort"
+            refuse_if(others or unlike, why)
             at = {"round": np.indices(shape)[0].ravel()}
             at |= {"client": np.ravel(r.logs["cohort"])} if len(shape) > 1 else {}
             each = {k: v.ravel() for k, v in values.items()}
