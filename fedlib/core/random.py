@@ -64,12 +64,12 @@ def fold(key, *tags):
     return key
 
 
-def uniform(key, shape, dtype=None):
+def uniform(key, shape, dtype=torch.float32):
     """[shape] in (0, 1); of keys [B, 1], [B, shape]."""
     key = fold(key)
     h = _mix(key + torch.arange(1, math.prod(shape) + 1, device=key.device) * GOLDEN)
     u = (((h >> 11) & 0x1FFFFFFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-53
-    return u.to(dtype or torch.get_default_dtype()).view(*key.shape[:-1], *shape)
+    return u.to(dtype).view(*key.shape[:-1], *shape)
 
 
 def normal(key, like):

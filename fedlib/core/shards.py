@@ -72,7 +72,8 @@ def draw(rows, plan, seed, batch):
     g = torch.Generator().manual_seed(seed) if random else None
     if plan.poisson:  # empty batches are left out
         steps = plan.steps or plan.epochs * -(-N // B)
-        some = [rows[torch.rand(N, generator=g) < B / N] for _ in range(steps)]
+        draws = (torch.rand(N, generator=g, dtype=torch.float32) for _ in range(steps))
+        some = [rows[u < B / N] for u in draws]
         return torch.cat(some), [len(b) for b in some if len(b)]
     order, lengths, epoch = [rows[:0]], [], 0
     while len(lengths) < plan.steps if plan.steps else epoch < plan.epochs:

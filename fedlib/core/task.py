@@ -112,12 +112,10 @@ class Task:
 
     def __post_init__(self):
         check_task(self)
-        from ..nets import Module, fitted
+        from ..nets import fitted
 
-        network = fitted(self.network, self.x, self.K)
-        object.__setattr__(self, "network", network)
-        if isinstance(network, Module):  # it may have more outputs than labels occur
-            object.__setattr__(self, "K", network.K)
+        for name, value in fitted(self).items():
+            object.__setattr__(self, name, value)
 
     # ------------------------------------------------------------ making one
     @classmethod

@@ -166,11 +166,12 @@ class Dice:
 
     def uniform(self, low, high, *shape):
         """[n], or of another shape."""
-        drawn = torch.rand(*(shape or (self.n,)), generator=self.generator)
+        of = {"generator": self.generator, "dtype": torch.float32}
+        drawn = torch.rand(shape or (self.n,), **of)
         return drawn * (high - low) + low
 
     def normal(self, *shape):
-        return torch.randn(*shape, generator=self.generator)
+        return torch.randn(shape, generator=self.generator, dtype=torch.float32)
 
     def whole(self, below):
         return torch.randint(below, (self.n,), generator=self.generator)

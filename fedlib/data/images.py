@@ -375,15 +375,14 @@ def entries(folder, suffixes=None):
 # ---------------------------------------------------------------- seen by a tower
 @settings(chunk=(1,))
 @torch.no_grad()
-def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Pool:
+def features(data: Pool, model, chunk: int = 500) -> Pool:
     """The images of another source, seen once by the image tower: x [N, d] float32, not
     normalised; the rest as it was.
 
     data   a Pool of images [N, 1 or 3, H, W] in [0, 1]; in the description of a task
            that of their source, {"name": "domains", "preset": "PACS", ...}
-    model  two towers, or what `fedlib.nets.towers.load` reads: the stand-in's file, a
-           weight file or folder for open_clip
-    arch   architecture of a weight file
+    model  two towers, or what `fedlib.nets.towers.load` reads: the stand-in's file, or
+           a folder for open_clip
     chunk  images at a time
 
     Each image is seen as it is: the tower is frozen and there is no augmentation. With
@@ -395,7 +394,7 @@ def features(data: Pool, model, arch: str = "ViT-B-32", chunk: int = 500) -> Poo
             f"data = {short(pool)}: give images [N, 1 or 3, H, W], or the description "
             'of their source, data: {"name": "domains", ...}'
         )
-    towers = load(model, arch)
+    towers = load(model)
     images = (x.expand(-1, 3, -1, -1) for x in pool.x.split(chunk))
     x = torch.cat([towers.encode_image(towers.preprocess(x)) for x in images])
     kind = pool.kind if towers.kind == "real" else towers.kind

@@ -133,7 +133,8 @@ def train(recipe: Recipe) -> StandIn:
         for r in order.split(recipe.batch)[:full]:
             # one form for the whole batch: images of a class share their caption
             some = general[torch.randint(0, len(general), (), generator=g)]
-            form = own[r] if torch.rand((), generator=g) < 0.3 else some.expand(len(r))
+            named = torch.rand((), generator=g, dtype=torch.float32) < 0.3
+            form = own[r] if named else some.expand(len(r))
             caption = form * recipe.classes + pool.y[r]
             which, mine = caption.unique(return_inverse=True)
             t = tokens.flatten(0, 1)[which]

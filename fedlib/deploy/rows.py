@@ -72,8 +72,8 @@ def server_task(fed, n=None):
 
 def stand_in(fed, n=8):
     """Made-up rows for client 0, n in every split."""
-    x = torch.randn(3 * n, *fed.shape, generator=torch.Generator().manual_seed(0))
-    at, a = torch.arange(3 * n), None
+    g, at, a = torch.Generator().manual_seed(0), torch.arange(3 * n), None
+    x = torch.randn(3 * n, *fed.shape, generator=g, dtype=torch.float32)
     if fed.groups is not None:
         a = at % fed.groups.A
         if fed.groups.column is not None:

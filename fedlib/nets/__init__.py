@@ -30,18 +30,7 @@ Letters: B batch, K classes, D feature width, P parameters.
 
 from .closed import MLP, Linear
 from .images import CNN, AlexNetBN, FedAvgCNN, ResNet18, ResNet50, WideResNet
-from .layers import (
-    Net,
-    Part,
-    batch_norm,
-    conv,
-    conv_part,
-    dense,
-    group_norm,
-    linear_part,
-    norm_part,
-    pixels,
-)
+from .layers import Net, Rows, batch_norm, dense, linear_part, norm_part
 from .module import Module
 from .trial import fitted, with_head
 
@@ -49,5 +38,5 @@ from .trial import fitted, with_head
 NETWORKS = (AlexNetBN, ResNet18, ResNet50, WideResNet, CNN, MLP, FedAvgCNN, Linear)
 
 __all__ = [c.__name__ for c in NETWORKS]
-__all__ += ["Module", "fitted", "with_head", "Net", "Part", "batch_norm", "conv"]
-__all__ += ["conv_part", "dense", "group_norm", "linear_part", "norm_part", "pixels"]
+__all__ += ["Module", "fitted", "with_head"]
+__all__ += ["Net", "Rows", "batch_norm", "dense", "linear_part", "norm_part"]

@@ -31,32 +31,28 @@ from .towers import describe, label, load
 class Towers(Net):
     """What both share.
 
-    inputs: d. classes: K names. model: two towers, or what
-    `fedlib.nets.towers.load(model, arch)` reads.
+    inputs: d. classes: K names. model: two towers, or what `towers.load` reads.
     """
 
     inputs: int
     K: int
     classes: tuple = field(default=(), repr=False)
     model: Any = None
-    arch: str = "ViT-B-32"
 
     head = ()
     D = property(lambda self: self.inputs)
 
     def __post_init__(self):
-        named = self.model is not None and len(self.classes) == self.K
-        if not named or self.towers.d != self.inputs:
-            width = self.towers.d if named else "none"
+        there = self.model is not None and len(self.classes) == self.K
+        if not there or self.towers.d != self.inputs:
             raise ValueError(
-                f"{self} has {len(self.classes)} names of classes and features {width} "
-                "wide; give two towers or the path of one as model, a name per class, "
-                "as Pool.classes has them, and inputs as wide as the features"
+                f"{self}, {len(self.classes)} names of classes: give two towers or "
+                "their path as model, K names, and inputs as wide as their features"
             )
 
     @cached_property
     def towers(self):
-        return load(self.model, self.arch)
+        return load(self.model)
 
     @property
     def text(self):
@@ -97,10 +93,6 @@ class Adapter(Towers):
     def out(self, w, z):
         return self.cosines(z, self.text.to(z))
 
-    def aligned(self, w, x, b=None):
-        """What clients' models are compared with the server's by: features [B, d]."""
-        return self.feat(w, x, b)
-
 
 @dataclass(frozen=True, eq=False)
 class Prompts(Towers):
@@ -125,17 +117,15 @@ class Prompts(Towers):
 
     @cached_property
     def start(self):
-        """Embedded words of ctx_init [M, w], or None."""
-        if not self.ctx_init.strip():
-            return None
+        """Embedded words of ctx_init [M, w]; none without it."""
         tokens = self.towers.tokenize([self.ctx_init])
         end = int(self.towers.end(tokens)[0])
         return self.towers.token_embedding(tokens)[0, 1:end]
 
-    @cached_property
+    @property
     def length(self):
         """The number of context vectors."""
-        return self.M if self.start is None else len(self.start)
+        return len(self.start) or self.M
 
     @cached_property
     def sentences(self):
@@ -150,9 +140,9 @@ class Prompts(Towers):
 
     def init(self, seed, dtype=torch.float32):
         shape = (self.K,) * self.class_specific + (self.length, self.towers.width)
-        ctx = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        if self.start is not None:
-            ctx = self.start.expand(shape).clone()
+        g = torch.Generator().manual_seed(seed)
+        ctx = 0.02 * torch.randn(shape, generator=g, dtype=torch.float32)
+        ctx = self.start.expand(shape).clone() if len(self.start) else ctx
         return {"ctx": ctx.to(dtype)}
 
     def texts(self, w):
@@ -170,8 +160,6 @@ class Prompts(Towers):
         return self.cosines(z, self.texts(w))
 
     def aligned(self, w, x, b=None):
-        """What clients' models are compared with the server's by: text features [K, d].
-
-        Image features are equal in both.
-        """
+        """What models are compared by: text features [K, d]; those of images are
+        equal in all."""
         return self.texts(w)

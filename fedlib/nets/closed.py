@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from ..core.tree import batched, onehot, pick, tmap
-from .layers import Net, dense, linear_part, norm_part
+from .layers import RELU, Rows
 
 # bytes of weights that move together, on a processor what its cache holds; bytes of
 # rows that are fetched in one go
@@ -34,7 +34,7 @@ FETCHED = {"cpu": 2**21, "cuda": 2**28}
 CACHED = 2**28  # bytes of rows that stay in memory with a 1 beside them
 
 
-class Closed(Net):
+class Closed(Rows):
     """A network of linear layers with relu between them, and nothing else.
 
     w: the tensors of some layers; rest: those of the others, which stay.
@@ -83,7 +83,8 @@ class Closed(Net):
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
         device = task.x.device
         many = max(1, TOGETHER[device.type] // size)
-        for ids in torch.tensor(by_steps(plans), device=device).split(many):
+        most_first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
+        for ids in torch.tensor(most_first, device=device).split(many):
             W = self._joined(pick(rest | w, ids))
             to = self._joined(pick(rest | anchor, ids)) if anchor else []
             walk(task, [plans[i] for i in ids.tolist()], W, to, self.moving(w), how)
@@ -114,15 +115,7 @@ class Linear(Closed):
     inputs: int
     K: int
 
-    D = property(lambda self: self.inputs)
-    dense = ("fc",)
-
-    @cached_property
-    def parts(self):
-        return (linear_part("fc", self.K, self.inputs, "zero-bias"),)
-
-    def feat(self, w, x, b=None, stats=None):
-        return x if x.dim() == 2 else x.flatten(1)
+    dense, head_start, rows = ("fc",), "zero-bias", (("flat", 1),)
 
 
 @dataclass(frozen=True)
@@ -138,8 +131,6 @@ class MLP(Closed):
     K: int
     norm: str = "none"
 
-    D = property(lambda self: self.widths[-1])
-
     @property
     def widths(self):
         """The widths of the hidden layers."""
@@ -151,23 +142,11 @@ class MLP(Closed):
         return (*hidden, "fc") if self.norm == "none" else None
 
     @cached_property
-    def parts(self):
-        parts, inputs = [], self.inputs
+    def rows(self):
+        rows = [("flat", 1)]
         for i, width in enumerate(self.widths, 1):
-            parts.append(linear_part(f"fc{i}", width, inputs))
-            if self.norm != "none":
-                parts.append(norm_part(f"norm{i}", width, self.norm))
-            inputs = width
-        return (*parts, linear_part("fc", self.K, self.D))
-
-    def feat(self, w, x, b=None, stats=None):
-        z = x.flatten(1)
-        for i in range(1, len(self.widths) + 1):
-            z = dense(w, f"fc{i}", z)
-            if self.norm != "none":
-                z = self.normed(w, f"norm{i}", z, b, stats)
-            z = z.relu()
-        return z
+            rows += [("dense", f"fc{i}", width), ("norm", f"norm{i}"), RELU]
+        return rows
 
 
 # ---------------------------------------------------------------- many clients at once
@@ -180,24 +159,45 @@ def walk(task, plans, W, to, moves, how):
     V = [torch.zeros_like(x) for x in W] if how[1] else []
     rows, n, steps = timetable(plans)
     batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
-    most = FETCHED[task.x.device.type] // max(1, batch)
-    begin, active, hidden = 0, [], []
-    for some in portions(steps, most):
-        sizes = [step.k for step in some]
-        end = begin + sum(sizes)
-        columns = fetched(task, rows[begin:end], n[begin:end], W[-1].shape[1])
-        begin = end
-        for (k, B, full), *now in zip(some, *(v.split(sizes) for v in columns)):
+    most = FETCHED[task.x.device.type] // max(1, batch) or 1  # batches
+    active, hidden = [], []
+    for _, some in groupby(steps, lambda step: step.begin // most):
+        some = list(some)
+        at, sizes = some[0].begin, [step.k for step in some]
+        real = slice(at, at + sum(sizes))
+        columns = fetched(task, rows[real], n[real], W[-1].shape[1])
+        for (_, k, B, full), *now in zip(some, *(v.split(sizes) for v in columns)):
             x, onehot, share = (v[:, :, :B] for v in now) if B < rows.shape[1] else now
             if not active or k < len(active[0]):  # others have finished
                 active, hidden = [v[:k] for v in W], []
-                move = mover(active, [v[:k] for v in V], [v[:k] for v in to], *how)
+                beside = [v[:k] for v in V], [v[:k] for v in to]
             if not hidden or hidden[0].shape[2] != B:
                 hidden = [x.new_ones(k, v.shape[1] + 1, B) for v in active[:-1]]
             z, p = forward(active, x, hidden)
             d = p.sub_(onehot) if full else p.sub_(onehot).mul_(share)
             for l, d_l in backward(active, z, d, moves):
-                move(l, d_l, z[l], 1 / B if full else 1.0)
+                v, u = (stacks[l] if stacks else None for stacks in beside)
+                move(active[l], v, u, d_l, z[l], 1 / B if full else 1.0, *how)
+
+
+def move(W, V, to, d, z, s, lr, momentum=0.0, decay=0.0, mu=0.0):
+    """The update of a layer by the gradient s d z', in place.
+
+        V <- momentum V + s d z' + decay W + mu (W - to),   W <- W - lr V
+
+    Without momentum the same without V: W <- shrink W - lr s d z' + lr mu to with
+    shrink = 1 - lr (decay + mu).
+    """
+    if momentum:
+        V.baddbmm_(d, z.mT, beta=momentum, alpha=s)
+        V.add_(W, alpha=decay + mu)
+        if mu:
+            V.sub_(to, alpha=mu)
+        W.sub_(V, alpha=lr)
+    else:
+        W.baddbmm_(d, z.mT, beta=1 - lr * (decay + mu), alpha=-lr * s)
+        if mu:
+            W.add_(to, alpha=lr * mu)
 
 
 def fetched(task, rows, n, K):
@@ -226,26 +226,18 @@ def with_one(x):
     return F.pad(x, (0, 1), value=1.0)
 
 
-def rectified(a, z=None):
-    """relu(a) of columns a [..., D, B] with a row of ones below, [..., D + 1, B].
-
-    z: where it is written, whose last row is 1 already.
-    """
-    if z is None:
-        return F.pad(a.relu(), (0, 0, 0, 1), value=1.0)
-    torch.clamp_min(a, 0, out=z[..., :-1, :])
-    return z
-
-
 def forward(W, x, hidden=None):
     """Inputs z_l of all layers, each with a row of ones, and probabilities p.
 
     W: weights with biases; x [D + 1, B]; or both with a dimension of clients in front.
-    hidden: where z_1, z_2, ... are written.
+    hidden: where z_1, z_2, ... are written, whose last row is 1 already.
     """
     product, z = torch.bmm if x.dim() == 3 else torch.mm, [x]
     for l, W_l in enumerate(W[:-1]):
-        z.append(rectified(product(W_l, z[-1]), hidden and hidden[l]))
+        a = product(W_l, z[-1])
+        if hidden:
+            torch.clamp_min(a, 0, out=hidden[l][..., :-1, :])
+        z.append(hidden[l] if hidden else F.pad(a.relu(), (0, 0, 0, 1), value=1.0))
     return z, product(W[-1], z[-1]).softmax(-2)
 
 
@@ -265,98 +257,36 @@ def backward(W, z, d, moves):
         d = before
 
 
-def mover(W, V, to, lr, momentum=0.0, decay=0.0, mu=0.0):
-    """move(l, d, z, s): the update of layer l by the gradient s d z', in place.
-
-        V <- momentum V + s d z' + decay W + mu (W - to),   W <- W - lr V
-
-    Without momentum the same without V: W <- shrink W - lr s d z' + lr mu to with
-    shrink = 1 - lr (decay + mu).
-    """
-    shrink = 1 - lr * (decay + mu)
-
-    def with_velocity(l, d, z, s):
-        v = V[l].baddbmm_(d, z.mT, beta=momentum, alpha=s)
-        v.add_(W[l], alpha=decay + mu)
-        if mu:
-            v.sub_(to[l], alpha=mu)
-        W[l].sub_(v, alpha=lr)
-
-    def plain(l, d, z, s):
-        W[l].baddbmm_(d, z.mT, beta=shrink, alpha=-lr * s)
-        if mu:
-            W[l].add_(to[l], alpha=lr * mu)
-
-    return with_velocity if momentum else plain
-
-
-# ------------------------------------- batches of clients that differ in size
-def by_steps(plans):
-    """The clients' numbers, those with most steps first.
-
-    plans: [(rows, lengths of batches)], one per client.
-    """
-    return sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
-
-
 class Step(NamedTuple):
-    """A local step of the first k clients, on batches of at most B rows; full: all of
-    them have B."""
+    """A local step of the first k clients, on batches of at most B rows, of which the
+    first is number `begin`; full: all of them have B."""
 
+    begin: int
     k: int
     B: int
     full: bool
 
 
-class Timetable(NamedTuple):
-    """The batches of many clients, step by step, and in a step client by client.
-
-    rows [S, B] row numbers, S batches in all; n [S] how many of them are real: padding
-    repeats the first. steps [T]: which of the S batches go together.
-    """
-
-    rows: Tensor
-    n: Tensor
-    steps: list[Step]
-
-
 def timetable(plans):
-    """The Timetable of clients in the order of `by_steps`; who has finished is left out
-    of the steps that follow."""
-    M, lengths = len(plans), [n for _, n in plans]
-    at = [t * M + i for i, client in enumerate(lengths) for t in range(len(client))]
-    step_by_step = torch.tensor(at, dtype=torch.long).argsort()
-    n = torch.tensor([b for client in lengths for b in client], dtype=torch.long)
-    first = (n.cumsum(0) - n)[step_by_step, None]
-    n = n[step_by_step]
-    known = n.tolist()
-    i = torch.arange(max(known, default=0))
-    place = torch.where(i < n[:, None], first + i, first)
-    rows = torch.cat([r for r, _ in plans])[place]
-    return Timetable(rows, n, steps_of(lengths, known))
+    """The batches of clients, step by step, and in a step client by client; who has
+    finished is left out of the steps that follow.
 
-
-def steps_of(lengths, n):
-    """The Steps of clients with these lengths of batches, most steps first; n: the
-    lengths step by step."""
-    k, begin, out = len(lengths), 0, []
-    for t in range(len(lengths[0])):
-        while len(lengths[k - 1]) <= t:
-            k -= 1
-        now = n[begin : begin + k]
+    plans: [(rows, lengths of batches)] of the clients, most steps first. Returns rows
+    [S, B], row numbers of all S batches, padded by their first; n [S], how many of them
+    are real; and the Steps.
+    """
+    lengths = [n for _, n in plans]
+    step = torch.tensor([t for own in lengths for t in range(len(own))]).long()
+    n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
+    order, ks = step.argsort(stable=True), step.bincount().tolist()
+    first, n = (n.cumsum(0) - n)[order, None], n[order]
+    i = torch.arange(int(n.max()) if len(n) else 0)
+    rows = torch.cat([r for r, _ in plans])[
+        torch.where(i < n[:, None], first + i, first)
+    ]
+    steps, begin, known = [], 0, n.tolist()
+    for k in ks:
+        now = known[begin : begin + k]
+        steps.append(Step(begin, k, max(now), min(now) == max(now)))
         begin += k
-        out.append(Step(k, max(now), min(now) == max(now)))
-    return out
-
-
-def portions(steps, most):
-    """The steps in lists of at most `most` batches each, or of one step."""
-    now, left = [], most
-    for step in steps:
-        if now and step.k > left:
-            yield now
-            now, left = [], most
-        now.append(step)
-        left -= step.k
-    if now:
-        yield now
+    return rows, n, steps

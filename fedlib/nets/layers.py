@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
+import importlib
 import math
 from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import check_bytes, check_whole, short
+from ..core.errors import check_bytes, check_whole
 from ..core.local import transformed
 
 EPS, MOMENTUM = 1e-5, 0.1  # of batch norm, as in torch
@@ -35,20 +33,18 @@ class Part(NamedTuple):
     def draw(self, generator):
         """Initial tensors in float32."""
         outputs, *inputs = self.shapes["weight"]
-        kernel = math.prod(inputs[1:])
-        bound = 1 / math.sqrt(math.prod(inputs))  # fan in = inputs x kernel area
+        how = {"generator": generator, "dtype": torch.float32}
 
         def first(leaf, size):
-            if self.start == "norm":
-                ones = leaf in ("weight", "running_var")
-                return torch.ones(size) if ones else torch.zeros(size)
-            if self.start == "zero-bias" and leaf == "bias":
-                return torch.zeros(size)
+            if self.start == "norm" or (self.start == "zero-bias" and leaf == "bias"):
+                one = leaf in ("weight", "running_var")
+                return torch.full(size, float(one), dtype=torch.float32)
             if self.start == "fan-out":
                 # He et al.: keep the variance of gradients through relu
-                std = math.sqrt(2 / (outputs * kernel))
-                return torch.randn(size, generator=generator) * std
-            return (2 * torch.rand(size, generator=generator) - 1) * bound
+                std = math.sqrt(2 / (outputs * math.prod(inputs[1:])))
+                return torch.randn(size, **how) * std
+            bound = 1 / math.sqrt(math.prod(inputs))  # fan in = inputs x kernel area
+            return (2 * torch.rand(size, **how) - 1) * bound
 
         return {f"{self.name}.{k}": first(k, size) for k, size in self.shapes.items()}
 
@@ -74,22 +70,7 @@ def norm_part(name, channels, norm):
     return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 
-def check_sizes(net):
-    """ValueError for a field of whole numbers that holds something else than one >= 1,
-    or several where it takes a tuple, and for more parameters than any memory holds."""
-    for f in fields(net):
-        if "int" in f"{f.type}":
-            v, at = getattr(net, f.name), f"{type(net).__name__}: {f.name}"
-            several = "tuple" in f"{f.type}" and isinstance(v, (list, tuple))
-            many = len(f.default) if isinstance(f.default, tuple) else 0
-            if several and (not v or len(v) != (many or len(v))):
-                raise ValueError(f"{at} = {short(v)}: give {many or 'some'} numbers")
-            for one in v if several else [v]:
-                check_whole(at, one, 1)
-    shapes = (s for part in net.parts for s in part.shapes.values())
-    check_bytes(f"{net}", 4 * sum(map(math.prod, shapes)))
-
-
+# ---------------------------------------------------------------- networks
 class Net:
     """What all networks share.
 
@@ -101,7 +82,15 @@ class Net:
     norm_first = False
 
     def __post_init__(self):
-        check_sizes(self)
+        """ValueError for a size that is no whole number >= 1, and for more parameters
+        than any memory holds."""
+        for f in fields(self):
+            v = getattr(self, f.name)
+            several = "tuple" in f"{f.type}" and isinstance(v, (list, tuple))
+            for one in (v if several else [v]) if "int" in f"{f.type}" else ():
+                check_whole(f"{type(self).__name__}: {f.name}", one, 1)
+        shapes = (s for part in self.parts for s in part.shapes.values())
+        check_bytes(f"{self}", 4 * sum(map(math.prod, shapes)))
 
     @cached_property
     def layers(self):
@@ -109,22 +98,17 @@ class Net:
 
     @cached_property
     def units(self):
-        """Names of parameters, one tuple per convolution or linear layer and its norm:
-        the one after it, or with `norm_first` before it. ValueError for a norm layer
-        without one."""
-        units = []  # each grows from its convolution or linear layer
-        for part in self.parts[::-1] if self.norm_first else self.parts:
-            if part.start != "norm":
-                units.append([part])
-            elif units and len(units[-1]) == 1:
-                units[-1].append(part)
-            else:
-                raise ValueError(
-                    f"{self}: the norm layer {part.name!r} stands beside no layer of "
-                    f"its own in `parts`; set norm_first = {not self.norm_first}?"
-                )
-        units = [u[::-1] for u in units[::-1]] if self.norm_first else units
-        return tuple(tuple(n for part in u for n in part.names()) for u in units)
+        """Names of parameters, one tuple per layer and its norm layer: the one after
+        it, or with `norm_first` before it. Another norm layer is a unit of its own."""
+        units, alone = [], False  # has the last unit room for a norm layer?
+        for names in self.layers[::-1] if self.norm_first else self.layers:
+            norm = names[0] in self.norms
+            if norm and alone:
+                last = units.pop()
+                names = names + last if self.norm_first else last + names
+            units.append(names)
+            alone = not norm
+        return tuple(units[::-1] if self.norm_first else units)
 
     @cached_property
     def head(self):
@@ -149,14 +133,83 @@ class Net:
         return {k: v.to(dtype) for p in self.parts for k, v in p.draw(g).items()}
 
     def normed(self, w, name, z, b, stats):
-        """z through the norm layer `name`: group norm or batch norm."""
+        """z through the norm layer `name`: group norm, batch norm, or none."""
         if self.norm == "group":
             return group_norm(w, name, z)
-        return batch_norm(w, name, z, b, stats)
+        return batch_norm(w, name, z, b, stats) if self.norm == "batch" else z
 
     def out(self, w, z):
         """Features [B, D] -> logits [B, K]."""
         return F.linear(z, w[self.head[0]], w[self.head[1]])
+
+
+class Rows(Net):
+    """A network as `rows`, one after another from `channels` or `inputs` on, and the
+    linear head `fc`:
+
+        ("conv", name, outputs, kernel, stride, padding)    ("dense", name, outputs)
+        ("norm", name), nothing where self.norm is "none"   ("relu",)
+        ("pool", kernel, stride, padding), of maxima        ("mean", side), of pixels
+        ("flat", side)           images of side x side pixels, or vectors (side = 1)
+        ("add", rows, beside)    the sum of what both make of the same z
+    """
+
+    norm, bias, start, head_start = "none", False, "torch", "torch"  # of convolutions
+
+    @cached_property
+    def parts(self):
+        parts = []
+
+        def widths(rows, width):
+            for what, *how in rows:
+                if what == "conv":
+                    name, outputs, kernel, *_ = how
+                    of = kernel, self.bias, self.start
+                    parts.append(conv_part(name, outputs, width, *of))
+                    width = outputs
+                elif what == "dense":
+                    parts.append(linear_part(*how, width))
+                    width = how[1]
+                elif what == "norm" and self.norm != "none":
+                    parts.append(norm_part(*how, width, self.norm))
+                elif what in ("mean", "flat"):
+                    width *= how[0] ** 2
+                elif what == "add":
+                    width = [widths(side, width) for side in how][0]
+            return width
+
+        D = widths(self.rows, getattr(self, "channels", 0) or self.inputs)
+        return (*parts, linear_part("fc", self.K, D, self.head_start))
+
+    @property
+    def D(self):
+        return self.parts[-1].shapes["weight"][1]
+
+    def feat(self, w, x, b=None, stats=None):
+        def through(rows, z):
+            for what, *how in rows:
+                if what == "conv":
+                    z = conv(w, how[0], z, *how[3:])
+                elif what == "dense":
+                    z = dense(w, how[0], z)
+                elif what == "norm":
+                    z = self.normed(w, *how, z, b, stats)
+                elif what == "relu":
+                    z = z.relu()
+                elif what == "pool":
+                    z = F.max_pool2d(z, *how)
+                elif what == "mean":
+                    z = z.mean((2, 3)) if how == [1] else mean_pool(z, *how).flatten(1)
+                elif what == "flat":
+                    z = z if z.dim() == 2 else z.flatten(1)
+                else:
+                    z = through(how[0], z) + through(how[1], z)
+            return z
+
+        return through(self.rows, x)
+
+
+RELU = ("relu",)
 
 
 # ---------------------------------------------------------------- layers as functions
@@ -202,43 +255,34 @@ def groups(channels):
     return math.gcd(32, channels, max(1, channels // 4) if channels < 128 else channels)
 
 
-def batch_norm(w, name, z, b, stats):
-    """Batch norm of z [B, channels, ...], see the package for b and stats."""
-    names = f"{name}.running_mean", f"{name}.running_var"
-    gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
-    running = [w.get(k) for k in names]
-    z, new = normalised(z, gain, bias, running, b, stats is not None)
-    if new:
-        stats.update(zip(names, new))
-    return z
-
-
-def normalised(z, gain, bias, running, b, update, eps=EPS, momentum=MOMENTUM):
-    """(the output, the new running statistics or None) of batch norm; running: mean and
-    variance [channels].
+def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
+    """Batch norm of z [B, channels, ...], see the package for b and stats.
 
     With one row that counts (and no pixels) the mean is the row itself: its output is
     the bias.
     """
+    gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
+    running = {k: w.get(k) for k in (f"{name}.running_mean", f"{name}.running_var")}
     if b is None:  # buffers are constants to a gradient
-        mean, var = (v.detach() for v in running)
-        return F.batch_norm(z, mean, var, gain, bias, False, momentum, eps), None
-    if b.m is None and not update and z.numel() > z.shape[1]:
-        return F.batch_norm(z, None, None, gain, bias, True, momentum, eps), None
+        mean, var = (v.detach() for v in running.values())
+        return F.batch_norm(z, mean, var, gain, bias, False, momentum, eps)
+    if b.m is None and stats is None and z.numel() > z.shape[1]:
+        return F.batch_norm(z, None, None, gain, bias, True, momentum, eps)
     each = tuple(range(2, z.dim()))  # the pixels, if there are any
     over = (lambda v: b.avg(v.mean(each))) if each else b.avg
     column = (-1, *(1 for _ in each))
     mean = over(z)  # [channels]
-    gap, new = z - mean.view(column), None
+    gap = z - mean.view(column)
     if b.m is not None:  # padding far off a lone row would overflow
         gap = gap * b.m.view(-1, *(1 for _ in z.shape[1:]))
     var = over(gap * gap)
-    if update:
+    if stats is not None:
         rows = torch.tensor(float(len(z)), dtype=z.dtype) if b.m is None else b.m.sum()
         n = rows * math.prod(z.shape[2:])
         fresh = mean, var * (n / (n - 1).clamp(min=1))
-        new = [(1 - momentum) * v + momentum * u for v, u in zip(running, fresh)]
-    return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column), new
+        for (k, v), u in zip(running.items(), fresh):  # a layer may be passed twice
+            stats[k] = (1 - momentum) * stats.get(k, v) + momentum * u
+    return gap * ((var + eps).rsqrt() * gain).view(column) + bias.view(column)
 
 
 # ---------------------------------------------------------------- torchvision
@@ -252,16 +296,9 @@ def ensure_torchvision():
     cannot load; the import then ends with "operator torchvision::nms does not exist".
     Data sets, transforms and models use none of them: declaring the names is enough.
     """
-    package = importlib.util.find_spec("torchvision")
-    if package is None:
-        raise ModuleNotFoundError("install torchvision for its networks and data sets")
-    loaded = lambda: hasattr(torch.ops.torchvision, "nms")
-    for library in (
-        [] if loaded() else sorted(Path(package.origin).parent.glob("_C*.so"))
-    ):
-        with contextlib.suppress(OSError, ImportError):  # compiled for another torch
-            torch.ops.load_library(str(library))
-    if not loaded():
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
         _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
         signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         for operator in ("nms", "qnms"):

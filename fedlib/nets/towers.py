@@ -6,10 +6,8 @@ K sentences classes an image without any training: zero-shot.
 
     load("evidence/clip-standin.pt")
             the stand-in, as `python -m fedlib.data.standin FILE` trains it
-    load("open_clip_model.safetensors", "ViT-B-32")
-            weights for open_clip, and the name of their architecture
     load("folder")
-            a folder with open_clip_config.json and weights
+            weights for open_clip, beside their open_clip_config.json
 
 Nothing is ever downloaded here. Two towers have, all tensors constants:
 
@@ -30,7 +28,6 @@ side.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from dataclasses import dataclass
@@ -40,16 +37,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import nearest
 from ..core.files import whole
 from .images import CNN
 from .layers import dense, ensure_torchvision, linear_part, norm_part
 
 FORMAT = "fedlib two towers 1"
-CLIP_PIXELS = {  # of the pictures that CLIP was trained on, per channel
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-}
 
 
 def label(name: str) -> str:
@@ -65,16 +57,11 @@ def describe(towers, classes):
     return F.normalize(towers.encode_text(towers.tokenize(sentences)), dim=-1)
 
 
-# ---------------------------------------------------------------- loading
-def load(model, arch="ViT-B-32"):
-    """The towers of a path, in memory until its file changes; towers pass through.
+def load(model):
+    """The towers of a path, in memory until it changes; towers pass through.
 
-    model: a stand-in's file, a weight file for open_clip whose architecture is `arch`,
-    or a folder with open_clip_config.json. OpenAI's weights, and a few others, were
-    trained with the quick GELU: arch = "ViT-B-32-quickgelu". With another one they
-    lose some points without an error, so a file with openai or quickgelu in its name is
-    refused then; a folder's configuration knows.
-    ValueError for a path that is not there, or is no CLIP file.
+    model: a stand-in's file, or a folder with open_clip_config.json and weights.
+    ValueError for a path that is not there, or is neither.
     """
     if not isinstance(model, (str, Path)):
         return model
@@ -84,133 +71,100 @@ def load(model, arch="ViT-B-32"):
             f"model = {str(model)!r}: there is no such file; train the stand-in "
             f"(`python -m fedlib.data.standin {model}`), or give CLIP weights"
         )
-    files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    stamp = ((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)
-    return _load(path, arch, tuple(stamp))
+    return _load(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=4)
-def _load(path, arch, _stamp):
-    if path.is_dir() or path.suffix == ".safetensors":
-        return open_clip_towers(path, arch)
+def _load(path, _stamp):
     try:
+        if path.is_dir():
+            return OpenClip(path)
         got = torch.load(path, map_location="cpu", weights_only=True)
-        if got.pop("format", None) == FORMAT:
-            return StandIn(**got)
+        if got.pop("format") != FORMAT:
+            raise ValueError(f"not of the format {FORMAT!r}")
+        return StandIn(**got)
     except Exception as e:  # a damaged file can raise nearly anything
         raise ValueError(
-            f"{path} is not a CLIP file ({type(e).__name__}: {e}); give one that "
-            "`python -m fedlib.data.standin` wrote, or a state dict for open_clip"
-        ) from e
-    return open_clip_towers(path, arch)
-
-
-def open_clip_towers(path, arch):
-    """The OpenClip of a folder, or of a weight file of the architecture `arch`.
-
-    ValueError for what would be fetched, or would give other features in silence.
-    """
-    name, weights = (f"local-dir:{path}", None) if path.is_dir() else (arch, str(path))
-    try:
-        ensure_torchvision()
-        import open_clip
-
-        config = open_clip.get_model_config(name)
-        if not config:
-            close = nearest(arch, open_clip.list_models())
-            raise ValueError(f"arch = {arch!r} is none of open_clip's{close}")
-        text = config["text_cfg"]
-        if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
-            raise ValueError("a text tower of another package, which would be fetched")
-        quick = weights and re.search("openai|quickgelu", path.name.lower())
-        if quick and not config.get("quick_gelu"):
-            raise ValueError(f'a quick GELU: take arch = "{arch}-quickgelu"')
-        how = {"weights_only": True, "require_pretrained": True}
-        model = open_clip.create_model(name, weights, **how)
-        return OpenClip(model, open_clip.get_tokenizer(name), name)
-    except Exception as e:
-        why = f"{type(e).__name__}: {str(e).splitlines()[0][:200]}"
-        raise ValueError(
-            f"{path} does not hold CLIP weights of {name} ({why}); give a folder with "
-            "open_clip_config.json and weights, or a weight file and its arch, and "
-            "`pip install fedlib[clip]`; or use the stand-in"
+            f"{path} is not CLIP ({type(e).__name__}: {str(e)[:200]}); give a file of "
+            "`python -m fedlib.data.standin`, or after `pip install fedlib[clip]` a "
+            "folder with open_clip_config.json and its weights"
         ) from e
 
 
-class OpenClip:
-    """A model of open_clip, frozen.
+class Pair:
+    """What two towers share. A sentence is read off at its largest token."""
+
+    def end(self, tokens):
+        return tokens.argmax(1)
+
+    def encode_text(self, tokens):
+        x, end = self.token_embedding(tokens), self.end(tokens)
+        return self.encode_text_from_embeddings(x, end)
+
+
+class OpenClip(Pair):
+    """A model of open_clip from a folder, frozen, in float32.
 
     Its text tower must be CLIP's own: tokens of byte pairs, causal attention, read off
     at the largest token.
     """
 
-    kind = "real"
-    template = "a picture of a {}"
+    kind, template = "real", "a picture of a {}"
 
-    def __init__(self, model, tokenizer, name):
-        self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
-        self.name, text = name, self._text(model)
-        self.context_length, self.width = text.positional_embedding.shape
+    def __init__(self, folder):
+        ensure_torchvision()
+        import open_clip
+
+        self.name, at = folder.name, f"local-dir:{folder}"
+        text = open_clip.get_model_config(at)["text_cfg"]
+        if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
+            raise ValueError("a text tower of another package, which would be fetched")
+        model = open_clip.create_model(at, weights_only=True, require_pretrained=True)
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = open_clip.get_tokenizer(at)
+        self.text = getattr(model, "text", model)  # of a CustomTextCLIP
+        self.context_length, self.width = self.text.positional_embedding.shape
         size = model.visual.image_size
         self.image_size = size if isinstance(size, int) else size[0]
-        self.logit_scale = float(model.logit_scale.detach().exp())
-        tokens = self.tokenize(["a photo of a cat"])
-        want, x = self.encode_text(tokens), self.token_embedding(tokens)
-        got = self.encode_text_from_embeddings(x, self.end(tokens))
-        most = 1e-4 * float(want.abs().max())
-        if not torch.allclose(want, got, rtol=1e-3, atol=most):
+        self.logit_scale = float(model.logit_scale.exp())
+        tokens = self.tokenizer(["a photo of a cat"])
+        with torch.no_grad():
+            want, got = model.encode_text(tokens), self.encode_text(tokens)
+        if not torch.allclose(want, got, 1e-3, 1e-4 * float(want.abs().max())):
             raise ValueError("a text tower that is not CLIP's, such as ViT-B-32's")
         self.d = want.shape[1]
 
     def __repr__(self):
         return f"OpenClip({self.name})"
 
-    @staticmethod
-    def _text(model):
-        return getattr(model, "text", model)  # below .text in a CustomTextCLIP
-
-    @lru_cache(maxsize=4)  # noqa: B019  one copy for each precision and device
-    def _as(self, dtype, device):
-        if dtype == torch.float32 and device.type == "cpu":
-            return self.model
-        return copy.deepcopy(self.model).to(device, dtype)
-
     def preprocess(self, x):
-        config = getattr(self.model.visual, "preprocess_cfg", {})
-        column = lambda v: torch.tensor(v, dtype=x.dtype, device=x.device).view(3, 1, 1)
-        mean, std = (column(config.get(k) or v) for k, v in CLIP_PIXELS.items())
+        config = self.model.visual.preprocess_cfg
+        mean, std = (x.new_tensor(config[k]).view(3, 1, 1) for k in ("mean", "std"))
         return (square(x, self.image_size, "bicubic") - mean) / std
 
     @torch.no_grad()
     def encode_image(self, x):
-        return self._as(x.dtype, x.device).encode_image(x)
+        return self.model.to(x.device).encode_image(x.float())
 
     def tokenize(self, texts):
         for text in texts:
             fits(text, len(self.tokenizer.encode(text)) + 2, self.context_length)
         return self.tokenizer(texts, context_length=self.context_length)
 
-    def end(self, tokens):
-        return tokens.argmax(1)
-
-    @torch.no_grad()
     def token_embedding(self, tokens):
-        text = self._text(self._as(torch.float32, tokens.device))
-        return text.token_embedding(tokens)
-
-    @torch.no_grad()
-    def encode_text(self, tokens):
-        return self._as(torch.float32, tokens.device).encode_text(tokens)
+        self.model.to(tokens.device)
+        return self.text.token_embedding(tokens)
 
     def encode_text_from_embeddings(self, x, end):
         # causal: what comes later is not seen
-        text, L = self._text(self._as(x.dtype, x.device)), int(end.max()) + 1
-        z = x[:, :L] + text.positional_embedding[:L]
+        self.model.to(x.device)
+        text, L = self.text, int(end.max()) + 1
+        z = x[:, :L].float() + text.positional_embedding[:L]
         z = text.transformer(z, attn_mask=text.attn_mask[:L, :L])
         z, project = text.ln_final(read(z, end)), text.text_projection
-        if project is None:
-            return z
-        return project(z) if callable(project) else z @ project
+        if project is not None:
+            z = project(z) if callable(project) else z @ project
+        return z.to(x)
 
 
 def read(z, end):
@@ -272,7 +226,8 @@ class TextTower:
         return (*blocks, norm, linear_part("text.project", self.d, w))
 
     def init(self, generator):
-        normal = lambda rows: torch.randn(rows, self.width, generator=generator)
+        how = {"generator": generator, "dtype": torch.float32}
+        normal = lambda rows: torch.randn(rows, self.width, **how)
         w = {"text.words": 0.5 * normal(self.words)}
         w["text.places"] = 0.1 * normal(self.context)
         return w | {k: v for p in self.parts for k, v in p.draw(generator).items()}
@@ -313,26 +268,24 @@ def words_in(text):
     return re.findall(r"[\w-]+|\.", text.lower())
 
 
-class StandIn:
+class StandIn(Pair):
     """Two small towers that were trained on captioned glyphs: a stand-in for CLIP.
 
     weights: {name: tensor}. words: the vocabulary, by number. zero_shot:
     {style: accuracy on ten classes, a fraction}. recipe: how it was trained.
     """
 
-    kind = "stand-in"
-    template = "a picture of {} ."
+    kind, template = "stand-in", "a picture of {} ."
 
     def __init__(self, weights, words, image_size, zero_shot=None, recipe=None):
         self.weights, self.words, self.image_size = weights, tuple(words), image_size
         self.zero_shot, self.recipe = zero_shot or {}, recipe or {}
         self.number = {w: i for i, w in enumerate(self.words)}
-        self.width = weights["text.words"].shape[1]
-        self.context_length = len(weights["text.places"])
+        self.context_length, self.width = weights["text.places"].shape
         self.d = len(weights["text.project.weight"])
         self.logit_scale = scale_of(weights)
-        n, context = len(self.words), self.context_length
-        self.text = TextTower(n, self.width, context=context, d=self.d)
+        context = self.context_length
+        self.text = TextTower(len(self.words), self.width, context=context, d=self.d)
         self._copies = {}
 
     def __repr__(self):
@@ -367,27 +320,19 @@ class StandIn:
             row[: len(tokens)] = torch.tensor(tokens)
         return out
 
-    def end(self, tokens):
-        return tokens.argmax(1)
-
     def token_embedding(self, tokens):
-        words = self._as(self.weights["text.words"])["text.words"]
-        return words.to(tokens.device)[tokens]
+        return self.weights["text.words"].detach().to(tokens.device)[tokens]
 
     def encode_text_from_embeddings(self, x, end):
         return self.text(self._as(x), x, end)
 
-    def encode_text(self, tokens):
-        x, end = self.token_embedding(tokens), self.end(tokens)
-        return self.encode_text_from_embeddings(x, end)
-
     def save(self, path):
         """One file, whole or not at all."""
-        names = ("weights", "words", "image_size", "zero_shot", "recipe")
-        content = {"format": FORMAT} | {k: getattr(self, k) for k in names}
+        names = ("weights", "image_size", "zero_shot", "recipe")
+        content = {k: getattr(self, k) for k in names} | {"words": list(self.words)}
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole(path, lambda f: torch.save(content | {"words": list(self.words)}, f))
+        whole(path, lambda f: torch.save({"format": FORMAT} | content, f))
 
 
 def image(w, x):

@@ -53,9 +53,9 @@ def rows(task, n, seed, how="schema"):
     g = torch.Generator().manual_seed(seed_of(seed, tag("rows")))
     code = (torch.arange(n) % groups.A)[torch.randperm(n, generator=g)]
     if how == "noise":
-        x = torch.randn(n, *shape, generator=g)
+        x = torch.randn(n, *shape, generator=g, dtype=torch.float32)
     elif len(shape) > 1:
-        x = torch.rand(n, *shape, generator=g)
+        x = torch.rand(n, *shape, generator=g, dtype=torch.float32)
         x = F.avg_pool2d(x, 5, 1, 2, count_include_pad=False)
         x = (x - x.mean((0, -2, -1), keepdim=True)) / x.std((0, -2, -1), keepdim=True)
     else:
@@ -77,10 +77,11 @@ def block_rows(block, n, g):
     size = n, block.stop - block.start
     if block.kind == "number":
         # in float64: in float32 an end such as 0.1 would lie outside of the range
-        return torch.randn(size, generator=g).double().clamp(block.low, block.high)
+        x = torch.randn(size, generator=g, dtype=torch.float32).double()
+        return x.clamp(block.low, block.high)
     if block.kind == "flag":
         return torch.randint(2, size, generator=g).float()
-    return onehot(torch.randint(size[1], (n,), generator=g), size[1], torch.empty(0))
+    return F.one_hot(torch.randint(size[1], (n,), generator=g), size[1]).float()
 
 
 def start(task, w, n, seed, how="schema", labels="soft"):
@@ -121,7 +122,7 @@ def pool_rows(task, n, seed):
     if x.dim() > 2:
         g, half = torch.Generator().manual_seed(seed_of(seed, tag("mix"))), n // 2
         i, j = torch.randint(n - half, (2, half), generator=g).to(x.device)
-        u = torch.rand(half, *[1] * (x.dim() - 1), generator=g).to(x)
+        u = torch.rand(half, *[1] * x[0].dim(), generator=g, dtype=torch.float32).to(x)
         x[n - half :] = u * x[i] + (1 - u) * x[j]
     return x
 

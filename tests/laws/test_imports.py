@@ -1,5 +1,6 @@
 """Who may know whom. A new edge is a decision: write it into MAY with your change."""
 
+import ast
 import re
 from graphlib import TopologicalSorter
 
@@ -62,6 +63,15 @@ def test_only_plots_imports_what_draws_at_its_top():
             asked = {a.name: (of + a.name).strip(".") for a in node.names}
             asked = {(name, a) for a, whole in asked.items() if whole.startswith(draws)}
             assert asked <= FONTS, f"{name}:{node.lineno}"
+
+
+def test_every_draw_says_its_precision():
+    """Else torch's default, which a user may have set, changes the numbers."""
+    draws = {"torch.rand", "torch.randn"}
+    for name in (n for n in trees() if n.startswith("fedlib")):
+        for node in (n for n in ast.walk(trees()[name]) if isinstance(n, ast.Call)):
+            said = {k.arg for k in node.keywords} & {"dtype", None}  # None: in a dict
+            assert said or ast.unparse(node.func) not in draws, f"{name}:{node.lineno}"
 
 
 def test_the_core_names_no_method_and_no_paper():

@@ -11,13 +11,12 @@ from torch.func import functional_call
 from toys_core import gap, same, seen, state, toy
 from toys_nets import cnn, mlp
 
-from fedlib import nets
 from fedlib.core.engine import run
 from fedlib.core.shards import Batch
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, tmap
 from fedlib.methods.make import make
-from fedlib.nets import CNN, MLP, Linear, Module
+from fedlib.nets import CNN, MLP, Linear, Module, trial
 from fedlib.pieces.steps import Private
 
 TWINS = {
@@ -65,8 +64,8 @@ def batch(x, m=None, key=0, row=None):
     return Batch(x, i * 0, None, m, i, key, len(x))
 
 
-def tried(module, x, K=1, **more):
-    return nets.fitted(Module(module, **more), x, K)
+def tried(module, x):
+    return trial.tried(Module(module), x)
 
 
 class Twice(nn.Module):
@@ -87,7 +86,7 @@ def test_batch_norm_is_torchs_with_its_own_eps_and_momentum():
     parts = nn.Conv2d(2, 6, 3), Twice(), *then, nn.Linear(16, 3)
     module = nn.Sequential(*parts).double()
     x = torch.randn(5, 2, 6, 6, dtype=torch.float64)
-    net = tried(module, x, 3)
+    net = tried(module, x)
     w, stats = net.init(0, torch.float64), {}
     padded = torch.cat([x, 100 * x[:2]])
     m = torch.tensor([1.0] * 5 + [0] * 2, dtype=torch.float64)
@@ -153,19 +152,19 @@ def test_dropout_by_loop_vmap_and_threads():
 
 
 def test_attention_that_draws_is_refused():
-    x = torch.zeros(4, 6, 8)
+    x = torch.randn(4, 6, 8)
     for dropout in (0.0, 0.1):
         layer = nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True)
         layer.self_attn.dropout = dropout
         module = nn.Sequential(layer, nn.Flatten(), nn.Linear(48, 3))
         if dropout:
             with pytest.raises(ValueError, match="attention"):
-                tried(module, x, 3)
+                tried(module, x)
         else:
-            assert tried(module, x, 3).splits
+            assert tried(module, x).splits
 
 
-def test_given_fresh_and_made():
+def test_given_and_fresh():
     torch.manual_seed(3)
     module = mlp(5, 6, 3)
     assert same(Module(module).init(1), dict(module.state_dict()))
@@ -174,8 +173,8 @@ def test_given_fresh_and_made():
     torch.manual_seed(5)
     want = mlp(5, 6, 3).state_dict()  # drawn in the same order
     assert same(fresh.init(5), dict(want))
-    made = Module(module, start=lambda: mlp(5, 6, 3))
-    assert gap(made.init(5, torch.float64), dict(want)) == 0
+    normed = Module(mlp(5, 6, 3, norm=nn.BatchNorm1d), start="fresh").init(5)
+    assert torch.equal(normed["0.weight"], want["0.weight"])
 
 
 def test_frozen_parameters_are_constants():
@@ -246,7 +245,7 @@ def test_tokens_and_recurrent_layers():
     torch.manual_seed(0)
     x, i, module = torch.randint(0, 12, (60, 7)), torch.arange(60), Words()
     task = Task.from_arrays(x, i % 3, i % 4, module)
-    assert task.network.tokens and task.network.D == 6
+    assert task.network.D == 6
     want, w = module(task.x[:5].long()).logits, task.init(0)
     assert torch.allclose(task.net(w)(task.x[:5]), want, atol=1e-6)
     w = tmap(torch.zeros_like, w)

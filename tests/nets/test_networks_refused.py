@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from toys_core import toy
 
@@ -41,13 +40,14 @@ NETWORKS = {  # what must be named: what is given
     "int64": Then(lambda z: z.argmax(1)),
     "probabilities": Then(lambda z: z.softmax(1)),
     "beside other rows": Then(lambda z: z - z.mean(0)),
-    "same rows different": Then(lambda z: z + torch.randn(3)),
+    "draws at random, or": Then(lambda z: z + torch.randn(3)),
     "in training than": Then(lambda z: z[:, :2], False),
     "draws at random while": Then(lambda z: z * torch.rand(3), False),
     "in training beside": Then(lambda z: z - z.mean(0), False),
-    "batch_first": Then(lambda z: F.dropout(z.T, 0.5).T, False),
     "tensor 1.running": with_statistics(),
     "track_running_stats": normed(nn.BatchNorm1d(5, track_running_stats=False)),
+    "x in place": nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 3)),
+    "whole numbers": nn.Sequential(nn.Embedding(3, 2), nn.Flatten(), nn.Linear(10, 3)),
     "momentum = None": normed(nn.BatchNorm1d(5, momentum=None)),
 }
 
@@ -57,6 +57,8 @@ def test_networks_that_cannot_be_trained():
         with pytest.raises(ValueError, match=word):
             replace(toy(), network=network)
             pytest.fail(word)
+    with pytest.warns(UserWarning, match="sigmoid"):
+        replace(toy(), network=nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
 
 
 def test_heads_starts_and_sizes():
@@ -68,7 +70,6 @@ def test_heads_starts_and_sizes():
         "'fc'": lambda: task(MLP(5, 6, 3), "fc"),
         "twice": lambda: task(Module(mlp(), head="0"), "2"),
         "fresh": lambda: Module(mlp(), start="fresch"),
-        "0.weight": lambda: Module(mlp(), start=lambda: nn.Linear(5, 3)),
         "size >= 16": lambda: FedAvgCNN(3, 10, size=12),
     }
     for word, call in calls.items():
