@@ -309,7 +309,7 @@ def unlike_comparison(given, seen):
         return "nothing was compared"
     records, wrong = seen.compared[-1].records, []
     n = max(map(len, records.values()))
-    rounds = seen.compared[-1].settings["rounds"]
+    rounds = next(iter(records.values()))[0].meta["rounds"]
     wrong += ["seeds"] if number(given.get("seeds", ["3"])[-1]) != n else []
     wrong += ["rounds"] if number(given.get("rounds", ["50"])[-1]) != rounds else []
     if not all(finite(r) for some in records.values() for r in some):

@@ -5,7 +5,6 @@ Commands import what they need: the others need not wait for torch.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -67,15 +66,13 @@ def run(
 
     from ..core import engine
     from ..methods.make import make
-    from ..study import lock
     from .text import parse_task, settings
 
     torch.set_num_threads(1)  # a second thread costs more than it brings
     values, on = settings(",".join(set)), parse_task(task)
     made, how = make(method, on, **values), {"guests": bool(on.guests)}
     how |= {"seed": seed, "cohort": cohort, "every": every, "device": device}
-    with lock.within(folder):
-        record = engine.run(made, on, rounds, folder=folder, **how)
+    record = engine.run(made, on, rounds, folder=folder, **how)
     print_end(record, on.groups)
     print(*on.compared, sep="\n")
 
@@ -153,14 +150,14 @@ def compare(
     on = parse_task(task) if task else Task.from_frame(read(data), **roles)
     how = {"folder": folder, "workers": workers, "grid": grid, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
-    result.call = shlex.join(["python", "-m", "fedlib", *sys.argv[1:]])
     if result.records:
-        print(result.ranked().to_string(), *result.cautions(), sep="\n")
+        print(result)
         if report:
             print(f"\nwritten: {result.report(report)}")
-    if gaps := "; ".join(result.gaps()).replace("folder=", "--folder"):
+    if result.failed:
+        said = "; ".join(result.cautions()).replace("folder=", "--folder")
         interrupted = result.stopped == "interrupted"
-        raise KeyboardInterrupt(gaps) if interrupted else ValueError(gaps)
+        raise KeyboardInterrupt(said) if interrupted else ValueError(said)
 
 
 def evidence(

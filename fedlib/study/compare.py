@@ -1,60 +1,45 @@
 """Methods side by side on one task: methods x seeds are jobs, which run in this process
 or in others, are kept in a folder and never computed twice -> Comparison.
 
-    folder/comparison.json     what all runs have in common
-    folder/FedGA(alpha=3)/0    the run with seed 0, as `engine.run` keeps it
+    folder/FedGA-0123456789abcdef/0    the run with seed 0, as `engine.run` keeps it
+
+The folder of a method's runs is named by all that makes their numbers but the seed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
+import functools
 import inspect
 import itertools
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
 
 from ..core import engine, given
-from ..core.errors import (
-    COUNT,
-    SEEDS,
-    Diverged,
-    is_whole,
-    listed,
-    nearest,
-    refuse_if,
-    short,
-)
-from ..core.files import whole
+from ..core.errors import SEEDS, Diverged, is_whole, listed, refuse_if, short
 from ..core.method import Method, Wrap, describe
-from ..core.record import same_meta
+from ..core.record import Record, digest
 from ..core.task import Task
 from ..measures import selection
-from ..methods import METHODS
 from ..methods.make import make
 from . import identity, lock
-from .comparison import Comparison
+from .comparison import Comparison, view_of
 from .compute import RunError, reason, run_jobs
 from .spec import PILOT
 
 EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one
-LONGEST = 80  # letters of a folder's name
 ROWS = 8  # of each client's split, on which a method is rehearsed
-# arguments of engine.run that change what a record holds, and their defaults
-ENGINE = {"cohort": None, "every": 1, "precision": "float32"}
-ENGINE |= {"splits": ("test", "val")}
-ENGINE |= dict.fromkeys(("guests", "own", "microscope"), False)
-PASSED = inspect.signature(engine.run).parameters.keys() - {"method", "seed", "upto"}
+# arguments of engine.run that change what a record holds
+NAMING = "cohort every precision splits guests own microscope".split()
+USUAL = {k: p.default for k, p in inspect.signature(engine.run).parameters.items()}
 
 
 def compare(
@@ -63,7 +48,6 @@ def compare(
     rounds: int,
     seeds: int | Sequence[int] = 1,
     rule: selection.Rule | None = None,
-    view: str | None = None,
     *,
     folder: str | Path | None = None,
     workers: int = 1,
@@ -78,9 +62,8 @@ def compare(
     ["FedAvg", ("FedGA", {"alpha": 5})]. seeds: how many, or which; seed s gives all
     methods the same initial weights, cohorts and batches. rule: the round that counts;
     best mean validation accuracy where every client has validation rows, else the last.
-    view: the model that is scored; else the personal one where there is one. how: goes
-    to fedlib.run (cohort, device, ...); guests are scored where a task has some, and
-    all clients every round, or about EVALUATIONS times.
+    how: goes to fedlib.run (cohort, device, ...); guests are scored where a task has
+    some, and all clients every round, or about EVALUATIONS times.
 
     folder: where each run is kept; a second call computes what is not there yet, and an
     interrupted run continues. workers: processes on this machine, which change no bit
@@ -94,72 +77,53 @@ def compare(
 
     All methods are tried on a few rows first: ValueError names those that cannot run. A
     method that fails later is named in `failed`; Ctrl-C returns what is there, and
-    `missing` says what is not. ValueError where every method fails.
+    `failed` says what is not. ValueError where every method fails.
     """
-    check_values(locals())
-    entries, seeds = listed(methods), seeds_of(seeds)
+    given.check_values({**locals(), "how": None, **how}, VALUES)
+    seeds, configs, wrong = seeds_of(seeds), {}, {}
+    for entry in methods:
+        with noting(wrong, short(entry)):
+            name, build = method_of(entry)
+            refuse_if(name in configs, "listed twice: change a hyper-parameter")
+            configs[name] = configurations(name, build, grid, budget)
+    for name in {*grid} - {*configs} if isinstance(grid, Mapping) else ():
+        wrong[f"grid of {name}"] = f"not compared; compared: {', '.join(configs)}"
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
-    rule = rule_of(rule, task, (how := usual | how).get("splits", ENGINE["splits"]))
-    made = methods_of(entries, task)
-    searches = {}
-    if grid is not None and grid is not False:
-        rule_of(selection.best_val, task, how.get("splits", ENGINE["splits"]))
-        searches = searches_of(grid, made, budget)
-    tries = {label: m for s in searches.values() for label, (_, m) in s.tries.items()}
-    setup = Setup(task, made | tries, rounds, how, given.checked_folder(folder))
-    pilots = [(label, pilot_seed(seeds)) for label in tries]
-    fixed = itertools.product([n for n in made if n not in searches], seeds)
+    runs = Runs(configs, task, rounds, usual | how, given.checked_folder(folder))
+    rule = rule_of(rule, task, runs.settings["splits"], grid)
+    pilot = next(s for s in itertools.count(PILOT) if s not in seeds)
+    pilots = [(n, words, pilot) for n in configs for words in configs[n] if words]
+    fixed = [(n, "", s) for s in seeds for n in configs if "" in configs[n]]
     with one_thread():
-        rehearse_all(setup, [*pilots, *fixed], view)
-        setup.claim()
-        runs, chosen, failed = run_all(setup, pilots, workers, progress), {}, {}
-        for name, search in searches.items():
-            if found := choose(search, runs, rule, view):
-                chosen[name] = found
-            elif not runs.stopped:
-                why = (w for (at, _), w in runs.failed.items() if at in search.tries)
-                failed[name] = f"no configuration could be tried: {next(why)}"
-        if not runs.stopped:
-            best = {name: method for name, (method, _) in chosen.items()}
-            setup = replace(setup, methods=made | best)
-            jobs = [(name, s) for s in seeds for name in made if name not in failed]
-            runs = run_all(setup, jobs, workers, progress)
-    for (name, seed), text in sorted(runs.failed.items(), key=lambda e: e[0][1]):
-        if name in made:
-            failed.setdefault(name, f"seed {seed}: {text}")
-    of = lambda n: {s: runs.records[n, s] for s in seeds if (n, s) in runs.records}
-    there = {n: of(n) for n in made if n not in failed}
-    nothing = failed and not any(there.values()) and not runs.stopped
-    refuse_if(nothing, f"compare: no method has finished{as_lines(failed)}")
-    gaps = {n: [s for s in seeds if s not in got] for n, got in there.items()}
-    each = zip(entries, made.values())
-    words = [in_words(m) if isinstance(e, Method) else repr(e) for e, m in each]
-    more = {} if view is None else {"view": view}
-    more |= {"grid": grid, "budget": budget} if searches else {}
-    told = {"rounds": rounds, "seeds": seeds, "rule": rule} | how | more
-    return Comparison(
-        {n: [*got.values()] for n, got in there.items() if got},
-        rule,
-        view,
-        failed,
-        {n: gap for n, gap in gaps.items() if gap},
-        tuned={name: words for name, (_, words) in chosen.items()},
-        folder=setup.folder,
-        stopped=runs.stopped,
-        settings=setup.identity(),
-        call=call_of(words, {k: v for k, v in told.items() if k != "guests"}),
-        compared=task.compared,
-    )
+        todo = [job for job in (*pilots, *fixed) if not runs.done(job)]
+        for job in {job[:2]: job for job in reversed(todo)}.values():
+            with noting(wrong, " ".join(job[:2])):
+                runs.rehearse(job)
+        cannot = f"on {task.name!r} cannot run, so nothing was trained; mend or leave"
+        refuse(f"{cannot} out", wrong)
+        tried, stopped = runs.all(pilots, workers, progress)
+        chosen = {
+            name: choose({words: tried.get((name, words, pilot)) for words in of}, rule)
+            for name, of in configs.items()
+        }
+        jobs = [(name, chosen[name], s) for s in seeds for name in configs]
+        came, late = ({}, stopped) if stopped else runs.all(jobs, workers, progress)
+    records, failed = {}, {}
+    for name, words in chosen.items():
+        got = {s: came.get((name, words, s), late) for s in seeds}
+        why = [f"seed {s}: {r}" for s, r in got.items() if isinstance(r, str)]
+        there = [r for r in got.values() if isinstance(r, Record)]
+        failed |= {name: why[0]} if why else {}
+        records |= {name: there} if there and (late or not why) else {}
+    refuse("no method has finished", {} if records or late else failed)
+    tuned = {
+        n: f"{chosen[n]} (best of {len(configs[n])})" for n in records if chosen[n]
+    }
+    where = {"folder": runs.folder, "stopped": late, "settings": runs.settings}
+    return Comparison(records, rule, failed, tuned, **where, compared=task.compared)
 
 
-def call_of(methods, given):
-    """The text of a call that gives the same numbers; methods: as one writes them."""
-    named = [f"{k}={getattr(v, '__name__', repr(v))}" for k, v in given.items()]
-    lines = f"[{', '.join(methods)}]", "task", *named
-    return "fedlib.compare(\n    " + ",\n    ".join(lines) + ",\n)"
-
-
-@contextlib.contextmanager
+@contextmanager
 def one_thread():
     """Small models on a CPU: a second thread costs more than it brings, far more when
     the machine is busy.
@@ -172,294 +136,58 @@ def one_thread():
         torch.set_num_threads(before)
 
 
-# ---------------------------------------------------------------- jobs
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """What all runs of a comparison share. A job is the name of a method and a seed."""
-
-    task: Task
-    methods: dict  # {name: Method}
-    rounds: int
-    how: dict  # for engine.run
-    folder: Path | None = None
-
-    def at(self, job):
-        """The folder of a job's run; None where nothing is kept."""
-        name, seed = job
-        return self.folder and self.folder / folder_name(self.methods[name]) / f"{seed}"
-
-    def done(self, job):
-        return bool(self.folder) and (self.at(job) / "done").exists()
-
-    def __call__(self, job, wait=True):
-        """The Record of a job, computed or read; None: another process is at it."""
-        (name, seed), at = job, self.at(job)
-        how = self.how | {"seed": seed, "folder": at, "progress": False}
-        free = at is None or self.done(job)
-        with contextlib.nullcontext(True) if free else lock.alone(at, wait) as mine:
-            if not mine:
-                return None
-            record = engine.run(self.methods[name], self.task, self.rounds, **how)
-        record.state = None  # the models of all clients: too much to keep of every run
-        return record
-
-    def identity(self):
-        """What makes two comparisons one: {name: plain value}."""
-        task, how = self.task, {k: self.how.get(k, v) for k, v in ENGINE.items()}
-        if callable(how["cohort"]):
-            how["cohort"] = "a function"
-        of_task = {"task": task.name, "clients": task.C, "network": repr(task.network)}
-        of_task |= {"batch": task.batch, "data": digest(task)}
-        return of_task | {"rounds": self.rounds} | how
-
-    def claim(self):
-        """Note in the folder what this is; ValueError where it holds another one."""
-        if self.folder is None:
-            return
-        now, path = self.identity(), self.folder / "comparison.json"
-        text = json.dumps(now, indent=1).encode()
-        with lock.alone(path):
-            if path.exists():
-                same_meta(json.loads(path.read_text("utf-8")), now, path, now)
-            whole(path, lambda f: f.write(text))
-
-
-@dataclass
-class Runs:
-    """What has come of some jobs."""
-
-    records: dict = field(default_factory=dict)  # {job: Record}
-    failed: dict = field(default_factory=dict)  # {job: reason in one line}
-    stopped: str = ""  # why some jobs were not computed
-
-
-def run_all(setup, jobs, workers=1, progress=None):
-    """Every job -> Runs. A job that fails stops no other; Ctrl-C ends the computation,
-    not the call: what was finished is returned.
-    """
-    runs, done = Runs(), [job for job in jobs if setup.done(job)]
-    todo = [job for job in jobs if job not in done]
-    where = {"workers": workers, "progress": progress}
-    try:
-        for some, how in (done, {"workers": 1}), (todo, where):
-            for i, record, error in run_jobs(setup, some, **how):
-                if error:
-                    runs.failed[some[i]] = reason(error)
-                else:
-                    runs.records[some[i]] = record
-    except KeyboardInterrupt:
-        runs.stopped = "interrupted"
-    except RunError as e:
-        runs.stopped = str(e)
-    return runs
-
-
-def name_of(cls):
-    """What a class of methods is called."""
-    return next((n for n, c in METHODS.items() if c is cls), cls.__name__)
-
-
-def in_words(method):
-    """A method with the hyper-parameters that are not the usual ones."""
-    values, usual = describe(method), {f.name: f.default for f in fields(method)}
-    changed = lambda k: repr(getattr(method, k)) != repr(usual[k])
-    own = ",".join(f"{k}={v}" for k, v in values.items() if changed(k))
-    return name_of(type(method)) + (f"({own})" if own else "")
-
-
-def folder_name(method):
-    """The same as a file may be called; of a class outside METHODS with a hash of its
-    source.
-    """
-    text, cls = in_words(method), type(method)
-    name = re.sub(r"[^\w.=,()+-]", "", text)
-    marks = [text] if name != text or len(name) > LONGEST else []
-    marks += [] if cls in METHODS.values() else [identity.own(cls)]
-    if not marks:
-        return name
-    return f"{name[:LONGEST]}-{hashlib.sha256(repr(marks).encode()).hexdigest()[:8]}"
-
-
-def digest(task):
-    """A hash of a task's data and of who holds which rows."""
-    h = hashlib.sha256()
-    guests = [rows for guest in task.guests for rows in guest]
-    for x in (task.x, task.y, task.a, *task.train, *task.val, *task.test, *guests):
-        if x is not None:
-            h.update(str(tuple(x.shape)).encode())
-            h.update(x.detach().cpu().contiguous().numpy())
-    return h.hexdigest()[:16]
-
-
 # ---------------------------------------------------------------- what is given
-VALUES = {  # argument -> (is it fine?, what to give)
-    "methods": (lambda v: bool(listed(v)), 'a list of methods, as ["FedAvg", "FedGA"]'),
-    "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as Task.from_arrays makes"),
-    "rounds": (given.within(1, COUNT), "a whole number >= 1"),
-    "workers": (given.within(1), "a whole number >= 1"),
-    "budget": (given.within(1), "a whole number >= 1"),
-    "progress": given.VALUES["progress"],
-}
-
-
-def check_values(values):
-    """ValueError for the first argument that makes no sense by itself."""
-    given.check_values(values, VALUES)
-    known = sorted(PASSED | inspect.signature(compare).parameters.keys())
-    for k in values["how"].keys() - PASSED:
-        near = f"{nearest(k, known)} (known: {', '.join(known)})"
-        raise ValueError(f"compare has no {k!r}{near}")
-
-
 def seeds_of(v):
-    """[seed] of their number, or of a list of them, each once."""
-    which = [*range(v)] if is_whole(v) and v <= MOST else listed(v) or []
-    fine = which and all(is_whole(s) and 0 <= s <= SEEDS for s in which)
-    what = f"how many, at least one and at most {MOST}, or which, as in [0, 1, 2]"
-    fine = fine and len({*which}) == len(which)
-    refuse_if(not fine, f"seeds = {short(v)}: give {what}")
-    return [int(s) for s in which]
+    """[seed] of their number, or of a list of them, each once; [] of anything else."""
+    each = [*range(v)] if is_whole(v) and v <= MOST else listed(v) or []
+    fine = all(is_whole(s) and 0 <= s <= SEEDS for s in each)
+    return [int(s) for s in each] if fine and len({*each}) == len(each) else []
 
 
-def rule_of(rule, task, splits):
-    """The rule that chooses the round that counts; ValueError for none, and for one
-    that needs validation rows where there are none.
+RULE = "a function of fedlib.measures.selection, as last or best_val"
+GRID = 'values to try by method, as {"FedGA": {"alpha": [1, 3, 5]}}, or True'
+VALUES = (
+    given.VALUES
+    | {  # argument -> (is it fine?, what to give)
+        "methods": (
+            lambda v: isinstance(v, (list, tuple)) and v,
+            'a list of methods, as ["FedAvg", "FedGA"]',
+        ),
+        "task": (
+            lambda v: isinstance(v, Task),
+            "a fedlib.Task, as Task.from_arrays makes",
+        ),
+        "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
+        "rule": (given.or_none(callable), RULE),
+        "grid": (lambda v: v is None or isinstance(v, (bool, Mapping)), GRID),
+    }
+    | dict.fromkeys(("rounds", "budget", "workers"), given.VALUES["every"])
+)
+
+
+def rule_of(rule, task, splits, grid):
+    """The rule that chooses the round that counts; ValueError where it or a grid needs
+    validation rows and there are none.
     """
     rows = [len(r) for r in task.val] if "val" in splits else [0]
-    if rule is None:
-        return selection.best_val if all(rows) else selection.last
-    what = "a function of fedlib.measures.selection, as last or best_val"
-    what += nearest(rule, selection.RULES)
-    refuse_if(not callable(rule), f"rule = {short(rule)}: give {what}")
-    chooses = rule in (selection.best_val, selection.best_val_gini)
-    why = f"{task.name} scores no validation rows, on which a grid or {rule.__name__}"
-    remedy = f"give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
-    refuse_if(chooses and not any(rows), f"{why} chooses: {remedy}")
-    return rule
+    chooses = grid or rule in (selection.best_val, selection.best_val_gini)
+    why = f"{task.name} scores no validation rows, on which a grid or best_val chooses:"
+    why += f" give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
+    refuse_if(chooses and not any(rows), why)
+    return rule or (selection.best_val if all(rows) else selection.last)
 
 
-def methods_of(entries, task):
-    """{name in the table: Method}; one ValueError names all that cannot be made."""
-    made, wrong = {}, {}
-    for entry in entries:
-        try:
-            name, method = method_of(entry, task)
-            twice = "listed twice: change a hyper-parameter, or leave it"
-            refuse_if(name in made, twice)
-            made[name] = method
-        except (ValueError, TypeError) as e:
-            wrong[short(entry)] = str(e)
-    refuse(wrong, task)
-    return made
-
-
-def method_of(entry, task):
-    """(name in the table, Method) of a name, a pair, or a Method."""
+def method_of(entry):
+    """(name in the table, function of hyper-parameters -> Method) of a name, a pair, or
+    a Method.
+    """
     if isinstance(entry, Method):
-        of = task if entry.task is None else entry.task
-        remedy = f"make it for {task.name!r}, or without a task"
-        refuse_if(of.name != task.name, f"it was made for {of.name!r}: {remedy}")
-        return name_of(type(entry)), replace(entry, task=task)
+        of = functools.partial(replace, entry, task=None)
+        return identity.plain(entry)["name"], of
     pair = isinstance(entry, (tuple, list)) and len(entry) == 2
     name, hyper = entry if pair else (entry, {})
-    known = isinstance(name, str) and isinstance(hyper, Mapping)
-    kinds = "a name, a pair (name, hyper-parameters), or a Method object"
-    refuse_if(not known, f"{entry!r:.80} is no method: give {kinds}")
-    return f"{name}({listing(hyper)})" if hyper else name, make(name, task, **hyper)
-
-
-def rehearse_all(setup, jobs, view):
-    """One ValueError names all methods that cannot run; jobs that are done can."""
-    first = lambda of: tuple(rows[:ROWS] for rows in of)
-    small = {k: first(getattr(setup.task, k)) for k in ("train", "val", "test")}
-    small["guests"] = tuple(map(first, setup.task.guests))
-    task, wrong = replace(setup.task, **small), {}
-    how = setup.how | {"upto": 1, "progress": False, "on_round": None}
-    for name, seed in {j[0]: j for j in reversed(jobs) if not setup.done(j)}.values():
-        try:
-            method = setup.methods[name]
-            record = engine.run(method, task, setup.rounds, **how | {"seed": seed})
-        except Diverged as e:  # a few rows say nothing of that
-            record = e.record
-        except Exception as e:
-            bare = isinstance(e, (ValueError, NotImplementedError))
-            wrong[name] = str(e) if bare else reason(e)
-            continue
-        views = dict.fromkeys(v for moment, v, _ in record.views if moment == "pre")
-        if view is not None and view not in views:
-            wrong[name] = f"view = {view!r}: it has {', '.join(views)}"
-    refuse(wrong, setup.task)
-
-
-def refuse(wrong, task):
-    """ValueError for the methods {name: why} that cannot run, if there are any."""
-    what = f"compare: on {task.name!r} cannot run, so nothing was trained; mend or"
-    refuse_if(wrong, f"{what} leave out{as_lines(wrong)}")
-
-
-def as_lines(reasons):
-    """{name: why} as lines."""
-    return "".join(f"\n  {name}: {why}" for name, why in reasons.items())
-
-
-# ---------------------------------------------------------------- hyper-parameters
-class Search(NamedTuple):
-    """The configurations of a method that are tried, of `size` in its whole grid."""
-
-    tries: dict  # {label: (point, Method)}
-    size: int
-
-
-def pilot_seed(seeds):
-    """A seed of PILOT or more that is not among the seeds that count."""
-    return next(s for s in itertools.count(PILOT) if s not in seeds)
-
-
-def usual_grid(method):
-    """{hyper-parameter: the values that its paper or code searched}, from hp(grid=);
-    of a wrapper also those of the method inside.
-    """
-    inside = usual_grid(method.inner) if isinstance(method, Wrap) else {}
-    own = {f.name: list(f.metadata.get("grid") or ()) for f in fields(method)}
-    return inside | {k: v for k, v in own.items() if v}
-
-
-def searches_of(grid, made, budget):
-    """{name: Search} of {name: {hyper-parameter: values}}, or True: `usual_grid`; one
-    ValueError names every point that a method refuses.
-    """
-    if grid is True:
-        grid = {name: of for name, m in made.items() if (of := usual_grid(m))}
-    lists = lambda of: isinstance(of, Mapping) and of and all(map(listed, of.values()))
-    fine = isinstance(grid, Mapping) and grid and all(map(lists, grid.values()))
-    example = '{"FedGA": {"alpha": [1, 3, 5]}}, or True where methods declare some'
-    refuse_if(not fine, f"grid = {grid!r}: give values to try by method, as {example}")
-    found, wrong = {}, {}
-    for name, of in grid.items():
-        near = f"{nearest(name, made)} (compared: {', '.join(made)})"
-        refuse_if(name not in made, f"grid: {name!r} is not compared{near}")
-        points, size = points_of(name, {k: listed(v) for k, v in of.items()}, budget)
-        found[name] = Search({}, size)
-        for point in points:
-            label = f"{name} with {listing(point)}"
-            try:
-                found[name].tries[label] = point, altered(made[name], point)
-            except (ValueError, TypeError) as e:
-                wrong[label] = e
-    refuse_if(wrong, f"grid: points that cannot be{as_lines(wrong)}")
-    return found
-
-
-def points_of(name, grid, budget):
-    """([{hyper-parameter: value}], size of the whole grid): at most `budget` points of
-    the grid of a method, drawn without replacement where it has more.
-    """
-    points = [dict(zip(grid, v)) for v in itertools.product(*grid.values())]
-    if len(points) <= budget:
-        return points, len(points)
-    rng = np.random.default_rng([PILOT, crc32(name.encode())])
-    at = np.sort(rng.choice(len(points), budget, replace=False))
-    return [points[i] for i in at], len(points)
+    label = f"{name}({listing(hyper)})" if hyper else name
+    return label, functools.partial(make, name, None, **hyper)
 
 
 def listing(point):
@@ -467,35 +195,130 @@ def listing(point):
     return ", ".join(f"{k}={v}" for k, v in point.items())
 
 
-def altered(method, values):
-    """The method with other hyper-parameters; what a wrapper does not declare goes to
-    the method inside. ValueError for one that there is not, or a value that may not be.
-    """
-    own = {f.name for f in fields(method)} - {"task"}
-    rest = {k: v for k, v in values.items() if k not in own}
-    if rest and isinstance(method, Wrap):
-        values = {k: v for k, v in values.items() if k in own}
-        values["inner"] = altered(values.get("inner", method.inner), rest)
-    elif rest:
-        k = next(iter(rest))
-        known = f"{nearest(k, own)} (it has {', '.join(sorted(own))})"
-        raise ValueError(f"{type(method).__name__} has no hyper-parameter {k!r}{known}")
-    return replace(method, **values)
+@contextmanager
+def noting(wrong, name):
+    """What goes wrong inside is kept in `wrong`, {name: why}."""
+    try:
+        yield
+    except Diverged:  # a few rows say nothing of that
+        pass
+    except Exception as e:
+        bare = isinstance(e, (ValueError, NotImplementedError))
+        wrong[name] = str(e) if bare else reason(e)
 
 
-def choose(search, runs, rule, view):
-    """(Method, words) of the configuration with the highest mean validation accuracy,
-    the first of equals; None where no run has ended.
+def refuse(what, reasons):
+    """ValueError for {name: why}, if there are any."""
+    lines = "".join(f"\n  {name}: {why}" for name, why in reasons.items())
+    refuse_if(reasons, f"compare: {what}{lines}")
+
+
+# ---------------------------------------------------------------- hyper-parameters
+def configurations(name, build, grid, budget):
+    """{words: Method}, at most `budget` points of the grid of a method, drawn without
+    replacement where it has more; of one that is not tuned {"": Method}.
     """
-    scores = {}
-    for (label, _), record in runs.records.items():
-        head = Comparison({label: [record]}, rule, view).seen(label)
-        at = selection.picked(rule, record, head)
-        scores[label] = float(np.nanmean(record["pre", head, "val"][at]))
-    n, there = len(search.tries), [label for label in search.tries if label in scores]
-    if not there:
-        return None
-    point, method = search.tries[max(there, key=scores.get)]
-    drawn = f", drawn from {search.size}" if search.size > n else ""
-    lost = f", {n - len(there)} failed" if n > len(there) else ""
-    return method, f"{listing(point)} (best of {n}{drawn}{lost})"
+    of = usual_grid(build()) if grid is True else (grid or {}).get(name, {})
+    points = [dict(zip(of, values)) for values in itertools.product(*of.values())]
+    refuse_if(not points, f"grid of {name}: give at least one value to try of each")
+    if len(points) > budget:
+        rng = np.random.default_rng([PILOT, crc32(name.encode())])
+        some = rng.choice(len(points), budget, replace=False)
+        points = [points[i] for i in np.sort(some)]
+    return {listing(point): build(**point) for point in points}
+
+
+def usual_grid(method):
+    """{hyper-parameter: the values that its paper or code searched}, from hp(grid=);
+    of a wrapper also those of the method inside.
+    """
+    inside = usual_grid(method.inner) if isinstance(method, Wrap) else {}
+    own = {f.name: f.metadata.get("grid") for f in fields(method)}
+    return inside | {k: v for k, v in own.items() if v}
+
+
+def choose(tried, rule):
+    """The words of the configuration with the highest mean validation accuracy, the
+    first of equals. tried: {words: the Record of its pilot, or something else}.
+    """
+    scores = dict.fromkeys(tried, -math.inf)
+    for words, r in tried.items():
+        if isinstance(r, Record):
+            view = view_of(r)
+            at = selection.picked(rule, r, view)
+            scores[words] = float(np.nanmean(r["pre", view, "val"][at]))
+    return max(scores, key=scores.get)
+
+
+# ---------------------------------------------------------------- runs
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The runs of a comparison. A job is the name of a method, which of its
+    configurations, in words, and a seed.
+    """
+
+    configs: dict  # {name: {words: Method}}
+    task: Task
+    rounds: int
+    how: dict  # for engine.run
+    folder: Path | None = None
+
+    @functools.cached_property
+    def settings(self):
+        """{name: text} of all that makes numbers, but method and seed."""
+        task, how = self.task, {k: self.how.get(k, USUAL[k]) for k in NAMING}
+        rows = *task.train, *task.val, *task.test, *itertools.chain(*task.guests)
+        data = dict(enumerate((task.x, task.y, *rows, task.a)))
+        data = digest({f"{i:9}": v for i, v in data.items() if v is not None})
+        of = {"task": task.name, "clients": task.C, "network": task.network}
+        of |= {"batch": task.batch, "data": data, "rounds": self.rounds} | how
+        of |= {"cohort": "a function"} if callable(of["cohort"]) else {}
+        return {k: str(v) for k, v in of.items()}
+
+    def at(self, job):
+        """The folder of a job's run; None where nothing is kept."""
+        if self.folder is None:
+            return None
+        name, words, seed = job
+        cls, hyper = type(m := self.configs[name][words]), describe(m)
+        of = [self.settings, cls.__name__, hyper, identity.own(cls)]
+        return self.folder / f"{cls.__name__}-{identity.digest(of)}" / str(seed)
+
+    def done(self, job):
+        return self.folder is not None and (self.at(job) / "done").exists()
+
+    def run(self, job, task, **more):
+        """What comes of a job on a task; more: further arguments of engine.run."""
+        name, words, seed = job
+        method, how = self.configs[name][words], self.how | more
+        return engine.run(method, task, self.rounds, seed, progress=False, **how)
+
+    def __call__(self, job, wait=True):
+        """The Record of a job, computed or read; None: another process is at it."""
+        at = self.at(job)
+        with lock.alone(at, wait) if at else nullcontext(True) as mine:
+            if mine:
+                record = self.run(job, self.task, folder=at)
+                record.state = None  # the models of all clients: too much to keep
+                return record
+
+    def rehearse(self, job):
+        """Raise what a job raises in its first round, on a few rows."""
+        first, task = lambda of: tuple(rows[:ROWS] for rows in of), self.task
+        small = {k: first(getattr(task, k)) for k in ("train", "val", "test")}
+        small["guests"] = tuple(map(first, task.guests))
+        self.run(job, replace(task, **small), upto=1, on_round=None)
+
+    def all(self, jobs, workers, progress):
+        """({job: its Record, or why there is none}, why others are missing). A job that
+        fails stops no other; Ctrl-C ends the computation, not the call.
+        """
+        came, workers = {}, 1 if all(map(self.done, jobs)) else workers
+        try:
+            for i, record, why in run_jobs(self, jobs, workers, progress=progress):
+                came[jobs[i]] = why or record
+        except KeyboardInterrupt:
+            return came, "interrupted"
+        except RunError as e:
+            return came, str(e)
+        return came, ""

@@ -8,15 +8,10 @@ host, else after LEASE seconds. A holder that only slept so long goes on beside 
 successor: both compute the same numbers, and files appear whole or not at all.
 """
 
-from __future__ import annotations
-
-import os
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
-
-from ..core.given import checked_folder
 
 HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
 
@@ -29,25 +24,9 @@ def alone(folder, wait=True):
     """
     path = Path(f"{Path(folder).absolute()}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    lease = SoftFileLease(path, lease_duration=LEASE, heartbeat_interval=HEARTBEAT)
-    try:
-        lease.acquire(blocking=wait, poll_interval=0.2)  # takes over what is stale
-    except Timeout:
-        yield False
-        return
-    try:
+    how = {"lease_duration": LEASE, "heartbeat_interval": HEARTBEAT}
+    lease = SoftFileLease(path, blocking=wait, poll_interval=0.2, **how)
+    with suppress(Timeout), lease:  # takes over what is stale
         yield True
-    finally:
-        lease.release()
-
-
-def within(folder):
-    """The lock of a folder that is given for one run, kept inside of it: what lies
-    beside it may not be ours. None without a folder, and where it can only be read.
-    """
-    if folder is None:
-        return nullcontext(True)
-    folder = checked_folder(folder)
-    if folder.exists() and not os.access(folder, os.W_OK):
-        return nullcontext(True)
-    return alone(folder / "run")
+        return
+    yield False

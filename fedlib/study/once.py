@@ -4,14 +4,10 @@
 
 The function gets the arguments that follow it and returns a tree of numbers, texts,
 arrays and data frames. The answer lies in evidence/kept/<name>.json.gz, else in
-runs/kept/, else it is computed. It is named like a run: by what the function is given,
-and by the versions of the function and of the `units` it uses; a function of a notebook
-by its source.
+runs/kept/, else it is computed. It is named like a run: by what the function is given
+and by its version; a function of a notebook by its source.
 """
 
-from __future__ import annotations
-
-import functools
 import gzip
 import json
 from pathlib import Path
@@ -29,9 +25,9 @@ STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
 END = ".json.gz"
 
 
-def once(name, tier, f, *args, units=(), **more):
+def once(name, tier, f, *args, **more):
     """f(*args, **more), a tree of what `encoded` takes; computed if it is not yet."""
-    key = key_of(name, tier, f, args, more, units)
+    key = key_of(name, tier, f, args, more)
     path = RUNS / f"{name}-{key}{END}"
     for stored in filter(Path.exists, (STORE / f"{name}{END}", path)):
         answer, about = read(stored)
@@ -41,20 +37,17 @@ def once(name, tier, f, *args, units=(), **more):
     return write(path, f(*args, **more), {"key": key, "tier": tier} | made_by)
 
 
-def key_of(name, tier, f, args, more, units=()):
+def key_of(name, tier, f, args, more):
     """The name of an answer, 16 hex digits."""
-    while isinstance(f, functools.partial):
-        f, args, more = f.func, (*f.args, *args), f.keywords | more
     package, _, module = f.__module__.partition(".")
-    ours = package in ("fedlib", "repro", "papers")
-    # whichever folder it lies in
+    ours = package in ("fedlib", "repro", "papers")  # whichever folder it lies in
     unit = f"measure fedlib.{module.rpartition('.')[2]}.{f.__qualname__}"
     what = {
         "name": name,
         "tier": tier,
         "measure": unit if ours else identity.own(f),
         "given": given([args, more]),
-        "versions": identity.raised([unit, *units]),
+        "versions": identity.raised([unit]),
     }
     return identity.digest(what)
 
@@ -74,19 +67,19 @@ def pack(tier):
     """Copy the newest answer of each name at this tier from runs/kept into
     evidence/kept -> the paths that changed. ValueError for one of no commit.
     """
-    newest = {}
+    newest, changed = {}, []
     for path in sorted(RUNS.glob(f"*{END}"), key=lambda p: p.stat().st_mtime_ns):
         about = read(path)[1]
         if about["tier"] == tier:
             newest[STORE / (path.name.rpartition("-")[0] + END)] = path, about
-    held = {to: read(to)[1]["key"] for to in newest if to.exists()}
-    new = {to: x for to, x in newest.items() if held.get(to) != x[1]["key"]}
-    for to, (path, about) in new.items():
-        why = f"{path} was measured by sources that are in no commit; commit, measure"
-        refuse_if(identity.uncommitted(about["commit"]), f"{why}: {about['commit']}")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
-    return [*new]
+    for to, (path, about) in newest.items():
+        if not to.exists() or read(to)[1]["key"] != about["key"]:
+            why = f"{path}: its sources, {about['commit']}, are in no commit; commit,"
+            refuse_if(identity.uncommitted(about["commit"]), f"{why} measure again")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
+            changed.append(to)
+    return changed
 
 
 # ---------------------------------------------------------------- a tree <-> JSON
@@ -106,11 +99,7 @@ def read(path):
 
 
 def encoded(v):
-    """A tree as JSON has it; keys may be texts, numbers and tuples of them. TypeError
-    for what is no number, text, array, frame, list or dictionary.
-    """
-    if v is None or isinstance(v, (str, bool, int, float)):
-        return v
+    """A tree as JSON has it; keys may be texts, numbers and tuples of them."""
     if isinstance(v, dict):
         return {"dict": [[k, encoded(x)] for k, x in v.items()]}
     if isinstance(v, (list, tuple)):
@@ -119,10 +108,10 @@ def encoded(v):
         index = [k for k in v.index.names if k is not None]
         flat = v.reset_index() if index else v
         return {"frame": [index, [[k, flat[k].tolist()] for k in flat]]}
-    a = np.asarray(v)
-    if a.dtype.kind not in "fiub":
-        raise TypeError(f"once cannot keep {v!r:.80}; return numbers, texts, arrays")
-    return {"array": [str(a.dtype), list(a.shape), a.ravel().tolist()]}
+    if hasattr(v, "__array__") and not isinstance(v, (str, float)):
+        a = np.asarray(v)
+        return {"array": [str(a.dtype), list(a.shape), a.ravel().tolist()]}
+    return v
 
 
 def decoded(v):

@@ -73,7 +73,7 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatc
     task = fedlib.data.tasks.build(DIGITS)
     how = [("Mine", {"power": power}) for power in (1, 3)]
     mean = fedlib.compare(["FedAvg", *how], task, rounds=2).table["mean"]
-    assert mean.iloc[0] == mean.iloc[1] != mean.iloc[2]
+    assert mean["FedAvg"] == mean["Mine(power=1)"] != mean["Mine(power=3)"]
     monkeypatch.setattr(facts, "METHODS", {"FedAvg": FedAvg, "Mine": mine["Mine"]})
     counted = facts.messages()
     up = counted[counted.direction == "up"].groupby("method").bytes.sum()

@@ -142,8 +142,6 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     with lock.alone(tmp_path / "run"):
         assert file.exists()
     assert not file.exists()
-    with lock.within(tmp_path / "kept") as mine, lock.within(None) as free:
-        assert mine and free and (tmp_path / "kept" / "run.lock").exists()
 
 
 def test_a_stored_run_comes_out_again_or_it_is_said(done, folder, monkeypatch):
