@@ -40,8 +40,8 @@ ODD = [
     *(np.array(["a"]), np.datetime64("now"), pd.Series([0]), [None], [[0]], ["x", 1]),
 ]
 RUN = [
-    *("task", "rounds", "seed", "cohort", "every", "how", "chunk", "splits", "guests"),
-    *("own", "microscope", "precision", "folder", "device", "threads", "progress"),
+    *("task", "rounds", "seed", "cohort", "every", "how", "splits", "guests"),
+    *("own", "microscope", "folder", "device", "progress"),
     *("upto", "on_round", "checkpoint_every", "keep_state", "init"),
 ]
 COMPARE = [

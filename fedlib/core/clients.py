@@ -1,13 +1,12 @@
 """Who takes part in a round, and how functions of one client run at many.
 
-One client after another, in threads, or all at once under vmap: the same numbers.
+One client after another, or all at once under vmap: the same numbers.
 Letters: C clients, M cohort, R rounds, t round.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,14 +67,14 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
     return lambda t: torch.arange(C) if (t + 1) % every == 0 else always
 
 
-def mode(task, device, threads, precision):
+def mode(task, device):
     """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module
     that a user brings); on a processor "auto" where a network has its descent in closed
     form, else "loop": grouped convolutions are slower than one after another."""
     if device.type != "cpu":
         return "auto" if hasattr(task.network, "identity") else "vmap"
     closed = getattr(task.network, "descend", None)
-    return "auto" if closed and threads == 1 and precision == "float32" else "loop"
+    return "auto" if closed else "loop"
 
 
 @dataclass
@@ -93,9 +92,6 @@ class Clients:
     t: int
     R: int | None
     how: str = "loop"
-    chunk: int | None = None
-    threads: int = 1
-    precision: str = "float32"
     single: set = field(default_factory=set)
 
     def __post_init__(self):
@@ -107,13 +103,10 @@ class Clients:
         return ids, self.task.shards(self.seed, self.t, self.R, ids, self.plans)
 
     def stacked(self, ids):
-        """[(tree of M shards, its row -> shard)], one per chunk of clients."""
+        """(tree of M shards, its row -> shard)."""
         if (key := tuple(ids.tolist())) not in self.made:
             at, anyhow = (self.seed, self.t, self.R), self.how == "vmap"
-            self.made[key] = [
-                self.task.stacked(*at, i, self.plans, anyhow)
-                for i in ids.split(self.chunk or max(1, len(ids)))
-            ]
+            self.made[key] = self.task.stacked(*at, ids, self.plans, anyhow)
         return self.made[key]
 
     def each(self, f, trees, cohort, stage):
@@ -128,7 +121,7 @@ class Clients:
                     raise
                 self.single.add(stage)  # if it is a mistake, it is met again
         calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
-        return stack(self.map(lambda c, args: self.call(f, args, c, stage), calls))
+        return stack([self.call(f, args, c, stage) for c, args in calls])
 
     def keep(self, f, down, clients, cohort, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
@@ -148,7 +141,7 @@ class Clients:
             tmap(torch.Tensor.copy_, row, new)
             return up
 
-        return stack(self.map(one, zip(ids.tolist(), unstack(down, len(ids)), S)))
+        return stack([*map(one, ids.tolist(), unstack(down, len(ids)), S)])
 
     def ask(self, question, tree, clients, cohort):
         """What clients answer to question(tree, mine, shard) [M, ...]."""
@@ -165,39 +158,25 @@ class Clients:
         return ids
 
     def at_once(self, f, trees, ids, stage):
-        out, cut = [], lambda x: x.split(self.chunk or max(1, len(ids)))
-        for k, (data, shard_of) in enumerate(self.stacked(ids)):
-            rows = [tmap(lambda x, k=k: cut(x)[k], t) for t in trees]
-            f_rows = vmap(lambda d, *ts, one=shard_of: f(*ts, one(d)))
-            out.append(self.call(f_rows, [data, *rows], ALL_AT_ONCE, stage))
-        return tmap(lambda *x: torch.cat(x) if len(x) > 1 else x[0], *out)
-
-    def map(self, f, calls):
-        """[f(*args)] in order, or in threads; no client writes where another reads."""
-        if self.threads == 1:
-            return [f(*args) for args in calls]
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(torch.no_grad()(lambda args: f(*args)), calls))
+        data, shard_of = self.stacked(ids)
+        f_rows = vmap(lambda d, *ts: f(*ts, shard_of(d)))
+        return self.call(f_rows, [data, *trees], ALL_AT_ONCE, stage)
 
     def call(self, f, args, c, stage):
         """f(*args); whatever it raises names the client, the round and the stage."""
         try:
-            precision = self.precision if stage == "local" else "float32"
-            with arithmetic(precision, self.task.x.device):
+            with float32():
                 return f(*args)
         except Exception as e:
             raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
 
 
 @contextmanager
-def arithmetic(precision, device):
-    """Matrix products in float32, tf32 (10 bits of mantissa, on a GPU), bf16 (7)."""
-    with ExitStack() as restored:
-        if precision == "bf16":  # no cache: weights change between two products
-            bf16 = torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
-            restored.enter_context(bf16)
-        elif device.type == "cuda":
-            for flags in (torch.backends.cuda.matmul, torch.backends.cudnn):
-                restored.callback(setattr, flags, "allow_tf32", flags.allow_tf32)
-                flags.allow_tf32 = precision == "tf32"
+def float32():
+    """Convolutions on a GPU in float32, where cuDNN would take 10 bits of mantissa."""
+    cudnn = torch.backends.cudnn
+    before, cudnn.allow_tf32 = cudnn.allow_tf32, False
+    try:
         yield
+    finally:
+        cudnn.allow_tf32 = before

@@ -47,7 +47,6 @@ def run(
     cohort: Cohort = None,
     every: int = 1,
     how: str | None = None,
-    chunk: int | None = None,
     splits: Sequence[str] = ("test", "val"),
     guests: bool = False,
     own: bool = False,
@@ -57,8 +56,6 @@ def run(
     device: str | torch.device | None = None,
     progress: bool | None = None,
     upto: int | None = None,
-    threads: int = 1,
-    precision: str = "float32",
     init: Tree | None = None,
     keep_state: bool = True,
     on_round: Callable[[int, Record], Any] | None = None,
@@ -69,10 +66,8 @@ def run(
     cohort: clients per round (None: all), or a function t -> their numbers. every:
     rounds between two evaluations. init: weights {name: tensor} to start from; None:
     the network's own, drawn with `seed`.
-    how: "loop", clients one after another, or "vmap", all at once (`chunk` of them),
-    which changes no number beyond rounding; None: see `clients.mode`. threads: clients
-    at once in the loop, the same bits. precision: of local training, "float32", or the
-    quicker "tf32" (on a GPU) and "bf16", which change the numbers.
+    how: "loop", clients one after another, or "vmap", all at once, which changes no
+    number beyond rounding; None: see `clients.mode`.
     folder: for checkpoint and record; an unfinished run there goes on to the same bits,
     a finished one is returned, one that diverged raises again. checkpoint_every: in
     seconds. keep_state: what server and clients hold at the end is kept, too; then
@@ -94,10 +89,8 @@ def run(
     task = getattr(method, "task", None) if task is None else task
     given.check_run(method, task, cohort, own, guests)
     device, path = given.checked_device(device), given.checked_folder(folder)
-    given.check_execution(how, threads, precision, device)
     task = task.to(device)
     whole = lambda v: int(v) if is_whole(v) else v  # such as one of numpy's
-    how = how or mode(task, device, threads, precision)
     fed = Federation(
         bind(method, task),
         task,
@@ -105,10 +98,7 @@ def run(
         seed=int(seed),
         cohort=whole(cohort),
         every=int(every),
-        how=how,
-        chunk=whole(chunk),
-        threads=int(threads),
-        precision=precision,
+        how=how or mode(task, device),
         splits=tuple(splits),
         guests=guests,
         own=own,
@@ -156,9 +146,6 @@ class Federation:
     cohort: Cohort = None
     every: int = 1
     how: str = "loop"
-    chunk: int | None = None
-    threads: int = 1
-    precision: str = "float32"
     splits: tuple = ("test", "val")
     guests: bool = False
     own: bool = False
@@ -338,8 +325,7 @@ class Federation:
         if self.reach:
             return self.reach(self, t)
         who = self.method, self.task, self.seed, t, self.R
-        how = self.how, self.chunk, self.threads, self.precision, self.single
-        return Clients(*who, *how)
+        return Clients(*who, self.how, self.single)
 
     def keep(self, state, record):
         self.folder.keep(state, self.noted(record))

@@ -42,9 +42,6 @@ VALUES = {  # argument -> (is it fine?, what to give)
     "every": (within(1), "a whole number >= 1"),
     "seed": (within(0), f"a whole number from 0 to {SEEDS} (2^63 - 1)"),
     "how": (one_of(None, "loop", "vmap"), "'loop', 'vmap' or None"),
-    "threads": (within(1, COUNT), "a whole number >= 1"),
-    "chunk": (or_none(within(1, COUNT)), "a number of clients >= 1, or None for all"),
-    "precision": (one_of("float32", "tf32", "bf16"), "'float32', 'tf32' or 'bf16'"),
     "checkpoint_every": (is_seconds, "seconds, 0 or more (0: after every round)"),
     "progress": (one_of(True, False, None), "True, False, or None (on a terminal)"),
     "upto": (or_none(within(0)), "the round to stop before, >= 0, or None"),
@@ -115,19 +112,6 @@ def check_run(method, task, cohort, own=False, guests=False):
     if method.needs_features or method.needs_linear_head:
         check = getattr(task.network, "check_features", lambda *_: None)
         check(type(inside).__name__, method.needs_linear_head)
-
-
-def check_execution(how, threads, precision, device):
-    """ValueError where these do not go together."""
-    refuse_if(
-        threads > 1 and how == "vmap",
-        f"threads = {threads} with how = {how!r}: give more than 1 only with 'loop'",
-    )
-    refuse_if(
-        precision == "tf32" and device.type != "cuda",
-        f"precision = 'tf32' on {device.type}: tensor cores are a GPU's; give "
-        "'float32' or 'bf16'",
-    )
 
 
 def checked_device(device):

@@ -33,12 +33,6 @@ def differentiated():
     return _depth() > 0 or deep()
 
 
-def mixed():
-    """Are products taken in another precision here (autocast)? Closed forms are for
-    one."""
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-
-
 class Gradient:
     """loss -> its gradient by the first argument: (w, *args) -> a tree.
 
@@ -53,7 +47,7 @@ class Gradient:
         self.descend = getattr(loss, "descend", None)
 
     def __call__(self, w, *args):
-        if self.exact is not None and not mixed() and not differentiated():
+        if self.exact is not None and not differentiated():
             return self.exact(w, *args)
         if transformed():
             return torch.func.grad(self.loss)(w, *args)
@@ -107,7 +101,7 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     direction for each.
     """
     closed = getattr(step, "descend", None)
-    if closed and shard.known and not mixed() and not differentiated():
+    if closed and shard.known and not differentiated():
         return closed(w, shard, lr, momentum, decay, pull)
     mu, anchor = pull if pull else (0.0, None)
     anchor = leaves(tmap(lambda _, a: a, w, anchor)) if mu else None  # in w's order

@@ -29,7 +29,6 @@ from .tree import Tree, pick, tmap
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from torch.nn import Module
 
     from .method import Method
 
@@ -88,7 +87,7 @@ class Record:
         meta = identity(method, task) | {
             **{"kind": task.kind, "clients": task.C, "owners": list(task.owners)},
             **{"rounds": run.R, "seed": run.seed, "every": run.every, "how": run.how},
-            "precision": run.precision,
+            "precision": "float32",
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
             "device": torch.cuda.get_device_name(device) if cuda else CPU,
             **{"torch": torch.__version__, "commit": commit(), "source": source()},
@@ -230,20 +229,16 @@ class Record:
         return f"<Record of {what}\n {said or 'nothing scored yet'}>"
 
     # ------------------------------------------------------------ the models at the end
-    def model(
-        self, client: Who = None, view: str | None = None, into: Module | None = None
-    ) -> Any:
+    def model(self, client: Who = None, view: str | None = None) -> Tree:
         """The weights {name: tensor} that the record's last row scored, on the CPU.
 
         client: None for the model that all share, else a client by its number or name.
         view: one of the method's, such as "global" or "tuned"; None: of a client the
-        most personal one. into: your own nn.Module, which is filled with these weights
-        and returned. From a folder: Record.load(folder, method).
+        most personal one. From a folder: Record.load(folder, method).
 
         ValueError where the method has no such model, and says which it has.
         """
-        w = weights(self.method, *chosen(self, client, view))
-        return w if into is None else filled(into, w)
+        return weights(self.method, *chosen(self, client, view))
 
     @torch.no_grad()
     def predict(
@@ -502,22 +497,6 @@ def weights(method, name, view):
         f"{method.task.network}, but computes with others; use predict(x, ...)",
     )
     return {k: w[k].detach().clone().cpu() for k in names}
-
-
-def filled(module, w):
-    """The module with weights w; ValueError, before anything changes, where they are
-    not its own. What is frozen, and buffers that no run changes, stay as they are."""
-    have = module.state_dict()
-    trained = {k for k, p in module.named_parameters() if p.requires_grad}
-    odd = {k for k, v in w.items() if k not in have or have[k].shape != v.shape}
-    odd |= trained - w.keys()
-    refuse_if(
-        odd,
-        f"into = {type(module).__name__}: {', '.join(sorted(odd))} differ, by name or "
-        "shape; give a module of the network that was trained",
-    )
-    module.load_state_dict(w, strict=False)
-    return module
 
 
 def rows_for(task, x):

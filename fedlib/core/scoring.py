@@ -88,7 +88,7 @@ def together(method, stacks, run, shards, rows, names):
             return marks(method, logits, task.y[r].flatten())
 
         named = lambda *b, f=block: run.call(f, b, "(many at once)", "views")
-        out[k] = [torch.cat(v)[at] for v in zip(*run.map(named, blocks))]
+        out[k] = [torch.cat(v)[at] for v in zip(*(named(*b) for b in blocks))]
     return out
 
 

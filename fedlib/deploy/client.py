@@ -93,7 +93,7 @@ def begin(method, c, fed):
 def alone(method, c, fed, t, quick=False):
     """Client c in round t: (how its functions run, (its number [1], its shard), the
     shard)."""
-    run = Clients(method, method.task, fed.seed, t, fed.rounds, "loop", None)
+    run = Clients(method, method.task, fed.seed, t, fed.rounds, "loop")
     if quick:
         run.plans = {k: p._replace(steps=1) for k, p in run.plans.items()}
     here = run.shards(torch.tensor([c]))

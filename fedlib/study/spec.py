@@ -77,7 +77,6 @@ class Run(Model):
     own: bool = None
     microscope: bool = None
     how: Literal["loop", "vmap"] | None = None
-    precision: Literal["float32", "tf32", "bf16"] = None
 
 
 class Point(Description):

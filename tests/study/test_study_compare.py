@@ -215,7 +215,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     def said(task=task, rounds=3, **how):
         return str(compare.Runs({}, task, rounds, how).settings)
 
-    changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}, {"precision": "bf16"}]
+    changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}]
     changes += [{k: True} for k in ("guests", "own", "microscope")]
     changes += [{"splits": ("test",)}, {"cohort": lambda t: [0]}]
     fields = {"name": "x", "batch": 5, "network": MLP(5, 6, 3), "a": 1 - task.a}

@@ -132,7 +132,7 @@ def test_every_part_of_a_task_and_of_the_engine_counts_and_its_default_does_not(
         assert name(**{k: takes[k].default}) == name(), k
     news = {"cohort": 2, "online": 0.5, "stragglers": {"portion": 0.5}, "every": 2}
     news |= {"splits": ["test"], "guests": True, "own": True, "microscope": True}
-    news |= {"how": "vmap", "precision": "bf16", "rounds": 4}
+    news |= {"how": "vmap", "rounds": 4}
     assert news.keys() == Run.model_fields.keys()
     assert len({name(), *(name(**{k: v}) for k, v in news.items())}) == 1 + len(news)
 
