@@ -14,7 +14,7 @@ import torch
 from torch.func import vmap
 
 from . import scoring
-from .errors import ClientError, is_number, short
+from .errors import ClientError, is_number, is_whole, refuse_if, short
 from .random import seed_of, tag
 from .tree import pick, stack, tmap, unstack
 
@@ -32,19 +32,16 @@ def cohort_of(method, task, seed, t, cohort):
         return torch.randperm(task.C, generator=g)[:cohort].sort().values
     given = cohort(t)
     try:
-        ids = torch.as_tensor(given)
-        whole = not (ids.is_floating_point() or ids.dtype == torch.bool)
-        known = not ((ids < 0) | (ids >= task.C)).any()
-        different = len(ids.unique()) == len(ids)
-        good = ids.ndim == 1 and (not len(ids) or whole and known and different)
+        ids = torch.as_tensor(given).tolist()
+        known = len({*ids} & {*range(task.C)}) == len(ids) and all(map(is_whole, ids))
     except (TypeError, ValueError, RuntimeError):
-        good = False  # no numbers at all
-    if not good:
-        raise ValueError(
-            f"cohort({t}) = {short(given)}: give a list of different client numbers "
-            f"from 0 to {task.C - 1}"
-        )
-    return ids.long()
+        known = False  # no numbers at all
+    refuse_if(
+        not known,
+        f"cohort({t}) = {short(given)}: give a list of different client numbers from 0 "
+        f"to {task.C - 1}",
+    )
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def size(C, P):

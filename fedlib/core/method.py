@@ -7,7 +7,6 @@ M cohort, B batch, K classes, R rounds.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter
@@ -286,31 +285,20 @@ def check_value(name, f, v):
             f"{at} is outside [{low}, {high}], or too large: {what}",
         )
     if f.name in PIECES:
-        check_piece(at, f.name, v)
+        refuse_if(
+            not callable(v) or isinstance(v, type),  # its instances are pieces
+            f"{at} is no {f.name}: give a function of ({PIECES[f.name]}",
+        )
     refuse_if(
         choices and not among(v, choices),
         f"{at} is not one of {', '.join(map(repr, choices or ()))}: {what}",
     )
 
 
-PIECES = {"step": ("loss",), "rule": ("G", "p", "w", "task")}  # and what they take
-
-
-def check_piece(at, kind, v):
-    """ValueError where v cannot be called as a step or a rule."""
-    takes = PIECES[kind]
-    try:
-        inspect.signature(v).bind(*takes)
-        fits = not isinstance(v, type)  # its instances are pieces
-    except (TypeError, ValueError):
-        fits = False
-    refuse_if(
-        not fits,
-        f"{at} is no {kind}: give a function of ({', '.join(takes)}), such as an "
-        f"object of fedlib.pieces.{'steps' if kind == 'step' else 'robust'}",
-    )
-
-
+PIECES = {  # and what they take
+    "step": "loss), such as an object of fedlib.pieces.steps",
+    "rule": "G, p, w, task), such as an object of fedlib.pieces.robust",
+}
 BASE = [f.name for f in fields(Method)]
 
 
