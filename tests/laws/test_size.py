@@ -9,7 +9,7 @@ import tokenize
 from where import ROOT
 
 MOST = {  # of Python: lines, and code tokens (no comment, docstring, layout)
-    "fedlib/core": (4_550, 33_400),
+    "fedlib/core": (4_460, 32_700),
     "fedlib/nets": (1_925, 13_450),
     "fedlib/methods": (5_510, 35_400),
     "fedlib/pieces": (1_200, 8_400),
