@@ -38,7 +38,7 @@ EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one
 ROWS = 8  # of each client's split, on which a method is rehearsed
 # arguments of engine.run that change what a record holds
-NAMING = "cohort every precision splits guests own microscope".split()
+NAMING = "cohort every splits guests own microscope".split()
 USUAL = {k: p.default for k, p in inspect.signature(engine.run).parameters.items()}
 
 

@@ -224,7 +224,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     fields |= {"x": task.x + 1e-9, "y": task.y.flip(0)}
     changes += [{"task": replace(task, **{k: v})} for k, v in fields.items()]
     assert len({said(), *(said(**c) for c in changes)}) == 1 + len(changes)
-    usual = {"every": 1, "precision": "float32", "splits": ("test", "val")}
+    usual = {"every": 1, "splits": ("test", "val")}
     assert said(**usual, guests=False, own=False, how="vmap", device="cpu") == said()
     task = toy()  # rules and schedules where nothing is said
 
