@@ -93,32 +93,25 @@ FINE = (
     '<a href="https://doi.org/10.1/2">doi</a><a href="ledger.html#?q=x">l</a>'
     '<svg role="img" aria-label="x"></svg><svg aria-hidden="true"></svg>'
     '<a href="sub/">s</a><img src="_static/x.png" alt="x">'
-    '<script>const x = "http://www.w3.org/2000/svg";</script>'
 )
 BROKEN = {
-    '<script src="https://cdn.example.org/x.js"></script>': "<script src>",
-    '<img src="HTTPS://example.org/x.png" alt="x">': "<img src>",
-    "<style>@import 'https://example.org/x.css';</style>": "<style>",
-    '<script>fetch("https://example.org/x.json")</script>': "<script>",
-    '<img src="_static/x.png" alt=" ">': "alt",
+    '<script src="https://cdn.example.org/x.js"></script>': "<script>",
+    '<img src="HTTPS://example.org/x.png" alt="x">': "<img>",
+    '<img src="_static/x.png" alt=" ">': "description",
     '<p id="twice"></p><p id="twice"></p>': "'twice'",
     '<a href="nothing.html">x</a>': "nothing.html",
     '<a href="other.html#nothing">x</a>': "other.html",
-    "x" * (bookcheck.HEAVY + 1): f"{bookcheck.HEAVY:,}",
 }
 
 
 def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     with pytest.raises(FileNotFoundError):
         bookcheck.check(tmp_path)  # no page at all
-    (tmp_path / "_static/play").mkdir(parents=True)
+    (tmp_path / "_static").mkdir()
     (tmp_path / "sub").mkdir()
     for name in ("other", "ledger", "sub/index"):
         (tmp_path / f"{name}.html").write_text('<p id="b"></p>')
     (tmp_path / "_static/x.png").write_bytes(b"")
-    css, script = tmp_path / "_static/x.css", tmp_path / "_static/play/alpha.js"
-    css.write_text("/* https://example.org */ p { background: url(data:x) }")
-    script.write_text('x = "http://www.w3.org/2000/svg"')
     page = tmp_path / "page.html"
     page.write_text(FINE)
     assert bookcheck.check(tmp_path) == [] and bookcheck.main(tmp_path) == 0
@@ -127,11 +120,6 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
         (found,) = bookcheck.check(tmp_path)
         assert named in found and found.startswith("page.html"), body[:50]
     assert bookcheck.main(tmp_path) == 1
-    page.write_text(FINE)
-    css.write_text("@font-face { src: url('https://example.org/x.woff2') }")
-    script.write_text("fetch('https://example.org/x')")
-    found = bookcheck.check(tmp_path)
-    assert len(found) == 2 and all("https://example.org/x" in f for f in found)
 
 
 def test_barriers_of_a_page_are_the_serious_ones():
