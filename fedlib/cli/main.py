@@ -37,10 +37,10 @@ def show(method):
     m = named(method)
     print(f"{method}: {m.card.line if m.card else ''}\n\n{m.__doc__}\n")
     for f in fields(m):
-        if of := f.metadata:
-            print(f"  {f.name} = {f.default}  {of['what']}")
-            values = of.get("choices") or of.get("range")
-            print(f"      permitted {values}, searched {of['grid']}: {of['source']}")
+        if f.metadata:
+            more = (k for k in ("range", "choices", "grid", "source") if f.metadata[k])
+            facts = f.metadata["what"], *(f"{k} {f.metadata[k]}" for k in more)
+            print(f"  {f.name} = {f.default}:", "; ".join(facts))
     print(f"\nsource: {m.__module__}\n", cite(method) if m.card else "", sep="\n")
 
 
@@ -65,6 +65,7 @@ def run(
     import torch
 
     from ..core import engine
+    from ..measures import bias
     from ..methods.make import make
     from .text import parse_task, settings
 
@@ -73,27 +74,11 @@ def run(
     made, how = make(method, on, **values), {"guests": bool(on.guests)}
     how |= {"seed": seed, "cohort": cohort, "every": every, "device": device}
     record = engine.run(made, on, rounds, folder=folder, **how)
-    print_end(record, on.groups)
-    print(*on.compared, sep="\n")
-
-
-def print_end(record, groups):
-    """Print the last scores of a run, and bias where there are groups, in percent."""
-    import pandas as pd
-
-    from ..measures import bias
-
-    scores, biases = pd.Series(record.summary()), {}
-    scores.index = scores.index.str.rsplit("/", n=1, expand=True)
-    for (moment, view, split), cells in record.cells.items():
-        if split == "test" and moment != "guest":
-            n, s = bias.pooled(cells[-1]), record.consistency[moment, view][-1].sum(0)
-            row = {"EO": bias.EO(n), "DP": bias.DP(n), "CAL": bias.CAL(n)}
-            yes = dict(zip(groups.names, bias.positive_rate(n[:, None])))
-            row |= {"CON": bias.CON(s)} | {f"yes to {g}": v for g, v in yes.items()}
-            biases[f"{moment}/{view}"] = row
-    tables = [scores.unstack()] + [pd.DataFrame(biases).T] * bool(biases)
-    print(record, *[(100 * t).round(1).to_string() for t in tables], sep="\n\n")
+    found = {k: f"{100 * v:.1f} %" for k, v in record.summary().items()}
+    for key, cells in record.cells.items():
+        n = bias.pooled(cells[-1])
+        found["/".join(key)] = f"EO {bias.EO(n):.3f}, DP {bias.DP(n):.3f}"
+    print(record, *(f"{k:32} {v}" for k, v in found.items()), *on.compared, sep="\n")
 
 
 def compare(
@@ -135,18 +120,16 @@ def compare(
     if (data is None) == (task is None):
         needed = "--data FILE --client COLUMN --label COLUMN, or --task digits"
         raise ValueError(f"compare needs a task: give {needed}")
-    if report:  # not after hours
-        report.parent.resolve(strict=True)
+    if report:  # can it be written? Not to be found out after hours
+        report.open("ab").close()
     own = {name: [] for name in (method, *methods)}
     for pair in set:
         name, _, rest = pair.partition(".")
         known(own, "method in --set", name).append(rest)
     entries = [(name, settings(",".join(own[name]))) for name in (method, *methods)]
-    lists = {
-        k: v and v.split(",")
-        for k, v in (("positive", positive), ("features", features))
-    }
-    roles = {"label": label, "client": client, "sensitive": sensitive} | lists
+    many = lambda words: words and words.split(",")
+    roles = {"label": label, "client": client, "sensitive": sensitive}
+    roles |= {"positive": many(positive), "features": many(features)}
     on = parse_task(task) if task else Task.from_frame(read(data), **roles)
     how = {"folder": folder, "workers": workers, "grid": grid, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
