@@ -4,8 +4,7 @@ parity.
 Every function takes counts n [..., A, 2, 2]: rows in group a with true outcome y and
 predicted outcome yhat (last axis), and returns [...]. Works on numpy arrays. Formulas
 as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer than
-two groups are left for is NaN, and so is what is made from it. `empty` counts the
-cells.
+two groups are left for is NaN, and so is what is made from it.
 """
 
 from __future__ import annotations
@@ -123,11 +122,6 @@ def accuracy(n):
     """
     n = _counts(n).sum(-3)
     return _ratio(n[..., 0, 0] + n[..., 1, 1], n.sum((-2, -1)))
-
-
-def empty(n):
-    """How many cells (a, y) have no row."""
-    return (_counts(n).sum(-1) == 0).sum((-2, -1))
 
 
 def pooled(n):

@@ -4,28 +4,30 @@ directions span.
 Directions are normalised filter by filter (Li, Xu, Taylor, Studer, Goldstein.
 Visualizing the Loss Landscape of Neural Nets. NeurIPS 2018, section 4), so a step of
 1 moves every filter by its own length whatever the scale of the weights is.
-Letters: M models, N rows, p points per axis. A model is a flat dict name -> tensor;
-losses are means in nats per row.
+Letters: N rows, p points per axis. A model is a flat dict name -> tensor; losses are
+means in nats per row.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.local import transformed
+from ..core.errors import refuse_if
 from ..core.random import fold, normal, tag
 from ..core.shards import Batch
-from ..core.tree import add, leaves, pick, stack, tmap
+from ..core.tree import add, leaves, tmap
 
 # bytes of inputs that a CPU sees at once: its activations stay in the cache
 CHUNK = 2**20
 
 
 # ---------------------------------------------------------------- the loss
+@dataclass(frozen=True)
 class DataLoss:
     """L(w): mean loss over fixed rows in evaluation mode (no batch statistics, nothing
     drawn).
@@ -34,37 +36,25 @@ class DataLoss:
     the memory of one. `buffers` names what is not a parameter.
     """
 
-    def __init__(self, parts, buffers=()):
-        self.parts, self.buffers = tuple(parts), tuple(buffers)
+    parts: tuple
+    buffers: tuple = ()
 
     def __call__(self, w):
         return sum(f(w) for f in self.parts)
 
 
 def data_loss(task, rows, size=None):
-    """The DataLoss of a task on rows: row numbers [N], or a Batch such as
-    `shard.all()`.
+    """The DataLoss of a task on its rows of these numbers [N]: cross-entropy, or the
+    network's own `each`.
 
     size: rows per chunk (None: 1 MiB of inputs on a CPU, 64 MiB elsewhere).
-    Cross-entropy, or the network's own `each`. ValueError for no rows, or a row that
-    the task does not have.
     """
-    if isinstance(rows, Batch):
-        keep = slice(None) if rows.m is None else rows.m > 0
-        x, y = rows.x[keep], rows.y[keep]
-    else:
-        rows = torch.as_tensor(rows, device=task.x.device)
-        if not len(rows) or rows.min() < 0 or rows.max() >= len(task.x):
-            raise ValueError(
-                f"data_loss on task {task.name!r}: give at least one row number, all "
-                f"from 0 to {len(task.x) - 1}, as in task.test[client]"
-            )
-        x, y = task.x[rows], task.y[rows]
+    x, y = task.x[rows], task.y[rows]
     if size is None:
         room = CHUNK if x.device.type == "cpu" else 64 * CHUNK
         size = max(1, room // (x[0].numel() * x.element_size()))
     chunks = zip(x.split(size), y.split(size))
-    return DataLoss([part(task, a, b, len(y)) for a, b in chunks], task.buffers)
+    return DataLoss(tuple(part(task, a, b, len(y)) for a, b in chunks), task.buffers)
 
 
 def part(task, x, y, N):
@@ -74,11 +64,9 @@ def part(task, x, y, N):
     own = getattr(task.network, "each", None)
 
     def f(w):
-        # vmap's group norm wants the plain order
-        z = x.contiguous() if transformed() else x
         if own:
-            return own(w, Batch(z, y, None, None, None, None, len(y))).sum() / N
-        return F.cross_entropy(task.logits(w, z), y, reduction="sum") / N
+            return own(w, Batch(x, y, None, None, None, None, len(y))).sum() / N
+        return F.cross_entropy(task.logits(w, x), y, reduction="sum") / N
 
     return f
 
@@ -140,125 +128,60 @@ def axis(radius=1.0, points=41):
     """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly 0.
     ValueError for an even number of points.
     """
-    if points % 2 == 0 or not radius > 0:
-        raise ValueError(
-            f"radius = {radius}, points = {points}: give a positive radius (1 moves "
-            "every filter by its own length) and an odd number of points, so that the "
-            "model itself is the middle one"
-        )
+    odd = "give an odd number, so that the model itself is the middle point"
+    refuse_if(points % 2 == 0, f"points = {points}: {odd}")
     half = points // 2
     return radius * (torch.arange(points, dtype=torch.float64) - half) / half
 
 
-def losses_at(loss, w, directions, at, how=None, chunk=32):
+def finite(values, what):
+    """The values, if all are finite; else ValueError."""
+    good = torch.as_tensor(values).isfinite().all()
+    refuse_if(not good, f"{what} is not finite; stay closer to it, or use float64")
+    return values
+
+
+@torch.no_grad()
+def losses_at(loss, w, directions, at):
     """loss(w + sum_j at[n, j] directions[j]) for every row n: at [n, J] -> [n].
-
-    how: "loop" over points, or "vmap" over `chunk` of them at a time; the same numbers
-    to rounding. None: vmap on a GPU, loop on a CPU, where it takes as long for matrix
-    layers and far less for convolutions: batched weights need a grouped kernel.
+    ValueError for a loss that is not finite.
     """
-    shapes = lambda tree: {(k, v.shape) for k, v in tree.items()}
-    for d in directions:
-        if odd := {k for k, _ in shapes(w) ^ shapes(d)}:
-            raise ValueError(
-                f"a direction does not fit the model at {', '.join(sorted(odd))}; make "
-                "it with direction(w, seed)"
-            )
-    like = leaves(w)[0]
-    at = torch.as_tensor(at, dtype=like.dtype, device=like.device)
-    how = how or ("loop" if like.device.type == "cpu" else "vmap")
-
-    def f(s):
+    out, at = [], torch.as_tensor(at, dtype=leaves(w)[0].dtype)
+    for s in at.tolist():
         v = w
-        for d, r in zip(directions, s):
+        for d, r in zip(directions, s, strict=True):
             v = add(v, d, r)
-        return loss(v)
-
-    with torch.no_grad():
-        if how == "loop":
-            return torch.stack([f(s.tolist()) for s in at])
-        return torch.func.vmap(f, chunk_size=chunk)(at)
+        out.append(loss(v))
+    return finite(torch.stack(out), f"a loss within {float(at.abs().max()):g} of w")
 
 
-def finite(z, at, radius):
-    """z, if every value is finite; at [n, J] the places of the values z [n]."""
-    if z.isfinite().all():
-        return z
-    distance = at.square().sum(1).sqrt()
-    nearest = float(distance[~z.isfinite()].min())
-    raise ValueError(
-        f"radius = {radius:g}: the loss is not finite from a distance of {nearest:.4g} "
-        "on; take a smaller radius, or float64. At a distance of 0 the model itself "
-        "has diverged"
-    )
+def line(loss, w, d, radius=1.0, points=41):
+    """Z [p] with Z[a] = loss(w + x_a d), x = axis(radius, points)."""
+    return losses_at(loss, w, (d,), axis(radius, points)[:, None])
 
 
-def line(loss, w, d, radius=1.0, points=41, **more):
-    """Z [p] with Z[a] = loss(w + x_a d), x = axis(radius, points); more: see
-    `losses_at`. ValueError if not finite.
-    """
-    at = axis(radius, points)[:, None]
-    return finite(losses_at(loss, w, (d,), at, **more), at, radius)
-
-
-def grid(radius=1.0, points=41):
-    """Places (x, y) [p p, 2] of a plane; viewed as [p, p, 2] the first index is y, the
-    second x.
+def plane(loss, w, d1, d2, radius=1.0, points=41):
+    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x;
+    x = y = axis(radius, points).
     """
     x = axis(radius, points)
-    return torch.stack([x.repeat(points), x.repeat_interleave(points)], 1)
-
-
-def plane(loss, w, d1, d2, radius=1.0, points=41, **more):
-    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x;
-    x = y = axis(radius, points); more: see `losses_at`. ValueError if not finite.
-    """
-    at = grid(radius, points)
-    z = losses_at(loss, w, (d1, d2), at, **more)
-    return finite(z, at, radius).view(points, points)
+    at = torch.stack([x.repeat(points), x.repeat_interleave(points)], 1)
+    return losses_at(loss, w, (d1, d2), at).view(points, points)
 
 
 class Surface(NamedTuple):
-    """A landscape and what it depends on; with models stacked every field but `radius`
-    has a leading [M].
-    """
+    """A landscape and what it depends on."""
 
     z: Tensor  # [p, p] losses, [y, x]; z[p // 2, p // 2] is the model's own
-    radius: float
-    cosine: Tensor  # of the two directions; they are drawn, not made orthogonal
-    norm: Tensor  # |w| over the parameters
+    cosine: float  # of the two directions; they are drawn, not made orthogonal
+    norm: float  # |w| over the parameters
 
 
-def surface(loss, w, radius=1.0, points=41, seeds=(1, 2), buffers=None, **more):
+def surface(loss, w, radius=1.0, points=41, seeds=(1, 2)):
     """The plane through w along direction(w, seeds[0]) and direction(w, seeds[1]), as a
-    Surface.
-
-    buffers: names that are not parameters (None: those the loss names). Surfaces to be
-    compared share seeds, radius and points.
+    Surface. Surfaces to be compared share seeds, radius and points.
     """
-    if len({*seeds}) != 2:
-        raise ValueError(f"seeds = {seeds}: give two different ones, or it is a line")
-    buffers = getattr(loss, "buffers", ()) if buffers is None else buffers
+    buffers = getattr(loss, "buffers", ())
     d1, d2 = (direction(w, s, buffers) for s in seeds)
-    z = plane(loss, w, d1, d2, radius, points, **more)
-    sizes = torch.tensor([cosine(d1, d2), norm(w, buffers)], dtype=torch.float64)
-    return Surface(z, radius, *sizes)
-
-
-def surfaces(losses, ws, *args, **more):
-    """`surface` of many models, one after another: a stack ws [M, ...] -> a Surface
-    with z [M, p, p].
-
-    losses: one for all models, or a list of M, such as each client's own rows. Every
-    model has its own filter norms; the draw is the same. ValueError names the model
-    whose landscape is not finite.
-    """
-    M = len(leaves(ws)[0])
-    out = []
-    for i, loss in enumerate([losses] * M if callable(losses) else losses):
-        try:
-            out.append(surface(loss, pick(ws, i), *args, **more)._asdict())
-        except ValueError as e:
-            raise ValueError(f"model {i} of {M}: {e}") from e
-    radius = [s.pop("radius") for s in out][0]
-    return Surface(**stack(out), radius=radius)
+    z = plane(loss, w, d1, d2, radius, points)
+    return Surface(z, cosine(d1, d2), norm(w, buffers))

@@ -13,18 +13,20 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ..core.errors import refuse_if
+
+LEVEL = 0.95
+
 
 class Interval(NamedTuple):
-    """A mean over n values with the ends of its interval; one value has no interval (lo
-    and hi are nan).
+    """A mean over n values with the ends of its 95 % interval; one value has no
+    interval (lo and hi are nan).
     """
 
     mean: float
     lo: float
     hi: float
     n: int
-    level: float
-    how: str
 
     @property
     def half(self):
@@ -37,76 +39,55 @@ class Interval(NamedTuple):
         return f"{self.mean:.4g} ([{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds)"
 
 
-def interval(x, level=0.95, how="t", draws=10_000, seed=0):
-    """The mean of x [S] and an interval for it -> Interval.
+def interval(x):
+    """The mean of x [S] and Student's interval for it -> Interval.
 
-    how="t": mean +- t(level, S-1) s / sqrt(S), with s the sample standard deviation
-    (ddof 1); assumes that the mean over seeds is near normal. how="bootstrap": the
-    percentile interval of the means of `draws` resamples; assumes nothing about the
-    shape but is too narrow for fewer than about ten seeds. ValueError for no values,
-    or one that is not finite.
+    mean +- t(95 %, S-1) s / sqrt(S), with s the sample standard deviation (ddof 1);
+    assumes that the mean over seeds is near normal. ValueError for no values, or one
+    that is not finite.
     """
     x = np.asarray(x, dtype=float).ravel()
-    if not x.size or not np.isfinite(x).all():
-        raise ValueError(
-            f"interval of {x.tolist()}: give finite values, one for each seed"
-        )
+    finite = x.size and np.isfinite(x).all()
+    refuse_if(not finite, f"interval of {x.tolist()}: give finite values, one a seed")
     mean, n = float(x.mean()), x.size
     if n == 1:
-        return Interval(mean, math.nan, math.nan, 1, level, how)
-    if how == "t":
-        half = stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n)
-        lo, hi = mean - half, mean + half
-    elif how == "bootstrap":
-        rng = np.random.default_rng(seed)
-        means = x[rng.integers(n, size=(draws, n))].mean(1)
-        lo, hi = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    else:
-        raise ValueError(f"interval(how={how!r}): choose 't' or 'bootstrap'")
-    return Interval(mean, float(lo), float(hi), n, level, how)
+        return Interval(mean, math.nan, math.nan, 1)
+    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n)
+    return Interval(mean, float(mean - half), float(mean + half), n)
 
 
-def paired(a, b, **how):
-    """The interval of the differences a - b [S] of the same seeds; `how` goes to
-    `interval`.
+def paired(a, b):
+    """The interval of the differences a - b [S] of the same seeds.
 
     Give two Series (or dicts) keyed by seed, which are matched by seed, or two
     sequences in the same order of seeds. Two methods of one seed share split, initial
     weights and batches, so what is common to both cancels. ValueError when the seeds
     are not the same.
     """
-    if isinstance(a, (pd.Series, dict)) and isinstance(b, (pd.Series, dict)):
-        a, b = pd.Series(a, dtype=float), pd.Series(b, dtype=float)
-        seeds = pd.concat([a, b]).index.value_counts()
-        if a.index.has_duplicates or b.index.has_duplicates or (seeds != 2).any():
-            odd = ", ".join(map(str, seeds.index[seeds != 2].sort_values()))
-            raise ValueError(f"paired: seeds {odd}: each side needs each seed once")
-        b = b.loc[a.index]
-    a, b = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
-    if a.size != b.size:
-        raise ValueError(
-            f"paired: {a.size} values against {b.size}; compare runs of the same seeds"
-        )
-    return interval(a - b, **how)
+    a, b = (pd.Series(v, dtype=float) for v in (a, b))
+    seeds = pd.concat([a, b]).index.value_counts()
+    alike = a.index.is_unique and b.index.is_unique and (seeds == 2).all()
+    odd = ", ".join(map(str, seeds.index[seeds != 2].sort_values()))
+    refuse_if(not alike, f"paired: seeds {odd}: each side needs each seed once")
+    return interval(a - b.loc[a.index])
 
 
 class Ranks(NamedTuple):
     """Average ranks [M] (1 is best), best first; methods less than `cd` apart cannot be
-    told apart (Nemenyi)."""
+    told apart (Nemenyi, 95 %)."""
 
     ranks: pd.Series
     cd: float
     p: float  # of Friedman's test that all methods are alike
     pairs: pd.DataFrame  # [M, M] Nemenyi's p for each pair
     n: int
-    level: float
 
 
-def average_ranks(table, higher_is_better=True, level=0.95):
+def average_ranks(table, higher_is_better=True):
     """Friedman's and Nemenyi's tests over settings (Demsar, JMLR 2006): table [N, M] ->
     Ranks.
 
-        CD = q(level, M) sqrt(M (M + 1) / (6 N))
+        CD = q(95 %, M) sqrt(M (M + 1) / (6 N))
 
     where q is the quantile of the studentised range (df inf) over sqrt(2). Ties share
     their average rank. ValueError for gaps in the table; it needs three methods.
@@ -115,19 +96,15 @@ def average_ranks(table, higher_is_better=True, level=0.95):
 
     table = pd.DataFrame(table).astype(float)
     n, m = table.shape
-    if table.isna().any(axis=None):
-        setting, method = table.isna().stack().idxmax()
-        raise ValueError(
-            f"average_ranks: {method} has no value on {setting}; drop the method or "
-            "the setting"
-        )
+    gaps = [*table.isna().stack().loc[lambda gap: gap].index]
+    refuse_if(gaps, f"average_ranks: no value at {gaps}; drop a method or a setting")
     ranks = table.rank(axis=1, ascending=not higher_is_better)
     p = float(stats.friedmanchisquare(*(table[c] for c in table)).pvalue)
-    q = stats.studentized_range.ppf(level, m, np.inf) / math.sqrt(2)
+    q = stats.studentized_range.ppf(LEVEL, m, np.inf) / math.sqrt(2)
     cd = q * math.sqrt(m * (m + 1) / (6 * n))
     pairs = scikit_posthocs.posthoc_nemenyi_friedman(ranks.to_numpy())
     pairs.index = pairs.columns = table.columns
-    return Ranks(ranks.mean().sort_values(kind="stable"), float(cd), p, pairs, n, level)
+    return Ranks(ranks.mean().sort_values(kind="stable"), float(cd), p, pairs, n)
 
 
 def smooth(values, window: int) -> np.ndarray:

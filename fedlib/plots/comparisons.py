@@ -6,28 +6,17 @@ import numpy as np
 
 from ..measures.metrics import worst
 from ..measures.statistics import Ranks, kde
-from .labels import check, label_points, label_rows
-from .theme import (
-    GRID,
-    INK,
-    PAPER,
-    SOFT,
-    SPARE,
-    colour,
-    label,
-    look,
-    text_colour,
-)
+from .labels import label_points, name_rows
+from .theme import GRID, INK, PAPER, SOFT, SPARE, colour, label, look, text_colour
 
 
-def violins(values: dict, ax, *, bounds=(0, 100), part=0.1):
-    """Distribution of client accuracies {method: [C] or [S, C]}; bar: median, triangle:
-    mean of the worst `part`.
+def violins(values: dict, ax):
+    """Distribution of client accuracies {method: [C] or [S, C]} in percent; bar:
+    median, triangle: mean of the worst tenth.
     """
-    values = check("violins", values)
-    grid = np.linspace(*bounds, 201)
-    for y, (m, v) in zip(label_rows(ax, list(values)), values.items()):
-        density, c = kde(v, grid, bounds), colour(m)
+    grid = np.linspace(0, 100, 201)
+    for y, (m, v) in enumerate(values.items()):
+        density, c = kde(v, grid), colour(m)
         half = 0.42 * density / density.max()
         keep = half > 0.004
         x, low, high = grid[keep], y - half[keep], y + half[keep]
@@ -36,8 +25,9 @@ def violins(values: dict, ax, *, bounds=(0, 100), part=0.1):
         bar = dict(color=INK, lw=2, solid_capstyle="butt", clip_on=False)
         ax.plot([np.median(v)] * 2, [y - 0.24, y + 0.24], **bar)
         mark = dict(marker=">", markersize=6, color=INK, markerfacecolor=PAPER)
-        ax.plot(worst(v, part).mean(), y, ls="", clip_on=False, zorder=5, **mark)
-    ax.set_xlim(*bounds)
+        ax.plot(worst(v).mean(), y, ls="", clip_on=False, zorder=5, **mark)
+    name_rows(ax, values)
+    ax.set_xlim(0, 100)
     return ax
 
 
@@ -51,12 +41,10 @@ def critical_difference(ranks: Ranks, ax):
     scikit_posthocs.critical_difference_diagram(
         ranks.ranks.rename(names),
         ranks.pairs.rename(names).rename(names, axis=1),
-        alpha=1 - ranks.level,
         ax=ax,
         label_fmt_left="{label}  {rank:.2f}\u00a0",
         label_fmt_right="\u00a0{label}  {rank:.2f}",
         label_props={"fontsize": 9},
-        marker_props={"marker": "o", "s": 24},
         elbow_props={"linewidth": 1.2, "linestyle": "-", "marker": ""},
         crossbar_props={"color": INK, "linewidth": 3.2, "ls": "-", "marker": ""},
         color_palette={label(m): text_colour(m) for m in names},
@@ -66,25 +54,21 @@ def critical_difference(ranks: Ranks, ax):
     return ax
 
 
-def vectors(arrows: dict, ax, *, notes: dict | None = None):
+def vectors(arrows: dict, ax, *, notes=None):
     """Arrows {name: (x, y)} from the origin in the plane, named at their tips; for
     pictures of gradients. notes {name: what to print instead}.
     """
-    check("vectors", arrows, 2)
-    tips = np.array([(0, 0), *arrows.values()], float)
-    low, high = tips.min(0), tips.max(0)
-    pad = 0.14 * (high - low).max()
     for m, tip in arrows.items():
-        line = dict(color=SOFT, lw=1.4, linestyle="-")
-        if look(m) not in SPARE:
-            line = dict(color=colour(m), lw=look(m).width, linestyle=look(m).dash)
+        own = look(m)
+        known = dict(color=colour(m), lw=own.width, linestyle=own.dash)
+        line = dict(color=SOFT, lw=1.4) if own in SPARE else known
         arrow = dict(arrowstyle="-|>", shrinkA=0, shrinkB=0, **line)
         ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow)
     ax.axhline(0, color=GRID, lw=0.8, marker="", ls="-")
     ax.axvline(0, color=GRID, lw=0.8, marker="", ls="-")
-    (left, bottom), (right, top) = low - pad, high + pad
-    ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+    ax.update_datalim([*arrows.values()])
+    ax.set(aspect="equal", xmargin=0.14, ymargin=0.14)
+    ax.autoscale_view()
     shafts = [np.linspace(0.1, 1, 24)[:, None] * np.asarray(v) for v in arrows.values()]
-    names = {m: (notes or {}).get(m, label(m)) for m in arrows}
-    label_points(ax, arrows, avoid=shafts, names=names)
+    label_points(ax, arrows, avoid=shafts, names=notes)
     return ax

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ..measures.statistics import smooth
-from .labels import check, label_ends
-from .theme import DASHES, HEAT, MARKERS, SIDES, STRONG, colour, style
+from .labels import label_ends
+from .theme import DASHES, HEAT, MARKERS, STRONG, style
 
 
 # ---------------------------------------------------------------- numbers to draw
@@ -57,20 +57,15 @@ def curves_with_interval(rounds, curves: dict, ax, *, window=1):
     window: centred moving average over that many evaluations, at most a fifth of all,
     before the interval is taken; the x axis says so.
     """
-    curves, ends = check("curves_with_interval", curves), {}
     rounds = rounds if isinstance(rounds, dict) else dict.fromkeys(curves, rounds)
-    window = capped(window, min(map(len, rounds.values())))
+    window, ends = capped(window, min(map(len, rounds.values()))), {}
     for i, (m, v) in enumerate(curves.items()):
-        mean, half = band(smooth(np.atleast_2d(v), window))
-        step = max(1, len(mean) // 7)  # evaluations from marker to marker
+        v = smooth(np.atleast_2d(v), window)
+        step = max(1, v.shape[1] // 7)  # evaluations from marker to marker
         start = (i * step) // len(curves)  # so that markers of two curves do not meet
-        ax.plot(rounds[m], mean, markevery=(start, step), **style(m))
-        if half.any():
-            edges = mean - half, mean + half
-            ax.fill_between(rounds[m], *edges, color=colour(m), alpha=0.16, linewidth=0)
-        ends[m] = rounds[m][-1], mean[-1]
+        _with_band(rounds[m], v, ax, markevery=(start, step), **style(m))
+        ends[m] = rounds[m][-1], v[:, -1].mean()
     ax.set_xlabel(over_rounds(window))
-    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=True))
     ax.margins(x=0.01)
     label_ends(ax, ends)
     return ax
@@ -81,48 +76,33 @@ def series(x, values, ax, *, i=0, **more):
     band; i chooses colour, dash and marker.
     """
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
-    mean, half = band(np.atleast_2d(values))
-    ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)
-    ax.fill_between(x, mean - half, mean + half, color=c, alpha=0.16, linewidth=0)
-    whole = np.array_equal(x, np.round(x))
-    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
+    _with_band(x, values, ax, color=c, ls=dash, marker=mark, ms=4, **more)
     return ax
 
 
-# ---------------------------------------------------------------- heat map
-def microscope(
-    rounds, values, ax, *, order=None, name="accuracy", centre=None, bounds=None
-):
-    """Client x round heat map of values [C, R]; nan (absent) stays blank; returns the
-    image.
+def _with_band(x, values, ax, **look):
+    mean, half = band(np.atleast_2d(values))
+    ax.plot(x, mean, **look)
+    if half.any():
+        shade = dict(color=look["color"], alpha=0.16, linewidth=0)
+        ax.fill_between(x, mean - half, mean + half, **shade)
+    whole = np.array_equal(x, np.round(x))
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
 
-    order [C]: sort clients by it, largest on top (size, or final accuracy).  centre:
-    middle of a two-sided scale.
+
+# ---------------------------------------------------------------- heat map
+def microscope(values, ax, *, order, name="accuracy"):
+    """Client x round heat map of values [C, R]; nan (absent) stays blank; returns the
+    image. order [C]: clients are sorted by it, largest on top (size, or accuracy).
     """
-    rounds = np.asarray(rounds)
-    v = check("microscope", {name: values}, len(rounds))[name]
-    if order is not None:
-        v = v[np.argsort(-np.asarray(order, float), kind="stable")]
-    low, high = bounds or (np.nanmin(v), np.nanmax(v))
-    if centre is not None:
-        reach = max(high - centre, centre - low)
-        low, high = centre - reach, centre + reach
-    step = (rounds[-1] - rounds[0]) / max(1, len(rounds) - 1) or 1
-    image = ax.imshow(
-        np.ma.masked_invalid(v),
-        aspect="auto",
-        interpolation="none",
-        vmin=low,
-        vmax=high,
-        cmap=HEAT if centre is None else SIDES,
-        extent=(rounds[0] - step / 2, rounds[-1] + step / 2, len(v) + 0.5, 0.5),
-    )
+    C, R = values.shape
+    v = values[np.argsort(-np.asarray(order, float), kind="stable")]
+    shape = dict(aspect="auto", extent=(-0.5, R - 0.5, C + 0.5, 0.5))
+    image = ax.imshow(v, cmap=HEAT, interpolation="none", **shape)
     ax.grid(False)
     ax.spines[:].set_visible(False)
-    ax.set(xlabel="round", ylabel="client, in order" if order is not None else "client")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=True))
-    bar = ax.get_figure().colorbar(image, ax=ax, pad=0.02, aspect=28)
-    bar.set_label(name)
+    ax.set(xlabel="round", ylabel="client, in order")
+    ax.locator_params(integer=True)
+    bar = ax.get_figure().colorbar(image, ax=ax, pad=0.02, aspect=28, label=name)
     bar.outline.set_visible(False)
     return image

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
-from .files import FOLDER, write_view
-from .labels import check
-from .theme import HEAT, LIGHT, label, look
+from .files import FOLDER
+from .theme import HEAT, LIGHT, drawn, label, look
 
 
 def above(z, clip=5.0) -> np.ndarray:
@@ -40,98 +40,61 @@ def landscapes(
     radius=1.0,
     clip=5.0,
     levels=None,
-    notes: dict | None = None,
+    notes=None,
     name="loss above the model's",
 ):
     """Contours of `above(z, clip)` for surfaces {name: losses [p, p], [y, x]} in a row
-    or grid of axes, all on one scale.
+    or grid of axes, all on one scale, with a cross at the model.
 
     Every panel has the same limits, levels and colours. levels: increasing, from 0
     (None: `ladder`, so that the bottom of a basin is resolved as well as its rim); each
     band has one colour. notes {name: a line under its title}. Returns the levels.
     """
-    v = {m: above(z, clip) for m, z in check("landscapes", surfaces).items()}
-    axes = np.atleast_2d(axes)
-    cut = any((z == clip).any() for z in v.values())
+    v = {m: above(z, clip) for m, z in surfaces.items()}
+    axes, cut = np.atleast_2d(axes), any((z == clip).any() for z in v.values())
     if levels is None:
         levels = ladder(max(z.max() for z in v.values()) or 1.0)
         levels[-1] = clip if cut else levels[-1]
-    levels = np.asarray(levels, float)
-    sunk = min(z.min() for z in v.values()) < 0
-    extend = "min" if sunk else "neither"
+    extend = "min" if min(z.min() for z in v.values()) < 0 else "neither"
     norm = mpl.colors.BoundaryNorm(levels, HEAT.N, extend=extend)
-    bands = dict(levels=levels, cmap=HEAT, norm=norm, extend=extend)
-    for k, (ax, (m, z)) in enumerate(zip(axes.flat, v.items(), strict=True)):
-        drawn = _panel(ax, z, radius, bands)
-        note = f"\n{notes[m]}" if notes and m in notes else ""
-        ax.set_title(label(m) + note, fontsize=9)
-        _name_axes(ax, *divmod(k, axes.shape[1]), bottom=axes.shape[0] - 1)
-    _scale(drawn, axes, levels, name, cut)
+    cross = dict(marker="+", color=LIGHT, markersize=9, markeredgewidth=1.4)
+    for ax, (m, z) in zip(axes.flat, v.items(), strict=True):
+        x = radius * np.linspace(-1, 1, len(z))
+        bands = dict(levels=levels, cmap=HEAT, norm=norm, extend=extend)
+        filled = ax.contourf(x, x, z, **bands)
+        # also hides the seams of the bands
+        lines = dict(colors=LIGHT, linewidths=0.5, alpha=0.55)
+        ax.contour(x, x, z, levels=levels[1:], **lines)
+        ax.plot(0, 0, ls="", **cross)
+        note = (notes or {}).get(m, "")
+        ax.set_title(f"{label(m)}\n{note}".strip(), fontsize=9)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        at = [-radius, 0, radius]
+        ax.set(aspect="equal", xticks=at, yticks=at)
+        ax.set(xlabel="direction 1", ylabel="direction 2")
+        # inwards, clear of the next panel's
+        for text, side in zip(ax.get_xticklabels(), ("left", "center", "right")):
+            text.set_horizontalalignment(side)
+        ax.label_outer()
+    place = dict(ax=list(axes.flat), shrink=0.85, aspect=22, pad=0.02)
+    bar = axes[0, 0].get_figure().colorbar(filled, label=name, **place)
+    bar.outline.set_visible(False)
+    words = [f"{t:g}" for t in levels]
+    bar.set_ticks(levels, labels=[*words[:-1], "\u2265 " * cut + words[-1]])
+    bar.ax.tick_params(length=0)
     return levels
 
 
-def _panel(ax, z, radius, bands):
-    """One landscape z [p, p] with a cross at the model; returns its filled contours."""
-    x = radius * np.linspace(-1, 1, len(z))
-    drawn = ax.contourf(x, x, z, **bands)
-    # also hides the seams of the bands
-    lines = dict(colors=LIGHT, linewidths=0.5, alpha=0.55)
-    ax.contour(x, x, z, levels=bands["levels"][1:], **lines)
-    cross = dict(marker="+", color=LIGHT, markersize=9, markeredgewidth=1.4)
-    ax.plot(0, 0, ls="", **cross)
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    at = [-radius, 0, radius]
-    ax.set(aspect="equal", xticks=at, yticks=at)
-    return drawn
-
-
-def _name_axes(ax, row, column, bottom):
-    """Names and numbers along the outer panels only."""
-    # inwards, clear of the next panel's
-    for text, side in zip(ax.get_xticklabels(), ("left", "center", "right")):
-        text.set_horizontalalignment(side)
-    if row == bottom:
-        ax.set_xlabel("direction 1")
-    else:
-        ax.set_xticklabels([])
-    if column == 0:
-        ax.set_ylabel("direction 2")
-    else:
-        ax.set_yticklabels([])
-
-
-def _scale(drawn, axes, levels, name, cut):
-    """One colour bar for all panels; cut: the last level stands for more, too."""
-    place = dict(ax=list(axes.flat), shrink=0.85, aspect=22, pad=0.02)
-    bar = axes[0, 0].get_figure().colorbar(drawn, spacing="uniform", **place)
-    bar.set_label(name)
-    bar.outline.set_visible(False)
-    words = [f"{t:g}" for t in levels]
-    words[-1] = "\u2265 " * cut + words[-1]
-    bar.set_ticks(levels, labels=words)
-    bar.ax.tick_params(length=0)
-
-
 # ---------------------------------------------------------------- 3-D views of the book
-def save_surface(
-    name,
-    surfaces: dict,
-    *,
-    extent=(-1, 1),
-    axes=("direction 1", "direction 2", "loss"),
-    folder=FOLDER,
-) -> Path:
+def save_surface(name, surfaces: dict, *, extent=(-1, 1), axes, folder=FOLDER) -> Path:
     """JSON for the book's turnable view: surfaces {method: [n, n]}, four significant
     digits. ValueError if not finite.
     """
-    z = {label(m): v for m, v in check("save_surface", surfaces).items()}
-    if not all(np.isfinite(v).all() for v in z.values()):
-        raise ValueError(f"save_surface {name!r}: not all finite; clip it first")
     digits = lambda v: [[float(f"{x:.4g}") for x in row] for row in v]
-    z = {m: digits(v) for m, v in z.items()}
-    data = {"kind": "surface", "extent": list(extent), "axes": list(axes), "z": z}
-    return write_view(name, data, folder)
+    z = {label(m): digits(v) for m, v in surfaces.items()}
+    about = {"kind": "surface", "extent": list(extent), "axes": list(axes), "z": z}
+    return _view(name, about, folder)
 
 
 def save_cloud(name, points: dict, *, axes, folder=FOLDER) -> Path:
@@ -139,9 +102,16 @@ def save_cloud(name, points: dict, *, axes, folder=FOLDER) -> Path:
     the methods' colours.
     """
     six = lambda p: [float(f"{v:.6g}") for v in p]
-    drawn = [
+    at = [
         {"name": label(m), "colour": look(m).colour, "at": six(p)}
-        for m, p in check("save_cloud", points, 3).items()
+        for m, p in points.items()
     ]
-    data = {"kind": "cloud", "axes": list(axes), "points": drawn}
-    return write_view(name, data, folder)
+    return _view(name, {"kind": "cloud", "axes": list(axes), "points": at}, folder)
+
+
+def _view(name, data, folder):
+    path = drawn(folder) / f"{name}.view.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path

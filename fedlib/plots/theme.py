@@ -46,7 +46,6 @@ SIDES = mpl.colors.LinearSegmentedColormap.from_list(
 )
 # Ink that both themes leave as it is: on a heat map's cells, which they leave, too.
 LIGHT, DARK = "#fefefe", "#101418"
-SIZE = (4.8, 3.0)  # inches; drawn this small, labels stay readable on a phone
 
 
 def root() -> Path:
@@ -118,11 +117,6 @@ def colour(method: str) -> str:
     return PALETTE[look(method).colour][0]
 
 
-def face(method: str) -> str:
-    """What fills a method's marker: its colour, or paper for a hollow one."""
-    return colour(method) if look(method).filled else PAPER
-
-
 def text_colour(method: str) -> str:
     """Colour of a method's name: some lines' pale grey is too pale for letters."""
     return PALETTE["g1"][0] if look(method).colour == "g2" else colour(method)
@@ -148,50 +142,20 @@ def style(method: str) -> dict:
         linewidth=own.width,
         label=label(method),
         markersize=5,
-        markerfacecolor=face(method),
+        markerfacecolor=c if own.filled else PAPER,
         markeredgecolor=c,
         zorder=4 if method == "FedGA" else 3,
     )
 
 
 # ---------------------------------------------------------------- settings
-RC = {
-    "figure.figsize": SIZE,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 110,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 10,
-    "legend.fontsize": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": SOFT,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "image.cmap": "cividis",
-    "savefig.transparent": True,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "fedlib",  # ids do not change from run to run
-    # colour alone: from a richer cycle seaborn dresses its error bars, too
-    "axes.prop_cycle": mpl.cycler(color=STRONG),
-}
+RC = mpl.rc_params_from_file(Path(__file__).with_name("fedlib.mplstyle"), False, False)
+SIZE = RC["figure.figsize"]
+RC |= {f"{k}.labelcolor": INK for k in ("axes", "xtick", "ytick")}
+RC |= {"text.color": INK, "axes.titlecolor": INK, "grid.color": GRID}
+RC |= {k: SOFT for k in ("axes.edgecolor", "xtick.color", "ytick.color")}
+# colour alone: from a richer cycle seaborn dresses its error bars, too
+RC["axes.prop_cycle"] = mpl.cycler(color=STRONG)
 
 
 def use() -> None:

@@ -22,8 +22,8 @@ import pandas as pd
 
 from ..measures import statistics
 from .curves import band, capped, over_rounds
-from .labels import dress_rows, label_ends, label_points
-from .theme import INK, SOFT, colour, look, style
+from .labels import label_ends
+from .theme import INK, SOFT, colour, look
 
 DASHES = {"-": "", "--": (4, 1.5), "-.": (3, 1.25, 1.5, 1.25), ":": (1, 1)}
 ONE_RUN = ("dataset", "method", "setting", "seed", "moment", "view")
@@ -39,14 +39,11 @@ def looks(methods: Iterable[str], lines: bool = True) -> dict[str, Any]:
     words = dict(hue="method", style="method", **known)
     if not lines:
         return words | dict(markers={m: s.marker for m, s in styles.items()})
-    dashes = {m: _dashes(s.dash) for m, s in styles.items()}
+    # a dash as seaborn wants it: on, off, on, off, ... or "" for solid
+    plain = lambda dash: DASHES[dash] if isinstance(dash, str) else dash[1]
+    dashes = {m: plain(s.dash) for m, s in styles.items()}
     widths = {m: s.width for m, s in styles.items()}
     return words | dict(dashes=dashes, size="method", sizes=widths, markers=False)
-
-
-def _dashes(dash) -> tuple | str:
-    """A line's dash as seaborn wants it: on, off, on, off, ... or "" for solid."""
-    return DASHES[dash] if isinstance(dash, str) else dash[1]
 
 
 def colours(methods: Iterable[str]) -> dict[str, Any]:
@@ -59,15 +56,6 @@ def colours(methods: Iterable[str]) -> dict[str, Any]:
     palette = {m: colour(m) for m in methods}
     order = dict(order=methods, hue="method", hue_order=methods, palette=palette)
     return order | dict(saturation=1, legend=False)
-
-
-def name_rows(ax, methods: Iterable[str]) -> None:
-    """Rows of a categorical axis as in every other figure: the methods' printed names
-    in their colours, the first on top.
-    """
-    methods = list(methods)
-    dress_rows(ax, methods, range(len(methods)))
-    ax.set(ylabel="", ylim=(len(methods) - 0.4, -0.6))
 
 
 # ---------------------------------------------------------------- curves
@@ -112,8 +100,8 @@ def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> N
 
 # ---------------------------------------------------------------- bounded quantities
 def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
-    """The frame with its values mirrored at both bounds; draw its density with
-    bw_method=plots.inside and the axis limited to the bounds.
+    """The frame with its values mirrored at both bounds, for sns.violinplot and VIOLIN
+    with the axis limited to the bounds.
 
     Seaborn cuts a density at the bounds (cut=0, clip): where clients pile up at 0 or
     100 % it falls to the rim as if there were few. ValueError for values beyond the
@@ -135,27 +123,6 @@ def inside(kde) -> float:
     return statistics.silverman(v) / kde.dataset.std(ddof=1)
 
 
-# for sns.violinplot and sns.kdeplot of mirrored values
-DENSITY = dict(bw_method=inside, cut=0, gridsize=301)
-VIOLIN = DENSITY | dict(inner=None, density_norm="width", alpha=0.4)
-VIOLIN |= dict(linewidth=1, linecolor=SOFT)
-
-
-def name_peaks(ax, methods: Iterable[str], bounds=(0, 100)) -> None:
-    """What sns.kdeplot of mirrored values leaves out: the bounds, each method's dash
-    and some markers, and its name at the peak instead of a legend.
-    """
-    if ax.get_legend():
-        ax.get_legend().remove()
-    peaks, drawn = {}, []
-    # seaborn draws the last method first
-    for i, (m, line) in enumerate(zip(methods, ax.lines[::-1])):
-        at, density = line.get_data()
-        within = (at >= bounds[0]) & (at <= bounds[1])
-        x, y = at[within], density[within]
-        line.set(**style(m), data=(x, y), markevery=(2 * i, 14))
-        peaks[m] = (x[y.argmax()], y.max())
-        drawn.append(np.stack([x, y], 1))
-    ax.set(xlim=bounds, ylim=(0, 1.18 * max(y for _, y in peaks.values())))
-    ax.set(ylabel="share of clients", yticks=[])
-    label_points(ax, peaks, avoid=drawn)
+# for sns.violinplot of mirrored values
+VIOLIN = dict(bw_method=inside, cut=0, gridsize=301, inner=None, density_norm="width")
+VIOLIN |= dict(alpha=0.4, linewidth=1, linecolor=SOFT)

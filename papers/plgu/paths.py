@@ -105,7 +105,7 @@ def uphill(loss, w, points):
     p, parts = sharpness.apart(loss, w)
     g = sharpness.slope(parts, p)
     g = {k: torch.zeros_like(x) for k, x in w.items()} | g
-    d = scale(g, 1 / sharpness.length(g))
+    d = scale(g, 1 / landscape.norm(g))
     return landscape.line(loss, w, d, UPHILL, points)
 
 
@@ -131,7 +131,7 @@ def eigenpairs(loss, w, k=2, seed=0, tol=1e-4):
 
     def product(v):
         out = flat(sharpness.hvp(parts, p, unrow(tensor(np.ravel(v)), p)))
-        sharpness.finite(out, sharpness.HESSIAN)
+        landscape.finite(out, sharpness.HESSIAN)
         return out
 
     def tree(v):

@@ -153,7 +153,7 @@ def results(root):
             about["notebook"] = "notebooks/fedga/lost.ipynb"
         plots.save(fig, name, **about)
         plt.close(fig)
-    plots.save_surface("bowl", {"FedGA": np.eye(3)}, folder=about["folder"])
+    plots.save_surface("bowl", {"FedGA": np.eye(3)}, axes="abc", folder=about["folder"])
 
 
 KEY, GINI, NOT_RUN = (

@@ -20,17 +20,11 @@ X = [2.0, 4.0, 9.0]
 
 def test_intervals():
     i = interval(X)
-    assert i.mean == 5 and i.n == 3 and i.how == "t"
+    assert i.mean == 5 and i.n == 3
     assert (i.lo, i.hi) == pytest.approx(stats.t.interval(0.95, 2, 5, stats.sem(X)))
     assert i.half == pytest.approx(i.hi - 5)
-    want = stats.t.interval(0.8, 2, 5, stats.sem(X))
-    assert interval(X, 0.8)[1:3] == pytest.approx(want)
     one = interval([7.0])
     assert one.mean == 7 and math.isnan(one.lo) and math.isnan(one.hi)
-    x = np.random.default_rng(3).normal(10, 2, 400)
-    i, z = interval(x, how="bootstrap"), 1.96 * x.std() / 20
-    assert i == interval(x, how="bootstrap") != interval(x, how="bootstrap", seed=1)
-    assert (i.lo, i.hi) == pytest.approx((x.mean() - z, x.mean() + z), abs=0.02)
 
 
 def test_paired_matches_by_seed():
@@ -42,10 +36,8 @@ def test_paired_matches_by_seed():
 def test_what_cannot_be_told_is_refused():
     gaps = pd.DataFrame({"a": [1, 2], "b": [2, math.nan], "c": [3, 3]}, ["s", "t"])
     twice = pd.Series([1.0, 2.0], [0, 0])
-    calls = {
-        "finite": lambda: interval([1, math.nan]),
-        "b has": lambda: average_ranks(gaps),
-    }
+    calls = {"finite": lambda: interval([1, math.nan])}
+    calls["'t', 'b'"] = lambda: average_ranks(gaps)
     calls["0, 1"] = lambda: paired(pd.Series({0: 1.0}), pd.Series({1: 1.0}))
     calls["seeds 0"] = lambda: paired(twice, pd.Series([1.0, 2.0], [0, 1]))
     for word, call in calls.items():
