@@ -19,7 +19,6 @@ from fedlib.core.task import Task
 from fedlib.data import tasks
 from fedlib.data.domains import domains
 from fedlib.data.partition import natural
-from fedlib.data.standin import vocabulary
 from fedlib.methods import METHODS
 from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
@@ -44,7 +43,7 @@ def beside_clip(network):
 
     Untrained towers do: what is sent is not theirs.
     """
-    words = vocabulary()
+    words = papers.module("fft-gp", "standin").vocabulary()
     weights = TextTower(len(words)).init(torch.Generator().manual_seed(0)) | {
         f"image.{k}": v for k, v in IMAGE.init(0).items()
     }

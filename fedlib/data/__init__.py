@@ -17,5 +17,4 @@ images         photographs and digits from files; features: seen by a frozen tow
 people         the American Community Survey, and Adult, which comes with the package
 census         people drawn from equations
 glyphs         drawn characters; domains: in the domains of PACS and others
-standin        a small CLIP, trained on glyphs
 """

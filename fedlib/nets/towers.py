@@ -5,7 +5,7 @@ near the sentence that describes it (Radford et al., ICML 2021). Choosing the ne
 K sentences classes an image without any training: zero-shot.
 
     load("evidence/clip-standin.pt")
-            the stand-in, as `python -m fedlib.data.standin FILE` trains it
+            the stand-in, as `python -m papers.fft-gp.standin FILE` trains it
     load("folder")
             weights for open_clip, beside their open_clip_config.json
 
@@ -69,7 +69,7 @@ def load(model):
     if not path.exists():
         raise ValueError(
             f"model = {str(model)!r}: there is no such file; train the stand-in "
-            f"(`python -m fedlib.data.standin {model}`), or give CLIP weights"
+            f"(`python -m papers.fft-gp.standin {model}`), or give CLIP weights"
         )
     return _load(path, path.stat().st_mtime_ns)
 
@@ -86,7 +86,7 @@ def _load(path, _stamp):
     except Exception as e:  # a damaged file can raise nearly anything
         raise ValueError(
             f"{path} is not CLIP ({type(e).__name__}: {str(e)[:200]}); give a file of "
-            "`python -m fedlib.data.standin`, or after `pip install fedlib[clip]` a "
+            "`python -m papers.fft-gp.standin`, or after `pip install fedlib[clip]` a "
             "folder with open_clip_config.json and its weights"
         ) from e
 

@@ -66,9 +66,10 @@ def vectors(arrows: dict, ax, *, notes=None):
         ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow)
     ax.axhline(0, color=GRID, lw=0.8, marker="", ls="-")
     ax.axvline(0, color=GRID, lw=0.8, marker="", ls="-")
-    ax.update_datalim([*arrows.values()])
-    ax.set(aspect="equal", xmargin=0.14, ymargin=0.14)
-    ax.autoscale_view()
+    tips = np.array([(0, 0), *arrows.values()], float)
+    ends = np.stack([tips.min(0), tips.max(0)])
+    (left, bottom), (right, top) = ends + 0.14 * np.ptp(ends) * np.array([[-1], [1]])
+    ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     shafts = [np.linspace(0.1, 1, 24)[:, None] * np.asarray(v) for v in arrows.values()]
     label_points(ax, arrows, avoid=shafts, names=notes)
     return ax

@@ -14,11 +14,12 @@ from fedlib.core.method import Method
 from fedlib.core.pool import Block, Groups
 from fedlib.core.task import Task
 from fedlib.core.tree import normalize
-from fedlib.data.standin import vocabulary
 from fedlib.nets import MLP, Net, batch_norm, dense, linear_part, norm_part
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
+from repro import papers
 
+standin = papers.module("fft-gp", "standin")
 GROUPS = Groups(
     "code",
     ("nought", "one"),
@@ -112,7 +113,7 @@ def towers(d=6, seed=0, width=8, context=32):
     """A StandIn with random weights: d features, tokens of `width`, and a logit scale
     of 5. Its image tower has d = 64.
     """
-    g, words = torch.Generator().manual_seed(seed), vocabulary()
+    g, words = torch.Generator().manual_seed(seed), standin.vocabulary()
     w = TextTower(len(words), width, context=context, d=d).init(g) | {
         f"image.{k}": v for k, v in IMAGE.init(seed).items()
     }

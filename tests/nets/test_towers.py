@@ -10,15 +10,17 @@ from torch import nn
 from toys_clip import NAMES, towers
 
 from fedlib.core.tree import tmap
-from fedlib.data import standin, tasks
+from fedlib.data import tasks
 from fedlib.data.glyphs import glyphs
 from fedlib.data.images import features
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.layers import ensure_torchvision
 from fedlib.nets.towers import TextTower, label, load, scale_of
+from repro import papers
 
 ensure_torchvision()  # without it torchvision cannot be imported beside a CPU torch
+standin = papers.module("fft-gp", "standin")
 QUICK = standin.Recipe(150, 1, classes=20, batch=64, fresh=20)
 T = torch.float64
 
