@@ -50,7 +50,7 @@ MEMORY = 3 * 2**30  # bytes that a line may add
 DIGITS = "digits:clients=3,hidden=4,batch=16"
 ROWS = "--data my.csv --client ward --label ill"
 GOOD = [
-    *("methods", "show FedGA", "data", "data get digits adult", "data get cifar10"),
+    *("methods", "show FedGA", "data", "data get digits adult"),
     f"run FedAvg {DIGITS},dirichlet=1 --rounds 1 --seed 3 --cohort 2 --every 1",
     f"run FedGA {DIGITS} --rounds 1 --set theta=.1 --set alpha=2 --folder new",
     f"run Ditto {DIGITS} --rounds 2 --set lam=.5 --device cpu",

@@ -180,8 +180,8 @@ def data(*words):
     for row in [] if words else get.table():
         print("{:14}  {:48}  {:26}  {:36}  {}".format(*row))
     for name in words[1:] if words[:1] == ("get",) else words:
-        by = get.entry(name).by
-        print(f"{name}:", *([get.status(name)] if by else get.get(name)))
+        here = get.entry(name).by != "files"
+        print(f"{name}:", *([get.status(name)] if here else get.get(name)))
 
 
 COMMANDS = {f.__name__: f for f in (methods, show, run, compare, data, evidence)}

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import DRAWS, check_bytes, is_whole
+from ..core.errors import DRAWS, check_bytes, is_whole, refuse_if
 from ..core.pool import Pool
 from ..nets.layers import ensure_torchvision
 from .settings import each, settings
@@ -45,8 +45,8 @@ WRONG = 0.25  # share of ColoredMNIST's labels that are not their image's
 
 def divides(at, pool):
     """ValueError unless a picture can be cut into squares of pool x pool pixels."""
-    if not is_whole(pool) or pool < 1 or SIDE % pool:
-        raise ValueError(f"{at} = {pool!r}: give a whole number that divides {SIDE}")
+    wrong = not is_whole(pool) or pool < 1 or SIDE % pool
+    refuse_if(wrong, f"{at} = {pool!r}: give a whole number that divides {SIDE}")
 
 
 def table(package, file, **how):
@@ -115,11 +115,8 @@ def digit_sites(
     for count, manner in zip(n, manners, strict=True):
         source = "uci" if manner == "uci" else "mnist"
         rows, left[source] = left[source][:count], left[source][count:]
-        if len(rows) < count:
-            raise ValueError(
-                f"digit_sites: a site asks for {count} images ({manner}), "
-                f"{len(rows)} are left; give it fewer"
-            )
+        few = f"digit_sites: a site asks for {count} images ({manner})"
+        refuse_if(len(rows) < count, f"{few}, {len(rows)} are left; give it fewer")
         x, y = (v[torch.from_numpy(rows)] for v in sources[source])
         found.append((pooled(MANNERS[manner](x), pool), y))
     x, y = (torch.cat(v) for v in zip(*found))

@@ -4,13 +4,13 @@ What is read is not trusted: a file is as it was published, or refused.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import pickle
 import shutil
 import tempfile
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,12 +32,12 @@ class DataError(ValueError):
 
 class Archive(NamedTuple):
     """A file or folder of a data set, its path below the data folder; the address of
-    the archive that holds it, of which the last part is its name, "" where there is
-    none; the archive's md5, "" where none is published.
+    the zip that holds it, of which the last part is its name, "" where there is none;
+    the zip's md5, "" where none is published.
     """
 
     path: str
-    url: str
+    url: str = ""
     md5: str = ""
 
     name = property(lambda self: self.url.rpartition("/")[2] or self.path)
@@ -59,12 +59,11 @@ def checksum(path, algorithm: str = "md5") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def bring(archive: Archive, root: Path, download=False, mirror=None) -> Path:
+def bring(archive: Archive, root: Path, download=False) -> Path:
     """The path of a file or folder below `root`: as it lies there, or unpacked from its
     archive beside it, which is fetched where it is missing and `download` says so.
 
-    mirror: another address of the folder that has the archive. An archive whose
-    checksum is another one is refused.
+    An archive whose checksum is another one is refused.
     """
     path = root / archive.path
     packed = path.with_name(archive.name)
@@ -76,34 +75,24 @@ def bring(archive: Archive, root: Path, download=False, mirror=None) -> Path:
                 f"{path} is not there: put it there, or {archive.name} from "
                 f"{archive.url} beside it; `python -m fedlib data` says what it can get"
             )
-        url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else archive.url
-        fetch(url, packed, archive.md5)
+        fetch(archive.url, packed)
     if archive.md5 and (found := checksum(packed)) != archive.md5:
         raise DataError(f"{packed} has md5 {found}, not {archive.md5}; get it again")
     unpack(packed, path)
     return path
 
 
-def fetch(url: str, path: Path, md5: str = "") -> None:
-    """Fetch an address into a file, which appears when it is whole and has the
-    checksum.
-    """
-
-    def write(file):
-        request = urllib.request.Request(url, headers={"User-Agent": "fedlib"})
+def fetch(url: str, path: Path) -> None:
+    """Fetch an address into a file, which appears when it is whole."""
+    request = urllib.request.Request(url, headers={"User-Agent": "fedlib"})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(request, timeout=30) as answer:
             if not answer.url.startswith(SAFE):
                 raise DataError(f"{url} leads to {answer.url}: take an https address")
             bar = {"desc": path.name, "total": answer.length, "disable": None}
             with tqdm.wrapattr(answer, "read", leave=False, **bar) as body:
-                shutil.copyfileobj(body, file)
-        file.flush()
-        if md5 and (found := checksum(file.name)) != md5:
-            raise DataError(f"{url} has md5 {found}, not {md5}; try again")
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole(path, write)
+                whole(path, lambda file: shutil.copyfileobj(body, file))
     except OSError as e:
         raise DataError(
             f"{url} could not be fetched ({e}); or fetch it elsewhere, to {path}"
@@ -111,17 +100,12 @@ def fetch(url: str, path: Path, md5: str = "") -> None:
 
 
 def unpack(archive: Path, path: Path) -> None:
-    """Take the file or folder of this name out of a zip, tar or gzip file, whole or not
-    at all. Nothing lands outside, no link and no device.
+    """Take the file or folder of this name out of a zip, whole or not at all. Nothing
+    lands outside.
     """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".unpack-") as folder:
         try:
-            if archive.name == f"{path.name}.gz":
-                content = gzip.decompress(archive.read_bytes())
-                Path(folder, path.name).write_bytes(content)
-            else:
-                safe = {} if archive.suffix == ".zip" else {"filter": "data"}
-                shutil.unpack_archive(archive, folder, **safe)
+            zipfile.ZipFile(archive).extractall(folder)
             Path(folder, path.name).replace(path)
         except Exception as e:  # a damaged archive can raise nearly anything
             raise DataError(

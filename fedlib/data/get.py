@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import nearest
+from ..core.errors import known
 from . import images, people
 from .files import Archive, DataError, bring, data_root
 
@@ -54,13 +54,15 @@ tiny_imagenet | Tiny-ImageNet | research and teaching; do not pass on | 248 MB |
 domainbed | PACS and four others | each its own; do not pass on | 587,000 images | files
 acs | American Community Survey | public; nobody may be identified | 3 million | files
 """
-FILES = {
-    "cifar10": (images.CIFAR10,),
-    "cifar100": (images.CIFAR100,),
-    "mnist": images.MNIST,
+TORCHVISION = {  # what torchvision fetches and checks: its class, and the folder
+    "cifar10": ("CIFAR10", Archive("cifar-10-batches-py")),
+    "cifar100": ("CIFAR100", Archive("cifar-100-python")),
+    "mnist": ("MNIST", Archive("MNIST")),
+}
+FILES = {name: (folder,) for name, (_, folder) in TORCHVISION.items()} | {
     "office10": (images.OFFICE,),
     "tiny_imagenet": (images.TINY,),
-    "domainbed": tuple(Archive(v.folder, "") for v in images.LAYOUTS.values()),
+    "domainbed": tuple(Archive(v.folder) for v in images.LAYOUTS.values()),
     "acs": people.SURVEY,
 }
 HAND = {
@@ -75,10 +77,7 @@ CATALOGUE = {
 
 def entry(name: str) -> Entry:
     """The entry of a data set, ValueError for an unknown name."""
-    if name not in CATALOGUE:
-        known = f"{nearest(name, CATALOGUE)} (known: {', '.join(CATALOGUE)})"
-        raise ValueError(f"unknown data set {name!r}{known}")
-    return CATALOGUE[name]
+    return known(CATALOGUE, "data set", name)
 
 
 def status(name: str, root=None) -> str:
@@ -92,27 +91,26 @@ def status(name: str, root=None) -> str:
         modules = {"scikit-learn": "sklearn"}
         gone = [p for p in e.by.split(", ") if find_spec(modules.get(p, p)) is None]
         return f"missing: pip install {' '.join(gone)}" if gone else f"with {e.by}"
-    here = [root / f.path for f in e.files]
-    here = [
-        p for p, f in zip(here, e.files) if p.exists() or p.with_name(f.name).is_file()
-    ]
-    tops = ", ".join(
-        dict.fromkeys(str(root / p.relative_to(root).parts[0]) for p in here)
-    )
+    here = [f.path for f in e.files if (root / f.path).exists()]
+    tops = {str(root / path.partition("/")[0]): None for path in here}
     part = f"{len(here)} of {len(e.files)}: " * (len(here) < len(e.files))
-    return part + tops if here else "missing"
+    return part + ", ".join(tops) if here else "missing"
 
 
-def get(name: str, root=None, mirror: str | None = None) -> list[Path]:
+def get(name: str, root=None) -> list[Path]:
     """Bring the files of a data set into the data folder; those that are there stay as
     they are. Returns the paths.
 
-    mirror: another address of the folder that has the archives. ValueError for a data
-    set without files; DataError, with what to do, for all that can go wrong on the way.
+    ValueError for a data set without files; DataError, with what to do, for all that
+    can go wrong on the way.
     """
     e, root = entry(name), data_root(root)
     if e.by != "files":
         raise ValueError(f"{name} needs no files: {status(name, root)}")
+    if name in TORCHVISION:
+        of, folder = TORCHVISION[name]
+        images.official(of, root, "both", 100, download=True)
+        return [root / folder.path]
     if e.hand and status(name, root) == "missing":
         names = ", ".join(f.name for f in e.files)
         raise DataError(
@@ -120,7 +118,7 @@ def get(name: str, root=None, mirror: str | None = None) -> list[Path]:
             f"{names} into {root}"
         )
     there = [f for f in e.files if f.url or (root / f.path).exists()]
-    return [bring(f, root, True, mirror) for f in there]
+    return [bring(f, root, True) for f in there]
 
 
 def table(root=None) -> list[tuple[str, ...]]:

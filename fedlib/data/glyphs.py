@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_bytes, is_whole, short
+from ..core.errors import SEEDS, check_bytes, is_whole, refuse_if
 from ..core.pool import Pool
 from .settings import each, settings
 
@@ -82,11 +82,13 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     """
     side = 2 * size
     fonts = [typeface(name, side) for name in FONTS]
-    faces = ((c, faces_of(c, fonts, side)) for c in ALPHABET)
+    having = lambda c: [how for *how, has in fonts if c in has]
+    faces = ((c, [_face(c, *how, side) for how in having(c)]) for c in ALPHABET)
+    faces = ((c, [face for face in some if face is not None]) for c, some in faces)
     drawn = ((c, some) for c, some in faces if len(some) >= FEWEST_FONTS)
     drawn = dict(islice(drawn, classes))
-    if len(drawn) < classes:
-        raise ValueError(f"glyphs has 2 to {len(drawn)} classes, not {classes}")
+    few = f"glyphs has 2 to {len(drawn)} classes, not {classes}"
+    refuse_if(len(drawn) < classes, few)
     ink = np.zeros((classes, max(map(len, drawn.values())), side, side), np.uint8)
     for row, faces in zip(ink, drawn.values()):
         row[: len(faces)] = faces
@@ -109,12 +111,6 @@ def typeface(name, side):
     layout = ImageFont.Layout.BASIC  # the one that every machine has
     font = ImageFont.truetype(str(path), 3 * side // 4, layout_engine=layout)
     return font, outlines, characters
-
-
-def faces_of(c, fonts, side):
-    """A character in all fonts that have it, each [side, side]."""
-    faces = [_face(c, *how, side) for *how, characters in fonts if c in characters]
-    return [face for face in faces if face is not None]
 
 
 def _face(c, font, outlines, side):
@@ -434,22 +430,16 @@ def filled(counts, size, chunk_of):
             images, labels = chunk_of(k, number)
             m = min(CHUNK, count - number * CHUNK)
             x, y = [*x, images[:m]], [*y, labels[:m]]
-    return (
-        torch.cat(x),
-        torch.cat(y),
-        torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
-    )
+    owner = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    return torch.cat(x), torch.cat(y), owner
 
 
 def numbers(at, n, owners, size):
     """How many images each owner has; ValueError unless each has one, and all fit."""
     fit = isinstance(n, (list, tuple)) and len(n) == owners
-    if not fit or not all(is_whole(m) and m >= 1 for m in n):
-        raise ValueError(
-            f"{at}: n = {short(n)}: give at least one image for each of {owners} "
-            "owners, as one whole number or as a list with one number each"
-        )
-    check_bytes(f"{at}: n = {short(n)}", sum(n) * 3 * size**2 * 4)
+    wrong, at = not fit or not all(is_whole(m) and m >= 1 for m in n), f"{at}: n = {n}"
+    refuse_if(wrong, f"{at}: give at least one image for each of {owners} owners")
+    check_bytes(at, sum(n) * 3 * size**2 * 4)
     return tuple(n)
 
 

@@ -1,8 +1,8 @@
 """Photographs and digits from the files that their authors published: MNIST, CIFAR-10
 and CIFAR-100, Tiny-ImageNet, Office-Caltech-10, and the five sets of DomainBed.
 
-Files, below the data folder, as distributed; or the archive beside it, which is then
-unpacked:
+Files, below the data folder, as distributed; of Tiny-ImageNet and Office the zip beside
+them will do, which is then unpacked:
 
     MNIST/raw/                train- and t10k-images-idx3-ubyte, -labels-idx1-ubyte
     cifar-10-batches-py/      data_batch_1 ... data_batch_5, test_batch
@@ -33,7 +33,7 @@ from typing import NamedTuple
 import torch
 from PIL import ImageFile
 
-from ..core.errors import check_bytes, short
+from ..core.errors import check_bytes, refuse_if, short
 from ..core.pool import Pool
 from ..nets.layers import ensure_torchvision
 from ..nets.towers import load
@@ -43,25 +43,6 @@ from .settings import each, settings
 
 SPLITS = ("train", "test", "all", "both")
 NORMALISE = (True, False, "half")
-CIFAR = "https://www.cs.toronto.edu/~kriz/cifar-"
-CIFAR10 = Archive(
-    "cifar-10-batches-py",
-    f"{CIFAR}10-python.tar.gz",
-    "c58f30108f718f92721af3b95e74349a",
-)
-CIFAR100 = Archive(
-    "cifar-100-python", f"{CIFAR}100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"
-)
-DIGITS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-MNIST = tuple(
-    Archive(f"MNIST/raw/{name}-ubyte", f"{DIGITS}{name}-ubyte.gz", md5)
-    for name, md5 in {
-        "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
-    }.items()
-)
 TINY = Archive(  # the md5 that public loaders agree on
     "tiny-imagenet-200",
     "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -85,14 +66,11 @@ CLASSES = tuple(
 
 # ---------------------------------------------------------------- one list of images
 @settings(split=SPLITS)
-def mnist(root=None, split: str = "both") -> Pool:
-    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit.
-
-    root, split  as for `cifar10`
+def mnist(root=None, split: str = "both", download: bool = False) -> Pool:
+    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit; arguments as for
+    `cifar10`.
     """
-    for archive in MNIST:
-        bring(archive, data_root(root))
-    x, y, test = official("MNIST", data_root(root), split, 10)
+    x, y, test = official("MNIST", root, split, 10, download)
     x = x[:, None].float().div_(255)
     return Pool("MNIST", x, y, 10, "real", test=test)
 
@@ -117,7 +95,7 @@ def cifar10(
 
     x takes 0.6 GB of memory for the training images, 0.7 GB for all.
     """
-    return cifar(10, CIFAR10, root, split, normalise, download)
+    return cifar(10, root, split, normalise, download)
 
 
 @settings(split=SPLITS, normalise=NORMALISE)
@@ -130,32 +108,39 @@ def cifar100(
     """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N] from 0 to 99; arguments, sizes and
     memory as for `cifar10`.
     """
-    return cifar(100, CIFAR100, root, split, normalise, download)
+    return cifar(100, root, split, normalise, download)
 
 
-def cifar(K, archive, root, split, normalise, download):
+def cifar(K, root, split, normalise, download):
     """The data set of the CIFAR page with K classes; arguments as for `cifar10`."""
-    bring(archive, data_root(root), download)
-    x, y, test = official(f"CIFAR{K}", data_root(root), split, K)
+    x, y, test = official(f"CIFAR{K}", root, split, K, download)
     x = scale(x.permute(0, 3, 1, 2), normalise, *MOMENTS[K])
     return Pool(f"CIFAR-{K}", x, y, K, "real", test=test)
 
 
-def official(name, root, split, K):
+def torchvision():
+    """The data sets of torchvision, which can be imported beside any torch."""
+    ensure_torchvision()
+    from torchvision import datasets
+
+    return datasets
+
+
+def official(name, root, split, K, download=False):
     """Images [N, ...] uint8 and classes [N] of a data set of torchvision, training
     images first; and the rows of the test images, or None, see `cifar10`.
     """
-    ensure_torchvision()  # torchvision is imported after it
-    from torchvision import datasets
+    source, root = getattr(torchvision(), name), data_root(root)
 
     def read(train):
         try:
-            found = getattr(datasets, name)(root, train)
+            found = source(root, train, download=download)
             x, y = torch.as_tensor(found.data), torch.as_tensor(found.targets)
             if len(x) != len(y) or not 0 <= y.min() <= y.max() < K:
                 raise ValueError(f"{len(x)} images, {len(y)} labels up to {y.max()}")
         except Exception as e:  # a damaged file can raise nearly anything
-            raise DataError(f"{name} in {root}: {e or e!r}; get its files again") from e
+            how = f"`python -m fedlib data get {name.lower()}` gets its files"
+            raise DataError(f"{name} in {root}: {e or e!r}; {how}") from e
         return x, y
 
     return together(split, read)
@@ -203,10 +188,9 @@ def tiny_imagenet(
     at = [folder / "train" / name / "images" for name in names]
     train = [(p, k) for k, own in enumerate(at) for p in sorted(own.glob("*.JPEG"))]
     for rows, n in ((train, TINY_TRAIN), (held_out, TINY_VAL)):
-        count = Counter(k for _, k in dict(rows).items())
-        if count != dict.fromkeys(range(TINY_K), n) or len(dict(rows)) < len(rows):
-            odd = next((k for k in range(TINY_K) if count[k] != n), len(names))
-            raise again(folder, f"class {odd} has {count[odd]} images, not {n}")
+        count = Counter(dict(rows).values())
+        if count != dict.fromkeys(range(TINY_K), n):
+            raise again(folder, f"not {n} images of {TINY_K} classes: {count}")
 
     def read(train_):
         paths, y = zip(*(train if train_ else held_out))
@@ -295,7 +279,6 @@ LAYOUTS = {
     "TerraIncognita": Layout("terra_incognita", 10, (24788, 24330)),
     "DomainNet": Layout("domain_net", 345, (586575,)),
 }
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed"
 
 
@@ -316,31 +299,28 @@ def domainbed(
 
     Rows go by domain, class and file name, all sorted; y counts Pool.classes, the
     sorted names. Images that are grey or have a palette become RGB; one that is cut
-    short is used as far as it goes, as in DomainBed, with a warning, and so are data
-    sets of another number of images. Memory: 0.6 MB per image at 224 pixels, so 6 GB
-    for PACS; DomainNet fits with `classes` or a smaller `size` only.
+    short is used as far as it goes, as in DomainBed; of data sets of another number of
+    images a warning says so. Memory: 0.6 MB per image at 224 pixels, so 6 GB for PACS;
+    DomainNet fits with `classes` or a smaller `size` only.
     """
     layout, owners = LAYOUTS[which], tuple(PRESETS[which].domains)
     top = data_root(root) / layout.folder
-    every = sorted({name for domain in owners for name in entries(top / domain)})
-    names = sorted(classes or every)
-    at = [
-        (d, k, top / owner / c)
-        for d, owner in enumerate(owners)
-        for k, c in enumerate(names)
+    try:
+        found = [torchvision().ImageFolder(top / owner) for owner in owners]
+    except OSError as e:
+        raise DataError(f"{which}: {e}: run {SCRIPT} with {top.parent}") from e
+    names = sorted(classes or found[0].classes)
+    for f in found:
+        odd = {*names} - {*f.classes} or (classes is None and {*f.classes} - {*names})
+        if odd:
+            raise DataError(f"{which}: {odd} is not in every domain, see {f.root}")
+    rows = [
+        (path, names.index(f.classes[k]), d)
+        for d, f in enumerate(found)
+        for path, k in f.samples
+        if f.classes[k] in names
     ]
-    for folder in [folder for *_, folder in at] or [top]:
-        if not entries(folder, SUFFIXES):
-            raise DataError(
-                f"{which}: {folder} has no images: run {SCRIPT} with {top.parent} as "
-                "its data_dir; all domains must have the same classes"
-            )
-    found = [
-        (folder / file, k, d)
-        for d, k, folder in at
-        for file in entries(folder, SUFFIXES)
-    ]
-    n = len(found)
+    n = len(rows)
     if classes is None and (n not in layout.images or len(names) != layout.K):
         warnings.warn(
             f"{which} is not the data set of the papers: {n:,} images of {len(names)} "
@@ -348,28 +328,15 @@ def domainbed(
             stacklevel=3,
         )
     check_bytes(f"{which}: {n:,} images", n * 3 * size * size * 4)
-    paths, y, owner = zip(*found)
+    paths, y, owner = zip(*rows)
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
         x = pictures(paths, size)
-    except DataError as e:
-        warnings.warn(f"{which}: images are cut short; {e}", stacklevel=3)
-        ImageFile.LOAD_TRUNCATED_IMAGES = True
-        try:
-            x = pictures(paths, size)
-        finally:
-            ImageFile.LOAD_TRUNCATED_IMAGES = False
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
     y, owner = torch.tensor(y), torch.tensor(owner)
     of = which, x.float().div_(255), y, len(names), "real", owner, owners
     return Pool(*of, classes=tuple(names))
-
-
-def entries(folder, suffixes=None):
-    """The names of the folders in a folder, or of its files of these endings, sorted;
-    none where it is no folder.
-    """
-    there = folder.iterdir() if folder.is_dir() else ()
-    right = lambda p: p.suffix.lower() in suffixes if suffixes else p.is_dir()
-    return sorted(p.name for p in there if right(p) and not p.name.startswith("."))
 
 
 # ---------------------------------------------------------------- seen by a tower
@@ -389,11 +356,9 @@ def features(data: Pool, model, chunk: int = 500) -> Pool:
     a stand-in of CLIP the pool is one, too.
     """
     pool = data
-    if not isinstance(pool, Pool) or pool.x.dim() != 4 or pool.x.shape[1] not in (1, 3):
-        raise ValueError(
-            f"data = {short(pool)}: give images [N, 1 or 3, H, W], or the description "
-            'of their source, data: {"name": "domains", ...}'
-        )
+    images = isinstance(pool, Pool) and pool.x.dim() == 4 and pool.x.shape[1] in (1, 3)
+    wanted = "give images [N, 1 or 3, H, W], or the description of their source"
+    refuse_if(not images, f"data = {short(pool)}: {wanted}")
     towers = load(model)
     images = (x.expand(-1, 3, -1, -1) for x in pool.x.split(chunk))
     x = torch.cat([towers.encode_image(towers.preprocess(x)) for x in images])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_positive
+from ..core.errors import SEEDS, check_positive, refuse_if, short
 from .settings import settings
 
 TRIES = 10_000  # redraws before the Dirichlet partitions give up
@@ -150,11 +150,8 @@ def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]
     """
     rng, clients = np.random.default_rng(seed), []
     for d, rows in enumerate(natural(owner)):
-        if per_domain > len(rows):
-            raise ValueError(
-                f"per_domain = {per_domain}: domain {d} has {len(rows)} rows, so give "
-                f"1 to {len(rows)}"
-            )
+        few = f"per_domain = {per_domain}: domain {d} has {len(rows)} rows"
+        refuse_if(per_domain > len(rows), few)
         pieces = np.array_split(rng.permutation(rows.numpy()), per_domain)
         clients += [ascending(piece) for piece in pieces]
     return clients
@@ -165,63 +162,27 @@ def counts(rows: list[Tensor], y: Tensor, K: int) -> Tensor:
     return torch.stack([torch.bincount(y[r], minlength=K) for r in rows])
 
 
-def bubbles(rows: list[Tensor], y: Tensor, K: int, ax=None):
-    """Picture of a partition: one bubble per client and class, its area in proportion
-    to the number of rows. Returns the axes. rows: of each client, [n_c]; y [N].
-
-    The largest bubble is about as high as a class, and its number of rows stands above
-    the picture.
-    """
-    import matplotlib.pyplot as plt  # here, so that it is imported to draw only
-
-    n = counts(rows, y, K).numpy()
-    C = len(n)
-    if ax is None:
-        inches = min(11, max(3.6, 1.0 + 0.27 * C)), max(2.2, 0.9 + 0.27 * K)
-        _, ax = plt.subplots(figsize=inches, layout="constrained")
-    client, cls = np.nonzero(n)
-    high = 72 * ax.get_window_extent().height / ax.figure.dpi / (K + 0.2)  # of a class
-    area = (0.95 * high) ** 2 * n[client, cls] / n.max()
-    ax.scatter(client, cls, area, "#0072B2", edgecolors="white", linewidths=0.4)
-    ax.set(xlim=(-0.7, C - 0.3), ylim=(-0.6, K - 0.4), xlabel="client", ylabel="class")
-    ax.set_title(f"largest: {n.max():,} rows", loc="right", fontsize="small")
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set_axisbelow(True)
-    ax.grid(color="0.9", linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
 def classes_of(y, K):
     """Classes [N] as an array, and their number K."""
     y = np.asarray(y)
-    good = y.ndim == 1 and len(y) and y.dtype.kind in "iu" and y.min() >= 0
-    if not good or (K is not None and y.max() >= K):
-        last = "K - 1" if K is None else K - 1
-        raise ValueError(
-            f"y has shape {list(y.shape)}, type {y.dtype} and values up to "
-            f"{y.max(initial=0)}: give whole numbers [N] from 0 to {last}"
-        )
-    return y, int(y.max()) + 1 if K is None else K
+    K = int(y.max(initial=0)) + 1 if K is None else K
+    good = (
+        y.ndim == 1 and len(y) and y.dtype.kind in "iu" and 0 <= y.min() <= y.max() < K
+    )
+    wanted = f"give whole numbers [N] from 0 to {K - 1}"
+    refuse_if(not good, f"y, {y.dtype} {list(y.shape)}, {short(y)}: {wanted}")
+    return y, K
 
 
 def enough(y, K, clients, labels, holders):
     """ValueError unless every class has a holder, and a row for each [K]."""
-    if labels > K:
-        raise ValueError(f"labels = {labels}: there are {K} classes, give up to {K}")
-    if not holders.all():
-        raise ValueError(
-            f"{clients} clients with {labels} labels each leave class "
-            f"{holders.argmin()} of {K} without a holder: use at least "
-            f"{-(-K // clients)} labels per client"
-        )
-    few = np.bincount(y, minlength=K) - holders
-    if few.min() < 0:
-        k = few.argmin()
-        raise ValueError(
-            f"class {k} has {few[k] + holders[k]} rows for {holders[k]} clients: use "
-            "fewer clients or labels"
-        )
+    rows = np.bincount(y, minlength=K)
+    k = int(((holders == 0) | (rows < holders)).argmax())
+    refuse_if(
+        labels > K or not 0 < holders[k] <= rows[k],
+        f"{clients} clients with {labels} labels: class {k} of {K} has {rows[k]} rows "
+        f"for {holders[k]} clients; use {-(-K // clients)} to {K} labels, or fewer",
+    )
 
 
 def redrawn(cuts, y, K, clients, seed, least):

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..core.errors import DRAWS, check_bytes, is_whole, short
+from ..core.errors import DRAWS, check_bytes, is_whole, refuse_if, short
 from ..core.pool import Pool
 from .settings import settings
 
@@ -32,31 +32,22 @@ INPUTS, K = 60, 10
 # Test rows per client in the files published with FedProx. The files hold a tenth of
 # each client, rounded up, as test rows, so n_k = 10 c_k - 5 recovers the client's size
 # to within 5; no client has fewer than 50 rows.
-PUBLISHED = {
-    (
-        0.0,
-        0.0,
-    ): "58 5 6 6 24 163 18 10 7 9 6 6 12 14 169 55 21 8 21 82 6 56 11 6 8 15 6 72 7 10",
-    (0.5, 0.5): "5 7 40 11 6 12 8 37 21 20 10 5 33 465 8 9 20 6 11 9 6 6 62 6 15 11 19 "
-    "18 11 15",
-    (
-        1.0,
-        1.0,
-    ): "8 18 9 17 16 50 14 9 6 19 17 6 9 6 7 662 6 13 7 12 8 5 6 44 6 14 31 45 8 6",
-}
-PUBLISHED = {knobs: tuple(map(int, n.split())) for knobs, n in PUBLISHED.items()}
+PUBLISHED = """
+0.0: 58 5 6 6 24 163 18 10 7 9 6 6 12 14 169 55 21 8 21 82 6 56 11 6 8 15 6 72 7 10
+0.5: 5 7 40 11 6 12 8 37 21 20 10 5 33 465 8 9 20 6 11 9 6 6 62 6 15 11 19 18 11 15
+1.0: 8 18 9 17 16 50 14 9 6 19 17 6 9 6 7 662 6 13 7 12 8 5 6 44 6 14 31 45 8 6
+"""
+PUBLISHED = (line.split(":") for line in PUBLISHED.strip().splitlines())
+PUBLISHED = {(float(k),) * 2: tuple(map(int, n.split())) for k, n in PUBLISHED}
 CLIENTS = 30
 
 
 def published_sizes(alpha: float, beta: float) -> np.ndarray:
     """Rows per client [30] of the published Synthetic(alpha, beta)."""
     counts = PUBLISHED.get((float(alpha), float(beta)))
-    if counts is None:
-        known = ", ".join(f"({a:g}, {b:g})" for a, b in PUBLISHED)
-        raise ValueError(
-            f"Synthetic({alpha:g}, {beta:g}) has no published client sizes (known: "
-            f'{known}); use sizes="lognormal" or give a list of sizes'
-        )
+    none = f"Synthetic({alpha:g}, {beta:g}) has no published client sizes"
+    known = ", ".join(f"({a:g}, {b:g})" for a, b in PUBLISHED)
+    refuse_if(counts is None, f'{none} (known: {known}); use sizes="lognormal"')
     return np.maximum(50, 10 * np.array(counts) - 5)
 
 
@@ -103,10 +94,8 @@ def _sizes(sizes, alpha, beta, rng) -> np.ndarray:
     if isinstance(sizes, str) and sizes == "lognormal":
         return np.floor(rng.lognormal(4, 2, CLIENTS)).astype(int) + 50
     listed = isinstance(sizes, (list, tuple, np.ndarray)) and len(sizes)
-    if not listed or not all(is_whole(n) and n >= 1 for n in sizes):
-        raise ValueError(
-            f'synthetic: sizes = {short(sizes)}: use "published", "lognormal" or a '
-            "list of positive numbers of rows"
-        )
-    check_bytes(f"synthetic: sizes = {short(sizes)}", sum(map(int, sizes)) * INPUTS * 8)
+    wrong = not listed or not all(is_whole(n) and n >= 1 for n in sizes)
+    at = f"synthetic: sizes = {short(sizes)}"
+    refuse_if(wrong, f'{at}: use "published", "lognormal" or a list of numbers of rows')
+    check_bytes(at, sum(map(int, sizes)) * INPUTS * 8)
     return np.array(sizes, dtype=int)

@@ -19,25 +19,14 @@ import torch
 from pydantic import AfterValidator, Field
 
 from .. import nets
-from ..core.errors import COUNT, SEEDS, check_whole, known
+from ..core.errors import COUNT, SEEDS, check_whole, known, refuse_if
 from ..core.pool import parity
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
-from . import partition
+from . import digits, images, partition, people
 from .census import census
-from .digits import colored, digit_pairs, digit_sites, digits, mnist5k, rotated
 from .domains import domains
 from .glyphs import glyphs
-from .images import (
-    cifar10,
-    cifar100,
-    domainbed,
-    features,
-    mnist,
-    office10,
-    tiny_imagenet,
-)
-from .people import acs, adult
 from .settings import Model, check
 from .synthetic import synthetic
 
@@ -48,9 +37,10 @@ def by_name(*made):
 
 
 SOURCES = by_name(
-    *(synthetic, digits, mnist5k, digit_sites, digit_pairs, rotated, colored, glyphs),
-    *(domains, features, census, adult, cifar10, cifar100, mnist, office10),
-    *(tiny_imagenet, domainbed, acs),
+    *(synthetic, digits.digits, digits.mnist5k, digits.digit_sites, digits.digit_pairs),
+    *(digits.rotated, digits.colored, glyphs, domains, images.features, census),
+    *(people.adult, images.cifar10, images.cifar100, images.mnist, images.office10),
+    *(images.tiny_imagenet, images.domainbed, people.acs),
 )
 PARTITIONS = by_name(
     *(partition.natural, partition.dirichlet, partition.dirichlet_capped),
@@ -188,19 +178,18 @@ def prepared(pool, spec, out):
     if spec.test is not None:
         shared = isinstance(spec.test, dict)
         pool = (hold_out_share if shared else hold_out)(pool, spec.test)
-    if spec.groups:
-        pool = grouped(pool)
+    if spec.groups:  # odd and even classes
+        a, groups = parity(pool.y, pool.K)
+        pool = pool._replace(a=a, groups=groups)
     return pool._replace(owners=tuple(spec.owners)) if spec.owners else pool
 
 
 def network_for(pool, spec):
     """The network of a description, with inputs and outputs as the pool has them."""
     shape = pool.x.shape[1:]
-    if "channels" in NETWORKS[spec["name"]].__dataclass_fields__ and len(shape) != 3:
-        raise ValueError(
-            f"network {spec['name']} is for images, and {pool.name} has rows of shape "
-            f"{list(shape)}; use Linear or MLP"
-        )
+    flat = "channels" in NETWORKS[spec["name"]].__dataclass_fields__ and len(shape) != 3
+    rows = f"{pool.name} has rows of shape {list(shape)}; use Linear or MLP"
+    refuse_if(flat, f"network {spec['name']} is for images, and {rows}")
     seen = {"inputs": math.prod(shape), "channels": shape[0]}
     return call("network", spec, **seen, K=pool.K, classes=pool.classes)
 
@@ -217,11 +206,8 @@ def divide(pool, spec, shared=False):
         pool = pool._replace(y=pool.y[rest], owner=owner)
         return [rest[r] for r in divide(pool, spec)]
     whose = pool.owner if spec["name"] in ("natural", "by_domain") else pool.y
-    if whose is None:
-        raise ValueError(
-            f"{pool.name} has no natural clients or domains; use dirichlet or "
-            "labels_per_client"
-        )
+    none = f"{pool.name} has no natural clients or domains; use dirichlet"
+    refuse_if(whose is None, none)
     return call("partition", spec, whose)
 
 
@@ -235,11 +221,12 @@ def left_out(pool, spec):
     owners = {name: k for k, name in enumerate(pool.owners)}
     out = [known(owners, f"guest, owner of {pool.name},", str(g)) for g in names]
     out = list(dict.fromkeys(out))
-    if spec.partition != NATURAL or spec.test is not None or len(out) > len(owners) - 2:
-        raise ValueError(
-            f"guest = {names}: a domain can be left out where every client is one "
-            "(partition natural, and no test list of its own), and two or more train"
-        )
+    all_out = len(out) > len(owners) - 2
+    refuse_if(
+        spec.partition != NATURAL or spec.test is not None or all_out,
+        f"guest = {names}: a domain can be left out where every client is one "
+        "(partition natural, and no test list of its own), and two or more train",
+    )
     return out
 
 
@@ -247,11 +234,10 @@ def standard(pool, out=(), how=True):
     """Images with mean 0 and deviation 1 per channel, over the pool without the owners
     left out; or as "imagenet" has them.
     """
-    if pool.x.dim() != 4 or (how == "imagenet" and pool.x.shape[1] != 3):
-        raise ValueError(
-            f"standard = {how!r}: {pool.name} has rows of shape "
-            f"{list(pool.x.shape[1:])}, it is for images, imagenet for three channels"
-        )
+    fits = pool.x.dim() == 4 and (how != "imagenet" or pool.x.shape[1] == 3)
+    what = "is for images, imagenet for three channels"
+    shape = list(pool.x.shape[1:])
+    refuse_if(not fits, f"standard = {how!r} {what}: {pool.name} has rows of {shape}")
     if how == "imagenet":
         mean, std = (torch.tensor(v)[:, None, None] for v in IMAGENET)
     else:
@@ -262,22 +248,14 @@ def standard(pool, out=(), how=True):
     return pool._replace(x=(pool.x - mean) / std)
 
 
-def grouped(pool):
-    """Groups of images: odd and even classes."""
-    a, groups = parity(pool.y, pool.K)
-    return pool._replace(a=a, groups=groups)
-
-
 def hold_out(pool, test):
     """The last test[k] rows of owner k become its fixed test rows, as an official test
     list would.
     """
     mine = [(pool.owner == k).nonzero()[:, 0] for k in range(len(pool.owners))]
-    if len(test) != len(mine) or any(not 0 < n < len(r) for n, r in zip(test, mine)):
-        raise ValueError(
-            f"test = {test}: give one number of test rows for each of {len(mine)} "
-            "owners, fewer than it has; without owners {by: labels, share: 0.3}"
-        )
+    fits = [0 < n < len(r) for n, r in zip(test, mine)]
+    wrong = f"test = {test}: give each of {len(mine)} owners fewer rows than it has"
+    refuse_if(len(test) != len(mine) or not all(fits), wrong)
     return pool._replace(test=torch.cat([r[-n:] for r, n in zip(mine, test)]))
 
 
@@ -288,12 +266,11 @@ def hold_out_share(pool, test):
     Each client will be tested on all of these rows whose label it trains on.
     """
     share = test.get("share")
-    if (share is None) == (pool.test is None):
-        has = "no" if pool.test is None else "an"
-        raise ValueError(
-            f"test = {test}: {pool.name} has {has} official test list: give a share of "
-            "every class to hold out where it has none, and only there"
-        )
+    has = f"{pool.name} has {'no' if pool.test is None else 'an'} official test list"
+    wrong = (share is None) == (pool.test is None)
+    refuse_if(
+        wrong, f"test = {test}: {has}: give a share where it has none, only there"
+    )
     if share is None:
         return pool
     of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]

@@ -11,6 +11,7 @@ two batches. `noted` keeps what they give.
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import warnings
@@ -355,11 +356,11 @@ def rows(task):
         tasks.standard(pixels, (1,)),
         tasks.standard(pixels, (), "imagenet"),
     ]
-    parity = tasks.grouped(pool)
+    a, groups = tasks.parity(pool.y, pool.K)
     return {
         **{k: numbers([t.x, t.y, *t.train, *t.val, *t.test]) for k, t in made.items()},
         "standard": numbers(p.x for p in standard),
-        "parity": numbers([parity.a, parity.groups.of_class, parity.groups.positive]),
+        "parity": numbers([a, groups.of_class, groups.positive]),
     }
 
 
@@ -443,8 +444,8 @@ def survey(folder, **what):
 
 def digits(folder):
     """Two pictures in the format of MNIST."""
-    for archive in images.MNIST:
-        path = folder / archive.path
+    for part in itertools.product(("train", "t10k"), ("images-idx3", "labels-idx1")):
+        path = folder / "MNIST/raw" / f"{'-'.join(part)}-ubyte"
         path.parent.mkdir(parents=True, exist_ok=True)
         head = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28))
         labels = bytes((0, 0, 8, 1, 0, 0, 0, 2, 0, 9))

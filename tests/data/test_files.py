@@ -2,7 +2,6 @@
 with the right class, in [0, 1], red first; and each damage is refused by its file.
 """
 
-import gzip
 import itertools
 import pickle
 import shutil
@@ -13,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedlib.data import images
+from fedlib.data import get, images
 from fedlib.data.domains import PRESETS
 from fedlib.data.files import checksum
 
@@ -69,9 +68,8 @@ def test_the_cifar_page(K, tmp_path, monkeypatch):
     from torchvision import datasets
 
     rng, truth = np.random.default_rng(0), {"train": [], "test": []}
-    load, archive = (getattr(images, f"{n}{K}") for n in ("cifar", "CIFAR"))
-    official, folder = getattr(datasets, f"CIFAR{K}"), tmp_path / archive.path
-    assert (official.url, official.tgz_md5) == (archive.url, archive.md5)
+    load, (name, archive) = getattr(images, f"cifar{K}"), get.TORCHVISION[f"cifar{K}"]
+    official, folder = getattr(datasets, name), tmp_path / archive.path
     assert official.base_folder == archive.path
     labels = "labels" if K == 10 else "fine_labels"
     folder.mkdir()
@@ -112,8 +110,7 @@ def test_the_cifar_page(K, tmp_path, monkeypatch):
         write("test", first, np.zeros((3, 3072), np.uint8), y)
         refused(lambda: load(tmp_path, "test"), tmp_path)
     shutil.rmtree(folder)
-    (tmp_path / archive.name).write_bytes(b"other")
-    refused(lambda: load(tmp_path), archive.name, archive.md5)
+    refused(lambda: load(tmp_path), tmp_path, f"data get cifar{K}")
 
 
 def idx(array):
@@ -121,23 +118,17 @@ def idx(array):
     return head + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
 
 
-@pytest.mark.parametrize("end", ["", ".gz"])
-def test_mnist(end, tmp_path, monkeypatch):
+def test_mnist(tmp_path):
     rng, truth, root = np.random.default_rng(0), {}, tmp_path / "MNIST"
-    raw, packed = root / "raw", gzip.compress if end else bytes
+    raw = root / "raw"
     raw.mkdir(parents=True)
-    at = lambda part, kind: raw / f"{part}-{kind}-ubyte{end}"
+    at = lambda part, kind: raw / f"{part}-{kind}-ubyte"
     for part, n in ROWS.items():
         x, y = rng.integers(0, 256, (n, 28, 28), np.uint8), np.arange(n, dtype=np.uint8)
         truth[part] = x, y
         part = part.replace("test", "t10k")
-        at(part, "images-idx3").write_bytes(packed(idx(x)))
-        at(part, "labels-idx1").write_bytes(packed(idx(y)))
-    if end:
-        refused(lambda: images.mnist(tmp_path), images.MNIST[0].md5)
-        sums = [checksum(tmp_path / f"{a.path}.gz") for a in images.MNIST]
-        small = [a._replace(md5=md5) for a, md5 in zip(images.MNIST, sums)]
-        monkeypatch.setattr(images, "MNIST", small)
+        at(part, "images-idx3").write_bytes(idx(x))
+        at(part, "labels-idx1").write_bytes(idx(y))
     for pool, part in zip(parts_of(lambda s: images.mnist(tmp_path, s)), truth):
         assert np.array_equal((pool.x[:, 0] * 255).round(), truth[part][0])
         assert pool.x.max() == truth[part][0].max() / 255
@@ -148,7 +139,7 @@ def test_mnist(end, tmp_path, monkeypatch):
     harms = [(lambda b=b: file.write_bytes(b), tmp_path) for b in wrong]
     ten = idx(np.full(3, 10, np.uint8))
     harms += [(lambda: label.write_bytes(ten), tmp_path)]
-    harms += [(file.unlink, file.name)] * (not end)
+    harms += [(file.unlink, "data get mnist")]
     damaged(root, lambda: images.mnist(tmp_path), *harms)
 
 
@@ -190,9 +181,9 @@ def test_tiny_imagenet(tmp_path, monkeypatch):
     damaged(
         *(folder, load, (change(names, WNIDS[1], WNIDS[0]), folder)),
         (change(notes, WNIDS[1], "n1"), folder, "n1"),
-        (change(notes, WNIDS[1], WNIDS[0]), folder, "class 0"),
-        (change(notes, "val_2", "val_1"), folder, "class"),
-        (image(1, 1).unlink, folder, "class 1"),
+        (change(notes, WNIDS[1], WNIDS[0]), folder, "not 1 images"),
+        (change(notes, "val_2", "val_1"), folder, "not 1 images"),
+        (image(1, 1).unlink, folder, "not 2 images"),
         (notes.unlink, notes),
     )
 
@@ -286,8 +277,7 @@ def test_domains_of_photographs(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     Image.fromarray(noise).save(path, "PNG")
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    with pytest.warns(UserWarning, match=str(path.name)):
-        part = read()
+    part = read()
     assert part.x[5].max() > 0 and len(part.x) == len(pool.x)
     path.write_bytes(b"\xff\xd8\xff no image")
     refused(read, path)
@@ -298,6 +288,6 @@ def test_domains_of_photographs(tmp_path):
             read()
     damaged(
         *(top, read, (lambda: shutil.rmtree(top / "real" / "bee"), "real", "bee")),
-        (lambda: (top / "sketch" / "dog").mkdir(), "dog", "clipart"),
+        (lambda: paint(top / "sketch" / "dog" / "1.jpg", 9), "dog", "sketch"),
     )
     refused(lambda: images.domainbed("PACS", tmp_path / "none"), "PACS", "none")
