@@ -130,7 +130,11 @@ def compare(
     many = lambda words: words and words.split(",")
     roles = {"label": label, "client": client, "sensitive": sensitive}
     roles |= {"positive": many(positive), "features": many(features)}
-    on = parse_task(task) if task else Task.from_frame(read(data), **roles)
+    try:
+        on = parse_task(task) if task else Task.from_frame(read(data), **roles)
+    except ValueError as e:
+        table = f" (df is pandas.read_csv({str(data)!r}), df.to_csv writes it back)"
+        raise ValueError(f"{e}{table * ('df' in str(e))}") from e
     how = {"folder": folder, "workers": workers, "grid": grid, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
     if result.records:

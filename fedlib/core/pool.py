@@ -213,7 +213,8 @@ def named(pool):
 
 def owned(pool):
     """The rows of every owner of a pool, a list of tensors."""
-    return [(pool.owner == c).nonzero()[:, 0] for c in range(len(pool.owners))]
+    n = torch.bincount(pool.owner, minlength=len(pool.owners)).tolist()
+    return list(pool.owner.argsort(stable=True).split(n))
 
 
 def check_cut(parts, split):

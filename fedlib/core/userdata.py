@@ -36,9 +36,9 @@ WIDE = 200  # columns of arrays that are looked at one by one
 NUMBERS, WORDS = ("boolean", "integer", "floating"), ("string", "categorical")
 INDEX = r"(?i:(unnamed: ?|_*index_|level_)[\d.]+_*|(.*[_ .])?(id|idx|index|nr|no|row))"
 INDEX = re.compile(INDEX + "|.*[a-z]I[dD]|rownames")
-NUMBER = r"[-+]?[$€£]?\s*(\d+|\d{1,3}([.,'\s]\d{3})+)?([.,]\d*)?(e[-+]?\d+)?\s*[%$€£]?"
+NUMBER = r"[-+]?[$€£]?\s*(\d{1,3}([.,'\s]\d{3})+|\d+|(?=[.,]\d))([.,]\d*)?(e[-+]?\d+)?"
 DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
-AS_TEXT = re.compile(rf"\s*(?=\D*\d)({NUMBER}|{DATE})\s*", re.I)
+AS_TEXT = re.compile(rf"\s*({NUMBER}|{DATE})\s*[%$€£]?\s*", re.I)
 
 
 # ---------------------------------------------------------------- what is given
@@ -146,14 +146,13 @@ def read(file):
     sep = known({".csv": ",", ".tsv": "\t", ".parquet": ""}, "ending", file.suffix)
     if not sep:
         return pd.read_parquet(file)
-    odd = pd.errors.ParserWarning
     how = {"sep": sep, "index_col": False, "low_memory": False}
     try:
-        with warnings.catch_warnings(action="error", category=odd):
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             gaps = pd.read_csv(file, **how).select_dtypes("number")
             words = pd.read_csv(file, keep_default_na=False, na_values=[""], **how)
         return words.assign(**gaps.dropna(axis=1, how="all"))
-    except (UnicodeDecodeError, pd.errors.ParserError, odd) as e:
+    except (ValueError, pd.errors.ParserWarning) as e:
         raise ValueError(
             f"{file}: {e!s:.200}: write it in UTF-8 (iconv -f latin1 -t utf-8), with as"
             f" many fields in every line as in the first, separated by {sep!r}"
@@ -244,7 +243,7 @@ def standardised(made, schema, split, parts):
     code = made.groups and made.groups.column  # methods read the group there
     j = [b.start for b in schema if b.kind == "number" and b.start != code]
     v, x = made.x[torch.cat(cut)][:, j], made.x.clone()
-    deviation = v.std(0, correction=0)
+    deviation = v.std(0, correction=0) if j else v[0]
     small = deviation <= 1e-12 * v.abs().amax(0)
     x[:, j] = (x[:, j] - v.mean(0)) / torch.where(small, 1.0, deviation)
     return made._replace(x=x)
@@ -468,8 +467,8 @@ def same_word(v):
 
 def alike(g):
     """Words of label, client, group and inputs that are probably one."""
-    said = []
-    for at, s in (g.names | {f"column {c!r}": s for c, s, _ in g.columns}).items():
+    columns, said = {f"column {c!r}": s for c, s, k in g.columns if k in WORDS}, []
+    for at, s in (g.names | columns).items():
         words = pd.Series({u: same_word(u) for u in s.unique() if isinstance(u, str)})
         twice = words[words.duplicated(keep=False)].sort_values().index
         said += [f"{at}: {[*twice[:6]]}"] * bool(len(twice))

@@ -174,6 +174,8 @@ def rule_of(rule, task, splits, grid):
     why = f"{task.name} scores no validation rows, on which a grid or best_val chooses:"
     why += f" give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
     refuse_if(chooses and not any(rows), why)
+    alone = rule is selection.best_val_gini and task.C < 2
+    refuse_if(alone, f"rule = best_val_gini: one client has no Gini; give {RULE}")
     return rule or (selection.best_val if all(rows) else selection.last)
 
 

@@ -119,8 +119,8 @@ class Comparison:
         shared = mine.groupby("method")["base"].count()
         refuse_if(
             not shared.all(),
-            f"against = {against!r} has no seed in common with {shared.idxmin()}; "
-            f"there are {', '.join(self.records)}",
+            f"against = {against!r} has no seed in common with "
+            f"{', '.join(shared.index[shared == 0])}; there are {', '.join(self.records)}",
         )
         mine["difference"] = (mine["accuracy"] - mine["base"]).round(4)
         each = mine.groupby(["method", "client"], sort=False)

@@ -339,6 +339,7 @@ STRANGE = {  # what can be trained on and looks wrong: (call, *what is named)
     "in each client": (lambda: arrays(np.c_[X, I % 120]), "5 of x", 120),
     "named so": (lambda: frame(people(patientID=I // 3)), "patientID", 80),
     "ages as text": (lambda: column(TEXT), "v", "to_numeric"),
+    "euros": (lambda: column([f"€ {v}" for v in AGE]), "v"),
     "decimal comma": (lambda: column(COMMAS), "v", "to_numeric"),
     "thousands": (lambda: column([f"{1000 * v:,}" for v in AGE]), "v", "to_numeric"),
     "a stray ?": (lambda: column(listed(TEXT, 5, "?")), "v", "?", "to_numeric"),
@@ -376,7 +377,7 @@ def test_what_is_right_draws_no_warning():
         arrays(1000 * (I[:, None] % 7) + 2000, network=Linear(1, 3))  # places of words
         arrays(flags, np.arange(6000) % 3, np.arange(6000) % 8)  # alike by nature
         arrays(R.rand(N, 13, 16, 14))
-        column(pick("1", "2", "10", "other", "none", "3+"), parts=(0.4, 0.1, 0.5))
+        column(pick("e1", "2", "10", "other", "none", "3+"), parts=(0.4, 0.1, 0.5))
         column(TEXT.astype("category"), parts=(0.4, 0.1, 0.5))  # a code is meant
         assert arrays(IMAGES).C and frame(parts=(0.4, 0.1, 0.5)).C and dataset().C
 
