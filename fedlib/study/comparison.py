@@ -120,7 +120,7 @@ class Comparison:
         refuse_if(
             not shared.all(),
             f"against = {against!r} has no seed in common with "
-            f"{', '.join(shared.index[shared == 0])}; there are {', '.join(self.records)}",
+            f"{', '.join(shared.index[shared == 0])}, of {', '.join(self.records)}",
         )
         mine["difference"] = (mine["accuracy"] - mine["base"]).round(4)
         each = mine.groupby(["method", "client"], sort=False)
