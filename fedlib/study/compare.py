@@ -115,7 +115,8 @@ def compare(
         there = [r for r in got.values() if isinstance(r, Record)]
         failed |= {name: why[0]} if why else {}
         records |= {name: there} if there and (late or not why) else {}
-    refuse("no method has finished", {} if records or late else failed)
+    kept = records or late == "interrupted"  # Ctrl-C returns what is there
+    refuse("no method has finished", {} if kept else failed)
     tuned = {
         n: f"{chosen[n]} (best of {len(configs[n])})" for n in records if chosen[n]
     }
