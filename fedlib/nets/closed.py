@@ -213,11 +213,10 @@ def fetched(task, rows, n, K):
 
 def inputs(task, rows):
     """x [n, D + 1] of these rows of a task, with a 1 at the end of each."""
-    x, size = task.x, task.x.numel() * task.x.element_size()
-    if size > CACHED:
-        return with_one(x.index_select(0, rows).flatten(1))
+    if task.x.nbytes > CACHED:
+        return with_one(task.x.index_select(0, rows).flatten(1))
     if "with one" not in task.cache:
-        task.cache["with one"] = with_one(x.flatten(1))
+        task.cache["with one"] = with_one(task.x.flatten(1))
     return task.cache["with one"].index_select(0, rows)
 
 
@@ -281,9 +280,8 @@ def timetable(plans):
     order, ks = step.argsort(stable=True), step.bincount().tolist()
     first, n = (n.cumsum(0) - n)[order, None], n[order]
     i = torch.arange(int(n.max()) if len(n) else 0)
-    rows = torch.cat([r for r, _ in plans])[
-        torch.where(i < n[:, None], first + i, first)
-    ]
+    rows = torch.cat([r for r, _ in plans])
+    rows = rows[torch.where(i < n[:, None], first + i, first)]
     steps, begin, known = [], 0, n.tolist()
     for k in ks:
         now = known[begin : begin + k]

@@ -121,8 +121,8 @@ class ResNet(Rows):
     "group" keeps the names bn1, bn2 and has no buffers. torchvision's counters
     `num_batches_tracked` have no use here (the momentum is fixed) and are left out.
 
-    weights: a file with a state dict of torchvision's network of the same name, to
-    start from instead of random tensors; the head is drawn anew. It is never fetched.
+    weights: a file with a state dict of torchvision's network of the same name and stem
+    (norm = "batch"), to start from; the head is drawn anew. It is never fetched.
     """
 
     K: int
@@ -146,10 +146,8 @@ class ResNet(Rows):
         for name, width, stride in blocks(64, self.depths):
             inside, beside, outputs = [], [], width * self.expansion
             for i, k in enumerate(self.kernels, 1):
-                wide, step = (
-                    outputs if i == last else width,
-                    stride if i == strided else 1,
-                )
+                wide = outputs if i == last else width
+                step = stride if i == strided else 1
                 inside.append(("conv", f"{name}.conv{i}", wide, k, step, k // 2))
                 inside += [("norm", f"{name}.bn{i}"), RELU]
             if stride != 1 or inputs != outputs:
@@ -161,17 +159,10 @@ class ResNet(Rows):
 
     def init(self, seed, dtype=torch.float32):
         w = super().init(seed, dtype)
-        if not self.weights:
-            return w
-        body = without(w, self.head)
-        given = torch.load(self.weights, map_location="cpu", weights_only=True)
-        fits = lambda k: k in given and given[k].shape == body[k].shape
-        if self.norm != "batch" or not all(map(fits, body)):
-            raise ValueError(
-                f"weights = {self.weights!r} is no state dict of {self}: give that of "
-                "torchvision's network, with its stem and norm = 'batch'"
-            )
-        return w | {k: given[k].to(dtype) for k in body}
+        if self.weights:
+            given = torch.load(self.weights, map_location="cpu", weights_only=True)
+            w |= {k: given[k].to(dtype) for k in without(w, self.head)}
+        return w
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Net:
     def norms(self):
         """Names of the norm layers' tensors, running statistics included."""
         norms = [p for p in self.parts if p.start == "norm"]
-        return tuple(n for p in norms for b in (False, True) for n in p.names(b))
+        return tuple(f"{p.name}.{leaf}" for p in norms for leaf in p.shapes)
 
     def init(self, seed: int, dtype=torch.float32) -> dict:
         """Weights and buffers.
@@ -131,12 +131,6 @@ class Net:
         """
         g = torch.Generator().manual_seed(seed)
         return {k: v.to(dtype) for p in self.parts for k, v in p.draw(g).items()}
-
-    def normed(self, w, name, z, b, stats):
-        """z through the norm layer `name`: group norm, batch norm, or none."""
-        if self.norm == "group":
-            return group_norm(w, name, z)
-        return batch_norm(w, name, z, b, stats) if self.norm == "batch" else z
 
     def out(self, w, z):
         """Features [B, D] -> logits [B, K]."""
@@ -192,8 +186,10 @@ class Rows(Net):
                     z = conv(w, how[0], z, *how[3:])
                 elif what == "dense":
                     z = dense(w, how[0], z)
+                elif what == "norm" and self.norm == "group":
+                    z = group_norm(w, *how, z)
                 elif what == "norm":
-                    z = self.normed(w, *how, z, b, stats)
+                    z = batch_norm(w, *how, z, b, stats) if self.norm == "batch" else z
                 elif what == "relu":
                     z = z.relu()
                 elif what == "pool":
@@ -219,18 +215,14 @@ def dense(w, name, z):
 
 
 def conv(w, name, z, stride=1, padding=0):
-    """The convolution `name` of weights w, applied to z [B, inputs, H, W]."""
-    kernel, bias = w[name + ".weight"], w.get(name + ".bias")
-    return pixels(F.conv2d(pixels(z), kernel, bias, stride, padding))
+    """The convolution `name` of weights w, applied to z [B, inputs, H, W].
 
-
-def pixels(z):
-    """Images with all channels of a pixel side by side in memory.
-
-    That is the quickest order on a CPU for convolution and pool together; the values
-    are the same.
+    With all channels of a pixel side by side in memory: the quickest order on a CPU.
     """
-    return z if transformed() else z.contiguous(memory_format=torch.channels_last)
+    kernel, bias = w[name + ".weight"], w.get(name + ".bias")
+    order = {} if transformed() else {"memory_format": torch.channels_last}
+    z = F.conv2d(z.contiguous(**order) if order else z, kernel, bias, stride, padding)
+    return z.contiguous(**order) if order else z
 
 
 def mean_pool(z, side):

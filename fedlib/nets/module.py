@@ -5,13 +5,15 @@
 
 `Module` gives it the protocol of this package through `torch.func.functional_call`, so
 the same code runs on one model, under `torch.func.grad` and under `torch.func.vmap`.
-A task tries it on its first rows (`trial`). In training, its layers of batch norm and
-dropout, which mix the rows of a batch or draw at random, are fedlib's own.
+A task tries it on its first rows and refuses what cannot be trained, as far as these
+show it. In training, its layers of batch norm and dropout, which mix the rows of a
+batch or draw at random, are fedlib's own.
 Letters: B batch, K classes, T tokens, D feature width.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import math
@@ -23,13 +25,15 @@ from types import SimpleNamespace
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..core.errors import nearest
+from ..core.errors import nearest, warn
 from ..core.local import transformed
 from ..core.random import fold, tag, uniform
+from ..core.shards import Batch
 from . import layers
 
 
@@ -55,7 +59,7 @@ class Module(layers.Net):
     tries it.
     """
 
-    # found out by `trial`: does the head, a submodule, make the logits from features
+    # found out by `tried`: does the head, a submodule, make the logits from features
     # [B, D], and else why not; is it z W' + c
     splits, head_module, why = False, "", "no task has tried it"
     linear, D, K = False, None, None
@@ -199,10 +203,7 @@ def below(name, prefix):
 
 def faults(module, start):
     """What would be wrong without a word from torch."""
-    names, tensors = zip(*[v[1:] for v in owned(module)] or [((), ())])
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm)]
-    if any(v.is_complex() for v in tensors):
-        yield "complex tensors; make each two"
     if any(m.momentum is None or m.running_mean is None for m in norms):
         yield (
             "batch norm with momentum = None or track_running_stats = False; give a "
@@ -210,7 +211,7 @@ def faults(module, start):
         )
     if not any(p.requires_grad for p in module.parameters()):
         yield "no parameter to train; give one requires_grad = True"
-    drawn = not any(".parametrizations." in f".{k}" for k in names)
+    drawn = not any(".parametrizations." in f".{k}" for _, k, _ in owned(module))
     if start != "given" and not (drawn and start == "fresh"):
         yield f"start = {start!r}; give 'given', or (no parametrised weights) 'fresh'"
 
@@ -316,3 +317,193 @@ def dropout(m, now, z):
 
 
 DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
+
+
+# ------------------------------------------------------------ on a task's first rows
+ROWS = 2  # on which a network is tried
+
+
+def fitted(task):
+    """{"network": that of a task, "K": its number of classes}.
+
+    An nn.Module becomes a `Module`, which may have more outputs than labels occur.
+    ValueError for what is no network, and for one that rows and labels do not fit.
+    """
+    network, x, K = task.network, task.x, task.K
+    network = Module(network) if isinstance(network, nn.Module) else network
+    at, width, own = f"network {network!r:.200}", K, isinstance(network, Module)
+    if own:
+        network = network if network.tried_on == x.shape[1:] else tried(network, x)
+        at, width = network.at, network.K
+    else:
+        try:
+            w = network.init(0, x.dtype)
+            assert {*network.head, *network.buffers, *network.layers[0]} <= {*w}
+            if len(x):
+                w = {k: v.to(x.device) for k, v in w.items()}
+                width = network.out(w, network.feat(w, x[:ROWS])).shape[-1]
+        except Exception as e:
+            raise ValueError(
+                f"{at} is no network, or cannot read rows of shape {list(x.shape[1:])} "
+                f"({kind(e)}: {e}); give a torch.nn.Module, or one of fedlib.nets with "
+                "the sizes of the data"
+            ) from e
+    if width < K:
+        raise ValueError(
+            f"{at} gives {width} logits per row, and the labels are 0 .. {K - 1}: give "
+            f"its last layer {K} outputs"
+        )
+    if network.buffers and min(task.batch, *map(len, task.train)) == 1:
+        warn(
+            f"{at} has batch norm, and batch = {task.batch}, or a client has one "
+            "training row: the norm of one row forgets it; give more, or another norm"
+        )
+    return {"network": network, "K": width if own else K}
+
+
+def with_head(network, head):
+    """The nn.Module `network` with this head; ValueError for any other network."""
+    if isinstance(network, nn.Module):
+        return Module(network, head)
+    if not isinstance(network, Module) or network.named_head is not None:
+        raise ValueError(
+            f"head = {head!r} is for a torch.nn.Module, not given twice; {network!r} "
+            "knows its head: leave head out"
+        )
+    return Module(network.given, head, network.start)
+
+
+@torch.no_grad()
+def tried(network, x):
+    """The Module after a trial on the first rows of x: K, D, head and what it does in
+    training are known. ValueError for what cannot be trained."""
+    if not len(x):
+        raise ValueError(f"{network.at} has no rows to be tried on")
+    network = copy.copy(network)
+    network.tried_on, network.cache = x.shape[1:], {}
+    for stale in ("identity", "units"):
+        vars(network).pop(stale, None)
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        # of two rows in float32 a norm is coarse
+        trial = Trial(network, x[:ROWS].clone(), 0.05)
+        with contextlib.suppress(ValueError):  # it makes float32 tensors itself
+            trial = Trial(network, x[:ROWS].clone().double(), 1e-6)
+        for wrong, words in trial.faults():
+            if wrong:
+                raise ValueError(f"{network.at} {words}")
+        network.K = trial.z.shape[1]
+        network.why = trial.head()
+        network.splits = not network.why
+    network.cache = {}  # without the precision of the trial
+    return network
+
+
+class Trial:
+    """A few passes over the same rows.
+
+    share: by what share of the largest logit two passes may differ by rounding.
+    """
+
+    def __init__(self, network, rows, share):
+        self.network, self.rows, self.share = network, rows, share
+        self.w = {k: v.to(rows.device) for k, v in network.init(0, rows.dtype).items()}
+        self.b, self.held = batch(rows), network.constants_for(rows) | self.w
+        self.before = {k: v.clone() for k, v in self.held.items()}
+        self.z, self.alone = self.run(rows), self.run(rows[:1], seed=1)
+        self.y = self.run(rows, self.b)
+
+    def run(self, rows, b=None, seed=0, stats=None, part="whole"):
+        """What a part gives, in evaluation or on a batch; seed: of torch's draws."""
+        torch.manual_seed(seed)
+        try:
+            return self.network.call(
+                part, self.w, rows, b, {} if stats is None else stats
+            )
+        except Exception as e:
+            raise ValueError(
+                f"{self.network.at} cannot read rows of shape {list(rows.shape[1:])} "
+                f"({kind(e)}: {str(e)[:300]}); give it the sizes of the data"
+            ) from e
+
+    def near(self, a, b):
+        """Do a and b differ by no more than a share of the largest of b?"""
+        most = self.share * float(b.abs().max() + 1e-6)
+        return a.shape == b.shape and float((a - b).abs().max()) <= most
+
+    def faults(self):
+        """(is it so, what is wrong), one after another."""
+        z, y, rows, tensor = self.z, self.y, self.rows, torch.is_tensor
+        n, moved = (
+            len(rows),
+            [k for k, v in self.before.items() if v.ne(self.held[k]).any()],
+        )
+        got = f"{z.dtype} {list(z.shape)}" if tensor(z) else f"a {kind(z)}"
+        logits = tensor(z) and z.dim() == 2 and len(z) == n and z.is_floating_point()
+        yield not logits, f"returns {got} for {n} rows; return logits [B, K] alone"
+        yield not z.isfinite().all(), "returns NaN or infinity; standardise x"
+        yield rows._version, "changes x in place; write x = x - 1 and clamp, not clamp_"
+        shares = z.shape[1] > 1 and (z >= 0).all() and z.sum(1).allclose(z.new_ones(n))
+        yield shares, "returns probabilities; the loss takes logits: no softmax"
+        mixes = "gives a row other logits {}: mix no rows (batch_first = True?), {}"
+        words = mixes.format("alone and beside other rows", "draw or keep nothing")
+        yield not self.near(self.alone, z[:1]), words
+        words = "returns another shape in training than in evaluation"
+        yield not tensor(y) or y.shape != z.shape, words
+        words = f"changes its tensor {', '.join(moved)} in training, which nobody"
+        yield moved, f"{words} averages; use nn.BatchNorm, group or weight norm"
+        words = "draws at random while training: use nn.Dropout, attention with dropout"
+        again = self.run(rows, self.b, 1)
+        yield not again.allclose(y, atol=1e-5), f"{words} = 0.0, no nn.RReLU"
+        padded, m = torch.cat([rows, rows[:1]]), rows.new_ones(n + 1)
+        m[-1] = 0
+        words = mixes.format(
+            "in training beside padding", "use nn.BatchNorm or GroupNorm"
+        )
+        yield not self.near(self.run(padded, batch(padded, m))[:n], y), words
+
+    def head(self):
+        """Finds the head; why it cannot be taken apart from features [B, D], or ""."""
+        network, place = self.network, self.network.named_head
+        if place is None:
+            place = self.last_layer()
+            network.head = network.owners[place]
+        place, *more = [place] if isinstance(place, str) else place
+        if more or place not in dict(network.given.named_modules()):
+            return "it is not one submodule"
+        network.head_module = place
+        if any(below(k, place) for k in tied(network.given)):
+            return "its weight is tied to another layer's"
+        try:
+            for b in (None, self.b):
+                new, whole = {}, {}
+                z = self.run(self.rows, b, 0, new, "body")
+                if not torch.is_tensor(z) or z.shape[:-1] != self.rows.shape[:1]:
+                    return "it does not get features [B, D]"
+                out, y = self.run(z, part="head"), self.run(self.rows, b, 0, whole)
+                if not self.near(out, y) or new.keys() != whole.keys():
+                    return "its output is not yet the logits, or it holds batch norm"
+        except ValueError as e:
+            return f"without it the module fails ({str(e)[:200]})"
+        network.D, tensors = z.shape[1], [self.w[k] for k in network.head]
+        linear = [v.shape for v in tensors] == [(network.K, network.D), (network.K,)]
+        network.linear = linear and self.near(F.linear(z, *tensors), out)
+        return ""
+
+    def last_layer(self):
+        """The module with parameters of its own that is called last."""
+        owners, hooks = self.network.owners, []
+        order, (shell, *_) = [*owners], own_copy(self.network, "whole", False)
+        for name, m in shell.named_modules():
+            if name in owners:
+                called = lambda m, args, name=name: order.append(name)
+                hooks.append(m.register_forward_pre_hook(called))
+        self.run(self.rows)
+        for hook in hooks:
+            hook.remove()
+        return order[-1]
+
+
+def batch(rows, m=None):
+    """Rows as a batch with a key, the last of them perhaps padding."""
+    i = torch.arange(len(rows), device=rows.device)
+    return Batch(rows, i * 0, None, m, i, i.new_zeros(()), len(rows))

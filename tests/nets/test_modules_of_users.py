@@ -16,7 +16,8 @@ from fedlib.core.shards import Batch
 from fedlib.core.task import Task
 from fedlib.core.tree import leaves, tmap
 from fedlib.methods.make import make
-from fedlib.nets import CNN, MLP, Linear, Module, trial
+from fedlib.nets import CNN, MLP, Linear, Module
+from fedlib.nets.module import tried as by_trial
 from fedlib.pieces.steps import Private
 
 TWINS = {
@@ -65,7 +66,7 @@ def batch(x, m=None, key=0, row=None):
 
 
 def tried(module, x):
-    return trial.tried(Module(module), x)
+    return by_trial(Module(module), x)
 
 
 class Twice(nn.Module):
