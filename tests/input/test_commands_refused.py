@@ -15,7 +15,7 @@ from fedlib.cli import main as cli
 TABLE = """\
 run FedAvg digits:@ | clients=1.5 clients=True clients=[3] clients=0 clients={1} seed=-1
 run FedAvg digits:@ | clients=SAM() clients=9999999999 labels=2.5 batch=1e9 split=-1
-run FedAvg digits:@ | hidden=[] hidden=[8,0] hidden=1000000000 hiden=4 network=CNNN groups=a
+run FedAvg digits:@ | hidden=[8,0] hidden=1000000000 hiden=4 network=CNNN groups=a
 run FedAvg domains:@ | preset=PACSS
 run FedAvg census:@ | n_mean=nan clients=52 bias_sex=abc task=incom group=age
 run FedAvg digits --set @ | step=SAM(rho=-1) step=SAM(1,2) step=SAM(rh=1) rule=5 lr

@@ -36,7 +36,6 @@ TASKS = [  # (task, what the message says: the value, what to give)
     ("digits:hidden=-1", "MLP: hidden = -1: give a whole number >= 1"),
     ("digits:hidden=1.5", "MLP: hidden = 1.5: give a whole number >= 1"),
     ("digits:hidden=abc", "MLP: hidden = 'abc': give a whole number >= 1"),
-    ("digits:hidden=[]", "MLP: hidden = []: give one or more whole numbers"),
     ("digits:hidden=[8,0]", "MLP: hidden = [8, 0], of which one = 0: give a whole"),
     ("digits:hidden=1000000000000", "give a whole number from 1 to 1000000000"),
     ("digits:hidden=1000000000", "300 GB of memory; up to 64 GB are tried"),
