@@ -72,7 +72,7 @@ def plan(only: str | None = None) -> list[Look]:
     import pandas as pd
 
     from fedlib.measures.verdicts import LOOKS
-    from fedlib.study.spec import PILOT
+    from fedlib.study.studies import PILOT
 
     table = pd.read_csv(CLAIMS, dtype={"paper": str})
     if lost := {"holds", "needs", "runs"} - {*table.columns}:
@@ -253,10 +253,10 @@ def write_seeds(paper, study, more):
     import yaml
 
     from fedlib.core import files
-    from fedlib.study import spec
+    from fedlib.study import studies
 
     file = Path("papers", paper, "seeds.yaml")
-    tree = spec.read(file) if file.exists() else {}
+    tree = studies.read(file) if file.exists() else {}
     tree[study] = tree.get(study, {}) | more
     text = HEAD + yaml.safe_dump(tree, allow_unicode=True)
     files.whole(file, lambda f: f.write(text.encode()))
@@ -265,9 +265,9 @@ def write_seeds(paper, study, more):
 
 def drawing(paper, study):
     """The command that draws a study, in words."""
-    from fedlib.study import spec
+    from fedlib.study import studies
 
-    groups = spec.read(Path("papers", paper, "studies.yaml"))["studies"]
+    groups = studies.read(Path("papers", paper, "studies.yaml"))["studies"]
     notebook = next(n for n, group in groups.items() if study in group)
     source = f"notebooks/{paper}/{notebook}.ipynb"
     return ["repro.run_notebook", source, f"results/notebooks/{paper}"]

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from fedlib.core.files import dead
 from fedlib.study import TIERS
-from fedlib.study.spec import read
+from fedlib.study.studies import read
 from repro import papers
 from repro.names import hint
 from repro.run_notebook import SOCKET, folder_of

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fedlib.cli.program import program
 from fedlib.study import identity
-from fedlib.study.spec import read
+from fedlib.study.studies import read
 from repro import papers
 
 TO = Path("results/gate")

@@ -41,7 +41,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.measures import verdicts
-from fedlib.study.spec import PILOT
+from fedlib.study.studies import PILOT
 from repro import papers
 from repro.metrics import METRICS
 from repro.names import pieces

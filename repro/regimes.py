@@ -41,7 +41,7 @@ from fedlib.measures.selection import RULES
 from fedlib.study import compute, studies
 from fedlib.study.experiment import study
 from fedlib.study.results import MEASURES, write
-from fedlib.study.spec import load, tiered
+from fedlib.study.studies import load, tiered
 from repro import papers
 
 GATE, LEAST = "gate", 0.5

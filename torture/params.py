@@ -21,7 +21,7 @@ import yaml
 
 from fedlib.core.errors import ClientError
 from fedlib.study import compute, studies
-from fedlib.study.spec import read
+from fedlib.study.studies import read
 
 from .count import Count
 

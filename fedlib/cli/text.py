@@ -6,7 +6,7 @@ import inspect
 import re
 
 from ..data import tasks
-from ..study import spec
+from ..study import studies
 
 
 def settings(text):
@@ -16,8 +16,8 @@ def settings(text):
     written as calls. ValueError where it is none; `make` says what the values may be.
     """
     flow = re.sub(r"(\w+)\(([^()]*)\)", r"{name: \1, \2}", text).replace("=", ": ")
-    with spec.located(repr(text)):
-        return {str(k): v for k, v in spec.parsed(f"{{{flow}}}").items()}
+    with studies.located(repr(text)):
+        return {str(k): v for k, v in studies.parsed(f"{{{flow}}}").items()}
 
 
 # ---------------------------------------------------------------- tasks

@@ -4,8 +4,7 @@
     study("fedga", "synthetic").table("mean_acc")
 
 experiment    study(): a study's cells with their records, wherever these come from
-spec          what params.yaml and papers/*/studies.yaml may say: models, files
-studies       the parameters of a study as cells, each of them one run; its seeds
+studies       what params.yaml and papers/*/studies.yaml say, as cells: one run each
 compute       jobs are run: here, or in other processes by joblib
 lock          a run is computed by one process at a time
 results       tables, arrays and tidy frames of a study; the csv that is written

@@ -32,7 +32,7 @@ from ..methods.make import make
 from . import identity, lock
 from .comparison import Comparison, view_of
 from .compute import RunError, reason, run_jobs
-from .spec import PILOT
+from .studies import PILOT
 
 EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one

@@ -8,8 +8,7 @@ import json
 import pandas as pd
 
 from fedlib.methods import METHODS
-from fedlib.study.spec import load, seeds_of, tiered
-from fedlib.study.studies import kind_of, root
+from fedlib.study.studies import kind_of, load, root, seeds_of, tiered
 
 
 def declared(paper, path="params.yaml"):

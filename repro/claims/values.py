@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedlib.measures.verdicts import LEAST
-from fedlib.study.spec import PILOT
+from fedlib.study.studies import PILOT
 from repro import papers
 from repro.ledger import METRICS, ResultError, pieces
 

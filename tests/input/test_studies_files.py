@@ -5,7 +5,7 @@ value, at whatever tier it hides.
 import yaml
 from toys_input import all_refused, refused
 
-from fedlib.study import TIERS, spec, studies
+from fedlib.study import TIERS, studies
 
 GOOD = """\
 tier: tiny
@@ -92,16 +92,16 @@ def changed(place, value):
 def test_a_good_file_is_what_it_says(tmp_path):
     assert len(cells(tmp_path, GOOD)) == 10
     assert len(cells(tmp_path, GOOD, tier="small")) == 20
-    toy = spec.load(tmp_path / "params.yaml")["toy"]
+    toy = studies.load(tmp_path / "params.yaml")["toy"]
     digits, other = toy["tasks"]["digits"], toy["tasks"]["other"]
     assert digits["train"]["lr"] == 0.1 and "batch" not in other
     own = {"network": {"name": "MLP", "hidden": 5}}
     assert other == {k: v for k, v in digits.items() if k != "batch"} | own
-    at = {t: spec.tiered(digits, t)["run"] for t in ("tiny", "small")}
+    at = {t: studies.tiered(digits, t)["run"] for t in ("tiny", "small")}
     assert at["tiny"] == digits["run"] and at["small"] == {"rounds": 9}
     tiers = {"a": {"tiny": 1, "small": 2, "paper": 3}}
-    assert spec.plain(tiers, "small", "") == {"a": 2}
-    new = spec.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
+    assert studies.plain(tiers, "small", "") == {"a": 2}
+    new = studies.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
     assert new == {"a": {"name": "y"}, "b": 1}
     assert cells(tmp_path, GOOD, every=2)[0].engine.count('"every": 2')
 

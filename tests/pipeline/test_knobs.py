@@ -6,7 +6,7 @@ import shutil
 
 from where import ROOT
 
-from fedlib.study.spec import load, read
+from fedlib.study.studies import load, read
 
 
 def leaves(tree, at=""):

@@ -8,9 +8,8 @@ from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
-from fedlib.study import TIERS, spec, studies
-from fedlib.study.spec import PILOT, Study, seeds_of
-from fedlib.study.studies import MADE, drawn, grown
+from fedlib.study import TIERS, studies
+from fedlib.study.studies import MADE, PILOT, Study, drawn, grown, seeds_of
 from repro import papers
 
 
@@ -115,13 +114,13 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
     assert both == [(names[0], points[0]), ("z=1", {"z": 1})]
     plain = {"a": {"tiny": 1, "small": [2], "paper": 3}, "b": [{"c": 4}], "methods": 5}
     entry = plain | {"small": {"b": 6}, "paper": None}
-    small, paper = (spec.tiered(entry, t) for t in ("small", "paper"))
+    small, paper = (studies.tiered(entry, t) for t in ("small", "paper"))
     assert small == {"a": [2], "b": 6, "methods": 5}
     assert paper == {"a": 3, "b": [{"c": 4}], "methods": 5}
     was = {"a": {"x": 1, "y": 2}, "b": 3, "c": {"name": "p", "x": 1}, "d": {"k": 5}}
     was |= {"e": {"tiny": 3, "paper": 4}}
     new = {"a": {"x": 9}, "b": None, "c": {"name": "q"}, "d": was["e"]}
-    got = spec.merged(was, new | {"e": {"paper": 5}})
+    got = studies.merged(was, new | {"e": {"paper": 5}})
     want = {"a": {"x": 9, "y": 2}, "c": new["c"], "d": new["d"]}
     assert got == want | {"e": {"tiny": 3, "paper": 5}}
     # data that a paper did not use stand in for its own

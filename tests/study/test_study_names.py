@@ -24,8 +24,7 @@ from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.make import make
 from fedlib.study import compute, identity, once, store
-from fedlib.study.spec import Run
-from fedlib.study.studies import Cell
+from fedlib.study.studies import Cell, Run
 
 
 def hypers(cls):
