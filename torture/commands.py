@@ -61,7 +61,7 @@ GOOD = [
     f"compare FedAvg Ditto {ROWS} --sensitive sex --rounds 1"
     " --seeds 1 --report page.html",
     f"compare FedAvg --task {DIGITS} --rounds 2 --seeds 1 --cohort 2 --folder new",
-    f"compare FedProx {ROWS} --rounds 1 --seeds 1 --grid --workers 1",
+    f"compare FedProx {ROWS} --rounds 1 --seeds 1 --workers 1",
     "evidence compute fedga/synthetic --workers 1 --tier tiny",
     *("evidence pack fedga --anew", "evidence check fedga"),
     "evidence verify fedga --sample 1 --seed 3",

@@ -61,9 +61,7 @@ def packed(folder):
 
 def verified(folder):
     enter(folder)
-    found = audit.verify(2)
-    table = found.drop(columns=["commit then", "now"])
-    audit.print_verdicts(table, audit.AUDITS["cpu"])
+    audit.verify(2, write=True)
 
 
 def enter(folder):

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Literal
 
-from ..core.errors import check_whole, known
+from ..core.errors import check_whole, known, refuse_if
 from ..core.files import version
 from ..deploy import command
 from . import program
@@ -95,7 +94,6 @@ def compare(
     rounds: int = 50,
     seeds: int = 3,
     cohort: int = None,
-    grid: bool = None,
     folder=None,
     workers: int = 1,
     report: Path = None,
@@ -109,7 +107,6 @@ def compare(
     features: columns: the inputs, A,B (all others)
     task: a built-in task instead, as digits:clients=10,dirichlet=.3
     set: a hyper-parameter, METHOD.NAME=VALUE, as FedGA.alpha=3; repeatable
-    grid: choose hyper-parameters on validation rows, from the methods' own values
     report: write a page that answers, as report.html
     """
     from ..core.task import Task
@@ -138,7 +135,7 @@ def compare(
     except ValueError as e:
         table = f" (df is pandas.read_csv({str(data)!r}), df.to_csv writes it back)"
         raise ValueError(f"{e}{table * ('df' in str(e))}") from e
-    how = {"folder": folder, "workers": workers, "grid": grid, "cohort": cohort}
+    how = {"folder": folder, "workers": workers, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
     if result.records:
         print(result)
@@ -169,12 +166,19 @@ def evidence(
     anew: pack: what runs/ has goes before what is packed already
     write: verify: keep the answer in results/audit.csv, or audit-gpu.csv
     """
-    given = SimpleNamespace(**locals() | {"names": [*names]})
     from ..study import audit
 
     check_whole("--sample", sample, 1)
     check_whole("--workers", 1 if workers is None else workers, 1)
-    audit.command(given)
+    if what == "compute":
+        audit.compute(names, workers=workers, tier=tier)
+    elif what == "pack":
+        audit.pack(names, anew=anew)
+    elif what == "check":
+        wrong = "\n".join(audit.check())
+        refuse_if(wrong, wrong)
+    else:
+        audit.verify(sample, seed, names, device, workers or 1, write)
 
 
 def data(*words):

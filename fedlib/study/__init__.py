@@ -1,7 +1,7 @@
 """Studies: grids of runs, named, computed once, stored, read many times.
 
     from fedlib.study.experiment import study
-    study("fedga", "synthetic").table("mean_acc")
+    study("fedga", "synthetic").seeds()
 
 experiment    study(): a study's cells with their records, wherever these come from
 studies       what params.yaml and papers/*/studies.yaml say, as cells: one run each

@@ -125,7 +125,7 @@ def check():
         idle.discard(folder)
         try:
             stored = store.read(folder)
-        except store.Damaged as e:
+        except ValueError as e:
             wrong.append(str(e))
             continue
         n += len(stored)
@@ -140,11 +140,12 @@ def check():
 
 
 # ---------------------------------------------------------------- verify
-def verify(sample, seed=0, names=(), device="cpu", workers=1):
-    """Compute `sample` stored runs again, drawn at random, and compare -> table, one
-    row per run; its verdicts are those of `compare`.
+def verify(sample, seed=0, names=(), device="cpu", workers=1, write=False):
+    """Compute `sample` stored runs again, drawn at random, and compare -> table, a
+    row per run; its verdicts are those of `compare`. ValueError where one differs.
 
-    device: "cpu", where all that is stored was computed, or "cuda".
+    device: "cpu", where all that is stored was computed, or "cuda". write: keep the
+    table in results/.
     """
     have = []
     for study in chosen(names):
@@ -158,7 +159,16 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1):
         row = {"study": f"{paper}/{name}", "data set": c.dataset, "method": c.method}
         row |= {"setting": c.setting, "seed": c.seed, "on": on}
         rows.append(row | compare(store.find({c.id}, paper, name, STORE)[c.id], r))
-    return pd.DataFrame(rows)
+    found = pd.DataFrame(rows)
+    if write:
+        text = found.to_csv(index=False, float_format="%.3g").encode()
+        whole(AUDITS[device], lambda f: f.write(text))
+    print(found.to_string(index=False))
+    why = "the code has changed without a new version (python -m goldens.numbers check"
+    why += " says where), or this machine computes otherwise"
+    differs = (found.verdict == "DIFFERS").any()
+    refuse_if(differs, f"stored runs do not come out again: {why}")
+    return found
 
 
 def again(cell, device="cpu"):
@@ -190,31 +200,3 @@ def compare(old, new):
     row = {"verdict": verdict if share else "same", "hits that differ, %": 100 * share}
     commits = {"commit then": old.meta["commit"], "now": new.meta["commit"]}
     return row | {"points": points} | commits
-
-
-# ---------------------------------------------------------------- command line
-def command(args):
-    """python -m fedlib evidence; args: those of `fedlib.cli.main.evidence`."""
-    if args.what == "compute":
-        compute(args.names, workers=args.workers, tier=args.tier)
-    elif args.what == "pack":
-        pack(args.names, anew=args.anew)
-    elif args.what == "check":
-        wrong = "\n".join(check())
-        refuse_if(wrong, wrong)
-    else:
-        how = args.seed, args.names, args.device, args.workers or 1
-        to = AUDITS[args.device] if args.write else None
-        print_verdicts(verify(args.sample, *how), to)
-
-
-def print_verdicts(found, to=None):
-    """Which came out the same; ValueError where one differs. to: a file for all."""
-    if to:
-        text = found.to_csv(index=False, float_format="%.3g").encode()
-        whole(to, lambda f: f.write(text))
-    print(found.to_string(index=False))
-    why = "the code has changed without a new version (python -m goldens.numbers check"
-    why += " says where), or this machine computes otherwise"
-    differs = (found.verdict == "DIFFERS").any()
-    refuse_if(differs, f"stored runs do not come out again: {why}")

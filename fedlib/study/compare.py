@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -24,7 +24,7 @@ import torch
 
 from ..core import engine, given
 from ..core.errors import SEEDS, Diverged, is_whole, listed, refuse_if, short
-from ..core.method import Method, Wrap, describe
+from ..core.method import Method, describe
 from ..core.record import Record, digest
 from ..core.task import Task
 from ..measures import selection
@@ -51,7 +51,7 @@ def compare(
     *,
     folder: str | Path | None = None,
     workers: int = 1,
-    grid: bool | Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    grid: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     budget: int = 8,
     progress: bool | None = None,
     **how: Any,
@@ -70,10 +70,9 @@ def compare(
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
     bar on a terminal only (None).
 
-    grid: tune hyper-parameters first: {"FedGA": {"alpha": [1, 3]}}, or True for the
-    values that each method declares. At most `budget` configurations of a method run
-    once, with a seed of 1000 or more that counts nowhere else; the highest mean
-    validation accuracy over clients is taken.
+    grid: tune hyper-parameters first, {"FedGA": {"alpha": [1, 3]}}: at most `budget`
+    configurations of a method run once, with a seed of 1000 or more that counts nowhere
+    else; the highest mean validation accuracy over clients is taken.
 
     All methods are tried on a few rows first: ValueError names those that cannot run. A
     method that fails later is named in `failed`; Ctrl-C returns what is there, and
@@ -86,7 +85,7 @@ def compare(
             name, build = method_of(entry)
             refuse_if(name in configs, "listed twice: change a hyper-parameter")
             configs[name] = configurations(name, build, grid, budget)
-    for name in {*grid} - {*configs} if isinstance(grid, Mapping) else ():
+    for name in {*(grid or {})} - {*configs}:
         wrong[f"grid of {name}"] = f"not compared; compared: {', '.join(configs)}"
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     runs = Runs(configs, task, rounds, usual | how, given.checked_folder(folder))
@@ -146,7 +145,7 @@ def seeds_of(v):
 
 
 RULE = "a function of fedlib.measures.selection, as last or best_val"
-GRID = 'values to try by method, as {"FedGA": {"alpha": [1, 3, 5]}}, or True'
+GRID = 'values to try by method, as {"FedGA": {"alpha": [1, 3, 5]}}'
 VALUES = (
     given.VALUES
     | {  # argument -> (is it fine?, what to give)
@@ -160,7 +159,7 @@ VALUES = (
         ),
         "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
         "rule": (given.or_none(callable), RULE),
-        "grid": (lambda v: v is None or isinstance(v, (bool, Mapping)), GRID),
+        "grid": (given.or_none(lambda v: isinstance(v, Mapping)), GRID),
     }
     | dict.fromkeys(("rounds", "budget", "workers"), given.VALUES["every"])
 )
@@ -221,7 +220,7 @@ def configurations(name, build, grid, budget):
     """{words: Method}, at most `budget` points of the grid of a method, drawn without
     replacement where it has more; of one that is not tuned {"": Method}.
     """
-    of = usual_grid(build()) if grid is True else (grid or {}).get(name, {})
+    of = (grid or {}).get(name, {})
     points = [dict(zip(of, values)) for values in itertools.product(*of.values())]
     refuse_if(not points, f"grid of {name}: give at least one value to try of each")
     if len(points) > budget:
@@ -229,15 +228,6 @@ def configurations(name, build, grid, budget):
         some = rng.choice(len(points), budget, replace=False)
         points = [points[i] for i in np.sort(some)]
     return {listing(point): build(**point) for point in points}
-
-
-def usual_grid(method):
-    """{hyper-parameter: the values that its paper or code searched}, from hp(grid=);
-    of a wrapper also those of the method inside.
-    """
-    inside = usual_grid(method.inner) if isinstance(method, Wrap) else {}
-    own = {f.name: f.metadata.get("grid") for f in fields(method)}
-    return inside | {k: v for k, v in own.items() if v}
 
 
 def choose(tried, rule):

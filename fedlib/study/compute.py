@@ -76,11 +76,7 @@ def compute_cell(cell, wait=True, runs="runs", device=None, until=math.inf):
 # ---------------------------------------------------------------- many cells
 def map_cells(f, cells, workers=None):
     """[f(cell)], in order, computed where `compute_all` would. Raises RunError."""
-    cells, found, failed = list(cells), {}, {}
-    for i, value, why in run_jobs(lambda cell, wait: [f(cell)], cells, workers):
-        found[i], failed[i] = value, why
-    raise_first(cells, failed)
-    return [found[i][0] for i in range(len(cells))]
+    return [x for (x,) in every(lambda cell, wait: [f(cell)], [*cells], workers)]
 
 
 def compute_all(cells, runs="runs", workers=None, device=None, until=math.inf):
@@ -91,13 +87,9 @@ def compute_all(cells, runs="runs", workers=None, device=None, until=math.inf):
     there is a GPU). until: seconds since the epoch; no run begins later, so that some
     may be missing.
     """
-    todo, at, failed = unfinished(cells, Path(runs)), Path(runs).absolute(), {}
+    at = Path(runs).absolute()
     f = functools.partial(compute_cell, runs=at, device=device, until=until)
-    for i, _, why in run_jobs(f, todo, workers, device, None):
-        if why:
-            print(f"{todo[i]}: {why}", file=sys.stderr)
-            failed[i] = why
-    raise_first(todo, failed, "; the other runs are kept")
+    every(f, unfinished(cells, at), workers, device, None)
     return [Path(runs, c.id) for c in cells]
 
 
@@ -109,12 +101,17 @@ def unfinished(cells, runs):
     return [c for i, c in by_id.items() if not (runs / i / "done").exists()]
 
 
-def raise_first(cells, failed, kept=""):
-    """RunError for the first of {number of a cell: why, or None} that failed."""
-    bad = [i for i in sorted(failed) if failed[i]]
-    if bad:
-        kept = f"; {len(bad) - 1} more failed{kept}" if len(bad) > 1 else kept
-        raise RunError(f"{cells[bad[0]]}: {failed[bad[0]]}{kept}")
+def every(f, cells, workers, *how):
+    """[f(cell, wait)], None: not computed; RunError at the end, where one fails."""
+    found, failed = [None] * len(cells), {}
+    for i, found[i], why in run_jobs(f, cells, workers, *how):
+        if why:
+            print(f"{cells[i]}: {why}", file=sys.stderr)
+            failed[i] = why
+    if failed:
+        more = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
+        raise RunError(f"{cells[min(failed)]}: {failed[min(failed)]}{more}")
+    return found
 
 
 # ---------------------------------------------------------------- many jobs

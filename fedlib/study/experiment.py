@@ -1,6 +1,6 @@
 """Studies: a grid of tasks, methods and seeds, run once and read many times.
 
-    study("fedga", "synthetic").table("mean_acc")
+    study("fedga", "synthetic").seeds()
 
 A cell (task, method, setting, seed) is one run, see fedlib.study.identity. It is read
 from evidence/, where finished runs are packed, then from runs/, else computed into

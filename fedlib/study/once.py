@@ -92,7 +92,7 @@ def write(path, tree, about):
 
 
 def read(path):
-    """(tree, what is known about it) of a file. Raises store.Damaged."""
+    """(tree, what is known about it) of a file."""
     with reading(path):
         found = json.loads(gzip.decompress(path.read_bytes()), object_hook=decoded)
         return found["answer"], dict(found["about"])

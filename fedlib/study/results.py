@@ -173,14 +173,7 @@ class Study:
         numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
         return self._long(numbers, ("run",), runs=self.of(dataset, method))
 
-    # ------------------------------------------------------------ to print and draw
-    def table(self, metric="mean_acc", rule="best_val") -> pd.DataFrame:
-        """Methods x data sets, mean over seeds."""
-        s = self.seeds({metric: MEASURES[metric]}, (rule,))
-        s = s[s.metric == metric]
-        rows = ["method"] + (["setting"] if s.setting.any() else [])
-        return s.pivot_table(index=rows, columns="dataset", values="value", sort=False)
-
+    # ------------------------------------------------------------ to draw
     def data(self, dataset: str | None = None) -> str:
         """What the numbers were made from, for a figure's provenance line."""
         names = (f"{c.label} ({c.data})" for c, _ in self.of(dataset))
@@ -387,8 +380,3 @@ def write(table, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     table.map(shown).to_csv(path, index=False, lineterminator="\n")
     return path
-
-
-def write_seeds(done, path):
-    """Every seed's test numbers and mean validation accuracy of a Study, as csv."""
-    write(pd.concat([done.seeds(), done.validation()], ignore_index=True), path)

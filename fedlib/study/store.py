@@ -69,17 +69,13 @@ TYPES = dict.fromkeys(("run", "rows", "hits", "count"), np.int32)
 TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
 
 
-class Damaged(ValueError):
-    """Something stored cannot be read; says what, and how to get it back."""
-
-
 @contextmanager
 def reading(path):
-    """What goes wrong inside is Damaged, with the remedy."""
+    """What goes wrong inside is a ValueError with the remedy."""
     try:
         yield
     except (OSError, EOFError, LookupError, TypeError, ValueError) as e:
-        raise Damaged(
+        raise ValueError(
             f"{path} cannot be read ({e!s:.200}); restore it with `git checkout -- "
             f"{path}`, or delete it and make it again, as by `make evidence`"
         ) from e

@@ -98,11 +98,11 @@ def test_every_option_of_run_reaches_it(reached):
 def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
     line = "evidence compute fedga plgu/x --workers 2 --tier paper"
     how = {"workers": 2, "tier": "paper"}
-    assert reached(line) == ((["fedga", "plgu/x"],), how)
-    assert reached("evidence pack --anew") == (([],), {"anew": True})
-    assert reached("evidence verify") == ((20, 0, [], "cpu", 1), {})
+    assert reached(line) == ((("fedga", "plgu/x"),), how)
+    assert reached("evidence pack --anew") == (((),), {"anew": True})
+    assert reached("evidence verify") == ((20, 0, (), "cpu", 1, False), {})
     line = "verify fedga --sample 3 --seed 4 --workers 2"
-    assert reached(f"evidence {line}") == ((3, 4, ["fedga"], "cpu", 2), {})
+    assert reached(f"evidence {line}") == ((3, 4, ("fedga",), "cpu", 2, False), {})
     for wrong in (["a is damaged"], []):
         monkeypatch.setattr(audit, "check", lambda wrong=wrong: wrong)
         assert cli.main(["evidence", "check"]) == 2 * len(wrong)
@@ -110,12 +110,11 @@ def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
 
 def test_every_option_of_a_comparison_reaches_it(reached):
     one = f"compare FedAvg FedProx --task {TASK} "
-    usual = dict(rounds=50, seeds=3, folder=None, workers=1, grid=None, cohort=None)
+    usual = dict(rounds=50, seeds=3, folder=None, workers=1, cohort=None)
     typed = "rounds=4 seeds=2 cohort=2 workers=2 folder=out"
     check(reached, one, ["rounds", "seeds"], usual, typed)
-    (methods, task, *_), more = reached(one + "--grid")
+    (methods, task, *_), _ = reached(one)
     assert methods == [("FedAvg", {}), ("FedProx", {})] and task.C == 4
-    assert more["grid"] is True
     sets = "--set FedProx.mu=.5 --set FedAvg.lr=.2 --set FedProx.lr=1"
     (methods, *_), _ = reached(one + sets)
     assert methods == [("FedAvg", {"lr": 0.2}), ("FedProx", {"mu": 0.5, "lr": 1})]

@@ -1,6 +1,5 @@
 """Methods side by side: the table, differences of one seed and client, who is chosen."""
 
-import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +17,6 @@ from fedlib.measures import bias, metrics
 from fedlib.measures.metrics import gini
 from fedlib.measures.selection import best_val, last
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.methods.base.tuned import Tuned
-from fedlib.methods.fair.fedga import FedGA
 from fedlib.methods.make import make
 from fedlib.nets import MLP
 from fedlib.study import compare
@@ -128,9 +125,6 @@ def test_every_method_has_the_same_budget():
     assert some == again and all(every[words] == m for words, m in some.items())
     assert list(points(6, "B", grid={"B": grid["A"]})) != list(some)
     assert points(6, "B") == {"": FedAvg()}
-    ft = functools.partial(make, "FedAvg-FT", None)
-    assert len(points(2, build=ft, grid=True)) == 2
-    assert {"tune", "alpha"} <= compare.usual_grid(Tuned(inner=FedGA())).keys()
     name, build = compare.method_of(("EquFL", {"inner": "FedProx"}))
     assert build(mu=7).inner.mu == 7 and name == "EquFL(inner=FedProx)"
 

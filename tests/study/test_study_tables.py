@@ -152,15 +152,6 @@ def test_numbers_of_whole_runs_tables_and_figures(run, tmp_path):
     rows = run.whole(whole, "e", "FedPer")
     rows = rows[["value", "metric", "rule"]].to_numpy()
     assert rows.tolist() == [[2, "first", "run"]] * 2
-    wide, long = run.table("worst10_acc", "last"), run.seeds(rules=("last",))
-    long = long[(long.metric == "worst10_acc") & (long.method == "FedPer")]
-    for setting, d in (("", "d"), ("mu=1", "e")):
-        close(wide.loc[("FedPer", setting), d], long[long.dataset == d].value.mean())
-    results.write_seeds(run, tmp_path / "a" / "seeds.csv")
-    back = pd.read_csv(tmp_path / "a" / "seeds.csv", keep_default_na=False)
-    both = pd.concat([run.seeds(), run.validation()])
-    assert list(back) == list(both) and len(back) == 12 * 6
-    close(back.value, both.value)
     some = {"a": [1 / 3e5, np.nan, -0.0], "b": ["x, y", None, "z"], "c": [1, 2, 3e7]}
     path = results.write(pd.DataFrame(some), tmp_path / "deep" / "t.csv")
     assert path.read_bytes() == b'a,b,c\n3.33333e-06,"x, y",1\n,,2\n0,z,30000000\n'
