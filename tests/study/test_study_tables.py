@@ -158,7 +158,7 @@ def test_numbers_of_whole_runs_tables_and_figures(run, tmp_path):
     mixed, told = replace(run, paper=str(tmp_path / "toy")), {"title": "A", "alt": "B"}
     for dataset, tier in ((None, "tiny"), ("d", "paper")):
         meta = mixed.save(plt.figure(), "f", **told, dataset=dataset).meta
-        assert (meta["tier"], meta["seeds"]) == (tier, "2")
+        assert (meta["tier"], meta["seeds"]) == (tier, "2 seeds")
 
 
 def by_loops(run, fits, at=None):
