@@ -113,6 +113,8 @@ class Method:
     # does it compare features [B, D]? compute with a last layer z W' + c?
     needs_features: ClassVar[bool] = False
     needs_linear_head: ClassVar[bool] = False
+    # does it average updates by its rule? Others refuse one
+    ruled: ClassVar[bool] = True
     # does round t depend on the number of rounds, as a step size that falls to zero?
     plans_ahead: ClassVar[bool] = False
     # views that are also scored after training, before the next download
@@ -123,8 +125,12 @@ class Method:
         return rounds if self.plans_ahead else None
 
     def __post_init__(self):
+        name = type(self).__name__
         for f in fields(self):
-            check_value(type(self).__name__, f, getattr(self, f.name))
+            check_value(name, f, getattr(self, f.name))
+        unused = not (self.ruled or self.rule == Mean())
+        why = f"{name}.rule = {short(self.rule)}: {name} averages no updates by a rule"
+        refuse_if(unused, f"{why}; leave it at Mean()")
 
     def plans(self) -> dict[str, Plan]:
         """The ways through a client's rows, by the names that `local` asks for."""

@@ -40,9 +40,10 @@ FILES = "record.npz", "record.json", "done"  # the mark comes last
 PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
 # entries of meta by which two runs are one
 SAME = (
-    *("method", "parameters", "task", "network", "n", "rounds"),
+    *("method", "parameters", "task", "network", "batch", "n", "rounds"),
     *("seed", "cohort", "every", "precision", "init", "scored"),
 )
+LATER = ("scored", "network", "batch")  # which older records do not say
 SPLIT = {"all": "train"}  # what is scored -> its rows in meta["n"]; of guests:
 GUEST = {"test": "guest", "val": "guest_val", "all": "guest_train"}
 COLUMNS = "round client name moment view split rows accuracy".split()
@@ -94,8 +95,6 @@ class Record:
             **{"seconds": 0.0, "bytes": {}},
             "scored": [sorted(run.splits), run.guests, run.own],
         }
-        if (own := getattr(task.network, "identity", None)) is not None:
-            meta["network"] = own  # of a module that a user brings
         if run.init is not None:
             meta["init"] = digest(run.init)
         more = {"method": method, "cohort": cohort, "folder": run.folder.path}
@@ -325,6 +324,8 @@ def identity(method, task):
         "method": type(method).__name__,
         "parameters": describe(method),
         "task": task.name,
+        "network": getattr(task.network, "identity", repr(task.network)),
+        "batch": task.batch,
         "n": row_counts(task),
     }
 
@@ -335,7 +336,7 @@ def same_meta(there, here, at, entries=SAME):
     for k in entries:
         a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
         refuse_if(
-            a != b and not (k == "scored" and "null" in (a, b)),
+            a != b and not (k in LATER and "null" in (a, b)),
             f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; give "
             "each run its own folder",
         )

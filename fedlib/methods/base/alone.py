@@ -16,6 +16,7 @@ class Local(Method):
     """
 
     card = Card("mcmahan2017", "each client trains alone (a control)")
+    ruled = False
     post = ("personal",)
 
     def server(self, w, r):

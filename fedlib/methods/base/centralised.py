@@ -21,6 +21,7 @@ class Centralised(Method):
     """
 
     card = Card("mcmahan2017", "one model on the rows of all clients (a control)")
+    ruled = False
     who = "all"
 
     def plans(self):

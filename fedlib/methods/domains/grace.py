@@ -30,6 +30,7 @@ class GRACE(Aligned):
     """
 
     card = Card("zhang2023grace", "aligned local steps; consistent updates count more")
+    ruled = False
 
     meta: str = hp(
         "grace", "the local step", "released code", ("mldg", "grace", "joint", "none")

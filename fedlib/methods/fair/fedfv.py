@@ -38,6 +38,7 @@ class FedFV(ByLoss):
     """
 
     card = Card("wang2021fedfv", "updates without what conflicts with another client's")
+    ruled = False
 
     alpha: float = hp(
         0.1, "share kept", "FedFV", (0, 1), grid=(0, 0.1, 0.2, 1 / 3, 0.5, 2 / 3)

@@ -48,6 +48,7 @@ class FedMGDA(FedAvg):
     """
 
     card = Card("hu2022fedmgda", "the shortest convex combination of unit updates")
+    ruled = False
 
     epsilon: float = hp(
         0.1, "|p_i - n_i / n| at most", "FedFV", (0, 1), grid=(0.01, 0.05, 0.1, 0.5, 1)

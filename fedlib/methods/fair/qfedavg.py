@@ -40,6 +40,7 @@ class QFedAvg(ByLoss):
     """
 
     card = Card("li2020qffl", "updates weighted by a power of the client's loss")
+    ruled = False
 
     q: float = hp(
         0.1, "power of the loss", "FedFV's records", grid=(0.1, 0.2, 1, 2, 5, 15)

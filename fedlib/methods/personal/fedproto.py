@@ -40,6 +40,7 @@ class FedProto(Method):
     candidates: str = hp("all", "that may be predicted", "PFLlib", ("all", "own"))
 
     card = Card("fedproto2022", "private models; only class means are shared")
+    ruled = False
     post = ("personal",)
     needs_features = True
 

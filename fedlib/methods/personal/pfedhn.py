@@ -42,6 +42,7 @@ class PFedHN(FedAvg):
     spread: float = hp(0.1, "how far first models lie apart", "a choice")
 
     card = Card("pfedhn2021", "a hypernetwork on the server writes each client's model")
+    ruled = False
 
     def server(self, w, r):
         w, buffers = without(w, self.task.buffers), subset(w, self.task.buffers)
