@@ -18,7 +18,6 @@ repro.judge.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from pathlib import Path
@@ -153,7 +152,6 @@ def check_names(table, kind, reported, where):
     refuse(table, table.key == due, where, why)
 
 
-@functools.lru_cache(maxsize=4)
 def parts(root, kind):
     """All parts of one kind below `root` put together, as they were checked when they
     were saved; several tiers may stand side by side. No parts at all: an empty frame.

@@ -394,6 +394,11 @@ def tried(network, x):
         network.K = trial.z.shape[1]
         network.why = trial.head()
         network.splits = not network.why
+        trial.w |= {k: 1000 * trial.w[k] for k in network.head}
+        u = trial.run(trial.rows)
+        if u.any() and bool(((u >= 0) & (u <= 1)).all()):
+            words = "returns numbers from 0 to 1; the loss takes logits: no sigmoid"
+            warn(f"{network.at} {words}")
     network.cache = {}  # without the precision of the trial
     return network
 

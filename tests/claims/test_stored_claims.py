@@ -20,12 +20,8 @@ NUMBERS = ["effect", "lo", "hi", "n_seeds", "margin", "printed", "p", "needs"]
 
 
 def seeds():
-    """Rows of results/seeds by the rules of claims, unchecked: checks are dear."""
-    of = {"usecols": [*ledger.POINT, "value", "data", "tier"], "keep_default_na": False}
-    text = dict.fromkeys(of["usecols"], object)
-    of["dtype"] = text | {"seed": int, "value": float}
-    files = sorted((RESULTS / "seeds").glob("*.csv"))
-    table = pd.concat([pd.read_csv(f, **of) for f in files])
+    """Rows of results/seeds by the rules of claims."""
+    table = ledger.parts(RESULTS, "seeds")
     own = table.rule == table.paper.map(papers.each("rule"))
     return table[own | (table.rule == "run")]
 
@@ -72,7 +68,7 @@ def test_claims_are_as_stored(tmp_path):
 @pytest.mark.nightly
 def test_all_tables_are_as_stored():
     """All claims, effects of deviations, and the ledger."""
-    rows, ours = (ledger.parts(RESULTS, k, REPORTED) for k in ("seeds", "ours"))
+    rows, ours = (ledger.parts(RESULTS, k) for k in ("seeds", "ours"))
     made = claims.check_claims(claims.listed(), rows, REPORTED, closed_gates(RESULTS))
     compared(made, "claims", WORDS, NUMBERS)
     made = claims.effects(claims.read_deviations(), rows)

@@ -57,6 +57,8 @@ def test_networks_that_cannot_be_trained():
         with pytest.raises(ValueError, match=word):
             replace(toy(), network=network)
             pytest.fail(word)
+    with pytest.warns(UserWarning, match="sigmoid"):
+        replace(toy(), network=nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
 
 
 def test_heads_starts_and_sizes():
