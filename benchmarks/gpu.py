@@ -26,17 +26,18 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 import fedlib
 from fedlib import Task
-from fedlib.core.clients import arithmetic
+from fedlib.core.clients import float32
 from fedlib.core.tree import pick, stack, tmap
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP, Linear, ResNet18
 
 from . import harness
 from .cases import Case, case, noise, resnet18
-from .floor import best, flops, rates
 from .rounds import QUIET, ticking
 
 COLUMNS = ["case", "variant", "precision", "seeds", "ms", "low", "high", "repetitions"]
@@ -129,14 +130,14 @@ def now(device):
     return time.perf_counter()
 
 
-def engine_rounds(case, how, S=1, precision="float32"):
+def engine_rounds(case, how, S=1):
     """(f, once): f(n) -> seconds of n rounds of S seeds, no evaluation between;
     once() -> the (first seed's) model after round 0.
     """
     task, device, seeds = case.task, case.task.x.device, {}
     C = task.C
     draw = lambda t: torch.cat([s * C + cohort(case, t) for s in range(S)])
-    more = {"cohort": draw, "how": how, "device": str(device), "precision": precision}
+    more = {"cohort": draw, "how": how, "device": str(device)}
     if S > 1:
         task, seeds = copies(task, S), {"seeds": S}
     method = partial(ticking(Stacked if S > 1 else FedAvg), task, lr=case.lr, **seeds)
@@ -160,33 +161,57 @@ class Variant(NamedTuple):
 
     name: str
     make: callable
-    precision: str = "float32"
     seeds: int = 1
 
 
 def variants(case, S):
     """Those that suit a case, the loop first; S seeds stacked."""
-    out = []
-    for precision in ("float32", "tf32", "bf16"):
-        for how in ("loop", "vmap"):
-            make = partial(engine_rounds, how=how, precision=precision)
-            out.append(Variant(how, make, precision))
+    out = [Variant(how, partial(engine_rounds, how=how)) for how in ("loop", "vmap")]
     if case.name != "resnet":
         make = partial(engine_rounds, how="vmap", S=S)
-        out.insert(2, Variant(f"vmap, {S} seeds stacked", make, seeds=S))
+        out.append(Variant(f"vmap, {S} seeds stacked", make, seeds=S))
     return out
 
 
 # ---------------------------------------------------------------- the floor
+def best(f, now, reps=7):
+    """Seconds of the quickest of several, since only other work can make it slower."""
+    f()
+    took = []
+    for _ in range(reps):
+        start = now()
+        f()
+        took.append(now() - start)
+    return min(took)
+
+
+def rates(n, images, channels, side, device, now):
+    """FLOP/s of one product, n x n, and of one convolution of so many images."""
+    a, b = torch.randn(2, n, n, device=device)
+    x = torch.randn(images, channels, side, side, device=device)
+    w = torch.randn(channels, channels, 3, 3, device=device)
+    x, w = (v.contiguous(memory_format=torch.channels_last) for v in (x, w))
+    convolve = partial(F.conv2d, x, w, padding=1)
+    took = best(lambda: a @ b, now), best(convolve, now)
+    conv = 2 * images * side**2 * 9 * channels**2
+    return {"product": 2 * n**3 / took[0], "convolution": conv / took[1]}
+
+
+def flops(model, x, y):
+    """Floating point operations of one row's forward and backward pass."""
+    with FlopCounterMode(display=False) as count, torch.enable_grad():
+        F.cross_entropy(model(x), y).backward()
+    return count.get_total_flops() / len(x)
+
+
 def reached(device):
-    """{mode: {"product": FLOP/s, "convolution": FLOP/s}, "copy": bytes/s};
-    small sizes on a CPU.
+    """{"product": FLOP/s, "convolution": FLOP/s, "copy": bytes/s}; small sizes on a
+    CPU.
     """
-    big, clock, out = device.type == "cuda", partial(now, device), {}
+    big, clock = device.type == "cuda", partial(now, device)
     sizes = (8192, 256, 128, 32) if big else (512, 8, 32, 16)
-    for mode in ("float32", "tf32", "bf16") if big else ("float32",):
-        with arithmetic(mode, device), torch.no_grad():
-            out[mode] = rates(*sizes, device, clock)
+    with float32(), torch.no_grad():
+        out = rates(*sizes, device, clock)
     to = torch.empty(2 ** (28 if big else 24), dtype=torch.uint8, device=device)
     source = torch.ones_like(to)
     # read and written
@@ -207,9 +232,9 @@ def work(case):
     return float(each * rows), float(traffic)
 
 
-def floor(load, reach, mode, linear):
+def floor(load, reach, linear):
     """(seconds, "flop" or "bytes"): the longer of arithmetic and memory traffic."""
-    rate = reach.get(mode, reach["float32"])["product" if linear else "convolution"]
+    rate = reach["product" if linear else "convolution"]
     return max((load[0] / rate, "flop"), (load[1] / reach["copy"], "bytes"))
 
 
@@ -223,15 +248,13 @@ def apart(a, b):
 
 
 def compared(case, v, reference):
-    """(f, difference in float64 or None, difference in float32) after one round;
-    ValueError where it is not the loop.
+    """(f, difference in float64, difference in float32) after one round; ValueError
+    where it is not the loop.
     """
-    plain, d64 = v.precision == "float32", None
-    if plain:
-        d64 = apart(v.make(double(case))[1](), reference[1])
+    d64 = apart(v.make(double(case))[1](), reference[1])
     f, once = v.make(case)
     d32 = apart(once(), reference[0])
-    if plain and not (d64 < EXACT and d32 < NEAR):
+    if not (d64 < EXACT and d32 < NEAR):
         off = f"{d64:.1e} in float64, {d32:.1e} in float32"
         raise ValueError(f"not timed: after one round {off} from the loop")
     return f, d64, d32
@@ -246,11 +269,9 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
     reference = [engine_rounds(c, "loop")[1]() for c in (case, double(case))]
     rows, ready = [], []
     for v in variants(case, S):
-        row = {"case": name, "variant": v.name, "precision": v.precision}
+        row = {"case": name, "variant": v.name, "precision": "float32"}
         rows.append(row | {"seeds": v.seeds})
-        if v.precision != "float32" and device.type != "cuda":
-            rows[-1]["note"] = "needs CUDA"
-        elif time.monotonic() > until:
+        if time.monotonic() > until:
             rows[-1]["note"] = "not tried: the budget is spent"
         else:
             try:
@@ -267,8 +288,8 @@ def measure(name, device, small, reach, budget, reps, seconds, S):
                 took.append(f(n) / n / v.seeds)
     load = work(case)
     loop = next((took for _, v, _, _, took in ready if v.name == "loop"), [])
-    for row, v, _, _, took in ready:
-        least, what = floor(load, reach, v.precision, linear(case))
+    for row, _, _, _, took in ready:
+        least, what = floor(load, reach, linear(case))
         row |= harness.spread([1e3 * s for s in took], "ms")
         row |= {"with_drawing_ms": row["ms"], "times_floor": row["ms"] / 1e3 / least}
         row |= {"floor_ms": 1e3 * least, "floor_of": what}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from repro.run_notebook import KERNEL_ENVIRONMENT
+from repro.draw import KERNEL_ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
 

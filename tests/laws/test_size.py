@@ -23,7 +23,7 @@ MOST = {  # of Python: lines, and code tokens (no comment, docstring, layout)
     "repro": (5_200, 35_200),
     "papers": (2_375, 16_100),
     "book/_ext": (2_270, 15_400),
-    "benchmarks": (2_230, 16_400),
+    "benchmarks": (2_250, 16_600),
     "tests": (15_000, 181_500),
 }
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT}
