@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Client
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def connected():
         time.sleep(0.1)
 
 
+def drawn(notebook: Path) -> tuple[int, str]:
+    """(exit status, words) of a notebook. Who draws may be about to end with another
+    command: then it is asked again, of a new one.
+    """
+    for _ in range(3):
+        with suppress(EOFError, OSError), connected() as drawing:
+            drawing.send(notebook.as_posix())
+            return drawing.recv()
+    return 1, f"the process that draws has died three times: see {DRAWN}/log"
+
+
 def folder_of(notebook: Path) -> Path:
     """Where a notebook is drawn: runs/drawn/fedga-alpha."""
     return DRAWN / f"{notebook.parent.name}-{notebook.stem}"
@@ -59,17 +71,15 @@ def folder_of(notebook: Path) -> Path:
 
 def main(notebook: Path, out_dir: Path) -> int:
     """Draw a notebook and move what it made to results/; the exit status."""
-    with connected() as drawing:
-        drawing.send(notebook.as_posix())
-        failed, told = drawing.recv()
+    failed, told = drawn(notebook)
     if failed:
         print(told, file=sys.stderr)
         return failed
-    drawn, out = folder_of(notebook), out_dir / notebook.name
+    made, out = folder_of(notebook), out_dir / notebook.name
     out.parent.mkdir(parents=True, exist_ok=True)
-    if (drawn / "results").exists():
-        shutil.copytree(drawn / "results", "results", dirs_exist_ok=True)
-    os.replace(drawn / notebook.name, out)
+    if (made / "results").exists():
+        shutil.copytree(made / "results", "results", dirs_exist_ok=True)
+    os.replace(made / notebook.name, out)
     print(f"{out}: {told}")
     return 0
 

@@ -117,8 +117,9 @@ def test_what_training_moves_is_scored_after_it():
 
 
 ZERO = torch.tensor(0)
-REFUSE = {"SCAFFOLD", "FedDyn"}, {"PerFedAvg"}  # another rule, another step
-NO_RULE = "Local Centralised q-FedAvg FedMGDA+ FedFV FedProto pFedHN pFedHN-chunked"
+NO_RULE = """Local Centralised SCAFFOLD FedDyn q-FedAvg FedMGDA+ FedFV FedProto pFedHN
+pFedHN-chunked""".split()
+REFUSE = NO_RULE, ["PerFedAvg"]  # another rule, another step
 
 
 def test_a_step_and_a_rule_are_heeded_or_refused():
@@ -134,9 +135,7 @@ def test_a_step_and_a_rule_are_heeded_or_refused():
             except ValueError as e:
                 assert name in REFUSE["step" in what], (name, what, e)
                 continue
-            moved = gap(plain, got) > 0
-            heeds = "rule" not in what or name not in NO_RULE.split()
-            assert moved == heeds, (name, what)
+            assert gap(plain, got) > 0, (name, what)
 
 
 PRIVATE = {"step": {"name": "Private"}}
