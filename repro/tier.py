@@ -84,7 +84,9 @@ def main(tier: str, *stages: str, alone: bool = False) -> None:
     alone: these stages, and not what they need
     """
     words = ["-m", "dvc", "repro", *["--single-item"] * alone, *stages]
-    environ = dict(os.environ)
+    # stages call plain `python`; a second thread of each would wait
+    path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+    environ = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": path}
     if tier == chosen(PARAMS.read_text()):
         print(f"{tier} is the tier of {PARAMS}: here, not in a copy.", flush=True)
     else:
