@@ -26,7 +26,6 @@ from repro import papers
 TO = Path("results/gate")
 SEEN = Path("runs/gate.txt")  # the last edit that was tried, and what it gave
 DRAWS = ("fedlib/plots", "fedlib/measures", "fedlib/study", "repro")
-KNOBS = "tier"  # of params.yaml, beside those of a paper
 
 
 def digest(files: Iterable[Path]) -> str:
@@ -59,7 +58,8 @@ def numbers() -> str:
             )
             SEEN.parent.mkdir(exist_ok=True)
             SEEN.write_text(f"{now}\n{moved}")
-    return f"versions {digest([identity.VERSIONS])}\n{moved}"
+    fixed = digest([identity.VERSIONS, *Path("evidence").glob("*.pt")])
+    return f"versions and weights {fixed}\n{moved}"
 
 
 def of(paper: str, knobs: dict) -> str:

@@ -117,8 +117,9 @@ def compare(
     if (data is None) == (task is None):
         needed = "--data FILE --client COLUMN --label COLUMN, or --task digits"
         raise ValueError(f"compare needs a task: give {needed}")
-    try:  # not after hours
-        _ = report and report.open("ab").close()
+    try:  # can it be written? Not to be found out after hours
+        if report:
+            report.open("ab").close()
     except OSError as e:
         remedy = "give a file in a folder that can be written"
         raise ValueError(f"--report {report}: {e.strerror}; {remedy}") from e
