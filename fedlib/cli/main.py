@@ -156,7 +156,8 @@ def evidence(
     anew: bool = False,
     sample: int = 20,
     seed: int = 0,
-    device: Device = "cpu",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dry_run: bool = False,
     write: bool = False,
 ):
     """compute, pack, check or verify the stored runs of the studies
@@ -164,6 +165,8 @@ def evidence(
     names: some papers or studies only, PAPER[/STUDY]
     tier: compute: size of the studies (the one in params.yaml)
     workers: processes; compute: one per core, verify: one
+    device: auto: compute: convolutions on a GPU, the rest beside it; verify: cpu
+    dry_run: compute: say only how much there is to do, and what is missing
     anew: pack: what runs/ has goes before what is packed already
     write: verify: keep the answer in results/audit.csv, or audit-gpu.csv
     """
@@ -172,14 +175,15 @@ def evidence(
     check_whole("--sample", sample, 1)
     check_whole("--workers", 1 if workers is None else workers, 1)
     if what == "compute":
-        audit.compute(names, workers=workers, tier=tier)
+        audit.compute(names, "runs", workers, tier, device, dry_run)
     elif what == "pack":
         audit.pack(names, anew=anew)
     elif what == "check":
         wrong = "\n".join(audit.check())
         refuse_if(wrong, wrong)
     else:
-        audit.verify(sample, seed, names, device, workers or 1, write)
+        on = "cpu" if device == "auto" else device
+        audit.verify(sample, seed, names, on, workers or 1, write)
 
 
 def data(*words):

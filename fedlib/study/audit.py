@@ -2,6 +2,7 @@
 comes out again.
 
     python -m fedlib evidence compute [PAPER[/STUDY] ...]   every run into runs/
+    python -m fedlib evidence compute --dry-run             what is there to do?
     python -m fedlib evidence pack [PAPER[/STUDY] ...]      finished runs into evidence/
     python -m fedlib evidence check                         is every run there?
     python -m fedlib evidence verify --sample 20            do some come out again?
@@ -24,9 +25,17 @@ import torch
 from ..core.errors import Diverged, refuse_if
 from ..core.files import whole
 from ..core.record import Record
+from ..data import get
 from ..data.tasks import known
 from . import identity, once, store, studies
-from .compute import compute_all, map_cells, trained
+from .compute import (
+    compute_all,
+    forecast,
+    map_cells,
+    place_of,
+    trained,
+    unfinished,
+)
 
 STORE = Path("evidence")
 VERDICTS = ("same", "rounding", "DIFFERS")
@@ -51,15 +60,27 @@ def folder_of(study):
 
 
 # ---------------------------------------------------------------- compute
-def compute(names=(), runs="runs", workers=None, tier=None):
+def compute(
+    names=(), runs="runs", workers=None, tier=None, device="auto", dry_run=False
+):
     """Compute every run of the studies that runs/ lacks, at a tier (None: that of
-    params.yaml); what is done stays.
+    params.yaml); what is done stays. device: see `compute_all`. dry_run: say only what
+    there is to do, how long it takes, and which data sets are missing.
     """
     identity.warn_if_edited()
     for study in chosen(names):
-        todo = studies.cells(*study, tier=tier)[0]
-        print(f"{'/'.join(study)}: {len(todo)} runs", flush=True)
-        compute_all(todo, runs, workers)
+        todo = unfinished(studies.cells(*study, tier=tier)[0], runs)
+        words = [forecast(todo, folder_of(study))] if todo else ["all is there"]
+        if device == "auto" and (there := sum(place_of(c) == "cuda" for c in todo)):
+            words.append(f"{there:,} of them on the GPU")
+        needed = {json.loads(c.task)["data"]["name"] for c in todo}
+        for name in sorted(needed & get.CATALOGUE.keys()):
+            if get.status(name).startswith("missing"):
+                size = get.entry(name).size
+                words.append(f"first: python -m fedlib data get {name} ({size})")
+        print(f"{'/'.join(study)}: {'; '.join(words)}", flush=True)
+        if not dry_run:
+            compute_all(todo, runs, workers, device)
 
 
 # ---------------------------------------------------------------- pack

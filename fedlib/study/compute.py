@@ -14,9 +14,10 @@ import math
 import os
 import sys
 import time
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
 from joblib import Parallel, delayed
 from tqdm import tqdm
@@ -24,7 +25,9 @@ from tqdm import tqdm
 from ..core import clients, engine, errors
 from ..data import tasks
 from ..methods import make
-from . import lock
+from . import lock, store
+
+SMALL = ("Linear", "MLP", "Adapter", "Prompts")  # faster on the cores than on a GPU
 
 
 class RunError(ValueError):
@@ -79,18 +82,50 @@ def map_cells(f, cells, workers=None):
     return [x for (x,) in every(lambda cell, wait: [f(cell)], [*cells], workers)]
 
 
-def compute_all(cells, runs="runs", workers=None, device=None, until=math.inf):
+def compute_all(cells, runs="runs", workers=None, device="auto", until=math.inf):
     """Every cell's folder, in order; a cell that fails stops no other: RunError at the
     end.
 
-    workers: processes on this machine (None: one per core that we may use; one where
-    there is a GPU). until: seconds since the epoch; no run begins later, so that some
-    may be missing.
+    workers: processes on this machine (None: one per core that we may use). device:
+    "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
+    and beside it all others on the cores. until: seconds since the epoch; no run begins
+    later, so that some may be missing.
     """
-    at = Path(runs).absolute()
-    f = functools.partial(compute_cell, runs=at, device=device, until=until)
-    every(f, unfinished(cells, at), workers, device, None)
+    at, places = Path(runs).absolute(), {}
+    for c in unfinished(cells, at):
+        places.setdefault(place_of(c) if device == "auto" else device, []).append(c)
+
+    def on(where):
+        f = functools.partial(compute_cell, runs=at, device=where, until=until)
+        every(f, places[where], 1 if where == "cuda" else workers, where, None)
+
+    with ThreadPoolExecutor() as side:
+        list((side.map if len(places) > 1 else map)(on, places))
     return [Path(runs, c.id) for c in cells]
+
+
+def place_of(cell):
+    """The device of a cell under "auto"."""
+    small = json.loads(cell.task)["network"]["name"] in SMALL
+    return "cuda" if torch.cuda.is_available() and not small else "cpu"
+
+
+def forecast(cells, stored):
+    """What computing cells asks for, in words; stored: the study's folder in evidence/,
+    whose runs of the same task and method say how long, on a core like theirs.
+    """
+    rates, columns = {}, ("task", "method", "seconds", "rounds")
+    for run in store.listed(stored, columns):
+        rate = run["seconds"] / run["rounds"][-1]
+        rates.setdefault((run["task"], run["method"]), []).append(rate)
+    rounds = [json.loads(c.engine)["rounds"] for c in cells]
+    timed = [(n, rates.get((c.task, c.method))) for n, c in zip(rounds, cells)]
+    minutes = sum(n * np.mean(rate) for n, rate in timed if rate) / 60
+    words = f"{len(cells):,} runs, {sum(rounds):,} rounds to compute"
+    if any(rate for _, rate in timed):
+        words += f", about {max(1, round(minutes))} min of one core"
+    unknown = sum(rate is None for _, rate in timed)
+    return words + f"; {unknown:,} of them were never timed" * (unknown > 0)
 
 
 def unfinished(cells, runs):
@@ -98,7 +133,7 @@ def unfinished(cells, runs):
     after one another, so that a worker keeps its task.
     """
     by_id = {c.id: c for c in sorted(cells, key=lambda c: (c.task, c.seed))}
-    return [c for i, c in by_id.items() if not (runs / i / "done").exists()]
+    return [c for i, c in by_id.items() if not Path(runs, i, "done").exists()]
 
 
 def every(f, cells, workers, *how):

@@ -9,6 +9,7 @@ runs/, where a finished run is never repeated and a killed one continues.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from ..core import files
 from ..core.record import Record
 from . import identity, store
-from .compute import compute_all
+from .compute import compute_all, forecast, unfinished
 from .results import Study
 from .studies import cells
 
@@ -49,6 +50,9 @@ def study(
     stored = Path(path).parent / "evidence"
     done = store.find({c.id for c in todo}, paper, name, stored)
     missing = [c for c in todo if c.id not in done]
+    if new := unfinished(missing, runs):
+        said = forecast(new, stored / f"{paper}-{name}")
+        print(f"{paper}/{name}: {said}", file=sys.stderr, flush=True)
     folders = compute_all(missing, runs, workers)
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
     if not mine:
