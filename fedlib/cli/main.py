@@ -175,7 +175,8 @@ def evidence(
     check_whole("--sample", sample, 1)
     check_whole("--workers", 1 if workers is None else workers, 1)
     if what == "compute":
-        audit.compute(names, "runs", workers, tier, device, dry_run)
+        how = {"tier": tier, "device": device, "dry_run": dry_run}
+        audit.compute(names, workers=workers, **how)
     elif what == "pack":
         audit.pack(names, anew=anew)
     elif what == "check":

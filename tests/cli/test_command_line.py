@@ -96,8 +96,8 @@ def test_every_option_of_run_reaches_it(reached):
 
 
 def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
-    line = "evidence compute fedga plgu/x --workers 2 --tier paper"
-    how = {"workers": 2, "tier": "paper"}
+    line = "evidence compute fedga plgu/x --workers 2 --tier paper --dry-run"
+    how = {"workers": 2, "tier": "paper", "device": "auto", "dry_run": True}
     assert reached(line) == ((("fedga", "plgu/x"),), how)
     assert reached("evidence pack --anew") == (((),), {"anew": True})
     assert reached("evidence verify") == ((20, 0, (), "cpu", 1, False), {})
