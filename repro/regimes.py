@@ -47,7 +47,7 @@ from repro import papers
 GATE, LEAST = "gate", 0.5
 ALONE = ("Local", "Centralised")  # no federation
 MNIST_5K = ("mnist5k", "digit_sites", "digit_pairs", "rotated", "colored")
-HERE = {*studies.MADE, *MNIST_5K, "digits", "adult"}  # data that need no download
+HERE = {*studies.KINDS, *MNIST_5K, "digits", "adult"}  # data that need no download
 DEALT = ("data", "partition", "guest", "parts", "test", "owners")  # decide who has what
 SAYS = {  # a number of a regime -> what it hangs on
     "rounds": "rounds",
@@ -149,7 +149,7 @@ def points(paper, name, tier):
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
-            task = studies.drawn(point, 0)
+            task = studies.given(point, {"seed": 0})
             out[dataset, where] = studies.as_text(task, {})
     return out
 

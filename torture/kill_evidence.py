@@ -28,11 +28,14 @@ TASK = {
 METHODS = {"FedAvg": {}, "FedGA": {"alpha": 3}, "FedProx": {"mu": 0.1}}
 
 
-def params(seeds):
-    """params.yaml with a study of so many seeds."""
+def write(seeds):
+    """params.yaml, and a study of so many seeds."""
     study = {"tasks": ["toy"], "seeds": seeds, "methods": METHODS}
     paper = {"tasks": {"toy": TASK}, "studies": {"book": {"main": study}}}
-    return yaml.safe_dump({"tier": "small", "fedga": paper})
+    file = Path("papers/fedga/studies.yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Path("params.yaml").write_text("tier: small\n")
+    file.write_text(yaml.safe_dump(paper))
 
 
 # ---------------------------------------------------------------- in a process
@@ -41,7 +44,7 @@ def made(folder):
     enter(folder)
     Path("results").mkdir()
     for seeds in (1, 2):
-        Path("params.yaml").write_text(params(seeds))
+        write(seeds)
         audit.compute(["fedga/main"], workers=1)
         if seeds == 1:
             audit.pack(["fedga/main"])

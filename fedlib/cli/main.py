@@ -138,14 +138,10 @@ def compare(
         raise ValueError(f"{e}{table * ('df' in str(e))}") from e
     how = {"folder": folder, "workers": workers, "cohort": cohort}
     result = comparisons.compare(entries, on, rounds, seeds, **how)
-    if result.records:
-        print(result)
-        if report:
-            print(f"\nwritten: {result.report(report)}")
-    if result.failed:
-        said = "; ".join(result.cautions()).replace("folder=", "--folder")
-        interrupted = result.stopped == "interrupted"
-        raise KeyboardInterrupt(said) if interrupted else ValueError(said)
+    print(result)
+    if report:
+        print(f"\nwritten: {result.report(report)}")
+    refuse_if(result.failed, "; ".join(result.cautions()))
 
 
 def evidence(

@@ -1,7 +1,7 @@
 """Tidy frames (fedlib.study.results) drawn with seaborn: the methods' looks, and what
 seaborn gets wrong for a few seeds and for bounded accuracies.
 
-    some, words = plots.smooth(rounds(run), "mean_acc")
+    some, words = plots.smooth(scores(run), "mean_acc")
     sns.lineplot(some, x="round", y="mean_acc", **plots.CURVE, **plots.looks(M))
     ax.set_xlabel(words)
     plots.name_ends(ax, some, "mean_acc")

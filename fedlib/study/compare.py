@@ -1,9 +1,10 @@
-"""Methods side by side on one task: methods x seeds are jobs, which run in this process
-or in others, are kept in a folder and never computed twice -> Comparison.
+"""Methods side by side on one task: a table of fairness, who gains and who loses.
+
+Methods x seeds are jobs, which run in this process or in others, are kept in a folder
+and never computed twice. The folder of a method is named by all that makes its numbers
+but the seed. Letters: C clients, S seeds.
 
     folder/FedGA-0123456789abcdef/0    the run with seed 0, as `engine.run` keeps it
-
-The folder of a method's runs is named by all that makes their numbers but the seed.
 """
 
 from __future__ import annotations
@@ -12,34 +13,44 @@ import functools
 import inspect
 import itertools
 import math
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from zlib import crc32
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
+from scipy import stats
 
-from ..core import engine, given
-from ..core.errors import SEEDS, Diverged, is_whole, listed, refuse_if, short
+from ..core import engine, files, given
+from ..core.errors import SEEDS, is_whole, known, listed, refuse_if
 from ..core.method import Method, describe
-from ..core.record import Record, digest
+from ..core.record import OWN_FIRST, Record, digest
 from ..core.task import Task
-from ..measures import selection
+from ..measures import bias, metrics, selection
 from ..methods.make import make
 from . import identity, lock
-from .comparison import Comparison, view_of
-from .compute import RunError, reason, run_jobs
+from .compute import run_jobs
 from .studies import PILOT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 EVALUATIONS = 100  # at most so many unless `every` is given: scoring costs, too
 MOST = 10_000  # seeds that nobody lists one by one
-ROWS = 8  # of each client's split, on which a method is rehearsed
 # arguments of engine.run that change what a record holds
 NAMING = "cohort every splits guests own microscope".split()
 USUAL = {k: p.default for k, p in inspect.signature(engine.run).parameters.items()}
+COLUMNS = {
+    "mean": lambda a: 100 * metrics.mean_acc(a),
+    "worst 10 %": lambda a: 100 * metrics.worst(a),
+    "Gini": metrics.gini,
+}
+BIAS = {"EO": bias.EO, "DP": bias.DP}  # between groups, where the task has them
+LOW = ("Gini", *BIAS)  # fractions, of which less is better
 
 
 def compare(
@@ -74,53 +85,39 @@ def compare(
     configurations of a method run once, with a seed of 1000 or more that counts nowhere
     else; the highest mean validation accuracy over clients is taken.
 
-    All methods are tried on a few rows first: ValueError names those that cannot run. A
-    method that fails later is named in `failed`; Ctrl-C returns what is there, and
-    `failed` says what is not. ValueError where every method fails.
+    A method that fails is named in `failed`, and stops no other. ValueError where every
+    method fails.
     """
     given.check_values({**locals(), "how": None, **how}, VALUES)
-    seeds, configs, wrong = seeds_of(seeds), {}, {}
-    for entry in methods:
-        with noting(wrong, short(entry)):
-            name, build = method_of(entry)
-            refuse_if(name in configs, "listed twice: change a hyper-parameter")
-            configs[name] = configurations(name, build, grid, budget)
-    for name in {*(grid or {})} - {*configs}:
-        wrong[f"grid of {name}"] = f"not compared; compared: {', '.join(configs)}"
+    seeds, configs = seeds_of(seeds), {}
+    for name, build in map(method_of, methods):
+        refuse_if(name in configs, f"{name} is listed twice: change a hyper-parameter")
+        configs[name] = configurations(name, build, (grid or {}).get(name, {}), budget)
+    for name in grid or {}:
+        known(configs, "method in grid", name)
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     runs = Runs(configs, task, rounds, usual | how, given.checked_folder(folder))
     rule = rule_of(rule, task, runs.settings["splits"], grid)
     pilot = next(s for s in itertools.count(PILOT) if s not in seeds)
     pilots = [(n, words, pilot) for n in configs for words in configs[n] if words]
-    fixed = [(n, "", s) for s in seeds for n in configs if "" in configs[n]]
     with one_thread():
-        todo = [job for job in (*pilots, *fixed) if not runs.done(job)]
-        for job in {job[:2]: job for job in reversed(todo)}.values():
-            with noting(wrong, " ".join(job[:2])):
-                runs.rehearse(job)
-        cannot = f"on {task.name!r} cannot run, so nothing was trained; mend or leave"
-        refuse(f"{cannot} out", wrong)
-        tried, stopped = runs.all(pilots, workers, progress)
-        chosen = {
+        tried = runs.all(pilots, workers, progress)
+        best = {
             name: choose({words: tried.get((name, words, pilot)) for words in of}, rule)
             for name, of in configs.items()
         }
-        jobs = [(name, chosen[name], s) for s in seeds for name in configs]
-        came, late = ({}, stopped) if stopped else runs.all(jobs, workers, progress)
+        jobs = [(name, best[name], s) for s in seeds for name in configs]
+        got = runs.all(jobs, workers, progress)
     records, failed = {}, {}
-    for name, words in chosen.items():
-        got = {s: came.get((name, words, s), late) for s in seeds}
-        why = [f"seed {s}: {r}" for s, r in got.items() if isinstance(r, str)]
-        there = [r for r in got.values() if isinstance(r, Record)]
+    for name in configs:
+        each = {s: got[name, best[name], s] for s in seeds}
+        why = [f"seed {s}: {r}" for s, r in each.items() if isinstance(r, str)]
         failed |= {name: why[0]} if why else {}
-        records |= {name: there} if there and (late or not why) else {}
-    kept = records or late == "interrupted"  # Ctrl-C returns what is there
-    refuse("no method has finished", {} if kept else failed)
-    tuned = {
-        n: f"{chosen[n]} (best of {len(configs[n])})" for n in records if chosen[n]
-    }
-    where = {"folder": runs.folder, "stopped": late, "settings": runs.settings}
-    return Comparison(records, rule, failed, tuned, **where, compared=task.compared)
+        records |= {} if why else {name: [*each.values()]}
+    lines = "".join(f"\n  {name}: {why}" for name, why in failed.items())
+    refuse_if(not records, f"compare: no method has finished{lines}")
+    tuned = {n: f"{best[n]} (best of {len(configs[n])})" for n in records if best[n]}
+    return Comparison(records, rule, failed, tuned, runs.settings, task.compared)
 
 
 @contextmanager
@@ -144,25 +141,15 @@ def seeds_of(v):
     return [int(s) for s in each] if fine and len({*each}) == len(each) else []
 
 
-RULE = "a function of fedlib.measures.selection, as last or best_val"
 GRID = 'values to try by method, as {"FedGA": {"alpha": [1, 3, 5]}}'
-VALUES = (
-    given.VALUES
-    | {  # argument -> (is it fine?, what to give)
-        "methods": (
-            lambda v: isinstance(v, (list, tuple)) and v,
-            'a list of methods, as ["FedAvg", "FedGA"]',
-        ),
-        "task": (
-            lambda v: isinstance(v, Task),
-            "a fedlib.Task, as Task.from_arrays makes",
-        ),
-        "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
-        "rule": (given.or_none(callable), RULE),
-        "grid": (given.or_none(lambda v: isinstance(v, Mapping)), GRID),
-    }
-    | dict.fromkeys(("rounds", "budget", "workers"), given.VALUES["every"])
-)
+VALUES = given.VALUES | {  # argument -> (is it fine?, what to give)
+    "methods": (listed, 'a list of methods, as ["FedAvg", "FedGA"]'),
+    "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as from_arrays makes"),
+    "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
+    "rule": (given.or_none(callable), "a function of fedlib.measures.selection"),
+    "grid": (given.or_none(lambda v: isinstance(v, Mapping)), GRID),
+}
+VALUES |= dict.fromkeys(("rounds", "budget", "workers"), given.VALUES["every"])
 
 
 def rule_of(rule, task, splits, grid):
@@ -171,11 +158,8 @@ def rule_of(rule, task, splits, grid):
     """
     rows = [len(r) for r in task.val] if "val" in splits else [0]
     chooses = grid or rule in (selection.best_val, selection.best_val_gini)
-    why = f"{task.name} scores no validation rows, on which a grid or best_val chooses:"
-    why += f" give parts=(0.8, 0.1, 0.1), and 'val' in splits = {splits}"
-    refuse_if(chooses and not any(rows), why)
-    alone = rule is selection.best_val_gini and task.C < 2
-    refuse_if(alone, f"rule = best_val_gini: one client has no Gini; give {RULE}")
+    why = f"{task.name} scores no validation rows, by which a grid or best_val chooses"
+    refuse_if(chooses and not any(rows), f"{why}: give parts, and 'val' in {splits}")
     return rule or (selection.best_val if all(rows) else selection.last)
 
 
@@ -197,37 +181,16 @@ def listing(point):
     return ", ".join(f"{k}={v}" for k, v in point.items())
 
 
-@contextmanager
-def noting(wrong, name):
-    """What goes wrong inside is kept in `wrong`, {name: why}."""
-    try:
-        yield
-    except Diverged:  # a few rows say nothing of that
-        pass
-    except Exception as e:
-        bare = isinstance(e, (ValueError, NotImplementedError))
-        wrong[name] = str(e) if bare else reason(e)
-
-
-def refuse(what, reasons):
-    """ValueError for {name: why}, if there are any."""
-    lines = "".join(f"\n  {name}: {why}" for name, why in reasons.items())
-    refuse_if(reasons, f"compare: {what}{lines}")
-
-
 # ---------------------------------------------------------------- hyper-parameters
-def configurations(name, build, grid, budget):
+def configurations(name, build, of, budget):
     """{words: Method}, at most `budget` points of the grid of a method, drawn without
     replacement where it has more; of one that is not tuned {"": Method}.
     """
-    of = (grid or {}).get(name, {})
     points = [dict(zip(of, values)) for values in itertools.product(*of.values())]
     refuse_if(not points, f"grid of {name}: give at least one value to try of each")
-    if len(points) > budget:
-        rng = np.random.default_rng([PILOT, crc32(name.encode())])
-        some = rng.choice(len(points), budget, replace=False)
-        points = [points[i] for i in np.sort(some)]
-    return {listing(point): build(**point) for point in points}
+    n = len(points)
+    some = sorted(random.Random(name).sample(range(n), min(budget, n)))
+    return {listing(points[i]): build(**points[i]) for i in some}
 
 
 def choose(tried, rule):
@@ -268,50 +231,194 @@ class Runs:
         of |= {"cohort": "a function"} if callable(of["cohort"]) else {}
         return {k: str(v) for k, v in of.items()}
 
-    def at(self, job):
-        """The folder of a job's run; None where nothing is kept."""
-        if self.folder is None:
-            return None
-        name, words, seed = job
-        cls, hyper = type(m := self.configs[name][words]), describe(m)
-        of = [self.settings, cls.__name__, hyper, identity.own(cls)]
-        return self.folder / f"{cls.__name__}-{identity.digest(of)}" / str(seed)
-
-    def done(self, job):
-        return self.folder is not None and (self.at(job) / "done").exists()
-
-    def run(self, job, task, **more):
-        """What comes of a job on a task; more: further arguments of engine.run."""
-        name, words, seed = job
-        method, how = self.configs[name][words], self.how | more
-        return engine.run(method, task, self.rounds, seed, progress=False, **how)
-
     def __call__(self, job, wait=True):
         """The Record of a job, computed or read; None: another process is at it."""
-        at = self.at(job)
+        (name, words, seed), at = job, None
+        method = self.configs[name][words]
+        if self.folder:
+            of = describe(method), identity.own(cls := type(method))
+            of = identity.digest([self.settings, cls.__name__, *of])
+            at = self.folder / f"{cls.__name__}-{of}" / str(seed)
         with lock.alone(at, wait) if at else nullcontext(True) as mine:
             if mine:
-                record = self.run(job, self.task, folder=at)
+                how = self.how | {"folder": at, "progress": False}
+                record = engine.run(method, self.task, self.rounds, seed, **how)
                 record.state = None  # the models of all clients: too much to keep
                 return record
 
-    def rehearse(self, job):
-        """Raise what a job raises in its first round, on a few rows."""
-        first, task = lambda of: tuple(rows[:ROWS] for rows in of), self.task
-        small = {k: first(getattr(task, k)) for k in ("train", "val", "test")}
-        small["guests"] = tuple(map(first, task.guests))
-        self.run(job, replace(task, **small), upto=1, on_round=None)
-
     def all(self, jobs, workers, progress):
-        """({job: its Record, or why there is none}, why others are missing). A job that
-        fails stops no other; Ctrl-C ends the computation, not the call.
+        """{job: its Record, or why there is none}; one that fails stops no other."""
+        done = run_jobs(self, jobs, workers, progress=progress)
+        return {jobs[i]: why or record for i, record, why in done}
+
+
+# ---------------------------------------------------------------- what comes out
+@dataclass
+class Comparison:
+    """What comes of `compare`: table, paired() and frame() are data frames, violin() is
+    a figure, report() a page.
+    """
+
+    records: dict[str, list[Record]]  # {name: [Record of every seed]}
+    rule: selection.Rule  # chooses the round that counts, see fedlib.measures.selection
+    failed: dict[str, str] = field(default_factory=dict)  # {name: why it is missing}
+    tuned: dict[str, str] = field(default_factory=dict)  # {name: in words}
+    settings: dict[str, str] = field(default_factory=dict)  # what all runs share
+    compared: list[str] = field(default_factory=list)  # see Task.compared
+
+    def counting(self, name: str) -> list[tuple[Record, str, np.ndarray]]:
+        """[(record, view that is scored, evaluations that count)] of every seed."""
+        each = [(r, view_of(r)) for r in self.records[name]]
+        return [(r, view, selection.picked(self.rule, r, view)) for r, view in each]
+
+    def accuracies(self, name: str) -> np.ndarray:
+        """Test accuracy of every client at the round that counts [S, C], fractions."""
+        each = self.counting(name)
+        return np.stack([r["pre", view, "test"][at].mean(0) for r, view, at in each])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per method, the best worst tenth first: mean and worst tenth of the
+        clients in percent, with guests also the mean over clients left out under the
+        global model; Gini, and with groups EO and DP, fractions; ± is half a 95 %
+        interval over seeds.
         """
-        came, workers = {}, 1 if all(map(self.done, jobs)) else workers
-        try:
-            for i, record, why in run_jobs(self, jobs, workers, progress=progress):
-                came[jobs[i]] = why or record
-        except KeyboardInterrupt:
-            return came, "interrupted"
-        except RunError as e:
-            return came, str(e)
-        return came, ""
+        rows = {}
+        for name, records in self.records.items():
+            seeds = pd.DataFrame([measured(*each) for each in self.counting(name)])
+            parts = {"": seeds.mean(skipna=False), "± ": half_interval(seeds)}
+            row = {f"{mark}{k}": parts[mark][k] for k in seeds for mark in parts}
+            row |= {"model": view_of(records[0]), "seeds": len(records)}
+            rows[name] = row | {"tuned": self.tuned.get(name, "")}
+        table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+        empty = [k for k in table if k[0] == "±" and table[k].isna().all()]
+        table = table.drop(columns=[*empty, *["tuned"] * (not self.tuned)])
+        digits = {k: 3 if k.removeprefix("± ") in LOW else 1 for k in table}
+        by = {"by": "worst 10 %", "ascending": False, "kind": "stable"}
+        return table.sort_values(**by).round(digits)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per method, seed and client: method, seed, client (name or number),
+        rows (of test), model, round (the one that counts; the last of several),
+        accuracy (percent).
+        """
+        blocks = [
+            {
+                "method": name,
+                "seed": r.meta["seed"],
+                "client": r.meta["owners"] or range(r.meta["clients"]),
+                "rows": r.meta["n"]["test"],
+                "model": view,
+                "round": int(r.rounds[at[-1]]),
+                "accuracy": 100 * r["pre", view, "test"][at].mean(0).astype(float),
+            }
+            for name in self.records
+            for r, view, at in self.counting(name)
+        ]
+        found = pd.concat(map(pd.DataFrame, blocks), ignore_index=True)
+        return found.round({"accuracy": 4})  # of a float32
+
+    def paired(self, against: str = "FedAvg", points: float = 1.0) -> pd.DataFrame:
+        """Who gains and who loses: one row per method and client.
+
+        Columns: method, client, rows (test rows), accuracy (percent, mean over seeds),
+        difference (to the same client and seed under `against`, percentage points, mean
+        over the seeds that both have), ± difference (half a 95 % interval, from two
+        seeds on), change (gain or loss: by more than `points`; else same).
+        ValueError for a name that is not there, or no seed in common.
+        """
+        frame, at = self.frame(), ["seed", "client"]
+        base = frame[frame.method == against].set_index(at)["accuracy"]
+        mine = frame[frame.method != against].join(base.rename("base"), at)
+        shared = mine.groupby("method")["base"].count()
+        none = ", ".join(shared.index[shared == 0])
+        why = f"against = {against!r} has no seed in common with {none}"
+        refuse_if(none, f"{why}; compared: {', '.join(self.records)}")
+        mine["difference"] = (mine["accuracy"] - mine["base"]).round(4)
+        each = mine.groupby(["method", "client"], sort=False)
+        found = each.agg({"rows": "first", "accuracy": "mean", "difference": "mean"})
+        found["± difference"] = half_interval(each["difference"])
+        side = [found.difference > points, found.difference < -points]
+        found["change"] = np.select(side, ["gain", "loss"], "same")
+        return found.reset_index()
+
+    def violin(self) -> Axes:
+        """The distribution of client accuracies, in percent, all seeds together; bar:
+        median, triangle: worst tenth.
+        """
+        import matplotlib.pyplot as plt  # here, so that it is imported to draw only
+
+        from .. import plots
+
+        values = {name: 100 * self.accuracies(name) for name in self.records}
+        with plt.rc_context(plots.RC):
+            size = plots.SIZE[0], 0.9 + 0.5 * len(values)
+            ax = plots.violins(values, plt.subplots(figsize=size)[1])
+            ax.set_xlabel("test accuracy of a client, %")
+        return ax
+
+    def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
+        """Write the comparison as one page that needs nothing else, by the template
+        report.html beside this file -> its path. against: whom clients gain or lose to;
+        the best method, where FedAvg was not compared.
+        """
+        import matplotlib.pyplot as plt
+        from jinja2 import Environment
+
+        from .. import plots
+
+        table, path = self.table, Path(path)
+        if against == "FedAvg" and against not in self.records:
+            against = table.index[0]
+        alt = "distribution of client accuracies, one violin per method"
+        figure = self.violin().figure
+        violins = plots.inline(plots.svg(figure, "clients", alt), "clients", alt)
+        plt.close(figure)
+        told = {"c": self, "table": table, "low": LOW, "violins": violins}
+        told |= {"against": against, "paired": self.paired(against)}
+        text = Path(__file__).with_name("report.html").read_text("utf-8")
+        page = Environment(autoescape=True).from_string(text)
+        page = page.render(told, palette=plots.PALETTE).encode()
+        files.whole(path, lambda f: f.write(page))
+        return path
+
+    def cautions(self) -> list[str]:
+        """Who is compared, what the table does not hold, and what its seeds cannot say;
+        one sentence each.
+        """
+        lines = [f"{name} is missing: {why}" for name, why in self.failed.items()]
+        if any(len(r) == 1 for r in self.records.values()):
+            lines.append("one seed gives no interval; give seeds=5 or more")
+        for name, (first, *others) in self.records.items():
+            curve = lambda r: r["pre", view_of(r), "test"]
+            if others and all(np.array_equal(curve(first), curve(r)) for r in others):
+                same = "gave one and the same run: nothing in it is drawn"
+                lines.append(f"the seeds of {name} {same}")
+        return [*self.compared, *lines]
+
+    def __repr__(self) -> str:
+        return "\n".join([self.table.to_string(), *self.cautions()])
+
+
+def view_of(record):
+    """The view that is scored: the most personal one before training."""
+    have = [view for moment, view, _ in record.views if moment == "pre"]
+    return next(view for view in (*OWN_FIRST, *have) if view in have)
+
+
+def measured(r, view, at):
+    """{column: value} of a record, at the evaluations `at`."""
+    a = r["pre", view, "test"][at]
+    row = {k: float(np.mean(f(a))) for k, f in COLUMNS.items()}
+    if away := [view for moment, view, _ in r.views if moment == "guest"]:
+        left = r["guest", "global" if "global" in away else view, "test"][at]
+        row["left out %"] = 100 * float(metrics.mean_acc(left).mean())
+    if r.cells:
+        n = bias.pooled(r.cells["pre", view, "test"][at])
+        row |= {k: float(np.mean(f(n))) for k, f in BIAS.items()}
+    return row
+
+
+def half_interval(seeds):
+    """Half of Student's 95 % interval of each column or group; nan for one seed."""
+    return stats.t.ppf(0.975, seeds.count() - 1) * seeds.sem()

@@ -40,6 +40,8 @@ NUMBERS = ("core/*.py", "data/*.py", "methods/**/*.py", "nets/*.py", "pieces/*.p
 KINDS = {"method": METHODS, "step": STEPS, "rule": RULES, **tasks.TABLES}
 # entries of a description that are paths: the content counts, not the name
 FILES = ("model", "weights")
+TASK = {"partition": {"name": "natural"}, "batch": 32.0, "standard": False}
+TASK |= {"parts": [0.8, 0.1, 0.1]}  # where nothing is said
 
 
 def run_id(cell):
@@ -83,11 +85,6 @@ def parts_of(cell):
     return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
 
 
-# where nothing is said
-TASK = {"partition": {"name": "natural"}, "batch": 32.0, "standard": False}
-TASK |= {"parts": [0.8, 0.1, 0.1]}
-
-
 @functools.cache
 def parts(cls, name, kwargs, task, settings):
     """The same of json texts; cls: the method's class now."""
@@ -113,8 +110,7 @@ def plain(v):
     """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a
     method or a piece its name and its fields.
 
-    A field that came later declares hp(..., absent=the value that is the old
-    behaviour), and is left out at that value.
+    A field that came later is left out at its hp(..., absent=VALUE).
     """
     if dataclasses.is_dataclass(v):
         # what a wrapper inherits, the one inside is given
@@ -133,9 +129,7 @@ def plain(v):
 
 
 def described(kind, v, used, paths):
-    """One entry of a description, without arguments at their default; its units go to
-    the set `used`, paths to the set `paths`. Features are features of other data.
-    """
+    """An entry of a description without defaults; units and paths go to the sets."""
     if not isinstance(v, dict) or "name" not in v:
         return plain(v)
     used |= {f"{kind} {v['name']}"} if kind in tasks.TABLES else set()
@@ -154,12 +148,11 @@ def without_defaults(f, given):
 
 def content(path):
     """The checksum of a file that a run reads; its path, if it is not there yet."""
-    return _content(path, os.stat(path).st_mtime_ns) if os.path.isfile(path) else path
+    changed = os.path.isfile(path) and os.stat(path).st_mtime_ns
+    return hashed(path, "sha256", changed) if changed else path
 
 
-@functools.cache
-def _content(path, _changed):
-    return checksum(path, "sha256")
+hashed = functools.cache(lambda path, kind, _: checksum(path, kind))
 
 
 # ---------------------------------------------------------------- edited sources
@@ -170,22 +163,22 @@ def state():
 
 
 def warn_if_edited(records=()):
-    """Say that stored runs may be of other numbers than this code gives, or that some
-    of these records were made by other sources, which are in no commit.
+    """Warn where stored runs may be of other numbers than this code gives, or records
+    were made by other sources, which are in no commit.
     """
     edited = (r.meta["source"] for r in records if uncommitted(r.meta["commit"]))
     if state() != CHECKED.read_text().strip() or {*edited} - {files.source()}:
         warnings.warn(
-            "the code that makes numbers was edited since stored runs, or runs in "
-            "runs/, were made, and may give others. study(..., mine=True) computes "
-            "what yours gives, under names of its own; `python -m goldens.numbers "
-            "check` compares; what edits have left in runs/ may be deleted",
+            "the code that makes numbers was edited since runs were stored or kept in "
+            "runs/. study(..., mine=True) computes yours, under names of their own; "
+            "`python -m goldens.numbers check` compares; what edits left in runs/ may "
+            "be deleted",
             stacklevel=3,
         )
 
 
 def uncommitted(commit):
-    """Whether sources are in no commit, so that nobody could make their numbers."""
+    """Whether sources are in no commit, so that nobody can make their numbers again."""
     return commit.endswith("+") or commit == "unknown"
 
 
@@ -199,10 +192,9 @@ def user_defined(units):
 
 
 def own(thing):
-    """Hash of the source of a class or function, of its bases outside this package, and
-    of the functions, classes and plain values of the same modules that they name;
-    without comments and docstrings. OSError where a source cannot be read: write it in
-    a file or a notebook.
+    """Hash of the source of a class or function without comments and docstrings, of its
+    bases outside this package, and of what they name in the same modules: functions,
+    classes, plain values. OSError where there is no file or notebook to read it from.
     """
     homes = {c.__module__ for c in getattr(thing, "__mro__", (thing,))}
     homes = {m for m in homes if m.split(".")[0] not in ("fedlib", "builtins")}
@@ -238,9 +230,7 @@ def names(code):
 
 
 def bare(source):
-    """The lines of Python code without comments, docstrings and blank lines; the same
-    text in every version of Python.
-    """
+    """Python without comments, docstrings and blank lines, alike in all versions."""
     source = textwrap.dedent(source)
     lines = source.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)

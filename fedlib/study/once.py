@@ -69,13 +69,13 @@ def pack(tier):
     """
     newest, changed = {}, []
     for path in sorted(RUNS.glob(f"*{END}"), key=lambda p: p.stat().st_mtime_ns):
-        about = read(path)[1]
-        if about["tier"] == tier:
+        if (about := read(path)[1])["tier"] == tier:
             newest[STORE / (path.name.rpartition("-")[0] + END)] = path, about
     for to, (path, about) in newest.items():
         if not to.exists() or read(to)[1]["key"] != about["key"]:
-            why = f"{path}: its sources, {about['commit']}, are in no commit; commit,"
-            refuse_if(identity.uncommitted(about["commit"]), f"{why} measure again")
+            made = f"{path} is of sources in no commit, {about['commit']}"
+            bad = identity.uncommitted(about["commit"])
+            refuse_if(bad, f"{made}; commit, and measure again")
             to.parent.mkdir(parents=True, exist_ok=True)
             files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
             changed.append(to)
@@ -116,13 +116,12 @@ def encoded(v):
 
 def decoded(v):
     """A JSON object as the dictionary, array or frame that it stands for."""
-    if "dict" in v:
-        return {tuple(k) if isinstance(k, list) else k: x for k, x in v["dict"]}
-    if "array" in v:
-        kind, shape, numbers = v["array"]
-        return np.array(numbers, kind).reshape(shape)
-    if "frame" in v:
-        index, columns = v["frame"]
-        frame = pd.DataFrame(dict(columns))
-        return frame.set_index(index) if index else frame
+    what, of = next(iter(v.items()))
+    if what == "dict":
+        return {tuple(k) if isinstance(k, list) else k: x for k, x in of}
+    if what == "array":
+        return np.array(of[2], of[0]).reshape(of[1])
+    if what == "frame":
+        frame = pd.DataFrame(dict(of[1]))
+        return frame.set_index(of[0]) if of[0] else frame
     return v

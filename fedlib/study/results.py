@@ -2,8 +2,8 @@
 one row per observation, as pandas and seaborn want them.
 
     frame(run)                  run x view x split x round x client
+    scores(run)                 one row per run, view and round: curves
     scores(run, "best_val")     one row per run and view: tables, bars
-    rounds(run)                 one row per run, view and round: curves
     biases(run)                 one row per run and round: how groups are treated
     logs(run, "weight")         one row per run, round and client of the cohort
 
@@ -27,9 +27,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import refuse_if
+from ..core.errors import known, listed, refuse_if
 from ..core.record import Record
-from ..data.tasks import known
 from ..measures import bias, curves, metrics, selection
 from . import TIERS
 from .store import rows_of
@@ -85,11 +84,20 @@ class Study:
     records: list[Record]
 
     # ------------------------------------------------------------ what is there
-    def of(self, dataset=None, method=None, setting=None, seed=None):
-        """[(cell, record)] that fit."""
+    def only(self, dataset=None, method=None, setting=None, seed=None) -> Study:
+        """The part of the study that fits; each a value, or a list of values. A frame
+        of this part is made sooner than a part of a frame.
+        """
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
-        fits = lambda c: all(v in (None, getattr(c, k)) for k, v in want.items())
-        return [(c, r) for c, r in zip(self.cells, self.records) if fits(c)]
+        sets = {k: listed(v) or [v] for k, v in want.items() if v is not None}
+        fits = [all(getattr(c, k) in v for k, v in sets.items()) for c in self.cells]
+        keep = lambda rows: list(itertools.compress(rows, fits))
+        return replace(self, cells=keep(self.cells), records=keep(self.records))
+
+    def of(self, *which, **more):
+        """[(cell, record)] of the part that `only` gives."""
+        part = self.only(*which, **more)
+        return list(zip(part.cells, part.records))
 
     def join(self, other: Study) -> Study:
         """Both studies as one, for a figure that shows both."""
@@ -117,23 +125,24 @@ class Study:
         row["minutes"] = round(meta["seconds"] / 60, 4)
         return row | {"run_ids": cell.id, "commit": meta["commit"]}
 
-    def _long(self, numbers, rules, scored=None, runs=None) -> pd.DataFrame:
+    def _long(self, numbers, rules, scored=None) -> pd.DataFrame:
         """One row per run, rule and entry of numbers(record, key of what is scored,
         rule) -> {metric: value}; runs that lack the view `scored` are left out.
         """
         out = []
-        for (c, r), rule in itertools.product(runs or self.of(), rules):
+        for (c, r), rule in itertools.product(self.of(), rules):
             key = (*(scored or self.scored)(c.method), "test")
-            found = numbers(r, key, rule) if not scored or key in r.views else {}
-            out += [self.row(c, r, k, rule, v) for k, v in found.items()]
+            if not scored or key in r.views:
+                row, found = self.row(c, r, "", rule, 0), numbers(r, key, rule)
+                out += [row | {"metric": k, "value": v} for k, v in found.items()]
         return pd.DataFrame(out)
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
-        """Long table, one row per cell, measure and selection rule. scored: (moment,
-        view), or a function method -> (moment, view); None: the study's.
+        """Long table, one row per cell, measure and rule. scored: (moment, view), or a
+        function method -> (moment, view); None: the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
-        numbers = lambda *at: measured(measures, *at) | site_accuracies(*at)
+        numbers = lambda *at: means(at_each(measures, *at)) | site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
     def views(self, names, measures: Measures, rules, setting=lambda c: c.setting):
@@ -152,18 +161,15 @@ class Study:
         """Seeds of how the model treats groups, over all clients' test rows together:
         `measures` of counts [.., A, 2, 2], CON, and the accuracy as a fraction.
         """
-        mean = lambda values: {k: float(v.mean()) for k, v in values.items()}
-        return self._long(lambda *at: mean(bias_of(measures, *at)), rules)
+        return self._long(lambda *at: means(bias_of(measures, *at)), rules)
 
     def validation(self, rule: str = "best_val") -> pd.DataFrame:
         """The same for the mean validation accuracy, by which a grid is searched."""
-
-        def numbers(r, key, rule):
-            moment = "pre" if key[0] == "guest" else key[0]  # no guest has such rows
-            a = r[moment, key[1], "val"][picked(rule, r, key)]
-            return {"val_acc": 100 * float(np.mean(metrics.mean_acc(a)))}
-
-        return self._long(numbers, (rule,))
+        of = lambda r, key: r[scoring(key), key[1], "val"]
+        mean = lambda a: {"val_acc": 100 * float(np.mean(metrics.mean_acc(a)))}
+        return self._long(
+            lambda r, key, by: mean(of(r, key)[picked(by, r, key)]), [rule]
+        )
 
     def whole(self, measures: Measures = CURVES, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
@@ -171,7 +177,7 @@ class Study:
         """
         given = lambda values: {k: v for k, v in values.items() if not np.isnan(v)}
         numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
-        return self._long(numbers, ("run",), runs=self.of(dataset, method))
+        return self.only(dataset, method)._long(numbers, ("run",))
 
     # ------------------------------------------------------------ to draw
     def data(self, dataset: str | None = None) -> str:
@@ -180,13 +186,12 @@ class Study:
         return "; ".join(dict.fromkeys(names))
 
     def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
-        """Save a figure with this study's provenance (see plots.save).
-
-        seeds: in words, where not all were used.
+        """Save a figure with this study's provenance (see plots.save); seeds: in words,
+        where not all were used.
         """
         from .. import plots  # here, so that matplotlib is imported to draw only
 
-        stage, cells = notebook or self.name, [c for c, _ in self.of(dataset)]
+        stage, cells = notebook or self.name, self.only(dataset).cells
         about = {"title": title, "alt": alt, "data": self.data(dataset)}
         about["tier"] = min((c.tier for c in cells), key=TIERS.index)
         about["seeds"] = str(seeds or len({c.seed for c in cells}))
@@ -202,14 +207,15 @@ def rounds_of(r, key):
     return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
 
 
+def scoring(key):
+    """The moment with validation rows by which a key is judged: guests have none."""
+    return "pre" if key[0] == "guest" else key[0]
+
+
 def picked(rule, r, key):
-    """The evaluations of a key that a rule picks, None: all; for guests, who have no
-    validation rows, by the clients.
-    """
-    if rule is None:
-        return slice(None)
-    pick = known(selection.RULES, "rule", rule)
-    return pick(r, key[1], "pre" if key[0] == "guest" else key[0])
+    """The evaluations of a key that a rule picks, None: all."""
+    pick = known(selection.RULES, "rule", rule) if rule else None
+    return pick(r, key[1], scoring(key)) if rule else slice(None)
 
 
 def at_each(measures, r, key, rule):
@@ -222,9 +228,9 @@ def at_each(measures, r, key, rule):
     return out
 
 
-def measured(measures, r, key, rule):
-    """{measure: mean over the evaluations of a rule}."""
-    return {k: float(np.mean(v)) for k, v in at_each(measures, r, key, rule).items()}
+def means(values):
+    """{name: mean over evaluations} of {name: values}."""
+    return {k: float(np.mean(v)) for k, v in values.items()}
 
 
 def site_accuracies(r, key, rule):
@@ -253,9 +259,7 @@ def _who(cell) -> dict[str, Any]:
 
 
 def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFrame:
-    """columns(record, key) of every view that was asked for, beside who it is;
-    ValueError if no record has one.
-    """
+    """columns(record, key) of every view that is asked for, beside who it is."""
     blocks = []
     for c, r in run.of():
         scored = run.scored(c.method)
@@ -296,45 +300,34 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     return _tidy(run, columns, **which)
 
 
-def rounds(
-    run: Study, measures: Measures = MEASURES, **which: str | None
-) -> pd.DataFrame:
-    """Measures of the clients' test accuracies at every evaluation.
+def scores(run: Study, at: str | None = None, measures=MEASURES, **which: Any):
+    """Measures of the clients' accuracies at every evaluation; at: a rule, then one row
+    per run and view, averaged over the evaluations that it picks.
 
-    Columns: dataset, method, setting, seed, moment, view, round, and the measures:
-    {name: function of accuracies [E, C], or of them and n, the test rows [C], to [E]}.
-    which and errors as in `frame`.
+    Columns: dataset, method, setting, seed, moment, view, round (`at`: rule), and the
+    measures: {name: function of accuracies [E, C], or of them and n, the test rows [C],
+    to [E]}. which and errors as in `frame`.
     """
-    each = lambda r, key: {"round": rounds_of(r, key)} | at_each(measures, r, key, None)
-    return _tidy(run, each, **which)
 
+    def columns(r, key):
+        each = at_each(measures, r, key, at)
+        every = {"round": rounds_of(r, key)} | each
+        return {"rule": [at]} | means(each) if at else every
 
-def scores(
-    run: Study, at: str = "best_val", measures: Measures = MEASURES, **which: str | None
-) -> pd.DataFrame:
-    """The same, averaged over the evaluations that the rule `at` picks: the numbers of
-    `Study.seeds`, one row per run and view, with a column rule in place of round.
-    """
-    each = lambda r, key: {"rule": [at]} | measured(measures, r, key, at)
-    return _tidy(run, each, **which)
+    return _tidy(run, columns, **which)
 
 
 def biases(run: Study, at: str | None = None) -> pd.DataFrame:
     """How the scored model treats groups at every evaluation, over the test rows of all
     clients together.
 
-    Columns: dataset, method, setting, seed, round, EO, DP, CAL, CON, accuracy,
-    positive_rate; all fractions, NaN where a group has no row to compare. at: as in
-    `frame`. ValueError where runs have counted no groups.
+    Columns: dataset, method, setting, seed, round, the measures of BIAS, CON, accuracy;
+    all fractions, NaN where a group has no row to compare. at: as in `frame`.
+    ValueError where runs have counted no groups.
     """
-    names = ("EO", "DP", "CAL", "CON", "accuracy", "positive_rate")
-
-    def columns(r, key):
-        each = bias_of(BIAS, r, key, at)
-        when = {"round": rounds_of(r, key)[picked(at, r, key)]}
-        return when | {k: each[k] for k in names}
-
-    return _tidy(run, columns).drop(columns=["moment", "view"])
+    when = lambda r, key: {"round": rounds_of(r, key)[picked(at, r, key)]}
+    each = lambda r, key: when(r, key) | bias_of(BIAS, r, key, at)
+    return _tidy(run, each).drop(columns=["moment", "view"])
 
 
 def logs(run: Study, *names: str) -> pd.DataFrame:
@@ -357,7 +350,7 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
             each = {k: v.ravel() for k, v in values.items()}
             blocks.append(pd.DataFrame(_who(c) | at | each))
     none = f"{run.paper}/{run.name}: no run has stored {' and '.join(names)}"
-    refuse_if(not blocks, f"{none}; name it in the study's key `logs`")
+    refuse_if(not blocks, none)
     out = pd.concat(blocks, ignore_index=True)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody

@@ -2,20 +2,19 @@
 
     cells("fedga", "synthetic", tier="tiny")[0]        [Cell, ...]
 
-"$name" is the knob of that name, a paper's entry in params.yaml. A task may be `like`
-another one. A value may be one for each tier, {tiny: ..., small: ..., paper: ...}. What
-a task may say stands in fedlib.data.tasks, a hyper-parameter with its method.
+"$name" is the knob of that name, a paper's entry in params.yaml, and "$seed" the seed
+of a run, which so draws its data, too. A task may be `like` another one. A value may be
+one for each tier, {tiny: ..., small: ..., paper: ...}; what stands below a tier's name
+replaces the others there. What a task may say is declared in fedlib.data.tasks.
 
 seeds: 5 are 0 to 4, seeds: [0, 3, 7] these, seeds: {pilot: 3} are 1000, 1001, 1002.
-Pilots choose hyper-parameters, tasks, variants, and never decide a claim, since a
-choice fits the noise of its own seeds. papers/<paper>/seeds.yaml has the seeds that
-open claims asked for (`python -m fedlib decide`): {study: {data set: 10}} are ten in
-all at tier small.
+Pilots choose, and never decide a claim: a choice fits the noise of its own seeds.
+papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m fedlib
+decide`): {study: {data set: 10}} are ten in all at tier small.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import json
@@ -36,6 +35,7 @@ from ..methods import METHODS
 from ..methods.make import make
 from . import TIERS, identity
 
+FILE = "studies.yaml"
 PILOT = 1000  # seeds from here on choose, and never decide
 
 # ---------------------------------------------------------------- models
@@ -54,7 +54,7 @@ def seeds_of(seeds):
 
 
 def apart(seeds):
-    """ValueError for a seed that occurs twice, and for pilots beside others."""
+    """The same; ValueError for a seed that occurs twice, and pilots beside others."""
     every = seeds_of(seeds)
     mixed = len({*every}) < len(every) or len({s < PILOT for s in every}) > 1
     refuse_if(mixed, f"give each seed once; from {PILOT} on are pilots, kept apart")
@@ -123,9 +123,7 @@ class Study(Run):
 
 
 class Paper(Model):
-    """A studies file: tasks, and studies by the notebook that reads them; entries of
-    either below a tier's name replace its own at that tier.
-    """
+    """A studies file: tasks, and studies by the notebook that reads them."""
 
     tasks: dict[str, Dict] = {}
     studies: dict[str, dict[str, Dict]] = {}
@@ -172,48 +170,36 @@ def parsed(text):
     return yaml.load(text, Loader)
 
 
-def read(path):
-    """The dictionary in a YAML file."""
+def read(path, model=None):
+    """The dictionary in a YAML file, as a model has it."""
     with located(path):
         tree = parsed(Path(path).read_text("utf-8"))
         refuse_if(not isinstance(tree, dict), f"{short(tree)}: give `key: value`")
+        if model:
+            check(model, tree)
     return tree
 
 
 # ---------------------------------------------------------------- files
 def load(path="params.yaml"):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
-    $name replaced and every `like` followed.
-
-    The knobs of a paper are its section of `path`; its tasks and studies stand in
-    papers/<paper>/studies.yaml beside `path`, else in the section. A paper that has
-    none is left out: its folder was taken away.
+    $name replaced but $seed, and every `like` followed; of papers that have a folder.
     """
-    path, sections = Path(path), read(path)
-    with located(path):
-        check(Params, sections)
-    tree = {"tier": sections.pop("tier")}
-    files = sorted(path.parent.glob("papers/*/studies.yaml"))
-    for name in dict.fromkeys([*sections, *(f.parent.name for f in files)]):
-        at, knobs = file_of(path, name), sections.get(name) or {}
-        body = {k: knobs[k] for k in Paper.model_fields if k in knobs}
-        body = read(at) if Path(at).is_file() else body
-        with located(at):
-            check(Paper, body)
-            tasks, groups = (given(body.get(k, {}), knobs) for k in Paper.model_fields)
+    sections, found = read(path, Params), Path(path).parent.glob(f"papers/*/{FILE}")
+    tree, files = (
+        {"tier": sections.pop("tier")},
+        {f.parent.name: f for f in sorted(found)},
+    )
+    for name in [k for k in sections | files if k in files]:
+        knobs, body = sections.get(name) or {}, read(files[name], Paper)
+        with located(files[name]):
+            every = knobs | {"seed": "$seed"}
+            tasks, groups = (given(body.get(k, {}), every) for k in Paper.model_fields)
             tasks = {k: whole(k, tasks) for k in tasks}
             studies = [study for group in groups.values() for study in group.items()]
-            twice = len(dict(studies)) < len(studies)
-            refuse_if(twice, "two studies have one name; rename one of them")
-        if studies:
-            tree[name] = knobs | {"tasks": tasks, "studies": dict(studies)}
+            refuse_if(len(dict(studies)) < len(studies), "two studies have one name")
+        tree[name] = knobs | {"tasks": tasks, "studies": dict(studies)}
     return tree
-
-
-def file_of(path, paper):
-    """Where the studies of a paper stand."""
-    file = Path(path).parent / "papers" / paper / "studies.yaml"
-    return str(file) if file.is_file() else f"{path}: {paper}"
 
 
 def given(value, knobs):
@@ -238,9 +224,7 @@ def whole(name, entries):
 
 
 def merged(base, change):
-    """base with the entries of change: a dictionary changes that of base, one with a
-    `name`, another piece, replaces it, and a null takes the entry away.
-    """
+    """base changed: dictionaries merge, one with a `name` replaces, null deletes."""
     out = dict(base)
     for k, v in change.items():
         old = base.get(k)
@@ -258,9 +242,7 @@ def by_tier(value):
 
 
 def tiered(entry, tier):
-    """A task or study as its tier has it: its entries below the tier's name, and values
-    by tier, but of hyper-parameters, which `studies.settings` reads.
-    """
+    """A task or study at its tier, but for hyper-parameters by tier: see `settings`."""
     base = {k: v for k, v in entry.items() if k not in TIERS} | (entry.get(tier) or {})
     return {k: v if k == "methods" else plain(v, tier, k) for k, v in base.items()}
 
@@ -290,11 +272,7 @@ class Cell:
     engine: str  # arguments of the engine, those of spec.Run, json
     tier: str = ""  # "paper" also where its sizes are the paper's, whatever tier ran
     mine: str = ""  # hash of edited sources, for a reader's own runs
-
-    @property
-    def id(self):
-        """The name of the run, see fedlib.study.identity."""
-        return identity.run_id(self)
+    id = property(identity.run_id, doc="The name of the run.")
 
     def __str__(self):
         words = self.dataset, self.method, self.setting, f"seed {self.seed}"
@@ -302,21 +280,19 @@ class Cell:
 
 
 def cells(paper, name, path="params.yaml", tier=None, **changes):
-    """(the cells of a study, the study at its tier, the tier).
-
-    changes: values that replace the study's own, as a reader would try them. ValueError
-    for a mistake, with its place.
+    """(the cells of a study, the study at its tier, the tier). changes: values that
+    replace the study's own. ValueError for a mistake, with its place.
     """
-    tree = load(path)
+    tree, folder, out = load(path), Path(path).parent / "papers" / paper, []
     usual = tree.pop("tier")
     tier = known({t: t for t in TIERS}, "tier", usual if tier is None else tier)
     book = known(tree, f"paper in {path}:", paper)
-    entry, out = known(book["studies"], f"study of {paper}:", name), []
-    with located(f"{file_of(path, paper)}: studies.{name}, tier {tier}"):
+    entry = known(book["studies"], f"study of {paper}:", name)
+    with located(f"{folder / FILE}: studies.{name}, tier {tier}"):
         study = tiered(entry, tier) | changes
         check(Study, study)
         usual = tier == "small" and "seeds" not in changes
-        more = added(path, paper, name) if usual else {}
+        more = added(folder / "seeds.yaml", name) if usual else {}
         for dataset in study["tasks"]:
             with located(f"tasks.{dataset}"):
                 task = known(book["tasks"], "task", dataset)
@@ -333,7 +309,7 @@ def of_task(dataset, task, study, tier, seeds, tasks):
     what = dataset, own.get("label", dataset)
     kind, out = kind_of(root(own.get("data")), root(papers.get("data"))), []
     for point, spec in points(parts(own, study, dataset)):
-        drawings = {s: drawn(spec, s) for s in seeds}
+        drawings = {s: given(spec, {"seed": s}) for s in seeds}
         check(Point, drawings[seeds[0]])
         for method, entry in study["methods"].items():
             if dataset in study.get("without", {}).get(method, ()):
@@ -350,9 +326,7 @@ def of_task(dataset, task, study, tier, seeds, tasks):
 
 
 def parts(task, study, dataset):
-    """A task at its tier with "train" and "run" at the end, changed by what the study
-    says of the run, and then of this task alone.
-    """
+    """A task changed by what a study says of its runs, then by that of this task."""
     out = {k: v for k, v in task.items() if k not in ("label", "train", "run")}
     out |= {"train": task.get("train", {}), "run": {"every": 1}}
     run = {k: study[k] for k in Run.model_fields if k in study}
@@ -401,9 +375,7 @@ def choose(name, value, tier, task, tasks, point):
 
 
 def word(k, v):
-    """A hyper-parameter in a setting: "alpha=5", "rule=Median"; a step goes by its
-    values, "sigma=0.5".
-    """
+    """A hyper-parameter in a setting, "rule=Median"; of a step its values."""
     if k == "step" and isinstance(v, dict) and len(v) > 1:
         return ";".join(word(j, u) for j, u in v.items() if j != "name")
     return f"{k}={v.get('name', v) if isinstance(v, dict) else v}"
@@ -413,38 +385,45 @@ def word(k, v):
 def points(spec):
     """A task's grid -> (setting, task) at each point.
 
-    Entries {grid: [...]} span it; `as` names the axis in the setting, else the key
-    does. Entries of one name form one axis and advance together; the first of them is
-    the value in the setting, unless one is `called` otherwise, by the paper's number.
+    Entries {grid: [...]} span it; the setting names the axis by `as` or the key, and
+    its values as the first entry, or as one is `called`, by the paper's numbers.
+    Entries of one name form one axis and advance together.
     """
-    axes, called = {}, {}
-    for part, entry in spec.items():
-        inside = isinstance(entry, dict) and "grid" not in entry
-        for key, v in entry.items() if inside else ((None, entry),):
-            if isinstance(v, dict) and "grid" in v:
-                with located(f"{part}.{key}"):
-                    check(Grid, v)
-                axis = v.get("as", key or part)
-                axes.setdefault(axis, []).append((part, key, v["grid"]))
-                if "called" in v or axis not in called:
-                    called[axis] = v.get("called", v["grid"])
+    axes = {}
+    for axis, v in grids(spec):
+        axes.setdefault(axis, []).append((v["grid"], v.get("called")))
+    called = {k: next((c for _, c in of if c), of[0][0]) for k, of in axes.items()}
     for axis, entries in axes.items():
-        sizes = {len(grid) for *_, grid in entries} | {len(called[axis])}
+        sizes = {len(grid) for grid, _ in entries} | {len(called[axis])}
         refuse_if(len(sizes) > 1, f"axis {axis!r}: give equally many values everywhere")
     for point in itertools.product(*(range(len(names)) for names in called.values())):
-        new = copy.deepcopy(spec)
-        for i, entries in zip(point, axes.values()):
-            for part, key, grid in entries:
-                at, name = (new, part) if key is None else (new[part], key)
-                at[name] = grid[i]
-        words = [f"{k}={names[i]}" for i, (k, names) in zip(point, called.items())]
-        yield ";".join(words), new
+        at = dict(zip(called, point))
+        words = [f"{axis}={called[axis][i]}" for axis, i in at.items()]
+        yield ";".join(words), chosen(spec, at)
+
+
+def grids(spec, name=""):
+    """(axis, entry) of each grid inside, in order."""
+    if isinstance(spec, dict) and "grid" in spec:
+        with located(name):
+            check(Grid, spec)
+        yield spec.get("as", name), spec
+    elif isinstance(spec, dict):
+        for k, v in spec.items():
+            yield from grids(v, k)
+
+
+def chosen(spec, at, name=""):
+    """What is inside, with the value at the place {axis: i} for every grid."""
+    if isinstance(spec, dict) and "grid" in spec:
+        return spec["grid"][at[spec.get("as", name)]]
+    deeper = isinstance(spec, dict)
+    return {k: chosen(v, at, k) for k, v in spec.items()} if deeper else spec
 
 
 # ---------------------------------------------------------------- seeds
-def added(path, paper, study):
+def added(file, study):
     """{data set: seeds in all} of a study in its paper's seeds.yaml."""
-    file = Path(path).parent / "papers" / paper / "seeds.yaml"
     found = read(file).get(study, {}) if file.exists() else {}
     with located(f"{file}: {study}"):
         return TypeAdapter(dict[str, Few]).validate_python(found, strict=True)
@@ -459,29 +438,8 @@ def grown(own, n, at):
 
 
 # ---------------------------------------------------------------- data
-MADE = {  # sources that draw their data: their kind, and the argument that draws
-    "synthetic": ("synthetic", "draw"),
-    "census": ("synthetic", "draw"),
-    "digit_sites": ("real", "draw"),
-    "rotated": ("real", "draw"),
-    "colored": ("real", "draw"),
-    "glyphs": ("stand-in", "seed"),
-    "domains": ("stand-in", "seed"),
-}
-
-
-def drawn(spec, seed):
-    """A task whose data say `draw: seed`, as this seed draws them; others as they
-    are. Features are features of data.
-    """
-    data = spec["data"]
-    if isinstance(data.get("data"), dict):
-        data = data | drawn(data, seed)
-    if data.get("draw") == "seed":
-        rest = {k: v for k, v in data.items() if k != "draw"}
-        argument = known(MADE, "source that draws its data:", data["name"])[1]
-        data = rest | {argument: seed}
-    return spec | {"data": data}
+KINDS = {"synthetic": "synthetic", "census": "synthetic"}  # of others: real
+KINDS |= {"glyphs": "stand-in", "domains": "stand-in"}
 
 
 def root(data):
@@ -494,4 +452,4 @@ def root(data):
 def kind_of(source, papers=None):
     """The kind of data; what a paper did not use stands in for its own data."""
     other = papers not in (None, source)
-    return "stand-in" if other else MADE.get(source, ("real", ""))[0]
+    return "stand-in" if other else KINDS.get(source, "real")

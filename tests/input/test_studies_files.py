@@ -2,6 +2,8 @@
 value, at whatever tier it hides.
 """
 
+import textwrap
+
 import yaml
 from toys_input import all_refused, refused
 
@@ -59,16 +61,20 @@ tier | huge, [tiny], null
 """  # place | wrong values; the last word of the place has to be in the message
 TEXTS = (  # (text, *what is named)
     *(("",), ("- tier\n",), ("tier: [\n",), ("tier: tiny\n\ttoy: {}\n",)),
-    (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 9", "batch"),
-    (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 10", "lr"),
+    (GOOD.replace("batch: 32", "batch: 32\n      batch: 16"), "line 7", "batch"),
+    (GOOD.replace("{lr: 1e-01, epochs: 1}", "{lr: 0.1, lr: 0.2}"), "line 8", "lr"),
     (GOOD.replace("other: {like", "no: {like"), "tasks"),
     (GOOD.replace("{like: digits", "{like: other"), "other"),
 )
 
 
 def cells(folder, text, **more):
-    path = folder / "params.yaml"
-    path.write_text(text)
+    path, file = folder / "params.yaml", folder / "papers/toy/studies.yaml"
+    top, _, toy = text.partition("toy:\n")
+    path.write_text(top)
+    if toy:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(toy))
     return studies.cells("toy", "main", path, **more)[0]
 
 
@@ -107,7 +113,7 @@ def test_a_good_file_is_what_it_says(tmp_path):
 
 
 def test_a_wrong_value_is_refused_by_its_place(tmp_path):
-    rows, file = [], str(tmp_path / "params.yaml")
+    rows, file = [], str(tmp_path)
     act = lambda text, **k: lambda: at_all_tiers(tmp_path, text, **k)
     for line in PATHS.splitlines():
         place, values = line.split(" | ")

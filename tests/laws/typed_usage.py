@@ -16,7 +16,7 @@ from fedlib.core.task import Task
 from fedlib.core.tree import Tree, View
 from fedlib.measures.selection import best_val, last, select
 from fedlib.methods.base.fedavg import FedAvg
-from fedlib.study.comparison import Comparison
+from fedlib.study.compare import Comparison
 from fedlib.study.experiment import Study, study
 
 # somebody's own arrays

@@ -9,7 +9,7 @@ from where import ROOT
 
 from fedlib.data import tasks
 from fedlib.study import TIERS, studies
-from fedlib.study.studies import MADE, PILOT, Study, drawn, grown, seeds_of
+from fedlib.study.studies import KINDS, PILOT, Study, grown, seeds_of
 from repro import papers
 
 
@@ -171,19 +171,8 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
         with pytest.raises(ValueError, match="seeds.yaml"):
             seeds(text, "main")
     file.unlink()  # a seed that draws the data
-    data_of = lambda data: drawn({"data": data}, 7)["data"]
-    for name, (_, key) in MADE.items():
-        bare = {"name": name, "n": 9}
-        asks = bare | {"draw": "seed"}
-        new = data_of(asks)
-        assert name in tasks.SOURCES and new == bare | {key: 7}
-        assert data_of(bare) == bare
-        over = {"name": "features", "data": asks, "model": "m"}
-        assert data_of(over) == over | {"data": new}
-    with pytest.raises(ValueError, match="digits"):
-        data_of({"name": "digits", "draw": "seed"})
-    assert data_of({"name": "synthetic", "draw": 5})["draw"] == 5
-    own = {"tasks": {"near": {"data": {"draw": "seed"}}}, "seeds": [0, 7]}
+    assert {*KINDS} < {*tasks.SOURCES}
+    own = {"tasks": {"near": {"data": {"draw": "$seed"}}}, "seeds": [0, 7]}
     some = cells(tmp_path, change=book(main=own))
     assert all(told(c, "task")["data"]["draw"] == c.seed for c in some)
     today = {c.method: c.id for c in cells(tmp_path) if c.seed == 0}  # draw 0 is usual

@@ -20,7 +20,7 @@ from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.make import make
 from fedlib.nets import MLP
 from fedlib.study import compare
-from fedlib.study.comparison import Comparison, view_of
+from fedlib.study.compare import Comparison, view_of
 
 OWN = [("pre", "personal", s) for s in ("test", "val")]
 KEYS = {"FedAvg": PRE + GUEST, "Ditto": [*PRE, *OWN, *GUEST], "B": PRE + GUEST}
@@ -114,7 +114,7 @@ def test_every_method_has_the_same_budget():
     grid = {"A": {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "epochs": [1, 2, 3, 4]}}
 
     def points(budget, name="A", build=FedAvg, grid=grid):
-        return compare.configurations(name, build, grid, budget)
+        return compare.configurations(name, build, grid.get(name, {}), budget)
 
     every, some, again = points(20), points(6), points(6)
     assert len(every) == 20 and list(every)[:2] == [

@@ -186,7 +186,7 @@ def test_a_frame_has_every_number_once():
 
 
 def test_rounds_and_logs_have_a_row_for_each_evaluation_and_client(run):
-    d = results.rounds(run, {"gini": metrics.gini, "top": metrics.pooled_acc})
+    d = results.scores(run, measures={"gini": metrics.gini, "top": metrics.pooled_acc})
     logs, want, seen = results.logs(run, "weight"), [], []
     for _, who, r, key, n in looked(run):
         for t, a in zip(r.rounds, r.views[key]):

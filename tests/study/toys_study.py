@@ -12,24 +12,21 @@ from fedlib.study.studies import Cell
 
 DATA = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [60, 80, 70]}
 TASK = {"data": DATA, "network": {"name": "Linear"}}
-PARAMS = """
-tier: small
-toy:
-  alpha: 3
-  tasks:
-    near:
-      label: three clients
-      data: {name: synthetic, alpha: 0.5, beta: 0.5, sizes: [60, 80, 70]}
-      network: {name: Linear}
-      train: {lr: 0.05}
-      run: {rounds: 3, cohort: 2}
-      paper: {run: {rounds: 5, cohort: 2}}
-    far: {like: near, label: others, data: {alpha: 1}}
-  studies:
-    book:
-      main: {tasks: [near], seeds: 2, microscope: true,
-             methods: {FedAvg: {}, FedGA: {alpha: $alpha}}}
-      more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
+STUDIES = """
+tasks:
+  near:
+    label: three clients
+    data: {name: synthetic, alpha: 0.5, beta: 0.5, sizes: [60, 80, 70]}
+    network: {name: Linear}
+    train: {lr: 0.05}
+    run: {rounds: 3, cohort: 2}
+    paper: {run: {rounds: 5, cohort: 2}}
+  far: {like: near, label: others, data: {alpha: 1}}
+studies:
+  book:
+    main: {tasks: [near], seeds: 2, microscope: true,
+           methods: {FedAvg: {}, FedGA: {alpha: $alpha}}}
+    more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
 """
 PRE = [("pre", "global", s) for s in ("test", "val")]
 POST = [("post", "personal", s) for s in ("test", "val")]
@@ -40,10 +37,12 @@ PARTS = "views", "cells", "consistency", "logs"
 
 def write(folder, change=lambda toy: None):
     """params.yaml in a folder, its paper changed by a function -> its path."""
-    tree, path = yaml.safe_load(PARAMS), folder / "params.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
-    change(tree["toy"])
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    toy, path = yaml.safe_load(STUDIES), folder / "params.yaml"
+    file = folder / "papers" / "toy" / "studies.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    change(toy)
+    path.write_text("tier: small\ntoy: {alpha: 3}\n")
+    file.write_text(yaml.safe_dump(toy, sort_keys=False))
     return path
 
 
@@ -53,8 +52,6 @@ def book(**studies):
     def change(toy):
         for name, entries in studies.items():
             toy["studies"]["book"][name].update(entries)
-        if "$alpha" not in json.dumps(toy["studies"]):
-            toy.pop("alpha", None)  # what nothing uses is refused
 
     return change
 
