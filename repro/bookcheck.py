@@ -9,6 +9,7 @@ from another host. What weighs and moves is looked at in a browser (repro.browse
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -60,9 +61,15 @@ def check(root) -> list[str]:
         raise FileNotFoundError(
             f"{root} holds no page: python -m repro.bookbuild first"
         )
-    pages = {f: read(f.read_text(encoding="utf-8")) for f in files}
+    pages = {f: read(f.read_text("utf-8") + rows_of(f)) for f in files}
     called = lambda path: path.relative_to(root).as_posix()
     return [f"{called(p)}{what}" for p in pages for what in of_page(p, pages)]
+
+
+def rows_of(page):
+    """The rows of a page's table that stand in a file of their own."""
+    path = page.parent / "_static" / "rows" / f"{page.stem}.js"
+    return "".join(json.loads(path.read_text("utf-8")[7:])) if path.exists() else ""
 
 
 def of_page(path, pages):

@@ -1,8 +1,14 @@
 // The ledger and the claims, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
-// `ledger.html#key` turns to that row. Without this file the page is a plain table.
+// `ledger.html#key` turns to that row. The rows of a long table stand in a file of their own, as texts: what is not shown is no element.
 document.addEventListener("DOMContentLoaded", () => {
-  const table = document.querySelector("table.live");
+  const table = document.querySelector("table.live"), from = table?.dataset.rows;
   if (!table) return;
+  const first = [...table.tBodies[0].rows].map(tr => tr.outerHTML);
+  if (!from) return live(table, first);
+  document.head.append(Object.assign(document.createElement("script"), { src: from, onload: () => live(table, [...first, ...window.ROWS]) }));
+});
+
+function live(table, texts) {
   const what = table.dataset.what, body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   const collate = new Intl.Collator("en", { numeric: true, sensitivity: "base" }).compare;
   const make = (tag, props = {}, ...kids) => { const e = Object.assign(document.createElement(tag), props); e.append(...kids); return e; };
@@ -10,13 +16,14 @@ document.addEventListener("DOMContentLoaded", () => {
     const first = cell.firstChild, small = cell.querySelector("small");
     return [first && first.nodeName !== "SMALL" ? first.textContent.trim() : "", small ? small.textContent.trim() : ""];
   };
-  const rows = [...body.rows].map((tr, at) => {
-    const cells = [...tr.cells];
-    return { tr, at, cells: cells.map(parts), text: cells.map(c => c.textContent).join(" ").toLowerCase() };
+  const element = text => Object.assign(document.createElement("template"), { innerHTML: text }).content.firstElementChild;
+  const rows = texts.map((html, at) => {
+    const tr = element(html), cells = [...tr.cells];
+    return { html, id: tr.id, data: { ...tr.dataset }, at, cells: cells.map(parts), text: cells.map(c => c.textContent).join(" ").toLowerCase() };
   });
 
   // a facet is something to choose from: a column of words, the small print of one, or what the rows carry as data-...
-  const facets = (table.dataset.facets || "").split(" ").filter(Boolean).map(name => ({ name, of: r => r.tr.dataset[name] || "" }));
+  const facets = (table.dataset.facets || "").split(" ").filter(Boolean).map(name => ({ name, of: r => r.data[name] || "" }));
   heads.forEach((th, i) => {
     if (th.dataset.kind === "cat") facets.push({ name: th.dataset.name, of: r => r.cells[i][0] });
     if (th.dataset.small) facets.push({ name: th.dataset.small.trim(), of: r => r.cells[i][1] });
@@ -99,7 +106,7 @@ document.addEventListener("DOMContentLoaded", () => {
     shown = order(named.filter(r => fits(r)));
     const pages = Math.max(1, Math.ceil(shown.length / state.size));
     state.page = Math.min(state.page, pages - 1);
-    body.replaceChildren(...shown.slice(state.page * state.size, (state.page + 1) * state.size).map(r => r.tr));
+    body.replaceChildren(...shown.slice(state.page * state.size, (state.page + 1) * state.size).map(r => element(r.html)));
     selects.forEach((s, i) => {                                      // how many rows each choice would leave
       const count = {};
       named.forEach(r => { if (fits(r, facets[i])) { const v = facets[i].of(r); count[v] = (count[v] || 0) + 1; } });
@@ -118,24 +125,25 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   function jump() {                                                  // the address names a row: turn to its page
     if (location.hash.startsWith("#?") || location.hash.length < 2) { read(); return draw(true); }
-    const id = decodeURIComponent(location.hash.slice(1)), row = rows.find(r => r.tr.id === id);
+    const id = decodeURIComponent(location.hash.slice(1)), row = rows.find(r => r.id === id);
     if (!row) return draw(true);
     if (!shown.includes(row)) { state = { ...blank(), size: state.size }; draw(true); }
     state.page = Math.floor(shown.indexOf(row) / state.size);
     draw(true);
     body.querySelectorAll(".found").forEach(r => r.classList.remove("found"));
-    row.tr.classList.add("found");
-    row.tr.tabIndex = -1;
-    row.tr.focus({ preventScroll: true });
-    row.tr.scrollIntoView({ block: "center" });
+    const tr = document.getElementById(id);
+    tr.classList.add("found");
+    tr.tabIndex = -1;
+    tr.focus({ preventScroll: true });
+    tr.scrollIntoView({ block: "center" });
   }
   body.addEventListener("click", e => {                              // a click on a row makes it the address
     const tr = e.target.closest("tr");
     if (tr && !e.target.closest("a") && !String(getSelection())) history.replaceState(null, "", "#" + tr.id);
   });
-  addEventListener("beforeprint", () => body.replaceChildren(...shown.map(r => r.tr)));
+  addEventListener("beforeprint", () => body.replaceChildren(...shown.map(r => element(r.html))));
   addEventListener("afterprint", () => draw(true));
   addEventListener("hashchange", jump);
   jump();
   table.dataset.ready = "";
-});
+}

@@ -7,6 +7,7 @@ print a number that no file holds.
 """
 
 import csv
+import json
 import math
 import re
 import shlex
@@ -494,6 +495,7 @@ class Count(Rows):
 
 
 # script -> what a page must hold to need it
+FEW = 100  # rows of a live table that its page holds itself
 NEEDED = dict.fromkeys(("copybutton", "clipboard"), 'class="highlight')
 NEEDED |= {"ledger.js": "data-kind=", "looks.js": 'looks"', "quiz.js": "<fieldset"}
 NEEDED["figures.js"] = r'class="(?:fig|arrows|pair)|eqlink'
@@ -507,7 +509,8 @@ def lean(app, page, template, context, doctree):
     body = context.get("body", "")
     drop = ["thebe", *(s for s, needs in NEEDED.items() if not re.search(needs, body))]
     # exercises, solutions and proofs carry the same id each
-    context["body"] = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
+    body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
+    context["body"] = apart(Path(app.outdir), page, body)
 
     def text(s):
         return f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()
@@ -515,6 +518,22 @@ def lean(app, page, template, context, doctree):
     found = context.get("script_files", [])
     kept = [s for s in found if not any(d in text(s) for d in drop)]
     context["script_files"] = kept
+
+
+def apart(folder, page, body):
+    """A body whose live table keeps its first FEW rows; the others go into a file of
+    the folder, which ledger.js reads: what nobody looks at is no element of the page.
+    """
+    table = r"(<table [^>]*\blive\b[^>]*)(>.*?<tbody>)(.*?)(?=</tbody>)"
+    parts = re.split(table, body, maxsplit=1, flags=re.S)
+    rows = re.findall(r"<tr\b.*?</tr>", parts[3], re.S) if len(parts) > 1 else []
+    if len(rows) <= FEW:
+        return body
+    path = folder / "_static" / "rows" / f"{page}.js"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"ROWS = {json.dumps(rows[FEW:])}", "utf-8")
+    parts[1] += f' data-rows="_static/rows/{path.name}"'
+    return "".join([*parts[:3], *rows[:FEW], *parts[4:]])
 
 
 def mathjax(app, config):

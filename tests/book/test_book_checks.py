@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from toys_book import BOOK, course_book, frame, question
+from toys_book import BOOK, course_book, extension, frame, question
 from where import ROOT
 
 from repro import bookbuild, bookcheck, browse, course
@@ -120,6 +120,21 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
         (found,) = bookcheck.check(tmp_path)
         assert named in found and found.startswith("page.html"), body[:50]
     assert bookcheck.main(tmp_path) == 1
+
+
+def test_rows_of_a_long_table_stand_apart_and_are_checked(tmp_path):
+    fedbook = extension("fedbook")
+    table = '<table class="a live" id="t"><tbody>{}</tbody></table><p id="p"></p>'
+    row = '<tr id="r{}"><td><a href="#{}">x</a></td></tr>'
+    few = table.format("".join(row.format(i, "r0") for i in range(100)))
+    assert fedbook.apart(tmp_path, "page", few) == few
+    ends = ["p"] * 149 + ["nothing"]
+    long = table.format("".join(row.format(i, to) for i, to in enumerate(ends)))
+    short = fedbook.apart(tmp_path, "page", long)
+    assert short.count("<tr") == 100 and 'data-rows="_static/rows/page.js"' in short
+    (tmp_path / "page.html").write_text(short + '<a href="#r149">last</a>')
+    (found,) = bookcheck.check(tmp_path)
+    assert "nothing" in found
 
 
 def test_barriers_of_a_page_are_the_serious_ones():

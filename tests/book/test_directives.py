@@ -132,7 +132,7 @@ def test_effects_are_drawn_on_an_axis_of_their_kind():
     assert "1 yes, 1 no, 1 alike, 3 undecided" in points and "1 yes" in gini
     marks = {m: points.count(f'href="#mark-{m}"') for m in ("printed", "left", "right")}
     assert marks == {"printed": 3, "left": 1, "right": 1}  # -90 to 94 leaves the plot
-    assert points.count('class="margin"') == 6 and points.count('class="bar"') == 5
+    assert points.count('class="band"') == 6 and points.count('class="bar"') == 5
     places = [float(x) for x in re.findall(r' (?:x|x1|x2)="([\d.]+)%"', plot)]
     assert 0 <= min(places) and max(places) <= 100
     (many,) = [f for f in figures(page("claims")) if "<b>More is more" in f]

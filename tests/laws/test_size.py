@@ -22,7 +22,7 @@ MOST = {  # of Python: lines, and code tokens (no comment, docstring, layout)
     "fedlib": (22_160, 153_600),
     "repro": (5_200, 35_200),
     "papers": (2_375, 16_100),
-    "book/_ext": (2_270, 15_400),
+    "book/_ext": (2_290, 15_550),
     "benchmarks": (2_250, 16_600),
     "tests": (15_000, 181_500),
 }
