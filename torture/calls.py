@@ -46,7 +46,7 @@ RUN = [
 ]
 COMPARE = [
     *("methods", "task", "rounds", "seeds", "rule", "view", "folder", "workers"),
-    *("grid", "budget", "progress", "cohort", "every", "device", "how", "nonsense"),
+    *("grid", "progress", "cohort", "every", "device", "how", "nonsense"),
 ]
 attempts = len(ODD) * len(RUN + COMPARE)  # each value for each argument
 

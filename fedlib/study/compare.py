@@ -13,7 +13,6 @@ import functools
 import inspect
 import itertools
 import math
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -63,7 +62,6 @@ def compare(
     folder: str | Path | None = None,
     workers: int = 1,
     grid: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
-    budget: int = 8,
     progress: bool | None = None,
     **how: Any,
 ) -> Comparison:
@@ -81,50 +79,45 @@ def compare(
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
     bar on a terminal only (None).
 
-    grid: tune hyper-parameters first, {"FedGA": {"alpha": [1, 3]}}: at most `budget`
-    configurations of a method run once, with a seed of 1000 or more that counts nowhere
-    else; the highest mean validation accuracy over clients is taken.
+    grid: tune hyper-parameters first, {"FedGA": {"alpha": [1, 3]}}: each configuration
+    runs once, with a seed of 1000 or more that counts nowhere else; the highest mean
+    validation accuracy over clients is taken.
 
     A method that fails is named in `failed`, and stops no other. ValueError where every
     method fails.
     """
     given.check_values({**locals(), "how": None, **how}, VALUES)
-    seeds, configs = seeds_of(seeds), {}
+    seeds, grid, configs = seeds_of(seeds), grid or {}, {}
     for name, build in map(method_of, methods):
         refuse_if(name in configs, f"{name} is listed twice: change a hyper-parameter")
-        configs[name] = configurations(name, build, (grid or {}).get(name, {}), budget)
-    for name in grid or {}:
+        configs[name] = configurations(name, build, grid.get(name, {}))
+    for name in grid:
         known(configs, "method in grid", name)
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
-    runs = Runs(configs, task, rounds, usual | how, given.checked_folder(folder))
+    runs = Runs(task, rounds, usual | how, given.checked_folder(folder))
     rule = rule_of(rule, task, runs.settings["splits"], grid)
-    pilot = next(s for s in itertools.count(PILOT) if s not in seeds)
-    pilots = [(n, words, pilot) for n in configs for words in configs[n] if words]
+    pilot, best = next(s for s in itertools.count(PILOT) if s not in seeds), {}
     with one_thread():
-        tried = runs.all(pilots, workers, progress)
-        best = {
-            name: choose({words: tried.get((name, words, pilot)) for words in of}, rule)
-            for name, of in configs.items()
-        }
-        jobs = [(name, best[name], s) for s in seeds for name in configs]
-        got = runs.all(jobs, workers, progress)
-    records, failed = {}, {}
+        for name, of in configs.items():
+            tried = runs.all(of, [pilot], workers, progress) if name in grid else {}
+            score = {words: validation(r, rule) for words, (r,) in tried.items()}
+            best[name] = max(score, key=score.get, default="")
+        some = {name: of[best[name]] for name, of in configs.items()}
+        records, failed = runs.all(some, seeds, workers, progress), {}
     for name in configs:
-        each = {s: got[name, best[name], s] for s in seeds}
-        why = [f"seed {s}: {r}" for s, r in each.items() if isinstance(r, str)]
-        failed |= {name: why[0]} if why else {}
-        records |= {} if why else {name: [*each.values()]}
+        each = zip(seeds, records[name])
+        if why := [f"seed {s}: {r}" for s, r in each if isinstance(r, str)]:
+            failed[name] = why[0]
+            del records[name]
     lines = "".join(f"\n  {name}: {why}" for name, why in failed.items())
     refuse_if(not records, f"compare: no method has finished{lines}")
-    tuned = {n: f"{best[n]} (best of {len(configs[n])})" for n in records if best[n]}
+    tuned = {n: f"{best[n]} (best of {len(configs[n])})" for n in records if n in grid}
     return Comparison(records, rule, failed, tuned, runs.settings, task.compared)
 
 
 @contextmanager
 def one_thread():
-    """Small models on a CPU: a second thread costs more than it brings, far more when
-    the machine is busy.
-    """
+    """Small models on a CPU: a second thread costs more than it brings."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -149,13 +142,11 @@ VALUES = given.VALUES | {  # argument -> (is it fine?, what to give)
     "rule": (given.or_none(callable), "a function of fedlib.measures.selection"),
     "grid": (given.or_none(lambda v: isinstance(v, Mapping)), GRID),
 }
-VALUES |= dict.fromkeys(("rounds", "budget", "workers"), given.VALUES["every"])
+VALUES |= dict.fromkeys(("rounds", "workers"), given.VALUES["every"])
 
 
 def rule_of(rule, task, splits, grid):
-    """The rule that chooses the round that counts; ValueError where it or a grid needs
-    validation rows and there are none.
-    """
+    """The rule that counts; ValueError where it or a grid lacks validation rows."""
     rows = [len(r) for r in task.val] if "val" in splits else [0]
     chooses = grid or rule in (selection.best_val, selection.best_val_gini)
     why = f"{task.name} scores no validation rows, by which a grid or best_val chooses"
@@ -164,9 +155,7 @@ def rule_of(rule, task, splits, grid):
 
 
 def method_of(entry):
-    """(name in the table, function of hyper-parameters -> Method) of a name, a pair, or
-    a Method.
-    """
+    """(name in the table, function of hyper-parameters -> Method) of an entry."""
     if isinstance(entry, Method):
         of = functools.partial(replace, entry, task=None)
         return identity.plain(entry)["name"], of
@@ -182,38 +171,26 @@ def listing(point):
 
 
 # ---------------------------------------------------------------- hyper-parameters
-def configurations(name, build, of, budget):
-    """{words: Method}, at most `budget` points of the grid of a method, drawn without
-    replacement where it has more; of one that is not tuned {"": Method}.
-    """
+def configurations(name, build, of):
+    """{words: Method} of a method's grid; of one that is not tuned {"": Method}."""
     points = [dict(zip(of, values)) for values in itertools.product(*of.values())]
     refuse_if(not points, f"grid of {name}: give at least one value to try of each")
-    n = len(points)
-    some = sorted(random.Random(name).sample(range(n), min(budget, n)))
-    return {listing(points[i]): build(**points[i]) for i in some}
+    return {listing(point): build(**point) for point in points}
 
 
-def choose(tried, rule):
-    """The words of the configuration with the highest mean validation accuracy, the
-    first of equals. tried: {words: the Record of its pilot, or something else}.
-    """
-    scores = dict.fromkeys(tried, -math.inf)
-    for words, r in tried.items():
-        if isinstance(r, Record):
-            view = view_of(r)
-            at = selection.picked(rule, r, view)
-            scores[words] = float(np.nanmean(r["pre", view, "val"][at]))
-    return max(scores, key=scores.get)
+def validation(r, rule):
+    """Mean validation accuracy of a pilot at the round that counts; -1 for none."""
+    if isinstance(r, str):
+        return -1.0
+    at = selection.picked(rule, r, view_of(r))
+    return float(np.nanmean(r["pre", view_of(r), "val"][at]))
 
 
 # ---------------------------------------------------------------- runs
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of a comparison. A job is the name of a method, which of its
-    configurations, in words, and a seed.
-    """
+    """The runs of a comparison. A job is a method and a seed."""
 
-    configs: dict  # {name: {words: Method}}
     task: Task
     rounds: int
     how: dict  # for engine.run
@@ -233,8 +210,7 @@ class Runs:
 
     def __call__(self, job, wait=True):
         """The Record of a job, computed or read; None: another process is at it."""
-        (name, words, seed), at = job, None
-        method = self.configs[name][words]
+        (method, seed), at = job, None
         if self.folder:
             of = describe(method), identity.own(cls := type(method))
             of = identity.digest([self.settings, cls.__name__, *of])
@@ -246,10 +222,14 @@ class Runs:
                 record.state = None  # the models of all clients: too much to keep
                 return record
 
-    def all(self, jobs, workers, progress):
-        """{job: its Record, or why there is none}; one that fails stops no other."""
+    def all(self, methods, seeds, workers, progress):
+        """{name: [Record, or why there is none, of each seed]} of {name: Method}."""
+        jobs = [(m, s) for s in seeds for m in methods.values()]
         done = run_jobs(self, jobs, workers, progress=progress)
-        return {jobs[i]: why or record for i, record, why in done}
+        got, n = {i: why or record for i, record, why in done}, len(methods)
+        return {
+            k: [got[j] for j in range(i, len(jobs), n)] for i, k in enumerate(methods)
+        }
 
 
 # ---------------------------------------------------------------- what comes out
@@ -343,9 +323,7 @@ class Comparison:
         return found.reset_index()
 
     def violin(self) -> Axes:
-        """The distribution of client accuracies, in percent, all seeds together; bar:
-        median, triangle: worst tenth.
-        """
+        """All clients and seeds, in percent; bar: median, triangle: worst tenth."""
         import matplotlib.pyplot as plt  # here, so that it is imported to draw only
 
         from .. import plots
@@ -358,9 +336,8 @@ class Comparison:
         return ax
 
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
-        """Write the comparison as one page that needs nothing else, by the template
-        report.html beside this file -> its path. against: whom clients gain or lose to;
-        the best method, where FedAvg was not compared.
+        """Write one page that needs nothing else, by the template report.html -> its
+        path. against: whom clients gain or lose to; the best where FedAvg is missing.
         """
         import matplotlib.pyplot as plt
         from jinja2 import Environment
@@ -383,9 +360,7 @@ class Comparison:
         return path
 
     def cautions(self) -> list[str]:
-        """Who is compared, what the table does not hold, and what its seeds cannot say;
-        one sentence each.
-        """
+        """Who is compared, and what the table and its seeds cannot say."""
         lines = [f"{name} is missing: {why}" for name, why in self.failed.items()]
         if any(len(r) == 1 for r in self.records.values()):
             lines.append("one seed gives no interval; give seeds=5 or more")

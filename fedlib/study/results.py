@@ -29,7 +29,7 @@ import pandas as pd
 
 from ..core.errors import known, listed, refuse_if
 from ..core.record import Record
-from ..measures import bias, curves, metrics, selection
+from ..measures import bias, metrics, selection
 from . import TIERS
 from .store import rows_of
 from .studies import Cell
@@ -44,18 +44,6 @@ MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent bu
 }
 # say nothing of a single guest
 SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")
-TAILS = {  # the clients served worst and best, each the mean of a group
-    "acc_mean_pct": MEASURES["mean_acc"],
-    "acc_lowest20_pct": lambda a: 100 * metrics.worst(a, 0.2),
-    "acc_lowest5_pct": lambda a: 100 * metrics.worst(a, 0.05),
-    "acc_top5_pct": lambda a: 100 * metrics.best(a, 0.05),
-    "acc_min_over_clients_pct": lambda a: 100 * np.min(a, -1),
-    "std_acc": MEASURES["std_acc"],
-}
-TOP1 = {  # of the rows of all clients together, and of the clients served worst
-    "top1_acc_pct": lambda a, n: 100 * metrics.pooled_acc(a, n),
-    "worst10_acc": MEASURES["worst10_acc"],
-}
 # functions of counts [.., A, 2, 2]
 BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
 BIAS = {name: getattr(bias, name) for name in BIAS}
@@ -63,13 +51,6 @@ SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
 # clients with names whose accuracies papers print one by one
 SITES = ("amazon", "caltech", "dslr", "webcam")
 JUDGED = "scored"  # the moment and the view by which the study judges a method
-percent = lambda r: 100 * r.curve(metrics.mean_acc)  # at every evaluation [E]
-CURVES = {  # of the whole run (rule "run"): record -> value
-    "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
-    "late_mean_acc": lambda r: curves.between(r, percent(r), 101),
-    "gini_auc": curves.gini_auc,
-    "gini_level_after_round_50": lambda r: curves.between(r, r.curve(metrics.gini), 51),
-}
 
 
 @dataclass
@@ -85,8 +66,8 @@ class Study:
 
     # ------------------------------------------------------------ what is there
     def only(self, dataset=None, method=None, setting=None, seed=None) -> Study:
-        """The part of the study that fits; each a value, or a list of values. A frame
-        of this part is made sooner than a part of a frame.
+        """The part of the study that fits; each a value, or a list of values. Choose it
+        first: a frame of this part is made sooner than a part of the frame.
         """
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
         sets = {k: listed(v) or [v] for k, v in want.items() if v is not None}
@@ -106,7 +87,7 @@ class Study:
 
     def methods(self, dataset: str | None = None) -> list[str]:
         """The methods of a data set, or of all, in the order of the study."""
-        return list(dict.fromkeys(c.method for c, _ in self.of(dataset)))
+        return list(dict.fromkeys(c.method for c in self.only(dataset).cells))
 
     def datasets(self) -> list[str]:
         """The data sets, in the order of the study."""
@@ -145,18 +126,6 @@ class Study:
         numbers = lambda *at: means(at_each(measures, *at)) | site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
-    def views(self, names, measures: Measures, rules, setting=lambda c: c.setting):
-        """Seeds of every view that a record holds, before training. names {view: what
-        the paper calls it}, which comes first in the setting, as "personalised
-        model;C=10"; setting: what follows, from the cell.
-        """
-        out, ends = [], {c.id: setting(c) for c in self.cells}
-        for view, name in names.items():
-            rows = self.seeds(measures, rules, scored=("pre", view))
-            words = [";".join(filter(None, (name, ends[i]))) for i in rows.run_ids]
-            out.append(rows.assign(setting=words))
-        return pd.concat(out, ignore_index=True)
-
     def biases(self, rules=("last10_mean",), measures: Measures = BIAS):
         """Seeds of how the model treats groups, over all clients' test rows together:
         `measures` of counts [.., A, 2, 2], CON, and the accuracy as a fraction.
@@ -165,13 +134,11 @@ class Study:
 
     def validation(self, rule: str = "best_val") -> pd.DataFrame:
         """The same for the mean validation accuracy, by which a grid is searched."""
-        of = lambda r, key: r[scoring(key), key[1], "val"]
-        mean = lambda a: {"val_acc": 100 * float(np.mean(metrics.mean_acc(a)))}
-        return self._long(
-            lambda r, key, by: mean(of(r, key)[picked(by, r, key)]), [rule]
-        )
+        of = lambda r, key, by: r[scoring(key), key[1], "val"][picked(by, r, key)]
+        mean = lambda *at: {"val_acc": 100 * float(np.mean(metrics.mean_acc(of(*at))))}
+        return self._long(mean, [rule])
 
-    def whole(self, measures: Measures = CURVES, dataset=None, method=None):
+    def whole(self, measures: Measures, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """

@@ -54,7 +54,7 @@ def seeds_of(seeds):
 
 
 def apart(seeds):
-    """The same; ValueError for a seed that occurs twice, and pilots beside others."""
+    """The same entry; ValueError for a seed twice, and for pilots beside others."""
     every = seeds_of(seeds)
     mixed = len({*every}) < len(every) or len({s < PILOT for s in every}) > 1
     refuse_if(mixed, f"give each seed once; from {PILOT} on are pilots, kept apart")
@@ -185,11 +185,9 @@ def load(path="params.yaml"):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
     $name replaced but $seed, and every `like` followed; of papers that have a folder.
     """
-    sections, found = read(path, Params), Path(path).parent.glob(f"papers/*/{FILE}")
-    tree, files = (
-        {"tier": sections.pop("tier")},
-        {f.parent.name: f for f in sorted(found)},
-    )
+    sections, folder = read(path, Params), Path(path).parent / "papers"
+    tree = {"tier": sections.pop("tier")}
+    files = {f.parent.name: f for f in sorted(folder.glob(f"*/{FILE}"))}
     for name in [k for k in sections | files if k in files]:
         knobs, body = sections.get(name) or {}, read(files[name], Paper)
         with located(files[name]):
@@ -269,7 +267,7 @@ class Cell:
     data: str  # real, synthetic, stand-in
     task: str  # description of the task, json
     kwargs: str  # hyper-parameters, json
-    engine: str  # arguments of the engine, those of spec.Run, json
+    engine: str  # arguments of the engine, those of Run, json
     tier: str = ""  # "paper" also where its sizes are the paper's, whatever tier ran
     mine: str = ""  # hash of edited sources, for a reader's own runs
     id = property(identity.run_id, doc="The name of the run.")

@@ -7,8 +7,17 @@ import json
 
 import pandas as pd
 
+from fedlib.measures import curves, metrics
 from fedlib.methods import METHODS
 from fedlib.study.studies import kind_of, load, root, seeds_of, tiered
+
+percent = lambda r: 100 * r.curve(metrics.mean_acc)  # at every evaluation [E]
+CURVES = {  # of the whole run (rule "run"): record -> value
+    "early_mean_acc": lambda r: curves.between(r, percent(r), 1, 50),
+    "late_mean_acc": lambda r: curves.between(r, percent(r), 101),
+    "gini_auc": curves.gini_auc,
+    "gini_level_after_round_50": lambda r: curves.between(r, r.curve(metrics.gini), 51),
+}
 
 
 def declared(paper, path="params.yaml"):

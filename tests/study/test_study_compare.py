@@ -110,21 +110,11 @@ def test_differences_are_of_one_seed_and_client_and_of_the_model_that_counts(thr
     assert late["Gini"] == pytest.approx(np.mean(list(map(gini, views))), abs=6e-4)
 
 
-def test_every_method_has_the_same_budget():
-    grid = {"A": {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "epochs": [1, 2, 3, 4]}}
-
-    def points(budget, name="A", build=FedAvg, grid=grid):
-        return compare.configurations(name, build, grid.get(name, {}), budget)
-
-    every, some, again = points(20), points(6), points(6)
-    assert len(every) == 20 and list(every)[:2] == [
-        "lr=0.1, epochs=1",
-        "lr=0.1, epochs=2",
-    ]
-    assert len(some) == 6 and list(some) == [w for w in every if w in some]
-    assert some == again and all(every[words] == m for words, m in some.items())
-    assert list(points(6, "B", grid={"B": grid["A"]})) != list(some)
-    assert points(6, "B") == {"": FedAvg()}
+def test_a_grid_is_tried_by_the_validation_rows():
+    grid = {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "epochs": [1, 2, 3, 4]}
+    every = compare.configurations("A", FedAvg, grid)
+    assert len(every) == 20 and every["lr=0.1, epochs=2"] == FedAvg(lr=0.1, epochs=2)
+    assert compare.configurations("B", FedAvg, {}) == {"": FedAvg()}
     name, build = compare.method_of(("EquFL", {"inner": "FedProx"}))
     assert build(mu=7).inner.mu == 7 and name == "EquFL(inner=FedProx)"
 
@@ -136,9 +126,8 @@ def test_every_method_has_the_same_budget():
         return r
 
     scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
-    tried = {k: pilot(*s) for k, s in scores.items()} | {"z": "failed"}
-    assert compare.choose(tried, last) == "x"
-    assert compare.choose({"u": None, "v": "failed"}, last) == "u"
+    got = {k: compare.validation(pilot(*s), last) for k, s in scores.items()}
+    assert got["w"] < got["x"] == got["y"] > compare.validation("failed", last)
 
 
 @dataclass(frozen=True)
@@ -207,7 +196,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     task = toy(MLP(5, 4, 3), groups=GROUPS)
 
     def said(task=task, rounds=3, **how):
-        return str(compare.Runs({}, task, rounds, how).settings)
+        return str(compare.Runs(task, rounds, how).settings)
 
     changes = [{"rounds": 4}, {"cohort": 2}, {"every": 2}]
     changes += [{k: True} for k in ("guests", "own", "microscope")]

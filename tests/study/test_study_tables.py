@@ -10,6 +10,9 @@ from toys_study import GUEST, OWN, POST, PRE, cell, record, study
 
 from fedlib.measures import bias, metrics, selection
 from fedlib.study import results
+from repro import papers
+
+PLGU, TOP1 = papers.module("plgu", "measures"), papers.module("fedas", "measures").TOP1
 
 LOOK = {"FedPer": ("post", "personal"), "FedFB": ("own", "global")}
 MOMENTS = {"FedAvg": PRE, "FedPer": PRE + POST, "FedFB": PRE + OWN}
@@ -109,8 +112,8 @@ def test_the_parts_of_a_study(run):
             close(rows[rows.run_ids == c.id].value, want, c)
     want = {"acc_lowest20_pct": 3.5, "acc_lowest5_pct": 0.5, "acc_top5_pct": 38.5}
     for k, v in (want | {"acc_min_over_clients_pct": 0}).items():
-        close(results.TAILS[k](np.arange(40) / 40), 100 / 40 * v, k)
-    close(results.TOP1["top1_acc_pct"](np.array([1.0, 0.0]), n=[3, 1]), 75)
+        close(PLGU.TAILS[k](np.arange(40) / 40), 100 / 40 * v, k)
+    close(TOP1["top1_acc_pct"](np.array([1.0, 0.0]), n=[3, 1]), 75)
     assert run.datasets() == ["d", "e"] and run.methods("e") == [*MOMENTS]
     assert [c.seed for c, _ in run.of("d", "FedPer")] == [0, 4] and not run.of("x")
     assert run.of("d", seed=4, setting="")[1][0].method == "FedPer"
@@ -123,7 +126,7 @@ def test_the_parts_of_a_study(run):
     some = (cell(), a), (cell(lr=2, setting="a=1"), b)
     mean = {"mean": results.MEASURES["mean_acc"]}, ["last"]
     told = {"global": "shared", "personal": "own"}, *mean, lambda c: c.setting[::-1]
-    got = study(*some, look=[("FedAvg", ("post", "x"))]).views(*told)
+    got = PLGU.views(study(*some, look=[("FedAvg", ("post", "x"))]), *told)
     assert got.setting.tolist() == ["shared", "shared;1=a", "own;1=a"]
     for value, r, view in zip(got.value, (a, b, b), ("global", "global", "personal")):
         close(value, 100 * r.views["pre", view, "test"][-1].mean(), view)
