@@ -1,11 +1,7 @@
-"""Studies: a grid of tasks, methods and seeds, run once and read many times.
-
-    study("fedga", "synthetic").seeds()
-
-A cell (task, method, setting, seed) is one run, see fedlib.study.identity. It is read
-from evidence/, where finished runs are packed, then from runs/, else computed into
-runs/, where a finished run is never repeated and a killed one continues.
+"""study("fedga", "synthetic").seeds(): runs are read from evidence/, where finished ones
+are packed, then from runs/, else computed there; a killed run continues.
 """
+
 
 from __future__ import annotations
 

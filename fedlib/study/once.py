@@ -2,10 +2,9 @@
 
     found = once("plgu-flatness", tier, flatness.measure_all, cells)
 
-The function gets the arguments that follow it and returns a tree of numbers, texts,
-arrays and data frames. The answer lies in evidence/kept/<name>.json.gz, else in
-runs/kept/, else it is computed. It is named like a run: by what the function is given
-and by its version; a function of a notebook by its source.
+The function returns a tree of numbers, texts, arrays and data frames. Its answer lies
+in evidence/kept/<name>.json.gz, else in runs/kept/, named like a run: by what is given
+and by its version; of a function of a notebook by its source.
 """
 
 import gzip

@@ -70,19 +70,13 @@ Seeds = Annotated[
 Method = Annotated[str, AfterValidator(lambda m: known(METHODS, "method", m) and m)]
 
 
-class Stragglers(Model):
-    portion: Annotated[float, Field(ge=0, lt=1)] = None
-    every: Count = None
-    exchanged: bool = None
-
-
 class Run(Model):
     """Arguments of the engine."""
 
     rounds: Whole
     cohort: Count | None = None
     online: Annotated[float, Field(gt=0, le=1)] = None
-    stragglers: Stragglers = None
+    stragglers: Dict = None  # see fedlib.core.clients.stragglers
     every: Count = None
     splits: Annotated[list[Literal["test", "val", "all"]], NotEmpty] = None
     guests: bool = None

@@ -50,7 +50,7 @@ tier | huge, [tiny], null
 {T}.train.lr | true, fast, .nan, -1, -1.0e-9
 {R}.rounds | -1, 1.0e+30, [1], x, true, {{grid: []}}, {{grid: [3, x]}}
 {R}.every | 0, 1.0e+30, true, {{a: 1}}
-{R}.stragglers | 5, {{portion: .nan}}, {{portion: 1}}, {{share: 0.5}}
+{R}.stragglers | 5
 {T}.small.run | 5, {{every: 0}}
 {S}.tasks | [], digits, [digits, digits], [digit], {{digits: {{batch: x}}}}
 {S}.small | {{tasks: {{}}}}, {{seeds: -1}}, {{every: 0}}
