@@ -43,10 +43,10 @@ def beside_clip(network):
 
     Untrained towers do: what is sent is not theirs.
     """
-    words = papers.module("fft-gp", "standin").vocabulary()
-    weights = TextTower(len(words)).init(torch.Generator().manual_seed(0)) | {
-        f"image.{k}": v for k, v in IMAGE.init(0).items()
-    }
+    standin = papers.module("fft-gp", "standin")
+    words, g = standin.vocabulary(), torch.Generator().manual_seed(0)
+    weights = standin.start(TextTower(len(words)), g)
+    weights |= {f"image.{k}": v for k, v in IMAGE.init(0).items()}
     towers = StandIn(weights | {"scale": torch.zeros(())}, words, 16)
     pool = domains("PACS", 20, size=16)
     pool = pool._replace(x=towers.encode_image(towers.preprocess(pool.x)))

@@ -142,9 +142,9 @@ class Task:
         head    of a torch.nn.Module, the submodule that methods keep personal
         more    fields of Task, as batch
         """
-        from ..nets import with_head
+        from ..nets import Module
 
-        network = network if head is None else with_head(network, head)
+        network = network if head is None else Module(network, head)
         split = check_cut(parts, split)
         held, C = () if pool.test is None else pool.test, len(rows)
         need = f"task {name!r}: shared test rows need a test list; hold rows out first"

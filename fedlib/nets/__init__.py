@@ -31,11 +31,11 @@ Letters: B batch, K classes, D feature width, P parameters.
 from .closed import MLP, Linear
 from .images import CNN, AlexNetBN, FedAvgCNN, ResNet18, ResNet50, WideResNet
 from .layers import Net, Rows, batch_norm, dense, linear_part, norm_part
-from .module import Module, fitted, with_head
+from .module import Module, fitted
 
 # by name in descriptions of tasks, in this order
 NETWORKS = (AlexNetBN, ResNet18, ResNet50, WideResNet, CNN, MLP, FedAvgCNN, Linear)
 
 __all__ = [c.__name__ for c in NETWORKS]
-__all__ += ["Module", "fitted", "with_head"]
+__all__ += ["Module", "fitted"]
 __all__ += ["Net", "Rows", "batch_norm", "dense", "linear_part", "norm_part"]

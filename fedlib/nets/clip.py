@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import check_whole
+from ..core.errors import check_whole, refuse_if
 from .layers import Net, dense, linear_part
 from .towers import describe, label, load
 
@@ -44,17 +44,15 @@ class Towers(Net):
 
     def __post_init__(self):
         there = self.model is not None and len(self.classes) == self.K
-        if not there or self.towers.d != self.inputs:
-            raise ValueError(
-                f"{self}, {len(self.classes)} names of classes: give two towers or "
-                "their path as model, K names, and inputs as wide as their features"
-            )
+        words = "give two towers or their path as model, K names, inputs as features"
+        mistaken = not there or self.towers.d != self.inputs
+        refuse_if(mistaken, f"{self}, {len(self.classes)} names of classes: {words}")
 
     @cached_property
     def towers(self):
         return load(self.model)
 
-    @property
+    @cached_property
     def text(self):
         """Normalised features [K, d] of "a picture of a <class>", computed once."""
         return describe(self.towers, tuple(self.classes))

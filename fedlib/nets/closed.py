@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,6 @@ from .layers import RELU, Rows
 # rows that are fetched in one go
 TOGETHER = {"cpu": 2**20, "cuda": 2**28}
 FETCHED = {"cpu": 2**21, "cuda": 2**28}
-CACHED = 2**28  # bytes of rows that stay in memory with a 1 beside them
 
 
 class Closed(Rows):
@@ -161,10 +159,9 @@ def walk(task, plans, W, to, moves, how):
     batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
     most = FETCHED[task.x.device.type] // max(1, batch) or 1  # batches
     active, hidden = [], []
-    for _, some in groupby(steps, lambda step: step.begin // most):
-        some = list(some)
-        at, sizes = some[0].begin, [step.k for step in some]
-        real = slice(at, at + sum(sizes))
+    for _, some in groupby(steps, lambda step: step[0] // most):
+        begins, sizes, *_ = zip(*(some := list(some)))
+        real = slice(begins[0], begins[0] + sum(sizes))
         columns = fetched(task, rows[real], n[real], W[-1].shape[1])
         for (_, k, B, full), *now in zip(some, *(v.split(sizes) for v in columns)):
             x, onehot, share = (v[:, :, :B] for v in now) if B < rows.shape[1] else now
@@ -206,18 +203,9 @@ def fetched(task, rows, n, K):
     S, B = rows.shape
     real = torch.arange(B) < n[:, None]
     rows, share = rows.to(task.x.device), real.double() / n[:, None]
-    x, y = inputs(task, rows.flatten()).view(S, B, -1), task.y[rows]
-    onehot = x.new_zeros(S, K, B).scatter_(1, y[:, None], 1.0)
+    x = with_one(task.x.index_select(0, rows.flatten()).flatten(1)).view(S, B, -1)
+    onehot = x.new_zeros(S, K, B).scatter_(1, task.y[rows][:, None], 1.0)
     return x.mT, onehot, share.to(x)[:, None]
-
-
-def inputs(task, rows):
-    """x [n, D + 1] of these rows of a task, with a 1 at the end of each."""
-    if task.x.nbytes > CACHED:
-        return with_one(task.x.index_select(0, rows).flatten(1))
-    if "with one" not in task.cache:
-        task.cache["with one"] = with_one(task.x.flatten(1))
-    return task.cache["with one"].index_select(0, rows)
 
 
 def with_one(x):
@@ -256,23 +244,14 @@ def backward(W, z, d, moves):
         d = before
 
 
-class Step(NamedTuple):
-    """A local step of the first k clients, on batches of at most B rows, of which the
-    first is number `begin`; full: all of them have B."""
-
-    begin: int
-    k: int
-    B: int
-    full: bool
-
-
 def timetable(plans):
     """The batches of clients, step by step, and in a step client by client; who has
     finished is left out of the steps that follow.
 
     plans: [(rows, lengths of batches)] of the clients, most steps first. Returns rows
     [S, B], row numbers of all S batches, padded by their first; n [S], how many of them
-    are real; and the Steps.
+    are real; and the steps: batch `begin` is the first, k clients take it, batches have
+    at most B rows, and all so many (full).
     """
     lengths = [n for _, n in plans]
     step = torch.tensor([t for own in lengths for t in range(len(own))]).long()
@@ -285,6 +264,6 @@ def timetable(plans):
     steps, begin, known = [], 0, n.tolist()
     for k in ks:
         now = known[begin : begin + k]
-        steps.append(Step(begin, k, max(now), min(now) == max(now)))
+        steps.append((begin, k, max(now), min(now) == max(now)))
         begin += k
     return rows, n, steps

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import torch
 
+from ..core.errors import known, refuse_if
 from ..core.tree import without
 from .layers import RELU, Rows
 
@@ -68,8 +69,7 @@ class FedAvgCNN(Rows):
         for i, width in enumerate(self.widths, 1):
             rows += [("conv", f"conv{i}", width, k, 1, 0), ("pool", 2), RELU]
             side = (side - k + 1) // 2
-        if side < 1:
-            raise ValueError(f"{self}: nothing is left; give size >= {3 * k + 1}")
+        refuse_if(side < 1, f"{self}: nothing is left; give size >= {3 * k + 1}")
         return (*rows, ("flat", side), ("dense", "fc1", self.hidden), RELU)
 
 
@@ -137,9 +137,7 @@ class ResNet(Rows):
 
     @cached_property
     def rows(self):
-        if self.stem not in STEMS:
-            raise ValueError(f"stem = {self.stem!r}: use one of {', '.join(STEMS)}")
-        *how, pooled = STEMS[self.stem]
+        *how, pooled = known(STEMS, "stem", self.stem)
         rows = [("conv", "conv1", 64, *how), ("norm", "bn1"), RELU]
         rows += [("pool", 3, 2, 1)] if pooled else []
         inputs, last, strided = 64, len(self.kernels), 1 + self.kernels.index(3)
@@ -207,8 +205,8 @@ class WideResNet(Rows):
 
     @cached_property
     def rows(self):
-        if self.depth < 10 or (self.depth - 4) % 6:
-            raise ValueError(f"{self}: depth must be 10, 16, 22, 28 ...: 4 + 6 n")
+        odd = self.depth < 10 or (self.depth - 4) % 6
+        refuse_if(odd, f"{self}: depth must be 10, 16, 22, 28 ...: 4 + 6 n")
         rows, inputs = [("conv", "conv1", 16, 3, 1, 1)], 16
         for name, width, stride in blocks(16 * self.width, [(self.depth - 4) // 6] * 3):
             before, inside = [("norm", f"{name}.bn1"), RELU], []

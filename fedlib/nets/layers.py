@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import fields
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import check_bytes, check_whole
+from ..core.errors import check_bytes, check_whole, known
 from ..core.local import transformed
 
 EPS, MOMENTUM = 1e-5, 0.1  # of batch norm, as in torch
@@ -49,24 +48,19 @@ class Part(NamedTuple):
         return {f"{self.name}.{k}": first(k, size) for k, size in self.shapes.items()}
 
 
-def linear_part(name, outputs, inputs, start="torch"):
-    """A linear layer: weight [outputs, inputs], bias [outputs]."""
-    return Part(name, {"weight": (outputs, inputs), "bias": (outputs,)}, start)
-
-
-def conv_part(name, outputs, inputs, kernel, bias=False, start="torch"):
-    """A convolution: weight [outputs, inputs, kernel, kernel], bias [outputs]."""
-    shapes = {"weight": (outputs, inputs, kernel, kernel)}
-    return Part(name, shapes | ({"bias": (outputs,)} if bias else {}), start)
+def linear_part(name, outputs, inputs, start="torch", kernel=(), bias=True):
+    """A linear layer, or a convolution: weight [outputs, inputs, *kernel], bias
+    [outputs]."""
+    shapes = {"weight": (outputs, inputs, *kernel), "bias": (outputs,)}
+    return Part(name, {k: shapes[k] for k in ("weight", "bias")[: 1 + bias]}, start)
 
 
 def norm_part(name, channels, norm):
     """A norm layer, "batch" or "group": weight and bias [channels], and the running
-    statistics of batch norm. ValueError for another norm.
-    """
-    if norm not in ("batch", "group"):
-        raise ValueError(f'norm = {norm!r}: use "batch" or "group"')
-    running = ("running_mean", "running_var") if norm == "batch" else ()
+    statistics of batch norm. ValueError for another norm."""
+    running = known(
+        {"batch": ("running_mean", "running_var"), "group": ()}, "norm", norm
+    )
     return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 
@@ -100,15 +94,15 @@ class Net:
     def units(self):
         """Names of parameters, one tuple per layer and its norm layer: the one after
         it, or with `norm_first` before it. Another norm layer is a unit of its own."""
-        units, alone = [], False  # has the last unit room for a norm layer?
-        for names in self.layers[::-1] if self.norm_first else self.layers:
+        units, way = [], -1 if self.norm_first else 1
+        alone = False  # has the last unit room for a norm layer?
+        for names in self.layers[::way]:
             norm = names[0] in self.norms
             if norm and alone:
-                last = units.pop()
-                names = names + last if self.norm_first else last + names
+                names = sum((units.pop(), names)[::way], ())
             units.append(names)
             alone = not norm
-        return tuple(units[::-1] if self.norm_first else units)
+        return tuple(units[::way])
 
     @cached_property
     def head(self):
@@ -125,10 +119,7 @@ class Net:
         return tuple(f"{p.name}.{leaf}" for p in norms for leaf in p.shapes)
 
     def init(self, seed: int, dtype=torch.float32) -> dict:
-        """Weights and buffers.
-
-        They are drawn in float32, so both precisions start from the same model.
-        """
+        """Weights and buffers, in float32 first: precisions start from one model."""
         g = torch.Generator().manual_seed(seed)
         return {k: v.to(dtype) for p in self.parts for k, v in p.draw(g).items()}
 
@@ -156,14 +147,11 @@ class Rows(Net):
 
         def widths(rows, width):
             for what, *how in rows:
-                if what == "conv":
-                    name, outputs, kernel, *_ = how
-                    of = kernel, self.bias, self.start
-                    parts.append(conv_part(name, outputs, width, *of))
+                if what in ("conv", "dense"):
+                    name, outputs, *k = how
+                    more = (self.start, (k[0], k[0]), self.bias) if k else ()
+                    parts.append(linear_part(name, outputs, width, *more))
                     width = outputs
-                elif what == "dense":
-                    parts.append(linear_part(*how, width))
-                    width = how[1]
                 elif what == "norm" and self.norm != "none":
                     parts.append(norm_part(*how, width, self.norm))
                 elif what in ("mean", "flat"):
@@ -180,26 +168,28 @@ class Rows(Net):
         return self.parts[-1].shapes["weight"][1]
 
     def feat(self, w, x, b=None, stats=None):
+        of = lambda name: (w[f"{name}.weight"], w[f"{name}.bias"])
+        norms = {
+            "none": lambda z, _: z,
+            "group": lambda z, name: F.group_norm(
+                z, groups(z.shape[1]), *of(name), EPS
+            ),
+            "batch": lambda z, name: batch_norm(w, name, z, b, stats),
+        }
+        layers = {
+            "conv": lambda z, name, _, __, *how: conv(w, name, z, *how),
+            "dense": lambda z, name, _: dense(w, name, z),
+            "norm": norms[self.norm],
+            "relu": torch.relu,
+            "pool": F.max_pool2d,
+            "mean": lambda z, side: mean_pool(z, side).flatten(1),
+            "flat": lambda z, _: z if z.dim() == 2 else z.flatten(1),
+            "add": lambda z, rows, beside: through(rows, z) + through(beside, z),
+        }
+
         def through(rows, z):
             for what, *how in rows:
-                if what == "conv":
-                    z = conv(w, how[0], z, *how[3:])
-                elif what == "dense":
-                    z = dense(w, how[0], z)
-                elif what == "norm" and self.norm == "group":
-                    z = group_norm(w, *how, z)
-                elif what == "norm":
-                    z = batch_norm(w, *how, z, b, stats) if self.norm == "batch" else z
-                elif what == "relu":
-                    z = z.relu()
-                elif what == "pool":
-                    z = F.max_pool2d(z, *how)
-                elif what == "mean":
-                    z = z.mean((2, 3)) if how == [1] else mean_pool(z, *how).flatten(1)
-                elif what == "flat":
-                    z = z if z.dim() == 2 else z.flatten(1)
-                else:
-                    z = through(how[0], z) + through(how[1], z)
+                z = layers[what](z, *how)
             return z
 
         return through(self.rows, x)
@@ -226,24 +216,19 @@ def conv(w, name, z, stride=1, padding=0):
 
 
 def mean_pool(z, side):
-    """Means over windows, [B, channels, ...] -> [B, channels, side, side]."""
+    """Means over windows, [B, channels, ...] -> [B, channels, side, side]; over all
+    pixels (side = 1) [B, channels]."""
+    if side == 1:
+        return z.mean((2, 3))
     window = z.shape[-1] // side
     if z.shape[-2:] != (side * window, side * window):
         return F.adaptive_avg_pool2d(z, side)
     return F.avg_pool2d(z, window)  # the same means, quicker
 
 
-def group_norm(w, name, z):
-    """Per image (Wu and He, ECCV 2018). z [B, channels, ...]."""
-    gain, bias = w[name + ".weight"], w[name + ".bias"]
-    return F.group_norm(z, groups(z.shape[1]), gain, bias, EPS)
-
-
 def groups(channels):
-    """Number of groups: a power of two that divides the channels, at most 32.
-
-    Below 128 channels, four or more share a group.
-    """
+    """Number of groups (Wu and He, ECCV 2018): a power of two that divides `channels`,
+    at most 32. Below 128 channels, four or more share a group."""
     return math.gcd(32, channels, max(1, channels // 4) if channels < 128 else channels)
 
 
@@ -278,9 +263,6 @@ def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
 
 
 # ---------------------------------------------------------------- torchvision
-_declared = []  # torch.library.Libraries, alive as long as the names are needed
-
-
 def ensure_torchvision():
     """Make `import torchvision` work beside a CPU-only torch; call this before.
 
@@ -289,9 +271,8 @@ def ensure_torchvision():
     Data sets, transforms and models use none of them: declaring the names is enough.
     """
     try:
-        importlib.import_module("torchvision")
+        import torchvision  # noqa: F401
     except RuntimeError:
-        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
         signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         for operator in ("nms", "qnms"):
-            _declared[-1].define(operator + signature)
+            torch.library.define(f"torchvision::{operator}", signature)

@@ -37,9 +37,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ..core.files import whole
+from ..core.errors import refuse_if
 from .images import CNN
-from .layers import dense, ensure_torchvision, linear_part, norm_part
+from .layers import dense, ensure_torchvision
 
 FORMAT = "fedlib two towers 1"
 
@@ -49,7 +49,6 @@ def label(name: str) -> str:
     return " ".join(name.replace("_", " ").split())
 
 
-@lru_cache(maxsize=8)
 @torch.no_grad()
 def describe(towers, classes):
     """Normalised features [K, d] of "a picture of a <class>"; classes: K names."""
@@ -69,10 +68,10 @@ def load(model):
     try:
         return _load(path, path.stat().st_mtime_ns)
     except Exception as e:  # a damaged file can raise nearly anything
+        what = f"model = {str(model)!r} is not CLIP ({type(e).__name__}: {e!s:.200})"
         raise ValueError(
-            f"model = {str(model)!r} is not CLIP ({type(e).__name__}: {str(e)[:200]}); "
-            "give a file of `python -m papers.fft-gp.standin`, or after `pip install "
-            "fedlib[clip]` a folder with open_clip_config.json and its weights"
+            f"{what}; give a file of `python -m papers.fft-gp.standin`, or after `pip "
+            "install fedlib[clip]` a folder with open_clip_config.json and its weights"
         ) from e
 
 
@@ -81,8 +80,7 @@ def _load(path, _stamp):
     if path.is_dir():
         return OpenClip(path)
     got = torch.load(path, map_location="cpu", weights_only=True)
-    if got.pop("format") != FORMAT:
-        raise ValueError(f"not of the format {FORMAT!r}")
+    refuse_if(got.pop("format") != FORMAT, f"not of the format {FORMAT!r}")
     return StandIn(**got)
 
 
@@ -110,8 +108,8 @@ class OpenClip(Pair):
         self.name, at = folder.name, f"local-dir:{folder}"
         about = open_clip.get_model_config(at)
         known = {"context_length", "vocab_size", "width", "heads", "layers"}
-        if more := {*about["text_cfg"]} - known:
-            raise ValueError(f"a text tower with {more}, which CLIP's has not")
+        more = {*about["text_cfg"]} - known
+        refuse_if(more, f"a text tower with {more}, which CLIP's has not")
         model = open_clip.create_model(at, weights_only=True, require_pretrained=True)
         self.model = model.eval().requires_grad_(False)
         self.tokenizer, self.d = open_clip.get_tokenizer(at), about["embed_dim"]
@@ -167,11 +165,8 @@ def square(x, size, mode):
 
 
 def fits(text, n, context):
-    if n > context:
-        raise ValueError(
-            f"{text!r} has {n} tokens with its start and end, and the text tower reads "
-            f"{context}: shorten it, or take fewer context vectors (M)"
-        )
+    has = f"{text!r} has {n} tokens with its start and end, and the text tower reads"
+    refuse_if(n > context, f"{has} {context}: shorten it, or take a smaller M")
 
 
 # ---------------------------------------------------------------- the stand-in
@@ -180,7 +175,8 @@ class TextTower:
     """A small transformer over words, as CLIP's.
 
     Blocks normalise first, attention is causal, the output is read off at the end.
-    Plain products of tensors, so that it runs under grad and vmap. w: width, H: heads.
+    Plain products of tensors, so that it runs under grad and vmap. w: width, H: heads;
+    weights "text.*", as papers/fft-gp/standin.py draws them.
     """
 
     words: int
@@ -189,21 +185,6 @@ class TextTower:
     blocks: int = 2
     context: int = 32
     d: int = 64
-
-    def init(self, generator):
-        width, parts, how = self.width, [], {"dtype": torch.float32}
-        normal = lambda rows: torch.randn(rows, width, generator=generator, **how)
-        w = {"text.words": 0.5 * normal(self.words)}
-        w["text.places"] = 0.1 * normal(self.context)
-        norm = lambda name: norm_part(f"text.{name}", width, "group")
-        linear = lambda name, *size: linear_part(f"text.{name}", *size)
-        for k in range(self.blocks):
-            parts += [norm(f"{k}.norm1"), linear(f"{k}.qkv", 3 * width, width)]
-            parts += [linear(f"{k}.mix", width, width), norm(f"{k}.norm2")]
-            parts.append(linear(f"{k}.up", 4 * width, width))
-            parts.append(linear(f"{k}.down", width, 4 * width))
-        parts += [norm("norm"), linear("project", self.d, width)]
-        return w | {k: v for p in parts for k, v in p.draw(generator).items()}
 
     def __call__(self, w, x, end):
         """Embedded words [c, L, w], ends [c] -> [c, d]."""
@@ -248,25 +229,22 @@ class StandIn(Pair):
     kind, template = "stand-in", "a picture of {} ."
 
     def __init__(self, weights, words, image_size, zero_shot=None, recipe=None):
-        self.weights, self.words, self.image_size = weights, tuple(words), image_size
+        self.weights = {k: v.detach() for k, v in weights.items()}
+        self.words, self.image_size = tuple(words), image_size
         self.zero_shot, self.recipe = zero_shot or {}, recipe or {}
         self.number = {w: i for i, w in enumerate(self.words)}
         self.context_length, self.width = weights["text.places"].shape
         self.d = len(weights["text.project.weight"])
-        self.logit_scale = scale_of(weights)
+        self.logit_scale = float(self.weights["scale"].exp().clamp(max=100))
         context = self.context_length
         self.text = TextTower(len(self.words), self.width, context=context, d=self.d)
-        self._copies = {}
 
     def __repr__(self):
         return f"StandIn(d={self.d}, image_size={self.image_size})"
 
     def _as(self, like):
         """The weights in the precision and on the device of a tensor."""
-        at = like.device, like.dtype
-        if at not in self._copies:
-            self._copies[at] = {k: v.detach().to(*at) for k, v in self.weights.items()}
-        return self._copies[at]
+        return {k: v.to(like) for k, v in self.weights.items()}
 
     def preprocess(self, x):
         return (square(x, self.image_size, "bilinear") - 0.5) / 0.25
@@ -280,37 +258,21 @@ class StandIn(Pair):
         for row, text in zip(out, texts):
             words = words_in(text)
             unknown = [w for w in words if w not in self.number]
-            if unknown:
-                raise ValueError(
-                    f"{text!r}: the stand-in does not know the word {unknown[0]!r}, "
-                    "only names of characters; other classes need CLIP's weights"
-                )
+            say = f"{text!r}: the stand-in knows no {unknown}, only names of characters"
+            refuse_if(unknown, f"{say}; other classes need CLIP's weights")
             tokens = [self.number[w] for w in (START, *words, END)]
             fits(text, len(tokens), self.context_length)
             row[: len(tokens)] = torch.tensor(tokens)
         return out
 
     def token_embedding(self, tokens):
-        return self.weights["text.words"].detach().to(tokens.device)[tokens]
+        return self.weights["text.words"].to(tokens.device)[tokens]
 
     def encode_text_from_embeddings(self, x, end):
         return self.text(self._as(x), x, end)
-
-    def save(self, path):
-        """One file, whole or not at all."""
-        names = ("weights", "image_size", "zero_shot", "recipe")
-        content = {k: getattr(self, k) for k in names} | {"words": list(self.words)}
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole(path, lambda f: torch.save({"format": FORMAT} | content, f))
 
 
 def image(w, x):
     """Images [n, 3, S, S] -> [n, d] by the image tower."""
     w = {k.removeprefix("image."): v for k, v in w.items() if k.startswith("image.")}
     return IMAGE.out(w, IMAGE.feat(w, x))
-
-
-def scale_of(w):
-    """exp(logit scale), at most 100."""
-    return float(w["scale"].detach().exp().clamp(max=100))

@@ -114,9 +114,8 @@ def towers(d=6, seed=0, width=8, context=32):
     of 5. Its image tower has d = 64.
     """
     g, words = torch.Generator().manual_seed(seed), standin.vocabulary()
-    w = TextTower(len(words), width, context=context, d=d).init(g) | {
-        f"image.{k}": v for k, v in IMAGE.init(seed).items()
-    }
+    w = standin.start(TextTower(len(words), width, context=context, d=d), g)
+    w |= {f"image.{k}": v for k, v in IMAGE.init(seed).items()}
     w["text.words"] = 0.5 * torch.randn(w["text.words"].shape, generator=g)
     return StandIn(w | {"scale": torch.tensor(5.0).log()}, words, 16)
 

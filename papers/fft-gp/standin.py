@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from fedlib.core.files import whole
 from fedlib.data.glyphs import ALPHABET, STYLES, atlas, glyphs
 from fedlib.nets import towers as clip
+from fedlib.nets.layers import linear_part, norm_part
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
 
 TEMPLATE = ("a", "the", "of", "picture", "photo", "character", *STYLES)
@@ -53,6 +55,21 @@ class Recipe:
     lr: float = 2e-3
     fresh: int = 500
     seed: int = 0
+
+
+def start(tower: TextTower, generator):
+    """Weights {name: tensor} of a text tower, before training."""
+    n, how = tower.width, {"generator": generator, "dtype": torch.float32}
+    w = {"text.words": 0.5 * torch.randn(tower.words, n, **how)}
+    w["text.places"] = 0.1 * torch.randn(tower.context, n, **how)
+    block = {"norm1": (), "qkv": (3 * n, n), "mix": (n, n)}
+    block |= {"norm2": (), "up": (4 * n, n), "down": (n, 4 * n)}
+    parts = {f"{k}.{i}": v for k in range(tower.blocks) for i, v in block.items()}
+    for k, size in (parts | {"norm": (), "project": (tower.d, n)}).items():
+        linear, name = linear_part, f"text.{k}"
+        part = linear(name, *size) if size else norm_part(name, n, "group")
+        w |= part.draw(generator)
+    return w
 
 
 # shares of the corpus
@@ -97,7 +114,7 @@ def train(recipe: Recipe) -> StandIn:
     seed = 10_000 + recipe.seed
     pool = glyphs(counts, recipe.classes, tuple(SEEN), "corpus", seed, **look)
     words, tower = vocabulary(), IMAGE.init(recipe.seed)
-    w = TextTower(len(words)).init(g) | {f"image.{k}": v for k, v in tower.items()}
+    w = start(TextTower(len(words)), g) | {f"image.{k}": v for k, v in tower.items()}
     w["scale"] = torch.tensor(math.log(1 / 0.07))
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
     x, forms = towers.preprocess(pool.x), captions(recipe.seed)
@@ -138,9 +155,8 @@ def train(recipe: Recipe) -> StandIn:
     w = {k: v.detach() for k, v in w.items()}
     with torch.no_grad():
         every = tokens[general].flatten(0, 1)
-        w["image.fc.bias"] -= torch.cat([clip.image(w, z) for z in x.split(500)]).mean(
-            0
-        )
+        z = torch.cat([clip.image(w, z) for z in x.split(500)])
+        w["image.fc.bias"] -= z.mean(0)
         seen = towers.text(w, w["text.words"][every], towers.end(every))
         w["text.project.bias"] -= seen.mean(0)
     towers = StandIn(w, words, recipe.size, recipe=asdict(recipe))
@@ -161,8 +177,16 @@ def zero_shot(towers, recipe, classes=10):
     return out
 
 
+def save(towers, path: Path):
+    """Write a stand-in to one file, whole or not at all."""
+    names = ("weights", "image_size", "zero_shot", "recipe")
+    content = {k: getattr(towers, k) for k in names} | {"words": list(towers.words)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole(path, lambda f: torch.save({"format": clip.FORMAT} | content, f))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the same bits on every run
     made = train(Recipe())
-    made.save(Path(sys.argv[1]))
+    save(made, Path(sys.argv[1]))
     print(f"zero-shot accuracy (chance 0.1): {made.zero_shot}")

@@ -39,16 +39,17 @@ NETWORKS = {  # what must be named: what is given
     r"\[1, 3\] for 2": Then(lambda z: z[:1]),
     "int64": Then(lambda z: z.argmax(1)),
     "probabilities": Then(lambda z: z.softmax(1)),
-    "beside other rows": Then(lambda z: z - z.mean(0)),
-    "draw or keep nothing": Then(lambda z: z + torch.randn(3)),
+    "no sigmoid": Then(torch.sigmoid),
+    "alone and beside": Then(lambda z: z - z.mean(0)),
+    "draw nothing": Then(lambda z: z + torch.randn(3)),
     "in training than": Then(lambda z: z[:, :2], False),
-    "draws at random while": Then(lambda z: z * torch.rand(3), False),
-    "in training beside": Then(lambda z: z - z.mean(0), False),
+    "mixes rows or draws": Then(lambda z: z * torch.rand(3), False),
+    "nn.GroupNorm": Then(lambda z: z - z.mean(0), False),
     "tensor 1.running": with_statistics(),
     "track_running_stats": normed(nn.BatchNorm1d(5, track_running_stats=False)),
     "x in place": nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 3)),
     "whole numbers": nn.Sequential(nn.Embedding(3, 2), nn.Flatten(), nn.Linear(10, 3)),
-    "momentum = None": normed(nn.BatchNorm1d(5, momentum=None)),
+    "momentum, as": normed(nn.BatchNorm1d(5, momentum=None)),
 }
 
 
@@ -57,8 +58,6 @@ def test_networks_that_cannot_be_trained():
         with pytest.raises(ValueError, match=word):
             replace(toy(), network=network)
             pytest.fail(word)
-    with pytest.warns(UserWarning, match="sigmoid"):
-        replace(toy(), network=nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
 
 
 def test_heads_starts_and_sizes():
@@ -68,7 +67,7 @@ def test_heads_starts_and_sizes():
     calls = {
         "2.weight": lambda: task(mlp(), "2.weigth"),
         "'fc'": lambda: task(MLP(5, 6, 3), "fc"),
-        "twice": lambda: task(Module(mlp(), head="0"), "2"),
+        "its head once": lambda: task(Module(mlp(), head="0"), "2"),
         "fresh": lambda: Module(mlp(), start="fresch"),
         "size >= 16": lambda: FedAvgCNN(3, 10, size=12),
     }

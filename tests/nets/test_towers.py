@@ -16,7 +16,7 @@ from fedlib.data.images import features
 from fedlib.nets import CNN
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.layers import ensure_torchvision
-from fedlib.nets.towers import TextTower, label, load, scale_of
+from fedlib.nets.towers import StandIn, TextTower, label, load
 from repro import papers
 
 ensure_torchvision()  # without it torchvision cannot be imported beside a CPU torch
@@ -34,7 +34,8 @@ def test_text_tower_is_torchs_transformer():
     """Layer by layer nn.TransformerEncoderLayer with a causal mask, read at the end."""
     tower = TextTower(30, width=12, heads=3, blocks=2, context=9, d=5)
     g = torch.Generator().manual_seed(0)
-    w = {k: torch.randn(v.shape, generator=g) for k, v in tower.init(g).items()}
+    drawn = standin.start(tower, g)
+    w = {k: torch.randn(v.shape, generator=g) for k, v in drawn.items()}
     x, end = torch.randn(4, 9, 12, generator=g), torch.tensor([3, 8, 5, 1])
     theirs = {"mix": "self_attn.out_proj.", "norm1": "norm1.", "norm2": "norm2."}
     theirs |= {"up": "linear1.", "down": "linear2.", "qkv": "self_attn.in_proj_"}
@@ -68,7 +69,6 @@ def test_tokens_and_towers():
     assert torch.allclose(model.preprocess(x), seen)
     wide = torch.cat([x[..., :4], x, x[..., :5]], 3)  # the middle is cut out
     assert torch.allclose(model.preprocess(wide), seen)
-    assert scale_of({"scale": torch.tensor(9.0)}) == 100
     want = net.out(image, net.feat(image, seen))
     assert torch.allclose(model.encode_image(seen), want, atol=1e-6)
     t = model.tokenize(["a photo of the latin small letter b .", "x x x"])
@@ -76,12 +76,14 @@ def test_tokens_and_towers():
     one = model.encode_text_from_embeddings(embedded[:1], model.end(t[:1]))
     assert torch.allclose(model.encode_text(t)[:1], one, atol=1e-6)
     assert model.logit_scale == pytest.approx(5) and model.kind == "stand-in"
+    warm = StandIn(model.weights | {"scale": torch.tensor(9.0)}, model.words, 16)
+    assert warm.logit_scale == 100
 
 
 def test_training_is_a_function_of_the_recipe(trained, tmp_path):
     a, b = tmp_path / "deeper/a.pt", tmp_path / "b.pt"
-    trained.save(a)
-    standin.train(QUICK).save(b)
+    standin.save(trained, a)
+    standin.save(standin.train(QUICK), b)
     assert a.read_bytes() == b.read_bytes()
     got = load(b)
     assert got is load(str(b)) and got.words == trained.words
@@ -89,7 +91,7 @@ def test_training_is_a_function_of_the_recipe(trained, tmp_path):
     assert all(torch.equal(v, trained.weights[k]) for k, v in got.weights.items())
     other = standin.train(replace(QUICK, seed=1))
     assert not torch.equal(other.weights["text.words"], got.weights["text.words"])
-    other.save(b)
+    standin.save(other, b)
     assert torch.equal(load(b).weights["scale"], other.weights["scale"])
 
 
