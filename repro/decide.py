@@ -1,4 +1,4 @@
-"""More seeds where claims are open: python -m fedlib decide [PAPER] --hours 2.
+"""More seeds where claims are open: python -m repro.decide [PAPER] --hours 2.
 
 Open are the claims of results/claims.csv that are undecided, and whose seeds in all
 (`needs`) are at most those of the last look. Seeds are added to a study on a data set,
@@ -24,13 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+from fedlib.cli.program import program
 from repro import papers
 
 CLAIMS = Path("results/claims.csv")
 BEGUN = Path("runs/decide.json")  # {paper, study} of a look that is not yet drawn
 HEAD = """\
 # How many seeds a study has on a data set at tier small, where open claims asked for
-# more than studies.yaml gives. Written by `python -m fedlib decide`, committed by you.
+# more than studies.yaml gives. Written by `python -m repro.decide`, committed by you.
 """
 
 
@@ -336,3 +337,7 @@ def add(
             decide(paper, hours, workers, dry_run)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped. {AGAIN}") from None
+
+
+if __name__ == "__main__":
+    program(add)

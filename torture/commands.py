@@ -31,12 +31,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+import fedlib
 from fedlib.cli import main as cli
 from fedlib.cli import program
 from fedlib.core import engine
 from fedlib.study import audit, identity, once
-from fedlib.study import compare as comparisons
-from repro import decide
 
 from .count import Count
 from .given import lines as given
@@ -62,12 +61,11 @@ GOOD = [
     " --seeds 1 --report page.html",
     f"compare FedAvg --task {DIGITS} --rounds 2 --seeds 1 --cohort 2 --folder new",
     f"compare FedProx {ROWS} --rounds 1 --seeds 1 --workers 1",
-    "evidence compute fedga/synthetic --workers 1 --tier tiny",
+    "evidence compute fedga/synthetic --tier tiny",
     *("evidence pack fedga --anew", "evidence check fedga"),
     "evidence verify fedga --sample 1 --seed 3",
     "deploy keys new --host server.example --host 10.0.0.1 --clients 2 --days 3",
     f"deploy app new --method Ditto --task {DIGITS} --rounds 3 --cohort 2 --set lam=.5",
-    "decide fedga --dry-run --hours 1 --workers 1",
 ]
 USUAL = [*("0", "1", "2", "3", "5", ".5", "1.0", "True", "new", "FedAvg", "a=1")]
 WORDS = [
@@ -126,7 +124,7 @@ def watched(seen):
 @contextlib.contextmanager
 def cut_short(folder):
     """What takes hours, waits for others or needs the net ends behind its checks."""
-    seen, told, compare = Seen(), program.explained, comparisons.compare
+    seen, told, compare = Seen(), program.explained, fedlib.compare
 
     def note(e):
         seen.error = e
@@ -140,7 +138,8 @@ def cut_short(folder):
         for module, name, new in (
             (program, "explained", note),
             (engine, "run", watched(seen)),
-            (comparisons, "compare", compared),
+            (fedlib, "run", watched(seen)),
+            (fedlib, "compare", compared),
             (audit, "compute_all", enough),
             (audit, "check", list),
             (audit, "packable", lambda *_: enough()),
@@ -148,7 +147,6 @@ def cut_short(folder):
             (audit, "verify", lambda *a: (audit.chosen(a[2]), enough())),
             (urllib.request, "urlopen", offline),
             (identity, "warn_if_edited", lambda *_: None),
-            (decide, "plan", lambda only: []),
             (tempfile, "tempdir", str(folder)),
         ):
             stack.enter_context(patch.object(module, name, new))

@@ -1,6 +1,2 @@
-"""The command line, `python -m fedlib`.
-
-main      the commands
-program   a function as a program: its arguments, its exit status
-text      what a user types, as values and tasks
-"""
+"""The command line, `python -m fedlib`: `main` has the commands, `program` makes
+programs of functions, `text` reads what a user types as values and tasks."""

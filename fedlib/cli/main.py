@@ -1,17 +1,15 @@
-"""The command line: a command is a function, its arguments are its parameters.
-
-Commands import what they need: the others need not wait for torch.
-"""
+"""The command line: a command is a function, its arguments are its parameters. It
+imports what it needs: the others need not wait for torch."""
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import entry_points
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import fedlib
+
 from ..core.errors import check_whole, known, refuse_if
-from ..core.files import version
 from ..deploy import command
 from . import program
 
@@ -20,9 +18,7 @@ Device = Literal["cpu", "cuda"]
 
 def methods():
     """list all methods"""
-    from ..methods import METHODS
-
-    for name, m in METHODS.items():
+    for name, m in fedlib.METHODS.items():
         print(f"{name:16}  {m.card.line if m.card else ''}".rstrip())
 
 
@@ -30,7 +26,6 @@ def show(method):
     """explain one method: its hyper-parameters, and BibTeX of its paper"""
     from dataclasses import fields
 
-    from ..methods.cite import cite
     from ..methods.make import named
 
     m = named(method)
@@ -40,7 +35,9 @@ def show(method):
             more = (k for k in ("range", "choices", "grid", "source") if f.metadata[k])
             facts = f.metadata["what"], *(f"{k} {f.metadata[k]}" for k in more)
             print(f"  {f.name} = {f.default}:", "; ".join(facts))
-    print(f"\nsource: {m.__module__}\n", cite(method) if m.card else "", sep="\n")
+    print(
+        f"\nsource: {m.__module__}\n", fedlib.cite(method) if m.card else "", sep="\n"
+    )
 
 
 def run(
@@ -63,16 +60,14 @@ def run(
     """
     import torch
 
-    from ..core import engine
     from ..measures import bias
-    from ..methods.make import make
     from .text import parse_task, settings
 
     torch.set_num_threads(1)  # a second thread costs more than it brings
     values, on = settings(",".join(set)), parse_task(task)
-    made, how = make(method, on, **values), {"guests": bool(on.guests)}
+    made, how = fedlib.make(method, on, **values), {"guests": bool(on.guests)}
     how |= {"seed": seed, "cohort": cohort, "every": every, "device": device}
-    record = engine.run(made, on, rounds, folder=folder, **how)
+    record = fedlib.run(made, on, rounds, folder=folder, **how)
     found = {k: f"{100 * v:.1f} %" for k, v in record.summary().items()}
     for key, cells in record.cells.items():
         n = bias.pooled(cells[-1])
@@ -109,35 +104,24 @@ def compare(
     set: a hyper-parameter, METHOD.NAME=VALUE, as FedGA.alpha=3; repeatable
     report: write a page that answers, as report.html
     """
-    from ..core.task import Task
     from ..core.userdata import read
-    from ..study import compare as comparisons
     from .text import parse_task, settings
 
-    if (data is None) == (task is None):
-        needed = "--data FILE --client COLUMN --label COLUMN, or --task digits"
-        raise ValueError(f"compare needs a task: give {needed}")
-    try:  # can it be written? Not to be found out after hours
-        if report:
-            report.open("ab").close()
-    except OSError as e:
-        remedy = "give a file in a folder that can be written"
-        raise ValueError(f"--report {report}: {e.strerror}; {remedy}") from e
+    needed = "give --data FILE --client COLUMN --label COLUMN, or --task digits"
+    refuse_if((data is None) == (task is None), needed)
+    if report:
+        report.touch()  # can it be written? Not to be found out after hours
     own = {name: [] for name in (method, *methods)}
     for pair in set:
         name, _, rest = pair.partition(".")
         known(own, "method in --set", name).append(rest)
     entries = [(name, settings(",".join(own[name]))) for name in (method, *methods)]
-    many = lambda words: words and words.split(",")
     roles = {"label": label, "client": client, "sensitive": sensitive}
-    roles |= {"positive": many(positive), "features": many(features)}
-    try:
-        on = parse_task(task) if task else Task.from_frame(read(data), **roles)
-    except ValueError as e:
-        table = f" (df is pandas.read_csv({str(data)!r}), df.to_csv writes it back)"
-        raise ValueError(f"{e}{table * ('df' in str(e))}") from e
+    several = {"positive": positive, "features": features}
+    roles |= {k: words and words.split(",") for k, words in several.items()}
+    on = parse_task(task) if task else fedlib.Task.from_frame(read(data), **roles)
     how = {"folder": folder, "workers": workers, "cohort": cohort}
-    result = comparisons.compare(entries, on, rounds, seeds, **how)
+    result = fedlib.compare(entries, on, rounds, seeds, **how)
     print(result)
     if report:
         print(f"\nwritten: {result.report(report)}")
@@ -148,7 +132,6 @@ def evidence(
     what: Literal["compute", "pack", "check", "verify"],
     *names,
     tier: Literal["tiny", "small", "paper"] = None,
-    workers: int = None,
     anew: bool = False,
     sample: int = 20,
     seed: int = 0,
@@ -160,7 +143,6 @@ def evidence(
 
     names: some papers or studies only, PAPER[/STUDY]
     tier: compute: size of the studies (the one in params.yaml)
-    workers: processes; compute: one per core, verify: one
     device: auto: compute: convolutions on a GPU, the rest beside it; verify: cpu
     dry_run: compute: say only how much there is to do, and what is missing
     anew: pack: what runs/ has goes before what is packed already
@@ -169,10 +151,8 @@ def evidence(
     from ..study import audit
 
     check_whole("--sample", sample, 1)
-    check_whole("--workers", 1 if workers is None else workers, 1)
     if what == "compute":
-        how = {"tier": tier, "device": device, "dry_run": dry_run}
-        audit.compute(names, workers=workers, **how)
+        audit.compute(names, tier=tier, device=device, dry_run=dry_run)
     elif what == "pack":
         audit.pack(names, anew=anew)
     elif what == "check":
@@ -180,7 +160,7 @@ def evidence(
         refuse_if(wrong, wrong)
     else:
         on = "cpu" if device == "auto" else device
-        audit.verify(sample, seed, names, on, workers or 1, write)
+        audit.verify(sample, seed, names, on, None, write)
 
 
 def data(*words):
@@ -202,22 +182,16 @@ COMMANDS |= {"deploy app": command.app, "deploy keys": command.keys}
 
 
 def obey(words):
-    """Do what the words say: a command, and its arguments. Packages add commands, which
-    are functions, by the entry point group fedlib.commands.
-    """
-    commands = {e.name: e.load() for e in entry_points(group="fedlib.commands")}
-    commands |= COMMANDS
-    name = next((c for c in commands if words[: c.count(" ") + 1] == c.split()), None)
+    """Do what the words say: a command, and its arguments."""
+    name = next((c for c in COMMANDS if words[: c.count(" ") + 1] == c.split()), None)
     if name:
-        return program.obey(commands[name], words[name.count(" ") + 1 :], name)
+        return program.obey(COMMANDS[name], words[name.count(" ") + 1 :], name)
     if words == ["--version"]:
-        return print("fedlib", version())
+        return print("fedlib", fedlib.__version__)
     if words not in ([], ["-h"], ["--help"]):
-        known(commands, "command", words[0])
-    for name, f in commands.items():
+        known(COMMANDS, "command", words[0])
+    for name, f in COMMANDS.items():
         print(f"{program.called()} {name:12}  {f.__doc__.splitlines()[0]}")
 
 
-def main(argv=None):
-    """Run a command -> its exit status, see fedlib.cli.program."""
-    return program.exit_status(obey, sys.argv[1:] if argv is None else argv)
+main = partial(program.exit_status, obey)  # words -> exit status

@@ -18,7 +18,6 @@ import os
 import re
 import sys
 import warnings
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -33,13 +32,6 @@ MISTAKES = *MISTAKES, IsADirectoryError, ValueError, ImportError, ClientError
 
 
 # ---------------------------------------------------------------- arguments
-class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are ValueErrors."""
-
-    def error(self, message):
-        raise ValueError(f"{message} (`{self.prog} --help` explains)")
-
-
 def parser_of(function, name=""):
     """The parameters of a function as arguments of a parser.
 
@@ -49,7 +41,8 @@ def parser_of(function, name=""):
     """
     what, _, told = inspect.getdoc(function).partition("\n\n")
     told = dict(re.findall(r"(?m)^(\w+): +(.+)$", told))
-    parser = Parser(prog=f"{called()} {name}".rstrip(), description=what)
+    parser = argparse.ArgumentParser(f"{called()} {name}".rstrip(), description=what)
+    parser.error = lambda e: refuse_if(True, f"{e} (`{parser.prog} --help` explains)")
     for name, p in inspect.signature(function, eval_str=True).parameters.items():
         usual = "" if p.default in (None, p.empty, ()) else f"{p.default} unless given"
         how, kind, flag = {"help": told.get(name, usual)}, p.annotation, name
@@ -84,17 +77,13 @@ def obey(function, words, name=""):
 
 
 def program(main):
-    """Be the program whose arguments are the parameters of a function, and whose exit
-    status is what that returns.
-    """
+    """Be a program whose arguments are a function's parameters."""
     end(partial(obey, main))
 
 
 # ---------------------------------------------------------------- how it ends
 def end(run):
-    """Run the words of the command line and end the process; a warning is a line on
-    stderr, since a program has no line of the caller to point at.
-    """
+    """Run the words of the command line and end the process; a warning is one line."""
     line = lambda message, *_, **__: f"{called()}: warning: {one_line(message)}\n"
     warnings.formatwarning = line
     status = exit_status(run, sys.argv[1:])
@@ -110,8 +99,6 @@ def exit_status(run, words):
     that begins with the program's name. SystemExit passes, with --debug everything.
     """
     try:
-        why = "python -OO drops the docstrings, which the help is made of: leave it out"
-        refuse_if(sys.flags.optimize > 1, why)
         status = run([w for w in words if w != DEBUG]) or 0
         print(end="", flush=True)
         return status
@@ -119,22 +106,20 @@ def exit_status(run, words):
         if DEBUG in words:
             raise
         status, why = explained(e)
-        with suppress(OSError):  # stderr may be closed
-            print(f"{called()}: {one_line(why)}", file=sys.stderr)
+        print(f"{called()}: {one_line(why)}", file=sys.stderr)
         return status
 
 
 def explained(e):
     """(exit status, what to say) of an exception."""
+    why = str(e)
     if isinstance(e, KeyboardInterrupt):
-        return STOPPED, str(e) or "stopped; with --folder the same command goes on"
-    if isinstance(e, MemoryError) or "can't allocate memory" in str(e):
-        return MISTAKE, f"too little memory; take smaller data or models ({e!s:.300})"
-    if isinstance(e, MISTAKES):
-        return MISTAKE, str(e)
-    if isinstance(e, OSError):
-        return FAILED, str(e)
-    what = f"a defect of fedlib, not of what you typed: {type(e).__name__}: {e!s:.200}"
+        return STOPPED, why or "stopped; with --folder the same command goes on"
+    if isinstance(e, MemoryError) or "can't allocate memory" in why:
+        return MISTAKE, f"too little memory; take smaller data or models ({why:.300})"
+    if isinstance(e, (*MISTAKES, OSError)):
+        return MISTAKE if isinstance(e, MISTAKES) else FAILED, why
+    what = f"a defect of fedlib, not of what you typed: {type(e).__name__}: {why:.200}"
     return DEFECT, f"{what}; please report it with what {DEBUG} shows"
 
 

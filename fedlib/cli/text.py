@@ -21,17 +21,13 @@ def settings(text):
 
 
 # ---------------------------------------------------------------- tasks
-OWNERS = "synthetic features office10 domains domainbed digit_sites rotated colored "
-OWNERS += "census adult acs"  # sources whose rows have owners
-CNN, SURVEY = {"name": "CNN"}, {"name": "MLP", "hidden": 32}
-NETWORKS = {
-    "synthetic": {"name": "Linear"},
-    "features": {"name": "Adapter"},
-    **dict.fromkeys(("census", "adult", "acs"), SURVEY),
-    **dict.fromkeys(("office10", "domains", "domainbed", "glyphs", "mnist"), CNN),
-    **dict.fromkeys(("cifar10", "cifar100", "tiny_imagenet"), CNN),
-}
-WIDE = {"name": "MLP", "hidden": 64}  # of the others
+# sources whose rows nobody owns, and of images; the network of a source, else WIDE
+POOLED = "digits mnist5k digit_pairs glyphs mnist cifar10 cifar100 tiny_imagenet"
+IMAGES = "office10 domains domainbed glyphs mnist cifar10 cifar100 tiny_imagenet"
+NETWORKS = dict.fromkeys(IMAGES.split(), {"name": "CNN"})
+NETWORKS |= dict.fromkeys(("census", "adult", "acs"), {"name": "MLP", "hidden": 32})
+NETWORKS |= {"synthetic": {"name": "Linear"}, "features": {"name": "Adapter"}}
+WIDE = {"name": "MLP", "hidden": 64}
 DIRICHLET = {"name": "dirichlet", "clients": 10}
 PARTS = {  # name on the command line -> argument of the partition, and the others
     "dirichlet": ("alpha", DIRICHLET),
@@ -53,12 +49,12 @@ def describe(text):
     """
     name, _, rest = text.partition(":")
     given = settings(rest)
-    dealt = tasks.NATURAL if name in OWNERS.split() else DIRICHLET | {"alpha": 0.5}
+    spec = {"data": {"name": name}, "batch": 32, "network": NETWORKS.get(name, WIDE)}
+    half = DIRICHLET | {"alpha": 0.5}
+    spec["partition"] = half if name in POOLED.split() else tasks.NATURAL
     for k in [k for k in PARTS if k in given]:
         argument, others = PARTS[k]
-        dealt = others | {argument: given.pop(k)}
-    spec = {"data": {"name": name}, "batch": 32, "partition": dealt}
-    spec["network"] = NETWORKS.get(name, WIDE)
+        spec["partition"] = others | {argument: given.pop(k)}
     spec |= {k: given.pop(k) for k in OWN if k in given}
     spec |= {k: {of: given.pop(k)} for k, of in NAMED.items() if k in given}
     split = given.pop("split", 0)
@@ -72,5 +68,4 @@ def describe(text):
 
 def parse_task(text):
     """The Task that a text such as "digits:clients=10" describes."""
-    description, split = describe(text)
-    return tasks.build(description, split, text)
+    return tasks.build(*describe(text), text)

@@ -9,8 +9,8 @@ replaces the others there. What a task may say is declared in fedlib.data.tasks.
 
 seeds: 5 are 0 to 4, seeds: [0, 3, 7] these, seeds: {pilot: 3} are 1000, 1001, 1002.
 Pilots choose, and never decide a claim: a choice fits the noise of its own seeds.
-papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m fedlib
-decide`): {study: {data set: 10}} are ten in all at tier small.
+papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m
+repro.decide`): {study: {data set: 10}} are ten in all at tier small.
 """
 
 from __future__ import annotations

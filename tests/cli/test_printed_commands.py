@@ -12,11 +12,10 @@ import pytest
 import yaml
 from where import ROOT
 
+import fedlib
 from fedlib.cli import main as cli
-from fedlib.core import engine
 from fedlib.data import get
 from fedlib.study import audit
-from fedlib.study import compare as comparisons
 
 BLOCK = re.compile(
     r"^ *```(?:\w*|\{code-block\} \w+)\n(.*?)^ *```|`([^`\n]+)`", re.M | re.S
@@ -63,10 +62,10 @@ def idle(monkeypatch, tmp_path):
     (tmp_path / "papers").symlink_to(ROOT / "papers")
     monkeypatch.chdir(tmp_path)
     record = Mock(summary=dict, cells={})
-    monkeypatch.setattr(engine, "run", lambda *_, **__: record)
+    monkeypatch.setattr(fedlib, "run", lambda *_, **__: record)
     monkeypatch.setattr(get, "get", lambda name: [get.entry(name)])
     result = Mock(records={}, failed={})
-    monkeypatch.setattr(comparisons, "compare", lambda *_, **__: result)
+    monkeypatch.setattr(fedlib, "compare", lambda *_, **__: result)
     for name, place in (("compute", 0), ("pack", 0), ("verify", 2)):
         chosen = lambda *given, place=place, **_: audit.chosen(given[place])
         monkeypatch.setattr(audit, name, chosen)

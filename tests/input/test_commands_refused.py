@@ -24,11 +24,10 @@ run FedAvg digits --set @ | lr=[.1] lr=nan epochs=1.5
 run FedGA digits --set @ | theta=-1 theta=-1/2 theta=nan alpha=inf
 run FedAvg digits --@ | rounds=-1 cohort=nan seed=1.5 every=0 folder=FILE/x
 compare FedAvg --task digits --@ | rounds=nan seeds=0 workers=0 cohort=0
-evidence verify fedga --@ | sample=-1 sample=0 workers=0
+evidence verify fedga --@ | sample=-1 sample=0
 deploy keys NEW --host a --days 3 --@ | clients=0 clients=999999
 deploy keys NEW --host a --clients 3 --@ | days=0
 deploy app NEW --method Ditto --task digits --@ | rounds=abc cohort=x set=lam=-1
-decide fedga --dry-run --@ | hours=nan
 compare FedAvg --data CSV --label y --client @ | who
 deploy keys @ --host a --clients 2 | FILE
 @ | fly

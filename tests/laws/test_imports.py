@@ -17,7 +17,7 @@ MAY = {
     "methods": {"core", "nets", "pieces"},
     "study": {"core", "data", "measures", "methods", "nets", "pieces", "plots"},
     "deploy": {"cli", "core", "data", "methods", "pieces"},
-    "cli": {"core", "data", "deploy", "measures", "methods", "pieces", "study"},
+    "cli": {"core", "data", "deploy", "fedlib", "measures", "methods", "study"},
     "fedlib": {"core", "measures", "methods", "study"},
     "__main__": {"cli"},
 }

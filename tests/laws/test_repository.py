@@ -107,7 +107,6 @@ def test_the_lazy_names_of_fedlib_are_those_that_a_type_checker_is_told():
 def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch):
     from fedlib.cli import main as cli
     from fedlib.cli import program
-    from repro import decide
 
     monkeypatch.chdir(tmp_path)
     readme, names = text("README.md"), {}
@@ -119,7 +118,7 @@ def test_the_code_and_the_commands_of_the_readme_are_right(tmp_path, monkeypatch
     assert (table["worst 10 %"] < table["mean"]).all()
     assert Path("report.html").stat().st_size > 1000 and Path("violin.svg").exists()
     for line in re.findall(r"^ +python -m fedlib (.*?)(?:   .*)?$", readme, re.M):
-        words, commands = shlex.split(line), cli.COMMANDS | {"decide": decide.add}
+        words, commands = shlex.split(line), cli.COMMANDS
         name = next(c for c in commands if words[: c.count(" ") + 1] == c.split())
         parser = program.parser_of(commands[name])
         parser.parse_intermixed_args(words[name.count(" ") + 1 :])

@@ -160,7 +160,6 @@ OPTIONS = [  # (arguments after `run FedAvg digits`, what the message says)
 
 OTHERS = [  # (command, what the message says)
     ("run", "the following arguments are required: method"),
-    ("evidence check --workers 0", "--workers: '0': give a whole number from 1"),
     ("evidence verify --sample 0", "--sample: '0': give a whole number >= 1"),
     ("evidence verify --seed -1", "--seed: '-1': give a whole number from 0"),
     ("deploy keys NEW --host a --clients 0", "give a whole number from 1"),
@@ -202,7 +201,6 @@ LINES = [  # (line, what the message says)
     ("run FedAvg digits --round 1 --rounds 1", "--rounds is given twice; give it once"),
     ("compare FedAvg --task digits --task glyphs", "--task is given twice"),
     ("deploy keys new --host a --clients 2 --clients 3", "--clients is given twice"),
-    ("decide --hours 1 --hours 2", "--hours is given twice"),
     ("run FedAvg digits 'a\nb'", "unrecognized arguments: a b"),
     ("data get '\x1b[31m'", "unknown data set '\\x1b[31m'"),
 ]
