@@ -10,9 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from scipy.special import stdtrit
 
-from ..measures.statistics import smooth
-from .labels import label_ends
-from .theme import DASHES, HEAT, MARKERS, STRONG, style
+from .theme import DASHES, HEAT, MARKERS, STRONG
 
 
 # ---------------------------------------------------------------- numbers to draw
@@ -50,44 +48,18 @@ def over_rounds(window: int) -> str:
     return "round" if window == 1 else f"round (mean of {window} evaluations)"
 
 
-def curves_with_interval(rounds, curves: dict, ax, *, window=1):
-    """Mean over seeds of curves {method: [S, E] or [E]} against rounds [E], or {method:
-    [E]}, with its interval as a band (see `band`), and names at the lines' ends.
-
-    window: centred moving average over that many evaluations, at most a fifth of all,
-    before the interval is taken; the x axis says so.
-    """
-    rounds = rounds if isinstance(rounds, dict) else dict.fromkeys(curves, rounds)
-    window, ends = capped(window, min(map(len, rounds.values()))), {}
-    for i, (m, v) in enumerate(curves.items()):
-        v = smooth(np.atleast_2d(v), window)
-        step = max(1, v.shape[1] // 7)  # evaluations from marker to marker
-        start = (i * step) // len(curves)  # so that markers of two curves do not meet
-        _with_band(rounds[m], v, ax, markevery=(start, step), **style(m))
-        ends[m] = rounds[m][-1], v[:, -1].mean()
-    ax.set_xlabel(over_rounds(window))
-    ax.margins(x=0.01)
-    label_ends(ax, ends)
-    return ax
-
-
 def series(x, values, ax, *, i=0, **more):
     """A line that belongs to no method, of values [E] or [S, E] over seeds, with its
     band; i chooses colour, dash and marker.
     """
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
-    _with_band(x, values, ax, color=c, ls=dash, marker=mark, ms=4, **more)
-    return ax
-
-
-def _with_band(x, values, ax, **look):
     mean, half = band(np.atleast_2d(values))
-    ax.plot(x, mean, **look)
+    ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)
     if half.any():
-        shade = dict(color=look["color"], alpha=0.16, linewidth=0)
-        ax.fill_between(x, mean - half, mean + half, **shade)
+        ax.fill_between(x, mean - half, mean + half, color=c, alpha=0.16, linewidth=0)
     whole = np.array_equal(x, np.round(x))
     ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator("auto", integer=whole))
+    return ax
 
 
 # ---------------------------------------------------------------- heat map

@@ -45,8 +45,8 @@ def test_every_method_has_a_look():
 
 def drawing():
     fig, ax = plt.subplots()
-    lines = {m: np.outer([1, k, 1], range(10)) for m, k in zip(NAMES, (2, 3))}
-    plots.curves_with_interval(range(10), lines, ax)
+    for i, k in enumerate((2, 3)):
+        plots.series(range(10), np.outer([1, k, 1], range(10)), ax, i=i)
     return fig
 
 
@@ -83,8 +83,6 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
 NAMES = ["FedAvg", "FedFV", "FedGini", "FedGA_ablation", "FedGA"]
 ACC = np.random.default_rng(0).uniform(20, 95, (3, 40))
 SEVERAL = {m: np.clip(ACC + 2 * i, 0, 100) for i, m in enumerate(NAMES)}
-ROUNDS = np.arange(0, 100, 10)
-CURVES = {m: v[:, :10] for m, v in SEVERAL.items()}
 RANKS = pd.DataFrame(np.random.default_rng(1).normal(size=(6, 5)), columns=NAMES)
 RNG = np.random.default_rng(0)
 # many clients at either end, as after few rounds
@@ -109,7 +107,6 @@ def violins(ax):
 
 
 DRAWN = {f.__name__ + " of frames": f for f in (curves, violins)} | {
-    "curves": lambda ax: plots.curves_with_interval(ROUNDS, CURVES, ax),
     "violins": lambda ax: plots.violins(SEVERAL, ax),
     "ranks": lambda ax: plots.critical_difference(average_ranks(RANKS), ax),
 }
@@ -134,7 +131,7 @@ def test_curves_show_the_mean_and_its_interval():
     half = stats.t.ppf(0.975, 2) * values.std(0, ddof=1) / np.sqrt(3)
     for seeds, ends in ((3, None), (2, (0, 6)), (1, ())):  # two: their range; one: none
         ax = plt.subplots()[1]
-        plots.curves_with_interval([0, 1, 2], {"FedGA": values[:seeds]}, ax)
+        plots.series([0, 1, 2], values[:seeds], ax)
         want = values[:seeds].mean(0)
         assert ax.lines[0].get_ydata().tolist() == want.tolist()
         edges = [c.get_paths()[0].vertices[:, 1] for c in ax.collections]
@@ -194,9 +191,9 @@ def test_views_to_turn_are_plain_json(tmp_path):
 
 
 def test_what_cannot_be_drawn_is_refused(ax):
-    three, holes = {"FedGA": [[1.0, 2, 3]]}, {"FedGA": [[np.nan, 1], [1, 1]]}
+    holes = {"FedGA": [[np.nan, 1], [1, 1]]}
     with pytest.raises(ValueError):
-        plots.curves_with_interval([0, 1], three, ax)
+        plots.series([0, 1], [[1.0, 2, 3]], ax)
     with pytest.raises(ValueError):
         plots.save_surface("s", holes, axes="abc")
 
@@ -258,8 +255,3 @@ def test_smoothing_is_at_most_a_fifth_and_the_axis_says_it(ax):
         out, words = plots.smooth(some, "acc", window=asked)
         assert (str(used) in words) == (used > 1)
         assert np.array_equal(one(out), statistics.smooth(one(some), used))
-    for evaluations, used in ((60, 10), (20, 4)):  # curves of arrays, no wider
-        ax, v = plt.subplots()[1], RNG.normal(size=(3, evaluations))
-        plots.curves_with_interval(range(evaluations), {"FedGA": v}, ax, window=10)
-        want = statistics.smooth(v, used).mean(0)
-        assert np.allclose(ax.lines[0].get_ydata(), want)
