@@ -111,7 +111,8 @@ def watched(seen):
     real = engine.run
 
     @functools.wraps(real)
-    def run(method, task, rounds, **more):
+    def run(method, task, rounds, seed=0, **more):
+        more["seed"] = seed
         seen.runs.append((method, task, rounds, more))
         short = {} if rounds <= 2 else {"upto": 1}
         record = real(method, task, rounds, **more | short)
