@@ -24,17 +24,19 @@ benchmarks.verdicts simulates it, for sentences of each kind.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 LOOKS = (5, 10, 20, 40)  # seeds at which a study is looked at
 LEAST = LOOKS[0]  # fewer never decide
 ALPHA = 0.05  # wrong decisions, yes and no, of all looks together under no difference
 LEVEL = 0.0151  # the same at one look
 DECIDED = ("yes", "no", "alike")
+SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
+HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
+ENDS = np.array([(1 - (1 - LEVEL)) / 2, 1 - (1 - (1 - LEVEL)) / 2])  # as scipy rounds
 
 
 class P(NamedTuple):
@@ -75,11 +77,11 @@ def span(d, width=0.0):
         raise ValueError(f"differences {d.tolist()}: give finite ones, at least one")
     if d.size < LEAST:
         return Span(float(d.mean()), math.nan, math.nan, d.size)
+    mean, error = mean_and_error(d)
+    lo, hi = (q * error + mean for q in special.stdtrit(d.size - 1, ENDS))
     if constant(d):
         lo, hi = d[0] - width / 2, d[0] + width / 2
-    else:
-        lo, hi = stats.ttest_1samp(d, 0).confidence_interval(1 - LEVEL)
-    return Span(float(d.mean()), float(lo), float(hi), d.size)
+    return Span(float(mean), float(lo), float(hi), d.size)
 
 
 def constant(d):
@@ -105,11 +107,17 @@ def above(d, least, width=0.0):
     """p of the sentence "d is larger than least", d [..., S] -> [...]."""
     if d.shape[-1] < LEAST:
         return np.ones(d.shape[:-1])
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # values that do not vary
-        p = stats.ttest_1samp(d, least, axis=-1, alternative="greater").pvalue
+    with np.errstate(all="ignore"):  # values that do not vary
+        mean, error = mean_and_error(d)
+        p = special.stdtr(d.shape[-1] - 1, -(mean - least) / error)
     sure = np.where(d[..., 0] - width / 2 > least, 0.0, 1.0)
     return np.where(constant(d), sure, p)
+
+
+def mean_and_error(d):
+    """The mean of d [..., S] and its standard error [...]."""
+    n, mean = d.shape[-1], d.mean(axis=-1)
+    return mean, np.sqrt(((d - mean[..., None]) ** 2).mean(-1) * (n / (n - 1)) / n)
 
 
 # ---------------------------------------------------------------- several of them
@@ -169,9 +177,5 @@ def needed(d, margin):
         return math.nan
     mean, sd = abs(d.mean()), d.std(ddof=1)
     wide = max(mean, margin - mean)  # an interval of less than twice this decides
-    if not wide:
-        return math.inf
-    for n in (*LOOKS, *range(LOOKS[-1] + 1, 2001)):
-        if n >= d.size and stats.t.isf(LEVEL / 2, n - 1) * sd / math.sqrt(n) < wide:
-            return n
-    return math.inf
+    good = SEEDS[(SEEDS >= d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
+    return min(good.tolist(), default=math.inf)
