@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from repro import papers
 from repro.names import TIERS
@@ -62,10 +61,11 @@ def listed():
 
 def listed_by(paper):
     """Those of papers/<paper>/artefacts.yaml."""
-    for row in yaml.safe_load((papers.folder() / paper / "artefacts.yaml").read_text()):
-        if notebook := row.pop("notebook", ""):
-            row["page"] = f"notebooks/{paper}/{notebook}.html"
-        yield Artefact(paper, **row)
+    for row in papers.parsed((papers.folder() / paper / "artefacts.yaml").read_text()):
+        more = {k: v for k, v in row.items() if k != "notebook"}
+        if "notebook" in row:
+            more["page"] = f"notebooks/{paper}/{row['notebook']}.html"
+        yield Artefact(paper, **more)
 
 
 def names(reported):

@@ -36,6 +36,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 
 from fedlib.core.errors import nearest, short
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
+from repro.papers import parsed
 
 PLAN = "plan"  # the only file of book/course that is no page's
 DIRECTIVES = ("opening", "takeaways", "quiz", "credit", "onward")
@@ -53,7 +54,7 @@ def load(book: Path, page: str):
     """What the file says; ValueError where it is no YAML."""
     text = (book / "course" / f"{page}.yaml").read_text(encoding="utf-8")
     try:
-        return yaml.safe_load(text)
+        return parsed(text)
     except yaml.YAMLError as e:
         raise ValueError(
             f"{called(book, page)} is no YAML ({' '.join(str(e).split())}): put texts "
@@ -77,7 +78,7 @@ def contents(book: Path) -> list[str]:
             for child in node:
                 yield from files(child)
 
-    toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    toc = parsed((book / "_toc.yml").read_text(encoding="utf-8"))
     return [f.removesuffix(".md") for f in files(toc)]
 
 

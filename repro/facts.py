@@ -1,21 +1,26 @@
-"""Facts that pages quote: what one client sends and receives (bytes.csv), what clients
-hold (clients.csv), and how long things took (facts.csv); run by the stage results of
-dvc.yaml.
+"""What leaves the device: every tensor of every message of every method, its shape and
+its bytes, from one round of each; run by the stage traffic of dvc.yaml.
 
-    python -m repro.facts        results/seeds/*.parquet, gates.csv and one round of
-                                 every method  ->  results/{bytes,clients,facts}.csv
+    python -m repro.facts    ->  results/traffic.csv, results/bytes.csv
+
+traffic.csv has a row per tensor of a message between the server and one client that
+takes part: way "before" (before round 0), "down", "up", "ask" and "answer" (a question
+of the server), "score" (how good the model is on the client's own rows). bytes are
+those of one message, messages how many there are in a round. Rows and labels do not
+leave. bytes.csv puts the tensors of a name together.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from collections import Counter
 
 import pandas as pd
 import torch
 
 from fedlib.cli.program import program
 from fedlib.core import engine
-from fedlib.core.task import Task
+from fedlib.core.task import SPLITS, Task
 from fedlib.data import tasks
 from fedlib.data.domains import domains
 from fedlib.data.partition import natural
@@ -24,8 +29,8 @@ from fedlib.methods.groups.calibrated import Calibrated
 from fedlib.methods.make import make
 from fedlib.nets.clip import Adapter, Prompts
 from fedlib.nets.towers import IMAGE, StandIn, TextTower
-from fedlib.study import results
-from repro import ledger, papers
+from fedlib.study.results import write
+from repro import papers
 
 TASK = {
     "data": {"name": "digits"},
@@ -35,7 +40,10 @@ TASK = {
 }
 NORMED = ("FedBN",)  # the same MLP with batch norm
 BESIDE_CLIP = {"FedCLIP": Adapter, "PromptFL": Prompts}
+COLUMNS = ["method", "way", "name", "shape", "dtype", "bytes", "messages"]
+ORDER = ("before", "down", "up", "ask", "answer", "score")
 WAYS = {"down": "down", "ask": "down", "up": "up", "answer": "up"}
+SUMS = ["method", "direction", "name", "shape", "bytes"]
 
 
 def beside_clip(network):
@@ -73,20 +81,52 @@ def each():
         yield name, make(name, task, lr=0.1, **quiet)
 
 
-def messages():
-    """One row per method, direction and named leaf, as counted in one real round."""
-    out = []
-    one_round = {"rounds": 1, "progress": False, "device": "cpu"}
-    for name, method in each():
-        counted = engine.run(method, **one_round).meta["bytes"]
-        for way, leaves in counted.items():
-            for leaf, m in leaves.items():
-                shape = m["shape"]
-                if not isinstance(shape, str):
-                    shape = " x ".join(map(str, shape)) or "one number"
-                if m["bytes"]:  # no buffers of a network that has none
-                    out.append((name, WAYS[way], leaf, shape, m["bytes"]))
-    return pd.DataFrame(out, columns=["method", "direction", "name", "shape", "bytes"])
+def runs(method, **more):
+    """Two runs of a method on its task: without a round, and with one."""
+    how = {"device": "cpu", "progress": False} | more
+    return [engine.run(method, rounds=R, **how) for R in (0, 1)]
+
+
+def simulated(method, **more):
+    """The rows of traffic.csv of a method; more: for engine.run."""
+    return sent(method, *runs(method, **more))
+
+
+def sent(method, start, one):
+    """The rows of traffic.csv of a method, from its two runs."""
+    # what a record knows of a client, it has said
+    rows = [row("before", f"n.{s}", [], "int64", 1) for s in SPLITS]
+    early = start.meta.get("tensors", {})
+    for tensors in early.values():
+        rows += [row("before", name, *tensor) for name, tensor in tensors.items()]
+    for way, tensors in one.meta["tensors"].items():
+        before = {name: k for name, (*_, k) in early.get(way, {}).items()}
+        for name, (shape, kind, k) in tensors.items():
+            rows.append(row(way, name, shape, kind, k - before.get(name, 0)))
+    for what, series in (("acc", one.views), ("cells", one.cells)):
+        moments = [at for at in series if at[0] in ("pre", "post")]
+        for (view, split), k in Counter(at[1:] for at in moments).items():
+            a = series["pre", view, split][0]  # [C, ...]
+            name = f"{what}.{view}.{split}"
+            rows.append(row("score", name, a.shape[1:], a.dtype.name, k))
+    return finish(method, rows)
+
+
+def row(way, name, shape, kind, messages):
+    """One tensor of a message, with its bytes."""
+    size = math.prod(shape) * torch.empty(0, dtype=getattr(torch, kind)).element_size()
+    return way, name, " x ".join(map(str, shape)) or "one number", kind, size, messages
+
+
+def finish(method, rows):
+    """Messages with the same tensors in one row,
+    those without numbers left out, in order.
+    """
+    names = [k for k, cls in METHODS.items() if cls is type(method)]
+    t = pd.DataFrame([(names[0], *r) for r in rows if r[4] and r[5]], columns=COLUMNS)
+    t = t.groupby(COLUMNS[:-1], sort=False, as_index=False).messages.sum()
+    place = lambda w: w.map(ORDER.index)
+    return t.sort_values("way", key=place, kind="stable", ignore_index=True)
 
 
 def size(net):
@@ -94,45 +134,32 @@ def size(net):
     return sum(v.numel() for k, v in net.init(0).items() if k not in net.buffers)
 
 
-HELD = {
-    "paper": "paper",
-    "label": "data set",
-    "clients": "clients",
-    "rows_least": "training rows: fewest",
-    "rows_median": "median",
-    "rows_most": "most",
-    "test_median": "test rows, median",
-    "classes": "classes, median",
-    "largest": "largest class, %",
-}
+def messages(method, record):
+    """The rows of bytes.csv of a method: one per direction and named leaf."""
+    for way, leaves in record.meta["bytes"].items():
+        for leaf, m in leaves.items():
+            shape = m["shape"]
+            if not isinstance(shape, str):
+                shape = " x ".join(map(str, shape)) or "one number"
+            if m["bytes"]:  # no buffers of a network that has none
+                yield method, WAYS[way], leaf, shape, m["bytes"]
 
 
-def clients(root="results"):
-    """gates.csv for the page: what the clients of each paper's data sets hold."""
-    g = pd.read_csv(Path(root) / "gates.csv")
-    g = g.round({k: 0 for k in ("rows_median", "test_median", "largest")})
-    g["paper"] = [papers.about(p)["title"] for p in g.paper]
-    return g[[*HELD]].rename(columns=HELD).drop_duplicates()
-
-
-def durations(root="results"):
-    """Per paper: how many runs there are, and their minutes of one processor core."""
-    seeds = ledger.parts(root, "seeds")
-    out = []
-    for (paper, study), g in seeds[seeds.run_ids != ""].groupby(["paper", "study"]):
-        g = g.drop_duplicates("run_ids")
-        for unit, value in (("runs", len(g)), ("minutes", g.minutes.sum())):
-            name, where = f"{paper}-{study}-{unit}", f"results/seeds, study {study}"
-            out.append((name, value, unit, where))
-    return pd.DataFrame(out, columns=["key", "value", "unit", "source"])
+def tables():
+    """traffic.csv and bytes.csv of all methods."""
+    traffic, sums = [], []
+    for name, method in each():
+        start, one = runs(method)
+        traffic.append(sent(method, start, one))
+        sums += messages(name, one)
+    return pd.concat(traffic, ignore_index=True), pd.DataFrame(sums, columns=SUMS)
 
 
 def main():
-    """Write bytes.csv, clients.csv and facts.csv."""
-    root = Path("results")
-    results.write(messages(), root / "bytes.csv")
-    results.write(clients(root), root / "clients.csv")
-    results.write(durations(root), root / "facts.csv")
+    """Write traffic.csv and bytes.csv."""
+    torch.set_num_threads(1)
+    for name, table in zip(("traffic", "bytes"), tables()):
+        write(table, f"results/{name}.csv")
 
 
 if __name__ == "__main__":

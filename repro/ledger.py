@@ -174,13 +174,14 @@ def parts(root, kind):
     return table.drop(columns="part")
 
 
-def save(table, kind, name, root="results"):
+def save(table, kind, name, root="results", reported=None):
     """Check a part, "ours" or "seeds", and write it to results/<kind>/<name>.parquet;
-    numbers have the six digits of a printed table.
+    numbers have the six digits of a printed table. reported: as for `cells`.
     """
     if not re.fullmatch(r"[a-z0-9_-]+", name):
         raise ResultError(f"save(name={name!r}): small letters, digits, - and _ alone")
-    table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
+    if reported is None:
+        table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
     table = table.sort_values([*PARTS[kind][1], "tier"], kind="stable")
     for c in table.select_dtypes("float"):
         table[c] = [v if v == round(v, 0) else float(f"{v:.6g}") for v in table[c]]
@@ -208,6 +209,7 @@ def cells(
     settings=None,
     rule="best_val",
     also=(),
+    reported=None,
     **provenance,
 ):
     """The rows of ours for one artefact: means and 95% t intervals over
@@ -221,11 +223,13 @@ def cells(
     {parts: the paper's name} the name takes the place of the parts and comes first,
     as in {"personalised model;C=10": "personalised model"}. also: further selection
     rules, put beside the paper's as setting "rule=..."; rule None gives these alone.
-    provenance: columns of PROVENANCE that the seeds do not carry.
+    reported: reported.csv, for seeds that are checked already. provenance: columns of
+    PROVENANCE that the seeds do not carry.
     Raises ResultError when the seeds mix studies, or have nothing to give.
     """
-    reported = read_reported()
-    seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
+    if reported is None:
+        reported = read_reported()
+        seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
         mixed = ", ".join(sorted(set(seeds.study)))
@@ -329,15 +333,17 @@ def publish(name, seeds, artefacts, root=None):
 
     if isinstance(seeds, (list, tuple)):
         seeds = pd.concat(seeds, ignore_index=True)
-    root = root or plots.drawn("results")
-    save(seeds, "seeds", name, root)
+    root, reported = root or plots.drawn("results"), read_reported()
+    seeds = check(pd.DataFrame(seeds), "seeds", reported, f"seeds part {name}")
+    save(seeds, "seeds", name, root, reported)
     rows = []
     for artefact, wanted in artefacts.items():
         for given in wanted if isinstance(wanted, list) else [wanted]:
             some, kw = seeds, dict(given)
             for k in {"study", "seed"} & set(kw):
                 some = some[some[k] == kw.pop(k)]
-            rows.append(cells(some, seeds.paper.iloc[0], artefact, **kw))
+            of = seeds.paper.iloc[0]
+            rows.append(cells(some, of, artefact, reported=reported, **kw))
     ours = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=OURS)
     save(ours, "ours", name, root)
     return ours

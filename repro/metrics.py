@@ -14,8 +14,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import yaml
-
 from repro import papers
 
 
@@ -137,7 +135,7 @@ def listed() -> dict[str, Metric]:
     for paper in papers.found():
         path = papers.folder() / paper / "metrics.yaml"
         text = path.read_text(encoding="utf-8") if path.exists() else "{}"
-        for name, said in yaml.safe_load(text).items():
+        for name, said in papers.parsed(text).items():
             if name in found:
                 raise papers.PaperError(f"{path}: {name} is known already; rename it")
             try:

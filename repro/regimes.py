@@ -38,8 +38,9 @@ from fedlib.core.record import Record
 from fedlib.core.shards import Plan, draw
 from fedlib.data import tasks
 from fedlib.measures.selection import RULES
-from fedlib.study import compute, studies
+from fedlib.study import compute, identity, studies
 from fedlib.study.experiment import study
+from fedlib.study.once import once
 from fedlib.study.results import MEASURES, write
 from fedlib.study.studies import load, tiered
 from repro import papers
@@ -69,13 +70,15 @@ def gates(paper, tier=None):
     any_method = said["gate"].get("reference") == "best"
     own = said["gate"].get("chance") == "own"
     table = done.seeds({"acc": MEASURES["mean_acc"]}, (said["rule"],))
+    fed = [c for c, _ in done.of(None, "FedAvg")]
+    made = once(f"{paper}-gate", done.tier, counts, fed)  # [(train, test) of a cell]
     for dataset in done.datasets():
         here = table[(table.dataset == dataset) & (table.metric == "acc")]
         acc = here.groupby("method", sort=False).value.mean()
         best = acc.drop([*ALONE]).idxmax() if any_method else "FedAvg"
-        runs = [c for c, _ in done.of(dataset, "FedAvg")]
-        made = [compute.task_of(c.task, c.seed, c.dataset) for c in runs]
-        chance = mean(100 * constant(task, own) for task in made)
+        runs = [c for c in fed if c.dataset == dataset]
+        held = [rows for c, rows in zip(fed, made) if c.dataset == dataset]
+        chance = mean(100 * constant(test, own) for _, test in held)
         room = acc["Centralised"] - chance
         gate = (acc[best] - chance) / room if room > 0 else None
         passes = gate is not None and gate >= LEAST
@@ -84,35 +87,40 @@ def gates(paper, tier=None):
         row |= {"local": acc["Local"], "reference": acc[best]}
         row |= {"reference_method": best, "centralised": acc["Centralised"]}
         row |= {"gate": gate, "passes": "yes" if passes else "no"}
-        yield row | holdings(made[0])
+        yield row | holdings(*held[0])
 
 
-def holdings(task):
-    """What the clients of a task hold; classes and the share of the largest one are the
-    median client's, of its training rows.
+def counts(cells):
+    """Rows of each class that the clients of each cell train and are tested on: two
+    arrays [C, K].
     """
-    counts = [torch.bincount(task.y[r], minlength=task.K) for r in task.train]
-    held, test = torch.stack(counts).double(), [len(r) for r in task.test]  # [C, K]
-    n = held.sum(1)
+    made = (compute.task_of(c.task, c.seed, c.dataset) for c in cells)
+    of = lambda y, K, rows: np.stack([np.bincount(y[r], minlength=K) for r in rows])
+    return [[of(t.y, t.K, rows) for rows in (t.train, t.test)] for t in made]
+
+
+def holdings(train, test):
+    """What clients hold, from counts [C, K]; classes and the share of the largest one
+    are the median client's, of its training rows.
+    """
+    n = train.sum(1)
     return {
         "clients": len(n),
         "rows_least": int(n.min()),
-        "rows_median": median(n.tolist()),
+        "rows_median": float(median(n.tolist())),
         "rows_most": int(n.max()),
-        "test_median": median(test),
-        "classes": f"{median((held > 0).sum(1).tolist()):g} of {task.K}",
-        "largest": 100 * median((held.amax(1) / n).tolist()),
+        "test_median": median(test.sum(1).tolist()),
+        "classes": f"{median((train > 0).sum(1).tolist()):g} of {train.shape[1]}",
+        "largest": 100 * median((train.max(1) / n).tolist()),
     }
 
 
-def constant(task, own):
-    """Accuracy of the best constant prediction on the test rows, a mean over clients.
-
-    own: each client predicts its own most frequent class.
+def constant(test, own):
+    """Accuracy of the best constant prediction on test rows, a mean over clients; test:
+    counts [C, K]. own: each client predicts its own most frequent class.
     """
-    counts = [torch.bincount(task.y[r], minlength=task.K) / len(r) for r in task.test]
-    share = torch.stack(counts)  # [C, K]
-    return float(share.amax(1).mean() if own else share.mean(0).amax())
+    share = test / test.sum(1, keepdims=True)
+    return float(share.max(1).mean() if own else share.mean(0).max())
 
 
 # ---------------------------------------------------------------- regimes
@@ -122,18 +130,25 @@ def regimes(paper, tier=None):
     tier = tier or tree["tier"]
     needs = said["regime"]
     unsaid = needs.get("unsaid", {})
-    for name in tree[paper]["studies"]:
-        if name == GATE:
-            continue
+    found = {}  # study -> its points at our tier, and at the paper's
+    for name in [n for n in tree[paper]["studies"] if n != GATE]:
         theirs = points(paper, name, "paper")  # but for data sets of ours
         theirs = {k: v for k, v in theirs.items() if k[0] not in said["datasets"]}
-        for (dataset, setting), ours in points(paper, name, tier).items():
+        found[name] = points(paper, name, tier), theirs
+    each = (v for both in found.values() for of in both for v in of.values())
+    texts = sorted({here(task) for task, *_ in each} - {""})
+    now = {u: v for u, v in identity.versions().items() if u.split()[0] in tasks.TABLES}
+    known = once(f"{paper}-dealt", tier, dealt, texts, now)
+    sizes = lambda task: tuple(known.get(here(task), ()))
+    for name in found:
+        for (dataset, setting), point in found[name][0].items():
             row = {"paper": paper, "study": name, "dataset": dataset}
-            row |= {"setting": setting} | regime(*ours)
-            row["last_evaluations"] = evaluations(ours[2])
-            spec = theirs.get((dataset, setting))
+            row |= {"setting": setting} | regime(*point, sizes=sizes(point[0]))
+            row["last_evaluations"] = evaluations(point[2])
+            spec = found[name][1].get((dataset, setting))
             clients, rows = (needs.get(k, {}).get(dataset) for k in ("clients", "rows"))
-            printed = regime(*spec, clients, json.dumps(rows)) if spec else {}
+            more = (clients, json.dumps(rows), sizes(spec[0])) if spec else ()
+            printed = regime(*spec, *more) if spec else {}
             lacks = {what for what, where in unsaid.items() if dataset in where}
             yield row | {
                 f"paper_{k}": None if SAYS[k] & lacks else printed.get(k) for k in SAYS
@@ -155,14 +170,13 @@ def points(paper, name, tier):
 
 
 @functools.cache
-def regime(task, kwargs, engine, clients=None, rows="null"):
+def regime(task, kwargs, engine, clients=None, rows="null", sizes=()):
     """{name of SAYS: number, None where the rows are not known}, all texts json.
 
-    clients, rows: of data that are not here.
+    clients, rows: of data that are not here; sizes: the clients' rows of those that are
     """
     task, train, run = map(json.loads, (task, kwargs, engine))
-    data = json.dumps({k: v for k, v in task.items() if k in DEALT})
-    sizes = client_sizes(data, clients, rows)
+    sizes = sizes or client_sizes(task, clients, json.loads(rows))
     C, batch = len(sizes), task.get("batch", 32)
     M = cohort(run, C)
     once = Plan(1, batch, train.get("last", "keep"), False)
@@ -196,18 +210,26 @@ def cohort(run, C):
     return run.get("cohort") or C
 
 
-@functools.cache
+def here(task):
+    """What decides who has which rows, json, of data that are here; else nothing."""
+    task = {k: v for k, v in json.loads(task).items() if k in DEALT}
+    images = task["data"].get("data")  # features are as many as their images
+    made = studies.root(task["data"]) in HERE
+    data = images if isinstance(images, dict) else task["data"]
+    return json.dumps(task | {"data": data}) if made else ""
+
+
+def dealt(texts):
+    """{task as `here` says it: the training rows of each client}"""
+    made = lambda task: tasks.build(json.loads(task) | {"network": {"name": "Linear"}})
+    return {task: [len(r) for r in made(task).train] for task in texts}
+
+
 def client_sizes(task, clients, rows):
     """Training rows of each client [C]; None each where nobody knows them.
 
-    task: its description; rows: how many are dealt, or those of each client (json).
+    task: its description; rows: how many are dealt, or those of each client.
     """
-    task, rows = json.loads(task), json.loads(rows)
-    if studies.root(task["data"]) in HERE:
-        images = task["data"].get("data")  # features are as many as their images
-        data = images if isinstance(images, dict) else task["data"]
-        made = tasks.build(task | {"data": data, "network": {"name": "Linear"}})
-        return [len(r) for r in made.train]
     C = task.get("partition", {}).get("clients") or clients - ("guest" in task)
     if rows is None:
         return [None] * C

@@ -36,7 +36,7 @@ LEVEL = 0.0151  # the same at one look
 DECIDED = ("yes", "no", "alike")
 SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
 HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
-ENDS = np.array([(1 - (1 - LEVEL)) / 2, 1 - (1 - (1 - LEVEL)) / 2])  # as scipy rounds
+ENDS = LEVEL / 2, 1 - LEVEL / 2
 
 
 class P(NamedTuple):
@@ -81,7 +81,7 @@ def span(d, width=0.0):
     lo, hi = (q * error + mean for q in special.stdtrit(d.size - 1, ENDS))
     if constant(d):
         lo, hi = d[0] - width / 2, d[0] + width / 2
-    return Span(float(mean), float(lo), float(hi), d.size)
+    return Span(*map(float, (mean, lo, hi)), d.size)
 
 
 def constant(d):
@@ -100,7 +100,7 @@ def single(d, margin, width=0.0):
 
 def within(d, margin, width=0.0):
     """p of the sentence "d lies between -margin and margin", d [..., S] -> [...]."""
-    return np.maximum(above(d, -margin, width), above(-d, -margin, width))
+    return single(d, margin, width).alike
 
 
 def above(d, least, width=0.0):
@@ -116,8 +116,7 @@ def above(d, least, width=0.0):
 
 def mean_and_error(d):
     """The mean of d [..., S] and its standard error [...]."""
-    n, mean = d.shape[-1], d.mean(axis=-1)
-    return mean, np.sqrt(((d - mean[..., None]) ** 2).mean(-1) * (n / (n - 1)) / n)
+    return d.mean(-1), d.std(-1, ddof=1) / math.sqrt(d.shape[-1])
 
 
 # ---------------------------------------------------------------- several of them

@@ -35,8 +35,6 @@ import itertools
 import re
 from pathlib import Path
 
-import yaml
-
 from repro import papers
 from repro.claims import builders
 from repro.claims.values import Claim
@@ -58,7 +56,7 @@ def declared(paper, where=None):
     path = Path(where or papers.folder()) / paper / "claims.yaml"
     if not path.exists():
         return []
-    tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    tree = papers.parsed(path.read_text(encoding="utf-8")) or {}
     if odd := set(tree) - {"shared", "claims"}:
         raise ResultError(f"{path}: unknown part {min(odd)!r}; shared, claims")
     found = [c for e in tree.get("claims", ()) for c in family(paper, e, str(path))]

@@ -25,7 +25,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-import yaml
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedlib.measures.statistics import paired
@@ -106,7 +105,7 @@ def read_deviations(where=None):
 def deviations_of(paper, where=None):
     """papers/<paper>/deviations.yaml, checked -> dicts. Raises ResultError."""
     path = Path(where or papers.folder()) / paper / "deviations.yaml"
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entries = papers.parsed(path.read_text(encoding="utf-8"))
     try:
         TypeAdapter(list[Deviation]).validate_python(entries)
     except ValidationError as e:

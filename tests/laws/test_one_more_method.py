@@ -75,7 +75,7 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatc
     mean = fedlib.compare(["FedAvg", *how], task, rounds=2).table["mean"]
     assert mean["FedAvg"] == mean["Mine(power=1)"] != mean["Mine(power=3)"]
     monkeypatch.setattr(facts, "METHODS", {"FedAvg": FedAvg, "Mine": mine["Mine"]})
-    counted = facts.messages()
+    counted = facts.tables()[1]
     up = counted[counted.direction == "up"].groupby("method").bytes.sum()
     assert up["Mine"] == up["FedAvg"] > 0
     texts = {"task": json.dumps(DIGITS), "kwargs": "{}", "engine": "{}", "data": "real"}

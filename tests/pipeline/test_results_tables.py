@@ -14,7 +14,7 @@ from benchmarks import tables
 from fedlib.core.record import Record
 from fedlib.study import studies
 from fedlib.study.results import Study
-from repro import artefacts, derive, facts, names, regimes
+from repro import artefacts, derive, facts, names, regimes, results
 from repro.names import ResultError
 
 PLACE = dict(paper="fedas", study="main", dataset="d", rule="last", tier="tiny")
@@ -98,7 +98,7 @@ def test_tables_of_facts_by_hand(tmp_path):
     held = "paper label clients rows_least rows_median rows_most test_median classes"
     row = ("equfl", "census", 51, 28, 139.0, 537, 132.6, "2 of 2", 75.4, "Sex")
     put("gates", f"{held} largest dataset", row, (*row[:-1], "Race"))
-    (shown,) = facts.clients(tmp_path).values.tolist()
+    (shown,) = results.clients(tmp_path).values.tolist()
     assert shown == ["EquFL", "census", 51, 28, 139, 537, 133, "2 of 2", 75]
     audited = [("fedga/main", "same", 0), ("fedga/main", "rounding", 0.5)]
     audited += [("fedga/sweep", "rounding", 0.7), ("fft-gp/steps", "DIFFERS", 12.3456)]
@@ -114,12 +114,12 @@ def test_runs_are_counted_once_and_bytes_in_a_round(tmp_path, monkeypatch):
     ran = seeds([("A", "", s, 1.0) for s in (1, 1, 2)]).assign(minutes=[2.0, 2.0, 3.0])
     ran["run_ids"] = ["a", "a", "b"]
     theory = ran.assign(run_ids="", study="theory")
-    monkeypatch.setattr(facts.ledger, "parts", lambda *_: pd.concat([ran, theory]))
-    shown = facts.durations(tmp_path).set_index("key").value
+    monkeypatch.setattr(results.ledger, "parts", lambda *_: pd.concat([ran, theory]))
+    shown = results.durations(tmp_path).set_index("key").value
     assert shown.to_dict() == {"fedas-main-runs": 2, "fedas-main-minutes": 5}
     only = {n: METHODS[n] for n in ("FedAvg", "FedProto", "FAA")}
     monkeypatch.setattr(facts, "METHODS", only)
-    counted = facts.messages().set_index(["method", "direction", "name"])
+    counted = facts.tables()[1].set_index(["method", "direction", "name"])
     model = 64 * 32 + 32 + 32 * 10 + 10  # float32
     assert counted.bytes["FedAvg", "down", "w"] == 4 * model
     assert counted.bytes["FedAvg", "up", "w"] == 4 * model
@@ -161,7 +161,8 @@ def test_a_regime_by_hand():
         assert regimes.evaluations(run) == averaged
 
 
-def test_the_regimes_of_a_paper_stand_beside_ours():
+def test_the_regimes_of_a_paper_stand_beside_ours(monkeypatch):
+    monkeypatch.setattr(regimes, "once", lambda name, tier, f, *given: f(*given))
     rows = [*regimes.regimes("fedas", "tiny")]
     where = dict(study="grid", dataset="CIFAR-10", setting="beta=0.1;P=0.2")
     (row,) = [r for r in rows if where.items() <= r.items()]
@@ -197,6 +198,7 @@ def gates(monkeypatch, said, **accuracies):
             records.append(Record(meta | {"owners": []}, np.array([0, 9]), views))
     done = Study("toys", "gate", "small", {}, cells, records)
     monkeypatch.setattr(regimes, "study", lambda *_: done)
+    monkeypatch.setattr(regimes, "once", lambda name, tier, f, *given: f(*given))
     monkeypatch.setattr(regimes.compute, "task_of", lambda *_: labels)
     about = {"rule": "last", "gate": said}
     monkeypatch.setattr(regimes.papers, "about", lambda _: about)
