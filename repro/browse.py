@@ -33,7 +33,6 @@ WIDE = {"width": 1300, "height": 900}
 PHONE = {"width": 390, "height": 844}
 PATIENCE = 60_000  # milliseconds for one page
 HEAVY = 9_000_000  # bytes of everything that a page loads
-HEAVY_PAGES: dict[str, int] = {}
 BARRIERS = ("serious", "critical")
 RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa"]}
 CONTRAST = {"type": "rule", "values": ["color-contrast"]}
@@ -145,7 +144,7 @@ def barriers(axe, page, rules: dict, looks: str) -> Iterator[str]:
             yield f"{rule['id']} ({rule['impact']}, {looks}), {where}"
 
 
-def look(context, axe, path: Path, at: str) -> Iterator[str]:
+def look(context, axe, path: Path) -> Iterator[str]:
     """Every complaint about one page."""
     from playwright.sync_api import Error
 
@@ -183,9 +182,8 @@ def look(context, axe, path: Path, at: str) -> Iterator[str]:
         said_above = "Failed to load resource" in text  # without the address
         if not said_above and not any(part in text for part in THEIRS):
             yield f"a script complains: {text[:200]}"
-    size, limit = sum(f.stat().st_size for f in files), HEAVY_PAGES.get(at, HEAVY)
-    if size > limit:
-        yield f"loads {size:,} bytes, more than {limit:,}"
+    if (size := sum(f.stat().st_size for f in files)) > HEAVY:
+        yield f"loads {size:,} bytes, more than {HEAVY:,}"
 
 
 def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterator[str]:
@@ -205,7 +203,7 @@ def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterato
         context.set_offline(True)
         for path in paths:
             at = path.relative_to(root).as_posix()
-            for what in look(context, axe, path, at):
+            for what in look(context, axe, path):
                 yield f"{at}: {what}"
         browser.close()
 

@@ -4,17 +4,17 @@ Open are the claims of results/claims.csv that are undecided, and whose seeds in
 (`needs`) are at most those of the last look. Seeds are added to a study on a data set,
 for all of its methods, so that every pair stays whole; only up to the next of LOOKS,
 since a verdict may fall there and nowhere between. Looks with the most decisions per
-CPU minute come first. After a look its study is packed, its notebook is drawn, the
-claims are tested and the plan is made anew.
+CPU minute come first. After a look its study is packed, `dvc repro results` draws it
+and tests the claims, and the plan is made anew.
 
-Whatever stops it, finished runs are kept: the same command goes on. What it has
-decided to add stands in papers/<paper>/seeds.yaml, to be committed with the evidence.
+Whatever stops it, finished runs are kept: the same command goes on; where it stops
+after a look, `dvc repro results` does. What it has decided to add stands in
+papers/<paper>/seeds.yaml, to be committed with the evidence.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import subprocess
 import sys
@@ -28,7 +28,6 @@ from fedlib.cli.program import program
 from repro import papers
 
 CLAIMS = Path("results/claims.csv")
-BEGUN = Path("runs/decide.json")  # {paper, study} of a look that is not yet drawn
 HEAD = """\
 # How many seeds a study has on a data set at tier small, where open claims asked for
 # more than studies.yaml gives. Written by `python -m repro.decide`, committed by you.
@@ -162,10 +161,6 @@ def decide(only=None, hours=math.inf, workers=None, dry=False):
     until = time.time() + 3600 * hours
     if not dry:
         can_be_packed()
-        finish()
-    elif BEGUN.exists():
-        begun = json.loads(BEGUN.read_text())
-        print("First {paper}/{study} would be packed and drawn.".format(**begun))
     looks = plan(only)
     if looks:
         show(looks)
@@ -176,7 +171,7 @@ def decide(only=None, hours=math.inf, workers=None, dry=False):
             return
         looks = plan(only)
     if not looks:
-        print(f"No claim{of(only)} is open that more seeds would decide.")
+        print("No claim is open that more seeds would decide.")
 
 
 def take(looks, until, workers):
@@ -184,7 +179,7 @@ def take(looks, until, workers):
     first, done = looks[0], {}
     others = [x for x in looks[1:] if (x.paper, x.study) == (first.paper, first.study)]
     for look in [first, *(x for x in others if x.claims)]:
-        print(f"{look}, about {look.minutes:.1f} CPU min{time_left(until)}", flush=True)
+        print(f"{look}, about {look.minutes:.1f} CPU min", flush=True)
         if left := compute(look, until, workers):
             print(f"{left} of these runs are left.")
             break
@@ -218,35 +213,16 @@ def packed(paper, study):
 
 
 def settle(paper, study, more):
-    """Give a study its seeds {data set: n}, all of whose runs are there, and draw it.
-
-    BEGUN notes it, so that a command that is killed from here on can be finished.
-    """
-    from fedlib.core import files
-
-    BEGUN.parent.mkdir(exist_ok=True)
-    note = json.dumps({"paper": paper, "study": study, "more": more}).encode()
-    files.whole(BEGUN, lambda f: f.write(note))
-    finish()
-
-
-def finish():
-    """What is left of a look whose runs are there: seeds.yaml, evidence, notebook,
-    claims. Nothing where none was begun.
+    """Give a study its seeds {data set: n}, all of whose runs are there; pack it, draw
+    it, and test the claims.
     """
     from fedlib.study import audit, once
 
-    if not BEGUN.exists():
-        return
-    begun = json.loads(BEGUN.read_text())
-    paper, study = begun["paper"], begun["study"]
-    write_seeds(paper, study, begun["more"])
+    write_seeds(paper, study, more)
     audit.pack([f"{paper}/{study}"])
-    call(drawing(paper, study))
+    call(["dvc", "repro", "results"])
     for path in once.pack("small"):
         print(f"{path}: what the notebook has measured")
-    call(["repro.claims"])
-    BEGUN.unlink()
 
 
 def write_seeds(paper, study, more):
@@ -264,21 +240,11 @@ def write_seeds(paper, study, more):
     print(f"{file}: {study}: {', '.join(f'{k} {n}' for k, n in more.items())}")
 
 
-def drawing(paper, study):
-    """The command that draws a study, in words."""
-    from fedlib.study import studies
-
-    groups = studies.read(Path("papers", paper, "studies.yaml"))["studies"]
-    notebook = next(n for n, group in groups.items() if study in group)
-    source = f"notebooks/{paper}/{notebook}.ipynb"
-    return ["repro.run_notebook", source, f"results/notebooks/{paper}"]
-
-
 def call(words):
-    """Run a module of ours with arguments. Raises ValueError where it fails."""
-    print(f"python -m {' '.join(words)}", flush=True)
+    """Run a module with arguments. Raises ValueError where it fails."""
     if subprocess.run([sys.executable, "-m", *words]).returncode:
-        raise ValueError(f"python -m {' '.join(words)} failed: mend it, then go on")
+        words = " ".join(words)
+        raise ValueError(f"python -m {words} failed: mend it, and call it yourself")
 
 
 # ---------------------------------------------------------------- before it begins
@@ -287,8 +253,6 @@ def known(paper):
     from fedlib.core import errors
     from fedlib.study import studies
 
-    if not Path("params.yaml").is_file():
-        raise ValueError(f"no params.yaml in {Path.cwd()}: go to a checkout's root")
     tree = studies.load()
     here = [name for name, v in tree.items() if isinstance(v, dict)]
     if paper not in (None, *here):
@@ -302,21 +266,12 @@ def can_be_packed():
     """ValueError where runs would be made by sources that are in no commit: hours that
     nobody could pack.
     """
-    from fedlib.core import record
+    from fedlib.core import files
+    from fedlib.study import identity
 
-    if record.commit().endswith("+") or record.commit() == "unknown":
-        what = f"fedlib's sources are in no commit ({record.commit()})"
+    if identity.uncommitted(files.commit()):
+        what = f"fedlib's sources are in no commit ({files.commit()})"
         raise ValueError(f"{what}: their runs could not be packed; commit them first")
-
-
-def of(paper):
-    return f" of {paper}" if paper else ""
-
-
-def time_left(until):
-    """The end of a line: what is left of --hours."""
-    left = (until - time.time()) / 60
-    return "" if math.isinf(left) else f"; {max(left, 0):.0f} min left"
 
 
 # ---------------------------------------------------------------- command line

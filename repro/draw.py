@@ -11,7 +11,6 @@ half-done notebook in runs/failed.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import itertools
 import multiprocessing
@@ -53,19 +52,11 @@ WARM = multiprocessing.get_context("forkserver")
 
 
 # ---------------------------------------------------------------- parameters
-def declared(nb, path: Path) -> list[str]:
-    """Names that the notebook's ``parameters`` cell assigns."""
-    cells = [c.source for c in nb.cells if "parameters" in c.metadata.get("tags", [])]
-    if len(cells) != 1:
-        raise ValueError(f"{path} has {len(cells)} cells tagged `parameters`; mark one")
-    body = ast.parse(cells[0]).body
-    of = lambda s: getattr(s, "targets", [getattr(s, "target", None)])
-    return [t.id for s in body for t in of(s) if isinstance(t, ast.Name)]
+def parameters(notebook: Path, file: Path) -> dict:
+    """What a notebook is given from `file`: what its ``parameters`` cell assigns."""
+    from papermill import inspect_notebook
 
-
-def parameters(names, file: Path) -> dict:
-    """What a notebook that declares `names` is given from `file`."""
-    tree = read(file)
+    tree, names = read(file), inspect_notebook(notebook)
     if (tier := tree.get("tier", TIERS[0])) not in TIERS:
         raise ValueError(f"{file}: no tier {tier!r}; {hint(tier, TIERS)}")
     return {k: tree[k] for k in COMMON if k in tree and k in names}
@@ -220,8 +211,7 @@ def draw(notebook: Path) -> str:
     if not notebook.is_file():
         there = hint(notebook, sorted(notebook.parent.glob("*.ipynb")))
         raise ValueError(f"no such notebook: {notebook}; {there}")
-    names = declared(nbformat.read(notebook, 4), notebook)
-    given, now = parameters(names, Path("params.yaml")), key(notebook)
+    given, now = parameters(notebook, Path("params.yaml")), key(notebook)
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir(parents=True)
     part = to / f".{notebook.name}"
@@ -238,21 +228,11 @@ def draw(notebook: Path) -> str:
         kept.parent.mkdir(parents=True, exist_ok=True)
         if part.exists():
             os.replace(part, kept)
-        raise RuntimeError(story(error, notebook, kept)) from error
+        told = re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}")
+        told = f"{notebook} failed: {told}\nWhat had run by then: {kept}"
+        raise RuntimeError(told) from error
     (to / "key").write_text(now)
     return f"drawn in {time.perf_counter() - began:.0f} s"
-
-
-def story(error: Exception, path: Path, kept: Path) -> str:
-    """What failed, for a reader who has only the terminal."""
-    if not hasattr(error, "exec_count"):  # the kernel itself died, or was never there
-        what = f"{path} failed: {type(error).__name__}: {error}"
-        return f"{what}\nWhat had run by then: {kept}"
-    trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)).splitlines()[-25:]
-    lines = [f"{path} failed in cell [{error.exec_count}]:", ""]
-    lines += [f"    {line}" for line in error.source.splitlines()]
-    lines += ["", *trace, "", f"{error.ename}: {error.evalue}"]
-    return "\n".join([*lines, f"The notebook up to there: {kept}"])
 
 
 # ---------------------------------------------------------------- all of them

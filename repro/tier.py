@@ -9,8 +9,10 @@ that git tracks changes. Next time only what differs is copied.
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,23 +23,16 @@ from fedlib.study import TIERS
 PARAMS = Path("params.yaml")
 COPIES = Path("tiers")
 CONFIG = "[core]\n    no_scm = true\n"  # git knows nothing of the copy
-LINE = re.compile(r"(?m)^(tier:[ \t]*)(\w+)")
-
-
-def chosen(text: str) -> str:
-    """The tier of a params.yaml."""
-    lines = LINE.findall(text)
-    if len(lines) != 1:
-        raise ValueError(f"{PARAMS}: {len(lines)} lines `tier: ...` on the left; one")
-    return lines[0][1]
 
 
 def with_tier(text: str, tier: str) -> str:
     """The text of a params.yaml with another tier; every other character stays."""
     if tier not in TIERS:
         raise ValueError(f"no such tier: {tier!r}. Choose one of {', '.join(TIERS)}.")
-    chosen(text)
-    return LINE.sub(rf"\g<1>{tier}", text)
+    changed, n = re.subn(r"(?m)^(tier:[ \t]*)\w+", rf"\g<1>{tier}", text)
+    if n != 1:
+        raise ValueError(f"{PARAMS}: {n} lines `tier: ...` on the left; one")
+    return changed
 
 
 def sources() -> set[Path]:
@@ -58,21 +53,18 @@ def copy(tier: str, to: Path) -> None:
     """Make `to` a copy of this repository at `tier`, results and runs apart:
     those that are there stay.
     """
-    wanted = {file: file.read_bytes() for file in sources()}
-    wanted[PARAMS] = with_tier(PARAMS.read_text(), tier).encode()
-    wanted[Path(".dvc/config.local")] = CONFIG.encode()
-    listing = to.with_suffix(".files")  # what was copied last time
+    wanted, listing = sources(), to.with_suffix(".files")
     before = listing.read_text().splitlines() if listing.exists() else []
-    for gone in {Path(line) for line in before} - set(wanted):
+    for gone in {Path(line) for line in before} - wanted:
         (to / gone).unlink(missing_ok=True)
-    to.mkdir(parents=True, exist_ok=True)
-    listing.write_text("".join(f"{file}\n" for file in sorted(wanted)))
-    for file, content in wanted.items():
+    for file in wanted:
         here = to / file
-        if not (here.is_file() and here.read_bytes() == content):
+        if not (here.is_file() and filecmp.cmp(file, here, shallow=False)):
             here.parent.mkdir(parents=True, exist_ok=True)
-            here.write_bytes(content)
-            here.chmod(file.stat().st_mode if file.exists() else 0o644)
+            shutil.copy2(file, here)
+    (to / PARAMS).write_text(with_tier(PARAMS.read_text(), tier))
+    (to / ".dvc/config.local").write_text(CONFIG)
+    listing.write_text("".join(f"{file}\n" for file in sorted(wanted)))
     if Path("data").is_dir() and not (to / "data").exists():
         # downloads are large; each has its checksum
         (to / "data").symlink_to(Path("data").resolve())
@@ -87,14 +79,11 @@ def main(tier: str, *stages: str, alone: bool = False) -> None:
     # stages call plain `python`; a second thread of each would wait
     path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
     environ = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": path}
-    if tier == chosen(PARAMS.read_text()):
-        print(f"{tier} is the tier of {PARAMS}: here, not in a copy.", flush=True)
-    else:
-        to = (COPIES / tier).resolve()
-        copy(tier, to)
-        os.chdir(to)
-        environ["PYTHONPATH"] = str(to)
-        print(f"Tier {tier}, in {COPIES / tier}/; nothing outside changes.", flush=True)
+    to = (COPIES / tier).resolve()
+    copy(tier, to)
+    os.chdir(to)
+    environ["PYTHONPATH"] = str(to)
+    print(f"Tier {tier}, in {COPIES / tier}/; nothing outside changes.", flush=True)
     os.execve(sys.executable, [sys.executable, *words], environ)
 
 

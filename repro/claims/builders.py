@@ -245,16 +245,10 @@ def flat(metric, place, method, axis, study, margin):
     """Along an axis of a study, "E", no value is farther than the margin from their
     mean, seed by seed.
     """
-    return even(metric, lambda v: v.axis(metric, method, place, axis, study), margin)
-
-
-def even(metric, along, margin):
-    """Along an axis no value is farther than the margin from their mean, seed by seed;
-    as for `rising`.
-    """
 
     def test(v):
-        x = pd.DataFrame(along(v)).dropna()  # [S, values]
+        x = v.axis(metric, method, place, axis, study)
+        x = pd.DataFrame(x).dropna()  # [S, values]
         if not len(x):
             raise NotRun(f"{metric} at all values of an axis for one seed")
         away, off = x.sub(x.mean(axis=1), axis=0), "off the mean"

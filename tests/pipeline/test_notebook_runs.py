@@ -86,8 +86,6 @@ def test_a_cell_that_fails_is_told_and_the_last_good_result_stays(here):
 
 
 def test_a_wrong_word_is_named_before_anything_runs(here):
-    nb = notebook(declares="a = b = 1\nc: int = 2\nd.e = 3\nf()")
-    assert draw.declared(nb, Path("n")) == ["a", "b", "c"]
     notebook("open('ran', 'w')")
     Path("params.yaml").write_text(PARAMS.replace("small", "smal"))
     with pytest.raises(ValueError, match="'smal'"):

@@ -103,7 +103,7 @@ def test_a_copy_follows_its_source_and_what_is_made_stays_where_it_is(toy):
     assert names() == same | own
     assert all((there / n).read_bytes() == (toy / n).read_bytes() for n in same)
     assert os.access(there / "run.sh", os.X_OK) and (there / "data").is_symlink()
-    assert tier.chosen((there / "params.yaml").read_text()) == "tiny"
+    assert "tier: tiny" in (there / "params.yaml").read_text()
     (there / "results").mkdir()
     (there / "results/b").write_text("tiny")  # made there
     os.utime(there / "in.txt", (1, 1))
