@@ -24,7 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+import pandas as pd
+import yaml
+
 from fedlib.cli.program import program
+from fedlib.core import errors, files
+from fedlib.measures.verdicts import LOOKS
+from fedlib.study import audit, identity, once, store, studies
+from fedlib.study.compute import compute_all, unfinished
 from repro import papers
 
 CLAIMS = Path("results/claims.csv")
@@ -69,10 +76,6 @@ def plan(only: str | None = None) -> list[Look]:
     Pilots decide nothing, and what studies.yaml does not have is left out. Raises
     ValueError.
     """
-    import pandas as pd
-
-    from fedlib.measures.verdicts import LOOKS
-    from fedlib.study.studies import PILOT
 
     table = pd.read_csv(CLAIMS, dtype={"paper": str})
     if lost := {"holds", "needs", "runs"} - {*table.columns}:
@@ -85,7 +88,7 @@ def plan(only: str | None = None) -> list[Look]:
         for paper, study in {p[:2] for p in places} - {p[:2] for p in now}:
             for dataset, cells in by_dataset(paper, study).items():
                 seeds = {c.seed for c in cells}
-                if min(seeds) < PILOT:
+                if min(seeds) < studies.PILOT:
                     now[paper, study, dataset] = len(seeds)
         lacks = [p for p in places if now.get(p, claim.needs) < claim.needs]
         at.update({(p, claim.needs): 1 / len(lacks) for p in lacks})
@@ -101,8 +104,6 @@ def plan(only: str | None = None) -> list[Look]:
 
 def by_dataset(paper, study, **changes):
     """{data set: [Cell]} of a study; empty where studies.yaml does not have it."""
-    from fedlib.study import studies
-
     tree = studies.load()
     if study not in tree.get(paper, {"studies": ()})["studies"]:
         return {}
@@ -114,8 +115,6 @@ def by_dataset(paper, study, **changes):
 
 def cells_at(paper, study, dataset, n):
     """All cells of a study on a data set with n seeds."""
-    from fedlib.study import studies
-
     here = by_dataset(paper, study)[dataset]
     own = list(dict.fromkeys(c.seed for c in here))
     more = studies.grown(own, n, f"{paper}/{study}")
@@ -126,14 +125,12 @@ def cost(paper, study, dataset, n):
     """(runs that are missing, CPU minutes of these): each as long as the stored runs of
     its method and setting, else of its study, else as any.
     """
-    from fedlib.study import audit, compute, store
-
     rows = store.listed(audit.STORE / f"{paper}-{study}")
     stored, took = packed(paper, study), defaultdict(list)
     for row in rows:
         took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
     wanted = [c for c in cells_at(paper, study, dataset, n) if c.id not in stored]
-    missing = compute.unfinished(wanted, Path("runs"))
+    missing = unfinished(wanted, Path("runs"))
     usual = mean(row["seconds"] for row in rows) if rows else 2.0
     each = (took.get((c.dataset, c.method, c.setting), [usual]) for c in missing)
     return len(missing), sum(map(mean, each)) / 60
@@ -141,8 +138,6 @@ def cost(paper, study, dataset, n):
 
 def show(looks: list[Look]) -> None:
     """Print a plan."""
-    import pandas as pd
-
     table = pd.DataFrame(map(asdict, looks)).drop(columns="open")
     table = table.rename(columns={"minutes": "CPU min", "dataset": "data set"})
     table = table.round({"CPU min": 1, "claims": 1})
@@ -190,9 +185,6 @@ def take(looks, until, workers):
 
 def compute(look, until, workers):
     """Compute the runs of a look -> how many are left when the time is over."""
-    from fedlib.study import identity
-    from fedlib.study.compute import compute_all, unfinished
-
     cells = cells_at(look.paper, look.study, look.dataset, look.to)
     stored = packed(look.paper, look.study)
     todo = [c for c in cells if c.id not in stored]
@@ -206,8 +198,6 @@ AGAIN = "Finished runs are kept; the same command goes on from there."
 
 def packed(paper, study):
     """Names of the runs in a study's evidence."""
-    from fedlib.study import audit, store
-
     rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
     return {row["id"] for row in rows}
 
@@ -216,8 +206,6 @@ def settle(paper, study, more):
     """Give a study its seeds {data set: n}, all of whose runs are there; pack it, draw
     it, and test the claims.
     """
-    from fedlib.study import audit, once
-
     write_seeds(paper, study, more)
     audit.pack([f"{paper}/{study}"])
     call(["dvc", "repro", "results"])
@@ -227,10 +215,6 @@ def settle(paper, study, more):
 
 def write_seeds(paper, study, more):
     """Enter {data set: seeds} of a study into the paper's seeds.yaml."""
-    import yaml
-
-    from fedlib.core import files
-    from fedlib.study import studies
 
     file = Path("papers", paper, "seeds.yaml")
     tree = studies.read(file) if file.exists() else {}
@@ -250,9 +234,6 @@ def call(words):
 # ---------------------------------------------------------------- before it begins
 def known(paper):
     """ValueError for a paper that is not here, or another tier than small."""
-    from fedlib.core import errors
-    from fedlib.study import studies
-
     tree = studies.load()
     here = [name for name, v in tree.items() if isinstance(v, dict)]
     if paper not in (None, *here):
@@ -266,9 +247,6 @@ def can_be_packed():
     """ValueError where runs would be made by sources that are in no commit: hours that
     nobody could pack.
     """
-    from fedlib.core import files
-    from fedlib.study import identity
-
     if identity.uncommitted(files.commit()):
         what = f"fedlib's sources are in no commit ({files.commit()})"
         raise ValueError(f"{what}: their runs could not be packed; commit them first")
