@@ -119,8 +119,8 @@ def constant(test, own):
     """Accuracy of the best constant prediction on test rows, a mean over clients; test:
     counts [C, K]. own: each client predicts its own most frequent class.
     """
-    share = test / test.sum(1, keepdims=True)
-    return float(share.max(1).mean() if own else share.mean(0).max())
+    share = torch.tensor(test / test.sum(1, keepdims=True)).float()
+    return float(share.amax(1).mean() if own else share.mean(0).amax())
 
 
 # ---------------------------------------------------------------- regimes
@@ -132,9 +132,9 @@ def regimes(paper, tier=None):
     unsaid = needs.get("unsaid", {})
     found = {}  # study -> its points at our tier, and at the paper's
     for name in [n for n in tree[paper]["studies"] if n != GATE]:
-        theirs = points(paper, name, "paper")  # but for data sets of ours
+        theirs = points(tree[paper], name, "paper")  # but for data sets of ours
         theirs = {k: v for k, v in theirs.items() if k[0] not in said["datasets"]}
-        found[name] = points(paper, name, tier), theirs
+        found[name] = points(tree[paper], name, tier), theirs
     each = (v for both in found.values() for of in both for v in of.values())
     texts = sorted({here(task) for task, *_ in each} - {""})
     now = {u: v for u, v in identity.versions().items() if u.split()[0] in tasks.TABLES}
@@ -155,11 +155,10 @@ def regimes(paper, tier=None):
             }
 
 
-def points(paper, name, tier):
-    """{(data set, setting): (task, hyper-parameters, engine)} of a study at a tier, as
+def points(p, name, tier):
+    """{(data set, setting): (task, hyper-parameters, engine)} of a study of paper p, as
     json; without what only a method has. Where a seed draws the data, those of seed 0.
     """
-    p = load()[paper]
     spec, out = tiered(p["studies"][name], tier), {}
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
